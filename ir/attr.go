@@ -1,0 +1,248 @@
+package ir
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"spc/ir/tensor"
+)
+
+// An operator's attributes are the exported fields of its struct with a tag
+// attr:"name" or attr:"name,default". A field is of one of the types
+//
+//	int, float32, string, bool, tensor.DType, []int, []float32, []string,
+//	*int, *float32, *tensor.Tensor, *Graph
+//
+// where a nil pointer or slice says that the attribute is absent. A bool is an
+// ONNX int, and a tensor.DType an ONNX data type code.
+
+// Attr is one attribute.
+type Attr struct {
+	Name  string
+	Value any // of one of the field types above, pointers to numbers dereferenced
+}
+
+type field struct {
+	name, def string
+	hasDef    bool
+	value     reflect.Value
+}
+
+func fields(op Op) []field {
+	v := reflect.ValueOf(op)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	var out []field
+	for _, f := range reflect.VisibleFields(v.Elem().Type()) {
+		tag, ok := f.Tag.Lookup("attr")
+		if !ok {
+			continue
+		}
+		name, def, hasDef := strings.Cut(tag, ",")
+		out = append(out, field{name, def, hasDef, v.Elem().FieldByIndex(f.Index)})
+	}
+	return out
+}
+
+// SetDefaults sets the attributes to the defaults of their tags.
+func SetDefaults(op Op) {
+	for _, f := range fields(op) {
+		if !f.hasDef {
+			continue
+		}
+		if err := f.setText(f.def); err != nil {
+			panic(fmt.Sprintf("%s: default of attribute %s: %v", op.Kind(), f.name, err))
+		}
+	}
+}
+
+func (f field) setText(s string) error {
+	switch f.value.Interface().(type) {
+	case int, bool:
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return err
+		}
+		return f.set(n)
+	case tensor.DType:
+		d, err := tensor.ParseDType(s)
+		if err != nil {
+			return err
+		}
+		return f.set(int(d))
+	case float32:
+		x, err := strconv.ParseFloat(s, 32)
+		if err != nil {
+			return err
+		}
+		return f.set(float32(x))
+	case string:
+		return f.set(s)
+	}
+	return fmt.Errorf("no text form for %v", f.value.Type())
+}
+
+// set stores v: an int, float32, string, []int, []float32, []string, tensor or
+// graph, converted to the field's type.
+func (f field) set(v any) error {
+	switch p := f.value.Addr().Interface().(type) {
+	case *int:
+		if n, ok := v.(int); ok {
+			*p = n
+			return nil
+		}
+	case *bool:
+		if n, ok := v.(int); ok {
+			*p = n != 0
+			return nil
+		}
+	case *tensor.DType:
+		if n, ok := v.(int); ok {
+			if n < 0 || n > 255 || !tensor.DType(n).Valid() {
+				return fmt.Errorf("unknown data type code %d", n)
+			}
+			*p = tensor.DType(n)
+			return nil
+		}
+	case *float32:
+		switch x := v.(type) {
+		case float32:
+			*p = x
+			return nil
+		case int: // text form of a whole number
+			*p = float32(x)
+			return nil
+		}
+	case *string:
+		if s, ok := v.(string); ok {
+			*p = s
+			return nil
+		}
+	case **int:
+		if n, ok := v.(int); ok {
+			*p = &n
+			return nil
+		}
+	case **float32:
+		if n, ok := v.(int); ok {
+			v = float32(n)
+		}
+		if x, ok := v.(float32); ok {
+			*p = &x
+			return nil
+		}
+	case *[]int:
+		if s, ok := v.([]int); ok {
+			*p = s
+			return nil
+		}
+		if empty(v) {
+			*p = []int{}
+			return nil
+		}
+	case *[]float32:
+		switch s := v.(type) {
+		case []float32:
+			*p = s
+			return nil
+		case []int:
+			*p = make([]float32, len(s))
+			for i, n := range s {
+				(*p)[i] = float32(n)
+			}
+			return nil
+		}
+	case *[]string:
+		if s, ok := v.([]string); ok {
+			*p = s
+			return nil
+		}
+		if empty(v) {
+			*p = []string{}
+			return nil
+		}
+	case **tensor.Tensor:
+		if t, ok := v.(*tensor.Tensor); ok {
+			*p = t
+			return nil
+		}
+	case **Graph:
+		if g, ok := v.(*Graph); ok {
+			*p = g
+			return nil
+		}
+	}
+	return fmt.Errorf("has type %T, want %v", v, f.value.Type())
+}
+
+// empty reports whether v is a list without elements, whose type a text or a
+// protobuf may not tell.
+func empty(v any) bool {
+	switch s := v.(type) {
+	case []int:
+		return len(s) == 0
+	case []float32:
+		return len(s) == 0
+	case []string:
+		return len(s) == 0
+	}
+	return false
+}
+
+// SetAttr sets one attribute; it is an error when the operator has none of that
+// name, or one of another type.
+func SetAttr(op Op, name string, v any) error {
+	for _, f := range fields(op) {
+		if f.name == name {
+			if err := f.set(v); err != nil {
+				return fmt.Errorf("attribute %s: %w", name, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown attribute %s", name)
+}
+
+// Attrs returns the attributes that are present and differ from their defaults,
+// in the order of the struct. Bools and data types are ints.
+func Attrs(op Op) []Attr {
+	var out []Attr
+	for _, f := range fields(op) {
+		fresh := reflect.New(f.value.Type()).Elem()
+		if f.hasDef {
+			d := f
+			d.value = fresh
+			if err := d.setText(f.def); err != nil {
+				panic(fmt.Sprintf("%s: default of attribute %s: %v", op.Kind(), f.name, err))
+			}
+		}
+		if k := f.value.Kind(); k == reflect.Slice && f.value.IsNil() || k == reflect.Pointer && f.value.IsNil() {
+			continue
+		} else if k != reflect.Slice && k != reflect.Pointer && f.value.Equal(fresh) {
+			continue
+		}
+		out = append(out, Attr{f.name, f.plain()})
+	}
+	return out
+}
+
+func (f field) plain() any {
+	switch v := f.value.Interface().(type) {
+	case bool:
+		if v {
+			return 1
+		}
+		return 0
+	case tensor.DType:
+		return int(v)
+	case *int:
+		return *v
+	case *float32:
+		return *v
+	default:
+		return v
+	}
+}

@@ -1,0 +1,12 @@
+package ir
+
+import "errors"
+
+// Errors that come from user data wrap one of these.
+var (
+	ErrInvalid     = errors.New("invalid model")
+	ErrUnsupported = errors.New("unsupported")
+	ErrCorrupt     = errors.New("corrupt file")
+	ErrVersion     = errors.New("unsupported version")
+	ErrNoDevice    = errors.New("no device")
+)

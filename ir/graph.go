@@ -1,0 +1,338 @@
+// Package ir is the intermediate representation: an SSA graph of nodes and
+// values. A node carries its operator (an Op: attributes, shape inference,
+// evaluation, work); a value has a type, one definition, its uses, and for a
+// constant its tensor or, once a format is chosen, its Store. Graphs print and
+// parse as text, and Verify checks every invariant. The package imports only
+// ir/tensor.
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"spc/ir/tensor"
+)
+
+// Value is an SSA value: the output of a node, an input of a graph, or a
+// constant. Values of an outer graph may be used in the subgraphs of its nodes.
+type Value struct {
+	Name  string // unique within the root graph and its subgraphs
+	Type  Type
+	Def   *Node          // nil for graph inputs and constants
+	Const *tensor.Tensor // the elements of a constant
+	Store *Store         // a constant weight's storage, which then replaces Const
+	Elems []Dim          // the elements of a small integer vector, as far as they are known
+
+	graph *Graph
+	uses  []Use
+}
+
+// Use is a place where a value is read: input Index of Node.
+type Use struct {
+	Node  *Node
+	Index int
+}
+
+// Uses returns the nodes that read v, in the order in which they were made. Graph
+// outputs are not among them. The caller must not change the slice.
+func (v *Value) Uses() []Use { return v.uses }
+
+// IsConst reports whether v is a constant.
+func (v *Value) IsConst() bool { return v.Const != nil || v.Store != nil }
+
+// Graph returns the graph that v belongs to.
+func (v *Value) Graph() *Graph { return v.graph }
+
+// Node is one application of an operator.
+type Node struct {
+	Name    string // unique like values' names; the ONNX node's where it had one
+	Op      Op
+	Inputs  []*Value // nil where an optional input is absent
+	Outputs []*Value // nil where an optional output is not wanted
+
+	graph *Graph
+}
+
+// Graph returns the graph that n belongs to.
+func (n *Node) Graph() *Graph { return n.graph }
+
+// Input returns input i, nil where it is absent.
+func (n *Node) Input(i int) *Value {
+	if i < len(n.Inputs) {
+		return n.Inputs[i]
+	}
+	return nil
+}
+
+// SetInput makes input i of n be v, which may be nil.
+func (n *Node) SetInput(i int, v *Value) {
+	for len(n.Inputs) <= i {
+		n.Inputs = append(n.Inputs, nil)
+	}
+	if old := n.Inputs[i]; old != nil {
+		old.uses = slices.DeleteFunc(old.uses, func(u Use) bool { return u.Node == n && u.Index == i })
+	}
+	n.Inputs[i] = v
+	if v != nil {
+		v.uses = append(v.uses, Use{n, i})
+	}
+	for k := len(n.Inputs); k > 0 && n.Inputs[k-1] == nil; k-- {
+		n.Inputs = n.Inputs[:k-1]
+	}
+}
+
+// String names the node for messages: name (Operator).
+func (n *Node) String() string { return fmt.Sprintf("%s (%s)", n.Name, n.Op.Kind()) }
+
+// Errorf returns an error that names the node and wraps kind, one of the Err
+// values of this package.
+func (n *Node) Errorf(kind error, format string, args ...any) error {
+	return &NodeError{n.String(), kind, fmt.Sprintf(format, args...)}
+}
+
+// NodeError is an error at a node.
+type NodeError struct {
+	Node string // name (Operator)
+	Kind error
+	Msg  string
+}
+
+func (e *NodeError) Error() string { return e.Node + ": " + e.Msg }
+
+// Unwrap returns the kind, one of the Err values of this package.
+func (e *NodeError) Unwrap() error { return e.Kind }
+
+// Graph is a list of nodes in topological order, its inputs and its outputs.
+// Constants belong to the graph in which they were made but are listed nowhere:
+// the nodes that read them keep them.
+type Graph struct {
+	Name    string
+	Inputs  []*Value
+	Outputs []*Value
+	Nodes   []*Node
+
+	Owner *Node // the node whose subgraph this is; nil for a root graph
+	root  *names
+}
+
+// names holds the names taken in a root graph and its subgraphs.
+type names struct {
+	values map[string]bool
+	nodes  map[string]bool
+	next   map[string]int
+	fresh  int
+}
+
+// NewGraph returns an empty root graph.
+func NewGraph(name string) *Graph {
+	return &Graph{Name: name, root: &names{map[string]bool{}, map[string]bool{}, map[string]int{}, 0}}
+}
+
+// NewSubgraph returns an empty graph that shares the names of g and may read its
+// values. The node that will own it is set when it is made.
+func (g *Graph) NewSubgraph(name string) *Graph { return &Graph{Name: name, root: g.root} }
+
+func (r *names) unique(taken map[string]bool, name, prefix string) string {
+	if name == "" {
+		r.next[prefix]++
+		name = prefix + strconv.Itoa(r.next[prefix])
+	}
+	base := name
+	for taken[name] {
+		r.next[base]++
+		name = base + "_" + strconv.Itoa(r.next[base])
+	}
+	taken[name] = true
+	return name
+}
+
+// Fresh returns a dimension that is unknown and equal to no other.
+func (g *Graph) Fresh() Dim {
+	g.root.fresh++
+	return Sym("?" + strconv.Itoa(g.root.fresh))
+}
+
+func (g *Graph) newValue(name string, t Type) *Value {
+	return &Value{Name: g.root.unique(g.root.values, name, "v"), Type: t, graph: g}
+}
+
+// NewInput adds an input. A taken or empty name is changed to a free one.
+func (g *Graph) NewInput(name string, t Type) *Value {
+	v := g.newValue(name, t)
+	g.Inputs = append(g.Inputs, v)
+	return v
+}
+
+// NewConst makes a constant.
+func (g *Graph) NewConst(name string, t *tensor.Tensor) *Value {
+	v := g.newValue(name, TypeOf(t))
+	v.Const = t
+	v.Elems = constElems(t)
+	return v
+}
+
+// NewStored makes a constant of type t that is stored in a format.
+func (g *Graph) NewStored(name string, t Type, s *Store) *Value {
+	v := g.newValue(name, t)
+	v.Store = s
+	return v
+}
+
+// SetConst turns v, a constant already, into another constant.
+func (v *Value) SetConst(t *tensor.Tensor) {
+	v.Const, v.Store, v.Type, v.Elems = t, nil, TypeOf(t), constElems(t)
+}
+
+// maxElems bounds the vectors whose elements are tracked: shapes, axes, pads.
+const maxElems = 64
+
+func constElems(t *tensor.Tensor) []Dim {
+	if !t.DType().IsInt() || t.Rank() > 1 || t.Len() > maxElems {
+		return nil
+	}
+	return Sizes(t.Ints()...)
+}
+
+// NewNode makes a node, with outputs of the given names (an empty name is made
+// up), and puts it at the end of g. Output types are not inferred yet. Subgraphs
+// of op become n's.
+func (g *Graph) NewNode(name string, op Op, inputs []*Value, outputs ...string) *Node {
+	n := g.makeNode(name, op, inputs, outputs)
+	g.Nodes = append(g.Nodes, n)
+	return n
+}
+
+// InsertBefore is NewNode, but puts the node before at, a node of g.
+func (g *Graph) InsertBefore(at *Node, name string, op Op, inputs []*Value, outputs ...string) *Node {
+	n := g.makeNode(name, op, inputs, outputs)
+	i := slices.Index(g.Nodes, at)
+	g.Nodes = slices.Insert(g.Nodes, i, n)
+	return n
+}
+
+func (g *Graph) makeNode(name string, op Op, inputs []*Value, outputs []string) *Node {
+	n := &Node{Name: g.root.unique(g.root.nodes, name, op.Kind()+"_"), Op: op, graph: g}
+	for i, v := range inputs {
+		if v != nil {
+			n.SetInput(i, v)
+		}
+	}
+	for _, o := range outputs {
+		v := g.newValue(o, Type{})
+		v.Def = n
+		n.Outputs = append(n.Outputs, v)
+	}
+	for _, sub := range Subgraphs(op) {
+		sub.Owner = n
+	}
+	return n
+}
+
+// ReplaceUses makes every reader of old, graph outputs included, read by instead.
+func (g *Graph) ReplaceUses(old, by *Value) {
+	for _, u := range slices.Clone(old.uses) {
+		u.Node.SetInput(u.Index, by)
+	}
+	for o := range g.WithOuter() {
+		for i, v := range o.Outputs {
+			if v == old {
+				o.Outputs[i] = by
+			}
+		}
+	}
+}
+
+// WithOuter yields every graph of the tree that g belongs to: the root first,
+// then the subgraphs of its nodes, depth first.
+func (g *Graph) WithOuter() func(yield func(*Graph) bool) {
+	root := g
+	for root.Owner != nil {
+		root = root.Owner.graph
+	}
+	return root.All()
+}
+
+// All yields g and, depth first, the subgraphs of its nodes.
+func (g *Graph) All() func(yield func(*Graph) bool) {
+	return func(yield func(*Graph) bool) { g.all(yield) }
+}
+
+func (g *Graph) all(yield func(*Graph) bool) bool {
+	if !yield(g) {
+		return false
+	}
+	for _, n := range g.Nodes {
+		for _, sub := range Subgraphs(n.Op) {
+			if !sub.all(yield) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// IsOutput reports whether v is an output of its graph or of a graph inside it.
+func (v *Value) IsOutput() bool {
+	for g := range v.graph.All() {
+		if slices.Contains(g.Outputs, v) {
+			return true
+		}
+	}
+	return false
+}
+
+// Remove deletes a node none of whose outputs is read any more.
+func (g *Graph) Remove(n *Node) {
+	g.RemoveAll(func(m *Node) bool { return m == n })
+}
+
+// RemoveAll deletes the nodes of g for which dead is true. Their outputs must
+// not be read by any node that stays.
+func (g *Graph) RemoveAll(dead func(*Node) bool) {
+	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *Node) bool {
+		if !dead(n) {
+			return false
+		}
+		n.detach()
+		return true
+	})
+}
+
+// detach takes n, and the nodes of its subgraphs, from the uses of their inputs.
+func (n *Node) detach() {
+	for i, v := range n.Inputs {
+		if v != nil {
+			v.uses = slices.DeleteFunc(v.uses, func(u Use) bool { return u.Node == n && u.Index == i })
+		}
+	}
+	for _, sub := range Subgraphs(n.Op) {
+		for _, m := range sub.Nodes {
+			m.detach()
+		}
+	}
+}
+
+// Constants returns the constants that g and its subgraphs read, each once, in
+// the order of their first use.
+func (g *Graph) Constants() []*Value {
+	var out []*Value
+	seen := map[*Value]bool{}
+	add := func(v *Value) {
+		if v != nil && v.IsConst() && !seen[v] {
+			seen[v] = true
+			out = append(out, v)
+		}
+	}
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			for _, v := range n.Inputs {
+				add(v)
+			}
+		}
+		for _, v := range sub.Outputs {
+			add(v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+package ir
+
+import (
+	"fmt"
+
+	"spc/ir/tensor"
+)
+
+// Op is an operator with its attributes: a pointer to a struct whose exported
+// fields carry attr tags (see Attrs). An operator is defined once, in ir/op.
+type Op interface {
+	// Kind is the operator's name, as domain:Name outside the default domain.
+	Kind() string
+	// Infer sets the types of the node's outputs, as far as its inputs' types
+	// and constants tell, and refuses inputs that the operator cannot take.
+	Infer(c *Infer) error
+	// Eval computes the outputs from the inputs (nil where absent). It is plain
+	// Go, obviously right: the oracle of every other implementation. Inputs
+	// passed Infer. It does not write to its inputs; outputs may share their
+	// storage. Outputs that nobody wants may be left out at the end.
+	Eval(c *Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
+	// Work estimates the operator's cost for static types.
+	Work(in, out []Type) Work
+}
+
+// Work is the cost of a node: floating-point (or integer) operations, counting
+// a multiply-add as two, and bytes read and written at least once.
+type Work struct {
+	FLOPs, Bytes float64
+}
+
+// Registry makes operators by name, with default attributes.
+type Registry interface {
+	New(kind string) (Op, error)
+}
+
+// Eval is the context in which an operator is evaluated.
+type Eval struct {
+	// Outputs is the number of outputs that the node has.
+	Outputs int
+	// Run evaluates a subgraph of the node on inputs; values of outer graphs
+	// are bound to what they are now.
+	Run func(g *Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error)
+}
+
+// Infer is the context in which a node's output types are inferred.
+type Infer struct {
+	Node *Node
+	out  []Type
+	sub  func(g *Graph) error
+}
+
+// Len is the number of inputs, absent ones at the end left out.
+func (c *Infer) Len() int { return len(c.Node.Inputs) }
+
+// Has reports whether input i is present.
+func (c *Infer) Has(i int) bool { return c.Node.Input(i) != nil }
+
+// In returns the type of input i, the zero Type where it is absent.
+func (c *Infer) In(i int) Type {
+	if v := c.Node.Input(i); v != nil {
+		return v.Type
+	}
+	return Type{}
+}
+
+// Const returns the elements of input i when it is a constant, else nil.
+func (c *Infer) Const(i int) *tensor.Tensor {
+	if v := c.Node.Input(i); v != nil {
+		return v.Const
+	}
+	return nil
+}
+
+// Elems returns the elements of input i, an integer scalar or vector, as
+// dimensions, as far as they are known; ok is false when not even their number is.
+func (c *Infer) Elems(i int) (elems []Dim, ok bool) {
+	v := c.Node.Input(i)
+	if v == nil {
+		return nil, false
+	}
+	return v.Elems, v.Elems != nil
+}
+
+// Ints returns the elements of input i, an integer scalar or vector, when all
+// of them are known.
+func (c *Infer) Ints(i int) (ints []int, ok bool) {
+	elems, ok := c.Elems(i)
+	if !ok {
+		return nil, false
+	}
+	return Type{Dims: elems, Ranked: true}.Shape()
+}
+
+// Outputs is the number of outputs that the node has.
+func (c *Infer) Outputs() int { return len(c.Node.Outputs) }
+
+// Set sets the type of output i; one that the node does not have is ignored.
+func (c *Infer) Set(i int, t Type) {
+	if i < len(c.out) {
+		c.out[i] = t
+	}
+}
+
+// SetElems says what is known of the elements of output i, an integer scalar or
+// vector.
+func (c *Infer) SetElems(i int, elems []Dim) {
+	if i < len(c.Node.Outputs) && c.Node.Outputs[i] != nil && len(elems) <= maxElems {
+		c.Node.Outputs[i].Elems = elems
+	}
+}
+
+// Fresh returns a dimension that is unknown and equal to no other.
+func (c *Infer) Fresh() Dim { return c.Node.graph.Fresh() }
+
+// FreshDims returns n unknown dimensions.
+func (c *Infer) FreshDims(n int) []Dim {
+	d := make([]Dim, n)
+	for i := range d {
+		d[i] = c.Fresh()
+	}
+	return d
+}
+
+// Subgraph infers the types in a subgraph of the node, whose inputs' types the
+// operator has set.
+func (c *Infer) Subgraph(g *Graph) error { return c.sub(g) }
+
+// Errorf returns an error that wraps ErrInvalid; the caller's node is named by
+// whoever ran the inference.
+func (c *Infer) Errorf(format string, args ...any) error {
+	return c.Node.Errorf(ErrInvalid, format, args...)
+}
+
+// Unsupportedf is Errorf for what the format allows and this compiler does not.
+func (c *Infer) Unsupportedf(format string, args ...any) error {
+	return c.Node.Errorf(ErrUnsupported, format, args...)
+}
+
+// Infer infers the types of every value in the graph from those of its inputs
+// and constants, in place. Types that were known before are kept where the
+// inference knows less.
+func (g *Graph) Infer() error {
+	for _, n := range g.Nodes {
+		if err := n.Infer(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Infer infers the types of n's outputs.
+func (n *Node) Infer() error {
+	c := &Infer{Node: n, out: make([]Type, len(n.Outputs)), sub: (*Graph).Infer}
+	for _, v := range n.Outputs {
+		if v != nil {
+			v.Elems = nil
+		}
+	}
+	if err := n.Op.Infer(c); err != nil {
+		return err
+	}
+	for i, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		t, err := merge(v.Type, c.out[i])
+		if err != nil {
+			return n.Errorf(ErrInvalid, "output %s: %v", v.Name, err)
+		}
+		v.Type = t
+	}
+	return nil
+}
+
+// merge joins what was known of a type with what was inferred now. Inferred
+// knowledge wins; what is unknown now keeps its old name.
+func merge(old, now Type) (Type, error) {
+	if now.DType == tensor.Undefined {
+		return now, fmt.Errorf("no element type was inferred")
+	}
+	if !now.Ranked || !old.Ranked || old.DType != now.DType || len(old.Dims) != len(now.Dims) {
+		return now, nil
+	}
+	dims := make([]Dim, len(now.Dims))
+	for i, d := range now.Dims {
+		if d.Fresh() && old.Dims[i].Fresh() {
+			d = old.Dims[i]
+		}
+		dims[i] = d
+	}
+	return Type{now.DType, dims, true}, nil
+}
+
+// Subgraphs returns the graphs among an operator's attributes.
+func Subgraphs(op Op) []*Graph {
+	if s, ok := op.(interface{ Subgraphs() []*Graph }); ok {
+		return s.Subgraphs()
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package op
+
+import (
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// If evaluates one of two subgraphs, which may read outer values.
+type If struct {
+	streaming
+	Then *ir.Graph `attr:"then_branch"`
+	Else *ir.Graph `attr:"else_branch"`
+}
+
+// Kind is If.
+func (*If) Kind() string { return "If" }
+
+// Subgraphs returns both branches.
+func (o *If) Subgraphs() []*ir.Graph { return []*ir.Graph{o.Then, o.Else} }
+
+// Infer joins the types of both branches' outputs.
+func (o *If) Infer(c *ir.Infer) error {
+	if t := c.In(0); t.DType != tensor.Bool {
+		return c.Errorf("condition is %v, want bool", t)
+	}
+	for _, g := range o.Subgraphs() {
+		if g == nil {
+			return c.Errorf("a branch is missing")
+		}
+		if len(g.Outputs) != c.Outputs() {
+			return c.Errorf("branch %s has %d outputs, want %d", g.Name, len(g.Outputs), c.Outputs())
+		}
+		if err := c.Subgraph(g); err != nil {
+			return err
+		}
+	}
+	for i := range c.Outputs() {
+		t, err := joinTypes(c, o.Then.Outputs[i].Type, o.Else.Outputs[i].Type)
+		if err != nil {
+			return err
+		}
+		c.Set(i, t)
+	}
+	return nil
+}
+
+// joinTypes returns what holds of a value that has one type or the other.
+func joinTypes(c *ir.Infer, a, b ir.Type) (ir.Type, error) {
+	if a.DType != b.DType {
+		return ir.Type{}, c.Errorf("branches give %v and %v", a, b)
+	}
+	if !a.Ranked || !b.Ranked || len(a.Dims) != len(b.Dims) {
+		return ir.Unranked(a.DType), nil
+	}
+	dims := make([]ir.Dim, len(a.Dims))
+	for i, d := range a.Dims {
+		if dims[i] = d; d != b.Dims[i] {
+			dims[i] = c.Fresh()
+		}
+	}
+	return ir.Of(a.DType, dims...), nil
+}
+
+// Eval runs the branch that the condition picks.
+func (o *If) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if tensor.Data[bool](in[0])[0] {
+		return c.Run(o.Then, nil)
+	}
+	return c.Run(o.Else, nil)
+}

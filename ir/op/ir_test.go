@@ -1,0 +1,60 @@
+package op
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+const sample = `graph "main"(%x: f32[batch,8], %c: bool[], %"odd name": f32["a b",4*n]) {
+  %w: f32[8] = const {0.0, 1.0, 2.5, -3.0, 1e-30, 5.0, 6.0, +Inf}
+  %y: f32[batch,8] = Add "add" (%x, %w)
+  %z: f32[batch,8] = Add "legacy" (%y, %y) {axis = 1}
+  %o: f32[batch,8] = If "if" (%c) {then_branch = graph "t"() {
+    %big: f32[20] = const base64"AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAgEEAAIhBAACQQQAAmEE="
+    %r: f32[batch,8] = Relu "relu" (%z)
+    return %r
+  }, else_branch = graph "e"() {
+    return %y
+  }}
+  return %o, %w
+}
+`
+
+func TestParsePrintRoundTrip(t *testing.T) {
+	g, err := ir.Parse(sample, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ir.Print(g)
+	h, err := ir.Parse(text, Registry)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if d := cmp.Diff(text, ir.Print(h)); d != "" {
+		t.Error(d)
+	}
+	if err := h.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Verify(); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(text, ir.Print(h)); d != "" {
+		t.Error("inference changed the types:", d)
+	}
+}
+
+func TestUnaryEval(t *testing.T) {
+	op, err := New("Relu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := op.Eval(&ir.Eval{Outputs: 1}, []*tensor.Tensor{tensor.From([]float32{-1, 2}, 2)})
+	if err != nil || !out[0].Equal(tensor.From([]float32{0, 2}, 2)) {
+		t.Errorf("%v, %v", out[0].F32s(), err)
+	}
+}

@@ -1,0 +1,150 @@
+package ir
+
+import (
+	"fmt"
+
+	"spc/ir/tensor"
+)
+
+// View says how a weight tensor is seen as a matrix W[M,K]: its axes are
+// permuted by Perm (nil: left as they are), then the first RowAxes axes count
+// the M rows and the others the K columns.
+type View struct {
+	Perm    []int
+	RowAxes int
+}
+
+// Dims returns M and K for a tensor of the given shape.
+func (v View) Dims(shape []int) (rows, cols int) {
+	rows, cols = 1, 1
+	for i := range shape {
+		d := shape[v.axis(i)]
+		if i < v.RowAxes {
+			rows *= d
+		} else {
+			cols *= d
+		}
+	}
+	return rows, cols
+}
+
+func (v View) axis(i int) int {
+	if v.Perm == nil {
+		return i
+	}
+	return v.Perm[i]
+}
+
+// identity reports whether the view permutes nothing.
+func (v View) identity() bool {
+	for i, p := range v.Perm {
+		if p != i {
+			return false
+		}
+	}
+	return true
+}
+
+// Matrix returns the tensor as [M,K]. It shares storage where nothing is permuted.
+func (v View) Matrix(t *tensor.Tensor) *tensor.Tensor {
+	m, k := v.Dims(t.Shape())
+	if !v.identity() {
+		t = t.Permute(v.Perm...)
+	}
+	return t.Reshape(m, k)
+}
+
+// Tensor is the inverse of Matrix for a tensor of the given shape.
+func (v View) Tensor(m *tensor.Tensor, shape []int) *tensor.Tensor {
+	if v.identity() {
+		return m.Reshape(shape...)
+	}
+	permuted := make([]int, len(shape))
+	inverse := make([]int, len(shape))
+	for i, p := range v.Perm {
+		permuted[i] = shape[p]
+		inverse[p] = i
+	}
+	return m.Reshape(permuted...).Permute(inverse...)
+}
+
+// Check reports whether the view fits a tensor of the given rank.
+func (v View) Check(rank int) error {
+	if v.RowAxes < 0 || v.RowAxes > rank {
+		return fmt.Errorf("%d row axes of rank %d", v.RowAxes, rank)
+	}
+	if v.Perm == nil {
+		return nil
+	}
+	seen := make([]bool, rank)
+	if len(v.Perm) != rank {
+		return fmt.Errorf("permutation %v of rank %d", v.Perm, rank)
+	}
+	for _, p := range v.Perm {
+		if p < 0 || p >= rank || seen[p] {
+			return fmt.Errorf("permutation %v of rank %d", v.Perm, rank)
+		}
+		seen[p] = true
+	}
+	return nil
+}
+
+// Store is a weight matrix W[M,K] in a storage format: canonical, portable
+// arrays that the format packs, unpacks and checks.
+type Store struct {
+	Format string // the format's name, such as ell
+	Config string // its configuration, such as 4x1; empty where it has none
+	View   View   // how the weight's tensor is seen as W
+	Rows   int    // M
+	Cols   int    // K
+	Parts  []Part // the format's arrays, in its order
+}
+
+// Part is one array of a Store.
+type Part struct {
+	Name string
+	Data *tensor.Tensor
+}
+
+// Part returns the array of the given name, nil where there is none.
+func (s *Store) Part(name string) *tensor.Tensor {
+	for _, p := range s.Parts {
+		if p.Name == name {
+			return p.Data
+		}
+	}
+	return nil
+}
+
+// Bytes is the size of all arrays.
+func (s *Store) Bytes() int {
+	n := 0
+	for _, p := range s.Parts {
+		n += len(p.Data.Bytes())
+	}
+	return n
+}
+
+// Weight is an input of a node that holds a weight, and how it is seen as a
+// matrix.
+type Weight struct {
+	Input int
+	View  View
+	// Groups is the number of independent products that the rows are split
+	// into (a grouped convolution); 1 for a plain product.
+	Groups int
+	// Cols is the number of columns N of the product Y[M,N] = W[M,K] X[K,N],
+	// as a dimension; unknown where the types do not tell.
+	Cols Dim
+	// Reuse is how often the product is done in one evaluation: the steps of a
+	// recurrent operator, else 1.
+	Reuse Dim
+}
+
+// WeightOp is an operator that multiplies weights: Conv, ConvTranspose, MatMul,
+// Gemm, LSTM, GRU, RNN.
+type WeightOp interface {
+	Op
+	// Weights returns the inputs of n that are weights where they are constant.
+	Weights(n *Node) []Weight
+}

@@ -1,0 +1,234 @@
+package ir
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+
+	"spc/ir/tensor"
+)
+
+// Dim is a dimension: a size, or a symbol such as batch. Symbols that begin
+// with ? are unknowns that nobody named. The zero Dim is the size 0.
+type Dim struct {
+	size int
+	sym  string
+}
+
+// Size returns the dimension of n elements.
+func Size(n int) Dim { return Dim{size: n} }
+
+// Sym returns the dimension that a symbol stands for.
+func Sym(name string) Dim { return Dim{sym: name} }
+
+// Known reports whether d is a size.
+func (d Dim) Known() bool { return d.sym == "" }
+
+// Size returns the number of elements of a known dimension.
+func (d Dim) Size() int { return d.size }
+
+// Symbol returns the symbol, empty for a known dimension.
+func (d Dim) Symbol() string { return d.sym }
+
+// Fresh reports whether d is an unknown that no user named.
+func (d Dim) Fresh() bool { return strings.HasPrefix(d.sym, "?") }
+
+func (d Dim) String() string {
+	if d.Known() {
+		return strconv.Itoa(d.size)
+	}
+	return d.sym
+}
+
+// Mul returns the product of dimensions, with symbols multiplied out into a
+// canonical product such as 4*batch.
+func Mul(dims ...Dim) Dim {
+	n, syms := 1, []string{}
+	for _, d := range dims {
+		k, s := d.factors()
+		n *= k
+		syms = append(syms, s...)
+	}
+	return product(n, syms)
+}
+
+// factors splits d into its integer factor and its symbols.
+func (d Dim) factors() (int, []string) {
+	if d.Known() {
+		return d.size, nil
+	}
+	n, syms := 1, []string{}
+	for _, f := range splitTop(d.sym, '*') {
+		if k, err := strconv.Atoi(f); err == nil {
+			n *= k
+		} else {
+			syms = append(syms, f)
+		}
+	}
+	return n, syms
+}
+
+func product(n int, syms []string) Dim {
+	if n == 0 || len(syms) == 0 {
+		return Size(n)
+	}
+	sort.Strings(syms)
+	if n != 1 {
+		syms = append([]string{strconv.Itoa(n)}, syms...)
+	}
+	return Sym(strings.Join(syms, "*"))
+}
+
+// splitTop splits s at sep outside parentheses.
+func splitTop(s string, sep byte) []string {
+	var out []string
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case sep:
+			if depth == 0 {
+				out = append(out, s[start:i])
+				start = i + 1
+			}
+		}
+	}
+	return append(out, s[start:])
+}
+
+// Div returns a/b when b divides a, symbol by symbol; ok is false otherwise.
+func Div(a, b Dim) (q Dim, ok bool) {
+	an, as := a.factors()
+	bn, bs := b.factors()
+	if bn == 0 || an%bn != 0 {
+		return Dim{}, false
+	}
+	left := append([]string{}, as...)
+next:
+	for _, s := range bs {
+		for i, t := range left {
+			if s == t {
+				left = append(left[:i], left[i+1:]...)
+				continue next
+			}
+		}
+		return Dim{}, false
+	}
+	return product(an/bn, left), true
+}
+
+// Add returns a+k, as an expression such as (batch+2) when a is a symbol.
+func Add(a Dim, k int) Dim {
+	if a.Known() {
+		return Size(a.size + k)
+	}
+	if k == 0 {
+		return a
+	}
+	base, off := a.sym, 0
+	if strings.HasPrefix(base, "(") && strings.HasSuffix(base, ")") {
+		inner := base[1 : len(base)-1]
+		if i := strings.LastIndexAny(inner, "+-"); i > 0 && strings.Count(inner, "(") == 0 {
+			if n, err := strconv.Atoi(inner[i:]); err == nil {
+				base, off = inner[:i], n
+			}
+		}
+	}
+	if k += off; k == 0 {
+		return Sym(base)
+	}
+	return Sym(fmt.Sprintf("(%s%+d)", base, k))
+}
+
+// Type is what is known of a value: its element type and its dimensions. An
+// unranked type knows no dimensions, not even their number.
+type Type struct {
+	DType  tensor.DType
+	Dims   []Dim
+	Ranked bool
+}
+
+// Of returns the ranked type of the element type and the dimensions.
+func Of(dt tensor.DType, dims ...Dim) Type { return Type{dt, dims, true} }
+
+// Shaped returns the ranked type whose dimensions are all known.
+func Shaped(dt tensor.DType, shape ...int) Type { return Type{dt, Sizes(shape...), true} }
+
+// Unranked returns the type of which only the element type is known.
+func Unranked(dt tensor.DType) Type { return Type{DType: dt} }
+
+// TypeOf returns the type of a tensor.
+func TypeOf(t *tensor.Tensor) Type { return Shaped(t.DType(), t.Shape()...) }
+
+// Sizes returns known dimensions.
+func Sizes(shape ...int) []Dim {
+	d := make([]Dim, len(shape))
+	for i, n := range shape {
+		d[i] = Size(n)
+	}
+	return d
+}
+
+// Shape returns the dimensions as sizes; ok is false unless all are known.
+func (t Type) Shape() (shape []int, ok bool) {
+	if !t.Ranked {
+		return nil, false
+	}
+	shape = make([]int, len(t.Dims))
+	for i, d := range t.Dims {
+		if !d.Known() {
+			return nil, false
+		}
+		shape[i] = d.size
+	}
+	return shape, true
+}
+
+// Static reports whether every dimension is known.
+func (t Type) Static() bool { _, ok := t.Shape(); return ok }
+
+// Rank is the number of dimensions, -1 for an unranked type.
+func (t Type) Rank() int {
+	if !t.Ranked {
+		return -1
+	}
+	return len(t.Dims)
+}
+
+// Equal reports whether both types are the same; unknowns that nobody named
+// equal each other.
+func (t Type) Equal(o Type) bool {
+	if t.DType != o.DType || t.Ranked != o.Ranked || len(t.Dims) != len(o.Dims) {
+		return false
+	}
+	for i, d := range t.Dims {
+		if e := o.Dims[i]; d != e && !(d.Fresh() && e.Fresh()) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t Type) String() string {
+	if !t.Ranked {
+		return t.DType.String() + "[*]"
+	}
+	s := make([]string, len(t.Dims))
+	for i, d := range t.Dims {
+		s[i] = d.String()
+	}
+	return t.DType.String() + "[" + strings.Join(s, ",") + "]"
+}
+
+// Elems returns the number of elements as a dimension; ok is false for an
+// unranked type.
+func (t Type) Elems() (Dim, bool) {
+	if !t.Ranked {
+		return Dim{}, false
+	}
+	return Mul(t.Dims...), true
+}
