@@ -112,6 +112,10 @@ type Graph struct {
 	Outputs []*Value
 	Nodes   []*Node
 
+	// OutputNames holds the names under which users know the outputs, where
+	// these differ from the values' names; see OutputName.
+	OutputNames []string
+
 	Owner *Node // the node whose subgraph this is; nil for a root graph
 	root  *names
 }
@@ -237,9 +241,26 @@ func (g *Graph) ReplaceUses(old, by *Value) {
 	for o := range g.WithOuter() {
 		for i, v := range o.Outputs {
 			if v == old {
+				o.nameOutputs()
 				o.Outputs[i] = by
 			}
 		}
+	}
+}
+
+// OutputName returns the name under which users know output i: it stays when a
+// pass makes the output be another value.
+func (g *Graph) OutputName(i int) string {
+	if i < len(g.OutputNames) {
+		return g.OutputNames[i]
+	}
+	return g.Outputs[i].Name
+}
+
+// nameOutputs makes the names of the outputs independent of their values.
+func (g *Graph) nameOutputs() {
+	for i := len(g.OutputNames); i < len(g.Outputs); i++ {
+		g.OutputNames = append(g.OutputNames, g.Outputs[i].Name)
 	}
 }
 
@@ -335,4 +356,36 @@ func (g *Graph) Constants() []*Value {
 		}
 	}
 	return out
+}
+
+// Inline replaces n by the nodes of sub, one of its subgraphs that has no
+// inputs: they move into n's graph, before n, and sub's outputs are read in the
+// place of n's. n is removed.
+func (g *Graph) Inline(n *Node, sub *Graph) {
+	adopt := func(v *Value) {
+		if v != nil && v.graph == sub {
+			v.graph = g
+		}
+	}
+	for _, m := range sub.Nodes {
+		m.graph = g
+		for _, v := range m.Inputs {
+			adopt(v)
+		}
+		for _, v := range m.Outputs {
+			adopt(v)
+		}
+	}
+	for _, v := range sub.Outputs {
+		adopt(v)
+	}
+	at := slices.Index(g.Nodes, n)
+	g.Nodes = slices.Insert(g.Nodes, at, sub.Nodes...)
+	sub.Nodes = nil
+	for i, v := range n.Outputs {
+		if v != nil {
+			g.ReplaceUses(v, sub.Outputs[i])
+		}
+	}
+	g.Remove(n)
 }

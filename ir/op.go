@@ -199,3 +199,10 @@ func Subgraphs(op Op) []*Graph {
 	}
 	return nil
 }
+
+// Pure reports whether evaluating an operator twice on the same inputs gives the
+// same outputs, so that it may be folded: operators with a method Impure are not.
+func Pure(op Op) bool {
+	_, impure := op.(interface{ Impure() })
+	return !impure
+}

@@ -259,6 +259,17 @@ func (s *scanner) graph(g *Graph) error {
 			return errors.New("an output is absent")
 		}
 		g.Outputs = append(g.Outputs, v)
+		if s.accept("as") {
+			name, err := s.quoted()
+			if err != nil {
+				return err
+			}
+			g.nameOutputs()
+			g.OutputNames[len(g.Outputs)-1] = name
+		}
+	}
+	if len(g.OutputNames) > 0 {
+		g.nameOutputs()
 	}
 	return nil
 }

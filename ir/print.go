@@ -88,6 +88,9 @@ func (p *printing) graph(g *Graph, indent string) {
 			p.b.WriteByte(',')
 		}
 		p.b.WriteString(" " + ref(v))
+		if name := g.OutputName(i); name != v.Name {
+			p.b.WriteString(" as " + strconv.Quote(name))
+		}
 	}
 	p.b.WriteString("\n" + indent + "}")
 }

@@ -20,7 +20,7 @@ const sample = `graph "main"(%x: f32[batch,8], %c: bool[], %"odd name": f32["a b
   }, else_branch = graph "e"() {
     return %y
   }}
-  return %o, %w
+  return %o, %w as "the weights", %x as "in"
 }
 `
 

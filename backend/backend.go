@@ -1,0 +1,41 @@
+// Package backend declares what a device is: something that loads a lowered
+// program and runs it. Each device lives in a folder of its own; storage formats
+// and their kernels in format. It imports lower/plan and what that imports.
+package backend
+
+import (
+	"context"
+	"time"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+// Options are the choices of whoever loads a program.
+type Options struct {
+	// Threads is the number of threads that one Run may use; 0 means one for
+	// each physical core.
+	Threads int
+}
+
+// Device loads programs.
+type Device interface {
+	Name() string
+	// Load prepares a program: weights are checked and brought into the form
+	// that the device's kernels want. The program's graph is not changed.
+	Load(p *plan.Program, o Options) (Program, error)
+}
+
+// Program is a program loaded on a device. Run may be called concurrently.
+type Program interface {
+	// Run evaluates the program on one tensor for each input of its graph.
+	// Inputs have the types that the graph declares; symbols take the sizes
+	// that the inputs have. Outputs belong to the caller.
+	Run(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error)
+	// Trace is Run, and calls f after each step of the main graph with the time
+	// that the step took.
+	Trace(ctx context.Context, in []*tensor.Tensor, f func(n *ir.Node, d time.Duration)) ([]*tensor.Tensor, error)
+	// Close frees what Load took.
+	Close() error
+}
