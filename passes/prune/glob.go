@@ -1,0 +1,134 @@
+package prune
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Glob matches layer names as path.Match does, but for * and ?, which match a
+// slash too, since slashes are common in ONNX names:
+//
+//   - any characters
+//     ?         one character
+//     [a-z]     one of a class, [^a-z] one that is not of it
+//     \c        the character c itself
+type Glob struct {
+	text string
+	re   *regexp.Regexp
+}
+
+// ParseGlob reads a pattern; the errors name it.
+func ParseGlob(text string) (Glob, error) {
+	var b strings.Builder
+	b.WriteString(`(?s)\A`)
+	for s := text; s != ""; {
+		var err error
+		switch c := s[0]; c {
+		case '*':
+			b.WriteString(`.*`)
+			s = s[1:]
+		case '?':
+			b.WriteString(`.`)
+			s = s[1:]
+		case '[':
+			if s, err = globClass(&b, s[1:]); err != nil {
+				return Glob{}, fmt.Errorf("glob %q: %w", text, err)
+			}
+		default:
+			var r rune
+			if r, s, err = globRune(s); err != nil {
+				return Glob{}, fmt.Errorf("glob %q: %w", text, err)
+			}
+			fmt.Fprintf(&b, `\x{%x}`, r)
+		}
+	}
+	b.WriteString(`\z`)
+	re, err := regexp.Compile(b.String())
+	if err != nil {
+		return Glob{}, fmt.Errorf("glob %q: too long", text)
+	}
+	return Glob{text, re}, nil
+}
+
+// globClass translates a class after its opening bracket and returns the rest.
+func globClass(b *strings.Builder, s string) (rest string, err error) {
+	b.WriteByte('[')
+	if strings.HasPrefix(s, "^") {
+		b.WriteByte('^')
+		s = s[1:]
+	}
+	for first := true; ; first = false {
+		if s == "" {
+			return "", fmt.Errorf("[ without ]")
+		}
+		if s[0] == ']' && !first {
+			b.WriteByte(']')
+			return s[1:], nil
+		}
+		var lo, hi rune
+		if s[0] == ']' || s[0] == '-' {
+			return "", fmt.Errorf("%q in a class needs a \\ before it", s[0])
+		}
+		if lo, s, err = globRune(s); err != nil {
+			return "", err
+		}
+		hi = lo
+		if strings.HasPrefix(s, "-") {
+			if s = s[1:]; s == "" || s[0] == ']' || s[0] == '-' {
+				return "", fmt.Errorf("a range in a class lacks its end")
+			}
+			if hi, s, err = globRune(s); err != nil {
+				return "", err
+			}
+		}
+		if lo > hi {
+			return "", fmt.Errorf("the range %c-%c is empty", lo, hi)
+		}
+		fmt.Fprintf(b, `\x{%x}-\x{%x}`, lo, hi)
+	}
+}
+
+// globRune takes one character, which a backslash may precede.
+func globRune(s string) (r rune, rest string, err error) {
+	if s[0] == '\\' {
+		if s = s[1:]; s == "" {
+			return 0, "", fmt.Errorf("ends in \\")
+		}
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError && n == 1 {
+		return 0, "", fmt.Errorf("not UTF-8")
+	}
+	return r, s[n:], nil
+}
+
+// Match reports whether the whole name matches. The zero Glob matches nothing.
+func (g Glob) Match(name string) bool { return g.re != nil && g.re.MatchString(name) }
+
+func (g Glob) String() string { return g.text }
+
+// LayerTarget is a sparsity for the layers that a glob names.
+type LayerTarget struct {
+	Glob     Glob
+	Sparsity float64
+}
+
+// ParseLayerTarget reads GLOB=S; the last = separates, as names may hold more.
+func ParseLayerTarget(s string) (LayerTarget, error) {
+	i := strings.LastIndexByte(s, '=')
+	if i <= 0 {
+		return LayerTarget{}, fmt.Errorf("layer target %q: want GLOB=SPARSITY, as in 'conv*=0.5'", s)
+	}
+	v, err := strconv.ParseFloat(s[i+1:], 64)
+	if err != nil || !(v >= 0 && v < 1) {
+		return LayerTarget{}, fmt.Errorf("layer target %q: want a sparsity of at least 0 and below 1 after =", s)
+	}
+	g, err := ParseGlob(s[:i])
+	if err != nil {
+		return LayerTarget{}, fmt.Errorf("layer target %q: %w", s, err)
+	}
+	return LayerTarget{g, v}, nil
+}

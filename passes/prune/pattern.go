@@ -1,0 +1,180 @@
+package prune
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Kind names a family of patterns.
+type Kind uint8
+
+const (
+	Dense        Kind = iota // every weight stays
+	Uniform                  // the same number of nonzeros in each row of a layer
+	Unstructured             // any weight may go
+	NM                       // at most N of each M consecutive weights along K
+	Block                    // blocks of R rows by C columns stand or fall together
+	UniformBlock             // the same number of R x C blocks in each block row of a layer
+	Channel                  // whole rows (output channels)
+)
+
+var kindNames = [...]string{
+	Dense:        "dense",
+	Uniform:      "uniform",
+	Unstructured: "unstructured",
+	NM:           "N:M",
+	Block:        "block",
+	UniformBlock: "uniform-block",
+	Channel:      "channel",
+}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "Kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// maxExtent bounds N, M, R and C.
+const maxExtent = 1024
+
+// Pattern says which weights of a matrix stand or fall together. Patterns are
+// comparable with ==; the zero Pattern is dense.
+type Pattern struct {
+	Kind Kind
+	N, M int // of NM
+	R, C int // of Block and UniformBlock
+}
+
+// ParsePattern reads dense, uniform, unstructured, channel, N:M, block:RxC or
+// uniform-block:RxC. Numbers are plain decimals from 1 to 1024, N at most M.
+func ParsePattern(s string) (Pattern, error) {
+	for _, k := range [...]Kind{Dense, Uniform, Unstructured, Channel} {
+		if s == kindNames[k] {
+			return Pattern{Kind: k}, nil
+		}
+	}
+	head, tail, ok := strings.Cut(s, ":")
+	if ok {
+		for _, k := range [...]Kind{Block, UniformBlock} {
+			if head != kindNames[k] {
+				continue
+			}
+			r, c, ok := parsePair(tail, "x")
+			if !ok {
+				return Pattern{}, fmt.Errorf("pattern %q: want %s:RxC with R and C from 1 to %d, as in %s:4x1", s, head, maxExtent, head)
+			}
+			return Pattern{Kind: k, R: r, C: c}, nil
+		}
+		if head != "" && strings.Trim(head, "0123456789") == "" {
+			n, m, ok := parsePair(s, ":")
+			if !ok || n > m {
+				return Pattern{}, fmt.Errorf("pattern %q: want N:M with 1 <= N <= M <= %d, as in 2:4", s, maxExtent)
+			}
+			return Pattern{Kind: NM, N: n, M: m}, nil
+		}
+	}
+	return Pattern{}, fmt.Errorf("pattern %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel", s)
+}
+
+func parsePair(s, sep string) (a, b int, ok bool) {
+	first, second, ok := strings.Cut(s, sep)
+	if !ok {
+		return 0, 0, false
+	}
+	a, okA := parseExtent(first)
+	b, okB := parseExtent(second)
+	return a, b, okA && okB
+}
+
+// parseExtent takes only what String writes: no sign, no leading zero.
+func parseExtent(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 1 && n <= maxExtent && strconv.Itoa(n) == s
+}
+
+// String returns the form that ParsePattern reads.
+func (p Pattern) String() string {
+	switch p.Kind {
+	case NM:
+		return fmt.Sprintf("%d:%d", p.N, p.M)
+	case Block, UniformBlock:
+		return fmt.Sprintf("%s:%dx%d", p.Kind, p.R, p.C)
+	}
+	return p.Kind.String()
+}
+
+// MarshalText writes the form that ParsePattern reads.
+func (p Pattern) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is ParsePattern.
+func (p *Pattern) UnmarshalText(b []byte) error {
+	q, err := ParsePattern(string(b))
+	if err == nil {
+		*p = q
+	}
+	return err
+}
+
+// OwnSparsity returns the sparsity that the pattern itself sets, which only
+// N:M does.
+func (p Pattern) OwnSparsity() (s float64, ok bool) {
+	if p.Kind != NM {
+		return 0, false
+	}
+	return 1 - float64(p.N)/float64(p.M), true
+}
+
+// validate repeats ParsePattern's limits for a Pattern built by hand.
+func (p Pattern) validate() error {
+	q, err := ParsePattern(p.String())
+	if err != nil {
+		return err
+	}
+	if p != q {
+		return fmt.Errorf("pattern %s: N:M %d:%d and block %dx%d do not belong to it", p, p.N, p.M, p.R, p.C)
+	}
+	return nil
+}
+
+// unit returns the shape of the blocks that stand or fall together.
+func (p Pattern) unit() (r, c int) {
+	if p.Kind == Block || p.Kind == UniformBlock {
+		return p.R, p.C
+	}
+	return 1, 1
+}
+
+// Allocation says how the sparsity is spread over the layers.
+type Allocation string
+
+const (
+	PerLayer Allocation = "layer"  // every layer gets the stated sparsity
+	Global   Allocation = "global" // one threshold over all layers
+)
+
+// ParseAllocation reads layer or global.
+func ParseAllocation(s string) (Allocation, error) {
+	switch a := Allocation(s); a {
+	case PerLayer, Global:
+		return a, nil
+	}
+	return "", fmt.Errorf("allocation %q: want layer or global", s)
+}
+
+// CheckSparsity returns an error unless s is a fraction in [0, 1) that p can
+// have: N:M sets its own, and takes 0 for "unstated".
+func CheckSparsity(p Pattern, s float64) error {
+	if !(s >= 0 && s < 1) {
+		return fmt.Errorf("sparsity %v: want a fraction of at least 0 and below 1", s)
+	}
+	if own, ok := p.OwnSparsity(); ok && s != 0 && math.Abs(s-own) > 5e-4 {
+		return fmt.Errorf("sparsity %v: pattern %s sets its own, %.4g", s, p, own)
+	}
+	if p.Kind == Dense && s != 0 {
+		return fmt.Errorf("sparsity %v: pattern dense keeps every weight", s)
+	}
+	return nil
+}
