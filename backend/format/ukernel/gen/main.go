@@ -1,0 +1,153 @@
+// Gen writes the amd64 assembly of package ukernel: every kernel once for
+// AVX2 with FMA and once for AVX-512F, from one description.
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// columns is the width of a panel, ukernel.Columns.
+const columns = 32
+
+// rowBytes is the size of a panel row.
+const rowBytes = 4 * columns
+
+// isa is an instruction set that kernels are generated for.
+type isa struct {
+	name  string
+	lanes int // float32 elements of a vector
+	mr    int // rows of the GEMM tile
+	vec   func() VecVirtual
+}
+
+var isas = []isa{
+	{name: "avx2", lanes: 8, mr: 6, vec: YMM},
+	{name: "avx512", lanes: 16, mr: 12, vec: ZMM},
+}
+
+// bytes returns the size of a vector.
+func (a isa) bytes() int { return 4 * a.lanes }
+
+// zero clears v.
+func (a isa) zero(v VecVirtual) {
+	if a.lanes == 16 {
+		VPXORD(v, v, v)
+		return
+	}
+	VXORPS(v, v, v)
+}
+
+// zeros returns n cleared vectors.
+func (a isa) zeros(n int) []VecVirtual {
+	vs := make([]VecVirtual, n)
+	for i := range vs {
+		vs[i] = a.vec()
+		a.zero(vs[i])
+	}
+	return vs
+}
+
+// begin starts the assembly function name with the given signature and
+// documentation.
+func begin(name, signature string, doc ...string) {
+	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
+	Doc(doc...)
+}
+
+// end returns from the function.
+func end() {
+	VZEROUPPER()
+	RET()
+}
+
+// storeTile stores the accumulators acc[row][vector] to consecutive rows of y,
+// ldy bytes apart, after adding what is there if the parameter acc is set. It
+// changes y.
+func storeTile(acc [][]VecVirtual, a isa, y, ldy Register, label string) {
+	flag := Load(Param("acc"), GP8())
+	TESTB(flag, flag)
+	JZ(LabelRef(label))
+	at := GP64()
+	MOVQ(y, at)
+	for r, row := range acc {
+		for v, x := range row {
+			VADDPS(Mem{Base: at, Disp: a.bytes() * v}, x, x)
+		}
+		if r < len(acc)-1 {
+			ADDQ(ldy, at)
+		}
+	}
+	Label(label)
+	for r, row := range acc {
+		for v, x := range row {
+			VMOVUPS(x, Mem{Base: y, Disp: a.bytes() * v})
+		}
+		if r < len(acc)-1 {
+			ADDQ(ldy, y)
+		}
+	}
+}
+
+// fold adds the accumulators of sets 1 and up to those of set 0 and returns
+// that.
+func fold(sets [][][]VecVirtual) [][]VecVirtual {
+	for n := len(sets); n > 1; n /= 2 {
+		for s := range n / 2 {
+			for r, row := range sets[s] {
+				for v, x := range row {
+					VADDPS(sets[s+n/2][r][v], x, x)
+				}
+			}
+		}
+	}
+	return sets[0]
+}
+
+// tileSets returns cleared accumulators [set][row][vector], with so many sets,
+// a power of two, that eight chains of additions hide the latency of FMA.
+func (a isa) tileSets(rows, vectors int) [][][]VecVirtual {
+	n := 1
+	for n*rows*vectors < 8 {
+		n *= 2
+	}
+	sets := make([][][]VecVirtual, n)
+	for s := range sets {
+		sets[s] = make([][]VecVirtual, rows)
+		for r := range sets[s] {
+			sets[s][r] = a.zeros(vectors)
+		}
+	}
+	return sets
+}
+
+func main() {
+	ConstraintExpr("amd64,!noasm")
+	for _, a := range isas {
+		fmaPeak(a)
+		for rows := 1; rows <= a.mr; rows++ {
+			gemm(a, rows)
+		}
+	}
+	Generate()
+}
+
+// fmaPeak generates a loop of FMAs on registers, which measures the peak.
+func fmaPeak(a isa) {
+	begin("fmaPeak_"+a.name, "func(n int)",
+		fmt.Sprintf("fmaPeak_%s makes n times 12 vector FMAs of %d lanes that do not wait for each other.", a.name, a.lanes))
+	n := Load(Param("n"), GP64())
+	x := a.zeros(2)
+	acc := a.zeros(12)
+	Label("loop")
+	for _, v := range acc {
+		VFMADD231PS(x[0], x[1], v)
+	}
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	end()
+}

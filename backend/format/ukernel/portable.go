@@ -1,0 +1,72 @@
+package ukernel
+
+// portable is the kernel set in pure Go.
+var portable = Kernels{
+	ISA:  "go",
+	Gemm: Gemm{Name: "gemm_f32_4x32_go", MR: 4, tile: gemmGo},
+	peak: peakGo,
+	flop: 16,
+}
+
+// row is a panel row.
+type row = [Columns]float32
+
+// store writes s to y, or adds it with acc set.
+func store(y []float32, s *row, acc bool) {
+	d := (*row)(y)
+	if !acc {
+		*d = *s
+		return
+	}
+	for c := range d {
+		d[c] += s[c]
+	}
+}
+
+// gemmGo works on two rows and four columns at a time, which fit into the
+// sixteen registers of amd64.
+func gemmGo(rows, k int, w, x, y []float32, ldy int, acc bool) {
+	for r := 0; r < rows; r += 2 {
+		var s, t row
+		for c := 0; c < Columns; c += 4 {
+			var s0, s1, s2, s3, t0, t1, t2, t3 float32
+			for i := range k {
+				v, p := (*[2]float32)(w[4*i+r:]), (*[4]float32)(x[Columns*i+c:])
+				a, b := v[0], v[1]
+				s0 += a * p[0]
+				t0 += b * p[0]
+				s1 += a * p[1]
+				t1 += b * p[1]
+				s2 += a * p[2]
+				t2 += b * p[2]
+				s3 += a * p[3]
+				t3 += b * p[3]
+			}
+			*(*[4]float32)(s[c:]) = [4]float32{s0, s1, s2, s3}
+			*(*[4]float32)(t[c:]) = [4]float32{t0, t1, t2, t3}
+		}
+		store(y[r*ldy:], &s, acc)
+		if r+1 < rows {
+			store(y[(r+1)*ldy:], &t, acc)
+		}
+	}
+}
+
+// peakSink keeps the compiler from dropping peakGo's loop.
+var peakSink float32
+
+func peakGo(n int) {
+	var a, b, c, d, e, f, g, h float32
+	x, y := float32(n&1), float32(0.5)
+	for range n {
+		a += x * y
+		b += x * y
+		c += x * y
+		d += x * y
+		e += x * y
+		f += x * y
+		g += x * y
+		h += x * y
+	}
+	peakSink = a + b + c + d + e + f + g + h
+}

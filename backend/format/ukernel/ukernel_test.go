@@ -1,0 +1,256 @@
+package ukernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"testing"
+	"time"
+)
+
+// depths are the K that every kernel is tested with.
+var depths = []int{0, 1, 2, 7, 64, 257}
+
+// eachISA runs test as a subtest for every kernel set of this machine.
+func eachISA(t *testing.T, test func(t *testing.T, k *Kernels)) {
+	for _, k := range Available() {
+		t.Run(k.ISA, func(t *testing.T) { test(t, k) })
+	}
+}
+
+// random returns n standard normal values, off elements past an allocation's
+// start so that alignments vary.
+func random(rng *rand.Rand, n, off int) []float32 {
+	s := make([]float32, off+n)[off:]
+	for i := range s {
+		s[i] = float32(rng.NormFloat64())
+	}
+	return s
+}
+
+// guard is what the elements that a kernel must not write hold.
+const guard = -12345
+
+// output is a matrix of rows x Columns with row stride ldy among guards.
+type output struct {
+	rows, ldy, off int
+	all, y         []float32
+	before         []float32
+}
+
+func newOutput(rng *rand.Rand, rows, ldy, off int) *output {
+	o := &output{rows: rows, ldy: ldy, off: off, all: make([]float32, off+rows*ldy+Columns)}
+	for i := range o.all {
+		o.all[i] = guard
+	}
+	o.y = o.all[off:]
+	if rows > 0 {
+		o.y = o.y[:(rows-1)*ldy+Columns]
+	}
+	for r := range rows {
+		for c := range Columns {
+			o.y[r*ldy+c] = float32(rng.NormFloat64())
+		}
+	}
+	o.before = append([]float32(nil), o.all...)
+	return o
+}
+
+// check compares the rows to W X in float64, where want gives the k terms of an
+// element, and everything else to the guards.
+func (o *output) check(t *testing.T, acc bool, want func(r, c int) (sum, abs float64, terms int)) {
+	t.Helper()
+	off := o.off
+	for i, v := range o.all {
+		r, c := (i-off)/o.ldy, (i-off)%o.ldy
+		if i < off || r >= o.rows || c >= Columns {
+			if v != o.before[i] {
+				t.Fatalf("element %d outside the output changed to %v", i-off, v)
+			}
+			continue
+		}
+		sum, abs, terms := want(r, c)
+		if acc {
+			sum += float64(o.before[i])
+			abs += math.Abs(float64(o.before[i]))
+			terms++
+		}
+		// Each of the terms is rounded at most terms+1 times.
+		tol := abs * float64(terms+1) * 0x1p-24
+		if d := math.Abs(float64(v) - sum); !(d <= tol) {
+			t.Fatalf("row %d column %d: %v, want %v (difference %g, tolerance %g)", r, c, v, sum, d, tol)
+		}
+	}
+}
+
+func TestGemmTileEqualsReference(t *testing.T) {
+	const seed = 1
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		g := &kern.Gemm
+		rng := rand.New(rand.NewSource(seed))
+		for rows := 1; rows <= g.MR; rows++ {
+			for i, k := range depths {
+				for _, acc := range []bool{false, true} {
+					w, x := random(rng, k*g.MR, i), random(rng, k*Columns, 2*i+1)
+					o := newOutput(rng, rows, Columns+i, i+3)
+					g.Tile(rows, k, w, x, o.y, o.ldy, acc)
+					o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
+						for i := range k {
+							p := float64(w[i*g.MR+r]) * float64(x[i*Columns+c])
+							sum += p
+							abs += math.Abs(p)
+						}
+						return sum, abs, k
+					})
+				}
+			}
+		}
+	})
+}
+
+func TestGemmPanelEqualsReference(t *testing.T) {
+	const seed = 2
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		g := &kern.Gemm
+		rng := rand.New(rand.NewSource(seed))
+		for _, m := range []int{0, 1, g.MR - 1, g.MR, g.MR + 1, 3*g.MR + 2} {
+			for i, k := range append([]int{blockK, 2*blockK + 5}, depths...) {
+				for _, acc := range []bool{false, true} {
+					ldw := k + i
+					w, x := random(rng, m*ldw, i), random(rng, k*Columns, i)
+					packed := random(rng, g.PackedLen(m, k), 5)
+					g.Pack(packed, w, m, k, ldw)
+					o := newOutput(rng, m, Columns+3*i, i)
+					g.Panel(m, k, packed, x, o.y, o.ldy, acc)
+					o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
+						for i := range k {
+							p := float64(w[r*ldw+i]) * float64(x[i*Columns+c])
+							sum += p
+							abs += math.Abs(p)
+						}
+						return sum, abs, k
+					})
+				}
+			}
+		}
+	})
+}
+
+func TestPackPadsTheLastTileWithZeros(t *testing.T) {
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		g := &kern.Gemm
+		m, k := g.MR+1, 3
+		w := make([]float32, m*k)
+		for i := range w {
+			w[i] = float32(i + 1)
+		}
+		packed := make([]float32, g.PackedLen(m, k))
+		for i := range packed {
+			packed[i] = guard
+		}
+		g.Pack(packed, w, m, k, k)
+		for i, v := range packed {
+			r, c := i/(g.MR*k)*g.MR+i%g.MR, i/g.MR%k
+			want := float32(0)
+			if r < m {
+				want = w[r*k+c]
+			}
+			if v != want {
+				t.Fatalf("element %d (row %d column %d) is %v, want %v", i, r, c, v, want)
+			}
+		}
+	})
+}
+
+// panics reports whether f panics.
+func panics(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return false
+}
+
+func TestKernelsRefuseShortSlices(t *testing.T) {
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		g := &kern.Gemm
+		const k = 3
+		w, x, y := make([]float32, k*g.MR), make([]float32, k*Columns), make([]float32, g.MR*Columns)
+		if panics(func() { g.Tile(g.MR, k, w, x, y, Columns, false) }) {
+			t.Fatal("exact lengths are refused")
+		}
+		for name, f := range map[string]func(){
+			"weight":   func() { g.Tile(g.MR, k, w[1:], x, y, Columns, false) },
+			"panel":    func() { g.Tile(g.MR, k, w, x[1:], y, Columns, false) },
+			"output":   func() { g.Tile(g.MR, k, w, x, y[1:], Columns, false) },
+			"stride":   func() { g.Tile(g.MR, k, w, x, y, Columns-1, false) },
+			"rows":     func() { g.Tile(g.MR+1, k, w, x, make([]float32, 2*len(y)), Columns, false) },
+			"no rows":  func() { g.Tile(0, k, w, x, y, Columns, false) },
+			"depth":    func() { g.Tile(1, -1, w, x, y, Columns, false) },
+			"packed":   func() { g.Panel(g.MR, k, w[1:], x, y, Columns, false) },
+			"pack dst": func() { g.Pack(w[1:], w, g.MR, k, k) },
+			"pack src": func() { g.Pack(w, w[:k*g.MR-1], g.MR, k, k) },
+		} {
+			if !panics(f) {
+				t.Errorf("short %s is accepted", name)
+			}
+		}
+	})
+}
+
+// measure runs f in b's loop, and then in short windows that alternate with
+// windows of the peak loop. It reports the best windows' GFLOP/s, f doing flops
+// operations, and their ratio: other load on the machine disturbs it least so.
+func measure(b *testing.B, k *Kernels, flops float64, f func()) {
+	for b.Loop() {
+		f()
+	}
+	const window = 500 * time.Microsecond
+	n := int(window.Seconds()/b.Elapsed().Seconds()*float64(b.N)) + 1
+	var rate, top float64
+	for range 40 {
+		start := time.Now()
+		for range n {
+			f()
+		}
+		rate = max(rate, flops*float64(n)/time.Since(start).Seconds())
+		start = time.Now()
+		done := k.Peak(50_000)
+		top = max(top, done/time.Since(start).Seconds())
+	}
+	b.ReportMetric(rate/1e9, "GFLOP/s")
+	b.ReportMetric(100*rate/top, "%peak")
+}
+
+// eachBenchISA runs bench as a sub-benchmark for every kernel set.
+func eachBenchISA(b *testing.B, bench func(b *testing.B, k *Kernels)) {
+	for _, k := range Available() {
+		b.Run(k.ISA, func(b *testing.B) { bench(b, k) })
+	}
+}
+
+func BenchmarkPeak(b *testing.B) {
+	eachBenchISA(b, func(b *testing.B, k *Kernels) {
+		const n = 10_000
+		measure(b, k, float64(n*k.flop), func() { k.Peak(n) })
+	})
+}
+
+func BenchmarkGemmPanel(b *testing.B) {
+	for _, s := range [][2]int{{12, 192}, {48, 192}, {64, 64}, {64, 576}, {128, 1152}, {384, 384}, {512, 2048}, {2048, 512}} {
+		m, k := s[0], s[1]
+		b.Run(fmt.Sprintf("%dx%d", m, k), func(b *testing.B) {
+			eachBenchISA(b, func(b *testing.B, kern *Kernels) {
+				g := &kern.Gemm
+				rng := rand.New(rand.NewSource(1))
+				w, x := random(rng, m*k, 0), random(rng, k*Columns, 0)
+				packed := make([]float32, g.PackedLen(m, k))
+				g.Pack(packed, w, m, k, k)
+				y := make([]float32, m*Columns)
+				measure(b, kern, 2*float64(m)*float64(k)*Columns, func() {
+					g.Panel(m, k, packed, x, y, Columns, false)
+				})
+			})
+		})
+	}
+}
