@@ -87,13 +87,13 @@ loop:
 	VBROADCASTSS 72(SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $0x00000200, DI
-	ADDQ         $0x00000060, SI
+	ADDQ         $+512, DI
+	ADDQ         $+96, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -102,8 +102,8 @@ one:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         $0x00000080, DI
-	ADDQ         $0x00000018, SI
+	ADDQ         $+128, DI
+	ADDQ         $+24, SI
 	DECQ         BX
 	JNZ          one
 
@@ -124,8 +124,8 @@ done:
 store:
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, CX
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
 	DECQ    DX
 	JNZ     pass
 	VZEROUPPER
@@ -189,13 +189,13 @@ loop:
 	VBROADCASTSS 76(DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x00000060, DI
+	ADDQ         $+512, R8
+	ADDQ         $+96, DI
 	SUBQ         $0x04, SI
 	JGE          loop
 
 tail:
-	ADDQ $0x04, SI
+	ADDQ $+4, SI
 	JZ   done
 
 one:
@@ -207,8 +207,8 @@ one:
 	VBROADCASTSS 4(DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         $0x00000080, R8
-	ADDQ         $0x00000018, DI
+	ADDQ         $+128, R8
+	ADDQ         $+24, DI
 	DECQ         SI
 	JNZ          one
 
@@ -233,8 +233,8 @@ store:
 	ADDQ    DX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, CX
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
 	DECQ    BX
 	JNZ     pass
 	VZEROUPPER
@@ -314,13 +314,13 @@ loop:
 	VBROADCASTSS 80(DI), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x00000060, DI
+	ADDQ         $+512, R8
+	ADDQ         $+96, DI
 	SUBQ         $0x04, SI
 	JGE          loop
 
 tail:
-	ADDQ $0x04, SI
+	ADDQ $+4, SI
 	JZ   done
 
 one:
@@ -335,8 +335,8 @@ one:
 	VBROADCASTSS 8(DI), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	ADDQ         $0x00000080, R8
-	ADDQ         $0x00000018, DI
+	ADDQ         $+128, R8
+	ADDQ         $+24, DI
 	DECQ         SI
 	JNZ          one
 
@@ -369,8 +369,8 @@ store:
 	ADDQ    DX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, CX
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
 	DECQ    BX
 	JNZ     pass
 	VZEROUPPER
@@ -458,13 +458,13 @@ loop:
 	VBROADCASTSS 84(DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x00000060, DI
+	ADDQ         $+512, R8
+	ADDQ         $+96, DI
 	SUBQ         $0x04, SI
 	JGE          loop
 
 tail:
-	ADDQ $0x04, SI
+	ADDQ $+4, SI
 	JZ   done
 
 one:
@@ -482,8 +482,8 @@ one:
 	VBROADCASTSS 12(DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $0x00000080, R8
-	ADDQ         $0x00000018, DI
+	ADDQ         $+128, R8
+	ADDQ         $+24, DI
 	DECQ         SI
 	JNZ          one
 
@@ -516,8 +516,8 @@ store:
 	ADDQ    DX, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, CX
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
 	DECQ    BX
 	JNZ     pass
 	VZEROUPPER
@@ -619,13 +619,13 @@ loop:
 	VBROADCASTSS 88(DI), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x00000060, DI
+	ADDQ         $+512, R8
+	ADDQ         $+96, DI
 	SUBQ         $0x04, SI
 	JGE          loop
 
 tail:
-	ADDQ $0x04, SI
+	ADDQ $+4, SI
 	JZ   done
 
 one:
@@ -646,8 +646,8 @@ one:
 	VBROADCASTSS 16(DI), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         $0x00000080, R8
-	ADDQ         $0x00000018, DI
+	ADDQ         $+128, R8
+	ADDQ         $+24, DI
 	DECQ         SI
 	JNZ          one
 
@@ -686,8 +686,8 @@ store:
 	ADDQ    DX, R9
 	VMOVUPS Y8, (R9)
 	VMOVUPS Y9, 32(R9)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, CX
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
 	DECQ    BX
 	JNZ     pass
 	VZEROUPPER
@@ -803,13 +803,13 @@ loop:
 	VBROADCASTSS 92(DI), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $0x00000200, R8
-	ADDQ         $0x00000060, DI
+	ADDQ         $+512, R8
+	ADDQ         $+96, DI
 	SUBQ         $0x04, SI
 	JGE          loop
 
 tail:
-	ADDQ $0x04, SI
+	ADDQ $+4, SI
 	JZ   done
 
 one:
@@ -833,8 +833,8 @@ one:
 	VBROADCASTSS 20(DI), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $0x00000080, R8
-	ADDQ         $0x00000018, DI
+	ADDQ         $+128, R8
+	ADDQ         $+24, DI
 	DECQ         SI
 	JNZ          one
 
@@ -879,31 +879,3267 @@ store:
 	ADDQ    DX, R9
 	VMOVUPS Y10, (R9)
 	VMOVUPS Y11, 32(R9)
-	ADDQ    $0x00000040, AX
-	ADDQ    $0x00000040, CX
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
 	DECQ    BX
 	JNZ     pass
 	VZEROUPPER
 	RET
 
+// func spmm_f32_u16_row1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_row1_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x04, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+4, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	ADDQ         $+2, DX
+	ADDQ         $+4, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_row1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_row1_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+16, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x04, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+4, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	ADDQ         $+4, DX
+	ADDQ         $+4, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_row2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_row2_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_row2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_row2_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+16, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_row4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_row4_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS (R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y0
+	VFMADD231PS  32(SI)(R12*1), Y8, Y1
+	VFMADD231PS  64(SI)(R12*1), Y8, Y2
+	VFMADD231PS  96(SI)(R12*1), Y8, Y3
+	MOVWLZX      2(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 4(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y4
+	VFMADD231PS  32(SI)(R12*1), Y8, Y5
+	VFMADD231PS  64(SI)(R12*1), Y8, Y6
+	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	MOVWLZX      8(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 16(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y0
+	VFMADD231PS  32(SI)(R12*1), Y8, Y1
+	VFMADD231PS  64(SI)(R12*1), Y8, Y2
+	VFMADD231PS  96(SI)(R12*1), Y8, Y3
+	MOVWLZX      10(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 20(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y4
+	VFMADD231PS  32(SI)(R12*1), Y8, Y5
+	VFMADD231PS  64(SI)(R12*1), Y8, Y6
+	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	ADDQ         $+16, R10
+	ADDQ         $+32, R11
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS (R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y0
+	VFMADD231PS  32(SI)(R12*1), Y8, Y1
+	VFMADD231PS  64(SI)(R12*1), Y8, Y2
+	VFMADD231PS  96(SI)(R12*1), Y8, Y3
+	MOVWLZX      2(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 4(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y4
+	VFMADD231PS  32(SI)(R12*1), Y8, Y5
+	VFMADD231PS  64(SI)(R12*1), Y8, Y6
+	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	ADDQ         $+8, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	SUBQ    $0x02, R9
+	JL      tail_2_0
+
+loop_2_0:
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	MOVWLZX      12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 24(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      14(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 28(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+16, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x02, R9
+	JGE          loop_2_0
+
+tail_2_0:
+	ADDQ $+2, R9
+	JZ   done_2_0
+
+one_2_0:
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_2_0
+
+done_2_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_2_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_2_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_row4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_row4_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS (R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y0
+	VFMADD231PS  32(SI)(R12*1), Y8, Y1
+	VFMADD231PS  64(SI)(R12*1), Y8, Y2
+	VFMADD231PS  96(SI)(R12*1), Y8, Y3
+	MOVL         4(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 4(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y4
+	VFMADD231PS  32(SI)(R12*1), Y8, Y5
+	VFMADD231PS  64(SI)(R12*1), Y8, Y6
+	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	MOVL         16(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 16(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y0
+	VFMADD231PS  32(SI)(R12*1), Y8, Y1
+	VFMADD231PS  64(SI)(R12*1), Y8, Y2
+	VFMADD231PS  96(SI)(R12*1), Y8, Y3
+	MOVL         20(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 20(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y4
+	VFMADD231PS  32(SI)(R12*1), Y8, Y5
+	VFMADD231PS  64(SI)(R12*1), Y8, Y6
+	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	ADDQ         $+32, R10
+	ADDQ         $+32, R11
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS (R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y0
+	VFMADD231PS  32(SI)(R12*1), Y8, Y1
+	VFMADD231PS  64(SI)(R12*1), Y8, Y2
+	VFMADD231PS  96(SI)(R12*1), Y8, Y3
+	MOVL         4(R10), R12
+	SHLQ         $0x07, R12
+	VBROADCASTSS 4(R11), Y8
+	VFMADD231PS  (SI)(R12*1), Y8, Y4
+	VFMADD231PS  32(SI)(R12*1), Y8, Y5
+	VFMADD231PS  64(SI)(R12*1), Y8, Y6
+	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	SUBQ    $0x02, R9
+	JL      tail_2_0
+
+loop_2_0:
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	MOVL         24(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 24(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         28(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 28(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+32, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x02, R9
+	JGE          loop_2_0
+
+tail_2_0:
+	ADDQ $+2, R9
+	JZ   done_2_0
+
+one_2_0:
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y0
+	VFMADD231PS  32(SI)(R10*1), Y8, Y1
+	VFMADD231PS  64(SI)(R10*1), Y8, Y2
+	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Y8
+	VFMADD231PS  (SI)(R10*1), Y8, Y4
+	VFMADD231PS  32(SI)(R10*1), Y8, Y5
+	VFMADD231PS  64(SI)(R10*1), Y8, Y6
+	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	ADDQ         $+16, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_2_0
+
+done_2_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_2_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_2_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_block2_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+2, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_block2_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_block4_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_block4_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block8_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_block8_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_0
+
+one_4_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          one_4_0
+
+done_4_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_16
+
+one_4_16:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS 16(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, DX
+	ADDQ         $+32, BX
+	DECQ         R9
+	JNZ          one_4_16
+
+done_4_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block8_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_block8_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_0
+
+one_4_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          one_4_0
+
+done_4_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_16
+
+one_4_16:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS 16(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+32, BX
+	DECQ         R9
+	JNZ          one_4_16
+
+done_4_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block16_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_block16_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_0
+
+one_4_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_4_0
+
+done_4_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_16
+
+one_4_16:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS 16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_4_16
+
+done_4_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_8_0
+
+one_8_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 32(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 36(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 40(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 44(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_8_0
+
+done_8_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_8_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_8_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_8_16
+
+one_8_16:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS 32(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 36(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 40(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 44(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_8_16
+
+done_8_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_8_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_8_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_12_0
+
+one_12_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 48(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 52(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 56(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 60(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_12_0
+
+done_12_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_12_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_12_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_12_16
+
+one_12_16:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS 48(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 52(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 56(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 60(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, DX
+	ADDQ         $+64, BX
+	DECQ         R9
+	JNZ          one_12_16
+
+done_12_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_12_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_12_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block16_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_block16_avx2(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_0
+
+one_4_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_4_0
+
+done_4_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_4_16
+
+one_4_16:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS 16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_4_16
+
+done_4_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_8_0
+
+one_8_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 32(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 36(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 40(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 44(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_8_0
+
+done_8_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_8_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_8_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_8_16
+
+one_8_16:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS 32(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 36(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 40(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 44(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_8_16
+
+done_8_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_8_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_8_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    DX, R10
+	MOVQ    BX, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_12_0
+
+one_12_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 48(R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 52(R11), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 56(R11), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 60(R11), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_12_0
+
+done_12_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_12_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_12_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      done_12_16
+
+one_12_16:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS 48(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 52(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 56(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 60(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+64, BX
+	DECQ         R9
+	JNZ          one_12_16
+
+done_12_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_12_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_12_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
 // func fmaPeak_avx512(n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·fmaPeak_avx512(SB), NOSPLIT, $0-8
 	MOVQ   n+0(FP), AX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
 
 loop:
 	VFMADD231PS Z0, Z1, Z2
@@ -924,7 +4160,7 @@ loop:
 	RET
 
 // func gemm_f32_1x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -933,14 +4169,14 @@ TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), DX
 	MOVQ   w+8(FP), BX
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 	SUBQ   $0x04, DX
 	JL     tail
 
@@ -965,13 +4201,13 @@ loop:
 	VBROADCASTSS 144(BX), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, BX
+	ADDQ         $+512, AX
+	ADDQ         $+192, BX
 	SUBQ         $0x04, DX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, DX
+	ADDQ $+4, DX
 	JZ   done
 
 one:
@@ -980,8 +4216,8 @@ one:
 	VBROADCASTSS (BX), Z10
 	VFMADD231PS  Z8, Z10, Z0
 	VFMADD231PS  Z9, Z10, Z1
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, BX
+	ADDQ         $+128, AX
+	ADDQ         $+48, BX
 	DECQ         DX
 	JNZ          one
 
@@ -1006,7 +4242,7 @@ store:
 	RET
 
 // func gemm_f32_2x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1015,14 +4251,14 @@ TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -1059,13 +4295,13 @@ loop:
 	VBROADCASTSS 148(SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -1077,8 +4313,8 @@ one:
 	VBROADCASTSS 4(SI), Z10
 	VFMADD231PS  Z8, Z10, Z2
 	VFMADD231PS  Z9, Z10, Z3
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -1107,7 +4343,7 @@ store:
 	RET
 
 // func gemm_f32_3x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1116,18 +4352,18 @@ TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -1176,13 +4412,13 @@ loop:
 	VBROADCASTSS 152(SI), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -1197,8 +4433,8 @@ one:
 	VBROADCASTSS 8(SI), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -1235,7 +4471,7 @@ store:
 	RET
 
 // func gemm_f32_4x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1244,14 +4480,14 @@ TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -1312,13 +4548,13 @@ loop:
 	VBROADCASTSS 156(SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -1336,8 +4572,8 @@ one:
 	VBROADCASTSS 12(SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -1374,7 +4610,7 @@ store:
 	RET
 
 // func gemm_f32_5x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1383,16 +4619,16 @@ TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -1465,13 +4701,13 @@ loop:
 	VBROADCASTSS 160(SI), Z12
 	VFMADD231PS  Z10, Z12, Z8
 	VFMADD231PS  Z11, Z12, Z9
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -1492,8 +4728,8 @@ one:
 	VBROADCASTSS 16(SI), Z12
 	VFMADD231PS  Z10, Z12, Z8
 	VFMADD231PS  Z11, Z12, Z9
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -1536,7 +4772,7 @@ store:
 	RET
 
 // func gemm_f32_6x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1545,18 +4781,18 @@ TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -1641,13 +4877,13 @@ loop:
 	VBROADCASTSS 164(SI), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -1671,8 +4907,8 @@ one:
 	VBROADCASTSS 20(SI), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -1721,7 +4957,7 @@ store:
 	RET
 
 // func gemm_f32_7x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_7x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1730,20 +4966,20 @@ TEXT ·gemm_f32_7x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -1840,13 +5076,13 @@ loop:
 	VBROADCASTSS 168(SI), Z16
 	VFMADD231PS  Z14, Z16, Z12
 	VFMADD231PS  Z15, Z16, Z13
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -1873,8 +5109,8 @@ one:
 	VBROADCASTSS 24(SI), Z16
 	VFMADD231PS  Z14, Z16, Z12
 	VFMADD231PS  Z15, Z16, Z13
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -1929,7 +5165,7 @@ store:
 	RET
 
 // func gemm_f32_8x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_8x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -1938,22 +5174,22 @@ TEXT ·gemm_f32_8x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -2062,13 +5298,13 @@ loop:
 	VBROADCASTSS 172(SI), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -2098,8 +5334,8 @@ one:
 	VBROADCASTSS 28(SI), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -2160,7 +5396,7 @@ store:
 	RET
 
 // func gemm_f32_9x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_9x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -2169,24 +5405,24 @@ TEXT ·gemm_f32_9x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	VPXORD Z16, Z16, Z16
-	VPXORD Z17, Z17, Z17
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -2307,13 +5543,13 @@ loop:
 	VBROADCASTSS 176(SI), Z20
 	VFMADD231PS  Z18, Z20, Z16
 	VFMADD231PS  Z19, Z20, Z17
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -2346,8 +5582,8 @@ one:
 	VBROADCASTSS 32(SI), Z20
 	VFMADD231PS  Z18, Z20, Z16
 	VFMADD231PS  Z19, Z20, Z17
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -2414,7 +5650,7 @@ store:
 	RET
 
 // func gemm_f32_10x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_10x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -2423,26 +5659,26 @@ TEXT ·gemm_f32_10x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	VPXORD Z16, Z16, Z16
-	VPXORD Z17, Z17, Z17
-	VPXORD Z18, Z18, Z18
-	VPXORD Z19, Z19, Z19
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -2575,13 +5811,13 @@ loop:
 	VBROADCASTSS 180(SI), Z22
 	VFMADD231PS  Z20, Z22, Z18
 	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -2617,8 +5853,8 @@ one:
 	VBROADCASTSS 36(SI), Z22
 	VFMADD231PS  Z20, Z22, Z18
 	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -2691,7 +5927,7 @@ store:
 	RET
 
 // func gemm_f32_11x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_11x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -2700,28 +5936,28 @@ TEXT ·gemm_f32_11x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	VPXORD Z16, Z16, Z16
-	VPXORD Z17, Z17, Z17
-	VPXORD Z18, Z18, Z18
-	VPXORD Z19, Z19, Z19
-	VPXORD Z20, Z20, Z20
-	VPXORD Z21, Z21, Z21
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -2866,13 +6102,13 @@ loop:
 	VBROADCASTSS 184(SI), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -2911,8 +6147,8 @@ one:
 	VBROADCASTSS 40(SI), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -2991,7 +6227,7 @@ store:
 	RET
 
 // func gemm_f32_12x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·gemm_f32_12x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   x+16(FP), AX
 	MOVQ   y+24(FP), CX
@@ -3000,30 +6236,30 @@ TEXT ·gemm_f32_12x32_avx512(SB), NOSPLIT, $0-41
 	MOVQ   k+0(FP), BX
 	MOVQ   w+8(FP), SI
 	MOVQ   CX, CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	VPXORD Z16, Z16, Z16
-	VPXORD Z17, Z17, Z17
-	VPXORD Z18, Z18, Z18
-	VPXORD Z19, Z19, Z19
-	VPXORD Z20, Z20, Z20
-	VPXORD Z21, Z21, Z21
-	VPXORD Z22, Z22, Z22
-	VPXORD Z23, Z23, Z23
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
 	SUBQ   $0x04, BX
 	JL     tail
 
@@ -3180,13 +6416,13 @@ loop:
 	VBROADCASTSS 188(SI), Z26
 	VFMADD231PS  Z24, Z26, Z22
 	VFMADD231PS  Z25, Z26, Z23
-	ADDQ         $0x00000200, AX
-	ADDQ         $0x000000c0, SI
+	ADDQ         $+512, AX
+	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
 	JGE          loop
 
 tail:
-	ADDQ $0x04, BX
+	ADDQ $+4, BX
 	JZ   done
 
 one:
@@ -3228,8 +6464,8 @@ one:
 	VBROADCASTSS 44(SI), Z26
 	VFMADD231PS  Z24, Z26, Z22
 	VFMADD231PS  Z25, Z26, Z23
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000030, SI
+	ADDQ         $+128, AX
+	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
@@ -3310,5 +6546,1799 @@ store:
 	ADDQ    DX, CX
 	VMOVUPS Z22, (CX)
 	VMOVUPS Z23, 64(CX)
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_row1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_row1_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x04, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z4
+	VFMADD231PS  64(SI)(R10*1), Z8, Z5
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z6
+	VFMADD231PS  64(SI)(R10*1), Z8, Z7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x04, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+4, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	ADDQ         $+2, DX
+	ADDQ         $+4, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VADDPS Z2, Z0, Z0
+	VADDPS Z3, Z1, Z1
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_row1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_row1_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x04, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z4
+	VFMADD231PS  64(SI)(R10*1), Z8, Z5
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z6
+	VFMADD231PS  64(SI)(R10*1), Z8, Z7
+	ADDQ         $+16, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x04, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+4, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	ADDQ         $+4, DX
+	ADDQ         $+4, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VADDPS Z2, Z0, Z0
+	VADDPS Z3, Z1, Z1
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_row2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_row2_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z4
+	VFMADD231PS  64(SI)(R10*1), Z8, Z5
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z6
+	VFMADD231PS  64(SI)(R10*1), Z8, Z7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	ADDQ         $+4, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_row2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_row2_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z4
+	VFMADD231PS  64(SI)(R10*1), Z8, Z5
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z6
+	VFMADD231PS  64(SI)(R10*1), Z8, Z7
+	ADDQ         $+16, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	ADDQ         $+8, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_row4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_row4_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	MOVWLZX      4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z4
+	VFMADD231PS  64(SI)(R10*1), Z8, Z5
+	MOVWLZX      6(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z6
+	VFMADD231PS  64(SI)(R10*1), Z8, Z7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_row4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_row4_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z0
+	VFMADD231PS  64(SI)(R10*1), Z8, Z1
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 4(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z2
+	VFMADD231PS  64(SI)(R10*1), Z8, Z3
+	MOVL         8(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 8(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z4
+	VFMADD231PS  64(SI)(R10*1), Z8, Z5
+	MOVL         12(DX), R10
+	SHLQ         $0x07, R10
+	VBROADCASTSS 12(BX), Z8
+	VFMADD231PS  (SI)(R10*1), Z8, Z6
+	VFMADD231PS  64(SI)(R10*1), Z8, Z7
+	ADDQ         $+16, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_block2_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS 8(BX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(BX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	ADDQ         $+2, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_block2_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS 8(BX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(BX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	ADDQ         $+4, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_block4_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(BX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(BX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+2, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_block4_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z8
+	VMOVUPS      64(SI)(R10*1), Z9
+	VBROADCASTSS (BX), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS 4(BX), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS 8(BX), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS 12(BX), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block8_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_block8_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS (BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(BX), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(BX), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(BX), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(BX), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+2, DX
+	ADDQ         $+32, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R8, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R8, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R8, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   R8, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z10, (R9)
+	VMOVUPS Z11, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z12, (R9)
+	VMOVUPS Z13, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z14, (R9)
+	VMOVUPS Z15, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block8_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_block8_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS (BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(BX), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(BX), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(BX), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(BX), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+4, DX
+	ADDQ         $+32, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R8, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R8, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R8, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   R8, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z10, (R9)
+	VMOVUPS Z11, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z12, (R9)
+	VMOVUPS Z13, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z14, (R9)
+	VMOVUPS Z15, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_block16_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_block16_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Z16
+	VMOVUPS      64(SI)(R12*1), Z17
+	VBROADCASTSS (R11), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R11), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R11), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R11), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R11), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R11), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R11), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R11), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+2, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R8, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R8, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R8, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   R8, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z10, (R9)
+	VMOVUPS Z11, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z12, (R9)
+	VMOVUPS Z13, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z14, (R9)
+	VMOVUPS Z15, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	TESTQ   R9, R9
+	JZ      done_8_0
+
+one_8_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS 32(BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 36(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 40(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 44(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 48(BX), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 52(BX), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 56(BX), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 60(BX), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+2, DX
+	ADDQ         $+64, BX
+	DECQ         R9
+	JNZ          one_8_0
+
+done_8_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_8_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R8, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R8, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R8, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   R8, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+
+store_8_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z10, (R9)
+	VMOVUPS Z11, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z12, (R9)
+	VMOVUPS Z13, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z14, (R9)
+	VMOVUPS Z15, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_block16_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_block16_avx512(SB), NOSPLIT, $0-57
+	MOVQ  groups+0(FP), AX
+	MOVQ  ptr+8(FP), CX
+	MOVQ  index+16(FP), DX
+	MOVQ  value+24(FP), BX
+	MOVQ  x+32(FP), SI
+	MOVQ  y+40(FP), DI
+	MOVQ  ldy+48(FP), R8
+	SHLQ  $0x02, R8
+	TESTQ AX, AX
+	JZ    end
+
+group:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	TESTQ  R9, R9
+	JZ     done_0_0
+
+one_0_0:
+	MOVL         (R10), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Z16
+	VMOVUPS      64(SI)(R12*1), Z17
+	VBROADCASTSS (R11), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(R11), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(R11), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(R11), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 16(R11), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(R11), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(R11), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(R11), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+4, R10
+	ADDQ         $+64, R11
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R8, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R8, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R8, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   R8, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z10, (R9)
+	VMOVUPS Z11, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z12, (R9)
+	VMOVUPS Z13, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z14, (R9)
+	VMOVUPS Z15, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	MOVQ    BX, BX
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	TESTQ   R9, R9
+	JZ      done_8_0
+
+one_8_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS 32(BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 36(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 40(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 44(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS 48(BX), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 52(BX), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 56(BX), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 60(BX), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+4, DX
+	ADDQ         $+64, BX
+	DECQ         R9
+	JNZ          one_8_0
+
+done_8_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_8_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R8, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R8, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R8, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	ADDQ   R8, R10
+	VADDPS (R10), Z14, Z14
+	VADDPS 64(R10), Z15, Z15
+
+store_8_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z10, (R9)
+	VMOVUPS Z11, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z12, (R9)
+	VMOVUPS Z13, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z14, (R9)
+	VMOVUPS Z15, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+
+end:
 	VZEROUPPER
 	RET

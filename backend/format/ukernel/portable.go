@@ -2,10 +2,54 @@ package ukernel
 
 // portable is the kernel set in pure Go.
 var portable = Kernels{
-	ISA:  "go",
-	Gemm: Gemm{Name: "gemm_f32_4x32_go", MR: 4, tile: gemmGo},
-	peak: peakGo,
-	flop: 16,
+	ISA:    "go",
+	Gemm:   Gemm{Name: "gemm_f32_4x32_go", MR: 4, tile: gemmGo},
+	spmm16: spmmTable[uint16](),
+	spmm32: spmmTable[uint32](),
+	peak:   peakGo,
+	flop:   16,
+}
+
+func spmmTable[I Index]() map[Layout]spmm[I] {
+	table := map[Layout]spmm[I]{}
+	for _, l := range Layouts {
+		table[l] = spmmGo[I](l)
+	}
+	return table
+}
+
+// spmmGo returns the kernel of a layout, which works on one row and eight
+// columns at a time.
+func spmmGo[I Index](l Layout) spmm[I] {
+	perStep, step := l.indices(), 1
+	if l.Shared {
+		step = 0
+	}
+	return func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool) {
+		for g := range groups {
+			from, to := int(ptr[g]-ptr[0]), int(ptr[g+1]-ptr[0])
+			for r := range l.Rows {
+				var s row
+				for c := 0; c < Columns; c += 8 {
+					var s0, s1, s2, s3, s4, s5, s6, s7 float32
+					for j := from; j < to; j++ {
+						v := value[j*l.Rows+r]
+						p := (*[8]float32)(x[int(index[j*perStep+r*step])*Columns+c:])
+						s0 += v * p[0]
+						s1 += v * p[1]
+						s2 += v * p[2]
+						s3 += v * p[3]
+						s4 += v * p[4]
+						s5 += v * p[5]
+						s6 += v * p[6]
+						s7 += v * p[7]
+					}
+					*(*[8]float32)(s[c:]) = [8]float32{s0, s1, s2, s3, s4, s5, s6, s7}
+				}
+				store(y[(g*l.Rows+r)*ldy:], &s, acc)
+			}
+		}
+	}
 }
 
 // row is a panel row.

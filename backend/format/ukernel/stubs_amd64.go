@@ -117,6 +117,300 @@ func gemm_f32_5x16_avx2(k int, w *float32, x *float32, y *float32, ldy int, acc 
 //go:noescape
 func gemm_f32_6x16_avx2(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
 
+// spmm_f32_u16_row1_avx2 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*1+r)*ldy+c]
+//				}
+//				y[(g*1+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_row1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_row1_avx2 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*1+r)*ldy+c]
+//				}
+//				y[(g*1+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_row1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_row2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j*2+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_row2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_row2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j*2+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_row2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_row4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j*4+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_row4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_row4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j*4+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_row4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block8_avx2 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*8+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*8+r)*ldy+c]
+//				}
+//				y[(g*8+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block8_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block8_avx2 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*8+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*8+r)*ldy+c]
+//				}
+//				y[(g*8+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block8_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block16_avx2 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 16 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*16+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*16+r)*ldy+c]
+//				}
+//				y[(g*16+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block16_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block16_avx2 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 16 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*16+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*16+r)*ldy+c]
+//				}
+//				y[(g*16+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block16_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
 // fmaPeak_avx512 makes n times 12 vector FMAs of 16 lanes that do not wait for each other.
 //
 //go:noescape
@@ -337,3 +631,297 @@ func gemm_f32_11x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, a
 //
 //go:noescape
 func gemm_f32_12x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_row1_avx512 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*1+r)*ldy+c]
+//				}
+//				y[(g*1+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_row1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_row1_avx512 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*1+r)*ldy+c]
+//				}
+//				y[(g*1+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_row1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_row2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j*2+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_row2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_row2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j*2+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_row2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_row4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j*4+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_row4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_row4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j*4+r]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_row4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*2+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*2+r)*ldy+c]
+//				}
+//				y[(g*2+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*4+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*4+r)*ldy+c]
+//				}
+//				y[(g*4+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block8_avx512 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*8+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*8+r)*ldy+c]
+//				}
+//				y[(g*8+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block8_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block8_avx512 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*8+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*8+r)*ldy+c]
+//				}
+//				y[(g*8+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block8_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u16_block16_avx512 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 16 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*16+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*16+r)*ldy+c]
+//				}
+//				y[(g*16+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u16_block16_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmm_f32_u32_block16_avx512 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
+//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 16 {
+//			for c := range 32 {
+//				var s float32
+//				for j := from; j < to; j++ {
+//					s += value[j*16+r] * x[index[j]*32+c]
+//				}
+//				if acc {
+//					s += y[(g*16+r)*ldy+c]
+//				}
+//				y[(g*16+r)*ldy+c] = s
+//			}
+//		}
+//	}
+//
+//go:noescape
+func spmm_f32_u32_block16_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand"
+	"slices"
 	"testing"
 	"time"
 )
@@ -138,6 +139,162 @@ func TestGemmPanelEqualsReference(t *testing.T) {
 	})
 }
 
+// sparseWeight is a random weight in a layout, with what Mul needs and the same
+// weight by rows, the padding included.
+type sparseWeight[I Index] struct {
+	ptr   []uint32
+	index []I
+	value []float32
+	rows  []map[int]float64
+}
+
+// newSparseWeight draws, for every group, a number of steps up to most. A group
+// in five is empty.
+func newSparseWeight[I Index](rng *rand.Rand, l Layout, m, k, most, off int) *sparseWeight[I] {
+	a := &sparseWeight[I]{ptr: []uint32{0}, index: make([]I, off)[off:]}
+	value := make([]float32, off)
+	for g := 0; g*l.Rows < m; g++ {
+		steps := 0
+		if k > 0 && rng.Intn(5) > 0 {
+			steps = min(k, rng.Intn(most+1))
+		}
+		rows := make([]map[int]float64, l.Rows)
+		columns := make([][]int, l.Rows)
+		for r := range rows {
+			rows[r] = map[int]float64{}
+			columns[r] = rng.Perm(k)
+		}
+		for j := range steps {
+			for r := range rows {
+				c := columns[r][j]
+				if l.Shared {
+					c = columns[0][j]
+				}
+				if r == 0 || !l.Shared {
+					a.index = append(a.index, I(c))
+				}
+				v := float32(rng.NormFloat64())
+				if g*l.Rows+r >= m {
+					v = 0
+				}
+				value = append(value, v)
+				rows[r][c] = float64(v)
+			}
+		}
+		a.rows = append(a.rows, rows...)
+		a.ptr = append(a.ptr, a.ptr[g]+uint32(steps))
+	}
+	a.value = value[off:]
+	return a
+}
+
+func testSparse[I Index](t *testing.T, kern *Kernels) {
+	const seed = 3
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	for _, l := range Layouts {
+		t.Run(l.String(), func(t *testing.T) {
+			for _, m := range []int{0, 1, l.Rows - 1, l.Rows, l.Rows + 1, 5*l.Rows + 1} {
+				for i, k := range depths {
+					for _, acc := range []bool{false, true} {
+						w := newSparseWeight[I](rng, l, m, k, k, i)
+						a, err := NewSparse(kern, l, m, k, w.ptr, w.index, w.value)
+						if err != nil {
+							t.Fatal(err)
+						}
+						x := random(rng, k*Columns, i)
+						from := rng.Intn(a.Groups() + 1)
+						first := min(from*l.Rows, m)
+						o := newOutput(rng, m-first, Columns+i, i)
+						a.Mul(from, a.Groups(), x, o.y, o.ldy, acc)
+						o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
+							for i, v := range w.rows[first+r] {
+								p := v * float64(x[i*Columns+c])
+								sum += p
+								abs += math.Abs(p)
+							}
+							return sum, abs, len(w.rows[first+r])
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestSparseEqualsReference(t *testing.T) {
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		t.Run("u16", func(t *testing.T) { testSparse[uint16](t, kern) })
+		t.Run("u32", func(t *testing.T) { testSparse[uint32](t, kern) })
+	})
+}
+
+func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
+	const k = 1<<16 + 3
+	x := make([]float32, k*Columns)
+	x[(k-1)*Columns] = 2
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		a, err := NewSparse(kern, Layout{1, false}, 1, k, []uint32{0, 1}, []uint32{k - 1}, []float32{3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var y [Columns]float32
+		a.Mul(0, 1, x, y[:], Columns, false)
+		if y[0] != 6 || y[1] != 0 {
+			t.Fatalf("got %v", y)
+		}
+	})
+}
+
+func TestNewSparseRefusesBrokenWeights(t *testing.T) {
+	ptr, index, value := []uint32{0, 1, 3}, []uint16{4, 0, 1}, make([]float32, 6)
+	l := Layout{2, true}
+	kern := Best()
+	if _, err := NewSparse(kern, l, 3, 5, ptr, index, value); err != nil {
+		t.Fatal(err)
+	}
+	for name, make := range map[string]func() (*Sparse[uint16], error){
+		"layout":       func() (*Sparse[uint16], error) { return NewSparse(kern, Layout{3, true}, 3, 5, ptr, index, value) },
+		"shape":        func() (*Sparse[uint16], error) { return NewSparse(kern, l, -1, 5, ptr, index, value) },
+		"bounds":       func() (*Sparse[uint16], error) { return NewSparse(kern, l, 5, 5, ptr, index, value) },
+		"order":        func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 5, []uint32{4, 1, 3}, index, value) },
+		"index count":  func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 5, ptr, index[:2], value) },
+		"value count":  func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 5, ptr, index, value[:5]) },
+		"column range": func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 4, ptr, index, value) },
+	} {
+		if a, err := make(); err == nil || a != nil {
+			t.Errorf("wrong %s is accepted", name)
+		}
+	}
+}
+
+func TestSparseMulRefusesShortSlices(t *testing.T) {
+	const m, k = 5, 4
+	rng := rand.New(rand.NewSource(1))
+	w := newSparseWeight[uint16](rng, Layout{2, true}, m, k, k, 0)
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		a, err := NewSparse(kern, Layout{2, true}, m, k, w.ptr, w.index, w.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, y := make([]float32, k*Columns), make([]float32, m*Columns)
+		if panics(func() { a.Mul(0, 3, x, y, Columns, false) }) {
+			t.Fatal("exact lengths are refused")
+		}
+		for name, f := range map[string]func(){
+			"panel":  func() { a.Mul(0, 3, x[1:], y, Columns, false) },
+			"output": func() { a.Mul(0, 3, x, y[1:], Columns, false) },
+			"from":   func() { a.Mul(-1, 3, x, y, Columns, false) },
+			"to":     func() { a.Mul(0, 4, x, y, Columns, false) },
+			"order":  func() { a.Mul(2, 1, x, y, Columns, false) },
+		} {
+			if !panics(f) {
+				t.Errorf("wrong %s is accepted", name)
+			}
+		}
+	})
+}
+
 func TestPackPadsTheLastTileWithZeros(t *testing.T) {
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		g := &kern.Gemm
@@ -253,4 +410,49 @@ func BenchmarkGemmPanel(b *testing.B) {
 			})
 		})
 	}
+}
+
+func BenchmarkSparse(b *testing.B) {
+	for _, s := range []struct {
+		m, k     int
+		sparsity float64
+	}{{256, 256, 0.5}, {256, 256, 0.8}, {256, 256, 0.9}, {256, 256, 0.95}, {128, 1152, 0.8}, {512, 2048, 0.9}} {
+		for _, l := range Layouts {
+			b.Run(fmt.Sprintf("%dx%d/%v/%v", s.m, s.k, s.sparsity, l), func(b *testing.B) {
+				eachBenchISA(b, func(b *testing.B, kern *Kernels) {
+					w := uniformWeight(l, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
+					a, err := NewSparse(kern, l, s.m, s.k, w.ptr, w.index, w.value)
+					if err != nil {
+						b.Fatal(err)
+					}
+					x, y := make([]float32, s.k*Columns), make([]float32, s.m*Columns)
+					measure(b, kern, 2*float64(len(w.value))*Columns, func() {
+						a.Mul(0, a.Groups(), x, y, Columns, false)
+					})
+				})
+			})
+		}
+	}
+}
+
+// uniformWeight has the same number of nonzeros in every row, at random columns
+// in ascending order.
+func uniformWeight(l Layout, m, k, nnz int) *sparseWeight[uint16] {
+	rng := rand.New(rand.NewSource(1))
+	w := &sparseWeight[uint16]{ptr: []uint32{0}}
+	for g := range m / l.Rows {
+		columns := make([][]int, l.indices())
+		for i := range columns {
+			columns[i] = rng.Perm(k)[:nnz]
+			slices.Sort(columns[i])
+		}
+		for j := range nnz {
+			for _, c := range columns {
+				w.index = append(w.index, uint16(c[j]))
+			}
+		}
+		w.value = append(w.value, random(rng, nnz*l.Rows, 0)...)
+		w.ptr = append(w.ptr, uint32((g+1)*nnz))
+	}
+	return w
 }

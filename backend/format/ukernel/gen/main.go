@@ -1,5 +1,5 @@
 // Gen writes the amd64 assembly of package ukernel: every kernel once for
-// AVX2 with FMA and once for AVX-512F, from one description.
+// AVX2 with FMA and once for AVX-512F and DQ, from one description.
 package main
 
 import (
@@ -32,21 +32,12 @@ var isas = []isa{
 // bytes returns the size of a vector.
 func (a isa) bytes() int { return 4 * a.lanes }
 
-// zero clears v.
-func (a isa) zero(v VecVirtual) {
-	if a.lanes == 16 {
-		VPXORD(v, v, v)
-		return
-	}
-	VXORPS(v, v, v)
-}
-
 // zeros returns n cleared vectors.
 func (a isa) zeros(n int) []VecVirtual {
 	vs := make([]VecVirtual, n)
 	for i := range vs {
 		vs[i] = a.vec()
-		a.zero(vs[i])
+		VXORPS(vs[i], vs[i], vs[i])
 	}
 	return vs
 }
@@ -64,6 +55,9 @@ func end() {
 	VZEROUPPER()
 	RET()
 }
+
+// add adds n to r.
+func add(n int, r Register) { ADDQ(I32(int32(n)), r) }
 
 // storeTile stores the accumulators acc[row][vector] to consecutive rows of y,
 // ldy bytes apart, after adding what is there if the parameter acc is set. It
@@ -131,6 +125,11 @@ func main() {
 		fmaPeak(a)
 		for rows := 1; rows <= a.mr; rows++ {
 			gemm(a, rows)
+		}
+		for _, l := range layouts {
+			for _, idx := range indexTypes {
+				spmm(a, l, idx)
+			}
 		}
 	}
 	Generate()
