@@ -1,6 +1,8 @@
 package op
 
 import (
+	"fmt"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -177,3 +179,25 @@ func viaF32(in []*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, 
 
 // one wraps a single output.
 func one(t *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{t}, nil }
+
+// maxOutput bounds the elements of an output whose size depends on data.
+const maxOutput = 1 << 31
+
+// newOutput is tensor.New for shapes that Infer has not seen: it refuses
+// negative dimensions and more than maxOutput elements.
+func newOutput(dt tensor.DType, shape ...int) (*tensor.Tensor, error) {
+	n, err := tensor.Elems(shape)
+	if err != nil {
+		return nil, evalErrorf("output: %v", err)
+	}
+	if n > maxOutput {
+		return nil, evalErrorf("output of shape %v has %d elements, want at most %d", shape, n, maxOutput)
+	}
+	return tensor.New(dt, shape...), nil
+}
+
+// evalErrorf returns an error of Eval that wraps ir.ErrInvalid; whoever
+// evaluates names the node.
+func evalErrorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ir.ErrInvalid)
+}
