@@ -173,6 +173,38 @@ func (n *Node) Infer() error {
 	return nil
 }
 
+// InferFor returns the types that n's outputs have for these inputs, of which
+// absent ones are nil. It is the check that inputs are what the operator takes
+// when a graph's types left dimensions open; nothing of the graph changes. The
+// node must have no subgraphs.
+func (n *Node) InferFor(in []*tensor.Tensor) ([]Type, error) {
+	g := NewGraph("")
+	m := &Node{Name: n.Name, Op: n.Op, graph: g}
+	for i, t := range in {
+		var v *Value
+		if t != nil {
+			v = &Value{Name: n.Inputs[i].Name, Type: TypeOf(t), Const: t, Elems: constElems(t), graph: g}
+		}
+		m.Inputs = append(m.Inputs, v)
+	}
+	for _, v := range n.Outputs {
+		if v != nil {
+			v = &Value{Name: v.Name, Def: m, graph: g}
+		}
+		m.Outputs = append(m.Outputs, v)
+	}
+	if err := m.Infer(); err != nil {
+		return nil, err
+	}
+	types := make([]Type, len(m.Outputs))
+	for i, v := range m.Outputs {
+		if v != nil {
+			types[i] = v.Type
+		}
+	}
+	return types, nil
+}
+
 // merge joins what was known of a type with what was inferred now. Inferred
 // knowledge wins; what is unknown now keeps its old name.
 func merge(old, now Type) (Type, error) {
