@@ -1,0 +1,105 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// folder reads the external data of a model, all of which must lie in the
+// model's folder. The zero folder has none.
+type folder struct {
+	path string // empty where there is none
+	root *os.Root
+	file map[string]*dataFile
+}
+
+// dataFile is an open file of external data.
+type dataFile struct {
+	*os.File
+	size int64
+	left int64 // bytes that may still be read, so that tensors cannot overlap without bound
+	read map[extent][]byte
+}
+
+type extent struct {
+	offset int64
+	size   int
+}
+
+func (d *folder) close() {
+	for _, f := range d.file {
+		f.Close()
+	}
+	if d.root != nil {
+		d.root.Close()
+	}
+}
+
+// external returns the bytes of an extent of a file in the folder.
+func (d *folder) external(location string, offset int64, size int) ([]byte, error) {
+	f, err := d.open(location)
+	if err != nil {
+		return nil, err
+	}
+	e := extent{offset, size}
+	if b, ok := f.read[e]; ok {
+		return b, nil
+	}
+	switch {
+	case offset > f.size || int64(size) > f.size-offset:
+		return nil, corrupt("external data %s: bytes %d to %d wanted, but it has %d",
+			location, offset, uint64(offset)+uint64(size), f.size)
+	case int64(size) > f.left:
+		return nil, invalid("external data %s: tensors overlap, and take %d bytes more than the file has",
+			location, int64(size)-f.left)
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(io.NewSectionReader(f, offset, int64(size)), b); err != nil {
+		return nil, fmt.Errorf("external data %s: %w", location, err)
+	}
+	f.left -= int64(size)
+	f.read[e] = b
+	return b, nil
+}
+
+func (d *folder) open(location string) (*dataFile, error) {
+	name := filepath.Clean(filepath.FromSlash(location))
+	if f := d.file[name]; f != nil {
+		return f, nil
+	}
+	fail := func(format string, args ...any) (*dataFile, error) {
+		return nil, invalid("external data %q: %w", location, fmt.Errorf(format, args...))
+	}
+	if d.path == "" {
+		return fail("the model is not in a folder")
+	}
+	if !filepath.IsLocal(name) {
+		return fail("want a file inside the model's folder")
+	}
+	if d.root == nil {
+		root, err := os.OpenRoot(d.path)
+		if err != nil {
+			return fail("%w", err)
+		}
+		d.root, d.file = root, map[string]*dataFile{}
+	}
+	info, err := d.root.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fail("the file is missing from %s", d.path)
+	case err != nil:
+		return fail("want a file inside the model's folder: %w", err)
+	case !info.Mode().IsRegular():
+		return fail("want a regular file")
+	}
+	f, err := d.root.Open(name)
+	if err != nil {
+		return fail("%w", err)
+	}
+	d.file[name] = &dataFile{f, info.Size(), info.Size(), map[extent][]byte{}}
+	return d.file[name], nil
+}

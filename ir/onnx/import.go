@@ -1,0 +1,449 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"spc/ir"
+	"spc/ir/onnx/onnxpb"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+const (
+	maxDepth   = 64      // nesting of subgraphs and calls
+	maxInlined = 1 << 17 // nodes and calls that functions expand to
+	maxRank    = 64
+)
+
+// importer holds what the conversion of one model shares.
+type importer struct {
+	opts    Options
+	data    folder
+	funcs   map[funcID]*function
+	inlined int
+	symbols map[string]bool                 // those met, for messages
+	frees   map[*onnxpb.GraphProto][]string // names that a graph takes from outside
+	fresh   func() ir.Dim
+}
+
+func newImporter(opts Options, path string) *importer {
+	return &importer{
+		opts:    Options{maps.Clone(opts.Shapes), maps.Clone(opts.Dims)},
+		data:    folder{path: path},
+		funcs:   map[funcID]*function{},
+		symbols: map[string]bool{},
+		frees:   map[*onnxpb.GraphProto][]string{},
+	}
+}
+
+// scope is where names are bound while a graph or a function body is converted.
+type scope struct {
+	outer  *scope               // nil at the root and in a function body
+	values map[string]*ir.Value // nil for a function's input that the call leaves out
+	graph  *ir.Graph            // where nodes go
+	opsets map[string]int
+	attrs  map[string]attribute // a function's attributes
+	calls  []funcID             // the functions being expanded
+	prefix string               // of nodes' and values' names
+	names  map[string]string    // what a function's outputs are called outside
+	depth  int
+}
+
+func (s *scope) find(name string) (*ir.Value, bool) {
+	for ; s != nil; s = s.outer {
+		if v, ok := s.values[name]; ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// nameOf returns the name that a value of this scope has in the graph.
+func (s *scope) nameOf(name string) string {
+	if out, ok := s.names[name]; ok {
+		return out
+	}
+	return s.prefix + name
+}
+
+// kindError is an error of one of the kinds of package ir, whose text it leaves out.
+type kindError struct {
+	error
+	kind error
+}
+
+func (e *kindError) Unwrap() []error { return []error{e.error, e.kind} }
+
+func invalid(format string, args ...any) error {
+	return &kindError{fmt.Errorf(format, args...), ir.ErrInvalid}
+}
+
+func unsupported(format string, args ...any) error {
+	return &kindError{fmt.Errorf(format, args...), ir.ErrUnsupported}
+}
+
+func corrupt(format string, args ...any) error {
+	return &kindError{fmt.Errorf(format, args...), ir.ErrCorrupt}
+}
+
+func wrongVersion(format string, args ...any) error {
+	return &kindError{fmt.Errorf(format, args...), ir.ErrVersion}
+}
+
+// root converts the model's graph and infers its types.
+func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info) (*ir.Graph, error) {
+	g := ir.NewGraph(p.GetName())
+	im.fresh = g.Fresh
+	sc := &scope{values: map[string]*ir.Value{}, graph: g, opsets: opsets}
+	weights := map[string]bool{}
+	for _, t := range p.GetInitializer() {
+		weights[t.GetName()] = true
+	}
+	for _, t := range p.GetSparseInitializer() {
+		weights[t.GetValues().GetName()] = true
+	}
+	p.Input = slices.DeleteFunc(p.Input, func(v *onnxpb.ValueInfoProto) bool { return weights[v.GetName()] })
+	if err := im.bindShapes(p.GetInput()); err != nil {
+		return nil, err
+	}
+	for _, v := range p.GetInput() {
+		info.Inputs = append(info.Inputs, v.GetName())
+	}
+	for _, v := range p.GetOutput() {
+		info.Outputs = append(info.Outputs, v.GetName())
+	}
+	if err := im.graph(p, sc); err != nil {
+		return nil, err
+	}
+	for sym := range im.opts.Dims {
+		if !im.symbols[sym] {
+			return nil, invalid("no dimension is called %q, want one of: %s", sym, names(im.symbols))
+		}
+	}
+	if err := g.Infer(); err != nil {
+		return nil, err
+	}
+	for i, v := range p.GetOutput() {
+		want := v.GetType().GetTensorType().GetElemType()
+		if have := g.Outputs[i].Type; want != 0 && int32(have.DType) != want {
+			return nil, invalid("output %s is declared %v, but %v is inferred", v.GetName(), tensor.DType(want), have)
+		}
+	}
+	return g, nil
+}
+
+// bindShapes gives the symbols in the inputs' declared shapes the sizes that the
+// shapes in the options give them.
+func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
+	known := map[string]bool{}
+	for _, v := range inputs {
+		known[v.GetName()] = true
+		shape, ok := im.opts.Shapes[v.GetName()]
+		if !ok {
+			continue
+		}
+		for _, n := range shape {
+			if n < 0 {
+				return invalid("shape %v for input %s has a negative dimension", shape, v.GetName())
+			}
+		}
+		if _, err := tensor.Elems(shape); err != nil {
+			return invalid("input %s: %w", v.GetName(), err)
+		}
+		declared := v.GetType().GetTensorType().GetShape()
+		if declared == nil {
+			continue
+		}
+		if len(declared.GetDim()) != len(shape) {
+			return invalid("shape %v for input %s, want %d dimensions", shape, v.GetName(), len(declared.GetDim()))
+		}
+		for i, d := range declared.GetDim() {
+			sym := symbol(d)
+			if sym == "" {
+				continue
+			}
+			if n, ok := im.opts.Dims[sym]; ok && n != shape[i] {
+				return invalid("shape %v for input %s makes dimension %s %d, want %d as given elsewhere", shape, v.GetName(), sym, shape[i], n)
+			}
+			if im.opts.Dims == nil {
+				im.opts.Dims = map[string]int{}
+			}
+			im.opts.Dims[sym] = shape[i]
+		}
+	}
+	for name := range im.opts.Shapes {
+		if !known[name] {
+			return invalid("a shape is given for %q, want one of the inputs: %s", name, names(known))
+		}
+	}
+	for sym, n := range im.opts.Dims {
+		if n < 0 {
+			return invalid("dimension %s is given as %d, want a size", sym, n)
+		}
+	}
+	return nil
+}
+
+// symbol returns the name of a symbolic dimension, empty where it has none.
+func symbol(d *onnxpb.TensorShapeProto_Dimension) string {
+	if s := strings.TrimSpace(d.GetDimParam()); !strings.HasPrefix(s, "?") {
+		return s
+	}
+	return ""
+}
+
+// valueType returns a declared type. Dimensions that are unset, not positive, or
+// named by nothing or a question mark are fresh unknowns.
+func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
+	if what := notTensor(v.GetType()); what != "" {
+		return ir.Type{}, unsupported("%s is %s, want a tensor", v.GetName(), what)
+	}
+	t := v.GetType().GetTensorType()
+	dt := tensor.DType(t.GetElemType())
+	if c := t.GetElemType(); c != 0 && (c != int32(dt) || !dt.Valid()) {
+		return ir.Type{}, invalid("%s has unknown data type code %d", v.GetName(), c)
+	}
+	if t.GetShape() == nil {
+		return ir.Unranked(dt), nil
+	}
+	if n := len(t.GetShape().GetDim()); n > maxRank {
+		return ir.Type{}, invalid("%s has rank %d, want at most %d", v.GetName(), n, maxRank)
+	}
+	dims := []ir.Dim{}
+	sizes := []int{}
+	for _, d := range t.GetShape().GetDim() {
+		sym := symbol(d)
+		n, given := im.opts.Dims[sym]
+		switch {
+		case sym != "" && !digits(sym):
+			im.symbols[sym] = true
+			if !given {
+				dims = append(dims, ir.Sym(sym))
+				continue
+			}
+		case d.GetDimValue() > 0:
+			n = int(d.GetDimValue())
+		default:
+			dims = append(dims, im.fresh())
+			continue
+		}
+		dims = append(dims, ir.Size(n))
+		sizes = append(sizes, n)
+	}
+	if _, err := tensor.Elems(sizes); err != nil {
+		return ir.Type{}, invalid("%s is declared %v, whose known dimensions multiply to more than memory holds", v.GetName(), ir.Of(dt, dims...))
+	}
+	return ir.Of(dt, dims...), nil
+}
+
+// digits reports whether a symbol would read as a number.
+func digits(s string) bool { return strings.Trim(s, "+-0123456789") == "" }
+
+// graph converts p into sc.graph.
+func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
+	where := ""
+	if sc.outer != nil {
+		where = fmt.Sprintf("subgraph %s: ", p.GetName())
+	}
+	bind := func(what, name string, v *ir.Value) error {
+		if name == "" {
+			return invalid("%s%s has no name", where, what)
+		}
+		if _, taken := sc.values[name]; taken {
+			return invalid("%s%s %s: the name is taken by another value", where, what, name)
+		}
+		sc.values[name] = v
+		return nil
+	}
+	for _, in := range p.GetInput() {
+		t, err := im.valueType(in)
+		if err != nil {
+			return fmt.Errorf("%sinput %w", where, err)
+		}
+		if sc.outer == nil {
+			if t.DType == tensor.Undefined {
+				return invalid("input %s has no element type", in.GetName())
+			}
+			if shape, ok := im.opts.Shapes[in.GetName()]; ok {
+				t = ir.Shaped(t.DType, shape...)
+			}
+		}
+		if err := bind("input", in.GetName(), sc.graph.NewInput(sc.nameOf(in.GetName()), t)); err != nil {
+			return err
+		}
+	}
+	for i, t := range p.GetInitializer() {
+		p.Initializer[i] = nil // lets go of elements that were converted
+		v, err := im.tensor(t)
+		if err != nil {
+			return fmt.Errorf("%sinitializer %s: %w", where, t.GetName(), err)
+		}
+		if err := bind("initializer", t.GetName(), sc.graph.NewConst(sc.nameOf(t.GetName()), v)); err != nil {
+			return err
+		}
+	}
+	for i, t := range p.GetSparseInitializer() {
+		p.SparseInitializer[i] = nil
+		v, err := im.sparse(t)
+		if err != nil {
+			return fmt.Errorf("%ssparse initializer %s: %w", where, t.GetValues().GetName(), err)
+		}
+		name := t.GetValues().GetName()
+		if err := bind("sparse initializer", name, sc.graph.NewConst(sc.nameOf(name), v)); err != nil {
+			return err
+		}
+	}
+	if err := im.nodes(p.GetNode(), sc); err != nil {
+		return fmt.Errorf("%s%w", where, err)
+	}
+	for _, out := range p.GetOutput() {
+		v, ok := sc.find(out.GetName())
+		if !ok || v == nil {
+			return invalid("%soutput %q is not defined", where, out.GetName())
+		}
+		sc.graph.Outputs = append(sc.graph.Outputs, v)
+	}
+	return nil
+}
+
+// nodes converts the nodes of a graph or a function body in topological order.
+func (im *importer) nodes(list []*onnxpb.NodeProto, sc *scope) error {
+	order, err := im.order(list)
+	if err != nil {
+		return err
+	}
+	for _, i := range order {
+		if err := im.node(list[i], i, sc); err != nil {
+			var named *ir.NodeError
+			if errors.As(err, &named) {
+				return err
+			}
+			return fmt.Errorf("%s: %w", label(list[i], i, sc), err)
+		}
+	}
+	return nil
+}
+
+// label names a node for messages.
+func label(n *onnxpb.NodeProto, i int, sc *scope) string {
+	kind := op.KindOf(n.GetDomain(), n.GetOpType())
+	if n.GetName() == "" {
+		return fmt.Sprintf("node %s#%d (%s)", sc.prefix, i, kind)
+	}
+	return fmt.Sprintf("%s%s (%s)", sc.prefix, n.GetName(), kind)
+}
+
+func (im *importer) node(p *onnxpb.NodeProto, index int, sc *scope) error {
+	if p.GetOpType() == "" {
+		return invalid("the node has no operator")
+	}
+	inputs, err := operands(p.GetInput(), sc)
+	if err != nil {
+		return err
+	}
+	outputs := trim(p.GetOutput())
+	for _, out := range outputs {
+		if _, taken := sc.values[out]; taken && out != "" {
+			return invalid("output %s: the name is taken by another value", out)
+		}
+	}
+	if f := im.funcs[idOf(p)]; f != nil {
+		return im.call(p, f, inputs, outputs, sc)
+	}
+	domain := canonical(p.GetDomain())
+	opset, ok := sc.opsets[domain]
+	if !ok {
+		return invalid("the model imports no opset of %s", domainText(domain))
+	}
+	attrs, err := im.attributes(p, sc)
+	if err != nil {
+		return err
+	}
+	if domain == "" && p.GetOpType() == "Constant" {
+		t, err := constant(attrs)
+		if err != nil {
+			return err
+		}
+		if len(p.GetInput()) > 0 || len(outputs) != 1 {
+			return invalid("%d inputs and %d outputs, want 0 and 1", len(p.GetInput()), len(outputs))
+		}
+		sc.values[outputs[0]] = sc.graph.NewConst(sc.nameOf(outputs[0]), t)
+		return nil
+	}
+	kind := op.KindOf(domain, p.GetOpType())
+	l := &op.Legacy{Opset: opset, Kind: kind, Attrs: attrs, Inputs: inputs, Graph: sc.graph, Outs: len(outputs)}
+	def := op.Lookup(kind)
+	if def == nil {
+		return unsupported("the operator has no definition")
+	}
+	if def.Upgrade != nil {
+		if err := def.Upgrade(l); err != nil {
+			return err
+		}
+		if def = op.Lookup(l.Kind); def == nil {
+			return unsupported("the operator %s has no definition", l.Kind)
+		}
+	}
+	o, err := op.New(l.Kind)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Attrs)) {
+		if err := ir.SetAttr(o, name, l.Attrs[name]); err != nil {
+			return invalid("%w in opset %d", err, opset)
+		}
+	}
+	for len(l.Inputs) > 0 && l.Inputs[len(l.Inputs)-1] == nil {
+		l.Inputs = l.Inputs[:len(l.Inputs)-1]
+	}
+	if err := def.CheckArity(len(l.Inputs), len(outputs)); err != nil {
+		return invalid("%w", err)
+	}
+	name := p.GetName()
+	if name != "" {
+		name = sc.prefix + name
+	}
+	ids := make([]string, len(outputs))
+	for i, out := range outputs {
+		if out != "" {
+			ids[i] = sc.nameOf(out)
+		}
+	}
+	n := sc.graph.NewNode(name, o, l.Inputs, ids...)
+	for i, out := range outputs {
+		if out == "" {
+			n.Outputs[i] = nil
+			continue
+		}
+		sc.values[out] = n.Outputs[i]
+	}
+	return nil
+}
+
+// operands returns the values of input names, nil where a name is empty.
+func operands(list []string, sc *scope) ([]*ir.Value, error) {
+	in := make([]*ir.Value, len(list))
+	for i, name := range list {
+		if name == "" {
+			continue
+		}
+		v, ok := sc.find(name)
+		if !ok {
+			return nil, invalid("input %q is not defined", name)
+		}
+		in[i] = v
+	}
+	return in, nil
+}
+
+// trim cuts empty names from the end.
+func trim(list []string) []string {
+	for len(list) > 0 && list[len(list)-1] == "" {
+		list = list[:len(list)-1]
+	}
+	return list
+}

@@ -1,0 +1,193 @@
+// Package onnx reads ONNX models into graphs. It checks everything that a file
+// may get wrong, so that what it returns satisfies ir.Graph.Verify. It imports
+// ir, ir/op, ir/tensor and the generated messages.
+package onnx
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"spc/ir"
+	"spc/ir/onnx/onnxpb"
+)
+
+// The versions that Import reads.
+const (
+	MaxIRVersion = 13
+	MaxOpset     = 28
+)
+
+// maxOpsets holds the highest version of each operator set that the operators
+// implement.
+var maxOpsets = map[string]int{
+	"":                         MaxOpset,
+	"ai.onnx.ml":               5,
+	"ai.onnx.preview":          1,
+	"ai.onnx.preview.training": 1,
+}
+
+// Options change how a model is imported.
+type Options struct {
+	// Shapes gives inputs, by name, sizes in place of those that the model
+	// declares. A symbol so given a size has it everywhere.
+	Shapes map[string][]int
+	// Dims gives symbols sizes.
+	Dims map[string]int
+}
+
+// Opset is an operator set that a model imports.
+type Opset struct {
+	Domain  string // empty for the default domain
+	Version int
+}
+
+// Property is an entry of a model's metadata.
+type Property struct{ Key, Value string }
+
+// Info is what a model says about itself. Inputs and outputs are named as in the
+// file, in its order; weights are no inputs.
+type Info struct {
+	IRVersion       int
+	Producer        string
+	ProducerVersion string
+	Domain          string
+	ModelVersion    int
+	Doc             string
+	Opsets          []Opset
+	Inputs, Outputs []string
+	Metadata        []Property
+}
+
+// Import reads the model at path, and its external data, which must lie in the
+// same folder. Memory stays near the size of the weights. Errors name the file
+// and the node or initializer, and wrap ir.ErrCorrupt, ir.ErrInvalid,
+// ir.ErrVersion or, as an UnsupportedError, ir.ErrUnsupported.
+func Import(path string, opts Options) (*ir.Graph, *Info, error) {
+	g, info, err := importFile(path, opts)
+	if err != nil {
+		if _, ok := err.(*os.PathError); ok { // names the file already
+			return nil, nil, err
+		}
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, info, nil
+}
+
+func importFile(path string, opts Options) (*ir.Graph, *Info, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, nil, invalid("want a regular file")
+	}
+	data, release, unmap, err := readFile(f, int(stat.Size()))
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := decode(data, release)
+	unmap()
+	if err != nil {
+		return nil, nil, err
+	}
+	return importModel(m, filepath.Dir(path), opts)
+}
+
+// ImportBytes reads a model from memory. External data is looked for in folder;
+// an empty folder refuses it.
+func ImportBytes(data []byte, folder string, opts Options) (*ir.Graph, *Info, error) {
+	m, err := decode(data, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return importModel(m, folder, opts)
+}
+
+// importModel converts m, which it takes apart on the way.
+func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *Info, error) {
+	info := &Info{
+		IRVersion:       int(m.GetIrVersion()),
+		Producer:        m.GetProducerName(),
+		ProducerVersion: m.GetProducerVersion(),
+		Domain:          m.GetDomain(),
+		ModelVersion:    int(m.GetModelVersion()),
+		Doc:             m.GetDocString(),
+	}
+	switch v := m.GetIrVersion(); {
+	case v <= 0:
+		return nil, nil, corrupt("no IR version, want an ONNX model")
+	case v > MaxIRVersion:
+		return nil, nil, wrongVersion("IR version %d, the highest supported is %d", v, MaxIRVersion)
+	case m.GetGraph() == nil:
+		return nil, nil, invalid("the model has no graph")
+	}
+	opsets, err := importOpsets(m.GetOpsetImport(), m.GetIrVersion() < 3)
+	if err != nil {
+		return nil, nil, err
+	}
+	for domain, v := range opsets {
+		info.Opsets = append(info.Opsets, Opset{domain, v})
+	}
+	slices.SortFunc(info.Opsets, func(a, b Opset) int { return strings.Compare(a.Domain, b.Domain) })
+	for _, p := range m.GetMetadataProps() {
+		info.Metadata = append(info.Metadata, Property{p.GetKey(), p.GetValue()})
+	}
+	im := newImporter(opts, path)
+	defer im.data.close()
+	if err := im.addFunctions(m); err != nil {
+		return nil, nil, err
+	}
+	if err := im.checkSupport(m, opsets); err != nil {
+		return nil, nil, err
+	}
+	g, err := im.root(m.GetGraph(), opsets, info)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g, info, nil
+}
+
+// importOpsets returns the imported versions by domain. Before IR version 3
+// models import nothing and mean version 1.
+func importOpsets(list []*onnxpb.OperatorSetIdProto, old bool) (map[string]int, error) {
+	opsets := map[string]int{}
+	for _, o := range list {
+		d := canonical(o.GetDomain())
+		v := o.GetVersion()
+		top, known := maxOpsets[d]
+		switch {
+		case v < 1:
+			return nil, invalid("opset %d of %s, want a version from 1", v, domainText(d))
+		case known && v > int64(top):
+			return nil, wrongVersion("opset %d of %s, the highest supported is %d", v, domainText(d), top)
+		}
+		opsets[d] = max(opsets[d], int(v))
+	}
+	if len(list) == 0 && old {
+		opsets[""] = 1
+	}
+	return opsets, nil
+}
+
+// canonical returns the domain's name, empty for the default one.
+func canonical(domain string) string {
+	if domain == "ai.onnx" {
+		return ""
+	}
+	return domain
+}
+
+func domainText(domain string) string {
+	if domain == "" {
+		return "the default domain"
+	}
+	return "domain " + domain
+}
