@@ -1,0 +1,238 @@
+// Package ref is the reference interpreter: it evaluates a graph node by node
+// with the operators' own Eval, and is what every other back end is compared
+// with. It imports ir and ir/tensor.
+package ref
+
+import (
+	"context"
+	"fmt"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Interpreter evaluates graphs. The zero Interpreter takes constants as tensors.
+// It is safe for concurrent use as long as nobody changes the graph.
+type Interpreter struct {
+	// Unpack returns the elements of a constant that is stored in a format.
+	Unpack func(s *ir.Value) (*tensor.Tensor, error)
+	// Check compares each node's outputs with the types inferred for them: for
+	// tests of operators.
+	Check bool
+}
+
+// Run evaluates g with the zero Interpreter.
+func Run(ctx context.Context, g *ir.Graph, inputs []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return new(Interpreter).Run(ctx, g, inputs)
+}
+
+// Run evaluates g on its inputs, in their order. Errors name the input or the
+// node and wrap one of the kinds of package ir, or are the context's.
+func (it *Interpreter) Run(ctx context.Context, g *ir.Graph, inputs []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if err := ir.CheckInputs(g, inputs); err != nil {
+		return nil, err
+	}
+	r := &run{Interpreter: it, ctx: ctx, last: map[*ir.Graph][][]*ir.Value{}, unpacked: map[*ir.Value]*tensor.Tensor{}}
+	return r.graph(g, inputs, nil)
+}
+
+// run is one evaluation of a root graph.
+type run struct {
+	*Interpreter
+	ctx      context.Context
+	last     map[*ir.Graph][][]*ir.Value // by node, the values that no later node of the graph reads
+	unpacked map[*ir.Value]*tensor.Tensor
+}
+
+// frame holds the values of one evaluation of a graph.
+type frame struct {
+	outer  *frame
+	values map[*ir.Value]*tensor.Tensor
+}
+
+func (f *frame) find(v *ir.Value) *tensor.Tensor {
+	for ; f != nil; f = f.outer {
+		if t, ok := f.values[v]; ok {
+			return t
+		}
+	}
+	return nil
+}
+
+func (r *run) graph(g *ir.Graph, inputs []*tensor.Tensor, outer *frame) ([]*tensor.Tensor, error) {
+	if len(inputs) != len(g.Inputs) {
+		return nil, fmt.Errorf("%d inputs for graph %s, want %d: %w", len(inputs), g.Name, len(g.Inputs), ir.ErrInvalid)
+	}
+	f := &frame{outer, make(map[*ir.Value]*tensor.Tensor, len(g.Nodes))}
+	for i, v := range g.Inputs {
+		f.values[v] = inputs[i]
+	}
+	dead, ok := r.last[g]
+	if !ok {
+		dead = lastUses(g)
+		r.last[g] = dead
+	}
+	for i, n := range g.Nodes {
+		if err := r.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := r.node(n, f); err != nil {
+			return nil, err
+		}
+		for _, v := range dead[i] {
+			delete(f.values, v)
+		}
+	}
+	out := make([]*tensor.Tensor, len(g.Outputs))
+	for i, v := range g.Outputs {
+		t, err := r.value(v, f)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = t
+	}
+	return out, nil
+}
+
+// value returns the elements of v, nil for an absent one.
+func (r *run) value(v *ir.Value, f *frame) (*tensor.Tensor, error) {
+	switch {
+	case v == nil:
+		return nil, nil
+	case v.Const != nil:
+		return v.Const, nil
+	case v.Store == nil:
+		t := f.find(v)
+		if t == nil {
+			return nil, fmt.Errorf("%s has no value: %w", v.Name, ir.ErrInvalid)
+		}
+		return t, nil
+	case r.Unpack == nil:
+		return nil, fmt.Errorf("constant %s is stored in format %s, and nothing unpacks it: %w", v.Name, v.Store.Format, ir.ErrUnsupported)
+	}
+	if t := r.unpacked[v]; t != nil {
+		return t, nil
+	}
+	t, err := r.Unpack(v)
+	if err != nil {
+		return nil, fmt.Errorf("constant %s: %w", v.Name, err)
+	}
+	r.unpacked[v] = t
+	return t, nil
+}
+
+func (r *run) node(n *ir.Node, f *frame) error {
+	in := make([]*tensor.Tensor, len(n.Inputs))
+	for i, v := range n.Inputs {
+		t, err := r.value(v, f)
+		if err != nil {
+			return fmt.Errorf("%v: %w", n, err)
+		}
+		in[i] = t
+	}
+	var types []ir.Type
+	if len(ir.Subgraphs(n.Op)) == 0 && (r.Check || !static(n)) {
+		var err error
+		if types, err = n.InferFor(in); err != nil {
+			return err
+		}
+	}
+	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		return r.graph(g, in, f)
+	}}
+	out, err := n.Op.Eval(c, in)
+	if err != nil {
+		return fmt.Errorf("%v: %w", n, err)
+	}
+	for i, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		if i >= len(out) || out[i] == nil {
+			return fmt.Errorf("%v: output %s was not computed: %w", n, v.Name, ir.ErrUnsupported)
+		}
+		f.values[v] = out[i]
+		if !r.Check {
+			continue
+		}
+		if err := fits(out[i], v.Type); err != nil {
+			return fmt.Errorf("%v: output %s: %w", n, v.Name, err)
+		}
+		if types != nil {
+			if err := fits(out[i], types[i]); err != nil {
+				return fmt.Errorf("%v: output %s: for these inputs %w", n, v.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// static reports whether the types of n's inputs were known when they were
+// inferred, so that what its Eval takes has been checked.
+func static(n *ir.Node) bool {
+	for _, v := range n.Inputs {
+		if v != nil && !v.Type.Static() {
+			return false
+		}
+	}
+	return true
+}
+
+// fits returns an error unless t is of type want, as far as that is known.
+func fits(t *tensor.Tensor, want ir.Type) error {
+	ok := t.DType() == want.DType
+	if want.Ranked {
+		ok = ok && len(want.Dims) == t.Rank()
+		for i := 0; ok && i < t.Rank(); i++ {
+			d := want.Dims[i]
+			ok = !d.Known() || d.Size() == t.Dim(i)
+		}
+	}
+	if !ok {
+		return fmt.Errorf("%v was computed, %v is inferred", t, want)
+	}
+	return nil
+}
+
+// lastUses returns, for each node of g, the values of g that nothing reads after
+// it. Outputs of g are none of them.
+func lastUses(g *ir.Graph) [][]*ir.Value {
+	last := map[*ir.Value]int{}
+	for i, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			if v != nil {
+				last[v] = i
+			}
+		}
+		reads(n, func(v *ir.Value) {
+			if v.Graph() == g && !v.IsConst() {
+				last[v] = i
+			}
+		})
+	}
+	for _, v := range g.Outputs {
+		delete(last, v)
+	}
+	dead := make([][]*ir.Value, len(g.Nodes))
+	for v, i := range last {
+		dead[i] = append(dead[i], v)
+	}
+	return dead
+}
+
+// reads calls f for each value that n or a node in its subgraphs reads.
+func reads(n *ir.Node, f func(*ir.Value)) {
+	for _, v := range n.Inputs {
+		if v != nil {
+			f(v)
+		}
+	}
+	for _, g := range ir.Subgraphs(n.Op) {
+		for _, m := range g.Nodes {
+			reads(m, f)
+		}
+		for _, v := range g.Outputs {
+			f(v)
+		}
+	}
+}
