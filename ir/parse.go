@@ -14,8 +14,9 @@ import (
 // Parser reads the text that Printer writes.
 type Parser struct {
 	Registry Registry
-	// Lookup finds the tensor printed as @id; nil where there are none.
-	Lookup func(id int) (*tensor.Tensor, error)
+	// Lookup finds the tensor printed as @id, of the type and shape that the text
+	// gives it; nil where there are none.
+	Lookup func(id int, dt tensor.DType, shape []int) (*tensor.Tensor, error)
 }
 
 // Parse reads a graph. Types are taken from the text; Infer and Verify check
@@ -518,14 +519,7 @@ func (s *scanner) elements(t Type) (*tensor.Tensor, error) {
 		if s.Lookup == nil {
 			return nil, fmt.Errorf("no tensor @%d", id)
 		}
-		data, err := s.Lookup(id)
-		if err != nil {
-			return nil, err
-		}
-		if !TypeOf(data).Equal(t) {
-			return nil, fmt.Errorf("tensor @%d is %v, want %v", id, data, t)
-		}
-		return data, nil
+		return s.Lookup(id, t.DType, shape)
 	case s.accept("base64"):
 		q, err := s.quoted()
 		if err != nil {

@@ -148,3 +148,30 @@ type WeightOp interface {
 	// Weights returns the inputs of n that are weights where they are constant.
 	Weights(n *Node) []Weight
 }
+
+// WeightUse is a constant that a weight-bearing node reads.
+type WeightUse struct {
+	Weight
+	Node  *Node
+	Value *Value
+}
+
+// WeightUses lists the constant weights that g and its subgraphs read, in the
+// order of the nodes.
+func (g *Graph) WeightUses() []WeightUse {
+	var out []WeightUse
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			op, ok := n.Op.(WeightOp)
+			if !ok {
+				continue
+			}
+			for _, w := range op.Weights(n) {
+				if v := n.Input(w.Input); v != nil && v.IsConst() {
+					out = append(out, WeightUse{w, n, v})
+				}
+			}
+		}
+	}
+	return out
+}

@@ -94,6 +94,13 @@ func FromBytes(dt DType, shape []int, data []byte) (*Tensor, error) {
 	if len(data) != n*dt.Size() {
 		return nil, fmt.Errorf("%d bytes for %v%v, want %d", len(data), dt, shape, n*dt.Size())
 	}
+	if dt == Bool {
+		for i, b := range data {
+			if b > 1 {
+				return nil, fmt.Errorf("bool element %d has the value %d", i, b)
+			}
+		}
+	}
 	if n > 0 && uintptr(unsafe.Pointer(&data[0]))%uintptr(min(dt.Size(), 8)) != 0 {
 		c := alloc(len(data))
 		copy(c, data)

@@ -129,38 +129,10 @@ type Options struct {
 	Progress  func(done, total int)
 }
 
-// Weight is a weight-bearing input of a node.
-type Weight struct {
-	Node  *ir.Node
-	Ref   ir.Weight
-	Value *ir.Value
-}
-
-// Weights lists the constant weights of g and its subgraphs in the order of the
-// nodes, each use once.
-func Weights(g *ir.Graph) []Weight {
-	var out []Weight
-	for sub := range g.All() {
-		for _, n := range sub.Nodes {
-			w, ok := n.Op.(ir.WeightOp)
-			if !ok {
-				continue
-			}
-			for _, ref := range w.Weights(n) {
-				v := n.Input(ref.Input)
-				if v != nil && v.IsConst() {
-					out = append(out, Weight{n, ref, v})
-				}
-			}
-		}
-	}
-	return out
-}
-
 // Run chooses a format for each weight of g, packs it, and says why. Symbols in
 // the number of columns count as one.
 func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
-	weights := Weights(g)
+	weights := g.WeightUses()
 	readers := map[*ir.Value]int{}
 	for _, w := range weights {
 		readers[w.Value]++
@@ -198,11 +170,11 @@ func Columns(w ir.Weight) int {
 	return max(n, 1)
 }
 
-func one(w Weight, readers int, formats []Format, model Model, o Options) (*Layer, error) {
-	v, n := w.Value, Columns(w.Ref)
+func one(w ir.WeightUse, readers int, formats []Format, model Model, o Options) (*Layer, error) {
+	v, n := w.Value, Columns(w.Weight)
 	l := &Layer{Name: w.Node.Name, Weight: v.Name, Op: w.Node.Op.Kind(), N: n, Format: Dense, DType: v.Type.DType.String()}
 	shape, _ := v.Type.Shape()
-	l.Rows, l.Cols = w.Ref.View.Dims(shape)
+	l.Rows, l.Cols = w.View.Dims(shape)
 	if v.Const == nil {
 		// Another reader of the same weight has had it stored.
 		l.Format, l.Config = v.Store.Format, v.Store.Config
@@ -220,7 +192,7 @@ func one(w Weight, readers int, formats []Format, model Model, o Options) (*Laye
 	if v.Const.DType() != tensor.F32 {
 		return stay("kept dense: no sparse kernel for %v weights", v.Const.DType())
 	}
-	mat := w.Ref.View.Matrix(v.Const)
+	mat := w.View.Matrix(v.Const)
 	m := NewMatrix(mat, "")
 	if m.Nonzeros < m.Len() && o.Recognise != nil {
 		m.Pattern = o.Recognise(mat)
@@ -229,8 +201,8 @@ func one(w Weight, readers int, formats []Format, model Model, o Options) (*Laye
 	}
 	l.Pattern, l.Nonzeros, l.Sparsity = m.Pattern, m.Nonzeros, 1-m.Density()
 	switch {
-	case w.Ref.Groups != 1:
-		return stay("kept dense: %d groups", w.Ref.Groups)
+	case w.Groups != 1:
+		return stay("kept dense: %d groups", w.Groups)
 	case len(v.Uses()) != readers || readers > 1:
 		return stay("kept dense: the weight is read %d times", len(v.Uses()))
 	case v.IsOutput():
@@ -262,7 +234,7 @@ func one(w Weight, readers int, formats []Format, model Model, o Options) (*Laye
 	if err != nil {
 		return nil, w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
 	}
-	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.Ref.View, Rows: l.Rows, Cols: l.Cols, Parts: parts}
+	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: l.Rows, Cols: l.Cols, Parts: parts}
 	v.Const = nil
 	l.StoredBytes = v.Store.Bytes()
 	return l, nil

@@ -1,0 +1,167 @@
+// Package cpu runs programs on the CPU. A program is specialised once for each
+// set of input shapes: its graph is cloned, inferred with those shapes and
+// folded, every value with a known shape gets a place in an arena, and each node
+// is bound to a kernel; nodes without one are evaluated by their operator. The
+// package imports backend, its formats, lower/plan and passes/fold.
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/backend/format/dense"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+// Device is the CPU.
+type Device struct{}
+
+// Name is cpu.
+func (Device) Name() string { return "cpu" }
+
+// Load prepares a program and starts its worker pool.
+func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
+	if o.Threads == 0 {
+		o.Threads = Cores()
+	}
+	prog := &program{
+		graph:   p.Graph,
+		pool:    NewPool(o.Threads),
+		kernels: map[kernelKey][]backend.Kernel{},
+		specs:   newCache[*spec](8),
+	}
+	for _, v := range p.Graph.Constants() {
+		if v.Store == nil {
+			continue
+		}
+		if err := format.Check(v.Store, v.Type); err != nil {
+			return nil, fmt.Errorf("weight %s: %w", v.Name, err)
+		}
+	}
+	return prog, nil
+}
+
+// Cores is the number of threads that a Run uses unless it is told otherwise.
+func Cores() int { return min(physicalCores(), runtime.GOMAXPROCS(0)) }
+
+type program struct {
+	graph *ir.Graph
+	pool  *Pool
+
+	mu      sync.Mutex
+	kernels map[kernelKey][]backend.Kernel
+	specs   *cache[*spec]
+}
+
+// kernelKey identifies a prepared weight: a store, or a dense constant seen
+// through a view.
+type kernelKey struct {
+	store  *ir.Store
+	dense  *tensor.Tensor
+	view   string
+	groups int
+}
+
+// weight returns the kernels, one for each group, of a constant weight.
+func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
+	key := kernelKey{store: v.Store, groups: ref.Groups}
+	if v.Store == nil {
+		key.dense, key.view = v.Const, fmt.Sprint(ref.View)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k, ok := p.kernels[key]; ok {
+		return k, nil
+	}
+	var ks []backend.Kernel
+	if v.Store != nil {
+		k, err := format.Lookup(v.Store.Format).Kernel(v.Store)
+		if err != nil {
+			return nil, err
+		}
+		ks = []backend.Kernel{k}
+	} else {
+		m := ref.View.Matrix(v.Const)
+		rows := m.Dim(0) / ref.Groups
+		for g := range ref.Groups {
+			part := tensor.From(m.F32s()[g*rows*m.Dim(1):(g+1)*rows*m.Dim(1)], rows, m.Dim(1))
+			ks = append(ks, dense.New(part))
+		}
+	}
+	p.kernels[key] = ks
+	return ks, nil
+}
+
+func (p *program) Close() error {
+	p.pool.Close()
+	return nil
+}
+
+// Run evaluates the program.
+func (p *program) Run(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return p.Trace(ctx, in, nil)
+}
+
+// Trace evaluates the program and reports the time of each step.
+func (p *program) Trace(ctx context.Context, in []*tensor.Tensor, f func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
+	if err := ir.CheckInputs(p.graph, in); err != nil {
+		return nil, err
+	}
+	s, err := p.specs.get(shapeKey(in), func() (*spec, error) { return p.specialise(in) })
+	if err != nil {
+		return nil, err
+	}
+	return s.run(ctx, in, f)
+}
+
+func shapeKey(in []*tensor.Tensor) string {
+	var b strings.Builder
+	for _, t := range in {
+		b.WriteString(t.String())
+	}
+	return b.String()
+}
+
+// cache keeps the values made last, up to a bound.
+type cache[V any] struct {
+	mu    sync.Mutex
+	limit int
+	order []string
+	byKey map[string]*entry[V]
+}
+
+type entry[V any] struct {
+	once sync.Once
+	v    V
+	err  error
+}
+
+func newCache[V any](limit int) *cache[V] {
+	return &cache[V]{limit: limit, byKey: map[string]*entry[V]{}}
+}
+
+// get returns the value of a key, made once however many ask for it.
+func (c *cache[V]) get(key string, make func() (V, error)) (V, error) {
+	c.mu.Lock()
+	e := c.byKey[key]
+	if e == nil {
+		e = &entry[V]{}
+		c.byKey[key] = e
+		c.order = append(c.order, key)
+		if len(c.order) > c.limit {
+			delete(c.byKey, c.order[0])
+			c.order = c.order[1:]
+		}
+	}
+	c.mu.Unlock()
+	e.once.Do(func() { e.v, e.err = make() })
+	return e.v, e.err
+}

@@ -1,0 +1,532 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+	"spc/passes/fold"
+)
+
+// spec is a program specialised for the shapes of its inputs.
+type spec struct {
+	prog    *program
+	plan    *plan.Program
+	main    *block
+	blocks  map[*ir.Graph]*block
+	slots   []slot // by value number
+	arena   int    // bytes
+	scratch int    // floats a worker
+	minis   *cache[*spec]
+
+	mu   sync.Mutex
+	free []*exec
+}
+
+// slot says where the tensor of a value is.
+type slot struct {
+	where  place
+	offset int // in the arena
+	typ    ir.Type
+	shape  []int
+	alias  int // for a view: the value whose storage it shares
+}
+
+type place uint8
+
+const (
+	onHeap   place = iota // set when the run gets there
+	inArena               // at a fixed offset
+	constant              // the constant's own storage
+	aliased               // a view of another value
+)
+
+// block is the bound steps of a graph or a subgraph.
+type block struct {
+	graph *ir.Graph
+	steps []*step
+}
+
+// step is a node bound to its kernel.
+type step struct {
+	node    *ir.Node
+	in, out []int // value numbers, -1 where absent
+	run     kernel
+	dynamic bool  // bound when the shapes of its inputs are known
+	checked bool  // inference has seen the shapes of its inputs
+	dead    []int // heap values whose last use this is
+}
+
+// kernel computes the outputs of a node, whose tensors exist, from its inputs.
+type kernel func(x *exec, in, out []*tensor.Tensor) error
+
+// bound is what a binder makes of a node with static types.
+type bound struct {
+	run     kernel
+	inplace int // the input whose storage output 0 may take over, -1 for none
+	scratch int // floats a worker
+}
+
+// binder makes a kernel for a node whose types are static; nil when there is none
+// for these types.
+type binder func(p *program, n *ir.Node) (*bound, error)
+
+// specialise binds the program to inputs of the given shapes.
+func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
+	g := p.graph.Clone()
+	for i, v := range g.Inputs {
+		v.Type = ir.TypeOf(in[i])
+	}
+	return p.bind(g, false)
+}
+
+// bind makes a spec of a graph that it takes over; mini says that it is one node
+// whose inputs' shapes became known at run time.
+func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
+	if err := g.Infer(); err != nil {
+		return nil, err
+	}
+	if _, err := fold.Constants(g); err != nil {
+		return nil, err
+	}
+	fold.Dead(g)
+	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, minis: newCache[*spec](64)}
+	s.slots = make([]slot, len(s.plan.Values))
+	for i, v := range s.plan.Values {
+		s.slots[i] = slot{typ: v.Type}
+		s.slots[i].shape, _ = v.Type.Shape()
+		if v.IsConst() {
+			s.slots[i].where = constant
+		}
+	}
+	b := &binding{spec: s, spans: s.plan.Spans(), mini: mini}
+	var err error
+	if s.main, err = b.block(s.plan.Main); err != nil {
+		return nil, err
+	}
+	b.layout()
+	return s, nil
+}
+
+// binding is the state of bind.
+type binding struct {
+	*spec
+	spans []plan.Span
+	mini  bool // the graph is one node whose inputs' shapes were seen at run time
+}
+
+func (b *binding) numbers(vs []*ir.Value) []int {
+	out := make([]int, len(vs))
+	for i, v := range vs {
+		out[i] = -1
+		if v != nil {
+			out[i] = b.plan.Number[v]
+		}
+	}
+	return out
+}
+
+func (b *binding) block(pb *plan.Block) (*block, error) {
+	blk := &block{graph: pb.Graph}
+	b.blocks[pb.Graph] = blk
+	for i := range pb.Steps {
+		ps := &pb.Steps[i]
+		for _, sub := range ps.Blocks {
+			if _, err := b.block(sub); err != nil {
+				return nil, err
+			}
+		}
+		st, err := b.step(ps)
+		if err != nil {
+			return nil, err
+		}
+		blk.steps = append(blk.steps, st)
+	}
+	return blk, nil
+}
+
+func (b *binding) step(ps *plan.Step) (*step, error) {
+	n := ps.Node
+	st := &step{node: n, in: b.numbers(n.Inputs), out: b.numbers(n.Outputs)}
+	bind, fast := binders[n.Op.Kind()]
+	st.checked = static(n) || b.mini
+	if !static(n) {
+		st.dynamic = len(ps.Blocks) == 0 && (fast || stored(n)) && !b.mini
+		if stored(n) && b.mini {
+			return nil, n.Errorf(ir.ErrUnsupported, "no kernel for a weight stored as %s: the shape of the output is not known", storedAs(n))
+		}
+		return st, nil
+	}
+	if isView(n) {
+		b.alias(st.out[0], st.in[0])
+		return st, nil
+	}
+	if !fast {
+		if stored(n) {
+			return nil, n.Errorf(ir.ErrUnsupported, "no kernel for a weight stored as %s", storedAs(n))
+		}
+		return st, nil
+	}
+	bd, err := bind(b.prog, n)
+	if err != nil {
+		return nil, err
+	}
+	if bd == nil {
+		if stored(n) {
+			return nil, n.Errorf(ir.ErrUnsupported, "no kernel for a weight stored as %s with these types", storedAs(n))
+		}
+		return st, nil
+	}
+	st.run = bd.run
+	b.scratch = max(b.scratch, bd.scratch)
+	for i, o := range st.out {
+		if o < 0 {
+			continue
+		}
+		if i == 0 && bd.inplace >= 0 && b.takeOver(o, st.in[bd.inplace], ps.Index) {
+			continue
+		}
+		b.slots[o].where = inArena
+	}
+	return st, nil
+}
+
+// alias makes value o a view of value i.
+func (b *binding) alias(o, i int) {
+	b.slots[o].where, b.slots[o].alias = aliased, i
+	r := b.root(i)
+	b.spans[r].Last = max(b.spans[r].Last, b.spans[o].Last)
+}
+
+// takeOver makes o share the storage of i when that is in the arena, as large,
+// and not read after the step at index.
+func (b *binding) takeOver(o, i, index int) bool {
+	if i < 0 {
+		return false
+	}
+	r := b.root(i)
+	if b.slots[r].where != inArena || b.spans[r].Last != index || b.size(r) != b.size(o) {
+		return false
+	}
+	b.alias(o, r)
+	return true
+}
+
+func (b *binding) size(i int) int {
+	n, err := tensor.Elems(b.slots[i].shape)
+	if err != nil {
+		return 0
+	}
+	return n * b.slots[i].typ.DType.Size()
+}
+
+// layout places the arena's values and notes when heap values die.
+func (b *binding) layout() {
+	var buffers []plan.Buffer
+	var which []int
+	for i, s := range b.slots {
+		if s.where == inArena {
+			buffers = append(buffers, plan.Buffer{Size: b.size(i), Span: b.spans[i]})
+			which = append(which, i)
+		}
+	}
+	offsets, size := plan.Arena(buffers, 64)
+	b.arena = size
+	for k, i := range which {
+		b.slots[i].offset = offsets[k]
+	}
+	last := map[int][]int{} // step index to the heap values that die there
+	for i, s := range b.slots {
+		if s.where == onHeap {
+			last[b.spans[i].Last] = append(last[b.spans[i].Last], i)
+		}
+	}
+	for i := range b.plan.Main.Steps {
+		b.main.steps[i].dead = last[b.plan.Main.Steps[i].Index]
+	}
+}
+
+// static reports whether the types of all inputs and outputs of n are known, and
+// its values are numbers.
+func static(n *ir.Node) bool {
+	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
+		for _, v := range vs {
+			if v != nil && (!v.Type.Static() || v.Type.DType == tensor.String) {
+				return false
+			}
+		}
+	}
+	return len(ir.Subgraphs(n.Op)) == 0
+}
+
+func stored(n *ir.Node) bool { return storedAs(n) != "" }
+
+func storedAs(n *ir.Node) string {
+	for _, v := range n.Inputs {
+		if v != nil && v.Store != nil {
+			return v.Store.Format
+		}
+	}
+	return ""
+}
+
+// viewOps only change the shape: their first output shares the storage of their
+// first input.
+var viewOps = map[string]bool{"Reshape": true, "Flatten": true, "Squeeze": true, "Unsqueeze": true, "Identity": true}
+
+func isView(n *ir.Node) bool {
+	return viewOps[n.Op.Kind()] && !n.Inputs[0].IsConst()
+}
+
+// exec is the memory of one run: it is used by one run at a time.
+type exec struct {
+	*spec
+	pool    *Pool
+	arena   []byte
+	slots   []*tensor.Tensor // by value number
+	fixed   []*tensor.Tensor // slots as they are before a run
+	scratch [][]float32      // by worker
+}
+
+func (s *spec) acquire() *exec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		x := s.free[n-1]
+		s.free = s.free[:n-1]
+		return x
+	}
+	x := &exec{spec: s, pool: s.prog.pool, arena: tensor.New(tensor.U8, s.arena).Bytes()}
+	x.fixed = make([]*tensor.Tensor, len(s.slots))
+	for i, sl := range s.slots {
+		switch sl.where {
+		case constant:
+			x.fixed[i] = s.plan.Values[i].Const
+		case inArena:
+			x.fixed[i] = x.place(sl, sl)
+		case aliased:
+			r := s.root(i)
+			if root := s.slots[r]; root.where == inArena {
+				x.fixed[i] = x.place(sl, root)
+			}
+		}
+	}
+	x.slots = make([]*tensor.Tensor, len(s.slots))
+	x.scratch = make([][]float32, x.pool.Threads())
+	for w := range x.scratch {
+		x.scratch[w] = tensor.New(tensor.F32, s.scratch).F32s()
+	}
+	return x
+}
+
+// root follows views to the value that has storage.
+func (s *spec) root(i int) int {
+	for s.slots[i].where == aliased {
+		i = s.slots[i].alias
+	}
+	return i
+}
+
+// place returns the tensor of slot s in the storage of root.
+func (x *exec) place(s, root slot) *tensor.Tensor {
+	n, _ := tensor.Elems(s.shape)
+	t, err := tensor.FromBytes(s.typ.DType, s.shape, x.arena[root.offset:root.offset+n*s.typ.DType.Size()])
+	if err != nil {
+		panic(err) // the slot's type was checked by inference
+	}
+	return t
+}
+
+func (s *spec) release(x *exec) {
+	clear(x.slots)
+	s.mu.Lock()
+	s.free = append(s.free, x)
+	s.mu.Unlock()
+}
+
+// run evaluates the spec.
+func (s *spec) run(ctx context.Context, in []*tensor.Tensor, trace func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
+	x := s.acquire()
+	defer s.release(x)
+	copy(x.slots, x.fixed)
+	for i, v := range s.plan.Graph.Inputs {
+		x.slots[s.plan.Number[v]] = in[i]
+	}
+	if err := x.steps(ctx, s.main, trace); err != nil {
+		return nil, err
+	}
+	return x.outputs(s.plan.Graph), nil
+}
+
+// outputs returns copies of a graph's outputs.
+func (x *exec) outputs(g *ir.Graph) []*tensor.Tensor {
+	out := make([]*tensor.Tensor, len(g.Outputs))
+	for i, v := range g.Outputs {
+		out[i] = x.slots[x.plan.Number[v]].Clone()
+	}
+	return out
+}
+
+func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Duration)) error {
+	for _, st := range b.steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		start := time.Time{}
+		if trace != nil {
+			start = time.Now()
+		}
+		if err := x.step(ctx, st); err != nil {
+			return err
+		}
+		if trace != nil {
+			trace(st.node, time.Since(start))
+		}
+		for _, i := range st.dead {
+			x.slots[i] = nil
+		}
+	}
+	return nil
+}
+
+func (x *exec) step(ctx context.Context, st *step) error {
+	in := make([]*tensor.Tensor, len(st.in))
+	for i, k := range st.in {
+		if k >= 0 {
+			in[i] = x.slots[k]
+		}
+	}
+	if st.run != nil {
+		out := make([]*tensor.Tensor, len(st.out))
+		for i, k := range st.out {
+			if k >= 0 {
+				out[i] = x.slots[k]
+			}
+		}
+		return st.run(x, in, out)
+	}
+	var outs []*tensor.Tensor
+	switch o := st.out; {
+	case len(o) > 0 && o[0] >= 0 && x.spec.slots[o[0]].where == aliased:
+		if x.fixed[o[0]] == nil {
+			x.slots[o[0]] = in[0].Reshape(x.spec.slots[o[0]].shape...)
+		}
+		return nil
+	case st.dynamic:
+		mini, err := x.mini(st.node, in)
+		if err != nil {
+			return err
+		}
+		var args []*tensor.Tensor
+		for i, v := range st.node.Inputs {
+			if v != nil && !v.IsConst() && !small(in[i]) {
+				args = append(args, in[i])
+			}
+		}
+		if outs, err = mini.run(ctx, args, nil); err != nil {
+			return err
+		}
+		for i, v := range st.node.Outputs { // absent outputs have no place in the mini graph
+			if v == nil {
+				outs = append(outs[:i], append([]*tensor.Tensor{nil}, outs[i:]...)...)
+			}
+		}
+	default:
+		if !st.checked && len(ir.Subgraphs(st.node.Op)) == 0 {
+			if _, err := st.node.InferFor(in); err != nil {
+				return err
+			}
+		}
+		ev := &ir.Eval{Outputs: len(st.out), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+			return x.subgraph(ctx, g, in)
+		}}
+		var err error
+		if outs, err = st.node.Op.Eval(ev, in); err != nil {
+			return nodeError(st.node, err)
+		}
+	}
+	for i, k := range st.out {
+		if k < 0 {
+			continue
+		}
+		if i >= len(outs) || outs[i] == nil {
+			return st.node.Errorf(ir.ErrInvalid, "output %d was not computed", i)
+		}
+		x.slots[k] = outs[i]
+	}
+	return nil
+}
+
+// nodeError names the node in an error of its operator.
+func nodeError(n *ir.Node, err error) error {
+	if _, ok := err.(*ir.NodeError); ok {
+		return err
+	}
+	return fmt.Errorf("%v: %w", n, err)
+}
+
+// subgraph runs a block on inputs; its outputs outlive the next run of it.
+func (x *exec) subgraph(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	for i, v := range g.Inputs {
+		x.slots[x.plan.Number[v]] = in[i]
+	}
+	if err := x.steps(ctx, x.blocks[g], nil); err != nil {
+		return nil, err
+	}
+	return x.outputs(g), nil
+}
+
+// small reports whether a tensor may hold a shape, axes or the like, on whose
+// elements types depend.
+func small(t *tensor.Tensor) bool {
+	return t != nil && t.DType().IsInt() && t.Rank() <= 1 && t.Len() <= 64
+}
+
+// mini returns a spec for one node on inputs of the shapes of in, in which small
+// integer inputs are constants.
+func (x *exec) mini(n *ir.Node, in []*tensor.Tensor) (*spec, error) {
+	key := n.Name
+	for _, t := range in {
+		key += "|" + t.String()
+		if small(t) {
+			key += string(t.Bytes())
+		}
+	}
+	return x.minis.get(key, func() (*spec, error) {
+		g := ir.NewGraph(n.Name)
+		args := make([]*ir.Value, len(in))
+		for i, v := range n.Inputs {
+			switch {
+			case v == nil:
+			case v.Store != nil:
+				args[i] = g.NewStored(v.Name, v.Type, v.Store)
+			case v.Const != nil:
+				args[i] = g.NewConst(v.Name, v.Const)
+			case small(in[i]):
+				args[i] = g.NewConst(v.Name, in[i].Clone())
+			default:
+				args[i] = g.NewInput(v.Name, ir.TypeOf(in[i]))
+			}
+		}
+		names := make([]string, len(n.Outputs))
+		for i, v := range n.Outputs {
+			if v != nil {
+				names[i] = v.Name
+			}
+		}
+		m := g.NewNode(n.Name, n.Op, args, names...)
+		for i, v := range n.Outputs {
+			if v != nil {
+				g.Outputs = append(g.Outputs, m.Outputs[i])
+			}
+		}
+		if err := m.Infer(); err != nil {
+			return nil, err
+		}
+		return x.prog.bind(g, true)
+	})
+}

@@ -1,0 +1,41 @@
+// Package mapped gives read-only access to files without reading them whole:
+// mapped into memory where the system can, read elsewhere.
+package mapped
+
+import (
+	"fmt"
+	"os"
+)
+
+// File is the content of a file. Data must not be written to, and not be touched
+// after Close.
+type File struct {
+	Data  []byte
+	unmap func() error
+}
+
+// Open maps a regular file.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("not a regular file")}
+	}
+	if info.Size() == 0 {
+		return &File{unmap: func() error { return nil }}, nil
+	}
+	return open(f, int(info.Size()))
+}
+
+// Close unmaps the file.
+func (f *File) Close() error {
+	f.Data = nil
+	return f.unmap()
+}

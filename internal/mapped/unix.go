@@ -1,0 +1,17 @@
+//go:build unix
+
+package mapped
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func open(f *os.File, size int) (*File, error) {
+	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}
+	}
+	return &File{data, func() error { return unix.Munmap(data) }}, nil
+}

@@ -1,0 +1,229 @@
+// Package passes runs the compiler's passes over a graph. Pipeline is the list,
+// to be read from top to bottom; each pass lives in a folder of its own. The
+// package imports ir and the passes.
+package passes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+	"spc/passes/fold"
+	"spc/passes/prune"
+)
+
+// Fact is something that holds of a graph, which passes need, establish and break.
+type Fact uint
+
+// The facts.
+const (
+	Typed  Fact = 1 << iota // every value has the type that inference gives it
+	Folded                  // nodes whose inputs are constant are gone
+	Fused                   // epilogues are part of their producers
+	Pruned                  // which weights are zero is decided
+	Stored                  // every weight has its format
+)
+
+var factNames = []string{"typed", "folded", "fused", "pruned", "stored"}
+
+func (f Fact) String() string {
+	var s []string
+	for i, n := range factNames {
+		if f&(1<<i) != 0 {
+			s = append(s, n)
+		}
+	}
+	return strings.Join(s, ", ")
+}
+
+// Pass is a row of Pipeline. Run changes the graph in place and returns the
+// number of changes that it made.
+type Pass struct {
+	Name   string
+	Doc    string
+	Needs  Fact
+	Makes  Fact
+	Breaks Fact
+	Run    func(c *Context, g *ir.Graph) (int, error)
+}
+
+// Context is what passes share.
+type Context struct {
+	context.Context
+	Prune   prune.GraphOptions
+	Choose  choose.Options
+	Formats []choose.Format
+	Model   choose.Model
+	Report  Report
+}
+
+// Report collects what the passes did.
+type Report struct {
+	Passes []PassReport       `json:"passes"`
+	Prune  *prune.GraphResult `json:"prune"`
+	Layers []choose.Layer     `json:"layers"`
+}
+
+// PassReport is what one pass did.
+type PassReport struct {
+	Name    string        `json:"name"`
+	Changes int           `json:"changes"`
+	Nodes   int           `json:"nodes"` // after the pass
+	Time    time.Duration `json:"-"`     // not part of an artefact
+}
+
+// Pipeline is the order in which passes run.
+var Pipeline = []Pass{
+	{
+		Name: "infer", Doc: "infer the type of every value",
+		Makes: Typed,
+		Run:   func(_ *Context, g *ir.Graph) (int, error) { return 0, g.Infer() },
+	},
+	{
+		Name: "fold", Doc: "evaluate what is constant, shape arithmetic included, and pick constant branches",
+		Needs: Typed, Makes: Folded,
+		Run: func(_ *Context, g *ir.Graph) (int, error) { return fold.Constants(g) },
+	},
+	{
+		Name: "dead", Doc: "remove nodes whose outputs nobody reads",
+		Needs: Typed,
+		Run:   func(_ *Context, g *ir.Graph) (int, error) { return fold.Dead(g), nil },
+	},
+	{
+		Name: "prune", Doc: "decide which weights are zero",
+		Needs: Typed | Folded, Makes: Pruned,
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			r, err := prune.Graph(g, c.Prune)
+			if err != nil {
+				return 0, err
+			}
+			c.Report.Prune = r
+			return len(r.Layers), nil
+		},
+	},
+	{
+		Name: "choose", Doc: "choose the storage format of every weight",
+		Needs: Typed | Pruned, Makes: Stored,
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			layers, err := choose.Run(g, c.Formats, c.Model, c.Choose)
+			c.Report.Layers = layers
+			return len(layers), err
+		},
+	},
+}
+
+func init() {
+	if err := check(Pipeline); err != nil {
+		panic(err)
+	}
+}
+
+// check reports a pass that runs before what it needs holds.
+func check(list []Pass) error {
+	var have Fact
+	seen := map[string]bool{}
+	for _, p := range list {
+		if missing := p.Needs &^ have; missing != 0 {
+			return fmt.Errorf("pass %s needs %v, which no pass before it establishes", p.Name, missing)
+		}
+		if seen[p.Name] {
+			return fmt.Errorf("two passes are named %s", p.Name)
+		}
+		seen[p.Name] = true
+		have = have&^p.Breaks | p.Makes
+	}
+	return nil
+}
+
+// Options control which passes run and what is seen of them.
+type Options struct {
+	Disable   []string // passes that do not run
+	StopAfter string   // the last pass that runs; empty for all
+	Verify    bool     // verify the graph after every pass
+	// Dump, where it is set, is called with the graph after each pass.
+	Dump func(index int, pass string, g *ir.Graph) error
+	// Progress, where it is set, is called before each pass.
+	Progress func(pass string, index, total int)
+}
+
+// Names lists the passes in order.
+func Names() []string {
+	out := make([]string, len(Pipeline))
+	for i, p := range Pipeline {
+		out[i] = p.Name
+	}
+	return out
+}
+
+// errPass names the passes in an error about one that does not exist.
+func errPass(flag, name string) error {
+	return fmt.Errorf("%s: no pass is named %q; the passes are %s: %w", flag, name, strings.Join(Names(), ", "), ir.ErrInvalid)
+}
+
+// Run runs the pipeline over g.
+func Run(c *Context, g *ir.Graph, o Options) error {
+	for _, name := range o.Disable {
+		if !slices.Contains(Names(), name) {
+			return errPass("--disable", name)
+		}
+	}
+	if o.StopAfter != "" && !slices.Contains(Names(), o.StopAfter) {
+		return errPass("--stop-after", o.StopAfter)
+	}
+	if c.Choose.Recognise == nil {
+		c.Choose.Recognise = recognise
+	}
+	for i, p := range Pipeline {
+		if err := c.Err(); err != nil {
+			return err
+		}
+		if o.Progress != nil {
+			o.Progress(p.Name, i, len(Pipeline))
+		}
+		if !slices.Contains(o.Disable, p.Name) {
+			start := time.Now()
+			n, err := p.Run(c, g)
+			if err != nil {
+				return err
+			}
+			c.Report.Passes = append(c.Report.Passes, PassReport{p.Name, n, count(g), time.Since(start)})
+			if o.Verify {
+				if err := g.Verify(); err != nil {
+					return fmt.Errorf("after pass %s: %w", p.Name, err)
+				}
+			}
+		}
+		if o.Dump != nil {
+			if err := o.Dump(i, p.Name, g); err != nil {
+				return err
+			}
+		}
+		if p.Name == o.StopAfter {
+			return nil
+		}
+	}
+	return nil
+}
+
+func count(g *ir.Graph) (n int) {
+	for sub := range g.All() {
+		n += len(sub.Nodes)
+	}
+	return n
+}
+
+// recognise names the pattern of the zeros of a matrix.
+func recognise(w *tensor.Tensor) string {
+	l := prune.Layer{Rows: w.Dim(0), Cols: w.Dim(1), Weights: w.F32s()}
+	m, err := l.Nonzeros()
+	if errors.Is(err, ir.ErrInvalid) {
+		return "" // not finite: stays dense
+	}
+	return prune.Recognise(m).Pattern.String()
+}

@@ -1,0 +1,458 @@
+// Package spc compiles ONNX models into sparse programs and runs them.
+//
+//	m, err := spc.Compile(ctx, spc.CompileOptions{Model: "model.onnx", Sparsity: 0.8})
+//	err = m.Save("model.spx")
+//
+//	m, err := spc.Open("model.spx")
+//	out, err := m.Run(ctx, map[string]*tensor.Tensor{"image": x})
+//
+// Errors that come from models, files and inputs wrap one of the kinds below.
+package spc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"spc/backend"
+	"spc/backend/cpu"
+	"spc/backend/format"
+	"spc/backend/ref"
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/ir/onnx"
+	"spc/ir/tensor"
+	"spc/lower"
+	"spc/lower/spx"
+	"spc/passes"
+	"spc/passes/choose"
+	"spc/passes/prune"
+)
+
+// Version is the version of this module.
+const Version = "0.1.0"
+
+// The kinds of errors.
+var (
+	ErrInvalid     = ir.ErrInvalid
+	ErrUnsupported = ir.ErrUnsupported
+	ErrCorrupt     = ir.ErrCorrupt
+	ErrVersion     = ir.ErrVersion
+	ErrNoDevice    = ir.ErrNoDevice
+)
+
+// CompileOptions say what to compile and how. The zero value of everything but
+// the model keeps the weights as they are.
+type CompileOptions struct {
+	Model  string // path of an ONNX file
+	Bytes  []byte // or its content, without external data
+	Target string // the device that formats are chosen for; empty is cpu
+
+	Shapes map[string][]int // sizes of inputs by name, in place of declared ones
+	Dims   map[string]int   // sizes of symbols
+
+	Sparsity float64  // the fraction of zeros over all prunable weights
+	Pattern  string   // uniform (default), unstructured, N:M, block:RxC, uniform-block:RxC, channel
+	Allocate string   // layer (default): the same sparsity everywhere; global: one threshold
+	Keep     []string // globs of nodes or weights that stay as they are; none lifts the default exceptions
+	Layers   []string // GLOB=S: a sparsity of their own for some layers
+	Format   string   // auto (default), dense, ell, csr, nm, block
+
+	Disable   []string // passes that do not run
+	StopAfter string   // the last pass that runs
+	Verify    bool     // verify the graph after every pass
+	DumpDir   string   // a folder for the graph after every pass
+
+	// Progress, where it is set, is called as the stages go on.
+	Progress func(stage string, done, total int)
+}
+
+// Layer says how a weight is stored, and why.
+type Layer = choose.Layer
+
+// Candidate is one way in which a weight could have been stored.
+type Candidate = choose.Candidate
+
+// Report explains a model: what pruning did, and how each weight is stored.
+type Report struct {
+	Options ReportOptions       `json:"options"`
+	Layers  []Layer             `json:"layers"`
+	Totals  Totals              `json:"totals"`
+	Prune   *prune.GraphResult  `json:"prune,omitempty"`
+	Passes  []passes.PassReport `json:"passes"`
+	Nodes   map[string]int      `json:"nodes"` // of the compiled graph, by operator
+}
+
+// ReportOptions are the options that the model was compiled with.
+type ReportOptions struct {
+	Pattern  string  `json:"pattern"`
+	Sparsity float64 `json:"sparsity"`
+	Allocate string  `json:"allocate"`
+	Format   string  `json:"format"`
+	Target   string  `json:"target"`
+}
+
+// Totals sums over all weights.
+type Totals struct {
+	Weights       int `json:"weights"`
+	Nonzeros      int `json:"nonzeros"`
+	Prunable      int `json:"prunable"`
+	PrunableZeros int `json:"prunable_zeros"`
+	DenseBytes    int `json:"dense_bytes"`
+	StoredBytes   int `json:"stored_bytes"`
+}
+
+// Port is an input or an output of a model.
+type Port struct {
+	Name  string
+	DType tensor.DType
+	Dims  []ir.Dim // sizes and symbols
+	// Ranked is false where not even the number of dimensions is known.
+	Ranked bool
+}
+
+func (p Port) String() string {
+	return ir.Type{DType: p.DType, Dims: p.Dims, Ranked: p.Ranked}.String()
+}
+
+// Model is a compiled model. It is safe for concurrent use.
+type Model struct {
+	graph   *ir.Graph
+	meta    spx.Meta
+	report  Report
+	file    *spx.File // nil unless the model was opened from a file
+	threads int
+
+	mu   sync.Mutex
+	prog backend.Program
+}
+
+// Compile compiles an ONNX model.
+func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
+	o.Pattern = orDefault(o.Pattern, "uniform")
+	o.Allocate = orDefault(o.Allocate, string(prune.PerLayer))
+	o.Format = orDefault(o.Format, "auto")
+	o.Target = orDefault(o.Target, "cpu")
+	c, err := passContext(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Progress != nil {
+		o.Progress("import", 0, 1)
+	}
+	var g *ir.Graph
+	var info *onnx.Info
+	io := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}
+	if o.Model != "" {
+		g, info, err = onnx.Import(o.Model, io)
+	} else {
+		g, info, err = onnx.ImportBytes(o.Bytes, "", io)
+	}
+	if err != nil {
+		return nil, err
+	}
+	po := passes.Options{Disable: o.Disable, StopAfter: o.StopAfter, Verify: o.Verify, Progress: o.Progress}
+	if o.DumpDir != "" {
+		if err := os.MkdirAll(o.DumpDir, 0o777); err != nil {
+			return nil, err
+		}
+		po.Dump = func(i int, pass string, g *ir.Graph) error {
+			return os.WriteFile(filepath.Join(o.DumpDir, fmt.Sprintf("%02d-%s.txt", i, pass)), []byte(g.String()), 0o666)
+		}
+	}
+	if err := passes.Run(c, g, po); err != nil {
+		if o.Model != "" {
+			err = fmt.Errorf("%s: %w", o.Model, err)
+		}
+		return nil, err
+	}
+	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
+	m.report = Report{
+		Options: ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target},
+		Layers:  c.Report.Layers,
+		Prune:   c.Report.Prune,
+		Passes:  c.Report.Passes,
+		Nodes:   map[string]int{},
+	}
+	m.report.finish(g)
+	return m, nil
+}
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// passContext parses the options.
+func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error) {
+	invalid := func(err error) (*passes.Context, error) { return nil, fmt.Errorf("%w: %w", err, ErrInvalid) }
+	if (o.Model == "") == (o.Bytes == nil) {
+		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
+	}
+	if o.Target != "cpu" {
+		return nil, fmt.Errorf("target %q: want cpu: %w", o.Target, ErrNoDevice)
+	}
+	pattern, err := prune.ParsePattern(o.Pattern)
+	if err != nil {
+		return invalid(err)
+	}
+	if err := prune.CheckSparsity(pattern, o.Sparsity); err != nil {
+		return invalid(err)
+	}
+	if own, ok := pattern.OwnSparsity(); ok {
+		o.Sparsity = own
+	}
+	allocate, err := prune.ParseAllocation(o.Allocate)
+	if err != nil {
+		return invalid(err)
+	}
+	c := &passes.Context{
+		Context: ctx,
+		Prune:   prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity, Allocate: allocate}},
+		Choose:  choose.Options{Format: o.Format},
+		Formats: format.Choices(),
+		Model:   tune.Default,
+	}
+	for _, k := range o.Keep {
+		if k == "none" {
+			c.Prune.KeepNone = true
+			continue
+		}
+		g, err := prune.ParseGlob(k)
+		if err != nil {
+			return invalid(err)
+		}
+		c.Prune.Keep = append(c.Prune.Keep, g)
+	}
+	for _, l := range o.Layers {
+		t, err := prune.ParseLayerTarget(l)
+		if err != nil {
+			return invalid(err)
+		}
+		c.Prune.Targets = append(c.Prune.Targets, t)
+	}
+	if o.Format != "auto" && format.Lookup(o.Format) == nil {
+		names := []string{"auto"}
+		for _, f := range format.Table {
+			names = append(names, f.Name())
+		}
+		return nil, fmt.Errorf("format %q: want one of %s: %w", o.Format, strings.Join(names, ", "), ErrInvalid)
+	}
+	if o.Progress != nil {
+		c.Choose.Progress = func(done, total int) { o.Progress("choose", done, total) }
+	}
+	return c, nil
+}
+
+// finish computes what follows from the layers and the graph.
+func (r *Report) finish(g *ir.Graph) {
+	prunable := map[string]bool{}
+	if r.Prune != nil {
+		for _, l := range r.Prune.Layers {
+			prunable[l.Weight] = l.Prunable
+		}
+	}
+	seen := map[string]bool{}
+	for i := range r.Layers {
+		l := &r.Layers[i]
+		l.Prunable = prunable[l.Weight]
+		if seen[l.Weight] {
+			continue
+		}
+		seen[l.Weight] = true
+		n := l.Rows * l.Cols
+		r.Totals.Weights += n
+		r.Totals.Nonzeros += l.Nonzeros
+		if l.Prunable {
+			r.Totals.Prunable += n
+			r.Totals.PrunableZeros += n - l.Nonzeros
+		}
+		r.Totals.DenseBytes += l.DenseBytes
+		r.Totals.StoredBytes += l.StoredBytes
+	}
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			r.Nodes[n.Op.Kind()]++
+		}
+	}
+}
+
+// Save writes the model as an .spx file: whole, or not at all.
+func (m *Model) Save(path string) error {
+	explain, err := json.Marshal(m.report)
+	if err != nil {
+		return err
+	}
+	return spx.Save(path, &spx.File{Graph: m.graph, Meta: m.meta, Explain: explain})
+}
+
+// Open opens an .spx file. Its weights are mapped, not read; Close unmaps them.
+func Open(path string) (*Model, error) {
+	f, err := spx.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{graph: f.Graph, meta: f.Meta, file: f}
+	if f.Explain != nil {
+		if err := json.Unmarshal(f.Explain, &m.report); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("%s: section EXPL: %w: %w", path, err, ErrCorrupt)
+		}
+	}
+	for _, v := range f.Graph.Constants() {
+		if v.Store == nil {
+			continue
+		}
+		if err := format.Check(v.Store, v.Type); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("%s: weight %s: %w", path, v.Name, err)
+		}
+	}
+	return m, nil
+}
+
+// SetThreads sets the number of threads of one Run, 0 for one a physical core. It
+// must be called before the first Run.
+func (m *Model) SetThreads(n int) { m.threads = n }
+
+// Explain says how each weight is stored, and why.
+func (m *Model) Explain() *Report { return &m.report }
+
+// Graph prints the compiled graph as text.
+func (m *Model) Graph() string { return m.graph.String() }
+
+// Inputs lists the inputs in the model's order.
+func (m *Model) Inputs() []Port {
+	out := make([]Port, len(m.graph.Inputs))
+	for i, v := range m.graph.Inputs {
+		out[i] = Port{v.Name, v.Type.DType, v.Type.Dims, v.Type.Ranked}
+	}
+	return out
+}
+
+// Outputs lists the outputs in the model's order.
+func (m *Model) Outputs() []Port {
+	out := make([]Port, len(m.graph.Outputs))
+	for i, v := range m.graph.Outputs {
+		out[i] = Port{m.graph.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Ranked}
+	}
+	return out
+}
+
+// program loads the model on its device.
+func (m *Model) program() (backend.Program, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.prog != nil {
+		return m.prog, nil
+	}
+	p, err := lower.Lower(m.graph)
+	if err != nil {
+		return nil, err
+	}
+	m.prog, err = cpu.Device{}.Load(p, backend.Options{Threads: m.threads})
+	return m.prog, err
+}
+
+// Run evaluates the model on one tensor for each input, by name, and returns the
+// outputs by name.
+func (m *Model) Run(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+	return m.run(ctx, inputs, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		p, err := m.program()
+		if err != nil {
+			return nil, err
+		}
+		return p.Run(ctx, in)
+	})
+}
+
+// NodeTime is the time that a node took.
+type NodeTime struct {
+	Node, Op, Format string
+	Time             time.Duration
+}
+
+// Profile is Run, and reports the time of each node in the order of execution.
+func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, []NodeTime, error) {
+	var times []NodeTime
+	out, err := m.run(ctx, inputs, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		p, err := m.program()
+		if err != nil {
+			return nil, err
+		}
+		return p.Trace(ctx, in, func(n *ir.Node, d time.Duration) {
+			t := NodeTime{Node: n.Name, Op: n.Op.Kind(), Time: d}
+			if w, ok := n.Op.(ir.WeightOp); ok {
+				for _, ref := range w.Weights(n) {
+					if v := n.Input(ref.Input); v != nil && v.Store != nil {
+						t.Format = v.Store.Format
+					} else if v != nil && v.Const != nil && t.Format == "" {
+						t.Format = choose.Dense
+					}
+				}
+			}
+			times = append(times, t)
+		})
+	})
+	return out, times, err
+}
+
+// Interpret is Run by the reference interpreter: slow, and obviously right.
+func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+	return m.run(ctx, inputs, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		it := ref.Interpreter{Unpack: func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }}
+		return it.Run(ctx, m.graph, in)
+	})
+}
+
+func (m *Model) run(_ context.Context, inputs map[string]*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, error)) (map[string]*tensor.Tensor, error) {
+	in := make([]*tensor.Tensor, len(m.graph.Inputs))
+	for i, v := range m.graph.Inputs {
+		in[i] = inputs[v.Name]
+	}
+	for name := range inputs {
+		if !slices.ContainsFunc(m.graph.Inputs, func(v *ir.Value) bool { return v.Name == name }) {
+			names := make([]string, len(m.graph.Inputs))
+			for i, v := range m.graph.Inputs {
+				names[i] = v.Name
+			}
+			return nil, fmt.Errorf("no input is named %q; the inputs are %s: %w", name, strings.Join(names, ", "), ErrInvalid)
+		}
+	}
+	outs, err := f(in)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*tensor.Tensor, len(outs))
+	for i, t := range outs {
+		out[m.graph.OutputName(i)] = t
+	}
+	return out, nil
+}
+
+// Close frees the model's threads and unmaps its file. No Run may be under way,
+// and outputs stay valid.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var err error
+	if m.prog != nil {
+		err = m.prog.Close()
+		m.prog = nil
+	}
+	if m.file != nil {
+		if e := m.file.Close(); err == nil {
+			err = e
+		}
+		m.file = nil
+	}
+	return err
+}
