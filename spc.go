@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"spc/backend/format"
 	"spc/backend/ref"
 	"spc/backend/tune"
+	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
@@ -286,12 +288,15 @@ func (r *Report) finish(g *ir.Graph) {
 }
 
 // Save writes the model as an .spx file: whole, or not at all.
-func (m *Model) Save(path string) error {
+func (m *Model) Save(path string) error { return atomicfile.Write(path, m.Write) }
+
+// Write writes the content of an .spx file.
+func (m *Model) Write(w io.Writer) error {
 	explain, err := json.Marshal(m.report)
 	if err != nil {
 		return err
 	}
-	return spx.Save(path, &spx.File{Graph: m.graph, Meta: m.meta, Explain: explain})
+	return spx.Write(w, &spx.File{Graph: m.graph, Meta: m.meta, Explain: explain})
 }
 
 // Open opens an .spx file. Its weights are mapped, not read; Close unmaps them.
@@ -300,11 +305,29 @@ func Open(path string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	m, err := load(f)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// Read reads the content of an .spx file, which must not change while the model
+// is in use.
+func Read(b []byte) (*Model, error) {
+	f, err := spx.Read(b)
+	if err != nil {
+		return nil, err
+	}
+	return load(f)
+}
+
+func load(f *spx.File) (*Model, error) {
 	m := &Model{graph: f.Graph, meta: f.Meta, file: f}
 	if f.Explain != nil {
 		if err := json.Unmarshal(f.Explain, &m.report); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("%s: section EXPL: %w: %w", path, err, ErrCorrupt)
+			return nil, fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
 		}
 	}
 	for _, v := range f.Graph.Constants() {
@@ -312,8 +335,7 @@ func Open(path string) (*Model, error) {
 			continue
 		}
 		if err := format.Check(v.Store, v.Type); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("%s: weight %s: %w", path, v.Name, err)
+			return nil, fmt.Errorf("weight %s: %w", v.Name, err)
 		}
 	}
 	return m, nil

@@ -32,7 +32,6 @@ import (
 	"hash/crc32"
 	"io"
 
-	"spc/internal/atomicfile"
 	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/op"
@@ -90,11 +89,6 @@ func byteSection(name string, flags uint32, b []byte) section {
 		_, err := w.Write(b)
 		return err
 	}}
-}
-
-// Save writes a file atomically.
-func Save(path string, f *File) error {
-	return atomicfile.Write(path, func(w io.Writer) error { return Write(w, f) })
 }
 
 // Write writes a file.

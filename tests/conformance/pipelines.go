@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 
+	"spc"
 	"spc/backend/ref"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
@@ -22,6 +24,7 @@ type Pipeline struct {
 // Pipelines lists the ways of evaluating a model.
 var Pipelines = []Pipeline{
 	{"interpreter", interpreter},
+	{"compiled", compiled},
 }
 
 func interpreter(_ context.Context, model []byte) (Run, error) {
@@ -35,5 +38,39 @@ func interpreter(_ context.Context, model []byte) (Run, error) {
 	it := &ref.Interpreter{Check: true}
 	return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return it.Run(ctx, g, in)
+	}, nil
+}
+
+// compiled takes the model through everything that a user's takes: the passes,
+// an .spx file, lowering and the CPU back end.
+func compiled(ctx context.Context, model []byte) (Run, error) {
+	m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model, Verify: true})
+	if err != nil {
+		return nil, err
+	}
+	var file bytes.Buffer
+	if err := m.Write(&file); err != nil {
+		return nil, err
+	}
+	if m, err = spc.Read(file.Bytes()); err != nil {
+		return nil, err
+	}
+	m.SetThreads(1)
+	return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		args := map[string]*tensor.Tensor{}
+		for i, p := range m.Inputs() {
+			if i < len(in) {
+				args[p.Name] = in[i]
+			}
+		}
+		outs, err := m.Run(ctx, args)
+		if err != nil {
+			return nil, err
+		}
+		var out []*tensor.Tensor
+		for _, p := range m.Outputs() {
+			out = append(out, outs[p.Name])
+		}
+		return out, nil
 	}, nil
 }
