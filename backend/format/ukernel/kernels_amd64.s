@@ -886,23 +886,19 @@ store:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_row1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmm_f32_u16_1x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_row1_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmm_f32_u16_1x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -911,6 +907,8 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	SUBQ   $0x04, R9
 	JL     tail_0_0
 
@@ -966,51 +964,107 @@ one_0_0:
 	JNZ          one_0_0
 
 done_0_0:
-	LEAQ   (DI), R9
 	VADDPS Y4, Y0, Y0
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
+	MOVB   acc+56(FP), R9
+	TESTB  R9, R9
 	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
+	MOVQ   DI, R9
+	VADDPS (R9), Y0, Y0
+	VADDPS 32(R9), Y1, Y1
+	VADDPS 64(R9), Y2, Y2
+	VADDPS 96(R9), Y3, Y3
 
 store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
 	ADDQ    R8, DI
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_row1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u16_1x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_row1_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u16_1x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX     (DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS (BX), X4, X0
+	MOVWLZX     2(DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS 4(BX), X4, X1
+	MOVWLZX     4(DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS 8(BX), X4, X2
+	MOVWLZX     6(DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS 12(BX), X4, X3
+	ADDQ        $+8, DX
+	ADDQ        $+16, BX
+	SUBQ        $0x04, R8
+	JGE         loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX     (DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS (BX), X4, X0
+	ADDQ        $+2, DX
+	ADDQ        $+4, BX
+	DECQ        R8
+	JNZ         one
+
+done:
+	VADDPS X2, X0, X0
+	VADDPS X3, X1, X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ   $+4, DI
+	ADDQ   $+4, CX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_1x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_1x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1019,6 +1073,8 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	SUBQ   $0x04, R9
 	JL     tail_0_0
 
@@ -1074,51 +1130,107 @@ one_0_0:
 	JNZ          one_0_0
 
 done_0_0:
-	LEAQ   (DI), R9
 	VADDPS Y4, Y0, Y0
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
+	MOVB   acc+56(FP), R9
+	TESTB  R9, R9
 	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
+	MOVQ   DI, R9
+	VADDPS (R9), Y0, Y0
+	VADDPS 32(R9), Y1, Y1
+	VADDPS 64(R9), Y2, Y2
+	VADDPS 96(R9), Y3, Y3
 
 store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
 	ADDQ    R8, DI
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_row2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u32_1x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_row2_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u32_1x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL        (DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS (BX), X4, X0
+	MOVL        4(DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS 4(BX), X4, X1
+	MOVL        8(DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS 8(BX), X4, X2
+	MOVL        12(DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS 12(BX), X4, X3
+	ADDQ        $+16, DX
+	ADDQ        $+16, BX
+	SUBQ        $0x04, R8
+	JGE         loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL        (DX), R9
+	VMOVSS      (SI)(R9*4), X4
+	VFMADD231SS (BX), X4, X0
+	ADDQ        $+4, DX
+	ADDQ        $+4, BX
+	DECQ        R8
+	JNZ         one
+
+done:
+	VADDPS X2, X0, X0
+	VADDPS X3, X1, X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (DI)
+	ADDQ   $+4, DI
+	ADDQ   $+4, CX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_2x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_2x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1127,39 +1239,45 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	SUBQ   $0x02, R9
 	JL     tail_0_0
 
 loop_0_0:
 	MOVWLZX      (DX), R10
 	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
 	MOVWLZX      2(DX), R10
 	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	MOVWLZX      4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVWLZX      6(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	ADDQ         $+8, DX
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+4, DX
 	ADDQ         $+16, BX
 	SUBQ         $0x02, R9
 	JGE          loop_0_0
@@ -1171,18 +1289,212 @@ tail_0_0:
 one_0_0:
 	MOVWLZX      (DX), R10
 	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVWLZX      2(DX), R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+2, DX
+	ADDQ         $+8, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	VMOVUPS Y2, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, 64(R9)
+	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmv_f32_u16_2x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u16_2x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+
+group:
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       8(BX), X5
+	VFMADD231PS  X5, X4, X1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       16(BX), X5
+	VFMADD231PS  X5, X4, X2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       24(BX), X5
+	VFMADD231PS  X5, X4, X3
+	ADDQ         $+8, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	ADDQ         $+2, DX
+	ADDQ         $+8, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS X2, X0, X0
+	VADDPS X3, X1, X1
+	VADDPS X1, X0, X0
+	VMOVSD X0, (DI)
+	ADDQ   $+8, DI
+	ADDQ   $+4, CX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_2x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_2x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
 	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS 8(BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 12(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+16, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Y8
+	VMOVUPS      32(SI)(R10*1), Y9
+	VMOVUPS      64(SI)(R10*1), Y10
+	VMOVUPS      96(SI)(R10*1), Y11
+	VBROADCASTSS (BX), Y12
+	VFMADD231PS  Y8, Y12, Y0
+	VFMADD231PS  Y9, Y12, Y1
+	VFMADD231PS  Y10, Y12, Y2
+	VFMADD231PS  Y11, Y12, Y3
+	VBROADCASTSS 4(BX), Y12
+	VFMADD231PS  Y8, Y12, Y4
+	VFMADD231PS  Y9, Y12, Y5
+	VFMADD231PS  Y10, Y12, Y6
+	VFMADD231PS  Y11, Y12, Y7
 	ADDQ         $+4, DX
 	ADDQ         $+8, BX
 	DECQ         R9
@@ -1219,152 +1531,92 @@ store_0_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_row2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u32_2x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_row2_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u32_2x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
 
-loop_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVL         4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	MOVL         8(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVL         12(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       8(BX), X5
+	VFMADD231PS  X5, X4, X1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       16(BX), X5
+	VFMADD231PS  X5, X4, X2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       24(BX), X5
+	VFMADD231PS  X5, X4, X3
 	ADDQ         $+16, DX
-	ADDQ         $+16, BX
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
+	ADDQ         $+32, BX
+	SUBQ         $0x04, R8
+	JGE          loop
 
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
+tail:
+	ADDQ $+4, R8
+	JZ   done
 
-one_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVL         4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	ADDQ         $+8, DX
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	ADDQ         $+4, DX
 	ADDQ         $+8, BX
-	DECQ         R9
-	JNZ          one_0_0
+	DECQ         R8
+	JNZ          one
 
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
-
-store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
+done:
+	VADDPS X2, X0, X0
+	VADDPS X3, X1, X1
+	VADDPS X1, X0, X0
+	VMOVSD X0, (DI)
+	ADDQ   $+8, DI
+	ADDQ   $+4, CX
+	DECQ   AX
+	JNZ    group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_row4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmm_f32_u16_4x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_row4_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmm_f32_u16_4x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
+	MOVQ   DX, R9
+	MOVQ   BX, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1373,65 +1625,31 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
-
-loop_0_0:
-	MOVWLZX      (R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS (R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y0
-	VFMADD231PS  32(SI)(R12*1), Y8, Y1
-	VFMADD231PS  64(SI)(R12*1), Y8, Y2
-	VFMADD231PS  96(SI)(R12*1), Y8, Y3
-	MOVWLZX      2(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 4(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y4
-	VFMADD231PS  32(SI)(R12*1), Y8, Y5
-	VFMADD231PS  64(SI)(R12*1), Y8, Y6
-	VFMADD231PS  96(SI)(R12*1), Y8, Y7
-	MOVWLZX      8(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 16(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y0
-	VFMADD231PS  32(SI)(R12*1), Y8, Y1
-	VFMADD231PS  64(SI)(R12*1), Y8, Y2
-	VFMADD231PS  96(SI)(R12*1), Y8, Y3
-	MOVWLZX      10(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 20(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y4
-	VFMADD231PS  32(SI)(R12*1), Y8, Y5
-	VFMADD231PS  64(SI)(R12*1), Y8, Y6
-	VFMADD231PS  96(SI)(R12*1), Y8, Y7
-	ADDQ         $+16, R10
-	ADDQ         $+32, R11
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
-
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
+	JZ     done_0_0
 
 one_0_0:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
-	VBROADCASTSS (R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y0
-	VFMADD231PS  32(SI)(R12*1), Y8, Y1
-	VFMADD231PS  64(SI)(R12*1), Y8, Y2
-	VFMADD231PS  96(SI)(R12*1), Y8, Y3
-	MOVWLZX      2(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 4(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y4
-	VFMADD231PS  32(SI)(R12*1), Y8, Y5
-	VFMADD231PS  64(SI)(R12*1), Y8, Y6
-	VFMADD231PS  96(SI)(R12*1), Y8, Y7
-	ADDQ         $+8, R10
-	ADDQ         $+16, R11
-	DECQ         R9
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R10), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R10), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R9
+	ADDQ         $+16, R10
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -1442,28 +1660,28 @@ done_0_0:
 	MOVQ   R9, R10
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
 	ADDQ   R8, R10
 	VADDPS (R10), Y4, Y4
 	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
 
 store_0_0:
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
 	ADDQ    R8, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
 	MOVQ    BX, BX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
@@ -1473,123 +1691,152 @@ store_0_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x02, R9
-	JL      tail_2_0
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	TESTQ   R9, R9
+	JZ      done_0_16
 
-loop_2_0:
-	MOVWLZX      4(DX), R10
+one_0_16:
+	MOVWLZX      (DX), R10
 	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVWLZX      6(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	MOVWLZX      12(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 24(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVWLZX      14(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 28(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	ADDQ         $+16, DX
-	ADDQ         $+32, BX
-	SUBQ         $0x02, R9
-	JGE          loop_2_0
-
-tail_2_0:
-	ADDQ $+2, R9
-	JZ   done_2_0
-
-one_2_0:
-	MOVWLZX      4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVWLZX      6(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	ADDQ         $+8, DX
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, DX
 	ADDQ         $+16, BX
 	DECQ         R9
-	JNZ          one_2_0
+	JNZ          one_0_16
 
-done_2_0:
-	LEAQ   (DI), R9
+done_0_16:
+	LEAQ   64(DI), R9
 	MOVB   acc+56(FP), R10
 	TESTB  R10, R10
-	JZ     store_2_0
+	JZ     store_0_16
 	MOVQ   R9, R10
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
 	ADDQ   R8, R10
 	VADDPS (R10), Y4, Y4
 	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
 
-store_2_0:
+store_0_16:
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
 	ADDQ    R8, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	MOVQ    BX, BX
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_row4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u16_4x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_row4_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u16_4x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  16(BX), X4, X1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  32(BX), X4, X2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  48(BX), X4, X3
+	ADDQ         $+8, DX
+	ADDQ         $+64, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	ADDQ         $+2, DX
+	ADDQ         $+16, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  X2, X0, X0
+	VADDPS  X3, X1, X1
+	VADDPS  X1, X0, X0
+	VMOVUPS X0, (DI)
+	ADDQ    $+16, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_4x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_4x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   BX, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1598,65 +1845,251 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
+	JZ     done_0_0
 
-loop_0_0:
-	MOVL         (R10), R12
+one_0_0:
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
-	VBROADCASTSS (R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y0
-	VFMADD231PS  32(SI)(R12*1), Y8, Y1
-	VFMADD231PS  64(SI)(R12*1), Y8, Y2
-	VFMADD231PS  96(SI)(R12*1), Y8, Y3
-	MOVL         4(R10), R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R10), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R10), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, R9
+	ADDQ         $+16, R10
+	DECQ         R11
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVQ    BX, BX
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	TESTQ   R9, R9
+	JZ      done_0_16
+
+one_0_16:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS (BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    BX, BX
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmv_f32_u32_4x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u32_4x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+
+group:
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  16(BX), X4, X1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  32(BX), X4, X2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  48(BX), X4, X3
+	ADDQ         $+16, DX
+	ADDQ         $+64, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  X2, X0, X0
+	VADDPS  X3, X1, X1
+	VADDPS  X1, X0, X0
+	VMOVUPS X0, (DI)
+	ADDQ    $+16, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_8x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_8x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
+	JZ     done_0_0
+
+one_0_0:
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
-	VBROADCASTSS 4(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y4
-	VFMADD231PS  32(SI)(R12*1), Y8, Y5
-	VFMADD231PS  64(SI)(R12*1), Y8, Y6
-	VFMADD231PS  96(SI)(R12*1), Y8, Y7
-	MOVL         16(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 16(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y0
-	VFMADD231PS  32(SI)(R12*1), Y8, Y1
-	VFMADD231PS  64(SI)(R12*1), Y8, Y2
-	VFMADD231PS  96(SI)(R12*1), Y8, Y3
-	MOVL         20(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 20(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y4
-	VFMADD231PS  32(SI)(R12*1), Y8, Y5
-	VFMADD231PS  64(SI)(R12*1), Y8, Y6
-	VFMADD231PS  96(SI)(R12*1), Y8, Y7
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS (R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R10), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R10), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R9
 	ADDQ         $+32, R10
-	ADDQ         $+32, R11
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
-
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
-
-one_0_0:
-	MOVL         (R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS (R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y0
-	VFMADD231PS  32(SI)(R12*1), Y8, Y1
-	VFMADD231PS  64(SI)(R12*1), Y8, Y2
-	VFMADD231PS  96(SI)(R12*1), Y8, Y3
-	MOVL         4(R10), R12
-	SHLQ         $0x07, R12
-	VBROADCASTSS 4(R11), Y8
-	VFMADD231PS  (SI)(R12*1), Y8, Y4
-	VFMADD231PS  32(SI)(R12*1), Y8, Y5
-	VFMADD231PS  64(SI)(R12*1), Y8, Y6
-	VFMADD231PS  96(SI)(R12*1), Y8, Y7
-	ADDQ         $+16, R10
-	ADDQ         $+16, R11
-	DECQ         R9
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -1667,28 +2100,166 @@ done_0_0:
 	MOVQ   R9, R10
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
 	ADDQ   R8, R10
 	VADDPS (R10), Y4, Y4
 	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
 
 store_0_0:
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
 	ADDQ    R8, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	MOVQ    DX, R9
+	MOVQ    BX, R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
+	JZ      done_0_16
+
+one_0_16:
+	MOVWLZX      (R9), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      64(SI)(R12*1), Y8
+	VMOVUPS      96(SI)(R12*1), Y9
+	VBROADCASTSS (R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 4(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 8(R10), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 12(R10), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R9
+	ADDQ         $+32, R10
+	DECQ         R11
+	JNZ          one_0_16
+
+done_0_16:
+	LEAQ   64(DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_16
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_0_16:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	MOVQ    DX, R9
+	MOVQ    BX, R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
+	JZ      done_4_0
+
+one_4_0:
+	MOVWLZX      (R9), R12
+	SHLQ         $0x07, R12
+	VMOVUPS      (SI)(R12*1), Y8
+	VMOVUPS      32(SI)(R12*1), Y9
+	VBROADCASTSS 16(R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(R10), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(R10), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, R9
+	ADDQ         $+32, R10
+	DECQ         R11
+	JNZ          one_4_0
+
+done_4_0:
+	LEAQ   (DI), R9
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_4_0
+	MOVQ   R9, R10
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+
+store_4_0:
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
 	MOVQ    BX, BX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
@@ -1698,1000 +2269,152 @@ store_0_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x02, R9
-	JL      tail_2_0
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
+	TESTQ   R9, R9
+	JZ      done_4_16
 
-loop_2_0:
-	MOVL         8(DX), R10
+one_4_16:
+	MOVWLZX      (DX), R10
 	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVL         12(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	MOVL         24(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 24(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVL         28(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 28(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	ADDQ         $+32, DX
+	VMOVUPS      64(SI)(R10*1), Y8
+	VMOVUPS      96(SI)(R10*1), Y9
+	VBROADCASTSS 16(BX), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y1
+	VBROADCASTSS 20(BX), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y3
+	VBROADCASTSS 24(BX), Y10
+	VFMADD231PS  Y8, Y10, Y4
+	VFMADD231PS  Y9, Y10, Y5
+	VBROADCASTSS 28(BX), Y10
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+2, DX
 	ADDQ         $+32, BX
-	SUBQ         $0x02, R9
-	JGE          loop_2_0
-
-tail_2_0:
-	ADDQ $+2, R9
-	JZ   done_2_0
-
-one_2_0:
-	MOVL         8(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y0
-	VFMADD231PS  32(SI)(R10*1), Y8, Y1
-	VFMADD231PS  64(SI)(R10*1), Y8, Y2
-	VFMADD231PS  96(SI)(R10*1), Y8, Y3
-	MOVL         12(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Y8
-	VFMADD231PS  (SI)(R10*1), Y8, Y4
-	VFMADD231PS  32(SI)(R10*1), Y8, Y5
-	VFMADD231PS  64(SI)(R10*1), Y8, Y6
-	VFMADD231PS  96(SI)(R10*1), Y8, Y7
-	ADDQ         $+16, DX
-	ADDQ         $+16, BX
 	DECQ         R9
-	JNZ          one_2_0
+	JNZ          one_4_16
 
-done_2_0:
-	LEAQ   (DI), R9
+done_4_16:
+	LEAQ   64(DI), R9
 	MOVB   acc+56(FP), R10
 	TESTB  R10, R10
-	JZ     store_2_0
+	JZ     store_4_16
 	MOVQ   R9, R10
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
 	ADDQ   R8, R10
 	VADDPS (R10), Y4, Y4
 	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
 
-store_2_0:
+store_4_16:
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
 	ADDQ    R8, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
+	ADDQ    R8, R9
+	VMOVUPS Y6, (R9)
+	VMOVUPS Y7, 32(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	MOVQ    BX, BX
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_block2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u16_8x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_block2_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u16_8x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
 
-loop_0_0:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Y8
-	VMOVUPS      32(SI)(R10*1), Y9
-	VMOVUPS      64(SI)(R10*1), Y10
-	VMOVUPS      96(SI)(R10*1), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y8, Y12, Y0
-	VFMADD231PS  Y9, Y12, Y1
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 4(BX), Y12
-	VFMADD231PS  Y8, Y12, Y4
-	VFMADD231PS  Y9, Y12, Y5
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	MOVWLZX      2(DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Y8
-	VMOVUPS      32(SI)(R10*1), Y9
-	VMOVUPS      64(SI)(R10*1), Y10
-	VMOVUPS      96(SI)(R10*1), Y11
-	VBROADCASTSS 8(BX), Y12
-	VFMADD231PS  Y8, Y12, Y0
-	VFMADD231PS  Y9, Y12, Y1
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 12(BX), Y12
-	VFMADD231PS  Y8, Y12, Y4
-	VFMADD231PS  Y9, Y12, Y5
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	ADDQ         $+4, DX
-	ADDQ         $+16, BX
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
-
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
-
-one_0_0:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Y8
-	VMOVUPS      32(SI)(R10*1), Y9
-	VMOVUPS      64(SI)(R10*1), Y10
-	VMOVUPS      96(SI)(R10*1), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y8, Y12, Y0
-	VFMADD231PS  Y9, Y12, Y1
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 4(BX), Y12
-	VFMADD231PS  Y8, Y12, Y4
-	VFMADD231PS  Y9, Y12, Y5
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	ADDQ         $+2, DX
-	ADDQ         $+8, BX
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
-
-store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u32_block2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_block2_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
-
-loop_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Y8
-	VMOVUPS      32(SI)(R10*1), Y9
-	VMOVUPS      64(SI)(R10*1), Y10
-	VMOVUPS      96(SI)(R10*1), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y8, Y12, Y0
-	VFMADD231PS  Y9, Y12, Y1
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 4(BX), Y12
-	VFMADD231PS  Y8, Y12, Y4
-	VFMADD231PS  Y9, Y12, Y5
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	MOVL         4(DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Y8
-	VMOVUPS      32(SI)(R10*1), Y9
-	VMOVUPS      64(SI)(R10*1), Y10
-	VMOVUPS      96(SI)(R10*1), Y11
-	VBROADCASTSS 8(BX), Y12
-	VFMADD231PS  Y8, Y12, Y0
-	VFMADD231PS  Y9, Y12, Y1
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 12(BX), Y12
-	VFMADD231PS  Y8, Y12, Y4
-	VFMADD231PS  Y9, Y12, Y5
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  32(BX), Y4, Y1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  64(BX), Y4, Y2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  96(BX), Y4, Y3
 	ADDQ         $+8, DX
-	ADDQ         $+16, BX
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
+	ADDQ         $+128, BX
+	SUBQ         $0x04, R8
+	JGE          loop
 
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
+tail:
+	ADDQ $+4, R8
+	JZ   done
 
-one_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Y8
-	VMOVUPS      32(SI)(R10*1), Y9
-	VMOVUPS      64(SI)(R10*1), Y10
-	VMOVUPS      96(SI)(R10*1), Y11
-	VBROADCASTSS (BX), Y12
-	VFMADD231PS  Y8, Y12, Y0
-	VFMADD231PS  Y9, Y12, Y1
-	VFMADD231PS  Y10, Y12, Y2
-	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS 4(BX), Y12
-	VFMADD231PS  Y8, Y12, Y4
-	VFMADD231PS  Y9, Y12, Y5
-	VFMADD231PS  Y10, Y12, Y6
-	VFMADD231PS  Y11, Y12, Y7
-	ADDQ         $+4, DX
-	ADDQ         $+8, BX
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	VADDPS 64(R10), Y2, Y2
-	VADDPS 96(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	VADDPS 64(R10), Y6, Y6
-	VADDPS 96(R10), Y7, Y7
-
-store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	VMOVUPS Y6, 64(R9)
-	VMOVUPS Y7, 96(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u16_block4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_block4_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	TESTQ  R9, R9
-	JZ     done_0_0
-
-one_0_0:
-	MOVWLZX      (R10), R12
-	SHLQ         $0x07, R12
-	VMOVUPS      (SI)(R12*1), Y8
-	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+16, R11
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
-	JZ      done_0_16
-
-one_0_16:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      64(SI)(R10*1), Y8
-	VMOVUPS      96(SI)(R10*1), Y9
-	VBROADCASTSS (BX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(BX), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(BX), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(BX), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, DX
-	ADDQ         $+16, BX
-	DECQ         R9
-	JNZ          one_0_16
-
-done_0_16:
-	LEAQ   64(DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_16
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_0_16:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	MOVQ    BX, BX
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u32_block4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_block4_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	TESTQ  R9, R9
-	JZ     done_0_0
-
-one_0_0:
-	MOVL         (R10), R12
-	SHLQ         $0x07, R12
-	VMOVUPS      (SI)(R12*1), Y8
-	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+16, R11
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
-	JZ      done_0_16
-
-one_0_16:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      64(SI)(R10*1), Y8
-	VMOVUPS      96(SI)(R10*1), Y9
-	VBROADCASTSS (BX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(BX), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(BX), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(BX), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, DX
-	ADDQ         $+16, BX
-	DECQ         R9
-	JNZ          one_0_16
-
-done_0_16:
-	LEAQ   64(DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_16
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_0_16:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	MOVQ    BX, BX
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u16_block8_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_block8_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	TESTQ  R9, R9
-	JZ     done_0_0
-
-one_0_0:
-	MOVWLZX      (R10), R12
-	SHLQ         $0x07, R12
-	VMOVUPS      (SI)(R12*1), Y8
-	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+32, R11
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_0_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
-	JZ      done_0_16
-
-one_0_16:
-	MOVWLZX      (R10), R12
-	SHLQ         $0x07, R12
-	VMOVUPS      64(SI)(R12*1), Y8
-	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+32, R11
-	DECQ         R9
-	JNZ          one_0_16
-
-done_0_16:
-	LEAQ   64(DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_16
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_0_16:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
-	JZ      done_4_0
-
-one_4_0:
-	MOVWLZX      (R10), R12
-	SHLQ         $0x07, R12
-	VMOVUPS      (SI)(R12*1), Y8
-	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 16(R11), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(R11), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(R11), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(R11), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+32, R11
-	DECQ         R9
-	JNZ          one_4_0
-
-done_4_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_4_0
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_4_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
-	JZ      done_4_16
-
-one_4_16:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      64(SI)(R10*1), Y8
-	VMOVUPS      96(SI)(R10*1), Y9
-	VBROADCASTSS 16(BX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(BX), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(BX), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(BX), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
 	ADDQ         $+2, DX
 	ADDQ         $+32, BX
-	DECQ         R9
-	JNZ          one_4_16
+	DECQ         R8
+	JNZ          one
 
-done_4_16:
-	LEAQ   64(DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_4_16
-	MOVQ   R9, R10
-	VADDPS (R10), Y0, Y0
-	VADDPS 32(R10), Y1, Y1
-	ADDQ   R8, R10
-	VADDPS (R10), Y2, Y2
-	VADDPS 32(R10), Y3, Y3
-	ADDQ   R8, R10
-	VADDPS (R10), Y4, Y4
-	VADDPS 32(R10), Y5, Y5
-	ADDQ   R8, R10
-	VADDPS (R10), Y6, Y6
-	VADDPS 32(R10), Y7, Y7
-
-store_4_16:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
-	ADDQ    R8, R9
-	VMOVUPS Y6, (R9)
-	VMOVUPS Y7, 32(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	MOVQ    BX, BX
+done:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ    $+32, DI
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_block8_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmm_f32_u32_8x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_block8_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmm_f32_u32_8x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
+	MOVQ   DX, R9
+	MOVQ   BX, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2700,29 +2423,31 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	TESTQ  R9, R9
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
 	JZ     done_0_0
 
 one_0_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
+	VBROADCASTSS 4(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
+	VBROADCASTSS 8(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
+	VBROADCASTSS 12(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+32, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+32, R10
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -2755,10 +2480,8 @@ store_0_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -2767,29 +2490,31 @@ store_0_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_0_16
 
 one_0_16:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
+	VBROADCASTSS 4(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
+	VBROADCASTSS 8(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
+	VBROADCASTSS 12(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+32, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+32, R10
+	DECQ         R11
 	JNZ          one_0_16
 
 done_0_16:
@@ -2826,10 +2551,8 @@ store_0_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -2838,29 +2561,31 @@ store_0_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_4_0
 
 one_4_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 16(R11), Y10
+	VBROADCASTSS 16(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(R11), Y10
+	VBROADCASTSS 20(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(R11), Y10
+	VBROADCASTSS 24(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(R11), Y10
+	VBROADCASTSS 28(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+32, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+32, R10
+	DECQ         R11
 	JNZ          one_4_0
 
 done_4_0:
@@ -2893,8 +2618,6 @@ store_4_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
 	MOVQ    BX, BX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
@@ -2904,6 +2627,8 @@ store_4_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
 	TESTQ   R9, R9
 	JZ      done_4_16
 
@@ -2967,30 +2692,87 @@ store_4_16:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_block16_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u32_8x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u16_block16_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u32_8x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  32(BX), Y4, Y1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  64(BX), Y4, Y2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  96(BX), Y4, Y3
+	ADDQ         $+16, DX
+	ADDQ         $+128, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	ADDQ         $+4, DX
+	ADDQ         $+32, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ    $+32, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_16x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u16_16x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   BX, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2999,29 +2781,31 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	TESTQ  R9, R9
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
 	JZ     done_0_0
 
 one_0_0:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
+	VBROADCASTSS 4(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
+	VBROADCASTSS 8(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
+	VBROADCASTSS 12(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -3054,10 +2838,8 @@ store_0_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3066,29 +2848,31 @@ store_0_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_0_16
 
 one_0_16:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
+	VBROADCASTSS 4(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
+	VBROADCASTSS 8(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
+	VBROADCASTSS 12(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_0_16
 
 done_0_16:
@@ -3125,10 +2909,8 @@ store_0_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3137,29 +2919,31 @@ store_0_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_4_0
 
 one_4_0:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 16(R11), Y10
+	VBROADCASTSS 16(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(R11), Y10
+	VBROADCASTSS 20(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(R11), Y10
+	VBROADCASTSS 24(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(R11), Y10
+	VBROADCASTSS 28(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_4_0
 
 done_4_0:
@@ -3192,10 +2976,8 @@ store_4_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3204,29 +2986,31 @@ store_4_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_4_16
 
 one_4_16:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS 16(R11), Y10
+	VBROADCASTSS 16(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(R11), Y10
+	VBROADCASTSS 20(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(R11), Y10
+	VBROADCASTSS 24(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(R11), Y10
+	VBROADCASTSS 28(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_4_16
 
 done_4_16:
@@ -3263,10 +3047,8 @@ store_4_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3275,29 +3057,31 @@ store_4_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_8_0
 
 one_8_0:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 32(R11), Y10
+	VBROADCASTSS 32(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 36(R11), Y10
+	VBROADCASTSS 36(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 40(R11), Y10
+	VBROADCASTSS 40(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 44(R11), Y10
+	VBROADCASTSS 44(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_8_0
 
 done_8_0:
@@ -3330,10 +3114,8 @@ store_8_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3342,29 +3124,31 @@ store_8_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_8_16
 
 one_8_16:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS 32(R11), Y10
+	VBROADCASTSS 32(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 36(R11), Y10
+	VBROADCASTSS 36(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 40(R11), Y10
+	VBROADCASTSS 40(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 44(R11), Y10
+	VBROADCASTSS 44(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_8_16
 
 done_8_16:
@@ -3401,10 +3185,8 @@ store_8_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3413,29 +3195,31 @@ store_8_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_12_0
 
 one_12_0:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 48(R11), Y10
+	VBROADCASTSS 48(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 52(R11), Y10
+	VBROADCASTSS 52(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 56(R11), Y10
+	VBROADCASTSS 56(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 60(R11), Y10
+	VBROADCASTSS 60(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_12_0
 
 done_12_0:
@@ -3468,8 +3252,6 @@ store_12_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
 	MOVQ    BX, BX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
@@ -3479,6 +3261,8 @@ store_12_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
 	TESTQ   R9, R9
 	JZ      done_12_16
 
@@ -3542,30 +3326,20 @@ store_12_16:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_block16_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u16_16x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_u32_block16_avx2(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u16_16x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3574,29 +3348,111 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	TESTQ  R9, R9
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  (BX), Y8, Y0
+	VFMADD231PS  32(BX), Y8, Y1
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  64(BX), Y8, Y2
+	VFMADD231PS  96(BX), Y8, Y3
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  128(BX), Y8, Y4
+	VFMADD231PS  160(BX), Y8, Y5
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  192(BX), Y8, Y6
+	VFMADD231PS  224(BX), Y8, Y7
+	ADDQ         $+8, DX
+	ADDQ         $+256, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  (BX), Y8, Y0
+	VFMADD231PS  32(BX), Y8, Y1
+	ADDQ         $+2, DX
+	ADDQ         $+64, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ    $+64, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_16x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, FMA3
+TEXT ·spmm_f32_u32_16x1_avx2(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   BX, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
 	JZ     done_0_0
 
 one_0_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
+	VBROADCASTSS 4(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
+	VBROADCASTSS 8(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
+	VBROADCASTSS 12(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -3629,10 +3485,8 @@ store_0_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3641,29 +3495,31 @@ store_0_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_0_16
 
 one_0_16:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS (R11), Y10
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 4(R11), Y10
+	VBROADCASTSS 4(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 8(R11), Y10
+	VBROADCASTSS 8(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 12(R11), Y10
+	VBROADCASTSS 12(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_0_16
 
 done_0_16:
@@ -3700,10 +3556,8 @@ store_0_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3712,29 +3566,31 @@ store_0_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_4_0
 
 one_4_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 16(R11), Y10
+	VBROADCASTSS 16(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(R11), Y10
+	VBROADCASTSS 20(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(R11), Y10
+	VBROADCASTSS 24(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(R11), Y10
+	VBROADCASTSS 28(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_4_0
 
 done_4_0:
@@ -3767,10 +3623,8 @@ store_4_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3779,29 +3633,31 @@ store_4_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_4_16
 
 one_4_16:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS 16(R11), Y10
+	VBROADCASTSS 16(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 20(R11), Y10
+	VBROADCASTSS 20(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 24(R11), Y10
+	VBROADCASTSS 24(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(R11), Y10
+	VBROADCASTSS 28(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_4_16
 
 done_4_16:
@@ -3838,10 +3694,8 @@ store_4_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3850,29 +3704,31 @@ store_4_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_8_0
 
 one_8_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 32(R11), Y10
+	VBROADCASTSS 32(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 36(R11), Y10
+	VBROADCASTSS 36(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 40(R11), Y10
+	VBROADCASTSS 40(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 44(R11), Y10
+	VBROADCASTSS 44(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_8_0
 
 done_8_0:
@@ -3905,10 +3761,8 @@ store_8_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3917,29 +3771,31 @@ store_8_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_8_16
 
 one_8_16:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      64(SI)(R12*1), Y8
 	VMOVUPS      96(SI)(R12*1), Y9
-	VBROADCASTSS 32(R11), Y10
+	VBROADCASTSS 32(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 36(R11), Y10
+	VBROADCASTSS 36(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 40(R11), Y10
+	VBROADCASTSS 40(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 44(R11), Y10
+	VBROADCASTSS 44(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_8_16
 
 done_8_16:
@@ -3976,10 +3832,8 @@ store_8_16:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
-	MOVQ    DX, R10
-	MOVQ    BX, R11
+	MOVQ    DX, R9
+	MOVQ    BX, R10
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -3988,29 +3842,31 @@ store_8_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	TESTQ   R9, R9
+	MOVL    4(CX), R11
+	SUBL    (CX), R11
+	TESTQ   R11, R11
 	JZ      done_12_0
 
 one_12_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Y8
 	VMOVUPS      32(SI)(R12*1), Y9
-	VBROADCASTSS 48(R11), Y10
+	VBROADCASTSS 48(R10), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 52(R11), Y10
+	VBROADCASTSS 52(R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS 56(R11), Y10
+	VBROADCASTSS 56(R10), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 60(R11), Y10
+	VBROADCASTSS 60(R10), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_12_0
 
 done_12_0:
@@ -4043,8 +3899,6 @@ store_12_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
 	MOVQ    BX, BX
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
@@ -4054,6 +3908,8 @@ store_12_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
 	TESTQ   R9, R9
 	JZ      done_12_16
 
@@ -4117,8 +3973,194 @@ store_12_16:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
+	VZEROUPPER
+	RET
 
-end:
+// func spmv_f32_u32_16x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u32_16x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+
+group:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  (BX), Y8, Y0
+	VFMADD231PS  32(BX), Y8, Y1
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  64(BX), Y8, Y2
+	VFMADD231PS  96(BX), Y8, Y3
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  128(BX), Y8, Y4
+	VFMADD231PS  160(BX), Y8, Y5
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  192(BX), Y8, Y6
+	VFMADD231PS  224(BX), Y8, Y7
+	ADDQ         $+16, DX
+	ADDQ         $+256, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y8
+	VFMADD231PS  (BX), Y8, Y0
+	VFMADD231PS  32(BX), Y8, Y1
+	ADDQ         $+4, DX
+	ADDQ         $+64, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ    $+64, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·gemv_f32_4x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ w+16(FP), DX
+	MOVQ ldw+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   SI, R10
+	MOVQ   CX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x10, R11
+	JL     vectors
+
+loop:
+	VMOVUPS     (R10), Y8
+	VFMADD231PS (R9), Y8, Y0
+	VFMADD231PS (R9)(BX*1), Y8, Y1
+	VFMADD231PS (R9)(BX*2), Y8, Y2
+	VFMADD231PS (R9)(R8*1), Y8, Y3
+	VMOVUPS     32(R10), Y8
+	VFMADD231PS 32(R9), Y8, Y4
+	VFMADD231PS 32(R9)(BX*1), Y8, Y5
+	VFMADD231PS 32(R9)(BX*2), Y8, Y6
+	VFMADD231PS 32(R9)(R8*1), Y8, Y7
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	SUBQ        $0x10, R11
+	JGE         loop
+
+vectors:
+	ADDQ        $+16, R11
+	SUBQ        $0x08, R11
+	JL          sum
+	VMOVUPS     (R10), Y8
+	VFMADD231PS (R9), Y8, Y0
+	VFMADD231PS (R9)(BX*1), Y8, Y1
+	VFMADD231PS (R9)(BX*2), Y8, Y2
+	VFMADD231PS (R9)(R8*1), Y8, Y3
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	SUBQ        $0x08, R11
+
+sum:
+	ADDQ         $+8, R11
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VMOVHLPS     X0, X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSHDUP    X0, X4
+	VADDSS       X4, X0, X0
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VMOVHLPS     X1, X1, X4
+	VADDPS       X4, X1, X1
+	VMOVSHDUP    X1, X4
+	VADDSS       X4, X1, X1
+	VEXTRACTF128 $0x01, Y2, X4
+	VADDPS       X4, X2, X2
+	VMOVHLPS     X2, X2, X4
+	VADDPS       X4, X2, X2
+	VMOVSHDUP    X2, X4
+	VADDSS       X4, X2, X2
+	VEXTRACTF128 $0x01, Y3, X4
+	VADDPS       X4, X3, X3
+	VMOVHLPS     X3, X3, X4
+	VADDPS       X4, X3, X3
+	VMOVSHDUP    X3, X4
+	VADDSS       X4, X3, X3
+	TESTQ        R11, R11
+	JZ           store
+
+one:
+	VMOVSS      (R10), X4
+	VFMADD231SS (R9), X4, X0
+	VFMADD231SS (R9)(BX*1), X4, X1
+	VFMADD231SS (R9)(BX*2), X4, X2
+	VFMADD231SS (R9)(R8*1), X4, X3
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	DECQ        R11
+	JNZ         one
+
+store:
+	VMOVSS X0, (DI)
+	VMOVSS X1, 4(DI)
+	VMOVSS X2, 8(DI)
+	VMOVSS X3, 12(DI)
+	ADDQ   $+16, DI
+	LEAQ   (DX)(BX*4), DX
+	DECQ   AX
+	JNZ    group
 	VZEROUPPER
 	RET
 
@@ -4259,42 +4301,50 @@ TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-41
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
 	SUBQ   $0x04, BX
 	JL     tail
 
 loop:
-	VMOVUPS      (AX), Z8
-	VMOVUPS      64(AX), Z9
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VMOVUPS      128(AX), Z8
-	VMOVUPS      192(AX), Z9
-	VBROADCASTSS 48(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 52(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
-	VMOVUPS      256(AX), Z8
-	VMOVUPS      320(AX), Z9
-	VBROADCASTSS 96(SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 100(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VMOVUPS      384(AX), Z8
-	VMOVUPS      448(AX), Z9
-	VBROADCASTSS 144(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 148(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (AX), Z16
+	VMOVUPS      64(AX), Z17
+	VBROADCASTSS (SI), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(SI), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VMOVUPS      128(AX), Z16
+	VMOVUPS      192(AX), Z17
+	VBROADCASTSS 48(SI), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 52(SI), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VMOVUPS      256(AX), Z16
+	VMOVUPS      320(AX), Z17
+	VBROADCASTSS 96(SI), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 100(SI), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VMOVUPS      384(AX), Z16
+	VMOVUPS      448(AX), Z17
+	VBROADCASTSS 144(SI), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 148(SI), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         $+512, AX
 	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
@@ -4305,20 +4355,28 @@ tail:
 	JZ   done
 
 one:
-	VMOVUPS      (AX), Z8
-	VMOVUPS      64(AX), Z9
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
+	VMOVUPS      (AX), Z16
+	VMOVUPS      64(AX), Z17
+	VBROADCASTSS (SI), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(SI), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
 	ADDQ         $+128, AX
 	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
 done:
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+	VADDPS Z12, Z4, Z4
+	VADDPS Z13, Z5, Z5
+	VADDPS Z14, Z6, Z6
+	VADDPS Z15, Z7, Z7
 	VADDPS Z4, Z0, Z0
 	VADDPS Z5, Z1, Z1
 	VADDPS Z6, Z2, Z2
@@ -4364,54 +4422,66 @@ TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-41
 	VXORPS Z9, Z9, Z9
 	VXORPS Z10, Z10, Z10
 	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
 	SUBQ   $0x04, BX
 	JL     tail
 
 loop:
-	VMOVUPS      (AX), Z12
-	VMOVUPS      64(AX), Z13
-	VBROADCASTSS (SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 4(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 8(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VMOVUPS      128(AX), Z12
-	VMOVUPS      192(AX), Z13
-	VBROADCASTSS 48(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 52(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 56(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
-	VMOVUPS      256(AX), Z12
-	VMOVUPS      320(AX), Z13
-	VBROADCASTSS 96(SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 100(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 104(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VMOVUPS      384(AX), Z12
-	VMOVUPS      448(AX), Z13
-	VBROADCASTSS 144(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 148(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 152(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
+	VMOVUPS      (AX), Z24
+	VMOVUPS      64(AX), Z25
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(SI), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VMOVUPS      128(AX), Z24
+	VMOVUPS      192(AX), Z25
+	VBROADCASTSS 48(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 52(SI), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 56(SI), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VMOVUPS      256(AX), Z24
+	VMOVUPS      320(AX), Z25
+	VBROADCASTSS 96(SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 100(SI), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 104(SI), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VMOVUPS      384(AX), Z24
+	VMOVUPS      448(AX), Z25
+	VBROADCASTSS 144(SI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 148(SI), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 152(SI), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
 	ADDQ         $+512, AX
 	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
@@ -4422,23 +4492,35 @@ tail:
 	JZ   done
 
 one:
-	VMOVUPS      (AX), Z12
-	VMOVUPS      64(AX), Z13
-	VBROADCASTSS (SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 4(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 8(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
+	VMOVUPS      (AX), Z24
+	VMOVUPS      64(AX), Z25
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(SI), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
 	ADDQ         $+128, AX
 	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
 done:
+	VADDPS Z12, Z0, Z0
+	VADDPS Z13, Z1, Z1
+	VADDPS Z14, Z2, Z2
+	VADDPS Z15, Z3, Z3
+	VADDPS Z16, Z4, Z4
+	VADDPS Z17, Z5, Z5
+	VADDPS Z18, Z6, Z6
+	VADDPS Z19, Z7, Z7
+	VADDPS Z20, Z8, Z8
+	VADDPS Z21, Z9, Z9
+	VADDPS Z22, Z10, Z10
+	VADDPS Z23, Z11, Z11
 	VADDPS Z6, Z0, Z0
 	VADDPS Z7, Z1, Z1
 	VADDPS Z8, Z2, Z2
@@ -4488,66 +4570,74 @@ TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-41
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
 	SUBQ   $0x04, BX
 	JL     tail
 
 loop:
-	VMOVUPS      (AX), Z8
-	VMOVUPS      64(AX), Z9
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 8(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 12(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
-	VMOVUPS      128(AX), Z8
-	VMOVUPS      192(AX), Z9
-	VBROADCASTSS 48(SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 52(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 56(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 60(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
-	VMOVUPS      256(AX), Z8
-	VMOVUPS      320(AX), Z9
-	VBROADCASTSS 96(SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 100(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 104(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 108(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
-	VMOVUPS      384(AX), Z8
-	VMOVUPS      448(AX), Z9
-	VBROADCASTSS 144(SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 148(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 152(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 156(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (AX), Z16
+	VMOVUPS      64(AX), Z17
+	VBROADCASTSS (SI), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(SI), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(SI), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(SI), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VMOVUPS      128(AX), Z16
+	VMOVUPS      192(AX), Z17
+	VBROADCASTSS 48(SI), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 52(SI), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 56(SI), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 60(SI), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	VMOVUPS      256(AX), Z16
+	VMOVUPS      320(AX), Z17
+	VBROADCASTSS 96(SI), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 100(SI), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 104(SI), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 108(SI), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VMOVUPS      384(AX), Z16
+	VMOVUPS      448(AX), Z17
+	VBROADCASTSS 144(SI), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 148(SI), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 152(SI), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 156(SI), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
 	ADDQ         $+512, AX
 	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
@@ -4558,26 +4648,34 @@ tail:
 	JZ   done
 
 one:
-	VMOVUPS      (AX), Z8
-	VMOVUPS      64(AX), Z9
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(SI), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 8(SI), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 12(SI), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
+	VMOVUPS      (AX), Z16
+	VMOVUPS      64(AX), Z17
+	VBROADCASTSS (SI), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(SI), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(SI), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(SI), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
 	ADDQ         $+128, AX
 	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
 done:
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+	VADDPS Z12, Z4, Z4
+	VADDPS Z13, Z5, Z5
+	VADDPS Z14, Z6, Z6
+	VADDPS Z15, Z7, Z7
 	MOVB   acc+40(FP), AL
 	TESTB  AL, AL
 	JZ     store
@@ -4629,78 +4727,88 @@ TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-41
 	VXORPS Z7, Z7, Z7
 	VXORPS Z8, Z8, Z8
 	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
 	SUBQ   $0x04, BX
 	JL     tail
 
 loop:
-	VMOVUPS      (AX), Z10
-	VMOVUPS      64(AX), Z11
-	VBROADCASTSS (SI), Z12
-	VFMADD231PS  Z10, Z12, Z0
-	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS 4(SI), Z12
-	VFMADD231PS  Z10, Z12, Z2
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS 8(SI), Z12
-	VFMADD231PS  Z10, Z12, Z4
-	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS 12(SI), Z12
-	VFMADD231PS  Z10, Z12, Z6
-	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS 16(SI), Z12
-	VFMADD231PS  Z10, Z12, Z8
-	VFMADD231PS  Z11, Z12, Z9
-	VMOVUPS      128(AX), Z10
-	VMOVUPS      192(AX), Z11
-	VBROADCASTSS 48(SI), Z12
-	VFMADD231PS  Z10, Z12, Z0
-	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS 52(SI), Z12
-	VFMADD231PS  Z10, Z12, Z2
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS 56(SI), Z12
-	VFMADD231PS  Z10, Z12, Z4
-	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS 60(SI), Z12
-	VFMADD231PS  Z10, Z12, Z6
-	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS 64(SI), Z12
-	VFMADD231PS  Z10, Z12, Z8
-	VFMADD231PS  Z11, Z12, Z9
-	VMOVUPS      256(AX), Z10
-	VMOVUPS      320(AX), Z11
-	VBROADCASTSS 96(SI), Z12
-	VFMADD231PS  Z10, Z12, Z0
-	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS 100(SI), Z12
-	VFMADD231PS  Z10, Z12, Z2
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS 104(SI), Z12
-	VFMADD231PS  Z10, Z12, Z4
-	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS 108(SI), Z12
-	VFMADD231PS  Z10, Z12, Z6
-	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS 112(SI), Z12
-	VFMADD231PS  Z10, Z12, Z8
-	VFMADD231PS  Z11, Z12, Z9
-	VMOVUPS      384(AX), Z10
-	VMOVUPS      448(AX), Z11
-	VBROADCASTSS 144(SI), Z12
-	VFMADD231PS  Z10, Z12, Z0
-	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS 148(SI), Z12
-	VFMADD231PS  Z10, Z12, Z2
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS 152(SI), Z12
-	VFMADD231PS  Z10, Z12, Z4
-	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS 156(SI), Z12
-	VFMADD231PS  Z10, Z12, Z6
-	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS 160(SI), Z12
-	VFMADD231PS  Z10, Z12, Z8
-	VFMADD231PS  Z11, Z12, Z9
+	VMOVUPS      (AX), Z20
+	VMOVUPS      64(AX), Z21
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(SI), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(SI), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(SI), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VMOVUPS      128(AX), Z20
+	VMOVUPS      192(AX), Z21
+	VBROADCASTSS 48(SI), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 52(SI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 56(SI), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 60(SI), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 64(SI), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
+	VMOVUPS      256(AX), Z20
+	VMOVUPS      320(AX), Z21
+	VBROADCASTSS 96(SI), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 100(SI), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 104(SI), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 108(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 112(SI), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
+	VMOVUPS      384(AX), Z20
+	VMOVUPS      448(AX), Z21
+	VBROADCASTSS 144(SI), Z22
+	VFMADD231PS  Z20, Z22, Z10
+	VFMADD231PS  Z21, Z22, Z11
+	VBROADCASTSS 148(SI), Z22
+	VFMADD231PS  Z20, Z22, Z12
+	VFMADD231PS  Z21, Z22, Z13
+	VBROADCASTSS 152(SI), Z22
+	VFMADD231PS  Z20, Z22, Z14
+	VFMADD231PS  Z21, Z22, Z15
+	VBROADCASTSS 156(SI), Z22
+	VFMADD231PS  Z20, Z22, Z16
+	VFMADD231PS  Z21, Z22, Z17
+	VBROADCASTSS 160(SI), Z22
+	VFMADD231PS  Z20, Z22, Z18
+	VFMADD231PS  Z21, Z22, Z19
 	ADDQ         $+512, AX
 	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
@@ -4711,29 +4819,39 @@ tail:
 	JZ   done
 
 one:
-	VMOVUPS      (AX), Z10
-	VMOVUPS      64(AX), Z11
-	VBROADCASTSS (SI), Z12
-	VFMADD231PS  Z10, Z12, Z0
-	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS 4(SI), Z12
-	VFMADD231PS  Z10, Z12, Z2
-	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS 8(SI), Z12
-	VFMADD231PS  Z10, Z12, Z4
-	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS 12(SI), Z12
-	VFMADD231PS  Z10, Z12, Z6
-	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS 16(SI), Z12
-	VFMADD231PS  Z10, Z12, Z8
-	VFMADD231PS  Z11, Z12, Z9
+	VMOVUPS      (AX), Z20
+	VMOVUPS      64(AX), Z21
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z20, Z22, Z0
+	VFMADD231PS  Z21, Z22, Z1
+	VBROADCASTSS 4(SI), Z22
+	VFMADD231PS  Z20, Z22, Z2
+	VFMADD231PS  Z21, Z22, Z3
+	VBROADCASTSS 8(SI), Z22
+	VFMADD231PS  Z20, Z22, Z4
+	VFMADD231PS  Z21, Z22, Z5
+	VBROADCASTSS 12(SI), Z22
+	VFMADD231PS  Z20, Z22, Z6
+	VFMADD231PS  Z21, Z22, Z7
+	VBROADCASTSS 16(SI), Z22
+	VFMADD231PS  Z20, Z22, Z8
+	VFMADD231PS  Z21, Z22, Z9
 	ADDQ         $+128, AX
 	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
 done:
+	VADDPS Z10, Z0, Z0
+	VADDPS Z11, Z1, Z1
+	VADDPS Z12, Z2, Z2
+	VADDPS Z13, Z3, Z3
+	VADDPS Z14, Z4, Z4
+	VADDPS Z15, Z5, Z5
+	VADDPS Z16, Z6, Z6
+	VADDPS Z17, Z7, Z7
+	VADDPS Z18, Z8, Z8
+	VADDPS Z19, Z9, Z9
 	MOVB   acc+40(FP), AL
 	TESTB  AL, AL
 	JZ     store
@@ -4793,90 +4911,102 @@ TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-41
 	VXORPS Z9, Z9, Z9
 	VXORPS Z10, Z10, Z10
 	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
 	SUBQ   $0x04, BX
 	JL     tail
 
 loop:
-	VMOVUPS      (AX), Z12
-	VMOVUPS      64(AX), Z13
-	VBROADCASTSS (SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 4(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 8(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS 12(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 16(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 20(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
-	VMOVUPS      128(AX), Z12
-	VMOVUPS      192(AX), Z13
-	VBROADCASTSS 48(SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 52(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 56(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS 60(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 64(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 68(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
-	VMOVUPS      256(AX), Z12
-	VMOVUPS      320(AX), Z13
-	VBROADCASTSS 96(SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 100(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 104(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS 108(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 112(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 116(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
-	VMOVUPS      384(AX), Z12
-	VMOVUPS      448(AX), Z13
-	VBROADCASTSS 144(SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 148(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 152(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS 156(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 160(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 164(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
+	VMOVUPS      (AX), Z24
+	VMOVUPS      64(AX), Z25
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(SI), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(SI), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(SI), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VMOVUPS      128(AX), Z24
+	VMOVUPS      192(AX), Z25
+	VBROADCASTSS 48(SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 52(SI), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 56(SI), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 60(SI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 64(SI), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 68(SI), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      256(AX), Z24
+	VMOVUPS      320(AX), Z25
+	VBROADCASTSS 96(SI), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 100(SI), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 104(SI), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 108(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 112(SI), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 116(SI), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VMOVUPS      384(AX), Z24
+	VMOVUPS      448(AX), Z25
+	VBROADCASTSS 144(SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 148(SI), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 152(SI), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 156(SI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 160(SI), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 164(SI), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
 	ADDQ         $+512, AX
 	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
@@ -4887,32 +5017,44 @@ tail:
 	JZ   done
 
 one:
-	VMOVUPS      (AX), Z12
-	VMOVUPS      64(AX), Z13
-	VBROADCASTSS (SI), Z14
-	VFMADD231PS  Z12, Z14, Z0
-	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS 4(SI), Z14
-	VFMADD231PS  Z12, Z14, Z2
-	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS 8(SI), Z14
-	VFMADD231PS  Z12, Z14, Z4
-	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS 12(SI), Z14
-	VFMADD231PS  Z12, Z14, Z6
-	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS 16(SI), Z14
-	VFMADD231PS  Z12, Z14, Z8
-	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS 20(SI), Z14
-	VFMADD231PS  Z12, Z14, Z10
-	VFMADD231PS  Z13, Z14, Z11
+	VMOVUPS      (AX), Z24
+	VMOVUPS      64(AX), Z25
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(SI), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(SI), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 16(SI), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 20(SI), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
 	ADDQ         $+128, AX
 	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
 done:
+	VADDPS Z12, Z0, Z0
+	VADDPS Z13, Z1, Z1
+	VADDPS Z14, Z2, Z2
+	VADDPS Z15, Z3, Z3
+	VADDPS Z16, Z4, Z4
+	VADDPS Z17, Z5, Z5
+	VADDPS Z18, Z6, Z6
+	VADDPS Z19, Z7, Z7
+	VADDPS Z20, Z8, Z8
+	VADDPS Z21, Z9, Z9
+	VADDPS Z22, Z10, Z10
+	VADDPS Z23, Z11, Z11
 	MOVB   acc+40(FP), AL
 	TESTB  AL, AL
 	JZ     store
@@ -4980,102 +5122,116 @@ TEXT ·gemm_f32_7x32_avx512(SB), NOSPLIT, $0-41
 	VXORPS Z11, Z11, Z11
 	VXORPS Z12, Z12, Z12
 	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	VXORPS Z24, Z24, Z24
+	VXORPS Z25, Z25, Z25
+	VXORPS Z26, Z26, Z26
+	VXORPS Z27, Z27, Z27
 	SUBQ   $0x04, BX
 	JL     tail
 
 loop:
-	VMOVUPS      (AX), Z14
-	VMOVUPS      64(AX), Z15
-	VBROADCASTSS (SI), Z16
-	VFMADD231PS  Z14, Z16, Z0
-	VFMADD231PS  Z15, Z16, Z1
-	VBROADCASTSS 4(SI), Z16
-	VFMADD231PS  Z14, Z16, Z2
-	VFMADD231PS  Z15, Z16, Z3
-	VBROADCASTSS 8(SI), Z16
-	VFMADD231PS  Z14, Z16, Z4
-	VFMADD231PS  Z15, Z16, Z5
-	VBROADCASTSS 12(SI), Z16
-	VFMADD231PS  Z14, Z16, Z6
-	VFMADD231PS  Z15, Z16, Z7
-	VBROADCASTSS 16(SI), Z16
-	VFMADD231PS  Z14, Z16, Z8
-	VFMADD231PS  Z15, Z16, Z9
-	VBROADCASTSS 20(SI), Z16
-	VFMADD231PS  Z14, Z16, Z10
-	VFMADD231PS  Z15, Z16, Z11
-	VBROADCASTSS 24(SI), Z16
-	VFMADD231PS  Z14, Z16, Z12
-	VFMADD231PS  Z15, Z16, Z13
-	VMOVUPS      128(AX), Z14
-	VMOVUPS      192(AX), Z15
-	VBROADCASTSS 48(SI), Z16
-	VFMADD231PS  Z14, Z16, Z0
-	VFMADD231PS  Z15, Z16, Z1
-	VBROADCASTSS 52(SI), Z16
-	VFMADD231PS  Z14, Z16, Z2
-	VFMADD231PS  Z15, Z16, Z3
-	VBROADCASTSS 56(SI), Z16
-	VFMADD231PS  Z14, Z16, Z4
-	VFMADD231PS  Z15, Z16, Z5
-	VBROADCASTSS 60(SI), Z16
-	VFMADD231PS  Z14, Z16, Z6
-	VFMADD231PS  Z15, Z16, Z7
-	VBROADCASTSS 64(SI), Z16
-	VFMADD231PS  Z14, Z16, Z8
-	VFMADD231PS  Z15, Z16, Z9
-	VBROADCASTSS 68(SI), Z16
-	VFMADD231PS  Z14, Z16, Z10
-	VFMADD231PS  Z15, Z16, Z11
-	VBROADCASTSS 72(SI), Z16
-	VFMADD231PS  Z14, Z16, Z12
-	VFMADD231PS  Z15, Z16, Z13
-	VMOVUPS      256(AX), Z14
-	VMOVUPS      320(AX), Z15
-	VBROADCASTSS 96(SI), Z16
-	VFMADD231PS  Z14, Z16, Z0
-	VFMADD231PS  Z15, Z16, Z1
-	VBROADCASTSS 100(SI), Z16
-	VFMADD231PS  Z14, Z16, Z2
-	VFMADD231PS  Z15, Z16, Z3
-	VBROADCASTSS 104(SI), Z16
-	VFMADD231PS  Z14, Z16, Z4
-	VFMADD231PS  Z15, Z16, Z5
-	VBROADCASTSS 108(SI), Z16
-	VFMADD231PS  Z14, Z16, Z6
-	VFMADD231PS  Z15, Z16, Z7
-	VBROADCASTSS 112(SI), Z16
-	VFMADD231PS  Z14, Z16, Z8
-	VFMADD231PS  Z15, Z16, Z9
-	VBROADCASTSS 116(SI), Z16
-	VFMADD231PS  Z14, Z16, Z10
-	VFMADD231PS  Z15, Z16, Z11
-	VBROADCASTSS 120(SI), Z16
-	VFMADD231PS  Z14, Z16, Z12
-	VFMADD231PS  Z15, Z16, Z13
-	VMOVUPS      384(AX), Z14
-	VMOVUPS      448(AX), Z15
-	VBROADCASTSS 144(SI), Z16
-	VFMADD231PS  Z14, Z16, Z0
-	VFMADD231PS  Z15, Z16, Z1
-	VBROADCASTSS 148(SI), Z16
-	VFMADD231PS  Z14, Z16, Z2
-	VFMADD231PS  Z15, Z16, Z3
-	VBROADCASTSS 152(SI), Z16
-	VFMADD231PS  Z14, Z16, Z4
-	VFMADD231PS  Z15, Z16, Z5
-	VBROADCASTSS 156(SI), Z16
-	VFMADD231PS  Z14, Z16, Z6
-	VFMADD231PS  Z15, Z16, Z7
-	VBROADCASTSS 160(SI), Z16
-	VFMADD231PS  Z14, Z16, Z8
-	VFMADD231PS  Z15, Z16, Z9
-	VBROADCASTSS 164(SI), Z16
-	VFMADD231PS  Z14, Z16, Z10
-	VFMADD231PS  Z15, Z16, Z11
-	VBROADCASTSS 168(SI), Z16
-	VFMADD231PS  Z14, Z16, Z12
-	VFMADD231PS  Z15, Z16, Z13
+	VMOVUPS      (AX), Z28
+	VMOVUPS      64(AX), Z29
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(SI), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(SI), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(SI), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(SI), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(SI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VMOVUPS      128(AX), Z28
+	VMOVUPS      192(AX), Z29
+	VBROADCASTSS 48(SI), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 52(SI), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 56(SI), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 60(SI), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 64(SI), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 68(SI), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 72(SI), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	VMOVUPS      256(AX), Z28
+	VMOVUPS      320(AX), Z29
+	VBROADCASTSS 96(SI), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 100(SI), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 104(SI), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 108(SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 112(SI), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 116(SI), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 120(SI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VMOVUPS      384(AX), Z28
+	VMOVUPS      448(AX), Z29
+	VBROADCASTSS 144(SI), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS 148(SI), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS 152(SI), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS 156(SI), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS 160(SI), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS 164(SI), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS 168(SI), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         $+512, AX
 	ADDQ         $+192, SI
 	SUBQ         $0x04, BX
@@ -5086,35 +5242,49 @@ tail:
 	JZ   done
 
 one:
-	VMOVUPS      (AX), Z14
-	VMOVUPS      64(AX), Z15
-	VBROADCASTSS (SI), Z16
-	VFMADD231PS  Z14, Z16, Z0
-	VFMADD231PS  Z15, Z16, Z1
-	VBROADCASTSS 4(SI), Z16
-	VFMADD231PS  Z14, Z16, Z2
-	VFMADD231PS  Z15, Z16, Z3
-	VBROADCASTSS 8(SI), Z16
-	VFMADD231PS  Z14, Z16, Z4
-	VFMADD231PS  Z15, Z16, Z5
-	VBROADCASTSS 12(SI), Z16
-	VFMADD231PS  Z14, Z16, Z6
-	VFMADD231PS  Z15, Z16, Z7
-	VBROADCASTSS 16(SI), Z16
-	VFMADD231PS  Z14, Z16, Z8
-	VFMADD231PS  Z15, Z16, Z9
-	VBROADCASTSS 20(SI), Z16
-	VFMADD231PS  Z14, Z16, Z10
-	VFMADD231PS  Z15, Z16, Z11
-	VBROADCASTSS 24(SI), Z16
-	VFMADD231PS  Z14, Z16, Z12
-	VFMADD231PS  Z15, Z16, Z13
+	VMOVUPS      (AX), Z28
+	VMOVUPS      64(AX), Z29
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS 4(SI), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS 8(SI), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS 12(SI), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS 16(SI), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS 20(SI), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS 24(SI), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
 	ADDQ         $+128, AX
 	ADDQ         $+48, SI
 	DECQ         BX
 	JNZ          one
 
 done:
+	VADDPS Z14, Z0, Z0
+	VADDPS Z15, Z1, Z1
+	VADDPS Z16, Z2, Z2
+	VADDPS Z17, Z3, Z3
+	VADDPS Z18, Z4, Z4
+	VADDPS Z19, Z5, Z5
+	VADDPS Z20, Z6, Z6
+	VADDPS Z21, Z7, Z7
+	VADDPS Z22, Z8, Z8
+	VADDPS Z23, Z9, Z9
+	VADDPS Z24, Z10, Z10
+	VADDPS Z25, Z11, Z11
+	VADDPS Z26, Z12, Z12
+	VADDPS Z27, Z13, Z13
 	MOVB   acc+40(FP), AL
 	TESTB  AL, AL
 	JZ     store
@@ -6549,23 +6719,19 @@ store:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_row1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmm_f32_u16_1x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_row1_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmm_f32_u16_1x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6574,6 +6740,8 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	SUBQ   $0x04, R9
 	JL     tail_0_0
 
@@ -6619,49 +6787,122 @@ one_0_0:
 	JNZ          one_0_0
 
 done_0_0:
-	LEAQ   (DI), R9
 	VADDPS Z4, Z0, Z0
 	VADDPS Z5, Z1, Z1
 	VADDPS Z6, Z2, Z2
 	VADDPS Z7, Z3, Z3
 	VADDPS Z2, Z0, Z0
 	VADDPS Z3, Z1, Z1
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
+	MOVB   acc+56(FP), R9
+	TESTB  R9, R9
 	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
+	MOVQ   DI, R9
+	VADDPS (R9), Z0, Z0
+	VADDPS 64(R9), Z1, Z1
 
 store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z0, (DI)
+	VMOVUPS Z1, 64(DI)
 	ADDQ    R8, DI
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_row1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_row1_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+// func spmv_f32_u16_1x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·spmv_f32_u16_1x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	SUBQ   $0x20, R8
+	JL     vectors
+
+loop:
+	VPMOVZXWD   (DX), Z2
+	KXNORW      K1, K1, K1
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K1, Z3
+	VFMADD231PS (BX), Z3, Z0
+	VPMOVZXWD   32(DX), Z2
+	KXNORW      K2, K2, K2
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K2, Z3
+	VFMADD231PS 64(BX), Z3, Z1
+	ADDQ        $+64, DX
+	ADDQ        $+128, BX
+	SUBQ        $0x20, R8
+	JGE         loop
+
+vectors:
+	ADDQ        $+32, R8
+	SUBQ        $0x10, R8
+	JL          rest
+	VPMOVZXWD   (DX), Z2
+	KXNORW      K3, K3, K3
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K3, Z3
+	VFMADD231PS (BX), Z3, Z0
+	ADDQ        $+32, DX
+	ADDQ        $+64, BX
+	SUBQ        $0x10, R8
+
+rest:
+	ADDQ        $+16, R8
+	JZ          sum
+	MOVQ        $-1, R9
+	BZHIQ       R8, R9, R9
+	KMOVW       R9, K4
+	KMOVW       R9, K5
+	VPMOVZXWD.Z (DX), K4, Z2
+	VMOVUPS.Z   (BX), K4, Z4
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K5, Z3
+	VFMADD231PS Z3, Z4, Z0
+	LEAQ        (DX)(R8*2), DX
+	LEAQ        (BX)(R8*4), BX
+
+sum:
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	VMOVSS        X0, (DI)
+	ADDQ          $+4, DI
+	ADDQ          $+4, CX
+	DECQ          AX
+	JNZ           group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_1x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_1x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6670,6 +6911,8 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	SUBQ   $0x04, R9
 	JL     tail_0_0
 
@@ -6715,49 +6958,122 @@ one_0_0:
 	JNZ          one_0_0
 
 done_0_0:
-	LEAQ   (DI), R9
 	VADDPS Z4, Z0, Z0
 	VADDPS Z5, Z1, Z1
 	VADDPS Z6, Z2, Z2
 	VADDPS Z7, Z3, Z3
 	VADDPS Z2, Z0, Z0
 	VADDPS Z3, Z1, Z1
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
+	MOVB   acc+56(FP), R9
+	TESTB  R9, R9
 	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
+	MOVQ   DI, R9
+	VADDPS (R9), Z0, Z0
+	VADDPS 64(R9), Z1, Z1
 
 store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z0, (DI)
+	VMOVUPS Z1, 64(DI)
 	ADDQ    R8, DI
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_row2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_row2_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+// func spmv_f32_u32_1x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·spmv_f32_u32_1x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	SUBQ   $0x20, R8
+	JL     vectors
+
+loop:
+	VMOVDQU32   (DX), Z2
+	KXNORW      K1, K1, K1
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K1, Z3
+	VFMADD231PS (BX), Z3, Z0
+	VMOVDQU32   64(DX), Z2
+	KXNORW      K2, K2, K2
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K2, Z3
+	VFMADD231PS 64(BX), Z3, Z1
+	ADDQ        $+128, DX
+	ADDQ        $+128, BX
+	SUBQ        $0x20, R8
+	JGE         loop
+
+vectors:
+	ADDQ        $+32, R8
+	SUBQ        $0x10, R8
+	JL          rest
+	VMOVDQU32   (DX), Z2
+	KXNORW      K3, K3, K3
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K3, Z3
+	VFMADD231PS (BX), Z3, Z0
+	ADDQ        $+64, DX
+	ADDQ        $+64, BX
+	SUBQ        $0x10, R8
+
+rest:
+	ADDQ        $+16, R8
+	JZ          sum
+	MOVQ        $-1, R9
+	BZHIQ       R8, R9, R9
+	KMOVW       R9, K4
+	KMOVW       R9, K5
+	VMOVDQU32.Z (DX), K4, Z2
+	VMOVUPS.Z   (BX), K4, Z4
+	VXORPS      Z3, Z3, Z3
+	VGATHERDPS  (SI)(Z2*4), K5, Z3
+	VFMADD231PS Z3, Z4, Z0
+	LEAQ        (DX)(R8*4), DX
+	LEAQ        (BX)(R8*4), BX
+
+sum:
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	VMOVSS        X0, (DI)
+	ADDQ          $+4, DI
+	ADDQ          $+4, CX
+	DECQ          AX
+	JNZ           group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_2x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_2x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -6766,410 +7082,8 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
-
-loop_0_0:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z0
-	VFMADD231PS  64(SI)(R10*1), Z8, Z1
-	MOVWLZX      2(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z2
-	VFMADD231PS  64(SI)(R10*1), Z8, Z3
-	MOVWLZX      4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z4
-	VFMADD231PS  64(SI)(R10*1), Z8, Z5
-	MOVWLZX      6(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z6
-	VFMADD231PS  64(SI)(R10*1), Z8, Z7
-	ADDQ         $+8, DX
-	ADDQ         $+16, BX
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
-
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
-
-one_0_0:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z0
-	VFMADD231PS  64(SI)(R10*1), Z8, Z1
-	MOVWLZX      2(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z2
-	VFMADD231PS  64(SI)(R10*1), Z8, Z3
-	ADDQ         $+4, DX
-	ADDQ         $+8, BX
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	VADDPS Z4, Z0, Z0
-	VADDPS Z5, Z1, Z1
-	VADDPS Z6, Z2, Z2
-	VADDPS Z7, Z3, Z3
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   R8, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-
-store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u32_row2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_row2_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
 	MOVL   4(CX), R9
 	SUBL   (CX), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	SUBQ   $0x02, R9
-	JL     tail_0_0
-
-loop_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z0
-	VFMADD231PS  64(SI)(R10*1), Z8, Z1
-	MOVL         4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z2
-	VFMADD231PS  64(SI)(R10*1), Z8, Z3
-	MOVL         8(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z4
-	VFMADD231PS  64(SI)(R10*1), Z8, Z5
-	MOVL         12(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z6
-	VFMADD231PS  64(SI)(R10*1), Z8, Z7
-	ADDQ         $+16, DX
-	ADDQ         $+16, BX
-	SUBQ         $0x02, R9
-	JGE          loop_0_0
-
-tail_0_0:
-	ADDQ $+2, R9
-	JZ   done_0_0
-
-one_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z0
-	VFMADD231PS  64(SI)(R10*1), Z8, Z1
-	MOVL         4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z2
-	VFMADD231PS  64(SI)(R10*1), Z8, Z3
-	ADDQ         $+8, DX
-	ADDQ         $+8, BX
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	VADDPS Z4, Z0, Z0
-	VADDPS Z5, Z1, Z1
-	VADDPS Z6, Z2, Z2
-	VADDPS Z7, Z3, Z3
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   R8, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-
-store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u16_row4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_row4_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	TESTQ  R9, R9
-	JZ     done_0_0
-
-one_0_0:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z0
-	VFMADD231PS  64(SI)(R10*1), Z8, Z1
-	MOVWLZX      2(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z2
-	VFMADD231PS  64(SI)(R10*1), Z8, Z3
-	MOVWLZX      4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z4
-	VFMADD231PS  64(SI)(R10*1), Z8, Z5
-	MOVWLZX      6(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z6
-	VFMADD231PS  64(SI)(R10*1), Z8, Z7
-	ADDQ         $+8, DX
-	ADDQ         $+16, BX
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   R8, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-	ADDQ   R8, R10
-	VADDPS (R10), Z4, Z4
-	VADDPS 64(R10), Z5, Z5
-	ADDQ   R8, R10
-	VADDPS (R10), Z6, Z6
-	VADDPS 64(R10), Z7, Z7
-
-store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z6, (R9)
-	VMOVUPS Z7, 64(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u32_row4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_row4_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	TESTQ  R9, R9
-	JZ     done_0_0
-
-one_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z0
-	VFMADD231PS  64(SI)(R10*1), Z8, Z1
-	MOVL         4(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z2
-	VFMADD231PS  64(SI)(R10*1), Z8, Z3
-	MOVL         8(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 8(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z4
-	VFMADD231PS  64(SI)(R10*1), Z8, Z5
-	MOVL         12(DX), R10
-	SHLQ         $0x07, R10
-	VBROADCASTSS 12(BX), Z8
-	VFMADD231PS  (SI)(R10*1), Z8, Z6
-	VFMADD231PS  64(SI)(R10*1), Z8, Z7
-	ADDQ         $+16, DX
-	ADDQ         $+16, BX
-	DECQ         R9
-	JNZ          one_0_0
-
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   R8, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-	ADDQ   R8, R10
-	VADDPS (R10), Z4, Z4
-	VADDPS 64(R10), Z5, Z5
-	ADDQ   R8, R10
-	VADDPS (R10), Z6, Z6
-	VADDPS 64(R10), Z7, Z7
-
-store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z6, (R9)
-	VMOVUPS Z7, 64(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u16_block2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_block2_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
 	SUBQ   $0x02, R9
 	JL     tail_0_0
 
@@ -7246,28 +7160,90 @@ store_0_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_block2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_block2_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+// func spmv_f32_u16_2x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u16_2x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       8(BX), X5
+	VFMADD231PS  X5, X4, X1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       16(BX), X5
+	VFMADD231PS  X5, X4, X2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       24(BX), X5
+	VFMADD231PS  X5, X4, X3
+	ADDQ         $+8, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	ADDQ         $+2, DX
+	ADDQ         $+8, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS X2, X0, X0
+	VADDPS X3, X1, X1
+	VADDPS X1, X0, X0
+	VMOVSD X0, (DI)
+	ADDQ   $+8, DI
+	ADDQ   $+4, CX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_2x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_2x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7276,6 +7252,8 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	SUBQ   $0x02, R9
 	JL     tail_0_0
 
@@ -7352,212 +7330,90 @@ store_0_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_block4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_block4_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+// func spmv_f32_u32_2x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u32_2x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	TESTQ  R9, R9
-	JZ     done_0_0
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
 
-one_0_0:
-	MOVWLZX      (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Z8
-	VMOVUPS      64(SI)(R10*1), Z9
-	VBROADCASTSS (BX), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(BX), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 8(BX), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 12(BX), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         $+2, DX
-	ADDQ         $+16, BX
-	DECQ         R9
-	JNZ          one_0_0
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       8(BX), X5
+	VFMADD231PS  X5, X4, X1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       16(BX), X5
+	VFMADD231PS  X5, X4, X2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       24(BX), X5
+	VFMADD231PS  X5, X4, X3
+	ADDQ         $+16, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x04, R8
+	JGE          loop
 
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   R8, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-	ADDQ   R8, R10
-	VADDPS (R10), Z4, Z4
-	VADDPS 64(R10), Z5, Z5
-	ADDQ   R8, R10
-	VADDPS (R10), Z6, Z6
-	VADDPS 64(R10), Z7, Z7
+tail:
+	ADDQ $+4, R8
+	JZ   done
 
-store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z6, (R9)
-	VMOVUPS Z7, 64(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
-	VZEROUPPER
-	RET
-
-// func spmm_f32_u32_block4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_block4_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
-
-group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	TESTQ  R9, R9
-	JZ     done_0_0
-
-one_0_0:
-	MOVL         (DX), R10
-	SHLQ         $0x07, R10
-	VMOVUPS      (SI)(R10*1), Z8
-	VMOVUPS      64(SI)(R10*1), Z9
-	VBROADCASTSS (BX), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(BX), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 8(BX), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 12(BX), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VMOVSD       (BX), X5
+	VFMADD231PS  X5, X4, X0
 	ADDQ         $+4, DX
-	ADDQ         $+16, BX
-	DECQ         R9
-	JNZ          one_0_0
+	ADDQ         $+8, BX
+	DECQ         R8
+	JNZ          one
 
-done_0_0:
-	LEAQ   (DI), R9
-	MOVB   acc+56(FP), R10
-	TESTB  R10, R10
-	JZ     store_0_0
-	MOVQ   R9, R10
-	VADDPS (R10), Z0, Z0
-	VADDPS 64(R10), Z1, Z1
-	ADDQ   R8, R10
-	VADDPS (R10), Z2, Z2
-	VADDPS 64(R10), Z3, Z3
-	ADDQ   R8, R10
-	VADDPS (R10), Z4, Z4
-	VADDPS 64(R10), Z5, Z5
-	ADDQ   R8, R10
-	VADDPS (R10), Z6, Z6
-	VADDPS 64(R10), Z7, Z7
-
-store_0_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	ADDQ    R8, R9
-	VMOVUPS Z6, (R9)
-	VMOVUPS Z7, 64(R9)
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    R8, DI
-	ADDQ    $+4, CX
-	DECQ    AX
-	JNZ     group
-
-end:
+done:
+	VADDPS X2, X0, X0
+	VADDPS X3, X1, X1
+	VADDPS X1, X0, X0
+	VMOVSD X0, (DI)
+	ADDQ   $+8, DI
+	ADDQ   $+4, CX
+	DECQ   AX
+	JNZ    group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_block8_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmm_f32_u16_4x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_block8_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmm_f32_u16_4x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7574,6 +7430,426 @@ group:
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS (BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	MOVWLZX      2(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS 16(BX), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(BX), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(BX), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(BX), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+4, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVWLZX      (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS (BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	ADDQ         $+2, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+	VADDPS Z12, Z4, Z4
+	VADDPS Z13, Z5, Z5
+	VADDPS Z14, Z6, Z6
+	VADDPS Z15, Z7, Z7
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmv_f32_u16_4x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u16_4x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+
+group:
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  16(BX), X4, X1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  32(BX), X4, X2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  48(BX), X4, X3
+	ADDQ         $+8, DX
+	ADDQ         $+64, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	ADDQ         $+2, DX
+	ADDQ         $+16, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  X2, X0, X0
+	VADDPS  X3, X1, X1
+	VADDPS  X1, X0, X0
+	VMOVUPS X0, (DI)
+	ADDQ    $+16, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_4x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_4x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	SUBQ   $0x02, R9
+	JL     tail_0_0
+
+loop_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS (BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	MOVL         4(DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS 16(BX), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS 20(BX), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS 24(BX), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS 28(BX), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         $+8, DX
+	ADDQ         $+32, BX
+	SUBQ         $0x02, R9
+	JGE          loop_0_0
+
+tail_0_0:
+	ADDQ $+2, R9
+	JZ   done_0_0
+
+one_0_0:
+	MOVL         (DX), R10
+	SHLQ         $0x07, R10
+	VMOVUPS      (SI)(R10*1), Z16
+	VMOVUPS      64(SI)(R10*1), Z17
+	VBROADCASTSS (BX), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS 4(BX), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS 8(BX), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS 12(BX), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	DECQ         R9
+	JNZ          one_0_0
+
+done_0_0:
+	LEAQ   (DI), R9
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+	VADDPS Z12, Z4, Z4
+	VADDPS Z13, Z5, Z5
+	VADDPS Z14, Z6, Z6
+	VADDPS Z15, Z7, Z7
+	MOVB   acc+56(FP), R10
+	TESTB  R10, R10
+	JZ     store_0_0
+	MOVQ   R9, R10
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R8, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R8, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R8, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+
+store_0_0:
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	ADDQ    R8, R9
+	VMOVUPS Z6, (R9)
+	VMOVUPS Z7, 64(R9)
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    R8, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmv_f32_u32_4x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u32_4x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+
+group:
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  16(BX), X4, X1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  32(BX), X4, X2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  48(BX), X4, X3
+	ADDQ         $+16, DX
+	ADDQ         $+64, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), X4
+	VFMADD231PS  (BX), X4, X0
+	ADDQ         $+4, DX
+	ADDQ         $+16, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  X2, X0, X0
+	VADDPS  X3, X1, X1
+	VADDPS  X1, X0, X0
+	VMOVUPS X0, (DI)
+	ADDQ    $+16, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_8x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_8x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	TESTQ  R9, R9
 	JZ     done_0_0
 
@@ -7676,28 +7952,85 @@ store_0_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_block8_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_block8_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+// func spmv_f32_u16_8x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u16_8x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  32(BX), Y4, Y1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  64(BX), Y4, Y2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  96(BX), Y4, Y3
+	ADDQ         $+8, DX
+	ADDQ         $+128, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	ADDQ         $+2, DX
+	ADDQ         $+32, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ    $+32, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_8x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_8x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7714,6 +8047,8 @@ group:
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
 	TESTQ  R9, R9
 	JZ     done_0_0
 
@@ -7816,30 +8151,87 @@ store_0_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u16_block16_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u16_block16_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+// func spmv_f32_u32_8x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, FMA3
+TEXT ·spmv_f32_u32_8x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  32(BX), Y4, Y1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  64(BX), Y4, Y2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  96(BX), Y4, Y3
+	ADDQ         $+16, DX
+	ADDQ         $+128, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Y4
+	VFMADD231PS  (BX), Y4, Y0
+	ADDQ         $+4, DX
+	ADDQ         $+32, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (DI)
+	ADDQ    $+32, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u16_16x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u16_16x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   BX, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7856,41 +8248,43 @@ group:
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
-	TESTQ  R9, R9
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
 	JZ     done_0_0
 
 one_0_0:
-	MOVWLZX      (R10), R12
+	MOVWLZX      (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Z16
 	VMOVUPS      64(SI)(R12*1), Z17
-	VBROADCASTSS (R11), Z18
+	VBROADCASTSS (R10), Z18
 	VFMADD231PS  Z16, Z18, Z0
 	VFMADD231PS  Z17, Z18, Z1
-	VBROADCASTSS 4(R11), Z18
+	VBROADCASTSS 4(R10), Z18
 	VFMADD231PS  Z16, Z18, Z2
 	VFMADD231PS  Z17, Z18, Z3
-	VBROADCASTSS 8(R11), Z18
+	VBROADCASTSS 8(R10), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS 12(R11), Z18
+	VBROADCASTSS 12(R10), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS 16(R11), Z18
+	VBROADCASTSS 16(R10), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS 20(R11), Z18
+	VBROADCASTSS 20(R10), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS 24(R11), Z18
+	VBROADCASTSS 24(R10), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS 28(R11), Z18
+	VBROADCASTSS 28(R10), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
-	ADDQ         $+2, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+2, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -7955,8 +8349,6 @@ store_0_0:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
 	MOVQ    BX, BX
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
@@ -7974,6 +8366,8 @@ store_0_0:
 	VXORPS  Z13, Z13, Z13
 	VXORPS  Z14, Z14, Z14
 	VXORPS  Z15, Z15, Z15
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
 	TESTQ   R9, R9
 	JZ      done_8_0
 
@@ -8077,30 +8471,87 @@ store_8_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
-
-end:
 	VZEROUPPER
 	RET
 
-// func spmm_f32_u32_block16_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// func spmv_f32_u16_16x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_u32_block16_avx512(SB), NOSPLIT, $0-57
-	MOVQ  groups+0(FP), AX
-	MOVQ  ptr+8(FP), CX
-	MOVQ  index+16(FP), DX
-	MOVQ  value+24(FP), BX
-	MOVQ  x+32(FP), SI
-	MOVQ  y+40(FP), DI
-	MOVQ  ldy+48(FP), R8
-	SHLQ  $0x02, R8
-	TESTQ AX, AX
-	JZ    end
+TEXT ·spmv_f32_u16_16x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
 
 group:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
-	MOVQ   DX, R10
-	MOVQ   BX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  (BX), Z4, Z0
+	MOVWLZX      2(DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  64(BX), Z4, Z1
+	MOVWLZX      4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  128(BX), Z4, Z2
+	MOVWLZX      6(DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  192(BX), Z4, Z3
+	ADDQ         $+8, DX
+	ADDQ         $+256, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVWLZX      (DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  (BX), Z4, Z0
+	ADDQ         $+2, DX
+	ADDQ         $+64, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Z2, Z0, Z0
+	VADDPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (DI)
+	ADDQ    $+64, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func spmm_f32_u32_16x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmm_f32_u32_16x1_avx512(SB), NOSPLIT, $0-57
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	MOVQ ldy+48(FP), R8
+	SHLQ $0x02, R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   BX, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -8117,41 +8568,43 @@ group:
 	VXORPS Z13, Z13, Z13
 	VXORPS Z14, Z14, Z14
 	VXORPS Z15, Z15, Z15
-	TESTQ  R9, R9
+	MOVL   4(CX), R11
+	SUBL   (CX), R11
+	TESTQ  R11, R11
 	JZ     done_0_0
 
 one_0_0:
-	MOVL         (R10), R12
+	MOVL         (R9), R12
 	SHLQ         $0x07, R12
 	VMOVUPS      (SI)(R12*1), Z16
 	VMOVUPS      64(SI)(R12*1), Z17
-	VBROADCASTSS (R11), Z18
+	VBROADCASTSS (R10), Z18
 	VFMADD231PS  Z16, Z18, Z0
 	VFMADD231PS  Z17, Z18, Z1
-	VBROADCASTSS 4(R11), Z18
+	VBROADCASTSS 4(R10), Z18
 	VFMADD231PS  Z16, Z18, Z2
 	VFMADD231PS  Z17, Z18, Z3
-	VBROADCASTSS 8(R11), Z18
+	VBROADCASTSS 8(R10), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS 12(R11), Z18
+	VBROADCASTSS 12(R10), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS 16(R11), Z18
+	VBROADCASTSS 16(R10), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS 20(R11), Z18
+	VBROADCASTSS 20(R10), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS 24(R11), Z18
+	VBROADCASTSS 24(R10), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS 28(R11), Z18
+	VBROADCASTSS 28(R10), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
-	ADDQ         $+4, R10
-	ADDQ         $+64, R11
-	DECQ         R9
+	ADDQ         $+4, R9
+	ADDQ         $+64, R10
+	DECQ         R11
 	JNZ          one_0_0
 
 done_0_0:
@@ -8216,8 +8669,6 @@ store_0_0:
 	ADDQ    R8, DI
 	ADDQ    R8, DI
 	ADDQ    R8, DI
-	MOVL    4(CX), R9
-	SUBL    (CX), R9
 	MOVQ    BX, BX
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
@@ -8235,6 +8686,8 @@ store_0_0:
 	VXORPS  Z13, Z13, Z13
 	VXORPS  Z14, Z14, Z14
 	VXORPS  Z15, Z15, Z15
+	MOVL    4(CX), R9
+	SUBL    (CX), R9
 	TESTQ   R9, R9
 	JZ      done_8_0
 
@@ -8338,7 +8791,188 @@ store_8_0:
 	ADDQ    $+4, CX
 	DECQ    AX
 	JNZ     group
+	VZEROUPPER
+	RET
 
-end:
+// func spmv_f32_u32_16x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·spmv_f32_u32_16x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ index+16(FP), DX
+	MOVQ value+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+
+group:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVL   4(CX), R8
+	SUBL   (CX), R8
+	SUBQ   $0x04, R8
+	JL     tail
+
+loop:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  (BX), Z4, Z0
+	MOVL         4(DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  64(BX), Z4, Z1
+	MOVL         8(DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  128(BX), Z4, Z2
+	MOVL         12(DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  192(BX), Z4, Z3
+	ADDQ         $+16, DX
+	ADDQ         $+256, BX
+	SUBQ         $0x04, R8
+	JGE          loop
+
+tail:
+	ADDQ $+4, R8
+	JZ   done
+
+one:
+	MOVL         (DX), R9
+	VBROADCASTSS (SI)(R9*4), Z4
+	VFMADD231PS  (BX), Z4, Z0
+	ADDQ         $+4, DX
+	ADDQ         $+64, BX
+	DECQ         R8
+	JNZ          one
+
+done:
+	VADDPS  Z2, Z0, Z0
+	VADDPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (DI)
+	ADDQ    $+64, DI
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     group
+	VZEROUPPER
+	RET
+
+// func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, FMA3
+TEXT ·gemv_f32_4x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ w+16(FP), DX
+	MOVQ ldw+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   SI, R10
+	MOVQ   CX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x20, R11
+	JL     vectors
+
+loop:
+	VMOVUPS     (R10), Z8
+	VFMADD231PS (R9), Z8, Z0
+	VFMADD231PS (R9)(BX*1), Z8, Z1
+	VFMADD231PS (R9)(BX*2), Z8, Z2
+	VFMADD231PS (R9)(R8*1), Z8, Z3
+	VMOVUPS     64(R10), Z8
+	VFMADD231PS 64(R9), Z8, Z4
+	VFMADD231PS 64(R9)(BX*1), Z8, Z5
+	VFMADD231PS 64(R9)(BX*2), Z8, Z6
+	VFMADD231PS 64(R9)(R8*1), Z8, Z7
+	ADDQ        $+128, R9
+	ADDQ        $+128, R10
+	SUBQ        $0x20, R11
+	JGE         loop
+
+vectors:
+	ADDQ        $+32, R11
+	SUBQ        $0x10, R11
+	JL          sum
+	VMOVUPS     (R10), Z8
+	VFMADD231PS (R9), Z8, Z0
+	VFMADD231PS (R9)(BX*1), Z8, Z1
+	VFMADD231PS (R9)(BX*2), Z8, Z2
+	VFMADD231PS (R9)(R8*1), Z8, Z3
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	SUBQ        $0x10, R11
+
+sum:
+	ADDQ          $+16, R11
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VMOVHLPS      X0, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDSS        X4, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VMOVHLPS      X1, X1, X4
+	VADDPS        X4, X1, X1
+	VMOVSHDUP     X1, X4
+	VADDSS        X4, X1, X1
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X4
+	VADDPS        X4, X2, X2
+	VMOVHLPS      X2, X2, X4
+	VADDPS        X4, X2, X2
+	VMOVSHDUP     X2, X4
+	VADDSS        X4, X2, X2
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X4
+	VADDPS        X4, X3, X3
+	VMOVHLPS      X3, X3, X4
+	VADDPS        X4, X3, X3
+	VMOVSHDUP     X3, X4
+	VADDSS        X4, X3, X3
+	TESTQ         R11, R11
+	JZ            store
+
+one:
+	VMOVSS      (R10), X4
+	VFMADD231SS (R9), X4, X0
+	VFMADD231SS (R9)(BX*1), X4, X1
+	VFMADD231SS (R9)(BX*2), X4, X2
+	VFMADD231SS (R9)(R8*1), X4, X3
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	DECQ        R11
+	JNZ         one
+
+store:
+	VMOVSS X0, (DI)
+	VMOVSS X1, 4(DI)
+	VMOVSS X2, 8(DI)
+	VMOVSS X3, 12(DI)
+	ADDQ   $+16, DI
+	LEAQ   (DX)(BX*4), DX
+	DECQ   AX
+	JNZ    group
 	VZEROUPPER
 	RET

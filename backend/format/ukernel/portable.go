@@ -2,39 +2,36 @@ package ukernel
 
 // portable is the kernel set in pure Go.
 var portable = Kernels{
-	ISA:    "go",
-	Gemm:   Gemm{Name: "gemm_f32_4x32_go", MR: 4, tile: gemmGo},
-	spmm16: spmmTable[uint16](),
-	spmm32: spmmTable[uint32](),
-	peak:   peakGo,
-	flop:   16,
+	ISA:     "go",
+	Gemm:    Gemm{Name: "gemm_f32_4x32_go", MR: 4, tile: gemmGo},
+	gemv:    gemvGo,
+	block16: blocksGo[uint16](),
+	block32: blocksGo[uint32](),
+	peak:    peakGo,
+	flop:    16,
 }
 
-func spmmTable[I Index]() map[Layout]spmm[I] {
-	table := map[Layout]spmm[I]{}
-	for _, l := range Layouts {
-		table[l] = spmmGo[I](l)
+func blocksGo[I Index]() map[int]blockKernels[I] {
+	table := map[int]blockKernels[I]{}
+	for _, rows := range Blocks {
+		table[rows] = blockKernels[I]{spmmGo[I](rows), spmvGo[I](rows)}
 	}
 	return table
 }
 
-// spmmGo returns the kernel of a layout, which works on one row and eight
-// columns at a time.
-func spmmGo[I Index](l Layout) spmm[I] {
-	perStep, step := l.indices(), 1
-	if l.Shared {
-		step = 0
-	}
+// spmmGo returns the product of blocks of rows rows with a panel, which works
+// on one row and eight columns at a time.
+func spmmGo[I Index](rows int) spmm[I] {
 	return func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool) {
 		for g := range groups {
 			from, to := int(ptr[g]-ptr[0]), int(ptr[g+1]-ptr[0])
-			for r := range l.Rows {
+			for r := range rows {
 				var s row
 				for c := 0; c < Columns; c += 8 {
 					var s0, s1, s2, s3, s4, s5, s6, s7 float32
 					for j := from; j < to; j++ {
-						v := value[j*l.Rows+r]
-						p := (*[8]float32)(x[int(index[j*perStep+r*step])*Columns+c:])
+						v := value[j*rows+r]
+						p := (*[8]float32)(x[int(index[j])*Columns+c:])
 						s0 += v * p[0]
 						s1 += v * p[1]
 						s2 += v * p[2]
@@ -46,9 +43,46 @@ func spmmGo[I Index](l Layout) spmm[I] {
 					}
 					*(*[8]float32)(s[c:]) = [8]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 				}
-				store(y[(g*l.Rows+r)*ldy:], &s, acc)
+				store(y[(g*rows+r)*ldy:], &s, acc)
 			}
 		}
+	}
+}
+
+// spmvGo returns the product of blocks of rows rows with a vector.
+func spmvGo[I Index](rows int) spmv[I] {
+	return func(groups int, ptr []uint32, index []I, value, x, y []float32) {
+		for g := range groups {
+			var s [16]float32
+			sums := s[:rows]
+			for j := int(ptr[g] - ptr[0]); j < int(ptr[g+1]-ptr[0]); j++ {
+				v := x[index[j]]
+				for r, w := range value[j*rows:][:len(sums)] {
+					sums[r] += w * v
+				}
+			}
+			copy(y[g*rows:], sums)
+		}
+	}
+}
+
+// gemvGo adds up four products at a time.
+func gemvGo(rows, k int, w []float32, ldw int, x, y []float32) {
+	x = x[:k]
+	for r := range rows {
+		w := w[r*ldw:][:len(x)]
+		var s0, s1, s2, s3 float32
+		i := 0
+		for ; i+4 <= len(x); i += 4 {
+			s0 += w[i] * x[i]
+			s1 += w[i+1] * x[i+1]
+			s2 += w[i+2] * x[i+2]
+			s3 += w[i+3] * x[i+3]
+		}
+		for ; i < len(x); i++ {
+			s0 += w[i] * x[i]
+		}
+		y[r] = s0 + s1 + (s2 + s3)
 	}
 }
 

@@ -2,82 +2,55 @@ package ukernel
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 )
 
-// Layout says how the nonzeros of a sparse weight are stored for a kernel.
-// Rows consecutive rows form a group, and a group is a sequence of steps. A
-// step holds a value for each row of the group and either one column that they
-// share (a vertical block, Rows x 1) or a column for each of them (rows
-// interleaved, which suits rows with equally many nonzeros).
-type Layout struct {
-	Rows   int
-	Shared bool
-}
-
-// Layouts lists the layouts that every kernel set has kernels for.
-var Layouts = []Layout{
-	{1, false}, {2, false}, {4, false},
-	{2, true}, {4, true}, {8, true}, {16, true},
-}
-
-// String returns the layout's part of a kernel name, such as row1 or block4.
-func (l Layout) String() string {
-	if l.Shared {
-		return fmt.Sprintf("block%d", l.Rows)
-	}
-	return fmt.Sprintf("row%d", l.Rows)
-}
-
-// indices returns the number of columns that a step holds.
-func (l Layout) indices() int {
-	if l.Shared {
-		return 1
-	}
-	return l.Rows
-}
+// Blocks lists the heights of the vertical blocks that kernels exist for. Rows
+// without blocks (csr, ell, nm) are blocks of one row.
+var Blocks = []int{1, 2, 4, 8, 16}
 
 // Index is the type of column indices: uint16 where K allows it.
 type Index interface{ uint16 | uint32 }
 
-// Sparse is a sparse weight bound to its kernel. Its slices were checked and
-// must not change.
+// Sparse is a sparse weight bound to its kernels. It is made of vertical blocks:
+// R consecutive rows, R being one of Blocks, form a group, and a group is a
+// sequence of steps, a step being a column and its values in the R rows.
 type Sparse[I Index] struct {
-	layout Layout
-	m, k   int
-	ptr    []uint32
-	index  []I
-	value  []float32
-	name   string
-	mul    spmm[I]
+	rows, m, k int
+	ptr        []uint32
+	index      []I
+	value      []float32
+	isa        string
+	blockKernels[I]
 }
 
-// spmm multiplies consecutive groups by a panel. ptr has a length of groups+1,
-// index and value start at the first group's.
-type spmm[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool)
+// blockKernels multiply consecutive groups. ptr has a length of groups+1, groups
+// being at least 1; index and value start at the first group's.
+type blockKernels[I Index] struct {
+	spmm spmm[I]
+	spmv spmv[I]
+}
 
-// NewSparse binds a weight of m rows and k columns to a kernel of kern. Group g
-// owns the steps ptr[g] to ptr[g+1]; step j holds value[j*Rows:][:Rows] and
-// index[j*n:][:n], n being 1 for a shared column, else Rows. Steps that pad a
-// group have the value 0 and any column below k; the last group of a weight
-// whose rows do not fill it is padded likewise. The slices are kept, not
-// copied. The error says which of these properties is violated.
-func NewSparse[I Index](kern *Kernels, layout Layout, m, k int, ptr []uint32, index []I, value []float32) (*Sparse[I], error) {
-	a := &Sparse[I]{layout: layout, m: m, k: k, ptr: ptr, index: index, value: value}
-	switch table := any(&a.mul).(type) {
-	case *spmm[uint16]:
-		*table, a.name = kern.spmm16[layout], "spmm_f32_u16_"
-	case *spmm[uint32]:
-		*table, a.name = kern.spmm32[layout], "spmm_f32_u32_"
+type (
+	spmm[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool)
+	spmv[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32)
+)
+
+// NewSparse binds a weight of m rows and k columns, stored in blocks of the
+// given number of rows, to the kernels of kern. Group g owns the steps ptr[g]
+// to ptr[g+1]-1; step j is the column index[j] with value[j*rows:][:rows]. The
+// last group is padded with zeros if m does not fill it. The slices are kept
+// and must not change. The error says which of these properties is violated.
+func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, value []float32) (*Sparse[I], error) {
+	if !slices.Contains(Blocks, rows) {
+		return nil, fmt.Errorf("sparse weight: no kernel for %dx1 blocks", rows)
 	}
-	if a.mul == nil {
-		return nil, fmt.Errorf("sparse weight: no kernel for layout %v", layout)
+	if m < 0 || k < 0 || k > math.MaxInt32 {
+		return nil, fmt.Errorf("sparse weight: no kernel for %d x %d", m, k)
 	}
-	a.name += layout.String() + "_" + kern.ISA
-	if m < 0 || k < 0 {
-		return nil, fmt.Errorf("sparse weight: %d x %d is no shape", m, k)
-	}
-	groups := a.Groups()
+	groups := (m + rows - 1) / rows
 	if len(ptr) != groups+1 {
 		return nil, fmt.Errorf("sparse weight: %d group bounds, want %d", len(ptr), groups+1)
 	}
@@ -87,66 +60,105 @@ func NewSparse[I Index](kern *Kernels, layout Layout, m, k int, ptr []uint32, in
 		}
 	}
 	steps := uint64(ptr[groups])
-	if have := uint64(len(index)); have < steps*uint64(layout.indices()) {
-		return nil, fmt.Errorf("sparse weight: %d indices, want %d", have, steps*uint64(layout.indices()))
+	if have := uint64(len(index)); have < steps {
+		return nil, fmt.Errorf("sparse weight: %d indices, want %d", have, steps)
 	}
-	if have := uint64(len(value)); have < steps*uint64(layout.Rows) {
-		return nil, fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(layout.Rows))
+	if have := uint64(len(value)); have < steps*uint64(rows) {
+		return nil, fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(rows))
 	}
-	for i, c := range index {
+	for i, c := range index[:steps] {
 		if uint64(c) >= uint64(k) {
 			return nil, fmt.Errorf("sparse weight: index %d is column %d of %d", i, c, k)
 		}
 	}
+	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
+	switch kernels := any(&a.blockKernels).(type) {
+	case *blockKernels[uint16]:
+		*kernels = kern.block16[rows]
+	case *blockKernels[uint32]:
+		*kernels = kern.block32[rows]
+	}
 	return a, nil
 }
 
-// Kernel returns the name of the kernel: dtype, index type, layout and
-// instruction set.
-func (a *Sparse[I]) Kernel() string { return a.name }
+// Kernel returns the name of the kernel that multiplies panels: dtype, index
+// type, block and instruction set.
+func (a *Sparse[I]) Kernel() string {
+	index := "u16"
+	if _, wide := any(a.index).([]uint32); wide {
+		index = "u32"
+	}
+	return fmt.Sprintf("spmm_f32_%s_%dx1_%s", index, a.rows, a.isa)
+}
 
 // Groups returns the number of groups, the last of which may be partial.
-func (a *Sparse[I]) Groups() int { return (a.m + a.layout.Rows - 1) / a.layout.Rows }
+func (a *Sparse[I]) Groups() int { return (a.m + a.rows - 1) / a.rows }
 
-// tile is the output of one group of any layout.
+// tile is the output of one group of any height.
 type tile = [16 * Columns]float32
 
 // tiles lends the output of a padded group.
 var tiles = sync.Pool{New: func() any { return new(tile) }}
 
+// span checks a range of groups and returns the number of its rows and the end
+// of its whole groups, to or to-1.
+func (a *Sparse[I]) span(from, to int) (rows, whole int) {
+	if from < 0 || from > to || to > a.Groups() {
+		panic("ukernel: groups outside the weight")
+	}
+	if from == to {
+		return 0, to
+	}
+	if to*a.rows > a.m {
+		return a.m - from*a.rows, to - 1
+	}
+	return (to - from) * a.rows, to
+}
+
+// steps returns what the kernels read of groups from to to-1.
+func (a *Sparse[I]) steps(from, to int) (ptr []uint32, index []I, value []float32) {
+	start := int(a.ptr[from])
+	return a.ptr[from : to+1], a.index[start:], a.value[start*a.rows:]
+}
+
 // Mul computes the rows of groups from to to-1: Y = W X, or Y += W X with acc
 // set. x is a panel [k][Columns]; y begins with the first of these rows and has
 // the row stride ldy. Rows that pad the last group are not written.
 func (a *Sparse[I]) Mul(from, to int, x, y []float32, ldy int, acc bool) {
-	if from < 0 || from > to || to > a.Groups() {
-		panic("ukernel: groups outside the weight")
+	rows, whole := a.span(from, to)
+	checkPanel(rows, a.k, x, y, ldy)
+	if from < whole {
+		ptr, index, value := a.steps(from, whole)
+		a.spmm(whole-from, ptr, index, value, x, y, ldy, acc)
 	}
-	r := a.layout.Rows
-	checkPanel(max(min(to*r, a.m)-from*r, 0), a.k, x, y, ldy)
-	if from == to {
-		return
-	}
-	whole := to
-	if to*r > a.m {
-		whole--
-	}
-	a.run(from, whole, x, y, ldy, acc)
 	if whole == to {
 		return
 	}
 	last := tiles.Get().(*tile)
 	defer tiles.Put(last)
-	a.run(whole, to, x, last[:], Columns, false)
-	for i := whole * r; i < a.m; i++ {
-		store(y[(i-from*r)*ldy:], (*row)(last[(i-whole*r)*Columns:]), acc)
+	ptr, index, value := a.steps(whole, to)
+	a.spmm(1, ptr, index, value, x, last[:], Columns, false)
+	for i := (whole - from) * a.rows; i < rows; i++ {
+		store(y[i*ldy:], (*row)(last[i%a.rows*Columns:]), acc)
 	}
 }
 
-// run calls the kernel on groups from to to-1.
-func (a *Sparse[I]) run(from, to int, x, y []float32, ldy int, acc bool) {
-	if from == to {
+// MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
+// k elements; y begins with the first of these rows.
+func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
+	rows, whole := a.span(from, to)
+	need("vector", len(x), a.k)
+	need("output", len(y), rows)
+	if from < whole {
+		ptr, index, value := a.steps(from, whole)
+		a.spmv(whole-from, ptr, index, value, x, y)
+	}
+	if whole == to {
 		return
 	}
-	start := int(a.ptr[from])
-	a.mul(to-from, a.ptr[from:to+1], a.index[start*a.layout.indices():], a.value[start*a.layout.Rows:], x, y, ldy, acc)
+	last := tiles.Get().(*tile)
+	defer tiles.Put(last)
+	ptr, index, value := a.steps(whole, to)
+	a.spmv(1, ptr, index, value, x, last[:])
+	copy(y[(whole-from)*a.rows:rows], last[:])
 }

@@ -117,15 +117,14 @@ func gemm_f32_5x16_avx2(k int, w *float32, x *float32, y *float32, ldy int, acc 
 //go:noescape
 func gemm_f32_6x16_avx2(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_row1_avx2 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+// spmm_f32_u16_1x1_avx2 multiplies groups of 1 rows by a panel; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
 //		for r := range 1 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//					s += value[j*1+r] * x[index[j]*32+c]
 //				}
 //				if acc {
 //					s += y[(g*1+r)*ldy+c]
@@ -136,17 +135,31 @@ func gemm_f32_6x16_avx2(k int, w *float32, x *float32, y *float32, ldy int, acc 
 //	}
 //
 //go:noescape
-func spmm_f32_u16_row1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_1x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_row1_avx2 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_1x1_avx2 multiplies groups of 1 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*1+r] * x[index[j]]
+//			}
+//			y[g*1+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_1x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_1x1_avx2 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 1 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//					s += value[j*1+r] * x[index[j]*32+c]
 //				}
 //				if acc {
 //					s += y[(g*1+r)*ldy+c]
@@ -157,100 +170,30 @@ func spmm_f32_u16_row1_avx2(groups int, ptr *uint32, index *uint16, value *float
 //	}
 //
 //go:noescape
-func spmm_f32_u32_row1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_1x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_row2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_1x1_avx2 multiplies groups of 1 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*1+r] * x[index[j]]
+//			}
+//			y[g*1+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_1x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_2x1_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 2 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*2+r] * x[index[j*2+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*2+r)*ldy+c]
-//				}
-//				y[(g*2+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u16_row2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u32_row2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 2 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*2+r] * x[index[j*2+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*2+r)*ldy+c]
-//				}
-//				y[(g*2+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u32_row2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u16_row4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 4 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*4+r] * x[index[j*4+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*4+r)*ldy+c]
-//				}
-//				y[(g*4+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u16_row4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u32_row4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 4 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*4+r] * x[index[j*4+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*4+r)*ldy+c]
-//				}
-//				y[(g*4+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u32_row4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u16_block2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 2 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*2+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -262,16 +205,30 @@ func spmm_f32_u32_row4_avx2(groups int, ptr *uint32, index *uint32, value *float
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block2_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_2x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block2_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_2x1_avx2 multiplies groups of 2 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*2+r] * x[index[j]]
+//			}
+//			y[g*2+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_2x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_2x1_avx2 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 2 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*2+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -283,16 +240,30 @@ func spmm_f32_u16_block2_avx2(groups int, ptr *uint32, index *uint16, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block2_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_2x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_block4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_2x1_avx2 multiplies groups of 2 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*2+r] * x[index[j]]
+//			}
+//			y[g*2+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_2x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_4x1_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 4 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*4+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -304,16 +275,30 @@ func spmm_f32_u32_block2_avx2(groups int, ptr *uint32, index *uint32, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block4_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_4x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block4_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_4x1_avx2 multiplies groups of 4 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*4+r] * x[index[j]]
+//			}
+//			y[g*4+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_4x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_4x1_avx2 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 4 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*4+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -325,16 +310,30 @@ func spmm_f32_u16_block4_avx2(groups int, ptr *uint32, index *uint16, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block4_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_4x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_block8_avx2 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_4x1_avx2 multiplies groups of 4 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*4+r] * x[index[j]]
+//			}
+//			y[g*4+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_4x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_8x1_avx2 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 8 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*8+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -346,16 +345,30 @@ func spmm_f32_u32_block4_avx2(groups int, ptr *uint32, index *uint32, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block8_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_8x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block8_avx2 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_8x1_avx2 multiplies groups of 8 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*8+r] * x[index[j]]
+//			}
+//			y[g*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_8x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_8x1_avx2 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 8 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*8+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -367,16 +380,30 @@ func spmm_f32_u16_block8_avx2(groups int, ptr *uint32, index *uint16, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block8_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_8x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_block16_avx2 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_8x1_avx2 multiplies groups of 8 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*8+r] * x[index[j]]
+//			}
+//			y[g*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_8x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_16x1_avx2 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 16 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*16+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -388,16 +415,30 @@ func spmm_f32_u32_block8_avx2(groups int, ptr *uint32, index *uint32, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block16_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_16x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block16_avx2 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_16x1_avx2 multiplies groups of 16 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*16+r] * x[index[j]]
+//			}
+//			y[g*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_16x1_avx2(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_16x1_avx2 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 16 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*16+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -409,7 +450,35 @@ func spmm_f32_u16_block16_avx2(groups int, ptr *uint32, index *uint16, value *fl
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block16_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_16x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmv_f32_u32_16x1_avx2 multiplies groups of 16 rows by a vector; index and value start at the first group's:
+//
+//	for g := range groups {
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*16+r] * x[index[j]]
+//			}
+//			y[g*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_16x1_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// gemv_f32_4x1_avx2 multiplies groups of 4 dense rows by a vector:
+//
+//	for r := range 4 * groups {
+//		var s float32
+//		for i := range k {
+//			s += w[r*ldw+i] * x[i]
+//		}
+//		y[r] = s
+//	}
+//
+//go:noescape
+func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32)
 
 // fmaPeak_avx512 makes n times 12 vector FMAs of 16 lanes that do not wait for each other.
 //
@@ -632,15 +701,14 @@ func gemm_f32_11x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, a
 //go:noescape
 func gemm_f32_12x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_row1_avx512 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+// spmm_f32_u16_1x1_avx512 multiplies groups of 1 rows by a panel; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
 //		for r := range 1 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//					s += value[j*1+r] * x[index[j]*32+c]
 //				}
 //				if acc {
 //					s += y[(g*1+r)*ldy+c]
@@ -651,17 +719,31 @@ func gemm_f32_12x32_avx512(k int, w *float32, x *float32, y *float32, ldy int, a
 //	}
 //
 //go:noescape
-func spmm_f32_u16_row1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_1x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_row1_avx512 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_1x1_avx512 multiplies groups of 1 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*1+r] * x[index[j]]
+//			}
+//			y[g*1+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_1x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_1x1_avx512 multiplies groups of 1 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 1 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*1+r] * x[index[j*1+r]*32+c]
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//					s += value[j*1+r] * x[index[j]*32+c]
 //				}
 //				if acc {
 //					s += y[(g*1+r)*ldy+c]
@@ -672,100 +754,30 @@ func spmm_f32_u16_row1_avx512(groups int, ptr *uint32, index *uint16, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u32_row1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_1x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_row2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_1x1_avx512 multiplies groups of 1 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 1 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*1+r] * x[index[j]]
+//			}
+//			y[g*1+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_1x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_2x1_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 2 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*2+r] * x[index[j*2+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*2+r)*ldy+c]
-//				}
-//				y[(g*2+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u16_row2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u32_row2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 2 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*2+r] * x[index[j*2+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*2+r)*ldy+c]
-//				}
-//				y[(g*2+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u32_row2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u16_row4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 4 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*4+r] * x[index[j*4+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*4+r)*ldy+c]
-//				}
-//				y[(g*4+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u16_row4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u32_row4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 4 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
-//					s += value[j*4+r] * x[index[j*4+r]*32+c]
-//				}
-//				if acc {
-//					s += y[(g*4+r)*ldy+c]
-//				}
-//				y[(g*4+r)*ldy+c] = s
-//			}
-//		}
-//	}
-//
-//go:noescape
-func spmm_f32_u32_row4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
-
-// spmm_f32_u16_block2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
-//
-//	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
-//		for r := range 2 {
-//			for c := range 32 {
-//				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*2+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -777,16 +789,30 @@ func spmm_f32_u32_row4_avx512(groups int, ptr *uint32, index *uint32, value *flo
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block2_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_2x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block2_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_2x1_avx512 multiplies groups of 2 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*2+r] * x[index[j]]
+//			}
+//			y[g*2+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_2x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_2x1_avx512 multiplies groups of 2 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 2 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*2+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -798,16 +824,30 @@ func spmm_f32_u16_block2_avx512(groups int, ptr *uint32, index *uint16, value *f
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block2_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_2x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_block4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_2x1_avx512 multiplies groups of 2 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 2 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*2+r] * x[index[j]]
+//			}
+//			y[g*2+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_2x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_4x1_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 4 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*4+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -819,16 +859,30 @@ func spmm_f32_u32_block2_avx512(groups int, ptr *uint32, index *uint32, value *f
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block4_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_4x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block4_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_4x1_avx512 multiplies groups of 4 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*4+r] * x[index[j]]
+//			}
+//			y[g*4+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_4x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_4x1_avx512 multiplies groups of 4 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 4 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*4+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -840,16 +894,30 @@ func spmm_f32_u16_block4_avx512(groups int, ptr *uint32, index *uint16, value *f
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block4_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_4x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_block8_avx512 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_4x1_avx512 multiplies groups of 4 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 4 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*4+r] * x[index[j]]
+//			}
+//			y[g*4+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_4x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_8x1_avx512 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 8 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*8+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -861,16 +929,30 @@ func spmm_f32_u32_block4_avx512(groups int, ptr *uint32, index *uint32, value *f
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block8_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_8x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block8_avx512 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_8x1_avx512 multiplies groups of 8 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*8+r] * x[index[j]]
+//			}
+//			y[g*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_8x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_8x1_avx512 multiplies groups of 8 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 8 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*8+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -882,16 +964,30 @@ func spmm_f32_u16_block8_avx512(groups int, ptr *uint32, index *uint16, value *f
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block8_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_8x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u16_block16_avx512 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+// spmv_f32_u32_8x1_avx512 multiplies groups of 8 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*8+r] * x[index[j]]
+//			}
+//			y[g*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_8x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// spmm_f32_u16_16x1_avx512 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 16 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*16+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -903,16 +999,30 @@ func spmm_f32_u32_block8_avx512(groups int, ptr *uint32, index *uint32, value *f
 //	}
 //
 //go:noescape
-func spmm_f32_u16_block16_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u16_16x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32, ldy int, acc bool)
 
-// spmm_f32_u32_block16_avx512 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+// spmv_f32_u16_16x1_avx512 multiplies groups of 16 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
-//		from, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*16+r] * x[index[j]]
+//			}
+//			y[g*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u16_16x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
+
+// spmm_f32_u32_16x1_avx512 multiplies groups of 16 rows by a panel; index and value start at the first group's:
+//
+//	for g := range groups {
 //		for r := range 16 {
 //			for c := range 32 {
 //				var s float32
-//				for j := from; j < to; j++ {
+//				for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
 //					s += value[j*16+r] * x[index[j]*32+c]
 //				}
 //				if acc {
@@ -924,4 +1034,32 @@ func spmm_f32_u16_block16_avx512(groups int, ptr *uint32, index *uint16, value *
 //	}
 //
 //go:noescape
-func spmm_f32_u32_block16_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+func spmm_f32_u32_16x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32, ldy int, acc bool)
+
+// spmv_f32_u32_16x1_avx512 multiplies groups of 16 rows by a vector; index and value start at the first group's:
+//
+//	for g := range groups {
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {
+//				s += value[j*16+r] * x[index[j]]
+//			}
+//			y[g*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func spmv_f32_u32_16x1_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
+
+// gemv_f32_4x1_avx512 multiplies groups of 4 dense rows by a vector:
+//
+//	for r := range 4 * groups {
+//		var s float32
+//		for i := range k {
+//			s += w[r*ldw+i] * x[i]
+//		}
+//		y[r] = s
+//	}
+//
+//go:noescape
+func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)

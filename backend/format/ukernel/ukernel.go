@@ -27,10 +27,11 @@ type Kernels struct {
 	ISA  string
 	Gemm Gemm
 
-	spmm16 map[Layout]spmm[uint16]
-	spmm32 map[Layout]spmm[uint32]
-	peak   func(n int)
-	flop   int // floating point operations of a round of peak
+	gemv    func(rows, k int, w []float32, ldw int, x, y []float32)
+	block16 map[int]blockKernels[uint16] // by the rows of a block
+	block32 map[int]blockKernels[uint32]
+	peak    func(n int)
+	flop    int // floating point operations of a round of peak
 }
 
 // available lists the kernels that this machine can run, the best first.

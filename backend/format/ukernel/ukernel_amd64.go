@@ -11,7 +11,7 @@ import (
 // native returns the assembly kernels that this machine can run.
 func native() []*Kernels {
 	var sets []*Kernels
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ {
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasBMI2 {
 		sets = append(sets, &avx512)
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
@@ -27,23 +27,20 @@ var avx512 = Kernels{
 		gemm_f32_5x32_avx512, gemm_f32_6x32_avx512, gemm_f32_7x32_avx512, gemm_f32_8x32_avx512,
 		gemm_f32_9x32_avx512, gemm_f32_10x32_avx512, gemm_f32_11x32_avx512, gemm_f32_12x32_avx512,
 	}.run},
-	spmm16: map[Layout]spmm[uint16]{
-		{1, false}: sparse(spmm_f32_u16_row1_avx512),
-		{2, false}: sparse(spmm_f32_u16_row2_avx512),
-		{4, false}: sparse(spmm_f32_u16_row4_avx512),
-		{2, true}:  sparse(spmm_f32_u16_block2_avx512),
-		{4, true}:  sparse(spmm_f32_u16_block4_avx512),
-		{8, true}:  sparse(spmm_f32_u16_block8_avx512),
-		{16, true}: sparse(spmm_f32_u16_block16_avx512),
+	gemv: dense(gemv_f32_4x1_avx512),
+	block16: map[int]blockKernels[uint16]{
+		1:  {sparse(spmm_f32_u16_1x1_avx512), sparseVec(spmv_f32_u16_1x1_avx512)},
+		2:  {sparse(spmm_f32_u16_2x1_avx512), sparseVec(spmv_f32_u16_2x1_avx512)},
+		4:  {sparse(spmm_f32_u16_4x1_avx512), sparseVec(spmv_f32_u16_4x1_avx512)},
+		8:  {sparse(spmm_f32_u16_8x1_avx512), sparseVec(spmv_f32_u16_8x1_avx512)},
+		16: {sparse(spmm_f32_u16_16x1_avx512), sparseVec(spmv_f32_u16_16x1_avx512)},
 	},
-	spmm32: map[Layout]spmm[uint32]{
-		{1, false}: sparse(spmm_f32_u32_row1_avx512),
-		{2, false}: sparse(spmm_f32_u32_row2_avx512),
-		{4, false}: sparse(spmm_f32_u32_row4_avx512),
-		{2, true}:  sparse(spmm_f32_u32_block2_avx512),
-		{4, true}:  sparse(spmm_f32_u32_block4_avx512),
-		{8, true}:  sparse(spmm_f32_u32_block8_avx512),
-		{16, true}: sparse(spmm_f32_u32_block16_avx512),
+	block32: map[int]blockKernels[uint32]{
+		1:  {sparse(spmm_f32_u32_1x1_avx512), sparseVec(spmv_f32_u32_1x1_avx512)},
+		2:  {sparse(spmm_f32_u32_2x1_avx512), sparseVec(spmv_f32_u32_2x1_avx512)},
+		4:  {sparse(spmm_f32_u32_4x1_avx512), sparseVec(spmv_f32_u32_4x1_avx512)},
+		8:  {sparse(spmm_f32_u32_8x1_avx512), sparseVec(spmv_f32_u32_8x1_avx512)},
+		16: {sparse(spmm_f32_u32_16x1_avx512), sparseVec(spmv_f32_u32_16x1_avx512)},
 	},
 	peak: fmaPeak_avx512,
 	flop: 12 * 16 * 2,
@@ -55,23 +52,20 @@ var avx2 = Kernels{
 		gemm_f32_1x16_avx2, gemm_f32_2x16_avx2, gemm_f32_3x16_avx2,
 		gemm_f32_4x16_avx2, gemm_f32_5x16_avx2, gemm_f32_6x16_avx2,
 	}.run},
-	spmm16: map[Layout]spmm[uint16]{
-		{1, false}: sparse(spmm_f32_u16_row1_avx2),
-		{2, false}: sparse(spmm_f32_u16_row2_avx2),
-		{4, false}: sparse(spmm_f32_u16_row4_avx2),
-		{2, true}:  sparse(spmm_f32_u16_block2_avx2),
-		{4, true}:  sparse(spmm_f32_u16_block4_avx2),
-		{8, true}:  sparse(spmm_f32_u16_block8_avx2),
-		{16, true}: sparse(spmm_f32_u16_block16_avx2),
+	gemv: dense(gemv_f32_4x1_avx2),
+	block16: map[int]blockKernels[uint16]{
+		1:  {sparse(spmm_f32_u16_1x1_avx2), sparseVec(spmv_f32_u16_1x1_avx2)},
+		2:  {sparse(spmm_f32_u16_2x1_avx2), sparseVec(spmv_f32_u16_2x1_avx2)},
+		4:  {sparse(spmm_f32_u16_4x1_avx2), sparseVec(spmv_f32_u16_4x1_avx2)},
+		8:  {sparse(spmm_f32_u16_8x1_avx2), sparseVec(spmv_f32_u16_8x1_avx2)},
+		16: {sparse(spmm_f32_u16_16x1_avx2), sparseVec(spmv_f32_u16_16x1_avx2)},
 	},
-	spmm32: map[Layout]spmm[uint32]{
-		{1, false}: sparse(spmm_f32_u32_row1_avx2),
-		{2, false}: sparse(spmm_f32_u32_row2_avx2),
-		{4, false}: sparse(spmm_f32_u32_row4_avx2),
-		{2, true}:  sparse(spmm_f32_u32_block2_avx2),
-		{4, true}:  sparse(spmm_f32_u32_block4_avx2),
-		{8, true}:  sparse(spmm_f32_u32_block8_avx2),
-		{16, true}: sparse(spmm_f32_u32_block16_avx2),
+	block32: map[int]blockKernels[uint32]{
+		1:  {sparse(spmm_f32_u32_1x1_avx2), sparseVec(spmv_f32_u32_1x1_avx2)},
+		2:  {sparse(spmm_f32_u32_2x1_avx2), sparseVec(spmv_f32_u32_2x1_avx2)},
+		4:  {sparse(spmm_f32_u32_4x1_avx2), sparseVec(spmv_f32_u32_4x1_avx2)},
+		8:  {sparse(spmm_f32_u32_8x1_avx2), sparseVec(spmv_f32_u32_8x1_avx2)},
+		16: {sparse(spmm_f32_u32_16x1_avx2), sparseVec(spmv_f32_u32_16x1_avx2)},
 	},
 	peak: fmaPeak_avx2,
 	flop: 12 * 8 * 2,
@@ -89,5 +83,33 @@ func sparse[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *floa
 	return func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool) {
 		f(groups, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
 			unsafe.SliceData(x), unsafe.SliceData(y), ldy, acc)
+	}
+}
+
+// sparseVec is sparse for products with a vector.
+func sparseVec[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *float32)) spmv[I] {
+	return func(groups int, ptr []uint32, index []I, value, x, y []float32) {
+		f(groups, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
+			unsafe.SliceData(x), unsafe.SliceData(y))
+	}
+}
+
+// dense lets an assembly kernel of groups of four rows take slices and any
+// number of rows: the last four overlap those before, and fewer than four are
+// each computed four times.
+func dense(f func(groups, k int, w *float32, ldw int, x, y *float32)) func(rows, k int, w []float32, ldw int, x, y []float32) {
+	return func(rows, k int, w []float32, ldw int, x, y []float32) {
+		if rows < 4 {
+			var s [4]float32
+			for r := range rows {
+				f(1, k, unsafe.SliceData(w[r*ldw:]), 0, unsafe.SliceData(x), &s[0])
+				y[r] = s[0]
+			}
+			return
+		}
+		f(rows/4, k, unsafe.SliceData(w), ldw, unsafe.SliceData(x), unsafe.SliceData(y))
+		if rows%4 > 0 {
+			f(1, k, unsafe.SliceData(w[(rows-4)*ldw:]), ldw, unsafe.SliceData(x), unsafe.SliceData(y[rows-4:]))
+		}
 	}
 }

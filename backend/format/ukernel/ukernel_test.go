@@ -76,11 +76,17 @@ func (o *output) check(t *testing.T, acc bool, want func(r, c int) (sum, abs flo
 			abs += math.Abs(float64(o.before[i]))
 			terms++
 		}
-		// Each of the terms is rounded at most terms+1 times.
-		tol := abs * float64(terms+1) * 0x1p-24
-		if d := math.Abs(float64(v) - sum); !(d <= tol) {
-			t.Fatalf("row %d column %d: %v, want %v (difference %g, tolerance %g)", r, c, v, sum, d, tol)
-		}
+		near(t, r, c, v, sum, abs, terms)
+	}
+}
+
+// near compares an element to the exact sum of terms, of which each is rounded
+// at most terms+1 times; abs is the sum of their magnitudes.
+func near(t *testing.T, r, c int, got float32, sum, abs float64, terms int) {
+	t.Helper()
+	tol := abs * float64(terms+1) * 0x1p-24
+	if d := math.Abs(float64(got) - sum); !(d <= tol) {
+		t.Fatalf("row %d column %d: %v, want %v (difference %g, tolerance %g)", r, c, got, sum, d, tol)
 	}
 }
 
@@ -148,77 +154,82 @@ type sparseWeight[I Index] struct {
 	rows  []map[int]float64
 }
 
-// newSparseWeight draws, for every group, a number of steps up to most. A group
-// in five is empty.
-func newSparseWeight[I Index](rng *rand.Rand, l Layout, m, k, most, off int) *sparseWeight[I] {
-	a := &sparseWeight[I]{ptr: []uint32{0}, index: make([]I, off)[off:]}
-	value := make([]float32, off)
-	for g := 0; g*l.Rows < m; g++ {
+// newSparseWeight draws a weight in blocks of the given rows. A group in five is
+// empty.
+func newSparseWeight[I Index](rng *rand.Rand, height, m, k, off int) *sparseWeight[I] {
+	w := &sparseWeight[I]{ptr: []uint32{0}, index: make([]I, off), value: make([]float32, off)}
+	for g := 0; g*height < m; g++ {
 		steps := 0
-		if k > 0 && rng.Intn(5) > 0 {
-			steps = min(k, rng.Intn(most+1))
+		if rng.Intn(5) > 0 {
+			steps = rng.Intn(k + 1)
 		}
-		rows := make([]map[int]float64, l.Rows)
-		columns := make([][]int, l.Rows)
+		rows := make([]map[int]float64, height)
 		for r := range rows {
 			rows[r] = map[int]float64{}
-			columns[r] = rng.Perm(k)
 		}
-		for j := range steps {
+		for _, c := range rng.Perm(k)[:steps] {
+			w.index = append(w.index, I(c))
 			for r := range rows {
-				c := columns[r][j]
-				if l.Shared {
-					c = columns[0][j]
-				}
-				if r == 0 || !l.Shared {
-					a.index = append(a.index, I(c))
-				}
 				v := float32(rng.NormFloat64())
-				if g*l.Rows+r >= m {
+				if g*height+r >= m {
 					v = 0
 				}
-				value = append(value, v)
+				w.value = append(w.value, v)
 				rows[r][c] = float64(v)
 			}
 		}
-		a.rows = append(a.rows, rows...)
-		a.ptr = append(a.ptr, a.ptr[g]+uint32(steps))
+		w.rows = append(w.rows, rows...)
+		w.ptr = append(w.ptr, w.ptr[g]+uint32(steps))
 	}
-	a.value = value[off:]
-	return a
+	w.index, w.value = w.index[off:], w.value[off:]
+	return w
+}
+
+// terms returns the sum of row r times the column whose element i is x(i), in
+// float64, the sum of magnitudes and the number of terms.
+func (w *sparseWeight[I]) terms(r int, x func(i int) float32) (sum, abs float64, terms int) {
+	for i, v := range w.rows[r] {
+		p := v * float64(x(i))
+		sum += p
+		abs += math.Abs(p)
+	}
+	return sum, abs, len(w.rows[r])
 }
 
 func testSparse[I Index](t *testing.T, kern *Kernels) {
 	const seed = 3
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewSource(seed))
-	for _, l := range Layouts {
-		t.Run(l.String(), func(t *testing.T) {
-			for _, m := range []int{0, 1, l.Rows - 1, l.Rows, l.Rows + 1, 5*l.Rows + 1} {
-				for i, k := range depths {
-					for _, acc := range []bool{false, true} {
-						w := newSparseWeight[I](rng, l, m, k, k, i)
-						a, err := NewSparse(kern, l, m, k, w.ptr, w.index, w.value)
-						if err != nil {
-							t.Fatal(err)
-						}
-						x := random(rng, k*Columns, i)
-						from := rng.Intn(a.Groups() + 1)
-						first := min(from*l.Rows, m)
-						o := newOutput(rng, m-first, Columns+i, i)
-						a.Mul(from, a.Groups(), x, o.y, o.ldy, acc)
-						o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
-							for i, v := range w.rows[first+r] {
-								p := v * float64(x[i*Columns+c])
-								sum += p
-								abs += math.Abs(p)
-							}
-							return sum, abs, len(w.rows[first+r])
-						})
-					}
+	for _, rows := range Blocks {
+		for _, m := range []int{0, 1, rows - 1, rows, rows + 1, 5*rows + 1} {
+			for i, k := range depths {
+				w := newSparseWeight[I](rng, rows, m, k, i)
+				a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, w.value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				from := rng.Intn(a.Groups() + 1)
+				first := min(from*rows, m)
+				for _, acc := range []bool{false, true} {
+					x := random(rng, k*Columns, i)
+					o := newOutput(rng, m-first, Columns+i, i)
+					a.Mul(from, a.Groups(), x, o.y, o.ldy, acc)
+					o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
+						return w.terms(first+r, func(i int) float32 { return x[i*Columns+c] })
+					})
+				}
+				x, y := random(rng, k, i), random(rng, m-first+1, i)
+				end := y[m-first]
+				a.MulVec(from, a.Groups(), x, y[:m-first])
+				if y[m-first] != end {
+					t.Fatalf("%d x %d: element after the output changed", m, k)
+				}
+				for r, v := range y[:m-first] {
+					sum, abs, terms := w.terms(first+r, func(i int) float32 { return x[i] })
+					near(t, r, 0, v, sum, abs, terms)
 				}
 			}
-		})
+		}
 	}
 }
 
@@ -229,12 +240,41 @@ func TestSparseEqualsReference(t *testing.T) {
 	})
 }
 
+func TestMulVecEqualsReference(t *testing.T) {
+	const seed = 4
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		for _, m := range []int{0, 1, 3, 4, 5, 11} {
+			for i, k := range append([]int{8, 16, 17, 31, 32, 48}, depths...) {
+				ldw := k + i
+				w, x, y := random(rng, m*ldw, i), random(rng, k, 2*i), random(rng, m+1, i)
+				end := y[m]
+				kern.MulVec(m, k, w, ldw, x, y[:m])
+				if y[m] != end {
+					t.Fatalf("%d x %d: element after the output changed", m, k)
+				}
+				for r, v := range y[:m] {
+					var sum, abs float64
+					for i := range k {
+						p := float64(w[r*ldw+i]) * float64(x[i])
+						sum += p
+						abs += math.Abs(p)
+					}
+					near(t, r, 0, v, sum, abs, k)
+				}
+			}
+		}
+	})
+}
+
 func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
 	const k = 1<<16 + 3
 	x := make([]float32, k*Columns)
 	x[(k-1)*Columns] = 2
+	x[k-1] = 5
 	eachISA(t, func(t *testing.T, kern *Kernels) {
-		a, err := NewSparse(kern, Layout{1, false}, 1, k, []uint32{0, 1}, []uint32{k - 1}, []float32{3})
+		a, err := NewSparse(kern, 1, 1, k, []uint32{0, 1}, []uint32{k - 1}, []float32{3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,50 +283,58 @@ func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
 		if y[0] != 6 || y[1] != 0 {
 			t.Fatalf("got %v", y)
 		}
+		a.MulVec(0, 1, x[:k], y[:])
+		if y[0] != 15 {
+			t.Fatalf("got %v", y[0])
+		}
 	})
 }
 
 func TestNewSparseRefusesBrokenWeights(t *testing.T) {
 	ptr, index, value := []uint32{0, 1, 3}, []uint16{4, 0, 1}, make([]float32, 6)
-	l := Layout{2, true}
 	kern := Best()
-	if _, err := NewSparse(kern, l, 3, 5, ptr, index, value); err != nil {
+	if _, err := NewSparse(kern, 2, 3, 5, ptr, index, value); err != nil {
 		t.Fatal(err)
 	}
-	for name, make := range map[string]func() (*Sparse[uint16], error){
-		"layout":       func() (*Sparse[uint16], error) { return NewSparse(kern, Layout{3, true}, 3, 5, ptr, index, value) },
-		"shape":        func() (*Sparse[uint16], error) { return NewSparse(kern, l, -1, 5, ptr, index, value) },
-		"bounds":       func() (*Sparse[uint16], error) { return NewSparse(kern, l, 5, 5, ptr, index, value) },
-		"order":        func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 5, []uint32{4, 1, 3}, index, value) },
-		"index count":  func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 5, ptr, index[:2], value) },
-		"value count":  func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 5, ptr, index, value[:5]) },
-		"column range": func() (*Sparse[uint16], error) { return NewSparse(kern, l, 3, 4, ptr, index, value) },
+	for name, create := range map[string]func() (*Sparse[uint16], error){
+		"block":        func() (*Sparse[uint16], error) { return NewSparse(kern, 3, 3, 5, ptr, index, value) },
+		"shape":        func() (*Sparse[uint16], error) { return NewSparse(kern, 2, -1, 5, ptr, index, value) },
+		"bounds":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 5, 5, ptr, index, value) },
+		"order":        func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, []uint32{4, 1, 3}, index, value) },
+		"index count":  func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index[:2], value) },
+		"value count":  func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index, value[:5]) },
+		"column range": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 4, ptr, index, value) },
 	} {
-		if a, err := make(); err == nil || a != nil {
+		if a, err := create(); err == nil || a != nil {
 			t.Errorf("wrong %s is accepted", name)
 		}
 	}
 }
 
-func TestSparseMulRefusesShortSlices(t *testing.T) {
+func TestSparseRefusesShortSlices(t *testing.T) {
 	const m, k = 5, 4
-	rng := rand.New(rand.NewSource(1))
-	w := newSparseWeight[uint16](rng, Layout{2, true}, m, k, k, 0)
+	w := newSparseWeight[uint16](rand.New(rand.NewSource(1)), 2, m, k, 0)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
-		a, err := NewSparse(kern, Layout{2, true}, m, k, w.ptr, w.index, w.value)
+		a, err := NewSparse(kern, 2, m, k, w.ptr, w.index, w.value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		x, y := make([]float32, k*Columns), make([]float32, m*Columns)
-		if panics(func() { a.Mul(0, 3, x, y, Columns, false) }) {
+		if panics(func() { a.Mul(0, 3, x, y, Columns, false); a.MulVec(0, 3, x[:k], y[:m]) }) {
 			t.Fatal("exact lengths are refused")
 		}
 		for name, f := range map[string]func(){
-			"panel":  func() { a.Mul(0, 3, x[1:], y, Columns, false) },
-			"output": func() { a.Mul(0, 3, x, y[1:], Columns, false) },
-			"from":   func() { a.Mul(-1, 3, x, y, Columns, false) },
-			"to":     func() { a.Mul(0, 4, x, y, Columns, false) },
-			"order":  func() { a.Mul(2, 1, x, y, Columns, false) },
+			"panel":         func() { a.Mul(0, 3, x[1:], y, Columns, false) },
+			"output":        func() { a.Mul(0, 3, x, y[1:], Columns, false) },
+			"from":          func() { a.Mul(-1, 3, x, y, Columns, false) },
+			"to":            func() { a.Mul(0, 4, x, y, Columns, false) },
+			"order":         func() { a.Mul(2, 1, x, y, Columns, false) },
+			"vector":        func() { a.MulVec(0, 3, x[:k-1], y) },
+			"vector output": func() { a.MulVec(0, 3, x, y[:m-1]) },
+			"dense weight":  func() { kern.MulVec(m, k, x[:m*k-1], k, x, y) },
+			"dense vector":  func() { kern.MulVec(m, k, x, k, x[:k-1], y) },
+			"dense output":  func() { kern.MulVec(m, k, x, k, x, y[:m-1]) },
+			"dense stride":  func() { kern.MulVec(m, k, x, k-1, x, y) },
 		} {
 			if !panics(f) {
 				t.Errorf("wrong %s is accepted", name)
@@ -380,14 +428,14 @@ func measure(b *testing.B, k *Kernels, flops float64, f func()) {
 }
 
 // eachBenchISA runs bench as a sub-benchmark for every kernel set.
-func eachBenchISA(b *testing.B, bench func(b *testing.B, k *Kernels)) {
+func eachBenchISA(b *testing.B, name string, bench func(b *testing.B, k *Kernels)) {
 	for _, k := range Available() {
-		b.Run(k.ISA, func(b *testing.B) { bench(b, k) })
+		b.Run(name+"/"+k.ISA, func(b *testing.B) { bench(b, k) })
 	}
 }
 
 func BenchmarkPeak(b *testing.B) {
-	eachBenchISA(b, func(b *testing.B, k *Kernels) {
+	eachBenchISA(b, "fma", func(b *testing.B, k *Kernels) {
 		const n = 10_000
 		measure(b, k, float64(n*k.flop), func() { k.Peak(n) })
 	})
@@ -396,17 +444,14 @@ func BenchmarkPeak(b *testing.B) {
 func BenchmarkGemmPanel(b *testing.B) {
 	for _, s := range [][2]int{{12, 192}, {48, 192}, {64, 64}, {64, 576}, {128, 1152}, {384, 384}, {512, 2048}, {2048, 512}} {
 		m, k := s[0], s[1]
-		b.Run(fmt.Sprintf("%dx%d", m, k), func(b *testing.B) {
-			eachBenchISA(b, func(b *testing.B, kern *Kernels) {
-				g := &kern.Gemm
-				rng := rand.New(rand.NewSource(1))
-				w, x := random(rng, m*k, 0), random(rng, k*Columns, 0)
-				packed := make([]float32, g.PackedLen(m, k))
-				g.Pack(packed, w, m, k, k)
-				y := make([]float32, m*Columns)
-				measure(b, kern, 2*float64(m)*float64(k)*Columns, func() {
-					g.Panel(m, k, packed, x, y, Columns, false)
-				})
+		eachBenchISA(b, fmt.Sprintf("%dx%d", m, k), func(b *testing.B, kern *Kernels) {
+			g := &kern.Gemm
+			rng := rand.New(rand.NewSource(1))
+			w, x := random(rng, m*k, 0), random(rng, k*Columns, 0)
+			packed, y := make([]float32, g.PackedLen(m, k)), make([]float32, m*Columns)
+			g.Pack(packed, w, m, k, k)
+			measure(b, kern, 2*float64(m)*float64(k)*Columns, func() {
+				g.Panel(m, k, packed, x, y, Columns, false)
 			})
 		})
 	}
@@ -417,18 +462,12 @@ func BenchmarkSparse(b *testing.B) {
 		m, k     int
 		sparsity float64
 	}{{256, 256, 0.5}, {256, 256, 0.8}, {256, 256, 0.9}, {256, 256, 0.95}, {128, 1152, 0.8}, {512, 2048, 0.9}} {
-		for _, l := range Layouts {
-			b.Run(fmt.Sprintf("%dx%d/%v/%v", s.m, s.k, s.sparsity, l), func(b *testing.B) {
-				eachBenchISA(b, func(b *testing.B, kern *Kernels) {
-					w := uniformWeight(l, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
-					a, err := NewSparse(kern, l, s.m, s.k, w.ptr, w.index, w.value)
-					if err != nil {
-						b.Fatal(err)
-					}
-					x, y := make([]float32, s.k*Columns), make([]float32, s.m*Columns)
-					measure(b, kern, 2*float64(len(w.value))*Columns, func() {
-						a.Mul(0, a.Groups(), x, y, Columns, false)
-					})
+		for _, rows := range Blocks {
+			eachBenchISA(b, fmt.Sprintf("%dx%d/%v/%dx1", s.m, s.k, s.sparsity, rows), func(b *testing.B, kern *Kernels) {
+				a := uniformWeight(b, kern, rows, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
+				x, y := make([]float32, s.k*Columns), make([]float32, s.m*Columns)
+				measure(b, kern, 2*float64(len(a.value))*Columns, func() {
+					a.Mul(0, a.Groups(), x, y, Columns, false)
 				})
 			})
 		}
@@ -437,22 +476,37 @@ func BenchmarkSparse(b *testing.B) {
 
 // uniformWeight has the same number of nonzeros in every row, at random columns
 // in ascending order.
-func uniformWeight(l Layout, m, k, nnz int) *sparseWeight[uint16] {
+func uniformWeight(b *testing.B, kern *Kernels, rows, m, k, nnz int) *Sparse[uint16] {
 	rng := rand.New(rand.NewSource(1))
-	w := &sparseWeight[uint16]{ptr: []uint32{0}}
-	for g := range m / l.Rows {
-		columns := make([][]int, l.indices())
-		for i := range columns {
-			columns[i] = rng.Perm(k)[:nnz]
-			slices.Sort(columns[i])
+	ptr, index := []uint32{0}, []uint16{}
+	for g := range m / rows {
+		columns := rng.Perm(k)[:nnz]
+		slices.Sort(columns)
+		for _, c := range columns {
+			index = append(index, uint16(c))
 		}
-		for j := range nnz {
-			for _, c := range columns {
-				w.index = append(w.index, uint16(c[j]))
-			}
-		}
-		w.value = append(w.value, random(rng, nnz*l.Rows, 0)...)
-		w.ptr = append(w.ptr, uint32((g+1)*nnz))
+		ptr = append(ptr, uint32((g+1)*nnz))
 	}
-	return w
+	a, err := NewSparse(kern, rows, m, k, ptr, index, random(rng, m*nnz, 0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return a
+}
+
+func BenchmarkMulVec(b *testing.B) {
+	for _, s := range [][2]int{{256, 256}, {1000, 2048}} {
+		m, k := s[0], s[1]
+		x, y := make([]float32, k), make([]float32, m)
+		eachBenchISA(b, fmt.Sprintf("%dx%d/dense", m, k), func(b *testing.B, kern *Kernels) {
+			w := random(rand.New(rand.NewSource(1)), m*k, 0)
+			measure(b, kern, 2*float64(m)*float64(k), func() { kern.MulVec(m, k, w, k, x, y) })
+		})
+		for _, rows := range Blocks {
+			eachBenchISA(b, fmt.Sprintf("%dx%d/0.8/%dx1", m, k, rows), func(b *testing.B, kern *Kernels) {
+				a := uniformWeight(b, kern, rows, m/16*16, k, k/5)
+				measure(b, kern, 2*float64(len(a.value)), func() { a.MulVec(0, a.Groups(), x, y) })
+			})
+		}
+	}
 }

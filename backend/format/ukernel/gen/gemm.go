@@ -48,7 +48,11 @@ func gemm(a isa, rows int) {
 	MOVQ(x0, x)
 	MOVQ(y0, y)
 
-	sets := a.tileSets(rows, vectors)
+	n := 1
+	for n < unroll && n*rows*vectors < a.chains {
+		n *= 2
+	}
+	sets := a.tileSets(n, rows, vectors)
 	step := func(u int) {
 		xs := make([]VecVirtual, vectors)
 		for v := range xs {

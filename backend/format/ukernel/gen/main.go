@@ -22,11 +22,15 @@ type isa struct {
 	lanes int // float32 elements of a vector
 	mr    int // rows of the GEMM tile
 	vec   func() VecVirtual
+
+	// chains is the number of independent sums to have in a GEMM tile, where
+	// the registers allow it, so that the FMA units never wait.
+	chains int
 }
 
 var isas = []isa{
-	{name: "avx2", lanes: 8, mr: 6, vec: YMM},
-	{name: "avx512", lanes: 16, mr: 12, vec: ZMM},
+	{name: "avx2", lanes: 8, mr: 6, vec: YMM, chains: 8},
+	{name: "avx512", lanes: 16, mr: 12, vec: ZMM, chains: 16},
 }
 
 // bytes returns the size of a vector.
@@ -87,8 +91,8 @@ func storeTile(acc [][]VecVirtual, a isa, y, ldy Register, label string) {
 	}
 }
 
-// fold adds the accumulators of sets 1 and up to those of set 0 and returns
-// that.
+// fold adds the accumulators of all sets, a power of two, to those of the first
+// and returns that.
 func fold(sets [][][]VecVirtual) [][]VecVirtual {
 	for n := len(sets); n > 1; n /= 2 {
 		for s := range n / 2 {
@@ -102,13 +106,9 @@ func fold(sets [][][]VecVirtual) [][]VecVirtual {
 	return sets[0]
 }
 
-// tileSets returns cleared accumulators [set][row][vector], with so many sets,
-// a power of two, that eight chains of additions hide the latency of FMA.
-func (a isa) tileSets(rows, vectors int) [][][]VecVirtual {
-	n := 1
-	for n*rows*vectors < 8 {
-		n *= 2
-	}
+// tileSets returns n sets of cleared accumulators [set][row][vector]. Steps that
+// take turns on the sets need not wait for each other.
+func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 	sets := make([][][]VecVirtual, n)
 	for s := range sets {
 		sets[s] = make([][]VecVirtual, rows)
@@ -126,11 +126,13 @@ func main() {
 		for rows := 1; rows <= a.mr; rows++ {
 			gemm(a, rows)
 		}
-		for _, l := range layouts {
+		for _, rows := range blocks {
 			for _, idx := range indexTypes {
-				spmm(a, l, idx)
+				spmm(a, rows, idx)
+				spmv(a, rows, idx)
 			}
 		}
+		gemv(a)
 	}
 	Generate()
 }

@@ -8,33 +8,10 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// layout is how a sparse weight is grouped, ukernel.Layout.
-type layout struct {
-	rows   int
-	shared bool
-}
+// blocks are the heights of the vertical blocks, ukernel.Blocks.
+var blocks = []int{1, 2, 4, 8, 16}
 
-var layouts = []layout{
-	{1, false}, {2, false}, {4, false},
-	{2, true}, {4, true}, {8, true}, {16, true},
-}
-
-func (l layout) String() string {
-	if l.shared {
-		return fmt.Sprintf("block%d", l.rows)
-	}
-	return fmt.Sprintf("row%d", l.rows)
-}
-
-// indices returns the number of indices of a step.
-func (l layout) indices() int {
-	if l.shared {
-		return 1
-	}
-	return l.rows
-}
-
-// index is an index type.
+// index is a type of column indices.
 type index struct {
 	name, typ string
 	size      int
@@ -42,55 +19,47 @@ type index struct {
 
 var indexTypes = []index{{"u16", "uint16", 2}, {"u32", "uint32", 4}}
 
-// load reads the index at m into t, which it extends to 64 bits.
-func (x index) load(m Mem, t GPVirtual) {
+// load returns the index at m, extended to 64 bits.
+func (x index) load(m Mem) Register {
+	t := GP64()
 	if x.size == 2 {
 		MOVWLZX(m, t.As32())
-		return
+	} else {
+		MOVL(m, t.As32())
 	}
-	MOVL(m, t.As32())
+	return t
 }
 
-// sparseTile chooses the accumulators of a sparse kernel: so many rows and
-// vectors of a group at a time that they fit into the registers and, where it
-// is possible, hide the latency of FMA.
-func sparseTile(a isa, l layout) (rows, vectors int) {
-	all := columns / a.lanes
-	switch {
-	case a.lanes == 16:
-		return min(l.rows, 8), all
-	case l.shared && l.rows >= 4:
-		return 4, 2
-	default:
-		return min(l.rows, 2), all
-	}
+// blockTile is what a sparse kernel holds in registers: a part of a block's
+// rows and of the columns, and how many sets of accumulators for it.
+type blockTile struct{ rows, vectors, sets int }
+
+// blockTiles were chosen by measurement.
+var blockTiles = map[string]map[int]blockTile{
+	"avx512": {1: {1, 2, 4}, 2: {2, 2, 2}, 4: {4, 2, 2}, 8: {8, 2, 1}, 16: {8, 2, 1}},
+	"avx2":   {1: {1, 4, 2}, 2: {2, 4, 1}, 4: {4, 2, 1}, 8: {4, 2, 1}, 16: {4, 2, 1}},
 }
 
-// spmm generates the kernel of a layout.
-func spmm(a isa, l layout, idx index) {
-	rows, vectors := sparseTile(a, l)
-	single := rows == l.rows && vectors*a.lanes == columns
-	unroll := max(1, 4/rows)
-	name := fmt.Sprintf("spmm_f32_%s_%v_%s", idx.name, l, a.name)
-	at := "j"
-	if !l.shared {
-		at = fmt.Sprintf("j*%d+r", l.rows)
-	}
+// spmm generates the product of vertical blocks of rows rows with a panel.
+func spmm(a isa, rows int, idx index) {
+	tile := blockTiles[a.name][rows]
+	single := tile.rows == rows && tile.vectors*a.lanes == columns
+	unroll := max(tile.sets, 4/tile.rows)
+	name := fmt.Sprintf("spmm_f32_%s_%dx1_%s", idx.name, rows, a.name)
 	begin(name, fmt.Sprintf("func(groups int, ptr *uint32, index *%s, value, x, y *float32, ldy int, acc bool)", idx.typ),
-		fmt.Sprintf("%s multiplies groups of %d rows by a panel; index and value start at the first group's:", name, l.rows),
+		fmt.Sprintf("%s multiplies groups of %d rows by a panel; index and value start at the first group's:", name, rows),
 		"",
 		"\tfor g := range groups {",
-		"\t\tfrom, to := ptr[g]-ptr[0], ptr[g+1]-ptr[0]",
-		fmt.Sprintf("\t\tfor r := range %d {", l.rows),
+		fmt.Sprintf("\t\tfor r := range %d {", rows),
 		fmt.Sprintf("\t\t\tfor c := range %d {", columns),
 		"\t\t\t\tvar s float32",
-		"\t\t\t\tfor j := from; j < to; j++ {",
-		fmt.Sprintf("\t\t\t\t\ts += value[j*%d+r] * x[index[%s]*%d+c]", l.rows, at, columns),
+		"\t\t\t\tfor j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {",
+		fmt.Sprintf("\t\t\t\t\ts += value[j*%d+r] * x[index[j]*%d+c]", rows, columns),
 		"\t\t\t\t}",
 		"\t\t\t\tif acc {",
-		fmt.Sprintf("\t\t\t\t\ts += y[(g*%d+r)*ldy+c]", l.rows),
+		fmt.Sprintf("\t\t\t\t\ts += y[(g*%d+r)*ldy+c]", rows),
 		"\t\t\t\t}",
-		fmt.Sprintf("\t\t\t\ty[(g*%d+r)*ldy+c] = s", l.rows),
+		fmt.Sprintf("\t\t\t\ty[(g*%d+r)*ldy+c] = s", rows),
 		"\t\t\t}",
 		"\t\t}",
 		"\t}")
@@ -102,84 +71,49 @@ func spmm(a isa, l layout, idx index) {
 	y := Load(Param("y"), GP64())
 	ldy := Load(Param("ldy"), GP64())
 	SHLQ(Imm(2), ldy)
-	TESTQ(groups, groups)
-	JZ(LabelRef("end"))
 
 	Label("group")
-	var i, v Register
-	for rowBase := 0; rowBase < l.rows; rowBase += rows {
-		for column := 0; column < columns; column += vectors * a.lanes {
+	i, v := index, value
+	for rowBase := 0; rowBase < rows; rowBase += tile.rows {
+		for column := 0; column < columns; column += tile.vectors * a.lanes {
 			pass := fmt.Sprintf("_%d_%d", rowBase, column)
-			n := GP64()
-			MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
-			SUBL(Mem{Base: ptr}, n.As32())
-			i, v = index, value
 			if !single {
 				i, v = GP64(), GP64()
 				MOVQ(index, i)
 				MOVQ(value, v)
 			}
-			sets := a.tileSets(rows, vectors)
-			step := func(u int) {
-				acc := sets[u%len(sets)]
-				xs := make([]Op, vectors)
-				for r := range rows {
-					if r == 0 || !l.shared {
-						t := GP64()
-						at := u * l.indices()
-						if !l.shared {
-							at += rowBase + r
-						}
-						idx.load(Mem{Base: i, Disp: idx.size * at}, t)
-						SHLQ(Imm(7), t)
-						for c := range xs {
-							m := Mem{Base: x, Index: t, Scale: 1, Disp: 4*column + a.bytes()*c}
-							xs[c] = m
-							if l.shared {
-								reg := a.vec()
-								VMOVUPS(m, reg)
-								xs[c] = reg
-							}
-						}
+			sets := a.tileSets(tile.sets, tile.rows, tile.vectors)
+			eachStep(pass, ptr, unroll, func(u int) {
+				t := idx.load(Mem{Base: i, Disp: idx.size * u})
+				SHLQ(Imm(7), t)
+				xs := make([]Op, tile.vectors)
+				for c := range xs {
+					xs[c] = Mem{Base: x, Index: t, Scale: 1, Disp: 4*column + a.bytes()*c}
+					if tile.rows > 1 {
+						reg := a.vec()
+						VMOVUPS(xs[c], reg)
+						xs[c] = reg
 					}
+				}
+				for r, acc := range sets[u%len(sets)] {
 					b := a.vec()
-					VBROADCASTSS(Mem{Base: v, Disp: 4 * (u*l.rows + rowBase + r)}, b)
+					VBROADCASTSS(Mem{Base: v, Disp: 4 * (u*rows + rowBase + r)}, b)
 					for c := range xs {
-						VFMADD231PS(xs[c], b, acc[r][c])
+						VFMADD231PS(xs[c], b, acc[c])
 					}
 				}
+			}, func(steps int) {
+				add(steps*idx.size, i)
+				add(steps*4*rows, v)
+			})
+			out := y
+			if !single || rows > 1 {
+				out = GP64()
+				LEAQ(Mem{Base: y, Disp: 4 * column}, out)
 			}
-			advance := func(steps int) {
-				add(steps*idx.size*l.indices(), i)
-				add(steps*4*l.rows, v)
-			}
-			if unroll > 1 {
-				SUBQ(Imm(uint64(unroll)), n)
-				JL(LabelRef("tail" + pass))
-				Label("loop" + pass)
-				for u := range unroll {
-					step(u)
-				}
-				advance(unroll)
-				SUBQ(Imm(uint64(unroll)), n)
-				JGE(LabelRef("loop" + pass))
-				Label("tail" + pass)
-				add(unroll, n)
-			} else {
-				TESTQ(n, n)
-			}
-			JZ(LabelRef("done" + pass))
-			Label("one" + pass)
-			step(0)
-			advance(1)
-			DECQ(n)
-			JNZ(LabelRef("one" + pass))
-			Label("done" + pass)
-			out := GP64()
-			LEAQ(Mem{Base: y, Disp: 4 * column}, out)
 			storeTile(fold(sets), a, out, ldy, "store"+pass)
 		}
-		for range rows {
+		for range tile.rows {
 			ADDQ(ldy, y)
 		}
 	}
@@ -190,6 +124,36 @@ func spmm(a isa, l layout, idx index) {
 	add(4, ptr)
 	DECQ(groups)
 	JNZ(LabelRef("group"))
-	Label("end")
 	end()
+}
+
+// eachStep generates the loop over the ptr[1]-ptr[0] steps of a group: unroll
+// of them at a time, each generated by step, then advance, then the rest one
+// by one.
+func eachStep(suffix string, ptr Register, unroll int, step, advance func(int)) {
+	n := GP64()
+	MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
+	SUBL(Mem{Base: ptr}, n.As32())
+	if unroll > 1 {
+		SUBQ(Imm(uint64(unroll)), n)
+		JL(LabelRef("tail" + suffix))
+		Label("loop" + suffix)
+		for u := range unroll {
+			step(u)
+		}
+		advance(unroll)
+		SUBQ(Imm(uint64(unroll)), n)
+		JGE(LabelRef("loop" + suffix))
+		Label("tail" + suffix)
+		add(unroll, n)
+	} else {
+		TESTQ(n, n)
+	}
+	JZ(LabelRef("done" + suffix))
+	Label("one" + suffix)
+	step(0)
+	advance(1)
+	DECQ(n)
+	JNZ(LabelRef("one" + suffix))
+	Label("done" + suffix)
 }

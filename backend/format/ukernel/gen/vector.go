@@ -1,0 +1,267 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// sum adds the lanes of v, which it changes, and returns the sum in the lowest.
+func (a isa) sum(v VecVirtual) VecVirtual {
+	t := YMM()
+	if a.lanes == 16 {
+		VEXTRACTF64X4(Imm(1), v, t)
+		VADDPS(t, v.AsY(), v.AsY())
+	}
+	VEXTRACTF128(Imm(1), v.AsY(), t.AsX())
+	x := v.AsX()
+	VADDPS(t.AsX(), x, x)
+	VMOVHLPS(x, x, t.AsX())
+	VADDPS(t.AsX(), x, x)
+	VMOVSHDUP(x, t.AsX())
+	VADDSS(t.AsX(), x, x)
+	return v
+}
+
+// gemv generates the product of dense rows with a vector, four rows at a time.
+func gemv(a isa) {
+	const rows, unroll = 4, 2
+	name := "gemv_f32_4x1_" + a.name
+	begin(name, "func(groups, k int, w *float32, ldw int, x, y *float32)",
+		name+" multiplies groups of 4 dense rows by a vector:",
+		"",
+		"\tfor r := range 4 * groups {",
+		"\t\tvar s float32",
+		"\t\tfor i := range k {",
+		"\t\t\ts += w[r*ldw+i] * x[i]",
+		"\t\t}",
+		"\t\ty[r] = s",
+		"\t}")
+	groups := Load(Param("groups"), GP64())
+	k := Load(Param("k"), GP64())
+	w0 := Load(Param("w"), GP64())
+	ldw := Load(Param("ldw"), GP64())
+	x0 := Load(Param("x"), GP64())
+	y := Load(Param("y"), GP64())
+	SHLQ(Imm(2), ldw)
+	ldw3 := GP64()
+	LEAQ(Mem{Base: ldw, Index: ldw, Scale: 2}, ldw3)
+
+	Label("group")
+	w, x, n := GP64(), GP64(), GP64()
+	MOVQ(w0, w)
+	MOVQ(x0, x)
+	MOVQ(k, n)
+	sets := a.tileSets(unroll, rows, 1)
+	row := func(r, disp int) Mem {
+		switch r {
+		case 1:
+			return Mem{Base: w, Index: ldw, Scale: 1, Disp: disp}
+		case 2:
+			return Mem{Base: w, Index: ldw, Scale: 2, Disp: disp}
+		case 3:
+			return Mem{Base: w, Index: ldw3, Scale: 1, Disp: disp}
+		}
+		return Mem{Base: w, Disp: disp}
+	}
+	step := func(u int) {
+		v := a.vec()
+		VMOVUPS(Mem{Base: x, Disp: a.bytes() * u}, v)
+		for r := range rows {
+			VFMADD231PS(row(r, a.bytes()*u), v, sets[u][r][0])
+		}
+	}
+	advance := func(n int) {
+		add(4*n, w)
+		add(4*n, x)
+	}
+	SUBQ(Imm(uint64(unroll*a.lanes)), n)
+	JL(LabelRef("vectors"))
+	Label("loop")
+	for u := range unroll {
+		step(u)
+	}
+	advance(unroll * a.lanes)
+	SUBQ(Imm(uint64(unroll*a.lanes)), n)
+	JGE(LabelRef("loop"))
+	Label("vectors")
+	add(unroll*a.lanes, n)
+	SUBQ(Imm(uint64(a.lanes)), n)
+	JL(LabelRef("sum"))
+	step(0)
+	advance(a.lanes)
+	SUBQ(Imm(uint64(a.lanes)), n)
+	Label("sum")
+	add(a.lanes, n)
+	sums := make([]Register, rows)
+	for r, acc := range fold(sets) {
+		sums[r] = a.sum(acc[0]).AsX()
+	}
+	TESTQ(n, n)
+	JZ(LabelRef("store"))
+	Label("one")
+	v := XMM()
+	VMOVSS(Mem{Base: x}, v)
+	for r := range rows {
+		VFMADD231SS(row(r, 0), v, sums[r])
+	}
+	advance(1)
+	DECQ(n)
+	JNZ(LabelRef("one"))
+	Label("store")
+	for r := range rows {
+		VMOVSS(sums[r], Mem{Base: y, Disp: 4 * r})
+	}
+	add(4*rows, y)
+	LEAQ(Mem{Base: w0, Index: ldw, Scale: 4}, w0)
+	DECQ(groups)
+	JNZ(LabelRef("group"))
+	end()
+}
+
+// spmv generates the product of vertical blocks of rows rows with a vector. The
+// rows of a block are the lanes of a vector; single rows gather on AVX-512.
+func spmv(a isa, rows int, idx index) {
+	name := fmt.Sprintf("spmv_f32_%s_%dx1_%s", idx.name, rows, a.name)
+	begin(name, fmt.Sprintf("func(groups int, ptr *uint32, index *%s, value, x, y *float32)", idx.typ),
+		fmt.Sprintf("%s multiplies groups of %d rows by a vector; index and value start at the first group's:", name, rows),
+		"",
+		"\tfor g := range groups {",
+		fmt.Sprintf("\t\tfor r := range %d {", rows),
+		"\t\t\tvar s float32",
+		"\t\t\tfor j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {",
+		fmt.Sprintf("\t\t\t\ts += value[j*%d+r] * x[index[j]]", rows),
+		"\t\t\t}",
+		fmt.Sprintf("\t\t\ty[g*%d+r] = s", rows),
+		"\t\t}",
+		"\t}")
+	groups := Load(Param("groups"), GP64())
+	ptr := Load(Param("ptr"), GP64())
+	i := Load(Param("index"), GP64())
+	v := Load(Param("value"), GP64())
+	x := Load(Param("x"), GP64())
+	y := Load(Param("y"), GP64())
+	Label("group")
+	if rows == 1 && a.lanes == 16 {
+		gatherRow(a, idx, ptr, i, v, x, y)
+	} else {
+		blockColumn(a, rows, idx, ptr, i, v, x, y)
+	}
+	add(4*rows, y)
+	add(4, ptr)
+	DECQ(groups)
+	JNZ(LabelRef("group"))
+	end()
+}
+
+// gatherRow generates the product of one row: 16 nonzeros at a time, the last
+// ones under a mask.
+func gatherRow(a isa, idx index, ptr, i, v, x, y Register) {
+	n := GP64()
+	MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
+	SUBL(Mem{Base: ptr}, n.As32())
+	sets := a.tileSets(2, 1, 1)
+	gather := func(u int) {
+		at, xs, mask := a.vec(), a.vec(), K()
+		if idx.size == 2 {
+			VPMOVZXWD(Mem{Base: i, Disp: 32 * u}, at)
+		} else {
+			VMOVDQU32(Mem{Base: i, Disp: 64 * u}, at)
+		}
+		KXNORW(mask, mask, mask)
+		VXORPS(xs, xs, xs)
+		VGATHERDPS(Mem{Base: x, Index: at, Scale: 4}, mask, xs)
+		VFMADD231PS(Mem{Base: v, Disp: 64 * u}, xs, sets[u][0][0])
+	}
+	SUBQ(Imm(32), n)
+	JL(LabelRef("vectors"))
+	Label("loop")
+	gather(0)
+	gather(1)
+	add(32*idx.size, i)
+	add(32*4, v)
+	SUBQ(Imm(32), n)
+	JGE(LabelRef("loop"))
+	Label("vectors")
+	add(32, n)
+	SUBQ(Imm(16), n)
+	JL(LabelRef("rest"))
+	gather(0)
+	add(16*idx.size, i)
+	add(16*4, v)
+	SUBQ(Imm(16), n)
+	Label("rest")
+	add(16, n)
+	JZ(LabelRef("sum"))
+	bits := GP64()
+	MOVQ(I32(-1), bits)
+	BZHIQ(n, bits, bits)
+	mask, again := K(), K() // a gather clears its mask
+	KMOVW(bits.As32(), mask)
+	KMOVW(bits.As32(), again)
+	at, xs, vs := a.vec(), a.vec(), a.vec()
+	if idx.size == 2 {
+		VPMOVZXWD_Z(Mem{Base: i}, mask, at)
+	} else {
+		VMOVDQU32_Z(Mem{Base: i}, mask, at)
+	}
+	VMOVUPS_Z(Mem{Base: v}, mask, vs)
+	VXORPS(xs, xs, xs)
+	VGATHERDPS(Mem{Base: x, Index: at, Scale: 4}, again, xs)
+	VFMADD231PS(xs, vs, sets[0][0][0])
+	LEAQ(Mem{Base: i, Index: n, Scale: uint8(idx.size)}, i)
+	LEAQ(Mem{Base: v, Index: n, Scale: 4}, v)
+	Label("sum")
+	VMOVSS(a.sum(fold(sets)[0][0]).AsX(), Mem{Base: y})
+}
+
+// blockColumn generates the product of one block, a step of which is a column
+// of rows values.
+func blockColumn(a isa, rows int, idx index, ptr, i, v, x, y Register) {
+	part := isa{lanes: 4, vec: XMM}
+	switch {
+	case rows >= 16 && a.lanes == 16:
+		part = a
+	case rows >= 8:
+		part = isa{lanes: 8, vec: YMM}
+	}
+	vectors := max(1, rows/part.lanes)
+	sets := part.tileSets(4, 1, vectors)
+	eachStep("", ptr, 4, func(u int) {
+		t := idx.load(Mem{Base: i, Disp: idx.size * u})
+		acc := sets[u][0]
+		at := Mem{Base: x, Index: t, Scale: 4}
+		if rows == 1 {
+			b := part.vec()
+			VMOVSS(at, b)
+			VFMADD231SS(Mem{Base: v, Disp: 4 * u}, b, acc[0])
+			return
+		}
+		b := part.vec()
+		VBROADCASTSS(at, b)
+		if rows == 2 {
+			w := part.vec()
+			VMOVSD(Mem{Base: v, Disp: 8 * u}, w)
+			VFMADD231PS(w, b, acc[0])
+			return
+		}
+		for c := range acc {
+			VFMADD231PS(Mem{Base: v, Disp: 4 * (u*rows + c*part.lanes)}, b, acc[c])
+		}
+	}, func(steps int) {
+		add(steps*idx.size, i)
+		add(steps*4*rows, v)
+	})
+	for c, s := range fold(sets)[0] {
+		switch rows {
+		case 1:
+			VMOVSS(s.AsX(), Mem{Base: y})
+		case 2:
+			VMOVSD(s.AsX(), Mem{Base: y})
+		default:
+			VMOVUPS(s, Mem{Base: y, Disp: 4 * part.lanes * c})
+		}
+	}
+}
