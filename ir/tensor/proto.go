@@ -3,8 +3,8 @@ package tensor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
-	"os"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
@@ -262,9 +262,14 @@ func (t *Tensor) ToProto(name string) *onnxpb.TensorProto {
 // ReadTensorProto reads a file that holds one TensorProto and returns its tensor
 // and its name.
 func ReadTensorProto(path string) (t *Tensor, name string, err error) {
-	b, err := os.ReadFile(path)
+	f, size, err := openRegular(path)
 	if err != nil {
 		return nil, "", err
+	}
+	defer f.Close()
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
 	t, name, err = DecodeTensorProto(b)
 	if err != nil {
