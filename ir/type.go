@@ -31,8 +31,8 @@ func (d Dim) Size() int { return d.size }
 // Symbol returns the symbol, empty for a known dimension.
 func (d Dim) Symbol() string { return d.sym }
 
-// Fresh reports whether d is an unknown that no user named.
-func (d Dim) Fresh() bool { return strings.HasPrefix(d.sym, "?") }
+// Fresh reports whether d is, or is computed from, an unknown that no user named.
+func (d Dim) Fresh() bool { return strings.Contains(d.sym, "?") }
 
 func (d Dim) String() string {
 	if d.Known() {
@@ -122,26 +122,119 @@ next:
 }
 
 // Add returns a+k, as an expression such as (batch+2) when a is a symbol.
-func Add(a Dim, k int) Dim {
-	if a.Known() {
-		return Size(a.size + k)
+func Add(a Dim, k int) Dim { return Sum(a, Size(k)) }
+
+// Sum returns the sum of dimensions as a canonical expression: like terms are
+// joined, and a common factor is taken out, as in 2*(batch+seq+1).
+func Sum(dims ...Dim) Dim {
+	s := sum{terms: map[string]int{}}
+	for _, d := range dims {
+		s.add(1, d)
 	}
-	if k == 0 {
-		return a
+	return s.dim()
+}
+
+// sum is an integer and a linear combination of products of symbols.
+type sum struct {
+	terms map[string]int
+	n     int
+}
+
+// add adds k times d.
+func (s *sum) add(k int, d Dim) {
+	n, syms := d.factors()
+	switch {
+	case len(syms) == 0:
+		s.n += k * n
+	case len(syms) == 1 && isSum(syms[0]):
+		for _, t := range splitTerms(syms[0][1 : len(syms[0])-1]) {
+			s.add(k*n, parseTerm(t))
+		}
+	default:
+		sort.Strings(syms)
+		s.terms[strings.Join(syms, "*")] += k * n
 	}
-	base, off := a.sym, 0
-	if strings.HasPrefix(base, "(") && strings.HasSuffix(base, ")") {
-		inner := base[1 : len(base)-1]
-		if i := strings.LastIndexAny(inner, "+-"); i > 0 && strings.Count(inner, "(") == 0 {
-			if n, err := strconv.Atoi(inner[i:]); err == nil {
-				base, off = inner[:i], n
+}
+
+func (s *sum) dim() Dim {
+	names := make([]string, 0, len(s.terms))
+	factor := s.n
+	for name, k := range s.terms {
+		if k != 0 {
+			names = append(names, name)
+			factor = gcd(factor, k)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return Size(s.n)
+	case len(names) == 1 && s.n == 0:
+		return product(s.terms[names[0]], splitTop(names[0], '*'))
+	}
+	sort.Strings(names)
+	factor = max(factor, -factor)
+	var b strings.Builder
+	for _, name := range names {
+		switch k := s.terms[name] / factor; k {
+		case 1:
+			b.WriteString("+" + name)
+		case -1:
+			b.WriteString("-" + name)
+		default:
+			fmt.Fprintf(&b, "%+d*%s", k, name)
+		}
+	}
+	if s.n != 0 {
+		fmt.Fprintf(&b, "%+d", s.n/factor)
+	}
+	return product(factor, []string{"(" + strings.TrimPrefix(b.String(), "+") + ")"})
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// isSum reports whether a symbol is a sum in parentheses.
+func isSum(sym string) bool {
+	return strings.HasPrefix(sym, "(") && strings.HasSuffix(sym, ")")
+}
+
+// splitTerms splits a sum at its signs, which stay with their terms.
+func splitTerms(s string) []string {
+	var out []string
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case '+', '-':
+			if depth == 0 && i > start {
+				out = append(out, s[start:i])
+				start = i
 			}
 		}
 	}
-	if k += off; k == 0 {
-		return Sym(base)
+	return append(out, s[start:])
+}
+
+// parseTerm reads a signed product.
+func parseTerm(t string) Dim {
+	k := 1
+	switch {
+	case strings.HasPrefix(t, "+"):
+		t = t[1:]
+	case strings.HasPrefix(t, "-"):
+		k, t = -1, t[1:]
 	}
-	return Sym(fmt.Sprintf("(%s%+d)", base, k))
+	if n, err := strconv.Atoi(t); err == nil {
+		return Size(k * n)
+	}
+	return Mul(Size(k), Sym(t))
 }
 
 // Type is what is known of a value: its element type and its dimensions. An
