@@ -103,6 +103,14 @@ func (c *Infer) Set(i int, t Type) {
 	}
 }
 
+// Out returns the type that was set for output i, the zero Type where none was.
+func (c *Infer) Out(i int) Type {
+	if i < len(c.out) {
+		return c.out[i]
+	}
+	return Type{}
+}
+
 // SetElems says what is known of the elements of output i, a small integer or bool
 // tensor, row-major; an unknown one is Fresh.
 func (c *Infer) SetElems(i int, elems []Dim) {

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -42,15 +43,27 @@ func (d Dim) String() string {
 }
 
 // Mul returns the product of dimensions, with symbols multiplied out into a
-// canonical product such as 4*batch.
+// canonical product such as 4*batch. A product that overflows is unknown.
 func Mul(dims ...Dim) Dim {
 	n, syms := 1, []string{}
 	for _, d := range dims {
 		k, s := d.factors()
-		n *= k
+		p, ok := mul(n, k)
+		if !ok {
+			return overflow
+		}
+		n = p
 		syms = append(syms, s...)
 	}
 	return product(n, syms)
+}
+
+// overflow is a dimension that no int holds.
+var overflow = Sym("?overflow")
+
+func mul(a, b int) (p int, ok bool) {
+	p = a * b
+	return p, a == 0 || p/a == b && !(a == -1 && b == math.MinInt)
 }
 
 // factors splits d into its integer factor and its symbols.
@@ -125,50 +138,62 @@ next:
 func Add(a Dim, k int) Dim { return Sum(a, Size(k)) }
 
 // Sum returns the sum of dimensions as a canonical expression: like terms are
-// joined, and a common factor is taken out, as in 2*(batch+seq+1).
+// joined, and a common factor is taken out, as in 2*(batch+seq+1). A sum that
+// overflows is unknown.
 func Sum(dims ...Dim) Dim {
 	s := sum{terms: map[string]int{}}
 	for _, d := range dims {
 		s.add(1, d)
+	}
+	if s.overflow {
+		return overflow
 	}
 	return s.dim()
 }
 
 // sum is an integer and a linear combination of products of symbols.
 type sum struct {
-	terms map[string]int
-	n     int
+	terms    map[string]int
+	overflow bool
 }
 
-// add adds k times d.
+// add adds k times d. The integer is the term without symbols.
 func (s *sum) add(k int, d Dim) {
 	n, syms := d.factors()
-	switch {
-	case len(syms) == 0:
-		s.n += k * n
-	case len(syms) == 1 && isSum(syms[0]):
-		for _, t := range splitTerms(syms[0][1 : len(syms[0])-1]) {
-			s.add(k*n, parseTerm(t))
-		}
-	default:
-		sort.Strings(syms)
-		s.terms[strings.Join(syms, "*")] += k * n
+	n, ok := mul(n, k)
+	if !ok {
+		s.overflow = true
+		return
 	}
+	if len(syms) == 1 && isSum(syms[0]) {
+		for _, t := range splitTerms(syms[0][1 : len(syms[0])-1]) {
+			s.add(n, parseTerm(t))
+		}
+		return
+	}
+	sort.Strings(syms)
+	name := strings.Join(syms, "*")
+	total := s.terms[name] + n
+	if (total > n) != (s.terms[name] > 0) && total != n {
+		s.overflow = true
+	}
+	s.terms[name] = total
 }
 
 func (s *sum) dim() Dim {
 	names := make([]string, 0, len(s.terms))
-	factor := s.n
+	n := s.terms[""]
+	factor := n
 	for name, k := range s.terms {
-		if k != 0 {
+		if k != 0 && name != "" {
 			names = append(names, name)
 			factor = gcd(factor, k)
 		}
 	}
 	switch {
 	case len(names) == 0:
-		return Size(s.n)
-	case len(names) == 1 && s.n == 0:
+		return Size(n)
+	case len(names) == 1 && n == 0:
 		return product(s.terms[names[0]], splitTop(names[0], '*'))
 	}
 	sort.Strings(names)
@@ -184,8 +209,8 @@ func (s *sum) dim() Dim {
 			fmt.Fprintf(&b, "%+d*%s", k, name)
 		}
 	}
-	if s.n != 0 {
-		fmt.Fprintf(&b, "%+d", s.n/factor)
+	if n != 0 {
+		fmt.Fprintf(&b, "%+d", n/factor)
 	}
 	return product(factor, []string{"(" + strings.TrimPrefix(b.String(), "+") + ")"})
 }

@@ -1,6 +1,9 @@
 package ir
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 func TestDimArithmeticIsCanonical(t *testing.T) {
 	b, s := Sym("batch"), Sym("seq")
@@ -28,6 +31,10 @@ func TestDimArithmeticIsCanonical(t *testing.T) {
 		{Sum(Add(s, 1), Mul(Size(-1), s)), "1"},
 		{Sum(Size(4), Mul(Size(-1), s)), "(-seq+4)"},
 		{Add(Sum(Size(4), Mul(Size(-1), s)), -4), "-1*seq"},
+		{Mul(Size(1<<40), Size(1<<40)), "?overflow"},
+		{Sum(Size(math.MaxInt), Size(1)), "?overflow"},
+		{Sum(Size(math.MinInt), Size(-1)), "?overflow"},
+		{Sum(Size(math.MinInt), Size(math.MaxInt)), "-1"},
 		{Sum(Mul(b, Add(s, 1)), b), "((seq+1)*batch+batch)"},
 	} {
 		if got := c.have.String(); got != c.want {
