@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"spc/internal/atomicfile"
 	"spc/ir/onnx/onnxpb"
 )
 
@@ -295,5 +296,8 @@ func WriteTensorProto(path, name string, t *Tensor) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return WriteFile(path, b)
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
 }
