@@ -168,7 +168,7 @@ func viaF32(in []*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, 
 		conv[i] = t
 		if t != nil && (t.DType() == tensor.F16 || t.DType() == tensor.BF16) {
 			half = t.DType()
-			conv[i] = tensor.FromFloat64s(tensor.F32, t.Float64s(), t.Shape()...)
+			conv[i] = t.To(tensor.F32)
 		}
 	}
 	out, err := f(conv)
@@ -177,7 +177,7 @@ func viaF32(in []*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, 
 	}
 	for i, t := range out {
 		if t != nil && t.DType() == tensor.F32 {
-			out[i] = tensor.FromFloat64s(half, t.Float64s(), t.Shape()...)
+			out[i] = t.To(half)
 		}
 	}
 	return out, nil
@@ -396,4 +396,22 @@ func moveElems(c *ir.Infer, o ir.Op, data ...int) {
 		}
 		c.SetElems(i, moved)
 	}
+}
+
+// wantPresent refuses absent inputs among the first n.
+func wantPresent(c *ir.Infer, n int) error {
+	for i := range n {
+		if !c.Has(i) {
+			return c.Errorf("input %d is absent", i)
+		}
+	}
+	return nil
+}
+
+// optional returns input i, nil where it is absent.
+func optional(in []*tensor.Tensor, i int) *tensor.Tensor {
+	if i < len(in) {
+		return in[i]
+	}
+	return nil
 }
