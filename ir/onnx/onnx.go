@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
 )
@@ -78,12 +77,24 @@ func Import(path string, opts Options) (*ir.Graph, *Info, error) {
 }
 
 func importFile(path string, opts Options) (*ir.Graph, *Info, error) {
-	f, err := mapped.Open(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := decode(f.Data, f.Release)
-	f.Close()
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, nil, invalid("want a regular file")
+	}
+	data, release, unmap, err := readFile(f, int(stat.Size()))
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := decode(data, release)
+	unmap()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,13 +3,12 @@ package tensor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
+	"os"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
-	"spc/internal/atomicfile"
 	"spc/ir/onnx/onnxpb"
 )
 
@@ -263,14 +262,9 @@ func (t *Tensor) ToProto(name string) *onnxpb.TensorProto {
 // ReadTensorProto reads a file that holds one TensorProto and returns its tensor
 // and its name.
 func ReadTensorProto(path string) (t *Tensor, name string, err error) {
-	f, size, err := openRegular(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, "", err
-	}
-	defer f.Close()
-	b := make([]byte, size)
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
 	t, name, err = DecodeTensorProto(b)
 	if err != nil {
@@ -296,8 +290,5 @@ func WriteTensorProto(path, name string, t *Tensor) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(b)
-		return err
-	})
+	return WriteFile(path, b)
 }
