@@ -22,7 +22,7 @@ type Value struct {
 	Def   *Node          // nil for graph inputs and constants
 	Const *tensor.Tensor // the elements of a constant
 	Store *Store         // a constant weight's storage, which then replaces Const
-	Elems []Dim          // the elements of a small integer vector, as far as they are known
+	Elems []Dim          // the elements of a small integer or bool tensor, row-major, as far as they are known
 
 	graph *Graph
 	uses  []Use
@@ -188,14 +188,18 @@ func (v *Value) SetConst(t *tensor.Tensor) {
 	v.Const, v.Store, v.Type, v.Elems = t, nil, TypeOf(t), constElems(t)
 }
 
-// maxElems bounds the vectors whose elements are tracked: shapes, axes, pads.
+// maxElems bounds the tensors whose elements are tracked: shapes, axes, pads.
 const maxElems = 64
 
 func constElems(t *tensor.Tensor) []Dim {
-	if !t.DType().IsInt() || t.Rank() > 1 || t.Len() > maxElems {
+	if !t.DType().IsInt() && t.DType() != tensor.Bool || t.Len() > maxElems {
 		return nil
 	}
-	return Sizes(t.Ints()...)
+	elems := make([]Dim, t.Len())
+	for i, n := range t.Int64s() {
+		elems[i] = Size(int(n))
+	}
+	return elems
 }
 
 // NewNode makes a node, with outputs of the given names (an empty name is made

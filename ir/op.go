@@ -72,8 +72,9 @@ func (c *Infer) Const(i int) *tensor.Tensor {
 	return nil
 }
 
-// Elems returns the elements of input i, an integer scalar or vector, as
-// dimensions, as far as they are known; ok is false when not even their number is.
+// Elems returns the elements of input i, a small integer or bool tensor, row-major
+// and as dimensions, as far as they are known; ok is false when not even their
+// number is.
 func (c *Infer) Elems(i int) (elems []Dim, ok bool) {
 	v := c.Node.Input(i)
 	if v == nil {
@@ -82,7 +83,7 @@ func (c *Infer) Elems(i int) (elems []Dim, ok bool) {
 	return v.Elems, v.Elems != nil
 }
 
-// Ints returns the elements of input i, an integer scalar or vector, when all
+// Ints returns the elements of input i, a small integer or bool tensor, when all
 // of them are known.
 func (c *Infer) Ints(i int) (ints []int, ok bool) {
 	elems, ok := c.Elems(i)
@@ -102,8 +103,16 @@ func (c *Infer) Set(i int, t Type) {
 	}
 }
 
-// SetElems says what is known of the elements of output i, an integer scalar or
-// vector.
+// Out returns the type that was set for output i, the zero Type where none was.
+func (c *Infer) Out(i int) Type {
+	if i < len(c.out) {
+		return c.out[i]
+	}
+	return Type{}
+}
+
+// SetElems says what is known of the elements of output i, a small integer or bool
+// tensor, row-major; an unknown one is Fresh.
 func (c *Infer) SetElems(i int, elems []Dim) {
 	if i < len(c.Node.Outputs) && c.Node.Outputs[i] != nil && len(elems) <= maxElems {
 		c.Node.Outputs[i].Elems = elems
@@ -167,6 +176,11 @@ func (n *Node) Infer() error {
 		t, err := merge(v.Type, c.out[i])
 		if err != nil {
 			return n.Errorf(ErrInvalid, "output %s: %v", v.Name, err)
+		}
+		if shape, ok := t.Shape(); ok {
+			if _, err := tensor.Elems(shape); err != nil {
+				return n.Errorf(ErrInvalid, "output %s: %v", v.Name, err)
+			}
 		}
 		v.Type = t
 	}

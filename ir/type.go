@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -31,8 +32,8 @@ func (d Dim) Size() int { return d.size }
 // Symbol returns the symbol, empty for a known dimension.
 func (d Dim) Symbol() string { return d.sym }
 
-// Fresh reports whether d is an unknown that no user named.
-func (d Dim) Fresh() bool { return strings.HasPrefix(d.sym, "?") }
+// Fresh reports whether d is, or is computed from, an unknown that no user named.
+func (d Dim) Fresh() bool { return strings.Contains(d.sym, "?") }
 
 func (d Dim) String() string {
 	if d.Known() {
@@ -42,15 +43,27 @@ func (d Dim) String() string {
 }
 
 // Mul returns the product of dimensions, with symbols multiplied out into a
-// canonical product such as 4*batch.
+// canonical product such as 4*batch. A product that overflows is unknown.
 func Mul(dims ...Dim) Dim {
 	n, syms := 1, []string{}
 	for _, d := range dims {
 		k, s := d.factors()
-		n *= k
+		p, ok := mul(n, k)
+		if !ok {
+			return overflow
+		}
+		n = p
 		syms = append(syms, s...)
 	}
 	return product(n, syms)
+}
+
+// overflow is a dimension that no int holds.
+var overflow = Sym("?overflow")
+
+func mul(a, b int) (p int, ok bool) {
+	p = a * b
+	return p, a == 0 || p/a == b && !(a == -1 && b == math.MinInt)
 }
 
 // factors splits d into its integer factor and its symbols.
@@ -122,44 +135,131 @@ next:
 }
 
 // Add returns a+k, as an expression such as (batch+2) when a is a symbol.
-func Add(a Dim, k int) Dim {
-	if a.Known() {
-		return Size(a.size + k)
+func Add(a Dim, k int) Dim { return Sum(a, Size(k)) }
+
+// Sum returns the sum of dimensions as a canonical expression: like terms are
+// joined, and a common factor is taken out, as in 2*(batch+seq+1). A sum that
+// overflows is unknown.
+func Sum(dims ...Dim) Dim {
+	s := sum{terms: map[string]int{}}
+	for _, d := range dims {
+		s.add(1, d)
 	}
-	if k == 0 {
-		return a
+	if s.overflow {
+		return overflow
 	}
-	base, off := splitSum(a.sym)
-	if k += off; k == 0 {
-		return Sym(base)
-	}
-	return Sym(fmt.Sprintf("(%s%+d)", base, k))
+	return s.dim()
 }
 
-// splitSum splits an expression such as (batch+2) into the symbol and what is
-// added to it.
-func splitSum(sym string) (base string, off int) {
-	if strings.HasPrefix(sym, "(") && strings.HasSuffix(sym, ")") {
-		inner := sym[1 : len(sym)-1]
-		if i := strings.LastIndexAny(inner, "+-"); i > 0 && strings.Count(inner, "(") == 0 {
-			if n, err := strconv.Atoi(inner[i:]); err == nil {
-				return inner[:i], n
+// sum is an integer and a linear combination of products of symbols.
+type sum struct {
+	terms    map[string]int
+	overflow bool
+}
+
+// add adds k times d. The integer is the term without symbols.
+func (s *sum) add(k int, d Dim) {
+	n, syms := d.factors()
+	n, ok := mul(n, k)
+	if !ok {
+		s.overflow = true
+		return
+	}
+	if len(syms) == 1 && isSum(syms[0]) {
+		for _, t := range splitTerms(syms[0][1 : len(syms[0])-1]) {
+			s.add(n, parseTerm(t))
+		}
+		return
+	}
+	sort.Strings(syms)
+	name := strings.Join(syms, "*")
+	total := s.terms[name] + n
+	if (total > n) != (s.terms[name] > 0) && total != n {
+		s.overflow = true
+	}
+	s.terms[name] = total
+}
+
+func (s *sum) dim() Dim {
+	names := make([]string, 0, len(s.terms))
+	n := s.terms[""]
+	factor := n
+	for name, k := range s.terms {
+		if k != 0 && name != "" {
+			names = append(names, name)
+			factor = gcd(factor, k)
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return Size(n)
+	case len(names) == 1 && n == 0:
+		return product(s.terms[names[0]], splitTop(names[0], '*'))
+	}
+	sort.Strings(names)
+	factor = max(factor, -factor)
+	var b strings.Builder
+	for _, name := range names {
+		switch k := s.terms[name] / factor; k {
+		case 1:
+			b.WriteString("+" + name)
+		case -1:
+			b.WriteString("-" + name)
+		default:
+			fmt.Fprintf(&b, "%+d*%s", k, name)
+		}
+	}
+	if n != 0 {
+		fmt.Fprintf(&b, "%+d", n/factor)
+	}
+	return product(factor, []string{"(" + strings.TrimPrefix(b.String(), "+") + ")"})
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// isSum reports whether a symbol is a sum in parentheses.
+func isSum(sym string) bool {
+	return strings.HasPrefix(sym, "(") && strings.HasSuffix(sym, ")")
+}
+
+// splitTerms splits a sum at its signs, which stay with their terms.
+func splitTerms(s string) []string {
+	var out []string
+	depth, start := 0, 0
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case '+', '-':
+			if depth == 0 && i > start {
+				out = append(out, s[start:i])
+				start = i
 			}
 		}
 	}
-	return sym, 0
+	return append(out, s[start:])
 }
 
-// AtOne returns the size that d has where every symbol in it is one: an
-// estimate of what is not known yet.
-func (d Dim) AtOne() int {
-	n, syms := d.factors()
-	for _, s := range syms {
-		if base, off := splitSum(s); off != 0 {
-			n *= Sym(base).AtOne() + off
-		}
+// parseTerm reads a signed product.
+func parseTerm(t string) Dim {
+	k := 1
+	switch {
+	case strings.HasPrefix(t, "+"):
+		t = t[1:]
+	case strings.HasPrefix(t, "-"):
+		k, t = -1, t[1:]
 	}
-	return n
+	if n, err := strconv.Atoi(t); err == nil {
+		return Size(k * n)
+	}
+	return Mul(Size(k), Sym(t))
 }
 
 // Type is what is known of a value: its element type and its dimensions. An

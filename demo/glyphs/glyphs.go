@@ -218,8 +218,8 @@ func (s *Set) draw(dst []uint8, label int, r random) {
 	// A background that slopes, ink above it, and grain of a random strength.
 	back := r.between(0, 0.4)
 	slopeX, slopeY := r.between(-0.2, 0.2)/Size, r.between(-0.2, 0.2)/Size
-	contrast := r.between(0.3, 0.6)
-	grain := r.between(0.02, 0.12)
+	contrast := r.between(0.35, 0.6)
+	grain := r.between(0.02, 0.1)
 	for y := range Size {
 		for x := range Size {
 			i := y*Size + x

@@ -3,40 +3,55 @@ package atomicfile
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
 
-// Write creates or replaces the file at path with what write produces: into a
-// temporary file in the same folder, synced and renamed at the end. On an error
-// nothing is left behind and an older file stays as it was.
-func Write(path string, write func(w io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+// Write creates or replaces the file at path with what write produces: under
+// another name in the same folder first, synchronised, then renamed. On an error
+// nothing is left behind, and an older file stays as it was. A symbolic link
+// keeps pointing to the file; where path is a device or a pipe, the bytes go to
+// it directly.
+func Write(path string, write func(w io.Writer) error) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fill(path, os.O_WRONLY, write)
+	}
+	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x", filepath.Base(path), rand.Uint64()))
+	err := fill(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, write)
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp)
+		if pe, ok := err.(*fs.PathError); ok && pe.Path == temp {
+			pe.Path = path // the name that the caller knows
+		}
+	}
+	return err
+}
+
+func fill(path string, flag int, write func(w io.Writer) error) error {
+	f, err := os.OpenFile(path, flag, 0o666)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
 	b := bufio.NewWriterSize(f, 1<<20)
-	if err := write(b); err != nil {
-		return err
+	err = write(b)
+	if err == nil {
+		err = b.Flush()
 	}
-	if err := b.Flush(); err != nil {
-		return err
+	if err == nil && flag&os.O_CREATE != 0 {
+		err = f.Sync()
 	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
+	if cerr := f.Close(); err == nil {
+		err = cerr
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return err
 }

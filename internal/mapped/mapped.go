@@ -10,8 +10,23 @@ import (
 // File is the content of a file. Data must not be written to, and not be touched
 // after Close.
 type File struct {
-	Data  []byte
-	unmap func() error
+	Data     []byte
+	unmap    func() error
+	drop     func(from, to int) // gives back the memory of some pages; may be nil
+	released int
+}
+
+// releaseStep is how many bytes are given back at a time: a multiple of every
+// page size.
+const releaseStep = 16 << 20
+
+// Release says that the first n bytes are not needed soon, so that they need no
+// memory.
+func (f *File) Release(n int) {
+	if n -= n % releaseStep; f.drop != nil && n > f.released {
+		f.drop(f.released, n)
+		f.released = n
+	}
 }
 
 // Open maps a regular file.

@@ -12,5 +12,5 @@ func open(f *os.File, size int) (*File, error) {
 	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, err
 	}
-	return &File{data, func() error { return nil }}, nil
+	return &File{Data: data, unmap: func() error { return nil }}, nil
 }

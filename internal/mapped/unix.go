@@ -13,5 +13,9 @@ func open(f *os.File, size int) (*File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}
 	}
-	return &File{data, func() error { return unix.Munmap(data) }}, nil
+	return &File{
+		Data:  data,
+		unmap: func() error { return unix.Munmap(data) },
+		drop:  func(from, to int) { unix.Madvise(data[from:to], unix.MADV_DONTNEED) },
+	}, nil
 }

@@ -1,42 +1,40 @@
 package onnx
 
 import (
-	"fmt"
-
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"spc/ir/onnx/onnxpb"
 )
 
-// maxNesting bounds how deep messages may nest: a subgraph in a node takes three
-// levels, a nested type two.
+// maxNesting bounds how deep messages may nest: a subgraph takes three levels.
 const maxNesting = 4 * maxDepth
-
-var unmarshal = proto.UnmarshalOptions{Merge: true, RecursionLimit: maxNesting}
 
 // modelGraph is the field number of ModelProto.graph.
 const modelGraph = 7
 
-// decode reads a model, the graph field by field, so that only one of its nodes
-// or initializers is held twice at a time. It calls done, if not nil, with the
-// number of leading bytes that it will not look at again.
+// decoder reads a model field by field, its graph likewise, so that only one
+// node or initializer is held twice at a time.
+type decoder struct {
+	left int         // bytes of memory that messages may still take
+	done func(n int) // if not nil, told how many leading bytes are done with
+}
+
+// decode reads the wire form of a model.
 func decode(data []byte, done func(n int)) (*onnxpb.ModelProto, error) {
+	d := &decoder{weightFree, done}
 	m := new(onnxpb.ModelProto)
 	err := eachField(data, "model", func(num protowire.Number, at int, field []byte) error {
 		payload, n := protowire.ConsumeBytes(field[protowire.SizeTag(num):])
 		if num != modelGraph || n < 0 {
-			return merge(field, m, num, at)
+			return d.merge(m, num, at, field)
 		}
 		if m.Graph == nil {
 			m.Graph = new(onnxpb.GraphProto)
 		}
 		at += len(field) - len(payload)
 		return eachField(payload, "graph", func(num protowire.Number, sub int, field []byte) error {
-			if done != nil {
-				done(at + sub)
-			}
-			return merge(field, m.Graph, num, at+sub)
+			return d.merge(m.Graph, num, at+sub, field)
 		})
 	})
 	if err != nil {
@@ -45,18 +43,28 @@ func decode(data []byte, done func(n int)) (*onnxpb.ModelProto, error) {
 	return m, nil
 }
 
-// merge reads the bytes of one field into m.
-func merge(field []byte, m proto.Message, num protowire.Number, at int) error {
-	err := unmarshal.Unmarshal(field, m)
-	if err == nil {
+// merge reads one field of m, which begins at byte at of the file.
+func (d *decoder) merge(m proto.Message, num protowire.Number, at int, field []byte) error {
+	if d.done != nil {
+		d.done(at)
+	}
+	desc := m.ProtoReflect().Descriptor()
+	f := desc.Fields().ByNumber(num)
+	if f == nil {
 		return nil
 	}
-	d := m.ProtoReflect().Descriptor()
-	name := fmt.Sprintf("field %d", num)
-	if f := d.Fields().ByNumber(num); f != nil {
-		name = string(f.Name())
+	size, deep := weigh(field, desc, maxNesting)
+	d.left += weightFactor*len(field) - (size - messageSize[desc.FullName()])
+	switch {
+	case deep:
+		return invalid("the %s.%s at byte %d nests messages more than %d deep", desc.Name(), f.Name(), at, maxNesting)
+	case d.left < 0:
+		return corrupt("the %s.%s at byte %d is made of more empty messages than a model has", desc.Name(), f.Name(), at)
 	}
-	return corrupt("the %s.%s at byte %d is damaged: %w", d.Name(), name, at, err)
+	if err := (proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}).Unmarshal(field, m); err != nil {
+		return corrupt("the %s.%s at byte %d is damaged: %w", desc.Name(), f.Name(), at, err)
+	}
+	return nil
 }
 
 // eachField calls f with the number, the place and the bytes, tag included, of

@@ -312,6 +312,13 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 
 // nodes converts the nodes of a graph or a function body in topological order.
 func (im *importer) nodes(list []*onnxpb.NodeProto, sc *scope) error {
+	for i, n := range list {
+		for _, out := range n.GetOutput() {
+			if _, taken := sc.values[out]; taken && out != "" {
+				return invalid("%s: output %s: the name is taken by another value", label(n, i, sc), out)
+			}
+		}
+	}
 	order, err := im.order(list)
 	if err != nil {
 		return err
@@ -346,11 +353,6 @@ func (im *importer) node(p *onnxpb.NodeProto, index int, sc *scope) error {
 		return err
 	}
 	outputs := trim(p.GetOutput())
-	for _, out := range outputs {
-		if _, taken := sc.values[out]; taken && out != "" {
-			return invalid("output %s: the name is taken by another value", out)
-		}
-	}
 	if f := im.funcs[idOf(p)]; f != nil {
 		return im.call(p, f, inputs, outputs, sc)
 	}

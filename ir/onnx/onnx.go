@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
 )
@@ -77,24 +78,12 @@ func Import(path string, opts Options) (*ir.Graph, *Info, error) {
 }
 
 func importFile(path string, opts Options) (*ir.Graph, *Info, error) {
-	f, err := os.Open(path)
+	f, err := mapped.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
-	stat, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !stat.Mode().IsRegular() {
-		return nil, nil, invalid("want a regular file")
-	}
-	data, release, unmap, err := readFile(f, int(stat.Size()))
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := decode(data, release)
-	unmap()
+	m, err := decode(f.Data, f.Release)
+	f.Close()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,7 +15,7 @@ import (
 // line is a summary. It wraps ir.ErrUnsupported.
 type UnsupportedError struct {
 	Ops    []UnsupportedOp
-	Others []string // other reasons, a line each
+	Others []string // inputs and outputs that are no tensors, a line each
 }
 
 // UnsupportedOp is an operator that there is no definition of.
@@ -32,28 +32,30 @@ func (e *UnsupportedError) Error() string {
 		what = append(what, o.kind())
 	}
 	var b strings.Builder
-	switch len(e.Ops) {
-	case 0:
-		fmt.Fprintf(&b, "%d unsupported features", len(e.Others))
-	case 1:
-		fmt.Fprintf(&b, "unsupported operator %s", what[0])
-	default:
-		fmt.Fprintf(&b, "%d unsupported operators: %s", len(what), strings.Join(what, ", "))
+	if len(what) > 0 {
+		fmt.Fprintf(&b, "%s: %s", count(len(what), "unsupported operator"), strings.Join(what, ", "))
 	}
-	if len(e.Ops) > 0 && len(e.Others) > 0 {
-		fmt.Fprintf(&b, ", and %d other unsupported features", len(e.Others))
+	if len(e.Others) > 0 {
+		if len(what) > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(count(len(e.Others), "unsupported type"))
 	}
 	for _, o := range e.Ops {
-		s := "s"
-		if len(o.Nodes) == 1 {
-			s = ""
-		}
-		fmt.Fprintf(&b, "\n  %s (opset %d) at %d node%s: %s", o.kind(), o.Opset, len(o.Nodes), s, strings.Join(o.Nodes, ", "))
+		fmt.Fprintf(&b, "\n  %s (opset %d) at %s: %s", o.kind(), o.Opset, count(len(o.Nodes), "node"), strings.Join(o.Nodes, ", "))
 	}
 	for _, s := range e.Others {
 		b.WriteString("\n  " + s)
 	}
 	return b.String()
+}
+
+// count writes a number of things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func (o UnsupportedOp) kind() string {

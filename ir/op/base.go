@@ -2,6 +2,7 @@ package op
 
 import (
 	"fmt"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -12,6 +13,11 @@ import (
 type streaming struct{}
 
 func (streaming) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 1) }
+
+// free gives an operator no work: it only says anew what a tensor is.
+type free struct{}
+
+func (free) Work(_, _ []ir.Type) ir.Work { return ir.Work{} }
 
 // streamWork is the work of flops operations for each output element.
 func streamWork(in, out []ir.Type, flops float64) ir.Work {
@@ -162,7 +168,7 @@ func viaF32(in []*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, 
 		conv[i] = t
 		if t != nil && (t.DType() == tensor.F16 || t.DType() == tensor.BF16) {
 			half = t.DType()
-			conv[i] = tensor.FromFloat64s(tensor.F32, t.Float64s(), t.Shape()...)
+			conv[i] = t.To(tensor.F32)
 		}
 	}
 	out, err := f(conv)
@@ -171,7 +177,7 @@ func viaF32(in []*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, 
 	}
 	for i, t := range out {
 		if t != nil && t.DType() == tensor.F32 {
-			out[i] = tensor.FromFloat64s(half, t.Float64s(), t.Shape()...)
+			out[i] = t.To(half)
 		}
 	}
 	return out, nil
@@ -196,8 +202,216 @@ func newOutput(dt tensor.DType, shape ...int) (*tensor.Tensor, error) {
 	return tensor.New(dt, shape...), nil
 }
 
+// evalError is an error of Eval; whoever evaluates names the node.
+type evalError string
+
+func (e evalError) Error() string { return string(e) }
+func (evalError) Unwrap() error   { return ir.ErrInvalid }
+
 // evalErrorf returns an error of Eval that wraps ir.ErrInvalid; whoever
 // evaluates names the node.
-func evalErrorf(format string, args ...any) error {
-	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ir.ErrInvalid)
+func evalErrorf(format string, args ...any) error { return evalError(fmt.Sprintf(format, args...)) }
+
+// refuse returns err as an error of the node.
+func refuse(c *ir.Infer, err error) error { return c.Errorf("%v", err) }
+
+// wantInts refuses an input that is present and no i32 or i64 tensor of the rank;
+// a negative rank stands for any.
+func wantInts(c *ir.Infer, i, rank int) error {
+	t := c.In(i)
+	if c.Has(i) && (t.DType != tensor.I64 && t.DType != tensor.I32 || rank >= 0 && t.Ranked && t.Rank() != rank) {
+		return c.Errorf("input %d is %v, want integers of rank %d", i, t, rank)
+	}
+	return nil
+}
+
+// dimsOf returns the elements of input i as dimensions. Where not even their
+// number is tracked but the input's length is known, they are fresh; ok is false
+// when the length is not known either.
+func dimsOf(c *ir.Infer, i int) (elems []ir.Dim, ok bool) {
+	if elems, ok := c.Elems(i); ok {
+		return elems, true
+	}
+	if t := c.Const(i); t != nil && t.DType().IsInt() {
+		return ir.Sizes(t.Ints()...), true
+	}
+	if t := c.In(i); small(t) {
+		shape, _ := t.Shape()
+		return c.FreshDims(product(shape)), true
+	}
+	return nil, false
+}
+
+// small reports whether a type is static and of so few elements that inference
+// may track them.
+func small(t ir.Type) bool {
+	shape, ok := t.Shape()
+	if !ok {
+		return false
+	}
+	n, err := tensor.Elems(shape)
+	return err == nil && n <= 64
+}
+
+// intsOf returns the elements of input i when all of them are known.
+func intsOf(c *ir.Infer, i int) ([]int, bool) {
+	if v, ok := c.Ints(i); ok {
+		return v, true
+	}
+	if t := c.Const(i); t != nil && t.DType().IsInt() {
+		return t.Ints(), true
+	}
+	return nil, false
+}
+
+// unknown stands for ir.Infer.Fresh in evaluations, where sizes are only unknown
+// when they overflow; shapeOf refuses what it returns.
+func unknown() ir.Dim { return ir.Sym("?") }
+
+// shapeOf returns the dimensions that an evaluation computed as a shape, and passes
+// an error on.
+func shapeOf(dims []ir.Dim, err error) ([]int, error) {
+	if err != nil {
+		return nil, err
+	}
+	shape, ok := ir.Type{Dims: dims, Ranked: true}.Shape()
+	if !ok {
+		return nil, evalErrorf("shape %v overflows", dims)
+	}
+	if _, err := tensor.Elems(shape); err != nil {
+		return nil, evalErrorf("%v", err)
+	}
+	return shape, nil
+}
+
+// sameDim joins what two inputs tell about one dimension; ok is false when they
+// contradict each other.
+func sameDim(a, b ir.Dim) (d ir.Dim, ok bool) {
+	switch {
+	case a == b:
+		return a, true
+	case a.Known() && b.Known():
+		return a, false
+	case a.Known() || b.Fresh() && !b.Known():
+		return a, true
+	}
+	return b, true
+}
+
+// axesOf brings a list of axes into 0..rank-1 and refuses repeated ones.
+func axesOf(axes []int, rank int) ([]int, error) {
+	out := make([]int, len(axes))
+	for i, a := range axes {
+		if a < -rank || a >= rank {
+			return nil, evalErrorf("axis %d is out of range for rank %d", a, rank)
+		}
+		if out[i] = norm(a, rank); slices.Contains(out[:i], out[i]) {
+			return nil, evalErrorf("axis %d is given twice", a)
+		}
+	}
+	return out, nil
+}
+
+// product multiplies sizes.
+func product(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// copyRun copies n consecutive elements between tensors of one element type.
+func copyRun(dst *tensor.Tensor, d int, src *tensor.Tensor, s, n int) {
+	if dst.DType() == tensor.String {
+		copy(dst.Strings()[d:d+n], src.Strings()[s:s+n])
+		return
+	}
+	k := dst.DType().Size()
+	copy(dst.Bytes()[d*k:(d+n)*k], src.Bytes()[s*k:(s+n)*k])
+}
+
+// moveElems tracks the elements of small integer tensors through an operator
+// that only moves elements and has set its outputs' types: it is evaluated on
+// their positions. data lists the inputs that it moves; the elements of all others
+// must be known.
+func moveElems(c *ir.Infer, o ir.Op, data ...int) {
+	var elems []ir.Dim
+	tracked := false
+	for i := range c.Outputs() {
+		if !small(c.Out(i)) {
+			return
+		}
+	}
+	in := make([]*tensor.Tensor, c.Len())
+	for i := range in {
+		if !c.Has(i) {
+			continue
+		}
+		if !small(c.In(i)) {
+			return
+		}
+		shape, _ := c.In(i).Shape()
+		n := product(shape)
+		e, ok := c.Elems(i)
+		if ok && len(e) != n {
+			return
+		}
+		if !slices.Contains(data, i) {
+			ints, ok := intsOf(c, i)
+			if !ok {
+				return
+			}
+			wide := make([]int64, len(ints))
+			for j, v := range ints {
+				wide[j] = int64(v)
+			}
+			in[i] = tensor.FromInt64s(c.In(i).DType, wide, shape...)
+			continue
+		}
+		if tracked = tracked || ok; !ok {
+			e = c.FreshDims(n)
+		}
+		at := make([]int, n)
+		for j := range at {
+			at[j] = len(elems) + j
+		}
+		in[i] = tensor.Ints(at...).Reshape(shape...)
+		elems = append(elems, e...)
+	}
+	if !tracked {
+		return
+	}
+	outs, err := o.Eval(&ir.Eval{Outputs: c.Outputs()}, in)
+	if err != nil {
+		return
+	}
+	for i, t := range outs {
+		if t == nil || t.DType() != tensor.I64 {
+			continue
+		}
+		moved := make([]ir.Dim, t.Len())
+		for j, at := range t.Ints() {
+			moved[j] = elems[at]
+		}
+		c.SetElems(i, moved)
+	}
+}
+
+// wantPresent refuses absent inputs among the first n.
+func wantPresent(c *ir.Infer, n int) error {
+	for i := range n {
+		if !c.Has(i) {
+			return c.Errorf("input %d is absent", i)
+		}
+	}
+	return nil
+}
+
+// optional returns input i, nil where it is absent.
+func optional(in []*tensor.Tensor, i int) *tensor.Tensor {
+	if i < len(in) {
+		return in[i]
+	}
+	return nil
 }

@@ -18,23 +18,38 @@ func (*If) Kind() string { return "If" }
 // Subgraphs returns both branches.
 func (o *If) Subgraphs() []*ir.Graph { return []*ir.Graph{o.Then, o.Else} }
 
-// Infer joins the types of both branches' outputs.
+// Infer joins the types of both branches' outputs. A branch that a known
+// condition does not pick may be in error: exporters leave operators in it that
+// do not fit the shapes at hand.
 func (o *If) Infer(c *ir.Infer) error {
-	if t := c.In(0); t.DType != tensor.Bool {
-		return c.Errorf("condition is %v, want bool", t)
+	t := c.In(0)
+	if shape, ok := t.Shape(); t.DType != tensor.Bool || ok && product(shape) != 1 {
+		return c.Errorf("condition is %v, want a single bool", t)
 	}
-	for _, g := range o.Subgraphs() {
+	picked, known := intsOf(c, 0)
+	var taken *ir.Graph
+	for i, g := range o.Subgraphs() {
 		if g == nil {
 			return c.Errorf("a branch is missing")
 		}
 		if len(g.Outputs) != c.Outputs() {
 			return c.Errorf("branch %s has %d outputs, want %d", g.Name, len(g.Outputs), c.Outputs())
 		}
-		if err := c.Subgraph(g); err != nil {
+		dead := known && (picked[0] != 0) != (i == 0)
+		if err := c.Subgraph(g); err != nil && !dead {
 			return err
+		}
+		if !dead {
+			taken = g
 		}
 	}
 	for i := range c.Outputs() {
+		if known {
+			v := taken.Outputs[i]
+			c.Set(i, v.Type)
+			c.SetElems(i, v.Elems)
+			continue
+		}
 		t, err := joinTypes(c, o.Then.Outputs[i].Type, o.Else.Outputs[i].Type)
 		if err != nil {
 			return err
@@ -63,6 +78,9 @@ func joinTypes(c *ir.Infer, a, b ir.Type) (ir.Type, error) {
 
 // Eval runs the branch that the condition picks.
 func (o *If) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if in[0].Len() != 1 {
+		return nil, evalErrorf("condition is %v, want a single bool", in[0])
+	}
 	if tensor.Data[bool](in[0])[0] {
 		return c.Run(o.Then, nil)
 	}

@@ -12,7 +12,7 @@ import (
 const sample = `graph "main"(%x: f32[batch,8], %c: bool[], %"odd name": f32["a b",4*n]) {
   %w: f32[8] = const {0.0, 1.0, 2.5, -3.0, 1e-30, 5.0, 6.0, +Inf}
   %y: f32[batch,8] = Add "add" (%x, %w)
-  %z: f32[batch,8] = Add "legacy" (%y, %y) {axis = 1}
+  %z: f32[batch,8] = Add "legacy" (%y, %w) {axis = 1}
   %o: f32[batch,8] = If "if" (%c) {then_branch = graph "t"() {
     %big: f32[20] = const base64"AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAgEEAAIhBAACQQQAAmEE="
     %r: f32[batch,8] = Relu "relu" (%z)

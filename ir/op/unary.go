@@ -1,51 +1,132 @@
 package op
 
 import (
+	"math"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
 
-// Unary applies a function of one variable to each element.
+// Unary applies a function of one variable, without attributes, to each element.
 type Unary struct {
 	family
 	streaming
 }
 
-// unaryFuncs holds the function of each operator, on float64: exact enough for
-// every element type, rounded once at the end.
-var unaryFuncs = map[string]func(float64) float64{
-	"Relu": func(x float64) float64 { return max(x, 0) },
+// unaryDef holds the function of an operator on floats, on signed integers and
+// on unsigned ones; it does not take the types whose function is nil. Floats are
+// computed in float64, exact enough for every type, and rounded once at the end.
+type unaryDef struct {
+	float    func(float64) float64
+	signed   func(int64) int64
+	unsigned func(uint64) uint64
+}
+
+var unaryFuncs = map[string]unaryDef{
+	"Abs":        {math.Abs, func(x int64) int64 { return max(x, -x) }, func(x uint64) uint64 { return x }},
+	"Acos":       {float: math.Acos},
+	"Acosh":      {float: math.Acosh},
+	"Asin":       {float: math.Asin},
+	"Asinh":      {float: math.Asinh},
+	"Atan":       {float: math.Atan},
+	"Atanh":      {float: math.Atanh},
+	"BitwiseNot": {nil, func(x int64) int64 { return ^x }, func(x uint64) uint64 { return ^x }},
+	"Ceil":       {float: math.Ceil},
+	"Cos":        {float: math.Cos},
+	"Cosh":       {float: math.Cosh},
+	"Erf":        {math.Erf, func(x int64) int64 { return int64(math.Erf(float64(x))) }, func(x uint64) uint64 { return uint64(math.Erf(float64(x))) }},
+	"Exp":        {float: math.Exp},
+	"Floor":      {float: math.Floor},
+	"HardSwish":  {float: func(x float64) float64 { return x * min(max(x/6+0.5, 0), 1) }},
+	"Log":        {float: math.Log},
+	"Mish":       {float: func(x float64) float64 { return x * math.Tanh(softplus(x)) }},
+	"Neg":        {func(x float64) float64 { return -x }, func(x int64) int64 { return -x }, nil},
+	"Reciprocal": {float: func(x float64) float64 { return 1 / x }},
+	"Relu":       {func(x float64) float64 { return max(x, 0) }, func(x int64) int64 { return max(x, 0) }, func(x uint64) uint64 { return x }},
+	"Round":      {float: math.RoundToEven},
+	"Sigmoid":    {float: sigmoid},
+	"Sign":       {sign, func(x int64) int64 { return max(min(x, 1), -1) }, func(x uint64) uint64 { return min(x, 1) }},
+	"Sin":        {float: math.Sin},
+	"Sinh":       {float: math.Sinh},
+	"Softplus":   {float: softplus},
+	"Softsign":   {float: func(x float64) float64 { return x / (1 + math.Abs(x)) }},
+	"Sqrt":       {float: math.Sqrt},
+	"Tan":        {float: math.Tan},
+	"Tanh":       {float: math.Tanh},
+}
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+// softplus is log(1+exp(x)), without overflow.
+func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+
+// sign is the sign of x; NaN stays NaN.
+func sign(x float64) float64 {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return x
+}
+
+func (d unaryDef) takes(dt tensor.DType) bool {
+	switch {
+	case dt.IsFloat():
+		return d.float != nil && carrier(dt) != tensor.Undefined
+	case dt.IsUnsigned():
+		return d.unsigned != nil
+	}
+	return dt.IsInt() && d.signed != nil
 }
 
 // Infer keeps the type.
-func (o *Unary) Infer(c *ir.Infer) error {
+func (o *Unary) Infer(c *ir.Infer) error { return inferUnary(c, unaryFuncs[o.kind]) }
+
+func inferUnary(c *ir.Infer, d unaryDef) error {
+	if err := wantTaken(c, 1, d.takes); err != nil {
+		return err
+	}
 	c.Set(0, c.In(0))
+	if d.signed != nil && d.float != nil {
+		zipElems(c, func(x ...ir.Dim) (ir.Dim, bool) {
+			return ir.Size(int(d.signed(int64(x[0].Size())))), x[0].Known()
+		})
+	}
 	return nil
 }
 
 // Eval applies the function.
 func (o *Unary) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	x, f := in[0], unaryFuncs[o.kind]
-	if x.DType() == tensor.F32 {
-		y := tensor.New(tensor.F32, x.Shape()...)
-		d := y.F32s()
-		for i, v := range x.F32s() {
-			d[i] = float32(f(float64(v)))
-		}
-		return one(y)
+	return one(unaryFuncs[o.kind].apply(in[0]))
+}
+
+// apply maps the elements of a tensor whose type d takes.
+func (d unaryDef) apply(x *tensor.Tensor) *tensor.Tensor {
+	dt := x.DType()
+	switch c := carrier(dt); c {
+	case tensor.F32:
+		return mapElems(x.To(c), func(v float32) float32 { return float32(d.float(float64(v))) }).To(dt)
+	case tensor.F64:
+		return mapElems(x, d.float)
+	case tensor.U64:
+		return mapElems(x, d.unsigned)
 	}
-	v := x.Float64s()
-	for i := range v {
-		v[i] = f(v[i])
+	if dt.IsUnsigned() {
+		return mapElems(x.To(tensor.U64), d.unsigned).To(dt)
 	}
-	if x.DType().IsFloat() {
-		return one(tensor.FromFloat64s(x.DType(), v, x.Shape()...))
+	return mapElems(x.To(tensor.I64), d.signed).To(dt)
+}
+
+// mapElems applies f to each element.
+func mapElems[A, R tensor.Elem](x *tensor.Tensor, f func(A) R) *tensor.Tensor {
+	out := tensor.New(tensor.DTypeOf[R](), x.Shape()...)
+	d := tensor.Data[R](out)
+	for i, v := range tensor.Data[A](x) {
+		d[i] = f(v)
 	}
-	ints := make([]int64, len(v))
-	for i := range v {
-		ints[i] = int64(v[i])
-	}
-	return one(tensor.FromInt64s(x.DType(), ints, x.Shape()...))
+	return out
 }
 
 // dropConsumedInputs removes an attribute that opsets below 6 had for a memory

@@ -108,12 +108,12 @@ func FromFloat64s(dt DType, v []float64, shape ...int) *Tensor {
 	case F16:
 		d := view[Half](t)
 		for i, x := range v {
-			d[i] = ToHalf(float32(x))
+			d[i] = ToHalf(toOdd(x))
 		}
 	case BF16:
 		d := view[Brain](t)
 		for i, x := range v {
-			d[i] = ToBrain(float32(x))
+			d[i] = ToBrain(toOdd(x))
 		}
 	case F8E4M3FN, F8E4M3UZ, F8E5M2, F8E5M2UZ, F8E8M0, F4E2M1:
 		for i, x := range v {
@@ -164,21 +164,146 @@ func FromInt64s(dt DType, v []int64, shape ...int) *Tensor {
 	return t
 }
 
-// narrow describes a float of at most eight bits: sign, exponent and mantissa
-// bits and bias; what its special codes mean differs by type.
+// toOdd rounds x to f32 so that rounding the result to nearest again, to a type
+// of at least two bits less, gives what rounding x at once would: an inexact
+// value goes toward zero and gets an odd last bit (Boldo and Melquiond, When
+// double rounding is odd, 2005).
+func toOdd(x float64) float32 {
+	f := float32(x)
+	d := float64(f)
+	if d == x || x != x {
+		return f
+	}
+	u := math.Float32bits(f)
+	if math.Abs(d) > math.Abs(x) {
+		u--
+	}
+	return math.Float32frombits(u | 1)
+}
+
+// To returns the tensor converted to another real numeric type or bool: t itself
+// where it has that type. Floats round to nearest even, and those beyond the
+// range of an f8 or f4 type saturate; a float becomes an integer by cutting its
+// fraction off, NaN becoming 0; an integer is cut to the width of its new type;
+// bool is what differs from zero.
+func (t *Tensor) To(dt DType) *Tensor {
+	switch {
+	case dt == t.dtype:
+		return t
+	case dt == F32:
+		out := New(F32, t.shape...)
+		t.float32s(view[float32](out))
+		return out
+	case t.dtype == F32 && (dt == F16 || dt == BF16):
+		return fromFloat32s(dt, view[float32](t), t.shape)
+	case dt.IsFloat():
+		return FromFloat64s(dt, t.Float64s(), t.shape...)
+	case !t.dtype.IsFloat():
+		return FromInt64s(dt, t.Int64s(), t.shape...)
+	case dt == Bool:
+		out := New(Bool, t.shape...)
+		for i, x := range t.Float64s() {
+			if x != 0 {
+				out.data[i] = 1
+			}
+		}
+		return out
+	}
+	v := t.Float64s()
+	ints := make([]int64, len(v))
+	for i, x := range v {
+		ints[i] = truncate(x, dt == U64)
+	}
+	return FromInt64s(dt, ints, t.shape...)
+}
+
+// BitsAs returns a view of the elements' bits as another type, of the same size
+// in memory, for which every pattern of the bits is valid.
+func (t *Tensor) BitsAs(dt DType) *Tensor {
+	if dt.Size() != t.dtype.Size() || dt == String || t.dtype == String {
+		panic(fmt.Sprintf("tensor.BitsAs: %v as %v", t, dt))
+	}
+	v := *t
+	v.dtype = dt
+	return &v
+}
+
+// truncate cuts off the fraction of x; a value beyond the range of 64 bits
+// becomes the nearest one in it. For an unsigned type the result is its bits.
+func truncate(x float64, unsigned bool) int64 {
+	switch {
+	case x != x:
+		return 0
+	case unsigned && x >= 1<<64:
+		return -1
+	case unsigned && x >= 1<<63:
+		return int64(uint64(x))
+	case x >= 1<<63:
+		return math.MaxInt64
+	case x < -1<<63:
+		return math.MinInt64
+	}
+	return int64(x)
+}
+
+// float32s stores the elements as f32 values, rounded once.
+func (t *Tensor) float32s(out []float32) {
+	switch t.dtype {
+	case F16:
+		for i, v := range view[Half](t) {
+			out[i] = v.Float32()
+		}
+	case BF16:
+		for i, v := range view[Brain](t) {
+			out[i] = v.Float32()
+		}
+	case U64:
+		widen(out, view[uint64](t))
+	case I64:
+		widen(out, view[int64](t))
+	case I32:
+		widen(out, view[int32](t))
+	case U8:
+		widen(out, t.data)
+	default:
+		widen(out, t.Float64s())
+	}
+}
+
+func fromFloat32s(dt DType, v []float32, shape []int) *Tensor {
+	t := New(dt, shape...)
+	if dt == F16 {
+		d := view[Half](t)
+		for i, x := range v {
+			d[i] = ToHalf(x)
+		}
+		return t
+	}
+	d := view[Brain](t)
+	for i, x := range v {
+		d[i] = ToBrain(x)
+	}
+	return t
+}
+
+// narrow describes a float of at most eight bits: its exponent and mantissa bits
+// and exponent bias, the code of its largest finite magnitude, and the codes
+// (without sign) of infinity and NaN, negative where the type has none. A type
+// whose NaN is the code of -0 has zeroNaN set, and no -0.
 type narrow struct {
 	exp, man, bias int
-	signed         bool
-	special        byte // i: top exponent is inf and NaN; n: all ones is NaN; z: negative zero is NaN; 0: none
+	top, inf, nan  int
+	zeroNaN        bool
 }
 
 var narrows = map[DType]narrow{
-	F8E4M3FN: {4, 3, 7, true, 'n'},
-	F8E4M3UZ: {4, 3, 8, true, 'z'},
-	F8E5M2:   {5, 2, 15, true, 'i'},
-	F8E5M2UZ: {5, 2, 16, true, 'z'},
-	F8E8M0:   {8, 0, 127, false, 'n'},
-	F4E2M1:   {2, 1, 1, true, 0},
+	F8E4M3FN: {4, 3, 7, 0x7e, -1, 0x7f, false},
+	F8E4M3UZ: {4, 3, 8, 0x7f, -1, 0x80, true},
+	F8E5M2:   {5, 2, 15, 0x7b, 0x7c, 0x7e, false},
+	F8E5M2UZ: {5, 2, 16, 0x7f, -1, 0x80, true},
+	F4E2M1:   {2, 1, 1, 0x7, -1, -1, false},
+	// e8m0 has no sign, no zero and no subnormals; ToScale makes its codes.
+	F8E8M0: {8, 0, 127, 0xfe, -1, 0xff, false},
 }
 
 var narrowTables = func() map[DType]*[256]float64 {
@@ -195,96 +320,113 @@ var narrowTables = func() map[DType]*[256]float64 {
 
 func narrowTable(dt DType) *[256]float64 { return narrowTables[dt] }
 
-func (f narrow) decode(b int) float64 {
-	e := b >> f.man & (1<<f.exp - 1)
-	m := b & (1<<f.man - 1)
+// sign is the bit of the sign, zero for an unsigned type.
+func (f narrow) sign() int { return 1 << (f.exp + f.man) & 0xff }
+
+func (f narrow) decode(code int) float64 {
+	if f.sign() == 0 {
+		if code == f.nan {
+			return math.NaN()
+		}
+		return math.Ldexp(1, code-f.bias)
+	}
 	sign := 1.0
-	if f.signed && b>>(f.man+f.exp)&1 == 1 {
+	if code&f.sign() != 0 {
 		sign = -1
 	}
-	top := e == 1<<f.exp-1
+	b := code & (f.sign() - 1)
+	e := max(b>>f.man, 1)
 	switch {
-	case f.special == 'i' && top && m == 0:
-		return sign * math.Inf(1)
-	case f.special == 'i' && top,
-		f.special == 'n' && top && m == 1<<f.man-1,
-		f.special == 'z' && sign < 0 && e == 0 && m == 0:
+	case f.zeroNaN && code == f.nan:
 		return math.NaN()
-	case !f.signed: // e8m0 has no zero and no subnormals
-		return math.Ldexp(1, e-f.bias)
-	case e == 0:
-		if m == 0 && sign < 0 {
-			return math.Copysign(0, -1)
-		}
-		return sign * math.Ldexp(float64(m), 1-f.bias-f.man)
+	case b == f.inf:
+		return math.Inf(int(sign))
+	case b > f.top && f.nan >= 0:
+		return math.NaN()
 	}
-	return sign * math.Ldexp(float64(m+1<<f.man), e-f.bias-f.man)
+	return math.Copysign(math.Ldexp(float64(b-(e-1)<<f.man), e-f.bias-f.man), sign)
 }
 
 // ToNarrow rounds v to the nearest value of an f8 or f4 type, ties to even.
-// Values out of range become the largest finite value when saturate is set, and
-// infinity or NaN, as the type has them, when it is not.
+// Infinities and values out of range become the largest finite value when
+// saturate is set or the type has nothing else; when it is not, they become
+// infinity or NaN, as the type has them. NaN becomes -0 where the type has none.
 func ToNarrow(dt DType, v float64, saturate bool) byte {
 	f := narrows[dt]
-	t := narrowTables[dt]
-	bits := f.man + f.exp
-	nan, inf := -1, -1
-	top := 0 // the code of the largest finite magnitude
-	for b := range 1 << bits {
-		switch {
-		case math.IsNaN(t[b]):
-			nan = b
-		case math.IsInf(t[b], 0):
-			inf = b
-		default:
-			top = b
-		}
+	if f.sign() == 0 {
+		return ToScale(v, RoundNearest, saturate)
 	}
 	sign := 0
-	if f.signed && math.Signbit(v) {
-		sign = 1 << bits
+	if math.Signbit(v) {
+		sign = f.sign()
 	}
-	if f.special == 'z' {
-		nan = 1 << bits
+	nan := byte(f.sign())
+	if f.nan >= 0 && !f.zeroNaN {
+		nan = byte(sign | f.nan)
+	}
+	if v != v {
+		return nan
+	}
+	code := f.top + 1
+	if !math.IsInf(v, 0) {
+		// The codes of magnitudes count the multiples of the last mantissa
+		// bit, binade after binade.
+		a := math.Abs(v)
+		e := max(math.Ilogb(a)+f.bias, 1)
+		if a = math.RoundToEven(math.Ldexp(a, f.bias+f.man-e)); e < 1<<f.exp {
+			code = (e-1)<<f.man + int(a)
+		}
 	}
 	switch {
-	case math.IsNaN(v):
-		if nan < 0 {
-			return byte(sign) // the type has no NaN
-		}
-		if f.special == 'z' {
-			return byte(nan)
-		}
-		return byte(sign | nan)
+	case code <= f.top:
+	case saturate || f.inf < 0 && f.nan < 0:
+		code = f.top
+	case f.inf >= 0:
+		code = f.inf
+	default:
+		return nan
 	}
-	a := math.Abs(v)
-	best := 0
-	for b := 1; b <= top; b++ {
-		da, db := math.Abs(a-t[best]), math.Abs(a-t[b])
-		if db < da || db == da && b&1 == 0 && t[b] != t[best] {
-			best = b
-		}
-	}
-	if best == top {
-		// The next value of the grid, had there been one, decides overflow.
-		ulp := t[top] - t[top-1]
-		if f.man == 0 {
-			ulp = t[top]
-		}
-		if over := a-t[top] > ulp/2 || a-t[top] == ulp/2 && top&1 == 1; over && (!saturate || math.IsInf(v, 0) && inf >= 0 && !saturate) {
-			if inf >= 0 {
-				return byte(sign | inf)
-			}
-			if f.special == 'z' {
-				return byte(nan)
-			}
-			if nan >= 0 {
-				return byte(sign | nan)
-			}
-		}
-	}
-	if f.special == 'z' && best == 0 {
+	if code == 0 && f.zeroNaN {
 		return 0
 	}
-	return byte(sign | best)
+	return byte(sign | code)
+}
+
+// Rounding is a way to round to a power of two.
+type Rounding uint8
+
+// The roundings: to the nearest, ties up; to the next above; to the next below.
+const (
+	RoundNearest Rounding = iota
+	RoundUp
+	RoundDown
+)
+
+// ToScale rounds v to e8m0, the powers of two from 2^-127 to 2^127 that scale
+// the blocks of OCP's microscaling formats. Values out of range become the
+// nearest in it when saturate is set, and NaN when it is not; a negative value
+// is NaN always.
+func ToScale(v float64, r Rounding, saturate bool) byte {
+	const bias, top, nan = 127, 254, 255
+	if !(v >= 0) {
+		return nan
+	}
+	code := 1 << 16
+	if !math.IsInf(v, 0) {
+		frac, e := math.Frexp(v) // frac in [1/2, 1), zero for zero
+		code = e - 1 + bias
+		if r == RoundUp && frac > 0.5 || r == RoundNearest && frac >= 0.75 {
+			code++
+		}
+		if v == 0 {
+			code = -1
+		}
+	}
+	switch {
+	case code >= 0 && code <= top:
+		return byte(code)
+	case !saturate:
+		return nan
+	}
+	return byte(min(max(code, 0), top))
 }

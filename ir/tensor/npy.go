@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"spc/internal/atomicfile"
 )
 
 // The npy format is described in NEP 1 (numpy.org/neps/nep-0001-npy-format.html):
@@ -358,7 +360,7 @@ func (p *npyParser) tuple() ([]int, error) {
 // that npy has not are widened: bf16, f8 and f4 to f32, integers of 2 and 4
 // bits to 8. Strings are an error.
 func WriteNPY(path string, t *Tensor) error {
-	if err := WriteFileFunc(path, func(w io.Writer) error { return EncodeNPY(w, t) }); err != nil {
+	if err := atomicfile.Write(path, func(w io.Writer) error { return EncodeNPY(w, t) }); err != nil {
 		if _, named := err.(*os.PathError); named {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -227,7 +226,7 @@ func TestOpenNPYReadsRows(t *testing.T) {
 	}
 }
 
-func TestWriteFileFuncLeavesNothingBehindOnFailure(t *testing.T) {
+func TestWriteNPYLeavesNothingBehindOnFailure(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.npy")
 	if err := WriteNPY(path, FromStrings([]string{"no"}, 1)); err == nil || !strings.Contains(err.Error(), path) {
@@ -238,35 +237,6 @@ func TestWriteFileFuncLeavesNothingBehindOnFailure(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
 		t.Errorf("%d files left in the folder, want none", len(entries))
-	}
-}
-
-func TestWriteFileFollowsLinksAndSparesDevices(t *testing.T) {
-	dir := t.TempDir()
-	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
-	if err := WriteFile(target, []byte("old")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("target", link); err != nil {
-		t.Skip("no symbolic links here:", err)
-	}
-	if err := WriteFile(link, []byte("new")); err != nil {
-		t.Fatal(err)
-	}
-	if info, _ := os.Lstat(link); info.Mode()&os.ModeSymlink == 0 {
-		t.Error("the link became a file")
-	}
-	if b, _ := os.ReadFile(target); string(b) != "new" {
-		t.Errorf("the target holds %q, want new", b)
-	}
-	if runtime.GOOS == "windows" {
-		return
-	}
-	if err := WriteFile(os.DevNull, []byte("gone")); err != nil {
-		t.Error(err)
-	}
-	if info, _ := os.Stat(os.DevNull); info.Mode().IsRegular() {
-		t.Error(os.DevNull + " became a file")
 	}
 }
 

@@ -3,12 +3,13 @@ package tensor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
-	"os"
 	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
+	"spc/internal/atomicfile"
 	"spc/ir/onnx/onnxpb"
 )
 
@@ -262,9 +263,14 @@ func (t *Tensor) ToProto(name string) *onnxpb.TensorProto {
 // ReadTensorProto reads a file that holds one TensorProto and returns its tensor
 // and its name.
 func ReadTensorProto(path string) (t *Tensor, name string, err error) {
-	b, err := os.ReadFile(path)
+	f, size, err := openRegular(path)
 	if err != nil {
 		return nil, "", err
+	}
+	defer f.Close()
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
 	t, name, err = DecodeTensorProto(b)
 	if err != nil {
@@ -290,5 +296,8 @@ func WriteTensorProto(path, name string, t *Tensor) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return WriteFile(path, b)
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
 }

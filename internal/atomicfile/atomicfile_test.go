@@ -1,0 +1,74 @@
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, s)
+		return err
+	}
+}
+
+func TestFailureLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := Write(path, text("old")); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	err := Write(path, func(w io.Writer) error { return errors.Join(text("new")(w), broken) })
+	if !errors.Is(err, broken) {
+		t.Errorf("%v, want %v", err, broken)
+	}
+	missing := filepath.Join(dir, "none", "f")
+	if err := Write(missing, text("new")); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing+":") {
+		t.Errorf("%v, want one that names %s", err, missing)
+	}
+	if err := Write(dir, text("new")); err == nil {
+		t.Error("a folder was written to")
+	}
+	if b, _ := os.ReadFile(path); string(b) != "old" {
+		t.Errorf("the file holds %q, want old", b)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%d files in the folder, want 1", len(entries))
+	}
+}
+
+func TestLinksAreFollowedAndDevicesSpared(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := Write(target, text("old")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("target", link); err != nil {
+		t.Skip("no symbolic links here:", err)
+	}
+	if err := Write(link, text("new")); err != nil {
+		t.Fatal(err)
+	}
+	if info, _ := os.Lstat(link); info.Mode()&os.ModeSymlink == 0 {
+		t.Error("the link became a file")
+	}
+	if b, _ := os.ReadFile(target); string(b) != "new" {
+		t.Errorf("the target holds %q, want new", b)
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	if err := Write(os.DevNull, text("gone")); err != nil {
+		t.Error(err)
+	}
+	if info, _ := os.Stat(os.DevNull); info.Mode().IsRegular() {
+		t.Error(os.DevNull + " became a file")
+	}
+}

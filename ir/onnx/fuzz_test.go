@@ -1,0 +1,73 @@
+package onnx_test
+
+import (
+	"testing"
+
+	"spc/ir"
+	"spc/ir/onnx"
+	"spc/ir/onnx/onnxpb"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// seeds returns small models, each with something that the importer treats
+// apart.
+func seeds() []*onnxpb.ModelProto {
+	branch := func(name string, nodes ...*onnxpb.NodeProto) *onnxpb.GraphProto {
+		return &onnxpb.GraphProto{Name: name, Node: nodes, Output: values(value("r", tensor.F32, 2))}
+	}
+	condition := func(m *onnxpb.ModelProto) { m.Graph.Input = append(m.Graph.Input, value("c", tensor.Bool)) }
+	return []*onnxpb.ModelProto{
+		chain(node("a", "Relu", "x", "h"), node("b", "Add", "h x", "y")),
+		chain(node("a", "Add", "h h", "y"), node("b", "Relu", "x", "h")),
+		functions(),
+		doubling(3),
+		edit(chain(node("if", "If", "c", "y",
+			attr("then_branch", branch("t", node("", "Constant", "", "k", attr("value", floats("", 1, 2))), node("", "Add", "x k", "r"))),
+			attr("else_branch", branch("e", node("", "Relu", "x", "r"))))), condition),
+		edit(chain(node("a", "Add", "x w", "h"), node("b", "Add", "h s", "y")), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, "n", nil, -1, 2))
+			m.Graph.Initializer = []*onnxpb.TensorProto{floats("w", 1, 2)}
+			m.Graph.SparseInitializer = []*onnxpb.SparseTensorProto{{Dims: []int64{2}, Values: floats("s", 3), Indices: tensor.Ints(1).ToProto("")}}
+		}),
+		edit(chain(node("a", "Reshape", "x s", "h"), node("b", "Transpose", "h", "t", attr("perm", []int64{1, 0})), node("c", "MatMul", "h t", "y")), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, 2, "n", 3))
+			m.Graph.Initializer = []*onnxpb.TensorProto{tensor.Ints(0, -1).ToProto("s")}
+			m.Graph.Output = values(value("y", tensor.F32))
+		}),
+		edit(chain(node("a", "Conv", "x w", "h", attr("pads", []int64{1, 1, 1, 1})), node("b", "MaxPool", "h", "y", attr("kernel_shape", []int64{2, 2}))), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, 1, 1, 4, 4))
+			m.Graph.Initializer = []*onnxpb.TensorProto{tensor.New(tensor.F32, 2, 1, 3, 3).ToProto("w")}
+			m.Graph.Output = values(value("y", tensor.F32))
+		}),
+		edit(chain(node("loop", "Loop", "m c x", "y", attr("body", &onnxpb.GraphProto{
+			Name:   "body",
+			Input:  values(value("i", tensor.I64), value("go", tensor.Bool), value("v", tensor.F32, 2)),
+			Node:   []*onnxpb.NodeProto{node("", "Add", "v x", "w")},
+			Output: values(value("go", tensor.Bool), value("w", tensor.F32, 2)),
+		}))), func(m *onnxpb.ModelProto) {
+			condition(m)
+			m.Graph.Input = append(m.Graph.Input, value("m", tensor.I64))
+		}),
+	}
+}
+
+// FuzzImport imports damaged models: whatever is not refused satisfies Verify,
+// and its text form reads back.
+func FuzzImport(f *testing.F) {
+	for _, m := range seeds() {
+		f.Add(encode(f, m))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g, _, err := onnx.ImportBytes(b, "", onnx.Options{})
+		if err != nil {
+			return
+		}
+		if err := g.Verify(); err != nil {
+			t.Fatalf("%v in\n%v", err, g)
+		}
+		if _, err := ir.Parse(ir.Print(g), op.Registry); err != nil {
+			t.Fatalf("%v in\n%v", err, g)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package op
+
+import (
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Conv is the convolution Y[N,M,O1..On] of X[N,C,D1..Dn] with the weight
+// W[M,C/group,k1..kn], plus an optional bias B[M].
+type Conv struct {
+	Window
+	Group int `attr:"group,1"`
+}
+
+// Kind is Conv.
+func (*Conv) Kind() string { return "Conv" }
+
+// Infer checks the ranks and channels and slides the window.
+func (o *Conv) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 2); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if err := wantAllSame(c); err != nil {
+		return err
+	}
+	dt, x, w := c.In(0).DType, c.In(0), c.In(1)
+	rank, err := spatialRank(c, x, w)
+	if err != nil {
+		return err
+	}
+	if rank < 0 {
+		c.Set(0, ir.Unranked(dt))
+		return nil
+	}
+	if o.Group < 1 {
+		return c.Errorf("group is %d, want at least 1", o.Group)
+	}
+	group := ir.Size(o.Group)
+	m, k := dimOf(c, w, 0), dimOf(c, w, 1)
+	if _, ok := ir.Div(m, group); m.Known() && !ok {
+		return c.Errorf("%v output channels do not split into %d groups", m, o.Group)
+	}
+	if channels := dimOf(c, x, 1); differ(channels, ir.Mul(k, group)) {
+		return c.Errorf("input has %v channels, want %v as weight %v in %d groups", channels, ir.Mul(k, group), w, o.Group)
+	}
+	if err := wantDims(c, 2, "bias", m); err != nil {
+		return err
+	}
+	kernel, err := kernelShape(c, o.KernelShape, w)
+	if err != nil {
+		return err
+	}
+	in := c.FreshDims(rank - 2)
+	if x.Ranked {
+		in = x.Dims[2:]
+	}
+	out, err := o.outDims(c, in, kernel, false)
+	if err != nil {
+		return err
+	}
+	c.Set(0, ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...))
+	return nil
+}
+
+// spatialRank returns the rank that an input and a weight of a convolution have
+// in common, -1 where neither is known.
+func spatialRank(c *ir.Infer, x, w ir.Type) (int, error) {
+	switch {
+	case x.Ranked && x.Rank() < 3:
+		return 0, c.Errorf("input has rank %d, want at least 3", x.Rank())
+	case x.Ranked && w.Ranked && x.Rank() != w.Rank():
+		return 0, c.Errorf("weight rank %d, want %d", w.Rank(), x.Rank())
+	case w.Ranked && w.Rank() < 3:
+		return 0, c.Errorf("weight rank %d, want at least 3", w.Rank())
+	}
+	return max(x.Rank(), w.Rank()), nil
+}
+
+// kernelShape returns the spatial shape of a weight, nil where it is unknown; an
+// attribute kernel_shape must agree with it.
+func kernelShape(c *ir.Infer, attr []int, w ir.Type) ([]int, error) {
+	if !w.Ranked {
+		return attr, nil
+	}
+	if len(attr) > 0 && len(attr) != w.Rank()-2 {
+		return nil, c.Errorf("kernel_shape has %d entries, want %d", len(attr), w.Rank()-2)
+	}
+	kernel := make([]int, w.Rank()-2)
+	for i, d := range w.Dims[2:] {
+		switch {
+		case len(attr) > 0 && differ(d, ir.Size(attr[i])):
+			return nil, c.Errorf("kernel_shape is %v, want that of weight %v", attr, w)
+		case d.Known():
+			kernel[i] = d.Size()
+		case len(attr) > 0:
+			kernel[i] = attr[i]
+		default:
+			return nil, nil
+		}
+	}
+	return kernel, nil
+}
+
+// Eval multiplies the weight matrix W[M,K] of each group by the patches X[K,N]
+// of each image.
+func (o *Conv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, err := evalShapes(o, 1, in)
+	if err != nil {
+		return nil, err
+	}
+	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		y := tensor.New(in[0].DType(), shapes[0]...)
+		spans, _, err := o.Geometry(in[0].Shape(), in[1].Shape())
+		if err != nil {
+			return nil, evalErrorf("%v", err)
+		}
+		if y.DType() == tensor.F64 {
+			convolve[float64](y, in, spans, o.Group)
+		} else {
+			convolve[float32](y, in, spans, o.Group)
+		}
+		return one(y)
+	})
+}
+
+// Geometry returns the geometry, padding included, and the spatial output sizes
+// for an input and a weight of the given shapes.
+func (o *Conv) Geometry(x, w []int) (spans []Span, out []int, err error) {
+	return o.Resolve(x[2:], w[2:], false)
+}
+
+// convolve evaluates a convolution; in holds X, W and perhaps a bias.
+func convolve[T float32 | float64](y *tensor.Tensor, in []*tensor.Tensor, spans []Span, groups int) {
+	x, w, dst := tensor.Data[T](in[0]), tensor.Data[T](in[1]), tensor.Data[T](y)
+	var bias []T
+	if b := optional(in, 2); b != nil {
+		bias = tensor.Data[T](b)
+	}
+	size, out := in[0].Shape()[2:], y.Shape()[2:]
+	m, k, n := y.Dim(1)/groups, product(in[1].Shape()[1:]), product(out)
+	plane := in[1].Dim(1) * product(size) // of one group's input channels
+	for img := range y.Dim(0) {
+		for g := range groups {
+			xg, wg := x[(img*groups+g)*plane:][:plane], w[g*m*k:][:m*k]
+			yg := dst[(img*groups+g)*m*n:][:m*n]
+			multiply(m, k, n, wg, patches[T, float64](xg, size, out, spans), func(i, j int, row []float64) {
+				var b float64
+				if bias != nil {
+					b = float64(bias[g*m+i])
+				}
+				d := yg[i*n+j:]
+				for t, v := range row {
+					d[t] = T(v + b)
+				}
+			})
+		}
+	}
+}
+
+// patches packs the matrix X[K,N] of a convolution: row (channel, tap) and column
+// (output pixel) hold the input element that the tap reads, 0 in the padding.
+func patches[T summand, S accum](x []T, in, out []int, spans []Span) packer[S] {
+	taps, plane := 1, product(in)
+	for _, s := range spans {
+		taps *= s.Kernel
+	}
+	step := spans[len(spans)-1].Stride
+	return func(dst []S, k, kn, from, n int) {
+		clear(dst)
+		for ; kn > 0; kn-- {
+			src := x[k/taps*plane:][:plane]
+			tapRuns(spans, out, in, k%taps, from, n, func(j, n, p int) {
+				for i := j - from; n > 0; n-- {
+					dst[i] = S(src[p])
+					i++
+					p += step
+				}
+			})
+			dst = dst[n:]
+			k++
+		}
+	}
+}
+
+// Work counts the multiply-adds of all patches, padding included.
+func (o *Conv) Work(in, out []ir.Type) ir.Work {
+	w := streamWork(in, out, 0)
+	if m := elems(ir.Of(tensor.F32, in[1].Dims[0])); m > 0 {
+		w.FLOPs = 2 * elems(out[0]) * elems(in[1]) / m
+	}
+	return w
+}
+
+// Weights returns the weight as W[M, C/group*k1*..*kn], used once for each
+// output pixel.
+func (o *Conv) Weights(n *ir.Node) []ir.Weight {
+	if inputRank(n, 1) < 3 {
+		return nil
+	}
+	return []ir.Weight{{Input: 1, View: ir.View{RowAxes: 1}, Groups: o.Group, Cols: pixels(n, n.Outputs), Reuse: ir.Size(1)}}
+}
+
+// inputRank is the rank of input i, -1 where it is absent or its rank unknown.
+func inputRank(n *ir.Node, i int) int {
+	if v := n.Input(i); v != nil {
+		return v.Type.Rank()
+	}
+	return -1
+}
+
+// pixels returns batch times the spatial dimensions of the first of the values,
+// an unknown where its type does not tell.
+func pixels(n *ir.Node, values []*ir.Value) ir.Dim {
+	if len(values) == 0 || values[0] == nil || values[0].Type.Rank() < 2 {
+		return n.Graph().Fresh()
+	}
+	d := values[0].Type.Dims
+	return ir.Mul(append([]ir.Dim{d[0]}, d[2:]...)...)
+}

@@ -1,0 +1,211 @@
+package op
+
+import (
+	"fmt"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// ConvTranspose is the transposed convolution Y[N,M,O1..On] of X[N,C,D1..Dn]
+// with the weight W[C,M/group,k1..kn], plus an optional bias B[M]: each input
+// pixel adds its multiple of the kernel to the outputs that it covers.
+type ConvTranspose struct {
+	Window
+	Group         int   `attr:"group,1"`
+	OutputPadding []int `attr:"output_padding"`
+	// OutputShape holds the spatial output sizes; the padding follows from them.
+	OutputShape []int `attr:"output_shape"`
+}
+
+// Kind is ConvTranspose.
+func (*ConvTranspose) Kind() string { return "ConvTranspose" }
+
+// Infer checks the ranks and channels and inverts the window.
+func (o *ConvTranspose) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 2); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if err := wantAllSame(c); err != nil {
+		return err
+	}
+	dt, x, w := c.In(0).DType, c.In(0), c.In(1)
+	rank, err := spatialRank(c, x, w)
+	if err != nil {
+		return err
+	}
+	if rank < 0 {
+		c.Set(0, ir.Unranked(dt))
+		return nil
+	}
+	if o.Group < 1 {
+		return c.Errorf("group is %d, want at least 1", o.Group)
+	}
+	channels := dimOf(c, w, 0)
+	if _, ok := ir.Div(channels, ir.Size(o.Group)); channels.Known() && !ok {
+		return c.Errorf("%v input channels do not split into %d groups", channels, o.Group)
+	}
+	if d := dimOf(c, x, 1); differ(d, channels) {
+		return c.Errorf("input has %v channels, want %v as weight %v", d, channels, w)
+	}
+	m := ir.Mul(dimOf(c, w, 1), ir.Size(o.Group))
+	if err := wantDims(c, 2, "bias", m); err != nil {
+		return err
+	}
+	kernel, err := kernelShape(c, o.KernelShape, w)
+	if err != nil {
+		return err
+	}
+	out := c.FreshDims(rank - 2)
+	for i := range out {
+		switch {
+		case len(o.OutputShape) >= len(out):
+			out[i] = ir.Size(o.OutputShape[len(o.OutputShape)-len(out)+i])
+		case x.Ranked && kernel != nil:
+			d := x.Dims[2+i]
+			size := 1
+			if d.Known() {
+				size = d.Size()
+			}
+			sizes := make([]int, len(out))
+			sizes[i] = size
+			spans, o, err := o.Geometry(sizes, kernel)
+			if err != nil {
+				return c.Errorf("%v", err)
+			}
+			if out[i] = ir.Size(o[i]); !d.Known() {
+				out[i] = ir.Add(ir.Mul(d, ir.Size(spans[i].Stride)), o[i]-spans[i].Stride)
+			}
+		}
+	}
+	c.Set(0, ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...))
+	return nil
+}
+
+// Geometry returns the geometry and the spatial output sizes for an input and a
+// kernel of the given spatial sizes. Output o*Stride + k*Dilation - Begin is
+// covered by tap k of input pixel o.
+func (o *ConvTranspose) Geometry(in, kernel []int) (spans []Span, out []int, err error) {
+	n := len(in)
+	if spans, err = o.spans(n, kernel); err != nil {
+		return nil, nil, err
+	}
+	extra := make([]int, n)
+	if err := entries("output_padding", o.OutputPadding, n, 0, 0, maxSpan, func(i, v int) { extra[i] = v }); err != nil {
+		return nil, nil, err
+	}
+	shape := o.OutputShape
+	if len(shape) == n+2 { // batch and channels included
+		shape = shape[2:]
+	}
+	out = make([]int, n)
+	if err := entries("output_shape", shape, n, 0, 0, maxSpan, func(i, v int) { out[i] = v }); err != nil {
+		return nil, nil, err
+	}
+	for i := range spans {
+		s := &spans[i]
+		full := s.Stride*(in[i]-1) + extra[i] + s.Extent()
+		switch {
+		case len(shape) > 0:
+			o.split(s, full-out[i])
+		case o.same():
+			out[i] = in[i] * s.Stride
+			o.split(s, full-out[i])
+		default:
+			out[i] = full - s.Begin - s.End
+		}
+		if out[i] < 0 {
+			if in[i] > 0 {
+				return nil, nil, fmt.Errorf("padding leaves a size of %d on spatial axis %d", out[i], i)
+			}
+			out[i] = 0
+		}
+	}
+	return spans, out, nil
+}
+
+// split makes pad the whole padding, odd padding more at the end for SAME_UPPER
+// and else at the beginning.
+func (o *ConvTranspose) split(s *Span, pad int) {
+	pad = max(0, pad)
+	s.Begin = pad - pad/2
+	if o.AutoPad == "SAME_UPPER" {
+		s.Begin = pad / 2
+	}
+	s.End = pad - s.Begin
+}
+
+// Eval multiplies the transposed weight of each group by the pixels of each
+// image and adds the products to the outputs that the taps cover.
+func (o *ConvTranspose) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, err := evalShapes(o, 1, in)
+	if err != nil {
+		return nil, err
+	}
+	spans, _, err := o.Geometry(in[0].Shape()[2:], in[1].Shape()[2:])
+	if err != nil {
+		return nil, evalErrorf("%v", err)
+	}
+	return one(o.scatter(shapes[0], in, spans))
+}
+
+func (o *ConvTranspose) scatter(shape []int, in []*tensor.Tensor, spans []Span) *tensor.Tensor {
+	x, bias := in[0].Float64s(), float64s(in, 2)
+	weight := in[1].Reshape(in[1].Dim(0), product(in[1].Shape()[1:])).Permute(1, 0).Float64s() // [M/group*taps, C]
+	size, out := in[0].Shape()[2:], shape[2:]
+	channels, pixels, outPixels := in[0].Dim(1), product(size), product(out)
+	k, m := channels/o.Group, in[1].Dim(1)
+	taps := product(in[1].Shape()[2:])
+	stride := spans[len(spans)-1].Stride
+	y := make([]float64, product(shape))
+	wg := make([]float64, m*taps*k)
+	for g := range o.Group {
+		for r := range m * taps {
+			copy(wg[r*k:][:k], weight[r*channels+g*k:])
+		}
+		for img := range shape[0] {
+			xg := x[(img*channels+g*k)*pixels:][:k*pixels]
+			yg := y[(img*o.Group+g)*m*outPixels:][:m*outPixels]
+			if bias != nil {
+				for i := range yg {
+					yg[i] = bias[g*m+i/outPixels]
+				}
+			}
+			multiply(m*taps, k, pixels, wg, matrix[float64, float64](xg, pixels, 1), func(i, j int, row []float64) {
+				plane := yg[i/taps*outPixels:][:outPixels]
+				tapRuns(spans, size, out, i%taps, j, len(row), func(at, n, p int) {
+					for _, v := range row[at-j:][:n] {
+						plane[p] += v
+						p += stride
+					}
+				})
+			})
+		}
+	}
+	return tensor.FromFloat64s(in[0].DType(), y, shape...)
+}
+
+// Work counts the multiply-adds of all input pixels with all taps.
+func (o *ConvTranspose) Work(in, out []ir.Type) ir.Work {
+	w := streamWork(in, out, 0)
+	w.FLOPs = 2 * elems(in[0]) * elems(ir.Of(tensor.F32, in[1].Dims[1:]...))
+	return w
+}
+
+// Weights returns the weight of a single group as W[M, C*k1*..*kn], used once
+// for each input pixel.
+func (o *ConvTranspose) Weights(n *ir.Node) []ir.Weight {
+	r := inputRank(n, 1)
+	if r < 3 || o.Group != 1 {
+		return nil
+	}
+	perm := make([]int, r)
+	for i := range perm {
+		perm[i] = i
+	}
+	perm[0], perm[1] = 1, 0
+	return []ir.Weight{{Input: 1, View: ir.View{Perm: perm, RowAxes: 1}, Groups: 1, Cols: pixels(n, n.Inputs), Reuse: ir.Size(1)}}
+}

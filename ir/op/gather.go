@@ -1,0 +1,278 @@
+package op
+
+import (
+	"slices"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// position brings an index that may be negative into 0..n-1.
+func position(i, n int) (int, error) {
+	if i < -n || i >= n {
+		return 0, evalErrorf("index %d is out of range for %d elements", i, n)
+	}
+	return norm(i, n), nil
+}
+
+// checkIndices refuses known indices that are out of range for dimension d.
+func checkIndices(c *ir.Infer, i int, d ir.Dim) error {
+	ints, ok := intsOf(c, i)
+	if !ok || !d.Known() {
+		return nil
+	}
+	for _, v := range ints {
+		if _, err := position(v, d.Size()); err != nil {
+			return refuse(c, err)
+		}
+	}
+	return nil
+}
+
+// Gather replaces an axis of its first input, [a, n, b], by the shape of its
+// second, whose elements are indices along that axis.
+type Gather struct {
+	streaming
+	Axis int `attr:"axis,0"`
+}
+
+// Kind is Gather.
+func (*Gather) Kind() string { return "Gather" }
+
+// Infer puts the indices' dimensions in the place of the axis.
+func (o *Gather) Infer(c *ir.Infer) error {
+	if err := wantInts(c, 1, -1); err != nil {
+		return err
+	}
+	x, at := c.In(0), c.In(1)
+	if !x.Ranked {
+		c.Set(0, ir.Unranked(x.DType))
+		return nil
+	}
+	a, err := axis(c, o.Axis, x.Rank())
+	if err != nil {
+		return err
+	}
+	if err := checkIndices(c, 1, x.Dims[a]); err != nil {
+		return err
+	}
+	if !at.Ranked {
+		c.Set(0, ir.Unranked(x.DType))
+		return nil
+	}
+	c.Set(0, ir.Of(x.DType, slices.Concat(x.Dims[:a], at.Dims, x.Dims[a+1:])...))
+	moveElems(c, o, 0)
+	return nil
+}
+
+// Eval copies a row of b elements for each index.
+func (o *Gather) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x, at := in[0], in[1]
+	a := norm(o.Axis, x.Rank())
+	s := x.Shape()
+	out, err := newOutput(x.DType(), slices.Concat(s[:a], at.Shape(), s[a+1:])...)
+	if err != nil {
+		return nil, err
+	}
+	n, b := s[a], product(s[a+1:])
+	rows := at.Ints()
+	for i, r := range rows {
+		if rows[i], err = position(r, n); err != nil {
+			return nil, err
+		}
+	}
+	if out.Len() == 0 {
+		return one(out)
+	}
+	d := 0
+	for i := range product(s[:a]) {
+		for _, r := range rows {
+			copyRun(out, d, x, (i*n+r)*b, b)
+			d += b
+		}
+	}
+	return one(out)
+}
+
+// GatherElements takes, for each element of its second input, the element of the
+// first at the same place but for one axis, along which that element is the index.
+type GatherElements struct {
+	streaming
+	Axis int `attr:"axis,0"`
+}
+
+// Kind is GatherElements.
+func (*GatherElements) Kind() string { return "GatherElements" }
+
+// Infer takes the shape of the indices.
+func (o *GatherElements) Infer(c *ir.Infer) error {
+	if err := checkElements(c, o.Axis); err != nil {
+		return err
+	}
+	t := c.In(1)
+	t.DType = c.In(0).DType
+	c.Set(0, t)
+	moveElems(c, o, 0)
+	return nil
+}
+
+// checkElements checks the indices, input 1, of GatherElements and ScatterElements:
+// of the same rank as the data, and but for the axis no larger.
+func checkElements(c *ir.Infer, ax int) error {
+	if err := wantInts(c, 1, -1); err != nil {
+		return err
+	}
+	x, at := c.In(0), c.In(1)
+	if !x.Ranked || !at.Ranked {
+		return nil
+	}
+	a, err := axis(c, ax, x.Rank())
+	if err != nil {
+		return err
+	}
+	if err := wantRank(c, 1, x.Rank()); err != nil {
+		return err
+	}
+	for i, d := range at.Dims {
+		if e := x.Dims[i]; i != a && d.Known() && e.Known() && d.Size() > e.Size() {
+			return c.Errorf("indices are %v, want none beyond %v but along axis %d", at, x, a)
+		}
+	}
+	return checkIndices(c, 1, x.Dims[a])
+}
+
+// Eval follows the indices.
+func (o *GatherElements) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x, at := in[0], in[1]
+	from, err := elementOffsets(x.Shape(), at, o.Axis)
+	if err != nil {
+		return nil, err
+	}
+	out := tensor.New(x.DType(), at.Shape()...)
+	for i, j := range from {
+		copyRun(out, i, x, j, 1)
+	}
+	return one(out)
+}
+
+// elementOffsets returns, for each element of at in row-major order, the offset of
+// the element of a tensor of the given shape at the same place but for the axis,
+// along which at holds the index.
+func elementOffsets(shape []int, at *tensor.Tensor, ax int) ([]int, error) {
+	a := norm(ax, len(shape))
+	strides := tensor.Strides(shape)
+	offs := at.Ints()
+	pos := make([]int, len(shape))
+	base := 0 // offset of pos with 0 along the axis
+	for i, v := range offs {
+		v, err := position(v, shape[a])
+		if err != nil {
+			return nil, err
+		}
+		offs[i] = base + v*strides[a]
+		for k := len(pos) - 1; k >= 0; k-- {
+			if k != a {
+				base += strides[k]
+			}
+			if pos[k]++; pos[k] < at.Dim(k) {
+				break
+			}
+			if k != a {
+				base -= pos[k] * strides[k]
+			}
+			pos[k] = 0
+		}
+	}
+	return offs, nil
+}
+
+// GatherND reads index vectors from the last axis of its second input, and gives
+// for each the slice of the first that it points at. Both inputs share BatchDims
+// leading dimensions, which the vectors do not index.
+type GatherND struct {
+	streaming
+	BatchDims int `attr:"batch_dims,0"`
+}
+
+// Kind is GatherND.
+func (*GatherND) Kind() string { return "GatherND" }
+
+// Infer joins the indices' outer dimensions and those of a slice.
+func (o *GatherND) Infer(c *ir.Infer) error {
+	if err := wantInts(c, 1, -1); err != nil {
+		return err
+	}
+	x, at := c.In(0), c.In(1)
+	if !x.Ranked || !at.Ranked || at.Rank() > 0 && !at.Dims[at.Rank()-1].Known() {
+		c.Set(0, ir.Unranked(x.DType))
+		return nil
+	}
+	dims, err := o.dims(x.Dims, at.Dims)
+	if err != nil {
+		return refuse(c, err)
+	}
+	c.Set(0, ir.Of(x.DType, dims...))
+	moveElems(c, o, 0)
+	return nil
+}
+
+func (o *GatherND) dims(x, at []ir.Dim) ([]ir.Dim, error) {
+	b := o.BatchDims
+	if len(at) == 0 || b < 0 || b >= len(at) || b > len(x) {
+		return nil, evalErrorf("%d batch dimensions, data %v, indices %v", b, x, at)
+	}
+	for i := range b {
+		if _, ok := sameDim(x[i], at[i]); !ok {
+			return nil, evalErrorf("indices %v, want %v in the first %d dimensions", at, x, b)
+		}
+	}
+	last := len(at) - 1
+	k := at[last].Size()
+	if k > len(x)-b {
+		return nil, evalErrorf("index vectors of %d elements for %d dimensions", k, len(x)-b)
+	}
+	return slices.Concat(at[:last], x[b+k:]), nil
+}
+
+// Eval copies a slice for each index vector.
+func (o *GatherND) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x, at := in[0], in[1]
+	shape, err := shapeOf(o.dims(ir.Sizes(x.Shape()...), ir.Sizes(at.Shape()...)))
+	if err != nil {
+		return nil, err
+	}
+	out, err := newOutput(x.DType(), shape...)
+	if err != nil || out.Len() == 0 {
+		return []*tensor.Tensor{out}, err
+	}
+	offs, run, err := vectorOffsets(x.Shape(), at, o.BatchDims)
+	if err != nil {
+		return nil, err
+	}
+	for i, j := range offs {
+		copyRun(out, i*run, x, j, run)
+	}
+	return one(out)
+}
+
+// vectorOffsets returns the offset, in a tensor of the given shape, of the slice
+// that each index vector of at points at, and the slices' number of elements.
+func vectorOffsets(shape []int, at *tensor.Tensor, batch int) (offs []int, run int, err error) {
+	k := at.Dim(-1)
+	run = product(shape[batch+k:])
+	strides := tensor.Strides(shape)
+	v := at.Ints()
+	offs = make([]int, product(at.Shape()[:at.Rank()-1]))
+	perBatch := product(at.Shape()[batch : at.Rank()-1])
+	block := product(shape[batch:])
+	for i := range offs {
+		offs[i] = i / perBatch * block
+		for j, p := range v[i*k : (i+1)*k] {
+			if p, err = position(p, shape[batch+j]); err != nil {
+				return nil, 0, err
+			}
+			offs[i] += p * strides[batch+j]
+		}
+	}
+	return offs, run, nil
+}

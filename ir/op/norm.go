@@ -1,0 +1,667 @@
+package op
+
+import (
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// BatchNormalization is Y = (X - mean) / sqrt(var + epsilon) * scale + B for
+// each channel of X[N,C,D1..Dn], with the given mean[C] and var[C]. In training
+// mode it uses those of X over all axes but the channels, and its further
+// outputs are the running mean and variance.
+type BatchNormalization struct {
+	Epsilon  float32 `attr:"epsilon,1e-5"`
+	Momentum float32 `attr:"momentum,0.9"`
+	Training bool    `attr:"training_mode,0"`
+	// Spatial says that the statistics are shared over D1..Dn; opsets below 9
+	// could have one for each element of [C,D1..Dn] instead.
+	Spatial bool `attr:"spatial,1"`
+}
+
+// Kind is BatchNormalization.
+func (*BatchNormalization) Kind() string { return "BatchNormalization" }
+
+// Infer checks the shapes of the four vectors.
+func (o *BatchNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 5); err != nil {
+		return err
+	}
+	for i := range 5 {
+		if err := wantOneOf(c, i, reals); err != nil {
+			return err
+		}
+	}
+	x := c.In(0)
+	if x.Ranked && x.Rank() < 1 {
+		return c.Errorf("input has rank 0, want at least 1")
+	}
+	if c.Outputs() > 1 && !o.Training {
+		return c.Errorf("%d outputs, want 1 outside training mode", c.Outputs())
+	}
+	var dims []ir.Dim
+	switch {
+	case x.Rank() == 1: // a single channel
+		dims = []ir.Dim{ir.Size(1)}
+	case !x.Ranked:
+		dims = []ir.Dim{c.Fresh()}
+	case o.Spatial:
+		dims = x.Dims[1:2]
+	default:
+		dims = x.Dims[1:]
+	}
+	for i, what := range []string{"", "scale", "B", "mean", "var"} {
+		if i > 0 && (o.Spatial || x.Ranked) {
+			if err := wantDims(c, i, what, dims...); err != nil {
+				return err
+			}
+		}
+	}
+	c.Set(0, x)
+	for i := 1; i < c.Outputs(); i++ {
+		c.Set(i, c.In(i+2))
+	}
+	return nil
+}
+
+// Eval normalises in float64.
+func (o *BatchNormalization) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, c.Outputs, in); err != nil {
+		return nil, err
+	}
+	x, shape := in[0].Float64s(), in[0].Shape()
+	scale, bias, mean, variance := in[1].Float64s(), in[2].Float64s(), in[3].Float64s(), in[4].Float64s()
+	channels, plane := len(scale), 1
+	if o.Spatial && len(shape) > 2 {
+		plane = product(shape[2:])
+	}
+	var extra []*tensor.Tensor
+	if o.Training {
+		m, v := moments(x, channels, plane)
+		for i := range mean {
+			mean[i] = mean[i]*float64(o.Momentum) + m[i]*(1-float64(o.Momentum))
+			variance[i] = variance[i]*float64(o.Momentum) + v[i]*(1-float64(o.Momentum))
+		}
+		extra = []*tensor.Tensor{
+			tensor.FromFloat64s(in[3].DType(), mean, in[3].Shape()...),
+			tensor.FromFloat64s(in[4].DType(), variance, in[4].Shape()...),
+		}
+		mean, variance = m, v
+	}
+	factor := make([]float64, channels)
+	for i := range factor {
+		factor[i] = scale[i] / math.Sqrt(variance[i]+float64(o.Epsilon))
+	}
+	for i := 0; i < len(x); i += plane {
+		ch := i / plane % channels
+		for j, v := range x[i:][:plane] {
+			x[i+j] = (v-mean[ch])*factor[ch] + bias[ch]
+		}
+	}
+	return append([]*tensor.Tensor{tensor.FromFloat64s(in[0].DType(), x, shape...)}, extra...), nil
+}
+
+// moments returns the mean and the variance of each channel of x[N,C,plane].
+func moments(x []float64, channels, plane int) (mean, variance []float64) {
+	mean, variance = make([]float64, channels), make([]float64, channels)
+	if len(x) == 0 {
+		return mean, variance
+	}
+	n := float64(len(x) / channels)
+	for i := 0; i < len(x); i += plane {
+		ch := i / plane % channels
+		for _, v := range x[i:][:plane] {
+			mean[ch] += v / n
+		}
+	}
+	for i := 0; i < len(x); i += plane {
+		ch := i / plane % channels
+		for _, v := range x[i:][:plane] {
+			variance[ch] += (v - mean[ch]) * (v - mean[ch]) / n
+		}
+	}
+	return mean, variance
+}
+
+// Work counts a multiply-add for each element.
+func (o *BatchNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 2) }
+
+// upgradeBatchNormalization turns is_test (below opset 7) and, below 14, the
+// number of outputs into the training mode.
+func upgradeBatchNormalization(l *Legacy) error {
+	l.Take("consumed_inputs")
+	test, given := l.Take("is_test").(int)
+	if l.Opset < 14 && l.Outs > 1 && !(given && test != 0) {
+		l.Default("training_mode", 1)
+	}
+	return nil
+}
+
+// rows normalises each of the rows of x[rows,n] to mean 0 and variance 1,
+// epsilon added to the variance, and returns the means and inverse deviations.
+func normaliseRows(x []float64, n int, epsilon float64) (means, inverse []float64) {
+	for len(x) > 0 {
+		row := x[:n]
+		x = x[n:]
+		mean, variance := 0.0, 0.0
+		for _, v := range row {
+			mean += v
+		}
+		mean /= float64(n)
+		for _, v := range row {
+			variance += (v - mean) * (v - mean)
+		}
+		inv := 1 / math.Sqrt(variance/float64(n)+epsilon)
+		for i, v := range row {
+			row[i] = (v - mean) * inv
+		}
+		means, inverse = append(means, mean), append(inverse, inv)
+	}
+	return means, inverse
+}
+
+// InstanceNormalization normalises each plane of X[N,C,D1..Dn] to mean 0 and
+// variance 1, then scales and shifts it by scale[C] and B[C] (Ulyanov et al.,
+// 2016).
+type InstanceNormalization struct {
+	Epsilon float32 `attr:"epsilon,1e-5"`
+}
+
+// Kind is InstanceNormalization.
+func (*InstanceNormalization) Kind() string { return "InstanceNormalization" }
+
+// Infer checks the shapes of scale and B.
+func (o *InstanceNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 3); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if err := wantAllSame(c); err != nil {
+		return err
+	}
+	x := c.In(0)
+	if x.Ranked && x.Rank() < 2 {
+		return c.Errorf("input has rank %d, want at least 2", x.Rank())
+	}
+	for i, what := range []string{"scale", "B"} {
+		if err := wantDims(c, i+1, what, dimOf(c, x, 1)); err != nil {
+			return err
+		}
+	}
+	c.Set(0, x)
+	return nil
+}
+
+// Eval normalises in float64.
+func (o *InstanceNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	x, scale, bias := in[0].Float64s(), in[1].Float64s(), in[2].Float64s()
+	plane := product(in[0].Shape()[2:])
+	normaliseRows(x, plane, float64(o.Epsilon))
+	scalePlanes(x, plane, scale, bias)
+	return one(tensor.FromFloat64s(in[0].DType(), x, in[0].Shape()...))
+}
+
+// scalePlanes scales and shifts each plane of x[N,C,plane].
+func scalePlanes(x []float64, plane int, scale, bias []float64) {
+	for i := 0; i < len(x); i += plane {
+		ch := i / plane % len(scale)
+		for j, v := range x[i:][:plane] {
+			x[i+j] = v*scale[ch] + bias[ch]
+		}
+	}
+}
+
+// Work counts two passes for the statistics and one to normalise.
+func (*InstanceNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 8) }
+
+// GroupNormalization splits the channels of X[N,C,D1..Dn] into groups,
+// normalises each group of each image to mean 0 and variance 1, then scales and
+// shifts each channel by scale[C] and bias[C] (Wu and He, 2018).
+type GroupNormalization struct {
+	Epsilon float32      `attr:"epsilon,1e-5"`
+	Groups  int          `attr:"num_groups,1"`
+	Stash   tensor.DType `attr:"stash_type,f32"` // the precision of the statistics; Eval always uses float64
+	// PerGroup says that scale and bias have an element for each group: the
+	// form of opsets below 21.
+	PerGroup bool `attr:"per_group,0"`
+}
+
+// Kind is GroupNormalization.
+func (*GroupNormalization) Kind() string { return "GroupNormalization" }
+
+// Infer checks the groups and the shapes of scale and bias.
+func (o *GroupNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 3); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if err := wantAllSame(c); err != nil {
+		return err
+	}
+	x := c.In(0)
+	if x.Ranked && x.Rank() < 2 {
+		return c.Errorf("input has rank %d, want at least 2", x.Rank())
+	}
+	if o.Groups < 1 {
+		return c.Errorf("num_groups is %d, want at least 1", o.Groups)
+	}
+	channels := dimOf(c, x, 1)
+	if _, ok := ir.Div(channels, ir.Size(o.Groups)); channels.Known() && !ok {
+		return c.Errorf("%v channels do not split into %d groups", channels, o.Groups)
+	}
+	if o.PerGroup {
+		channels = ir.Size(o.Groups)
+	}
+	for i, what := range []string{"scale", "bias"} {
+		if err := wantDims(c, i+1, what, channels); err != nil {
+			return err
+		}
+	}
+	c.Set(0, x)
+	return nil
+}
+
+// Eval normalises in float64.
+func (o *GroupNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	x, scale, bias := in[0].Float64s(), in[1].Float64s(), in[2].Float64s()
+	plane := product(in[0].Shape()[2:])
+	group := plane * (in[0].Dim(1) / o.Groups)
+	normaliseRows(x, group, float64(o.Epsilon))
+	if o.PerGroup {
+		plane = group
+	}
+	scalePlanes(x, plane, scale, bias)
+	return one(tensor.FromFloat64s(in[0].DType(), x, in[0].Shape()...))
+}
+
+// Work counts two passes for the statistics and one to normalise.
+func (*GroupNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 8) }
+
+// upgradeGroupNormalization keeps the scale of each group of opsets below 21.
+func upgradeGroupNormalization(l *Legacy) error {
+	if l.Opset < 21 {
+		l.Attrs["per_group"] = 1
+	}
+	return nil
+}
+
+// LayerNormalization normalises the slices of X over the axes from Axis on to
+// mean 0 and variance 1, then scales and shifts them by Scale and an optional B,
+// which broadcast to a slice (Ba et al., 2016). Its further outputs are the means
+// and the inverse standard deviations.
+type LayerNormalization struct {
+	Axis    int          `attr:"axis,-1"`
+	Epsilon float32      `attr:"epsilon,1e-5"`
+	Stash   tensor.DType `attr:"stash_type,f32"` // the type of the further outputs
+}
+
+// Kind is LayerNormalization.
+func (*LayerNormalization) Kind() string { return "LayerNormalization" }
+
+// Infer checks that Scale and B broadcast to a slice.
+func (o *LayerNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 2); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if err := wantAllSame(c); err != nil {
+		return err
+	}
+	if !slices.Contains(reals, o.Stash) {
+		return c.Errorf("stash_type is %v, want one of %v", o.Stash, reals)
+	}
+	return inferLayerNorm(c, o.Axis, o.Stash)
+}
+
+// inferLayerNorm sets Y and the statistics of a normalisation over the axes from
+// a on.
+func inferLayerNorm(c *ir.Infer, a int, stash tensor.DType) error {
+	x := c.In(0)
+	c.Set(0, x)
+	for i := 1; i < c.Outputs(); i++ {
+		c.Set(i, ir.Unranked(stash))
+	}
+	if !x.Ranked {
+		return nil
+	}
+	a, err := axis(c, a, x.Rank())
+	if err != nil {
+		return err
+	}
+	for i, what := range []string{"", "scale", "bias"} {
+		t := c.In(i)
+		if i == 0 || !t.Ranked {
+			continue
+		}
+		for k, d := range t.Dims {
+			j := x.Rank() - t.Rank() + k
+			if d != ir.Size(1) && (j < a || differ(d, x.Dims[j])) {
+				return c.Errorf("%s is %v, want one that broadcasts to %v", what, t, ir.Of(t.DType, x.Dims[a:]...))
+			}
+		}
+	}
+	dims := append([]ir.Dim{}, x.Dims...)
+	for i := range dims[a:] {
+		dims[a+i] = ir.Size(1)
+	}
+	for i := 1; i < c.Outputs(); i++ {
+		c.Set(i, ir.Of(stash, dims...))
+	}
+	return nil
+}
+
+// Eval normalises in float64.
+func (o *LayerNormalization) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	types, err := evalTypes(o, max(3, c.Outputs), in)
+	if err != nil {
+		return nil, err
+	}
+	x, shape := in[0].Float64s(), in[0].Shape()
+	slice := shape[norm(o.Axis, len(shape)):]
+	means, inverse := normaliseRows(x, product(slice), float64(o.Epsilon))
+	scaleSlices(x, slice, in[1], optional(in, 2))
+	out := []*tensor.Tensor{tensor.FromFloat64s(in[0].DType(), x, shape...)}
+	for i, v := range [][]float64{means, inverse} {
+		s, _ := types[1+i].Shape()
+		// An empty slice has statistics of no elements.
+		v = append(v, make([]float64, product(s)-len(v))...)
+		out = append(out, tensor.FromFloat64s(o.Stash, v, s...))
+	}
+	return out[:max(1, min(c.Outputs, 3))], nil
+}
+
+// scaleSlices multiplies each slice of x by a scale and adds a bias (nil: none),
+// both broadcast to the slice.
+func scaleSlices(x []float64, slice []int, scale, bias *tensor.Tensor) {
+	n := product(slice)
+	widened := func(t *tensor.Tensor) []float64 {
+		shape := t.Shape()
+		for len(shape) > len(slice) { // leading ones
+			shape = shape[1:]
+		}
+		return t.Reshape(shape...).Expand(slice...).Float64s()
+	}
+	f := widened(scale)
+	b := make([]float64, n)
+	if bias != nil {
+		b = widened(bias)
+	}
+	for i := 0; i < len(x); i += n {
+		for j, v := range x[i:][:n] {
+			x[i+j] = v*f[j] + b[j]
+		}
+	}
+}
+
+// Work counts two passes for the statistics and one to normalise.
+func (*LayerNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out[:1], 8) }
+
+// RMSNormalization divides the slices of X over the axes from Axis on by their
+// root mean square and multiplies them by Scale, which broadcasts to a slice
+// (Zhang and Sennrich, 2019).
+type RMSNormalization struct {
+	Axis    int          `attr:"axis,-1"`
+	Epsilon float32      `attr:"epsilon,1e-5"`
+	Stash   tensor.DType `attr:"stash_type,f32"` // the precision of the statistics; Eval always uses float64
+}
+
+// Kind is RMSNormalization.
+func (*RMSNormalization) Kind() string { return "RMSNormalization" }
+
+// Infer checks that Scale broadcasts to a slice. Y has the type of Scale.
+func (o *RMSNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 2); err != nil {
+		return err
+	}
+	for i := range 2 {
+		if err := wantOneOf(c, i, reals); err != nil {
+			return err
+		}
+	}
+	if err := inferLayerNorm(c, o.Axis, o.Stash); err != nil {
+		return err
+	}
+	y := c.In(0)
+	y.DType = c.In(1).DType
+	c.Set(0, y)
+	return nil
+}
+
+// Eval normalises in float64.
+func (o *RMSNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	x, shape := in[0].Float64s(), in[0].Shape()
+	slice := shape[norm(o.Axis, len(shape)):]
+	n := product(slice)
+	for i := 0; i < len(x); i += n {
+		row, squares := x[i:][:n], 0.0
+		for _, v := range row {
+			squares += v * v
+		}
+		inv := 1 / math.Sqrt(squares/float64(n)+float64(o.Epsilon))
+		for j := range row {
+			row[j] *= inv
+		}
+	}
+	scaleSlices(x, slice, in[1], nil)
+	return one(tensor.FromFloat64s(in[1].DType(), x, shape...))
+}
+
+// Work counts a pass for the squares and one to normalise.
+func (*RMSNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 4) }
+
+// MeanVarianceNormalization normalises X to mean 0 and deviation 1 over the axes,
+// by default all but the channels of an image.
+type MeanVarianceNormalization struct {
+	Axes []int `attr:"axes"`
+}
+
+// Kind is MeanVarianceNormalization.
+func (*MeanVarianceNormalization) Kind() string { return "MeanVarianceNormalization" }
+
+func (o *MeanVarianceNormalization) axes() []int {
+	if o.Axes == nil {
+		return []int{0, 2, 3}
+	}
+	return o.Axes
+}
+
+// Infer checks the axes.
+func (o *MeanVarianceNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 1); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if x := c.In(0); x.Ranked {
+		for _, a := range o.axes() {
+			if _, err := axis(c, a, x.Rank()); err != nil {
+				return err
+			}
+		}
+	}
+	c.Set(0, c.In(0))
+	return nil
+}
+
+// Eval moves the axes to the end, normalises the rows and moves them back. What
+// is added to the deviation, 1e-9, keeps constant rows finite.
+func (o *MeanVarianceNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	rank := in[0].Rank()
+	reduced := make([]bool, rank)
+	for _, a := range o.axes() {
+		reduced[norm(a, rank)] = true
+	}
+	var perm []int
+	n := 1
+	for a, r := range reduced {
+		if !r {
+			perm = append(perm, a)
+		}
+	}
+	for a, r := range reduced {
+		if r {
+			perm = append(perm, a)
+			n *= in[0].Dim(a)
+		}
+	}
+	inverse := make([]int, rank)
+	for i, p := range perm {
+		inverse[p] = i
+	}
+	t := in[0].Permute(perm...)
+	x := t.Float64s()
+	for i := 0; i < len(x); i += n {
+		row, mean, variance := x[i:][:n], 0.0, 0.0
+		for _, v := range row {
+			mean += v / float64(n)
+		}
+		for _, v := range row {
+			variance += (v - mean) * (v - mean) / float64(n)
+		}
+		for j, v := range row {
+			row[j] = (v - mean) / (math.Sqrt(variance) + 1e-9)
+		}
+	}
+	return one(tensor.FromFloat64s(t.DType(), x, t.Shape()...).Permute(inverse...))
+}
+
+// Work counts two passes for the statistics and one to normalise.
+func (*MeanVarianceNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 8) }
+
+// LpNormalization divides the slices of X along an axis by their 1-norm or
+// 2-norm; a slice of zeros stays.
+type LpNormalization struct {
+	Axis int `attr:"axis,-1"`
+	P    int `attr:"p,2"`
+}
+
+// Kind is LpNormalization.
+func (*LpNormalization) Kind() string { return "LpNormalization" }
+
+// Infer keeps the type.
+func (o *LpNormalization) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 1); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if o.P != 1 && o.P != 2 {
+		return c.Errorf("p is %d, want 1 or 2", o.P)
+	}
+	if x := c.In(0); x.Ranked {
+		if _, err := axis(c, o.Axis, x.Rank()); err != nil {
+			return err
+		}
+	}
+	c.Set(0, c.In(0))
+	return nil
+}
+
+// Eval normalises in float64.
+func (o *LpNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	x, shape := in[0].Float64s(), in[0].Shape()
+	a := norm(o.Axis, len(shape))
+	n, stride := shape[a], product(shape[a+1:])
+	eachLine(len(x), n, stride, func(from int) {
+		sum := 0.0
+		for i := range n {
+			sum += absPow(x[from+i*stride], o.P)
+		}
+		if sum == 0 {
+			return
+		}
+		sum = root(sum, o.P)
+		for i := range n {
+			x[from+i*stride] /= sum
+		}
+	})
+	return one(tensor.FromFloat64s(in[0].DType(), x, shape...))
+}
+
+// Work counts a pass for the norm and one to divide.
+func (*LpNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 3) }
+
+// LRN divides each element of X[N,C,D1..Dn] by (bias + alpha/size * s)^beta,
+// where s is the sum of squares over size neighbouring channels (Krizhevsky et
+// al., 2012).
+type LRN struct {
+	Alpha float32 `attr:"alpha,1e-4"`
+	Beta  float32 `attr:"beta,0.75"`
+	Bias  float32 `attr:"bias,1"`
+	Size  int     `attr:"size,0"`
+}
+
+// Kind is LRN.
+func (*LRN) Kind() string { return "LRN" }
+
+// Infer keeps the type.
+func (o *LRN) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 1); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	if o.Size < 1 || o.Size > maxSpan {
+		return c.Errorf("size is %d, want at least 1", o.Size)
+	}
+	if x := c.In(0); x.Ranked && x.Rank() < 2 {
+		return c.Errorf("input has rank %d, want at least 2", x.Rank())
+	}
+	c.Set(0, c.In(0))
+	return nil
+}
+
+// Eval sums the squares of the neighbours of each channel.
+func (o *LRN) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	x, shape := in[0].Float64s(), in[0].Shape()
+	channels, plane := shape[1], product(shape[2:])
+	y := make([]float64, len(x))
+	before, after := (o.Size-1)/2, o.Size/2
+	for i := 0; i < len(x); i += channels * plane {
+		img := x[i:][:channels*plane]
+		for ch := range channels {
+			out := y[i+ch*plane:][:plane]
+			for k := max(0, ch-before); k <= min(channels-1, ch+after); k++ {
+				for j, v := range img[k*plane:][:plane] {
+					out[j] += v * v
+				}
+			}
+			for j, s := range out {
+				out[j] = img[ch*plane+j] / math.Pow(float64(o.Bias)+float64(o.Alpha)/float64(o.Size)*s, float64(o.Beta))
+			}
+		}
+	}
+	return one(tensor.FromFloat64s(in[0].DType(), y, shape...))
+}
+
+// Work counts the squares of the neighbours and a power.
+func (o *LRN) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, float64(2*o.Size+4)) }

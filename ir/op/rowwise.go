@@ -1,0 +1,414 @@
+package op
+
+import (
+	"math"
+
+	"spc/ir/tensor"
+)
+
+// carrier is the element type in which arithmetic on dt is done: its results,
+// converted back, are the right ones. Undefined says that there is none.
+func carrier(dt tensor.DType) tensor.DType {
+	switch dt {
+	case tensor.F32, tensor.F16, tensor.BF16:
+		return tensor.F32
+	case tensor.F64, tensor.U64, tensor.Bool:
+		return dt
+	}
+	if dt.IsInt() {
+		return tensor.I64
+	}
+	return tensor.Undefined
+}
+
+// Row functions combine n = len(d) elements that lie sx and sy apart.
+type rowFunc[A, R any] = func(d []R, x, y []A, sx, sy int)
+
+// rows holds a row function with results of the operands' type for each carrier;
+// nil where the operator does not take it.
+type rows struct {
+	f32  rowFunc[float32, float32]
+	f64  rowFunc[float64, float64]
+	i64  rowFunc[int64, int64]
+	u64  rowFunc[uint64, uint64]
+	bool rowFunc[bool, bool]
+}
+
+// takes reports whether elements of type dt can be combined.
+func (r rows) takes(dt tensor.DType) bool {
+	switch carrier(dt) {
+	case tensor.F32:
+		return r.f32 != nil
+	case tensor.F64:
+		return r.f64 != nil
+	case tensor.I64:
+		return r.i64 != nil
+	case tensor.U64:
+		return r.u64 != nil
+	case tensor.Bool:
+		return r.bool != nil
+	}
+	return false
+}
+
+// zip combines two broadcast tensors of one type, which r takes.
+func (r rows) zip(a, b *tensor.Tensor) *tensor.Tensor {
+	dt := a.DType()
+	c := carrier(dt)
+	a, b = a.To(c), b.To(c)
+	switch c {
+	case tensor.F32:
+		return zipRows(a, b, r.f32).To(dt)
+	case tensor.F64:
+		return zipRows(a, b, r.f64)
+	case tensor.I64:
+		return zipRows(a, b, r.i64).To(dt)
+	case tensor.U64:
+		return zipRows(a, b, r.u64)
+	}
+	return zipRows(a, b, r.bool)
+}
+
+// tests holds a row function with bool results for each carrier.
+type tests struct {
+	f32  rowFunc[float32, bool]
+	f64  rowFunc[float64, bool]
+	i64  rowFunc[int64, bool]
+	u64  rowFunc[uint64, bool]
+	bool rowFunc[bool, bool]
+	str  rowFunc[string, bool]
+}
+
+// takes reports whether elements of type dt can be compared.
+func (r tests) takes(dt tensor.DType) bool {
+	switch {
+	case dt == tensor.String:
+		return r.str != nil
+	case dt == tensor.Bool:
+		return r.bool != nil
+	}
+	return carrier(dt) != tensor.Undefined
+}
+
+// zip compares two broadcast tensors of one type, which r takes.
+func (r tests) zip(a, b *tensor.Tensor) *tensor.Tensor {
+	if a.DType() == tensor.String {
+		shape := broadcastShapes(a.Shape(), b.Shape())
+		out := tensor.New(tensor.Bool, shape...)
+		eachRow(shape, out, a.Strings(), b.Strings(), a.Shape(), b.Shape(), r.str)
+		return out
+	}
+	c := carrier(a.DType())
+	a, b = a.To(c), b.To(c)
+	switch c {
+	case tensor.F32:
+		return zipRows(a, b, r.f32)
+	case tensor.F64:
+		return zipRows(a, b, r.f64)
+	case tensor.I64:
+		return zipRows(a, b, r.i64)
+	case tensor.U64:
+		return zipRows(a, b, r.u64)
+	}
+	return zipRows(a, b, r.bool)
+}
+
+// zipRows applies f to the rows of two tensors, broadcast to one shape.
+func zipRows[A, R tensor.Elem](a, b *tensor.Tensor, f rowFunc[A, R]) *tensor.Tensor {
+	shape := broadcastShapes(a.Shape(), b.Shape())
+	out := tensor.New(tensor.DTypeOf[R](), shape...)
+	eachRow(shape, out, tensor.Data[A](a), tensor.Data[A](b), a.Shape(), b.Shape(), f)
+	return out
+}
+
+// eachRow applies f to the rows of x and y, of shapes sx and sy, broadcast to
+// shape, which is out's.
+func eachRow[A any, R tensor.Elem](shape []int, out *tensor.Tensor, x, y []A, sx, sy []int, f rowFunc[A, R]) {
+	d := tensor.Data[R](out)
+	walkRows(shape, [][]int{broadcastStrides(sx, shape), broadcastStrides(sy, shape)}, func(at, n int, off, step []int) {
+		f(d[at:at+n], x[off[0]:], y[off[1]:], step[0], step[1])
+	})
+}
+
+// walkRows splits a box of elements, read from several tensors with their
+// strides, into rows as long as the strides allow, and calls f for each in
+// row-major order: n elements that are number at and following of the box and
+// lie at off[k], step[k] apart, in tensor k.
+func walkRows(shape []int, strides [][]int, f func(at, n int, off, step []int)) {
+	var dims []int
+	steps := make([][]int, len(strides))
+	for i, d := range shape {
+		if d == 0 {
+			return
+		}
+		if d == 1 {
+			continue
+		}
+		join := len(dims) > 0
+		for k := range strides {
+			join = join && steps[k][len(dims)-1] == strides[k][i]*d
+		}
+		if !join {
+			dims = append(dims, 1)
+			for k := range steps {
+				steps[k] = append(steps[k], 0)
+			}
+		}
+		last := len(dims) - 1
+		dims[last] *= d
+		for k := range steps {
+			steps[k][last] = strides[k][i]
+		}
+	}
+	off, step := make([]int, len(strides)), make([]int, len(strides))
+	if len(dims) == 0 {
+		f(0, 1, off, step)
+		return
+	}
+	last := len(dims) - 1
+	for k := range steps {
+		step[k] = steps[k][last]
+	}
+	at, n := 0, dims[last]
+	index := make([]int, last)
+	for {
+		f(at, n, off, step)
+		at += n
+		i := last - 1
+		for ; i >= 0; i-- {
+			index[i]++
+			for k := range off {
+				off[k] += steps[k][i]
+			}
+			if index[i] < dims[i] {
+				break
+			}
+			index[i] = 0
+			for k := range off {
+				off[k] -= steps[k][i] * dims[i]
+			}
+		}
+		if i < 0 {
+			return
+		}
+	}
+}
+
+type integer interface{ ~int64 | ~uint64 }
+
+type float interface{ ~float32 | ~float64 }
+
+type real interface{ integer | float }
+
+func addRow[T real](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] + y[i*sy]
+	}
+}
+
+func subRow[T real](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] - y[i*sy]
+	}
+}
+
+func mulRow[T real](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] * y[i*sy]
+	}
+}
+
+func divRow[T float](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] / y[i*sy]
+	}
+}
+
+// quoRow divides integers toward zero; a quotient by zero is zero.
+func quoRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = 0
+		if b := y[i*sy]; b != 0 {
+			d[i] = x[i*sx] / b
+		}
+	}
+}
+
+// modRow is the remainder that has the divisor's sign; modulo zero it is zero.
+func modRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = 0
+		if b := y[i*sy]; b != 0 {
+			r := x[i*sx] % b
+			if r != 0 && (r < 0) != (b < 0) {
+				r += b
+			}
+			d[i] = r
+		}
+	}
+}
+
+// fmodRow is the remainder that has the dividend's sign; modulo zero it is zero.
+func fmodRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = 0
+		if b := y[i*sy]; b != 0 {
+			d[i] = x[i*sx] % b
+		}
+	}
+}
+
+// floatModRow is C's fmod.
+func floatModRow[T float](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = T(math.Mod(float64(x[i*sx]), float64(y[i*sy])))
+	}
+}
+
+// floorModRow is the floating-point remainder that has the divisor's sign.
+func floorModRow[T float](d, x, y []T, sx, sy int) {
+	for i := range d {
+		b := float64(y[i*sy])
+		r := math.Mod(float64(x[i*sx]), b)
+		if r != 0 && (r < 0) != (b < 0) {
+			r += b
+		}
+		d[i] = T(r)
+	}
+}
+
+func maxRow[T real](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = max(x[i*sx], y[i*sy])
+	}
+}
+
+func minRow[T real](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = min(x[i*sx], y[i*sy])
+	}
+}
+
+func preluRow[T real](d, x, y []T, sx, sy int) {
+	for i := range d {
+		v := x[i*sx]
+		if v < 0 {
+			v *= y[i*sy]
+		}
+		d[i] = v
+	}
+}
+
+func powRow[T float](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = T(math.Pow(float64(x[i*sx]), float64(y[i*sy])))
+	}
+}
+
+// ipowRow is the power of integers, modulo the range; a negative exponent gives
+// the power cut to an integer.
+func ipowRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = ipow(x[i*sx], y[i*sy])
+	}
+}
+
+func ipow[T integer](x, n T) T {
+	if n < 0 {
+		switch {
+		case x == 1 || x+1 == 0 && n%2 == 0:
+			return 1
+		case x+1 == 0:
+			return x
+		}
+		return 0
+	}
+	p := T(1)
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			p *= x
+		}
+		x *= x
+	}
+	return p
+}
+
+func bitAndRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] & y[i*sy]
+	}
+}
+
+func bitOrRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] | y[i*sy]
+	}
+}
+
+func bitXorRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] ^ y[i*sy]
+	}
+}
+
+// shlRow and shrRow shift by counts taken as unsigned: one beyond the width of
+// the type leaves nothing.
+func shlRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] << uint64(y[i*sy])
+	}
+}
+
+func shrRow[T integer](d, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] >> uint64(y[i*sy])
+	}
+}
+
+func andRow(d, x, y []bool, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] && y[i*sy]
+	}
+}
+
+func orRow(d, x, y []bool, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] || y[i*sy]
+	}
+}
+
+func equalRow[T comparable](d []bool, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] == y[i*sy]
+	}
+}
+
+func unequalRow[T comparable](d []bool, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] != y[i*sy]
+	}
+}
+
+func lessRow[T real](d []bool, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] < y[i*sy]
+	}
+}
+
+func lessEqualRow[T real](d []bool, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] <= y[i*sy]
+	}
+}
+
+func greaterRow[T real](d []bool, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] > y[i*sy]
+	}
+}
+
+func greaterEqualRow[T real](d []bool, x, y []T, sx, sy int) {
+	for i := range d {
+		d[i] = x[i*sx] >= y[i*sy]
+	}
+}

@@ -1,0 +1,195 @@
+package op
+
+import (
+	"slices"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Slice takes, along each axis of its fourth input (all in order where it is
+// absent), the elements from its second input up to but without its third, in
+// steps of its fifth. Negative positions count from the end, and those out of
+// range are clamped.
+type Slice struct{ streaming }
+
+// Kind is Slice.
+func (*Slice) Kind() string { return "Slice" }
+
+// Infer computes the number of steps.
+func (o *Slice) Infer(c *ir.Infer) error {
+	for i := 1; i <= 4; i++ {
+		if err := wantInts(c, i, 1); err != nil {
+			return err
+		}
+	}
+	if !c.Has(1) || !c.Has(2) {
+		return c.Errorf("starts or ends are absent")
+	}
+	x := c.In(0)
+	if !x.Ranked {
+		c.Set(0, ir.Unranked(x.DType))
+		return nil
+	}
+	starts, okStarts := dimsOf(c, 1)
+	ends, okEnds := dimsOf(c, 2)
+	axes, okAxes := intsOf(c, 3)
+	steps, okSteps := intsOf(c, 4)
+	if !okStarts || !okEnds || c.Has(3) && !okAxes {
+		c.Set(0, ir.Of(x.DType, c.FreshDims(x.Rank())...))
+		return nil
+	}
+	if len(starts) != len(ends) || c.Has(3) && len(axes) != len(starts) || okSteps && len(steps) != len(starts) {
+		return c.Errorf("%d starts, %d ends, %d axes and %d steps, want as many of each", len(starts), len(ends), len(axes), len(steps))
+	}
+	axes, err := sliceAxes(axes, c.Has(3), len(starts), x.Rank())
+	if err != nil {
+		return refuse(c, err)
+	}
+	dims := slices.Clone(x.Dims)
+	for i, a := range axes {
+		if c.Has(4) && !okSteps {
+			dims[a] = c.Fresh()
+			continue
+		}
+		step := 1
+		if okSteps {
+			step = steps[i]
+		}
+		if step == 0 {
+			return c.Errorf("step 0 along axis %d", a)
+		}
+		dims[a] = sliceDim(dims[a], starts[i], ends[i], step, c.Fresh)
+	}
+	c.Set(0, ir.Of(x.DType, dims...))
+	moveElems(c, o, 0)
+	return nil
+}
+
+func sliceAxes(axes []int, given bool, n, rank int) ([]int, error) {
+	if given {
+		return axesOf(axes, rank)
+	}
+	if n > rank {
+		return nil, evalErrorf("%d starts for rank %d", n, rank)
+	}
+	axes = make([]int, n)
+	for i := range axes {
+		axes[i] = i
+	}
+	return axes, nil
+}
+
+// sliceDim is the number of elements of a slice of d. Bounds that are symbols,
+// and those of a symbol d that are known, are taken to lie in range.
+func sliceDim(d, start, end ir.Dim, step int, fresh func() ir.Dim) ir.Dim {
+	if d.Known() && start.Known() && end.Known() {
+		_, n := sliceRange(d.Size(), start.Size(), end.Size(), step)
+		return ir.Size(n)
+	}
+	const far = 1<<31 - 1 // stands for a bound beyond every position
+	if step == -1 && start == ir.Size(-1) && end.Known() && end.Size() <= -far {
+		return d
+	}
+	if step != 1 {
+		return fresh()
+	}
+	from, to := start, end
+	if start.Known() && start.Size() < 0 {
+		if from = ir.Size(0); start.Size() > -far {
+			from = ir.Add(d, start.Size())
+		}
+	}
+	switch {
+	case end.Known() && end.Size() >= far || end == d:
+		to = d
+	case end.Known() && end.Size() <= -far:
+		to = ir.Size(0)
+	case end.Known() && end.Size() < 0:
+		to = ir.Add(d, end.Size())
+	case end.Known() || end.Fresh() || start.Fresh() && start != d:
+		// The end may be clamped, or may be negative.
+		return fresh()
+	}
+	n := ir.Sum(to, ir.Mul(ir.Size(-1), from))
+	if n.Known() && n.Size() < 0 {
+		return ir.Size(0)
+	}
+	return n
+}
+
+// sliceRange returns the first position and the number of positions of a slice of
+// d elements.
+func sliceRange(d, start, end, step int) (first, n int) {
+	lo, hi := 0, d
+	if step < 0 {
+		lo, hi = -1, d-1
+	}
+	clamp := func(p int) int {
+		if p < 0 {
+			p = max(p, -d-1) + d
+		}
+		return min(max(p, lo), hi)
+	}
+	start, end = clamp(start), clamp(end)
+	// The distance is below 2d and the step may be as large as an int holds.
+	switch {
+	case step > 0 && end > start:
+		n = (end-start-1)/step + 1
+	case step < 0 && end < start:
+		n = (end-start+1)/step + 1
+	}
+	return start, n
+}
+
+// Eval copies the elements.
+func (o *Slice) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	ints := func(i int) []int {
+		if i < len(in) && in[i] != nil {
+			return in[i].Ints()
+		}
+		return nil
+	}
+	x, starts, ends, axes, steps := in[0], ints(1), ints(2), ints(3), ints(4)
+	if len(ends) != len(starts) || axes != nil && len(axes) != len(starts) || steps != nil && len(steps) != len(starts) {
+		return nil, evalErrorf("%d starts, %d ends, %d axes and %d steps, want as many of each", len(starts), len(ends), len(axes), len(steps))
+	}
+	axes, err := sliceAxes(axes, axes != nil, len(starts), x.Rank())
+	if err != nil {
+		return nil, err
+	}
+	shape, strides, off := slices.Clone(x.Shape()), tensor.Strides(x.Shape()), 0
+	for i, a := range axes {
+		step := 1
+		if steps != nil {
+			step = steps[i]
+		}
+		if step == 0 {
+			return nil, evalErrorf("step 0 along axis %d", a)
+		}
+		first, n := sliceRange(x.Dim(a), starts[i], ends[i], step)
+		shape[a] = n
+		if n > 0 {
+			off += first * strides[a]
+		}
+		if n > 1 {
+			strides[a] *= step
+		}
+	}
+	out := tensor.New(x.DType(), shape...)
+	tensor.Copy(out, x, shape, 0, tensor.Strides(shape), off, strides)
+	return one(out)
+}
+
+// upgradeSlice makes starts, ends and axes inputs, as opsets from 10 have it.
+func upgradeSlice(l *Legacy) error {
+	if l.Opset >= 10 {
+		return nil
+	}
+	for i, name := range []string{"starts", "ends", "axes"} {
+		if err := l.IntsToInput(name, i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

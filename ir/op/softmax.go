@@ -1,0 +1,134 @@
+package op
+
+import (
+	"math"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Softmax normalises the slices of X along an axis to exp(x)/sum(exp(x));
+// LogSoftmax gives the logarithm of that, Hardmax a one at the first maximum and
+// zeros elsewhere.
+type Softmax struct {
+	family
+	Axis int `attr:"axis,-1"`
+	// Flatten takes all axes from Axis on as one: the meaning of opsets below 13.
+	Flatten bool `attr:"coerce_2d,0"`
+}
+
+// Infer keeps the type.
+func (o *Softmax) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 1); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	x := c.In(0)
+	if x.Ranked && !(o.Flatten && o.Axis == x.Rank()) {
+		// A scalar is one slice under the default axis of either meaning.
+		if _, err := axis(c, o.Axis, max(1, x.Rank())); err != nil {
+			return err
+		}
+	}
+	c.Set(0, x)
+	return nil
+}
+
+// Eval normalises each slice in float64.
+func (o *Softmax) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if _, err := evalTypes(o, 1, in); err != nil {
+		return nil, err
+	}
+	x := in[0]
+	v := x.Float64s()
+	n, stride := 1, 1
+	if shape := x.Shape(); len(shape) > 0 {
+		a := norm(o.Axis, len(shape))
+		if o.Flatten {
+			n = product(shape[a:])
+		} else {
+			n, stride = shape[a], product(shape[a+1:])
+		}
+	}
+	f := map[string]func([]float64){"Softmax": softmax, "LogSoftmax": logSoftmax, "Hardmax": hardmax}[o.kind]
+	line := make([]float64, n)
+	eachLine(len(v), n, stride, func(from int) {
+		for i := range line {
+			line[i] = v[from+i*stride]
+		}
+		f(line)
+		for i, y := range line {
+			v[from+i*stride] = y
+		}
+	})
+	return one(tensor.FromFloat64s(x.DType(), v, x.Shape()...))
+}
+
+// eachLine calls f with the first element of each line of n elements, stride
+// apart, in an array of total elements.
+func eachLine(total, n, stride int, f func(from int)) {
+	if n == 0 {
+		return
+	}
+	for block := 0; block < total; block += n * stride {
+		for i := range stride {
+			f(block + i)
+		}
+	}
+}
+
+// maximum is the largest element, NaN where there is one.
+func maximum(x []float64) float64 {
+	m := math.Inf(-1)
+	for _, v := range x {
+		m = max(m, v)
+	}
+	return m
+}
+
+func softmax(x []float64) {
+	m, sum := maximum(x), 0.0
+	for i, v := range x {
+		x[i] = math.Exp(v - m)
+		sum += x[i]
+	}
+	for i := range x {
+		x[i] /= sum
+	}
+}
+
+func logSoftmax(x []float64) {
+	m, sum := maximum(x), 0.0
+	for _, v := range x {
+		sum += math.Exp(v - m)
+	}
+	m += math.Log(sum)
+	for i := range x {
+		x[i] -= m
+	}
+}
+
+func hardmax(x []float64) {
+	best := 0
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+	}
+	clear(x)
+	x[best] = 1
+}
+
+// Work counts an exponential, a sum and a quotient for each element.
+func (o *Softmax) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 5) }
+
+// upgradeSoftmax gives opsets below 13 their default axis and meaning.
+func upgradeSoftmax(l *Legacy) error {
+	if l.Opset < 13 {
+		l.Default("axis", 1)
+		l.Attrs["coerce_2d"] = 1
+	}
+	return nil
+}

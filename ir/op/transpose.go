@@ -1,0 +1,56 @@
+package op
+
+import (
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Transpose permutes axes: axis i of the output is axis Perm[i] of the input.
+// Without Perm their order is reversed.
+type Transpose struct {
+	streaming
+	Perm []int `attr:"perm"`
+}
+
+// Kind is Transpose.
+func (*Transpose) Kind() string { return "Transpose" }
+
+// Order returns the permutation for an input of the given rank.
+func (o *Transpose) Order(rank int) []int {
+	if o.Perm != nil {
+		return o.Perm
+	}
+	p := make([]int, rank)
+	for i := range p {
+		p[i] = rank - 1 - i
+	}
+	return p
+}
+
+// Infer permutes the dimensions.
+func (o *Transpose) Infer(c *ir.Infer) error {
+	x := c.In(0)
+	if !x.Ranked {
+		if o.Perm == nil {
+			c.Set(0, ir.Unranked(x.DType))
+			return nil
+		}
+		x.Dims = c.FreshDims(len(o.Perm))
+	}
+	perm := o.Order(len(x.Dims))
+	if err := (ir.View{Perm: perm}).Check(len(x.Dims)); err != nil {
+		return refuse(c, err)
+	}
+	dims := make([]ir.Dim, len(perm))
+	for i, p := range perm {
+		dims[i] = x.Dims[p]
+	}
+	c.Set(0, ir.Of(x.DType, dims...))
+	moveElems(c, o, 0)
+	return nil
+}
+
+// Eval moves the elements.
+func (o *Transpose) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return one(in[0].Permute(o.Order(in[0].Rank())...))
+}

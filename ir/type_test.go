@@ -1,0 +1,47 @@
+package ir
+
+import (
+	"math"
+	"testing"
+)
+
+func TestDimArithmeticIsCanonical(t *testing.T) {
+	b, s := Sym("batch"), Sym("seq")
+	half, ok := Div(Mul(b, Size(12), s), Mul(s, Size(6)))
+	if !ok {
+		t.Error("12*batch*seq is not divided by 6*seq")
+	}
+	for _, c := range []struct {
+		have Dim
+		want string
+	}{
+		{Mul(s, Size(2), b), "2*batch*seq"},
+		{Mul(Size(0), b), "0"},
+		{half, "2*batch"},
+		{Add(b, 2), "(batch+2)"},
+		{Add(Add(b, 2), -2), "batch"},
+		{Add(Add(b, 2), -3), "(batch-1)"},
+		{Sum(s, b, Size(1)), "(batch+seq+1)"},
+		{Sum(s, s), "2*seq"},
+		{Sum(s, Mul(Size(-1), s)), "0"},
+		{Sum(Size(3), Size(4)), "7"},
+		{Mul(Size(2), Add(s, 1)), "2*(seq+1)"},
+		{Sum(s, s, Size(2)), "2*(seq+1)"},
+		{Add(Mul(Size(2), Add(s, 1)), 1), "(2*seq+3)"},
+		{Sum(Add(s, 1), Mul(Size(-1), s)), "1"},
+		{Sum(Size(4), Mul(Size(-1), s)), "(-seq+4)"},
+		{Add(Sum(Size(4), Mul(Size(-1), s)), -4), "-1*seq"},
+		{Mul(Size(1<<40), Size(1<<40)), "?overflow"},
+		{Sum(Size(math.MaxInt), Size(1)), "?overflow"},
+		{Sum(Size(math.MinInt), Size(-1)), "?overflow"},
+		{Sum(Size(math.MinInt), Size(math.MaxInt)), "-1"},
+		{Sum(Mul(b, Add(s, 1)), b), "((seq+1)*batch+batch)"},
+	} {
+		if got := c.have.String(); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	if _, ok := Div(b, s); ok {
+		t.Error("batch is divided by seq")
+	}
+}
