@@ -1,5 +1,7 @@
 package ukernel
 
+import "runtime"
+
 // portable is the kernel set in pure Go.
 var portable = Kernels{
 	ISA:     "go",
@@ -130,9 +132,6 @@ func gemmGo(rows, k int, w, x, y []float32, ldy int, acc bool) {
 	}
 }
 
-// peakSink keeps the compiler from dropping peakGo's loop.
-var peakSink float32
-
 func peakGo(n int) {
 	var a, b, c, d, e, f, g, h float32
 	x, y := float32(n&1), float32(0.5)
@@ -146,5 +145,5 @@ func peakGo(n int) {
 		g += x * y
 		h += x * y
 	}
-	peakSink = a + b + c + d + e + f + g + h
+	runtime.KeepAlive(a + b + c + d + e + f + g + h)
 }

@@ -465,7 +465,7 @@ func BenchmarkSparse(b *testing.B) {
 		for _, rows := range Blocks {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/%v/%dx1", s.m, s.k, s.sparsity, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
-				x, y := make([]float32, s.k*Columns), make([]float32, s.m*Columns)
+				x, y := random(rand.New(rand.NewSource(2)), s.k*Columns, 0), make([]float32, s.m*Columns)
 				measure(b, kern, 2*float64(len(a.value))*Columns, func() {
 					a.Mul(0, a.Groups(), x, y, Columns, false)
 				})
