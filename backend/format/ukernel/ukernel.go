@@ -17,7 +17,7 @@
 // The package imports nothing of spc.
 package ukernel
 
-//go:generate go run -C gen . -out ../kernels_amd64.s -stubs ../stubs_amd64.go -pkg ukernel
+//go:generate go run -C gen . -set products -out ../kernels_amd64.s -stubs ../stubs_amd64.go -pkg ukernel
 
 // Columns is the number of columns of a panel.
 const Columns = 32

@@ -1,9 +1,11 @@
-// Gen writes the amd64 assembly of package ukernel: every kernel once for
-// AVX2 with FMA and once for AVX-512F and DQ, from one description.
+// Gen writes the amd64 assembly of packages ukernel and vec: every kernel once
+// for AVX2 with FMA and once for AVX-512F and DQ, from one description.
 package main
 
 import (
+	"flag"
 	"fmt"
+	"log"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -120,7 +122,29 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
+	set := flag.String("set", "", "products, the kernels of package ukernel, or helpers, those of package vec")
+	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
+	switch *set {
+	case "products":
+		products()
+	case "helpers":
+		globals(helpers)
+		for _, a := range isas {
+			for _, e := range helpers {
+				a.elementwise(e)
+			}
+			taps(a)
+		}
+		transpose()
+	default:
+		log.Fatalf("no kernel set %q", *set)
+	}
+	Generate()
+}
+
+// products generates matrix products.
+func products() {
 	for _, a := range isas {
 		fmaPeak(a)
 		for rows := 1; rows <= a.mr; rows++ {
@@ -134,7 +158,6 @@ func main() {
 		}
 		gemv(a)
 	}
-	Generate()
 }
 
 // fmaPeak generates a loop of FMAs on registers, which measures the peak.

@@ -10,20 +10,29 @@ import (
 
 // sum adds the lanes of v, which it changes, and returns the sum in the lowest.
 func (a isa) sum(v VecVirtual) VecVirtual {
+	return a.across(v, func(v, acc VecVirtual) { VADDPS(v, acc, acc) })
+}
+
+// across combines the lanes of v, which it changes, and returns the result in
+// the lowest.
+func (a isa) across(v VecVirtual, combine func(v, acc VecVirtual)) VecVirtual {
 	t := YMM()
 	if a.lanes == 16 {
 		VEXTRACTF64X4(Imm(1), v, t)
-		VADDPS(t, v.AsY(), v.AsY())
+		combine(t, virtual(v.AsY()))
 	}
-	VEXTRACTF128(Imm(1), v.AsY(), t.AsX())
-	x := v.AsX()
-	VADDPS(t.AsX(), x, x)
-	VMOVHLPS(x, x, t.AsX())
-	VADDPS(t.AsX(), x, x)
-	VMOVSHDUP(x, t.AsX())
-	VADDSS(t.AsX(), x, x)
+	x, tx := virtual(v.AsX()), virtual(t.AsX())
+	VEXTRACTF128(Imm(1), v.AsY(), tx)
+	combine(tx, x)
+	VMOVHLPS(x, x, tx)
+	combine(tx, x)
+	VMOVSHDUP(x, tx)
+	combine(tx, x)
 	return v
 }
+
+// virtual is the view of a virtual register as one.
+func virtual(r Register) VecVirtual { return r.(VecVirtual) }
 
 // gemv generates the product of dense rows with a vector, four rows at a time.
 func gemv(a isa) {

@@ -1,0 +1,150 @@
+package vec
+
+import "math"
+
+// portable is the kernels in plain Go.
+var portable = kernels{
+	isa: "go",
+	add: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = a[i] + b[i]
+		}
+	},
+	sub: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = a[i] - b[i]
+		}
+	},
+	mul: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = a[i] * b[i]
+		}
+	},
+	div: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = a[i] / b[i]
+		}
+	},
+	affine: func(y, x []float32, scale, bias, lo, hi float32) {
+		for i := range y {
+			y[i] = clamp(x[i]*scale+bias, lo, hi)
+		}
+	},
+	addClip: func(y, a, b []float32, bias, lo, hi float32) {
+		for i := range y {
+			y[i] = clamp(a[i]+b[i]+bias, lo, hi)
+		}
+	},
+	axpy: func(y, x []float32, a float32) {
+		for i := range y {
+			y[i] += a * x[i]
+		}
+	},
+	normalize: func(y, x, gamma, beta []float32, mean, inv float32) {
+		for i := range y {
+			y[i] = (x[i]-mean)*inv*gamma[i] + beta[i]
+		}
+	},
+	normalizeColumns: func(y, x, mean, inv []float32, gamma, beta float32) {
+		for i := range y {
+			y[i] = (x[i]-mean[i])*inv[i]*gamma + beta
+		}
+	},
+	addSquares: func(y, x, mean []float32) {
+		for i := range y {
+			d := x[i] - mean[i]
+			y[i] += d * d
+		}
+	},
+	sum: func(x []float32) float32 {
+		return lanes(len(x), func(i int) float32 { return x[i] })
+	},
+	dot: func(a, b []float32) float32 {
+		return lanes(len(a), func(i int) float32 { return a[i] * b[i] })
+	},
+	sumSquares: func(x []float32, mean float32) float32 {
+		return lanes(len(x), func(i int) float32 { return (x[i] - mean) * (x[i] - mean) })
+	},
+	maximum: func(x []float32) float32 {
+		s := -inf
+		for _, v := range x {
+			s = max(s, v)
+		}
+		return s
+	},
+	expSum: func(y, x []float32, shift float32) float32 {
+		return lanes(len(y), func(i int) float32 {
+			y[i] = exp(x[i] - shift)
+			return y[i]
+		})
+	},
+	exp:     each(exp),
+	sigmoid: each(sigmoid),
+	tanh:    each(func(x float32) float32 { return float32(math.Tanh(float64(x))) }),
+	silu:    each(func(x float32) float32 { return x * sigmoid(x) }),
+	gelu: each(func(x float32) float32 {
+		return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2))
+	}),
+	geluTanh: each(func(x float32) float32 {
+		v := float64(x)
+		return float32(v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
+	}),
+	hardSwish: each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
+	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
+		if !acc {
+			clear(y)
+		}
+		for t, o := range offset {
+			v, x := w[t], x[o:][:len(y)]
+			for i := range y {
+				y[i] += v * x[i]
+			}
+		}
+		for i := range y {
+			y[i] = clamp(y[i]+bias, lo, hi)
+		}
+	},
+}
+
+// clamp limits x to lo and hi; a NaN stays.
+func clamp(x, lo, hi float32) float32 {
+	if x < lo {
+		return lo
+	}
+	if x > hi {
+		return hi
+	}
+	return x
+}
+
+func exp(x float32) float32 { return float32(math.Exp(float64(x))) }
+
+func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
+
+// each returns the row form of f.
+func each(f func(float32) float32) unary {
+	return func(y, x []float32) {
+		for i := range y {
+			y[i] = f(x[i])
+		}
+	}
+}
+
+// lanes adds f(0) to f(n-1) in eight sums, which keeps the rounding errors of
+// long rows small.
+func lanes(n int, f func(i int) float32) float32 {
+	var s [8]float32
+	for i := range n {
+		s[i%8] += f(i)
+	}
+	return (s[0] + s[4]) + (s[1] + s[5]) + ((s[2] + s[6]) + (s[3] + s[7]))
+}
+
+// transposeGo is Transpose without assembly.
+func transposeGo(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	for r := range rows {
+		for c, v := range src[r*lds:][:cols] {
+			dst[c*ldd+r] = v
+		}
+	}
+}

@@ -1,0 +1,231 @@
+// Package vec computes on rows of float32: elementwise arithmetic, activations,
+// reductions, sums of shifted rows and transposition, for the operators beside
+// the matrix products. It imports nothing of spc.
+//
+// A function's result goes to its first argument, whose length is that of the
+// row; the others are at least as long (a panic says otherwise) and may be the
+// result itself, but not overlap it otherwise. Nothing needs to be aligned.
+//
+// On amd64 the work is done by assembly for AVX-512 or AVX2, elsewhere and
+// under the build tag noasm by plain Go. The order of the additions in a
+// reduction depends on the instruction set, so results may differ in the last
+// bits between machines. A NaN in the input gives a NaN where it is used, except
+// in Max, whose result is then any element.
+package vec
+
+import "math"
+
+//go:generate go run -C ../../format/ukernel/gen . -set helpers -out ../../../cpu/vec/kernels_amd64.s -stubs ../../../cpu/vec/stubs_amd64.go -pkg vec
+
+type (
+	unary     func(y, x []float32)
+	binary    func(y, a, b []float32)
+	reduction func(x []float32) float32
+)
+
+// kernels are the loops of one instruction set. They trust the lengths.
+type kernels struct {
+	isa string
+
+	add, sub, mul, div binary
+	affine             func(y, x []float32, scale, bias, lo, hi float32)
+	addClip            func(y, a, b []float32, bias, lo, hi float32)
+	axpy               func(y, x []float32, a float32)
+	normalize          func(y, x, gamma, beta []float32, mean, inv float32)
+	normalizeColumns   func(y, x, mean, inv []float32, gamma, beta float32)
+	addSquares         func(y, x, mean []float32)
+
+	sum, maximum reduction
+	dot          func(a, b []float32) float32
+	sumSquares   func(x []float32, mean float32) float32
+	expSum       func(y, x []float32, shift float32) float32
+
+	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
+
+	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
+
+	// transpose8 transposes 8 rows of 8*blocks columns; nil where plain loops
+	// are as good.
+	transpose8 func(blocks int, dst *float32, ldd int, src *float32, lds int)
+}
+
+// available lists the kernels that this machine can run, the best first.
+var available = append(native(), &portable)
+
+var best = available[0]
+
+// ISA names the instruction set in use: avx512, avx2, or go for plain Go.
+func ISA() string { return best.isa }
+
+// same panics unless each of xs is at least as long as y.
+func same(y []float32, xs ...[]float32) {
+	for _, x := range xs {
+		if len(x) < len(y) {
+			panic("vec: operand is shorter than the result")
+		}
+	}
+}
+
+var inf = float32(math.Inf(1))
+
+// Add computes y = a + b.
+func Add(y, a, b []float32) { same(y, a, b); best.add(y, a, b) }
+
+// Sub computes y = a - b.
+func Sub(y, a, b []float32) { same(y, a, b); best.sub(y, a, b) }
+
+// Mul computes y = a * b.
+func Mul(y, a, b []float32) { same(y, a, b); best.mul(y, a, b) }
+
+// Div computes y = a / b.
+func Div(y, a, b []float32) { same(y, a, b); best.div(y, a, b) }
+
+// Relu computes y = max(x, 0).
+func Relu(y, x []float32) { Affine(y, x, 1, 0, 0, inf) }
+
+// Clip computes y = min(max(x, lo), hi).
+func Clip(y, x []float32, lo, hi float32) { Affine(y, x, 1, 0, lo, hi) }
+
+// Affine computes y = x*scale + bias, limited to lo and hi: the epilogue of a
+// row of a product, or a HardSigmoid. The limits are not NaN.
+func Affine(y, x []float32, scale, bias, lo, hi float32) {
+	same(y, x)
+	best.affine(y, x, scale, bias, lo, hi)
+}
+
+// AddClip computes y = a + b + bias, limited to lo and hi: the epilogue of a row
+// with a residual.
+func AddClip(y, a, b []float32, bias, lo, hi float32) {
+	same(y, a, b)
+	best.addClip(y, a, b, bias, lo, hi)
+}
+
+// Axpy computes y += a * x.
+func Axpy(y []float32, a float32, x []float32) { same(y, x); best.axpy(y, x, a) }
+
+// Taps computes a sum of shifted rows:
+//
+//	y[i] = clip(bias + sum over t of w[t]*x[offset[t]+i], lo, hi)
+//
+// to which the former y[i] is added before the limits if acc is set. With the
+// taps' places in a padded plane as offsets this is a row of a convolution with
+// stride 1, dense or sparse. y must not overlap x. It panics if a tap reaches
+// outside x.
+func Taps(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
+	if len(w) < len(offset) {
+		panic("vec: fewer weights than taps")
+	}
+	for _, o := range offset {
+		if o < 0 || o > len(x)-len(y) {
+			panic("vec: tap outside the row")
+		}
+	}
+	best.taps(y, x, offset, w, bias, lo, hi, acc)
+}
+
+// Exp computes y = e to the x, with a relative error of at most 1e-6 where the
+// result is a normal number.
+func Exp(y, x []float32) { same(y, x); best.exp(y, x) }
+
+// Sigmoid computes y = 1 / (1 + exp(-x)), with a relative error of at most 1e-6
+// where the result is a normal number.
+func Sigmoid(y, x []float32) { same(y, x); best.sigmoid(y, x) }
+
+// Tanh computes y = tanh(x), with a relative error of at most 1e-6.
+func Tanh(y, x []float32) { same(y, x); best.tanh(y, x) }
+
+// SiLU computes y = x * Sigmoid(x), with a relative error of at most 1e-6 where
+// the logistic function is a normal number.
+func SiLU(y, x []float32) { same(y, x); best.silu(y, x) }
+
+// GELU computes y = x/2 * (1 + erf(x/sqrt 2)), with an error of at most 1e-6
+// relative for x >= -3, and of 1e-8 below.
+func GELU(y, x []float32) { same(y, x); best.gelu(y, x) }
+
+// GELUTanh computes the tanh approximation of GELU, x/2 * (1 + tanh(sqrt(2/pi) *
+// (x + 0.044715 x^3))), with an error of at most 1e-6 relative for x >= -3, and
+// of 1e-8 below.
+func GELUTanh(y, x []float32) { same(y, x); best.geluTanh(y, x) }
+
+// HardSwish computes y = x * min(max(x/6 + 0.5, 0), 1).
+func HardSwish(y, x []float32) { same(y, x); best.hardSwish(y, x) }
+
+// Sum returns the sum of x.
+func Sum(x []float32) float32 { return best.sum(x) }
+
+// Dot returns the sum of a[i]*b[i] over the length of a.
+func Dot(a, b []float32) float32 { same(a, b); return best.dot(a, b) }
+
+// SumSquares returns the sum of (x[i]-mean)^2.
+func SumSquares(x []float32, mean float32) float32 { return best.sumSquares(x, mean) }
+
+// Max returns the largest element, -Inf where there is none.
+func Max(x []float32) float32 { return best.maximum(x) }
+
+// Softmax computes y = exp(x) / sum of exp(x), shifted so that nothing
+// overflows.
+func Softmax(y, x []float32) {
+	same(y, x)
+	x = x[:len(y)]
+	sum := best.expSum(y, x, best.maximum(x))
+	best.affine(y, y, 1/sum, 0, -inf, inf)
+}
+
+// LayerNorm computes y = (x-mean)/sqrt(variance+eps) * gamma + beta over the
+// row. It returns the mean and the factor 1/sqrt(variance+eps).
+func LayerNorm(y, x, gamma, beta []float32, eps float32) (mean, inv float32) {
+	same(y, x, gamma, beta)
+	x = x[:len(y)]
+	n := float32(len(x))
+	mean = best.sum(x) / n
+	inv = float32(1 / math.Sqrt(float64(best.sumSquares(x, mean)/n+eps)))
+	best.normalize(y, x, gamma, beta, mean, inv)
+	return mean, inv
+}
+
+// Normalize computes y = (x-mean) * inv * gamma + beta with a row's gamma and
+// beta.
+func Normalize(y, x, gamma, beta []float32, mean, inv float32) {
+	same(y, x, gamma, beta)
+	best.normalize(y, x, gamma, beta, mean, inv)
+}
+
+// NormalizeColumns computes y = (x-mean) * inv * gamma + beta where every column
+// has its mean and inv: a row of a LayerNorm over the rows of a matrix.
+func NormalizeColumns(y, x, mean, inv []float32, gamma, beta float32) {
+	same(y, x, mean, inv)
+	best.normalizeColumns(y, x, mean, inv, gamma, beta)
+}
+
+// AddSquares computes y += (x-mean)^2 where every column has its mean.
+func AddSquares(y, x, mean []float32) { same(y, x, mean); best.addSquares(y, x, mean) }
+
+// Transpose copies the transpose of src, rows x cols with the row stride lds, to
+// dst, cols x rows with the row stride ldd: dst[c*ldd+r] = src[r*lds+c]. It
+// turns tokens [N][K] into a panel [K][32] and back. dst must not overlap src.
+func Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	if rows <= 0 || cols <= 0 {
+		return
+	}
+	if lds < cols || ldd < rows || (len(src)-cols)/lds < rows-1 || len(src) < cols ||
+		(len(dst)-rows)/ldd < cols-1 || len(dst) < rows {
+		panic("vec: matrix does not fit its slice")
+	}
+	transpose(best, dst, ldd, src, lds, rows, cols)
+}
+
+// transpose does Transpose with the kernels of k.
+func transpose(k *kernels, dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	r, blocks := 0, cols/8
+	if k.transpose8 != nil && blocks > 0 {
+		for ; r+8 <= rows; r += 8 {
+			k.transpose8(blocks, &dst[r], ldd, &src[r*lds], lds)
+			if c := 8 * blocks; c < cols {
+				transposeGo(dst[c*ldd+r:], ldd, src[r*lds+c:], lds, 8, cols-c)
+			}
+		}
+	}
+	if r < rows {
+		transposeGo(dst[r:], ldd, src[r*lds:], lds, rows-r, cols)
+	}
+}

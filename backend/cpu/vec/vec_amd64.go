@@ -1,0 +1,73 @@
+//go:build amd64 && !noasm
+
+package vec
+
+import "golang.org/x/sys/cpu"
+
+// native returns the assembly kernels that this machine can run.
+func native() []*kernels {
+	var sets []*kernels
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasBMI2 {
+		sets = append(sets, &avx512)
+	}
+	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
+		sets = append(sets, &avx2)
+	}
+	return sets
+}
+
+var avx512 = kernels{
+	isa:              "avx512",
+	add:              add_avx512,
+	sub:              sub_avx512,
+	mul:              mul_avx512,
+	div:              div_avx512,
+	affine:           affine_avx512,
+	addClip:          addClip_avx512,
+	axpy:             axpy_avx512,
+	normalize:        normalize_avx512,
+	normalizeColumns: normalizeColumns_avx512,
+	addSquares:       addSquares_avx512,
+	sum:              sum_avx512,
+	maximum:          maximum_avx512,
+	dot:              dot_avx512,
+	sumSquares:       sumSquares_avx512,
+	expSum:           expSum_avx512,
+	exp:              exp_avx512,
+	sigmoid:          sigmoid_avx512,
+	tanh:             tanh_avx512,
+	silu:             silu_avx512,
+	gelu:             gelu_avx512,
+	geluTanh:         geluTanh_avx512,
+	hardSwish:        hardSwish_avx512,
+	taps:             taps_avx512,
+	transpose8:       transpose8_avx2,
+}
+
+var avx2 = kernels{
+	isa:              "avx2",
+	add:              add_avx2,
+	sub:              sub_avx2,
+	mul:              mul_avx2,
+	div:              div_avx2,
+	affine:           affine_avx2,
+	addClip:          addClip_avx2,
+	axpy:             axpy_avx2,
+	normalize:        normalize_avx2,
+	normalizeColumns: normalizeColumns_avx2,
+	addSquares:       addSquares_avx2,
+	sum:              sum_avx2,
+	maximum:          maximum_avx2,
+	dot:              dot_avx2,
+	sumSquares:       sumSquares_avx2,
+	expSum:           expSum_avx2,
+	exp:              exp_avx2,
+	sigmoid:          sigmoid_avx2,
+	tanh:             tanh_avx2,
+	silu:             silu_avx2,
+	gelu:             gelu_avx2,
+	geluTanh:         geluTanh_avx2,
+	hardSwish:        hardSwish_avx2,
+	taps:             taps_avx2,
+	transpose8:       transpose8_avx2,
+}

@@ -1,0 +1,494 @@
+package vec
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand"
+	"slices"
+	"testing"
+)
+
+// lengths cover the unrolled loops, single vectors and every masked rest.
+var lengths = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 23, 24, 31, 32, 33, 47, 48, 63, 64, 65, 79, 127, 128, 129, 257}
+
+// eachISA runs test as a subtest for all kernels of this machine.
+func eachISA(t *testing.T, test func(t *testing.T, k *kernels)) {
+	for _, k := range available {
+		t.Run(k.isa, func(t *testing.T) { test(t, k) })
+	}
+}
+
+// row returns n values drawn by f, off elements past an allocation's start and
+// with two guards behind them.
+func row(n, off int, f func() float32) []float32 {
+	s := make([]float32, off+n+2)[off:]
+	for i := range n {
+		s[i] = f()
+	}
+	s[n], s[n+1] = guard, guard
+	return s[:n]
+}
+
+const guard = -12345
+
+// guarded fails if the elements behind a row changed.
+func guarded(t *testing.T, y []float32) {
+	t.Helper()
+	if end := y[len(y) : len(y)+2]; end[0] != guard || end[1] != guard {
+		t.Fatalf("length %d: wrote past the end: %v", len(y), end)
+	}
+}
+
+// near reports whether got is within relative tolerance rel of want, or within
+// abs; infinities and NaN must be equal.
+func near(got float32, want, rel, abs float64) bool {
+	g := float64(got)
+	if math.IsNaN(want) || math.IsNaN(g) {
+		return math.IsNaN(want) && math.IsNaN(g)
+	}
+	return g == want || math.Abs(g-want) <= max(rel*math.Abs(want), abs)
+}
+
+func limit(x, lo, hi float64) float64 { return min(max(x, lo), hi) }
+
+// rowOp is an elementwise function: y holds what y held before.
+type rowOp struct {
+	name string
+	args int // rows beside y
+	run  func(k *kernels, y []float32, a [][]float32)
+	want func(y float64, a []float64) float64
+	rel  float64 // of the largest magnitude among the operands and the result
+}
+
+const ulp = 0x1p-23
+
+var rowOps = []rowOp{
+	{"add", 2, func(k *kernels, y []float32, a [][]float32) { k.add(y, a[0], a[1]) },
+		func(_ float64, a []float64) float64 { return a[0] + a[1] }, ulp},
+	{"sub", 2, func(k *kernels, y []float32, a [][]float32) { k.sub(y, a[0], a[1]) },
+		func(_ float64, a []float64) float64 { return a[0] - a[1] }, ulp},
+	{"mul", 2, func(k *kernels, y []float32, a [][]float32) { k.mul(y, a[0], a[1]) },
+		func(_ float64, a []float64) float64 { return a[0] * a[1] }, ulp},
+	{"div", 2, func(k *kernels, y []float32, a [][]float32) { k.div(y, a[0], a[1]) },
+		func(_ float64, a []float64) float64 { return a[0] / a[1] }, ulp},
+	{"affine", 1, func(k *kernels, y []float32, a [][]float32) { k.affine(y, a[0], 1.5, 0.25, -1, 2) },
+		func(_ float64, a []float64) float64 { return limit(a[0]*1.5+0.25, -1, 2) }, 2 * ulp},
+	{"addClip", 2, func(k *kernels, y []float32, a [][]float32) { k.addClip(y, a[0], a[1], 0.25, 0, 6) },
+		func(_ float64, a []float64) float64 { return limit(a[0]+a[1]+0.25, 0, 6) }, 2 * ulp},
+	{"axpy", 1, func(k *kernels, y []float32, a [][]float32) { k.axpy(y, a[0], -1.5) },
+		func(y float64, a []float64) float64 { return y - 1.5*a[0] }, 4 * ulp},
+	{"normalize", 3, func(k *kernels, y []float32, a [][]float32) { k.normalize(y, a[0], a[1], a[2], 0.5, 2) },
+		func(_ float64, a []float64) float64 { return (a[0]-0.5)*2*a[1] + a[2] }, 20 * ulp},
+	{"normalizeColumns", 3, func(k *kernels, y []float32, a [][]float32) { k.normalizeColumns(y, a[0], a[1], a[2], 0.5, 2) },
+		func(_ float64, a []float64) float64 { return (a[0]-a[1])*a[2]*0.5 + 2 }, 20 * ulp},
+	{"addSquares", 2, func(k *kernels, y []float32, a [][]float32) { k.addSquares(y, a[0], a[1]) },
+		func(y float64, a []float64) float64 { return y + (a[0]-a[1])*(a[0]-a[1]) }, 20 * ulp},
+	{"hardSwish", 1, func(k *kernels, y []float32, a [][]float32) { k.hardSwish(y, a[0]) },
+		func(_ float64, a []float64) float64 { return a[0] * limit(a[0]/6+0.5, 0, 1) }, 4 * ulp},
+}
+
+func TestRowOpsEqualReference(t *testing.T) {
+	const seed = 1
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		normal := func() float32 { return float32(3 * rng.NormFloat64()) }
+		for _, op := range rowOps {
+			for _, n := range lengths {
+				for _, inPlace := range []bool{false, true} {
+					rows := make([][]float32, op.args)
+					for j := range rows {
+						rows[j] = row(n, n%5+j, normal)
+					}
+					y := row(n, n%3, normal)
+					if inPlace {
+						copy(y, rows[0])
+						rows[0] = y
+					}
+					want, scale := make([]float64, n), make([]float64, n)
+					for i := range want {
+						args := make([]float64, op.args)
+						scale[i] = max(1, math.Abs(float64(y[i])))
+						for j := range args {
+							args[j] = float64(rows[j][i])
+							scale[i] = max(scale[i], math.Abs(args[j]))
+						}
+						want[i] = op.want(float64(y[i]), args)
+						scale[i] = max(scale[i], math.Abs(want[i]))
+					}
+					op.run(k, y, rows)
+					guarded(t, y)
+					for i, v := range y {
+						if !near(v, want[i], 0, op.rel*scale[i]) {
+							t.Fatalf("%s, length %d, in place %v: element %d is %v, want %v", op.name, n, inPlace, i, v, want[i])
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// activations are tested against float64 on a dense grid. Below lo the error
+// bound is abs instead of rel.
+var activations = []struct {
+	name    string
+	f       func(k *kernels) unary
+	want    func(x float64) float64
+	lo, hi  float64
+	rel     float64
+	low     float64
+	abs     float64
+	special map[float32]float64
+}{
+	{"exp", func(k *kernels) unary { return k.exp }, math.Exp, -87, 88.7, 1e-6, -110, 1e-38,
+		map[float32]float64{200: math.Inf(1), -200: 0, 0: 1}},
+	{"sigmoid", func(k *kernels) unary { return k.sigmoid }, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) },
+		-87, 100, 1e-6, -110, 1e-37, map[float32]float64{0: 0.5, 1e30: 1, -1e30: 0}},
+	{"tanh", func(k *kernels) unary { return k.tanh }, math.Tanh, -30, 30, 1e-6, -30, 0,
+		map[float32]float64{0: 0, 1e30: 1, -1e30: -1, 1e-20: 1e-20, -1e-30: -1e-30}},
+	{"silu", func(k *kernels) unary { return k.silu }, func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+		-87, 100, 1e-6, -110, 1e-35, map[float32]float64{0: 0, 1e30: 1e30, -1e30: 0, 1e-20: 5e-21}},
+	{"gelu", func(k *kernels) unary { return k.gelu }, func(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) },
+		-3, 30, 1e-6, -30, 1e-8, map[float32]float64{0: 0, 1e30: 1e30, -1e30: 0, 1e-20: 5e-21, -1e-20: -5e-21}},
+	{"geluTanh", func(k *kernels) unary { return k.geluTanh }, func(x float64) float64 {
+		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	}, -3, 30, 1e-6, -30, 1e-8, map[float32]float64{0: 0, 1e10: 1e10, -1e10: 0, 1e-20: 5e-21}},
+}
+
+func TestActivationsKeepTheirErrorBounds(t *testing.T) {
+	eachISA(t, func(t *testing.T, k *kernels) {
+		for _, a := range activations {
+			var xs []float32
+			const steps = 200_000
+			for i := range steps + 1 {
+				xs = append(xs, float32(a.low+(a.hi-a.low)*float64(i)/steps))
+			}
+			for e := -30; e < 2; e++ { // small magnitudes
+				for m := 1.0; m < 2; m += 1. / 64 {
+					xs = append(xs, float32(math.Ldexp(m, e)), float32(-math.Ldexp(m, e)))
+				}
+			}
+			y := make([]float32, len(xs))
+			a.f(k)(y, xs)
+			worst := 0.0
+			for i, x := range xs {
+				want := a.want(float64(x))
+				rel, abs := a.rel, 0.0
+				if float64(x) < a.lo {
+					rel, abs = 0, a.abs
+				}
+				if !near(y[i], want, rel, abs) {
+					t.Fatalf("%s(%v) is %v, want %v (relative error %g)", a.name, x, y[i], want, math.Abs(float64(y[i])/want-1))
+				}
+				if float64(x) >= a.lo && want != 0 {
+					worst = max(worst, math.Abs(float64(y[i])/want-1))
+				}
+			}
+			t.Logf("%s: largest relative error %.2g", a.name, worst)
+			for x, want := range a.special {
+				var y [1]float32
+				a.f(k)(y[:], []float32{x})
+				if !near(y[0], want, a.rel, 0) {
+					t.Errorf("%s(%v) is %v, want %v", a.name, x, y[0], want)
+				}
+			}
+		}
+	})
+}
+
+func TestActivationsHandleEveryLength(t *testing.T) {
+	const seed = 2
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		for _, a := range activations {
+			for _, n := range lengths {
+				x := row(n, n%3, func() float32 { return float32(3 * rng.NormFloat64()) })
+				y := row(n, n%5, func() float32 { return guard })
+				a.f(k)(y, x)
+				guarded(t, y)
+				a.f(k)(x, x)
+				guarded(t, x)
+				if !slices.Equal(x, y) {
+					t.Fatalf("%s, length %d: in place %v, else %v", a.name, n, x, y)
+				}
+			}
+		}
+	})
+}
+
+func TestNaNStays(t *testing.T) {
+	nan := float32(math.NaN())
+	eachISA(t, func(t *testing.T, k *kernels) {
+		ops := map[string]unary{
+			"hardSwish": k.hardSwish,
+			"affine":    func(y, x []float32) { k.affine(y, x, 1, 0, 0, 6) },
+			"addClip":   func(y, x []float32) { k.addClip(y, x, x, 0, 0, inf) },
+			"taps": func(y, x []float32) {
+				k.taps(y, x, []int{0}, []float32{1}, 0, 0, 6, false)
+			},
+		}
+		for _, a := range activations {
+			ops[a.name] = a.f(k)
+		}
+		for name, op := range ops {
+			for _, n := range []int{1, 16, 64} {
+				x := make([]float32, n)
+				x[n-1] = nan
+				y := make([]float32, n)
+				op(y, x)
+				if v := y[n-1]; v == v {
+					t.Errorf("%s turns NaN into %v", name, v)
+				}
+				if n > 1 && y[0] != y[0] {
+					t.Errorf("%s turns 0 into NaN", name)
+				}
+			}
+		}
+	})
+}
+
+func TestReductionsEqualReference(t *testing.T) {
+	const seed = 3
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		normal := func() float32 { return float32(rng.NormFloat64()) }
+		for _, n := range append([]int{5000}, lengths...) {
+			x, z, y := row(n, n%7, normal), row(n, n%5, normal), row(n, n%3, normal)
+			const mean = 0.75
+			var sum, abs, dot, dotAbs, squares, exps float64
+			top := math.Inf(-1)
+			for i := range x {
+				v := float64(x[i])
+				sum += v
+				abs += math.Abs(v)
+				dot += v * float64(z[i])
+				dotAbs += math.Abs(v * float64(z[i]))
+				squares += (v - mean) * (v - mean)
+				exps += math.Exp(v - 2)
+				top = max(top, v)
+			}
+			tol := float64(n+2) * ulp
+			for _, c := range []struct {
+				name      string
+				got       float32
+				want, tol float64
+			}{
+				{"sum", k.sum(x), sum, tol * abs},
+				{"dot", k.dot(x, z), dot, tol * dotAbs},
+				{"sumSquares", k.sumSquares(x, mean), squares, 2 * tol * squares},
+				{"maximum", k.maximum(x), top, 0},
+				{"expSum", k.expSum(y, x, 2), exps, (tol + 1e-6) * exps},
+			} {
+				if !near(c.got, c.want, 0, c.tol) {
+					t.Fatalf("%s, length %d: %v, want %v", c.name, n, c.got, c.want)
+				}
+			}
+			guarded(t, y)
+			for i, v := range y {
+				if want := math.Exp(float64(x[i]) - 2); !near(v, want, 2e-6, 0) {
+					t.Fatalf("expSum, length %d: element %d is %v, want %v", n, i, v, want)
+				}
+			}
+		}
+	})
+}
+
+func TestTapsEqualReference(t *testing.T) {
+	const seed = 4
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		normal := func() float32 { return float32(rng.NormFloat64()) }
+		for _, n := range lengths {
+			for _, taps := range []int{0, 1, 2, 9} {
+				for _, acc := range []bool{false, true} {
+					x, w := row(n+40, n%5, normal), row(taps, 0, normal)
+					offset := make([]int, taps)
+					for i := range offset {
+						offset[i] = rng.Intn(41)
+					}
+					y := row(n, n%3, normal)
+					want := make([]float64, n)
+					for i := range want {
+						want[i] = 0.5
+						if acc {
+							want[i] += float64(y[i])
+						}
+						for j, o := range offset {
+							want[i] += float64(w[j]) * float64(x[o+i])
+						}
+						want[i] = limit(want[i], -1, 4)
+					}
+					k.taps(y, x, offset, w, 0.5, -1, 4, acc)
+					guarded(t, y)
+					for i, v := range y {
+						if !near(v, want[i], 0, 1e-5) {
+							t.Fatalf("length %d, %d taps, acc %v: element %d is %v, want %v", n, taps, acc, i, v, want[i])
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestTransposeIsExact(t *testing.T) {
+	eachISA(t, func(t *testing.T, k *kernels) {
+		for _, rows := range []int{1, 7, 8, 9, 16, 32, 33} {
+			for _, cols := range []int{1, 7, 8, 9, 24, 31} {
+				for pad := range 2 {
+					lds, ldd := cols+3*pad, rows+5*pad
+					src := make([]float32, (rows-1)*lds+cols)
+					for i := range src {
+						src[i] = float32(i + 1)
+					}
+					dst := row((cols-1)*ldd+rows, 1, func() float32 { return guard })
+					transpose(k, dst, ldd, src, lds, rows, cols)
+					guarded(t, dst)
+					for i, v := range dst {
+						want := float32(guard)
+						if r, c := i%ldd, i/ldd; r < rows {
+							want = src[r*lds+c]
+						}
+						if v != want {
+							t.Fatalf("%dx%d: element %d is %v, want %v", rows, cols, i, v, want)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestSoftmaxSumsToOne(t *testing.T) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	for _, shift := range []float32{0, 1000, -1000} {
+		for _, n := range []int{1, 5, 16, 77, 1000} {
+			x := row(n, 1, func() float32 { return shift + float32(4*rng.NormFloat64()) })
+			sum := 0.0
+			for _, v := range x {
+				sum += math.Exp(float64(v - shift))
+			}
+			y := row(n, 0, func() float32 { return guard })
+			Softmax(y, x)
+			guarded(t, y)
+			for i, v := range y {
+				if want := math.Exp(float64(x[i]-shift)) / sum; !near(v, want, 5e-6, 0) {
+					t.Fatalf("shift %v, length %d: element %d is %v, want %v", shift, n, i, v, want)
+				}
+			}
+		}
+	}
+}
+
+func TestLayerNormEqualsReference(t *testing.T) {
+	const seed, eps = 6, 1e-5
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	normal := func() float32 { return float32(2 + rng.NormFloat64()) }
+	for _, n := range []int{1, 7, 64, 384} {
+		x, gamma, beta := row(n, 0, normal), row(n, 1, normal), row(n, 2, normal)
+		var mean, variance float64
+		for _, v := range x {
+			mean += float64(v) / float64(n)
+		}
+		for _, v := range x {
+			variance += (float64(v) - mean) * (float64(v) - mean) / float64(n)
+		}
+		y := row(n, 3, normal)
+		LayerNorm(y, x, gamma, beta, eps)
+		guarded(t, y)
+		inv := 1 / math.Sqrt(variance+eps)
+		for i, v := range y {
+			want := (float64(x[i])-mean)*inv*float64(gamma[i]) + float64(beta[i])
+			if !near(v, want, 1e-5, 1e-5*(1+inv)) {
+				t.Fatalf("length %d: element %d is %v, want %v", n, i, v, want)
+			}
+		}
+	}
+}
+
+func TestShortOperandsPanic(t *testing.T) {
+	long, short := make([]float32, 8), make([]float32, 7)
+	for name, f := range map[string]func(){
+		"Add a":            func() { Add(long, short, long) },
+		"Sub b":            func() { Sub(long, long, short) },
+		"Mul b":            func() { Mul(long, long, short) },
+		"Div a":            func() { Div(long, short, long) },
+		"Relu":             func() { Relu(long, short) },
+		"AddClip":          func() { AddClip(long, long, short, 0, 0, 1) },
+		"Axpy":             func() { Axpy(long, 1, short) },
+		"Exp":              func() { Exp(long, short) },
+		"Sigmoid":          func() { Sigmoid(long, short) },
+		"Tanh":             func() { Tanh(long, short) },
+		"SiLU":             func() { SiLU(long, short) },
+		"GELU":             func() { GELU(long, short) },
+		"GELUTanh":         func() { GELUTanh(long, short) },
+		"HardSwish":        func() { HardSwish(long, short) },
+		"Dot":              func() { Dot(long, short) },
+		"Softmax":          func() { Softmax(long, short) },
+		"LayerNorm":        func() { LayerNorm(long, long, long, short, 0) },
+		"Normalize":        func() { Normalize(long, long, short, long, 0, 1) },
+		"NormalizeColumns": func() { NormalizeColumns(long, long, long, short, 1, 0) },
+		"AddSquares":       func() { AddSquares(long, long, short) },
+		"Taps weights":     func() { Taps(short, long, []int{0, 1}, long[:1], 0, 0, 1, false) },
+		"Taps right":       func() { Taps(short, long, []int{2}, long, 0, 0, 1, false) },
+		"Taps left":        func() { Taps(short, long, []int{-1}, long, 0, 0, 1, false) },
+		"Transpose src":    func() { Transpose(long, 4, short, 2, 4, 2) },
+		"Transpose dst":    func() { Transpose(short, 4, long, 2, 4, 2) },
+		"Transpose ldd":    func() { Transpose(long, 3, long, 2, 4, 2) },
+		"Transpose lds":    func() { Transpose(long, 4, long, 1, 4, 2) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s does not panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// BenchmarkRow reports nanoseconds and elements per second for rows that fit
+// into the level 1 cache.
+func BenchmarkRow(b *testing.B) {
+	const n = 2048
+	rng := rand.New(rand.NewSource(1))
+	normal := func() float32 { return float32(rng.NormFloat64()) }
+	x, z, y := row(n, 0, normal), row(n, 0, normal), row(n, 0, normal)
+	offset := []int{0, 1, 2, 100, 101, 102, 200, 201, 202}
+	for _, k := range available {
+		ops := map[string]func(){
+			"add":        func() { k.add(y, x, z) },
+			"affine":     func() { k.affine(y, x, 1, 0.5, 0, 6) },
+			"axpy":       func() { k.axpy(y, x, 1e-9) },
+			"sum":        func() { k.sum(x) },
+			"dot":        func() { k.dot(x, z) },
+			"sumSquares": func() { k.sumSquares(x, 1) },
+			"maximum":    func() { k.maximum(x) },
+			"expSum":     func() { k.expSum(y, x, 1) },
+			"normalize":  func() { k.normalize(y, x, z, z, 0, 1) },
+			"hardSwish":  func() { k.hardSwish(y, x) },
+			"taps9":      func() { k.taps(y[:1792], x, offset, x, 0, 0, 6, false) },
+			"transpose":  func() { transpose(k, y, 32, x, 64, 32, 64) },
+		}
+		for _, a := range activations {
+			ops[a.name] = func() { a.f(k)(y, x) }
+		}
+		for _, name := range slices.Sorted(maps.Keys(ops)) {
+			b.Run(fmt.Sprintf("%s/%s", name, k.isa), func(b *testing.B) {
+				for b.Loop() {
+					ops[name]()
+				}
+				b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gelem/s")
+			})
+		}
+	}
+}

@@ -1,0 +1,599 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// elementwise describes a loop over slices of equal length.
+type elementwise struct {
+	name    string
+	loop    string    // the body of the Go loop that it equals
+	in      []string  // slices that are read; y, which may be one, is written
+	scalars []string  // float32 parameters
+	consts  []float32 // constants that the body uses
+	unroll  int
+	reduce  *reduction // nil where nothing is returned
+	noStore bool       // y is not a parameter
+
+	body func(m *arith, in []VecVirtual, scalar map[string]VecVirtual) VecVirtual
+}
+
+// reduction says how the results of body become the returned value.
+type reduction struct {
+	neutral float32
+	combine func(v, acc VecVirtual)
+	first   string // the initialisation in the Go loop
+}
+
+// arith emits arithmetic for an instruction set.
+type arith struct {
+	isa
+	regs map[float32]VecVirtual // constants held in registers
+}
+
+// consts is the table of constants, eight equal lanes each.
+var consts struct {
+	table Mem
+	at    map[float32]int
+}
+
+// masks holds eight lanes of ones, then eight of zeros.
+var masks Mem
+
+// globals emits the tables that the kernels of es refer to.
+func globals(es []elementwise) {
+	masks = GLOBL("masks", attr.RODATA|attr.NOPTR)
+	for i := range 16 {
+		v := U32(0)
+		if i < 8 {
+			v = 0xffffffff
+		}
+		DATA(4*i, v)
+	}
+	consts.table = GLOBL("consts", attr.RODATA|attr.NOPTR)
+	consts.at = map[float32]int{}
+	for _, e := range es {
+		list := e.consts
+		if e.reduce != nil {
+			list = append(list[:len(list):len(list)], e.reduce.neutral)
+		}
+		for _, c := range list {
+			if _, ok := consts.at[c]; ok {
+				continue
+			}
+			at := 32 * len(consts.at)
+			consts.at[c] = at
+			for i := range 8 {
+				DATA(at+4*i, U32(math.Float32bits(c)))
+			}
+		}
+	}
+}
+
+// constant returns an operand that holds c in every lane: a register on
+// AVX-512, which has many, memory on AVX2.
+func (m *arith) constant(c float32) Op {
+	if r, ok := m.regs[c]; ok {
+		return r
+	}
+	return m.stored(c)
+}
+
+// stored returns the place of c in the table.
+func (m *arith) stored(c float32) Mem {
+	at, ok := consts.at[c]
+	if !ok {
+		panic(fmt.Sprintf("constant %v is not declared", c))
+	}
+	return consts.table.Offset(at)
+}
+
+// register returns a register that holds c in every lane.
+func (m *arith) register(c float32) VecVirtual {
+	if r, ok := m.regs[c]; ok {
+		return r
+	}
+	r := m.vec()
+	VMOVUPS(m.stored(c), r)
+	return r
+}
+
+// clamp limits x to lo and hi, which are not NaN; a NaN in x stays.
+func (m *arith) clamp(x, lo, hi VecVirtual) VecVirtual {
+	r := m.vec()
+	VMAXPS(x, lo, r)
+	VMINPS(r, hi, r)
+	return r
+}
+
+// tail is the mask of the last lanes.
+type tail struct {
+	k    Register   // AVX-512
+	lane VecVirtual // AVX2
+}
+
+// newTail makes the mask for n elements, fewer than a vector holds.
+func (m *arith) newTail(n Register) *tail {
+	if m.lanes == 16 {
+		bits, k := GP64(), K()
+		MOVQ(I32(-1), bits)
+		BZHIQ(n, bits, bits)
+		KMOVW(bits.As32(), k)
+		return &tail{k: k}
+	}
+	at, end := GP64(), GP64()
+	LEAQ(masks.Offset(32), end)
+	MOVQ(n, at)
+	NEGQ(at)
+	lane := m.vec()
+	VMOVUPS(Mem{Base: end, Index: at, Scale: 4}, lane)
+	return &tail{lane: lane}
+}
+
+// load reads a vector, under the mask t unless that is nil.
+func (m *arith) load(at Mem, t *tail) VecVirtual {
+	v := m.vec()
+	switch {
+	case t == nil:
+		VMOVUPS(at, v)
+	case m.lanes == 16:
+		VMOVUPS_Z(at, t.k, v)
+	default:
+		VMASKMOVPS(at, t.lane, v)
+	}
+	return v
+}
+
+// store writes a vector, under the mask t unless that is nil.
+func (m *arith) store(v VecVirtual, at Mem, t *tail) {
+	switch {
+	case t == nil:
+		VMOVUPS(v, at)
+	case m.lanes == 16:
+		VMOVUPS(v, t.k, at)
+	default:
+		VMASKMOVPS(v, t.lane, at)
+	}
+}
+
+// keep replaces the lanes of v outside the mask by other.
+func (m *arith) keep(v VecVirtual, t *tail, other float32) VecVirtual {
+	r := m.vec()
+	VBROADCASTSS(m.stored(other), r)
+	if m.lanes == 16 {
+		VMOVAPS(v, t.k, r)
+	} else {
+		VBLENDVPS(t.lane, v, r, r)
+	}
+	return r
+}
+
+// elementwise generates the loop e.
+func (a isa) elementwise(e elementwise) {
+	params, types := append([]string{"y"}, e.in...), ""
+	if e.noStore {
+		params = e.in
+	}
+	params = unique(params)
+	types = strings.Join(params, ", ") + " []float32"
+	if len(e.scalars) > 0 {
+		types += ", " + strings.Join(e.scalars, ", ") + " float32"
+	}
+	result, doc := "", []string{fmt.Sprintf("%s_%s is", e.name, a.name), ""}
+	if e.reduce != nil {
+		result = " float32"
+		doc = append(doc, "\t"+e.reduce.first)
+	}
+	doc = append(doc, fmt.Sprintf("\tfor i := range %s {", params[0]))
+	for line := range strings.SplitSeq(e.loop, "\n") {
+		doc = append(doc, "\t\t"+line)
+	}
+	doc = append(doc, "\t}")
+	if e.reduce != nil {
+		doc = append(doc, "\treturn s")
+	}
+	begin(e.name+"_"+a.name, "func("+types+")"+result, doc...)
+
+	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
+	n := Load(Param(params[0]).Len(), GP64())
+	ptr := map[string]Register{}
+	for _, p := range params {
+		ptr[p] = Load(Param(p).Base(), GP64())
+	}
+	scalar := map[string]VecVirtual{}
+	for _, s := range e.scalars {
+		scalar[s] = a.vec()
+		at, err := Param(s).Resolve()
+		if err != nil {
+			panic(err)
+		}
+		VBROADCASTSS(at.Addr, scalar[s])
+	}
+	if a.lanes == 16 {
+		for _, c := range e.consts {
+			if _, ok := m.regs[c]; ok {
+				continue
+			}
+			r := a.vec()
+			VBROADCASTSS(m.stored(c), r)
+			m.regs[c] = r
+		}
+	}
+	var acc []VecVirtual
+	if e.reduce != nil {
+		for range e.unroll {
+			r := a.vec()
+			VBROADCASTSS(m.stored(e.reduce.neutral), r)
+			acc = append(acc, r)
+		}
+	}
+	i := GP64()
+	XORQ(i, i)
+	step := func(u int, t *tail) {
+		in := make([]VecVirtual, len(e.in))
+		for j, p := range e.in {
+			in[j] = m.load(Mem{Base: ptr[p], Index: i, Scale: 1, Disp: a.bytes() * u}, t)
+		}
+		v := e.body(m, in, scalar)
+		if !e.noStore {
+			m.store(v, Mem{Base: ptr["y"], Index: i, Scale: 1, Disp: a.bytes() * u}, t)
+		}
+		if e.reduce != nil {
+			if t != nil {
+				v = m.keep(v, t, e.reduce.neutral)
+			}
+			e.reduce.combine(v, acc[u])
+		}
+	}
+	if e.unroll > 1 {
+		SUBQ(Imm(uint64(e.unroll*a.lanes)), n)
+		JL(LabelRef("vectors"))
+		Label("unrolled")
+		for u := range e.unroll {
+			step(u, nil)
+		}
+		add(e.unroll*a.bytes(), i)
+		SUBQ(Imm(uint64(e.unroll*a.lanes)), n)
+		JGE(LabelRef("unrolled"))
+		Label("vectors")
+		add(e.unroll*a.lanes, n)
+	}
+	SUBQ(Imm(uint64(a.lanes)), n)
+	JL(LabelRef("rest"))
+	Label("loop")
+	step(0, nil)
+	add(a.bytes(), i)
+	SUBQ(Imm(uint64(a.lanes)), n)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	add(a.lanes, n)
+	JZ(LabelRef("done"))
+	step(0, m.newTail(n))
+	Label("done")
+	if e.reduce != nil {
+		for _, v := range acc[1:] {
+			e.reduce.combine(v, acc[0])
+		}
+		Store(a.across(acc[0], e.reduce.combine).AsX(), ReturnIndex(0))
+	}
+	end()
+}
+
+// unique drops repeated names.
+func unique(names []string) []string {
+	var out []string
+	for _, n := range names {
+		if len(out) == 0 || n != out[0] {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Constants of exp: the clamp holds every finite result and the overflow to
+// infinity; ln 2 is split so that its first part times an exponent is exact.
+const (
+	expLo = -104
+	expHi = 89
+	log2e = 1.44269504088896341
+	ln2Hi = 0.693145751953125
+	ln2Lo = 1.428606765330187e-06
+)
+
+// taylor are 1/n! for n from 7 down to 0.
+var taylor = []float32{1. / 5040, 1. / 720, 1. / 120, 1. / 24, 1. / 6, 0.5, 1, 1}
+
+var expConsts = append([]float32{expLo, expHi, log2e, ln2Hi, ln2Lo}, taylor...)
+
+// reduceExp splits x into n, rounded, and r with x = n ln 2 + r.
+func (m *arith) reduceExp(x VecVirtual) (n, r VecVirtual) {
+	n, r = m.vec(), m.vec()
+	VMULPS(m.constant(log2e), x, n)
+	if m.lanes == 16 {
+		VRNDSCALEPS(Imm(8), n, n)
+	} else {
+		VROUNDPS(Imm(8), n, n)
+	}
+	VMOVAPS(x, r)
+	VFNMADD231PS(m.constant(ln2Hi), n, r)
+	VFNMADD231PS(m.constant(ln2Lo), n, r)
+	return n, r
+}
+
+// horner evaluates a polynomial with the coefficients c, the highest first.
+func (m *arith) horner(x VecVirtual, c []float32) VecVirtual {
+	p := m.vec()
+	VMOVUPS(m.constant(c[0]), p)
+	for _, c := range c[1:] {
+		VFMADD213PS(m.constant(c), x, p)
+	}
+	return p
+}
+
+// exp returns e to the x.
+func (m *arith) exp(x VecVirtual) VecVirtual {
+	n, r := m.reduceExp(m.clamp(x, m.register(expLo), m.register(expHi)))
+	p := m.horner(r, taylor)
+	if m.lanes == 16 {
+		VSCALEFPS(n, p, p)
+		return p
+	}
+	// Two factors: 2^n itself may be out of range where p 2^n is not.
+	whole, half := m.vec(), m.vec()
+	VCVTPS2DQ(n, whole)
+	VPSRAD(Imm(1), whole, half)
+	VPSUBD(half, whole, whole)
+	for _, e := range []VecVirtual{half, whole} {
+		VMULPS(m.pow2(e), p, p)
+	}
+	return p
+}
+
+// pow2 turns the integers e into 2 to the e by building the floats' exponents.
+func (m *arith) pow2(e VecVirtual) VecVirtual {
+	r := m.vec()
+	VPSLLD(Imm(23), e, r)
+	VPADDD(m.constant(1), r, r)
+	return r
+}
+
+// sigmoid returns 1 / (1 + e to the -x).
+func (m *arith) sigmoid(x VecVirtual) VecVirtual {
+	neg, one := m.vec(), m.register(1)
+	VXORPS(neg, neg, neg)
+	VSUBPS(x, neg, neg)
+	d, q := m.exp(neg), m.vec()
+	VADDPS(one, d, d)
+	VDIVPS(d, one, q)
+	return q
+}
+
+// tanhMax is where tanh is 1 in float32.
+const tanhMax = 20
+
+// tanh returns e/(e+2) with e = exp(2x)-1, computed without cancellation.
+func (m *arith) tanh(x VecVirtual) VecVirtual {
+	z := m.vec()
+	VADDPS(x, x, z)
+	n, r := m.reduceExp(m.clamp(z, m.register(-tanhMax), m.register(tanhMax)))
+	p := m.horner(r, taylor[:len(taylor)-2])
+	square := m.vec()
+	VMULPS(r, r, square)
+	VFMADD213PS(r, square, p)
+	s := m.vec()
+	if m.lanes == 16 {
+		VSCALEFPS(n, m.register(1), s)
+	} else {
+		VCVTPS2DQ(n, s)
+		s = m.pow2(s)
+	}
+	less := m.vec()
+	VADDPS(m.constant(-1), s, less)
+	VFMADD213PS(less, s, p)
+	VADDPS(m.constant(2), p, less)
+	VDIVPS(less, p, p)
+	return p
+}
+
+var tanhConsts = append([]float32{-tanhMax, tanhMax, -1, 2}, expConsts...)
+
+// erfcTail are the coefficients, the highest first, of a polynomial in
+// t = 1/(1+z/2) that is erfc(z) exp(z*z) / t: a Chebyshev fit for z from 0 to
+// 6.5 with a relative error of 1e-7.
+var erfcTail = []float32{
+	-0.05410400405526161, 0.2600061595439911, -0.4354309141635895, 0.21753981709480286, 0.016220003366470337,
+	0.18392840027809143, 0.24805307388305664, 0.28165721893310547, 0.2821302115917206,
+}
+
+const (
+	halfSqrtHalf = 0.35355339059327376 // z/2 for x = 1
+	geluMax      = 20                  // the tail is 0 beyond
+)
+
+var geluConsts = append(append([]float32{0, 0.5, -0.5, halfSqrtHalf, geluMax}, erfcTail...), expConsts...)
+
+// gelu returns x Phi(x) as max(x,0) - |x|/2 erfc(|x|/sqrt 2).
+func (m *arith) gelu(x VecVirtual) VecVirtual {
+	abs, zero := m.vec(), m.vec()
+	VXORPS(zero, zero, zero)
+	VSUBPS(x, zero, abs)
+	VMAXPS(x, abs, abs)
+	VMINPS(abs, m.register(geluMax), abs)
+	t, one := m.vec(), m.register(1)
+	VMOVAPS(one, t)
+	VFMADD231PS(m.constant(halfSqrtHalf), abs, t)
+	VDIVPS(t, one, t)
+	q := m.horner(t, erfcTail)
+	VMULPS(t, q, q)
+	e := m.vec()
+	VMULPS(abs, abs, e)
+	VMULPS(m.constant(-0.5), e, e)
+	VMULPS(m.exp(e), q, q)
+	VMULPS(m.constant(0.5), abs, abs)
+	r := m.vec()
+	VXORPS(r, r, r)
+	VMAXPS(x, r, r)
+	VFNMADD231PS(abs, q, r)
+	return r
+}
+
+// The argument of the logistic function in the tanh form of GELU.
+const (
+	geluLinear = 1.5957691216057308
+	geluCubic  = 0.07135481282705965
+)
+
+// unary returns the description of y[i] = f(x[i]).
+func unary(name, loop string, consts []float32, f func(m *arith, x VecVirtual) VecVirtual) elementwise {
+	return elementwise{
+		name: name, loop: "y[i] = " + loop, in: []string{"x"}, consts: consts, unroll: 1,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return f(m, in[0]) },
+	}
+}
+
+// binary returns the description of y[i] = a[i] op b[i].
+func binary(name, expr string, op func(...Op)) elementwise {
+	return elementwise{
+		name: name, loop: "y[i] = " + expr, in: []string{"a", "b"}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual {
+			r := m.vec()
+			op(in[1], in[0], r)
+			return r
+		},
+	}
+}
+
+// sums is the reduction by addition, of four vectors at a time.
+var sums = &reduction{neutral: 0, combine: func(v, acc VecVirtual) { VADDPS(v, acc, acc) }, first: "s := float32(0)"}
+
+// helpers lists the elementwise kernels.
+var helpers = []elementwise{
+	binary("add", "a[i] + b[i]", VADDPS),
+	binary("sub", "a[i] - b[i]", VSUBPS),
+	binary("mul", "a[i] * b[i]", VMULPS),
+	binary("div", "a[i] / b[i]", VDIVPS),
+	{
+		name: "affine", loop: "y[i] = clamp(x[i]*scale+bias, lo, hi)",
+		in: []string{"x"}, scalars: []string{"scale", "bias", "lo", "hi"}, unroll: 4,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VFMADD213PS(s["bias"], s["scale"], in[0])
+			return m.clamp(in[0], s["lo"], s["hi"])
+		},
+	},
+	{
+		name: "addClip", loop: "y[i] = clamp(a[i]+b[i]+bias, lo, hi)",
+		in: []string{"a", "b"}, scalars: []string{"bias", "lo", "hi"}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VADDPS(in[1], in[0], in[0])
+			VADDPS(s["bias"], in[0], in[0])
+			return m.clamp(in[0], s["lo"], s["hi"])
+		},
+	},
+	{
+		name: "axpy", loop: "y[i] += a * x[i]", in: []string{"y", "x"}, scalars: []string{"a"}, unroll: 4,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VFMADD231PS(in[1], s["a"], in[0])
+			return in[0]
+		},
+	},
+	{
+		name: "normalize", loop: "y[i] = (x[i]-mean)*inv*gamma[i] + beta[i]",
+		in: []string{"x", "gamma", "beta"}, scalars: []string{"mean", "inv"}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VSUBPS(s["mean"], in[0], in[0])
+			VMULPS(s["inv"], in[0], in[0])
+			VFMADD213PS(in[2], in[1], in[0])
+			return in[0]
+		},
+	},
+	{
+		name: "normalizeColumns", loop: "y[i] = (x[i]-mean[i])*inv[i]*gamma + beta",
+		in: []string{"x", "mean", "inv"}, scalars: []string{"gamma", "beta"}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VSUBPS(in[1], in[0], in[0])
+			VMULPS(in[2], in[0], in[0])
+			VFMADD213PS(s["beta"], s["gamma"], in[0])
+			return in[0]
+		},
+	},
+	{
+		name: "addSquares", loop: "d := x[i] - mean[i]\ny[i] += d * d", in: []string{"y", "x", "mean"}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual {
+			VSUBPS(in[2], in[1], in[1])
+			VFMADD231PS(in[1], in[1], in[0])
+			return in[0]
+		},
+	},
+	{
+		name: "sum", loop: "s += x[i]", in: []string{"x"}, unroll: 4, noStore: true, reduce: sums,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return in[0] },
+	},
+	{
+		name: "dot", loop: "s += a[i] * b[i]", in: []string{"a", "b"}, unroll: 4, noStore: true, reduce: sums,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual {
+			VMULPS(in[1], in[0], in[0])
+			return in[0]
+		},
+	},
+	{
+		name: "sumSquares", loop: "d := x[i] - mean\ns += d * d",
+		in: []string{"x"}, scalars: []string{"mean"}, unroll: 4, noStore: true, reduce: sums,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VSUBPS(s["mean"], in[0], in[0])
+			VMULPS(in[0], in[0], in[0])
+			return in[0]
+		},
+	},
+	{
+		name: "maximum", loop: "s = max(s, x[i])", in: []string{"x"}, unroll: 4, noStore: true,
+		reduce: &reduction{
+			neutral: float32(math.Inf(-1)), first: "s := float32(math.Inf(-1))",
+			combine: func(v, acc VecVirtual) { VMAXPS(v, acc, acc) },
+		},
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return in[0] },
+	},
+	{
+		name: "expSum", loop: "y[i] = exp(x[i] - shift)\ns += y[i]",
+		in: []string{"x"}, scalars: []string{"shift"}, consts: expConsts, unroll: 1, reduce: sums,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			VSUBPS(s["shift"], in[0], in[0])
+			return m.exp(in[0])
+		},
+	},
+	unary("exp", "exp(x[i])", expConsts, (*arith).exp),
+	unary("sigmoid", "1 / (1 + exp(-x[i]))", expConsts, (*arith).sigmoid),
+	unary("tanh", "tanh(x[i])", tanhConsts, (*arith).tanh),
+	unary("silu", "x[i] / (1 + exp(-x[i]))", expConsts, func(m *arith, x VecVirtual) VecVirtual {
+		s := m.sigmoid(x)
+		VMULPS(x, s, s)
+		return s
+	}),
+	unary("gelu", "x[i] / 2 * (1 + erf(x[i]/sqrt(2)))", geluConsts, (*arith).gelu),
+	unary("geluTanh", "x[i] / 2 * (1 + tanh(sqrt(2/pi)*(x[i]+0.044715*x[i]*x[i]*x[i])))",
+		append([]float32{geluLinear, geluCubic}, expConsts...),
+		func(m *arith, x VecVirtual) VecVirtual {
+			u, square := m.vec(), m.vec()
+			VMULPS(x, x, square)
+			VMOVUPS(m.constant(geluCubic), u)
+			VFMADD213PS(m.constant(geluLinear), square, u)
+			VMULPS(x, u, u)
+			s := m.sigmoid(u)
+			VMULPS(x, s, s)
+			return s
+		}),
+	unary("hardSwish", "x[i] * clamp(x[i]/6+0.5, 0, 1)", []float32{0, 1. / 6, 0.5, 1}, func(m *arith, x VecVirtual) VecVirtual {
+		u := m.vec()
+		VMOVUPS(m.constant(1./6), u)
+		VFMADD213PS(m.constant(0.5), x, u)
+		u = m.clamp(u, m.register(0), m.register(1))
+		VMULPS(x, u, u)
+		return u
+	}),
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// taps generates a sum of shifted rows, four vectors of the output at a time,
+// then one, then the rest under a mask.
+func taps(a isa) {
+	const unroll = 4
+	name := "taps_" + a.name
+	begin(name, "func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)",
+		name+" is",
+		"",
+		"\tfor i := range y {",
+		"\t\ts := bias",
+		"\t\tif acc {",
+		"\t\t\ts += y[i]",
+		"\t\t}",
+		"\t\tfor t, o := range offset {",
+		"\t\t\ts += w[t] * x[o+i]",
+		"\t\t}",
+		"\t\ty[i] = clamp(s, lo, hi)",
+		"\t}")
+	m := &arith{isa: a}
+	n := Load(Param("y").Len(), GP64())
+	y := Load(Param("y").Base(), GP64())
+	x := Load(Param("x").Base(), GP64())
+	offset := Load(Param("offset").Base(), GP64())
+	count := Load(Param("offset").Len(), GP64())
+	w := Load(Param("w").Base(), GP64())
+	flag := Load(Param("acc"), GP8())
+	limits := map[string]VecVirtual{}
+	for _, s := range []string{"bias", "lo", "hi"} {
+		limits[s] = a.vec()
+		at, err := Param(s).Resolve()
+		if err != nil {
+			panic(err)
+		}
+		VBROADCASTSS(at.Addr, limits[s])
+	}
+	part := func(label string, vectors int, t *tail) {
+		sums := make([]VecVirtual, vectors)
+		for v := range sums {
+			sums[v] = a.vec()
+			VMOVAPS(limits["bias"], sums[v])
+		}
+		TESTB(flag, flag)
+		JZ(LabelRef(label + "_first"))
+		for v, s := range sums {
+			VADDPS(m.load(Mem{Base: y, Disp: a.bytes() * v}, t), s, s)
+		}
+		Label(label + "_first")
+		i := GP64()
+		XORQ(i, i)
+		CMPQ(i, count)
+		JGE(LabelRef(label + "_last"))
+		Label(label + "_tap")
+		o, b := GP64(), a.vec()
+		MOVQ(Mem{Base: offset, Index: i, Scale: 8}, o)
+		VBROADCASTSS(Mem{Base: w, Index: i, Scale: 4}, b)
+		for v, s := range sums {
+			at := Mem{Base: x, Index: o, Scale: 4, Disp: a.bytes() * v}
+			if t != nil {
+				VFMADD231PS(m.load(at, t), b, s)
+			} else {
+				VFMADD231PS(at, b, s)
+			}
+		}
+		INCQ(i)
+		CMPQ(i, count)
+		JL(LabelRef(label + "_tap"))
+		Label(label + "_last")
+		for v, s := range sums {
+			m.store(m.clamp(s, limits["lo"], limits["hi"]), Mem{Base: y, Disp: a.bytes() * v}, t)
+		}
+		if t == nil {
+			add(vectors*a.bytes(), y)
+			add(vectors*a.bytes(), x)
+		}
+	}
+	for _, vectors := range []int{unroll, 1} {
+		label := map[int]string{unroll: "many", 1: "one"}[vectors]
+		SUBQ(Imm(uint64(vectors*a.lanes)), n)
+		JL(LabelRef(label + "_rest"))
+		Label(label)
+		part(label, vectors, nil)
+		SUBQ(Imm(uint64(vectors*a.lanes)), n)
+		JGE(LabelRef(label))
+		Label(label + "_rest")
+		add(vectors*a.lanes, n)
+	}
+	JZ(LabelRef("done"))
+	part("tail", 1, m.newTail(n))
+	Label("done")
+	end()
+}
+
+// transpose generates the transposition of a strip of eight rows by blocks of
+// eight columns. The halves of two rows are loaded into one register, which
+// leaves two rounds of shuffles.
+func transpose() {
+	const name = "transpose8_avx2"
+	begin(name, "func(blocks int, dst *float32, ldd int, src *float32, lds int)",
+		name+" is",
+		"",
+		"\tfor c := range 8 * blocks {",
+		"\t\tfor r := range 8 {",
+		"\t\t\tdst[c*ldd+r] = src[r*lds+c]",
+		"\t\t}",
+		"\t}")
+	blocks := Load(Param("blocks"), GP64())
+	dst := Load(Param("dst"), GP64())
+	ldd := Load(Param("ldd"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	SHLQ(Imm(2), ldd)
+	SHLQ(Imm(2), lds)
+	lds3, low := GP64(), GP64()
+	LEAQ(Mem{Base: lds, Index: lds, Scale: 2}, lds3)
+	LEAQ(Mem{Base: src, Index: lds, Scale: 4}, low)
+	row := func(r int, disp int) Mem {
+		base := Register(src)
+		if r >= 4 {
+			base = low
+		}
+		switch r % 4 {
+		case 1:
+			return Mem{Base: base, Index: lds, Scale: 1, Disp: disp}
+		case 2:
+			return Mem{Base: base, Index: lds, Scale: 2, Disp: disp}
+		case 3:
+			return Mem{Base: base, Index: lds3, Scale: 1, Disp: disp}
+		}
+		return Mem{Base: base, Disp: disp}
+	}
+	Label("block")
+	for half := range 2 {
+		// in[r] holds four columns of row r and, above them, of row r+4.
+		in := make([]VecVirtual, 4)
+		for r := range in {
+			in[r] = YMM()
+			VMOVUPS(row(r, 16*half), in[r].AsX())
+			VINSERTF128(Imm(1), row(r+4, 16*half), in[r], in[r])
+		}
+		pairs := make([]VecVirtual, 4)
+		for i := range pairs {
+			pairs[i] = YMM()
+		}
+		VUNPCKLPS(in[1], in[0], pairs[0])
+		VUNPCKHPS(in[1], in[0], pairs[1])
+		VUNPCKLPS(in[3], in[2], pairs[2])
+		VUNPCKHPS(in[3], in[2], pairs[3])
+		for c := range 4 {
+			out := YMM()
+			if c%2 == 0 {
+				VUNPCKLPD(pairs[2+c/2], pairs[c/2], out)
+			} else {
+				VUNPCKHPD(pairs[2+c/2], pairs[c/2], out)
+			}
+			VMOVUPS(out, Mem{Base: dst})
+			ADDQ(ldd, dst)
+		}
+	}
+	add(32, src)
+	add(32, low)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	end()
+}
