@@ -10,6 +10,15 @@ import (
 // W[M,K] with 32 columns of X at a time, laid out as [K][32].
 const Panel = 32
 
+// Columns is the number of columns that kernels compute for a product of n
+// columns: whole panels, or a single vector.
+func Columns(n int) int {
+	if n <= 1 {
+		return n
+	}
+	return (n + Panel - 1) / Panel * Panel
+}
+
 // Kernel multiplies a prepared weight W[M,K] on the CPU. It may be called
 // concurrently.
 type Kernel interface {

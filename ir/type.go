@@ -262,6 +262,23 @@ func parseTerm(t string) Dim {
 	return Mul(Size(k), Sym(t))
 }
 
+// AtOne returns the size that d has where every symbol in it is one: an
+// estimate of what is not known yet.
+func (d Dim) AtOne() int {
+	n, syms := d.factors()
+	for _, s := range syms {
+		if !isSum(s) {
+			continue
+		}
+		sum := 0
+		for _, t := range splitTerms(s[1 : len(s)-1]) {
+			sum += parseTerm(t).AtOne()
+		}
+		n *= sum
+	}
+	return n
+}
+
 // Type is what is known of a value: its element type and its dimensions. An
 // unranked type knows no dimensions, not even their number.
 type Type struct {

@@ -5,6 +5,28 @@ import (
 	"testing"
 )
 
+func TestAtOneTakesSymbolsAsOne(t *testing.T) {
+	b, s := Sym("batch"), Sym("seq")
+	for _, c := range []struct {
+		dim  Dim
+		want int
+	}{
+		{Size(7), 7},
+		{b, 1},
+		{Mul(Size(49), b), 49},
+		{Mul(Size(4), b, Add(s, 2)), 12},
+		{Sum(Mul(Size(2), b), s, Size(-1)), 2},
+		{Mul(b, Sum(Mul(s, Add(b, 1)), s)), 3},
+		{Sym("("), 1},
+		{Sym("(+"), 1},
+		{Sym("()"), 0},
+	} {
+		if got := c.dim.AtOne(); got != c.want {
+			t.Errorf("%v at one is %d, want %d", c.dim, got, c.want)
+		}
+	}
+}
+
 func TestDimArithmeticIsCanonical(t *testing.T) {
 	b, s := Sym("batch"), Sym("seq")
 	half, ok := Div(Mul(b, Size(12), s), Mul(s, Size(6)))

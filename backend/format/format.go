@@ -7,7 +7,10 @@ import (
 	"fmt"
 
 	"spc/backend"
+	"spc/backend/format/csr"
 	"spc/backend/format/dense"
+	"spc/backend/format/ell"
+	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -16,6 +19,8 @@ import (
 // Table lists the formats. Dense comes first: it suits every weight.
 var Table = []backend.Format{
 	dense.Format{},
+	sparse.New(ell.Scheme{}),
+	sparse.New(csr.Scheme{}),
 }
 
 // Lookup returns the format of the given name, nil where there is none.

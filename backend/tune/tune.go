@@ -24,4 +24,4 @@ func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {
 }
 
 // Measured is zero: the model measures nothing.
-func (Analytic) Measured(choose.Cost, string, int, int, int) float64 { return 0 }
+func (Analytic) Measured(choose.Cost, int, int, int) float64 { return 0 }

@@ -23,12 +23,10 @@ import (
 // Format is what choosing asks of a storage format. Matrices are f32 [M,K].
 type Format interface {
 	Name() string
-	// Configs lists the configurations in which w may be stored, none when the
-	// format does not suit it. The empty string is a configuration too.
-	Configs(w *Matrix) []string
-	// Cost is the cost of a product with w, stored so, and n columns.
-	Cost(w *Matrix, config string, n int) Cost
-	// Pack stores w. It is lossless.
+	// Costs lists the configurations in which w may be stored, each with the
+	// cost of a product of n columns; none when the format does not suit w.
+	Costs(w *Matrix, n int) []Cost
+	// Pack stores w. It is lossless but for the sign of zeros.
 	Pack(w *tensor.Tensor, config string) ([]ir.Part, error)
 }
 
@@ -37,6 +35,7 @@ const Dense = "dense"
 
 // Cost is what a format knows of its kernel for a product.
 type Cost struct {
+	Config     string  // the format's configuration; may be empty
 	Kernel     string  // the family of kernels, such as f32_ell_4x32
 	Work       float64 // floating-point operations, those on stored zeros included
 	Bytes      int     // storage of the weight
@@ -49,40 +48,7 @@ type Model interface {
 	// in floating-point operations a second that it was computed with. Measured
 	// reports the seconds measured on the device, 0 where there is no measurement.
 	Predict(c Cost, m, k, n int) (seconds, peak float64)
-	Measured(c Cost, config string, m, k, n int) float64
-}
-
-// Matrix is a weight with what formats ask of it.
-type Matrix struct {
-	*tensor.Tensor     // f32 [M,K]
-	Nonzeros       int // elements different from zero
-	RowMin, RowMax int // least and most nonzeros in a row
-	Pattern        string
-}
-
-// NewMatrix counts the nonzeros of w, f32 [M,K].
-func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
-	m := &Matrix{Tensor: w, RowMin: w.Dim(1), Pattern: pattern}
-	data := w.F32s()
-	for r := range w.Dim(0) {
-		n := 0
-		for _, v := range data[r*w.Dim(1) : (r+1)*w.Dim(1)] {
-			if v != 0 {
-				n++
-			}
-		}
-		m.Nonzeros += n
-		m.RowMin, m.RowMax = min(m.RowMin, n), max(m.RowMax, n)
-	}
-	return m
-}
-
-// Density is the share of elements that are not zero.
-func (m *Matrix) Density() float64 {
-	if m.Len() == 0 {
-		return 0
-	}
-	return float64(m.Nonzeros) / float64(m.Len())
+	Measured(c Cost, m, k, n int) float64
 }
 
 // Candidate is one way in which a weight could have been stored.
@@ -209,13 +175,12 @@ func one(w ir.WeightUse, readers int, formats []Format, model Model, o Options) 
 		return stay("kept dense: the weight is an output of the model")
 	}
 	for _, f := range formats {
-		for _, config := range f.Configs(m) {
-			c := f.Cost(m, config, n)
+		for _, c := range f.Costs(m, n) {
 			sec, peak := model.Predict(c, l.Rows, l.Cols, n)
 			l.Candidates = append(l.Candidates, Candidate{
-				Format: f.Name(), Config: config, Kernel: c.Kernel, DType: "f32", StoredBytes: c.Bytes,
+				Format: f.Name(), Config: c.Config, Kernel: c.Kernel, DType: "f32", StoredBytes: c.Bytes,
 				Work: c.Work, Peak: peak, Efficiency: c.Efficiency, PredictedUs: sec * 1e6,
-				MeasuredUs: model.Measured(c, config, l.Rows, l.Cols, n) * 1e6,
+				MeasuredUs: model.Measured(c, l.Rows, l.Cols, n) * 1e6,
 			})
 		}
 	}

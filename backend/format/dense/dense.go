@@ -4,8 +4,10 @@ package dense
 
 import (
 	"fmt"
+	"sync"
 
 	"spc/backend"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -17,24 +19,27 @@ type Format struct{}
 // Name is dense.
 func (Format) Name() string { return choose.Dense }
 
-// Configs has the one configuration.
-func (Format) Configs(*choose.Matrix) []string { return []string{""} }
-
-// Cost counts a multiply-add for every element and column.
-func (Format) Cost(w *choose.Matrix, _ string, n int) choose.Cost {
-	c := choose.Cost{Kernel: "f32_gemm", Work: 2 * float64(w.Len()) * float64(n), Bytes: 4 * w.Len(), Efficiency: 0.85}
-	return c
+// Costs offers the one configuration, counting a multiply-add for every element
+// and column.
+func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
+	c := choose.Cost{Kernel: "f32_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: 4 * w.Len(), Efficiency: 0.95}
+	return []choose.Cost{c}
 }
 
 // Pack stores the matrix itself.
-func (Format) Pack(w *tensor.Tensor, _ string) ([]ir.Part, error) {
+func (Format) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
+	if config != "" {
+		return nil, fmt.Errorf("unknown configuration %q", config)
+	}
 	return []ir.Part{{Name: "values", Data: w}}, nil
 }
 
 // Check wants the values.
 func (Format) Check(s *ir.Store) error {
-	v := s.Part("values")
-	if v == nil || len(s.Parts) != 1 || !v.Equal(v) || v.DType() != tensor.F32 || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
+	if s.Config != "" {
+		return fmt.Errorf("unknown configuration %q", s.Config)
+	}
+	if v := s.Part("values"); v == nil || len(s.Parts) != 1 || v.DType() != tensor.F32 || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
 		return fmt.Errorf("want one part values f32[%d,%d]", s.Rows, s.Cols)
 	}
 	return nil
@@ -46,39 +51,37 @@ func (Format) Unpack(s *ir.Store) (*tensor.Tensor, error) { return s.Part("value
 // Kernel multiplies with the values.
 func (Format) Kernel(s *ir.Store) (backend.Kernel, error) { return New(s.Part("values")), nil }
 
-// kernel is a plain Go product.
+// New prepares a dense weight f32 [M,K], which it keeps.
+func New(w *tensor.Tensor) backend.Kernel { return bind(w, ukernel.Best()) }
+
+func bind(w *tensor.Tensor, kern *ukernel.Kernels) *kernel {
+	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), w: w.F32s()}
+	d.packed = sync.OnceValue(func() []float32 {
+		p := make([]float32, kern.Gemm.PackedLen(d.m, d.k))
+		kern.Gemm.Pack(p, d.w, d.m, d.k, d.k)
+		return p
+	})
+	return d
+}
+
+// kernel multiplies panels with a copy of the weight packed in tiles, which is
+// made when the first of them comes, and vectors with the weight itself.
 type kernel struct {
-	m, k int
-	w    []float32
+	kern   *ukernel.Kernels
+	m, k   int
+	w      []float32
+	packed func() []float32
 }
 
-// New prepares a dense weight f32 [M,K].
-func New(w *tensor.Tensor) backend.Kernel {
-	return &kernel{w.Dim(0), w.Dim(1), w.F32s()}
+func (d *kernel) Name() string {
+	return fmt.Sprintf("f32_gemm_%dx%d__%s", d.Tile(), backend.Panel, d.kern.ISA)
 }
-
-func (*kernel) Name() string { return "f32_gemm_1x32__go" }
-func (*kernel) Tile() int    { return 1 }
+func (d *kernel) Tile() int { return d.kern.Gemm.MR }
 
 func (d *kernel) Panel(y []float32, ldy int, x []float32, r0, r1 int) {
-	for r := r0; r < r1; r++ {
-		row := (*[backend.Panel]float32)(y[(r-r0)*ldy:])
-		*row = [backend.Panel]float32{}
-		for k, w := range d.w[r*d.k : (r+1)*d.k] {
-			xs := (*[backend.Panel]float32)(x[k*backend.Panel:])
-			for j := range row {
-				row[j] += w * xs[j]
-			}
-		}
-	}
+	d.kern.Gemm.Panel(r1-r0, d.k, d.packed()[r0*d.k:], x, y, ldy, false)
 }
 
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
-	for r := r0; r < r1; r++ {
-		var s float32
-		for k, w := range d.w[r*d.k : (r+1)*d.k] {
-			s += w * x[k]
-		}
-		y[r-r0] = s
-	}
+	d.kern.MulVec(r1-r0, d.k, d.w[r0*d.k:], d.k, x, y)
 }

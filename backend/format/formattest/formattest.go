@@ -1,0 +1,266 @@
+// Package formattest checks that a storage format keeps its contract: packing
+// loses nothing, kernels multiply right, and stores from hostile files are
+// refused or harmless.
+package formattest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spc/backend"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+// fill says which elements of a matrix are not zero.
+type fill struct {
+	name string
+	at   func(rng *rand.Rand, r, k int) bool
+}
+
+// fills lists patterns, those that formats are made for and those that hurt.
+var fills = []fill{
+	{"none", func(*rand.Rand, int, int) bool { return false }},
+	{"all", func(*rand.Rand, int, int) bool { return true }},
+	{"half", func(rng *rand.Rand, _, _ int) bool { return rng.IntN(2) == 0 }},
+	{"tenth", func(rng *rand.Rand, _, _ int) bool { return rng.IntN(10) == 0 }},
+	{"hundredth", func(rng *rand.Rand, _, _ int) bool { return rng.IntN(100) == 0 }},
+	{"one row", func(rng *rand.Rand, r, _ int) bool { return r == 1 }},
+	{"even rows", func(rng *rand.Rand, r, _ int) bool { return r%2 == 0 && rng.IntN(3) == 0 }},
+	{"last column", func(_ *rand.Rand, r, k int) bool { return k%31 == 30 || k%32 == 0 }},
+	{"2:4", func(_ *rand.Rand, r, k int) bool { return k%4 == r%4 || k%4 == (r+1+r%3)%4 }},
+	{"1:8", func(_ *rand.Rand, r, k int) bool { return k%8 == (r+k/8)%8 }},
+	{"uniform", func(_ *rand.Rand, r, k int) bool { return (k+3*r)%5 == 0 }},
+	{"uniform 4x1", func(_ *rand.Rand, r, k int) bool { return (k+r/4*7)%6 == 0 }},
+	{"uniform 16x1", func(_ *rand.Rand, r, k int) bool { return (k+r/16*7)%6 == 0 }},
+	{"blocks 4x4", func(_ *rand.Rand, r, k int) bool { return (k/4*5+r/4*3)%4 == 0 }},
+	{"blocks 1x4", func(_ *rand.Rand, r, k int) bool { return (k/4*5+r*3)%4 == 0 }},
+	{"blocks 16x16", func(_ *rand.Rand, r, k int) bool { return (k/16+r/16)%2 == 0 }},
+}
+
+// matrix returns w [m,k] filled so with random values, NaN and infinities
+// (where special), and zeros of both signs.
+func (f fill) matrix(rng *rand.Rand, m, k int, special bool) *tensor.Tensor {
+	w := tensor.New(tensor.F32, m, k)
+	data := w.F32s()
+	for i := range data {
+		if !f.at(rng, i/k, i%k) {
+			if rng.IntN(4) == 0 {
+				data[i] = float32(math.Copysign(0, -1))
+			}
+			continue
+		}
+		for data[i] == 0 {
+			data[i] = float32(rng.NormFloat64())
+		}
+		if special && rng.IntN(8) == 0 {
+			data[i] = []float32{float32(math.NaN()), float32(math.Inf(-1)), math.SmallestNonzeroFloat32, math.MaxFloat32}[rng.IntN(4)]
+		}
+	}
+	return w
+}
+
+// shapes lists [M,K]: edges of tiles, of panels, of segments, of index types.
+var shapes = [][2]int{
+	{1, 1}, {1, 31}, {2, 64}, {3, 7}, {4, 64}, {5, 63}, {7, 65}, {8, 300}, {9, 33}, {12, 40}, {13, 1}, {15, 128},
+	{16, 31}, {17, 64}, {33, 257}, {50, 100}, {31, 700}, {2, 65535}, {1, 65536}, {5, 70000},
+}
+
+// Run runs the tests on the configurations that the format offers and on those
+// given, which the format may refuse to pack.
+func Run(t *testing.T, f backend.Format, configs ...string) {
+	const seed = 7
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, seed))
+	stored := 0
+	for _, shape := range shapes {
+		m, k := shape[0], shape[1]
+		for i, fill := range fills {
+			if k > 1000 && i%4 != 3 {
+				continue // the rest takes long and shows nothing new
+			}
+			for _, special := range []bool{false, true} {
+				w := fill.matrix(rng, m, k, special)
+				mat := choose.NewMatrix(w, "")
+				costs := f.Costs(mat, 1)
+				for _, config := range union(costs, configs) {
+					what := fmt.Sprintf("%s of %d x %d as %q", fill.name, m, k, config)
+					offered := slices.IndexFunc(costs, func(c choose.Cost) bool { return c.Config == config })
+					parts, err := f.Pack(w, config)
+					if err != nil {
+						if offered >= 0 {
+							t.Errorf("%s is offered: %v", what, err)
+						}
+						continue
+					}
+					s := &ir.Store{Format: f.Name(), Config: config, Rows: m, Cols: k, Parts: parts}
+					stored++
+					if offered >= 0 {
+						checkCost(t, what, s, costs[offered])
+					}
+					checkRoundTrip(t, what, f, s, w)
+					if !special {
+						checkKernel(t, what, f, s, w, rng)
+					}
+				}
+			}
+		}
+	}
+	if stored < len(shapes)*len(fills)/4 {
+		t.Errorf("only %d matrices could be stored", stored)
+	}
+}
+
+func union(costs []choose.Cost, configs []string) []string {
+	out := slices.Clone(configs)
+	for _, c := range costs {
+		if !slices.Contains(out, c.Config) {
+			out = append(out, c.Config)
+		}
+	}
+	return out
+}
+
+func checkCost(t *testing.T, what string, s *ir.Store, c choose.Cost) {
+	t.Helper()
+	if c.Bytes != s.Bytes() {
+		t.Errorf("%s takes %d bytes, its cost says %d", what, s.Bytes(), c.Bytes)
+	}
+	if s.Format != choose.Dense && c.Bytes >= 4*s.Rows*s.Cols {
+		t.Errorf("%s is offered though it takes %d bytes", what, c.Bytes)
+	}
+	if !(c.Efficiency > 0 && c.Efficiency <= 1) || c.Work < 0 || c.Kernel == "" {
+		t.Errorf("%s: cost %+v", what, c)
+	}
+}
+
+func checkRoundTrip(t *testing.T, what string, f backend.Format, s *ir.Store, w *tensor.Tensor) {
+	t.Helper()
+	if err := f.Check(s); err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	got, err := f.Unpack(s)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	if got.DType() != tensor.F32 || !slices.Equal(got.Shape(), w.Shape()) {
+		t.Errorf("%s is unpacked as %v", what, got)
+		return
+	}
+	for i, v := range got.F32s() {
+		want := w.F32s()[i]
+		if math.Float32bits(v) != math.Float32bits(want) && !(v == 0 && want == 0) {
+			t.Errorf("%s: element %d is %v, want %v", what, i, v, want)
+			return
+		}
+	}
+}
+
+// checkKernel multiplies ranges of rows and compares with a sum in float64.
+func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) {
+	t.Helper()
+	kern, err := f.Kernel(s)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	tile := kern.Tile()
+	if tile < 1 || kern.Name() == "" {
+		t.Errorf("%s: kernel %q has a tile of %d rows", what, kern.Name(), tile)
+		return
+	}
+	last := (s.Rows - 1) / tile * tile
+	ranges := [][2]int{{0, s.Rows}}
+	if s.Cols < 1000 {
+		ranges = append(ranges, [2]int{last, s.Rows}, [2]int{0, min(tile, s.Rows)}, [2]int{last / 2 / tile * tile, s.Rows})
+	}
+	for _, span := range ranges {
+		if err := multiply(kern, w, span[0], span[1], rng); err != nil {
+			t.Errorf("%s by %s: rows %d to %d: %v", what, kern.Name(), span[0], span[1], err)
+			return
+		}
+	}
+}
+
+// multiply runs a kernel between guards: what it reads outside of x makes a sum
+// NaN, what it writes outside of y is seen.
+func multiply(kern backend.Kernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand) error {
+	k, rows, tile := w.Dim(1), r1-r0, kern.Tile()
+	room := (rows + tile - 1) / tile * tile
+	for _, n := range []int{1, backend.Panel} {
+		x := guarded(k * n)
+		for i := range x {
+			x[i] = rng.Float32() - 0.5
+		}
+		want := reference(w, x, n, r0, r1)
+		ldy := n
+		if n > 1 {
+			ldy += rng.IntN(3)
+		}
+		size := room * ldy
+		all := guarded(size + guard)
+		y := all[:size]
+		if n == 1 {
+			kern.Vec(y, x, r0, r1)
+		} else {
+			kern.Panel(y, ldy, x, r0, r1)
+		}
+		for i, v := range all {
+			r, j := i/ldy, i%ldy
+			if i >= size || j >= n {
+				if math.Float32bits(v) != math.Float32bits(poison) {
+					return fmt.Errorf("%d columns: element %d past row %d is written", n, j, r)
+				}
+				continue
+			}
+			if r >= rows {
+				continue
+			}
+			if d := math.Abs(float64(v) - want[r*n+j].sum); !(d <= 1e-6*want[r*n+j].size*math.Sqrt(float64(k))+1e-37) {
+				return fmt.Errorf("%d columns: y[%d,%d] = %v, want %v", n, r0+r, j, v, want[r*n+j].sum)
+			}
+		}
+	}
+	return nil
+}
+
+// sum is a sum of products and the sum of their magnitudes.
+type sum struct{ sum, size float64 }
+
+// reference multiplies rows r0 to r1 of w by x [k,n].
+func reference(w *tensor.Tensor, x []float32, n, r0, r1 int) []sum {
+	k := w.Dim(1)
+	out := make([]sum, (r1-r0)*n)
+	for i, v := range w.F32s()[r0*k : r1*k] {
+		if v == 0 {
+			continue
+		}
+		row := out[i/k*n:][:n]
+		for j, u := range x[i%k*n:][:n] {
+			p := float64(v) * float64(u)
+			row[j].sum += p
+			row[j].size += math.Abs(p)
+		}
+	}
+	return out
+}
+
+// guard is the number of elements on either side of a guarded slice.
+const guard = 64
+
+var poison = float32(math.NaN())
+
+// guarded returns n elements among others that are NaN.
+func guarded(n int) []float32 {
+	all := make([]float32, n+2*guard)
+	for i := range all {
+		all[i] = poison
+	}
+	return all[guard : guard+n]
+}

@@ -1,0 +1,161 @@
+package formattest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spc/backend"
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Mutation breaks a store.
+type Mutation struct {
+	Name  string
+	Apply func(s *ir.Store)
+}
+
+// Refuses checks that the format refuses a store of w after any of the
+// mutations, and after those that break the store of any format.
+func Refuses(t *testing.T, f backend.Format, w *tensor.Tensor, config string, own ...Mutation) {
+	good := store(t, f, w, config)
+	if err := f.Check(good); err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Concat(own, []Mutation{
+		{"no parts", func(s *ir.Store) { s.Parts = nil }},
+		{"unknown configuration", func(s *ir.Store) { s.Config = "0x1" }},
+		{"long configuration", func(s *ir.Store) { s.Config = "99999999999999999999x1" }},
+		{"negative rows", func(s *ir.Store) { s.Rows = -s.Rows }},
+		{"negative columns", func(s *ir.Store) { s.Cols = -s.Cols }},
+		{"huge rows", func(s *ir.Store) { s.Rows = 1<<63 - 1 }},
+		{"huge columns", func(s *ir.Store) { s.Cols = 1<<63 - 1 }},
+		{"huge both", func(s *ir.Store) { s.Rows, s.Cols = 1<<62, 1<<62 }},
+		{"more rows", func(s *ir.Store) { s.Rows += 64 }},
+		{"fewer rows", func(s *ir.Store) { s.Rows = 1 }},
+		{"fewer columns", func(s *ir.Store) { s.Cols = 1 }},
+	})
+	for i, p := range good.Parts {
+		part := func(name string, apply func(p *ir.Part)) {
+			all = append(all, Mutation{name + " part " + p.Name, func(s *ir.Store) { apply(&s.Parts[i]) }})
+		}
+		all = append(all,
+			Mutation{"without part " + p.Name, func(s *ir.Store) { s.Parts = slices.Delete(s.Parts, i, i+1) }},
+			Mutation{"twice part " + p.Name, func(s *ir.Store) { s.Parts = append(s.Parts, s.Parts[i]) }})
+		part("renamed", func(p *ir.Part) { p.Name += "2" })
+		part("missing", func(p *ir.Part) { p.Data = nil })
+		part("retyped", func(p *ir.Part) {
+			to := map[int]tensor.DType{1: tensor.I8, 2: tensor.I16, 4: tensor.I32}[p.Data.DType().Size()]
+			p.Data, _ = tensor.FromBytes(to, p.Data.Shape(), p.Data.Bytes())
+		})
+		part("deeper", func(p *ir.Part) { p.Data = p.Data.Reshape(append([]int{1}, p.Data.Shape()...)...) })
+		for axis := range p.Data.Rank() {
+			for _, by := range []int{-1, 1} {
+				part(fmt.Sprintf("axis %d by %+d", axis, by), func(p *ir.Part) {
+					shape := slices.Clone(p.Data.Shape())
+					shape[axis] += by
+					resized := tensor.New(p.Data.DType(), shape...)
+					copy(resized.Bytes(), p.Data.Bytes())
+					p.Data = resized
+				})
+			}
+		}
+	}
+	for _, m := range all {
+		s := clone(good)
+		m.Apply(s)
+		if err := f.Check(s); err == nil {
+			t.Errorf("%s (configuration %q): %s is accepted", f.Name(), config, m.Name)
+		}
+	}
+}
+
+func store(t testing.TB, f backend.Format, w *tensor.Tensor, config string) *ir.Store {
+	t.Helper()
+	parts, err := f.Pack(w, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &ir.Store{Format: f.Name(), Config: config, Rows: w.Dim(0), Cols: w.Dim(1), Parts: parts}
+}
+
+func clone(s *ir.Store) *ir.Store {
+	c := *s
+	c.Parts = slices.Clone(s.Parts)
+	for i := range c.Parts {
+		c.Parts[i].Data = c.Parts[i].Data.Clone()
+	}
+	return &c
+}
+
+// Sample returns a matrix that every configuration can store and whose parts all
+// have something in them: [m,k] with a nonzero in two elements out of eight.
+func Sample(m, k int) *tensor.Tensor {
+	rng := rand.New(rand.NewPCG(1, 2))
+	return fill{at: func(_ *rand.Rand, r, k int) bool { return k%8 == r/16%2 || k%8 == 5 }}.matrix(rng, m, k, false)
+}
+
+// Fuzz mutates stores: what Check accepts must unpack and multiply without
+// reading or writing outside of its operands, and both must agree.
+func Fuzz(f *testing.F, format backend.Format, configs ...string) {
+	for i := range configs {
+		f.Add(byte(i), byte(17), byte(24), []byte{})
+		f.Add(byte(i), byte(16), byte(8), []byte{0, 1, 0, 200})
+		f.Add(byte(i), byte(5), byte(33), []byte{1, 3, 0, 1, 4, 0, 0, 1, 5, 0, 0, 255})
+	}
+	f.Fuzz(func(t *testing.T, config, rows, cols byte, edits []byte) {
+		s := store(t, format, Sample(int(rows%40)+1, int(cols%80)+1), configs[int(config)%len(configs)])
+		s = clone(s)
+		for ; len(edits) >= 4; edits = edits[4:] {
+			edit(s, edits[0], int(edits[1])|int(edits[2])<<8, edits[3], configs)
+		}
+		if format.Check(s) != nil {
+			return
+		}
+		w, err := format.Unpack(s)
+		if err != nil {
+			t.Fatalf("Check accepts what Unpack refuses: %v", err)
+		}
+		kern, err := format.Kernel(s)
+		if err != nil {
+			t.Fatalf("Check accepts what Kernel refuses: %v", err)
+		}
+		for _, v := range w.F32s() {
+			if v-v != 0 || v > 1e15 || v < -1e15 {
+				return // the sums would not be finite
+			}
+		}
+		if err := multiply(kern, w, 0, s.Rows, rand.New(rand.NewPCG(3, 4))); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// edit changes a byte of a part, a dimension of a part or of the matrix, or the
+// configuration.
+func edit(s *ir.Store, what byte, at int, value byte, configs []string) {
+	if what == 255 || len(s.Parts) == 0 {
+		s.Config = configs[at%len(configs)]
+		return
+	}
+	switch p := &s.Parts[int(what>>3)%len(s.Parts)]; what & 7 {
+	default:
+		if b := p.Data.Bytes(); len(b) > 0 {
+			b[at%len(b)] = value
+		}
+	case 4:
+		s.Rows = s.Rows + int(int8(value))
+	case 5:
+		s.Cols = s.Cols + int(int8(value))
+	case 6:
+		shape := slices.Clone(p.Data.Shape())
+		shape[at%len(shape)] = int(value)
+		resized := tensor.New(p.Data.DType(), shape...)
+		copy(resized.Bytes(), p.Data.Bytes())
+		p.Data = resized
+	case 7:
+		s.Parts = slices.Delete(s.Parts, len(s.Parts)-1, len(s.Parts))
+	}
+}

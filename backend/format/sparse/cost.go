@@ -1,0 +1,29 @@
+package sparse
+
+import (
+	"spc/backend"
+	"spc/passes/choose"
+)
+
+// Storage is what a configuration of a format makes of a weight.
+type Storage struct {
+	Config string
+	Rows   int // of a block
+	Values int // stored, zeros included
+	Bytes  int // of all parts
+}
+
+// Offer appends to costs that of a product of n columns with w stored so, if
+// that suits w: it takes less storage than dense, and at least half of the
+// values are not zero. With fewer, single rows do so much less work that no
+// kernel for blocks makes up for it.
+func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storage) []choose.Cost {
+	if s.Bytes >= 4*w.Len() || s.Values > 2*w.Nonzeros {
+		return costs
+	}
+	return append(costs, choose.Cost{
+		Config: s.Config, Kernel: Family(format, s.Rows),
+		Work: 2 * float64(s.Values) * float64(backend.Columns(n)), Bytes: s.Bytes,
+		Efficiency: 0.5,
+	})
+}

@@ -1,0 +1,136 @@
+package sparse
+
+import (
+	"fmt"
+
+	"spc/backend"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+	"spc/passes/prune"
+)
+
+// Scheme is a way to store the blocks of a weight in parts.
+type Scheme interface {
+	choose.Format
+	// Blocks views a store, which may come from a hostile file, as blocks. It
+	// checks the configuration and the number, the types and the shapes of the
+	// parts; whether the blocks themselves are well formed is for Blocks.Check.
+	Blocks(s *ir.Store) (*Blocks, error)
+}
+
+// New returns the storage format of a scheme.
+func New(s Scheme) backend.Format { return format{s} }
+
+type format struct{ Scheme }
+
+func (f format) Check(s *ir.Store) error {
+	b, err := f.Blocks(s)
+	if err != nil {
+		return err
+	}
+	return b.Check()
+}
+
+func (f format) Unpack(s *ir.Store) (*tensor.Tensor, error) {
+	b, err := f.Blocks(s)
+	if err != nil {
+		return nil, err
+	}
+	return b.Matrix(), nil
+}
+
+func (f format) Kernel(s *ir.Store) (backend.Kernel, error) {
+	b, err := f.Blocks(s)
+	if err != nil {
+		return nil, err
+	}
+	return b.Kernel(f.Name())
+}
+
+// Shape reads a configuration RxC, such as 4x1.
+func Shape(config string) (r, c int, err error) {
+	p, err := prune.ParsePattern(prune.Block.String() + ":" + config)
+	if err != nil {
+		return 0, 0, fmt.Errorf("configuration %q: want RxC, as in 4x1", config)
+	}
+	return p.R, p.C, nil
+}
+
+// maxElems bounds the elements of a weight: what a small file claims must still
+// be possible to unpack.
+const maxElems = 1 << 31
+
+// Any stands for a dimension of any size in the shape of a Spec.
+const Any = -1
+
+// Spec is what a format wants of a part.
+type Spec struct {
+	Name  string
+	DType tensor.DType
+	Shape []int
+}
+
+// Parts returns the data of the parts of s, which must be exactly those wanted,
+// in that order.
+func Parts(s *ir.Store, want ...Spec) ([]*tensor.Tensor, error) {
+	if n, err := tensor.Elems([]int{s.Rows, s.Cols}); err != nil || n > maxElems {
+		return nil, fmt.Errorf("weight of %d x %d, want at most %d elements", s.Rows, s.Cols, maxElems)
+	}
+	if len(s.Parts) != len(want) {
+		return nil, fmt.Errorf("%d parts, want %d", len(s.Parts), len(want))
+	}
+	data := make([]*tensor.Tensor, len(want))
+	for i, w := range want {
+		p := s.Parts[i]
+		if p.Name != w.Name || p.Data == nil || p.Data.DType() != w.DType || !matches(p.Data.Shape(), w.Shape) {
+			return nil, fmt.Errorf("part %d is %s %v, want %s %v%v", i, p.Name, p.Data, w.Name, w.DType, w.Shape)
+		}
+		data[i] = p.Data
+	}
+	return data, nil
+}
+
+func matches(shape, want []int) bool {
+	if len(shape) != len(want) {
+		return false
+	}
+	for i, d := range want {
+		if d != Any && shape[i] != d {
+			return false
+		}
+	}
+	return true
+}
+
+// IndexType is the type of the indices of n things: u16 below 65536, else u32.
+func IndexType(n int) tensor.DType {
+	if n < 1<<16 {
+		return tensor.U16
+	}
+	return tensor.U32
+}
+
+// Narrow stores indices of n things in their IndexType.
+func Narrow(index []uint32, n int, shape ...int) *tensor.Tensor {
+	if IndexType(n) == tensor.U32 {
+		return tensor.From(index, shape...)
+	}
+	return tensor.From(convert[uint16](index), shape...)
+}
+
+// Widen is the inverse of Narrow. It shares storage where nothing changes.
+func Widen(t *tensor.Tensor) []uint32 {
+	if t.DType() == tensor.U32 {
+		return tensor.Data[uint32](t)
+	}
+	return convert[uint32](tensor.Data[uint16](t))
+}
+
+func convert[To, From uint16 | uint32](in []From) []To {
+	out := make([]To, len(in))
+	for i, x := range in {
+		out[i] = To(x)
+	}
+	return out
+}

@@ -1,0 +1,126 @@
+package choose
+
+import (
+	"math/bits"
+
+	"spc/ir/tensor"
+)
+
+// Matrix is a weight with what formats ask of it. Its methods may not be called
+// concurrently.
+type Matrix struct {
+	*tensor.Tensor     // f32 [M,K]
+	Nonzeros       int // elements different from zero
+	RowMin, RowMax int // least and most nonzeros in a row
+	Pattern        string
+
+	stride int      // words of a row in bits
+	bits   []uint64 // bit k%64 of word k/64 of a row is set where the element is not zero
+	tally  map[[2]int]Tally
+}
+
+// Tally counts the blocks of a matrix that are not all zero.
+type Tally struct {
+	Blocks int // in the whole matrix
+	Widest int // the most in a block row
+}
+
+// NewMatrix looks at w, f32 [M,K]. The pattern is a hint, empty where nobody
+// recognised one. Zeros of either sign are zeros.
+func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
+	rows, cols := w.Dim(0), w.Dim(1)
+	m := &Matrix{Tensor: w, RowMin: cols, Pattern: pattern, stride: (cols + 63) / 64, tally: map[[2]int]Tally{}}
+	m.bits = make([]uint64, rows*m.stride)
+	data := w.F32s()
+	for r := range rows {
+		n := 0
+		words := m.row(r)
+		for k, v := range data[r*cols : (r+1)*cols] {
+			if v != 0 {
+				words[k>>6] |= 1 << (k & 63)
+				n++
+			}
+		}
+		m.Nonzeros += n
+		m.RowMin, m.RowMax = min(m.RowMin, n), max(m.RowMax, n)
+	}
+	return m
+}
+
+func (m *Matrix) row(r int) []uint64 { return m.bits[r*m.stride : (r+1)*m.stride] }
+
+// Density is the share of elements that are not zero.
+func (m *Matrix) Density() float64 {
+	if m.Len() == 0 {
+		return 0
+	}
+	return float64(m.Nonzeros) / float64(m.Len())
+}
+
+// Blocks counts the blocks of r rows and c columns that are not all zero, those
+// at the edges among them.
+func (m *Matrix) Blocks(r, c int) Tally {
+	key := [2]int{r, c}
+	t, ok := m.tally[key]
+	if ok {
+		return t
+	}
+	union := make([]uint64, m.stride)
+	for r0 := 0; r0 < m.Dim(0); r0 += r {
+		clear(union)
+		for i := r0; i < min(r0+r, m.Dim(0)); i++ {
+			for j, x := range m.row(i) {
+				union[j] |= x
+			}
+		}
+		n := occupied(union, c)
+		t.Blocks += n
+		t.Widest = max(t.Widest, n)
+	}
+	m.tally[key] = t
+	return t
+}
+
+// occupied counts the runs of c bits, from multiples of c on, in which a bit is
+// set.
+func occupied(words []uint64, c int) (n int) {
+	if c == 1 {
+		for _, x := range words {
+			n += bits.OnesCount64(x)
+		}
+		return n
+	}
+	end := 0 // of the last run that was counted
+	for i, x := range words {
+		for x != 0 {
+			if k := i<<6 + bits.TrailingZeros64(x); k >= end {
+				end = k/c*c + c
+				n++
+			}
+			if end >= (i+1)<<6 {
+				break
+			}
+			x = x >> (end & 63) << (end & 63)
+		}
+	}
+	return n
+}
+
+// Most is the most nonzeros among any size consecutive elements of a row, from
+// multiples of size on.
+func (m *Matrix) Most(size int) (most int) {
+	for r := range m.Dim(0) {
+		words := m.row(r)
+		for from := 0; from < m.Dim(1); from += size {
+			n := 0
+			for at, to := from, min(from+size, m.Dim(1)); at < to; {
+				// The part of the group that lies in one word.
+				stop := min(to, at|63+1)
+				n += bits.OnesCount64(words[at>>6] >> (at & 63) << (64 - (stop - at)))
+				at = stop
+			}
+			most = max(most, n)
+		}
+	}
+	return most
+}
