@@ -28,6 +28,7 @@ type importer struct {
 	symbols map[string]bool                 // those met, for messages
 	frees   map[*onnxpb.GraphProto][]string // names that a graph takes from outside
 	fresh   func() ir.Dim
+	refused UnsupportedError
 }
 
 func newImporter(opts Options, path string) *importer {
@@ -124,7 +125,10 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 			return nil, invalid("no dimension is called %q, want one of: %s", sym, names(im.symbols))
 		}
 	}
-	if err := g.Infer(); err != nil {
+	if im.refusal() != nil {
+		return nil, nil // some values are unknown
+	}
+	if err := im.infer(g); err != nil {
 		return nil, err
 	}
 	for i, v := range p.GetOutput() {
@@ -132,8 +136,61 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 		if have := g.Outputs[i].Type; want != 0 && int32(have.DType) != want {
 			return nil, invalid("output %s is declared %v, but %v is inferred", v.GetName(), tensor.DType(want), have)
 		}
+		if v.GetName() != g.Outputs[i].Name {
+			g.OutputNames = info.Outputs
+		}
 	}
 	return g, nil
+}
+
+// infer infers the types in g. Where a node is not supported it goes on with
+// those that do not depend on it, to find every reason.
+func (im *importer) infer(g *ir.Graph) error {
+	lost := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		if slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return lost[v] }) || readsAny(n, lost) {
+			lose(lost, n)
+			continue
+		}
+		err := n.Infer()
+		switch {
+		case err == nil:
+		case errors.Is(err, ir.ErrUnsupported):
+			im.refuse(err.Error())
+			lose(lost, n)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func lose(lost map[*ir.Value]bool, n *ir.Node) {
+	for _, v := range n.Outputs {
+		if v != nil {
+			lost[v] = true
+		}
+	}
+}
+
+// readsAny reports whether a subgraph of n reads one of the values.
+func readsAny(n *ir.Node, values map[*ir.Value]bool) bool {
+	if len(values) == 0 {
+		return false
+	}
+	for _, sub := range ir.Subgraphs(n.Op) {
+		for g := range sub.All() {
+			for _, m := range g.Nodes {
+				if slices.ContainsFunc(m.Inputs, func(v *ir.Value) bool { return values[v] }) {
+					return true
+				}
+			}
+			if slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return values[v] }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // bindShapes gives the symbols in the inputs' declared shapes the sizes that the
@@ -188,12 +245,14 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 	return nil
 }
 
-// symbol returns the name of a symbolic dimension, empty where it has none.
+// symbol returns the name of a symbolic dimension, empty where it has none or
+// one that says nothing: a question mark, or what would read as a number.
 func symbol(d *onnxpb.TensorShapeProto_Dimension) string {
-	if s := strings.TrimSpace(d.GetDimParam()); !strings.HasPrefix(s, "?") {
-		return s
+	s := strings.TrimSpace(d.GetDimParam())
+	if strings.HasPrefix(s, "?") || strings.Trim(s, "+-0123456789") == "" {
+		return ""
 	}
-	return ""
+	return s
 }
 
 // valueType returns a declared type. Dimensions that are unset, not positive, or
@@ -219,7 +278,7 @@ func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
 		sym := symbol(d)
 		n, given := im.opts.Dims[sym]
 		switch {
-		case sym != "" && !digits(sym):
+		case sym != "":
 			im.symbols[sym] = true
 			if !given {
 				dims = append(dims, ir.Sym(sym))
@@ -240,9 +299,6 @@ func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
 	return ir.Of(dt, dims...), nil
 }
 
-// digits reports whether a symbol would read as a number.
-func digits(s string) bool { return strings.Trim(s, "+-0123456789") == "" }
-
 // graph converts p into sc.graph.
 func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 	where := ""
@@ -261,6 +317,11 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 	}
 	for _, in := range p.GetInput() {
 		t, err := im.valueType(in)
+		if errors.Is(err, ir.ErrUnsupported) {
+			im.refuse(fmt.Sprintf("%sinput %v", where, err))
+			sc.values[in.GetName()] = unknown
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("%sinput %w", where, err)
 		}
@@ -324,16 +385,26 @@ func (im *importer) nodes(list []*onnxpb.NodeProto, sc *scope) error {
 		return err
 	}
 	for _, i := range order {
-		if err := im.node(list[i], i, sc); err != nil {
-			var named *ir.NodeError
-			if errors.As(err, &named) {
-				return err
-			}
+		err := im.node(list[i], sc)
+		switch {
+		case err == nil:
+			continue
+		case err == errLost:
+		case errors.Is(err, ir.ErrUnsupported):
+			im.refuse(fmt.Sprintf("%s: %v", label(list[i], i, sc), err))
+		default:
 			return fmt.Errorf("%s: %w", label(list[i], i, sc), err)
+		}
+		for _, out := range list[i].GetOutput() {
+			sc.values[out] = unknown
 		}
 	}
 	return nil
 }
+
+// errLost is the error of a node that reads an unknown value or has no
+// definition, which was noted before.
+var errLost = errors.New("lost")
 
 // label names a node for messages.
 func label(n *onnxpb.NodeProto, i int, sc *scope) string {
@@ -344,7 +415,7 @@ func label(n *onnxpb.NodeProto, i int, sc *scope) string {
 	return fmt.Sprintf("%s%s (%s)", sc.prefix, n.GetName(), kind)
 }
 
-func (im *importer) node(p *onnxpb.NodeProto, index int, sc *scope) error {
+func (im *importer) node(p *onnxpb.NodeProto, sc *scope) error {
 	if p.GetOpType() == "" {
 		return invalid("the node has no operator")
 	}
@@ -361,11 +432,16 @@ func (im *importer) node(p *onnxpb.NodeProto, index int, sc *scope) error {
 	if !ok {
 		return invalid("the model imports no opset of %s", domainText(domain))
 	}
+	kind := op.KindOf(domain, p.GetOpType())
+	def := op.Lookup(kind)
+	if def == nil && kind != "Constant" || slices.Contains(inputs, unknown) {
+		return errLost
+	}
 	attrs, err := im.attributes(p, sc)
 	if err != nil {
 		return err
 	}
-	if domain == "" && p.GetOpType() == "Constant" {
+	if kind == "Constant" {
 		t, err := constant(attrs)
 		if err != nil {
 			return err
@@ -376,12 +452,7 @@ func (im *importer) node(p *onnxpb.NodeProto, index int, sc *scope) error {
 		sc.values[outputs[0]] = sc.graph.NewConst(sc.nameOf(outputs[0]), t)
 		return nil
 	}
-	kind := op.KindOf(domain, p.GetOpType())
 	l := &op.Legacy{Opset: opset, Kind: kind, Attrs: attrs, Inputs: inputs, Graph: sc.graph, Outs: len(outputs)}
-	def := op.Lookup(kind)
-	if def == nil {
-		return unsupported("the operator has no definition")
-	}
 	if def.Upgrade != nil {
 		if err := def.Upgrade(l); err != nil {
 			return err

@@ -206,11 +206,13 @@ func TestInfoSaysWhatTheFileSays(t *testing.T) {
 func TestUnsupportedModelsAreToldEveryReason(t *testing.T) {
 	sub := &onnxpb.GraphProto{Name: "s", Node: []*onnxpb.NodeProto{node("inner", "Nope", "x", "r")}, Output: values(value("r", tensor.F32))}
 	m := edit(chain(
+		node("odd", "Relu", "x", "q", &onnxpb.AttributeProto{Name: "t", Type: onnxpb.AttributeProto_TYPE_PROTO}),
+		node("after", "Add", "q x", "p"),
 		node("one", "Nope", "x", "a"),
 		node("", "Never", "a", "y"),
 		node("if", "If", "c", "z", attr("then_branch", sub), attr("else_branch", sub)),
 	), func(m *onnxpb.ModelProto) {
-		m.Graph.Node[1].Domain = "other.domain"
+		m.Graph.Node[3].Domain = "other.domain"
 		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: "other.domain", Version: 2})
 		m.Graph.Input = append(m.Graph.Input, &onnxpb.ValueInfoProto{Name: "seq", Type: &onnxpb.TypeProto{
 			Value: &onnxpb.TypeProto_SequenceType{SequenceType: &onnxpb.TypeProto_Sequence{}}}})
@@ -220,10 +222,11 @@ func TestUnsupportedModelsAreToldEveryReason(t *testing.T) {
 	if !errors.As(err, &u) || !errors.Is(err, ir.ErrUnsupported) {
 		t.Fatalf("%v", err)
 	}
-	want := `2 unsupported operators: ai.onnx:Nope, other.domain:Never; 1 unsupported type
+	want := `2 unsupported operators: ai.onnx:Nope, other.domain:Never; 2 other reasons
   ai.onnx:Nope (opset 17) at 3 nodes: one, inner, inner
-  other.domain:Never (opset 2) at 1 node: #1
-  input seq is a sequence, want a tensor`
+  other.domain:Never (opset 2) at 1 node: #3
+  input seq is a sequence, want a tensor
+  odd (Relu): attribute t: a value of type TYPE_PROTO`
 	if d := cmp.Diff(want, err.Error()); d != "" {
 		t.Error(d)
 	}

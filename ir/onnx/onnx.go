@@ -134,10 +134,11 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 	if err := im.addFunctions(m); err != nil {
 		return nil, nil, err
 	}
-	if err := im.checkSupport(m, opsets); err != nil {
-		return nil, nil, err
-	}
+	im.survey(m.GetGraph(), opsets)
 	g, err := im.root(m.GetGraph(), opsets, info)
+	if r := im.refusal(); r != nil {
+		return nil, nil, r
+	}
 	if err != nil {
 		return nil, nil, err
 	}

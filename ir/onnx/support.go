@@ -15,7 +15,7 @@ import (
 // line is a summary. It wraps ir.ErrUnsupported.
 type UnsupportedError struct {
 	Ops    []UnsupportedOp
-	Others []string // inputs and outputs that are no tensors, a line each
+	Others []string // other reasons, a line each
 }
 
 // UnsupportedOp is an operator that there is no definition of.
@@ -35,11 +35,13 @@ func (e *UnsupportedError) Error() string {
 	if len(what) > 0 {
 		fmt.Fprintf(&b, "%s: %s", count(len(what), "unsupported operator"), strings.Join(what, ", "))
 	}
-	if len(e.Others) > 0 {
-		if len(what) > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(count(len(e.Others), "unsupported type"))
+	switch {
+	case len(what) > 0 && len(e.Others) > 0:
+		fmt.Fprintf(&b, "; %s", count(len(e.Others), "other reason"))
+	case len(e.Others) == 1:
+		return "unsupported: " + e.Others[0]
+	case len(e.Others) > 1:
+		fmt.Fprintf(&b, "unsupported for %s", count(len(e.Others), "reason"))
 	}
 	for _, o := range e.Ops {
 		fmt.Fprintf(&b, "\n  %s (opset %d) at %s: %s", o.kind(), o.Opset, count(len(o.Nodes), "node"), strings.Join(o.Nodes, ", "))
@@ -68,39 +70,50 @@ func (o UnsupportedOp) kind() string {
 // Unwrap returns ir.ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return ir.ErrUnsupported }
 
-// survey collects what is unsupported in the graph and the functions it calls.
+// survey collects the operators without a definition in the graph and the
+// functions it calls.
 type survey struct {
 	*importer
-	ops    map[op2]*UnsupportedOp
-	others []string
+	ops    map[string]*UnsupportedOp // by kind
 	called map[funcID]bool
 }
 
-type op2 struct{ domain, name string }
-
-// checkSupport returns an UnsupportedError if the model has operators without a
-// definition, or inputs and outputs that are no tensors.
-func (im *importer) checkSupport(m *onnxpb.ModelProto, opsets map[string]int) error {
-	s := &survey{im, map[op2]*UnsupportedOp{}, nil, map[funcID]bool{}}
-	g := m.GetGraph()
-	for i, list := range [][]*onnxpb.ValueInfoProto{g.GetInput(), g.GetOutput()} {
-		for _, v := range list {
-			if what := notTensor(v.GetType()); what != "" {
-				s.others = append(s.others, fmt.Sprintf("%s %s is %s, want a tensor", [...]string{"input", "output"}[i], v.GetName(), what))
-			}
+// survey notes the model's operators without a definition, and its outputs that
+// are no tensors.
+func (im *importer) survey(g *onnxpb.GraphProto, opsets map[string]int) {
+	for _, v := range g.GetOutput() {
+		if what := notTensor(v.GetType()); what != "" {
+			im.refuse(fmt.Sprintf("output %s is %s, want a tensor", v.GetName(), what))
 		}
 	}
+	s := &survey{im, map[string]*UnsupportedOp{}, map[funcID]bool{}}
 	s.nodes(g.GetNode(), opsets, "")
-	if len(s.ops)+len(s.others) == 0 {
+	for _, kind := range slices.Sorted(maps.Keys(s.ops)) {
+		im.refused.Ops = append(im.refused.Ops, *s.ops[kind])
+	}
+}
+
+// maxReasons bounds the list of reasons beyond operators.
+const maxReasons = 1000
+
+// refuse notes a reason for which the model is not supported.
+func (im *importer) refuse(reason string) {
+	if r := &im.refused; len(r.Others) < maxReasons && !slices.Contains(r.Others, reason) {
+		r.Others = append(r.Others, reason)
+	}
+}
+
+// refusal returns what was noted as an error, nil where that is nothing.
+func (im *importer) refusal() error {
+	if len(im.refused.Ops)+len(im.refused.Others) == 0 {
 		return nil
 	}
-	e := &UnsupportedError{Others: s.others}
-	for _, o := range s.ops {
-		e.Ops = append(e.Ops, *o)
-	}
-	slices.SortFunc(e.Ops, func(a, b UnsupportedOp) int { return strings.Compare(a.kind(), b.kind()) })
-	return e
+	return &im.refused
 }
+
+// unknown stands for the values of nodes that are not supported, so that the
+// conversion can go on to find more of them.
+var unknown = new(ir.Value)
 
 // notTensor says what a type is other than a tensor, empty for a tensor and for
 // a type that is not given.
@@ -142,10 +155,10 @@ func (s *survey) nodes(nodes []*onnxpb.NodeProto, opsets map[string]int, in stri
 		if d == "" && name == "Constant" || op.Lookup(op.KindOf(d, name)) != nil {
 			continue
 		}
-		o := s.ops[op2{d, name}]
+		o := s.ops[op.KindOf(d, name)]
 		if o == nil {
 			o = &UnsupportedOp{Domain: d, Name: name, Opset: opsets[d]}
-			s.ops[op2{d, name}] = o
+			s.ops[op.KindOf(d, name)] = o
 		}
 		label := n.GetName()
 		if label == "" {
