@@ -100,6 +100,7 @@ var Table = []Def{
 	{Op: &Conv{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &ConvTranspose{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &DeformConv{}, In: [2]int{3, 5}, Out: [2]int{1, 1}},
+	{Op: &GRU{}, In: [2]int{3, 6}, Out: [2]int{0, 2}, Upgrade: upgradeRecurrent},
 	{Op: &Gemm{}, In: [2]int{2, 3}, Out: [2]int{1, 1}, Upgrade: upgradeGemm},
 	{Op: &GlobalPool{}, Kind: "GlobalAveragePool", In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &GlobalPool{}, Kind: "GlobalLpPool", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeLpPool},
@@ -108,6 +109,7 @@ var Table = []Def{
 	{Op: &Softmax{}, Kind: "Hardmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
 	{Op: &InstanceNormalization{}, In: [2]int{3, 3}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &LRN{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &LSTM{}, In: [2]int{3, 8}, Out: [2]int{0, 3}, Upgrade: upgradeRecurrent},
 	{Op: &LayerNormalization{}, In: [2]int{2, 3}, Out: [2]int{1, 3}},
 	{Op: &Softmax{}, Kind: "LogSoftmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
 	{Op: &LpNormalization{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
@@ -117,6 +119,7 @@ var Table = []Def{
 	{Op: &MaxUnpool{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &MeanVarianceNormalization{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &RMSNormalization{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &RNN{}, In: [2]int{3, 6}, Out: [2]int{0, 2}, Upgrade: upgradeRecurrent},
 	{Op: &Softmax{}, Kind: "Softmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
 
 	// Reductions, products, generators, random numbers, signals: reduce.go, matmul.go, einsum.go, topk.go, random.go, signal.go.
