@@ -246,3 +246,26 @@ func (f field) plain() any {
 		return v
 	}
 }
+
+// CloneOp returns a copy of op whose attributes may be changed. Slices, tensors
+// and subgraphs are shared.
+func CloneOp(op Op) Op {
+	v := reflect.New(reflect.TypeOf(op).Elem())
+	v.Elem().Set(reflect.ValueOf(op).Elem())
+	return v.Interface().(Op)
+}
+
+// AttrOf returns the attribute of the given name, nil where it is absent or the
+// operator has none of that name. Bools and data types are ints.
+func AttrOf(op Op, name string) any {
+	for _, f := range fields(op) {
+		if f.name != name {
+			continue
+		}
+		if k := f.value.Kind(); (k == reflect.Slice || k == reflect.Pointer) && f.value.IsNil() {
+			return nil
+		}
+		return f.plain()
+	}
+	return nil
+}

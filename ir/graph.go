@@ -393,3 +393,9 @@ func (g *Graph) Inline(n *Node, sub *Graph) {
 	}
 	g.Remove(n)
 }
+
+// MoveBefore moves n to stand before at; both are nodes of g.
+func (g *Graph) MoveBefore(n, at *Node) {
+	g.Nodes = slices.Delete(g.Nodes, slices.Index(g.Nodes, n), slices.Index(g.Nodes, n)+1)
+	g.Nodes = slices.Insert(g.Nodes, slices.Index(g.Nodes, at), n)
+}

@@ -9,6 +9,7 @@ import (
 // W[M,C/group,k1..kn], plus an optional bias B[M].
 type Conv struct {
 	Window
+	Epilogue
 	Group int `attr:"group,1"`
 }
 
@@ -61,8 +62,9 @@ func (o *Conv) Infer(c *ir.Infer) error {
 	if err != nil {
 		return err
 	}
-	c.Set(0, ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...))
-	return nil
+	y := ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...)
+	c.Set(0, y)
+	return o.inferEpilogue(c, y)
 }
 
 // spatialRank returns the rank that an input and a weight of a convolution have
@@ -122,7 +124,7 @@ func (o *Conv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		} else {
 			convolve[float32](y, in, spans, o.Group)
 		}
-		return one(y)
+		return o.evalEpilogue(y, in)
 	})
 }
 
@@ -172,7 +174,7 @@ func patches[T summand, S accum](x []T, in, out []int, spans []Span) packer[S] {
 		clear(dst)
 		for ; kn > 0; kn-- {
 			src := x[k/taps*plane:][:plane]
-			tapRuns(spans, out, in, k%taps, from, n, func(j, n, p int) {
+			TapRuns(spans, out, in, k%taps, from, n, func(j, n, p int) {
 				for i := j - from; n > 0; n-- {
 					dst[i] = S(src[p])
 					i++

@@ -12,6 +12,7 @@ import (
 // pixel adds its multiple of the kernel to the outputs that it covers.
 type ConvTranspose struct {
 	Window
+	Epilogue
 	Group         int   `attr:"group,1"`
 	OutputPadding []int `attr:"output_padding"`
 	// OutputShape holds the spatial output sizes; the padding follows from them.
@@ -81,8 +82,9 @@ func (o *ConvTranspose) Infer(c *ir.Infer) error {
 			}
 		}
 	}
-	c.Set(0, ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...))
-	return nil
+	y := ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...)
+	c.Set(0, y)
+	return o.inferEpilogue(c, y)
 }
 
 // Geometry returns the geometry and the spatial output sizes for an input and a
@@ -149,7 +151,7 @@ func (o *ConvTranspose) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor,
 	if err != nil {
 		return nil, evalErrorf("%v", err)
 	}
-	return one(o.scatter(shapes[0], in, spans))
+	return o.evalEpilogue(o.scatter(shapes[0], in, spans), in)
 }
 
 func (o *ConvTranspose) scatter(shape []int, in []*tensor.Tensor, spans []Span) *tensor.Tensor {
@@ -176,7 +178,7 @@ func (o *ConvTranspose) scatter(shape []int, in []*tensor.Tensor, spans []Span) 
 			}
 			multiply(m*taps, k, pixels, wg, matrix[float64, float64](xg, pixels, 1), func(i, j int, row []float64) {
 				plane := yg[i/taps*outPixels:][:outPixels]
-				tapRuns(spans, size, out, i%taps, j, len(row), func(at, n, p int) {
+				TapRuns(spans, size, out, i%taps, j, len(row), func(at, n, p int) {
 					for _, v := range row[at-j:][:n] {
 						plane[p] += v
 						p += stride

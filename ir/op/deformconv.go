@@ -25,7 +25,7 @@ type DeformConv struct {
 func (*DeformConv) Kind() string { return "DeformConv" }
 
 func (o *DeformConv) conv() *Conv {
-	return &Conv{Window{KernelShape: o.KernelShape, Strides: o.Strides, Dilations: o.Dilations, Pads: o.Pads}, o.Group}
+	return &Conv{Window: Window{KernelShape: o.KernelShape, Strides: o.Strides, Dilations: o.Dilations, Pads: o.Pads}, Group: o.Group}
 }
 
 // Infer checks the ranks, the channels and the shapes of offset and mask, and

@@ -10,8 +10,9 @@ var products = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64, t
 
 // MatMul is the matrix product Y[..,M,N] of A[..,M,K] and B[..,K,N] with
 // broadcast leading dimensions; a vector is a row on the left and a column on
-// the right.
-type MatMul struct{}
+// the right. The fuse passes give it two inputs more: a bias[N] of a right side
+// that is a matrix, and the residual of its epilogue.
+type MatMul struct{ Epilogue }
 
 // Kind is MatMul.
 func (*MatMul) Kind() string { return "MatMul" }
@@ -36,8 +37,17 @@ func (o *MatMul) Infer(c *ir.Infer) error {
 		c.Set(0, ir.Unranked(dt))
 		return nil
 	}
-	c.Set(0, ir.Of(dt, dims...))
-	return nil
+	y := ir.Of(dt, dims...)
+	c.Set(0, y)
+	if c.Has(2) {
+		if n := y.Rank(); n < 1 || c.In(1).Rank() != 2 {
+			return c.Errorf("a bias beside a right side of rank %d, want rank 2", c.In(1).Rank())
+		}
+		if err := wantDims(c, 2, "bias", y.Dims[y.Rank()-1]); err != nil {
+			return err
+		}
+	}
+	return o.inferEpilogue(c, y)
 }
 
 // matmulDims returns the dimensions of a MatMul-like product; ok is false where
@@ -94,7 +104,10 @@ func (o *MatMul) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 		case tensor.U64:
 			matmul[uint64, int64](y, in[0], in[1])
 		}
-		return one(y)
+		if b := optional(in, 2); b != nil {
+			y = addBias(y, b)
+		}
+		return o.evalEpilogue(y, in)
 	})
 }
 
@@ -192,6 +205,7 @@ func ones(dims []ir.Dim) bool {
 // Gemm is Y[M,N] = alpha A[M,K] B[K,N] + beta C, with A and B transposed on
 // demand and C broadcast to Y.
 type Gemm struct {
+	Epilogue
 	Alpha  float32 `attr:"alpha,1"`
 	Beta   float32 `attr:"beta,1"`
 	TransA bool    `attr:"transA,0"`
@@ -239,7 +253,7 @@ func (o *Gemm) Infer(c *ir.Infer) error {
 		}
 	}
 	c.Set(0, y)
-	return nil
+	return o.inferEpilogue(c, y)
 }
 
 // Eval multiplies in sums wider than the elements and rounds once.
@@ -264,7 +278,7 @@ func (o *Gemm) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		case tensor.U64:
 			gemm[uint64, int64](o, y, in)
 		}
-		return one(y)
+		return o.evalEpilogue(y, in)
 	})
 }
 
@@ -338,4 +352,13 @@ func (o *Gemm) Weights(n *ir.Node) []ir.Weight {
 func upgradeGemm(l *Legacy) error {
 	l.Take("broadcast")
 	return nil
+}
+
+// addBias adds b[N] to the rows of y, both of one floating-point type.
+func addBias(y, b *tensor.Tensor) *tensor.Tensor {
+	v, w := y.Float64s(), b.Float64s()
+	for i := range v {
+		v[i] += w[i%len(w)]
+	}
+	return tensor.FromFloat64s(y.DType(), v, y.Shape()...)
 }

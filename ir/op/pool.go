@@ -88,7 +88,7 @@ func (p *poolPlan) each(target []int, f func(tap int, r tapRun)) {
 	}
 	n := product(p.out)
 	for t := range taps {
-		tapRuns(p.spans, p.out, target, t, 0, n, func(j, n, at int) { f(t, tapRun{j, n, at}) })
+		TapRuns(p.spans, p.out, target, t, 0, n, func(j, n, at int) { f(t, tapRun{j, n, at}) })
 	}
 }
 

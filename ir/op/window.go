@@ -195,12 +195,12 @@ func floorDiv(a, b int) int {
 	return q
 }
 
-// tapRuns calls f for each run of columns j..j+n, neighbours on the last axis,
+// TapRuns calls f for each run of columns j..j+n, neighbours on the last axis,
 // whose tap is inside the target: column j+t reads position p+t*stride. Columns
 // from..from+count are indices into cols, positions indices into target, both
 // row-major; tap is an index into the kernel. For a convolution the columns are
 // its outputs and the target its input; for a transposed one it is the reverse.
-func tapRuns(spans []Span, cols, target []int, tap, from, count int, f func(j, n, p int)) {
+func TapRuns(spans []Span, cols, target []int, tap, from, count int, f func(j, n, p int)) {
 	last := len(spans) - 1
 	s, width := spans[last], cols[last]
 	off := tap%s.Kernel*s.Dilation - s.Begin
