@@ -15,6 +15,7 @@ import (
 	"spc/ir/tensor"
 	"spc/passes/choose"
 	"spc/passes/fold"
+	"spc/passes/fuse"
 	"spc/passes/prune"
 )
 
@@ -96,6 +97,41 @@ var Pipeline = []Pass{
 		Run:   func(_ *Context, g *ir.Graph) (int, error) { return fold.Dead(g), nil },
 	},
 	{
+		Name: "identity", Doc: "remove what changes nothing, join transposes and reshapes that follow each other",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Identities),
+	},
+	{
+		Name: "activations", Doc: "recognise GELU, SiLU and HardSwish",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Activations),
+	},
+	{
+		Name: "norms", Doc: "recognise LayerNorm and RMSNorm",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Norms),
+	},
+	{
+		Name: "scales", Doc: "fold batch normalisation and constant factors into weights",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Scales),
+	},
+	{
+		Name: "biases", Doc: "fold constant summands into the bias of their producer",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Biases),
+	},
+	{
+		Name: "residuals", Doc: "add residuals while the producer stores",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Residuals),
+	},
+	{
+		Name: "epilogues", Doc: "apply activations while the producer stores",
+		Needs: Typed | Folded, Makes: Fused,
+		Run: tidy(fuse.Epilogues),
+	},
+	{
 		Name: "prune", Doc: "decide which weights are zero",
 		Needs: Typed | Folded, Makes: Pruned,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
@@ -116,6 +152,16 @@ var Pipeline = []Pass{
 			return len(layers), err
 		},
 	},
+}
+
+// tidy runs a rewrite and removes the nodes that nobody reads afterwards, which
+// would hide from the next rewrite that a value has one reader.
+func tidy(rewrite func(g *ir.Graph) (int, error)) func(*Context, *ir.Graph) (int, error) {
+	return func(_ *Context, g *ir.Graph) (int, error) {
+		n, err := rewrite(g)
+		fold.Dead(g)
+		return n, err
+	}
 }
 
 func init() {
