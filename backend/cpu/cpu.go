@@ -36,6 +36,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		graph:   p.Graph,
 		pool:    NewPool(o.Threads),
 		kernels: map[kernelKey][]backend.Kernel{},
+		dense:   map[*ir.Store]*tensor.Tensor{},
 		specs:   newCache[*spec](8),
 	}
 	for _, v := range p.Graph.Constants() {
@@ -58,6 +59,7 @@ type program struct {
 
 	mu      sync.Mutex
 	kernels map[kernelKey][]backend.Kernel
+	dense   map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
 	specs   *cache[*spec]
 }
 
@@ -98,6 +100,20 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 	}
 	p.kernels[key] = ks
 	return ks, nil
+}
+
+// unpack returns the elements of a stored weight.
+func (p *program) unpack(v *ir.Value) (*tensor.Tensor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.dense[v.Store]; ok {
+		return t, nil
+	}
+	t, err := format.Unpack(v.Store, v.Type)
+	if err == nil {
+		p.dense[v.Store] = t
+	}
+	return t, err
 }
 
 func (p *program) Close() error {

@@ -1,4 +1,56 @@
 package cpu
 
-// binders lists the operators that have kernels of their own.
-var binders = map[string]binder{}
+import (
+	"math"
+
+	"spc/ir"
+	"spc/ir/op"
+)
+
+// binders lists the operators that have kernels of their own; others, and types
+// that a binder does not take, are evaluated by their operator.
+var binders = map[string]binder{
+	// Products.
+	"Conv":          bindConv,
+	"ConvTranspose": bindConvTranspose,
+	"Gemm":          bindGemm,
+	"MatMul":        bindMatMul,
+
+	// Elementwise, two operands.
+	"Add": bindBinary(addPair),
+	"Sub": bindBinary(subPair),
+	"Mul": bindBinary(mulPair),
+	"Div": bindBinary(divPair),
+	"Pow": bindBinary(powPair),
+
+	// Elementwise, one operand.
+	"Relu":        bindUnary(reluInPlace),
+	"Sigmoid":     bindUnary(sigmoidInPlace),
+	"Tanh":        bindUnary(tanhInPlace),
+	"HardSwish":   bindUnary(newActivation("HardSwish", nil)),
+	"Sqrt":        bindUnary(each64(math.Sqrt)),
+	"Exp":         bindUnary(each64(math.Exp)),
+	"Log":         bindUnary(each64(math.Log)),
+	"Erf":         bindUnary(each64(math.Erf)),
+	"Neg":         bindUnary(each(func(v float32) float32 { return -v })),
+	"Abs":         bindUnary(each64(math.Abs)),
+	"Reciprocal":  bindUnary(each(func(v float32) float32 { return 1 / v })),
+	"Clip":        bindActivation,
+	"Gelu":        bindActivation,
+	"HardSigmoid": bindActivation,
+	"LeakyRelu":   bindActivation,
+	"Swish":       bindActivation,
+
+	// Pools.
+	"MaxPool":     bindMaxPool,
+	"AveragePool": bindAveragePool,
+}
+
+// bindActivation binds an operator of op.Activations that has parameters.
+func bindActivation(_ *program, n *ir.Node) (*bound, error) {
+	args, ok := op.ActivationArgs(n)
+	if !ok || !f32(n) {
+		return nil, nil
+	}
+	return unaryBound(newActivation(n.Op.Kind(), args)), nil
+}

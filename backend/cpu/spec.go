@@ -23,6 +23,8 @@ type spec struct {
 	scratch int    // floats a worker
 	minis   *cache[*spec]
 
+	unpacked map[int]*tensor.Tensor // stored weights of nodes without a kernel
+
 	mu   sync.Mutex
 	free []*exec
 }
@@ -94,7 +96,7 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 		return nil, err
 	}
 	fold.Dead(g)
-	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, minis: newCache[*spec](64)}
+	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, minis: newCache[*spec](64), unpacked: map[int]*tensor.Tensor{}}
 	s.slots = make([]slot, len(s.plan.Values))
 	for i, v := range s.plan.Values {
 		s.slots[i] = slot{typ: v.Type}
@@ -155,31 +157,22 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	bind, fast := binders[n.Op.Kind()]
 	st.checked = static(n) || b.mini
 	if !static(n) {
-		st.dynamic = len(ps.Blocks) == 0 && (fast || stored(n)) && !b.mini
-		if stored(n) && b.mini {
-			return nil, n.Errorf(ir.ErrUnsupported, "no kernel for a weight stored as %s: the shape of the output is not known", storedAs(n))
-		}
-		return st, nil
+		st.dynamic = len(ps.Blocks) == 0 && fast && !b.mini
+		return st, b.unpack(n)
 	}
 	if isView(n) {
 		b.alias(st.out[0], st.in[0])
 		return st, nil
 	}
 	if !fast {
-		if stored(n) {
-			return nil, n.Errorf(ir.ErrUnsupported, "no kernel for a weight stored as %s", storedAs(n))
-		}
-		return st, nil
+		return st, b.unpack(n)
 	}
 	bd, err := bind(b.prog, n)
 	if err != nil {
 		return nil, err
 	}
 	if bd == nil {
-		if stored(n) {
-			return nil, n.Errorf(ir.ErrUnsupported, "no kernel for a weight stored as %s with these types", storedAs(n))
-		}
-		return st, nil
+		return st, b.unpack(n)
 	}
 	st.run = bd.run
 	b.scratch = max(b.scratch, bd.scratch)
@@ -263,15 +256,19 @@ func static(n *ir.Node) bool {
 	return len(ir.Subgraphs(n.Op)) == 0
 }
 
-func stored(n *ir.Node) bool { return storedAs(n) != "" }
-
-func storedAs(n *ir.Node) string {
+// unpack makes the stored weights of a node that its operator evaluates tensors.
+func (b *binding) unpack(n *ir.Node) error {
 	for _, v := range n.Inputs {
-		if v != nil && v.Store != nil {
-			return v.Store.Format
+		if v == nil || v.Store == nil || b.unpacked[b.plan.Number[v]] != nil {
+			continue
 		}
+		t, err := b.prog.unpack(v)
+		if err != nil {
+			return n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+		}
+		b.unpacked[b.plan.Number[v]] = t
 	}
-	return ""
+	return nil
 }
 
 // viewOps only change the shape: their first output shares the storage of their
@@ -305,7 +302,9 @@ func (s *spec) acquire() *exec {
 	for i, sl := range s.slots {
 		switch sl.where {
 		case constant:
-			x.fixed[i] = s.plan.Values[i].Const
+			if x.fixed[i] = s.plan.Values[i].Const; x.fixed[i] == nil {
+				x.fixed[i] = s.unpacked[i]
+			}
 		case inArena:
 			x.fixed[i] = x.place(sl, sl)
 		case aliased:
@@ -504,7 +503,7 @@ func (x *exec) mini(n *ir.Node, in []*tensor.Tensor) (*spec, error) {
 			case v == nil:
 			case v.Store != nil:
 				args[i] = g.NewStored(v.Name, v.Type, v.Store)
-			case v.Const != nil:
+			case v.IsConst():
 				args[i] = g.NewConst(v.Name, v.Const)
 			case small(in[i]):
 				args[i] = g.NewConst(v.Name, in[i].Clone())
