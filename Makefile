@@ -1,0 +1,57 @@
+# Everything needs Go and nothing else, unless a target says so.
+GO ?= go
+SPC_SHARED ?= $(abspath ../shared)
+export SPC_SHARED
+FUZZTIME ?= 10m
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e models fuzz bench clean
+
+build: ## build bin/spc
+	@mkdir -p bin
+	$(GO) build -trimpath -o bin/spc ./cmd/spc
+
+demo: build ## compile the model that the repository ships, run it, and see why
+	@./demo/run.sh
+
+demo-model: ## train the demo's model again from its seed and compare its accuracy
+	$(GO) run ./demo/train -o out/demo -check
+
+test: ## every test; those that need ../shared or a C compiler are skipped by name without
+	$(GO) test ./...
+	$(GO) test -tags noasm ./backend/...
+
+check: format vet staticcheck race cross ## what CI checks beside the tests
+
+format:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not gofmt-ed:"; echo "$$bad"; exit 1; }
+
+vet:
+	$(GO) vet ./...
+	GOARCH=arm64 $(GO) vet ./...
+
+staticcheck:
+	$(GO) run $(STATICCHECK) ./...
+
+race: ## the race detector on the concurrent packages (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short . ./backend/... ./data/... ./passes/prune ./ir/onnx
+
+cross: ## the pure Go paths of other processors
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
+
+conformance: ## the official ONNX suite in $(SPC_SHARED), through the compiler and the interpreter
+	$(GO) run ./tests/conformance/cmd
+
+e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
+	$(GO) run ./tests/e2e/cmd
+
+models: ## well-known architectures with random weights, into models/
+	$(GO) run ./tests/archs/gen -o models
+
+fuzz: ## each fuzz target in turn for FUZZTIME
+	@FUZZTIME=$(FUZZTIME) ./tests/fuzz/run.sh
+
+clean:
+	rm -rf bin out models

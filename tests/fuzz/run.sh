@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs every fuzz target of the module in turn for $FUZZTIME each, prints how many
+# executions each had, and fails on the first finding.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+time=${FUZZTIME:-10m}
+found=0
+while read -r dir target; do
+	log=$(mktemp)
+	echo "fuzzing $dir $target for $time"
+	if ! go test "./$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1; then
+		cat "$log"
+		rm -f "$log"
+		exit 1
+	fi
+	grep -o 'execs: [0-9]*' "$log" | tail -n 1
+	rm -f "$log"
+	found=$((found + 1))
+done < <(git ls-files '*_test.go' | xargs grep -oE '^func Fuzz[A-Za-z0-9_]*' | sed -E 's#^(.*)/[^/]*:func (Fuzz.*)#\1 \2#' | sort)
+[ "$found" -gt 0 ] || { echo "no fuzz target found"; exit 1; }
+echo "$found targets, nothing found"
