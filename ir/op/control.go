@@ -7,7 +7,6 @@ import (
 
 // If evaluates one of two subgraphs, which may read outer values.
 type If struct {
-	streaming
 	Then *ir.Graph `attr:"then_branch"`
 	Else *ir.Graph `attr:"else_branch"`
 }
@@ -17,6 +16,12 @@ func (*If) Kind() string { return "If" }
 
 // Subgraphs returns both branches.
 func (o *If) Subgraphs() []*ir.Graph { return []*ir.Graph{o.Then, o.Else} }
+
+// Work is that of the more costly branch.
+func (o *If) Work(_, _ []ir.Type) ir.Work {
+	a, b := graphWork(o.Then), graphWork(o.Else)
+	return ir.Work{FLOPs: max(a.FLOPs, b.FLOPs), Bytes: max(a.Bytes, b.Bytes)}
+}
 
 // Infer joins the types of both branches' outputs. A branch that a known
 // condition does not pick may be in error: exporters leave operators in it that
@@ -50,22 +55,20 @@ func (o *If) Infer(c *ir.Infer) error {
 			c.SetElems(i, v.Elems)
 			continue
 		}
-		t, err := joinTypes(c, o.Then.Outputs[i].Type, o.Else.Outputs[i].Type)
-		if err != nil {
-			return err
+		a, b := o.Then.Outputs[i].Type, o.Else.Outputs[i].Type
+		if a.DType != b.DType {
+			return c.Errorf("branches give %v and %v", a, b)
 		}
-		c.Set(i, t)
+		c.Set(i, joinTypes(c, a, b))
 	}
 	return nil
 }
 
-// joinTypes returns what holds of a value that has one type or the other.
-func joinTypes(c *ir.Infer, a, b ir.Type) (ir.Type, error) {
-	if a.DType != b.DType {
-		return ir.Type{}, c.Errorf("branches give %v and %v", a, b)
-	}
+// joinTypes returns what holds of a value of one element type that has one type or
+// the other.
+func joinTypes(c *ir.Infer, a, b ir.Type) ir.Type {
 	if !a.Ranked || !b.Ranked || len(a.Dims) != len(b.Dims) {
-		return ir.Unranked(a.DType), nil
+		return ir.Unranked(a.DType)
 	}
 	dims := make([]ir.Dim, len(a.Dims))
 	for i, d := range a.Dims {
@@ -73,15 +76,16 @@ func joinTypes(c *ir.Infer, a, b ir.Type) (ir.Type, error) {
 			dims[i] = c.Fresh()
 		}
 	}
-	return ir.Of(a.DType, dims...), nil
+	return ir.Of(a.DType, dims...)
 }
 
 // Eval runs the branch that the condition picks.
 func (o *If) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if in[0].Len() != 1 {
-		return nil, evalErrorf("condition is %v, want a single bool", in[0])
+	yes, err := truth(in[0])
+	if err != nil {
+		return nil, err
 	}
-	if tensor.Data[bool](in[0])[0] {
+	if yes {
 		return c.Run(o.Then, nil)
 	}
 	return c.Run(o.Else, nil)

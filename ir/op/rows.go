@@ -77,6 +77,8 @@ var Table = []Def{
 
 	// Data movement and shapes: shape.go, reshape.go, slice.go, gather.go, pad.go, resize.go, scatter.go and the like.
 	{Op: &Concat{}, In: [2]int{1, -1}, Out: [2]int{1, 1}, Upgrade: upgradeConcat},
+	{Op: &DepthToSpace{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &Dropout{}, In: [2]int{1, 3}, Out: [2]int{1, 2}, Upgrade: upgradeDropout},
 	{Op: &Expand{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Flatten{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Gather{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
@@ -84,11 +86,16 @@ var Table = []Def{
 	{Op: &GatherND{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Pad{}, In: [2]int{2, 4}, Out: [2]int{1, 1}, Upgrade: upgradePad},
 	{Op: &Reshape{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeReshape},
+	{Op: &ScatterElements{}, Kind: "Scatter", In: [2]int{3, 3}, Out: [2]int{1, 1}, Upgrade: upgradeScatter},
+	{Op: &ScatterElements{}, In: [2]int{3, 3}, Out: [2]int{1, 1}},
+	{Op: &ScatterND{}, In: [2]int{3, 3}, Out: [2]int{1, 1}},
 	{Op: &Shape{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Size{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Slice{}, In: [2]int{3, 5}, Out: [2]int{1, 1}, Upgrade: upgradeSlice},
+	{Op: &SpaceToDepth{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Split{}, In: [2]int{1, 2}, Out: [2]int{1, -1}, Upgrade: upgradeSplit},
 	{Op: &Squeeze{}, In: [2]int{1, 2}, Out: [2]int{1, 1}, Upgrade: upgradeAxes},
+	{Op: &TensorScatter{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &Tile{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Transpose{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Unsqueeze{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeAxes},
@@ -126,4 +133,6 @@ var Table = []Def{
 
 	// Control flow, strings and classical machine learning: control.go, strings.go, ml.go.
 	{Op: &If{}, In: [2]int{1, 1}, Out: [2]int{1, -1}},
+	{Op: &Loop{}, In: [2]int{0, -1}, Out: [2]int{1, -1}},
+	{Op: &Scan{}, In: [2]int{1, -1}, Out: [2]int{1, -1}, Upgrade: upgradeScan},
 }

@@ -1,0 +1,88 @@
+package op
+
+import (
+	"strings"
+	"testing"
+
+	"spc/ir"
+)
+
+// growing is a loop whose first carried value grows and whose second keeps its
+// shape; each iteration's second value is stacked.
+const growing = `graph "g"(%n: i64[], %x: f32[batch,2], %y: f32[batch,3]) {
+  %count: i64[] = const {5}
+  %yes: bool[] = const {1}
+  %a: ?, %b: ?, %s: ? = Loop "loop" (COUNT, %yes, %x, %y) {body = graph "body"(%i: i64[], %go: bool[], %u: f32[*], %v: f32[*]) {
+    %w: ? = Concat "w" (%u, %u) {axis = 1}
+    %z: ? = Relu "z" (%v)
+    return STAY, %w, %z, %z
+  }}
+  return %a, %b, %s
+}`
+
+func TestLoopWidensWhatItCarries(t *testing.T) {
+	for _, c := range []struct{ count, stay, stacked string }{
+		{"%count", "%go", "f32[5,batch,3]"},
+		{"%count", "%yes", "f32[5,batch,3]"},
+		{"%n", "%go", "f32[N,batch,3]"},
+		{"_", "%go", "f32[N,batch,3]"},
+	} {
+		types := inferred(t, strings.NewReplacer("COUNT", c.count, "STAY", c.stay).Replace(untyped(growing)))
+		if a := types[0]; a.Rank() != 2 || a.Dims[0] != ir.Sym("batch") || !a.Dims[1].Fresh() {
+			t.Errorf("the growing value is %v, want f32[batch,?]", a)
+		}
+		if b := types[1].String(); b != "f32[batch,3]" {
+			t.Errorf("the other value is %s, want f32[batch,3]", b)
+		}
+		s := types[2]
+		if s.Rank() == 3 && s.Dims[0].Fresh() {
+			s.Dims[0] = ir.Sym("N")
+		}
+		if s.String() != c.stacked {
+			t.Errorf("%s iterations stack %v, want %s", c.count, s, c.stacked)
+		}
+	}
+}
+
+func TestScanTakesAndGivesSlices(t *testing.T) {
+	text := `graph "g"(%h: f32[batch,4], %x: f32[batch,seq,4]) {
+  %last: ?, %all: ? = Scan "scan" (%h, %x) {body = graph "body"(%s: f32[*], %e: f32[*]) {
+    %y: ? = Add "y" (%s, %e)
+    return %y, %y
+  }, num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-2]}
+  return %last, %all
+}`
+	wantTypes(t, inferred(t, untyped(text)), "f32[batch,4] f32[batch,seq,4]")
+	text = strings.Replace(text, "scan_input_axes = [1], scan_output_axes = [-2]", "batched = 1", 1)
+	wantTypes(t, inferred(t, untyped(text)), "f32[batch,4] f32[batch,seq,4]")
+}
+
+func TestDeepLoopsAreInferredInLinearTime(t *testing.T) {
+	const depth = 40
+	var b strings.Builder
+	b.WriteString(`graph "g"(%x0: f32[1], %n: i64[]) {` + "\n")
+	for i := range depth {
+		d := string(rune('a'+i/26)) + string(rune('a'+i%26))
+		prev := "%x0"
+		if i > 0 {
+			prev = "%u" + string(rune('a'+(i-1)/26)) + string(rune('a'+(i-1)%26))
+		}
+		b.WriteString(`%o` + d + `: ? = Loop "l` + d + `" (%n, _, ` + prev + `) {body = graph "b"(%i` + d + `: i64[], %c` + d + `: bool[], %u` + d + `: f32[*]) {` + "\n")
+		b.WriteString(`%w` + d + `: ? = Concat "w` + d + `" (%u` + d + `, %u` + d + `) {axis = 0}` + "\n")
+	}
+	for i := depth - 1; i >= 0; i-- {
+		d := string(rune('a'+i/26)) + string(rune('a'+i%26))
+		b.WriteString(`return %c` + d + `, %w` + d + "\n}}\n")
+	}
+	b.WriteString("return %oaa\n}")
+	g, err := ir.Parse(untyped(b.String()), Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	if v := g.Outputs[0]; v.Type.Rank() != 1 || !v.Type.Dims[0].Fresh() {
+		t.Errorf("inferred %v, want f32[?]", v.Type)
+	}
+}
