@@ -19,75 +19,11 @@ type Index interface{ uint16 | uint32 }
 // sequence of steps, a step being a column and its values in the R rows.
 type Sparse[I Index] struct {
 	rows, m, k int
-	all        steps[I]
+	ptr        []uint32
+	index      []I
+	value      []float32
 	isa        string
 	blockKernels[I]
-
-	// parts is all, or all split by ranges of columns; it is made by the first
-	// product with a panel.
-	parts func() []steps[I]
-}
-
-// steps are the columns and values of consecutive groups, of rows rows each.
-type steps[I Index] struct {
-	rows  int
-	ptr   []uint32
-	index []I
-	value []float32
-}
-
-// groups returns the steps of groups from to to-1. Their ptr starts where it
-// may, their index and value with the first step.
-func (s steps[I]) groups(from, to int) steps[I] {
-	start := int(s.ptr[from])
-	return steps[I]{s.rows, s.ptr[from : to+1], s.index[start:], s.value[start*s.rows:]}
-}
-
-// A panel of more than splitColumns rows leaves the level 1 cache, unless its
-// columns are used in ranges; a range should hold splitSteps steps of a group,
-// as each costs a pass over the output. Higher blocks than splitRows use what
-// they load so often that it does not matter. All were found by measurement.
-const (
-	splitColumns = 384
-	splitSteps   = 24
-	splitRows    = 2
-)
-
-// split returns s, whose columns are below k, by ranges of columns. The order
-// of a group's steps stays.
-func (s steps[I]) split(k int) []steps[I] {
-	groups := len(s.ptr) - 1
-	n := (k + splitColumns - 1) / splitColumns
-	if groups > 0 {
-		n = min(n, (int(s.ptr[groups])-int(s.ptr[0]))/groups/splitSteps)
-	}
-	if n < 2 || s.rows > splitRows {
-		return []steps[I]{s}
-	}
-	width := (k + n - 1) / n
-	parts := make([]steps[I], n)
-	for p := range parts {
-		parts[p] = steps[I]{rows: s.rows, ptr: make([]uint32, groups+1)}
-	}
-	for g := range groups {
-		for p := range parts {
-			parts[p].ptr[g+1] = parts[p].ptr[g]
-		}
-		for _, c := range s.index[s.ptr[g]:s.ptr[g+1]] {
-			parts[int(c)/width].ptr[g+1]++
-		}
-	}
-	for p := range parts {
-		size := int(parts[p].ptr[groups])
-		parts[p].index = make([]I, 0, size)
-		parts[p].value = make([]float32, 0, size*s.rows)
-	}
-	for j := int(s.ptr[0]); j < int(s.ptr[groups]); j++ {
-		part := &parts[int(s.index[j])/width]
-		part.index = append(part.index, s.index[j])
-		part.value = append(part.value, s.value[j*s.rows:][:s.rows]...)
-	}
-	return parts
 }
 
 // blockKernels multiply consecutive groups. ptr has a length of groups+1, groups
@@ -123,20 +59,19 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 			return nil, fmt.Errorf("sparse weight: group %d ends before it begins", g)
 		}
 	}
-	count := uint64(ptr[groups])
-	if have := uint64(len(index)); have < count {
-		return nil, fmt.Errorf("sparse weight: %d indices, want %d", have, count)
+	steps := uint64(ptr[groups])
+	if have := uint64(len(index)); have < steps {
+		return nil, fmt.Errorf("sparse weight: %d indices, want %d", have, steps)
 	}
-	if have := uint64(len(value)); have < count*uint64(rows) {
-		return nil, fmt.Errorf("sparse weight: %d values, want %d", have, count*uint64(rows))
+	if have := uint64(len(value)); have < steps*uint64(rows) {
+		return nil, fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(rows))
 	}
-	for i, c := range index[:count] {
+	for i, c := range index[:steps] {
 		if uint64(c) >= uint64(k) {
 			return nil, fmt.Errorf("sparse weight: index %d is column %d of %d", i, c, k)
 		}
 	}
-	a := &Sparse[I]{rows: rows, m: m, k: k, all: steps[I]{rows, ptr, index, value}, isa: kern.ISA}
-	a.parts = sync.OnceValue(func() []steps[I] { return a.all.split(k) })
+	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
 	switch kernels := any(&a.blockKernels).(type) {
 	case *blockKernels[uint16]:
 		*kernels = kern.block16[rows]
@@ -150,7 +85,7 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 // type, block and instruction set.
 func (a *Sparse[I]) Kernel() string {
 	index := "u16"
-	if _, wide := any(a.all.index).([]uint32); wide {
+	if _, wide := any(a.index).([]uint32); wide {
 		index = "u32"
 	}
 	return fmt.Sprintf("spmm_f32_%s_%dx1_%s", index, a.rows, a.isa)
@@ -180,6 +115,12 @@ func (a *Sparse[I]) span(from, to int) (rows, whole int) {
 	return (to - from) * a.rows, to
 }
 
+// steps returns what the kernels read of groups from to to-1.
+func (a *Sparse[I]) steps(from, to int) (ptr []uint32, index []I, value []float32) {
+	start := int(a.ptr[from])
+	return a.ptr[from : to+1], a.index[start:], a.value[start*a.rows:]
+}
+
 // Mul computes the rows of groups from to to-1: Y = W X, or Y += W X with acc
 // set. x is a panel [k][Columns]; y begins with the first of these rows and has
 // the row stride ldy. Rows that pad the last group are not written.
@@ -187,24 +128,18 @@ func (a *Sparse[I]) Mul(from, to int, x, y []float32, ldy int, acc bool) {
 	rows, whole := a.span(from, to)
 	checkPanel(rows, a.k, x, y, ldy)
 	if from < whole {
-		a.product(from, whole, x, y, ldy, acc)
+		ptr, index, value := a.steps(from, whole)
+		a.spmm(whole-from, ptr, index, value, x, y, ldy, acc)
 	}
 	if whole == to {
 		return
 	}
 	last := tiles.Get().(*tile)
 	defer tiles.Put(last)
-	a.product(whole, to, x, last[:], Columns, false)
+	ptr, index, value := a.steps(whole, to)
+	a.spmm(1, ptr, index, value, x, last[:], Columns, false)
 	for i := (whole - from) * a.rows; i < rows; i++ {
 		store(y[i*ldy:], (*row)(last[i%a.rows*Columns:]), acc)
-	}
-}
-
-// product is Mul for whole groups.
-func (a *Sparse[I]) product(from, to int, x, y []float32, ldy int, acc bool) {
-	for p, part := range a.parts() {
-		s := part.groups(from, to)
-		a.spmm(to-from, s.ptr, s.index, s.value, x, y, ldy, acc || p > 0)
 	}
 }
 
@@ -215,15 +150,15 @@ func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
 	need("vector", len(x), a.k)
 	need("output", len(y), rows)
 	if from < whole {
-		s := a.all.groups(from, whole)
-		a.spmv(whole-from, s.ptr, s.index, s.value, x, y)
+		ptr, index, value := a.steps(from, whole)
+		a.spmv(whole-from, ptr, index, value, x, y)
 	}
 	if whole == to {
 		return
 	}
 	last := tiles.Get().(*tile)
 	defer tiles.Put(last)
-	s := a.all.groups(whole, to)
-	a.spmv(1, s.ptr, s.index, s.value, x, last[:])
+	ptr, index, value := a.steps(whole, to)
+	a.spmv(1, ptr, index, value, x, last[:])
 	copy(y[(whole-from)*a.rows:rows], last[:])
 }

@@ -240,32 +240,6 @@ func TestSparseEqualsReference(t *testing.T) {
 	})
 }
 
-func TestSparseSplitsLongPanels(t *testing.T) {
-	const seed, m, k = 5, 7, 3*splitColumns - 5
-	t.Logf("seed %d", seed)
-	eachISA(t, func(t *testing.T, kern *Kernels) {
-		rng := rand.New(rand.NewSource(seed))
-		for _, rows := range []int{1, 2} {
-			w := newSparseWeight[uint16](rng, rows, m, k, 0)
-			a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, w.value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := len(a.parts()); n != 3 {
-				t.Fatalf("%d parts, want 3", n)
-			}
-			x := random(rng, k*Columns, 0)
-			for _, acc := range []bool{false, true} {
-				o := newOutput(rng, m, Columns, 0)
-				a.Mul(0, a.Groups(), x, o.y, o.ldy, acc)
-				o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
-					return w.terms(r, func(i int) float32 { return x[i*Columns+c] })
-				})
-			}
-		}
-	})
-}
-
 func TestMulVecEqualsReference(t *testing.T) {
 	const seed = 4
 	t.Logf("seed %d", seed)
@@ -492,7 +466,7 @@ func BenchmarkSparse(b *testing.B) {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/%v/%dx1", s.m, s.k, s.sparsity, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
 				x, y := random(rand.New(rand.NewSource(2)), s.k*Columns, 0), make([]float32, s.m*Columns)
-				measure(b, kern, 2*float64(len(a.all.value))*Columns, func() {
+				measure(b, kern, 2*float64(len(a.value))*Columns, func() {
 					a.Mul(0, a.Groups(), x, y, Columns, false)
 				})
 			})
@@ -531,7 +505,7 @@ func BenchmarkMulVec(b *testing.B) {
 		for _, rows := range Blocks {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/0.8/%dx1", m, k, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, m/16*16, k, k/5)
-				measure(b, kern, 2*float64(len(a.all.value)), func() { a.MulVec(0, a.Groups(), x, y) })
+				measure(b, kern, 2*float64(len(a.value)), func() { a.MulVec(0, a.Groups(), x, y) })
 			})
 		}
 	}
