@@ -88,9 +88,12 @@ type Layer struct {
 	Candidates  []Candidate `json:"candidates"`
 }
 
+// Auto is the choice of a format by predicted time.
+const Auto = "auto"
+
 // Options are the choices of the user.
 type Options struct {
-	Format    string // auto, or the name of the only format to use where it is legal
+	Format    string // Auto, or the name of the only format to use where it suits; empty is Auto
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
 }
@@ -98,111 +101,122 @@ type Options struct {
 // Run chooses a format for each weight of g, packs it, and says why. Symbols in
 // the number of columns count as one.
 func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
-	weights := g.WeightUses()
-	readers := map[*ir.Value]int{}
-	for _, w := range weights {
-		readers[w.Value]++
+	c := &chooser{formats: map[string]Format{}, readers: map[*ir.Value]int{}, model: model, Options: o}
+	for _, f := range formats {
+		c.names = append(c.names, f.Name())
+		c.formats[f.Name()] = f
 	}
-	var layers []Layer
+	if c.Format == "" {
+		c.Format = Auto
+	}
+	if c.Format != Auto && c.formats[c.Format] == nil {
+		return nil, fmt.Errorf("format %q: want %s or %s: %w", c.Format, Auto, strings.Join(c.names, ", "), ir.ErrInvalid)
+	}
+	if c.formats[Dense] == nil {
+		return nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)
+	}
+	weights := g.WeightUses()
+	for _, w := range weights {
+		c.readers[w.Value]++
+	}
+	layers := make([]Layer, len(weights))
 	for i, w := range weights {
-		layer, err := one(w, readers[w.Value], formats, model, o)
-		if err != nil {
+		if err := c.choose(&layers[i], w); err != nil {
 			return nil, err
 		}
-		layers = append(layers, *layer)
-		if o.Progress != nil {
-			o.Progress(i+1, len(weights))
+		if c.Progress != nil {
+			c.Progress(i+1, len(weights))
 		}
 	}
 	return layers, nil
 }
 
-// Columns is the number of columns of a product, with symbols taken as one.
-func Columns(w ir.Weight) int {
-	n := 1
-	for _, d := range []ir.Dim{w.Cols, w.Reuse} {
-		if d.Known() {
-			n *= d.Size()
-		} else if k, ok := ir.Div(d, ir.Sym(d.Symbol())); ok && k.Known() {
-			n *= k.Size()
-		}
-		for _, f := range strings.Split(d.Symbol(), "*") {
-			var k int
-			if _, err := fmt.Sscanf(f, "%d", &k); err == nil && k > 0 {
-				n *= k
-			}
-		}
-	}
-	return max(n, 1)
+type chooser struct {
+	Options
+	model   Model
+	names   []string // of the formats, in their order
+	formats map[string]Format
+	readers map[*ir.Value]int // how many weight-bearing inputs read a weight
 }
 
-func one(w ir.WeightUse, readers int, formats []Format, model Model, o Options) (*Layer, error) {
-	v, n := w.Value, Columns(w.Weight)
-	l := &Layer{Name: w.Node.Name, Weight: v.Name, Op: w.Node.Op.Kind(), N: n, Format: Dense, DType: v.Type.DType.String()}
+// choose stores the weight w in the format that suits it best, and describes
+// that in l.
+func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
+	v := w.Value
 	shape, _ := v.Type.Shape()
-	l.Rows, l.Cols = w.View.Dims(shape)
+	rows, cols := w.View.Dims(shape)
+	*l = Layer{
+		Name: w.Node.Name, Weight: v.Name, Op: w.Node.Op.Kind(),
+		Rows: rows, Cols: cols, N: max(1, w.Cols.AtOne()),
+		Format: Dense, DType: v.Type.DType.String(), DenseBytes: rows * cols * v.Type.DType.Size(),
+	}
 	if v.Const == nil {
-		// Another reader of the same weight has had it stored.
-		l.Format, l.Config = v.Store.Format, v.Store.Config
-		l.StoredBytes = v.Store.Bytes()
-		l.DenseBytes = l.Rows * l.Cols * v.Type.DType.Size()
-		l.Reason = "shared with another operator"
-		return l, nil
+		l.Format, l.Config, l.StoredBytes = v.Store.Format, v.Store.Config, v.Store.Bytes()
+		l.Reason = "stored before"
+		return nil
 	}
-	l.DenseBytes = len(v.Const.Bytes())
 	l.StoredBytes = l.DenseBytes
-	stay := func(format string, args ...any) (*Layer, error) {
-		l.Reason = fmt.Sprintf(format, args...)
-		return l, nil
-	}
 	if v.Const.DType() != tensor.F32 {
-		return stay("kept dense: no sparse kernel for %v weights", v.Const.DType())
+		l.Reason = fmt.Sprintf("kept dense: no sparse kernel for %v weights", v.Const.DType())
+		return nil
 	}
 	mat := w.View.Matrix(v.Const)
 	m := NewMatrix(mat, "")
-	if m.Nonzeros < m.Len() && o.Recognise != nil {
-		m.Pattern = o.Recognise(mat)
-	} else if m.Nonzeros == m.Len() {
+	if m.Nonzeros == m.Len() {
 		m.Pattern = Dense
+	} else if c.Recognise != nil {
+		m.Pattern = c.Recognise(mat)
 	}
 	l.Pattern, l.Nonzeros, l.Sparsity = m.Pattern, m.Nonzeros, 1-m.Density()
+	if l.Reason = c.keep(w); l.Reason != "" {
+		return nil
+	}
+	c.compete(l, m)
+	best := c.pick(l)
+	l.Format, l.Config = best.Format, best.Config
+	if best.Format == Dense {
+		return nil
+	}
+	parts, err := c.formats[best.Format].Pack(mat, best.Config)
+	if err != nil {
+		return w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
+	}
+	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: rows, Cols: cols, Parts: parts}
+	v.Const = nil
+	l.StoredBytes = v.Store.Bytes()
+	return nil
+}
+
+// keep says why a weight stays a plain constant, empty where it need not.
+func (c *chooser) keep(w ir.WeightUse) string {
+	uses := len(w.Value.Uses())
 	switch {
 	case w.Groups != 1:
-		return stay("kept dense: %d groups", w.Groups)
-	case len(v.Uses()) != readers || readers > 1:
-		return stay("kept dense: the weight is read %d times", len(v.Uses()))
-	case v.IsOutput():
-		return stay("kept dense: the weight is an output of the model")
+		return fmt.Sprintf("kept dense: %d groups", w.Groups)
+	case w.Value.IsOutput():
+		return "kept dense: the weight is an output of the model"
+	case uses != c.readers[w.Value]:
+		return "kept dense: another operator reads the weight as data"
+	case uses > 1:
+		return fmt.Sprintf("kept dense: the weight is read %d times", uses)
 	}
-	for _, f := range formats {
-		for _, c := range f.Costs(m, n) {
-			sec, peak := model.Predict(c, l.Rows, l.Cols, n)
+	return ""
+}
+
+// compete lists the candidates of all formats, the fastest first. Where times
+// are equal the order of the formats decides.
+func (c *chooser) compete(l *Layer, m *Matrix) {
+	for _, name := range c.names {
+		for _, cost := range c.formats[name].Costs(m, l.N) {
+			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{
-				Format: f.Name(), Config: c.Config, Kernel: c.Kernel, DType: "f32", StoredBytes: c.Bytes,
-				Work: c.Work, Peak: peak, Efficiency: c.Efficiency, PredictedUs: sec * 1e6,
-				MeasuredUs: model.Measured(c, l.Rows, l.Cols, n) * 1e6,
+				Format: name, Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
+				Work: cost.Work, Peak: peak, Efficiency: cost.Efficiency, PredictedUs: sec * 1e6,
+				MeasuredUs: c.model.Measured(cost, l.Rows, l.Cols, l.N) * 1e6,
 			})
 		}
 	}
-	best, err := pick(l, o.Format)
-	if err != nil {
-		return nil, w.Node.Errorf(ir.ErrUnsupported, "%v", err)
-	}
-	best.Chosen = true
-	explain(l, best, o.Format)
-	l.Format, l.Config = best.Format, best.Config
-	if best.Format == Dense {
-		return l, nil
-	}
-	i := slices.IndexFunc(formats, func(f Format) bool { return f.Name() == best.Format })
-	parts, err := formats[i].Pack(mat, best.Config)
-	if err != nil {
-		return nil, w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
-	}
-	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: l.Rows, Cols: l.Cols, Parts: parts}
-	v.Const = nil
-	l.StoredBytes = v.Store.Bytes()
-	return l, nil
+	slices.SortStableFunc(l.Candidates, func(a, b Candidate) int { return cmp.Compare(a.time(), b.time()) })
 }
 
 // time is the measured time of a candidate, the predicted one where there is none.
@@ -213,68 +227,61 @@ func (c *Candidate) time() float64 {
 	return c.PredictedUs
 }
 
-func pick(l *Layer, format string) (*Candidate, error) {
-	var best *Candidate
-	for i := range l.Candidates {
-		c := &l.Candidates[i]
-		if format != "auto" && c.Format != format {
-			continue
-		}
-		if best == nil || c.time() < best.time() {
-			best = c
-		}
+// bound says what the predicted time of c comes from, compared with o.
+func (c *Candidate) bound(o *Candidate) string {
+	if c.PredictedUs > 1.01e6*c.Work/(c.Peak*c.Efficiency) {
+		return fmt.Sprintf("bound by %.2fx the bytes", ratio(float64(c.StoredBytes), float64(o.StoredBytes)))
 	}
-	if best == nil { // the format that the user wants does not suit this weight
-		for i := range l.Candidates {
-			if l.Candidates[i].Format == Dense {
-				return &l.Candidates[i], nil
-			}
-		}
-		return nil, fmt.Errorf("no format can store a %d x %d weight", l.Rows, l.Cols)
-	}
-	return best, nil
+	return fmt.Sprintf("%.2fx the work at %.0f%% of the peak", ratio(c.Work, o.Work), 100*c.Efficiency)
 }
 
-func explain(l *Layer, best *Candidate, format string) {
-	slices.SortStableFunc(l.Candidates, func(a, b Candidate) int { return cmp.Compare(a.time(), b.time()) })
-	best = &l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Chosen })]
-	var dense *Candidate
-	for i := range l.Candidates {
-		if l.Candidates[i].Format == Dense {
-			dense = &l.Candidates[i]
+// is returns whether a candidate is of the given format.
+func is(format string) func(Candidate) bool {
+	return func(c Candidate) bool { return c.Format == format }
+}
+
+// pick marks the first candidate of the format asked for, else dense, and says
+// of every candidate why it won or lost.
+func (c *chooser) pick(l *Layer) *Candidate {
+	dense := &l.Candidates[slices.IndexFunc(l.Candidates, is(Dense))]
+	best := &l.Candidates[0]
+	if c.Format != Auto {
+		best = dense
+		if i := slices.IndexFunc(l.Candidates, is(c.Format)); i >= 0 {
+			best = &l.Candidates[i]
 		}
 	}
+	best.Chosen = true
 	for i := range l.Candidates {
-		c := &l.Candidates[i]
+		a := &l.Candidates[i]
 		switch {
-		case c == best:
-			c.Why = "chosen"
-		case format != "auto" && c.Format != format:
-			c.Why = "not the format asked for"
-		case c.Format == Dense:
-			c.Why = fmt.Sprintf("%.2fx the time: does %.1fx the work at %.0f%% of the peak", ratio(c.time(), best.time()), ratio(c.Work, best.Work), 100*c.Efficiency)
-		case c.Work > best.Work*1.02:
-			c.Why = fmt.Sprintf("%.2fx the time: %.2fx the work at %.0f%% of the peak", ratio(c.time(), best.time()), ratio(c.Work, best.Work), 100*c.Efficiency)
+		case a == best:
+			a.Why = "chosen"
+		case c.Format != Auto && a.Format != c.Format:
+			a.Why = fmt.Sprintf("%s was asked for", c.Format)
 		default:
-			c.Why = fmt.Sprintf("%.2fx the time: its kernel reaches %.0f%% of the peak", ratio(c.time(), best.time()), 100*c.Efficiency)
+			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
 	}
+	l.Reason = c.reason(l, best, dense)
+	return best
+}
+
+func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
 	switch {
-	case format != "auto" && best.Format != format:
-		l.Reason = fmt.Sprintf("%s does not suit this weight", format)
-	case format != "auto":
-		l.Reason = "asked for"
-	case best.Format == Dense && len(l.Candidates) == 1:
-		l.Reason = "no zeros to save"
-		if l.Nonzeros < l.Rows*l.Cols {
-			l.Reason = fmt.Sprintf("only %.1f%% zeros: no sparse format saves work", 100*l.Sparsity)
-		}
-	case best.Format == Dense:
+	case c.Format != Auto && best.Format != c.Format:
+		return fmt.Sprintf("%s does not suit this weight", c.Format)
+	case c.Format != Auto:
+		return "asked for"
+	case best != dense:
+		return fmt.Sprintf("%.1fx faster than dense: %s", ratio(dense.time(), best.time()), best.bound(dense))
+	case len(l.Candidates) > 1:
 		next := l.Candidates[1]
-		l.Reason = fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros", next.Format, ratio(next.time(), best.time()), 100*l.Sparsity)
-	default:
-		l.Reason = fmt.Sprintf("%.1fx faster than dense: %.0f%% of the work at %.0f%% of the peak", ratio(dense.time(), best.time()), 100*ratio(best.Work, dense.Work), 100*best.Efficiency)
+		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros", next.Format, ratio(next.time(), best.time()), 100*l.Sparsity)
+	case l.Nonzeros < l.Rows*l.Cols:
+		return fmt.Sprintf("only %.1f%% zeros: no sparse format saves storage", 100*l.Sparsity)
 	}
+	return "no zeros to save"
 }
 
 func ratio(a, b float64) float64 {

@@ -1,0 +1,325 @@
+package choose
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// fake is a format with the costs of a table.
+type fake struct {
+	name  string
+	costs func(w *Matrix, n int) []Cost
+	err   error // of Pack
+}
+
+func (f fake) Name() string                  { return f.name }
+func (f fake) Costs(w *Matrix, n int) []Cost { return f.costs(w, n) }
+func (f fake) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
+	return []ir.Part{{Name: config, Data: w}}, f.err
+}
+
+var dense = fake{name: Dense, costs: func(w *Matrix, n int) []Cost {
+	return []Cost{{Kernel: "gemm", Work: 2 * float64(w.Len()*n), Bytes: 4 * w.Len(), Efficiency: 1}}
+}}
+
+// rows stores the nonzeros at half the speed, in two configurations.
+var rows = fake{name: "rows", costs: func(w *Matrix, n int) []Cost {
+	if 8*w.Nonzeros >= 4*w.Len() {
+		return nil
+	}
+	work := 2 * float64(w.Nonzeros*n)
+	return []Cost{
+		{Config: "slow", Kernel: "rows_slow", Work: work, Bytes: 8 * w.Nonzeros, Efficiency: 0.25},
+		{Config: "fast", Kernel: "rows_fast", Work: work, Bytes: 8 * w.Nonzeros, Efficiency: 0.5},
+	}
+}}
+
+// padded does twice the work.
+var padded = fake{name: "padded", costs: func(w *Matrix, n int) []Cost {
+	if w.Nonzeros == w.Len() {
+		return nil
+	}
+	return []Cost{{Config: "2x2", Kernel: "padded", Work: 4 * float64(w.Nonzeros*n), Bytes: 9 * w.Nonzeros, Efficiency: 0.8}}
+}}
+
+var formats = []Format{dense, rows, padded}
+
+// model has a peak of 1 Gop/s, 1 GB/s, and measurements by kernel.
+type model map[string]float64
+
+func (model) Predict(c Cost, m, k, n int) (seconds, peak float64) {
+	return max(c.Work/(1e9*c.Efficiency), float64(c.Bytes)/1e9), 1e9
+}
+
+func (m model) Measured(c Cost, _, _, _ int) float64 { return m[c.Kernel] }
+
+// graph has a product of [batch,k] with each of the weights.
+func graph(t *testing.T, weights ...*tensor.Tensor) *ir.Graph {
+	t.Helper()
+	g := ir.NewGraph("test")
+	for i, w := range weights {
+		mm, err := op.New("MatMul")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := g.NewInput(fmt.Sprintf("x%d", i), ir.Of(tensor.F32, ir.Sym("batch"), ir.Size(5), ir.Size(w.Dim(0))))
+		n := g.NewNode(fmt.Sprintf("mm%d", i), mm, []*ir.Value{x, g.NewConst(fmt.Sprintf("w%d", i), w)}, fmt.Sprintf("y%d", i))
+		g.Outputs = append(g.Outputs, n.Outputs[0])
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// weight is [k,m] with the given share of nonzeros, as a MatMul has it.
+func weight(k, m int, density float64) *tensor.Tensor {
+	rng := rand.New(rand.NewPCG(1, uint64(k*m)))
+	w := tensor.New(tensor.F32, k, m)
+	for i := range w.F32s() {
+		if rng.Float64() < density {
+			w.F32s()[i] = rng.Float32() + 1
+		}
+	}
+	return w
+}
+
+func run(t *testing.T, g *ir.Graph, m model, o Options) []Layer {
+	t.Helper()
+	layers, err := Run(g, formats, m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layers
+}
+
+func TestTheFastestCandidateIsChosen(t *testing.T) {
+	g := graph(t, weight(40, 30, 0.1), weight(40, 30, 0.6), weight(40, 30, 1))
+	layers := run(t, g, nil, Options{Recognise: func(*tensor.Tensor) string { return "some" }})
+	for i, want := range []struct{ format, config, pattern string }{{"rows", "fast", "some"}, {"dense", "", "some"}, {"dense", "", "dense"}} {
+		l := layers[i]
+		if l.Format != want.format || l.Config != want.config || l.Pattern != want.pattern {
+			t.Errorf("%s: %s %q of pattern %s, want %v", l.Name, l.Format, l.Config, l.Pattern, want)
+		}
+		if l.Rows != 30 || l.Cols != 40 || l.N != 5 || l.DenseBytes != 4*30*40 {
+			t.Errorf("%s: %d x %d x %d, %d bytes", l.Name, l.Rows, l.Cols, l.N, l.DenseBytes)
+		}
+	}
+	w := g.Nodes[0].Inputs[1]
+	if w.Const != nil || w.Store == nil || w.Store.Format != "rows" || w.Store.Rows != 30 || w.Store.Cols != 40 {
+		t.Errorf("stored as %+v", w.Store)
+	}
+	if layers[0].StoredBytes != w.Store.Bytes() {
+		t.Errorf("%d bytes stored, want %d", layers[0].StoredBytes, w.Store.Bytes())
+	}
+	if w := g.Nodes[1].Inputs[1]; w.Const == nil || w.Store != nil {
+		t.Error("a weight that stays dense is stored")
+	}
+}
+
+func TestEveryCandidateIsKeptWithAReason(t *testing.T) {
+	l := run(t, graph(t, weight(40, 30, 0.1)), nil, Options{})[0]
+	var got []string
+	for _, c := range l.Candidates {
+		got = append(got, c.Format+" "+c.Config+": "+c.Why)
+		if c.Chosen != (c.Why == "chosen") {
+			t.Errorf("%s %s: chosen %v, %q", c.Format, c.Config, c.Chosen, c.Why)
+		}
+	}
+	want := []string{
+		"rows fast: chosen",
+		"padded 2x2: 1.25x the time: 2.00x the work at 80% of the peak",
+		"rows slow: 2.00x the time: 1.00x the work at 25% of the peak",
+	}
+	work := l.Candidates[3].Work / l.Candidates[0].Work
+	want = append(want, fmt.Sprintf("dense : %.2fx the time: %.2fx the work at 100%% of the peak", work/2, work))
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if !strings.Contains(l.Reason, "faster than dense") {
+		t.Error(l.Reason)
+	}
+}
+
+func TestBytesAreNamedWhereTheyBound(t *testing.T) {
+	g := graph(t, weight(40, 30, 0.1))
+	g.Inputs[0].Type.Dims[1] = ir.Size(1)
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	l := run(t, g, nil, Options{})[0]
+	if i := slices.IndexFunc(l.Candidates, is(Dense)); !strings.Contains(l.Candidates[i].Why, "the bytes") {
+		t.Errorf("N = %d: %q", l.N, l.Candidates[i].Why)
+	}
+}
+
+func TestMeasurementsCountMoreThanPredictions(t *testing.T) {
+	l := run(t, graph(t, weight(40, 30, 0.1)), model{"gemm": 1e-9}, Options{})[0]
+	if l.Format != Dense || l.Candidates[0].MeasuredUs != 1e-3 {
+		t.Errorf("%s is chosen though dense was measured as faster", l.Format)
+	}
+	if !strings.Contains(l.Reason, "would take") {
+		t.Error(l.Reason)
+	}
+}
+
+func TestTiesGoToTheFirstFormat(t *testing.T) {
+	same := dense
+	same.name = "same"
+	for range 3 {
+		layers, err := Run(graph(t, weight(8, 8, 0.5)), []Format{dense, same}, model(nil), Options{})
+		if err != nil || layers[0].Format != Dense {
+			t.Fatalf("%v, %v", layers, err)
+		}
+	}
+}
+
+func TestTheFormatAskedForIsUsedWhereItSuits(t *testing.T) {
+	g := graph(t, weight(40, 30, 0.1), weight(40, 30, 1), weight(40, 30, 0.6))
+	layers := run(t, g, nil, Options{Format: "padded"})
+	for i, want := range []struct{ format, reason string }{
+		{"padded", "asked for"}, {"dense", "padded does not suit this weight"}, {"padded", "asked for"},
+	} {
+		l := layers[i]
+		if l.Format != want.format || l.Reason != want.reason {
+			t.Errorf("%s: %s, %q, want %v", l.Name, l.Format, l.Reason, want)
+		}
+		for _, c := range l.Candidates {
+			if c.Chosen != (c.Format == l.Format) || c.Why == "" {
+				t.Errorf("%s: %s: chosen %v, %q", l.Name, c.Format, c.Chosen, c.Why)
+			}
+		}
+	}
+}
+
+func TestOptionsThatCannotBeMetAreRefused(t *testing.T) {
+	if _, err := Run(graph(t), formats, model(nil), Options{Format: "ellpack"}); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "want auto or dense, rows, padded") {
+		t.Error(err)
+	}
+	if _, err := Run(graph(t), []Format{rows}, model(nil), Options{}); !errors.Is(err, ir.ErrUnsupported) {
+		t.Error(err)
+	}
+	broken := rows
+	broken.err = errors.New("too wide")
+	_, err := Run(graph(t, weight(40, 30, 0.1)), []Format{dense, broken}, model(nil), Options{})
+	if want := "mm0 (MatMul): weight w0 as rows: too wide"; !errors.Is(err, ir.ErrInvalid) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+func TestWeightsThatMustStayPlainDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(g *ir.Graph)
+		reason string
+	}{
+		"output": {func(g *ir.Graph) { g.Outputs = append(g.Outputs, g.Nodes[0].Inputs[1]) }, "kept dense: the weight is an output of the model"},
+		"read twice": {func(g *ir.Graph) {
+			g.NewNode("again", g.Nodes[0].Op, g.Nodes[0].Inputs, "z")
+		}, "kept dense: the weight is read 2 times"},
+		"read as data": {func(g *ir.Graph) {
+			relu, err := op.New("Relu")
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.NewNode("data", relu, []*ir.Value{g.Nodes[0].Inputs[1]}, "z")
+		}, "kept dense: another operator reads the weight as data"},
+	} {
+		g := graph(t, weight(40, 30, 0.1))
+		c.change(g)
+		l := run(t, g, nil, Options{})[0]
+		if l.Format != Dense || l.Reason != c.reason || g.Nodes[0].Inputs[1].Const == nil {
+			t.Errorf("%s: %s, %q, want %q", name, l.Format, l.Reason, c.reason)
+		}
+	}
+}
+
+func TestWeightsOfOtherTypesStayDense(t *testing.T) {
+	g := ir.NewGraph("test")
+	mm, err := op.New("MatMul")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := g.NewInput("x", ir.Shaped(tensor.F64, 2, 3))
+	g.NewNode("mm", mm, []*ir.Value{x, g.NewConst("w", tensor.New(tensor.F64, 3, 4))}, "y")
+	l := run(t, g, nil, Options{})[0]
+	if l.Format != Dense || l.DenseBytes != 96 || l.Reason != "kept dense: no sparse kernel for f64 weights" {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestChoosingAgainChangesNothing(t *testing.T) {
+	g := graph(t, weight(40, 30, 0.1), weight(40, 30, 0.1))
+	first := run(t, g, nil, Options{})
+	if second := run(t, g, nil, Options{}); second[0].Format != first[0].Format || second[0].Reason != "stored before" {
+		t.Errorf("%+v", second[0])
+	}
+	var steps []int
+	again := run(t, graph(t, weight(40, 30, 0.1), weight(40, 30, 0.1)), nil, Options{Progress: func(done, total int) { steps = append(steps, done, total) }})
+	if d := cmp.Diff(first, again); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]int{1, 2, 2, 2}, steps); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestMatrixCountsBlocks compares with counts made element by element.
+func TestMatrixCountsBlocks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		w := weight(1+rng.IntN(20), 1+rng.IntN(200), []float64{0, 0.01, 0.1, 0.5, 1}[rng.IntN(5)])
+		m := NewMatrix(w, "")
+		r, c := 1+rng.IntN(9), 1+rng.IntN(80)
+		rows, cols := w.Dim(0), w.Dim(1)
+		var want Tally
+		most := 0
+		for i := 0; i < rows; i += r {
+			n := 0
+			for j := 0; j < cols; j += c {
+				k := count(w, i, j, r, c)
+				if k > 0 {
+					n++
+				}
+				for q := range r {
+					most = max(most, count(w, i+q, j, 1, c))
+				}
+			}
+			want.Blocks += n
+			want.Widest = max(want.Widest, n)
+		}
+		if got := m.Blocks(r, c); got != want {
+			t.Fatalf("%d x %d in blocks of %d x %d: %+v, want %+v", rows, cols, r, c, got, want)
+		}
+		if got := m.Most(c); got != most {
+			t.Fatalf("%d x %d in groups of %d: at most %d, want %d", rows, cols, c, got, most)
+		}
+		if got := count(w, 0, 0, rows, cols); m.Nonzeros != got || m.Density() != float64(got)/float64(rows*cols) {
+			t.Fatalf("%d nonzeros, want %d", m.Nonzeros, got)
+		}
+	}
+	if d := NewMatrix(tensor.New(tensor.F32, 0, 5), "").Density(); d != 0 {
+		t.Errorf("the density of nothing is %v", d)
+	}
+}
+
+// count counts the nonzeros of the block of r x c from row i, column j on.
+func count(w *tensor.Tensor, i, j, r, c int) (n int) {
+	for a := i; a < min(i+r, w.Dim(0)); a++ {
+		for b := j; b < min(j+c, w.Dim(1)); b++ {
+			if w.F32s()[a*w.Dim(1)+b] != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
