@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"spc/backend"
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -223,25 +224,18 @@ func bindDepthwise(n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
 		x.pool.For(g.images*g.groups, func(_, i int) {
 			c := i % g.groups
 			src, dst := xs[i*g.inPlane:][:g.inPlane], ys[i*g.outPlane:][:g.outPlane]
-			b := float32(0)
-			if ep.bias != nil {
-				b = ep.bias[c]
-			}
-			for j := range dst {
-				dst[j] = b
-			}
+			clear(dst)
 			for t, tr := range runs {
 				v := w[c*g.taps+t]
 				for _, r := range tr {
 					axpy(dst[r.col:r.col+r.n], src[r.pos:], v, step)
 				}
 			}
+			var rs []float32
 			if res != nil {
-				addTo(dst, res[i*g.outPlane:][:g.outPlane])
+				rs = res[i*g.outPlane:][:g.outPlane]
 			}
-			if ep.act != nil {
-				ep.act(dst)
-			}
+			ep.apply(dst, dst, c, rs)
 		})
 		return nil
 	}
@@ -251,10 +245,7 @@ func bindDepthwise(n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
 // axpy adds v times every step-th element of x to y.
 func axpy(y, x []float32, v float32, step int) {
 	if step == 1 {
-		x = x[:len(y)]
-		for i := range y {
-			y[i] += v * x[i]
-		}
+		vec.Axpy(y, v, x[:len(y)])
 		return
 	}
 	p := 0

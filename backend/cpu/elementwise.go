@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -137,67 +138,48 @@ func spread(shape, out []int) []int {
 	return s
 }
 
-func pairOf(f func(a, b float32) float32) pair {
+// vectorPair combines whole rows with rows, or rows with a scalar as x*scale+bias.
+func vectorPair(rows func(y, a, b []float32), scalar func(y, x []float32, s float32, left bool)) pair {
 	return func(y, a, b []float32, sa, sb int) {
-		for i := range y {
-			y[i] = f(a[i*sa], b[i*sb])
+		n := len(y)
+		switch {
+		case sa == 1 && sb == 1:
+			rows(y, a[:n], b[:n])
+		case sa == 1:
+			scalar(y, a[:n], b[0], false)
+		case sb == 1:
+			scalar(y, b[:n], a[0], true)
+		default:
+			for i := range y {
+				y[i] = a[0]
+			}
+			scalar(y, y, b[0], false)
 		}
 	}
 }
 
-func addPair(y, a, b []float32, sa, sb int) {
-	switch {
-	case sa == 1 && sb == 1:
-		a, b = a[:len(y)], b[:len(y)]
-		for i := range y {
-			y[i] = a[i] + b[i]
-		}
-	case sa == 1:
-		addScalar(y, a, b[0])
-	case sb == 1:
-		addScalar(y, b, a[0])
-	default:
-		for i := range y {
-			y[i] = a[0] + b[0]
-		}
-	}
-}
+var inf = float32(math.Inf(1))
 
-func mulPair(y, a, b []float32, sa, sb int) {
-	switch {
-	case sa == 1 && sb == 1:
-		a, b = a[:len(y)], b[:len(y)]
-		for i := range y {
-			y[i] = a[i] * b[i]
+var (
+	addPair = vectorPair(vec.Add, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, 1, s, -inf, inf) })
+	mulPair = vectorPair(vec.Mul, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, s, 0, -inf, inf) })
+	subPair = vectorPair(vec.Sub, func(y, x []float32, s float32, left bool) {
+		if left {
+			vec.Affine(y, x, -1, s, -inf, inf)
+			return
 		}
-	case sa == 1:
-		a, s := a[:len(y)], b[0]
-		for i := range y {
-			y[i] = a[i] * s
+		vec.Affine(y, x, 1, -s, -inf, inf)
+	})
+	divPair = vectorPair(vec.Div, func(y, x []float32, s float32, left bool) {
+		for i, v := range x {
+			if left {
+				y[i] = s / v
+			} else {
+				y[i] = v / s
+			}
 		}
-	case sb == 1:
-		b, s := b[:len(y)], a[0]
-		for i := range y {
-			y[i] = s * b[i]
-		}
-	default:
-		for i := range y {
-			y[i] = a[0] * b[0]
-		}
-	}
-}
-
-func divPair(y, a, b []float32, sa, sb int) {
-	for i := range y {
-		y[i] = a[i*sa] / b[i*sb]
-	}
-}
-
-func subPair(y, a, b []float32, sa, sb int) {
-	for i := range y {
-		y[i] = a[i*sa] - b[i*sb]
-	}
-}
+	})
+)
 
 func powPair(y, a, b []float32, sa, sb int) {
 	for i := range y {

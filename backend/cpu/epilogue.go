@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/op"
 )
@@ -12,6 +13,7 @@ import (
 type epilogue struct {
 	bias     []float32 // one for each row of Y, nil for none
 	residual int       // the input that is added, -1 for none
+	lo, hi   float32   // limits of the result before act: ReLU and Clip
 	act      activation
 }
 
@@ -19,7 +21,16 @@ type epilogue struct {
 type activation func(y []float32)
 
 func newEpilogue(n *ir.Node, e *op.Epilogue, bias []float32) epilogue {
-	ep := epilogue{bias: bias, residual: -1, act: newActivation(e.Act, e.ActArgs)}
+	inf := float32(math.Inf(1))
+	ep := epilogue{bias: bias, residual: -1, lo: -inf, hi: inf}
+	switch e.Act {
+	case "Relu":
+		ep.lo = 0
+	case "Clip":
+		ep.lo, ep.hi = e.ActArgs[0], e.ActArgs[1]
+	default:
+		ep.act = newActivation(e.Act, e.ActArgs)
+	}
 	if n.Input(op.Residual) != nil {
 		ep.residual = op.Residual
 	}
@@ -28,13 +39,15 @@ func newEpilogue(n *ir.Node, e *op.Epilogue, bias []float32) epilogue {
 
 // apply finishes a run of columns of row r; res is the residual there or nil.
 func (e *epilogue) apply(dst, y []float32, r int, res []float32) {
+	b := float32(0)
 	if e.bias != nil {
-		addScalar(dst, y, e.bias[r])
-	} else {
-		copy(dst, y)
+		b = e.bias[r]
 	}
+	y = y[:len(dst)]
 	if res != nil {
-		addTo(dst, res[:len(dst)])
+		vec.AddClip(dst, y, res[:len(dst)], b, e.lo, e.hi)
+	} else {
+		vec.Affine(dst, y, 1, b, e.lo, e.hi)
 	}
 	if e.act != nil {
 		e.act(dst)
@@ -47,99 +60,37 @@ func newActivation(name string, args []float32) activation {
 	case "":
 		return nil
 	case "Relu":
-		return reluInPlace
+		return func(y []float32) { vec.Relu(y, y) }
 	case "Clip":
 		lo, hi := args[0], args[1]
-		return func(y []float32) { clipInPlace(y, lo, hi) }
-	case "LeakyRelu":
-		a := args[0]
-		return func(y []float32) {
-			for i, v := range y {
-				if v < 0 {
-					y[i] = a * v
-				}
-			}
-		}
+		return func(y []float32) { vec.Clip(y, y, lo, hi) }
 	case "HardSigmoid":
 		a, b := args[0], args[1]
-		return func(y []float32) {
-			for i, v := range y {
-				y[i] = min(max(a*v+b, 0), 1)
-			}
-		}
+		return func(y []float32) { vec.Affine(y, y, a, b, 0, 1) }
 	case "HardSwish":
-		return func(y []float32) {
-			for i, v := range y {
-				y[i] = v * min(max(v*(1.0/6)+0.5, 0), 1)
-			}
-		}
+		return func(y []float32) { vec.HardSwish(y, y) }
 	case "Sigmoid":
-		return sigmoidInPlace
+		return func(y []float32) { vec.Sigmoid(y, y) }
 	case "Tanh":
-		return tanhInPlace
+		return func(y []float32) { vec.Tanh(y, y) }
 	case "Swish":
 		if args[0] == 1 {
-			return siluInPlace
+			return func(y []float32) { vec.SiLU(y, y) }
 		}
 	case "Gelu":
 		if args[0] == 0 {
-			return geluInPlace
+			return func(y []float32) { vec.GELU(y, y) }
 		}
+		return func(y []float32) { vec.GELUTanh(y, y) }
+	case "LeakyRelu":
+		a := args[0]
+		return each(func(v float32) float32 {
+			if v < 0 {
+				return a * v
+			}
+			return v
+		})
 	}
 	f := op.Activations[name].F
-	return func(y []float32) {
-		for i, v := range y {
-			y[i] = float32(f(float64(v), args))
-		}
-	}
-}
-
-func addScalar(dst, y []float32, b float32) {
-	y = y[:len(dst)]
-	for i := range dst {
-		dst[i] = y[i] + b
-	}
-}
-
-func addTo(dst, x []float32) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] += x[i]
-	}
-}
-
-func reluInPlace(y []float32) {
-	for i, v := range y {
-		y[i] = max(v, 0)
-	}
-}
-
-func clipInPlace(y []float32, lo, hi float32) {
-	for i, v := range y {
-		y[i] = min(max(v, lo), hi)
-	}
-}
-
-func sigmoidInPlace(y []float32) {
-	for i, v := range y {
-		y[i] = float32(1 / (1 + math.Exp(-float64(v))))
-	}
-}
-
-func tanhInPlace(y []float32) {
-	for i, v := range y {
-		y[i] = float32(math.Tanh(float64(v)))
-	}
-}
-
-func siluInPlace(y []float32) {
-	for i, v := range y {
-		y[i] = float32(float64(v) / (1 + math.Exp(-float64(v))))
-	}
-}
-
-func geluInPlace(y []float32) {
-	for i, v := range y {
-		y[i] = float32(float64(v) / 2 * (1 + math.Erf(float64(v)/math.Sqrt2)))
-	}
+	return each(func(v float32) float32 { return float32(f(float64(v), args)) })
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/op"
 )
@@ -24,12 +25,12 @@ var binders = map[string]binder{
 	"Pow": bindBinary(powPair),
 
 	// Elementwise, one operand.
-	"Relu":        bindUnary(reluInPlace),
-	"Sigmoid":     bindUnary(sigmoidInPlace),
-	"Tanh":        bindUnary(tanhInPlace),
+	"Relu":        bindUnary(newActivation("Relu", nil)),
+	"Sigmoid":     bindUnary(newActivation("Sigmoid", nil)),
+	"Tanh":        bindUnary(newActivation("Tanh", nil)),
 	"HardSwish":   bindUnary(newActivation("HardSwish", nil)),
 	"Sqrt":        bindUnary(each64(math.Sqrt)),
-	"Exp":         bindUnary(each64(math.Exp)),
+	"Exp":         bindUnary(func(y []float32) { vec.Exp(y, y) }),
 	"Log":         bindUnary(each64(math.Log)),
 	"Erf":         bindUnary(each64(math.Erf)),
 	"Neg":         bindUnary(each(func(v float32) float32 { return -v })),
@@ -40,6 +41,11 @@ var binders = map[string]binder{
 	"HardSigmoid": bindActivation,
 	"LeakyRelu":   bindActivation,
 	"Swish":       bindActivation,
+
+	// Normalisations over the last axis.
+	"LayerNormalization": bindLayerNorm,
+	"RMSNormalization":   bindRMSNorm,
+	"Softmax":            bindSoftmax,
 
 	// Pools.
 	"MaxPool":     bindMaxPool,

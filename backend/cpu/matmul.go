@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"spc/backend"
+	"spc/backend/cpu/vec"
 	"spc/backend/format/dense"
 	"spc/ir"
 	"spc/ir/op"
@@ -48,7 +49,7 @@ func (l *linear) run(x *exec, in, out []*tensor.Tensor) error {
 			}
 		}
 		if l.ep.bias != nil {
-			addTo(dst, l.ep.bias[m0:])
+			vec.Add(dst, dst, l.ep.bias[m0:m0+len(dst)])
 		}
 		if add != nil {
 			p := token*l.addStride[0] + m0*l.addStride[1]
@@ -58,8 +59,9 @@ func (l *linear) run(x *exec, in, out []*tensor.Tensor) error {
 			}
 		}
 		if res != nil {
-			addTo(dst, res[token*l.m+m0:])
+			vec.Add(dst, dst, res[token*l.m+m0:][:len(dst)])
 		}
+		vec.Clip(dst, dst, l.ep.lo, l.ep.hi)
 		if l.ep.act != nil {
 			l.ep.act(dst)
 		}
@@ -94,12 +96,9 @@ func (l *linear) run(x *exec, in, out []*tensor.Tensor) error {
 		loadTransposed(panel, xs, l.k, l.k, col, n)
 	}
 	p.store = func(y []float32, r0, rows, _, col, n int) {
+		vec.Transpose(ys[col*l.m+r0:], l.m, y, backend.Panel, rows, n)
 		for j := range n {
-			dst := ys[(col+j)*l.m+r0:][:rows]
-			for r := range dst {
-				dst[r] = y[r*backend.Panel+j]
-			}
-			finish(dst, col+j, r0)
+			finish(ys[(col+j)*l.m+r0:][:rows], col+j, r0)
 		}
 	}
 	p.run(x)

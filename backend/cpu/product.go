@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"spc/backend"
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -80,17 +81,10 @@ func loadRows(panel, x []float32, k, ldx, col, n int) {
 // loadTransposed loads a panel of X stored as [N][ldx]: the elements of a column
 // are contiguous, as the features of a token are.
 func loadTransposed(panel, x []float32, k, ldx, col, n int) {
-	for j := range n {
-		src := x[(col+j)*ldx : (col+j)*ldx+k]
-		for i, v := range src {
-			panel[i*backend.Panel+j] = v
-		}
+	if n < backend.Panel {
+		clear(panel)
 	}
-	for j := n; j < backend.Panel; j++ {
-		for i := range k {
-			panel[i*backend.Panel+j] = 0
-		}
-	}
+	vec.Transpose(panel, backend.Panel, x[col*ldx:], ldx, n, k)
 }
 
 // weightOf returns the weight of n at an input, where that is constant and f32 or
