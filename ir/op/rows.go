@@ -100,7 +100,8 @@ var Table = []Def{
 	{Op: &Transpose{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Unsqueeze{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeAxes},
 
-	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, loss.go.
+	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, linearattention.go, rotary.go, swiglu.go, loss.go.
+	{Op: &Attention{}, In: [2]int{3, 7}, Out: [2]int{1, 4}},
 	{Op: &AveragePool{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &BatchNormalization{}, In: [2]int{5, 5}, Out: [2]int{1, 3}, Upgrade: upgradeBatchNormalization},
 	{Op: &CausalConvWithState{}, In: [2]int{2, 4}, Out: [2]int{1, 2}},
@@ -118,6 +119,7 @@ var Table = []Def{
 	{Op: &LRN{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &LSTM{}, In: [2]int{3, 8}, Out: [2]int{0, 3}, Upgrade: upgradeRecurrent},
 	{Op: &LayerNormalization{}, In: [2]int{2, 3}, Out: [2]int{1, 3}},
+	{Op: &LinearAttention{}, In: [2]int{3, 6}, Out: [2]int{1, 2}},
 	{Op: &Softmax{}, Kind: "LogSoftmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
 	{Op: &LpNormalization{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &LpPool{}, In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeLpPool},
@@ -125,9 +127,13 @@ var Table = []Def{
 	{Op: &MaxPool{}, In: [2]int{1, 1}, Out: [2]int{1, 2}},
 	{Op: &MaxUnpool{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &MeanVarianceNormalization{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &Loss{}, Kind: "NegativeLogLikelihoodLoss", In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &RMSNormalization{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &RNN{}, In: [2]int{3, 6}, Out: [2]int{0, 2}, Upgrade: upgradeRecurrent},
+	{Op: &RotaryEmbedding{}, In: [2]int{3, 4}, Out: [2]int{1, 1}},
 	{Op: &Softmax{}, Kind: "Softmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
+	{Op: &Loss{}, Kind: "SoftmaxCrossEntropyLoss", In: [2]int{2, 3}, Out: [2]int{1, 2}},
+	{Op: &SwiGLU{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 
 	// Reductions, products, generators, random numbers, signals: reduce.go, matmul.go, einsum.go, topk.go, random.go, signal.go.
 
