@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
@@ -170,7 +172,28 @@ func constant(attrs map[string]any) (*tensor.Tensor, error) {
 	return nil, nil
 }
 
+// tensor returns the tensor of p, the same one each time, so that what functions
+// repeat is held once.
 func (im *importer) tensor(p *onnxpb.TensorProto) (*tensor.Tensor, error) {
+	return im.once(p, func() (*tensor.Tensor, error) { return im.newTensor(p) })
+}
+
+// sparse returns the dense form of a tensor in coordinate form; see tensor.
+func (im *importer) sparse(p *onnxpb.SparseTensorProto) (*tensor.Tensor, error) {
+	return im.once(p, func() (*tensor.Tensor, error) { return im.newSparse(p) })
+}
+
+func (im *importer) once(p proto.Message, make func() (*tensor.Tensor, error)) (*tensor.Tensor, error) {
+	t := im.tensors[p]
+	if t != nil {
+		return t, nil
+	}
+	t, err := make()
+	im.tensors[p] = t
+	return t, err
+}
+
+func (im *importer) newTensor(p *onnxpb.TensorProto) (*tensor.Tensor, error) {
 	if n := len(p.GetDims()); n > maxRank {
 		return nil, invalid("rank %d, want at most %d", n, maxRank)
 	}
@@ -188,12 +211,11 @@ const (
 	sparseFactor = 1024
 )
 
-// sparse returns the dense form of a tensor in coordinate form.
-func (im *importer) sparse(p *onnxpb.SparseTensorProto) (*tensor.Tensor, error) {
+func (im *importer) newSparse(p *onnxpb.SparseTensorProto) (*tensor.Tensor, error) {
 	if p == nil {
 		return nil, invalid("the tensor is missing")
 	}
-	values, err := im.tensor(p.GetValues())
+	values, err := im.newTensor(p.GetValues())
 	if err != nil {
 		return nil, fmt.Errorf("values: %w", err)
 	}
@@ -212,7 +234,7 @@ func (im *importer) sparse(p *onnxpb.SparseTensorProto) (*tensor.Tensor, error) 
 	if size := n * max(dt.Size(), 16*btoi(dt == tensor.String)); size > sparseFree && size/sparseFactor > len(values.Bytes()) {
 		return nil, invalid("%v%v in dense form is too large for %d values", dt, shape, nnz)
 	}
-	indices, err := im.tensor(p.GetIndices())
+	indices, err := im.newTensor(p.GetIndices())
 	if err != nil {
 		return nil, fmt.Errorf("indices: %w", err)
 	}

@@ -3,7 +3,6 @@ package onnx
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
@@ -31,6 +30,26 @@ func idOf(n *onnxpb.NodeProto) funcID {
 type function struct {
 	*onnxpb.FunctionProto
 	opsets map[string]int
+	cost   int // of a call
+}
+
+// cost measures nodes and their subgraphs by what their copies would take: one a
+// node, and one for every 64 bytes of names.
+func cost(nodes []*onnxpb.NodeProto) int {
+	total := 0
+	for _, n := range nodes {
+		bytes := len(n.GetName())
+		for _, list := range [][]string{n.GetInput(), n.GetOutput()} {
+			for _, s := range list {
+				bytes += len(s) + 8
+			}
+		}
+		total += 1 + bytes/64
+		for _, a := range n.GetAttribute() {
+			total += cost(a.GetG().GetNode()) + len(a.GetS())/64 + len(a.GetInts()) + len(a.GetFloats()) + len(a.GetStrings())
+		}
+	}
+	return total
 }
 
 func (im *importer) addFunctions(m *onnxpb.ModelProto) error {
@@ -43,7 +62,7 @@ func (im *importer) addFunctions(m *onnxpb.ModelProto) error {
 		if err != nil {
 			return fmt.Errorf("function %v: %w", id, err)
 		}
-		im.funcs[id] = &function{f, opsets}
+		im.funcs[id] = &function{f, opsets, 1 + cost(f.GetNode())}
 	}
 	return nil
 }
@@ -58,7 +77,7 @@ func (im *importer) call(p *onnxpb.NodeProto, f *function, inputs []*ir.Value, o
 	if sc.depth >= maxDepth {
 		return invalid("calls are nested more than %d deep", maxDepth)
 	}
-	if im.inlined += 1 + len(f.GetNode()); im.inlined > maxInlined {
+	if im.inlined += f.cost; im.inlined > maxInlined {
 		return invalid("the model's functions expand to more than %d nodes", maxInlined)
 	}
 	if len(inputs) > len(f.GetInput()) || len(outputs) > len(f.GetOutput()) {
@@ -72,13 +91,14 @@ func (im *importer) call(p *onnxpb.NodeProto, f *function, inputs []*ir.Value, o
 			prefix += "_" + outputs[0]
 		}
 	}
+	prefix = sc.prefix + prefix + "/"
 	body := &scope{
 		values: map[string]*ir.Value{},
 		graph:  sc.graph,
 		opsets: f.opsets,
 		attrs:  map[string]attribute{},
 		calls:  append(slices.Clip(sc.calls), id),
-		prefix: sc.prefix + prefix + "/",
+		prefix: prefix[:min(len(prefix), maxPrefix)],
 		names:  map[string]string{},
 		depth:  sc.depth + 1,
 	}
@@ -97,8 +117,7 @@ func (im *importer) call(p *onnxpb.NodeProto, f *function, inputs []*ir.Value, o
 	for _, a := range p.GetAttribute() {
 		_, has := body.attrs[a.GetName()]
 		if !has && !slices.Contains(f.GetAttribute(), a.GetName()) {
-			return invalid("attribute %s, want one of function %v: %s", a.GetName(), id,
-				strings.Join(append(slices.Clone(f.GetAttribute()), names(body.attrs)), " "))
+			return invalid("function %v has no attribute %s", id, a.GetName())
 		}
 		if v, ok := resolve(a, sc); ok {
 			body.attrs[a.GetName()] = v

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
@@ -15,8 +17,10 @@ import (
 
 const (
 	maxDepth   = 64      // nesting of subgraphs and calls
-	maxInlined = 1 << 17 // nodes and calls that functions expand to
+	maxInlined = 1 << 17 // what functions expand to, see cost
+	maxPrefix  = 256     // bytes of the names of calls before a name
 	maxRank    = 64
+	maxSymbol  = 64 // bytes of a symbol
 )
 
 // importer holds what the conversion of one model shares.
@@ -25,8 +29,10 @@ type importer struct {
 	data    folder
 	funcs   map[funcID]*function
 	inlined int
-	symbols map[string]bool                 // those met, for messages
-	frees   map[*onnxpb.GraphProto][]string // names that a graph takes from outside
+	symbols map[string]string                // by the name that the model has
+	taken   map[string]bool                  // symbols
+	frees   map[*onnxpb.GraphProto][]string  // names that a graph takes from outside
+	tensors map[proto.Message]*tensor.Tensor // those made
 	fresh   func() ir.Dim
 	refused UnsupportedError
 }
@@ -36,8 +42,10 @@ func newImporter(opts Options, path string) *importer {
 		opts:    Options{maps.Clone(opts.Shapes), maps.Clone(opts.Dims)},
 		data:    folder{path: path},
 		funcs:   map[funcID]*function{},
-		symbols: map[string]bool{},
+		symbols: map[string]string{},
+		taken:   map[string]bool{},
 		frees:   map[*onnxpb.GraphProto][]string{},
+		tensors: map[proto.Message]*tensor.Tensor{},
 	}
 }
 
@@ -121,8 +129,8 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 		return nil, err
 	}
 	for sym := range im.opts.Dims {
-		if !im.symbols[sym] {
-			return nil, invalid("no dimension is called %q, want one of: %s", sym, names(im.symbols))
+		if !im.taken[sym] {
+			return nil, invalid("no dimension is called %q, want one of: %s", sym, names(im.taken))
 		}
 	}
 	if im.refusal() != nil {
@@ -219,7 +227,7 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 			return invalid("shape %v for input %s, want %d dimensions", shape, v.GetName(), len(declared.GetDim()))
 		}
 		for i, d := range declared.GetDim() {
-			sym := symbol(d)
+			sym := im.symbol(d)
 			if sym == "" {
 				continue
 			}
@@ -245,14 +253,34 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 	return nil
 }
 
-// symbol returns the name of a symbolic dimension, empty where it has none or
-// one that says nothing: a question mark, or what would read as a number.
-func symbol(d *onnxpb.TensorShapeProto_Dimension) string {
-	s := strings.TrimSpace(d.GetDimParam())
-	if strings.HasPrefix(s, "?") || strings.Trim(s, "+-0123456789") == "" {
+// symbol returns the symbol for a dimension's name, empty where it has none or one
+// that says nothing: a question mark, or what would read as a number. Characters
+// that mean something in the IR's expressions are replaced.
+func (im *importer) symbol(d *onnxpb.TensorShapeProto_Dimension) string {
+	name := strings.TrimSpace(d.GetDimParam())
+	if strings.HasPrefix(name, "?") || strings.Trim(name, "+-0123456789") == "" {
 		return ""
 	}
-	return s
+	if sym := im.symbols[name]; sym != "" {
+		return sym
+	}
+	base := strings.Map(func(r rune) rune {
+		if r <= ' ' || strings.ContainsRune("*+-()?,\"[]", r) {
+			return '_'
+		}
+		return r
+	}, name)
+	base = base[:min(len(base), maxSymbol)]
+	sym := base
+	for i := 2; im.taken[sym]; i++ {
+		sym = fmt.Sprintf("%s_%d", base, i)
+	}
+	im.symbols[name], im.taken[sym] = sym, true
+	if n, ok := im.opts.Dims[name]; ok && name != sym {
+		delete(im.opts.Dims, name)
+		im.opts.Dims[sym] = n
+	}
+	return sym
 }
 
 // valueType returns a declared type. Dimensions that are unset, not positive, or
@@ -275,11 +303,10 @@ func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
 	dims := []ir.Dim{}
 	sizes := []int{}
 	for _, d := range t.GetShape().GetDim() {
-		sym := symbol(d)
+		sym := im.symbol(d)
 		n, given := im.opts.Dims[sym]
 		switch {
 		case sym != "":
-			im.symbols[sym] = true
 			if !given {
 				dims = append(dims, ir.Sym(sym))
 				continue
@@ -337,8 +364,7 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 			return err
 		}
 	}
-	for i, t := range p.GetInitializer() {
-		p.Initializer[i] = nil // lets go of elements that were converted
+	for _, t := range p.GetInitializer() {
 		v, err := im.tensor(t)
 		if err != nil {
 			return fmt.Errorf("%sinitializer %s: %w", where, t.GetName(), err)
@@ -347,8 +373,7 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 			return err
 		}
 	}
-	for i, t := range p.GetSparseInitializer() {
-		p.SparseInitializer[i] = nil
+	for _, t := range p.GetSparseInitializer() {
 		v, err := im.sparse(t)
 		if err != nil {
 			return fmt.Errorf("%ssparse initializer %s: %w", where, t.GetValues().GetName(), err)

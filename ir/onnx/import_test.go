@@ -105,6 +105,14 @@ graph "g"(%x: f32[n,9]) {
   %y: f32[n,9] = Relu "a" (%x)
   return %y
 }`},
+		{"symbols that would read as expressions", edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, "past + 1", "past_(1)", "n*m", "()", "a-b"))
+			m.Graph.Output = values(value("y", tensor.F32))
+		}), onnx.Options{Dims: map[string]int{"a-b": 2, "n_m": 3}}, `
+graph "g"(%x: f32[past___1,past__1_,3,__,2]) {
+  %y: f32[past___1,past__1_,3,__,2] = Relu "a" (%x)
+  return %y
+}`},
 		{"every form of constant", edit(chain(
 			node("", "Constant", "", "a", attr("value_float", float32(1.5))),
 			node("", "Constant", "", "b", attr("value_int", 7)),
@@ -182,6 +190,25 @@ graph "g"(%x: f32[2]) {
 }`
 	if d := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(g.String())); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestFunctionsAreCalledTwiceWithTheirConstants(t *testing.T) {
+	branch := func(name string) *onnxpb.GraphProto {
+		return &onnxpb.GraphProto{Name: name, Initializer: []*onnxpb.TensorProto{floats("w", 1, 2)}, Output: values(value("r", tensor.F32)),
+			Node: []*onnxpb.NodeProto{node("n", "Add", "a w", "r")}}
+	}
+	m := chain(
+		&onnxpb.NodeProto{Name: "one", Domain: "own", OpType: "F", Input: split("x c"), Output: split("h")},
+		&onnxpb.NodeProto{Name: "two", Domain: "own", OpType: "F", Input: split("h c"), Output: split("y")})
+	m.Graph.Input = append(m.Graph.Input, value("c", tensor.Bool))
+	m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: "own", Version: 1})
+	m.Functions = []*onnxpb.FunctionProto{{Domain: "own", Name: "F", Input: split("a c"), Output: split("b"), OpsetImport: m.OpsetImport,
+		Node: []*onnxpb.NodeProto{node("if", "If", "c", "b", attr("then_branch", branch("t")), attr("else_branch", branch("e")))}}}
+	g, _ := load(t, m, onnx.Options{})
+	out, err := ref.Run(context.Background(), g, []*tensor.Tensor{tensor.From([]float32{10, 20}, 2), tensor.Scalar(true)})
+	if err != nil || !out[0].Equal(tensor.From([]float32{12, 24}, 2)) {
+		t.Errorf("%v, %v", out, err)
 	}
 }
 
@@ -333,9 +360,12 @@ func TestBadModelsAreRefused(t *testing.T) {
 		}), ir.ErrInvalid, "calls itself"},
 		{"a function of no opset", edit(functions(), func(m *onnxpb.ModelProto) { m.Functions[1].OpsetImport = nil }), ir.ErrInvalid, "no opset"},
 		{"a function called with too much", edit(functions(), func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input = split("x x x") }), ir.ErrInvalid, "call (own:Twice): 3 inputs"},
-		{"a function without that attribute", edit(functions(), func(m *onnxpb.ModelProto) { m.Graph.Node[0].Attribute[0].Name = "bye" }), ir.ErrInvalid, "attribute bye"},
+		{"a function without that attribute", edit(functions(), func(m *onnxpb.ModelProto) { m.Graph.Node[0].Attribute[0].Name = "bye" }), ir.ErrInvalid, "no attribute bye"},
 		{"two functions of a name", edit(functions(), func(m *onnxpb.ModelProto) { m.Functions[2].Overload = "" }), ir.ErrInvalid, "function own:Plus is defined twice"},
 		{"functions that double without end", doubling(40), ir.ErrInvalid, "expand to more than"},
+		{"functions that repeat long names", edit(doubling(14), func(m *onnxpb.ModelProto) {
+			m.Functions[13].Node[0].Name = strings.Repeat("long", 1<<16)
+		}), ir.ErrInvalid, "expand to more than"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(folder, "model.onnx")

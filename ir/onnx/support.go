@@ -147,7 +147,7 @@ func (s *survey) nodes(nodes []*onnxpb.NodeProto, opsets map[string]int, in stri
 			if !s.called[id] {
 				s.called[id] = true
 				f := s.funcs[id]
-				s.nodes(f.GetNode(), f.opsets, in+id.name+"/")
+				s.nodes(f.GetNode(), f.opsets, id.name+"/")
 			}
 			continue
 		}
