@@ -279,6 +279,30 @@ func (d Dim) AtOne() int {
 	return n
 }
 
+// At returns the size that d has where symbols have the given sizes; ok is false
+// where one of its symbols has none.
+func (d Dim) At(sizes map[string]int) (n int, ok bool) {
+	n, syms := d.factors()
+	for _, s := range syms {
+		k, ok := sizes[s]
+		if !ok && !isSum(s) {
+			return 0, false
+		}
+		if isSum(s) {
+			k = 0
+			for _, t := range splitTerms(s[1 : len(s)-1]) {
+				x, ok := parseTerm(t).At(sizes)
+				if !ok {
+					return 0, false
+				}
+				k += x
+			}
+		}
+		n *= k
+	}
+	return n, true
+}
+
 // Type is what is known of a value: its element type and its dimensions. An
 // unranked type knows no dimensions, not even their number.
 type Type struct {

@@ -6,6 +6,7 @@ package ref
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -48,6 +49,7 @@ type run struct {
 type frame struct {
 	outer  *frame
 	values map[*ir.Value]*tensor.Tensor
+	sizes  map[string]int // of the symbols met, those of outer graphs included, under Check
 }
 
 func (f *frame) find(v *ir.Value) *tensor.Tensor {
@@ -63,9 +65,20 @@ func (r *run) graph(g *ir.Graph, inputs []*tensor.Tensor, outer *frame) ([]*tens
 	if len(inputs) != len(g.Inputs) {
 		return nil, fmt.Errorf("%d inputs for graph %s, want %d: %w", len(inputs), g.Name, len(g.Inputs), ir.ErrInvalid)
 	}
-	f := &frame{outer, make(map[*ir.Value]*tensor.Tensor, len(g.Nodes))}
+	f := &frame{outer: outer, values: make(map[*ir.Value]*tensor.Tensor, len(g.Nodes))}
+	if r.Check {
+		f.sizes = map[string]int{}
+		if outer != nil {
+			f.sizes = maps.Clone(outer.sizes)
+		}
+	}
 	for i, v := range g.Inputs {
 		f.values[v] = inputs[i]
+		if r.Check {
+			if err := f.fits(inputs[i], v.Type); err != nil {
+				return nil, fmt.Errorf("input %s of graph %s: %w", v.Name, g.Name, err)
+			}
+		}
 	}
 	dead, ok := r.last[g]
 	if !ok {
@@ -155,11 +168,12 @@ func (r *run) node(n *ir.Node, f *frame) error {
 		if !r.Check {
 			continue
 		}
-		if err := fits(out[i], v.Type); err != nil {
+		if err := f.fits(out[i], v.Type); err != nil {
 			return fmt.Errorf("%v: output %s: %w", n, v.Name, err)
 		}
 		if types != nil {
-			if err := fits(out[i], types[i]); err != nil {
+			own := &frame{sizes: map[string]int{}} // their unknowns are not the graph's
+			if err := own.fits(out[i], types[i]); err != nil {
 				return fmt.Errorf("%v: output %s: for these inputs %w", n, v.Name, err)
 			}
 		}
@@ -178,14 +192,19 @@ func static(n *ir.Node) bool {
 	return true
 }
 
-// fits returns an error unless t is of type want, as far as that is known.
-func fits(t *tensor.Tensor, want ir.Type) error {
+// fits returns an error unless t is of type want, as far as that is known. A
+// symbol must stand for one size in all of a graph.
+func (f *frame) fits(t *tensor.Tensor, want ir.Type) error {
 	ok := t.DType() == want.DType
 	if want.Ranked {
 		ok = ok && len(want.Dims) == t.Rank()
 		for i := 0; ok && i < t.Rank(); i++ {
-			d := want.Dims[i]
-			ok = !d.Known() || d.Size() == t.Dim(i)
+			n, known := want.Dims[i].At(f.sizes)
+			if !known {
+				f.sizes[want.Dims[i].Symbol()] = t.Dim(i)
+				continue
+			}
+			ok = n == t.Dim(i)
 		}
 	}
 	if !ok {

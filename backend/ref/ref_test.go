@@ -169,7 +169,14 @@ func TestErrorsNameTheNode(t *testing.T) {
 		{"no output", new(Interpreter), &probe{eval: func([]*tensor.Tensor) (*tensor.Tensor, error) { return nil, nil }}, "p0 (Probe): output v1 was not computed"},
 		{"an input that only its size shows to be wrong", new(Interpreter), &probe{infer: short, eval: keep}, "p0 (Probe): f32[3] is too long"},
 		{"another type than inferred", check, &probe{eval: func([]*tensor.Tensor) (*tensor.Tensor, error) { return tensor.Scalar(int8(1)), nil }}, "p0 (Probe): output v1: i8[] was computed, f32[n] is inferred"},
-		{"another size than inferred", check, &probe{eval: func([]*tensor.Tensor) (*tensor.Tensor, error) { return tensor.New(tensor.F32, 4), nil }}, "for these inputs f32[4] was computed, f32[3] is inferred"},
+		{"another size than its symbol's", check, &probe{eval: func([]*tensor.Tensor) (*tensor.Tensor, error) { return tensor.New(tensor.F32, 4), nil }}, "p0 (Probe): output v1: f32[4] was computed, f32[n] is inferred"},
+		{"another size than that of the expression", check, &probe{
+			infer: func(c *ir.Infer) error {
+				c.Set(0, ir.Of(tensor.F32, ir.Add(ir.Mul(ir.Size(2), c.In(0).Dims[0]), 1)))
+				return nil
+			},
+			eval: func([]*tensor.Tensor) (*tensor.Tensor, error) { return tensor.New(tensor.F32, 6), nil },
+		}, "p0 (Probe): output v1: f32[6] was computed, f32[(2*n+1)] is inferred"},
 	} {
 		_, err := test.it.Run(context.Background(), line(t, test.p), x)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
