@@ -15,8 +15,6 @@ var binders = map[string]binder{
 	"Conv":          bindConv,
 	"ConvTranspose": bindConvTranspose,
 	"Gemm":          bindGemm,
-	"GRU":           bindGRU,
-	"LSTM":          bindLSTM,
 	"MatMul":        bindMatMul,
 
 	// Elementwise, two operands.

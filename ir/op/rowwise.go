@@ -135,60 +135,83 @@ func eachRow[A any, R tensor.Elem](shape []int, out *tensor.Tensor, x, y []A, sx
 // row-major order: n elements that are number at and following of the box and
 // lie at off[k], step[k] apart, in tensor k.
 func walkRows(shape []int, strides [][]int, f func(at, n int, off, step []int)) {
-	var dims []int
-	steps := make([][]int, len(strides))
-	for i, d := range shape {
-		if d == 0 {
-			return
-		}
-		if d == 1 {
+	planRows(shape, strides).each(f)
+}
+
+// rowPlan is a box of elements split into rows.
+type rowPlan struct {
+	n     int     // the length of a row; 0 for an empty box
+	step  []int   // how far apart its elements are in each tensor
+	outer []int   // the dimensions over which rows are repeated
+	steps [][]int // how far apart rows are in each tensor along those
+}
+
+func planRows(shape []int, strides [][]int) rowPlan {
+	p := rowPlan{n: 1, step: make([]int, len(strides)), steps: make([][]int, len(strides))}
+	for i := len(shape) - 1; i >= 0; i-- {
+		d := shape[i]
+		switch {
+		case d == 0:
+			return rowPlan{}
+		case d == 1:
 			continue
 		}
-		join := len(dims) > 0
-		for k := range strides {
-			join = join && steps[k][len(dims)-1] == strides[k][i]*d
-		}
-		if !join {
-			dims = append(dims, 1)
-			for k := range steps {
-				steps[k] = append(steps[k], 0)
+		// Dimensions are joined from the last: the first of outer is the next
+		// to the row.
+		size, step := &p.n, p.step
+		if last := len(p.outer) - 1; last >= 0 {
+			size = &p.outer[last]
+			step = make([]int, len(strides))
+			for k := range step {
+				step[k] = p.steps[k][last]
 			}
 		}
-		last := len(dims) - 1
-		dims[last] *= d
-		for k := range steps {
-			steps[k][last] = strides[k][i]
+		join, first := true, *size == 1
+		for k := range strides {
+			join = join && strides[k][i] == step[k]*(*size)
+		}
+		switch {
+		case first:
+			*size = d
+			for k := range strides {
+				p.step[k] = strides[k][i]
+			}
+		case join:
+			*size *= d
+		default:
+			p.outer = append(p.outer, d)
+			for k := range strides {
+				p.steps[k] = append(p.steps[k], strides[k][i])
+			}
 		}
 	}
-	off, step := make([]int, len(strides)), make([]int, len(strides))
-	if len(dims) == 0 {
-		f(0, 1, off, step)
+	return p
+}
+
+// each calls f for every row, in row-major order.
+func (p rowPlan) each(f func(at, n int, off, step []int)) {
+	if p.n == 0 {
 		return
 	}
-	last := len(dims) - 1
-	for k := range steps {
-		step[k] = steps[k][last]
-	}
-	at, n := 0, dims[last]
-	index := make([]int, last)
-	for {
-		f(at, n, off, step)
-		at += n
-		i := last - 1
-		for ; i >= 0; i-- {
+	off := make([]int, len(p.step))
+	index := make([]int, len(p.outer))
+	for at := 0; ; at += p.n {
+		f(at, p.n, off, p.step)
+		i := 0
+		for ; i < len(index); i++ {
 			index[i]++
 			for k := range off {
-				off[k] += steps[k][i]
+				off[k] += p.steps[k][i]
 			}
-			if index[i] < dims[i] {
+			if index[i] < p.outer[i] {
 				break
 			}
 			index[i] = 0
 			for k := range off {
-				off[k] -= steps[k][i] * dims[i]
+				off[k] -= p.steps[k][i] * p.outer[i]
 			}
 		}
-		if i < 0 {
+		if i == len(index) {
 			return
 		}
 	}
@@ -198,21 +221,21 @@ type integer interface{ ~int64 | ~uint64 }
 
 type float interface{ ~float32 | ~float64 }
 
-type real interface{ integer | float }
+type number interface{ integer | float }
 
-func addRow[T real](d, x, y []T, sx, sy int) {
+func addRow[T number](d, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] + y[i*sy]
 	}
 }
 
-func subRow[T real](d, x, y []T, sx, sy int) {
+func subRow[T number](d, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] - y[i*sy]
 	}
 }
 
-func mulRow[T real](d, x, y []T, sx, sy int) {
+func mulRow[T number](d, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] * y[i*sy]
 	}
@@ -277,19 +300,19 @@ func floorModRow[T float](d, x, y []T, sx, sy int) {
 	}
 }
 
-func maxRow[T real](d, x, y []T, sx, sy int) {
+func maxRow[T number](d, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = max(x[i*sx], y[i*sy])
 	}
 }
 
-func minRow[T real](d, x, y []T, sx, sy int) {
+func minRow[T number](d, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = min(x[i*sx], y[i*sy])
 	}
 }
 
-func preluRow[T real](d, x, y []T, sx, sy int) {
+func preluRow[T number](d, x, y []T, sx, sy int) {
 	for i := range d {
 		v := x[i*sx]
 		if v < 0 {
@@ -389,25 +412,25 @@ func unequalRow[T comparable](d []bool, x, y []T, sx, sy int) {
 	}
 }
 
-func lessRow[T real](d []bool, x, y []T, sx, sy int) {
+func lessRow[T number](d []bool, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] < y[i*sy]
 	}
 }
 
-func lessEqualRow[T real](d []bool, x, y []T, sx, sy int) {
+func lessEqualRow[T number](d []bool, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] <= y[i*sy]
 	}
 }
 
-func greaterRow[T real](d []bool, x, y []T, sx, sy int) {
+func greaterRow[T number](d []bool, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] > y[i*sy]
 	}
 }
 
-func greaterEqualRow[T real](d []bool, x, y []T, sx, sy int) {
+func greaterEqualRow[T number](d []bool, x, y []T, sx, sy int) {
 	for i := range d {
 		d[i] = x[i*sx] >= y[i*sy]
 	}

@@ -3,7 +3,6 @@ package prune
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -73,7 +72,7 @@ func candidates(g *ir.Graph, o *GraphOptions) []*candidate {
 	for _, c := range out {
 		switch {
 		case c.why != "":
-		case c.Groups != 1 && strings.HasPrefix(c.Node.Op.Kind(), "Conv"):
+		case c.Groups != 1:
 			c.why = fmt.Sprintf("%d groups", c.Groups)
 		case c.Value.Const == nil || c.Value.Const.DType() != tensor.F32:
 			c.why = fmt.Sprintf("%v weights", c.Value.Type.DType)
