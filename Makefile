@@ -5,7 +5,7 @@ export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e models fuzz bench clean
+.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e models fuzz bench-ort clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -52,6 +52,13 @@ models: ## well-known architectures with random weights, into models/
 
 fuzz: ## each fuzz target in turn for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) ./tests/fuzz/run.sh
+
+bench-ort: build models/resnet50.onnx ## ResNet50 against ONNX Runtime (needs node and npm)
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
+	node tests/bench/ort.mjs models/resnet50.onnx
+
+models/resnet50.onnx:
+	$(GO) run ./tests/archs/gen -o models -only resnet50
 
 clean:
 	rm -rf bin out models
