@@ -15,6 +15,8 @@ var binders = map[string]binder{
 	"Conv":          bindConv,
 	"ConvTranspose": bindConvTranspose,
 	"Gemm":          bindGemm,
+	"GRU":           bindGRU,
+	"LSTM":          bindLSTM,
 	"MatMul":        bindMatMul,
 
 	// Elementwise, two operands.

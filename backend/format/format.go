@@ -7,9 +7,11 @@ import (
 	"fmt"
 
 	"spc/backend"
+	"spc/backend/format/block"
 	"spc/backend/format/csr"
 	"spc/backend/format/dense"
 	"spc/backend/format/ell"
+	"spc/backend/format/nm"
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -20,6 +22,8 @@ import (
 var Table = []backend.Format{
 	dense.Format{},
 	sparse.New(ell.Scheme{}),
+	sparse.New(nm.Scheme{}),
+	sparse.New(block.Scheme{}),
 	sparse.New(csr.Scheme{}),
 }
 

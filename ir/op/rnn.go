@@ -225,7 +225,7 @@ var activations = map[string]struct {
 }{
 	"relu":            {math.NaN(), math.NaN(), func(x, _, _ float64) float64 { return max(x, 0) }},
 	"tanh":            {math.NaN(), math.NaN(), func(x, _, _ float64) float64 { return math.Tanh(x) }},
-	"sigmoid":         {math.NaN(), math.NaN(), func(x, _, _ float64) float64 { return logistic(x) }},
+	"sigmoid":         {math.NaN(), math.NaN(), func(x, _, _ float64) float64 { return sigmoid(x) }},
 	"affine":          {1, 0, func(x, a, b float64) float64 { return a*x + b }},
 	"leakyrelu":       {0.01, math.NaN(), func(x, a, _ float64) float64 { return max(x, 0) + a*min(x, 0) }},
 	"thresholdedrelu": {1, math.NaN(), thresholded},
@@ -235,8 +235,6 @@ var activations = map[string]struct {
 	"softsign":        {math.NaN(), math.NaN(), func(x, _, _ float64) float64 { return x / (1 + math.Abs(x)) }},
 	"softplus":        {math.NaN(), math.NaN(), func(x, _, _ float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }},
 }
-
-func logistic(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 func thresholded(x, a, _ float64) float64 {
 	if x > a {

@@ -76,6 +76,10 @@ var Table = []Def{
 	{Op: &Binary{}, Kind: "Xor", In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeBinary},
 
 	// Data movement and shapes: shape.go, reshape.go, slice.go, gather.go, pad.go, resize.go, scatter.go and the like.
+	{Op: &AffineGrid{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &CenterCropPad{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &Col2Im{}, In: [2]int{3, 3}, Out: [2]int{1, 1}},
+	{Op: &Compress{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Concat{}, In: [2]int{1, -1}, Out: [2]int{1, 1}, Upgrade: upgradeConcat},
 	{Op: &DepthToSpace{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Dropout{}, In: [2]int{1, 3}, Out: [2]int{1, 2}, Upgrade: upgradeDropout},
@@ -84,8 +88,13 @@ var Table = []Def{
 	{Op: &Gather{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &GatherElements{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &GatherND{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &GridSample{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeGridSample},
+	{Op: &NonMaxSuppression{}, In: [2]int{2, 5}, Out: [2]int{1, 1}},
 	{Op: &Pad{}, In: [2]int{2, 4}, Out: [2]int{1, 1}, Upgrade: upgradePad},
 	{Op: &Reshape{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeReshape},
+	{Op: &Resize{}, In: [2]int{1, 4}, Out: [2]int{1, 1}, Upgrade: upgradeResize},
+	{Op: &ReverseSequence{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &RoiAlign{}, In: [2]int{3, 3}, Out: [2]int{1, 1}, Upgrade: upgradeRoiAlign},
 	{Op: &ScatterElements{}, Kind: "Scatter", In: [2]int{3, 3}, Out: [2]int{1, 1}, Upgrade: upgradeScatter},
 	{Op: &ScatterElements{}, In: [2]int{3, 3}, Out: [2]int{1, 1}},
 	{Op: &ScatterND{}, In: [2]int{3, 3}, Out: [2]int{1, 1}},
@@ -99,8 +108,10 @@ var Table = []Def{
 	{Op: &Tile{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Transpose{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Unsqueeze{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeAxes},
+	{Op: &Resize{}, Kind: "Upsample", In: [2]int{1, 2}, Out: [2]int{1, 1}, Upgrade: upgradeUpsample},
 
-	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, loss.go.
+	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, linearattention.go, rotary.go, swiglu.go, loss.go.
+	{Op: &Attention{}, In: [2]int{3, 7}, Out: [2]int{1, 4}},
 	{Op: &AveragePool{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &BatchNormalization{}, In: [2]int{5, 5}, Out: [2]int{1, 3}, Upgrade: upgradeBatchNormalization},
 	{Op: &CausalConvWithState{}, In: [2]int{2, 4}, Out: [2]int{1, 2}},
@@ -118,6 +129,7 @@ var Table = []Def{
 	{Op: &LRN{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &LSTM{}, In: [2]int{3, 8}, Out: [2]int{0, 3}, Upgrade: upgradeRecurrent},
 	{Op: &LayerNormalization{}, In: [2]int{2, 3}, Out: [2]int{1, 3}},
+	{Op: &LinearAttention{}, In: [2]int{3, 6}, Out: [2]int{1, 2}},
 	{Op: &Softmax{}, Kind: "LogSoftmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
 	{Op: &LpNormalization{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &LpPool{}, In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeLpPool},
@@ -125,9 +137,13 @@ var Table = []Def{
 	{Op: &MaxPool{}, In: [2]int{1, 1}, Out: [2]int{1, 2}},
 	{Op: &MaxUnpool{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &MeanVarianceNormalization{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &Loss{}, Kind: "NegativeLogLikelihoodLoss", In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &RMSNormalization{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &RNN{}, In: [2]int{3, 6}, Out: [2]int{0, 2}, Upgrade: upgradeRecurrent},
+	{Op: &RotaryEmbedding{}, In: [2]int{3, 4}, Out: [2]int{1, 1}},
 	{Op: &Softmax{}, Kind: "Softmax", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeSoftmax},
+	{Op: &Loss{}, Kind: "SoftmaxCrossEntropyLoss", In: [2]int{2, 3}, Out: [2]int{1, 2}},
+	{Op: &SwiGLU{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 
 	// Reductions, generators, random numbers, signals: reduce.go, topk.go, generate.go, random.go, signal.go, einsum.go, det.go.
 	{Op: &Arg{}, Kind: "ArgMax", In: [2]int{1, 1}, Out: [2]int{1, 1}},

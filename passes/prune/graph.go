@@ -3,6 +3,7 @@ package prune
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -72,7 +73,7 @@ func candidates(g *ir.Graph, o *GraphOptions) []*candidate {
 	for _, c := range out {
 		switch {
 		case c.why != "":
-		case c.Groups != 1:
+		case c.Groups != 1 && strings.HasPrefix(c.Node.Op.Kind(), "Conv"):
 			c.why = fmt.Sprintf("%d groups", c.Groups)
 		case c.Value.Const == nil || c.Value.Const.DType() != tensor.F32:
 			c.why = fmt.Sprintf("%v weights", c.Value.Type.DType)

@@ -27,7 +27,7 @@ func (Scheme) Name() string { return "ell" }
 func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
 	var out []choose.Cost
 	for _, r := range []int{1, 2, 4, 8, 16} {
-		vectors := (w.Dim(0) + r - 1) / r * max(1, w.Blocks(r, 1).Widest)
+		vectors := sparse.Ceil(w.Dim(0), r) * max(1, w.Blocks(r, 1).Widest)
 		out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
 			Config: fmt.Sprintf("%dx1", r), Rows: r, Values: vectors * r,
 			Bytes: vectors * (4*r + sparse.IndexType(w.Dim(1)).Size()),
@@ -69,10 +69,7 @@ func (Scheme) Blocks(s *ir.Store) (*sparse.Blocks, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := s.Rows / r
-	if s.Rows%r > 0 {
-		rows++
-	}
+	rows := sparse.Ceil(s.Rows, r)
 	p, err := sparse.Parts(s,
 		sparse.Spec{Name: "columns", DType: sparse.IndexType(s.Cols), Shape: []int{rows, sparse.Any}},
 		sparse.Spec{Name: "values", DType: tensor.F32, Shape: []int{rows, sparse.Any, r}})

@@ -56,12 +56,12 @@ func (b *Blocks) segment() int {
 	if Height(b.R) > 1 || b.M == 0 {
 		return b.K
 	}
-	rows := ceil(b.M, b.R)
-	n := min(len(b.Column)/rows*b.C/segmentSteps, ceil(b.K, segmentColumns))
+	rows := Ceil(b.M, b.R)
+	n := min(len(b.Column)/rows*b.C/segmentSteps, Ceil(b.K, segmentColumns))
 	if n <= 1 {
 		return b.K
 	}
-	return ceil(ceil(b.K, b.C), n) * b.C // whole blocks, evenly
+	return Ceil(Ceil(b.K, b.C), n) * b.C // whole blocks, evenly
 }
 
 // kernel multiplies segment by segment, vector by vector of height rows.
@@ -80,7 +80,7 @@ type segment[I ukernel.Index] struct {
 func newKernel[I ukernel.Index](b *Blocks, width int, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
 	h := Height(b.R)
 	d := &kernel[I]{name: Family(format, b.R) + "__" + kern.ISA, height: h}
-	groups := ceil(b.M, h)
+	groups := Ceil(b.M, h)
 	next := slices.Clone(b.Ptr[:len(b.Ptr)-1]) // where each block row goes on
 	for k := 0; k < b.K; k += width {
 		end := min(k+width, b.K)
@@ -121,7 +121,7 @@ func (d *kernel[I]) Tile() int    { return d.height }
 
 func (d *kernel[I]) Panel(y []float32, ldy int, x []float32, r0, r1 int) {
 	for i, s := range d.segments {
-		s.w.Mul(r0/d.height, ceil(r1, d.height), x[s.k*backend.Panel:], y, ldy, i > 0)
+		s.w.Mul(r0/d.height, Ceil(r1, d.height), x[s.k*backend.Panel:], y, ldy, i > 0)
 	}
 }
 
@@ -134,7 +134,7 @@ func (d *kernel[I]) Vec(y, x []float32, r0, r1 int) {
 	for i, s := range d.segments {
 		for r := r0; r < r1; r += len(t) {
 			end := min(r+len(t), r1)
-			from, to := r/d.height, ceil(end, d.height)
+			from, to := r/d.height, Ceil(end, d.height)
 			if i == 0 {
 				s.w.MulVec(from, to, x, y[r-r0:])
 				continue

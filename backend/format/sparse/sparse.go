@@ -24,8 +24,8 @@ type Blocks struct {
 	Values     []float32 // [blocks][C][R]: block by block, column by column
 }
 
-// ceil is a/b, rounded up.
-func ceil(a, b int) int {
+// Ceil is a/b, rounded up.
+func Ceil(a, b int) int {
 	q := a / b
 	if a%b > 0 {
 		q++
@@ -38,11 +38,11 @@ func ceil(a, b int) int {
 func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 	b := &Blocks{M: w.Dim(0), K: w.Dim(1), R: r, C: c}
 	data := w.F32s()
-	across := ceil(b.K, c)
+	across := Ceil(b.K, c)
 	if width > across {
 		return nil, fmt.Errorf("%d blocks in a row of %d", width, across)
 	}
-	b.Ptr = make([]uint32, 1, ceil(b.M, r)+1)
+	b.Ptr = make([]uint32, 1, Ceil(b.M, r)+1)
 	used := make([]bool, across)
 	for r0 := 0; r0 < b.M; r0 += r {
 		clear(used)
@@ -117,7 +117,7 @@ func (b *Blocks) Matrix() *tensor.Tensor {
 // and cover all blocks, block columns ascend within the matrix, and what lies
 // outside of the matrix is zero. M, K, R and C are the caller's to check.
 func (b *Blocks) Check() error {
-	rows, across := ceil(b.M, b.R), ceil(b.K, b.C)
+	rows, across := Ceil(b.M, b.R), Ceil(b.K, b.C)
 	if len(b.Ptr) != rows+1 || b.Ptr[0] != 0 {
 		return fmt.Errorf("row pointers do not begin at 0 and bound %d block rows", rows)
 	}

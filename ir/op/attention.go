@@ -1,0 +1,382 @@
+package op
+
+import (
+	"math"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Attention is scaled dot-product attention softmax(scale Q K' + bias) V (Vaswani
+// et al., 2017) for Q[B,Hq,S,D], K[B,Hkv,T,D] and V[B,Hkv,T,Dv], or the same with
+// the heads packed, Q[B,S,Hq*D]. Equal groups of query heads share a key head
+// (Ainslie et al., 2023). The bias is the sum of an optional mask, the causal
+// order, a sliding window and the padding of the keys. A past of K and V goes
+// before them; further outputs are K and V with their past and the scores.
+type Attention struct {
+	Causal      bool `attr:"is_causal,0"`
+	QHeads      *int `attr:"q_num_heads"`
+	KVHeads     *int `attr:"kv_num_heads"`
+	LeftWindow  int  `attr:"left_window_size,-1"` // keys before a query that it sees, -1 for all
+	RightWindow int  `attr:"right_window_size,-1"`
+	// Stage is what the fourth output holds: scale Q K' (0), that after the soft
+	// cap (1), with the bias (2), after the softmax (3).
+	Stage     int          `attr:"qk_matmul_output_mode,0"`
+	Scale     *float32     `attr:"scale"`             // 1/sqrt(D) where absent
+	Softcap   float32      `attr:"softcap,0"`         // scores become softcap*tanh(score/softcap)
+	Precision tensor.DType `attr:"softmax_precision"` // to which the softmax is rounded, where given
+}
+
+// Kind is Attention.
+func (*Attention) Kind() string { return "Attention" }
+
+// The inputs of Attention.
+const (
+	attnQ = iota
+	attnK
+	attnV
+	attnMask
+	attnPastKey
+	attnPastValue
+	attnLengths
+)
+
+// Infer checks every shape and sets those of the outputs.
+func (o *Attention) Infer(c *ir.Infer) error {
+	if err := wantPresent(c, 3); err != nil {
+		return err
+	}
+	for i, like := range []int{attnQ, attnQ, attnV, -1, attnQ, attnV} {
+		if like < 0 {
+			continue
+		}
+		if err := wantOneOf(c, i, reals); err != nil {
+			return err
+		}
+		if c.Has(i) && c.In(i).DType != c.In(like).DType {
+			return c.Errorf("input %d is %v, want %v as input %d", i, c.In(i).DType, c.In(like).DType, like)
+		}
+	}
+	if err := wantOneOf(c, attnLengths, []tensor.DType{tensor.I64}); err != nil {
+		return err
+	}
+	switch {
+	case c.Has(attnPastKey) != c.Has(attnPastValue):
+		return c.Errorf("past_key and past_value must come together")
+	case c.Has(attnPastKey) && c.Has(attnLengths):
+		return c.Errorf("nonpad_kv_seqlen cannot be used with past_key")
+	case o.LeftWindow < -1 || o.RightWindow < -1:
+		return c.Errorf("window sizes are %d and %d, want at least -1", o.LeftWindow, o.RightWindow)
+	case o.Stage < 0 || o.Stage > 3:
+		return c.Errorf("qk_matmul_output_mode is %d, want 0 to 3", o.Stage)
+	case o.Precision != tensor.Undefined && !o.Precision.IsFloat():
+		return c.Errorf("softmax_precision is %v, want a floating-point type", o.Precision)
+	case o.Scale != nil && *o.Scale < 0:
+		return c.Errorf("scale is %v, want at least 0", *o.Scale)
+	}
+	q, k, v := c.In(attnQ), c.In(attnK), c.In(attnV)
+	if !q.Ranked || !k.Ranked || !v.Ranked {
+		for i, dt := range []tensor.DType{q.DType, q.DType, v.DType, q.DType} {
+			c.Set(i, ir.Unranked(dt))
+		}
+		return nil
+	}
+	if r := q.Rank(); r != 3 && r != 4 || k.Rank() != r || v.Rank() != r {
+		return c.Errorf("Q, K and V have the ranks %d, %d and %d, want all 3 or all 4", r, k.Rank(), v.Rank())
+	}
+	qd, err := headDims(c, "Q", q, o.QHeads, "q_num_heads")
+	if err != nil {
+		return err
+	}
+	kd, err := headDims(c, "K", k, o.KVHeads, "kv_num_heads")
+	if err != nil {
+		return err
+	}
+	vd, err := headDims(c, "V", v, o.KVHeads, "kv_num_heads")
+	if err != nil {
+		return err
+	}
+	batch, heads, queries, depth := qd[0], qd[1], qd[2], qd[3]
+	if h, kv := heads, kd[1]; h.Known() && kv.Known() && (kv.Size() == 0 || h.Size()%kv.Size() != 0) {
+		return c.Errorf("%v query heads are no multiple of %v key heads", h, kv)
+	}
+	for i, pair := range [][2]ir.Dim{{batch, kd[0]}, {batch, vd[0]}, {kd[1], vd[1]}, {kd[2], vd[2]}, {depth, kd[3]}} {
+		if differ(pair[0], pair[1]) {
+			return c.Errorf("Q is %v, K %v and V %v: %s of %v and %v", q, k, v,
+				[]string{"batches", "batches", "key heads", "keys", "depths"}[i], pair[0], pair[1])
+		}
+	}
+	past := ir.Size(0)
+	if c.Has(attnPastKey) {
+		past = dimOf(c, c.In(attnPastKey), 2)
+	}
+	if err := wantDims(c, attnPastKey, "past_key", batch, kd[1], past, kd[3]); err != nil {
+		return err
+	}
+	if err := wantDims(c, attnPastValue, "past_value", batch, kd[1], past, vd[3]); err != nil {
+		return err
+	}
+	if err := wantDims(c, attnLengths, "nonpad_kv_seqlen", batch); err != nil {
+		return err
+	}
+	total := ir.Sum(past, kd[2])
+	if err := o.inferMask(c, []ir.Dim{batch, heads, queries, total}); err != nil {
+		return err
+	}
+	if q.Rank() == 4 {
+		c.Set(0, ir.Of(q.DType, batch, heads, queries, vd[3]))
+	} else {
+		c.Set(0, ir.Of(q.DType, batch, queries, ir.Mul(heads, vd[3])))
+	}
+	c.Set(1, ir.Of(q.DType, batch, kd[1], total, kd[3]))
+	c.Set(2, ir.Of(v.DType, batch, kd[1], total, vd[3]))
+	c.Set(3, ir.Of(q.DType, batch, heads, queries, total))
+	return nil
+}
+
+// headDims returns the dimensions of Q, K or V as [batch, heads, tokens, depth].
+func headDims(c *ir.Infer, what string, t ir.Type, heads *int, attr string) ([]ir.Dim, error) {
+	if t.Rank() == 4 {
+		if heads != nil && differ(t.Dims[1], ir.Size(*heads)) {
+			return nil, c.Errorf("%s is %v, want %d heads as %s", what, t, *heads, attr)
+		}
+		return t.Dims, nil
+	}
+	if heads == nil || *heads < 1 {
+		return nil, c.Errorf("%s is missing or below 1, which %s of rank 3 needs", attr, what)
+	}
+	h := ir.Size(*heads)
+	depth, ok := ir.Div(t.Dims[2], h)
+	if !ok {
+		if t.Dims[2].Known() {
+			return nil, c.Errorf("%s is %v, whose last dimension does not split into %d heads", what, t, *heads)
+		}
+		depth = c.Fresh()
+	}
+	return []ir.Dim{t.Dims[0], h, t.Dims[1], depth}, nil
+}
+
+// inferMask refuses a mask that does not broadcast to the scores; it may have
+// fewer keys than they have.
+func (o *Attention) inferMask(c *ir.Infer, scores []ir.Dim) error {
+	m := c.In(attnMask)
+	if !c.Has(attnMask) {
+		return nil
+	}
+	if !m.DType.IsFloat() && !m.DType.IsInt() && m.DType != tensor.Bool {
+		return c.Errorf("mask is %v, want bool or numbers", m.DType)
+	}
+	if !m.Ranked {
+		return nil
+	}
+	fits := m.Rank() >= 1 && m.Rank() <= 4
+	for i := 0; fits && i < m.Rank(); i++ {
+		d, s := m.Dims[i], scores[4-m.Rank()+i]
+		if i == m.Rank()-1 {
+			fits = !d.Known() || !s.Known() || d.Size() <= s.Size()
+		} else {
+			fits = d == ir.Size(1) || !differ(d, s)
+		}
+	}
+	if !fits {
+		return c.Errorf("mask is %v, want one that broadcasts to %v", m, ir.Of(m.DType, scores...))
+	}
+	return nil
+}
+
+// splitHeads brings Q, K or V to [batch, heads, tokens, depth].
+func splitHeads(t *tensor.Tensor, heads *int) *tensor.Tensor {
+	if t.Rank() == 4 {
+		return t
+	}
+	return t.Reshape(t.Dim(0), t.Dim(1), *heads, t.Dim(2) / *heads).Permute(0, 2, 1, 3)
+}
+
+// joinTokens appends the tokens of t to those of past, both [batch, heads,
+// tokens, depth]; past may be nil.
+func joinTokens(past, t *tensor.Tensor) *tensor.Tensor {
+	if past == nil {
+		return t
+	}
+	shape := []int{t.Dim(0), t.Dim(1), past.Dim(2) + t.Dim(2), t.Dim(3)}
+	out := tensor.New(t.DType(), shape...)
+	st, at := tensor.Strides(shape), 0
+	for _, p := range []*tensor.Tensor{past, t} {
+		tensor.Copy(out, p, p.Shape(), at, st, 0, tensor.Strides(p.Shape()))
+		at += p.Dim(2) * p.Dim(3)
+	}
+	return out
+}
+
+// Eval computes the scores of each head in float64. A query that sees no key
+// gives zeros.
+func (o *Attention) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, err := evalShapes(o, 4, in)
+	if err != nil {
+		return nil, err
+	}
+	qt := splitHeads(in[attnQ], o.QHeads)
+	kt := joinTokens(optional(in, attnPastKey), splitHeads(in[attnK], o.KVHeads))
+	vt := joinTokens(optional(in, attnPastValue), splitHeads(in[attnV], o.KVHeads))
+	batch, heads, queries, depth := qt.Dim(0), qt.Dim(1), qt.Dim(2), qt.Dim(3)
+	kvHeads, keys, width := kt.Dim(1), kt.Dim(2), vt.Dim(3)
+	bias, err := o.bias(in, []int{batch, heads, queries, keys})
+	if err != nil {
+		return nil, err
+	}
+	scale := 1 / math.Sqrt(float64(depth))
+	if o.Scale != nil {
+		scale = float64(*o.Scale)
+	}
+	q, k, v := qt.Float64s(), kt.Float64s(), vt.Float64s()
+	y := make([]float64, batch*heads*queries*width)
+	scores := make([]float64, batch*heads*queries*keys)
+	shown := scores // the fourth output
+	if o.Stage < 3 {
+		shown = make([]float64, len(scores))
+	}
+	line := make([]float64, keys)
+	for b := range batch {
+		for h := range heads {
+			head := b*heads + h
+			kv := b*kvHeads + h/(heads/kvHeads)
+			s := scores[head*queries*keys:][:queries*keys]
+			multiply(queries, depth, keys, q[head*queries*depth:][:queries*depth],
+				matrix[float64, float64](k[kv*keys*depth:][:keys*depth], 1, depth),
+				func(i, j int, row []float64) {
+					for t, v := range row {
+						s[i*keys+j+t] = v * scale
+					}
+				})
+			for i := range queries {
+				row := s[i*keys:][:keys]
+				show := func(stage int) {
+					if o.Stage == stage {
+						copy(shown[(head*queries+i)*keys:], row)
+					}
+				}
+				show(0)
+				if limit := float64(o.Softcap); limit > 0 {
+					for j, x := range row {
+						row[j] = limit * math.Tanh(x/limit)
+					}
+				}
+				show(1)
+				bias.line(line, b, h, i)
+				seen := false
+				for j, x := range line {
+					if row[j] += x; math.IsInf(x, -1) {
+						row[j] = x // also where the score is no number
+					} else {
+						seen = true
+					}
+				}
+				show(2)
+				if !seen || math.IsInf(maximum(row), -1) {
+					clear(row)
+					continue
+				}
+				o.round(row)
+				softmax(row)
+				o.round(row)
+			}
+			multiply(queries, keys, width, s, matrix[float64, float64](v[kv*keys*width:][:keys*width], width, 1),
+				func(i, j int, row []float64) { copy(y[(head*queries+i)*width+j:], row) })
+		}
+	}
+	out := tensor.FromFloat64s(in[attnQ].DType(), y, batch, heads, queries, width)
+	if in[attnQ].Rank() == 3 {
+		out = out.Permute(0, 2, 1, 3).Reshape(shapes[0]...)
+	}
+	return []*tensor.Tensor{out, kt, vt, tensor.FromFloat64s(in[attnQ].DType(), shown, shapes[3]...)}, nil
+}
+
+// attentionBias is what Attention adds to its scores [B,Hq,S,T].
+type attentionBias struct {
+	mask     []float64 // 0 or -infinity where it was bool
+	shape    []int     // of the mask, of rank 4
+	strides  []int     // of the mask, broadcast to the scores
+	offset   []int     // for each batch, the keys before the first query
+	visible  []int     // for each batch, the keys that are no padding
+	from, to int       // the keys around a query that it sees, relative to it
+}
+
+func (o *Attention) bias(in []*tensor.Tensor, scores []int) (*attentionBias, error) {
+	batch, queries, keys := scores[0], scores[2], scores[3]
+	a := &attentionBias{offset: make([]int, batch), visible: make([]int, batch), from: math.MinInt / 2, to: math.MaxInt / 2}
+	past := 0
+	if t := optional(in, attnPastKey); t != nil {
+		past = t.Dim(2)
+	}
+	lengths := optional(in, attnLengths)
+	for b := range batch {
+		a.offset[b], a.visible[b] = past, keys
+		if lengths == nil {
+			continue
+		}
+		n := int(tensor.Data[int64](lengths)[b])
+		if n < 0 || n > keys {
+			return nil, evalErrorf("nonpad_kv_seqlen has %d, want 0 to %d", n, keys)
+		}
+		a.offset[b], a.visible[b] = n-queries, n
+	}
+	if o.LeftWindow >= 0 {
+		a.from = -min(o.LeftWindow, math.MaxInt/2)
+	}
+	if o.RightWindow >= 0 {
+		a.to = min(o.RightWindow, math.MaxInt/2)
+	}
+	if o.Causal {
+		a.to = min(a.to, 0)
+	}
+	if t := optional(in, attnMask); t != nil {
+		a.mask = t.Float64s()
+		if t.DType() == tensor.Bool {
+			for i, x := range a.mask {
+				a.mask[i] = 0
+				if x == 0 {
+					a.mask[i] = math.Inf(-1)
+				}
+			}
+		}
+		a.shape = append([]int{1, 1, 1, 1}[t.Rank():], t.Shape()...)
+		a.strides = broadcastStrides(a.shape, []int{batch, scores[1], queries, a.shape[3]})
+	}
+	return a, nil
+}
+
+// line sets dst to the bias of query i of a head.
+func (a *attentionBias) line(dst []float64, batch, head, i int) {
+	clear(dst)
+	if a.mask != nil {
+		copy(dst, a.mask[batch*a.strides[0]+head*a.strides[1]+i*a.strides[2]:][:a.shape[3]])
+		for j := a.shape[3]; j < len(dst); j++ {
+			dst[j] = math.Inf(-1)
+		}
+	}
+	at := a.offset[batch] + i
+	for j := range dst {
+		if j >= a.visible[batch] || j < at+a.from || j > at+a.to {
+			dst[j] = math.Inf(-1)
+		}
+	}
+}
+
+// round rounds a row to the precision of the softmax.
+func (o *Attention) round(row []float64) {
+	if o.Precision != tensor.Undefined {
+		copy(row, tensor.FromFloat64s(o.Precision, row, len(row)).Float64s())
+	}
+}
+
+// Work counts the multiply-adds of both products.
+func (o *Attention) Work(in, out []ir.Type) ir.Work {
+	w := streamWork(in, out, 0)
+	d := in[attnK].Dims
+	keys := float64(d[len(d)-2].Size()) // [B,T,H*D] or [B,H,T,D]
+	if len(in) > attnPastKey && in[attnPastKey].Ranked {
+		keys += float64(in[attnPastKey].Dims[2].Size())
+	}
+	w.FLOPs = 2 * keys * (elems(in[attnQ]) + elems(out[0]))
+	return w
+}

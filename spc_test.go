@@ -1,0 +1,235 @@
+package spc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"spc"
+	"spc/ir/tensor"
+	"spc/tests/archs"
+)
+
+// tiny compiles one of the small architectures.
+func tiny(t *testing.T, name string, o spc.CompileOptions) *spc.Model {
+	t.Helper()
+	for _, a := range archs.Tiny {
+		if a.Name != name {
+			continue
+		}
+		m, err := a.Build(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Bytes, o.Verify = m.Bytes(), true
+		c, err := spc.Compile(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	t.Fatalf("no architecture %s", name)
+	return nil
+}
+
+// randomInputs makes inputs in which every symbol has the given size.
+func randomInputs(m *spc.Model, seed uint64, symbol int) map[string]*tensor.Tensor {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	in := map[string]*tensor.Tensor{}
+	for _, p := range m.Inputs() {
+		shape := make([]int, len(p.Dims))
+		for i, d := range p.Dims {
+			if shape[i] = symbol; d.Known() {
+				shape[i] = d.Size()
+			}
+		}
+		x := tensor.New(p.DType, shape...)
+		switch p.DType {
+		case tensor.F32:
+			for i := range x.F32s() {
+				x.F32s()[i] = float32(rng.NormFloat64())
+			}
+		case tensor.I64:
+			for i := range tensor.Data[int64](x) {
+				tensor.Data[int64](x)[i] = rng.Int64N(2)
+			}
+		}
+		in[p.Name] = x
+	}
+	return in
+}
+
+// relL2 is the largest relative l2 error of got over all outputs.
+func relL2(t *testing.T, got, want map[string]*tensor.Tensor) float64 {
+	t.Helper()
+	worst := 0.0
+	for name, w := range want {
+		g := got[name]
+		if g == nil || g.String() != w.String() {
+			t.Fatalf("output %s is %v, want %v", name, g, w)
+		}
+		diff, norm := 0.0, 0.0
+		a, b := g.Float64s(), w.Float64s()
+		for i := range a {
+			diff += (a[i] - b[i]) * (a[i] - b[i])
+			norm += b[i] * b[i]
+		}
+		worst = max(worst, math.Sqrt(diff)/max(math.Sqrt(norm), 1e-12))
+	}
+	return worst
+}
+
+// Every pattern and every format computes, on the CPU, from an .spx file, what
+// the interpreter computes from the pruned weights.
+func TestCompiledAgreesWithInterpreter(t *testing.T) {
+	patterns := []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2"}
+	formats := []string{"auto", "dense", "ell", "csr", "nm", "block"}
+	for i, a := range archs.Tiny {
+		for j, pattern := range patterns {
+			// Formats take turns, so that each meets each architecture.
+			for _, format := range []string{"auto", formats[(i+j)%len(formats)]} {
+				t.Run(fmt.Sprintf("%s/%s/%s", a.Name, pattern, format), func(t *testing.T) {
+					o := spc.CompileOptions{Pattern: pattern, Sparsity: 0.5, Format: format}
+					m := tiny(t, a.Name, o)
+					var file bytes.Buffer
+					if err := m.Write(&file); err != nil {
+						t.Fatal(err)
+					}
+					r, err := spc.Read(file.Bytes())
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer r.Close()
+					for symbol := 1; symbol <= 9; symbol += 8 {
+						in := randomInputs(r, 7, symbol)
+						want, err := m.Interpret(context.Background(), in)
+						if err != nil {
+							t.Fatal(err)
+						}
+						got, err := r.Run(context.Background(), in)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if e := relL2(t, got, want); !(e < 1e-5) {
+							t.Errorf("symbols %d: relative l2 error %g", symbol, e)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// Without pruning, the passes change nothing that an output shows.
+func TestPassesKeepTheFunction(t *testing.T) {
+	for _, a := range archs.Tiny {
+		plain := tiny(t, a.Name, spc.CompileOptions{StopAfter: "infer"})
+		full := tiny(t, a.Name, spc.CompileOptions{})
+		in := randomInputs(plain, 3, 5)
+		want, err := plain.Interpret(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := full.Run(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := relL2(t, got, want); !(e < 1e-5) {
+			t.Errorf("%s: relative l2 error %g", a.Name, e)
+		}
+	}
+}
+
+func TestSameOptionsGiveSameBytes(t *testing.T) {
+	o := spc.CompileOptions{Pattern: "uniform", Sparsity: 0.7}
+	var a, b bytes.Buffer
+	if err := tiny(t, "resnet", o).Write(&a); err != nil {
+		t.Fatal(err)
+	}
+	if err := tiny(t, "resnet", o).Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a.Bytes(), b.Bytes()) {
+		t.Error("two compilations differ")
+	}
+}
+
+func TestConcurrentRuns(t *testing.T) {
+	m := tiny(t, "bert", spc.CompileOptions{Sparsity: 0.5})
+	m.SetThreads(2)
+	defer m.Close()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		in := randomInputs(m, uint64(i), 1+i%4)
+		want, err := m.Interpret(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for range 5 {
+				got, err := m.Run(context.Background(), in)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if e := relL2(t, got, want); !(e < 1e-5) {
+					t.Errorf("run %d: relative l2 error %g", i, e)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestSaveAndOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.spx")
+	m := tiny(t, "mobilenet", spc.CompileOptions{Sparsity: 0.8})
+	if err := m.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	r, err := spc.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := randomInputs(m, 1, 1)
+	want, err := m.Run(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Run(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if e := relL2(t, got, want); e != 0 {
+		t.Errorf("relative l2 error %g after opening", e)
+	}
+	if len(r.Explain().Layers) == 0 || r.Explain().Totals != m.Explain().Totals {
+		t.Error("the explanation is lost in the file")
+	}
+}
+
+func TestWrongInputs(t *testing.T) {
+	m := tiny(t, "mobilenet", spc.CompileOptions{})
+	good := randomInputs(m, 1, 1)
+	name := m.Inputs()[0].Name
+	for what, in := range map[string]map[string]*tensor.Tensor{
+		"name":    {"nobody": good[name]},
+		"missing": {},
+		"dtype":   {name: tensor.New(tensor.F64, good[name].Shape()...)},
+		"rank":    {name: tensor.New(tensor.F32, 3)},
+		"size":    {name: tensor.New(tensor.F32, 1, 3, 31, 32)},
+	} {
+		if _, err := m.Run(context.Background(), in); !errors.Is(err, spc.ErrInvalid) {
+			t.Errorf("%s: error %v, want one that wraps ErrInvalid", what, err)
+		}
+	}
+}
