@@ -117,6 +117,9 @@ type Port struct {
 	Dims  []ir.Dim // sizes and symbols
 	// Ranked is false where not even the number of dimensions is known.
 	Ranked bool
+	// Bound is, of an integer input, the size of the axis that its elements index
+	// through a Gather; 0 where there is none.
+	Bound int
 }
 
 func (p Port) String() string {
@@ -355,7 +358,7 @@ func (m *Model) Graph() string { return m.graph.String() }
 func (m *Model) Inputs() []Port {
 	out := make([]Port, len(m.graph.Inputs))
 	for i, v := range m.graph.Inputs {
-		out[i] = Port{v.Name, v.Type.DType, v.Type.Dims, v.Type.Ranked}
+		out[i] = Port{v.Name, v.Type.DType, v.Type.Dims, v.Type.Ranked, bound(v)}
 	}
 	return out
 }
@@ -364,7 +367,7 @@ func (m *Model) Inputs() []Port {
 func (m *Model) Outputs() []Port {
 	out := make([]Port, len(m.graph.Outputs))
 	for i, v := range m.graph.Outputs {
-		out[i] = Port{m.graph.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Ranked}
+		out[i] = Port{m.graph.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Ranked, 0}
 	}
 	return out
 }

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/backend/cpu"
+	"spc/data"
+)
+
+// benchmark is what bench prints. Times are of a run on a whole batch.
+type benchmark struct {
+	Model      string      `json:"model"`
+	Batch      int         `json:"batch"`
+	Threads    int         `json:"threads"`
+	Runs       int         `json:"runs"`
+	Ms         latency     `json:"ms"`
+	Throughput float64     `json:"throughput"` // samples a second
+	PeakBytes  int64       `json:"peak_bytes"`
+	Layers     []layerTime `json:"layers"`
+}
+
+type latency struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Min  float64 `json:"min"`
+}
+
+type layerTime struct {
+	Name   string  `json:"name"`
+	Op     string  `json:"op"`
+	Format string  `json:"format"`
+	Us     float64 `json:"us"`
+}
+
+func benchCommand() *cobra.Command {
+	var inputs inputFlags
+	var shapes shapeFlags
+	var batch, threads, runs, warmup int
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "bench MODEL.{spx,onnx}",
+		Short: "Measure a model's latency, memory, and time by layer",
+		Long: `Run a model some times on the same inputs, by default random ones, and show the
+percentiles of its latency, its throughput, the peak memory of the process, and the
+mean time of each layer, which is measured in further runs.`,
+		Example: `  spc bench model.spx
+  spc bench model.onnx --batch 8 --threads 1 --runs 100
+  spc bench model.spx --dim sequence=128 --json`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: files(1, "spx", "onnx"),
+	}
+	inputs.add(c)
+	fs := c.Flags()
+	fs.IntVar(&batch, "batch", 0, "samples in a run; by default what the model declares, else 1")
+	fs.IntVar(&runs, "runs", 50, "timed runs")
+	fs.IntVar(&warmup, "warmup", 10, "runs before those")
+	threadsFlag(c, &threads)
+	shapes.add(fs)
+	jsonFlag(fs, &asJSON)
+	for _, f := range []string{"batch", "runs", "warmup"} {
+		complete(c, f, cobra.NoFileCompletions)
+	}
+
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if runs < 1 || warmup < 0 || batch < 0 || fs.Changed("batch") && batch == 0 {
+			return fmt.Errorf("--runs %d, --warmup %d, --batch %d: want 1, 0 and 1 or more", runs, warmup, batch)
+		}
+		s, err := shapes.parse()
+		if err != nil {
+			return err
+		}
+		m, err := loadBatch(c, args[0], batch, &s)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if err := setThreads(m, threads); err != nil {
+			return err
+		}
+		r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
+		if r.sources, err = inputs.sources(r.ports); err != nil {
+			return err
+		}
+		in, err := r.tensors()
+		if err != nil {
+			return err
+		}
+		b := benchmark{Model: args[0], Batch: batch, Threads: threads, Runs: runs}
+		if b.Threads == 0 {
+			b.Threads = cpu.Cores()
+		}
+		if b.Batch == 0 {
+			b.Batch = 1
+			if x := in[r.ports[0].Name]; x != nil && x.Rank() > 0 {
+				b.Batch = x.Dim(0)
+			}
+		}
+		p := newProgress(c)
+		defer p.close()
+		var times []float64
+		for i := range warmup + runs {
+			p.stage("bench", i, warmup+runs)
+			start := time.Now()
+			if _, err := m.Run(c.Context(), in); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if i >= warmup {
+				times = append(times, time.Since(start).Seconds()*1e3)
+			}
+			if err := c.Context().Err(); err != nil {
+				return err
+			}
+		}
+		b.PeakBytes = peakBytes()
+		b.Ms = latencies(times)
+		b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
+		profiles := min(runs, 10)
+		for i := range profiles {
+			p.stage("profile", i, profiles)
+			_, nodes, err := m.Profile(c.Context(), in)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			b.add(nodes, profiles)
+		}
+		p.close()
+		if asJSON {
+			return printJSON(c.OutOrStdout(), b)
+		}
+		b.print(c.OutOrStdout())
+		return nil
+	}
+	return c
+}
+
+// loadBatch loads a model and gives its inputs' leading dimension the size of the
+// batch, where that is not 0. Where an ONNX file fixes another size, it is imported
+// again with this one.
+func loadBatch(c *cobra.Command, path string, batch int, s *sizes) (*spc.Model, error) {
+	m, err := loadModel(c.Context(), c, path, *s)
+	if err != nil || batch == 0 {
+		return m, err
+	}
+	fixed, err := setBatch(m.Inputs(), batch, s)
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if !fixed {
+		return m, nil
+	}
+	ports := m.Inputs()
+	m.Close()
+	if compiled, err := isSPX(path); err != nil {
+		return nil, err
+	} else if compiled {
+		return nil, fmt.Errorf("%s was compiled for another batch than %d; its inputs are %s", path, batch, describe(ports))
+	}
+	return loadModel(c.Context(), c, path, *s)
+}
+
+// setBatch sets the symbol that is named after the batch, else the leading dimension
+// of all inputs that share the first one's. It reports whether the model fixes it.
+func setBatch(ports []spc.Port, batch int, s *sizes) (fixed bool, err error) {
+	if named := batchSymbol(ports); named != "" {
+		s.dims[named] = batch
+		return false, nil
+	}
+	if len(ports) == 0 || len(ports[0].Dims) == 0 {
+		return false, fmt.Errorf("--batch: the inputs have no leading dimension: %s", describe(ports))
+	}
+	lead := ports[0].Dims[0]
+	for _, p := range ports {
+		if len(p.Dims) == 0 {
+			continue
+		}
+		d := p.Dims[0]
+		switch {
+		case !d.Known() && (d == lead || d.Fresh()):
+			s.dims[d.Symbol()] = batch
+		case d.Known() && d == lead && d.Size() != batch:
+			fixed = true
+			shape := make([]int, len(p.Dims))
+			for i, d := range p.Dims {
+				if shape[i] = d.Size(); !d.Known() {
+					return false, fmt.Errorf("--batch: the model fixes the batch of input %s %v, give --shape %s=DIMS", p.Name, p, p.Name)
+				}
+			}
+			shape[0] = batch
+			s.shapes[p.Name] = shape
+		}
+	}
+	return fixed, nil
+}
+
+// add adds one profile's share of the mean.
+func (b *benchmark) add(nodes []spc.NodeTime, of int) {
+	if b.Layers == nil {
+		for _, n := range nodes {
+			b.Layers = append(b.Layers, layerTime{Name: n.Node, Op: n.Op, Format: n.Format})
+		}
+	}
+	for i, n := range nodes {
+		b.Layers[i].Us += n.Time.Seconds() * 1e6 / float64(of)
+	}
+}
+
+// latencies sorts the times and takes their percentiles.
+func latencies(ms []float64) latency {
+	slices.Sort(ms)
+	sum := 0.0
+	for _, t := range ms {
+		sum += t
+	}
+	return latency{sum / float64(len(ms)), percentile(ms, 50), percentile(ms, 90), percentile(ms, 99), ms[0]}
+}
+
+// percentile interpolates between the two closest ranks of sorted values.
+func percentile(sorted []float64, p float64) float64 {
+	at := p / 100 * float64(len(sorted)-1)
+	lo := int(math.Floor(at))
+	hi := min(lo+1, len(sorted)-1)
+	return sorted[lo] + (at-float64(lo))*(sorted[hi]-sorted[lo])
+}
+
+func (b *benchmark) print(w io.Writer) {
+	fmt.Fprintf(w, "%s  batch %d, %s, %s\n\n", b.Model, b.Batch, plural(b.Threads, "thread"), plural(b.Runs, "run"))
+	t := newTable(w, "mean", "p50", "p90", "p99", "min", "throughput", "peak memory")
+	right(t, 1, 2, 3, 4, 5, 6, 7)
+	ms := func(v float64) string { return fmt.Sprintf("%.4g ms", v) }
+	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
+	t.Render()
+	fmt.Fprintln(w)
+	total := 0.0
+	for _, l := range b.Layers {
+		total += l.Us
+	}
+	order := slices.Clone(b.Layers)
+	slices.SortStableFunc(order, func(x, y layerTime) int { return cmp.Compare(y.Us, x.Us) })
+	t = newTable(w, "layer", "operator", "format", "time", "share")
+	right(t, 4, 5)
+	for _, l := range order {
+		t.AppendRow([]any{l.Name, l.Op, l.Format, fmt.Sprintf("%.4g us", l.Us), percent(l.Us / max(total, tiny))})
+	}
+	t.Render()
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/backend/format"
+	"spc/internal/atomicfile"
+	"spc/passes"
+	"spc/passes/prune"
+)
+
+// patterns, allocations and targets are what shells offer for the flags.
+var (
+	patterns    = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
+	allocations = []string{"layer", "global"}
+	targets     = []string{"cpu"}
+)
+
+// formats lists the values of --format.
+func formats() []string {
+	names := []string{"auto"}
+	for _, f := range format.Table {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+func compileCommand() *cobra.Command {
+	var o spc.CompileOptions
+	var shapes shapeFlags
+	var out string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "compile MODEL.onnx",
+		Short: "Compile an ONNX model into an .spx file",
+		Long: `Compile an ONNX model into an .spx file: prune its weights to a sparsity, choose
+a storage format for each, and write the program. Without --sparsity, weights stay
+as they are; those of a model that arrives sparse keep their zeros.`,
+		Example: `  spc compile model.onnx -o model.spx --sparsity 0.8
+  spc compile model.onnx -o model.spx --pattern 2:4
+  spc compile model.onnx -o model.spx --sparsity 0.5 --allocate global --keep '*head*'
+  spc compile model.onnx -o model.spx --sparsity 0.5 --layer '/layer1*=0.9'
+  spc compile model.onnx --stop-after fold`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: files(1, "onnx"),
+	}
+	fs := c.Flags()
+	fs.StringVarP(&out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
+	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
+	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
+	fs.StringVar(&o.Allocate, "allocate", "layer", "layer: the same sparsity in each; global: one threshold for all")
+	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
+	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
+	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
+	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", "))
+	shapes.add(fs)
+	fs.StringVar(&o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
+	fs.StringVar(&o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass")
+	fs.StringArrayVar(&o.Disable, "disable", nil, "a `PASS` that does not run")
+	jsonFlag(fs, &asJSON)
+	complete(c, "output", files(0, "spx"))
+	complete(c, "pattern", values(patterns...))
+	complete(c, "allocate", values(allocations...))
+	complete(c, "format", values(formats()...))
+	complete(c, "target", values(targets...))
+	complete(c, "stop-after", values(passes.Names()...))
+	complete(c, "disable", values(passes.Names()...))
+	complete(c, "dump-passes", folders)
+
+	c.RunE = func(c *cobra.Command, args []string) error {
+		o.Model = args[0]
+		s, err := shapes.parse()
+		if err != nil {
+			return err
+		}
+		o.Shapes, o.Dims = s.shapes, s.dims
+		if p, err := prune.ParsePattern(o.Pattern); err == nil && fs.Changed("sparsity") && o.Sparsity == 0 {
+			if own, ok := p.OwnSparsity(); ok {
+				return fmt.Errorf("--sparsity 0, but --pattern %s sets its own, %.4g", o.Pattern, own)
+			}
+		}
+		if spx, err := isSPX(o.Model); err != nil {
+			return err
+		} else if spx {
+			return fmt.Errorf("%s is compiled already, want an .onnx file", o.Model)
+		}
+		m, err := compileModel(c.Context(), c, o)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if o.StopAfter != "" && out == "" {
+			_, err := io.WriteString(c.OutOrStdout(), m.Graph())
+			return err
+		}
+		if out == "" {
+			base := filepath.Base(o.Model)
+			out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
+		}
+		if same, err := sameFile(o.Model, out); err != nil {
+			return err
+		} else if same {
+			return fmt.Errorf("-o %s is the model itself", out)
+		}
+		if err := save(c.Context(), m, out); err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(c.OutOrStdout(), m.Explain())
+		}
+		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
+	}
+	return c
+}
+
+func sameFile(a, b string) (bool, error) {
+	ia, err := os.Stat(a)
+	if err != nil {
+		return false, err
+	}
+	ib, err := os.Stat(b)
+	if err != nil {
+		return false, nil // it will be made
+	}
+	return os.SameFile(ia, ib), nil
+}
+
+// save writes the model; an interrupt leaves no file.
+func save(ctx context.Context, m *spc.Model, path string) error {
+	err := atomicfile.Write(path, func(w io.Writer) error { return m.Write(contextWriter{ctx, w}) })
+	var pe *os.PathError
+	if err != nil && !errors.As(err, &pe) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return err
+}
+
+// contextWriter fails once its context is done.
+type contextWriter struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w contextWriter) Write(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(b)
+}
+
+// printCompiled prints what became of the model in a few lines.
+func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
+	t := r.Totals
+	before, err := os.Stat(model)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, size(before.Size()))
+	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
+	fmt.Fprintf(w, "zeros     %s of all weights, %s of the %d prunable\n", percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
+	count := map[string]int{}
+	for _, l := range r.Layers {
+		count[l.Format]++
+	}
+	var parts []string
+	for _, f := range formats() {
+		if count[f] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", f, count[f]))
+		}
+	}
+	fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
+	if n := r.Nodes["Transpose"]; n > 0 {
+		fmt.Fprintf(w, "left over %s\n", plural(n, "Transpose"))
+	}
+	if r.Prune != nil {
+		var bounded []string
+		for _, l := range r.Prune.Layers {
+			if l.Bounded > 0 {
+				bounded = append(bounded, fmt.Sprintf("%s (%s)", l.Node, plural(l.Bounded, "row")))
+			}
+		}
+		if len(bounded) > 0 {
+			fmt.Fprintf(w, "kept one nonzero a row: %s\n", strings.Join(bounded, ", "))
+		}
+	}
+	return nil
+}
+
+func fileSize(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "?"
+	}
+	return size(info.Size())
+}
+
+func share(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}

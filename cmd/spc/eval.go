@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+)
+
+// The metrics of an evaluation.
+const (
+	top1       = "top1"
+	top5       = "top5"
+	perplexity = "perplexity"
+)
+
+// evaluation is what eval prints. Value and Top5 are in percent, a perplexity is
+// not.
+type evaluation struct {
+	Metric  string   `json:"metric"`
+	Value   number   `json:"value"`
+	Top5    *float64 `json:"top5,omitempty"`
+	N       int      `json:"n"`
+	Seconds float64  `json:"seconds"`
+}
+
+func evalCommand() *cobra.Command {
+	var norm normFlags
+	var shapes shapeFlags
+	var path, labels, samples, metric string
+	var skip []int
+	var batch, threads int
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "eval MODEL.{spx,onnx} --data PATH",
+		Short: "Measure a model's accuracy or perplexity on labelled samples",
+		Long: `Measure a model on samples: a folder of .jpg and .png files with labels in a .csv
+whose columns are file and class_index, npy images u8[n,c,h,w], npy tokens [n,t], or
+idx images. Images are resized to the model's input.
+
+The perplexity of tokens is that of positions 1 to t-1, each given those before it.`,
+		Example: `  spc eval model.spx --data photos/ --labels labels.csv --preprocess imagenet
+  spc eval model.spx --data test.npy --labels labels.npy --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
+  spc eval model.onnx --data t10k-images-idx3-ubyte.gz --labels t10k-labels-idx1-ubyte.gz --preprocess none
+  spc eval model.spx --data tokens.npy --metric perplexity --samples 0:100:2`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: files(1, "spx", "onnx"),
+	}
+	fs := c.Flags()
+	fs.StringVar(&path, "data", "", "a folder of images, or an npy or idx `FILE`")
+	fs.StringVar(&labels, "labels", "", "the classes, a .csv, npy or idx `FILE`; of a folder, by default its labels.csv")
+	fs.StringVar(&samples, "samples", "all", "which samples: all, even, odd or A:B:STEP")
+	fs.IntVar(&batch, "batch", 0, "samples in a run; by default what the model declares, else 16")
+	norm.add(c)
+	fs.IntSliceVar(&skip, "skip-class", nil, "scores to leave out, such as 0 for a background class")
+	fs.StringVar(&metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
+	threadsFlag(c, &threads)
+	shapes.add(fs)
+	jsonFlag(fs, &asJSON)
+	if err := c.MarkFlagRequired("data"); err != nil {
+		panic(err)
+	}
+	complete(c, "labels", files(0, "csv", "npy", "gz", "idx"))
+	complete(c, "samples", values("all", "even", "odd"))
+	complete(c, "metric", values(top1, top5, perplexity))
+	complete(c, "batch", cobra.NoFileCompletions)
+	complete(c, "skip-class", cobra.NoFileCompletions)
+
+	c.RunE = func(c *cobra.Command, args []string) error {
+		chosen, err := data.ParseSamples(samples)
+		if err != nil {
+			return fmt.Errorf("--samples: %w", err)
+		}
+		s, err := shapes.parse()
+		if err != nil {
+			return err
+		}
+		if batch < 0 || fs.Changed("batch") && batch == 0 {
+			return fmt.Errorf("--batch %d, want 1 or more", batch)
+		}
+		set, err := data.Open(path, labels)
+		if err != nil {
+			return err
+		}
+		defer set.Close()
+		e := evaluator{metric: metric, set: set, index: chosen.Of(set.Len()), skip: skip, batch: batch}
+		if len(e.index) == 0 {
+			return fmt.Errorf("--samples %s chooses none of the %d of %s", samples, set.Len(), path)
+		}
+		if err := e.checkMetric(); err != nil {
+			return err
+		}
+		if !set.Tokens() {
+			if e.feed.Norm, err = norm.norm(fs); err != nil {
+				return err
+			}
+		}
+		if e.model, err = loadModel(c.Context(), c, args[0], s); err != nil {
+			return err
+		}
+		defer e.model.Close()
+		if err := setThreads(e.model, threads); err != nil {
+			return err
+		}
+		if err := e.fit(s); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		p := newProgress(c)
+		result, err := e.run(c.Context(), p)
+		p.close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if asJSON {
+			return printJSON(c.OutOrStdout(), result)
+		}
+		result.print(c.OutOrStdout())
+		return nil
+	}
+	return c
+}
+
+// evaluator runs a model over samples.
+type evaluator struct {
+	model  *spc.Model
+	set    *data.Set
+	index  []int
+	metric string
+	skip   []int
+	batch  int
+	feed   data.Feed
+
+	input, output string
+	ranking       data.Ranking
+	perplexity    data.Perplexity
+}
+
+// checkMetric picks the metric that suits the samples, or checks the user's.
+func (e *evaluator) checkMetric() error {
+	suits := []string{top1, top5}
+	if e.set.Tokens() {
+		suits = []string{perplexity}
+	}
+	switch {
+	case e.metric == "":
+		e.metric = suits[0]
+	case !slices.Contains([]string{top1, top5, perplexity}, e.metric):
+		return fmt.Errorf("--metric %q, want top1, top5 or perplexity", e.metric)
+	case !slices.Contains(suits, e.metric) && e.set.Tokens():
+		return fmt.Errorf("--metric %s needs images, and %s holds tokens", e.metric, e.set.Path)
+	case !slices.Contains(suits, e.metric):
+		return fmt.Errorf("--metric perplexity needs tokens, and %s holds images", e.set.Path)
+	}
+	if !e.set.Tokens() && e.set.Labels == nil {
+		return fmt.Errorf("%s has no labels, give --labels", e.set.Path)
+	}
+	e.ranking.Skip = e.skip
+	return nil
+}
+
+// fit finds out what the model takes of a sample, and how many.
+func (e *evaluator) fit(s sizes) error {
+	ports := e.model.Inputs()
+	if len(ports) != 1 {
+		return fmt.Errorf("eval needs a model of one input, it has %d: %s", len(ports), describe(ports))
+	}
+	p := ports[0]
+	b := newBinder(ports, s.dims)
+	for name, shape := range s.shapes {
+		if err := b.shape(name, shape); err != nil {
+			return err
+		}
+	}
+	e.input = p.Name
+	e.output = e.model.Outputs()[0].Name
+	if e.set.Tokens() {
+		if !p.Ranked || len(p.Dims) != 2 || !p.DType.IsInt() {
+			return fmt.Errorf("input %s is %v, tokens want integers [n,t]", p.Name, p)
+		}
+		e.feed.DType = p.DType
+		e.feed.Length, _ = b.size(p.Dims[1])
+	} else {
+		norm := e.feed.Norm
+		var err error
+		if e.feed, err = imageFeed(p, b); err != nil {
+			return fmt.Errorf("input %s: %w", p.Name, err)
+		}
+		e.feed.Norm = norm
+	}
+	n, fixed := b.size(p.Dims[0])
+	switch {
+	case fixed && n < 1:
+		return fmt.Errorf("input %s is %v, want a batch of one or more", p.Name, p)
+	case fixed && e.batch > 0 && e.batch != n:
+		return fmt.Errorf("--batch %d, but input %s is %v", e.batch, p.Name, p)
+	case fixed:
+		e.feed.Batch, e.feed.Pad = n, true
+	case e.batch > 0:
+		e.feed.Batch = e.batch
+	default:
+		e.feed.Batch = 16
+	}
+	return nil
+}
+
+func (e *evaluator) run(ctx context.Context, p *progress) (*evaluation, error) {
+	start := time.Now()
+	done := 0
+	for b, err := range e.set.Batches(ctx, e.index, e.feed) {
+		if err != nil {
+			return nil, err
+		}
+		p.stage("eval", done, len(e.index))
+		out, err := e.model.Run(ctx, map[string]*tensor.Tensor{e.input: b.Input})
+		if err != nil {
+			return nil, err
+		}
+		if err := e.score(b, out[e.output]); err != nil {
+			return nil, err
+		}
+		done += len(b.Samples)
+	}
+	r := &evaluation{Metric: e.metric, N: done, Seconds: time.Since(start).Seconds()}
+	switch e.metric {
+	case perplexity:
+		r.Value = number(e.perplexity.Value())
+	default:
+		best, five := 100*share(e.ranking.Top1, e.ranking.N), 100*share(e.ranking.Top5, e.ranking.N)
+		r.Value, r.Top5 = number(best), &five
+		if e.metric == top5 {
+			r.Value = number(five)
+		}
+	}
+	return r, nil
+}
+
+// score adds the samples of a batch to the metric.
+func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
+	rows := b.Input.Dim(0)
+	if !out.DType().IsFloat() || out.Rank() < 2 || out.Dim(0) != rows {
+		return fmt.Errorf("output %s is %v, want scores [%d,...]", e.output, out, rows)
+	}
+	if e.set.Tokens() && (out.Rank() != 3 || out.Dim(1) != b.Input.Dim(1)) {
+		return fmt.Errorf("output %s is %v, want logits [%d,%d,v]", e.output, out, rows, b.Input.Dim(1))
+	}
+	values := f32s(out)
+	each := len(values) / rows
+	for r, i := range b.Samples {
+		row := values[r*each : (r+1)*each]
+		var err error
+		if e.set.Tokens() {
+			var ids []int64
+			if ids, err = e.set.TokensOf(i); err == nil {
+				err = e.perplexity.Add(row, ids)
+			}
+		} else {
+			err = e.ranking.Add(row, e.set.Labels[i])
+		}
+		if err != nil {
+			return fmt.Errorf("sample %d of %s: %w", i, e.set.Path, err)
+		}
+	}
+	return nil
+}
+
+// f32s returns the elements of a tensor of floats as float32.
+func f32s(t *tensor.Tensor) []float32 {
+	if t.DType() == tensor.F32 {
+		return t.F32s()
+	}
+	out := make([]float32, t.Len())
+	for i, v := range t.Float64s() {
+		out[i] = float32(v)
+	}
+	return out
+}
+
+func (r *evaluation) print(w io.Writer) {
+	what := "images"
+	switch r.Metric {
+	case perplexity:
+		what = "sequences"
+		fmt.Fprintf(w, "perplexity %.4f", float64(r.Value))
+	case top5:
+		fmt.Fprintf(w, "top-5 %.2f%%", float64(r.Value))
+	default:
+		fmt.Fprintf(w, "top-1 %.2f%%  top-5 %.2f%%", float64(r.Value), *r.Top5)
+	}
+	fmt.Fprintf(w, "  %d %s in %.1f s, %.4g a second\n", r.N, what, r.Seconds, float64(r.N)/max(r.Seconds, tiny))
+}

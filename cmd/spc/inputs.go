@@ -1,0 +1,372 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"spc"
+	"spc/data"
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// normFlags are the flags that say how pixels become numbers.
+type normFlags struct {
+	name      string
+	mean, std []float64
+	bgr       bool
+}
+
+func (f *normFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVar(&f.name, "preprocess", "", "how pixels 0..255 become numbers: "+strings.Join(data.NormNames(), ", "))
+	fs.Float64SliceVar(&f.mean, "mean", nil, "in place of --preprocess: what is subtracted, one or a number a channel;\nof x/255 where all of --mean and --std are at most 1, else of x")
+	fs.Float64SliceVar(&f.std, "std", nil, "what is then divided by, one or a number a channel")
+	fs.BoolVar(&f.bgr, "bgr", false, "order the channels blue, green, red")
+	for _, own := range []string{"mean", "std", "bgr"} {
+		c.MarkFlagsMutuallyExclusive("preprocess", own)
+	}
+	complete(c, "preprocess", values(data.NormNames()...))
+}
+
+// errNoNorm is the error of norm where no flag was given.
+var errNoNorm = errors.New("images need --preprocess, or --mean and --std")
+
+func (f *normFlags) norm(fs *pflag.FlagSet) (data.Norm, error) {
+	if f.name != "" {
+		return data.ParseNorm(f.name)
+	}
+	if !fs.Changed("mean") && !fs.Changed("std") && !fs.Changed("bgr") {
+		return data.Norm{}, errNoNorm
+	}
+	return data.NewNorm(f.mean, f.std, f.bgr)
+}
+
+// inputFlags are the flags that give a model its inputs.
+type inputFlags struct {
+	args []string
+	norm normFlags
+}
+
+func (f *inputFlags) add(c *cobra.Command) {
+	c.Flags().StringArrayVarP(&f.args, "input", "i", nil, "`NAME=FILE`: an input, from .npy, .pb (TensorProto), .png, .jpg\nor random:SEED[:LO:HI]; NAME= may be left out where there is one input")
+	f.norm.add(c)
+	complete(c, "input", func(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return []string{"npy", "pb", "png", "jpg", "jpeg"}, cobra.ShellCompDirectiveFilterFileExt
+	})
+}
+
+// source is where an input comes from.
+type source struct {
+	file   string
+	random *data.Random
+}
+
+// sources finds out which input each argument is for.
+func (f *inputFlags) sources(ports []spc.Port) (map[string]source, error) {
+	out := map[string]source{}
+	for _, arg := range f.args {
+		name, file, err := splitInput(arg, ports)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := out[name]; twice {
+			return nil, fmt.Errorf("input %s is given twice", name)
+		}
+		s := source{file: file}
+		if strings.HasPrefix(file, "random:") {
+			r, err := data.ParseRandom(file)
+			if err != nil {
+				return nil, fmt.Errorf("input %s: %w", name, err)
+			}
+			s.random = &r
+		}
+		out[name] = s
+	}
+	return out, nil
+}
+
+// splitInput splits NAME=FILE, in which both may contain =, at the name of an input.
+func splitInput(arg string, ports []spc.Port) (name, file string, err error) {
+	found := false
+	for _, p := range ports {
+		if rest, ok := strings.CutPrefix(arg, p.Name+"="); ok && (!found || len(p.Name) > len(name)) {
+			name, file, found = p.Name, rest, true
+		}
+	}
+	before, _, named := strings.Cut(arg, "=")
+	switch {
+	case found:
+		return name, file, nil
+	case len(ports) == 1 && (!named || exists(arg)):
+		return ports[0].Name, arg, nil
+	case named:
+		return "", "", fmt.Errorf("no input is named %q; the inputs are %s", before, describe(ports))
+	}
+	return "", "", fmt.Errorf("-i %s: want NAME=FILE, since the model has %d inputs: %s", arg, len(ports), describe(ports))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func describe(ports []spc.Port) string {
+	s := make([]string, len(ports))
+	for i, p := range ports {
+		s[i] = p.Name + " " + p.String()
+	}
+	return strings.Join(s, ", ")
+}
+
+// request is what a model's inputs are made of.
+type request struct {
+	ports   []spc.Port
+	sources map[string]source
+	sizes   sizes
+	norm    func() (data.Norm, error)
+	missing *data.Random // for inputs that nothing was given for; nil makes them an error
+}
+
+// tensors reads or makes up every input.
+func (r *request) tensors() (map[string]*tensor.Tensor, error) {
+	in := map[string]*tensor.Tensor{}
+	b := newBinder(r.ports, r.sizes.dims)
+	for name, shape := range r.sizes.shapes {
+		if err := b.shape(name, shape); err != nil {
+			return nil, err
+		}
+	}
+	// Files come first: they tell the sizes that random inputs and images need.
+	for _, p := range r.ports {
+		s, ok := r.sources[p.Name]
+		if !ok && r.missing == nil {
+			return nil, fmt.Errorf("input %s %v is missing, give -i %s=FILE", p.Name, p, p.Name)
+		}
+		if !ok || s.random != nil || isImage(s.file) {
+			continue
+		}
+		t, err := readTensor(s.file)
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", p.Name, err)
+		}
+		if err := b.tensor(p, t); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.file, err)
+		}
+		in[p.Name] = t
+	}
+	b.batch()
+	for _, p := range r.ports {
+		s, ok := r.sources[p.Name]
+		if ok && isImage(s.file) {
+			t, err := r.image(p, b, s.file)
+			if err != nil {
+				return nil, fmt.Errorf("input %s: %w", p.Name, err)
+			}
+			if err := b.tensor(p, t); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.file, err)
+			}
+			in[p.Name] = t
+		}
+	}
+	for _, p := range r.ports {
+		if in[p.Name] != nil {
+			continue
+		}
+		random := r.missing
+		if s, ok := r.sources[p.Name]; ok {
+			random = s.random
+		}
+		shape, err := b.sizes(p)
+		if err != nil {
+			return nil, err
+		}
+		if in[p.Name], err = random.Tensor(p.Name, p.DType, shape, p.Bound); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+func isImage(file string) bool {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".png", ".jpg", ".jpeg":
+		return true
+	}
+	return false
+}
+
+func readTensor(file string) (*tensor.Tensor, error) {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".npy":
+		return tensor.ReadNPY(file)
+	case ".pb":
+		t, _, err := tensor.ReadTensorProto(file)
+		return t, err
+	}
+	return nil, fmt.Errorf("%s: want .npy, .pb, .png, .jpg or random:SEED[:LO:HI]", file)
+}
+
+// image reads a photo as a batch of one.
+func (r *request) image(p spc.Port, b *binder, file string) (*tensor.Tensor, error) {
+	norm, err := r.norm()
+	if err != nil {
+		return nil, err
+	}
+	feed, err := imageFeed(p, b)
+	if err != nil {
+		return nil, err
+	}
+	feed.Norm = norm
+	im, err := data.ReadImage(file)
+	if err != nil {
+		return nil, err
+	}
+	t, err := im.Input(feed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return t.Reshape(append([]int{1}, t.Shape()...)...), nil
+}
+
+// imageFeed says what images an input takes; open sizes are 0.
+func imageFeed(p spc.Port, b *binder) (data.Feed, error) {
+	if !p.Ranked || len(p.Dims) != 4 || p.DType != tensor.U8 && !p.DType.IsFloat() {
+		return data.Feed{}, fmt.Errorf("it is %v, images want floats [n,c,h,w]", p)
+	}
+	f := data.Feed{DType: p.DType}
+	for i, to := range []*int{&f.Channels, &f.Height, &f.Width} {
+		*to, _ = b.size(p.Dims[i+1])
+	}
+	return f, nil
+}
+
+// binder collects the sizes of the symbols in a model's inputs.
+type binder struct {
+	ports []spc.Port
+	known map[string]int
+}
+
+func newBinder(ports []spc.Port, dims map[string]int) *binder {
+	b := &binder{ports, map[string]int{}}
+	maps.Copy(b.known, dims)
+	return b
+}
+
+// size returns the size of a dimension, where it is known by now.
+func (b *binder) size(d ir.Dim) (int, bool) {
+	if d.Known() {
+		return d.Size(), true
+	}
+	n, ok := b.known[d.Symbol()]
+	return n, ok
+}
+
+// shape takes the shape that the user gave an input.
+func (b *binder) shape(name string, shape []int) error {
+	i := slices.IndexFunc(b.ports, func(p spc.Port) bool { return p.Name == name })
+	if i < 0 {
+		return fmt.Errorf("--shape: no input is named %q; the inputs are %s", name, describe(b.ports))
+	}
+	p := b.ports[i]
+	if err := b.bind(p, shape); err != nil {
+		return fmt.Errorf("--shape: %w", err)
+	}
+	if !p.Ranked {
+		b.ports[i].Dims, b.ports[i].Ranked = ir.Sizes(shape...), true
+	}
+	return nil
+}
+
+// tensor takes the shape of a tensor that an input was given.
+func (b *binder) tensor(p spc.Port, t *tensor.Tensor) error {
+	if t.DType() != p.DType {
+		return fmt.Errorf("input %s is %v, want %v", p.Name, t, p)
+	}
+	return b.bind(p, t.Shape())
+}
+
+func (b *binder) bind(p spc.Port, shape []int) error {
+	have := ir.Shaped(p.DType, shape...)
+	if p.Ranked && len(p.Dims) != len(shape) {
+		return fmt.Errorf("input %s is %v, want %v", p.Name, have, p)
+	}
+	for i, d := range p.Dims {
+		n, known := b.size(d)
+		switch {
+		case !known:
+			b.known[d.Symbol()] = shape[i]
+		case n == shape[i]:
+		case d.Known():
+			return fmt.Errorf("input %s is %v, want %v", p.Name, have, p)
+		default:
+			return fmt.Errorf("input %s is %v, want %v with %s = %d as elsewhere", p.Name, have, p, symbol(d), n)
+		}
+	}
+	return nil
+}
+
+// batch makes what is still open of the batch 1: symbols that are named after it,
+// and leading dimensions that are not named after something else.
+func (b *binder) batch() {
+	named := batchSymbol(b.ports)
+	if _, known := b.known[named]; !known && named != "" {
+		b.known[named] = 1
+	}
+	for _, p := range b.ports {
+		if len(p.Dims) == 0 {
+			continue
+		}
+		if _, known := b.size(p.Dims[0]); !known && (named == "" || p.Dims[0].Fresh()) {
+			b.known[p.Dims[0].Symbol()] = 1
+		}
+	}
+}
+
+// batchSymbol returns the symbol in the inputs' dimensions that is named after the
+// batch, empty where there is none.
+func batchSymbol(ports []spc.Port) string {
+	for _, p := range ports {
+		for _, d := range p.Dims {
+			if s := strings.ToLower(d.Symbol()); strings.HasPrefix(s, "batch") || s == "n" {
+				return d.Symbol()
+			}
+		}
+	}
+	return ""
+}
+
+// sizes returns the shape of an input, an error where it is not all known.
+func (b *binder) sizes(p spc.Port) ([]int, error) {
+	if !p.Ranked {
+		return nil, fmt.Errorf("input %s has no known shape, give --shape %s=DIMS", p.Name, p.Name)
+	}
+	shape := make([]int, len(p.Dims))
+	for i, d := range p.Dims {
+		n, known := b.size(d)
+		switch {
+		case known:
+			shape[i] = n
+		case d.Fresh():
+			return nil, fmt.Errorf("dimension %d of input %s %v is open, give --shape %s=DIMS", i, p.Name, p, p.Name)
+		default:
+			return nil, fmt.Errorf("dimension %s of input %s %v is open, give --dim %s=N", d, p.Name, p, d)
+		}
+	}
+	return shape, nil
+}
+
+func symbol(d ir.Dim) string {
+	if d.Fresh() {
+		return "that dimension"
+	}
+	return d.Symbol()
+}

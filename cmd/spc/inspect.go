@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/passes/prune"
+)
+
+func inspectCommand() *cobra.Command {
+	var layer string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "inspect MODEL.{spx,onnx}",
+		Short: "Show how each weight is stored, and why",
+		Long: `Show a row for each weight: its operator, its size as a matrix M x K, its zeros,
+the format that it is stored in, and the reason. With --layer, show every way in
+which that layer's weight could have been stored, and why it was not.`,
+		Example: `  spc inspect model.spx
+  spc inspect model.spx --layer '*conv_3*'
+  spc inspect model.spx --json`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: files(1, "spx", "onnx"),
+	}
+	fs := c.Flags()
+	fs.StringVar(&layer, "layer", "", "the `NAME` or glob of a layer or weight whose candidates to show")
+	jsonFlag(fs, &asJSON)
+	complete(c, "layer", cobra.NoFileCompletions)
+
+	c.RunE = func(c *cobra.Command, args []string) error {
+		m, err := loadModel(c.Context(), c, args[0], sizes{})
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		r := *m.Explain()
+		if layer != "" {
+			if r.Layers, err = pickLayers(r.Layers, layer); err != nil {
+				return err
+			}
+			if len(r.Layers) == 0 {
+				return fmt.Errorf("%s: no layer or weight is named %q, see spc inspect %[1]s", args[0], layer)
+			}
+		}
+		w := c.OutOrStdout()
+		switch {
+		case asJSON:
+			return printJSON(w, r)
+		case layer != "":
+			printCandidates(w, r.Layers)
+		default:
+			printLayers(w, &r)
+		}
+		return nil
+	}
+	return c
+}
+
+// pickLayers returns the layers of that very name, else those that it matches as a
+// glob.
+func pickLayers(layers []spc.Layer, name string) ([]spc.Layer, error) {
+	keep := func(match func(string) bool) []spc.Layer {
+		var out []spc.Layer
+		for _, l := range layers {
+			if match(l.Name) || match(l.Weight) {
+				out = append(out, l)
+			}
+		}
+		return out
+	}
+	if out := keep(func(s string) bool { return s == name }); len(out) > 0 {
+		return out, nil
+	}
+	glob, err := prune.ParseGlob(name)
+	if err != nil {
+		return nil, fmt.Errorf("--layer: %w", err)
+	}
+	return keep(glob.Match), nil
+}
+
+func matrix(l *spc.Layer) string { return fmt.Sprintf("%d x %d", l.Rows, l.Cols) }
+
+func withConfig(format, config string) string {
+	if config == "" {
+		return format
+	}
+	return format + " " + config
+}
+
+func printLayers(w io.Writer, r *spc.Report) {
+	t := newTable(w, "name", "operator", "M x K", "zeros", "pattern", "format", "dtype", "dense", "stored", "reason")
+	right(t, 3, 4, 8, 9)
+	for i := range r.Layers {
+		l := &r.Layers[i]
+		t.AppendRow([]any{l.Name, l.Op, matrix(l), percent(l.Sparsity), l.Pattern, withConfig(l.Format, l.Config),
+			l.DType, size(int64(l.DenseBytes)), size(int64(l.StoredBytes)), l.Reason})
+	}
+	t.Render()
+	n := r.Totals
+	fmt.Fprintf(w, "\n%d weights, %d not zero (%s zeros); %d prunable (%s zeros); %s stored, %s dense\n",
+		n.Weights, n.Nonzeros, percent(share(n.Weights-n.Nonzeros, n.Weights)),
+		n.Prunable, percent(share(n.PrunableZeros, n.Prunable)),
+		size(int64(n.StoredBytes)), size(int64(n.DenseBytes)))
+}
+
+func printCandidates(w io.Writer, layers []spc.Layer) {
+	for i := range layers {
+		l := &layers[i]
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s (%s), weight %s: %s, %s zeros, %d columns\n%s: %s\n",
+			l.Name, l.Op, l.Weight, matrix(l), percent(l.Sparsity), l.N, withConfig(l.Format, l.Config), l.Reason)
+		if len(l.Candidates) == 0 {
+			continue
+		}
+		fmt.Fprintln(w)
+		t := newTable(w, "", "format", "kernel", "dtype", "stored", "work", "peak", "efficiency", "predicted", "measured", "why")
+		right(t, 5, 6, 7, 8, 9, 10)
+		for _, c := range l.Candidates {
+			mark, measured := "", "-"
+			if c.Chosen {
+				mark = "*"
+			}
+			if c.MeasuredUs > 0 {
+				measured = fmt.Sprintf("%.4g us", c.MeasuredUs)
+			}
+			t.AppendRow([]any{mark, withConfig(c.Format, c.Config), c.Kernel, c.DType, size(int64(c.StoredBytes)),
+				fmt.Sprintf("%.4g MFLOP", c.Work/1e6), fmt.Sprintf("%.4g GFLOP/s", c.Peak/1e9), percent(c.Efficiency),
+				fmt.Sprintf("%.4g us", c.PredictedUs), measured, c.Why})
+		}
+		t.Render()
+	}
+}

@@ -1,0 +1,138 @@
+// Command spc compiles ONNX models into sparse programs, runs them, and shows
+// why each weight is stored as it is. It imports package spc and the packages
+// below it; every command has a file of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+)
+
+// commands lists the commands in the order of their use.
+var commands = []func() *cobra.Command{
+	compileCommand,
+	runCommand,
+	inspectCommand,
+	verifyCommand,
+	benchCommand,
+	evalCommand,
+	devicesCommand,
+	versionCommand,
+}
+
+func main() {
+	os.Exit(spcMain(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// spcMain runs one command and returns the exit status: 0, 1 after an error,
+// 130 after an interrupt.
+func spcMain(args []string, stdout, stderr io.Writer) int {
+	ignoreFileSizeSignal()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second interrupt ends the process at once.
+	context.AfterFunc(ctx, stop)
+
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	switch err := root.ExecuteContext(ctx); {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(stderr, "spc: interrupted")
+		return 130
+	default:
+		if msg := message(err); msg != "" {
+			fmt.Fprintln(stderr, "spc: "+msg)
+		}
+		return 1
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "spc",
+		Short: "Compile ONNX models into sparse programs and run them",
+		Long: `spc prunes the weights of an ONNX model, chooses a storage format for each, and
+writes a program that runs on this machine. Wherever a model is asked for, a
+compiled .spx or an .onnx file will do; the latter is compiled in memory, its
+weights untouched.`,
+		Example: `  spc compile model.onnx -o model.spx --sparsity 0.8
+  spc inspect model.spx
+  spc run model.spx -i input=cat.npy -o out/
+  spc verify model.onnx model.spx`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
+	})
+	for _, make := range commands {
+		root.AddCommand(make())
+	}
+	return root
+}
+
+// errFailed ends a command with status 1 whose output has said why already.
+var errFailed = errors.New("")
+
+// message returns the text of an error: one line, except for the operators that
+// a model needs and spc lacks, which get a line each. That an input is invalid
+// needs no saying after what was expected.
+func message(err error) string {
+	msg := strings.TrimSuffix(err.Error(), ": "+spc.ErrInvalid.Error())
+	if errors.Is(err, spc.ErrUnsupported) {
+		return msg
+	}
+	return strings.Join(strings.FieldsFunc(msg, func(r rune) bool { return r == '\n' || r == '\t' }), " ")
+}
+
+// usage wraps a check of arguments so that its error says how the command is used.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return fmt.Errorf("%w; use: %s", err, c.UseLine())
+		}
+		return nil
+	}
+}
+
+// files completes arguments with files of the given extensions, the first n
+// arguments, or all where n is 0.
+func files(n int, extensions ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if n > 0 && len(args) >= n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return extensions, cobra.ShellCompDirectiveFilterFileExt
+	}
+}
+
+// complete sets how the value of a flag is completed.
+func complete(c *cobra.Command, flag string, f cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, f); err != nil {
+		panic(err) // the flag does not exist
+	}
+}
+
+// values completes with some words.
+func values(words ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+}
+
+func folders(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"spc"
+	"spc/lower/spx"
+)
+
+// shapeFlags are the flags that give open dimensions sizes.
+type shapeFlags struct {
+	shapes, dims []string
+}
+
+func (f *shapeFlags) add(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.shapes, "shape", nil, "`NAME=DIMS`: the shape of an input, such as image=1x3x224x224")
+	fs.StringArrayVar(&f.dims, "dim", nil, "`SYMBOL=N`: the size of a symbolic dimension")
+}
+
+// sizes are parsed shapeFlags.
+type sizes struct {
+	shapes map[string][]int
+	dims   map[string]int
+}
+
+func (f *shapeFlags) parse() (sizes, error) {
+	s := sizes{map[string][]int{}, map[string]int{}}
+	for _, arg := range f.shapes {
+		// Names may contain =, dimensions do not.
+		i := strings.LastIndexByte(arg, '=')
+		if i <= 0 {
+			return s, fmt.Errorf("--shape %q, want NAME=DIMS such as image=1x3x224x224", arg)
+		}
+		shape := []int{}
+		for _, d := range strings.FieldsFunc(arg[i+1:], func(r rune) bool { return r == 'x' || r == ',' }) {
+			n, err := strconv.Atoi(d)
+			if err != nil || n < 0 {
+				return s, fmt.Errorf("--shape %q: dimension %q, want a size", arg, d)
+			}
+			shape = append(shape, n)
+		}
+		s.shapes[arg[:i]] = shape
+	}
+	for _, arg := range f.dims {
+		i := strings.LastIndexByte(arg, '=')
+		n, err := strconv.Atoi(arg[i+1:])
+		if i <= 0 || err != nil || n < 0 {
+			return s, fmt.Errorf("--dim %q, want SYMBOL=N", arg)
+		}
+		s.dims[arg[:i]] = n
+	}
+	return s, nil
+}
+
+// loadModel opens an .spx file, or compiles an .onnx file with its weights
+// untouched.
+func loadModel(ctx context.Context, c *cobra.Command, path string, s sizes) (*spc.Model, error) {
+	isSPX, err := isSPX(path)
+	if err != nil {
+		return nil, err
+	}
+	if isSPX {
+		m, err := spc.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		for symbol := range s.dims {
+			if !hasSymbol(m, symbol) {
+				m.Close()
+				return nil, fmt.Errorf("--dim: %s has no symbol %q; its inputs are %s", path, symbol, describe(m.Inputs()))
+			}
+		}
+		return m, nil
+	}
+	return compileModel(ctx, c, spc.CompileOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
+}
+
+func hasSymbol(m *spc.Model, symbol string) bool {
+	for _, p := range m.Inputs() {
+		for _, d := range p.Dims {
+			if d.Symbol() == symbol {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// compileModel compiles and shows the progress.
+func compileModel(ctx context.Context, c *cobra.Command, o spc.CompileOptions) (*spc.Model, error) {
+	p := newProgress(c)
+	o.Progress = p.stage
+	m, err := spc.Compile(ctx, o)
+	p.close()
+	return m, err
+}
+
+// isSPX tells by name or content whether a file is a compiled model.
+func isSPX(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return false, fmt.Errorf("%s is a folder, want an .onnx or .spx file", path)
+	}
+	head := make([]byte, 16)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	return strings.EqualFold(filepath.Ext(path), ".spx") || spx.IsSPX(head[:n]), nil
+}

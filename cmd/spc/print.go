@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/pflag"
+)
+
+// jsonFlag adds --json.
+func jsonFlag(fs *pflag.FlagSet, to *bool) {
+	fs.BoolVar(to, "json", false, "print JSON")
+}
+
+// printJSON prints a value, indented.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// number is a float that JSON may not be able to hold: NaN and the infinities
+// become null.
+type number float64
+
+// MarshalJSON writes the number or null.
+func (n number) MarshalJSON() ([]byte, error) {
+	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+func (n number) String() string { return strconv.FormatFloat(float64(n), 'g', 4, 64) }
+
+// newTable returns a table without borders, so that it can be cut and pasted.
+func newTable(w io.Writer, header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleDefault)
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	t.Style().Box.PaddingLeft, t.Style().Box.PaddingRight = "", "  "
+	t.Style().Format.Header = text.FormatDefault
+	t.Style().Format.Footer = text.FormatDefault
+	t.SuppressTrailingSpaces()
+	t.AppendHeader(header)
+	return t
+}
+
+// right makes some columns, counted from 1, right-aligned.
+func right(t table.Writer, columns ...int) {
+	var c []table.ColumnConfig
+	for _, n := range columns {
+		c = append(c, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	}
+	t.SetColumnConfigs(c)
+}
+
+// size writes a number of bytes for people.
+func size(n int64) string {
+	f := float64(n)
+	for _, unit := range []string{"B", "KB", "MB"} {
+		if f < 999.5 {
+			if unit == "B" {
+				return fmt.Sprintf("%d B", n)
+			}
+			return fmt.Sprintf("%.3g %s", f, unit)
+		}
+		f /= 1000
+	}
+	return fmt.Sprintf("%.2f GB", f)
+}
+
+func percent(f float64) string { return fmt.Sprintf("%.1f%%", 100*f) }
+
+// plural writes a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

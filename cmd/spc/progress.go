@@ -1,0 +1,53 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// progress shows how far a command is, on standard error where that is a
+// terminal, else not at all.
+type progress struct {
+	out  io.Writer // nil where nothing is shown
+	bar  *progressbar.ProgressBar
+	name string
+}
+
+func newProgress(c *cobra.Command) *progress {
+	if f, ok := c.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &progress{out: f}
+	}
+	return &progress{}
+}
+
+// stage shows that done of total steps of a stage are done.
+func (p *progress) stage(name string, done, total int) {
+	if p.out == nil {
+		return
+	}
+	if p.bar == nil || p.name != name {
+		p.close()
+		p.name = name
+		p.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(p.out),
+			progressbar.OptionSetDescription(name),
+			progressbar.OptionSetWidth(30),
+			progressbar.OptionShowCount(),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	p.bar.ChangeMax(total)
+	p.bar.Set(done) // an error means only that the terminal is gone
+}
+
+// close takes the bar off the terminal.
+func (p *progress) close() {
+	if p.bar != nil {
+		p.bar.Clear()
+		p.bar = nil
+	}
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+)
+
+func runCommand() *cobra.Command {
+	var inputs inputFlags
+	var shapes shapeFlags
+	var dir string
+	var threads int
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "run MODEL.{spx,onnx} -i NAME=FILE ...",
+		Short: "Run a model once on inputs from files",
+		Long: `Run a model once. Outputs go to DIR/NAME.npy, strings to DIR/NAME.pb; without -o a
+summary is printed, for a classifier with its five best classes.`,
+		Example: `  spc run model.spx -i input=cat.npy -o out/
+  spc run model.spx -i cat.jpg --preprocess imagenet
+  spc run model.onnx -i input=random:1 --dim batch=4`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: files(1, "spx", "onnx"),
+	}
+	inputs.add(c)
+	fs := c.Flags()
+	fs.StringVarP(&dir, "output", "o", "", "a `DIR` for the outputs")
+	threadsFlag(c, &threads)
+	shapes.add(fs)
+	jsonFlag(fs, &asJSON)
+	complete(c, "output", folders)
+
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s, err := shapes.parse()
+		if err != nil {
+			return err
+		}
+		m, err := loadModel(c.Context(), c, args[0], s)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if err := setThreads(m, threads); err != nil {
+			return err
+		}
+		r := request{ports: m.Inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
+		if r.sources, err = inputs.sources(r.ports); err != nil {
+			return err
+		}
+		in, err := r.tensors()
+		if err != nil {
+			return err
+		}
+		out, err := m.Run(c.Context(), in)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		var names []string
+		for _, p := range m.Outputs() {
+			names = append(names, p.Name)
+		}
+		if dir != "" {
+			return writeOutputs(c.Context(), dir, names, out)
+		}
+		sum := summarise(names, out)
+		if asJSON {
+			return printJSON(c.OutOrStdout(), sum)
+		}
+		sum.print(c.OutOrStdout())
+		return nil
+	}
+	return c
+}
+
+// threadsFlag adds --threads.
+func threadsFlag(c *cobra.Command, to *int) {
+	c.Flags().IntVar(to, "threads", 0, "threads to run on; 0: one for each physical core")
+	complete(c, "threads", cobra.NoFileCompletions)
+}
+
+func setThreads(m *spc.Model, n int) error {
+	if n < 0 || n > 1<<12 {
+		return fmt.Errorf("--threads %d, want 0 to %d", n, 1<<12)
+	}
+	m.SetThreads(n)
+	return nil
+}
+
+// fileNames returns a file name for each output: bytes outside [A-Za-z0-9._-]
+// become _, and names that then collide get _2, _3 and so on.
+func fileNames(names []string) []string {
+	taken := map[string]bool{}
+	out := make([]string, len(names))
+	for i, name := range names {
+		b := []byte(name)
+		for j, c := range b {
+			ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+			if !ok {
+				b[j] = '_'
+			}
+		}
+		s := string(b)
+		for n := 2; taken[s]; n++ {
+			s = fmt.Sprintf("%s_%d", b, n)
+		}
+		taken[s] = true
+		out[i] = s
+	}
+	return out
+}
+
+// writeOutputs writes each output to a file of the folder, which is made where it
+// is missing. After an error none of them is left.
+func writeOutputs(ctx context.Context, dir string, names []string, out map[string]*tensor.Tensor) (err error) {
+	_, statErr := os.Stat(dir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	var written []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, f := range written {
+			os.Remove(f)
+		}
+		if statErr != nil {
+			os.Remove(dir)
+		}
+	}()
+	for i, name := range fileNames(names) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t := out[names[i]]
+		path := filepath.Join(dir, name)
+		if t.DType() == tensor.String {
+			path += ".pb"
+			err = tensor.WriteTensorProto(path, names[i], t)
+		} else {
+			path += ".npy"
+			err = tensor.WriteNPY(path, t)
+		}
+		if err != nil {
+			return err
+		}
+		written = append(written, path)
+	}
+	return nil
+}
+
+// summary is what run prints in place of files.
+type summary struct {
+	Outputs []outputSummary `json:"outputs"`
+}
+
+type outputSummary struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Shape []int   `json:"shape"`
+	Min   number  `json:"min"`
+	Max   number  `json:"max"`
+	Mean  number  `json:"mean"`
+	NaNs  int     `json:"nans"`
+	Top   [][]top `json:"top,omitempty"` // of a classifier, an image at a time
+}
+
+type top struct {
+	Class int    `json:"class"`
+	Score number `json:"score"`
+}
+
+func summarise(names []string, out map[string]*tensor.Tensor) summary {
+	var s summary
+	for _, name := range names {
+		t := out[name]
+		o := outputSummary{Name: name, DType: t.DType().String(), Shape: t.Shape(), Min: number(math.NaN()), Max: number(math.NaN()), Mean: number(math.NaN())}
+		if v := floats(t); len(v) > 0 {
+			lo, hi, sum, n := math.Inf(1), math.Inf(-1), 0.0, 0
+			for _, x := range v {
+				if math.IsNaN(x) {
+					o.NaNs++
+					continue
+				}
+				lo, hi, sum, n = min(lo, x), max(hi, x), sum+x, n+1
+			}
+			if n > 0 {
+				o.Min, o.Max, o.Mean = number(lo), number(hi), number(sum/float64(n))
+			}
+			if len(names) == 1 {
+				o.Top = best(t, v)
+			}
+		}
+		s.Outputs = append(s.Outputs, o)
+	}
+	return s
+}
+
+// best returns the five best classes of each image, where t is what a classifier
+// returns: floats of shape [n,c], or [n,c,1,1].
+func best(t *tensor.Tensor, v []float64) [][]top {
+	n, c, ok := scores(t)
+	if !ok {
+		return nil
+	}
+	var out [][]top
+	for row := range slices.Chunk(v[:n*c], c) {
+		order := make([]int, c)
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(row[j], row[i]) }) // NaN comes last
+		var tops []top
+		for _, k := range order[:min(5, c)] {
+			tops = append(tops, top{k, number(row[k])})
+		}
+		out = append(out, tops)
+	}
+	return out
+}
+
+// scores returns the number of samples and of classes of a classifier's output.
+func scores(t *tensor.Tensor) (n, classes int, ok bool) {
+	shape := t.Shape()
+	if !t.DType().IsFloat() || len(shape) < 2 || t.Len() == 0 || shape[1] < 2 {
+		return 0, 0, false
+	}
+	for _, d := range shape[2:] {
+		if d != 1 {
+			return 0, 0, false
+		}
+	}
+	return shape[0], shape[1], true
+}
+
+func (s summary) print(w io.Writer) {
+	t := newTable(w, "output", "type", "min", "max", "mean", "NaN")
+	right(t, 3, 4, 5, 6)
+	for _, o := range s.Outputs {
+		t.AppendRow([]any{o.Name, o.DType + fmt.Sprint(o.Shape), o.Min, o.Max, o.Mean, o.NaNs})
+	}
+	t.Render()
+	for _, o := range s.Outputs {
+		if len(o.Top) == 0 {
+			continue
+		}
+		fmt.Fprintln(w)
+		t := newTable(w, "image", "class", "score")
+		right(t, 1, 2, 3)
+		for i, tops := range o.Top {
+			for _, c := range tops {
+				t.AppendRow([]any{i, c.Class, c.Score})
+			}
+		}
+		t.Render()
+	}
+}
