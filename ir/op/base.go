@@ -192,14 +192,22 @@ const maxOutput = 1 << 31
 // newOutput is tensor.New for shapes that Infer has not seen: it refuses
 // negative dimensions and more than maxOutput elements.
 func newOutput(dt tensor.DType, shape ...int) (*tensor.Tensor, error) {
-	n, err := tensor.Elems(shape)
-	if err != nil {
-		return nil, evalErrorf("output: %v", err)
-	}
-	if n > maxOutput {
-		return nil, evalErrorf("output of shape %v has %d elements, want at most %d", shape, n, maxOutput)
+	if err := checkOutput(shape); err != nil {
+		return nil, err
 	}
 	return tensor.New(dt, shape...), nil
+}
+
+// checkOutput returns the error of newOutput.
+func checkOutput(shape []int) error {
+	n, err := tensor.Elems(shape)
+	if err != nil {
+		return evalErrorf("output: %v", err)
+	}
+	if n > maxOutput {
+		return evalErrorf("output of shape %v has %d elements, want at most %d", shape, n, maxOutput)
+	}
+	return nil
 }
 
 // evalError is an error of Eval; whoever evaluates names the node.

@@ -118,7 +118,7 @@ func (o *Col2Im) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 		return nil, evalErrorf("columns are %v, want [n, c*%d, %d]", in[0], block, columns)
 	}
 	shape := slices.Concat([]int{s[0], s[1] / block}, g.image)
-	if _, err := newOutput(in[0].DType(), shape...); err != nil {
+	if err := checkOutput(shape); err != nil {
 		return nil, err
 	}
 	x, y := in[0].Float64s(), make([]float64, product(shape))

@@ -60,7 +60,7 @@ func (o *GridSample) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, er
 	r := len(xs) - 2
 	sizes := xs[2:]
 	shape := slices.Concat(xs[:2], gs[1:r+1])
-	if _, err := newOutput(in[0].DType(), shape...); err != nil {
+	if err := checkOutput(shape); err != nil {
 		return nil, err
 	}
 	n, channels, image, points := xs[0], xs[1], product(sizes), product(gs[1:r+1])
@@ -241,7 +241,7 @@ func (o *AffineGrid) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, er
 		return nil, evalErrorf("a transformation %v for size %v, want [n, r, r+1] for [n, c, ...] of two or three axes", in[0], size)
 	}
 	shape := slices.Concat(size[:1], size[2:], []int{r})
-	if _, err := newOutput(in[0].DType(), shape...); err != nil {
+	if err := checkOutput(shape); err != nil {
 		return nil, err
 	}
 	spatial := size[2:]

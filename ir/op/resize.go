@@ -214,8 +214,11 @@ func (o *Resize) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	if err != nil {
 		return nil, err
 	}
-	if out, err := newOutput(x.DType(), shape...); err != nil || out.Len() == 0 {
-		return []*tensor.Tensor{out}, err
+	if err := checkOutput(shape); err != nil {
+		return nil, err
+	}
+	if product(shape) == 0 {
+		return one(tensor.New(x.DType(), shape...))
 	}
 	roi := make([][2]float64, len(shape))
 	for a := range roi {

@@ -77,7 +77,7 @@ func (o *RoiAlign) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 	s := in[0].Shape()
 	n, channels, h, w := s[0], s[1], s[2], s[3]
 	shape := []int{len(batch), channels, o.Height, o.Width}
-	if _, err := newOutput(in[0].DType(), shape...); err != nil {
+	if err := checkOutput(shape); err != nil {
 		return nil, err
 	}
 	y := make([]float64, product(shape))

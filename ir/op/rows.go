@@ -183,8 +183,17 @@ var Table = []Def{
 	{Op: &Trilu{}, In: [2]int{1, 2}, Out: [2]int{1, 1}},
 	{Op: &Unique{}, In: [2]int{1, 1}, Out: [2]int{1, 4}},
 
-	// Control flow, strings and classical machine learning: control.go, strings.go, ml.go.
+	// Control flow, strings and classical machine learning: control.go, loop.go, strings.go, tfidf.go, ml.go.
+	{Op: &ArrayFeatureExtractor{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &Binarizer{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &If{}, In: [2]int{1, 1}, Out: [2]int{1, -1}},
+	{Op: &LabelEncoder{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Loop{}, In: [2]int{0, -1}, Out: [2]int{1, -1}},
+	{Op: &RegexFullMatch{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Scan{}, In: [2]int{1, -1}, Out: [2]int{1, -1}, Upgrade: upgradeScan},
+	{Op: &StringConcat{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &StringNormalizer{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &StringSplit{}, In: [2]int{1, 1}, Out: [2]int{2, 2}},
+	{Op: &TfIdfVectorizer{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &TreeEnsemble{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 }
