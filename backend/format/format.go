@@ -53,8 +53,8 @@ func Check(s *ir.Store, t ir.Type) error {
 		return fmt.Errorf("unknown storage format %q: %w", s.Format, ir.ErrUnsupported)
 	}
 	shape, ok := t.Shape()
-	if !ok {
-		return fmt.Errorf("stored weight of type %v: %w", t, ir.ErrCorrupt)
+	if !ok || t.DType != tensor.F32 {
+		return fmt.Errorf("stored weight of type %v, want f32 and a known shape: %w", t, ir.ErrCorrupt)
 	}
 	if err := s.View.Check(len(shape)); err != nil {
 		return fmt.Errorf("%w: %w", err, ir.ErrCorrupt)

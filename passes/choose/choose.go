@@ -203,8 +203,8 @@ func (c *chooser) keep(w ir.WeightUse) string {
 	return ""
 }
 
-// compete lists the candidates of all formats, the fastest first. Where times
-// are equal the order of the formats decides.
+// compete lists the candidates of all formats, the fastest first, then the
+// smallest, then in the order of the formats.
 func (c *chooser) compete(l *Layer, m *Matrix) {
 	for _, name := range c.names {
 		for _, cost := range c.formats[name].Costs(m, l.N) {
@@ -216,7 +216,9 @@ func (c *chooser) compete(l *Layer, m *Matrix) {
 			})
 		}
 	}
-	slices.SortStableFunc(l.Candidates, func(a, b Candidate) int { return cmp.Compare(a.time(), b.time()) })
+	slices.SortStableFunc(l.Candidates, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(a.time(), b.time()), cmp.Compare(a.StoredBytes, b.StoredBytes))
+	})
 }
 
 // time is the measured time of a candidate, the predicted one where there is none.

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"spc/backend"
+	"spc/backend/format/rate"
 	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -22,8 +23,11 @@ func (Format) Name() string { return choose.Dense }
 // Costs offers the one configuration, counting a multiply-add for every element
 // and column.
 func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
-	c := choose.Cost{Kernel: "f32_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: 4 * w.Len(), Efficiency: 0.95}
-	return []choose.Cost{c}
+	k := w.Dim(1)
+	return []choose.Cost{{
+		Kernel: "f32_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: 4 * w.Len(),
+		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
+	}}
 }
 
 // Pack stores the matrix itself.

@@ -2,6 +2,7 @@ package sparse
 
 import (
 	"spc/backend"
+	"spc/backend/format/rate"
 	"spc/passes/choose"
 )
 
@@ -21,9 +22,11 @@ func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storag
 	if s.Bytes >= 4*w.Len() || s.Values > 2*w.Nonzeros {
 		return costs
 	}
+	rows := Ceil(w.Dim(0), s.Rows) * s.Rows
+	steps := float64(s.Values) / float64(rows)
 	return append(costs, choose.Cost{
 		Config: s.Config, Kernel: Family(format, s.Rows),
 		Work: 2 * float64(s.Values) * float64(backend.Columns(n)), Bytes: s.Bytes,
-		Efficiency: 0.5,
+		Efficiency: rate.Blocks[Height(s.Rows)].Efficiency(steps, w.Dim(1), n),
 	})
 }

@@ -1,0 +1,164 @@
+package format
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"spc/backend"
+	"spc/backend/format/ukernel"
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+	"spc/passes/prune"
+)
+
+// benchShapes lists [M,K] of ResNet50, BERT and MiniLM.
+var benchShapes = [][2]int{
+	{64, 64}, {64, 576}, {256, 64}, {128, 1152}, {512, 128}, {256, 2304}, {1024, 256},
+	{512, 4608}, {512, 2048}, {2048, 512}, {384, 384}, {768, 768}, {3072, 768}, {768, 3072},
+}
+
+// pruned returns random values [m,k] under a pattern.
+func pruned(tb testing.TB, m, k int, pattern string, sparsity float64) *tensor.Tensor {
+	tb.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	w := tensor.New(tensor.F32, m, k)
+	for i := range w.F32s() {
+		w.F32s()[i] = rng.Float32() + 0.1
+	}
+	p, err := prune.ParsePattern(pattern)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r, err := prune.Select([]prune.Layer{{Rows: m, Cols: k, Weights: w.F32s()}}, prune.Options{Pattern: p, Sparsity: sparsity})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r.Layers[0].Mask.Apply(w.F32s(), false)
+	return w
+}
+
+// stored packs w and prepares its kernel.
+func stored(tb testing.TB, w *tensor.Tensor, format, config string) (*ir.Store, backend.Kernel) {
+	tb.Helper()
+	f := Lookup(format)
+	parts, err := f.Pack(w, config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &ir.Store{Format: format, Config: config, Rows: w.Dim(0), Cols: w.Dim(1), Parts: parts}
+	if err := f.Check(s); err != nil {
+		tb.Fatal(err)
+	}
+	k, err := f.Kernel(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s, k
+}
+
+// product returns a function that computes all rows of a product of n columns,
+// 1 or a panel, in blocks of rows as an executor does.
+func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
+	rows, cols := w.Dim(0), w.Dim(1)
+	x := make([]float32, cols*n)
+	for i := range x {
+		x[i] = 1 // a page that nothing was written to is read from one place
+	}
+	if n == 1 {
+		y := make([]float32, rows+k.Tile())
+		return func() { k.Vec(y, x, 0, rows) }
+	}
+	block := (64 + k.Tile() - 1) / k.Tile() * k.Tile()
+	y := make([]float32, block*n)
+	return func() {
+		for r := 0; r < rows; r += block {
+			k.Panel(y, n, x, r, min(rows, r+block))
+		}
+	}
+}
+
+// fastest alternates short windows of the functions, and returns the least time
+// that a call of each took: other load on the machine disturbs that least.
+func fastest(windows int, fs ...func()) []time.Duration {
+	const window = 300 * time.Microsecond
+	best := make([]time.Duration, len(fs))
+	calls := make([]int, len(fs))
+	for i, f := range fs {
+		f()
+		start := time.Now()
+		f()
+		best[i] = max(time.Since(start), 1)
+		calls[i] = max(1, int(window/best[i]))
+	}
+	for range windows {
+		for i, f := range fs {
+			start := time.Now()
+			for range calls[i] {
+				f()
+			}
+			best[i] = min(best[i], time.Since(start)/time.Duration(calls[i]))
+		}
+	}
+	return best
+}
+
+// seconds is the predicted time of a product, NaN where the format does not
+// offer to store w so.
+func seconds(w *choose.Matrix, format, config string, n int) float64 {
+	for _, c := range Lookup(format).Costs(w, n) {
+		if c.Config == config {
+			s, _ := tune.Default.Predict(c, w.Dim(0), w.Dim(1), n)
+			return s
+		}
+	}
+	return math.NaN()
+}
+
+// BenchmarkProduct measures every format on the pattern that it is made for,
+// against dense and the peak of one core.
+func BenchmarkProduct(b *testing.B) {
+	kinds := []struct{ format, config, pattern string }{
+		{"csr", "", "unstructured"},
+		{"ell", "1x1", "uniform"}, {"ell", "4x1", "uniform-block:4x1"}, {"ell", "16x1", "uniform-block:16x1"},
+		{"nm", "2:4", "2:4"}, {"nm", "1:8", "1:8"},
+		{"block", "2x1", "block:2x1"}, {"block", "4x1", "block:4x1"}, {"block", "8x1", "block:8x1"}, {"block", "16x1", "block:16x1"},
+		{"block", "1x4", "block:1x4"}, {"block", "4x4", "block:4x4"}, {"block", "16x16", "block:16x16"}, {"block", "32x32", "block:32x32"},
+	}
+	flops := ukernel.Best().Peak(1000)
+	peak := func() { ukernel.Best().Peak(1000) }
+	for _, n := range []int{backend.Panel, 1} {
+		for _, kind := range kinds {
+			levels := []float64{0.5, 0.8, 0.9, 0.95}
+			if p, err := prune.ParsePattern(kind.pattern); err != nil {
+				b.Fatal(err)
+			} else if own, ok := p.OwnSparsity(); ok {
+				levels = []float64{own}
+			}
+			for _, sparsity := range levels {
+				for _, shape := range benchShapes {
+					b.Run(fmt.Sprintf("%s:%s/%v/%dx%dx%d", kind.format, kind.config, sparsity, shape[0], shape[1], n), func(b *testing.B) {
+						w := pruned(b, shape[0], shape[1], kind.pattern, sparsity)
+						s, kern := stored(b, w, kind.format, kind.config)
+						_, dense := stored(b, w, "dense", "")
+						sparse := product(kern, w, n)
+						for b.Loop() {
+							sparse()
+						}
+						t := fastest(20, sparse, product(dense, w, n), peak)
+						values := float64(s.Part("values").Len())
+						mat := choose.NewMatrix(w, "")
+						predicted := seconds(mat, "dense", "", n) / seconds(mat, kind.format, kind.config, n)
+						b.ReportMetric(predicted, "x_predicted")
+						b.ReportMetric(float64(t[1])/float64(t[0]), "x_dense")
+						b.ReportMetric(100*2*values*float64(n)/float64(t[0])/(flops/float64(t[2])), "%peak")
+					})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package format
+
+import (
+	"errors"
+	"testing"
+
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+func TestFormatsHaveNamesOfTheirOwn(t *testing.T) {
+	if Table[0].Name() != choose.Dense {
+		t.Errorf("%s comes first", Table[0].Name())
+	}
+	for i, f := range Table {
+		if Lookup(f.Name()) != f || Choices()[i].Name() != f.Name() {
+			t.Errorf("%s is found as something else", f.Name())
+		}
+	}
+	if Lookup("ellpack") != nil {
+		t.Error("there is a format ellpack")
+	}
+}
+
+// chosen is the format and the configuration that the default model prefers.
+func chosen(t *testing.T, w *tensor.Tensor, pattern string, n int) string {
+	t.Helper()
+	mat := choose.NewMatrix(w, pattern)
+	var best choose.Cost
+	var least float64
+	name := ""
+	for _, f := range Table {
+		for _, c := range f.Costs(mat, n) {
+			s, _ := tune.Default.Predict(c, w.Dim(0), w.Dim(1), n)
+			if name == "" || s < least || s == least && c.Bytes < best.Bytes {
+				best, least, name = c, s, f.Name()+":"+c.Config
+			}
+		}
+	}
+	return name
+}
+
+func TestPatternsFindTheirFormats(t *testing.T) {
+	for _, c := range []struct {
+		pattern  string
+		sparsity float64
+		n        int
+		want     string
+	}{
+		{"unstructured", 0, 196, "dense:"},
+		{"unstructured", 0.1, 196, "dense:"},
+		{"unstructured", 0.9, 196, "csr:"},
+		{"uniform", 0.9, 196, "ell:1x1"},
+		{"uniform-block:4x1", 0.8, 196, "ell:4x1"},
+		{"block:4x1", 0.8, 196, "block:4x1"},
+		{"block:8x1", 0.5, 196, "block:8x1"},
+		{"block:8x8", 0.9, 196, "block:8x8"},
+		{"1:8", 0, 196, "nm:1:8"},
+		{"block:16x1", 0.9, 1, "block:16x1"},
+		{"unstructured", 0.3, 1, "dense:"},
+	} {
+		if got := chosen(t, pruned(t, 256, 512, c.pattern, c.sparsity), c.pattern, c.n); got != c.want {
+			t.Errorf("%s at %v, N = %d: %s, want %s", c.pattern, c.sparsity, c.n, got, c.want)
+		}
+	}
+}
+
+func TestCheckComparesTheStoreWithTheType(t *testing.T) {
+	w := pruned(t, 12, 20, "unstructured", 0.8)
+	s, _ := stored(t, w, "csr", "")
+	s.View = ir.View{Perm: []int{1, 0}, RowAxes: 1}
+	typ := ir.Shaped(tensor.F32, 20, 12)
+	if err := Check(s, typ); err != nil {
+		t.Fatal(err)
+	}
+	back, err := Unpack(s, typ)
+	if err != nil || !back.Equal(w.Permute(1, 0)) {
+		t.Errorf("unpacked as %v, %v", back, err)
+	}
+	for name, c := range map[string]struct {
+		change func(s *ir.Store)
+		typ    ir.Type
+		want   error
+	}{
+		"unknown format": {func(s *ir.Store) { s.Format = "ellpack" }, typ, ir.ErrUnsupported},
+		"other format":   {func(s *ir.Store) { s.Format = "ell" }, typ, ir.ErrCorrupt},
+		"other shape":    {func(s *ir.Store) {}, ir.Shaped(tensor.F32, 12, 20), ir.ErrCorrupt},
+		"other type":     {func(s *ir.Store) {}, ir.Shaped(tensor.F64, 20, 12), ir.ErrCorrupt},
+		"open shape":     {func(s *ir.Store) {}, ir.Of(tensor.F32, ir.Sym("n"), ir.Size(12)), ir.ErrCorrupt},
+		"huge shape":     {func(s *ir.Store) {}, ir.Shaped(tensor.F32, 1<<40, 1<<40), ir.ErrCorrupt},
+		"broken view":    {func(s *ir.Store) { s.View.Perm = []int{1, 1} }, typ, ir.ErrCorrupt},
+		"broken part":    {func(s *ir.Store) { s.Parts = s.Parts[1:] }, typ, ir.ErrCorrupt},
+	} {
+		broken := *s
+		c.change(&broken)
+		if err := Check(&broken, c.typ); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}

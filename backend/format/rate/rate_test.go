@@ -1,0 +1,39 @@
+package rate
+
+import (
+	"testing"
+
+	"spc/backend/format/ukernel"
+)
+
+func TestEveryKernelHasARate(t *testing.T) {
+	for _, rows := range ukernel.Blocks {
+		if _, ok := Blocks[rows]; !ok {
+			t.Errorf("blocks of %d rows have none", rows)
+		}
+	}
+	if len(Blocks) != len(ukernel.Blocks) {
+		t.Errorf("%d rates, want %d", len(Blocks), len(ukernel.Blocks))
+	}
+}
+
+func TestEfficiencyIsAShareThatGrowsWithTheSteps(t *testing.T) {
+	rates := map[int]Rate{0: Dense}
+	for rows, r := range Blocks {
+		rates[rows] = r
+	}
+	for rows, r := range rates {
+		for _, n := range []int{0, 1, 32, 1000} {
+			for _, k := range []int{1, nearColumns, 100_000} {
+				last := 0.0
+				for steps := 0; steps <= min(k, k/20+64); steps += 1 + k/100 {
+					e := r.Efficiency(float64(steps), k, n)
+					if !(e > 0 && e <= 1) || e < last {
+						t.Fatalf("blocks of %d rows, %d of %d columns, N = %d: %v after %v", rows, steps, k, n, e, last)
+					}
+					last = e
+				}
+			}
+		}
+	}
+}
