@@ -210,7 +210,7 @@ func joinTokens(past, t *tensor.Tensor) *tensor.Tensor {
 
 // Eval computes the scores of each head in float64. A query that sees no key
 // gives zeros.
-func (o *Attention) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	shapes, err := evalShapes(o, 4, in)
 	if err != nil {
 		return nil, err
@@ -231,8 +231,12 @@ func (o *Attention) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 	q, k, v := qt.Float64s(), kt.Float64s(), vt.Float64s()
 	y := make([]float64, batch*heads*queries*width)
 	scores := make([]float64, batch*heads*queries*keys)
+	stage := o.Stage // 3 also where nobody wants the scores
+	if c.Outputs < 4 {
+		stage = 3
+	}
 	shown := scores // the fourth output
-	if o.Stage < 3 {
+	if stage < 3 {
 		shown = make([]float64, len(scores))
 	}
 	line := make([]float64, keys)
@@ -250,8 +254,8 @@ func (o *Attention) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 				})
 			for i := range queries {
 				row := s[i*keys:][:keys]
-				show := func(stage int) {
-					if o.Stage == stage {
+				show := func(now int) {
+					if now == stage {
 						copy(shown[(head*queries+i)*keys:], row)
 					}
 				}
@@ -288,7 +292,11 @@ func (o *Attention) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 	if in[attnQ].Rank() == 3 {
 		out = out.Permute(0, 2, 1, 3).Reshape(shapes[0]...)
 	}
-	return []*tensor.Tensor{out, kt, vt, tensor.FromFloat64s(in[attnQ].DType(), shown, shapes[3]...)}, nil
+	outs := []*tensor.Tensor{out, kt, vt}
+	if c.Outputs > 3 {
+		outs = append(outs, tensor.FromFloat64s(in[attnQ].DType(), shown, shapes[3]...))
+	}
+	return outs, nil
 }
 
 // attentionBias is what Attention adds to its scores [B,Hq,S,T].
