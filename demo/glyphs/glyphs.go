@@ -208,18 +208,18 @@ func (s *Set) draw(dst []uint8, label int, r random) {
 	mask := image.NewAlpha(z.Bounds())
 	z.Draw(mask, mask.Bounds(), image.Opaque, image.Point{})
 
-	// Half of the images carry a stray line, in ink or as a scratch.
+	// A third of the images carry a stray line, in ink or as a scratch.
 	var line *image.Alpha
 	stray := r.between(-1, 1)
-	if r.unit() < 0.5 {
+	if r.unit() < 1.0/3 {
 		line = strayLine(r)
 	}
 
 	// A background that slopes, ink above it, and grain of a random strength.
 	back := r.between(0, 0.4)
 	slopeX, slopeY := r.between(-0.2, 0.2)/Size, r.between(-0.2, 0.2)/Size
-	contrast := r.between(0.35, 0.6)
-	grain := r.between(0.02, 0.1)
+	contrast := r.between(0.4, 0.6)
+	grain := r.between(0.02, 0.08)
 	for y := range Size {
 		for x := range Size {
 			i := y*Size + x

@@ -37,7 +37,7 @@ const (
 
 func main() {
 	out := flag.String("o", "demo", "`folder` for "+modelFile+", "+imagesFile+" and "+labelsFile)
-	check := flag.Bool("check", false, "fail, writing nothing, where the accuracy is not that of the model already in the folder")
+	check := flag.String("check", "", "fail, writing nothing, where the accuracy is not that of the model in `file`")
 	seed := flag.Uint64("seed", 1, "seed of the images and of the initial weights")
 	flag.Parse()
 	if err := run(*out, *check, *seed); err != nil {
@@ -46,22 +46,21 @@ func main() {
 	}
 }
 
-func run(out string, check bool, seed uint64) error {
+func run(out, check string, seed uint64) error {
 	r := demoRecipe
 	r.seed = seed
 	t, err := newTrainer(r)
 	if err != nil {
 		return err
 	}
-	modelPath := filepath.Join(out, modelFile)
 	var before float64
-	if check {
-		old, err := load(modelPath)
+	if check != "" {
+		old, err := load(check)
 		if err != nil {
 			return err
 		}
 		before = accuracy(old, t.set, glyphs.HeldOut, heldOutImages)
-		fmt.Printf("%s has %.2f%% on %d held-out images\n", modelPath, before, heldOutImages)
+		fmt.Printf("%s has %.2f%% on %d held-out images\n", check, before, heldOutImages)
 	}
 
 	weights := 0
@@ -82,12 +81,15 @@ func run(out string, check bool, seed uint64) error {
 		fmt.Printf(", %g%% zeros %.2f%%", 100*s, accuracy(pruned(t.net, s), t.set, glyphs.HeldOut, heldOutImages))
 	}
 	fmt.Println()
-	if check && math.Abs(after-before) > tolerance {
-		return fmt.Errorf("held-out accuracy %.2f%%, want that of %s, %.2f%%, within %g points", after, modelPath, before, tolerance)
+	if check != "" && math.Abs(after-before) > tolerance {
+		return fmt.Errorf("held-out accuracy %.2f%%, want that of %s, %.2f%%, within %g points", after, check, before, tolerance)
 	}
 
 	files, err := outputs(t)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
 	for _, f := range files {

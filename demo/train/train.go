@@ -30,7 +30,7 @@ var demoRecipe = recipe{
 	steps:     104,
 	shards:    4,
 	shardSize: 32,
-	rate:      0.1,
+	rate:      0.08,
 	warmup:    0.1,
 	momentum:  0.9,
 	smoothing: 0.05,
