@@ -15,7 +15,7 @@ demo: build ## compile the model that the repository ships, run it, and see why
 	@./demo/run.sh
 
 demo-model: ## train the demo's model again from its seed and compare its accuracy
-	$(GO) run ./demo/train -o out/demo -check
+	$(GO) run ./demo/train -o out/demo -check demo/model.onnx
 
 test: ## every test; those that need ../shared or a C compiler are skipped by name without
 	$(GO) test ./...
