@@ -2,25 +2,29 @@
 // a bandwidth; formats say which share of the peak their kernels reach.
 package tune
 
-import (
-	"math"
+import "spc/passes/choose"
 
-	"spc/passes/choose"
-)
-
-// Analytic is the resource model time = max(W / (P*E), bytes / bandwidth).
+// Analytic is the resource model time = max(W / (P*E), bytes / bandwidth). The
+// bandwidth binds weights that, stored densely, do not fit into the cache: a
+// smaller weight may stay there from one run to the next, and a format must not
+// win by sparing transfers that dense would not make.
 type Analytic struct {
 	Peak      float64 // floating-point operations a second of one core
-	Bandwidth float64 // bytes a second from the cache that weights stream from
+	Bandwidth float64 // bytes a second from where weights come that miss the cache
+	Cache     int     // bytes
 }
 
 // Default is a core with two 256-bit multiply-add units at 3 GHz: choices depend
 // on ratios of predicted times only, so they are the same on every machine.
-var Default = Analytic{Peak: 96e9, Bandwidth: 20e9}
+var Default = Analytic{Peak: 96e9, Bandwidth: 20e9, Cache: 1 << 20}
 
 // Predict returns the time that a product takes.
 func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {
-	return math.Max(c.Work/(a.Peak*c.Efficiency), float64(c.Bytes)/a.Bandwidth), a.Peak
+	seconds = c.Work / (a.Peak * c.Efficiency)
+	if 4*m*k > a.Cache {
+		seconds = max(seconds, float64(c.Bytes)/a.Bandwidth)
+	}
+	return seconds, a.Peak
 }
 
 // Measured is zero: the model measures nothing.

@@ -1,0 +1,27 @@
+package tune
+
+import (
+	"testing"
+
+	"spc/passes/choose"
+)
+
+func TestPredictIsBoundByWorkOrByBytes(t *testing.T) {
+	a := Analytic{Peak: 1e9, Bandwidth: 1e6, Cache: 400}
+	c := choose.Cost{Work: 2e6, Efficiency: 0.5, Bytes: 8000}
+	for _, x := range []struct {
+		m, k int
+		want float64
+	}{{10, 10, 4e-3}, {10, 11, 8e-3}} {
+		if s, peak := a.Predict(c, x.m, x.k, 1); s != x.want || peak != a.Peak {
+			t.Errorf("%d x %d: %v s of %v, want %v", x.m, x.k, s, peak, x.want)
+		}
+	}
+	c.Bytes = 100
+	if s, _ := a.Predict(c, 10, 11, 1); s != 4e-3 {
+		t.Errorf("%v s, want what the work takes", s)
+	}
+	if s := a.Measured(c, 10, 11, 1); s != 0 {
+		t.Errorf("measured %v s", s)
+	}
+}
