@@ -27,44 +27,51 @@ func (o *Conv) Infer(c *ir.Infer) error {
 	if err := wantAllSame(c); err != nil {
 		return err
 	}
-	dt, x, w := c.In(0).DType, c.In(0), c.In(1)
-	rank, err := spatialRank(c, x, w)
+	y, err := convType(c, c.In(0).DType, c.In(0), c.In(1), &o.Window, o.Group)
 	if err != nil {
 		return err
 	}
-	if rank < 0 {
-		c.Set(0, ir.Unranked(dt))
+	c.Set(0, y)
+	if !y.Ranked {
 		return nil
 	}
-	if o.Group < 1 {
-		return c.Errorf("group is %d, want at least 1", o.Group)
+	if err := wantDims(c, 2, "bias", y.Dims[1]); err != nil {
+		return err
 	}
-	group := ir.Size(o.Group)
+	return o.inferEpilogue(c, y)
+}
+
+// convType returns the type of element type dt of the convolution of x with the
+// weight w, unranked where neither's rank is known.
+func convType(c *ir.Infer, dt tensor.DType, x, w ir.Type, window *Window, groups int) (ir.Type, error) {
+	rank, err := spatialRank(c, x, w)
+	if err != nil || rank < 0 {
+		return ir.Unranked(dt), err
+	}
+	if groups < 1 {
+		return ir.Type{}, c.Errorf("group is %d, want at least 1", groups)
+	}
+	group := ir.Size(groups)
 	m, k := dimOf(c, w, 0), dimOf(c, w, 1)
 	if _, ok := ir.Div(m, group); m.Known() && !ok {
-		return c.Errorf("%v output channels do not split into %d groups", m, o.Group)
+		return ir.Type{}, c.Errorf("%v output channels do not split into %d groups", m, groups)
 	}
 	if channels := dimOf(c, x, 1); differ(channels, ir.Mul(k, group)) {
-		return c.Errorf("input has %v channels, want %v as weight %v in %d groups", channels, ir.Mul(k, group), w, o.Group)
+		return ir.Type{}, c.Errorf("input has %v channels, want %v as weight %v in %d groups", channels, ir.Mul(k, group), w, groups)
 	}
-	if err := wantDims(c, 2, "bias", m); err != nil {
-		return err
-	}
-	kernel, err := kernelShape(c, o.KernelShape, w)
+	kernel, err := kernelShape(c, window.KernelShape, w)
 	if err != nil {
-		return err
+		return ir.Type{}, err
 	}
 	in := c.FreshDims(rank - 2)
 	if x.Ranked {
 		in = x.Dims[2:]
 	}
-	out, err := o.outDims(c, in, kernel, false)
+	out, err := window.outDims(c, in, kernel, false)
 	if err != nil {
-		return err
+		return ir.Type{}, err
 	}
-	y := ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...)
-	c.Set(0, y)
-	return o.inferEpilogue(c, y)
+	return ir.Of(dt, append([]ir.Dim{dimOf(c, x, 0), m}, out...)...), nil
 }
 
 // spatialRank returns the rank that an input and a weight of a convolution have
@@ -120,9 +127,9 @@ func (o *Conv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 			return nil, evalErrorf("%v", err)
 		}
 		if y.DType() == tensor.F64 {
-			convolve[float64](y, in, spans, o.Group)
+			convolve[float64, float64](y, in, spans, o.Group)
 		} else {
-			convolve[float32](y, in, spans, o.Group)
+			convolve[float32, float64](y, in, spans, o.Group)
 		}
 		return o.evalEpilogue(y, in)
 	})
@@ -135,7 +142,10 @@ func (o *Conv) Geometry(x, w []int) (spans []Span, out []int, err error) {
 }
 
 // convolve evaluates a convolution; in holds X, W and perhaps a bias.
-func convolve[T float32 | float64](y *tensor.Tensor, in []*tensor.Tensor, spans []Span, groups int) {
+func convolve[T interface {
+	summand
+	tensor.Elem
+}, S accum](y *tensor.Tensor, in []*tensor.Tensor, spans []Span, groups int) {
 	x, w, dst := tensor.Data[T](in[0]), tensor.Data[T](in[1]), tensor.Data[T](y)
 	var bias []T
 	if b := optional(in, 2); b != nil {
@@ -148,10 +158,10 @@ func convolve[T float32 | float64](y *tensor.Tensor, in []*tensor.Tensor, spans 
 		for g := range groups {
 			xg, wg := x[(img*groups+g)*plane:][:plane], w[g*m*k:][:m*k]
 			yg := dst[(img*groups+g)*m*n:][:m*n]
-			multiply(m, k, n, wg, patches[T, float64](xg, size, out, spans), func(i, j int, row []float64) {
-				var b float64
+			multiply(m, k, n, wg, patches[T, S](xg, size, out, spans), func(i, j int, row []S) {
+				var b S
 				if bias != nil {
-					b = float64(bias[g*m+i])
+					b = S(bias[g*m+i])
 				}
 				d := yg[i*n+j:]
 				for t, v := range row {
@@ -188,10 +198,13 @@ func patches[T summand, S accum](x []T, in, out []int, spans []Span) packer[S] {
 }
 
 // Work counts the multiply-adds of all patches, padding included.
-func (o *Conv) Work(in, out []ir.Type) ir.Work {
+func (o *Conv) Work(in, out []ir.Type) ir.Work { return convWork(in[1], in, out) }
+
+// convWork counts the multiply-adds of a convolution with the weight w.
+func convWork(weight ir.Type, in, out []ir.Type) ir.Work {
 	w := streamWork(in, out, 0)
-	if m := elems(ir.Of(tensor.F32, in[1].Dims[0])); m > 0 {
-		w.FLOPs = 2 * elems(out[0]) * elems(in[1]) / m
+	if m := elems(ir.Of(tensor.F32, weight.Dims[0])); m > 0 {
+		w.FLOPs = 2 * elems(out[0]) * elems(weight) / m
 	}
 	return w
 }

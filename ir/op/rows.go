@@ -2,7 +2,7 @@ package op
 
 // Table lists every operator, grouped as the files of this package are.
 var Table = []Def{
-	// Elementwise: unary.go, activation.go, binary.go, select.go, cast.go, quantize.go.
+	// Elementwise: unary.go, activation.go, binary.go, select.go, cast.go, quantize.go, qlinear.go.
 	{Op: &Unary{}, Kind: "Abs", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Unary{}, Kind: "Acos", In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Unary{}, Kind: "Acosh", In: [2]int{1, 1}, Out: [2]int{1, 1}},
@@ -23,9 +23,12 @@ var Table = []Def{
 	{Op: &Unary{}, Kind: "Ceil", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Celu{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Clip{}, In: [2]int{1, 3}, Out: [2]int{1, 1}, Upgrade: upgradeClip},
+	{Op: &ConvInteger{}, In: [2]int{2, 4}, Out: [2]int{1, 1}},
 	{Op: &Unary{}, Kind: "Cos", In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Unary{}, Kind: "Cosh", In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &DequantizeLinear{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &Binary{}, Kind: "Div", In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeBinary},
+	{Op: &DynamicQuantizeLinear{}, In: [2]int{1, 1}, Out: [2]int{3, 3}},
 	{Op: &Elu{}, In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Compare{}, Kind: "Equal", In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeBinary},
 	{Op: &Unary{}, Kind: "Erf", In: [2]int{1, 1}, Out: [2]int{1, 1}},
@@ -43,6 +46,7 @@ var Table = []Def{
 	{Op: &Compare{}, Kind: "Less", In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeBinary},
 	{Op: &Compare{}, Kind: "LessOrEqual", In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Unary{}, Kind: "Log", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
+	{Op: &MatMulInteger{}, In: [2]int{2, 4}, Out: [2]int{1, 1}},
 	{Op: &Variadic{}, Kind: "Max", In: [2]int{1, -1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Variadic{}, Kind: "Mean", In: [2]int{1, -1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Variadic{}, Kind: "Min", In: [2]int{1, -1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
@@ -54,6 +58,9 @@ var Table = []Def{
 	{Op: &Binary{}, Kind: "Or", In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeBinary},
 	{Op: &Binary{}, Kind: "PRelu", In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradePRelu},
 	{Op: &Pow{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeBinary},
+	{Op: &QLinearConv{}, In: [2]int{8, 9}, Out: [2]int{1, 1}},
+	{Op: &QLinearMatMul{}, In: [2]int{8, 8}, Out: [2]int{1, 1}},
+	{Op: &QuantizeLinear{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &Unary{}, Kind: "Reciprocal", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Unary{}, Kind: "Relu", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: dropConsumedInputs},
 	{Op: &Unary{}, Kind: "Round", In: [2]int{1, 1}, Out: [2]int{1, 1}},
