@@ -7,13 +7,15 @@ import (
 
 // Verify checks the graph and its subgraphs: topological order and single
 // definition, uses that agree with inputs, unique names, types that agree with
-// a fresh inference, constants that agree with their types. It returns the first
-// violation as an error that wraps ErrInvalid.
+// a fresh inference, constants that agree with their types. Types in a refused
+// graph are not looked at. It returns the first violation as an error that wraps
+// ErrInvalid.
 func (g *Graph) Verify() error {
-	return g.verify(map[*Value]bool{}, map[string]bool{}, map[string]bool{})
+	return g.verify(map[*Value]bool{}, map[string]bool{}, map[string]bool{}, false)
 }
 
-func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool) error {
+func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool, refused bool) error {
+	refused = refused || g.Refused != nil
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("graph %s: %s: %w", g.Name, fmt.Sprintf(format, args...), ErrInvalid)
 	}
@@ -70,7 +72,7 @@ func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool) e
 			if sub.Owner != n {
 				return fail("subgraph %s of %v has another owner", sub.Name, n)
 			}
-			if err := sub.verify(defined, values, nodes); err != nil {
+			if err := sub.verify(defined, values, nodes, refused); err != nil {
 				return err
 			}
 			sub.leave(defined)
@@ -92,6 +94,9 @@ func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool) e
 				}
 			}
 			before[i] = v.Type
+		}
+		if refused {
+			continue
 		}
 		if err := n.Infer(); err != nil {
 			return err

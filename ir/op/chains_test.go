@@ -298,10 +298,11 @@ func TestEvalRefusesBadData(t *testing.T) {
 }
 
 // squeeze is how PyTorch exports x.squeeze(1): a branch for each outcome.
-const squeeze = `graph "squeeze"(%x: f32[N,C]) {
-  %c1: bool[] = const {COND}
+const squeeze = `graph "squeeze"(%x: f32[N,C], %c: bool[]) {
+  %c0: bool[] = const {0}
+  %c1: bool[] = const {1}
   %v1: i64[1] = const {1}
-  %y: ? = If "if" (%c1) {then_branch = graph "then"() {
+  %y: ? = If "if" (COND) {then_branch = graph "then"() {
     %s: ? = Squeeze "s" (%x, %v1)
     return %s
   }, else_branch = graph "else"() {
@@ -310,15 +311,42 @@ const squeeze = `graph "squeeze"(%x: f32[N,C]) {
   return %y
 }`
 
-func TestIfIgnoresTheBranchNotTaken(t *testing.T) {
-	for _, c := range []struct{ cond, size, want string }{{"0", "5", "f32[N,5]"}, {"1", "1", "f32[N]"}} {
-		g, err := ir.Parse(strings.NewReplacer("COND", c.cond, "N,C", "N,"+c.size).Replace(untyped(squeeze)), Registry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := g.Infer(); err != nil {
-			t.Fatal(err)
-		}
-		wantTypes(t, []ir.Type{g.Outputs[0].Type}, c.want)
+func TestIfTakesTheBranchThatFits(t *testing.T) {
+	for _, c := range []struct{ cond, size, want string }{
+		{"%c0", "5", "f32[N,5]"},
+		{"%c0", "1", "f32[N,1]"},
+		{"%c1", "1", "f32[N]"},
+		{"%c", "5", "f32[N,5]"},
+		{"%c", "1", "f32[*]"},
+	} {
+		text := strings.NewReplacer("COND", c.cond, "N,C", "N,"+c.size).Replace(untyped(squeeze))
+		wantTypes(t, inferred(t, text), c.want)
+	}
+	g, err := ir.Parse(strings.NewReplacer("COND", "%c1", "N,C", "N,5").Replace(untyped(squeeze)), Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err == nil || err.Error() != "s (Squeeze): dimension 1 of [N 5] is squeezed, want size 1" {
+		t.Errorf("error %v of the only branch that is taken", err)
+	}
+}
+
+func TestRefusedBranchIsAnErrorWhenTaken(t *testing.T) {
+	g, err := ir.Parse(strings.NewReplacer("COND", "%c", "N,C", "2,5").Replace(untyped(squeeze)), Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	ran := &ir.Eval{Outputs: 1, Run: func(g *ir.Graph, _ []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		return one(tensor.FromStrings([]string{g.Name}))
+	}}
+	out, err := g.Nodes[0].Op.Eval(ran, []*tensor.Tensor{tensor.Scalar(false)})
+	if err != nil || out[0].Strings()[0] != "else" {
+		t.Errorf("false runs %v, error %v, want the branch else", out, err)
+	}
+	if out, err := g.Nodes[0].Op.Eval(ran, []*tensor.Tensor{tensor.Scalar(true)}); err == nil {
+		t.Errorf("true runs %v, want an error", out)
 	}
 }

@@ -1,6 +1,9 @@
 package op
 
 import (
+	"cmp"
+	"slices"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -23,43 +26,44 @@ func (o *If) Work(_, _ []ir.Type) ir.Work {
 	return ir.Work{FLOPs: max(a.FLOPs, b.FLOPs), Bytes: max(a.Bytes, b.Bytes)}
 }
 
-// Infer joins the types of both branches' outputs. A branch that a known
-// condition does not pick may be in error: exporters leave operators in it that
-// do not fit the shapes at hand.
+// Infer joins the types of both branches' outputs. Of two branches, one may be
+// refused: exporters guard operators that do not fit every shape by a condition.
 func (o *If) Infer(c *ir.Infer) error {
 	t := c.In(0)
 	if shape, ok := t.Shape(); t.DType != tensor.Bool || ok && product(shape) != 1 {
 		return c.Errorf("condition is %v, want a single bool", t)
 	}
-	picked, known := intsOf(c, 0)
-	var taken *ir.Graph
-	for i, g := range o.Subgraphs() {
+	for _, g := range o.Subgraphs() {
 		if g == nil {
 			return c.Errorf("a branch is missing")
 		}
 		if len(g.Outputs) != c.Outputs() {
 			return c.Errorf("branch %s has %d outputs, want %d", g.Name, len(g.Outputs), c.Outputs())
 		}
-		dead := known && (picked[0] != 0) != (i == 0)
-		if err := c.Subgraph(g); err != nil && !dead {
-			return err
-		}
-		if !dead {
-			taken = g
-		}
+		g.Refused = c.Subgraph(g)
+	}
+	branches := o.Subgraphs()
+	if picked, ok := intsOf(c, 0); ok && picked[0] != 0 {
+		branches = branches[:1]
+	} else if ok {
+		branches = branches[1:]
+	}
+	branches = slices.DeleteFunc(branches, func(g *ir.Graph) bool { return g.Refused != nil })
+	if len(branches) == 0 {
+		return cmp.Or(o.Then.Refused, o.Else.Refused)
 	}
 	for i := range c.Outputs() {
-		if known {
-			v := taken.Outputs[i]
+		v := branches[0].Outputs[i]
+		if len(branches) == 1 {
 			c.Set(i, v.Type)
 			c.SetElems(i, v.Elems)
 			continue
 		}
-		a, b := o.Then.Outputs[i].Type, o.Else.Outputs[i].Type
-		if a.DType != b.DType {
-			return c.Errorf("branches give %v and %v", a, b)
+		w := branches[1].Outputs[i]
+		if v.Type.DType != w.Type.DType {
+			return c.Errorf("branches give %v and %v", v.Type, w.Type)
 		}
-		c.Set(i, joinTypes(c, a, b))
+		c.Set(i, joinTypes(c, v.Type, w.Type))
 	}
 	return nil
 }
@@ -85,8 +89,12 @@ func (o *If) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	g := o.Else
 	if yes {
-		return c.Run(o.Then, nil)
+		g = o.Then
 	}
-	return c.Run(o.Else, nil)
+	if g.Refused != nil {
+		return nil, g.Refused
+	}
+	return c.Run(g, nil)
 }

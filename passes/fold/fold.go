@@ -34,6 +34,9 @@ func Constants(g *ir.Graph) (int, error) {
 			continue
 		}
 		for _, sub := range ir.Subgraphs(n.Op) {
+			if sub.Refused != nil {
+				continue
+			}
 			k, err := Constants(sub)
 			if err != nil {
 				return 0, err
