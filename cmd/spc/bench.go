@@ -55,7 +55,7 @@ percentiles of its latency, its throughput, the peak memory of the process, and 
 mean time of each layer, which is measured in further runs.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
-  spc bench model.spx --dim sequence=128 --json`,
+  spc bench model.spx --dim batch=4 --json`,
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}

@@ -238,7 +238,8 @@ func TestHelpExamplesRun(t *testing.T) {
 	workspace(t)
 	ok(t, "compile", "lm.onnx", "-o", "lm.spx")
 	examples := 0
-	for _, c := range rootCommand().Commands() {
+	for _, make := range commands {
+		c := make()
 		if c.Example == "" {
 			t.Errorf("spc %s has no examples", c.Name())
 		}
@@ -765,26 +766,20 @@ func TestDamagedModels(t *testing.T) {
 		for _, n := range []int{0, 1, 7, 8, 40, 200, len(good) / 3, len(good) / 2, len(good) - 64, len(good) - 1} {
 			try(good[:n], false)
 		}
-		// A flipped bit of an ONNX file may leave it a model. Those near both ends are
-		// in the headers and names.
-		for i := 0; i < len(good); i++ {
-			if i > 400 && i < len(good)-400 && i%397 != 0 {
+		// Checksums cover an .spx file. A flipped bit of an ONNX file may leave it a
+		// model; bits near both ends are in headers and names.
+		for i := range good {
+			if i > 128 && i < len(good)-128 && i%997 != 0 {
 				continue
 			}
 			b := bytes.Clone(good)
 			b[i] ^= 1 << (i % 8)
-			try(b, ext == ".onnx" || padding(good, i))
+			try(b, ext == ".onnx")
 		}
-		if refused < 20 || ext == ".onnx" && runs == 0 {
-			t.Errorf("%s: %d refused, %d run", name, refused, runs)
+		if ext == ".onnx" && runs == 0 {
+			t.Errorf("%s: %d refused, none runs", name, refused)
 		}
 	}
-}
-
-// padding reports whether byte i may be one of the zeros between sections.
-func padding(b []byte, i int) bool {
-	lo, hi := max(0, i-2), min(len(b), i+3)
-	return !slices.ContainsFunc(b[lo:hi], func(c byte) bool { return c != 0 })
 }
 
 func TestHostileModels(t *testing.T) {

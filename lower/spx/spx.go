@@ -281,12 +281,17 @@ func readSections(b []byte) (map[string][]byte, error) {
 		return nil, corrupt("the checksum of the section table is wrong")
 	}
 	out := map[string][]byte{}
+	end := uint64(headSize + len(table)) // of what has been read
 	for ; len(table) > 0; table = table[entrySize:] {
 		name := string(table[:4])
 		at, length := le.Uint64(table[8:]), le.Uint64(table[16:])
-		if at%align != 0 || at > uint64(len(b)) || length > uint64(len(b))-at {
-			return nil, corrupt("section %q lies outside the file", name)
+		if at%align != 0 || at < end || at > uint64(len(b)) || length > uint64(len(b))-at {
+			return nil, corrupt("section %q lies outside the file or in another section", name)
 		}
+		if len(bytes.Trim(b[end:at], "\x00")) > 0 {
+			return nil, corrupt("the bytes before section %q are not zero", name)
+		}
+		end = at + length
 		data := b[at : at+length : at+length]
 		switch name {
 		case "META", "GRPH", "TIDX", "DATA", "EXPL":
@@ -303,6 +308,9 @@ func readSections(b []byte) (map[string][]byte, error) {
 			return nil, corrupt("the checksum of section %q is wrong", name)
 		}
 		out[name] = data
+	}
+	if end != uint64(len(b)) {
+		return nil, corrupt("%d bytes after the last section", uint64(len(b))-end)
 	}
 	return out, nil
 }
