@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 
 	"spc/ir/tensor"
 )
@@ -32,6 +33,9 @@ type Work struct {
 // Registry makes operators by name, with default attributes.
 type Registry interface {
 	New(kind string) (Op, error)
+	// Check refuses a node that lacks an input or an output that its operator
+	// needs, or has more than it takes.
+	Check(n *Node) error
 }
 
 // Eval is the context in which an operator is evaluated.
@@ -240,10 +244,11 @@ func merge(old, now Type) (Type, error) {
 
 // Subgraphs returns the graphs among an operator's attributes.
 func Subgraphs(op Op) []*Graph {
-	if s, ok := op.(interface{ Subgraphs() []*Graph }); ok {
-		return s.Subgraphs()
+	s, ok := op.(interface{ Subgraphs() []*Graph })
+	if !ok {
+		return nil
 	}
-	return nil
+	return slices.DeleteFunc(s.Subgraphs(), func(g *Graph) bool { return g == nil })
 }
 
 // Pure reports whether evaluating an operator twice on the same inputs gives the

@@ -368,6 +368,9 @@ func (s *scanner) node(g *Graph, names []string, types []Type) error {
 	if n.Name != name {
 		return fmt.Errorf("two nodes are named %s", name)
 	}
+	if err := s.Registry.Check(n); err != nil {
+		return err
+	}
 	for i, out := range names {
 		if out == "" {
 			g.forget(n.Outputs[i])

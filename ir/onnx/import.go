@@ -501,6 +501,11 @@ func (im *importer) node(p *onnxpb.NodeProto, sc *scope) error {
 	if err := def.CheckArity(len(l.Inputs), len(outputs)); err != nil {
 		return invalid("%w", err)
 	}
+	for i := range def.In[0] {
+		if l.Inputs[i] == nil {
+			return invalid("input %d is absent", i)
+		}
+	}
 	name := p.GetName()
 	if name != "" {
 		name = sc.prefix + name

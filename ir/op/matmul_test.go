@@ -195,7 +195,7 @@ func TestWeightsOfSymbolicAndMalformedNodes(t *testing.T) {
 		g, err := ir.Parse(`graph "g"(%x: f32[batch,4,H,W], %w: f32[8,2,3,3], %m: f32[5,5], %u: f32[*], %s: f32[seq,batch,5], %k: f32[2,20,5]) {
   %y: f32[*] = `+c.node+`
   return %y
-}`, Registry)
+}`, lenient{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,6 +60,23 @@ var Registry ir.Registry = registry{}
 
 type registry struct{}
 
+func (registry) Check(n *ir.Node) error {
+	d := index[n.Op.Kind()]
+	inputs := len(n.Inputs)
+	if _, ok := n.Op.(Fusable); ok && inputs <= Residual+1 {
+		inputs = min(inputs, d.In[1]) // what is behind belongs to the epilogue
+	}
+	if err := d.CheckArity(inputs, len(n.Outputs)); err != nil {
+		return n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	for i := range d.In[0] {
+		if n.Inputs[i] == nil {
+			return n.Errorf(ir.ErrInvalid, "input %d is absent", i)
+		}
+	}
+	return nil
+}
+
 func (registry) New(kind string) (ir.Op, error) { return New(kind) }
 
 // KindOf returns the kind of an ONNX operator.
