@@ -34,7 +34,9 @@ const inlineElems = 16
 //	  return %y
 //	}
 //
-// Constants stand where they are read first. Types are printed as they are.
+// Constants stand before the node that reads them first; those that belong to an
+// outer graph stand there, so that all its subgraphs may read them. Types are
+// printed as they are.
 func (p *Printer) Print(w io.Writer, g *Graph) error {
 	b := bufio.NewWriter(w)
 	pr := &printing{p, b, map[*Value]bool{}}
@@ -74,9 +76,7 @@ func (p *printing) graph(g *Graph, indent string) {
 	p.b.WriteString(") {\n")
 	in := indent + "  "
 	for _, n := range g.Nodes {
-		for _, v := range n.Inputs {
-			p.constant(v, in)
-		}
+		p.constants(g, n, n, in)
 		p.node(n, in)
 	}
 	for _, v := range g.Outputs {
@@ -93,6 +93,37 @@ func (p *printing) graph(g *Graph, indent string) {
 		}
 	}
 	p.b.WriteString("\n" + indent + "}")
+}
+
+// constants prints the constants that at, a node of g, reads, and those that n, a
+// node in its subgraphs, reads and that do not belong to these.
+func (p *printing) constants(g *Graph, at, n *Node, indent string) {
+	outer := func(v *Value) bool { return v.graph == g || g.Owner == nil && !v.graph.inside(at) }
+	for _, v := range n.Inputs {
+		if v != nil && (n == at || outer(v)) {
+			p.constant(v, indent)
+		}
+	}
+	for _, sub := range Subgraphs(n.Op) {
+		for _, m := range sub.Nodes {
+			p.constants(g, at, m, indent)
+		}
+		for _, v := range sub.Outputs {
+			if outer(v) {
+				p.constant(v, indent)
+			}
+		}
+	}
+}
+
+// inside reports whether g is a subgraph of n, or is nested in one.
+func (g *Graph) inside(n *Node) bool {
+	for ; g != nil && g.Owner != nil; g = g.Owner.graph {
+		if g.Owner == n {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *printing) constant(v *Value, indent string) {

@@ -13,12 +13,15 @@ const sample = `graph "main"(%x: f32[batch,8], %c: bool[], %"odd name": f32["a b
   %w: f32[8] = const {0.0, 1.0, 2.5, -3.0, 1e-30, 5.0, 6.0, +Inf}
   %y: f32[batch,8] = Add "add" (%x, %w)
   %z: f32[batch,8] = Add "legacy" (%y, %w) {axis = 1}
+  %k: f32[1] = const {9.0}
   %o: f32[batch,8] = If "if" (%c) {then_branch = graph "t"() {
     %big: f32[20] = const base64"AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAgEEAAIhBAACQQQAAmEE="
-    %r: f32[batch,8] = Relu "relu" (%z)
+    %s: f32[batch,8] = Add "shared" (%z, %k)
+    %r: f32[batch,8] = Relu "relu" (%s)
     return %r
   }, else_branch = graph "e"() {
-    return %y
+    %u: f32[batch,8] = Add "again" (%y, %k)
+    return %u
   }}
   return %o, %w as "the weights", %x as "in"
 }
