@@ -162,3 +162,38 @@ func BenchmarkProduct(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLoad measures packing, checking and preparing a weight.
+func BenchmarkLoad(b *testing.B) {
+	for _, kind := range []struct{ format, config, pattern string }{
+		{"dense", "", "unstructured"}, {"csr", "", "unstructured"}, {"ell", "1x1", "uniform"},
+		{"nm", "2:4", "2:4"}, {"block", "4x1", "block:4x1"}, {"block", "16x16", "block:16x16"},
+	} {
+		sparsity := 0.5
+		if kind.format == "nm" {
+			sparsity = 0
+		}
+		w := pruned(b, 1024, 1024, kind.pattern, sparsity)
+		s, _ := stored(b, w, kind.format, kind.config)
+		f := Lookup(kind.format)
+		for _, step := range []struct {
+			name string
+			do   func() error
+		}{
+			{"Costs", func() error { f.Costs(choose.NewMatrix(w, ""), backend.Panel); return nil }},
+			{"Pack", func() error { _, err := f.Pack(w, kind.config); return err }},
+			{"Check", func() error { return f.Check(s) }},
+			{"Unpack", func() error { _, err := f.Unpack(s); return err }},
+			{"Kernel", func() error { _, err := f.Kernel(s); return err }},
+		} {
+			b.Run(kind.format+":"+kind.config+"/"+step.name, func(b *testing.B) {
+				b.SetBytes(int64(4 * w.Len()))
+				for b.Loop() {
+					if err := step.do(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -14,6 +14,10 @@ func TestBlock(t *testing.T) {
 	formattest.Run(t, sparse.New(Scheme{}), "4x1", "1x4", "4x4", "16x16", "32x32", "5x3")
 }
 
+func TestKernelsMayRunConcurrently(t *testing.T) {
+	formattest.Concurrently(t, sparse.New(Scheme{}), "4x1", "1x4", "32x32", "5x3")
+}
+
 func FuzzCheck(f *testing.F) {
 	formattest.Fuzz(f, sparse.New(Scheme{}), "2x1", "4x1", "16x1", "1x4", "4x4", "8x8", "32x32", "5x3")
 }

@@ -11,6 +11,10 @@ import (
 
 func TestCSR(t *testing.T) { formattest.Run(t, sparse.New(Scheme{}), "") }
 
+func TestKernelsMayRunConcurrently(t *testing.T) {
+	formattest.Concurrently(t, sparse.New(Scheme{}), "")
+}
+
 func FuzzCheck(f *testing.F) { formattest.Fuzz(f, sparse.New(Scheme{}), "") }
 
 func TestCheckRefusesBrokenRows(t *testing.T) {

@@ -6,7 +6,11 @@ import (
 	"spc/backend/format/formattest"
 )
 
-func TestDense(t *testing.T) { formattest.Run(t, Format{}) }
+func TestDense(t *testing.T) { formattest.Run(t, Format{}, "") }
+
+func TestKernelsMayRunConcurrently(t *testing.T) {
+	formattest.Concurrently(t, Format{}, "")
+}
 
 func FuzzCheck(f *testing.F) { formattest.Fuzz(f, Format{}, "") }
 

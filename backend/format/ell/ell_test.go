@@ -13,6 +13,10 @@ var configs = []string{"1x1", "2x1", "4x1", "8x1", "16x1", "3x1"}
 
 func TestELL(t *testing.T) { formattest.Run(t, sparse.New(Scheme{}), configs...) }
 
+func TestKernelsMayRunConcurrently(t *testing.T) {
+	formattest.Concurrently(t, sparse.New(Scheme{}), configs...)
+}
+
 func FuzzCheck(f *testing.F) { formattest.Fuzz(f, sparse.New(Scheme{}), configs...) }
 
 func TestCheckRefusesBrokenVectors(t *testing.T) {

@@ -80,6 +80,9 @@ func (Scheme) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	}
 	rows, k := w.Dim(0), w.Dim(1)
 	slots := p.slots(k)
+	if slots == 0 {
+		return nil, fmt.Errorf("%d values in each of %d rows", slots, rows)
+	}
 	values := make([]float32, 0, rows*slots)
 	positions := make([]byte, rows*p.positionBytes(slots))
 	for r := range rows {

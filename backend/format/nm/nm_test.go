@@ -15,6 +15,10 @@ func TestNM(t *testing.T) {
 	formattest.Run(t, sparse.New(Scheme{}), "1:2", "2:4", "4:4", "2:5", "3:16", "9:17", "128:256")
 }
 
+func TestKernelsMayRunConcurrently(t *testing.T) {
+	formattest.Concurrently(t, sparse.New(Scheme{}), "2:8", "1:2", "5:11")
+}
+
 func FuzzCheck(f *testing.F) {
 	formattest.Fuzz(f, sparse.New(Scheme{}), "2:4", "2:8", "3:8", "5:11", "10:40", "1:1")
 }

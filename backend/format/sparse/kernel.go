@@ -80,40 +80,64 @@ type segment[I ukernel.Index] struct {
 func newKernel[I ukernel.Index](b *Blocks, width int, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
 	h := Height(b.R)
 	d := &kernel[I]{name: Family(format, b.R) + "__" + kern.ISA, height: h}
-	groups := Ceil(b.M, h)
+	if width == b.K && b.R == h && b.C == 1 {
+		return d, d.add(kern, b.M, 0, b.K, b.Ptr, convert[I](b.Column), b.Values)
+	}
 	next := slices.Clone(b.Ptr[:len(b.Ptr)-1]) // where each block row goes on
-	for k := 0; k < b.K; k += width {
-		end := min(k+width, b.K)
-		ptr := make([]uint32, 1, groups+1)
-		var index []I
-		var value []float32
-		for row, from := range next {
-			to := from
-			for to < b.Ptr[row+1] && int(b.Column[to])*b.C < end {
-				to++
-			}
-			next[row] = to
-			for sub := 0; sub < min(b.R, b.M-row*b.R); sub += h {
-				for i := from; i < to; i++ {
-					first := int(b.Column[i]) * b.C
-					for c := range min(b.C, b.K-first) {
-						index = append(index, I(first+c-k))
-						value = append(value, b.Values[(int(i)*b.C+c)*b.R+sub:][:h]...)
-					}
-				}
-				if uint64(len(index)) > math.MaxUint32 {
-					return nil, fmt.Errorf("more than %d vectors", uint32(math.MaxUint32))
-				}
-				ptr = append(ptr, uint32(len(index)))
-			}
+	for k := 0; k == 0 || k < b.K; k += max(width, 1) {
+		ptr, index, value, err := cut[I](b, next, k, min(k+width, b.K), h)
+		if err == nil {
+			err = d.add(kern, b.M, k, min(width, b.K-k), ptr, index, value)
 		}
-		w, err := ukernel.NewSparse(kern, h, b.M, end-k, ptr, index, value)
 		if err != nil {
 			return nil, err
 		}
-		d.segments = append(d.segments, segment[I]{k, w})
 	}
 	return d, nil
+}
+
+// add appends the segment of k columns from column first on.
+func (d *kernel[I]) add(kern *ukernel.Kernels, m, first, k int, ptr []uint32, index []I, value []float32) error {
+	w, err := ukernel.NewSparse(kern, d.height, m, k, ptr, index, value)
+	d.segments = append(d.segments, segment[I]{first, w})
+	return err
+}
+
+// cut lists the vectors of h rows in columns from to to-1, as ukernel wants
+// them. next says where each block row goes on, and is moved on.
+func cut[I ukernel.Index](b *Blocks, next []uint32, from, to, h int) (ptr []uint32, index []I, value []float32, err error) {
+	blocks := 0
+	for row, j := range next {
+		for ; j < b.Ptr[row+1] && int(b.Column[j])*b.C < to; j++ {
+			blocks++
+		}
+	}
+	ptr = make([]uint32, 1, Ceil(b.M, h)+1)
+	index = make([]I, 0, blocks*b.C*b.R/h)
+	value = make([]float32, 0, blocks*b.C*b.R)
+	for row, first := range next {
+		j := first
+		for sub := 0; sub < min(b.R, b.M-row*b.R); sub += h {
+			for j = first; j < b.Ptr[row+1] && int(b.Column[j])*b.C < to; j++ {
+				k := int(b.Column[j]) * b.C
+				for c := range min(b.C, to-k) {
+					index = append(index, I(k+c-from))
+					at := (int(j)*b.C+c)*b.R + sub
+					if h == 1 {
+						value = append(value, b.Values[at])
+					} else {
+						value = append(value, b.Values[at:at+h]...)
+					}
+				}
+			}
+			if uint64(len(index)) > math.MaxUint32 {
+				return nil, nil, nil, fmt.Errorf("more than %d vectors", uint32(math.MaxUint32))
+			}
+			ptr = append(ptr, uint32(len(index)))
+		}
+		next[row] = j
+	}
+	return ptr, index, value, nil
 }
 
 func (d *kernel[I]) Name() string { return d.name }

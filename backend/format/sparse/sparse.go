@@ -37,30 +37,21 @@ func Ceil(a, b int) int {
 // every block row has that many: zero blocks fill up what is missing.
 func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 	b := &Blocks{M: w.Dim(0), K: w.Dim(1), R: r, C: c}
-	data := w.F32s()
-	across := Ceil(b.K, c)
-	if width > across {
-		return nil, fmt.Errorf("%d blocks in a row of %d", width, across)
+	used := make([]bool, Ceil(b.K, c))
+	if width > len(used) {
+		return nil, fmt.Errorf("%d blocks in a row of %d", width, len(used))
 	}
+	data := w.F32s()
 	b.Ptr = make([]uint32, 1, Ceil(b.M, r)+1)
-	used := make([]bool, across)
 	for r0 := 0; r0 < b.M; r0 += r {
 		clear(used)
-		h := min(r, b.M-r0)
+		for i := r0; i < min(r0+r, b.M); i++ {
+			mark(used, data[i*b.K:(i+1)*b.K], c)
+		}
 		n := 0
-		for i := r0; i < r0+h; i++ {
-			row := data[i*b.K : (i+1)*b.K]
-			for j := range used {
-				if used[j] {
-					continue
-				}
-				for _, v := range row[j*c : min(j*c+c, b.K)] {
-					if v != 0 {
-						used[j] = true
-						n++
-						break
-					}
-				}
+		for _, is := range used {
+			if is {
+				n++
 			}
 		}
 		if width > 0 && n > width {
@@ -73,18 +64,8 @@ func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 			}
 		}
 		for j, is := range used {
-			if !is {
-				continue
-			}
-			b.Column = append(b.Column, uint32(j))
-			for k := j * c; k < j*c+c; k++ {
-				for i := r0; i < r0+r; i++ {
-					var v float32
-					if k < b.K && i < b.M {
-						v = data[i*b.K+k]
-					}
-					b.Values = append(b.Values, v)
-				}
+			if is {
+				b.Column = append(b.Column, uint32(j))
 			}
 		}
 		if uint64(len(b.Column)) > math.MaxUint32 {
@@ -92,24 +73,53 @@ func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 		}
 		b.Ptr = append(b.Ptr, uint32(len(b.Column)))
 	}
+	b.Values = make([]float32, len(b.Column)*r*c)
+	b.each(func(block []float32, m, k int) {
+		for i := range min(r, b.M-m) {
+			row := data[(m+i)*b.K+k:]
+			for j := range min(c, b.K-k) {
+				block[j*r+i] = row[j]
+			}
+		}
+	})
 	return b, nil
+}
+
+// mark sets used for each c elements of a row of which one is not zero.
+func mark(used []bool, row []float32, c int) {
+	j, left := 0, c
+	for _, v := range row {
+		if v != 0 {
+			used[j] = true
+		}
+		if left--; left == 0 {
+			j, left = j+1, c
+		}
+	}
+}
+
+// each calls f with the values of each block, its first row and its first column.
+func (b *Blocks) each(f func(block []float32, m, k int)) {
+	size := b.R * b.C
+	for i := range len(b.Ptr) - 1 {
+		for j := int(b.Ptr[i]); j < int(b.Ptr[i+1]); j++ {
+			f(b.Values[j*size:(j+1)*size], i*b.R, int(b.Column[j])*b.C)
+		}
+	}
 }
 
 // Matrix returns the weight f32 [M,K].
 func (b *Blocks) Matrix() *tensor.Tensor {
 	w := tensor.New(tensor.F32, b.M, b.K)
 	data := w.F32s()
-	for row := range len(b.Ptr) - 1 {
-		for j := b.Ptr[row]; j < b.Ptr[row+1]; j++ {
-			block := b.Values[int(j)*b.R*b.C:]
-			for c := range min(b.C, b.K-int(b.Column[j])*b.C) {
-				k := int(b.Column[j])*b.C + c
-				for r := range min(b.R, b.M-row*b.R) {
-					data[(row*b.R+r)*b.K+k] = block[c*b.R+r]
-				}
+	b.each(func(block []float32, m, k int) {
+		for i := range min(b.R, b.M-m) {
+			row := data[(m+i)*b.K+k:]
+			for j := range min(b.C, b.K-k) {
+				row[j] = block[j*b.R+i]
 			}
 		}
-	}
+	})
 	return w
 }
 

@@ -121,13 +121,17 @@ func Narrow(index []uint32, n int, shape ...int) *tensor.Tensor {
 
 // Widen is the inverse of Narrow. It shares storage where nothing changes.
 func Widen(t *tensor.Tensor) []uint32 {
-	if t.DType() == tensor.U32 {
-		return tensor.Data[uint32](t)
+	if t.DType() == tensor.U16 {
+		return convert[uint32](tensor.Data[uint16](t))
 	}
-	return convert[uint32](tensor.Data[uint16](t))
+	return tensor.Data[uint32](t)
 }
 
+// convert changes the type of indices. It shares storage where nothing changes.
 func convert[To, From uint16 | uint32](in []From) []To {
+	if same, ok := any(in).([]To); ok {
+		return same
+	}
 	out := make([]To, len(in))
 	for i, x := range in {
 		out[i] = To(x)

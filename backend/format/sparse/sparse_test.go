@@ -1,0 +1,136 @@
+package sparse
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"spc/backend"
+	"spc/backend/format/ukernel"
+	"spc/ir/tensor"
+)
+
+// random returns a matrix of which about one in so many elements is not zero.
+func random(m, k, in int) *tensor.Tensor {
+	rng := rand.New(rand.NewPCG(uint64(m), uint64(k)))
+	w := tensor.New(tensor.F32, m, k)
+	for i := range w.F32s() {
+		if rng.IntN(in) == 0 {
+			w.F32s()[i] = rng.Float32() - 0.5
+		}
+	}
+	return w
+}
+
+// TestKernelsOfEveryInstructionSet multiplies in one segment and in several,
+// with 16 and with 32 bit indices.
+func TestKernelsOfEveryInstructionSet(t *testing.T) {
+	for _, c := range []struct{ m, k, in, r, c int }{
+		{9, 100, 3, 1, 1}, {33, 700, 2, 1, 1}, {7, 900, 2, 1, 3}, {3, 70_000, 10, 1, 1}, {3, 70_000, 5000, 1, 1},
+		{21, 50, 4, 2, 1}, {21, 900, 3, 4, 4}, {5, 70_000, 3000, 4, 1}, {40, 600, 9, 32, 8}, {13, 33, 2, 6, 5},
+	} {
+		w := random(c.m, c.k, c.in)
+		b, err := Find(w, c.r, c.c, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kern := range ukernel.Available() {
+			k, err := b.bind("test", kern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf("f32_test_%dx32__%s", Height(c.r), kern.ISA); k.Name() != want {
+				t.Errorf("kernel %s, want %s", k.Name(), want)
+			}
+			check(t, k, w, fmt.Sprintf("%+v by %s", c, k.Name()))
+		}
+	}
+}
+
+func check(t *testing.T, k backend.Kernel, w *tensor.Tensor, what string) {
+	t.Helper()
+	rows, cols := w.Dim(0), w.Dim(1)
+	for _, n := range []int{1, backend.Panel} {
+		rng := rand.New(rand.NewPCG(1, uint64(n)))
+		x := make([]float32, cols*n)
+		for i := range x {
+			x[i] = rng.Float32() - 0.5
+		}
+		y := make([]float32, (rows+k.Tile())*n)
+		if n == 1 {
+			k.Vec(y, x, 0, rows)
+		} else {
+			k.Panel(y, n, x, 0, rows)
+		}
+		for i := range rows * n {
+			var sum float64
+			for j, v := range w.F32s()[i/n*cols : (i/n+1)*cols] {
+				sum += float64(v) * float64(x[j*n+i%n])
+			}
+			if math.Abs(float64(y[i])-sum) > 1e-4 {
+				t.Fatalf("%s: y[%d,%d] = %v, want %v", what, i/n, i%n, y[i], sum)
+			}
+		}
+	}
+}
+
+func TestSegmentsHoldEnoughSteps(t *testing.T) {
+	for _, c := range []struct{ m, k, r, c, blocks, want int }{
+		{10, 200, 1, 1, 2000, 200},    // fits
+		{10, 1000, 1, 1, 10_000, 250}, // dense: as many as fit
+		{10, 1000, 1, 1, 1000, 500},   // 100 a row: two of 50
+		{10, 1000, 1, 1, 900, 1000},   // 90 a row: too few for two
+		{10, 1000, 1, 3, 3340, 252},   // whole blocks
+		{10, 1000, 4, 1, 3000, 1000},  // blocks of several rows need none
+		{0, 1000, 1, 1, 0, 1000},
+		{10, 0, 1, 1, 0, 0},
+	} {
+		b := &Blocks{M: c.m, K: c.k, R: c.r, C: c.c, Column: make([]uint32, c.blocks)}
+		if got := b.segment(); got != c.want {
+			t.Errorf("%+v: segments of %d columns", c, got)
+		}
+	}
+}
+
+func TestHeightDividesTheBlock(t *testing.T) {
+	for r, want := range map[int]int{1: 1, 2: 2, 3: 1, 4: 4, 6: 2, 12: 4, 16: 16, 24: 8, 32: 16, 1023: 1, 1024: 16} {
+		if got := Height(r); got != want {
+			t.Errorf("blocks of %d rows in vectors of %d, want %d", r, got, want)
+		}
+	}
+}
+
+func TestShapeReadsWhatItWrites(t *testing.T) {
+	if r, c, err := Shape("16x4"); r != 16 || c != 4 || err != nil {
+		t.Errorf("%d x %d, %v", r, c, err)
+	}
+	for _, s := range []string{"", "4", "4x", "x4", "0x1", "1x0", "-1x1", "+1x1", "04x1", "4x1 ", "4X1", "4x1x1", "1025x1", "99999999999999999999x1"} {
+		if _, _, err := Shape(s); err == nil || !strings.Contains(err.Error(), "want RxC") {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+func TestIndicesAreAsNarrowAsTheyCanBe(t *testing.T) {
+	for n, want := range map[int]tensor.DType{1: tensor.U16, 65535: tensor.U16, 65536: tensor.U32, 1 << 20: tensor.U32} {
+		last := []uint32{0, uint32(n - 1)}
+		narrow := Narrow(last, n, 2)
+		if narrow.DType() != want || IndexType(n) != want {
+			t.Errorf("indices of %d are %v, want %v", n, narrow.DType(), want)
+		}
+		if wide := Widen(narrow); wide[1] != last[1] {
+			t.Errorf("%d comes back as %d", last[1], wide[1])
+		}
+	}
+}
+
+func TestFindRefusesAWidthThatIsTooSmallOrTooLarge(t *testing.T) {
+	w := tensor.From([]float32{1, 2, 0, 4}, 2, 2)
+	for width, want := range map[int]string{1: "rows from 0 on have 2 blocks, want at most 1", 3: "3 blocks in a row of 2"} {
+		if _, err := Find(w, 1, 1, width); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
