@@ -218,19 +218,12 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 	qt := splitHeads(in[attnQ], o.QHeads)
 	kt := joinTokens(optional(in, attnPastKey), splitHeads(in[attnK], o.KVHeads))
 	vt := joinTokens(optional(in, attnPastValue), splitHeads(in[attnV], o.KVHeads))
-	batch, heads, queries, depth := qt.Dim(0), qt.Dim(1), qt.Dim(2), qt.Dim(3)
-	kvHeads, keys, width := kt.Dim(1), kt.Dim(2), vt.Dim(3)
+	batch, heads, queries, keys := qt.Dim(0), qt.Dim(1), qt.Dim(2), kt.Dim(2)
 	bias, err := o.bias(in, []int{batch, heads, queries, keys})
 	if err != nil {
 		return nil, err
 	}
-	scale := 1 / math.Sqrt(float64(depth))
-	if o.Scale != nil {
-		scale = float64(*o.Scale)
-	}
-	q, k, v := qt.Float64s(), kt.Float64s(), vt.Float64s()
-	y := make([]float64, batch*heads*queries*width)
-	scores := make([]float64, batch*heads*queries*keys)
+	scores := headScores(qt, kt, o.Scale)
 	stage := o.Stage // 3 also where nobody wants the scores
 	if c.Outputs < 4 {
 		stage = 3
@@ -243,15 +236,7 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 	for b := range batch {
 		for h := range heads {
 			head := b*heads + h
-			kv := b*kvHeads + h/(heads/kvHeads)
 			s := scores[head*queries*keys:][:queries*keys]
-			multiply(queries, depth, keys, q[head*queries*depth:][:queries*depth],
-				matrix[float64, float64](k[kv*keys*depth:][:keys*depth], 1, depth),
-				func(i, j int, row []float64) {
-					for t, v := range row {
-						s[i*keys+j+t] = v * scale
-					}
-				})
 			for i := range queries {
 				row := s[i*keys:][:keys]
 				show := func(now int) {
@@ -284,11 +269,9 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 				softmax(row)
 				o.round(row)
 			}
-			multiply(queries, keys, width, s, matrix[float64, float64](v[kv*keys*width:][:keys*width], width, 1),
-				func(i, j int, row []float64) { copy(y[(head*queries+i)*width+j:], row) })
 		}
 	}
-	out := tensor.FromFloat64s(in[attnQ].DType(), y, batch, heads, queries, width)
+	out := weighValues(scores, vt, in[attnQ].DType(), heads, queries)
 	if in[attnQ].Rank() == 3 {
 		out = out.Permute(0, 2, 1, 3).Reshape(shapes[0]...)
 	}
@@ -297,6 +280,43 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 		outs = append(outs, tensor.FromFloat64s(in[attnQ].DType(), shown, shapes[3]...))
 	}
 	return outs, nil
+}
+
+// headScores returns scale Q K' [B,Hq,S,T] for Q[B,Hq,S,D] and K[B,Hkv,T,D]; a nil
+// scale is 1/sqrt(D).
+func headScores(q, k *tensor.Tensor, scale *float32) []float64 {
+	heads, queries, depth := q.Dim(0)*q.Dim(1), q.Dim(2), q.Dim(3)
+	keys, f := k.Dim(2), 1/math.Sqrt(float64(depth))
+	if scale != nil {
+		f = float64(*scale)
+	}
+	x, w := q.Float64s(), k.Float64s()
+	scores := make([]float64, heads*queries*keys)
+	for h := range heads {
+		kv := h / (q.Dim(1) / k.Dim(1))
+		multiply(queries, depth, keys, x[h*queries*depth:][:queries*depth],
+			matrix[float64, float64](w[kv*keys*depth:][:keys*depth], 1, depth),
+			func(i, j int, row []float64) {
+				for t, v := range row {
+					scores[(h*queries+i)*keys+j+t] = v * f
+				}
+			})
+	}
+	return scores
+}
+
+// weighValues returns P V [B,Hq,S,Dv] for P[B,Hq,S,T] and V[B,Hkv,T,Dv].
+func weighValues(p []float64, v *tensor.Tensor, dt tensor.DType, heads, queries int) *tensor.Tensor {
+	batch, keys, width := v.Dim(0), v.Dim(2), v.Dim(3)
+	w := v.Float64s()
+	y := make([]float64, batch*heads*queries*width)
+	for h := range batch * heads {
+		kv := h / (heads / v.Dim(1))
+		multiply(queries, keys, width, p[h*queries*keys:][:queries*keys],
+			matrix[float64, float64](w[kv*keys*width:][:keys*width], width, 1),
+			func(i, j int, row []float64) { copy(y[(h*queries+i)*width+j:], row) })
+	}
+	return tensor.FromFloat64s(dt, y, batch, heads, queries, width)
 }
 
 // attentionBias is what Attention adds to its scores [B,Hq,S,T].

@@ -117,7 +117,7 @@ var Table = []Def{
 	{Op: &Unsqueeze{}, In: [2]int{2, 2}, Out: [2]int{1, 1}, Upgrade: upgradeAxes},
 	{Op: &Resize{}, Kind: "Upsample", In: [2]int{1, 2}, Out: [2]int{1, 1}, Upgrade: upgradeUpsample},
 
-	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, linearattention.go, rotary.go, swiglu.go, loss.go.
+	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, flexattention.go, linearattention.go, rotary.go, swiglu.go, loss.go.
 	{Op: &Attention{}, In: [2]int{3, 7}, Out: [2]int{1, 4}},
 	{Op: &AveragePool{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &BatchNormalization{}, In: [2]int{5, 5}, Out: [2]int{1, 3}, Upgrade: upgradeBatchNormalization},
@@ -126,6 +126,7 @@ var Table = []Def{
 	{Op: &ConvTranspose{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
 	{Op: &DeformConv{}, In: [2]int{3, 5}, Out: [2]int{1, 1}},
 	{Op: &GRU{}, In: [2]int{3, 6}, Out: [2]int{0, 2}, Upgrade: upgradeRecurrent},
+	{Op: &FlexAttention{}, In: [2]int{3, 3}, Out: [2]int{1, 1}},
 	{Op: &Gemm{}, In: [2]int{2, 3}, Out: [2]int{1, 1}, Upgrade: upgradeGemm},
 	{Op: &GlobalPool{}, Kind: "GlobalAveragePool", In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &GlobalPool{}, Kind: "GlobalLpPool", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeLpPool},

@@ -426,3 +426,54 @@ func TestNeuralNetworkWork(t *testing.T) {
 		}
 	}
 }
+
+func TestFlexAttentionModifiers(t *testing.T) {
+	const seed = 48
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	q, k, v := small01(r, 2, 4, 3, 8), small01(r, 2, 2, 5, 8), small01(r, 2, 2, 5, 6)
+	plain := evals(t, "Attention", 1, q, k, v)[0]
+	eval := func(attrs string, run func(g *ir.Graph, x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+		t.Helper()
+		g, err := ir.Parse(`graph "g"(%q: f64[b,4,s,8], %k: f64[b,2,t,8], %v: f64[b,2,t,6]) {
+  %y: f64[*] = ai.onnx.preview:FlexAttention "n" (%q, %k, %v) `+attrs+`
+  return %y
+}`, Registry)
+		if err == nil {
+			err = g.Infer()
+		}
+		if err == nil {
+			err = g.Verify()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantTypes(t, []ir.Type{g.Outputs[0].Type}, "f64[b,4,s,6]")
+		out, err := g.Nodes[0].Op.Eval(&ir.Eval{Outputs: 1, Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+			return []*tensor.Tensor{run(g, in[0])}, nil
+		}}, []*tensor.Tensor{q, k, v})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	near(t, "without modifiers", eval("", nil), plain, 1e-12)
+	double := func(g *ir.Graph, x *tensor.Tensor) *tensor.Tensor {
+		two := tensor.Scalar(2.0)
+		return evals(t, "Mul", 1, x, two)[0]
+	}
+	const mod = `graph "mod"(%x: f64[*]) { %z: f64[*] = Add "add" (%x, %x) return %z }`
+	want := evals(t, "Attention {scale = 0.75}", 1, q, k, v)[0]
+	near(t, "doubled scores", eval("{scale = 0.375, score_mod = "+mod+"}", double), want, 1e-12)
+	near(t, "doubled probabilities", eval("{prob_mod = "+mod+"}", double), double(nil, plain), 1e-12)
+
+	for _, c := range []struct{ attrs, want string }{
+		{`{prob_mod = graph "m"(%x: f64[*]) { %z: f64[*] = ReduceSum "s" (%x) return %z }}`, "subgraph m gives f64[1,1,1,1], want f64[2,4,5,5]"},
+		{`{prob_mod = graph "m"(%x: f64[*]) { return %x, %x }}`, "subgraph m has 1 inputs and 2 outputs, want 1 and 1"},
+	} {
+		err := inferError(t, `graph "g"(%q: f64[2,4,5,8]) { %y: f64[*] = ai.onnx.preview:FlexAttention "n" (%q, %q, %q) `+c.attrs+` return %y }`)
+		if want := "n (ai.onnx.preview:FlexAttention): " + c.want; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
