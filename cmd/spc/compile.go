@@ -115,7 +115,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 			return err
 		}
 		if asJSON {
-			return printJSON(c.OutOrStdout(), m.Explain())
+			return printReport(c.OutOrStdout(), *m.Explain())
 		}
 		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
 	}

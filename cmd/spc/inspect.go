@@ -48,7 +48,7 @@ which that layer's weight could have been stored, and why it was not.`,
 		w := c.OutOrStdout()
 		switch {
 		case asJSON:
-			return printJSON(w, r)
+			return printReport(w, r)
 		case layer != "":
 			printCandidates(w, r.Layers)
 		default:

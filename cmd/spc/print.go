@@ -10,6 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/pflag"
+
+	"spc"
 )
 
 // jsonFlag adds --json.
@@ -23,6 +25,17 @@ func printJSON(w io.Writer, v any) error {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
+}
+
+// printReport prints a report, with empty lists where it has none.
+func printReport(w io.Writer, r spc.Report) error {
+	r.Layers = append([]spc.Layer{}, r.Layers...)
+	for i := range r.Layers {
+		if r.Layers[i].Candidates == nil {
+			r.Layers[i].Candidates = []spc.Candidate{}
+		}
+	}
+	return printJSON(w, r)
 }
 
 // number is a float that JSON may not be able to hold: NaN and the infinities

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -29,19 +30,24 @@ func (p *progress) stage(name string, done, total int) {
 	if p.out == nil {
 		return
 	}
-	if p.bar == nil || p.name != name {
-		p.close()
-		p.name = name
+	if p.bar == nil {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(p.out),
-			progressbar.OptionSetDescription(name),
 			progressbar.OptionSetWidth(30),
 			progressbar.OptionShowCount(),
+			progressbar.OptionThrottle(50*time.Millisecond),
 			progressbar.OptionClearOnFinish(),
 		)
 	}
-	p.bar.ChangeMax(total)
-	p.bar.Set(done) // an error means only that the terminal is gone
+	// Errors mean only that the terminal is gone.
+	if name != p.name {
+		p.name = name
+		p.bar.Describe(name)
+	}
+	if total != p.bar.GetMax() {
+		p.bar.ChangeMax(total)
+	}
+	p.bar.Set(min(done, total-1)) // a full bar would clear itself
 }
 
 // close takes the bar off the terminal.

@@ -71,14 +71,27 @@ summary is printed, for a classifier with its five best classes.`,
 		for _, p := range m.Outputs() {
 			names = append(names, p.Name)
 		}
-		if dir != "" {
-			return writeOutputs(c.Context(), dir, names, out)
-		}
 		sum := summarise(names, out)
-		if asJSON {
-			return printJSON(c.OutOrStdout(), sum)
+		if dir != "" {
+			written, err := writeOutputs(c.Context(), dir, names, out)
+			if err != nil {
+				return err
+			}
+			for i, file := range written {
+				sum.Outputs[i].File = file
+			}
 		}
-		sum.print(c.OutOrStdout())
+		w := c.OutOrStdout()
+		switch {
+		case asJSON:
+			return printJSON(w, sum)
+		case dir == "":
+			sum.print(w)
+		default:
+			for i, o := range sum.Outputs {
+				fmt.Fprintf(w, "%s  %v\n", o.File, out[names[i]])
+			}
+		}
 		return nil
 	}
 	return c
@@ -122,13 +135,12 @@ func fileNames(names []string) []string {
 }
 
 // writeOutputs writes each output to a file of the folder, which is made where it
-// is missing. After an error none of them is left.
-func writeOutputs(ctx context.Context, dir string, names []string, out map[string]*tensor.Tensor) (err error) {
+// is missing, and returns the files. After an error none of them is left.
+func writeOutputs(ctx context.Context, dir string, names []string, out map[string]*tensor.Tensor) (written []string, err error) {
 	_, statErr := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
+		return nil, err
 	}
-	var written []string
 	defer func() {
 		if err == nil {
 			return
@@ -142,7 +154,7 @@ func writeOutputs(ctx context.Context, dir string, names []string, out map[strin
 	}()
 	for i, name := range fileNames(names) {
 		if err := ctx.Err(); err != nil {
-			return err
+			return written, err
 		}
 		t := out[names[i]]
 		path := filepath.Join(dir, name)
@@ -154,11 +166,11 @@ func writeOutputs(ctx context.Context, dir string, names []string, out map[strin
 			err = tensor.WriteNPY(path, t)
 		}
 		if err != nil {
-			return err
+			return written, err
 		}
 		written = append(written, path)
 	}
-	return nil
+	return written, nil
 }
 
 // summary is what run prints in place of files.
@@ -170,6 +182,7 @@ type outputSummary struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"`
 	Shape []int   `json:"shape"`
+	File  string  `json:"file,omitempty"`
 	Min   number  `json:"min"`
 	Max   number  `json:"max"`
 	Mean  number  `json:"mean"`
