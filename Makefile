@@ -5,7 +5,7 @@ export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e models fuzz bench-ort clean
+.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy models fuzz bench-ort clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -46,6 +46,9 @@ conformance: ## the official ONNX suite in $(SPC_SHARED), through the compiler a
 
 e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
 	$(GO) run ./tests/e2e/cmd
+
+accuracy: build ## spc eval on the real models and data in $(SPC_SHARED), against their baselines
+	$(GO) run ./tests/e2e/accuracy -spc bin/spc
 
 models: ## well-known architectures with random weights, into models/
 	$(GO) run ./tests/archs/gen -o models
