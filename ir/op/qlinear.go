@@ -1,6 +1,8 @@
 package op
 
 import (
+	"slices"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -34,6 +36,20 @@ func single(s *tensor.Tensor) *tensor.Tensor {
 	return s
 }
 
+// rowScales is the widest type of scales of the left side t of a product: one for
+// each row. columnScales is that of the right side: one for each column.
+func rowScales(t ir.Type) ir.Type    { return onesAt(t, 1) }
+func columnScales(t ir.Type) ir.Type { return onesAt(t, 2) }
+
+// onesAt returns t with a one in the place of the k-th dimension from the end.
+func onesAt(t ir.Type, k int) ir.Type {
+	t.Dims = slices.Clone(t.Dims)
+	if i := len(t.Dims) - k; i >= 0 {
+		t.Dims[i] = ir.Size(1)
+	}
+	return t
+}
+
 // wantBroadcast refuses an input, a scale or zero point, that does not broadcast
 // to the type t; a vector holds one for each row where rows is set.
 func wantBroadcast(c *ir.Infer, i int, t ir.Type, rows bool) error {
@@ -51,7 +67,7 @@ func wantBroadcast(c *ir.Infer, i int, t ir.Type, rows bool) error {
 			continue
 		}
 		if off+k < 0 || differ(d, t.Dims[off+k]) {
-			return c.Errorf("input %d is %v, want one number, or one for each row or column of %v", i, s, t)
+			return c.Errorf("input %d is %v, want one number or the shape of %v", i, s, t)
 		}
 	}
 	return nil
@@ -85,9 +101,12 @@ func (o *MatMulInteger) Infer(c *ir.Infer) error {
 		if err := wantZero(c, i+2, i); err != nil {
 			return err
 		}
-		if err := wantBroadcast(c, i+2, c.In(i), i == 0); err != nil {
-			return err
-		}
+	}
+	if err := wantBroadcast(c, 2, rowScales(c.In(0)), true); err != nil {
+		return err
+	}
+	if err := wantBroadcast(c, 3, columnScales(c.In(1)), false); err != nil {
+		return err
 	}
 	dims, ok, err := matmulDims(c, c.In(0), c.In(1))
 	if err != nil {
@@ -157,8 +176,12 @@ func (o *QLinearMatMul) Infer(c *ir.Infer) error {
 		if err := wantZero(c, i+2, i); err != nil {
 			return err
 		}
+		of := rowScales(c.In(0))
+		if i == 3 {
+			of = columnScales(c.In(3))
+		}
 		for _, k := range []int{i + 1, i + 2} {
-			if err := wantBroadcast(c, k, c.In(i), i == 0); err != nil {
+			if err := wantBroadcast(c, k, of, i == 0); err != nil {
 				return err
 			}
 		}
