@@ -379,6 +379,24 @@ func TestCompileRunInspectVerify(t *testing.T) {
 	}
 }
 
+// However a pruned model's weights are stored, its outputs are the same.
+func TestFormatsAgree(t *testing.T) {
+	workspace(t)
+	for model, shape := range map[string]string{"model": "input=3x3x16x16", "lm": "ids=3x7"} {
+		for _, pattern := range append(slices.Clone(patterns), "1:4", "block:2x2", "uniform-block:2x1") {
+			args := []string{"compile", model + ".onnx", "--pattern", pattern, "--keep", "none"}
+			if !strings.Contains(pattern, ":4") || strings.Contains(pattern, "block") {
+				args = append(args, "--sparsity", "0.6")
+			}
+			ok(t, append(args, "--format", "dense", "-o", "dense.spx")...)
+			for _, format := range formats() {
+				ok(t, append(args, "--format", format, "-o", "other.spx")...)
+				ok(t, "verify", "other.spx", "dense.spx", "--shape", shape, "--tolerance", "1e-5", "--seeds", "1")
+			}
+		}
+	}
+}
+
 func TestCompileIsDeterministic(t *testing.T) {
 	workspace(t)
 	for _, out := range []string{"a.spx", "b.spx"} {

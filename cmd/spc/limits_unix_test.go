@@ -3,8 +3,11 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,10 +25,23 @@ func limitFileSize(bytes string) {
 	}
 }
 
-// interrupt sends SIGINT once the process has had time to start.
+// interrupt sends SIGINT once the process has computed for a while, which says that
+// it is beyond its start; where the system does not tell, a second is waited.
 func interrupt(t *testing.T, p *os.Process) {
 	t.Helper()
-	time.Sleep(500 * time.Millisecond)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
+		if err != nil {
+			time.Sleep(time.Second)
+			break
+		}
+		// After the name in parentheses: state, ten numbers, and the user's time in
+		// ticks of 10 ms.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if ticks, err := strconv.Atoi(fields[11]); err != nil || ticks >= 30 {
+			break
+		}
+	}
 	if err := p.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
