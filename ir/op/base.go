@@ -233,6 +233,24 @@ func wantInts(c *ir.Infer, i, rank int) error {
 	return nil
 }
 
+// needInputs refuses a node that lacks one of its first n inputs.
+func needInputs(c *ir.Infer, n int) error {
+	for i := range n {
+		if !c.Has(i) {
+			return c.Errorf("input %d is absent", i)
+		}
+	}
+	return nil
+}
+
+// needInts is wantInts for the last input that must be present.
+func needInts(c *ir.Infer, i, rank int) error {
+	if err := needInputs(c, i+1); err != nil {
+		return err
+	}
+	return wantInts(c, i, rank)
+}
+
 // dimsOf returns the elements of input i as dimensions. Where not even their
 // number is tracked but the input's length is known, they are fresh; ok is false
 // when the length is not known either.

@@ -30,7 +30,7 @@ func (o *Col2Im) Infer(c *ir.Infer) error {
 		return err
 	}
 	for i := 1; i <= 2; i++ {
-		if err := wantInts(c, i, 1); err != nil {
+		if err := needInts(c, i, 1); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func (*Gather) Kind() string { return "Gather" }
 
 // Infer puts the indices' dimensions in the place of the axis.
 func (o *Gather) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, -1); err != nil {
+	if err := needInts(c, 1, -1); err != nil {
 		return err
 	}
 	x, at := c.In(0), c.In(1)
@@ -119,7 +119,7 @@ func (o *GatherElements) Infer(c *ir.Infer) error {
 // checkElements checks the indices, input 1, of GatherElements and ScatterElements:
 // of the same rank as the data, and but for the axis no larger.
 func checkElements(c *ir.Infer, ax int) error {
-	if err := wantInts(c, 1, -1); err != nil {
+	if err := needInts(c, 1, -1); err != nil {
 		return err
 	}
 	x, at := c.In(0), c.In(1)
@@ -199,7 +199,7 @@ func (*GatherND) Kind() string { return "GatherND" }
 
 // Infer joins the indices' outer dimensions and those of a slice.
 func (o *GatherND) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, -1); err != nil {
+	if err := needInts(c, 1, -1); err != nil {
 		return err
 	}
 	x, at := c.In(0), c.In(1)

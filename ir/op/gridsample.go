@@ -28,6 +28,9 @@ func (o *GridSample) Work(in, out []ir.Type) ir.Work {
 
 // Infer joins the image's batch and channels with the grid's positions.
 func (o *GridSample) Infer(c *ir.Infer) error {
+	if err := needInputs(c, 2); err != nil {
+		return err
+	}
 	if !slices.Contains([]string{"nearest", "linear", "cubic"}, o.Mode) {
 		return c.Errorf("mode %q, want nearest, linear or cubic", o.Mode)
 	}
@@ -208,7 +211,7 @@ func (o *AffineGrid) Infer(c *ir.Infer) error {
 	if err := wantFloat(c, 0); err != nil {
 		return err
 	}
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	theta := c.In(0)

@@ -17,7 +17,7 @@ func (*ArrayFeatureExtractor) Kind() string { return "ai.onnx.ml:ArrayFeatureExt
 
 // Infer replaces the last dimension; a vector gets one before it.
 func (o *ArrayFeatureExtractor) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, -1); err != nil {
+	if err := needInts(c, 1, -1); err != nil {
 		return err
 	}
 	x := c.In(0)

@@ -26,7 +26,7 @@ func (o *Pad) Infer(c *ir.Infer) error {
 	if !slices.Contains(padModes, o.Mode) {
 		return c.Errorf("mode %q, want one of %q", o.Mode, padModes)
 	}
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	if err := wantInts(c, 3, 1); err != nil {

@@ -19,7 +19,7 @@ func (*Reshape) Kind() string { return "Reshape" }
 
 // Infer divides the elements among the dimensions, symbols included.
 func (o *Reshape) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	x := c.In(0)
@@ -241,7 +241,7 @@ func (*Unsqueeze) Kind() string { return "Unsqueeze" }
 
 // Infer inserts the dimensions.
 func (o *Unsqueeze) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, -1); err != nil {
+	if err := needInts(c, 1, -1); err != nil {
 		return err
 	}
 	x := c.In(0)

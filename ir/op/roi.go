@@ -58,7 +58,7 @@ func (o *RoiAlign) Infer(c *ir.Infer) error {
 	if err := wantDims(c, 1, "regions", m, ir.Size(4)); err != nil {
 		return err
 	}
-	if err := wantInts(c, 2, 1); err != nil {
+	if err := needInts(c, 2, 1); err != nil {
 		return err
 	}
 	if err := wantDims(c, 2, "batch indices", m); err != nil {

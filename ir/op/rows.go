@@ -197,6 +197,8 @@ var Table = []Def{
 	{Op: &If{}, In: [2]int{1, 1}, Out: [2]int{1, -1}},
 	{Op: &LabelEncoder{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Loop{}, In: [2]int{0, -1}, Out: [2]int{1, -1}},
+	{Op: &Identity{}, Kind: "OptionalGetElement", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeOptionalGetElement},
+	{Op: &OptionalHasElement{}, In: [2]int{0, 1}, Out: [2]int{1, 1}},
 	{Op: &RegexFullMatch{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Scan{}, In: [2]int{1, -1}, Out: [2]int{1, -1}, Upgrade: upgradeScan},
 	{Op: &StringConcat{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},

@@ -97,6 +97,9 @@ func (*ScatterElements) Kind() string { return "ScatterElements" }
 
 // Infer keeps the type of the data.
 func (o *ScatterElements) Infer(c *ir.Infer) error {
+	if err := needInputs(c, 3); err != nil {
+		return err
+	}
 	if err := checkReduction(c, o.Reduction); err != nil {
 		return err
 	}
@@ -153,13 +156,16 @@ func (*ScatterND) Kind() string { return "ScatterND" }
 
 // Infer keeps the type of the data.
 func (o *ScatterND) Infer(c *ir.Infer) error {
+	if err := needInputs(c, 3); err != nil {
+		return err
+	}
 	if err := checkReduction(c, o.Reduction); err != nil {
 		return err
 	}
 	if err := wantSame(c, 2); err != nil {
 		return err
 	}
-	if err := wantInts(c, 1, -1); err != nil {
+	if err := needInts(c, 1, -1); err != nil {
 		return err
 	}
 	x, at, u := c.In(0), c.In(1), c.In(2)
@@ -213,6 +219,9 @@ func (*TensorScatter) Kind() string { return "TensorScatter" }
 
 // Infer keeps the type of the cache.
 func (o *TensorScatter) Infer(c *ir.Infer) error {
+	if err := needInputs(c, 2); err != nil {
+		return err
+	}
 	if o.Mode != "linear" && o.Mode != "circular" {
 		return c.Errorf("mode %q, want linear or circular", o.Mode)
 	}

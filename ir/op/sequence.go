@@ -20,7 +20,7 @@ func (*ReverseSequence) Kind() string { return "ReverseSequence" }
 
 // Infer keeps the type.
 func (o *ReverseSequence) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	x := c.In(0)
@@ -139,7 +139,7 @@ func (*CenterCropPad) Kind() string { return "CenterCropPad" }
 
 // Infer reads the sizes.
 func (o *CenterCropPad) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	x := c.In(0)

@@ -28,6 +28,9 @@ func (o *Shape) bounds(rank int) (from, to int) {
 
 // Infer hands the dimensions on as elements.
 func (o *Shape) Infer(c *ir.Infer) error {
+	if err := needInputs(c, 1); err != nil {
+		return err
+	}
 	x := c.In(0)
 	if !x.Ranked {
 		c.Set(0, ir.Of(tensor.I64, c.Fresh()))
@@ -53,6 +56,9 @@ func (*Size) Kind() string { return "Size" }
 
 // Infer multiplies the dimensions.
 func (o *Size) Infer(c *ir.Infer) error {
+	if err := needInputs(c, 1); err != nil {
+		return err
+	}
 	c.Set(0, ir.Of(tensor.I64))
 	if n, ok := c.In(0).Elems(); ok {
 		c.SetElems(0, []ir.Dim{n})
@@ -73,7 +79,7 @@ func (*Expand) Kind() string { return "Expand" }
 
 // Infer broadcasts.
 func (o *Expand) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	x := c.In(0)
@@ -145,7 +151,7 @@ func (*Tile) Kind() string { return "Tile" }
 
 // Infer multiplies each dimension by its repeats.
 func (o *Tile) Infer(c *ir.Infer) error {
-	if err := wantInts(c, 1, 1); err != nil {
+	if err := needInts(c, 1, 1); err != nil {
 		return err
 	}
 	x := c.In(0)
