@@ -15,6 +15,6 @@ run inspect out/sparse.spx
 echo
 "$spc" eval out/dense.spx --data demo/images.idx.gz --labels demo/labels.idx.gz --preprocess unit --json > out/dense.json
 "$spc" eval out/sparse.spx --data demo/images.idx.gz --labels demo/labels.idx.gz --preprocess unit --json > out/sparse.json
-value() { sed -n 's/.*"value": *\([0-9.]*\).*/\1/p' "$1" | head -n 1; }
+value() { printf '%.2f' "$(sed -n 's/.*"value": *\([0-9.]*\).*/\1/p' "$1" | head -n 1)"; }
 echo "accuracy: dense $(value out/dense.json) %, sparse $(value out/sparse.json) %"
 echo "file size: dense $(wc -c < out/dense.spx) bytes, sparse $(wc -c < out/sparse.spx) bytes"
