@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -105,7 +106,10 @@ func Run(t *testing.T, f backend.Format, configs ...string) {
 					}
 					checkRoundTrip(t, what, f, s, w)
 					if !special && m > 0 {
-						checkKernel(t, what, f, s, w, rng)
+						name := checkKernel(t, what, f, s, w, rng)
+						if offered >= 0 && !strings.HasPrefix(name, costs[offered].Kernel) {
+							t.Errorf("%s is multiplied by %s, its cost is that of %s", what, name, costs[offered].Kernel)
+						}
 					}
 				}
 			}
@@ -185,18 +189,19 @@ func Concurrently(t *testing.T, f backend.Format, configs ...string) {
 	}
 }
 
-// checkKernel multiplies ranges of rows and compares with a sum in float64.
-func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) {
+// checkKernel multiplies ranges of rows, compares with a sum in float64, and
+// returns the kernel's name.
+func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) (name string) {
 	t.Helper()
 	kern, err := f.Kernel(s)
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
-		return
+		return ""
 	}
 	tile := kern.Tile()
 	if tile < 1 || kern.Name() == "" {
 		t.Errorf("%s: kernel %q has a tile of %d rows", what, kern.Name(), tile)
-		return
+		return ""
 	}
 	last := (s.Rows - 1) / tile * tile
 	ranges := [][2]int{{0, s.Rows}}
@@ -206,9 +211,10 @@ func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *te
 	for _, span := range ranges {
 		if err := multiply(kern, w, span[0], span[1], rng); err != nil {
 			t.Errorf("%s by %s: rows %d to %d: %v", what, kern.Name(), span[0], span[1], err)
-			return
+			return ""
 		}
 	}
+	return kern.Name()
 }
 
 // multiply runs a kernel between guards: what it reads outside of x makes a sum

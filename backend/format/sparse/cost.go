@@ -19,7 +19,7 @@ type Storage struct {
 // values are not zero. With fewer, single rows do so much less work that no
 // kernel for blocks makes up for it.
 func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storage) []choose.Cost {
-	if s.Bytes >= 4*w.Len() || s.Values > 2*w.Nonzeros {
+	if s.Bytes >= 4*w.Len() || s.Values > 2*w.Nonzeros || w.Len() > maxElems {
 		return costs
 	}
 	rows := Ceil(w.Dim(0), s.Rows) * s.Rows
