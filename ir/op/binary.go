@@ -1,6 +1,8 @@
 package op
 
 import (
+	"strings"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -201,17 +203,7 @@ func lessThan(x, y ir.Dim) bool {
 		return d.Size() > 0
 	}
 	d = ir.Add(d, -1)
-	return !d.Fresh() && !hasMinus(d.Symbol())
-}
-
-// hasMinus reports whether a symbolic expression subtracts anything, or may.
-func hasMinus(sym string) bool {
-	for i := range len(sym) {
-		if sym[i] == '-' {
-			return true
-		}
-	}
-	return false
+	return !d.Fresh() && !strings.Contains(d.Symbol(), "-")
 }
 
 // equalElem compares elements: 1 where they are surely equal, 0 where they

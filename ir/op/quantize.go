@@ -155,20 +155,31 @@ func (o *QuantizeLinear) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor
 	return one(quantize(q, zero, dt, o.Saturate))
 }
 
-// quantize rounds q, adds the broadcast zero points, which may be nil, and
-// saturates to dt.
+// quantize rounds q, an f64 tensor, adds the broadcast zero points, which may be
+// nil, and saturates to dt. NaN becomes zero in an integer type.
 func quantize(q, zero *tensor.Tensor, dt tensor.DType, saturate bool) *tensor.Tensor {
-	if dt.IsInt() {
-		q = mapElems(q, math.RoundToEven)
+	if zero == nil {
+		zero = tensor.Scalar(0.0)
 	}
-	if zero != nil {
-		q = binaryFuncs["Add"].zip(q, zero.To(tensor.F64))
-	}
+	zero = zero.To(tensor.F64)
 	if !dt.IsInt() {
-		return mapCodes(q, dt, func(v float64) byte { return tensor.ToNarrow(dt, v, saturate) })
+		return mapCodes(binaryFuncs["Add"].zip(q, zero), dt, func(v float64) byte { return tensor.ToNarrow(dt, v, saturate) })
 	}
 	lo, hi := intRange(dt)
-	return mapElems(q, func(v float64) float64 { return max(float64(lo), min(float64(hi), v)) }).To(dt)
+	low, high := float64(lo), float64(hi)
+	return zipRows(q, zero, func(d []int64, x, y []float64, sx, sy int) {
+		for i := range d {
+			v := math.RoundToEven(x[i*sx]) + y[i*sy]
+			switch {
+			case v >= high:
+				d[i] = hi
+			case v <= low:
+				d[i] = lo
+			case v == v:
+				d[i] = int64(v)
+			}
+		}
+	}).To(dt)
 }
 
 // DequantizeLinear is (x - zero point) scale, in the type of the scale or DType.
