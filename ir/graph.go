@@ -125,22 +125,30 @@ type Graph struct {
 	root  *names
 }
 
-// names holds the names taken in a root graph and its subgraphs.
+// names holds what a root graph and its subgraphs share: the names that are
+// taken, and the graphs themselves.
 type names struct {
 	values map[string]bool
 	nodes  map[string]bool
 	next   map[string]int
 	fresh  int
+	graphs []*Graph // the root first
 }
 
 // NewGraph returns an empty root graph.
 func NewGraph(name string) *Graph {
-	return &Graph{Name: name, root: &names{map[string]bool{}, map[string]bool{}, map[string]int{}, 0}}
+	g := &Graph{Name: name, root: &names{map[string]bool{}, map[string]bool{}, map[string]int{}, 0, nil}}
+	g.root.graphs = []*Graph{g}
+	return g
 }
 
 // NewSubgraph returns an empty graph that shares the names of g and may read its
 // values. The node that will own it is set when it is made.
-func (g *Graph) NewSubgraph(name string) *Graph { return &Graph{Name: name, root: g.root} }
+func (g *Graph) NewSubgraph(name string) *Graph {
+	sub := &Graph{Name: name, root: g.root}
+	g.root.graphs = append(g.root.graphs, sub)
+	return sub
+}
 
 func (r *names) unique(taken map[string]bool, name, prefix string) string {
 	if name == "" {
@@ -247,10 +255,12 @@ func (g *Graph) ReplaceUses(old, by *Value) {
 	for _, u := range slices.Clone(old.uses) {
 		u.Node.SetInput(u.Index, by)
 	}
-	for o := range g.WithOuter() {
+	for k, o := range g.root.graphs {
 		for i, v := range o.Outputs {
 			if v == old {
-				o.nameOutputs()
+				if k == 0 { // users know the outputs of the root only
+					o.nameOutputs()
+				}
 				o.Outputs[i] = by
 			}
 		}
@@ -271,16 +281,6 @@ func (g *Graph) nameOutputs() {
 	for i := len(g.OutputNames); i < len(g.Outputs); i++ {
 		g.OutputNames = append(g.OutputNames, g.Outputs[i].Name)
 	}
-}
-
-// WithOuter yields every graph of the tree that g belongs to: the root first,
-// then the subgraphs of its nodes, depth first.
-func (g *Graph) WithOuter() func(yield func(*Graph) bool) {
-	root := g
-	for root.Owner != nil {
-		root = root.Owner.graph
-	}
-	return root.All()
 }
 
 // All yields g and, depth first, the subgraphs of its nodes.
@@ -304,7 +304,7 @@ func (g *Graph) all(yield func(*Graph) bool) bool {
 
 // IsOutput reports whether v is an output of its graph or of a graph inside it.
 func (v *Value) IsOutput() bool {
-	for g := range v.graph.All() {
+	for _, g := range v.graph.root.graphs {
 		if slices.Contains(g.Outputs, v) {
 			return true
 		}
@@ -330,6 +330,7 @@ func (g *Graph) RemoveAll(dead func(*Node) bool) {
 }
 
 // detach takes n, and the nodes of its subgraphs, from the uses of their inputs.
+// They belong to no graph any more.
 func (n *Node) detach() {
 	for i, v := range n.Inputs {
 		if v != nil {
@@ -340,7 +341,10 @@ func (n *Node) detach() {
 		for _, m := range sub.Nodes {
 			m.detach()
 		}
+		r := sub.root
+		r.graphs = slices.DeleteFunc(r.graphs, func(g *Graph) bool { return g == sub })
 	}
+	n.graph = nil
 }
 
 // Constants returns the constants that g and its subgraphs read, each once, in

@@ -6,6 +6,7 @@ package fold
 
 import (
 	"fmt"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/op"
@@ -17,12 +18,16 @@ import (
 const growth = 1 << 16
 
 // Constants evaluates every node whose inputs are constant, replaces values
-// whose elements inference knows, and inlines the branch that a constant
-// condition picks. It returns the number of nodes that it replaced.
+// whose elements inference knows, and inlines the branch that a known condition
+// picks. It returns the number of nodes that it removed.
 func Constants(g *ir.Graph) (int, error) {
 	count := 0
+	dead := map[*ir.Node]bool{}
 	for i := 0; i < len(g.Nodes); i++ {
 		n := g.Nodes[i]
+		if !wanted(n) {
+			continue
+		}
 		// What was folded before n may tell more of n's types.
 		if err := n.Infer(); err != nil {
 			return 0, err
@@ -33,39 +38,64 @@ func Constants(g *ir.Graph) (int, error) {
 			i--
 			continue
 		}
-		for _, sub := range ir.Subgraphs(n.Op) {
-			if sub.Refused != nil {
-				continue
+		if subs := ir.Subgraphs(n.Op); len(subs) > 0 {
+			for _, sub := range subs {
+				if sub.Refused != nil {
+					continue
+				}
+				k, err := Constants(sub)
+				if err != nil {
+					return 0, err
+				}
+				count += k
 			}
-			k, err := Constants(sub)
-			if err != nil {
+			if err := n.Infer(); err != nil {
 				return 0, err
 			}
-			count += k
 		}
 		outs, err := evaluate(n)
-		if err != nil {
+		if err != nil && g.Owner == nil {
 			return 0, err
 		}
-		if outs == nil {
+		if outs == nil || err != nil { // what fails in a subgraph may never be run
 			continue
 		}
 		for j, v := range n.Outputs {
-			if v != nil && (len(v.Uses()) > 0 || v.IsOutput()) {
+			if read(v) {
 				g.ReplaceUses(v, g.NewConst(v.Name+".const", outs[j]))
 			}
 		}
+		for j := len(n.Inputs) - 1; j >= 0; j-- { // frees constants that nobody else reads
+			n.SetInput(j, nil)
+		}
+		dead[n] = true
 		count++
 	}
+	g.RemoveAll(func(n *ir.Node) bool { return dead[n] })
 	return count, nil
 }
 
+// wanted reports whether an output of n is read.
+func wanted(n *ir.Node) bool { return slices.ContainsFunc(n.Outputs, read) }
+
+func read(v *ir.Value) bool { return v != nil && (len(v.Uses()) > 0 || v.IsOutput()) }
+
+// pickedBranch returns the branch that the known condition of an If picks.
 func pickedBranch(n *ir.Node) *ir.Graph {
 	o, ok := n.Op.(*op.If)
-	if !ok || n.Inputs[0].Const == nil || n.Inputs[0].Const.Len() != 1 {
+	if !ok {
 		return nil
 	}
-	if tensor.Data[bool](n.Inputs[0].Const)[0] {
+	var yes bool
+	switch c := n.Inputs[0]; {
+	case c.Const != nil && c.Const.Len() == 1:
+		yes = tensor.Data[bool](c.Const)[0]
+	case len(c.Elems) == 1 && c.Elems[0].Known():
+		yes = c.Elems[0].Size() != 0
+	default:
+		return nil
+	}
+	if yes {
 		return o.Then
 	}
 	return o.Else
@@ -114,6 +144,11 @@ func evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", n, err)
 	}
+	for j, v := range n.Outputs {
+		if read(v) && (j >= len(outs) || outs[j] == nil) {
+			return nil, nil
+		}
+	}
 	return outs, nil
 }
 
@@ -124,7 +159,7 @@ func known(n *ir.Node) []*tensor.Tensor {
 	}
 	v := n.Outputs[0]
 	shape, ok := v.Type.Shape()
-	if !ok || v.Elems == nil || len(shape) > 1 || !v.Type.DType.IsInt() {
+	if dt := v.Type.DType; !ok || v.Elems == nil || !dt.IsInt() && dt != tensor.Bool {
 		return nil
 	}
 	ints := make([]int64, len(v.Elems))
@@ -140,39 +175,35 @@ func known(n *ir.Node) []*tensor.Tensor {
 	return []*tensor.Tensor{tensor.FromInt64s(v.Type.DType, ints, shape...)}
 }
 
-// Dead removes the nodes, of g and its subgraphs, none of whose outputs is read.
-// It returns their number.
+// Dead removes the nodes, of g and its subgraphs, whose outputs no output of g
+// depends on. It returns their number.
 func Dead(g *ir.Graph) int {
-	count := 0
 	live := map[*ir.Value]bool{}
-	for sub := range g.All() {
-		for _, v := range sub.Outputs {
+	return dead(g, live)
+}
+
+// dead removes from g the nodes that compute nothing live, and adds what the
+// others read to the live values.
+func dead(g *ir.Graph, live map[*ir.Value]bool) int {
+	for _, v := range g.Outputs {
+		live[v] = true
+	}
+	gone := map[*ir.Node]bool{}
+	count := 0
+	for _, n := range slices.Backward(g.Nodes) {
+		if !slices.ContainsFunc(n.Outputs, func(v *ir.Value) bool { return v != nil && live[v] }) {
+			gone[n] = true
+			continue
+		}
+		for _, sub := range ir.Subgraphs(n.Op) {
+			count += dead(sub, live)
+		}
+		for _, v := range n.Inputs {
 			live[v] = true
 		}
 	}
-	for {
-		removed := 0
-		for sub := range g.All() {
-			before := len(sub.Nodes)
-			for i := len(sub.Nodes) - 1; i >= 0; i-- {
-				if n := sub.Nodes[i]; !needed(n, live) {
-					sub.Remove(n)
-				}
-			}
-			removed += before - len(sub.Nodes)
-		}
-		if removed == 0 {
-			return count
-		}
-		count += removed
+	if len(gone) > 0 {
+		g.RemoveAll(func(n *ir.Node) bool { return gone[n] })
 	}
-}
-
-func needed(n *ir.Node, live map[*ir.Value]bool) bool {
-	for _, v := range n.Outputs {
-		if v != nil && (len(v.Uses()) > 0 || live[v]) {
-			return true
-		}
-	}
-	return false
+	return count + len(gone)
 }

@@ -4,133 +4,154 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/tensor"
 )
 
 // Identities removes nodes that return their input: Identity, Dropout in
-// inference, casts to the same type, transposes and reshapes that change nothing,
-// padding by nothing, sums and products with neutral constants; and joins
-// transposes and reshapes that follow each other.
+// inference, casts to the same type, transposes, reshapes, slices and tilings that
+// change nothing, padding by nothing, sums and products with neutral constants. It
+// joins transposes and reshapes that follow each other, makes a transpose part of
+// the product that reads it where it can, and turns the broadcasting of old opsets
+// into numpy's.
 func Identities(g *ir.Graph) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
 		if v := same(n); v != nil {
-			n.Graph().ReplaceUses(n.Outputs[0], v)
-			n.Graph().Remove(n)
+			forward(n, v)
 			return true, nil
 		}
-		return join(n)
+		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, reshapeOnly, joinReshapes, transposeFlags, permuteRows} {
+			done, err := f(n)
+			if err != nil {
+				return false, err
+			}
+			if !done {
+				continue
+			}
+			if n.Graph() != nil {
+				if v := same(n); v != nil {
+					forward(n, v)
+				}
+			}
+			return true, nil
+		}
+		return false, nil
 	})
 }
 
 // same returns the input that n returns, nil where it does something.
 func same(n *ir.Node) *ir.Value {
-	if len(n.Inputs) == 0 || n.Inputs[0] == nil || n.Outputs[0] == nil {
+	if len(n.Inputs) == 0 || n.Inputs[0] == nil || n.Outputs[0] == nil || !spare(n) {
 		return nil
 	}
-	for _, o := range n.Outputs[1:] {
-		if o != nil && (len(o.Uses()) > 0 || o.IsOutput()) {
-			return nil
-		}
-	}
 	x, y := n.Inputs[0], n.Outputs[0]
-	alike := x.Type.Equal(y.Type) && !openDims(x.Type)
+	alike := equal(x, y)
 	switch n.Op.Kind() {
 	case "Identity":
 		return x
 	case "Dropout":
-		if t := n.Input(2); t == nil || t.Const != nil && t.Const.Int64s()[0] == 0 {
+		if t := n.Input(2); t == nil || constantly(t, 0) {
 			return x
 		}
-	case "Cast":
+	case "Cast", "CastLike":
 		if x.Type.DType == y.Type.DType {
 			return x
 		}
-	case "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Concat", "Sum", "Max", "Min", "Mean":
-		variadic := slices.Contains([]string{"Concat", "Sum", "Max", "Min", "Mean"}, n.Op.Kind())
-		if alike && (!variadic || len(n.Inputs) == 1) {
+	case "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile":
+		if alike {
+			return x
+		}
+	case "Concat", "Sum", "Max", "Min", "Mean", "Split":
+		if alike && len(n.Inputs) == 1 && len(n.Outputs) == 1 {
+			return x
+		}
+	case "Slice":
+		if s := n.Input(4); alike && (s == nil || constantly(s, 1)) {
 			return x
 		}
 	case "Transpose":
-		perm, ok := ir.AttrOf(n.Op, "perm").([]int)
-		if ok && sorted(perm) {
+		if perm, ok := order(n); ok && slices.IsSorted(perm) {
 			return x
 		}
 	case "Pad":
-		if p := n.Input(1); p != nil && p.Const != nil && !slices.ContainsFunc(p.Const.Int64s(), func(v int64) bool { return v != 0 }) {
+		if constantly(n.Input(1), 0) {
 			return x
 		}
 	case "Add", "Mul":
-		neutral := 0.0
-		if n.Op.Kind() == "Mul" {
-			neutral = 1
-		}
+		neutral := map[string]float64{"Add": 0, "Mul": 1}[n.Op.Kind()]
 		for i := range 2 {
-			z := n.Inputs[1-i]
-			if s, ok := scalar(n.Inputs[i]); ok && s == neutral && z.Type.Equal(y.Type) && !openDims(z.Type) && n.Op.Kind() == "Mul" {
-				return z
-			} else if ok && s == 0 && n.Op.Kind() == "Add" && z.Type.Equal(y.Type) && !openDims(z.Type) {
+			if z := n.Inputs[1-i]; equal(z, y) && constantly(n.Inputs[i], neutral) {
 				return z
 			}
 		}
-	case "Div", "Pow":
-		if s, ok := scalar(n.Input(1)); ok && s == 1 && alike {
+	case "Sub":
+		if alike && constantly(n.Input(1), 0) {
 			return x
 		}
-	case "Sub":
-		if s, ok := scalar(n.Input(1)); ok && s == 0 && alike {
+	case "Div", "Pow":
+		if alike && constantly(n.Input(1), 1) {
 			return x
 		}
 	}
 	return nil
 }
 
-func sorted(perm []int) bool {
-	for i, p := range perm {
-		if p != i {
-			return false
-		}
+// equal reports whether two values are known to be of the same shape and element
+// type.
+func equal(x, y *ir.Value) bool { return x.Type.Equal(y.Type) && !openDims(x.Type) }
+
+// neutralSize bounds the elements that constantly looks at.
+const neutralSize = 1 << 16
+
+// constantly reports whether all elements of v are the constant c.
+func constantly(v *ir.Value, c float64) bool {
+	if v == nil || v.Const == nil || v.Const.Len() > neutralSize {
+		return false
 	}
-	return true
+	if v.Const.DType().IsFloat() {
+		return !slices.ContainsFunc(v.Const.Float64s(), func(e float64) bool { return e != c })
+	}
+	if dt := v.Const.DType(); !dt.IsInt() && dt != tensor.Bool {
+		return false
+	}
+	return !slices.ContainsFunc(v.Const.Int64s(), func(e int64) bool { return e != int64(c) })
 }
 
-// join makes a transpose of a transpose one, and a reshape of a reshape read what
-// that one read.
-func join(n *ir.Node) (bool, error) {
-	switch n.Op.Kind() {
-	case "Transpose":
-		first := def(n.Inputs[0], "Transpose")
-		if first == nil {
-			return false, nil
-		}
-		p, ok1 := ir.AttrOf(first.Op, "perm").([]int)
-		q, ok2 := ir.AttrOf(n.Op, "perm").([]int)
-		if !ok1 || !ok2 || len(p) != len(q) {
-			return false, nil
-		}
-		perm := make([]int, len(p))
-		for i := range q {
-			perm[i] = p[q[i]]
-		}
-		n.Op = ir.CloneOp(n.Op)
-		if err := ir.SetAttr(n.Op, "perm", perm); err != nil {
+// realign makes a binary operator that aligns its second input with an axis, as
+// opsets below 7 do, broadcast as numpy does: the second input gets dimensions of
+// one at its end.
+func realign(n *ir.Node) (bool, error) {
+	attrs := ir.Attrs(n.Op)
+	if numpy(n) || len(attrs) != 1 || !n.Inputs[0].Type.Ranked || !n.Inputs[1].Type.Ranked {
+		return false, nil
+	}
+	axis, b, rank := ir.AttrOf(n.Op, "axis").(int), n.Inputs[1], n.Inputs[0].Type.Rank()
+	if axis < 0 {
+		axis += rank
+	}
+	var axes []int // the new ones
+	for i := b.Type.Rank(); i > 0 && i < rank-axis; i++ {
+		axes = append(axes, i)
+	}
+	g := n.Graph()
+	switch {
+	case len(axes) == 0:
+	case b.Const != nil:
+		n.SetInput(1, g.NewConst(b.Name+".aligned", b.Const.Reshape(append(slices.Clone(b.Const.Shape()), slices.Repeat([]int{1}, len(axes))...)...)))
+	default:
+		o, err := newOp("Unsqueeze", nil)
+		if err != nil {
 			return false, err
 		}
-		n.SetInput(0, first.Inputs[0])
-		if v := same(n); v != nil {
-			n.Graph().ReplaceUses(n.Outputs[0], v)
-			n.Graph().Remove(n)
+		u := g.InsertBefore(n, n.Name+".aligned", o, []*ir.Value{b, g.NewConst(n.Name+".axes", tensor.Ints(axes...))}, b.Name+".aligned")
+		if err := u.Infer(); err != nil {
+			return false, err
 		}
-		return true, nil
-	case "Reshape":
-		// Only where the target shape says nothing of the shape before it.
-		first := n.Inputs[0].Def
-		if first == nil || !slices.Contains([]string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"}, first.Op.Kind()) || n.Inputs[1].Const == nil {
-			return false, nil
-		}
-		if slices.Contains(n.Inputs[1].Const.Int64s(), 0) || first.Inputs[0].Graph() != n.Graph() {
-			return false, nil
-		}
-		n.SetInput(0, first.Inputs[0])
-		return true, nil
+		n.SetInput(1, u.Outputs[0])
 	}
-	return false, nil
+	o, err := newOp(n.Op.Kind(), nil)
+	if err != nil {
+		return false, err
+	}
+	n.Op = o
+	return true, nil
 }

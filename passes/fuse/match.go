@@ -1,7 +1,7 @@
 // Package fuse rewrites patterns of nodes into fewer: compositions that exporters
 // spell out become one operator, and what follows a product becomes part of it.
-// Each rewrite keeps the function that the graph computes, up to rounding. The
-// package imports ir and ir/op.
+// Each rewrite keeps the function that the graph computes, up to rounding, and
+// leaves the types of all values inferred. The package imports ir and ir/op.
 package fuse
 
 import (
@@ -13,13 +13,20 @@ import (
 	"spc/ir/tensor"
 )
 
-// def returns the node that defines v when it is of the given operator and lies
-// in v's own graph, else nil.
+// def returns the node that defines v when it is of the given operator, else nil.
 func def(v *ir.Value, kind string) *ir.Node {
-	if v == nil || v.Def == nil || v.Def.Op.Kind() != kind {
+	if v == nil || v.Def == nil || v.Def.Op.Kind() != kind || !numpy(v.Def) {
 		return nil
 	}
 	return v.Def
+}
+
+// binary lists the operators that opsets below 7 may broadcast along an axis.
+var binary = []string{"Add", "Sub", "Mul", "Div", "Pow"}
+
+// numpy reports whether n broadcasts by numpy's rules, or not at all.
+func numpy(n *ir.Node) bool {
+	return !slices.Contains(binary, n.Op.Kind()) || ir.AttrOf(n.Op, "axis") == nil
 }
 
 // sole reports whether v is read exactly once, by a node of its own graph.
@@ -35,8 +42,29 @@ func scalar(v *ir.Value) (float64, bool) {
 	return v.Const.Float64s()[0], true
 }
 
-// near reports whether a and b are the same number as exporters round them.
-func near(a, b float64) bool { return math.Abs(a-b) <= 2e-4*math.Max(math.Abs(a), math.Abs(b)) }
+// isScalar reports whether v is a constant with the one element want.
+func isScalar(v *ir.Value, want float64) bool {
+	s, ok := scalar(v)
+	return ok && s == want
+}
+
+// rounding is how far from each other, relatively, two numbers may be that
+// exporters mean to be the same in a graph of the element type: a few decimal
+// digits, or what the type holds.
+func rounding(dt tensor.DType) float64 {
+	switch dt {
+	case tensor.F16:
+		return 1e-3
+	case tensor.BF16:
+		return 8e-3
+	}
+	return 2e-5
+}
+
+// near reports whether a is b as exporters round it for the element type.
+func near(a, b float64, dt tensor.DType) bool {
+	return math.Abs(a-b) <= rounding(dt)*math.Abs(b)
+}
 
 // other returns the input of a binary node that is not v.
 func other(n *ir.Node, v *ir.Value) *ir.Value {
@@ -44,20 +72,6 @@ func other(n *ir.Node, v *ir.Value) *ir.Value {
 		return n.Inputs[1]
 	}
 	return n.Inputs[0]
-}
-
-// plusOne returns the other summand of a node Add with a scalar near c.
-func plus(v *ir.Value, c float64) *ir.Value {
-	n := def(v, "Add")
-	if n == nil {
-		return nil
-	}
-	for i := range 2 {
-		if s, ok := scalar(n.Inputs[i]); ok && near(s, c) {
-			return n.Inputs[1-i]
-		}
-	}
-	return nil
 }
 
 // product flattens the multiplications and divisions by scalars that make v, as
@@ -90,8 +104,139 @@ func product(v *ir.Value) (factors []*ir.Value, scale float64) {
 	return factors, scale
 }
 
-// replace makes a new node of the operator in the place of the value v, whose
-// definition is n, and has everybody read it instead.
+// affine writes v as a*base + b with scalars a and b, stripping as much as it can.
+func affine(v *ir.Value) (base *ir.Value, a, b float64) {
+	a = 1
+	for {
+		n := v.Def
+		if n == nil || !numpy(n) {
+			return v, a, b
+		}
+		kind := n.Op.Kind()
+		if kind == "Neg" {
+			a, v = -a, n.Inputs[0]
+			continue
+		}
+		if !slices.Contains([]string{"Add", "Sub", "Mul", "Div"}, kind) {
+			return v, a, b
+		}
+		x, left := n.Inputs[0], false
+		s, ok := scalar(n.Inputs[1])
+		if !ok {
+			x, left = n.Inputs[1], true
+			if s, ok = scalar(n.Inputs[0]); !ok {
+				return v, a, b
+			}
+		}
+		switch {
+		case kind == "Add":
+			b += a * s
+		case kind == "Sub" && left:
+			b += a * s
+			a = -a
+		case kind == "Sub":
+			b -= a * s
+		case kind == "Mul":
+			a *= s
+		case left || s == 0: // s / x
+			return v, a, b
+		default:
+			a /= s
+		}
+		v = x
+	}
+}
+
+// poly holds the coefficients of the powers of a value from 0 on.
+type poly [4]float64
+
+// polynomial writes v as a polynomial in x of degree 3 at most; ok is false where
+// it is none. depth bounds the operators that are looked through.
+func polynomial(v, x *ir.Value, depth int) (p poly, ok bool) {
+	if v == x {
+		return poly{0, 1}, true
+	}
+	if s, ok := scalar(v); ok {
+		return poly{s}, true
+	}
+	if v == nil || v.Def == nil || depth == 0 || !numpy(v.Def) {
+		return p, false
+	}
+	n := v.Def
+	kind := n.Op.Kind()
+	if kind == "Neg" {
+		p, ok = polynomial(n.Inputs[0], x, depth-1)
+		return p.times(poly{-1})
+	}
+	if !slices.Contains(binary, kind) {
+		return p, false
+	}
+	if p, ok = polynomial(n.Inputs[0], x, depth-1); !ok {
+		return p, false
+	}
+	q, ok := polynomial(n.Inputs[1], x, depth-1)
+	if !ok {
+		return p, false
+	}
+	switch kind {
+	case "Sub":
+		q, _ = q.times(poly{-1})
+		fallthrough
+	case "Add":
+		for i := range p {
+			p[i] += q[i]
+		}
+		return p, true
+	case "Mul":
+		return p.times(q)
+	}
+	c, constant := q[0], q == poly{q[0]}
+	if kind == "Div" {
+		if !constant || c == 0 {
+			return p, false
+		}
+		return p.times(poly{1 / c})
+	}
+	if !constant || c != math.Trunc(c) || c < 1 || c > 3 {
+		return p, false
+	}
+	power := p
+	for range int(c) - 1 {
+		if power, ok = power.times(p); !ok {
+			return p, false
+		}
+	}
+	return power, true
+}
+
+// times multiplies polynomials; ok is false where the degree exceeds 3.
+func (p poly) times(q poly) (r poly, ok bool) {
+	for i, a := range p {
+		for j, b := range q {
+			switch {
+			case a == 0 || b == 0:
+			case i+j >= len(r):
+				return r, false
+			default:
+				r[i+j] += a * b
+			}
+		}
+	}
+	return r, true
+}
+
+// near reports whether the coefficients are those of q as exporters round them.
+func (p poly) near(q poly, dt tensor.DType) bool {
+	for i := range p {
+		if !near(p[i], q[i], dt) {
+			return false
+		}
+	}
+	return true
+}
+
+// replace makes a new node of the operator in the place of n and has everybody
+// read it instead.
 func replace(n *ir.Node, o ir.Op, inputs ...*ir.Value) error {
 	v := n.Outputs[0]
 	m := n.Graph().InsertBefore(n, n.Name+".fused", o, inputs, v.Name+".fused")
@@ -100,6 +245,13 @@ func replace(n *ir.Node, o ir.Op, inputs ...*ir.Value) error {
 	}
 	n.Graph().ReplaceUses(v, m.Outputs[0])
 	return nil
+}
+
+// forward has everybody read v in the place of n's output, and removes n.
+func forward(n *ir.Node, v *ir.Value) {
+	g := n.Graph()
+	g.ReplaceUses(n.Outputs[0], v)
+	g.Remove(n)
 }
 
 // newOp makes an operator with attributes.
@@ -117,12 +269,12 @@ func newOp(kind string, attrs map[string]any) (ir.Op, error) {
 }
 
 // rewrite calls f for each node of g and its subgraphs that stands when its turn
-// comes, and returns how often it was true.
+// comes, and returns how often it was true. Types are inferred anew afterwards.
 func rewrite(g *ir.Graph, f func(n *ir.Node) (bool, error)) (int, error) {
 	count := 0
 	for sub := range g.All() {
 		for _, n := range slices.Clone(sub.Nodes) {
-			if n.Graph() != sub || !slices.Contains(sub.Nodes, n) {
+			if n.Graph() != sub {
 				continue
 			}
 			done, err := f(n)
@@ -134,8 +286,24 @@ func rewrite(g *ir.Graph, f func(n *ir.Node) (bool, error)) (int, error) {
 			}
 		}
 	}
-	return count, nil
+	if count == 0 {
+		return 0, nil
+	}
+	return count, g.Infer()
 }
 
 // isF32 reports whether v is an f32 tensor.
 func isF32(v *ir.Value) bool { return v != nil && v.Type.DType == tensor.F32 }
+
+// openDims reports whether a type has unknown dimensions that need not be equal
+// although they look it.
+func openDims(t ir.Type) bool {
+	return !t.Ranked || slices.ContainsFunc(t.Dims, ir.Dim.Fresh)
+}
+
+// spare reports whether nobody reads the outputs of n but the first.
+func spare(n *ir.Node) bool {
+	return !slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool {
+		return v != nil && (len(v.Uses()) > 0 || v.IsOutput())
+	})
+}

@@ -71,57 +71,54 @@ func (p *producer) locate() bool {
 // bias returns the constant that the producer adds, per channel; ok is false
 // where it adds something else.
 func (p *producer) bias() (b []float64, ok bool) {
-	b = make([]float64, p.m)
 	v := p.node.Input(2)
 	if v == nil {
-		return b, true
+		return make([]float64, p.m), true
 	}
-	scale := 1.0
-	if p.node.Op.Kind() == "Gemm" {
-		beta, _ := ir.AttrOf(p.node.Op, "beta").(float32)
-		scale = float64(beta)
-	}
-	c, ok := channels(v, p.node.Outputs[0].Type.Rank(), p.channel, p.m)
 	if p.node.Op.Kind() != "Gemm" { // a vector, whatever the rank of the output
-		if ok = v.Const != nil && v.Const.Len() == p.m; ok {
-			c = v.Const.Float64s()
+		if v.Const == nil || v.Const.Len() != p.m {
+			return nil, false
 		}
+		return v.Const.Float64s(), true
 	}
-	for i := range c {
-		b[i] = scale * c[i]
+	if b, ok = p.channels(v); !ok {
+		return nil, false
 	}
-	return b, ok
+	beta, _ := ir.AttrOf(p.node.Op, "beta").(float32)
+	for i := range b {
+		b[i] *= float64(beta)
+	}
+	return b, true
 }
 
-// channels returns the elements of a constant that broadcasts along the channel
-// axis of an output of the given rank only, one for each of m channels.
-func channels(v *ir.Value, rank, axis, m int) ([]float64, bool) {
+// channels returns the elements of a constant that broadcasts to the output along
+// the channel axis only, one for each of the m channels.
+func (p *producer) channels(v *ir.Value) ([]float64, bool) {
+	rank := p.node.Outputs[0].Type.Rank()
 	if v == nil || v.Const == nil || !v.Const.DType().IsFloat() || v.Const.Rank() > rank {
 		return nil, false
 	}
 	c := v.Const
 	for i, d := range c.Shape() {
-		if d != 1 && (rank-c.Rank()+i != axis || d != m) {
+		if d != 1 && (rank-c.Rank()+i != p.channel || d != p.m) {
 			return nil, false
 		}
 	}
 	e := c.Float64s()
 	if len(e) == 1 {
-		e = slices.Repeat(e, m)
+		e = slices.Repeat(e, p.m)
 	}
-	return e, len(e) == m
+	return e, len(e) == p.m
 }
 
 // affine makes the producer compute scale*y + shift per channel in place of y; a
-// nil scale is one.
-func (p *producer) affine(scale, shift []float64) error {
+// nil scale is one. It is false, and nothing is done, where f32 cannot hold the
+// result.
+func (p *producer) affine(scale, shift []float64) (bool, error) {
 	n, g := p.node, p.node.Graph()
-	bias, _ := p.bias()
-	if scale != nil {
-		w := n.Inputs[1]
-		t := w.Const.Clone()
-		scaleAxis(t, p.rows, scale)
-		n.SetInput(1, g.NewConst(w.Name+".scaled", t))
+	bias, ok := p.bias()
+	if !ok {
+		return false, nil
 	}
 	b := tensor.New(tensor.F32, p.m)
 	for i := range bias {
@@ -130,14 +127,30 @@ func (p *producer) affine(scale, shift []float64) error {
 		}
 		b.F32s()[i] = float32(bias[i] + shift[i])
 	}
+	if !finite(b.F32s()) {
+		return false, nil
+	}
+	if scale != nil {
+		w := n.Inputs[1]
+		t := w.Const.Clone()
+		scaleAxis(t, p.rows, scale)
+		if !finite(t.F32s()) {
+			return false, nil
+		}
+		n.SetInput(1, g.NewConst(w.Name+".scaled", t))
+	}
 	if n.Op.Kind() == "Gemm" {
 		n.Op = ir.CloneOp(n.Op)
 		if err := ir.SetAttr(n.Op, "beta", float32(1)); err != nil {
-			return err
+			return false, err
 		}
 	}
 	n.SetInput(2, g.NewConst(n.Name+".bias", b))
-	return n.Infer()
+	return true, n.Infer()
+}
+
+func finite(x []float32) bool {
+	return !slices.ContainsFunc(x, func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) })
 }
 
 // scaleAxis multiplies the slices of t along an axis.
@@ -159,47 +172,58 @@ func (p *producer) absorb(n *ir.Node) {
 	n.Graph().Remove(n)
 }
 
-// Scales folds into the weights of Conv, ConvTranspose, MatMul and Gemm what
-// scales and shifts their channels by constants: BatchNormalization in inference,
-// Mul and Div.
-func Scales(g *ir.Graph) (int, error) {
+// foldInto folds nodes of the given operators into the producers that they read.
+// f says by what node n multiplies the channels of its input i, which p makes, and
+// what it adds to them; a nil scale is one.
+func foldInto(g *ir.Graph, kinds []string, f func(n *ir.Node, p *producer, i int) (scale, shift []float64, ok bool)) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
-		kind := n.Op.Kind()
-		if kind != "BatchNormalization" && kind != "Mul" && kind != "Div" {
+		if !slices.Contains(kinds, n.Op.Kind()) || !numpy(n) || !spare(n) {
 			return false, nil
 		}
-		for i := range 2 {
-			if i == 1 && kind != "Mul" {
-				break
-			}
+		for i := range min(2, len(n.Inputs)) {
 			p, ok := producerOf(n.Inputs[i])
 			if !ok || !p.locate() || !n.Outputs[0].Type.Equal(n.Inputs[i].Type) {
 				continue
 			}
-			if _, ok := p.bias(); !ok {
+			scale, shift, ok := f(n, &p, i)
+			if !ok {
 				continue
 			}
-			var scale, shift []float64
-			if kind == "BatchNormalization" {
-				scale, shift, ok = batchNorm(n, &p)
-			} else if scale, ok = channels(n.Inputs[1-i], n.Outputs[0].Type.Rank(), p.channel, p.m); ok {
-				shift = make([]float64, p.m)
-				for k := range scale {
-					if kind == "Div" {
-						scale[k] = 1 / scale[k]
-					}
-				}
-			}
-			if !ok || slices.ContainsFunc(scale, func(s float64) bool { return math.IsInf(s, 0) || math.IsNaN(s) }) {
-				continue
-			}
-			if err := p.affine(scale, shift); err != nil {
+			done, err := p.affine(scale, shift)
+			if err != nil {
 				return false, err
 			}
-			p.absorb(n)
-			return true, nil
+			if done {
+				p.absorb(n)
+				return true, nil
+			}
 		}
 		return false, nil
+	})
+}
+
+// Scales folds into the weights of Conv, ConvTranspose, MatMul and Gemm what
+// scales and shifts their channels by constants: BatchNormalization in inference,
+// Mul and Div.
+func Scales(g *ir.Graph) (int, error) {
+	return foldInto(g, []string{"BatchNormalization", "Mul", "Div"}, func(n *ir.Node, p *producer, i int) (scale, shift []float64, ok bool) {
+		kind := n.Op.Kind()
+		switch {
+		case kind == "BatchNormalization":
+			if i > 0 {
+				return nil, nil, false
+			}
+			return batchNorm(n, p)
+		case kind == "Div" && i > 0:
+			return nil, nil, false
+		}
+		scale, ok = p.channels(n.Inputs[1-i])
+		for k := range scale {
+			if kind == "Div" {
+				scale[k] = 1 / scale[k]
+			}
+		}
+		return scale, make([]float64, p.m), ok
 	})
 }
 
@@ -228,38 +252,18 @@ func batchNorm(n *ir.Node, p *producer) (scale, shift []float64, ok bool) {
 
 // Biases folds additions of a constant per channel into the bias of the producer.
 func Biases(g *ir.Graph) (int, error) {
-	return rewrite(g, func(n *ir.Node) (bool, error) {
-		kind := n.Op.Kind()
-		if kind != "Add" && kind != "Sub" {
-			return false, nil
+	return foldInto(g, []string{"Add", "Sub"}, func(n *ir.Node, p *producer, i int) (scale, shift []float64, ok bool) {
+		minus := n.Op.Kind() == "Sub"
+		if minus && i > 0 {
+			return nil, nil, false
 		}
-		for i := range 2 {
-			if i == 1 && kind == "Sub" {
-				break
+		shift, ok = p.channels(n.Inputs[1-i])
+		for k := range shift {
+			if minus {
+				shift[k] = -shift[k]
 			}
-			p, ok := producerOf(n.Inputs[i])
-			if !ok || !p.locate() || !n.Outputs[0].Type.Equal(n.Inputs[i].Type) {
-				continue
-			}
-			if _, ok := p.bias(); !ok {
-				continue
-			}
-			shift, ok := channels(n.Inputs[1-i], n.Outputs[0].Type.Rank(), p.channel, p.m)
-			if !ok {
-				continue
-			}
-			if kind == "Sub" {
-				for k := range shift {
-					shift[k] = -shift[k]
-				}
-			}
-			if err := p.affine(nil, shift); err != nil {
-				return false, err
-			}
-			p.absorb(n)
-			return true, nil
 		}
-		return false, nil
+		return nil, shift, ok
 	})
 }
 
@@ -291,12 +295,6 @@ func Residuals(g *ir.Graph) (int, error) {
 		best.absorb(n)
 		return true, best.node.Infer()
 	})
-}
-
-// openDims reports whether a type has unknown dimensions that need not be equal
-// although they look it.
-func openDims(t ir.Type) bool {
-	return !t.Ranked || slices.ContainsFunc(t.Dims, ir.Dim.Fresh)
 }
 
 // Epilogues makes a product apply the activation that follows it.

@@ -1,0 +1,203 @@
+package fuse
+
+import (
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// order returns the permutation of a node Transpose; ok is false for another
+// operator, or where the rank is not known.
+func order(n *ir.Node) (perm []int, ok bool) {
+	t, ok := n.Op.(*op.Transpose)
+	if !ok || t.Perm == nil && !n.Inputs[0].Type.Ranked {
+		return nil, false
+	}
+	return t.Order(n.Inputs[0].Type.Rank()), true
+}
+
+// transposed returns the node Transpose that defines v, and its permutation.
+func transposed(v *ir.Value) (n *ir.Node, perm []int, ok bool) {
+	if n = def(v, "Transpose"); n == nil {
+		return nil, nil, false
+	}
+	perm, ok = order(n)
+	return n, perm, ok
+}
+
+// reshapes lists the operators that only give a tensor another shape.
+var reshapes = []string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+
+// target returns the second input of a Reshape to a type: one dimension that is
+// not known is -1. ok is false for more of them, and where a size is zero.
+func target(t ir.Type) (shape []int, ok bool) {
+	if !t.Ranked {
+		return nil, false
+	}
+	open := 0
+	for _, d := range t.Dims {
+		switch {
+		case !d.Known():
+			open++
+			shape = append(shape, -1)
+		case d.Size() == 0:
+			return nil, false
+		default:
+			shape = append(shape, d.Size())
+		}
+	}
+	return shape, open <= 1
+}
+
+// makeReshape turns n into a Reshape of x to a constant shape.
+func makeReshape(n *ir.Node, x *ir.Value, shape []int) error {
+	o, err := newOp("Reshape", nil)
+	if err != nil {
+		return err
+	}
+	for i := len(n.Inputs) - 1; i > 1; i-- {
+		n.SetInput(i, nil)
+	}
+	n.Op = o
+	n.SetInput(0, x)
+	n.SetInput(1, n.Graph().NewConst(n.Name+".shape", tensor.Ints(shape...)))
+	return nil
+}
+
+// joinTransposes makes a transpose of a transpose one.
+func joinTransposes(n *ir.Node) (bool, error) {
+	q, ok := order(n)
+	if !ok {
+		return false, nil
+	}
+	first, p, ok := transposed(n.Inputs[0])
+	if !ok || len(p) != len(q) {
+		return false, nil
+	}
+	perm := make([]int, len(p))
+	for i := range q {
+		perm[i] = p[q[i]]
+	}
+	n.Op = ir.CloneOp(n.Op)
+	n.SetInput(0, first.Inputs[0])
+	return true, ir.SetAttr(n.Op, "perm", perm)
+}
+
+// reshapeOnly makes a transpose that only moves axes of one element a reshape.
+func reshapeOnly(n *ir.Node) (bool, error) {
+	perm, ok := order(n)
+	if !ok || !n.Inputs[0].Type.Ranked {
+		return false, nil
+	}
+	x := n.Inputs[0]
+	wide := slices.DeleteFunc(slices.Clone(perm), func(a int) bool { return x.Type.Dims[a] == ir.Size(1) })
+	shape, ok := target(n.Outputs[0].Type)
+	if !ok || !slices.IsSorted(wide) {
+		return false, nil
+	}
+	return true, makeReshape(n, x, shape)
+}
+
+// joinReshapes makes a reshape of a reshape read what that one reads.
+func joinReshapes(n *ir.Node) (bool, error) {
+	if !slices.Contains(reshapes, n.Op.Kind()) {
+		return false, nil
+	}
+	first := n.Inputs[0].Def
+	if first == nil || !slices.Contains(reshapes, first.Op.Kind()) {
+		return false, nil
+	}
+	if s := n.Input(1); n.Op.Kind() == "Reshape" && s.Const != nil && !slices.Contains(s.Const.Int64s(), 0) {
+		n.SetInput(0, first.Inputs[0]) // the shape says nothing of the one before it
+		return true, nil
+	}
+	shape, ok := target(n.Outputs[0].Type)
+	if !ok {
+		return false, nil
+	}
+	return true, makeReshape(n, first.Inputs[0], shape)
+}
+
+// transposeFlags makes Gemm read its inputs transposed.
+func transposeFlags(n *ir.Node) (done bool, err error) {
+	if n.Op.Kind() != "Gemm" {
+		return false, nil
+	}
+	for i, attr := range []string{"transA", "transB"} {
+		t, _, ok := transposed(n.Inputs[i])
+		if !ok || n.Inputs[i].Type.Rank() != 2 { // of rank 2, only one permutation does anything
+			continue
+		}
+		if perm, _ := order(t); slices.IsSorted(perm) {
+			continue
+		}
+		n.Op = ir.CloneOp(n.Op)
+		if err := ir.SetAttr(n.Op, attr, 1-ir.AttrOf(n.Op, attr).(int)); err != nil {
+			return false, err
+		}
+		n.SetInput(i, t.Inputs[0])
+		done = true
+	}
+	return done, nil
+}
+
+// permuteRows moves a transpose in front of a flattening into the constant matrix
+// of the product that follows: the rows of that are permuted instead.
+func permuteRows(n *ir.Node) (bool, error) {
+	kAxis := 0 // of the matrix
+	switch n.Op.Kind() {
+	case "MatMul":
+	case "Gemm":
+		if ir.AttrOf(n.Op, "transA") == 1 {
+			return false, nil
+		}
+		kAxis = ir.AttrOf(n.Op, "transB").(int)
+	default:
+		return false, nil
+	}
+	flat, b := n.Inputs[0].Def, n.Inputs[1]
+	if b.Const == nil || b.Const.Rank() != 2 || len(b.Uses()) != 1 || b.IsOutput() ||
+		flat == nil || !slices.Contains(reshapes, flat.Op.Kind()) || !sole(flat.Outputs[0]) {
+		return false, nil
+	}
+	t, perm, ok := transposed(flat.Inputs[0])
+	if !ok || len(perm) < 2 || perm[0] != 0 || !sole(t.Outputs[0]) {
+		return false, nil
+	}
+	inner, ok := ir.Type{Dims: t.Outputs[0].Type.Dims[1:], Ranked: true}.Shape()
+	k := b.Const.Dim(kAxis)
+	if f := flat.Outputs[0].Type; !ok || k == 0 || elems(inner) != k || f.Rank() != 2 || f.Dims[1] != ir.Size(k) {
+		return false, nil
+	}
+	// The axes of k as the transpose leaves them, and where each came from.
+	back := make([]int, len(inner))
+	for i, p := range perm[1:] {
+		back[p-1] = i
+	}
+	m := b.Const.Shape()[1-kAxis]
+	var w *tensor.Tensor
+	if kAxis == 0 {
+		w = b.Const.Reshape(append(slices.Clone(inner), m)...).Permute(append(back, len(inner))...).Reshape(k, m)
+	} else {
+		order := []int{0}
+		for _, a := range back {
+			order = append(order, a+1)
+		}
+		w = b.Const.Reshape(append([]int{m}, inner...)...).Permute(order...).Reshape(m, k)
+	}
+	if err := makeReshape(flat, t.Inputs[0], []int{-1, k}); err != nil {
+		return false, err
+	}
+	n.SetInput(1, n.Graph().NewConst(b.Name+".permuted", w))
+	return true, nil
+}
+
+func elems(shape []int) int {
+	n, err := tensor.Elems(shape)
+	if err != nil {
+		return -1
+	}
+	return n
+}
