@@ -320,26 +320,30 @@ func (g *Graph) Remove(n *Node) {
 // RemoveAll deletes the nodes of g for which dead is true. Their outputs must
 // not be read by any node that stays.
 func (g *Graph) RemoveAll(dead func(*Node) bool) {
+	read := map[*Value]bool{}
 	g.Nodes = slices.DeleteFunc(g.Nodes, func(n *Node) bool {
 		if !dead(n) {
 			return false
 		}
-		n.detach()
+		n.leave(read)
 		return true
 	})
+	for v := range read {
+		v.uses = slices.DeleteFunc(v.uses, func(u Use) bool { return u.Node.graph == nil })
+	}
 }
 
-// detach takes n, and the nodes of its subgraphs, from the uses of their inputs.
-// They belong to no graph any more.
-func (n *Node) detach() {
-	for i, v := range n.Inputs {
+// leave takes n, and the nodes of its subgraphs, from their graphs, and adds to
+// read what they read.
+func (n *Node) leave(read map[*Value]bool) {
+	for _, v := range n.Inputs {
 		if v != nil {
-			v.uses = slices.DeleteFunc(v.uses, func(u Use) bool { return u.Node == n && u.Index == i })
+			read[v] = true
 		}
 	}
 	for _, sub := range Subgraphs(n.Op) {
 		for _, m := range sub.Nodes {
-			m.detach()
+			m.leave(read)
 		}
 		r := sub.root
 		r.graphs = slices.DeleteFunc(r.graphs, func(g *Graph) bool { return g == sub })

@@ -11,15 +11,15 @@ import (
 // inference, casts to the same type, transposes, reshapes, slices and tilings that
 // change nothing, padding by nothing, sums and products with neutral constants. It
 // joins transposes and reshapes that follow each other, makes a transpose part of
-// the product that reads it where it can, and turns the broadcasting of old opsets
-// into numpy's.
+// the product that reads it where it can, makes shapes constant that name only
+// what stays, and turns the broadcasting of old opsets into numpy's.
 func Identities(g *ir.Graph) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
 		if v := same(n); v != nil {
 			forward(n, v)
 			return true, nil
 		}
-		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, reshapeOnly, joinReshapes, transposeFlags, permuteRows} {
+		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, reshapeOnly, joinReshapes, settleShape, transposeFlags, permuteRows} {
 			done, err := f(n)
 			if err != nil {
 				return false, err

@@ -30,25 +30,29 @@ func transposed(v *ir.Value) (n *ir.Node, perm []int, ok bool) {
 // reshapes lists the operators that only give a tensor another shape.
 var reshapes = []string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
-// target returns the second input of a Reshape to a type: one dimension that is
-// not known is -1. ok is false for more of them, and where a size is zero.
-func target(t ir.Type) (shape []int, ok bool) {
+// target returns the constant second input of a Reshape from x to a type: a named
+// dimension that stays where it is in x is 0, or else a single unknown one is -1. ok
+// is false for others, and where a size is zero.
+func target(x *ir.Value, t ir.Type) (shape []int, ok bool) {
 	if !t.Ranked {
 		return nil, false
 	}
-	open := 0
-	for _, d := range t.Dims {
+	open, kept := 0, 0
+	for i, d := range t.Dims {
 		switch {
-		case !d.Known():
+		case d == ir.Size(0):
+			return nil, false
+		case d.Known():
+			shape = append(shape, d.Size())
+		case !d.Fresh() && i < x.Type.Rank() && x.Type.Dims[i] == d:
+			kept++
+			shape = append(shape, 0)
+		default:
 			open++
 			shape = append(shape, -1)
-		case d.Size() == 0:
-			return nil, false
-		default:
-			shape = append(shape, d.Size())
 		}
 	}
-	return shape, open <= 1
+	return shape, open == 0 || open == 1 && kept == 0 // -1 is not defined beside a size of zero
 }
 
 // makeReshape turns n into a Reshape of x to a constant shape.
@@ -93,7 +97,7 @@ func reshapeOnly(n *ir.Node) (bool, error) {
 	}
 	x := n.Inputs[0]
 	wide := slices.DeleteFunc(slices.Clone(perm), func(a int) bool { return x.Type.Dims[a] == ir.Size(1) })
-	shape, ok := target(n.Outputs[0].Type)
+	shape, ok := target(x, n.Outputs[0].Type)
 	if !ok || !slices.IsSorted(wide) {
 		return false, nil
 	}
@@ -113,11 +117,24 @@ func joinReshapes(n *ir.Node) (bool, error) {
 		n.SetInput(0, first.Inputs[0]) // the shape says nothing of the one before it
 		return true, nil
 	}
-	shape, ok := target(n.Outputs[0].Type)
+	shape, ok := target(first.Inputs[0], n.Outputs[0].Type)
 	if !ok {
 		return false, nil
 	}
 	return true, makeReshape(n, first.Inputs[0], shape)
+}
+
+// settleShape makes the shape of a Reshape constant that is computed from the sizes
+// of its input.
+func settleShape(n *ir.Node) (bool, error) {
+	if n.Op.Kind() != "Reshape" || n.Inputs[1].IsConst() {
+		return false, nil
+	}
+	shape, ok := target(n.Inputs[0], n.Outputs[0].Type)
+	if !ok {
+		return false, nil
+	}
+	return true, makeReshape(n, n.Inputs[0], shape)
 }
 
 // transposeFlags makes Gemm read its inputs transposed.
