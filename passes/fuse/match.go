@@ -273,6 +273,9 @@ func newOp(kind string, attrs map[string]any) (ir.Op, error) {
 func rewrite(g *ir.Graph, f func(n *ir.Node) (bool, error)) (int, error) {
 	count := 0
 	for sub := range g.All() {
+		if refused(sub) {
+			continue
+		}
 		for _, n := range slices.Clone(sub.Nodes) {
 			if n.Graph() != sub {
 				continue
@@ -290,6 +293,17 @@ func rewrite(g *ir.Graph, f func(n *ir.Node) (bool, error)) (int, error) {
 		return 0, nil
 	}
 	return count, g.Infer()
+}
+
+// refused reports whether inference refuses g or a graph around it, so that types
+// in it mean nothing.
+func refused(g *ir.Graph) bool {
+	for ; g.Owner != nil; g = g.Owner.Graph() {
+		if g.Refused != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // isF32 reports whether v is an f32 tensor.
