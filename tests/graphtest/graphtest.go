@@ -44,7 +44,7 @@ func Parse(t testing.TB, text string) *ir.Graph {
 func Rewrite(t *testing.T, pass Pass, before, after string) {
 	t.Helper()
 	g := Parse(t, before)
-	old := g.Clone()
+	old, text := g.Clone(), ir.Print(g)
 	n, err := pass(g)
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, before)
@@ -53,7 +53,7 @@ func Rewrite(t *testing.T, pass Pass, before, after string) {
 		t.Errorf("%d changes", n)
 	}
 	if after == "" {
-		after = ir.Print(old)
+		after = text
 	} else {
 		fold.Dead(g)
 	}
