@@ -139,13 +139,13 @@ func Difference(a, b *tensor.Tensor) float64 {
 }
 
 // Inputs draws tensors for the inputs of a graph: floats standard normal, integers
-// and bools 0 or 1, a size from 1 to 4 for each symbol.
+// and bools 0 or 1, a size from 1 to 4 for each symbol, a scalar for an unknown rank.
 func Inputs(g *ir.Graph, seed uint64) []*tensor.Tensor {
 	r := rand.New(rand.NewPCG(seed, 1))
 	sizes := map[string]int{}
 	in := make([]*tensor.Tensor, len(g.Inputs))
 	for i, v := range g.Inputs {
-		shape := make([]int, v.Type.Rank())
+		shape := make([]int, max(v.Type.Rank(), 0))
 		for k, d := range v.Type.Dims {
 			if shape[k] = d.Size(); d.Known() {
 				continue
