@@ -134,6 +134,9 @@ func (o *Attention) Infer(c *ir.Infer) error {
 	return nil
 }
 
+// maxHeads bounds the heads that packed dimensions split into.
+const maxHeads = 1 << 16
+
 // headDims returns the dimensions of Q, K or V as [batch, heads, tokens, depth].
 func headDims(c *ir.Infer, what string, t ir.Type, heads *int, attr string) ([]ir.Dim, error) {
 	if t.Rank() == 4 {
@@ -142,8 +145,8 @@ func headDims(c *ir.Infer, what string, t ir.Type, heads *int, attr string) ([]i
 		}
 		return t.Dims, nil
 	}
-	if heads == nil || *heads < 1 {
-		return nil, c.Errorf("%s is missing or below 1, which %s of rank 3 needs", attr, what)
+	if heads == nil || *heads < 1 || *heads > maxHeads {
+		return nil, c.Errorf("%s is missing or not within 1 and %d, which %s of rank 3 needs", attr, maxHeads, what)
 	}
 	h := ir.Size(*heads)
 	depth, ok := ir.Div(t.Dims[2], h)
@@ -211,9 +214,9 @@ func joinTokens(past, t *tensor.Tensor) *tensor.Tensor {
 // Eval computes the scores of each head in float64. A query that sees no key
 // gives zeros.
 func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 4, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 4, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	qt := splitHeads(in[attnQ], o.QHeads)
 	kt := joinTokens(optional(in, attnPastKey), splitHeads(in[attnK], o.KVHeads))

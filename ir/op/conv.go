@@ -116,9 +116,9 @@ func kernelShape(c *ir.Infer, attr []int, w ir.Type) ([]int, error) {
 // Eval multiplies the weight matrix W[M,K] of each group by the patches X[K,N]
 // of each image.
 func (o *Conv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		y := tensor.New(in[0].DType(), shapes[0]...)

@@ -143,9 +143,9 @@ func (o *ConvTranspose) split(s *Span, pad int) {
 // Eval multiplies the transposed weight of each group by the pixels of each
 // image and adds the products to the outputs that the taps cover.
 func (o *ConvTranspose) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	spans, _, err := o.Geometry(in[0].Shape()[2:], in[1].Shape()[2:])
 	if err != nil {

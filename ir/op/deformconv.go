@@ -98,9 +98,9 @@ func (o *DeformConv) Infer(c *ir.Infer) error {
 // Eval gathers the moved taps of each group as a matrix X[K,N] and multiplies
 // the weight by it.
 func (o *DeformConv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	spans, out, err := o.conv().Geometry(in[0].Shape(), in[1].Shape())
 	if err != nil {
@@ -234,9 +234,9 @@ func (o *CausalConvWithState) Infer(c *ir.Infer) error {
 
 // Eval convolves the state followed by the input.
 func (o *CausalConvWithState) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 2, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 2, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	x, w, bias, past := in[0].Float64s(), in[1].Float64s(), float64s(in, 2), float64s(in, 3)
 	channels, length, k := in[0].Dim(1), in[0].Dim(2), in[1].Dim(2)

@@ -88,12 +88,16 @@ func (o *FlexAttention) Infer(c *ir.Infer) error {
 // Eval computes products and softmax in float64, rounded to the precision of the
 // scores where a subgraph takes them.
 func (o *FlexAttention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if _, err := evalShapes(o.attention(), 4, in); err != nil {
+	_, empty, err := evalOutputs(o.attention(), 4, in)
+	if err != nil {
 		return nil, err
 	}
 	q, k, v := in[attnQ], in[attnK], in[attnV]
 	if q.Rank() != 4 {
 		return nil, evalErrorf("input 0 has rank %d, want 4", q.Rank())
+	}
+	if empty != nil {
+		return empty[:1], nil
 	}
 	dt, keys := o.precision(q.DType()), k.Dim(2)
 	modify := func(g *ir.Graph, x []float64) ([]float64, error) {

@@ -62,8 +62,8 @@ func (o *LinearAttention) Infer(c *ir.Infer) error {
 		return c.Errorf("update_rule %s has decay: %t and beta: %t, want %t and %t",
 			o.Rule, c.Has(linDecay), c.Has(linBeta), o.gated(), o.corrected())
 	}
-	if o.QHeads < 1 || o.KVHeads < 1 || o.QHeads%o.KVHeads != 0 {
-		return c.Errorf("%d query heads and %d key heads, want a positive multiple", o.QHeads, o.KVHeads)
+	if o.QHeads < 1 || o.KVHeads < 1 || o.QHeads > maxHeads || o.QHeads%o.KVHeads != 0 {
+		return c.Errorf("%d query heads and %d key heads, want a multiple of at most %d", o.QHeads, o.KVHeads, maxHeads)
 	}
 	batch, tokens := dimOf(c, c.In(0), 0), dimOf(c, c.In(0), 1)
 	depth := make([]ir.Dim, 3)
@@ -115,9 +115,9 @@ func (o *LinearAttention) Infer(c *ir.Infer) error {
 
 // Eval runs the recurrence of each head in float64.
 func (o *LinearAttention) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 2, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 2, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	q, k, v := in[linQuery].Float64s(), in[linKey].Float64s(), in[linValue].Float64s()
 	decay, beta := float64s(in, linDecay), float64s(in, linBeta)

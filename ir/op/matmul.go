@@ -84,9 +84,9 @@ func matmulDims(c *ir.Infer, a, b ir.Type) (dims []ir.Dim, ok bool, err error) {
 
 // Eval multiplies each pair of matrices.
 func (o *MatMul) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		y := tensor.New(in[0].DType(), shapes[0]...)
@@ -258,9 +258,9 @@ func (o *Gemm) Infer(c *ir.Infer) error {
 
 // Eval multiplies in sums wider than the elements and rounds once.
 func (o *Gemm) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		y := tensor.New(in[0].DType(), shapes[0]...)

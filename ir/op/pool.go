@@ -109,9 +109,9 @@ func (p *poolPlan) reduce(y, x []float64, add func(y, x []float64, r tapRun, pla
 // window that is all padding gives the least value of the type and index -1.
 func (o *MaxPool) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x := in[0]
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, max(1, c.Outputs), in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	p, err := o.plan(x.Shape(), shapes[0], o.CeilMode)
 	if err != nil {
@@ -205,9 +205,9 @@ func (o *AveragePool) Infer(c *ir.Infer) error {
 // gives 0.
 func (o *AveragePool) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x := in[0]
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	p, err := o.plan(x.Shape(), shapes[0], o.CeilMode)
 	if err != nil {
@@ -278,9 +278,9 @@ func (o *LpPool) Infer(c *ir.Infer) error {
 // Eval sums the p-th powers and takes the p-th root.
 func (o *LpPool) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x := in[0]
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	p, err := o.plan(x.Shape(), shapes[0], o.CeilMode)
 	if err != nil {
@@ -385,9 +385,9 @@ func (o *GlobalPool) Infer(c *ir.Infer) error {
 // -infinity and a norm of 0.
 func (o *GlobalPool) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x := in[0]
-	shapes, err := evalShapes(o, 1, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	v, n := x.Float64s(), product(x.Shape()[2:])
 	y := make([]float64, product(shapes[0]))

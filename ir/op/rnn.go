@@ -125,9 +125,9 @@ type step func(k *cell, x, h, c []float64)
 
 // eval runs all directions.
 func (o *Recurrent) eval(op ir.Op, in []*tensor.Tensor, gates, states int, defaults []string, step step) ([]*tensor.Tensor, error) {
-	shapes, err := evalShapes(op, 1+states, in)
-	if err != nil {
-		return nil, err
+	shapes, empty, err := evalOutputs(op, 1+states, in)
+	if err != nil || empty != nil {
+		return empty, err
 	}
 	functions, err := o.functions(defaults)
 	if err != nil {

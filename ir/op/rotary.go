@@ -81,8 +81,8 @@ func (o *RotaryEmbedding) Infer(c *ir.Infer) error {
 
 // Eval turns each pair.
 func (o *RotaryEmbedding) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if _, err := evalTypes(o, 1, in); err != nil {
-		return nil, err
+	if _, empty, err := evalOutputs(o, 1, in); err != nil || empty != nil {
+		return empty, err
 	}
 	t := in[0]
 	packed := t.Rank() == 3

@@ -373,14 +373,14 @@ func TestSequenceRefusals(t *testing.T) {
 		{`LSTM "n" (%x, %w, %r) {direction = "both"}`, `n (LSTM): direction is "both", want forward, reverse or bidirectional`},
 		{`Attention "n" (%q, %k, %v)`, "n (Attention): 4 query heads are no multiple of 3 key heads"},
 		{`Attention "n" (%q, %q, %k)`, "n (Attention): Q is f32[2,4,5,8], K f32[2,4,5,8] and V f32[2,3,5,8]: key heads of 4 and 3"},
-		{`Attention "n" (%x, %x, %x)`, "n (Attention): q_num_heads is missing or below 1, which Q of rank 3 needs"},
+		{`Attention "n" (%x, %x, %x)`, "n (Attention): q_num_heads is missing or not within 1 and 65536, which Q of rank 3 needs"},
 		{`Attention "n" (%q, %q, %q, %x)`, "n (Attention): mask is f32[7,2,3], want one that broadcasts to f32[2,4,5,5]"},
 		{`Attention "n" (%q, %q, %q, _, %q)`, "n (Attention): past_key and past_value must come together"},
 		{`Attention "n" (%q, %q, %q) {qk_matmul_output_mode = 4}`, "n (Attention): qk_matmul_output_mode is 4, want 0 to 3"},
 		{`LinearAttention "n" (%x, %x, %x) {q_num_heads = 1, kv_num_heads = 1}`,
 			"n (LinearAttention): update_rule gated_delta has decay: false and beta: false, want true and true"},
-		{`LinearAttention "n" (%x, %x, %x) {update_rule = "linear"}`, "n (LinearAttention): 0 query heads and 0 key heads, want a positive multiple"},
-		{`RotaryEmbedding "n" (%x, %w, %w)`, "n (RotaryEmbedding): num_heads is missing or below 1, which input of rank 3 needs"},
+		{`LinearAttention "n" (%x, %x, %x) {update_rule = "linear"}`, "n (LinearAttention): 0 query heads and 0 key heads, want a multiple of at most 65536"},
+		{`RotaryEmbedding "n" (%x, %w, %w)`, "n (RotaryEmbedding): num_heads is missing or not within 1 and 65536, which input of rank 3 needs"},
 		{`RotaryEmbedding "n" (%q, %q, %q)`, "n (RotaryEmbedding): cos_cache is f32[2,4,5,8], want f32[2,5,4]"},
 		{`SwiGLU "n" (%q, %k)`, "n (SwiGLU): B is f32[2,3,5,8], want f32[2,4,5,8]"},
 		{`CausalConvWithState "n" (%x, %w)`, "n (CausalConvWithState): weight is f32[1,20,3], want f32[2,1,3]"},
@@ -474,6 +474,40 @@ func TestFlexAttentionModifiers(t *testing.T) {
 		err := inferError(t, `graph "g"(%q: f64[2,4,5,8]) { %y: f64[*] = ai.onnx.preview:FlexAttention "n" (%q, %q, %q) `+c.attrs+` return %y }`)
 		if want := "n (ai.onnx.preview:FlexAttention): " + c.want; err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+// TestEmptyInputsOfHugeDimensions evaluates operators on tensors without elements
+// whose other dimensions no loop could run over.
+func TestEmptyInputsOfHugeDimensions(t *testing.T) {
+	const huge = 1 << 40
+	e := func(shape ...int) *tensor.Tensor { return tensor.New(tensor.F32, shape...) }
+	for _, c := range []struct {
+		node string
+		in   []*tensor.Tensor
+		want []int
+	}{
+		{"Conv", []*tensor.Tensor{e(huge, 2, 0), e(3, 2, 1)}, []int{huge, 3, 0}},
+		{"ConvTranspose", []*tensor.Tensor{e(huge, 2, 0), e(2, 3, 1)}, []int{huge, 3, 0}},
+		{"MaxPool {kernel_shape = [2]}", []*tensor.Tensor{e(0, huge, 5)}, []int{0, huge, 4}},
+		{"AveragePool {kernel_shape = [1]}", []*tensor.Tensor{e(huge, 4, 0)}, []int{huge, 4, 0}},
+		{"GlobalAveragePool", []*tensor.Tensor{e(0, huge, 5)}, []int{0, huge, 1}},
+		{"MatMul", []*tensor.Tensor{e(huge, 0, 3), e(3, 2)}, []int{huge, 0, 2}},
+		{"Gemm", []*tensor.Tensor{e(0, huge), e(huge, 0)}, []int{0, 0}},
+		{"Softmax", []*tensor.Tensor{e(huge, 0, 3)}, []int{huge, 0, 3}},
+		{"BatchNormalization", []*tensor.Tensor{e(huge, 1, 0), e(1), e(1), e(1), e(1)}, []int{huge, 1, 0}},
+		{"LayerNormalization", []*tensor.Tensor{e(0, huge, 2), e(2)}, []int{0, huge, 2}},
+		{"LRN {size = 1}", []*tensor.Tensor{e(0, huge, 2)}, []int{0, huge, 2}},
+		{"LSTM", []*tensor.Tensor{e(0, huge, 3), e(1, 0, 3), e(1, 0, 0)}, []int{0, 1, huge, 0}},
+		{"Attention", []*tensor.Tensor{e(huge, 1, 0, 2), e(huge, 1, 0, 2), e(huge, 1, 0, 2)}, []int{huge, 1, 0, 2}},
+		{"LinearAttention {q_num_heads = 1, kv_num_heads = 1, update_rule = \"linear\"}", []*tensor.Tensor{e(huge, 0, 0), e(huge, 0, 0), e(huge, 0, 2)}, []int{huge, 0, 2}},
+		{"RotaryEmbedding", []*tensor.Tensor{e(huge, 1, 0, 2), e(huge, 0, 1), e(huge, 0, 1)}, []int{huge, 1, 0, 2}},
+		{"CausalConvWithState", []*tensor.Tensor{e(huge, 0, 3), e(0, 1, 2)}, []int{huge, 0, 3}},
+		{"SwiGLU", []*tensor.Tensor{e(huge, 0), e(huge, 0)}, []int{huge, 0}},
+	} {
+		if y := evals(t, c.node, 1, c.in...)[0]; !ir.TypeOf(y).Equal(ir.Shaped(tensor.F32, c.want...)) {
+			t.Errorf("%s: %v, want %v", c.node, y, c.want)
 		}
 	}
 }

@@ -41,7 +41,13 @@ func evalShapes(o ir.Op, n int, in []*tensor.Tensor) ([][]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	shapes := make([][]int, n)
+	return staticShapes(types)
+}
+
+// staticShapes returns the shapes of types that are static and refuses others, and
+// more than maxOutput elements.
+func staticShapes(types []ir.Type) ([][]int, error) {
+	shapes := make([][]int, len(types))
 	for i, t := range types {
 		s, ok := t.Shape()
 		if !ok {
@@ -53,6 +59,25 @@ func evalShapes(o ir.Op, n int, in []*tensor.Tensor) ([][]int, error) {
 		shapes[i] = s
 	}
 	return shapes, nil
+}
+
+// evalOutputs is evalShapes that also returns the outputs where all of them are
+// empty, else nil: their inputs may have dimensions that no loop should run over.
+func evalOutputs(o ir.Op, n int, in []*tensor.Tensor) (shapes [][]int, empty []*tensor.Tensor, err error) {
+	types, err := evalTypes(o, n, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	if shapes, err = staticShapes(types); err != nil {
+		return nil, nil, err
+	}
+	for i, s := range shapes {
+		if product(s) > 0 {
+			return shapes, nil, nil
+		}
+		empty = append(empty, tensor.New(types[i].DType, s...))
+	}
+	return shapes, empty, nil
 }
 
 // reals are the element types of most neural network operators.
