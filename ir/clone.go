@@ -45,6 +45,7 @@ func (c *cloner) graph(dst, src *Graph) {
 		}
 	}
 	dst.OutputNames = slices.Clone(src.OutputNames)
+	dst.Refused = src.Refused
 	for _, v := range src.Outputs {
 		dst.Outputs = append(dst.Outputs, c.value(dst, v))
 	}

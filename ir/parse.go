@@ -169,7 +169,11 @@ func (s *scanner) operand() (*Value, error) {
 }
 
 func (s *scanner) typ() (Type, error) {
-	dt, err := tensor.ParseDType(s.word(""))
+	word := s.word("")
+	if word == tensor.Undefined.String() && s.accept("[*]") {
+		return Type{}, nil // of a value in a refused graph
+	}
+	dt, err := tensor.ParseDType(word)
 	if err != nil {
 		return Type{}, err
 	}
@@ -212,6 +216,9 @@ func (s *scanner) define(v *Value, name string) error {
 	return nil
 }
 
+// errRefused stands for the refusal of a graph's first inference until the next.
+var errRefused = fmt.Errorf("a branch that inference refuses: %w", ErrInvalid)
+
 // graph reads what follows the keyword graph into g.
 func (s *scanner) graph(g *Graph) error {
 	if s.depth++; s.depth > maxDepth {
@@ -233,10 +240,16 @@ func (s *scanner) graph(g *Graph) error {
 		if err != nil {
 			return err
 		}
+		if s.depth == 1 && t.DType == tensor.Undefined {
+			return fmt.Errorf("input %%%s has no element type", name)
+		}
 		return s.define(g.NewInput(name, t), name)
 	})
 	if err != nil {
 		return err
+	}
+	if s.depth > 1 && s.accept("refused") {
+		g.Refused = errRefused
 	}
 	if err := s.expect("{"); err != nil {
 		return err

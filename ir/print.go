@@ -36,7 +36,7 @@ const inlineElems = 16
 //
 // Constants stand before the node that reads them first; those that belong to an
 // outer graph stand there, so that all its subgraphs may read them. Types are
-// printed as they are.
+// printed as they are. The word refused before the brace marks a refused branch.
 func (p *Printer) Print(w io.Writer, g *Graph) error {
 	b := bufio.NewWriter(w)
 	pr := &printing{p, b, map[*Value]bool{}}
@@ -73,7 +73,11 @@ func (p *printing) graph(g *Graph, indent string) {
 		}
 		p.b.WriteString(ref(v) + ": " + typeText(v.Type))
 	}
-	p.b.WriteString(") {\n")
+	p.b.WriteByte(')')
+	if g.Refused != nil {
+		p.b.WriteString(" refused")
+	}
+	p.b.WriteString(" {\n")
 	in := indent + "  "
 	for _, n := range g.Nodes {
 		p.constants(g, n, n, in)

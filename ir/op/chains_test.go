@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -338,6 +340,16 @@ func TestRefusedBranchIsAnErrorWhenTaken(t *testing.T) {
 	}
 	if err := g.Infer(); err != nil {
 		t.Fatal(err)
+	}
+	again, err := ir.Parse(ir.Print(g), Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(ir.Print(g), ir.Print(again)); d != "" {
+		t.Error("printed and parsed:", d)
 	}
 	ran := &ir.Eval{Outputs: 1, Run: func(g *ir.Graph, _ []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return one(tensor.FromStrings([]string{g.Name}))
