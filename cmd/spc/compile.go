@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,11 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	complete(c, "dump-passes", folders)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
+		// Weights are most of the heap, and each pass replaces some: collecting
+		// early keeps the peak near two copies of them.
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(20)
+		}
 		o.Model = args[0]
 		s, err := shapes.parse()
 		if err != nil {

@@ -8,10 +8,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"spc/tests/archs"
 )
 
 const limitsFiles = true
@@ -44,5 +47,40 @@ func interrupt(t *testing.T, p *os.Process) {
 	}
 	if err := p.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Compiling takes at most 2.5 times the model's size and 200 MB of memory.
+func TestCompileMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes and compiles a model of 100 MB")
+	}
+	t.Chdir(t.TempDir())
+	m, err := archs.ResNet(archs.ResNet50, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create("resnet50.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := m.WriteTo(f)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"uniform", "unstructured", "block:4x1"} {
+		c := process(t, nil, "compile", "resnet50.onnx", "-o", "out.spx", "--sparsity", "0.8", "--pattern", pattern)
+		start := time.Now()
+		if r := finish(c); r.status != 0 {
+			t.Fatal(r.errors)
+		}
+		peak := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss * 1024
+		t.Logf("%s: peak %d MB, %v", pattern, peak>>20, time.Since(start).Round(100*time.Millisecond))
+		if limit := size*5/2 + 200e6; peak > limit {
+			t.Errorf("%s: peak %d bytes, want at most %d", pattern, peak, limit)
+		}
 	}
 }
