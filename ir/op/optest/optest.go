@@ -30,12 +30,19 @@ func (c *Case) String() string {
 	return fmt.Sprintf("%s %v of %v (constant %v), %d outputs", c.Op.Kind(), ir.Attrs(c.Op), c.Inputs, c.Const, c.Outs)
 }
 
-// maxOutput bounds the elements of the outputs that Check computes.
-const maxOutput = 1 << 20
+// large reports whether a type is of more elements than Check computes.
+func large(t ir.Type) bool {
+	shape, ok := t.Shape()
+	if !ok {
+		return false
+	}
+	n, err := tensor.Elems(shape)
+	return err != nil || n > 1<<20
+}
 
 // Check infers the outputs' types and evaluates the operator. It returns an error
-// where something panics, an input is written to, an output or its tracked
-// elements are not what was inferred, or the work is no number; taken says that
+// where something panics, an input is written to, an output is missing, it or its
+// tracked elements are not what was inferred, or the work is no number; taken says that
 // Infer accepted the inputs. That Eval refuses them is no error. Outputs that are large are not computed.
 func (c *Case) Check() (taken bool, err error) {
 	defer func() {
@@ -61,11 +68,13 @@ func (c *Case) Check() (taken bool, err error) {
 	if op.Registry.Check(n) != nil || n.Infer() != nil {
 		return false, nil
 	}
-	for _, v := range n.Outputs {
-		if shape, ok := v.Type.Shape(); ok {
-			if k, err := tensor.Elems(shape); err != nil || k > maxOutput {
-				return true, nil
-			}
+	exact, err := n.InferFor(c.Inputs[:len(n.Inputs)])
+	if err != nil {
+		exact = make([]ir.Type, c.Outs) // Eval may take elements that inference refuses
+	}
+	for i, v := range n.Outputs {
+		if large(v.Type) || large(exact[i]) {
+			return true, nil
 		}
 	}
 	out, err := c.Op.Eval(&ir.Eval{Outputs: c.Outs}, c.Inputs[:len(n.Inputs)])
@@ -84,12 +93,20 @@ func (c *Case) Check() (taken bool, err error) {
 		}
 	}
 	for i := range results {
-		if results[i] = n.Outputs[i].Type; i < len(out) && out[i] != nil {
-			if err := fits(out[i], n.Outputs[i]); err != nil {
-				return true, fmt.Errorf("%v: output %d: %w", c, i, err)
-			}
-			results[i] = ir.TypeOf(out[i])
+		if i >= len(out) || out[i] == nil {
+			return true, fmt.Errorf("%v: output %d is missing", c, i)
 		}
+		err := fits(out[i], n.Outputs[i].Type)
+		if err == nil {
+			err = fits(out[i], exact[i])
+		}
+		if err == nil {
+			err = holds(out[i], n.Outputs[i].Elems)
+		}
+		if err != nil {
+			return true, fmt.Errorf("%v: output %d: %w", c, i, err)
+		}
+		results[i] = ir.TypeOf(out[i])
 	}
 	if w := c.Op.Work(in, results); !(w.FLOPs >= 0 && w.Bytes >= 0) || math.IsInf(w.FLOPs, 0) {
 		return true, fmt.Errorf("%v: work is %v", c, w)
@@ -97,25 +114,33 @@ func (c *Case) Check() (taken bool, err error) {
 	return true, nil
 }
 
-// fits returns an error unless y is of v's type and has its elements, as far as
-// they are known.
-func fits(y *tensor.Tensor, v *ir.Value) error {
-	ok := y.DType() == v.Type.DType && (!v.Type.Ranked || len(v.Type.Dims) == y.Rank())
-	for k := 0; ok && v.Type.Ranked && k < y.Rank(); k++ {
-		ok = !v.Type.Dims[k].Known() || v.Type.Dims[k].Size() == y.Dim(k)
-	}
-	if !ok {
-		return fmt.Errorf("%v, but %v is inferred", y, v.Type)
-	}
-	if v.Elems == nil {
+// fits returns an error unless y is of type t, as far as that is known.
+func fits(y *tensor.Tensor, t ir.Type) error {
+	if t.DType == tensor.Undefined {
 		return nil
 	}
-	if len(v.Elems) != y.Len() {
-		return fmt.Errorf("%v, but %d elements are tracked", y, len(v.Elems))
+	ok := y.DType() == t.DType && (!t.Ranked || len(t.Dims) == y.Rank())
+	for k := 0; ok && t.Ranked && k < y.Rank(); k++ {
+		ok = !t.Dims[k].Known() || t.Dims[k].Size() == y.Dim(k)
+	}
+	if !ok {
+		return fmt.Errorf("%v, but %v is inferred", y, t)
+	}
+	return nil
+}
+
+// holds returns an error unless the elements of y are those that were tracked; nil
+// stands for none.
+func holds(y *tensor.Tensor, elems []ir.Dim) error {
+	if elems == nil {
+		return nil
+	}
+	if len(elems) != y.Len() {
+		return fmt.Errorf("%v, but %d elements are tracked", y, len(elems))
 	}
 	for k, e := range y.Int64s() {
-		if v.Elems[k].Known() && v.Elems[k].Size() != int(e) {
-			return fmt.Errorf("element %d is %d, but %v is tracked", k, e, v.Elems[k])
+		if elems[k].Known() && elems[k].Size() != int(e) {
+			return fmt.Errorf("element %d is %d, but %v is tracked", k, e, elems[k])
 		}
 	}
 	return nil
