@@ -162,6 +162,10 @@ func (g *Graph) Infer() error {
 	return nil
 }
 
+// MaxElems bounds the elements of a node's output. Inputs of no elements can have
+// dimensions of any size, which an operator could make an output of.
+const MaxElems = 1 << 31
+
 // Infer infers the types of n's outputs.
 func (n *Node) Infer() error {
 	c := &Infer{Node: n, out: make([]Type, len(n.Outputs)), sub: (*Graph).Infer}
@@ -182,8 +186,10 @@ func (n *Node) Infer() error {
 			return n.Errorf(ErrInvalid, "output %s: %v", v.Name, err)
 		}
 		if shape, ok := t.Shape(); ok {
-			if _, err := tensor.Elems(shape); err != nil {
+			if k, err := tensor.Elems(shape); err != nil {
 				return n.Errorf(ErrInvalid, "output %s: %v", v.Name, err)
+			} else if k > MaxElems {
+				return n.Errorf(ErrInvalid, "output %s: %v has %d elements, want at most %d", v.Name, t, k, MaxElems)
 			}
 		}
 		v.Type = t

@@ -187,7 +187,7 @@ func viaF32(in []*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, 
 func one(t *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{t}, nil }
 
 // maxOutput bounds the elements of an output whose size depends on data.
-const maxOutput = 1 << 31
+const maxOutput = ir.MaxElems
 
 // newOutput is tensor.New for shapes that Infer has not seen: it refuses
 // negative dimensions and more than maxOutput elements.

@@ -1,6 +1,8 @@
 package op
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,5 +61,18 @@ func TestUnaryEval(t *testing.T) {
 	out, err := op.Eval(&ir.Eval{Outputs: 1}, []*tensor.Tensor{tensor.From([]float32{-1, 2}, 2)})
 	if err != nil || !out[0].Equal(tensor.From([]float32{0, 2}, 2)) {
 		t.Errorf("%v, %v", out[0].F32s(), err)
+	}
+}
+
+func TestOutputsTooLargeAreRefused(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%a: f32[65536,1], %b: f32[1,65536]) {
+  %y: f32[*] = Add "sum" (%a, %b)
+  return %y
+}`, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "sum (Add): output y: f32[65536,65536] has 4294967296 elements") {
+		t.Error(err)
 	}
 }
