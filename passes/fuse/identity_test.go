@@ -417,8 +417,8 @@ graph "g"(%x: f32[batch,2,1,3]) {
 graph "g"(%x: f32[batch,2,1,3]) {
   %f.shape: i64[2] = const {-1, 6}
   %f: f32[batch,6] = Reshape "f" (%x, %f.shape)
-  %w.permuted: f32[6,1] = const {1.0, 3.0, 5.0, 2.0, 4.0, 6.0}
-  %y: f32[batch,1] = MatMul "matmul" (%f, %w.permuted)
+  %w: f32[6,1] = const {1.0, 3.0, 5.0, 2.0, 4.0, 6.0}
+  %y: f32[batch,1] = MatMul "matmul" (%f, %w)
   return %y
 }`},
 		"before a flattening, into the columns of the matrix": {`
@@ -433,8 +433,8 @@ graph "g"(%x: f32[batch,2,1,3]) {
 graph "g"(%x: f32[batch,2,1,3]) {
   %f.shape: i64[2] = const {-1, 6}
   %f: f32[batch,6] = Reshape "f" (%x, %f.shape)
-  %w.permuted: f32[2,6] = const {1.0, 3.0, 5.0, 2.0, 4.0, 6.0, 7.0, 9.0, 11.0, 8.0, 10.0, 12.0}
-  %y: f32[batch,2] = Gemm "gemm" (%f, %w.permuted) {transB = 1}
+  %w: f32[2,6] = const {1.0, 3.0, 5.0, 2.0, 4.0, 6.0, 7.0, 9.0, 11.0, 8.0, 10.0, 12.0}
+  %y: f32[batch,2] = Gemm "gemm" (%f, %w) {transB = 1}
   return %y
 }`},
 		"before a flattening that somebody else reads": {`

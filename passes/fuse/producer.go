@@ -137,7 +137,7 @@ func (p *producer) affine(scale, shift []float64) (bool, error) {
 		if !finite(t.F32s()) {
 			return false, nil
 		}
-		n.SetInput(1, g.NewConst(w.Name+".scaled", t))
+		setWeight(n, t, ".scaled")
 	}
 	if n.Op.Kind() == "Gemm" {
 		n.Op = ir.CloneOp(n.Op)
@@ -147,6 +147,16 @@ func (p *producer) affine(scale, shift []float64) (bool, error) {
 	}
 	n.SetInput(2, g.NewConst(n.Name+".bias", b))
 	return true, n.Infer()
+}
+
+// setWeight makes input 1 of n, a constant, hold t. It keeps its name, by which users
+// know the weight, unless others read it.
+func setWeight(n *ir.Node, t *tensor.Tensor, suffix string) {
+	if w := n.Inputs[1]; len(w.Uses()) == 1 && !w.IsOutput() {
+		w.SetConst(t)
+	} else {
+		n.SetInput(1, n.Graph().NewConst(w.Name+suffix, t))
+	}
 }
 
 func finite(x []float32) bool {

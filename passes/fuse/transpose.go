@@ -207,7 +207,7 @@ func permuteRows(n *ir.Node) (bool, error) {
 	if err := makeReshape(flat, t.Inputs[0], []int{-1, k}); err != nil {
 		return false, err
 	}
-	n.SetInput(1, n.Graph().NewConst(b.Name+".permuted", w))
+	b.SetConst(w)
 	return true, nil
 }
 
