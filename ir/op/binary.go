@@ -439,10 +439,7 @@ func (o *BitShift) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 
 // Variadic combines any number of broadcast inputs of one type element by
 // element.
-type Variadic struct {
-	family
-	streaming
-}
+type Variadic struct{ family }
 
 // variadicFuncs holds, for each operator, the row functions that join one more
 // input to the result and what it makes of elements that inference tracks.

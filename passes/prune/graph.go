@@ -100,7 +100,6 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 	cands := candidates(g, &o)
 	matched := make([]bool, len(o.Targets))
 	var layers []Layer
-	var chosen []*candidate
 	for _, c := range cands {
 		if c.why != "" {
 			continue
@@ -120,7 +119,6 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 			l.Weights = c.View.Matrix(c.Value.Const).F32s()
 		}
 		layers = append(layers, l)
-		chosen = append(chosen, c)
 	}
 	for i, ok := range matched {
 		if !ok {

@@ -1,7 +1,7 @@
 // Compares spc with ONNX Runtime on the same ONNX file: processes take turns, each
 // reports the median of its runs, and the ratio is formed pair by pair.
 //
-//	node tests/bench/ort.mjs MODEL.onnx [--threads N] [--rounds N] [--runs N] [--json]
+//	node tests/bench/ort.mjs MODEL.onnx [--threads N] [--rounds N] [--runs N] [--sequence N] [--json]
 //
 // ONNX Runtime is the npm package onnxruntime-node, installed under out/ort (see the
 // target bench-ort of the Makefile). Run with --worker it is the ONNX Runtime side.
@@ -22,6 +22,7 @@ const json = flag('json', false);
 const threads = flag('threads', 1);
 const rounds = flag('rounds', 5);
 const runs = flag('runs', 20);
+const sequence = flag('sequence', 0);
 const model = args[0];
 const median = (v) => v.slice().sort((a, b) => a - b)[Math.floor(v.length / 2)];
 
@@ -30,7 +31,7 @@ async function onnxRuntime() {
   const session = await ort.InferenceSession.create(model, { intraOpNumThreads: threads, interOpNumThreads: 1 });
   const feeds = {};
   for (const m of session.inputMetadata) {
-    const dims = m.shape.map((d) => (typeof d === 'number' && d > 0 ? d : d === 'sequence' ? 128 : 1));
+    const dims = m.shape.map((d) => (typeof d === 'number' && d > 0 ? d : d === 'sequence' && sequence ? sequence : 1));
     const n = dims.reduce((a, b) => a * b, 1);
     feeds[m.name] =
       m.type === 'int64'
@@ -55,8 +56,8 @@ function compare() {
   const run = (cmd, argv) => JSON.parse(execFileSync(cmd, argv, { encoding: 'utf8' }));
   const pairs = [];
   for (let i = 0; i < rounds; i++) {
-    const ours = run('bin/spc', ['bench', model, '--threads', threads, '--runs', runs, '--dim', 'sequence=128', '--json'].map(String)).ms.p50;
-    const theirs = run(process.execPath, [process.argv[1], model, '--worker', '--threads', threads, '--runs', runs].map(String)).ms;
+    const ours = run('bin/spc', ['bench', model, '--threads', threads, '--runs', runs, '--json', ...(sequence ? ['--dim', `sequence=${sequence}`] : [])].map(String)).ms.p50;
+    const theirs = run(process.execPath, [process.argv[1], model, '--worker', '--threads', threads, '--runs', runs, '--sequence', sequence].map(String)).ms;
     pairs.push({ spc_ms: ours, ort_ms: theirs, ratio: theirs / ours });
   }
   const ratios = pairs.map((p) => p.ratio);
