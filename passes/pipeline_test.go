@@ -1,0 +1,413 @@
+package passes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"spc/backend/format"
+	"spc/backend/ref"
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/ir/onnx"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes"
+	"spc/passes/prune"
+	"spc/tests/archs"
+	"spc/tests/graphtest"
+)
+
+func newContext() *passes.Context {
+	return &passes.Context{
+		Context: context.Background(),
+		Prune:   prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}},
+		Formats: format.Choices(),
+		Model:   tune.Default,
+	}
+}
+
+// subject is a graph with inputs and what the interpreter makes of them.
+type subject struct {
+	graph *ir.Graph
+	in    []*tensor.Tensor
+	out   []*tensor.Tensor
+}
+
+func newSubject(t *testing.T, g *ir.Graph, seed uint64) *subject {
+	t.Helper()
+	s := &subject{graph: g, in: graphtest.Inputs(g, seed)}
+	// Operators' types are those of the text or the model until the pass infer.
+	h := g.Clone()
+	if err := h.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.out, err = ref.Run(context.Background(), h, s.in); err != nil {
+		t.Fatalf("%v in\n%s", err, g)
+	}
+	return s
+}
+
+// check runs the pipeline on a copy, compares its outputs with those of the graph as
+// it came, and returns the report.
+func (s *subject) check(t *testing.T, o passes.Options) (r passes.Report) {
+	t.Helper()
+	g, c := s.graph.Clone(), newContext()
+	o.Verify = true
+	what := fmt.Sprintf("stop after %q, without %q", o.StopAfter, o.Disable)
+	if err := passes.Run(c, g, o); err != nil {
+		t.Errorf("%s: %v", what, err)
+		return r
+	}
+	it := ref.Interpreter{Unpack: func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }}
+	out, err := it.Run(context.Background(), g, s.in)
+	if err != nil {
+		t.Errorf("%s: %v in\n%s", what, err, g)
+		return r
+	}
+	for i, want := range s.out {
+		if a, b := s.graph.OutputName(i), g.OutputName(i); a != b {
+			t.Errorf("%s: output %d is called %s, want %s", what, i, b, a)
+		}
+		if d := graphtest.Difference(want, out[i]); !(d <= 1e-5) {
+			t.Errorf("%s: output %s differs by %g (relative l2)\nbefore %s\nafter %s", what, g.OutputName(i), d, s.graph, g)
+		}
+	}
+	return c.Report
+}
+
+// everyPrefixAndGap runs every prefix of the pipeline, and the pipeline without each
+// of its passes.
+func (s *subject) everyPrefixAndGap(t *testing.T) {
+	t.Helper()
+	for _, name := range passes.Names() {
+		s.check(t, passes.Options{StopAfter: name})
+		s.check(t, passes.Options{Disable: []string{name}})
+	}
+	s.check(t, passes.Options{Disable: passes.Names()[1:]})
+}
+
+func TestArchitecturesKeepTheirFunction(t *testing.T) {
+	for _, a := range archs.Tiny {
+		t.Run(a.Name, func(t *testing.T) {
+			m, err := a.Build(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, _, err := onnx.ImportBytes(m.Bytes(), "", onnx.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			newSubject(t, g, 1).everyPrefixAndGap(t)
+		})
+	}
+}
+
+func TestRandomGraphsKeepTheirFunction(t *testing.T) {
+	count := uint64(60)
+	if testing.Short() {
+		count = 10
+	}
+	changes := map[string]int{}
+	for seed := range count {
+		g, err := randomGraph(seed)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := g.Verify(); err != nil {
+			t.Fatalf("seed %d: %v in\n%s", seed, err, g)
+		}
+		s := newSubject(t, g, seed)
+		for _, p := range s.check(t, passes.Options{}).Passes {
+			changes[p.Name] += p.Changes
+		}
+		s.everyPrefixAndGap(t)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("seeds 0 to %d, changes %v", count-1, changes)
+	for _, name := range passes.Names()[1:] {
+		if changes[name] == 0 {
+			t.Errorf("pass %s changed nothing in %d graphs", name, count)
+		}
+	}
+}
+
+// builder makes a random graph: a chain of the motifs that passes look for, each on
+// the value that the one before made, in root graphs and in subgraphs.
+type builder struct {
+	*rand.Rand
+	g    *ir.Graph
+	err  error
+	kept []*ir.Value // values that later motifs may read again
+}
+
+func randomGraph(seed uint64) (*ir.Graph, error) {
+	b := &builder{Rand: rand.New(rand.NewPCG(seed, 7)), g: ir.NewGraph("random")}
+	x := b.g.NewInput("x", ir.Of(tensor.F32, ir.Sym("batch"), ir.Size(3), ir.Size(4), ir.Size(4)))
+	flag := b.g.NewInput("flag", ir.Shaped(tensor.Bool))
+	v := x
+	for range 4 + b.IntN(6) {
+		v = b.motif(v)
+		if b.IntN(4) == 0 {
+			b.g.Outputs = append(b.g.Outputs, v)
+		}
+	}
+	if b.IntN(2) == 0 {
+		v = b.branches(v, flag)
+	}
+	if b.IntN(2) == 0 {
+		v = b.flatten(v)
+	}
+	b.g.Outputs = append(b.g.Outputs, v)
+	return b.g, b.err
+}
+
+// node adds a node and infers its type.
+func (b *builder) node(kind string, attrs map[string]any, in ...*ir.Value) *ir.Value {
+	o, err := op.New(kind)
+	for k, v := range attrs {
+		if err == nil {
+			err = ir.SetAttr(o, k, v)
+		}
+	}
+	if b.err == nil {
+		b.err = err
+	}
+	if b.err != nil {
+		return in[0]
+	}
+	n := b.g.NewNode("", o, in, "")
+	b.err = n.Infer()
+	return n.Outputs[0]
+}
+
+func (b *builder) weights(shape ...int) *ir.Value {
+	t := tensor.New(tensor.F32, shape...)
+	for i := range t.F32s() {
+		t.F32s()[i] = float32(b.NormFloat64()) / 2
+	}
+	return b.g.NewConst("", t)
+}
+
+func (b *builder) positive(n int) *ir.Value {
+	v := b.weights(n)
+	for i, w := range v.Const.F32s() {
+		v.Const.F32s()[i] = 0.5 + w*w
+	}
+	return v
+}
+
+func (b *builder) scalar(x float32) *ir.Value {
+	return b.g.NewConst("", tensor.From([]float32{x}))
+}
+
+func (b *builder) ints(v ...int) *ir.Value { return b.g.NewConst("", tensor.Ints(v...)) }
+
+// swap orders the inputs of a commutative operator at random.
+func (b *builder) swap(kind string, x, y *ir.Value) *ir.Value {
+	if b.IntN(2) == 0 {
+		x, y = y, x
+	}
+	return b.node(kind, nil, x, y)
+}
+
+// motif adds one of the motifs to a value [batch,C,H,W]; the result has the same
+// rank.
+func (b *builder) motif(x *ir.Value) *ir.Value {
+	dims := x.Type.Dims
+	c, w := dims[1].Size(), dims[3]
+	perm := []int{0, 1, 2, 3}
+	switch b.IntN(20) {
+	case 0, 1:
+		return b.conv(x, c)
+	case 2:
+		m := 1 + b.IntN(4)
+		return b.node("Conv", map[string]any{"pads": []int{1, 1, 1, 1}}, x, b.weights(m, c, 3, 3))
+	case 3:
+		return b.node("Conv", map[string]any{"group": c}, x, b.weights(c, 1, 1, 1), b.weights(c))
+	case 4:
+		return b.node("ConvTranspose", nil, x, b.weights(c, 2, 1, 1))
+	case 5:
+		return b.node("BatchNormalization", nil, b.conv(x, c), b.weights(c), b.weights(c), b.weights(c), b.positive(c))
+	case 6:
+		return b.swap("Add", b.conv(x, c), x)
+	case 7:
+		return b.swap("Add", b.conv(x, c), b.conv(x, c))
+	case 8:
+		return b.swap([]string{"Add", "Mul"}[b.IntN(2)], b.conv(x, c), b.weights(c, 1, 1))
+	case 9:
+		return b.node([]string{"Sub", "Div", "Add"}[b.IntN(3)], map[string]any{"axis": 1}, b.conv(x, c), b.positive(c))
+	case 10:
+		return b.node([]string{"Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "Gelu", "Swish", "HardSigmoid"}[b.IntN(8)], nil, b.conv(x, c))
+	case 11:
+		return b.node("Clip", nil, b.conv(x, c), b.scalar(-0.5), b.scalar(0.5))
+	case 12:
+		return b.swap("Mul", x, b.node("Sigmoid", nil, x))
+	case 13:
+		e := b.node("Erf", nil, b.node("Div", nil, x, b.scalar(1.4142135)))
+		return b.swap("Mul", b.scalar(0.5), b.swap("Mul", x, b.swap("Add", e, b.scalar(1))))
+	case 14:
+		return b.swap("Mul", x, b.node("Div", nil, b.node("Clip", nil, b.swap("Add", x, b.scalar(3)), b.scalar(0), b.scalar(6)), b.scalar(6)))
+	case 15:
+		b.Shuffle(4, func(i, j int) {
+			if i > 0 && j > 0 {
+				perm[i], perm[j] = perm[j], perm[i]
+			}
+		})
+		back := make([]int, 4)
+		for i, p := range perm {
+			back[p] = i
+		}
+		x = b.node("Transpose", map[string]any{"perm": perm}, x)
+		if b.IntN(2) == 0 {
+			x = b.node("Relu", nil, x)
+		}
+		return b.node("Transpose", map[string]any{"perm": back}, x)
+	case 16:
+		flat := b.node("Reshape", nil, x, b.ints(0, -1))
+		return b.node("Reshape", nil, flat, b.ints(0, c, dims[2].Size(), w.Size()))
+	case 17:
+		return b.node([]string{"Identity", "Dropout"}[b.IntN(2)], nil, b.swap("Add", x, b.scalar(0)))
+	case 18:
+		return b.layerNorm(x, w.Size())
+	}
+	size := b.node("Cast", map[string]any{"to": int(tensor.F32)}, b.node("Gather", nil, b.node("Shape", nil, x), b.ints(1)))
+	return b.node("Div", nil, x, size)
+}
+
+// conv is a convolution that keeps the shape.
+func (b *builder) conv(x *ir.Value, c int) *ir.Value {
+	if b.IntN(2) == 0 {
+		return b.node("Conv", nil, x, b.weights(c, c, 1, 1))
+	}
+	return b.node("Conv", map[string]any{"pads": []int{1, 1, 1, 1}}, x, b.weights(c, c, 3, 3), b.weights(c))
+}
+
+func (b *builder) layerNorm(x *ir.Value, n int) *ir.Value {
+	d := b.node("Sub", nil, x, b.node("ReduceMean", nil, x, b.ints(-1)))
+	if b.IntN(2) == 0 {
+		d = x
+	}
+	square := b.node("Pow", nil, d, b.scalar(2))
+	root := b.node("Sqrt", nil, b.swap("Add", b.node("ReduceMean", nil, square, b.ints(-1)), b.scalar(0.01)))
+	y := b.swap("Mul", b.node("Div", nil, d, root), b.weights(n))
+	return b.swap("Add", y, b.weights(n))
+}
+
+// branches adds an If whose branches read outer values.
+func (b *builder) branches(x, flag *ir.Value) *ir.Value {
+	o := new(op.If)
+	outer := b.g
+	for _, sub := range []**ir.Graph{&o.Then, &o.Else} {
+		*sub = outer.NewSubgraph("branch")
+		b.g = *sub
+		y := x
+		if b.IntN(4) > 0 {
+			y = b.swap("Add", b.conv(x, x.Type.Dims[1].Size()), x)
+		}
+		b.g.Outputs = append(b.g.Outputs, y)
+	}
+	b.g = outer
+	if b.err != nil {
+		return x
+	}
+	n := b.g.NewNode("", o, []*ir.Value{flag}, "")
+	b.err = n.Infer()
+	return n.Outputs[0]
+}
+
+// flatten adds a product of all of an image, perhaps with its axes moved before.
+func (b *builder) flatten(x *ir.Value) *ir.Value {
+	if b.err != nil || !x.Type.Ranked {
+		return x
+	}
+	k := 1
+	for _, d := range x.Type.Dims[1:] {
+		k *= d.Size()
+	}
+	if b.IntN(2) == 0 {
+		x = b.node("Transpose", map[string]any{"perm": []int{0, 2, 3, 1}}, x)
+	}
+	x = b.node("Flatten", nil, x)
+	if b.IntN(2) == 0 {
+		return b.node("Softmax", nil, b.swap("Add", b.node("MatMul", nil, x, b.weights(k, 3)), b.weights(3)))
+	}
+	x = b.node("Gemm", map[string]any{"transB": 1, "alpha": float32(0.5), "beta": float32(2)}, x, b.weights(3, k), b.weights(3))
+	return b.node("BatchNormalization", nil, x, b.weights(3), b.weights(3), b.weights(3), b.positive(3))
+}
+
+func TestEveryPassFindsWhatItNeeds(t *testing.T) {
+	var have passes.Fact
+	for _, p := range passes.Pipeline {
+		if missing := p.Needs &^ have; missing != 0 {
+			t.Errorf("pass %s needs %v", p.Name, missing)
+		}
+		if p.Name == "" || p.Doc == "" {
+			t.Errorf("pass %q: %q, want a name and what it does", p.Name, p.Doc)
+		}
+		have = have&^p.Breaks | p.Makes
+	}
+	if want := passes.Typed | passes.Folded | passes.Fused | passes.Pruned | passes.Stored; have != want {
+		t.Errorf("the pipeline establishes %v, want %v", have, want)
+	}
+}
+
+func TestUnknownPassesAreRefused(t *testing.T) {
+	for flag, o := range map[string]passes.Options{
+		"--disable":    {Disable: []string{"fold", "fodl"}},
+		"--stop-after": {StopAfter: "fodl"},
+	} {
+		g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { return %x }`)
+		err := passes.Run(newContext(), g, o)
+		if !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), flag+": no pass is named \"fodl\"") ||
+			!strings.Contains(err.Error(), strings.Join(passes.Names(), ", ")) {
+			t.Errorf("%s: error %v, want one that lists the passes", flag, err)
+		}
+	}
+}
+
+func TestStopAndDisable(t *testing.T) {
+	var seen []string
+	o := passes.Options{
+		StopAfter: "identity",
+		Disable:   []string{"dead"},
+		Progress:  func(pass string, _, _ int) { seen = append(seen, pass) },
+	}
+	g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { %y: f32[2] = Identity "i" (%x) return %y }`)
+	c := newContext()
+	if err := passes.Run(c, g, o); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"infer", "fold", "dead", "identity"}; !slices.Equal(seen, want) {
+		t.Errorf("progress of %v, want %v", seen, want)
+	}
+	var ran []string
+	for _, p := range c.Report.Passes {
+		ran = append(ran, fmt.Sprintf("%s:%d:%d", p.Name, p.Changes, p.Nodes))
+	}
+	if want := []string{"infer:0:1", "fold:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
+		t.Errorf("ran %v, want %v", ran, want)
+	}
+}
+
+func TestCancelledRunStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := newContext()
+	c.Context = ctx
+	g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { return %x }`)
+	err := passes.Run(c, g, passes.Options{Progress: func(pass string, _, _ int) {
+		if pass == "fold" {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) || len(c.Report.Passes) != 2 {
+		t.Errorf("%v after %d passes, want to stop after two", err, len(c.Report.Passes))
+	}
+}
