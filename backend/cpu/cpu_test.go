@@ -1,0 +1,396 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"spc/backend"
+	"spc/backend/ref"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+func TestPoolCallsEachOnce(t *testing.T) {
+	for _, threads := range []int{1, 2, 5} {
+		p := NewPool(threads)
+		for _, n := range []int{0, 1, 2, 7, 1000} {
+			calls := make([]atomic.Int32, n)
+			busy := make([]atomic.Int32, threads)
+			p.For(n, func(worker, i int) {
+				if busy[worker].Add(1) != 1 {
+					t.Error("two calls with one worker overlap")
+				}
+				calls[i].Add(1)
+				busy[worker].Add(-1)
+			})
+			for i := range calls {
+				if c := calls[i].Load(); c != 1 {
+					t.Fatalf("%d threads: call %d of %d happened %d times", threads, i, n, c)
+				}
+			}
+		}
+		p.Close()
+	}
+}
+
+func TestPoolIsShared(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	var wg sync.WaitGroup
+	var total atomic.Int64
+	for range 10 {
+		wg.Go(func() {
+			for range 50 {
+				p.For(20, func(_, i int) { total.Add(int64(i)) })
+			}
+		})
+	}
+	wg.Wait()
+	if want := int64(10 * 50 * 190); total.Load() != want {
+		t.Errorf("sum %d, want %d", total.Load(), want)
+	}
+}
+
+// text is a graph of one node whose constants are random.
+type text struct {
+	rng    *rand.Rand
+	inputs []string
+	lines  []string
+	args   []string
+}
+
+func dims(shape []int) string { return strings.ReplaceAll(fmt.Sprint(shape), " ", ",") }
+
+func (x *text) input(shape ...int) {
+	name := fmt.Sprintf("%%x%d", len(x.args))
+	x.inputs = append(x.inputs, name+": f32"+dims(shape))
+	x.args = append(x.args, name)
+}
+
+func (x *text) constant(shape ...int) {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	v := make([]string, n)
+	for i := range v {
+		v[i] = fmt.Sprintf("%.3f", x.rng.NormFloat64())
+	}
+	name := fmt.Sprintf("%%c%d", len(x.args))
+	x.lines = append(x.lines, fmt.Sprintf("  %s: f32%s = const {%s}", name, dims(shape), strings.Join(v, ", ")))
+	x.args = append(x.args, name)
+}
+
+func (x *text) absent() { x.args = append(x.args, "_") }
+
+func (x *text) graph(kind, attrs string) string {
+	return fmt.Sprintf("graph \"g\"(%s) {\n%s\n  %%y: f32[*] = %s \"n\" (%s) {%s}\n  return %%y\n}",
+		strings.Join(x.inputs, ", "), strings.Join(x.lines, "\n"), kind, strings.Join(x.args, ", "), attrs)
+}
+
+var activationTexts = []string{
+	"", `spc_act = "Relu"`, `spc_act = "Clip", spc_act_args = [-0.5, 0.75]`, `spc_act = "Swish", spc_act_args = [1.0]`,
+	`spc_act = "Gelu", spc_act_args = [0.0]`, `spc_act = "Gelu", spc_act_args = [1.0]`, `spc_act = "HardSwish"`,
+	`spc_act = "HardSigmoid", spc_act_args = [0.2, 0.5]`, `spc_act = "LeakyRelu", spc_act_args = [0.1]`, `spc_act = "Tanh"`, `spc_act = "Sigmoid"`,
+}
+
+// cases makes random nodes of the operators that have kernels.
+var cases = map[string]func(x *text) (kind, attrs string){
+	"conv": func(x *text) (string, string) {
+		r := x.rng
+		groups := []int{1, 1, 1, 2, 3}[r.IntN(5)]
+		c, m := groups*(1+r.IntN(4)), groups*(1+r.IntN(40))
+		kh, kw := 1+r.IntN(3), 1+r.IntN(3)
+		h, w := kh+r.IntN(9), kw+r.IntN(12)
+		n, s := 1+r.IntN(2), 1+r.IntN(3)
+		x.input(n, c, h, w)
+		x.constant(m, c/groups, kh, kw)
+		return convTail(x, "Conv", m, fmt.Sprintf("group = %d, strides = [%d, %d], pads = [%d, %d, %d, %d]", groups, s, 1+r.IntN(2), r.IntN(kh), r.IntN(kw), r.IntN(kh), r.IntN(kw)))
+	},
+	"pointwise": func(x *text) (string, string) {
+		r := x.rng
+		c, m := 1+r.IntN(70), 1+r.IntN(70)
+		x.input(1+r.IntN(2), c, 1+r.IntN(9), 1+r.IntN(9))
+		x.constant(m, c, 1, 1)
+		return convTail(x, "Conv", m, "")
+	},
+	"depthwise": func(x *text) (string, string) {
+		r := x.rng
+		c, k := 2+r.IntN(6), 1+r.IntN(5)
+		x.input(1+r.IntN(2), c, k+r.IntN(9), k+r.IntN(9))
+		x.constant(c, 1, k, k)
+		return convTail(x, "Conv", c, fmt.Sprintf("group = %d, strides = [%d, %d], dilations = [1, 1], pads = [%d, %d, 0, 0]", c, 1+r.IntN(2), 1+r.IntN(2), r.IntN(k), r.IntN(k)))
+	},
+	"conv1d": func(x *text) (string, string) {
+		r := x.rng
+		c, m, k := 1+r.IntN(5), 1+r.IntN(9), 1+r.IntN(4)
+		x.input(1+r.IntN(2), c, 2*k+r.IntN(80))
+		x.constant(m, c, k)
+		return convTail(x, "Conv", m, fmt.Sprintf("strides = [%d], dilations = [%d], pads = [%d, 0]", 1+r.IntN(3), 1+r.IntN(2), r.IntN(3)))
+	},
+	"convtranspose": func(x *text) (string, string) {
+		r := x.rng
+		c, m, k, s := 1+r.IntN(5), 1+r.IntN(9), 1+r.IntN(4), 1+r.IntN(3)
+		x.input(1+r.IntN(2), c, 2+r.IntN(7), 2+r.IntN(7))
+		x.constant(c, m, k, k)
+		return convTail(x, "ConvTranspose", m, fmt.Sprintf("strides = [%d, %d], dilations = [1, %d], pads = [%d, 0, 0, %d]", s, 1+r.IntN(3), 1+r.IntN(2), r.IntN(k), r.IntN(k)))
+	},
+	"linear": func(x *text) (string, string) {
+		r := x.rng
+		t, k, m := []int{1, 3, 4, 5, 31, 32, 33, 70}[r.IntN(8)], 1+r.IntN(70), 1+r.IntN(70)
+		x.input(2, t, k)
+		x.constant(k, m)
+		if r.IntN(2) == 0 {
+			x.constant(m)
+		} else {
+			x.absent()
+		}
+		if r.IntN(2) == 0 {
+			x.input(2, t, m)
+		}
+		return "MatMul", activationTexts[r.IntN(len(activationTexts))]
+	},
+	"constant left": func(x *text) (string, string) {
+		r := x.rng
+		k, m, n := 1+r.IntN(40), 1+r.IntN(40), 1+r.IntN(70)
+		x.constant(m, k)
+		x.input(k, n)
+		return "MatMul", activationTexts[r.IntN(len(activationTexts))]
+	},
+	"batched": func(x *text) (string, string) {
+		r := x.rng
+		m, k, n, b := 1+r.IntN(40), 1+r.IntN(40), 1+r.IntN(70), 1+r.IntN(3)
+		x.input([][]int{{2, b, m, k}, {b, m, k}, {2, 1, m, k}}[r.IntN(3)]...)
+		x.input([][]int{{2, b, k, n}, {b, k, n}, {1, k, n}}[r.IntN(3)]...)
+		return "MatMul", ""
+	},
+	"gemm": func(x *text) (string, string) {
+		r := x.rng
+		t, k, m := []int{1, 4, 5, 33}[r.IntN(4)], 1+r.IntN(40), 1+r.IntN(40)
+		ta, tb := r.IntN(2), r.IntN(2)
+		x.input([][]int{{t, k}, {k, t}}[ta]...)
+		x.constant([][]int{{k, m}, {m, k}}[tb]...)
+		switch r.IntN(5) {
+		case 0:
+			x.constant(m)
+		case 1:
+			x.constant(t, 1)
+		case 2:
+			x.input(t, m)
+		case 3:
+			x.constant(1)
+		}
+		return "Gemm", fmt.Sprintf("transA = %d, transB = %d, alpha = %.1f, beta = %.1f", ta, tb, []float64{1, 0.5}[r.IntN(2)], []float64{1, 2, 0}[r.IntN(3)])
+	},
+	"pool": func(x *text) (string, string) {
+		r := x.rng
+		k := 1 + r.IntN(3)
+		x.input(1+r.IntN(2), 1+r.IntN(3), k+r.IntN(9), k+r.IntN(9))
+		return []string{"MaxPool", "AveragePool"}[r.IntN(2)], fmt.Sprintf("kernel_shape = [%d, %d], strides = [%d, 2], pads = [%d, 0, 0, %d], ceil_mode = %d", k, k, 1+r.IntN(3), r.IntN(k), r.IntN(k), r.IntN(2))
+	},
+	"binary": func(x *text) (string, string) {
+		shapes := [][]int{{3, 5, 4}, {1}, {4}, {5, 1}, {3, 1, 4}, {3, 5, 1}, {1, 1, 1}, {2, 3, 5, 4}}
+		x.input(shapes[x.rng.IntN(len(shapes))]...)
+		x.input(shapes[x.rng.IntN(len(shapes))]...)
+		return []string{"Add", "Sub", "Mul", "Div"}[x.rng.IntN(4)], ""
+	},
+	"unary": func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(40), 1+x.rng.IntN(40))
+		return []string{"Relu", "Sigmoid", "Tanh", "HardSwish", "Exp", "Erf", "Neg", "Abs", "Gelu", "Swish", "Softmax"}[x.rng.IntN(11)], ""
+	},
+	"norm": func(x *text) (string, string) {
+		n := 1 + x.rng.IntN(70)
+		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), n)
+		x.constant(n)
+		if x.rng.IntN(2) == 0 {
+			return "RMSNormalization", "epsilon = 0.001"
+		}
+		x.constant(n)
+		return "LayerNormalization", "epsilon = 0.001"
+	},
+}
+
+func convTail(x *text, kind string, m int, attrs string) (string, string) {
+	if x.rng.IntN(2) == 0 {
+		x.constant(m)
+	}
+	if a := activationTexts[x.rng.IntN(len(activationTexts))]; a != "" {
+		attrs = strings.TrimPrefix(attrs+", "+a, ", ")
+	}
+	return kind, attrs
+}
+
+// Every kernel computes what its operator's Eval does, whatever the shape.
+func TestKernelsAgreeWithOperators(t *testing.T) {
+	const seed = 20
+	t.Logf("seed %d", seed)
+	rounds := 60
+	if testing.Short() {
+		rounds = 8
+	}
+	for name, build := range cases {
+		t.Run(name, func(t *testing.T) {
+			bound := 0
+			for round := range rounds {
+				x := &text{rng: rand.New(rand.NewPCG(seed, uint64(round)))}
+				kind, attrs := build(x)
+				src := x.graph(kind, attrs)
+				g, err := ir.Parse(src, op.Registry)
+				if err != nil {
+					t.Fatalf("%v in\n%s", err, src)
+				}
+				if g.Infer() != nil {
+					continue // shapes that do not go together
+				}
+				in := make([]*tensor.Tensor, len(g.Inputs))
+				for i, v := range g.Inputs {
+					shape, _ := v.Type.Shape()
+					in[i] = tensor.New(tensor.F32, shape...)
+					for k := range in[i].F32s() {
+						in[i].F32s()[k] = float32(x.rng.NormFloat64())
+					}
+				}
+				want, err := ref.Run(context.Background(), g, in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := p.Run(context.Background(), in)
+				if err != nil {
+					t.Fatalf("%v in\n%s", err, src)
+				}
+				s, err := p.(*program).specialise(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s.main.steps[0].run != nil {
+					bound++
+				}
+				p.Close()
+				compare(t, src, got[0], want[0])
+			}
+			if bound < rounds/4 {
+				t.Errorf("a kernel was bound in only %d of %d rounds", bound, rounds)
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, src string, got, want *tensor.Tensor) {
+	t.Helper()
+	if got.String() != want.String() {
+		t.Fatalf("%v, want %v in\n%s", got, want, src)
+	}
+	norm := 0.0
+	for _, v := range want.F32s() {
+		norm = max(norm, math.Abs(float64(v)))
+	}
+	for i, w := range want.F32s() {
+		d := math.Abs(float64(got.F32s()[i] - w))
+		if same := got.F32s()[i] == w || got.F32s()[i] != got.F32s()[i] && w != w; !same && !(d <= 2e-6*(norm+1)+1e-5*math.Abs(float64(w))) {
+			t.Fatalf("element %d is %g, want %g in\n%s", i, got.F32s()[i], w, src)
+		}
+	}
+}
+
+func load(t *testing.T, src string) backend.Program {
+	t.Helper()
+	g, err := ir.Parse(src, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// A value whose shape depends on data is computed by the same kernels.
+func TestShapesThatDependOnData(t *testing.T) {
+	p := load(t, `graph "g"(%x: f32[n]) {
+  %i: i64[1,k] = NonZero "nonzero" (%x)
+  %two: i64[2] = const {-1, 1}
+  %c: i64[k,1] = Reshape "reshape" (%i, %two)
+  %f: f32[k,1] = Cast "cast" (%c) {to = 1}
+  %w: f32[1,3] = const {1.0, 10.0, 100.0}
+  %y: f32[k,3] = MatMul "matmul" (%f, %w)
+  %z: f32[k,3] = Relu "relu" (%y)
+  return %z
+}`)
+	for _, n := range []int{0, 1, 5} {
+		x := make([]float32, 7)
+		for i := range n {
+			x[i+1] = 1
+		}
+		out, err := p.Run(context.Background(), []*tensor.Tensor{tensor.From(x, 7)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[0].Dim(0) != n {
+			t.Fatalf("%v for %d nonzeros", out[0], n)
+		}
+		for i := range n {
+			if got := out[0].F32s()[3*i+1]; got != float32(10*(i+1)) {
+				t.Errorf("row %d: %g", i, got)
+			}
+		}
+	}
+}
+
+// Inputs are not written to, and outputs are not shared with later runs.
+func TestRunOwnsNothingOfTheCaller(t *testing.T) {
+	p := load(t, `graph "g"(%x: f32[3]) {
+  %a: f32[3] = Relu "a" (%x)
+  %b: f32[3] = Neg "b" (%a)
+  return %b, %x as "same"
+}`)
+	x := tensor.From([]float32{1, -2, 3}, 3)
+	first, err := p.Run(context.Background(), []*tensor.Tensor{x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Run(context.Background(), []*tensor.Tensor{tensor.From([]float32{7, 8, 9}, 3)}); err != nil {
+		t.Fatal(err)
+	}
+	if !x.Equal(tensor.From([]float32{1, -2, 3}, 3)) {
+		t.Errorf("the input became %v", x.F32s())
+	}
+	if first[0].F32s()[0] != -1 || first[0].F32s()[2] != -3 || &first[1].F32s()[0] == &x.F32s()[0] {
+		t.Errorf("outputs %v, %v", first[0].F32s(), first[1].F32s())
+	}
+}
+
+func TestRunStopsWhenCancelled(t *testing.T) {
+	p := load(t, `graph "g"(%x: f32[1]) {
+  %m: i64[] = const {1000000000}
+  %c: bool[] = const {1}
+  %y: f32[1] = Loop "loop" (%m, %c, %x) {body = graph "b"(%i: i64[], %go: bool[], %v: f32[1]) {
+    %w: f32[1] = Add "add" (%v, %v)
+    return %go, %w
+  }}
+  return %y
+}`)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := p.Run(ctx, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want the context's", err)
+	}
+}
