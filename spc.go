@@ -14,8 +14,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +86,9 @@ type Report struct {
 	Totals  Totals              `json:"totals"`
 	Prune   *prune.GraphResult  `json:"prune,omitempty"`
 	Passes  []passes.PassReport `json:"passes"`
-	Nodes   map[string]int      `json:"nodes"` // of the compiled graph, by operator
+	// Transposes is the number of Transpose nodes that no pass could fold away.
+	Transposes int            `json:"transposes"`
+	Nodes      map[string]int `json:"nodes"` // of the compiled graph, by operator
 }
 
 // ReportOptions are the options that the model was compiled with.
@@ -164,11 +164,8 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	}
 	po := passes.Options{Disable: o.Disable, StopAfter: o.StopAfter, Verify: o.Verify, Progress: o.Progress}
 	if o.DumpDir != "" {
-		if err := os.MkdirAll(o.DumpDir, 0o777); err != nil {
+		if po.Dump, err = passes.DumpTo(o.DumpDir); err != nil {
 			return nil, err
-		}
-		po.Dump = func(i int, pass string, g *ir.Graph) error {
-			return os.WriteFile(filepath.Join(o.DumpDir, fmt.Sprintf("%02d-%s.txt", i, pass)), []byte(g.String()), 0o666)
 		}
 	}
 	if err := passes.Run(c, g, po); err != nil {
@@ -179,11 +176,12 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	}
 	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
 	m.report = Report{
-		Options: ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target},
-		Layers:  c.Report.Layers,
-		Prune:   c.Report.Prune,
-		Passes:  c.Report.Passes,
-		Nodes:   map[string]int{},
+		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target},
+		Layers:     c.Report.Layers,
+		Prune:      c.Report.Prune,
+		Passes:     c.Report.Passes,
+		Transposes: c.Report.Transposes,
+		Nodes:      map[string]int{},
 	}
 	m.report.finish(g)
 	return m, nil
@@ -282,6 +280,10 @@ func (r *Report) finish(g *ir.Graph) {
 		}
 		r.Totals.DenseBytes += l.DenseBytes
 		r.Totals.StoredBytes += l.StoredBytes
+	}
+	if p := r.Prune; p != nil { // which counts the channels that are gone, too
+		r.Totals.Weights, r.Totals.Nonzeros = p.Weights.Weights, p.Weights.Weights-p.Weights.Zeros
+		r.Totals.Prunable, r.Totals.PrunableZeros = p.Prunable.Weights, p.Prunable.Zeros
 	}
 	for sub := range g.All() {
 		for _, n := range sub.Nodes {

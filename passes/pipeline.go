@@ -69,6 +69,8 @@ type Report struct {
 	Passes []PassReport       `json:"passes"`
 	Prune  *prune.GraphResult `json:"prune"`
 	Layers []choose.Layer     `json:"layers"`
+	// Transposes is the number of Transpose nodes that are left.
+	Transposes int `json:"transposes"`
 }
 
 // PassReport is what one pass did.
@@ -225,6 +227,7 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 	if c.Choose.Recognise == nil {
 		c.Choose.Recognise = recognise
 	}
+	defer func() { c.Report.Transposes = transposes(g) }()
 	for i, p := range Pipeline {
 		if err := c.Err(); err != nil {
 			return err
@@ -260,6 +263,17 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 func count(g *ir.Graph) (n int) {
 	for sub := range g.All() {
 		n += len(sub.Nodes)
+	}
+	return n
+}
+
+func transposes(g *ir.Graph) (n int) {
+	for sub := range g.All() {
+		for _, m := range sub.Nodes {
+			if m.Op.Kind() == "Transpose" {
+				n++
+			}
+		}
 	}
 	return n
 }

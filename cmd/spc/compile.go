@@ -184,7 +184,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		}
 	}
 	fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
-	if n := r.Nodes["Transpose"]; n > 0 {
+	if n := r.Transposes; n > 0 {
 		fmt.Fprintf(w, "left over %s\n", plural(n, "Transpose"))
 	}
 	if r.Prune != nil {
