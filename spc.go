@@ -134,8 +134,9 @@ type Model struct {
 	file    *spx.File // nil unless the model was opened from a file
 	threads int
 
-	mu   sync.Mutex
-	prog backend.Program
+	mu     sync.Mutex
+	prog   backend.Program
+	closed bool
 }
 
 // Compile compiles an ONNX model.
@@ -378,14 +379,14 @@ func (m *Model) Outputs() []Port {
 func (m *Model) program() (backend.Program, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("the model is closed: %w", ErrInvalid)
+	}
 	if m.prog != nil {
 		return m.prog, nil
 	}
-	p, err := lower.Lower(m.graph)
-	if err != nil {
-		return nil, err
-	}
-	m.prog, err = cpu.Device{}.Load(p, backend.Options{Threads: m.threads})
+	var err error
+	m.prog, err = cpu.Device{}.Load(lower.Lower(m.graph), backend.Options{Threads: m.threads})
 	return m.prog, err
 }
 
@@ -470,6 +471,7 @@ func (m *Model) run(_ context.Context, inputs map[string]*tensor.Tensor, f func(
 func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.closed = true
 	var err error
 	if m.prog != nil {
 		err = m.prog.Close()

@@ -212,6 +212,9 @@ func TestSaveAndOpen(t *testing.T) {
 	if e := relL2(t, got, want); e != 0 {
 		t.Errorf("relative l2 error %g after opening", e)
 	}
+	if _, err := r.Run(context.Background(), in); !errors.Is(err, spc.ErrInvalid) {
+		t.Errorf("error %v after Close, want one that wraps ErrInvalid", err)
+	}
 	if len(r.Explain().Layers) == 0 || r.Explain().Totals != m.Explain().Totals {
 		t.Error("the explanation is lost in the file")
 	}

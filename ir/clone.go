@@ -9,7 +9,7 @@ import (
 // the operators' attributes, but no values, nodes or subgraphs.
 func (g *Graph) Clone() *Graph {
 	c := NewGraph(g.Name)
-	c.root.fresh = g.root.fresh
+	c.root.fresh.Store(g.root.fresh.Load())
 	cl := &cloner{map[*Value]*Value{}}
 	cl.graph(c, g)
 	return c

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"spc/ir/tensor"
 )
@@ -131,13 +132,13 @@ type names struct {
 	values map[string]bool
 	nodes  map[string]bool
 	next   map[string]int
-	fresh  int
-	graphs []*Graph // the root first
+	fresh  atomic.Int64 // graphs that are only read may still name unknowns
+	graphs []*Graph     // the root first
 }
 
 // NewGraph returns an empty root graph.
 func NewGraph(name string) *Graph {
-	g := &Graph{Name: name, root: &names{map[string]bool{}, map[string]bool{}, map[string]int{}, 0, nil}}
+	g := &Graph{Name: name, root: &names{values: map[string]bool{}, nodes: map[string]bool{}, next: map[string]int{}}}
 	g.root.graphs = []*Graph{g}
 	return g
 }
@@ -166,8 +167,7 @@ func (r *names) unique(taken map[string]bool, name, prefix string) string {
 
 // Fresh returns a dimension that is unknown and equal to no other.
 func (g *Graph) Fresh() Dim {
-	g.root.fresh++
-	return Sym("?" + strconv.Itoa(g.root.fresh))
+	return Sym("?" + strconv.FormatInt(g.root.fresh.Add(1), 10))
 }
 
 func (g *Graph) newValue(name string, t Type) *Value {

@@ -8,11 +8,6 @@ import (
 	"spc/lower/plan"
 )
 
-// Lower returns the program of a graph, which it takes over. Nodes run in the
-// order of the graph.
-func Lower(g *ir.Graph) (*plan.Program, error) {
-	if err := g.Infer(); err != nil {
-		return nil, err
-	}
-	return plan.New(g), nil
-}
+// Lower returns the program of a graph whose types are inferred. Nodes run in the
+// order of the graph, which is not changed: others may read it at the same time.
+func Lower(g *ir.Graph) *plan.Program { return plan.New(g) }
