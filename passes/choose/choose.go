@@ -276,7 +276,7 @@ func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
 	case c.Format != Auto:
 		return "asked for"
 	case best != dense:
-		return fmt.Sprintf("%.1fx faster than dense: %s", ratio(dense.time(), best.time()), best.bound(dense))
+		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), best.bound(dense))
 	case len(l.Candidates) > 1:
 		next := l.Candidates[1]
 		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros", next.Format, ratio(next.time(), best.time()), 100*l.Sparsity)
@@ -284,6 +284,14 @@ func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
 		return fmt.Sprintf("only %.1f%% zeros: no sparse format saves storage", 100*l.Sparsity)
 	}
 	return "no zeros to save"
+}
+
+// basis says what the candidate's time rests on.
+func (c *Candidate) basis() string {
+	if c.MeasuredUs > 0 {
+		return "measured"
+	}
+	return "predicted"
 }
 
 func ratio(a, b float64) float64 {
