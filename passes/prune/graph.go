@@ -50,8 +50,8 @@ type candidate struct {
 // candidates lists the distinct weights of g in the order of the nodes, and why
 // those that are not prunable are not: every constant weight of a node with one
 // group is, but for the first Conv, the last weight-bearing node, and what the
-// user keeps.
-func candidates(g *ir.Graph, o *GraphOptions) []*candidate {
+// user keeps. A Keep that matches none of them is an error.
+func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 	var out []*candidate
 	byValue := map[*ir.Value]*candidate{}
 	var firstConv, last *ir.Node
@@ -70,7 +70,14 @@ func candidates(g *ir.Graph, o *GraphOptions) []*candidate {
 			byValue[u.Value].why = "read as two different matrices"
 		}
 	}
+	matched := make([]bool, len(o.Keep))
 	for _, c := range out {
+		kept := ""
+		for i, k := range o.Keep {
+			if k.Match(c.Node.Name) || k.Match(c.Value.Name) {
+				kept, matched[i] = "kept by "+k.String(), true
+			}
+		}
 		switch {
 		case c.why != "":
 		case c.Groups != 1 && strings.HasPrefix(c.Node.Op.Kind(), "Conv"):
@@ -84,20 +91,24 @@ func candidates(g *ir.Graph, o *GraphOptions) []*candidate {
 		case !o.KeepNone && slices.ContainsFunc(c.Value.Uses(), func(u ir.Use) bool { return u.Node == last }):
 			c.why = "the last weight-bearing operator"
 		default:
-			for _, k := range o.Keep {
-				if k.Match(c.Node.Name) || k.Match(c.Value.Name) {
-					c.why = "kept by " + k.String()
-				}
-			}
+			c.why = kept
 		}
 	}
-	return out
+	for i, ok := range matched {
+		if !ok {
+			return nil, fmt.Errorf("--keep %s: no layer or weight has a name like this: %w", o.Keep[i], ir.ErrInvalid)
+		}
+	}
+	return out, nil
 }
 
 // Graph prunes the weights of g in place: Select decides, masks are applied.
 // Patterns other than Channel only; see Channels.
 func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
-	cands := candidates(g, &o)
+	cands, err := candidates(g, &o)
+	if err != nil {
+		return nil, err
+	}
 	matched := make([]bool, len(o.Targets))
 	var layers []Layer
 	for _, c := range cands {
