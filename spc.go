@@ -47,6 +47,9 @@ var (
 	ErrNoDevice    = ir.ErrNoDevice
 )
 
+// AnySize, in CompileOptions.Shapes, leaves a dimension to each run.
+const AnySize = onnx.AnySize
+
 // CompileOptions say what to compile and how. The zero value of everything but
 // the model keeps the weights as they are.
 type CompileOptions struct {
@@ -54,7 +57,7 @@ type CompileOptions struct {
 	Bytes  []byte // or its content, without external data
 	Target string // the device that formats are chosen for; empty is cpu
 
-	Shapes map[string][]int // sizes of inputs by name, in place of declared ones
+	Shapes map[string][]int // sizes of inputs by name, in place of declared ones; AnySize leaves one open
 	Dims   map[string]int   // sizes of symbols
 
 	Sparsity float64  // the fraction of zeros over all prunable weights

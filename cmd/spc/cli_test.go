@@ -511,6 +511,12 @@ func TestShapesOfSymbols(t *testing.T) {
 	ok(t, "run", "lm.spx", "-i", "random:1")
 	fails(t, []string{"run", "lm.spx", "-i", "random:1", "--shape", "ids=2x8"}, "i64[2,8]", "i64[2,9]")
 	fails(t, []string{"run", "lm.spx", "-i", "random:1", "--dim", "t=8"}, `no symbol "t"`)
+	// A run may then choose what the model itself fixes.
+	ok(t, "compile", "model.onnx", "-o", "any.spx", "--shape", "input=?x3x?x16")
+	ok(t, "run", "any.spx", "-i", "random:1", "--shape", "input=2x3x24x16")
+	fails(t, []string{"run", "any.spx", "-i", "random:1"}, "dimension 2 of input input", "--shape input=DIMS")
+	fails(t, []string{"run", "model.onnx", "-i", "random:1", "--shape", "input=2x3x?x16"}, "dimension 2 of input input")
+	fails(t, []string{"run", "any.spx", "-i", "random:1", "--shape", "input=1x4x16x16"}, "f32[1,4,16,16]")
 	ok(t, "compile", "lm.onnx", "-o", "open.spx")
 	ok(t, "verify", "lm.onnx", "open.spx", "--dim", "t=8", "--tolerance", "1e-5")
 	ok(t, "bench", "open.spx", "--dim", "t=8", "--runs", "2", "--warmup", "0")

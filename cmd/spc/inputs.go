@@ -280,7 +280,7 @@ func (b *binder) shape(name string, shape []int) error {
 	if err := b.bind(p, shape); err != nil {
 		return fmt.Errorf("--shape: %w", err)
 	}
-	if !p.Ranked {
+	if !p.Ranked && !slices.Contains(shape, spc.AnySize) {
 		b.ports[i].Dims, b.ports[i].Ranked = ir.Sizes(shape...), true
 	}
 	return nil
@@ -302,6 +302,7 @@ func (b *binder) bind(p spc.Port, shape []int) error {
 	for i, d := range p.Dims {
 		n, known := b.size(d)
 		switch {
+		case shape[i] == spc.AnySize:
 		case !known:
 			b.known[d.Symbol()] = shape[i]
 		case n == shape[i]:

@@ -23,7 +23,7 @@ type shapeFlags struct {
 }
 
 func (f *shapeFlags) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.shapes, "shape", nil, "`NAME=DIMS`: the shape of an input, such as image=1x3x224x224")
+	fs.StringArrayVar(&f.shapes, "shape", nil, "`NAME=DIMS`: the shape of an input, such as image=1x3x224x224;\n? stays open, also where the model fixes a size: ids=?x?")
 	fs.StringArrayVar(&f.dims, "dim", nil, "`SYMBOL=N`: the size of a symbolic dimension")
 }
 
@@ -44,8 +44,11 @@ func (f *shapeFlags) parse() (sizes, error) {
 		shape := []int{}
 		for _, d := range strings.FieldsFunc(arg[i+1:], func(r rune) bool { return r == 'x' || r == ',' }) {
 			n, err := strconv.Atoi(d)
-			if err != nil || n < 0 {
-				return s, fmt.Errorf("--shape %q: dimension %q, want a size", arg, d)
+			switch {
+			case d == "?":
+				n = spc.AnySize
+			case err != nil || n < 0:
+				return s, fmt.Errorf("--shape %q: dimension %q, want a size or ?", arg, d)
 			}
 			shape = append(shape, n)
 		}

@@ -211,12 +211,16 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 		if !ok {
 			continue
 		}
+		given := make([]int, 0, len(shape))
 		for _, n := range shape {
-			if n < 0 {
+			if n < 0 && n != AnySize {
 				return invalid("shape %v for input %s has a negative dimension", shape, v.GetName())
 			}
+			if n != AnySize {
+				given = append(given, n)
+			}
 		}
-		if _, err := tensor.Elems(shape); err != nil {
+		if _, err := tensor.Elems(given); err != nil {
 			return invalid("input %s: %w", v.GetName(), err)
 		}
 		declared := v.GetType().GetTensorType().GetShape()
@@ -228,7 +232,7 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 		}
 		for i, d := range declared.GetDim() {
 			sym := im.symbol(d)
-			if sym == "" {
+			if sym == "" || shape[i] == AnySize {
 				continue
 			}
 			if n, ok := im.opts.Dims[sym]; ok && n != shape[i] {
@@ -251,6 +255,22 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 		}
 	}
 	return nil
+}
+
+// given returns the type of an input that is declared as t and given a shape.
+func given(g *ir.Graph, t ir.Type, shape []int) ir.Type {
+	dims := make([]ir.Dim, len(shape))
+	for i, n := range shape {
+		switch {
+		case n != AnySize:
+			dims[i] = ir.Size(n)
+		case t.Ranked && !t.Dims[i].Known():
+			dims[i] = t.Dims[i]
+		default:
+			dims[i] = g.Fresh()
+		}
+	}
+	return ir.Of(t.DType, dims...)
 }
 
 // symbol returns the symbol for a dimension's name, empty where it has none or one
@@ -357,7 +377,7 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 				return invalid("input %s has no element type", in.GetName())
 			}
 			if shape, ok := im.opts.Shapes[in.GetName()]; ok {
-				t = ir.Shaped(t.DType, shape...)
+				t = given(sc.graph, t, shape)
 			}
 		}
 		if err := bind("input", in.GetName(), sc.graph.NewInput(sc.nameOf(in.GetName()), t)); err != nil {

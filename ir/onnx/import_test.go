@@ -413,7 +413,7 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 	}{
 		{onnx.Options{Shapes: map[string][]int{"w": {1}}}, `"w", want one of the inputs: x, z`},
 		{onnx.Options{Shapes: map[string][]int{"x": {1}}}, "shape [1] for input x, want 2 dimensions"},
-		{onnx.Options{Shapes: map[string][]int{"x": {-1, 3}}}, "negative dimension"},
+		{onnx.Options{Shapes: map[string][]int{"x": {-2, 3}}}, "negative dimension"},
 		{onnx.Options{Shapes: map[string][]int{"x": {1 << 40, 1 << 40}}}, "too many elements"},
 		{onnx.Options{Shapes: map[string][]int{"x": {2, 3}, "z": {4}}}, "want"},
 		{onnx.Options{Shapes: map[string][]int{"x": {2, 3}}, Dims: map[string]int{"n": 4}}, "makes dimension n 2, want 4"},

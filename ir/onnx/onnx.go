@@ -30,10 +30,15 @@ var maxOpsets = map[string]int{
 	"ai.onnx.preview.training": 1,
 }
 
+// AnySize, in Options.Shapes, stands for a size that is not given, also where the
+// model fixes it.
+const AnySize = -1
+
 // Options change how a model is imported.
 type Options struct {
 	// Shapes gives inputs, by name, sizes in place of those that the model
-	// declares. A symbol so given a size has it everywhere.
+	// declares. A symbol so given a size has it everywhere. AnySize leaves a
+	// dimension to each run: under its symbol, where it has one.
 	Shapes map[string][]int
 	// Dims gives symbols sizes.
 	Dims map[string]int
