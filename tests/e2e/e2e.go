@@ -49,8 +49,8 @@ func Root() string { return filepath.Join(conformance.Shared(), "models") }
 
 // Result is how a model did in a pipeline.
 type Result struct {
-	Model, Pipeline string
-	Bytes           int           // of the ONNX file
+	Model, Pipeline string        // or the pattern of zeros
+	Bytes           int           // of the ONNX file, or of the .spx
 	Prepare, Run    time.Duration // the first run, which may include binding kernels
 	RelL2           float64       // the largest of the outputs
 	Err             error

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"spc"
 	"spc/ir/tensor"
 	"spc/tests/archs"
 	"spc/tests/conformance"
@@ -61,6 +62,52 @@ func part(t *tensor.Tensor, shape ...int) *tensor.Tensor {
 	out := tensor.New(t.DType(), shape...)
 	tensor.Copy(out, t, shape, 0, tensor.Strides(shape), 0, tensor.Strides(t.Shape()))
 	return out
+}
+
+func TestPrunedModelsAgreeWithInterpreter(t *testing.T) {
+	needModels(t)
+	for _, m := range Sparse {
+		for _, o := range Prunings {
+			t.Run(m+"/"+o.Pattern+o.Allocate, func(t *testing.T) {
+				if r := EvaluateSparse(context.Background(), m, o); r.Err != nil {
+					t.Error(r.Err)
+				}
+			})
+		}
+	}
+}
+
+// TestSequenceIsChosenAtEachRun compiles a decoder for any sequence. It is causal:
+// the logits of a part are those of the whole.
+func TestSequenceIsChosenAtEachRun(t *testing.T) {
+	needModels(t)
+	dir := filepath.Join(Root(), "stories260k")
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{
+		Model:  filepath.Join(dir, "model.onnx"),
+		Shapes: map[string][]int{"input_ids": {spc.AnySize, spc.AnySize}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	in, err := Stored(dir, "input")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := Stored(dir, "output")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range [][]int{{1, 1}, {2, 17}, {1, 100}} {
+		got, err := m.Run(context.Background(), map[string]*tensor.Tensor{"input_ids": part(in[0], size...)})
+		if err != nil {
+			t.Fatalf("%v: %v", size, err)
+		}
+		want := part(out[0], size[0], size[1], out[0].Dim(2))
+		if _, err := Compare([]*tensor.Tensor{got["logits"]}, []*tensor.Tensor{want}); err != nil {
+			t.Errorf("%v: %v", size, err)
+		}
+	}
 }
 
 func TestBatchIsChosenAtEachRun(t *testing.T) {

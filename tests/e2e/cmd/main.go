@@ -1,6 +1,7 @@
 // Command cmd evaluates the trained models on their stored inputs in every
 // pipeline and prints sizes, times, and how far the outputs are from those of
-// ONNX Runtime.
+// ONNX Runtime; then, for every pattern of zeros, how far an .spx on the CPU is
+// from the interpreter on the same pruned weights.
 //
 //	go run ./tests/e2e/cmd -run silero
 package main
@@ -48,12 +49,31 @@ func run() error {
 			}
 		}
 	}
-	if len(results) == 0 {
+	var sparse []e2e.Result
+	for _, m := range e2e.Sparse {
+		for _, o := range e2e.Prunings {
+			if !match.MatchString(m) || *pipe != "" {
+				continue
+			}
+			r := e2e.EvaluateSparse(ctx, m, o)
+			sparse = append(sparse, r)
+			if r.Err != nil {
+				failed++
+			}
+		}
+	}
+	n := len(results) + len(sparse)
+	if n == 0 {
 		return fmt.Errorf("no model matches")
 	}
-	fmt.Println(e2e.Table(results))
+	if len(results) > 0 {
+		fmt.Println(e2e.Table(results))
+	}
+	if len(sparse) > 0 {
+		fmt.Printf("\nPruned, against the interpreter:\n%s\n", e2e.Table(sparse))
+	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d failed", failed, len(results))
+		return fmt.Errorf("%d of %d failed", failed, n)
 	}
 	return nil
 }

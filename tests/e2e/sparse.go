@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"time"
+
+	"spc"
+	"spc/ir/tensor"
+)
+
+// Sparse lists the trained models that are pruned in every way, small ones with
+// convolutions, matrix products, recurrent layers and attention among them.
+var Sparse = []string{"resnet20-cifar10", "squeezenet1.1-imagenet", "stories260k", "silero-vad", "silero-vad-ifless", "gtcrn"}
+
+// Prunings lists the ways in which they are pruned.
+var Prunings = []spc.CompileOptions{
+	{Pattern: "uniform", Sparsity: 0.7},
+	{Pattern: "uniform", Sparsity: 0.7, Allocate: "global"},
+	{Pattern: "unstructured", Sparsity: 0.8},
+	{Pattern: "2:4"},
+	{Pattern: "1:4"},
+	{Pattern: "block:4x1", Sparsity: 0.7},
+	{Pattern: "block:4x4", Sparsity: 0.7},
+	{Pattern: "uniform-block:4x1", Sparsity: 0.7},
+	{Pattern: "uniform-block:8x1", Sparsity: 0.7},
+	{Pattern: "channel", Sparsity: 0.5},
+}
+
+// EvaluateSparse compiles a model with o into the bytes of an .spx, runs these on
+// the CPU on the stored inputs, and compares with what the interpreter makes of
+// the same pruned weights.
+func EvaluateSparse(ctx context.Context, model string, o spc.CompileOptions) Result {
+	r := Result{Model: model, Pipeline: o.Pattern}
+	if o.Allocate != "" {
+		r.Pipeline += " " + o.Allocate
+	}
+	r.Err = r.evaluateSparse(ctx, filepath.Join(Root(), model), o)
+	return r
+}
+
+func (r *Result) evaluateSparse(ctx context.Context, dir string, o spc.CompileOptions) error {
+	in, err := Stored(dir, "input")
+	if err != nil {
+		return err
+	}
+	o.Model = filepath.Join(dir, "model.onnx")
+	start := time.Now()
+	m, err := spc.Compile(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var file bytes.Buffer
+	if err := m.Write(&file); err != nil {
+		return err
+	}
+	loaded, err := spc.Read(file.Bytes())
+	if err != nil {
+		return err
+	}
+	defer loaded.Close()
+	r.Bytes, r.Prepare = file.Len(), time.Since(start)
+	inputs := map[string]*tensor.Tensor{}
+	for i, p := range m.Inputs() {
+		inputs[p.Name] = in[i]
+	}
+	want, err := m.Interpret(ctx, inputs)
+	if err != nil {
+		return err
+	}
+	start = time.Now()
+	got, err := loaded.Run(ctx, inputs)
+	if err != nil {
+		return err
+	}
+	r.Run = time.Since(start)
+	list := func(of map[string]*tensor.Tensor) (out []*tensor.Tensor) {
+		for _, p := range m.Outputs() {
+			out = append(out, of[p.Name])
+		}
+		return out
+	}
+	r.RelL2, err = Compare(list(got), list(want))
+	return err
+}
