@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"spc/ir"
@@ -211,8 +212,8 @@ func (c *chooser) compete(l *Layer, m *Matrix) {
 			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{
 				Format: name, Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
-				Work: cost.Work, Peak: peak, Efficiency: cost.Efficiency, PredictedUs: sec * 1e6,
-				MeasuredUs: c.model.Measured(cost, l.Rows, l.Cols, l.N) * 1e6,
+				Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), PredictedUs: digits(sec * 1e6),
+				MeasuredUs: digits(c.model.Measured(cost, l.Rows, l.Cols, l.N) * 1e6),
 			})
 		}
 	}
@@ -284,6 +285,16 @@ func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
 		return fmt.Sprintf("only %.1f%% zeros: no sparse format saves storage", 100*l.Sparsity)
 	}
 	return "no zeros to save"
+}
+
+// digits rounds x to six significant digits: enough for a prediction, and the same
+// on machines that round the steps to it differently.
+func digits(x float64) float64 {
+	r, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
+	if err != nil {
+		return x
+	}
+	return r
 }
 
 // basis says what the candidate's time rests on.

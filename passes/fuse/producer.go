@@ -123,7 +123,7 @@ func (p *producer) affine(scale, shift []float64) (bool, error) {
 	b := tensor.New(tensor.F32, p.m)
 	for i := range bias {
 		if scale != nil {
-			bias[i] *= scale[i]
+			bias[i] = float64(bias[i] * scale[i]) // rounded: the same bytes with and without fused multiply-adds
 		}
 		b.F32s()[i] = float32(bias[i] + shift[i])
 	}
@@ -255,7 +255,7 @@ func batchNorm(n *ir.Node, p *producer) (scale, shift []float64, ok bool) {
 	scale, shift = make([]float64, p.m), make([]float64, p.m)
 	for i := range scale {
 		scale[i] = par[0][i] / math.Sqrt(par[3][i]+float64(eps))
-		shift[i] = par[1][i] - par[2][i]*scale[i]
+		shift[i] = par[1][i] - float64(par[2][i]*scale[i])
 	}
 	return scale, shift, true
 }
