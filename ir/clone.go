@@ -33,6 +33,7 @@ func (c *cloner) graph(dst, src *Graph) {
 			}
 		}
 		m := dst.NewNode(n.Name, c.op(dst, n.Op), in, names...)
+		m.own = slices.Clone(n.own)
 		for i, v := range n.Outputs {
 			if v == nil {
 				dst.forget(m.Outputs[i])

@@ -53,6 +53,7 @@ type Node struct {
 	Outputs []*Value // nil where an optional output is not wanted
 
 	graph *Graph
+	own   []Dim // the unknowns that its inference made
 }
 
 // Graph returns the graph that n belongs to.

@@ -1,7 +1,6 @@
 package ir
 
 import (
-	"fmt"
 	"slices"
 
 	"spc/ir/tensor"
@@ -51,6 +50,7 @@ type Eval struct {
 type Infer struct {
 	Node *Node
 	out  []Type
+	made []Dim // by Fresh
 	sub  func(g *Graph) error
 }
 
@@ -124,7 +124,11 @@ func (c *Infer) SetElems(i int, elems []Dim) {
 }
 
 // Fresh returns a dimension that is unknown and equal to no other.
-func (c *Infer) Fresh() Dim { return c.Node.graph.Fresh() }
+func (c *Infer) Fresh() Dim {
+	d := c.Node.graph.Fresh()
+	c.made = append(c.made, d)
+	return d
+}
 
 // FreshDims returns n unknown dimensions.
 func (c *Infer) FreshDims(n int) []Dim {
@@ -151,8 +155,7 @@ func (c *Infer) Unsupportedf(format string, args ...any) error {
 }
 
 // Infer infers the types of every value in the graph from those of its inputs
-// and constants, in place. Types that were known before are kept where the
-// inference knows less.
+// and constants, in place.
 func (g *Graph) Infer() error {
 	for _, n := range g.Nodes {
 		if err := n.Infer(); err != nil {
@@ -177,13 +180,16 @@ func (n *Node) Infer() error {
 	if err := n.Op.Infer(c); err != nil {
 		return err
 	}
+	if len(c.made) > 0 {
+		c.keepNames()
+	}
 	for i, v := range n.Outputs {
 		if v == nil {
 			continue
 		}
-		t, err := merge(v.Type, c.out[i])
-		if err != nil {
-			return n.Errorf(ErrInvalid, "output %s: %v", v.Name, err)
+		t := c.out[i]
+		if t.DType == tensor.Undefined {
+			return n.Errorf(ErrInvalid, "output %s: no element type was inferred", v.Name)
 		}
 		if shape, ok := t.Shape(); ok {
 			if k, err := tensor.Elems(shape); err != nil {
@@ -229,23 +235,54 @@ func (n *Node) InferFor(in []*tensor.Tensor) ([]Type, error) {
 	return types, nil
 }
 
-// merge joins what was known of a type with what was inferred now. Inferred
-// knowledge wins; what is unknown now keeps its old name.
-func merge(old, now Type) (Type, error) {
-	if now.DType == tensor.Undefined {
-		return now, fmt.Errorf("no element type was inferred")
-	}
-	if !now.Ranked || !old.Ranked || old.DType != now.DType || len(old.Dims) != len(now.Dims) {
-		return now, nil
-	}
-	dims := make([]Dim, len(now.Dims))
-	for i, d := range now.Dims {
-		if d.Fresh() && old.Dims[i].Fresh() {
-			d = old.Dims[i]
+// keepNames gives the unknowns that this inference of c.Node made the names that
+// those of the inference before had in the same place, so that what is inferred
+// again reads the same. A name that came from elsewhere is not taken: it may stand
+// for another size now.
+func (c *Infer) keepNames() {
+	n := c.Node
+	old := map[Dim]Dim{} // by what was made now
+	for i, v := range n.Outputs {
+		if v == nil || len(v.Type.Dims) != len(c.out[i].Dims) {
+			continue
 		}
-		dims[i] = d
+		for j, d := range c.out[i].Dims {
+			k := slices.Index(n.own, v.Type.Dims[j])
+			if _, named := old[d]; k >= 0 && !named && slices.Contains(c.made, d) {
+				old[d] = n.own[k]
+				n.own = slices.Delete(n.own, k, k+1)
+			}
+		}
 	}
-	return Type{now.DType, dims, true}, nil
+	n.own = c.made
+	if len(old) == 0 {
+		return
+	}
+	for i, d := range n.own {
+		if o, ok := old[d]; ok {
+			n.own[i] = o
+		}
+	}
+	rename := func(dims []Dim) []Dim {
+		dims = slices.Clone(dims)
+		for i, d := range dims {
+			if d.Fresh() {
+				dims[i] = d.replace(func(sym string) Dim {
+					if o, ok := old[Sym(sym)]; ok {
+						return o
+					}
+					return Sym(sym)
+				})
+			}
+		}
+		return dims
+	}
+	for i, v := range n.Outputs {
+		if v != nil {
+			c.out[i].Dims = rename(c.out[i].Dims)
+			v.Elems = rename(v.Elems)
+		}
+	}
 }
 
 // Subgraphs returns the graphs among an operator's attributes.

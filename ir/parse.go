@@ -30,7 +30,7 @@ const maxDepth = 64
 
 // Parse reads a graph from text; see the function Parse.
 func (p *Parser) Parse(text string) (*Graph, error) {
-	s := &scanner{Parser: p, text: text, values: map[string]*Value{}}
+	s := &scanner{Parser: p, text: text, values: map[string]*Value{}, dims: map[Dim]bool{}}
 	g, err := s.root()
 	if err != nil {
 		line := 1 + strings.Count(text[:s.pos], "\n")
@@ -44,7 +44,9 @@ type scanner struct {
 	text   string
 	pos    int
 	depth  int
+	names  *names
 	values map[string]*Value // those in scope
+	dims   map[Dim]bool      // the unknowns met
 }
 
 func (s *scanner) root() (*Graph, error) {
@@ -52,6 +54,7 @@ func (s *scanner) root() (*Graph, error) {
 		return nil, err
 	}
 	g := NewGraph("")
+	s.names = g.root
 	if err := s.graph(g); err != nil {
 		return nil, err
 	}
@@ -188,8 +191,9 @@ func (s *scanner) typ() (Type, error) {
 			if err != nil || q == "" {
 				return errors.New("want a symbol")
 			}
-			dims = append(dims, Sym(q))
-			return nil
+			d, err := s.symbol(q)
+			dims = append(dims, d)
+			return err
 		}
 		w := s.word(dimChars)
 		if n, err := strconv.Atoi(w); err == nil {
@@ -202,10 +206,37 @@ func (s *scanner) typ() (Type, error) {
 		if w == "" {
 			return errors.New("want a dimension")
 		}
-		dims = append(dims, Sym(w))
-		return nil
+		d, err := s.symbol(w)
+		dims = append(dims, d)
+		return err
 	})
 	return Type{dt, dims, true}, err
+}
+
+// symbol returns the dimension of a symbol or an expression of symbols. Unknowns
+// that are made from now on have other names than those in it.
+func (s *scanner) symbol(text string) (Dim, error) {
+	depth := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case '?':
+			digits := text[i+1:]
+			if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+				digits = digits[:end]
+			}
+			if n, err := strconv.ParseInt(digits, 10, 62); err == nil {
+				s.names.fresh.Store(max(n, s.names.fresh.Load()))
+			}
+		}
+		if depth > maxDepth {
+			return Dim{}, fmt.Errorf("parentheses are nested more than %d deep", maxDepth)
+		}
+	}
+	return Sym(text), nil
 }
 
 func (s *scanner) define(v *Value, name string) error {
@@ -242,6 +273,9 @@ func (s *scanner) graph(g *Graph) error {
 		}
 		if s.depth == 1 && t.DType == tensor.Undefined {
 			return fmt.Errorf("input %%%s has no element type", name)
+		}
+		for _, d := range t.Dims {
+			s.firstMet(d)
 		}
 		return s.define(g.NewInput(name, t), name)
 	})
@@ -378,6 +412,13 @@ func (s *scanner) node(g *Graph, names []string, types []Type) error {
 		}
 	}
 	n := g.NewNode(name, op, inputs, names...)
+	for _, t := range types {
+		for _, d := range t.Dims {
+			if d.Fresh() && s.firstMet(d) {
+				n.own = append(n.own, d)
+			}
+		}
+	}
 	if n.Name != name {
 		return fmt.Errorf("two nodes are named %s", name)
 	}
@@ -396,6 +437,13 @@ func (s *scanner) node(g *Graph, names []string, types []Type) error {
 		n.Outputs[i].Type = types[i]
 	}
 	return nil
+}
+
+// firstMet reports whether a dimension stands for the first time in the text.
+func (s *scanner) firstMet(d Dim) bool {
+	first := !s.dims[d]
+	s.dims[d] = true
+	return first
 }
 
 // forget frees the name of a value that nobody will use.

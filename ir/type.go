@@ -262,45 +262,39 @@ func parseTerm(t string) Dim {
 	return Mul(Size(k), Sym(t))
 }
 
-// AtOne returns the size that d has where every symbol in it is one: an
-// estimate of what is not known yet.
-func (d Dim) AtOne() int {
+// replace returns d with every symbol replaced by what f gives for it.
+func (d Dim) replace(f func(sym string) Dim) Dim {
 	n, syms := d.factors()
+	out := make([]Dim, 1, 1+len(syms))
+	out[0] = Size(n)
 	for _, s := range syms {
 		if !isSum(s) {
+			out = append(out, f(s))
 			continue
 		}
-		sum := 0
+		var terms []Dim
 		for _, t := range splitTerms(s[1 : len(s)-1]) {
-			sum += parseTerm(t).AtOne()
+			terms = append(terms, parseTerm(t).replace(f))
 		}
-		n *= sum
+		out = append(out, Sum(terms...))
 	}
-	return n
+	return Mul(out...)
 }
+
+// AtOne returns the size that d has where every symbol in it is one: an
+// estimate of what is not known yet.
+func (d Dim) AtOne() int { return d.replace(func(string) Dim { return Size(1) }).size }
 
 // At returns the size that d has where symbols have the given sizes; ok is false
 // where one of its symbols has none.
 func (d Dim) At(sizes map[string]int) (n int, ok bool) {
-	n, syms := d.factors()
-	for _, s := range syms {
-		k, ok := sizes[s]
-		if !ok && !isSum(s) {
-			return 0, false
+	e := d.replace(func(sym string) Dim {
+		if n, ok := sizes[sym]; ok {
+			return Size(n)
 		}
-		if isSum(s) {
-			k = 0
-			for _, t := range splitTerms(s[1 : len(s)-1]) {
-				x, ok := parseTerm(t).At(sizes)
-				if !ok {
-					return 0, false
-				}
-				k += x
-			}
-		}
-		n *= k
-	}
-	return n, true
+		return Sym(sym)
+	})
+	return e.size, e.Known()
 }
 
 // Type is what is known of a value: its element type and its dimensions. An

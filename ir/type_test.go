@@ -27,6 +27,28 @@ func TestAtOneTakesSymbolsAsOne(t *testing.T) {
 	}
 }
 
+func TestAtPutsSizesForSymbols(t *testing.T) {
+	b, s := Sym("batch"), Sym("seq")
+	sizes := map[string]int{"batch": 3, "seq": 5}
+	for _, c := range []struct {
+		dim  Dim
+		want int
+	}{
+		{Size(7), 7},
+		{b, 3},
+		{Mul(Size(4), b, Add(s, 2)), 84},
+		{Sum(Mul(Size(2), b), Mul(Size(-1), s)), 1},
+		{Mul(b, Sum(Mul(s, Add(b, 1)), s)), 75},
+	} {
+		if got, ok := c.dim.At(sizes); !ok || got != c.want {
+			t.Errorf("%v is %d, %v, want %d", c.dim, got, ok, c.want)
+		}
+	}
+	if n, ok := Mul(b, Sym("other")).At(sizes); ok {
+		t.Errorf("batch*other is %d, want nothing", n)
+	}
+}
+
 func TestDimArithmeticIsCanonical(t *testing.T) {
 	b, s := Sym("batch"), Sym("seq")
 	half, ok := Div(Mul(b, Size(12), s), Mul(s, Size(6)))

@@ -204,7 +204,7 @@ func (f *frame) fits(t *tensor.Tensor, want ir.Type) error {
 				f.sizes[want.Dims[i].Symbol()] = t.Dim(i)
 				continue
 			}
-			ok = n == t.Dim(i)
+			ok = max(n, 0) == t.Dim(i) // a window on too little gives nothing
 		}
 	}
 	if !ok {

@@ -526,6 +526,9 @@ func (im *importer) node(p *onnxpb.NodeProto, sc *scope) error {
 			return invalid("input %d is absent", i)
 		}
 	}
+	if len(outputs) == 0 {
+		return nil // nobody wants what it computes
+	}
 	name := p.GetName()
 	if name != "" {
 		name = sc.prefix + name

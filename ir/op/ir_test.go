@@ -76,3 +76,55 @@ func TestOutputsTooLargeAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestUnknownSizesKeepTheirNames(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%x: f32[?1,?7]) {
+  %where: i64[*] = NonZero "where" (%x)
+  %at: i64[*] = Transpose "at" (%where) {perm = [1, 0]}
+  %twice: i64[*] = Concat "twice" (%at, %at) {axis = 0}
+  return %twice
+}`, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	first := ir.Print(g)
+	if n := g.Nodes[1].Outputs[0].Type.Dims[0]; !n.Fresh() || n == ir.Sym("?1") || n == ir.Sym("?7") {
+		t.Errorf("the number of nonzeros is %v, want a size of its own", n)
+	}
+	h, err := ir.Parse(first, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*ir.Graph{g, g.Clone(), h} {
+		if err := g.Infer(); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(first, ir.Print(g)); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+func TestANameFromElsewhereIsNotKept(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%x: f32[?1], %y: f32[?1], %z: f32[?2]) {
+  %sum: f32[*] = Add "sum" (%x, %y)
+  return %sum
+}`, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	sum := g.Nodes[0]
+	sum.SetInput(1, g.Inputs[2])
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	if d := sum.Outputs[0].Type.Dims[0]; d == ir.Sym("?1") || d == ir.Sym("?2") {
+		t.Errorf("the sum has size %v, want one of its own", d)
+	}
+}

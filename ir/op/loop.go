@@ -132,6 +132,10 @@ func carry(c *ir.Infer, body *ir.Graph, in, out int, types []ir.Type) error {
 			types[i] = ir.Unranked(t.DType)
 		}
 	}
+	open := make([][]bool, len(types)) // the dimensions that were widened
+	for i, t := range types {
+		open[i] = make([]bool, len(t.Dims))
+	}
 	for wider := true; wider; {
 		for i, t := range types {
 			setInput(body, in+i, t)
@@ -145,8 +149,20 @@ func carry(c *ir.Infer, body *ir.Graph, in, out int, types []ir.Type) error {
 			if next.DType != t.DType {
 				return c.Errorf("carried value %d begins as %v and becomes %v", i, t, next)
 			}
-			if types[i] = joinTypes(c, t, next); !types[i].Equal(t) {
+			if !t.Ranked {
+				continue
+			}
+			if !next.Ranked || len(next.Dims) != len(t.Dims) {
+				types[i] = ir.Unranked(t.DType)
 				wider = true
+				continue
+			}
+			types[i].Dims = slices.Clone(t.Dims)
+			for j, d := range t.Dims {
+				if !open[i][j] && d != next.Dims[j] {
+					types[i].Dims[j] = c.Fresh() // equal to no other, whatever d was
+					open[i][j], wider = true, true
+				}
 			}
 		}
 	}

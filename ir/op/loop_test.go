@@ -44,6 +44,32 @@ func TestLoopWidensWhatItCarries(t *testing.T) {
 	}
 }
 
+func TestScanWidensUnknownSizes(t *testing.T) {
+	// The state begins with an unknown size and has two elements from then on.
+	g, err := ir.Parse(`graph "g"(%p: f32[?1], %x: f32[3,2]) {
+  %last: f32[*], %all: f32[*] = Scan "scan" (%p, %x) {body = graph "body"(%s: f32[*], %e: f32[*]) {
+    %y: f32[*] = Add "y" (%s, %e)
+    %z: f32[*] = Relu "z" (%s)
+    return %y, %z
+  }, num_scan_inputs = 1}
+  return %last, %all
+}`, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what the inference before left must not tell that nothing changed
+		if err := g.Infer(); err != nil {
+			t.Fatal(err)
+		}
+		body := g.Nodes[0].Op.(*Scan).Body
+		for _, v := range []*ir.Value{body.Inputs[0], body.Outputs[1]} {
+			if d := v.Type.Dims[0]; d.Known() || d == ir.Sym("?1") {
+				t.Errorf("%s is %v, want a size of its own", v.Name, v.Type)
+			}
+		}
+	}
+}
+
 func TestScanTakesAndGivesSlices(t *testing.T) {
 	text := `graph "g"(%h: f32[batch,4], %x: f32[batch,seq,4]) {
   %last: ?, %all: ? = Scan "scan" (%h, %x) {body = graph "body"(%s: f32[*], %e: f32[*]) {

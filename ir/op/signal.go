@@ -185,6 +185,9 @@ func (o *DFT) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return nil, err
 	}
 	x, shape := in[0], shapes[0]
+	if slices.Contains(shape, 0) {
+		return one(tensor.New(x.DType(), shape...))
+	}
 	a := x.Rank() - 2
 	if t := optional(in, 2); t != nil {
 		a = norm(t.Ints()[0], x.Rank())
