@@ -131,47 +131,6 @@ func (im *importer) subgraph(p *onnxpb.GraphProto, outer *scope) (*ir.Graph, err
 	return sc.graph, im.graph(p, sc)
 }
 
-// constant returns the tensor that a Constant node's attributes give.
-func constant(attrs map[string]any) (*tensor.Tensor, error) {
-	if len(attrs) != 1 {
-		return nil, invalid("%d values, want one", len(attrs))
-	}
-	for name, v := range attrs {
-		switch v := v.(type) {
-		case *tensor.Tensor:
-			if name == "value" || name == "sparse_value" {
-				return v, nil
-			}
-		case int:
-			if name == "value_int" {
-				return tensor.Scalar(int64(v)), nil
-			}
-		case float32:
-			if name == "value_float" {
-				return tensor.Scalar(v), nil
-			}
-		case string:
-			if name == "value_string" {
-				return tensor.FromStrings([]string{v}), nil
-			}
-		case []int:
-			if name == "value_ints" {
-				return tensor.Ints(v...), nil
-			}
-		case []float32:
-			if name == "value_floats" {
-				return tensor.From(v, len(v)), nil
-			}
-		case []string:
-			if name == "value_strings" {
-				return tensor.FromStrings(v, len(v)), nil
-			}
-		}
-		return nil, invalid("attribute %s of type %T is no constant", name, v)
-	}
-	return nil, nil
-}
-
 // tensor returns the tensor of p, the same one each time, so that what functions
 // repeat is held once.
 func (im *importer) tensor(p *onnxpb.TensorProto) (*tensor.Tensor, error) {

@@ -486,45 +486,18 @@ func (im *importer) node(p *onnxpb.NodeProto, sc *scope) error {
 	if err != nil {
 		return err
 	}
+	l := &op.Legacy{Opset: opset, Kind: kind, Attrs: attrs, Inputs: inputs, Graph: sc.graph, Outs: len(outputs)}
 	if kind == "Constant" {
-		t, err := constant(attrs)
+		t, err := l.Constant()
 		if err != nil {
 			return err
-		}
-		if len(p.GetInput()) > 0 || len(outputs) != 1 {
-			return invalid("%d inputs and %d outputs, want 0 and 1", len(p.GetInput()), len(outputs))
 		}
 		sc.values[outputs[0]] = sc.graph.NewConst(sc.nameOf(outputs[0]), t)
 		return nil
 	}
-	l := &op.Legacy{Opset: opset, Kind: kind, Attrs: attrs, Inputs: inputs, Graph: sc.graph, Outs: len(outputs)}
-	if def.Upgrade != nil {
-		if err := def.Upgrade(l); err != nil {
-			return err
-		}
-		if def = op.Lookup(l.Kind); def == nil {
-			return unsupported("the operator %s has no definition", l.Kind)
-		}
-	}
-	o, err := op.New(l.Kind)
+	o, err := l.Make()
 	if err != nil {
 		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(l.Attrs)) {
-		if err := ir.SetAttr(o, name, l.Attrs[name]); err != nil {
-			return invalid("%w in opset %d", err, opset)
-		}
-	}
-	for len(l.Inputs) > 0 && l.Inputs[len(l.Inputs)-1] == nil {
-		l.Inputs = l.Inputs[:len(l.Inputs)-1]
-	}
-	if err := def.CheckArity(len(l.Inputs), len(outputs)); err != nil {
-		return invalid("%w", err)
-	}
-	for i := range def.In[0] {
-		if l.Inputs[i] == nil {
-			return invalid("input %d is absent", i)
-		}
 	}
 	if len(outputs) == 0 {
 		return nil // nobody wants what it computes

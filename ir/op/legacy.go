@@ -2,6 +2,8 @@ package op
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -72,4 +74,85 @@ func (l *Legacy) FloatToInput(name string, i int) error {
 		return fmt.Errorf("attribute %s has type %T, want a float: %w", name, v, ir.ErrInvalid)
 	}
 	return nil
+}
+
+// Make upgrades the node and makes its operator. It refuses attributes that the
+// operator does not have and inputs or outputs that it does not take; absent
+// inputs at the end are cut.
+func (l *Legacy) Make() (ir.Op, error) {
+	def := Lookup(l.Kind)
+	if def != nil && def.Upgrade != nil {
+		if err := def.Upgrade(l); err != nil {
+			return nil, err
+		}
+		def = Lookup(l.Kind)
+	}
+	if def == nil {
+		return nil, fmt.Errorf("the operator %s has no definition: %w", l.Kind, ir.ErrUnsupported)
+	}
+	o, err := New(l.Kind)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Attrs)) {
+		if err := ir.SetAttr(o, name, l.Attrs[name]); err != nil {
+			return nil, fmt.Errorf("%w in opset %d: %w", err, l.Opset, ir.ErrInvalid)
+		}
+	}
+	for len(l.Inputs) > 0 && l.Inputs[len(l.Inputs)-1] == nil {
+		l.Inputs = l.Inputs[:len(l.Inputs)-1]
+	}
+	if err := def.CheckArity(len(l.Inputs), l.Outs); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ir.ErrInvalid)
+	}
+	for i := range def.In[0] {
+		if l.Inputs[i] == nil {
+			return nil, fmt.Errorf("input %d is absent: %w", i, ir.ErrInvalid)
+		}
+	}
+	return o, nil
+}
+
+// Constant returns the tensor that a Constant node's attributes give.
+func (l *Legacy) Constant() (*tensor.Tensor, error) {
+	if len(l.Inputs) > 0 || l.Outs != 1 {
+		return nil, fmt.Errorf("%d inputs and %d outputs, want 0 and 1: %w", len(l.Inputs), l.Outs, ir.ErrInvalid)
+	}
+	if len(l.Attrs) != 1 {
+		return nil, fmt.Errorf("%d values, want one: %w", len(l.Attrs), ir.ErrInvalid)
+	}
+	for name, v := range l.Attrs {
+		switch v := v.(type) {
+		case *tensor.Tensor:
+			if name == "value" || name == "sparse_value" {
+				return v, nil
+			}
+		case int:
+			if name == "value_int" {
+				return tensor.Scalar(int64(v)), nil
+			}
+		case float32:
+			if name == "value_float" {
+				return tensor.Scalar(v), nil
+			}
+		case string:
+			if name == "value_string" {
+				return tensor.FromStrings([]string{v}), nil
+			}
+		case []int:
+			if name == "value_ints" {
+				return tensor.Ints(v...), nil
+			}
+		case []float32:
+			if name == "value_floats" {
+				return tensor.From(v, len(v)), nil
+			}
+		case []string:
+			if name == "value_strings" {
+				return tensor.FromStrings(v, len(v)), nil
+			}
+		}
+		return nil, fmt.Errorf("attribute %s of type %T is no constant: %w", name, v, ir.ErrInvalid)
+	}
+	return nil, nil
 }

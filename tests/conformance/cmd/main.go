@@ -1,4 +1,5 @@
-// Command cmd runs the official ONNX backend tests and prints, for each pipeline
+// Command cmd runs the official ONNX backend tests, and those that onnx-go
+// registers through the adapter to it, and prints, for each pipeline
 // and group, how many passed, failed and were excluded, and why tests failed.
 //
 //	go run ./tests/conformance/cmd -run 'conv|pool' -v
@@ -19,9 +20,14 @@ import (
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/owulveryck/onnx-go/backend/testbackend"
 
 	"spc/tests/conformance"
+	"spc/tests/conformance/onnxgo"
 )
+
+// adapter names the tests that onnx-go registers, and the pipeline that they take.
+const adapter = "onnx-go"
 
 func main() {
 	if err := run(); err != nil {
@@ -53,23 +59,37 @@ func run() error {
 	tests = conformance.Select(tests, func(t *conformance.Test) bool {
 		return match.MatchString(t.Group+"/"+t.Name) && (*operator == "" || slices.Contains(t.Ops(), *operator))
 	})
-	if len(tests) == 0 {
-		return fmt.Errorf("no test matches")
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	failed := 0
+	failed, ran := 0, 0
+	done := func(name string) func(conformance.Result) {
+		return func(r conformance.Result) {
+			if *verbose || r.Status == conformance.Failed {
+				print(name, r, *verbose)
+			}
+		}
+	}
+	count := func(name string, results []conformance.Result) {
+		failed += conformance.Count(results).Total.Failed
+		ran += len(results)
+		if len(results) > 0 {
+			summary(name, results)
+		}
+	}
 	for _, p := range conformance.Pipelines {
 		if *pipe != "" && p.Name != *pipe {
 			continue
 		}
-		results := conformance.RunAll(ctx, p, tests, conformance.Options{Workers: *workers, Budget: *budget, All: *all}, func(r conformance.Result) {
-			if *verbose || r.Status == conformance.Failed {
-				print(p, r, *verbose)
-			}
-		})
-		failed += conformance.Count(results).Total.Failed
-		summary(p, results)
+		o := conformance.Options{Workers: *workers, Budget: *budget, All: *all}
+		count(p.Name, conformance.RunAll(ctx, p, tests, o, done(p.Name)))
+	}
+	if *pipe == "" || *pipe == adapter {
+		count(adapter, onnxgo.RunAll(func(tc *testbackend.TestCase) bool {
+			return match.MatchString(adapter+"/"+tc.Title) && (*operator == "" || tc.OpType == *operator)
+		}, *all, done(adapter)))
+	}
+	if ran == 0 {
+		return fmt.Errorf("no test matches")
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d tests failed", failed)
@@ -77,8 +97,8 @@ func run() error {
 	return nil
 }
 
-func print(p conformance.Pipeline, r conformance.Result, verbose bool) {
-	line := fmt.Sprintf("%-8s %s %s/%s", r.Status, p.Name, r.Group, r.Name)
+func print(pipeline string, r conformance.Result, verbose bool) {
+	line := fmt.Sprintf("%-8s %s %s/%s", r.Status, pipeline, r.Group, r.Name)
 	if verbose {
 		line += fmt.Sprintf(" (%.3fs)", r.Time.Seconds())
 	}
@@ -92,11 +112,11 @@ func print(p conformance.Pipeline, r conformance.Result, verbose bool) {
 	fmt.Println(line)
 }
 
-func summary(p conformance.Pipeline, results []conformance.Result) {
+func summary(pipeline string, results []conformance.Result) {
 	c := conformance.Count(results)
 	w := table.NewWriter()
 	w.SetOutputMirror(os.Stdout)
-	w.AppendHeader(table.Row{p.Name, "passed", "failed", "excluded", "total"})
+	w.AppendHeader(table.Row{pipeline, "passed", "failed", "excluded", "total"})
 	for _, g := range conformance.Groups {
 		if n := c.Groups[g]; n.Sum() > 0 {
 			w.AppendRow(table.Row{g, n.Passed, n.Failed, n.Excluded, n.Sum()})
