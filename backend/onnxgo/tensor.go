@@ -63,7 +63,7 @@ func list[T any](data any) []T {
 // shares its storage where that is row-major.
 func fromGorgonia(t gorgonia.Tensor) (*tensor.Tensor, error) {
 	d, ok := t.(*gorgonia.Dense)
-	if !ok || d.IsMasked() || !d.IsNativelyAccessible() {
+	if !ok || len(d.Mask()) > 0 || !d.IsNativelyAccessible() {
 		return nil, fmt.Errorf("a tensor of type %T, want *tensor.Dense in memory without a mask: %w", t, ir.ErrUnsupported)
 	}
 	i := slices.IndexFunc(types, func(e elements) bool { return e.of == d.Dtype().Type })
