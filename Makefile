@@ -41,7 +41,7 @@ cross: ## the pure Go paths of other processors
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
 
-conformance: ## the official ONNX suite in $(SPC_SHARED), through the compiler and the interpreter
+conformance: ## the official ONNX suite in $(SPC_SHARED), through the compiler and the interpreter, and onnx-go's operator tests
 	$(GO) run ./tests/conformance/cmd
 
 e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
