@@ -59,11 +59,7 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 	if err := passes.Run(c, b.graph, passes.Options{}); err != nil {
 		return err
 	}
-	p, err := lower.Lower(b.graph)
-	if err != nil {
-		return err
-	}
-	g.prog, err = cpu.Device{}.Load(p, backend.Options{Threads: g.opts.Threads})
+	g.prog, err = cpu.Device{}.Load(lower.Lower(b.graph), backend.Options{Threads: g.opts.Threads})
 	return err
 }
 
