@@ -143,9 +143,8 @@ func TestRandomGraphsKeepTheirFunction(t *testing.T) {
 // the value that the one before made, in root graphs and in subgraphs.
 type builder struct {
 	*rand.Rand
-	g    *ir.Graph
-	err  error
-	kept []*ir.Value // values that later motifs may read again
+	g   *ir.Graph
+	err error
 }
 
 func randomGraph(seed uint64) (*ir.Graph, error) {

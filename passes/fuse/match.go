@@ -165,7 +165,9 @@ func polynomial(v, x *ir.Value, depth int) (p poly, ok bool) {
 	n := v.Def
 	kind := n.Op.Kind()
 	if kind == "Neg" {
-		p, ok = polynomial(n.Inputs[0], x, depth-1)
+		if p, ok = polynomial(n.Inputs[0], x, depth-1); !ok {
+			return p, false
+		}
 		return p.times(poly{-1})
 	}
 	if !slices.Contains(binary, kind) {
