@@ -188,8 +188,8 @@ func (s *scanner) typ() (Type, error) {
 		s.space()
 		if s.pos < len(s.text) && s.text[s.pos] == '"' {
 			q, err := s.quoted()
-			if err != nil || q == "" {
-				return errors.New("want a symbol")
+			if err != nil || q == "" || len(q) > maxExpression {
+				return fmt.Errorf("want a symbol of at most %d bytes", maxExpression)
 			}
 			d, err := s.symbol(q)
 			dims = append(dims, d)
@@ -203,8 +203,8 @@ func (s *scanner) typ() (Type, error) {
 			dims = append(dims, Size(n))
 			return nil
 		}
-		if w == "" {
-			return errors.New("want a dimension")
+		if w == "" || len(w) > maxExpression {
+			return fmt.Errorf("want a dimension of at most %d bytes", maxExpression)
 		}
 		d, err := s.symbol(w)
 		dims = append(dims, d)

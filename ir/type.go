@@ -1,6 +1,8 @@
 package ir
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"sort"
@@ -90,7 +92,21 @@ func product(n int, syms []string) Dim {
 	if n != 1 {
 		syms = append([]string{strconv.Itoa(n)}, syms...)
 	}
-	return Sym(strings.Join(syms, "*"))
+	return expression(strings.Join(syms, "*"))
+}
+
+// maxExpression bounds the text of a dimension: products of sums of products grow
+// exponentially with the operators that compute them.
+const maxExpression = 1 << 10
+
+// expression returns the symbol for an expression. One that is too long becomes an
+// unknown, which equal expressions share.
+func expression(s string) Dim {
+	if len(s) <= maxExpression {
+		return Sym(s)
+	}
+	sum := sha256.Sum256([]byte(s))
+	return Sym("?" + hex.EncodeToString(sum[:16]))
 }
 
 // splitTop splits s at sep outside parentheses.

@@ -89,3 +89,20 @@ func TestDimArithmeticIsCanonical(t *testing.T) {
 		t.Error("batch is divided by seq")
 	}
 }
+
+func TestExpressionsStayShort(t *testing.T) {
+	a, b := Sym("a"), Sym("b")
+	for range 40 { // without a bound, 2^40 symbols
+		next := Sum(Mul(a, a), b)
+		if twin := Sum(b, Mul(a, a)); next != twin {
+			t.Fatalf("%v and %v are the same sum", next, twin)
+		}
+		a, b = next, Sum(Mul(b, b), a)
+		if a == b || len(a.Symbol()) > maxExpression {
+			t.Fatalf("%v beside %v", a, b)
+		}
+	}
+	if !a.Fresh() || !b.Fresh() {
+		t.Errorf("%v and %v, want unknowns", a, b)
+	}
+}
