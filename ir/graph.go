@@ -2,8 +2,8 @@
 // values. A node carries its operator (an Op: attributes, shape inference,
 // evaluation, work); a value has a type, one definition, its uses, and for a
 // constant its tensor or, once a format is chosen, its Store. Graphs print and
-// parse as text, and Verify checks every invariant. The package imports only
-// ir/tensor.
+// parse as text, and Verify checks every invariant. The package imports
+// ir/tensor and internal/memory.
 package ir
 
 import (

@@ -3,6 +3,7 @@ package ir
 import (
 	"slices"
 
+	"spc/internal/memory"
 	"spc/ir/tensor"
 )
 
@@ -226,13 +227,43 @@ func (n *Node) InferFor(in []*tensor.Tensor) ([]Type, error) {
 	if err := m.Infer(); err != nil {
 		return nil, err
 	}
-	types := make([]Type, len(m.Outputs))
-	for i, v := range m.Outputs {
+	return m.OutputTypes(), nil
+}
+
+// evalScratch is the memory that an operator's Eval may need for an element of its
+// outputs besides the outputs: it may compute in f64 or i64.
+const evalScratch = 8
+
+// CheckMemory refuses to evaluate n where outputs of these types, as far as their
+// sizes are known, do not fit into the memory that is left.
+func (n *Node) CheckMemory(types []Type) error {
+	need := 0
+	for _, t := range types {
+		shape, ok := t.Shape()
+		if !ok {
+			continue
+		}
+		k, err := tensor.Elems(shape)
+		if err != nil || k > MaxElems {
+			return n.Errorf(ErrInvalid, "an output is %v, want at most %d elements", t, MaxElems)
+		}
+		need += k * (t.DType.Bits()/8 + evalScratch)
+	}
+	if err := memory.Check(need); err != nil {
+		return n.Errorf(ErrInvalid, "%v", err)
+	}
+	return nil
+}
+
+// OutputTypes returns the types of n's outputs, the zero Type for absent ones.
+func (n *Node) OutputTypes() []Type {
+	types := make([]Type, len(n.Outputs))
+	for i, v := range n.Outputs {
 		if v != nil {
 			types[i] = v.Type
 		}
 	}
-	return types, nil
+	return types
 }
 
 // keepNames gives the unknowns that this inference of c.Node made the names that

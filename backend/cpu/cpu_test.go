@@ -14,6 +14,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/ref"
+	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -392,5 +393,41 @@ func TestRunStopsWhenCancelled(t *testing.T) {
 	defer cancel()
 	if _, err := p.Run(ctx, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the context's", err)
+	}
+}
+
+// Nothing in the body looks at the context.
+func TestEmptyLoopsStopWhenCancelled(t *testing.T) {
+	p := load(t, `graph "g"(%x: f32[1]) {
+  %m: i64[] = const {1000000000}
+  %c: bool[] = const {1}
+  %y: f32[1] = Loop "loop" (%m, %c, %x) {body = graph "b"(%i: i64[], %go: bool[], %v: f32[1]) {
+    return %go, %v
+  }}
+  return %y
+}`)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := p.Run(ctx, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want the context's", err)
+	}
+}
+
+// The values of a run, 2 TB here, are refused before any is computed.
+func TestRunsThatMemoryDoesNotHoldAreRefused(t *testing.T) {
+	if memory.Check(1<<40) == nil {
+		t.Skip("this machine has the memory, or does not tell")
+	}
+	var b, outs strings.Builder
+	b.WriteString("graph \"g\"(%x: f32[46000,1], %y: f32[1,46000]) {\n")
+	for i := range 260 {
+		fmt.Fprintf(&b, "  %%z%d: f32[46000,46000] = Add \"outer%d\" (%%x, %%y)\n", i, i)
+		fmt.Fprintf(&outs, ", %%z%d", i)
+	}
+	fmt.Fprintf(&b, "  return %s\n}", outs.String()[2:])
+	p := load(t, b.String())
+	_, err := p.Run(context.Background(), []*tensor.Tensor{tensor.New(tensor.F32, 46000, 1), tensor.New(tensor.F32, 1, 46000)})
+	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "(Add)") || !strings.Contains(err.Error(), "GB are left") {
+		t.Errorf("error %v, want one that names a node and what memory is left", err)
 	}
 }

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/ir"
@@ -35,30 +37,33 @@ func (p *product) scratch() int { return p.k*backend.Panel + blockRows(p.kernel.
 // run computes the product. Work is split into panels, and each panel's rows
 // where there are too few panels for the threads.
 func (p *product) run(x *exec) {
-	type panel struct{ group, col, n int }
-	var panels []panel
+	ends := make([]int, len(p.groups)) // by group, the panels up to its end
+	panels := 0
 	for g, n := range p.groups {
-		for c := 0; c < n; c += backend.Panel {
-			panels = append(panels, panel{g, c, min(backend.Panel, n-c)})
-		}
+		panels += (n + backend.Panel - 1) / backend.Panel
+		ends[g] = panels
 	}
 	block := blockRows(p.kernel.Tile())
 	parts := 1
-	if t := x.pool.Threads(); len(panels) < 2*t {
+	if t := x.pool.Threads(); panels < 2*t {
 		parts = min(t, (p.m+block-1)/block)
 	}
 	rows := (p.m + parts - 1) / parts
 	rows = (rows + block - 1) / block * block
-	x.pool.For(len(panels)*parts, func(worker, i int) {
-		pn, part := panels[i/parts], i%parts
+	x.pool.For(panels*parts, func(worker, i int) {
+		i, part := i/parts, i%parts
+		group, _ := slices.BinarySearch(ends, i+1)
+		n := p.groups[group]
+		col := (i - ends[group] + (n+backend.Panel-1)/backend.Panel) * backend.Panel
+		n = min(backend.Panel, n-col)
 		s := x.scratch[worker]
 		xs, ys := s[:p.k*backend.Panel], s[p.k*backend.Panel:]
-		p.load(xs, pn.group, pn.col, pn.n)
+		p.load(xs, group, col, n)
 		end := min(p.m, (part+1)*rows)
 		for r := part * rows; r < end; r += block {
 			r1 := min(end, r+block)
 			p.kernel.Panel(ys, backend.Panel, xs, r, r1)
-			p.store(ys, r, r1-r, pn.group, pn.col, pn.n)
+			p.store(ys, r, r1-r, group, col, n)
 		}
 	})
 }

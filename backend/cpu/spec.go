@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower/plan"
@@ -58,9 +59,10 @@ type step struct {
 	node    *ir.Node
 	in, out []int // value numbers, -1 where absent
 	run     kernel
-	dynamic bool  // bound when the shapes of its inputs are known
-	checked bool  // inference has seen the shapes of its inputs
-	dead    []int // heap values whose last use this is
+	dynamic bool      // bound when the shapes of its inputs are known
+	checked bool      // inference has seen the shapes of its inputs
+	types   []ir.Type // of the outputs, as far as they are known
+	dead    []int     // heap values whose last use this is
 }
 
 // kernel computes the outputs of a node, whose tensors exist, from its inputs.
@@ -153,7 +155,7 @@ func (b *binding) block(pb *plan.Block) (*block, error) {
 
 func (b *binding) step(ps *plan.Step) (*step, error) {
 	n := ps.Node
-	st := &step{node: n, in: b.numbers(n.Inputs), out: b.numbers(n.Outputs)}
+	st := &step{node: n, in: b.numbers(n.Inputs), out: b.numbers(n.Outputs), types: n.OutputTypes()}
 	bind, fast := binders[n.Op.Kind()]
 	st.checked = static(n) || b.mini
 	if !static(n) {
@@ -209,12 +211,12 @@ func (b *binding) takeOver(o, i, index int) bool {
 	return true
 }
 
-func (b *binding) size(i int) int {
-	n, err := tensor.Elems(b.slots[i].shape)
+func (s *spec) size(i int) int {
+	n, err := tensor.Elems(s.slots[i].shape)
 	if err != nil {
 		return 0
 	}
-	return n * b.slots[i].typ.DType.Size()
+	return n * s.slots[i].typ.DType.Size()
 }
 
 // layout places the arena's values and notes when heap values die.
@@ -289,13 +291,16 @@ type exec struct {
 	scratch [][]float32      // by worker
 }
 
-func (s *spec) acquire() *exec {
+func (s *spec) acquire() (*exec, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.free); n > 0 {
 		x := s.free[n-1]
 		s.free = s.free[:n-1]
-		return x
+		return x, nil
+	}
+	if err := memory.Check(s.arena + 4*s.scratch*s.prog.pool.Threads()); err != nil {
+		return nil, s.tooLarge(err)
 	}
 	x := &exec{spec: s, pool: s.prog.pool, arena: tensor.New(tensor.U8, s.arena).Bytes()}
 	x.fixed = make([]*tensor.Tensor, len(s.slots))
@@ -319,7 +324,22 @@ func (s *spec) acquire() *exec {
 	for w := range x.scratch {
 		x.scratch[w] = tensor.New(tensor.F32, s.scratch).F32s()
 	}
-	return x
+	return x, nil
+}
+
+// tooLarge names the largest value of the arena in an error about its size.
+func (s *spec) tooLarge(err error) error {
+	most := -1
+	for i, sl := range s.slots {
+		if sl.where == inArena && (most < 0 || s.size(i) > s.size(most)) {
+			most = i
+		}
+	}
+	if most < 0 {
+		return fmt.Errorf("%w: %w", err, ir.ErrInvalid)
+	}
+	v := s.plan.Values[most]
+	return v.Def.Errorf(ir.ErrInvalid, "output %s is %v: %v", v.Name, v.Type, err)
 }
 
 // root follows views to the value that has storage.
@@ -349,7 +369,10 @@ func (s *spec) release(x *exec) {
 
 // run evaluates the spec.
 func (s *spec) run(ctx context.Context, in []*tensor.Tensor, trace func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
-	x := s.acquire()
+	x, err := s.acquire()
+	if err != nil {
+		return nil, err
+	}
 	defer s.release(x)
 	copy(x.slots, x.fixed)
 	for i, v := range s.plan.Graph.Inputs {
@@ -358,16 +381,20 @@ func (s *spec) run(ctx context.Context, in []*tensor.Tensor, trace func(*ir.Node
 	if err := x.steps(ctx, s.main, trace); err != nil {
 		return nil, err
 	}
-	return x.outputs(s.plan.Graph), nil
+	return x.outputs(s.plan.Graph)
 }
 
 // outputs returns copies of a graph's outputs.
-func (x *exec) outputs(g *ir.Graph) []*tensor.Tensor {
+func (x *exec) outputs(g *ir.Graph) ([]*tensor.Tensor, error) {
 	out := make([]*tensor.Tensor, len(g.Outputs))
 	for i, v := range g.Outputs {
-		out[i] = x.slots[x.plan.Number[v]].Clone()
+		t := x.slots[x.plan.Number[v]]
+		if err := memory.Check(len(t.Bytes())); err != nil {
+			return nil, fmt.Errorf("output %s is %v: %w: %w", v.Name, t, err, ir.ErrInvalid)
+		}
+		out[i] = t.Clone()
 	}
-	return out
+	return out, nil
 }
 
 func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Duration)) error {
@@ -435,10 +462,15 @@ func (x *exec) step(ctx context.Context, st *step) error {
 			}
 		}
 	default:
+		types := st.types
 		if !st.checked && len(ir.Subgraphs(st.node.Op)) == 0 {
-			if _, err := st.node.InferFor(in); err != nil {
+			var err error
+			if types, err = st.node.InferFor(in); err != nil {
 				return err
 			}
+		}
+		if err := st.node.CheckMemory(types); err != nil {
+			return err
 		}
 		ev := &ir.Eval{Outputs: len(st.out), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 			return x.subgraph(ctx, g, in)
@@ -470,13 +502,16 @@ func nodeError(n *ir.Node, err error) error {
 
 // subgraph runs a block on inputs; its outputs outlive the next run of it.
 func (x *exec) subgraph(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if err := ctx.Err(); err != nil { // g may have no steps
+		return nil, err
+	}
 	for i, v := range g.Inputs {
 		x.slots[x.plan.Number[v]] = in[i]
 	}
 	if err := x.steps(ctx, x.blocks[g], nil); err != nil {
 		return nil, err
 	}
-	return x.outputs(g), nil
+	return x.outputs(g)
 }
 
 // small reports whether a tensor may hold a shape, axes or the like, on whose

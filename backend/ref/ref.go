@@ -65,6 +65,9 @@ func (r *run) graph(g *ir.Graph, inputs []*tensor.Tensor, outer *frame) ([]*tens
 	if len(inputs) != len(g.Inputs) {
 		return nil, fmt.Errorf("%d inputs for graph %s, want %d: %w", len(inputs), g.Name, len(g.Inputs), ir.ErrInvalid)
 	}
+	if err := r.ctx.Err(); err != nil { // g may have no nodes
+		return nil, err
+	}
 	f := &frame{outer: outer, values: make(map[*ir.Value]*tensor.Tensor, len(g.Nodes))}
 	if r.Check {
 		f.sizes = map[string]int{}
@@ -149,6 +152,13 @@ func (r *run) node(n *ir.Node, f *frame) error {
 		if types, err = n.InferFor(in); err != nil {
 			return err
 		}
+	}
+	sizes := types
+	if sizes == nil {
+		sizes = n.OutputTypes()
+	}
+	if err := n.CheckMemory(sizes); err != nil {
+		return err
 	}
 	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return r.graph(g, in, f)

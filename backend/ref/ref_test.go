@@ -224,3 +224,13 @@ func TestCancellationStopsARun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCancellationStopsAGraphWithoutNodes(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	g := ir.NewGraph("g")
+	g.Outputs = []*ir.Value{g.NewInput("x", ir.Shaped(tensor.F32, 1))}
+	if _, err := Run(ctx, g, []*tensor.Tensor{tensor.New(tensor.F32, 1)}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

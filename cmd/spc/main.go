@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/internal/memory"
 )
 
 // commands lists the commands in the order of their use.
@@ -31,6 +32,7 @@ var commands = []func() *cobra.Command{
 }
 
 func main() {
+	memory.CollectEarly()
 	os.Exit(spcMain(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -190,10 +191,13 @@ func one(t *tensor.Tensor) ([]*tensor.Tensor, error) { return []*tensor.Tensor{t
 const maxOutput = ir.MaxElems
 
 // newOutput is tensor.New for shapes that Infer has not seen: it refuses
-// negative dimensions and more than maxOutput elements.
+// negative dimensions, more than maxOutput elements, and what memory does not hold.
 func newOutput(dt tensor.DType, shape ...int) (*tensor.Tensor, error) {
 	if err := checkOutput(shape); err != nil {
 		return nil, err
+	}
+	if err := memory.Check(product(shape) * dt.Size()); err != nil {
+		return nil, evalErrorf("output of shape %v: %v", shape, err)
 	}
 	return tensor.New(dt, shape...), nil
 }

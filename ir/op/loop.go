@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -220,6 +221,9 @@ func truth(t *tensor.Tensor) (bool, error) {
 	return tensor.Data[bool](t)[0], nil
 }
 
+// tensorBytes is about what a tensor takes besides its elements.
+const tensorBytes = 256
+
 // stack collects the values of an output over iterations.
 type stack struct {
 	typ   ir.Type // of one value
@@ -241,6 +245,12 @@ func (s *stack) add(t *tensor.Tensor) error {
 		}
 		if (len(s.items)+1)*t.Len() > maxOutput {
 			return evalErrorf("iterations give more than %d elements to stack", maxOutput)
+		}
+	}
+	// The stack may have to double, and is then copied.
+	if n := len(s.items); n >= 1<<12 && n&(n-1) == 0 {
+		if err := memory.Check(2 * n * (len(t.Bytes()) + tensorBytes)); err != nil {
+			return evalErrorf("%d iterations give %v each to stack: %v", n, t, err)
 		}
 	}
 	s.items = append(s.items, t)
