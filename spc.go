@@ -103,7 +103,8 @@ type ReportOptions struct {
 	Target   string  `json:"target"`
 }
 
-// Totals sums over all weights.
+// Totals sums over all weights. Those that were removed with whole channels count
+// as zeros.
 type Totals struct {
 	Weights       int `json:"weights"`
 	Nonzeros      int `json:"nonzeros"`
@@ -261,28 +262,29 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 
 // finish computes what follows from the layers and the graph.
 func (r *Report) finish(g *ir.Graph) {
-	prunable := map[string]bool{}
+	pruned := map[string]prune.GraphLayer{}
 	if r.Prune != nil {
 		for _, l := range r.Prune.Layers {
-			prunable[l.Weight] = l.Prunable
+			pruned[l.Weight] = l
 		}
 	}
 	seen := map[string]bool{}
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		l.Prunable = prunable[l.Weight]
+		p := pruned[l.Weight]
+		l.Prunable = p.Prunable
 		if seen[l.Weight] {
 			continue
 		}
 		seen[l.Weight] = true
-		n := l.Rows * l.Cols
+		n := l.Rows*l.Cols + p.Removed
 		r.Totals.Weights += n
 		r.Totals.Nonzeros += l.Nonzeros
 		if l.Prunable {
 			r.Totals.Prunable += n
 			r.Totals.PrunableZeros += n - l.Nonzeros
 		}
-		r.Totals.DenseBytes += l.DenseBytes
+		r.Totals.DenseBytes += l.DenseBytes / max(l.Rows*l.Cols, 1) * n
 		r.Totals.StoredBytes += l.StoredBytes
 	}
 	if p := r.Prune; p != nil { // which counts the channels that are gone, too

@@ -88,12 +88,15 @@ func relL2(t *testing.T, got, want map[string]*tensor.Tensor) float64 {
 // Every pattern and every format computes, on the CPU, from an .spx file, what
 // the interpreter computes from the pruned weights.
 func TestCompiledAgreesWithInterpreter(t *testing.T) {
-	patterns := []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2"}
+	patterns := []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "channel"}
 	formats := []string{"auto", "dense", "ell", "csr", "nm", "block"}
 	for i, a := range archs.Tiny {
 		for j, pattern := range patterns {
 			// Formats take turns, so that each meets each architecture.
 			for _, format := range []string{"auto", formats[(i+j)%len(formats)]} {
+				if a.Name == "lstm" && pattern == "channel" {
+					continue // recurrent weights make no channels
+				}
 				t.Run(fmt.Sprintf("%s/%s/%s", a.Name, pattern, format), func(t *testing.T) {
 					o := spc.CompileOptions{Pattern: pattern, Sparsity: 0.5, Format: format}
 					m := tiny(t, a.Name, o)

@@ -137,7 +137,11 @@ var Pipeline = []Pass{
 		Name: "prune", Doc: "decide which weights are zero",
 		Needs: Typed | Folded, Makes: Pruned,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
-			r, err := prune.Graph(g, c.Prune)
+			run := prune.Graph
+			if c.Prune.Pattern.Kind == prune.Channel {
+				run = prune.Channels
+			}
+			r, err := run(g, c.Prune)
 			if err != nil {
 				return 0, err
 			}

@@ -188,6 +188,13 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		fmt.Fprintf(w, "left over %s\n", plural(n, "Transpose"))
 	}
 	if r.Prune != nil {
+		removed := 0
+		for _, l := range r.Prune.Layers {
+			removed += l.Removed
+		}
+		if removed > 0 {
+			fmt.Fprintf(w, "removed   %d of the weights, with whole channels; they count as zeros\n", removed)
+		}
 		var bounded []string
 		for _, l := range r.Prune.Layers {
 			if l.Bounded > 0 {

@@ -18,5 +18,5 @@
 // by position: the earlier layer, row, column stays. Weights that arrive as
 // zero stay zero; they are dropped before any other and count as dropped.
 //
-// The package may import ir and ir/tensor and nothing else of the module.
+// The package may import ir, ir/tensor and ir/op and nothing else of the module.
 package prune

@@ -34,7 +34,8 @@ type GraphLayer struct {
 	Prunable bool    `json:"prunable"`
 	Why      string  `json:"why"` // why it is not prunable
 	Weights  int     `json:"weights"`
-	Zeros    int     `json:"zeros"`
+	Zeros    int     `json:"zeros"`   // the removed ones among them
+	Removed  int     `json:"removed"` // with whole channels
 	Bounded  int     `json:"bounded"` // rows that kept something only because each must
 	Note     string  `json:"note"`
 	Sparsity float64 `json:"sparsity"`
@@ -45,6 +46,7 @@ type candidate struct {
 	ir.WeightUse
 	name string
 	why  string // why it is not prunable, empty where it is
+	kept bool   // by the user
 }
 
 // candidates lists the distinct weights of g in the order of the nodes, and why
@@ -93,6 +95,7 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 		default:
 			c.why = kept
 		}
+		c.kept = kept != ""
 	}
 	for i, ok := range matched {
 		if !ok {
@@ -102,8 +105,30 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 	return out, nil
 }
 
+// target returns the sparsity that the last matching Target gives a weight, nil
+// where none does, and marks those that match.
+func (o *GraphOptions) target(c *candidate, matched []bool) (sparsity *float64) {
+	for i, t := range o.Targets {
+		if t.Glob.Match(c.Node.Name) || t.Glob.Match(c.Value.Name) {
+			sparsity, matched[i] = &t.Sparsity, true
+		}
+	}
+	return sparsity
+}
+
+// checkTargets reports a Target that matches nothing.
+func (o *GraphOptions) checkTargets(matched []bool) error {
+	for i, ok := range matched {
+		if !ok {
+			return fmt.Errorf("--layer %s: no prunable weight has a name like this: %w", o.Targets[i].Glob, ir.ErrInvalid)
+		}
+	}
+	return nil
+}
+
 // Graph prunes the weights of g in place: Select decides, masks are applied.
-// Patterns other than Channel only; see Channels.
+// Under Channel these are rows of weights that remain where they are, and Channels
+// is what removes them.
 func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 	cands, err := candidates(g, &o)
 	if err != nil {
@@ -118,12 +143,7 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 		shape := c.Value.Const.Shape()
 		m, k := c.View.Dims(shape)
 		l := Layer{Name: c.name, Rows: m, Cols: k}
-		for i, t := range o.Targets {
-			if t.Glob.Match(c.Node.Name) || t.Glob.Match(c.Value.Name) {
-				s := t.Sparsity
-				l.Sparsity, matched[i] = &s, true
-			}
-		}
+		l.Sparsity = o.target(c, matched)
 		if slices.Equal(c.View.Perm, []int{1, 0}) && c.View.RowAxes == 1 {
 			l.Weights, l.Transposed = c.Value.Const.F32s(), true
 		} else {
@@ -131,10 +151,8 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 		}
 		layers = append(layers, l)
 	}
-	for i, ok := range matched {
-		if !ok {
-			return nil, fmt.Errorf("--layer %s: no prunable weight has a name like this: %w", o.Targets[i].Glob, ir.ErrInvalid)
-		}
+	if err := o.checkTargets(matched); err != nil {
+		return nil, err
 	}
 	res, err := Select(layers, o.Options)
 	if err != nil {

@@ -68,6 +68,9 @@ func TestPrunedModelsAgreeWithInterpreter(t *testing.T) {
 	needModels(t)
 	for _, m := range Sparse {
 		for _, o := range Prunings {
+			if !Suits(m, o) {
+				continue
+			}
 			t.Run(m+"/"+o.Pattern+o.Allocate, func(t *testing.T) {
 				if r := EvaluateSparse(context.Background(), m, o); r.Err != nil {
 					t.Error(r.Err)

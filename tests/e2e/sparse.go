@@ -28,6 +28,12 @@ var Prunings = []spc.CompileOptions{
 	{Pattern: "channel", Sparsity: 0.5},
 }
 
+// Suits reports whether a model can be pruned with o: gtcrn shuffles or splits
+// every channel that its prunable weights make.
+func Suits(model string, o spc.CompileOptions) bool {
+	return model != "gtcrn" || o.Pattern != "channel"
+}
+
 // EvaluateSparse compiles a model with o into the bytes of an .spx, runs these on
 // the CPU on the stored inputs, and compares with what the interpreter makes of
 // the same pruned weights.

@@ -52,7 +52,7 @@ func run() error {
 	var sparse []e2e.Result
 	for _, m := range e2e.Sparse {
 		for _, o := range e2e.Prunings {
-			if !match.MatchString(m) || *pipe != "" {
+			if !match.MatchString(m) || *pipe != "" || !e2e.Suits(m, o) {
 				continue
 			}
 			r := e2e.EvaluateSparse(ctx, m, o)
