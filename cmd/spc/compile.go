@@ -198,7 +198,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		var bounded []string
 		for _, l := range r.Prune.Layers {
 			if l.Bounded > 0 {
-				bounded = append(bounded, fmt.Sprintf("%s (%s)", l.Node, plural(l.Bounded, "row")))
+				bounded = append(bounded, fmt.Sprintf("%s (%s)", printable(l.Node), plural(l.Bounded, "row")))
 			}
 		}
 		if len(bounded) > 0 {

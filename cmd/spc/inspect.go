@@ -113,7 +113,7 @@ func printCandidates(w io.Writer, layers []spc.Layer) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s (%s), weight %s: %s, %s zeros, %d columns\n%s: %s\n",
-			l.Name, l.Op, l.Weight, matrix(l), percent(l.Sparsity), l.N, withConfig(l.Format, l.Config), l.Reason)
+			printable(l.Name), l.Op, printable(l.Weight), matrix(l), percent(l.Sparsity), l.N, withConfig(l.Format, l.Config), l.Reason)
 		if len(l.Candidates) == 0 {
 			continue
 		}

@@ -47,9 +47,14 @@ func spcMain(args []string, stdout, stderr io.Writer) int {
 
 	root := rootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &output{w: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
-	switch err := root.ExecuteContext(ctx); {
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.err
+	}
+	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
@@ -91,15 +96,33 @@ weights untouched.`,
 // errFailed ends a command with status 1 whose output has said why already.
 var errFailed = errors.New("")
 
+// output is standard output; it keeps the first error of a write.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
 // message returns the text of an error: one line, except for the operators that
 // a model needs and spc lacks, which get a line each. That an input is invalid
 // needs no saying after what was expected.
 func message(err error) string {
 	msg := strings.TrimSuffix(err.Error(), ": "+spc.ErrInvalid.Error())
-	if errors.Is(err, spc.ErrUnsupported) {
-		return msg
+	lines := strings.Split(msg, "\n")
+	for i, l := range lines {
+		lines[i] = printable(l)
 	}
-	return strings.Join(strings.FieldsFunc(msg, func(r rune) bool { return r == '\n' || r == '\t' }), " ")
+	if errors.Is(err, spc.ErrUnsupported) {
+		return strings.Join(lines, "\n")
+	}
+	return strings.Join(lines, " ")
 }
 
 // usage wraps a check of arguments so that its error says how the command is used.

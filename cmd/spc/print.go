@@ -6,6 +6,9 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -52,9 +55,41 @@ func (n number) MarshalJSON() ([]byte, error) {
 
 func (n number) String() string { return strconv.FormatFloat(float64(n), 'g', 4, 64) }
 
+// printable escapes what would control a terminal: models name things as they like.
+func printable(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case unicode.IsPrint(r):
+			b.WriteString(s[:n])
+		default:
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// grid is a table whose texts are printable.
+type grid struct{ table.Writer }
+
+// AppendRow appends a row.
+func (g grid) AppendRow(row table.Row, config ...table.RowConfig) {
+	for i, cell := range row {
+		if s, ok := cell.(string); ok {
+			row[i] = printable(s)
+		}
+	}
+	g.Writer.AppendRow(row, config...)
+}
+
 // newTable returns a table without borders, so that it can be cut and pasted.
 func newTable(w io.Writer, header ...any) table.Writer {
-	t := table.NewWriter()
+	t := grid{table.NewWriter()}
 	t.SetOutputMirror(w)
 	t.SetStyle(table.StyleDefault)
 	t.Style().Options = table.OptionsNoBordersAndSeparators

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -247,6 +248,42 @@ func TestSizesAreForPeople(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1 KB", 23840: "23.8 KB", 999600: "1 MB", 13900000: "13.9 MB", 2500000000: "2.50 GB"} {
 		if got := size(n); got != want {
 			t.Errorf("%d bytes are %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestNamesDoNotControlTheTerminal(t *testing.T) {
+	for in, want := range map[string]string{
+		"layer/1.weight é 図": "layer/1.weight é 図",
+		"a\nb\tc\r":          `a\nb\tc\r`,
+		"\x1b[31mred":        `\x1b[31mred`,
+		"\u202egnp.\x07\x9b": `\u202egnp.\a\x9b`,
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+		var b strings.Builder
+		tab := newTable(&b, "name")
+		tab.AppendRow([]any{in})
+		tab.Render()
+		if !strings.Contains(b.String(), want) || strings.Count(b.String(), "\n") != 2 {
+			t.Errorf("a table of %q is %q", in, b.String())
+		}
+		if got := message(errors.New(in)); strings.ContainsAny(got, "\n\t\r\x1b\u202e\x07") {
+			t.Errorf("the message of %q is %q", in, got)
+		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestOutputThatCannotBeWrittenFails(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"devices"}, {"devices", "--json"}} {
+		var errs strings.Builder
+		if status := spcMain(args, fullDisk{}, &errs); status != 1 || errs.String() != "spc: no space left on device\n" {
+			t.Errorf("%v: status %d, errors %q", args, status, errs.String())
 		}
 	}
 }

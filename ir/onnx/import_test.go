@@ -259,6 +259,17 @@ func TestUnsupportedModelsAreToldEveryReason(t *testing.T) {
 	}
 }
 
+func TestReasonsTakeOneLineEach(t *testing.T) {
+	m := chain(node("b\nB", "Nope\nNope", "x", "a"), node("odd\nodd", "Relu", "x", "y", &onnxpb.AttributeProto{Name: "t", Type: onnxpb.AttributeProto_TYPE_PROTO}))
+	_, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{})
+	want := `1 unsupported operator: ai.onnx:Nope\nNope; 1 other reason
+  ai.onnx:Nope\nNope (opset 17) at 1 node: b\nB
+  odd\nodd (Relu): attribute t: a value of type TYPE_PROTO`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func TestBadModelsAreRefused(t *testing.T) {
 	relu := func() *onnxpb.ModelProto { return chain(node("a", "Relu", "x", "y")) }
 	external := func(entries ...string) *onnxpb.ModelProto {

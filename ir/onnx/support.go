@@ -39,18 +39,21 @@ func (e *UnsupportedError) Error() string {
 	case len(what) > 0 && len(e.Others) > 0:
 		fmt.Fprintf(&b, "; %s", count(len(e.Others), "other reason"))
 	case len(e.Others) == 1:
-		return "unsupported: " + e.Others[0]
+		return "unsupported: " + oneLine(e.Others[0])
 	case len(e.Others) > 1:
 		fmt.Fprintf(&b, "unsupported for %s", count(len(e.Others), "reason"))
 	}
 	for _, o := range e.Ops {
-		fmt.Fprintf(&b, "\n  %s (opset %d) at %s: %s", o.kind(), o.Opset, count(len(o.Nodes), "node"), strings.Join(o.Nodes, ", "))
+		fmt.Fprintf(&b, "\n  %s (opset %d) at %s: %s", o.kind(), o.Opset, count(len(o.Nodes), "node"), oneLine(strings.Join(o.Nodes, ", ")))
 	}
 	for _, s := range e.Others {
-		b.WriteString("\n  " + s)
+		b.WriteString("\n  " + oneLine(s))
 	}
 	return b.String()
 }
+
+// oneLine keeps the names in s from ending its line.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }
 
 // count writes a number of things.
 func count(n int, thing string) string {
@@ -62,9 +65,9 @@ func count(n int, thing string) string {
 
 func (o UnsupportedOp) kind() string {
 	if o.Domain == "" {
-		return "ai.onnx:" + o.Name
+		return oneLine("ai.onnx:" + o.Name)
 	}
-	return o.Domain + ":" + o.Name
+	return oneLine(o.Domain + ":" + o.Name)
 }
 
 // Unwrap returns ir.ErrUnsupported.
