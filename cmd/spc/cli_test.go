@@ -429,6 +429,11 @@ func TestPassesCanBeStoppedDumpedAndDisabled(t *testing.T) {
 	if _, err := os.Stat("model.spx"); err == nil {
 		t.Error("--stop-after without -o writes a file")
 	}
+	out = ok(t, "compile", "model.onnx", "-o", "half.spx", "--stop-after", "prune", "--sparsity", "0.5")
+	if !strings.Contains(out, "stopped after prune, no formats were chosen") || strings.Contains(out, "0 layers") {
+		t.Errorf("--stop-after prune prints %q", out)
+	}
+	ok(t, "verify", "half.spx", "half.spx")
 	ok(t, "compile", "model.onnx", "-o", "m.spx", "--dump-passes", "dumps", "--disable", "prune", "--sparsity", "0.5")
 	if len(listing(t, "dumps")) < 3 {
 		t.Errorf("dumps are %q", listing(t, "dumps"))
@@ -464,6 +469,22 @@ func TestOutputsBecomeFiles(t *testing.T) {
 	text, name, err := tensor.ReadTensorProto("out/deep/text.pb")
 	if err != nil || name != "text" || text.String() != "string[3,4]" {
 		t.Errorf("text.pb holds %v named %q (%v)", text, name, err)
+	}
+}
+
+func TestShapesPrintAsTypesDo(t *testing.T) {
+	workspace(t)
+	ok(t, "compile", "model.onnx", "-o", "model.spx")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "model.spx", "-i", "random:1", "--dim", "batch=3"}, "f32[3,"},
+		{[]string{"verify", "model.spx", "model.spx", "--dim", "batch=3"}, " [3,"},
+	} {
+		if out := ok(t, c.args...); !strings.Contains(out, c.want) {
+			t.Errorf("spc %v prints %q, want %q", c.args, out, c.want)
+		}
 	}
 }
 

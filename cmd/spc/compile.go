@@ -123,6 +123,10 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
+		if len(m.Explain().Layers) == 0 && o.StopAfter != "" {
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s, stopped after %s, no formats were chosen\n", out, fileSize(out), o.StopAfter)
+			return err
+		}
 		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
 	}
 	return c

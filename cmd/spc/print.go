@@ -125,6 +125,11 @@ func size(n int64) string {
 	return fmt.Sprintf("%.2f GB", f)
 }
 
+// shapeText writes a shape as types do: [4,10].
+func shapeText(shape []int) string {
+	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
+}
+
 func percent(f float64) string { return fmt.Sprintf("%.1f%%", 100*f) }
 
 // plural writes a number of things.

@@ -262,7 +262,7 @@ func (s summary) print(w io.Writer) {
 	t := newTable(w, "output", "type", "min", "max", "mean", "NaN")
 	right(t, 3, 4, 5, 6)
 	for _, o := range s.Outputs {
-		t.AppendRow([]any{o.Name, o.DType + fmt.Sprint(o.Shape), o.Min, o.Max, o.Mean, o.NaNs})
+		t.AppendRow([]any{o.Name, o.DType + shapeText(o.Shape), o.Min, o.Max, o.Mean, o.NaNs})
 	}
 	t.Render()
 	for _, o := range s.Outputs {

@@ -199,7 +199,7 @@ func (v *verification) print(w io.Writer, tolerance float64) {
 		case !o.pass(tolerance):
 			verdict = fmt.Sprintf("rel l2 above %g", tolerance)
 		}
-		t.AppendRow([]any{o.Name, fmt.Sprint(o.Shape), o.MaxAbs, o.MaxRel, o.RelL2, fmt.Sprintf("%.6f", float64(o.Cosine)), top1, verdict})
+		t.AppendRow([]any{o.Name, shapeText(o.Shape), o.MaxAbs, o.MaxRel, o.RelL2, fmt.Sprintf("%.6f", float64(o.Cosine)), top1, verdict})
 	}
 	t.Render()
 	verdict := "pass"
