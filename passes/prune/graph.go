@@ -36,6 +36,8 @@ type GraphLayer struct {
 	Weights  int     `json:"weights"`
 	Zeros    int     `json:"zeros"`   // the removed ones among them
 	Removed  int     `json:"removed"` // with whole channels
+	RowMin   int     `json:"row_min"` // the fewest nonzeros in a row of a pruned weight
+	RowMax   int     `json:"row_max"` // and the most
 	Bounded  int     `json:"bounded"` // rows that kept something only because each must
 	Note     string  `json:"note"`
 	Sparsity float64 `json:"sparsity"`
@@ -176,6 +178,7 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 				}
 			}
 			gl.Weights, gl.Zeros, gl.Bounded, gl.Note = r.Weights, r.Zeros, r.Bounded, r.Note
+			gl.RowMin, gl.RowMax = r.RowMin, r.RowMax
 		} else {
 			gl.Weights = prodOf(c.Value.Type)
 			if c.Value.Const != nil && c.Value.Const.DType() == tensor.F32 {

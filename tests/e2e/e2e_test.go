@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -62,6 +63,46 @@ func part(t *tensor.Tensor, shape ...int) *tensor.Tensor {
 	out := tensor.New(t.DType(), shape...)
 	tensor.Copy(out, t, shape, 0, tensor.Strides(shape), 0, tensor.Strides(t.Shape()))
 	return out
+}
+
+// TestUniformRowsOfMobileNet prunes by the published rule. Two layers come with a
+// row of zeros, which stays one.
+func TestUniformRowsOfMobileNet(t *testing.T) {
+	needModels(t)
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{
+		Model:   filepath.Join(Root(), "mobilenetv2-imagenet", "model.onnx"),
+		Pattern: "uniform", Allocate: "global", Sparsity: 0.5,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	r := m.Explain()
+	if s := float64(r.Totals.PrunableZeros) / float64(r.Totals.Prunable); math.Abs(s-0.5) > 0.005 {
+		t.Errorf("sparsity %.4f over prunable weights, want 0.50", s)
+	}
+	rows := map[string]int{}
+	for _, l := range r.Layers {
+		rows[l.Weight] = l.Rows
+	}
+	pruned, dead := 0, 0
+	for _, l := range r.Prune.Layers {
+		if !l.Prunable || l.Zeros == 0 {
+			continue
+		}
+		pruned++
+		missing := l.RowMax*rows[l.Weight] - (l.Weights - l.Zeros)
+		switch {
+		case l.RowMin == l.RowMax:
+		case l.RowMin == 0 && missing%l.RowMax == 0:
+			dead += missing / l.RowMax
+		default:
+			t.Errorf("%s: rows have %d to %d nonzeros", l.Node, l.RowMin, l.RowMax)
+		}
+	}
+	if pruned < 30 || dead > 2 {
+		t.Errorf("%d layers are pruned, %d rows are zero", pruned, dead)
+	}
 }
 
 func TestPrunedModelsAgreeWithInterpreter(t *testing.T) {
