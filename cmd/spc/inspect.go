@@ -90,12 +90,29 @@ func withConfig(format, config string) string {
 	return format + " " + config
 }
 
+// rowNames names each row after its node, and where a node has several weights, as
+// recurrent ones do, after the weight too.
+func rowNames(layers []spc.Layer) []string {
+	rows := map[string]int{}
+	for _, l := range layers {
+		rows[l.Name]++
+	}
+	names := make([]string, len(layers))
+	for i, l := range layers {
+		if names[i] = l.Name; rows[l.Name] > 1 {
+			names[i] += " " + l.Weight
+		}
+	}
+	return names
+}
+
 func printLayers(w io.Writer, r *spc.Report) {
 	t := newTable(w, "name", "operator", "M x K", "zeros", "pattern", "format", "dtype", "dense", "stored", "reason")
 	right(t, 3, 4, 8, 9)
+	names := rowNames(r.Layers)
 	for i := range r.Layers {
 		l := &r.Layers[i]
-		t.AppendRow([]any{l.Name, l.Op, matrix(l), percent(l.Sparsity), l.Pattern, withConfig(l.Format, l.Config),
+		t.AppendRow([]any{names[i], l.Op, matrix(l), percent(l.Sparsity), l.Pattern, withConfig(l.Format, l.Config),
 			l.DType, size(int64(l.DenseBytes)), size(int64(l.StoredBytes)), l.Reason})
 	}
 	t.Render()

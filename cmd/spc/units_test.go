@@ -22,6 +22,13 @@ func TestFileNamesKeepOutputsApart(t *testing.T) {
 	}
 }
 
+func TestWeightsOfOneNodeHaveRowNamesOfTheirOwn(t *testing.T) {
+	got := rowNames([]spc.Layer{{Name: "conv", Weight: "w"}, {Name: "lstm", Weight: "W"}, {Name: "lstm", Weight: "R"}})
+	if want := []string{"conv", "lstm W", "lstm R"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestSplitInputFindsTheName(t *testing.T) {
 	dir := t.TempDir()
 	odd := filepath.Join(dir, "k=v.npy")
