@@ -367,7 +367,7 @@ func (s *channels) concat(n *ir.Node, o *op.Concat) {
 		axis += rank
 	}
 	var all []int
-	any := false
+	some := false
 	for _, v := range n.Inputs {
 		l := s.labels[v]
 		d, known := size(v, axis)
@@ -375,12 +375,12 @@ func (s *channels) concat(n *ir.Node, o *op.Concat) {
 			s.keepAll(n)
 			return
 		}
-		if any = any || l.ids != nil; l.ids == nil {
+		if some = some || l.ids != nil; l.ids == nil {
 			l.ids = s.fresh(d, true)
 		}
 		all = append(all, l.ids...)
 	}
-	if any {
+	if some {
 		s.pass(n, axis, all)
 	}
 }
