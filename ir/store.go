@@ -157,20 +157,19 @@ type WeightUse struct {
 }
 
 // WeightUses lists the constant weights that g and its subgraphs read, in the
-// order of the nodes.
+// order of the nodes; those of a node's subgraphs follow its own.
 func (g *Graph) WeightUses() []WeightUse {
 	var out []WeightUse
-	for sub := range g.All() {
-		for _, n := range sub.Nodes {
-			op, ok := n.Op.(WeightOp)
-			if !ok {
-				continue
-			}
+	for _, n := range g.Nodes {
+		if op, ok := n.Op.(WeightOp); ok {
 			for _, w := range op.Weights(n) {
 				if v := n.Input(w.Input); v != nil && v.IsConst() {
 					out = append(out, WeightUse{w, n, v})
 				}
 			}
+		}
+		for _, sub := range Subgraphs(n.Op) {
+			out = append(out, sub.WeightUses()...)
 		}
 	}
 	return out

@@ -126,7 +126,10 @@ var Pipeline = []Pass{
 	{
 		Name: "residuals", Doc: "add residuals while the producer stores",
 		Needs: Typed | Folded,
-		Run:   tidy(fuse.Residuals),
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			c.Prune.Ends = prune.FindEnds(g) // moving nodes changes what is first and last
+			return tidy(fuse.Residuals)(c, g)
+		},
 	},
 	{
 		Name: "epilogues", Doc: "apply activations while the producer stores",
@@ -137,11 +140,7 @@ var Pipeline = []Pass{
 		Name: "prune", Doc: "decide which weights are zero",
 		Needs: Typed | Folded, Makes: Pruned,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
-			run := prune.Graph
-			if c.Prune.Pattern.Kind == prune.Channel {
-				run = prune.Channels
-			}
-			r, err := run(g, c.Prune)
+			r, err := prune.Graph(g, c.Prune)
 			if err != nil {
 				return 0, err
 			}

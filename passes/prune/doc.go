@@ -18,5 +18,9 @@
 // by position: the earlier layer, row, column stays. Weights that arrive as
 // zero stay zero; they are dropped before any other and count as dropped.
 //
-// The package may import ir, ir/tensor and ir/op and nothing else of the module.
+// Graph does it for the weights of a graph, or, for whole channels, makes the graph
+// smaller: a channel goes together with whatever computes it, is added to it, or
+// reads it, as far as the operators in between are known to keep channels apart.
+//
+// The package imports ir, ir/op and ir/tensor and nothing else of the module.
 package prune

@@ -2,28 +2,40 @@ package prune
 
 import "spc/ir"
 
-// SilenceChannels is Channels, but every channel stays in place, and the weights
-// that read those that would go are zero there. It returns how many these are.
+// SilenceChannels decides as Graph does under Channel, but every channel stays in
+// place, and the columns of weights that read those that would go become zero. It
+// returns how many channels these are.
 func SilenceChannels(g *ir.Graph, o GraphOptions) (int, error) {
-	p, err := planChannels(g, &o)
+	cands, err := candidates(g, &o)
 	if err != nil {
 		return 0, err
 	}
-	for _, c := range p.cuts {
-		if !c.reads {
+	f := follow(g, cands)
+	if _, err := f.shrink(cands, &o); err != nil {
+		return 0, err
+	}
+	count := 0
+	for _, gone := range f.gone {
+		if gone {
+			count++
+		}
+	}
+	for _, c := range f.cuts {
+		if !c.reads || f.left(c.labels) == len(c.labels) {
 			continue
 		}
-		t := c.node.Inputs[c.input].Const.Clone()
+		v := c.node.Inputs[c.input]
+		t := v.Const.Clone()
 		inner := 1
 		for _, d := range t.Shape()[c.axis+1:] {
 			inner *= d
 		}
 		for i := range t.F32s() {
-			if p.gone[p.root(c.ids[i/inner%len(c.ids)])] {
+			if f.gone[f.root(c.labels[i/inner%t.Dim(c.axis)])] {
 				t.F32s()[i] = 0
 			}
 		}
-		c.node.Inputs[c.input].SetConst(t)
+		v.SetConst(t)
 	}
-	return len(p.gone), nil
+	return count, nil
 }

@@ -3,7 +3,6 @@ package prune
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -15,6 +14,30 @@ type GraphOptions struct {
 	Keep     []Glob        // nodes or weights that stay as they are
 	KeepNone bool          // lifts the exceptions for the first Conv and the last weight-bearing node
 	Targets  []LayerTarget // the last that matches a node or weight gives its sparsity
+
+	// Ends names the exceptions; nil looks for them in the graph as it is.
+	Ends *Ends
+}
+
+// Ends names the nodes that are not pruned unless the user asks for it, empty where
+// there is none. Passes that reorder nodes change what is first and last, so that
+// they are looked for before.
+type Ends struct {
+	FirstConv string // the first Conv
+	Last      string // the last weight-bearing node
+}
+
+// FindEnds looks for the first Conv and the last weight-bearing node in the order of
+// the nodes.
+func FindEnds(g *ir.Graph) *Ends {
+	var e Ends
+	for _, u := range g.WeightUses() {
+		if e.FirstConv == "" && u.Node.Op.Kind() == "Conv" {
+			e.FirstConv = u.Node.Name
+		}
+		e.Last = u.Node.Name
+	}
+	return &e
 }
 
 // GraphResult reports what pruning did.
@@ -27,7 +50,7 @@ type GraphResult struct {
 	Layers   []GraphLayer `json:"layers"`
 }
 
-// GraphLayer is a weight-bearing node's weight.
+// GraphLayer is a weight-bearing node's weight, as it was before pruning.
 type GraphLayer struct {
 	Node     string  `json:"node"`
 	Weight   string  `json:"weight"`
@@ -46,159 +69,207 @@ type GraphLayer struct {
 // candidate is a weight of the graph, once however many nodes read it.
 type candidate struct {
 	ir.WeightUse
-	name string
-	why  string // why it is not prunable, empty where it is
-	kept bool   // by the user
+	readers  []*ir.Node
+	why      string   // why it is not prunable, empty where it is
+	target   *float64 // its own sparsity
+	rowsStay string   // why the user or the default keeps its output channels
+	kept     string   // why the user keeps all of it
+
+	rows, cols []int32 // labels of its output and input channels, see flow
 }
 
+// shared reports whether anything but one operator reads the weight.
+func (c *candidate) shared() bool { return len(c.Value.Uses()) > 1 || c.Value.IsOutput() }
+
+// named reports whether a glob matches the weight or a node that reads it.
+func (c *candidate) named(g Glob) bool {
+	return g.Match(c.Value.Name) || slices.ContainsFunc(c.readers, func(n *ir.Node) bool { return g.Match(n.Name) })
+}
+
+func (c *candidate) readBy(name string) bool {
+	return slices.ContainsFunc(c.readers, func(n *ir.Node) bool { return n.Name == name })
+}
+
+// prunableOps lists the operators whose weights are pruned.
+var prunableOps = []string{"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU"}
+
 // candidates lists the distinct weights of g in the order of the nodes, and why
-// those that are not prunable are not: every constant weight of a node with one
-// group is, but for the first Conv, the last weight-bearing node, and what the
-// user keeps. A Keep that matches none of them is an error.
+// those that are not prunable are not: every constant weight of a convolution of one
+// group, a product, an LSTM or a GRU is, but for the first Conv, the last
+// weight-bearing node, and what the user keeps. A glob that matches nothing is an
+// error.
 func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
+	ends := o.Ends
+	if ends == nil {
+		ends = FindEnds(g)
+	}
 	var out []*candidate
 	byValue := map[*ir.Value]*candidate{}
-	var firstConv, last *ir.Node
-	reads := map[*ir.Value]int{}
 	for _, u := range g.WeightUses() {
-		if firstConv == nil && u.Node.Op.Kind() == "Conv" {
-			firstConv = u.Node
-		}
-		last = u.Node
-		reads[u.Value]++
-		if byValue[u.Value] == nil {
-			c := &candidate{WeightUse: u, name: u.Node.String()}
+		c := byValue[u.Value]
+		if c == nil {
+			c = &candidate{WeightUse: u}
 			byValue[u.Value] = c
 			out = append(out, c)
-		} else if !slices.Equal(byValue[u.Value].View.Perm, u.View.Perm) {
-			byValue[u.Value].why = "read as two different matrices"
+		}
+		c.readers = append(c.readers, u.Node)
+		switch kind := u.Node.Op.Kind(); {
+		case !slices.Contains(prunableOps, kind):
+			c.why = "weights of " + kind + " are not pruned"
+		case u.Groups != 1 && kind == "Conv":
+			c.why = fmt.Sprintf("%d groups", u.Groups)
+		case u.View.RowAxes != c.View.RowAxes || !slices.Equal(u.View.Perm, c.View.Perm):
+			c.why = "read as two different matrices"
 		}
 	}
-	matched := make([]bool, len(o.Keep))
+	matched, kept := make([]bool, len(o.Targets)), make([]bool, len(o.Keep))
 	for _, c := range out {
-		kept := ""
-		for i, k := range o.Keep {
-			if k.Match(c.Node.Name) || k.Match(c.Value.Name) {
-				kept, matched[i] = "kept by "+k.String(), true
-			}
-		}
+		c.protect(o, ends, kept)
 		switch {
 		case c.why != "":
-		case c.Groups != 1 && strings.HasPrefix(c.Node.Op.Kind(), "Conv"):
-			c.why = fmt.Sprintf("%d groups", c.Groups)
-		case c.Value.Const == nil || c.Value.Const.DType() != tensor.F32:
+		case c.Value.Const == nil:
+			c.why = "stored before"
+		case c.Value.Const.DType() != tensor.F32:
 			c.why = fmt.Sprintf("%v weights", c.Value.Type.DType)
-		case len(c.Value.Uses()) != reads[c.Value] || c.Value.IsOutput():
+		case c.Value.Const.Len() == 0:
+			c.why = "no elements"
+		case len(c.Value.Uses()) != len(c.readers) || c.Value.IsOutput():
 			c.why = "read by other operators too"
-		case !o.KeepNone && slices.ContainsFunc(c.Value.Uses(), func(u ir.Use) bool { return u.Node == firstConv }):
-			c.why = "the first convolution"
-		case !o.KeepNone && slices.ContainsFunc(c.Value.Uses(), func(u ir.Use) bool { return u.Node == last }):
-			c.why = "the last weight-bearing operator"
 		default:
-			c.why = kept
+			c.why = c.rowsStay
 		}
-		c.kept = kept != ""
+		for i, t := range o.Targets {
+			if c.why == "" && c.named(t.Glob) {
+				c.target, matched[i] = &t.Sparsity, true
+			}
+		}
 	}
-	for i, ok := range matched {
+	for i, ok := range kept {
 		if !ok {
 			return nil, fmt.Errorf("--keep %s: no layer or weight has a name like this: %w", o.Keep[i], ir.ErrInvalid)
 		}
 	}
+	for i, ok := range matched {
+		if !ok {
+			return nil, fmt.Errorf("--layer %s: no prunable weight has a name like this: %w", o.Targets[i].Glob, ir.ErrInvalid)
+		}
+	}
 	return out, nil
 }
 
-// target returns the sparsity that the last matching Target gives a weight, nil
-// where none does, and marks those that match.
-func (o *GraphOptions) target(c *candidate, matched []bool) (sparsity *float64) {
-	for i, t := range o.Targets {
-		if t.Glob.Match(c.Node.Name) || t.Glob.Match(c.Value.Name) {
-			sparsity, matched[i] = &t.Sparsity, true
+// protect says why the default or the user keeps the weight, and notes which of the
+// user's globs match it.
+func (c *candidate) protect(o *GraphOptions, ends *Ends, matched []bool) {
+	switch {
+	case o.KeepNone:
+	case c.readBy(ends.FirstConv):
+		c.rowsStay = "the first convolution"
+	case c.readBy(ends.Last):
+		c.rowsStay = "the last weight-bearing operator"
+	}
+	for i, k := range o.Keep {
+		if c.named(k) {
+			matched[i] = true
+			c.kept = "kept by " + k.String()
+			if c.rowsStay == "" {
+				c.rowsStay = c.kept
+			}
 		}
 	}
-	return sparsity
 }
 
-// checkTargets reports a Target that matches nothing.
-func (o *GraphOptions) checkTargets(matched []bool) error {
-	for i, ok := range matched {
-		if !ok {
-			return fmt.Errorf("--layer %s: no prunable weight has a name like this: %w", o.Targets[i].Glob, ir.ErrInvalid)
-		}
-	}
-	return nil
-}
-
-// Graph prunes the weights of g in place: Select decides, masks are applied.
-// Under Channel these are rows of weights that remain where they are, and Channels
-// is what removes them.
+// Graph prunes the weights of g in place. Under Channel, layers lose their output
+// channels and whatever read them; under other patterns, weights become zero.
 func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ir.ErrInvalid)
+	}
 	cands, err := candidates(g, &o)
 	if err != nil {
 		return nil, err
 	}
-	matched := make([]bool, len(o.Targets))
-	var layers []Layer
+	out := &GraphResult{Pattern: o.Pattern.String(), Allocate: string(o.Allocate), Asked: o.Sparsity}
 	for _, c := range cands {
-		if c.why != "" {
-			continue
-		}
-		shape := c.Value.Const.Shape()
-		m, k := c.View.Dims(shape)
-		l := Layer{Name: c.name, Rows: m, Cols: k}
-		l.Sparsity = o.target(c, matched)
-		if slices.Equal(c.View.Perm, []int{1, 0}) && c.View.RowAxes == 1 {
-			l.Weights, l.Transposed = c.Value.Const.F32s(), true
-		} else {
-			l.Weights = c.View.Matrix(c.Value.Const).F32s()
-		}
-		layers = append(layers, l)
+		out.Layers = append(out.Layers, c.layer())
 	}
-	if err := o.checkTargets(matched); err != nil {
-		return nil, err
+	_, own := o.Pattern.OwnSparsity()
+	switch {
+	case o.Sparsity == 0 && len(o.Targets) == 0 && !own:
+	case o.Pattern.Kind == Channel:
+		err = channels(g, &o, cands, out.Layers)
+	default:
+		err = mask(&o, cands, out.Layers)
 	}
-	res, err := Select(layers, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	out := &GraphResult{Pattern: o.Pattern.String(), Allocate: string(o.Allocate), Asked: o.Sparsity, Prunable: res.Total}
-	next := 0
-	for _, c := range cands {
-		gl := GraphLayer{Node: c.Node.Name, Weight: c.Value.Name, Why: c.why, Prunable: c.why == ""}
-		if gl.Prunable {
-			r, l := res.Layers[next], layers[next]
-			next++
-			if zeros(l.Weights) != r.Zeros {
-				w := slices.Clone(l.Weights)
-				r.Mask.Apply(w, l.Transposed)
-				shape := c.Value.Const.Shape()
-				if l.Transposed {
-					c.Value.SetConst(tensor.From(w, shape...))
-				} else {
-					c.Value.SetConst(c.View.Tensor(tensor.From(w, l.Rows, l.Cols), shape))
-				}
-			}
-			gl.Weights, gl.Zeros, gl.Bounded, gl.Note = r.Weights, r.Zeros, r.Bounded, r.Note
-			gl.RowMin, gl.RowMax = r.RowMin, r.RowMax
-		} else {
-			gl.Weights = prodOf(c.Value.Type)
-			if c.Value.Const != nil && c.Value.Const.DType() == tensor.F32 {
-				gl.Zeros = zeros(c.Value.Const.F32s())
-			}
+	for i := range out.Layers {
+		l := &out.Layers[i]
+		t := Tally{l.Weights, l.Zeros}
+		l.Sparsity = t.Sparsity()
+		out.Weights.add(t)
+		if l.Prunable {
+			out.Prunable.add(t)
 		}
-		gl.Sparsity = Tally{gl.Weights, gl.Zeros}.Sparsity()
-		out.Weights.add(Tally{gl.Weights, gl.Zeros})
-		out.Layers = append(out.Layers, gl)
 	}
 	return out, nil
 }
 
-func prodOf(t ir.Type) int {
-	shape, _ := t.Shape()
-	n, err := tensor.Elems(shape)
-	if err != nil {
-		return 0
+// layer describes the weight as it is.
+func (c *candidate) layer() GraphLayer {
+	l := GraphLayer{Node: c.Node.Name, Weight: c.Value.Name, Why: c.why, Prunable: c.why == ""}
+	if shape, ok := c.Value.Type.Shape(); ok {
+		l.Weights, _ = tensor.Elems(shape)
 	}
-	return n
+	if c.Value.Const != nil && c.Value.Const.DType() == tensor.F32 {
+		l.Zeros = zeros(c.Value.Const.F32s())
+	}
+	return l
+}
+
+// matrix returns the weight as a layer to select in.
+func (c *candidate) matrix() Layer {
+	m, k := c.View.Dims(c.Value.Const.Shape())
+	l := Layer{Name: c.Node.String(), Rows: m, Cols: k, Sparsity: c.target}
+	if slices.Equal(c.View.Perm, []int{1, 0}) && c.View.RowAxes == 1 {
+		l.Weights, l.Transposed = c.Value.Const.F32s(), true
+	} else {
+		l.Weights = c.View.Matrix(c.Value.Const).F32s()
+	}
+	return l
+}
+
+// mask lets Select decide which weights become zero, and reports it in layers.
+func mask(o *GraphOptions, cands []*candidate, layers []GraphLayer) error {
+	var in []Layer
+	var at []int // of cands
+	for i, c := range cands {
+		if c.why == "" {
+			in = append(in, c.matrix())
+			at = append(at, i)
+		}
+	}
+	res, err := Select(in, o.Options)
+	if err != nil {
+		return err
+	}
+	for k, i := range at {
+		r, l, v := &res.Layers[k], &in[k], cands[i].Value
+		if zeros(l.Weights) != r.Zeros {
+			w := slices.Clone(l.Weights)
+			r.Mask.Apply(w, l.Transposed)
+			shape := v.Const.Shape()
+			if l.Transposed {
+				v.SetConst(tensor.From(w, shape...))
+			} else {
+				v.SetConst(cands[i].View.Tensor(tensor.From(w, l.Rows, l.Cols), shape))
+			}
+		}
+		gl := &layers[i]
+		gl.Zeros, gl.Bounded, gl.Note = r.Zeros, r.Bounded, r.Note
+		gl.RowMin, gl.RowMax = r.RowMin, r.RowMax
+	}
+	return nil
 }
 
 func zeros(w []float32) (n int) {

@@ -311,10 +311,10 @@ func (s *selection) thresholds(groups []cohort) {
 
 // channels selects rows by rank.
 func (s *selection) channels(groups []cohort) {
-	sets := make([]*Group, len(s.layers))
+	sets := make([]*rowSet, len(s.layers))
 	s.pool.run(len(sets), func(w *scratch, i int) {
 		l := &s.layers[i]
-		sets[i] = &Group{Norms: l.rowNorms(w), Size: l.Cols}
+		sets[i] = &rowSet{l.rowNorms(w), l.Cols}
 	})
 	places, bounded := rank(s.pool, sets, groups)
 	keeps := make([][]bool, len(sets))

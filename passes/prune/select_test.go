@@ -673,35 +673,6 @@ func TestResultDoesNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-func TestSelectChannels(t *testing.T) {
-	half := 0.5
-	groups := []Group{
-		{Name: "a", Norms: []float64{4, 1, 3, 2}, Size: 10},
-		{Name: "b", Norms: []float64{0.1, 0.2}, Size: 5},
-		{Name: "c", Norms: []float64{0, 0}, Size: 1000, Sparsity: &half},
-	}
-	res, err := SelectChannels(groups, 0.4, Global)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// 20 of 50 weights go: one of b, since one must stay, and then one or two
-	// of a, 15 and 25 being equally close.
-	want := [][]bool{{true, false, true, true}, {false, true}, {true, false}}
-	for i := range want {
-		if !slices.Equal(res[i].Keep, want[i]) {
-			t.Errorf("group %s keeps %v, want %v", groups[i].Name, res[i].Keep, want[i])
-		}
-	}
-	if res[0].Bounded || !res[1].Bounded || res[2].Bounded || res[0].Kept != 3 {
-		t.Errorf("results %+v", res)
-	}
-	for _, g := range []Group{{Name: "g"}, {Name: "g", Norms: []float64{1}}, {Name: "g", Norms: []float64{math.NaN()}, Size: 1}, {Name: "g", Norms: []float64{1}, Size: 1, Sparsity: new(float64(2))}} {
-		if _, err := SelectChannels([]Group{g}, 0.5, PerLayer); err == nil || !strings.HasPrefix(err.Error(), "g: ") {
-			t.Errorf("group %+v: error %v, want one that names it", g, err)
-		}
-	}
-}
-
 func TestMaskApply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 10))
 	l := dense(rng, [2]int{70, 131})[0]
