@@ -26,7 +26,7 @@ func bindAveragePool(_ *program, n *ir.Node) (*bound, error) {
 	}
 	return bindPool(n, &o.Window, o.CeilMode, 0, sumInto, func(y []float32, count []float32) {
 		for i := range y {
-			y[i] /= count[i]
+			y[i] /= max(count[i], 1) // a window of padding alone has mean 0
 		}
 	})
 }

@@ -278,7 +278,8 @@ func (b *binding) unpack(n *ir.Node) error {
 var viewOps = map[string]bool{"Reshape": true, "Flatten": true, "Squeeze": true, "Unsqueeze": true, "Identity": true}
 
 func isView(n *ir.Node) bool {
-	return viewOps[n.Op.Kind()] && !n.Inputs[0].IsConst()
+	// Data may yet refuse a squeeze whose static types do not tell so.
+	return viewOps[n.Op.Kind()] && !n.Inputs[0].IsConst() && prod(shapeOf(n.Inputs[0])) == prod(shapeOf(n.Outputs[0]))
 }
 
 // exec is the memory of one run: it is used by one run at a time.

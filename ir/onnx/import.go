@@ -116,6 +116,9 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 		weights[t.GetValues().GetName()] = true
 	}
 	p.Input = slices.DeleteFunc(p.Input, func(v *onnxpb.ValueInfoProto) bool { return weights[v.GetName()] })
+	if len(p.GetOutput()) == 0 {
+		return nil, invalid("the graph has no output")
+	}
 	if err := im.bindShapes(p.GetInput()); err != nil {
 		return nil, err
 	}

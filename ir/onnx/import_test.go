@@ -320,6 +320,7 @@ func TestBadModelsAreRefused(t *testing.T) {
 		{"no IR version", edit(relu(), func(m *onnxpb.ModelProto) { m.IrVersion = 0 }), ir.ErrCorrupt, "no IR version"},
 		{"a future IR version", edit(relu(), func(m *onnxpb.ModelProto) { m.IrVersion = 99 }), ir.ErrVersion, "IR version 99, the highest supported is 13"},
 		{"no graph", edit(relu(), func(m *onnxpb.ModelProto) { m.Graph = nil }), ir.ErrInvalid, "no graph"},
+		{"no output at all", edit(relu(), func(m *onnxpb.ModelProto) { m.Graph.Output = nil }), ir.ErrInvalid, "no output"},
 		{"a future opset", edit(relu(), func(m *onnxpb.ModelProto) { m.OpsetImport[0].Version = 29 }), ir.ErrVersion, "opset 29 of the default domain, the highest supported is 28"},
 		{"opset 0", edit(relu(), func(m *onnxpb.ModelProto) { m.OpsetImport[0].Version = 0 }), ir.ErrInvalid, "opset 0"},
 		{"no opset", edit(relu(), func(m *onnxpb.ModelProto) { m.OpsetImport = nil }), ir.ErrInvalid, "imports no opset of the default domain"},

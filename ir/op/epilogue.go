@@ -120,7 +120,7 @@ func ActivationArgs(n *ir.Node) (args []float32, ok bool) {
 	ok = true
 	switch n.Op.Kind() {
 	case "Clip":
-		for i, def := range []float32{-math.MaxFloat32, math.MaxFloat32} {
+		for i, def := range []float32{float32(math.Inf(-1)), float32(math.Inf(1))} {
 			if v := n.Input(1 + i); v != nil {
 				if v.Const == nil || v.Const.Len() != 1 {
 					return nil, false

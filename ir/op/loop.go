@@ -437,7 +437,7 @@ func (o *Scan) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	for b := range in[len(in)-1].Dim(0) {
 		part := make([]*tensor.Tensor, len(in))
 		for i, t := range in {
-			if b >= t.Dim(0) {
+			if t.Dim(0) != in[len(in)-1].Dim(0) {
 				return nil, evalErrorf("input %d is %v, want a batch of %d", i, t, in[len(in)-1].Dim(0))
 			}
 			part[i] = cutSlice(t, 0, b)

@@ -426,7 +426,7 @@ func (o *MelWeightMatrix) Infer(c *ir.Infer) error {
 func (o *MelWeightMatrix) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	bands, length, rate := in[0].Ints()[0], in[1].Ints()[0], in[2].Ints()[0]
 	low, high := in[3].Float64s()[0], in[4].Float64s()[0]
-	if bands <= 0 || length <= 0 || rate <= 0 || !(low >= 0 && high >= low) {
+	if bands <= 0 || length <= 0 || rate <= 0 || !(low >= 0 && high >= low && high <= math.MaxFloat64) {
 		return nil, evalErrorf("%d bands of %d points at %d Hz from %v to %v Hz, want positive numbers in ascending order", bands, length, rate, low, high)
 	}
 	bins := length/2 + 1

@@ -440,7 +440,7 @@ graph "g"(%x: f32[1,1,2]) {
   %c6: f32[1,1,2] = Conv "c6" (%c5, %w) {spc_act = "HardSwish"}
   %c7: f32[1,1,2] = Conv "c7" (%c6, %w) {spc_act = "Swish", spc_act_args = [1.0]}
   %c8: f32[1,1,2] = Conv "c8" (%c7, %w) {spc_act = "Gelu", spc_act_args = [1.0]}
-  %c9: f32[1,1,2] = Conv "c9" (%c8, %w) {spc_act = "Clip", spc_act_args = [-3.4028235e+38, 1.0]}
+  %c9: f32[1,1,2] = Conv "c9" (%c8, %w) {spc_act = "Clip", spc_act_args = [-Inf, 1.0]}
   return %c9 as "a9"
 }`},
 		"after a residual, once": {`
