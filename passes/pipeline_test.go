@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"spc/backend"
+	"spc/backend/cpu"
 	"spc/backend/format"
 	"spc/backend/ref"
 	"spc/backend/tune"
@@ -16,6 +18,7 @@ import (
 	"spc/ir/onnx"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/lower"
 	"spc/passes"
 	"spc/passes/prune"
 	"spc/tests/archs"
@@ -135,6 +138,35 @@ func TestRandomGraphsKeepTheirFunction(t *testing.T) {
 	for _, name := range passes.Names()[1:] {
 		if changes[name] == 0 {
 			t.Errorf("pass %s changed nothing in %d graphs", name, count)
+		}
+	}
+}
+
+func TestRandomGraphsOnTheCPU(t *testing.T) {
+	for seed := range uint64(60) {
+		g, err := randomGraph(seed)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		s := newSubject(t, g, seed)
+		if err := passes.Run(newContext(), g, passes.Options{}); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: 2})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		out, err := p.Run(context.Background(), s.in)
+		if err != nil {
+			t.Errorf("seed %d: %v in\n%s", seed, err, g)
+		}
+		for i := range out {
+			if d := graphtest.Difference(s.out[i], out[i]); !(d <= 1e-4) {
+				t.Errorf("seed %d: output %d differs by %g (relative l2) in\n%s", seed, i, d, g)
+			}
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -408,5 +440,25 @@ func TestCancelledRunStops(t *testing.T) {
 	}})
 	if !errors.Is(err, context.Canceled) || len(c.Report.Passes) != 2 {
 		t.Errorf("%v after %d passes, want to stop after two", err, len(c.Report.Passes))
+	}
+}
+
+// BenchmarkLongGraph runs the pipeline on a graph of about 10,000 nodes.
+func BenchmarkLongGraph(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		r := &builder{Rand: rand.New(rand.NewPCG(1, 7)), g: ir.NewGraph("long")}
+		v := r.g.NewInput("x", ir.Of(tensor.F32, ir.Sym("batch"), ir.Size(3), ir.Size(4), ir.Size(4)))
+		for len(r.g.Nodes) < 10_000 {
+			v = r.motif(v)
+		}
+		r.g.Outputs = []*ir.Value{v}
+		if r.err != nil {
+			b.Fatal(r.err)
+		}
+		b.StartTimer()
+		if err := passes.Run(newContext(), r.g, passes.Options{}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
