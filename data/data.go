@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"spc/internal/regular"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -247,7 +248,7 @@ func (s *Set) Close() error {
 // firstBytes returns the first few bytes of a file, inside its gzip layer if it
 // has one.
 func firstBytes(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

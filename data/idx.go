@@ -6,9 +6,9 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
-	"os"
 	"slices"
 
+	"spc/internal/regular"
 	"spc/ir/tensor"
 )
 
@@ -35,16 +35,12 @@ func isIDX(head []byte) bool {
 // ReadIDX reads an idx file, the format of the MNIST database, gzipped or not.
 // It allocates no more than the bytes that the file has, unzipped.
 func ReadIDX(path string) (*tensor.Tensor, error) {
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	most := info.Size()
+	most := size
 	var r io.Reader = f
 	magic := make([]byte, 2)
 	if _, err := f.ReadAt(magic, 0); err == nil && bytes.Equal(magic, gzipMagic) {
@@ -77,7 +73,7 @@ func ReadIDX(path string) (*tensor.Tensor, error) {
 	}
 	want := int64(n) * int64(dt.Size())
 	if want > most {
-		return nil, corrupt(path, "%d bytes cannot hold %v%v", info.Size(), dt, shape)
+		return nil, corrupt(path, "%d bytes cannot hold %v%v", size, dt, shape)
 	}
 	// The buffer grows as bytes arrive: a gzip file may hold less than it could.
 	var buf bytes.Buffer

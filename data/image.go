@@ -9,9 +9,10 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
-	"os"
 
 	"golang.org/x/image/draw"
+
+	"spc/internal/regular"
 )
 
 // Image holds pixels by channel, u8[C,H,W]: grey, or red, green and blue, or
@@ -27,7 +28,7 @@ type Image struct {
 // was stored at half the resolution is interpolated, not repeated, and the
 // conversion to RGB rounds to nearest. Networks are trained on photos so decoded.
 func ReadImage(path string) (*Image, error) {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

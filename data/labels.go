@@ -5,12 +5,12 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"spc/internal/regular"
 	"spc/ir/tensor"
 )
 
@@ -51,7 +51,7 @@ func readLabels(path string) (files []string, labels []int, err error) {
 
 // readCSV finds the columns by the names in the first line.
 func readCSV(path string) (files []string, labels []int, err error) {
-	f, err := os.Open(path)
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}

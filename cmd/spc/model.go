@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"spc"
+	"spc/internal/regular"
 	"spc/lower/spx"
 )
 
@@ -110,14 +111,14 @@ func compileModel(ctx context.Context, c *cobra.Command, o spc.CompileOptions) (
 
 // isSPX tells by name or content whether a file is a compiled model.
 func isSPX(path string) (bool, error) {
-	f, err := os.Open(path)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return false, fmt.Errorf("%s is a folder, want an .onnx or .spx file", path)
+	}
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return false, fmt.Errorf("%s is a folder, want an .onnx or .spx file", path)
-	}
 	head := make([]byte, 16)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {

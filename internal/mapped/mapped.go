@@ -2,10 +2,7 @@
 // mapped into memory where the system can, read elsewhere.
 package mapped
 
-import (
-	"fmt"
-	"os"
-)
+import "spc/internal/regular"
 
 // File is the content of a file. Data must not be written to, and not be touched
 // after Close.
@@ -31,22 +28,15 @@ func (f *File) Release(n int) {
 
 // Open maps a regular file.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("not a regular file")}
-	}
-	if info.Size() == 0 {
+	if size == 0 {
 		return &File{unmap: func() error { return nil }}, nil
 	}
-	return open(f, int(info.Size()))
+	return open(f, int(size))
 }
 
 // Close unmaps the file.

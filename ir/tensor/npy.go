@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"spc/internal/atomicfile"
+	"spc/internal/regular"
 )
 
 // The npy format is described in NEP 1 (numpy.org/neps/nep-0001-npy-format.html):
@@ -41,7 +42,7 @@ type npyHeader struct {
 // ReadNPY reads the array of an npy file of version 1, 2 or 3. Big-endian and
 // Fortran-ordered arrays are converted. It allocates what the file has bytes for.
 func ReadNPY(path string) (*Tensor, error) {
-	f, size, err := openRegular(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -55,23 +56,6 @@ func ReadNPY(path string) (*Tensor, error) {
 
 // DecodeNPY is ReadNPY for a file's bytes.
 func DecodeNPY(b []byte) (*Tensor, error) { return readNPY(bytes.NewReader(b), int64(len(b))) }
-
-// openRegular opens a file that has a length.
-func openRegular(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: want a regular file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, info.Size(), nil
-}
 
 func readNPY(r io.ReaderAt, size int64) (*Tensor, error) {
 	h, err := readNPYHeader(r, size)
@@ -174,7 +158,7 @@ type NPY struct {
 // OpenNPY opens an npy file whose array has at least one dimension. Elements
 // are read when asked for; a Fortran-ordered array is read whole at once.
 func OpenNPY(path string) (*NPY, error) {
-	f, size, err := openRegular(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"spc/internal/atomicfile"
+	"spc/internal/regular"
 	"spc/ir/onnx/onnxpb"
 )
 
@@ -263,14 +264,9 @@ func (t *Tensor) ToProto(name string) *onnxpb.TensorProto {
 // ReadTensorProto reads a file that holds one TensorProto and returns its tensor
 // and its name.
 func ReadTensorProto(path string) (t *Tensor, name string, err error) {
-	f, size, err := openRegular(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, "", err
-	}
-	defer f.Close()
-	b := make([]byte, size)
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", path, err)
 	}
 	t, name, err = DecodeTensorProto(b)
 	if err != nil {
