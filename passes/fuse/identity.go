@@ -95,10 +95,6 @@ func same(n *ir.Node) *ir.Value {
 	return nil
 }
 
-// equal reports whether two values are known to be of the same shape and element
-// type.
-func equal(x, y *ir.Value) bool { return x.Type.Equal(y.Type) && !openDims(x.Type) }
-
 // neutralSize bounds the elements that constantly looks at.
 const neutralSize = 1 << 16
 

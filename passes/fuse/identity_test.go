@@ -180,6 +180,17 @@ graph "g"(%x: f32[3], %s: f32[]) {
   %c: f32[1,1] = Mul "c" (%s, %one)
   return %a, %b, %c
 }`, ""},
+		"an unknown dimension that is the same": {`
+graph "g"(%x: f32[?1,3]) {
+  %zeros: f32[3] = const {0.0, 0.0, 0.0}
+  %a: f32[?1,3] = Add "a" (%x, %zeros)
+  %r: f32[?1,3] = Relu "r" (%a)
+  return %r
+}`, `
+graph "g"(%x: f32[?1,3]) {
+  %r: f32[?1,3] = Relu "r" (%x)
+  return %r
+}`},
 		"dimensions that are not known": {`
 graph "g"(%x: f32[?1,3], %u: f32[*]) {
   %zeros: f32[2,3] = const {0.0, 0.0, 0.0, 0.0, 0.0, 0.0}

@@ -311,10 +311,10 @@ func refused(g *ir.Graph) bool {
 // isF32 reports whether v is an f32 tensor.
 func isF32(v *ir.Value) bool { return v != nil && v.Type.DType == tensor.F32 }
 
-// openDims reports whether a type has unknown dimensions that need not be equal
-// although they look it.
-func openDims(t ir.Type) bool {
-	return !t.Ranked || slices.ContainsFunc(t.Dims, ir.Dim.Fresh)
+// equal reports whether two values are certain to be of the same shape and element
+// type: an unknown dimension is the same as another of its name only.
+func equal(x, y *ir.Value) bool {
+	return x.Type.DType == y.Type.DType && x.Type.Ranked && y.Type.Ranked && slices.Equal(x.Type.Dims, y.Type.Dims)
 }
 
 // spare reports whether nobody reads the outputs of n but the first.

@@ -289,7 +289,7 @@ func Residuals(g *ir.Graph) (int, error) {
 		for i := range 2 {
 			p, ok := producerOf(n.Inputs[i])
 			r := n.Inputs[1-i]
-			if !ok || r.IsConst() || r == n.Inputs[i] || !r.Type.Equal(n.Inputs[i].Type) || openDims(r.Type) {
+			if !ok || r.IsConst() || r == n.Inputs[i] || !equal(r, n.Inputs[i]) {
 				continue
 			}
 			if k := slices.Index(nodes, p.node); k > at {

@@ -30,9 +30,9 @@ func transposed(v *ir.Value) (n *ir.Node, perm []int, ok bool) {
 // reshapes lists the operators that only give a tensor another shape.
 var reshapes = []string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
-// target returns the constant second input of a Reshape from x to a type: a named
-// dimension that stays where it is in x is 0, or else a single unknown one is -1. ok
-// is false for others, and where a size is zero.
+// target returns the constant second input of a Reshape from x to a type: a
+// dimension that is not known and stays where it is in x is 0, or else a single one
+// is -1. ok is false for others, and where a size is zero.
 func target(x *ir.Value, t ir.Type) (shape []int, ok bool) {
 	if !t.Ranked {
 		return nil, false
@@ -44,7 +44,7 @@ func target(x *ir.Value, t ir.Type) (shape []int, ok bool) {
 			return nil, false
 		case d.Known():
 			shape = append(shape, d.Size())
-		case !d.Fresh() && i < x.Type.Rank() && x.Type.Dims[i] == d:
+		case i < x.Type.Rank() && x.Type.Dims[i] == d:
 			kept++
 			shape = append(shape, 0)
 		default:
