@@ -306,6 +306,42 @@ graph "g"(%x: f32[batch,2,3,4]) {
   %d: f32[batch,3,4,2] = Relu "d" (%a)
   return %x as "b", %c, %d
 }`},
+		"around an activation and around a batch normalization": {`
+graph "g"(%x: f32[batch,2,3]) {
+  %s: f32[3] = const {1.0, 2.0, 3.0}
+  %o: f32[3] = const {0.5, 1.0, -1.0}
+  %m: f32[3] = const {1.0, 0.0, 2.0}
+  %v: f32[3] = const {3.0, 0.0, 8.0}
+  %a: f32[batch,3,2] = Transpose "a" (%x) {perm = [0, 2, 1]}
+  %b: f32[batch,3,2] = Relu "b" (%a)
+  %c: f32[batch,2,3] = Transpose "c" (%b) {perm = [0, 2, 1]}
+  %d: f32[batch,3,2] = Transpose "d" (%c) {perm = [0, 2, 1]}
+  %e: f32[batch,3,2] = BatchNormalization "bn" (%d, %s, %o, %m, %v) {epsilon = 1.0}
+  %f: f32[batch,2,3] = Transpose "f" (%e) {perm = [0, 2, 1]}
+  return %f
+}`, `
+graph "g"(%x: f32[batch,2,3]) {
+  %b: f32[batch,2,3] = Relu "b" (%x)
+  %bn.scale: f32[3] = const {0.5, 2.0, 1.0}
+  %bn.scale.out: f32[batch,2,3] = Mul "bn.scale" (%b, %bn.scale)
+  %bn.shift: f32[3] = const {0.0, 1.0, -3.0}
+  %bn.shift.out: f32[batch,2,3] = Add "bn.shift" (%bn.scale.out, %bn.shift)
+  return %bn.shift.out as "f"
+}`},
+		"around an activation that others read": {`
+graph "g"(%x: f32[2,3]) {
+  %a: f32[3,2] = Transpose "a" (%x)
+  %b: f32[3,2] = Relu "b" (%a)
+  %c: f32[2,3] = Transpose "c" (%b)
+  return %c, %b
+}`, ""},
+		"around a softmax": {`
+graph "g"(%x: f32[2,3]) {
+  %a: f32[3,2] = Transpose "a" (%x)
+  %b: f32[3,2] = Softmax "b" (%a)
+  %c: f32[2,3] = Transpose "c" (%b)
+  return %c
+}`, ""},
 		"reversals, of which one names no permutation": {`
 graph "g"(%x: f32[2,3,4]) {
   %a: f32[4,3,2] = Transpose "a" (%x)

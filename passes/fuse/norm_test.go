@@ -260,6 +260,52 @@ graph "g"(%x: f32[4,4]) {
   %y: f32[4,4] = Mul "y" (%n.fused, %scale) {axis = 0}
   return %y
 }`},
+		"over the last two axes": {`
+graph "g"(%x: f32[batch,2,3]) {
+  %axes: i64[2] = const {-1, 1}
+  %eps: f32[] = const {0.01}
+  %half: f32[] = const {0.5}
+  %scale: f32[2,3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+  %bias: f32[1,2,3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+  %m: f32[batch,1,1] = ReduceMean "m" (%x, %axes)
+  %d: f32[batch,2,3] = Sub "d" (%x, %m)
+  %p: f32[batch,2,3] = Mul "p" (%d, %d)
+  %v: f32[batch,1,1] = ReduceMean "v" (%p, %axes)
+  %e: f32[batch,1,1] = Add "e" (%v, %eps)
+  %r: f32[batch,1,1] = Sqrt "r" (%e)
+  %n: f32[batch,2,3] = Div "n" (%d, %r)
+  %s: f32[batch,2,3] = Mul "s" (%n, %scale)
+  %y: f32[batch,2,3] = Add "y" (%s, %bias)
+  return %y
+}`, `
+graph "g"(%x: f32[batch,2,3]) {
+  %y.scale: f32[2,3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+  %y.bias: f32[2,3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+  %y.fused: f32[batch,2,3] = LayerNormalization "y.fused" (%x, %y.scale, %y.bias) {axis = -2, epsilon = 0.01}
+  return %y.fused as "y"
+}`},
+		"a mean over the last axis, squares over two": {`
+graph "g"(%x: f32[batch,2,3], %k: f32[batch,2,3]) {
+  %axes: i64[2] = const {1, 2}
+  %last: i64[1] = const {2}
+  %eps: f32[] = const {0.01}
+  %m: f32[batch,2,1] = ReduceMean "m" (%x, %last)
+  %d: f32[batch,2,3] = Sub "d" (%x, %m)
+  %p: f32[batch,2,3] = Mul "p" (%d, %d)
+  %v: f32[batch,1,1] = ReduceMean "v" (%p, %axes)
+  %e: f32[batch,1,1] = Add "e" (%v, %eps)
+  %r: f32[batch,1,1] = Sqrt "r" (%e)
+  %n: f32[batch,2,3] = Div "n" (%d, %r)
+  return %n
+}`, `
+graph "g"(%x: f32[batch,2,3], %k: f32[batch,2,3]) {
+  %last: i64[1] = const {2}
+  %m: f32[batch,2,1] = ReduceMean "m" (%x, %last)
+  %d: f32[batch,2,3] = Sub "d" (%x, %m)
+  %n.scale: f32[2,3] = const {1.0, 1.0, 1.0, 1.0, 1.0, 1.0}
+  %n.fused: f32[batch,2,3] = RMSNormalization "n.fused" (%d, %n.scale) {axis = -2, epsilon = 0.01}
+  return %n.fused as "n"
+}`},
 		"parameters with leading ones": {`
 graph "g"(%x: f32[2,3]) {
   %last: i64[1] = const {-1}

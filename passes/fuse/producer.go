@@ -223,7 +223,10 @@ func Scales(g *ir.Graph) (int, error) {
 			if i > 0 {
 				return nil, nil, false
 			}
-			return batchNorm(n, p)
+			if p.channel != 1 {
+				return nil, nil, false
+			}
+			return batchNorm(n, p.m)
 		case kind == "Div" && i > 0:
 			return nil, nil, false
 		}
@@ -237,22 +240,22 @@ func Scales(g *ir.Graph) (int, error) {
 	})
 }
 
-// batchNorm returns what a BatchNormalization with constant statistics multiplies
-// its channels by and adds to them.
-func batchNorm(n *ir.Node, p *producer) (scale, shift []float64, ok bool) {
-	if ir.AttrOf(n.Op, "training_mode") == 1 || p.channel != 1 {
+// batchNorm returns what a BatchNormalization of m channels with constant statistics
+// multiplies them by and adds to them.
+func batchNorm(n *ir.Node, m int) (scale, shift []float64, ok bool) {
+	if ir.AttrOf(n.Op, "training_mode") == 1 {
 		return nil, nil, false
 	}
 	var par [4][]float64 // scale, bias, mean, variance
 	for i := range par {
 		v := n.Input(1 + i)
-		if v == nil || v.Const == nil || v.Const.Len() != p.m {
+		if v == nil || v.Const == nil || v.Const.Len() != m {
 			return nil, nil, false
 		}
 		par[i] = v.Const.Float64s()
 	}
 	eps, _ := ir.AttrOf(n.Op, "epsilon").(float32)
-	scale, shift = make([]float64, p.m), make([]float64, p.m)
+	scale, shift = make([]float64, m), make([]float64, m)
 	for i := range scale {
 		scale[i] = par[0][i] / math.Sqrt(par[3][i]+float64(eps))
 		shift[i] = par[1][i] - float64(par[2][i]*scale[i])

@@ -89,6 +89,63 @@ func joinTransposes(n *ir.Node) (bool, error) {
 	return true, ir.SetAttr(n.Op, "perm", perm)
 }
 
+// unary lists operators of one input that treat elements one by one.
+var unary = []string{
+	"Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg",
+	"Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
+}
+
+// passTranspose cancels transposes with an operator in between that treats elements
+// one by one, or channels, which become another axis.
+func passTranspose(n *ir.Node) (bool, error) {
+	q, ok := order(n)
+	u := n.Inputs[0].Def
+	if !ok || u == nil || !sole(n.Inputs[0]) || !spare(u) {
+		return false, nil
+	}
+	first, p, ok := transposed(u.Inputs[0])
+	if !ok || len(p) != len(q) {
+		return false, nil
+	}
+	for i := range q {
+		if p[q[i]] != i {
+			return false, nil
+		}
+	}
+	x := first.Inputs[0]
+	if slices.Contains(unary, u.Op.Kind()) {
+		u.SetInput(0, x)
+		forward(n, u.Outputs[0])
+		return true, u.Infer()
+	}
+	if u.Op.Kind() != "BatchNormalization" || !isF32(x) || len(p) < 2 {
+		return false, nil
+	}
+	d := u.Inputs[0].Type.Dims[1]
+	scale, shift, ok := batchNorm(u, d.Size())
+	if !d.Known() || !ok {
+		return false, nil
+	}
+	v := x
+	for i, params := range [][]float64{scale, shift} {
+		shape := slices.Repeat([]int{1}, len(p)-p[1]) // along axis p[1], which the transpose made axis 1
+		shape[0] = len(params)
+		o, err := newOp([]string{"Mul", "Add"}[i], nil)
+		if err != nil {
+			return false, err
+		}
+		name := u.Name + []string{".scale", ".shift"}[i]
+		c := n.Graph().NewConst(name, tensor.FromFloat64s(tensor.F32, params, shape...))
+		m := n.Graph().InsertBefore(n, name, o, []*ir.Value{v, c}, name+".out")
+		if err := m.Infer(); err != nil {
+			return false, err
+		}
+		v = m.Outputs[0]
+	}
+	forward(n, v)
+	return true, nil
+}
+
 // reshapeOnly makes a transpose that only moves axes of one element a reshape.
 func reshapeOnly(n *ir.Node) (bool, error) {
 	perm, ok := order(n)
