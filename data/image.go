@@ -58,6 +58,10 @@ var codecs = []struct {
 	}},
 }
 
+// maxPixels bounds an image: a file of a few hundred kilobytes may hold billions of
+// pixels of one colour.
+const maxPixels = 1 << 27
+
 func decodeImage(b []byte) (*Image, error) {
 	for _, c := range codecs {
 		if !bytes.HasPrefix(b, []byte(c.magic)) {
@@ -70,6 +74,9 @@ func decodeImage(b []byte) (*Image, error) {
 		w, h := cfg.Width, cfg.Height
 		if w <= 0 || h <= 0 || w > len(b)*c.pixels(cfg.ColorModel)/h {
 			return nil, fmt.Errorf("%s of %dx%d pixels in %d bytes", c.name, w, h, len(b))
+		}
+		if w > maxPixels/h {
+			return nil, fmt.Errorf("%s of %dx%d pixels, want at most %d", c.name, w, h, maxPixels)
 		}
 		im, err := c.decode(bytes.NewReader(b))
 		if err != nil {

@@ -110,6 +110,19 @@ func TestImageHeadersMustBeJustified(t *testing.T) {
 	}
 }
 
+// Few bytes may stand for very many pixels of one colour.
+func TestImagesAreBounded(t *testing.T) {
+	const side = 12000 // more than maxPixels in all
+	ihdr := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte("IHDR"), side), side)
+	ihdr = append(ihdr, 8, 0, 0, 0, 0)
+	b := append([]byte("\x89PNG\r\n\x1a\n"), 0, 0, 0, 13)
+	b = binary.BigEndian.AppendUint32(append(b, ihdr...), crc32.ChecksumIEEE(ihdr))
+	b = append(b, make([]byte, 1<<20)...) // justifies the size
+	if _, err := decodeImage(b); err == nil || !strings.Contains(err.Error(), "want at most") {
+		t.Errorf("error %v, want one about the number of pixels", err)
+	}
+}
+
 func TestInputIsNormalised(t *testing.T) {
 	im := &Image{3, 1, 2, []uint8{0, 255, 51, 102, 153, 204}}
 	for name, want := range map[string][]float64{

@@ -11,6 +11,10 @@ import (
 // Open opens a regular file and returns its size.
 func Open(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path) // before opening, which waits at a pipe
+	var missing *os.PathError
+	if errors.As(err, &missing) {
+		missing.Op = "open"
+	}
 	if err == nil && !info.Mode().IsRegular() {
 		err = &os.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
 	}
