@@ -511,3 +511,10 @@ func TestEmptyInputsOfHugeDimensions(t *testing.T) {
 		}
 	}
 }
+
+func TestNegativeHiddenSizeIsRefused(t *testing.T) {
+	err := inferError(t, `graph "g"(%x: f32[s,1,3], %w: f32[1,n,3], %r: f32[1,n,h]) { %y: f32[*] = GRU "n" (%x, %w, %r) {hidden_size = -1} return %y }`)
+	if err == nil {
+		t.Error("no error")
+	}
+}
