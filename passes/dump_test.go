@@ -113,7 +113,7 @@ func TestTransposesThatAreLeftAreCounted(t *testing.T) {
 		"one by one": {`graph "g"(%x: f32[2,3], %k: bool[]) {
   %a: f32[3,2] = Transpose "a" (%x)
   %y: f32[2,3] = If "if" (%k) {then_branch = graph "t"() {
-    %r: f32[3,2] = Relu "r" (%a)
+    %r: f32[3,2] = Softmax "r" (%a)
     %b: f32[2,3] = Transpose "b" (%r)
     return %b
   }, else_branch = graph "e"() {
