@@ -192,6 +192,9 @@ func (n *Node) Infer() error {
 		if t.DType == tensor.Undefined {
 			return n.Errorf(ErrInvalid, "output %s: no element type was inferred", v.Name)
 		}
+		if len(t.Dims) > tensor.MaxRank {
+			return n.Errorf(ErrInvalid, "output %s: %d dimensions, want at most %d", v.Name, len(t.Dims), tensor.MaxRank)
+		}
 		if slices.ContainsFunc(t.Dims, func(d Dim) bool { return d.Known() && d.Size() < 0 }) {
 			return n.Errorf(ErrInvalid, "output %s: %v has a negative dimension", v.Name, t)
 		}

@@ -185,6 +185,9 @@ func (s *scanner) typ() (Type, error) {
 	}
 	dims := []Dim{}
 	err = s.list("[", "]", func() error {
+		if len(dims) == tensor.MaxRank {
+			return fmt.Errorf("more than %d dimensions", tensor.MaxRank)
+		}
 		s.space()
 		if s.pos < len(s.text) && s.text[s.pos] == '"' {
 			q, err := s.quoted()

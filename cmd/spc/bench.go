@@ -89,11 +89,11 @@ mean time of each layer, which is measured in further runs.`,
 		}
 		r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
 		if r.sources, err = inputs.sources(r.ports); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		in, err := r.tensors()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		b := benchmark{Model: args[0], Batch: batch, Threads: threads, Runs: runs}
 		if b.Threads == 0 {

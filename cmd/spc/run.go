@@ -57,11 +57,11 @@ summary is printed, for a classifier with its five best classes.`,
 		}
 		r := request{ports: m.Inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
 		if r.sources, err = inputs.sources(r.ports); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		in, err := r.tensors()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		out, err := m.Run(c.Context(), in)
 		if err != nil {

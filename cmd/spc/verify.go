@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -80,7 +79,7 @@ the exit status is 1.`,
 		}
 		r := request{ports: tighter(models), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
 		if r.sources, err = inputs.sources(r.ports); err != nil {
-			return err
+			return fmt.Errorf("%s and %s: %w", args[0], args[1], err)
 		}
 		if len(r.sources) == len(r.ports) {
 			seeds = 1 // nothing is made up
@@ -121,7 +120,7 @@ the exit status is 1.`,
 func (v *verification) run(ctx context.Context, paths []string, models [2]*spc.Model, r *request) error {
 	in, err := r.tensors()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s and %s: %w", paths[0], paths[1], err)
 	}
 	var out [2]map[string]*tensor.Tensor
 	for i, m := range models {
@@ -202,9 +201,12 @@ func (v *verification) print(w io.Writer, tolerance float64) {
 		t.AppendRow([]any{o.Name, shapeText(o.Shape), o.MaxAbs, o.MaxRel, o.RelL2, fmt.Sprintf("%.6f", float64(o.Cosine)), top1, verdict})
 	}
 	t.Render()
-	verdict := "pass"
-	if !v.Pass {
-		verdict = "fail"
+	verdict := "PASS"
+	switch {
+	case !v.Pass:
+		verdict = "FAIL"
+	case tolerance < 0:
+		verdict = "without --tolerance differences between floats are shown, not judged"
 	}
-	fmt.Fprintf(w, "\n%s\n", strings.ToUpper(verdict))
+	fmt.Fprintf(w, "\n%s\n", verdict)
 }

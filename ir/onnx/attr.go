@@ -153,8 +153,8 @@ func (im *importer) once(p proto.Message, make func() (*tensor.Tensor, error)) (
 }
 
 func (im *importer) newTensor(p *onnxpb.TensorProto) (*tensor.Tensor, error) {
-	if n := len(p.GetDims()); n > maxRank {
-		return nil, invalid("rank %d, want at most %d", n, maxRank)
+	if n := len(p.GetDims()); n > tensor.MaxRank {
+		return nil, invalid("rank %d, want at most %d", n, tensor.MaxRank)
 	}
 	t, err := tensor.FromProto(p, im.data.external)
 	if err != nil {
@@ -183,7 +183,7 @@ func (im *importer) newSparse(p *onnxpb.SparseTensorProto) (*tensor.Tensor, erro
 		shape[i] = int(d)
 	}
 	n, err := tensor.Elems(shape)
-	if err != nil || len(shape) > maxRank {
+	if err != nil {
 		return nil, invalid("dense shape %v is out of range", shape)
 	}
 	dt, nnz := values.DType(), values.Len()

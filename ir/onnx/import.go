@@ -19,8 +19,7 @@ const (
 	maxDepth   = 64      // nesting of subgraphs and calls
 	maxInlined = 1 << 17 // what functions expand to, see cost
 	maxPrefix  = 256     // bytes of the names of calls before a name
-	maxRank    = 64
-	maxSymbol  = 64 // bytes of a symbol
+	maxSymbol  = 64      // bytes of a symbol
 )
 
 // importer holds what the conversion of one model shares.
@@ -320,8 +319,8 @@ func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
 	if t.GetShape() == nil {
 		return ir.Unranked(dt), nil
 	}
-	if n := len(t.GetShape().GetDim()); n > maxRank {
-		return ir.Type{}, invalid("%s has rank %d, want at most %d", v.GetName(), n, maxRank)
+	if n := len(t.GetShape().GetDim()); n > tensor.MaxRank {
+		return ir.Type{}, invalid("%s has rank %d, want at most %d", v.GetName(), n, tensor.MaxRank)
 	}
 	dims := []ir.Dim{}
 	sizes := []int{}

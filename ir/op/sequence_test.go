@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"spc/ir"
@@ -516,5 +517,21 @@ func TestNegativeHiddenSizeIsRefused(t *testing.T) {
 	err := inferError(t, `graph "g"(%x: f32[s,1,3], %w: f32[1,n,3], %r: f32[1,n,h]) { %y: f32[*] = GRU "n" (%x, %w, %r) {hidden_size = -1} return %y }`)
 	if err == nil {
 		t.Error("no error")
+	}
+}
+
+func TestRankIsBounded(t *testing.T) {
+	ones := func(rank int) string { return "[" + strings.TrimSuffix(strings.Repeat("1,", rank), ",") + "]" }
+	gather := func(rank int) error {
+		return inferError(t, `graph "g"(%x: f32`+ones(40)+`, %i: i64`+ones(rank-39)+`) { %y: f32[*] = Gather "n" (%x, %i) {axis = 0} return %y }`)
+	}
+	if err := gather(tensor.MaxRank); err != nil {
+		t.Errorf("an output of %d dimensions: %v", tensor.MaxRank, err)
+	}
+	if gather(tensor.MaxRank+1) == nil {
+		t.Errorf("an output of %d dimensions is accepted", tensor.MaxRank+1)
+	}
+	if _, err := ir.Parse(`graph "g"(%x: f32`+ones(tensor.MaxRank+1)+`) { return %x }`, Registry); err == nil {
+		t.Errorf("a declaration of %d dimensions is parsed", tensor.MaxRank+1)
 	}
 }

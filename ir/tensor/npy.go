@@ -21,9 +21,6 @@ import (
 // Python dictionary of the element type, the memory order and the shape.
 const npyMagic = "\x93NUMPY"
 
-// maxNPYRank is the most dimensions that an array of numpy has.
-const maxNPYRank = 64
-
 // npyTypes maps the element types that npy has to its kind and size.
 var npyTypes = map[DType]string{
 	Bool: "b1", U8: "u1", U16: "u2", U32: "u4", U64: "u8", I8: "i1", I16: "i2", I32: "i4", I64: "i8",
@@ -327,8 +324,8 @@ func (p *npyParser) tuple() ([]int, error) {
 		}
 		p.rest = p.rest[n:]
 		p.eat("L") // the mark of a long integer in Python 2
-		if shape = append(shape, int(d)); len(shape) > maxNPYRank {
-			return nil, fmt.Errorf("shape: more than %d dimensions", maxNPYRank)
+		if shape = append(shape, int(d)); len(shape) > MaxRank {
+			return nil, fmt.Errorf("shape: more than %d dimensions", MaxRank)
 		}
 		if !p.eat(",") {
 			if len(shape) == 1 || !p.eat(")") {

@@ -26,9 +26,15 @@ type Tensor struct {
 	strs  []string
 }
 
+// MaxRank is the most dimensions that a tensor has, as in numpy.
+const MaxRank = 64
+
 // Elems returns the number of elements of a shape, an error when the product
-// overflows or a dimension is negative.
+// overflows, a dimension is negative, or there are more than MaxRank of them.
 func Elems(shape []int) (int, error) {
+	if len(shape) > MaxRank {
+		return 0, fmt.Errorf("shape has %d dimensions, want at most %d", len(shape), MaxRank)
+	}
 	n := 1
 	zero := false
 	for _, d := range shape {
