@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -141,6 +142,13 @@ type Model struct {
 	mu     sync.Mutex
 	prog   backend.Program
 	closed bool
+	runs   sync.WaitGroup // in progress
+	calls  []*call        // that are free
+}
+
+// call is the memory of a Run: inputs and outputs in the model's order.
+type call struct {
+	in, out []*tensor.Tensor
 }
 
 // Compile compiles an ONNX model.
@@ -380,31 +388,60 @@ func (m *Model) Outputs() []Port {
 	return out
 }
 
-// program loads the model on its device.
-func (m *Model) program() (backend.Program, error) {
+// begin loads the model on its device, where it is not yet, for a run that ends
+// with the call of end.
+func (m *Model) begin() (backend.Program, *call, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return nil, fmt.Errorf("the model is closed: %w", ErrInvalid)
+		return nil, nil, fmt.Errorf("the model is closed: %w", ErrInvalid)
 	}
-	if m.prog != nil {
-		return m.prog, nil
+	if m.prog == nil {
+		var err error
+		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), backend.Options{Threads: m.threads}); err != nil {
+			return nil, nil, err
+		}
 	}
-	var err error
-	m.prog, err = cpu.Device{}.Load(lower.Lower(m.graph), backend.Options{Threads: m.threads})
-	return m.prog, err
+	m.runs.Add(1)
+	if n := len(m.calls); n > 0 {
+		c := m.calls[n-1]
+		m.calls = m.calls[:n-1]
+		return m.prog, c, nil
+	}
+	return m.prog, &call{make([]*tensor.Tensor, len(m.graph.Inputs)), make([]*tensor.Tensor, len(m.graph.Outputs))}, nil
+}
+
+func (m *Model) end(c *call) {
+	clear(c.in)
+	clear(c.out)
+	m.mu.Lock()
+	m.calls = append(m.calls, c)
+	m.mu.Unlock()
+	m.runs.Done()
 }
 
 // Run evaluates the model on one tensor for each input, by name, and returns the
 // outputs by name.
 func (m *Model) Run(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-	return m.run(ctx, inputs, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-		p, err := m.program()
-		if err != nil {
-			return nil, err
-		}
-		return p.Run(ctx, in)
-	})
+	outputs := make(map[string]*tensor.Tensor, len(m.graph.Outputs))
+	if err := m.run(ctx, inputs, outputs, nil); err != nil {
+		return nil, err
+	}
+	return outputs, nil
+}
+
+// RunInto is Run into a map that the caller keeps: an output is written into the
+// tensor of its name where that has its type and shape, and put into the map as a
+// new tensor otherwise. From the second Run on inputs of the same shapes it
+// allocates nothing, except for operators that have no kernel.
+//
+// The tensors may be inputs of the same call, as states are; each must have storage
+// of its own, and be used by one Run at a time. After an error, outputs is as it was.
+func (m *Model) RunInto(ctx context.Context, inputs, outputs map[string]*tensor.Tensor) error {
+	if outputs == nil {
+		return fmt.Errorf("no map for the outputs: %w", ErrInvalid)
+	}
+	return m.run(ctx, inputs, outputs, nil)
 }
 
 // NodeTime is the time that a node took.
@@ -416,51 +453,34 @@ type NodeTime struct {
 // Profile is Run, and reports the time of each node in the order of execution.
 func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, []NodeTime, error) {
 	var times []NodeTime
-	out, err := m.run(ctx, inputs, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-		p, err := m.program()
-		if err != nil {
-			return nil, err
-		}
-		return p.Trace(ctx, in, func(n *ir.Node, d time.Duration) {
-			t := NodeTime{Node: n.Name, Op: n.Op.Kind(), Time: d}
-			if w, ok := n.Op.(ir.WeightOp); ok {
-				for _, ref := range w.Weights(n) {
-					if v := n.Input(ref.Input); v != nil && v.Store != nil {
-						t.Format = v.Store.Format
-					} else if v != nil && v.Const != nil && t.Format == "" {
-						t.Format = choose.Dense
-					}
+	outputs := make(map[string]*tensor.Tensor, len(m.graph.Outputs))
+	err := m.run(ctx, inputs, outputs, func(n *ir.Node, d time.Duration) {
+		t := NodeTime{Node: n.Name, Op: n.Op.Kind(), Time: d}
+		if w, ok := n.Op.(ir.WeightOp); ok {
+			for _, ref := range w.Weights(n) {
+				if v := n.Input(ref.Input); v != nil && v.Store != nil {
+					t.Format = v.Store.Format
+				} else if v != nil && v.Const != nil && t.Format == "" {
+					t.Format = choose.Dense
 				}
 			}
-			times = append(times, t)
-		})
+		}
+		times = append(times, t)
 	})
-	return out, times, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return outputs, times, nil
 }
 
 // Interpret is Run by the reference interpreter: slow, and obviously right.
 func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-	return m.run(ctx, inputs, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-		it := ref.Interpreter{Unpack: func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }}
-		return it.Run(ctx, m.graph, in)
-	})
-}
-
-func (m *Model) run(_ context.Context, inputs map[string]*tensor.Tensor, f func(in []*tensor.Tensor) ([]*tensor.Tensor, error)) (map[string]*tensor.Tensor, error) {
 	in := make([]*tensor.Tensor, len(m.graph.Inputs))
-	for i, v := range m.graph.Inputs {
-		in[i] = inputs[v.Name]
+	if err := m.arrange(in, inputs); err != nil {
+		return nil, err
 	}
-	for name := range inputs {
-		if !slices.ContainsFunc(m.graph.Inputs, func(v *ir.Value) bool { return v.Name == name }) {
-			names := make([]string, len(m.graph.Inputs))
-			for i, v := range m.graph.Inputs {
-				names[i] = v.Name
-			}
-			return nil, fmt.Errorf("no input is named %q; the inputs are %s: %w", name, strings.Join(names, ", "), ErrInvalid)
-		}
-	}
-	outs, err := f(in)
+	it := ref.Interpreter{Unpack: func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }}
+	outs, err := it.Run(ctx, m.graph, in)
 	if err != nil {
 		return nil, err
 	}
@@ -471,12 +491,60 @@ func (m *Model) run(_ context.Context, inputs map[string]*tensor.Tensor, f func(
 	return out, nil
 }
 
-// Close frees the model's threads and unmaps its file. No Run may be under way,
-// and outputs stay valid.
+// arrange puts inputs into the model's order.
+func (m *Model) arrange(in []*tensor.Tensor, inputs map[string]*tensor.Tensor) error {
+	known := 0
+	for i, v := range m.graph.Inputs {
+		t, ok := inputs[v.Name]
+		if in[i] = t; ok {
+			known++
+		}
+	}
+	if known == len(inputs) {
+		return nil
+	}
+	names := make([]string, len(m.graph.Inputs))
+	for i, v := range m.graph.Inputs {
+		names[i] = v.Name
+	}
+	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("no input is named %q; the inputs are %s: %w", name, strings.Join(names, ", "), ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func (m *Model) run(ctx context.Context, inputs, outputs map[string]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+	p, c, err := m.begin()
+	if err != nil {
+		return err
+	}
+	defer m.end(c)
+	if err := m.arrange(c.in, inputs); err != nil {
+		return err
+	}
+	for i := range c.out {
+		c.out[i] = outputs[m.graph.OutputName(i)]
+	}
+	if err := p.Trace(ctx, c.in, c.out, trace); err != nil {
+		return err
+	}
+	for i, t := range c.out {
+		outputs[m.graph.OutputName(i)] = t
+	}
+	return nil
+}
+
+// Close frees the model's threads and unmaps its file once the runs in progress
+// are done; outputs stay valid.
 func (m *Model) Close() error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.closed = true
+	m.mu.Unlock()
+	m.runs.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var err error
 	if m.prog != nil {
 		err = m.prog.Close()

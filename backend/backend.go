@@ -31,11 +31,14 @@ type Device interface {
 type Program interface {
 	// Run evaluates the program on one tensor for each input of its graph.
 	// Inputs have the types that the graph declares; symbols take the sizes
-	// that the inputs have. Outputs belong to the caller.
-	Run(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error)
+	// that the inputs have. out has an element for each output: outputs are
+	// written into the tensors in it that have their type and shape, and take
+	// the place of others with tensors of their own. All belong to the caller,
+	// and inputs may be among them. After an error they are as they were.
+	Run(ctx context.Context, in, out []*tensor.Tensor) error
 	// Trace is Run, and calls f after each step of the main graph with the time
 	// that the step took.
-	Trace(ctx context.Context, in []*tensor.Tensor, f func(n *ir.Node, d time.Duration)) ([]*tensor.Tensor, error)
+	Trace(ctx context.Context, in, out []*tensor.Tensor, f func(n *ir.Node, d time.Duration)) error
 	// Close frees what Load took.
 	Close() error
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -122,62 +121,20 @@ func (p *program) Close() error {
 }
 
 // Run evaluates the program.
-func (p *program) Run(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	return p.Trace(ctx, in, nil)
+func (p *program) Run(ctx context.Context, in, out []*tensor.Tensor) error {
+	return p.Trace(ctx, in, out, nil)
 }
 
 // Trace evaluates the program and reports the time of each step.
-func (p *program) Trace(ctx context.Context, in []*tensor.Tensor, f func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
-	if err := ir.CheckInputs(p.graph, in); err != nil {
-		return nil, err
-	}
-	s, err := p.specs.get(shapeKey(in), func() (*spec, error) { return p.specialise(in) })
-	if err != nil {
-		return nil, err
-	}
-	return s.run(ctx, in, f)
-}
-
-func shapeKey(in []*tensor.Tensor) string {
-	var b strings.Builder
-	for _, t := range in {
-		b.WriteString(t.String())
-	}
-	return b.String()
-}
-
-// cache keeps the values made last, up to a bound.
-type cache[V any] struct {
-	mu    sync.Mutex
-	limit int
-	order []string
-	byKey map[string]*entry[V]
-}
-
-type entry[V any] struct {
-	once sync.Once
-	v    V
-	err  error
-}
-
-func newCache[V any](limit int) *cache[V] {
-	return &cache[V]{limit: limit, byKey: map[string]*entry[V]{}}
-}
-
-// get returns the value of a key, made once however many ask for it.
-func (c *cache[V]) get(key string, make func() (V, error)) (V, error) {
-	c.mu.Lock()
-	e := c.byKey[key]
-	if e == nil {
-		e = &entry[V]{}
-		c.byKey[key] = e
-		c.order = append(c.order, key)
-		if len(c.order) > c.limit {
-			delete(c.byKey, c.order[0])
-			c.order = c.order[1:]
+func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
+	s, err := p.specs.get(in, nil, func() (*spec, error) {
+		if err := ir.CheckInputs(p.graph, in); err != nil {
+			return nil, err
 		}
+		return p.specialise(in)
+	})
+	if err != nil {
+		return err
 	}
-	c.mu.Unlock()
-	e.once.Do(func() { e.v, e.err = make() })
-	return e.v, e.err
+	return s.run(ctx, in, out, f)
 }

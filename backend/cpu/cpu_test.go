@@ -27,7 +27,7 @@ func TestPoolCallsEachOnce(t *testing.T) {
 		for _, n := range []int{0, 1, 2, 7, 1000} {
 			calls := make([]atomic.Int32, n)
 			busy := make([]atomic.Int32, threads)
-			p.For(n, func(worker, i int) {
+			p.NewTeam().For(n, func(worker, i int) {
 				if busy[worker].Add(1) != 1 {
 					t.Error("two calls with one worker overlap")
 				}
@@ -51,8 +51,9 @@ func TestPoolIsShared(t *testing.T) {
 	var total atomic.Int64
 	for range 10 {
 		wg.Go(func() {
+			team := p.NewTeam()
 			for range 50 {
-				p.For(20, func(_, i int) { total.Add(int64(i)) })
+				team.For(20, func(_, i int) { total.Add(int64(i)) })
 			}
 		})
 	}
@@ -269,7 +270,7 @@ func TestKernelsAgreeWithOperators(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := p.Run(context.Background(), in)
+				got, err := run(context.Background(), p, in)
 				if err != nil {
 					t.Fatalf("%v in\n%s", err, src)
 				}
@@ -277,7 +278,7 @@ func TestKernelsAgreeWithOperators(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if s.main.steps[0].run != nil {
+				if s.main.steps[0].fast() {
 					bound++
 				}
 				p.Close()
@@ -305,6 +306,12 @@ func compare(t *testing.T, src string, got, want *tensor.Tensor) {
 			t.Fatalf("element %d is %g, want %g in\n%s", i, got.F32s()[i], w, src)
 		}
 	}
+}
+
+// run evaluates a program into new tensors.
+func run(ctx context.Context, p backend.Program, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	out := make([]*tensor.Tensor, len(p.(*program).graph.Outputs))
+	return out, p.Run(ctx, in, out)
 }
 
 func load(t *testing.T, src string) backend.Program {
@@ -341,7 +348,7 @@ func TestShapesThatDependOnData(t *testing.T) {
 		for i := range n {
 			x[i+1] = 1
 		}
-		out, err := p.Run(context.Background(), []*tensor.Tensor{tensor.From(x, 7)})
+		out, err := run(context.Background(), p, []*tensor.Tensor{tensor.From(x, 7)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,11 +371,11 @@ func TestRunOwnsNothingOfTheCaller(t *testing.T) {
   return %b, %x as "same"
 }`)
 	x := tensor.From([]float32{1, -2, 3}, 3)
-	first, err := p.Run(context.Background(), []*tensor.Tensor{x})
+	first, err := run(context.Background(), p, []*tensor.Tensor{x})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Run(context.Background(), []*tensor.Tensor{tensor.From([]float32{7, 8, 9}, 3)}); err != nil {
+	if _, err := run(context.Background(), p, []*tensor.Tensor{tensor.From([]float32{7, 8, 9}, 3)}); err != nil {
 		t.Fatal(err)
 	}
 	if !x.Equal(tensor.From([]float32{1, -2, 3}, 3)) {
@@ -391,7 +398,7 @@ func TestRunStopsWhenCancelled(t *testing.T) {
 }`)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := p.Run(ctx, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := run(ctx, p, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the context's", err)
 	}
 }
@@ -408,7 +415,7 @@ func TestEmptyLoopsStopWhenCancelled(t *testing.T) {
 }`)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := p.Run(ctx, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := run(ctx, p, []*tensor.Tensor{tensor.From([]float32{1}, 1)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want the context's", err)
 	}
 }
@@ -426,8 +433,24 @@ func TestRunsThatMemoryDoesNotHoldAreRefused(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "  return %s\n}", outs.String()[2:])
 	p := load(t, b.String())
-	_, err := p.Run(context.Background(), []*tensor.Tensor{tensor.New(tensor.F32, 46000, 1), tensor.New(tensor.F32, 1, 46000)})
+	_, err := run(context.Background(), p, []*tensor.Tensor{tensor.New(tensor.F32, 46000, 1), tensor.New(tensor.F32, 1, 46000)})
 	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "(Add)") || !strings.Contains(err.Error(), "GB are left") {
 		t.Errorf("error %v, want one that names a node and what memory is left", err)
+	}
+}
+
+// What a loop costs beside its calls.
+func BenchmarkLoop(b *testing.B) {
+	for _, threads := range []int{1, 2} {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			p := NewPool(threads)
+			defer p.Close()
+			team := p.NewTeam()
+			f := func(_, i int) {}
+			b.ReportAllocs()
+			for b.Loop() {
+				team.For(8, f)
+			}
+		})
 	}
 }

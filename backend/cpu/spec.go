@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,10 @@ type spec struct {
 	plan    *plan.Program
 	main    *block
 	blocks  map[*ir.Graph]*block
-	slots   []slot // by value number
-	arena   int    // bytes
-	scratch int    // floats a worker
-	minis   *cache[*spec]
+	steps   []*step // of all blocks, by number
+	slots   []slot  // by value number
+	arena   int     // bytes
+	scratch int     // floats a worker
 
 	unpacked map[int]*tensor.Tensor // stored weights of nodes without a kernel
 
@@ -57,19 +58,43 @@ type block struct {
 // step is a node bound to its kernel.
 type step struct {
 	node    *ir.Node
+	number  int   // in spec.steps
 	in, out []int // value numbers, -1 where absent
-	run     kernel
-	dynamic bool      // bound when the shapes of its inputs are known
-	checked bool      // inference has seen the shapes of its inputs
-	types   []ir.Type // of the outputs, as far as they are known
-	dead    []int     // heap values whose last use this is
+	prepare prepare
+	view    bool          // the output is a view of input 0
+	dynamic *cache[*spec] // of a node that is bound when the shapes of its inputs are known, those specs
+	checked bool          // inference has seen the shapes of its inputs
+	types   []ir.Type     // of the outputs, as far as they are known
+	dead    []int         // heap values whose last use this is
 }
+
+// fast reports whether the step has a kernel.
+func (st *step) fast() bool { return st.prepare != nil }
 
 // kernel computes the outputs of a node, whose tensors exist, from its inputs.
 type kernel func(x *exec, in, out []*tensor.Tensor) error
 
-// bound is what a binder makes of a node with static types.
+// prepare makes what runs a kernel in one exec; it is called once for each exec,
+// and what it returns once for each run, never concurrently. The elements of in
+// and out are current only inside of what it returns: those of the model's inputs
+// change from run to run. Function literals for loops, states and buffers belong
+// into prepare, so that a run allocates nothing:
+//
+//	func(x *exec, in, out []*tensor.Tensor) func() error {
+//		var src, dst []float32
+//		body := func(lo, hi int) { vec.Relu(dst[lo:hi], src[lo:hi]) }
+//		return func() error {
+//			src, dst = in[0].F32s(), out[0].F32s()
+//			x.pool.Range(len(dst), body)
+//			return nil
+//		}
+//	}
+type prepare func(x *exec, in, out []*tensor.Tensor) func() error
+
+// bound is what a binder makes of a node with static types: prepare, or run where
+// each run may as well start from nothing.
 type bound struct {
+	prepare prepare
 	run     kernel
 	inplace int // the input whose storage output 0 may take over, -1 for none
 	scratch int // floats a worker
@@ -98,7 +123,7 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 		return nil, err
 	}
 	fold.Dead(g)
-	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, minis: newCache[*spec](64), unpacked: map[int]*tensor.Tensor{}}
+	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, unpacked: map[int]*tensor.Tensor{}}
 	s.slots = make([]slot, len(s.plan.Values))
 	for i, v := range s.plan.Values {
 		s.slots[i] = slot{typ: v.Type}
@@ -148,6 +173,8 @@ func (b *binding) block(pb *plan.Block) (*block, error) {
 		if err != nil {
 			return nil, err
 		}
+		st.number = len(b.steps)
+		b.steps = append(b.steps, st)
 		blk.steps = append(blk.steps, st)
 	}
 	return blk, nil
@@ -159,10 +186,13 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	bind, fast := binders[n.Op.Kind()]
 	st.checked = static(n) || b.mini
 	if !static(n) {
-		st.dynamic = len(ps.Blocks) == 0 && fast && !b.mini
+		if len(ps.Blocks) == 0 && fast && !b.mini {
+			st.dynamic = newCache[*spec](4)
+		}
 		return st, b.unpack(n)
 	}
 	if isView(n) {
+		st.view = true
 		b.alias(st.out[0], st.in[0])
 		return st, nil
 	}
@@ -176,7 +206,11 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	if bd == nil {
 		return st, b.unpack(n)
 	}
-	st.run = bd.run
+	if st.prepare = bd.prepare; st.prepare == nil {
+		st.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
+			return func() error { return bd.run(x, in, out) }
+		}
+	}
 	b.scratch = max(b.scratch, bd.scratch)
 	for i, o := range st.out {
 		if o < 0 {
@@ -285,11 +319,20 @@ func isView(n *ir.Node) bool {
 // exec is the memory of one run: it is used by one run at a time.
 type exec struct {
 	*spec
-	pool    *Pool
+	pool    *Team
 	arena   []byte
 	slots   []*tensor.Tensor // by value number
-	fixed   []*tensor.Tensor // slots as they are before a run
+	varying []int            // values whose slot is empty between runs
+	frames  []frame          // by step number
 	scratch [][]float32      // by worker
+}
+
+// frame is a step in an exec.
+type frame struct {
+	in, out []*tensor.Tensor
+	varying []int // inputs that are fetched in each run
+	run     func() error
+	view    *tensor.Tensor // of a step that is a view of a varying value
 }
 
 func (s *spec) acquire() (*exec, error) {
@@ -303,29 +346,60 @@ func (s *spec) acquire() (*exec, error) {
 	if err := memory.Check(s.arena + 4*s.scratch*s.prog.pool.Threads()); err != nil {
 		return nil, s.tooLarge(err)
 	}
-	x := &exec{spec: s, pool: s.prog.pool, arena: tensor.New(tensor.U8, s.arena).Bytes()}
-	x.fixed = make([]*tensor.Tensor, len(s.slots))
+	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.New(tensor.U8, s.arena).Bytes()}
+	x.slots = make([]*tensor.Tensor, len(s.slots))
 	for i, sl := range s.slots {
 		switch sl.where {
 		case constant:
-			if x.fixed[i] = s.plan.Values[i].Const; x.fixed[i] == nil {
-				x.fixed[i] = s.unpacked[i]
+			if x.slots[i] = s.plan.Values[i].Const; x.slots[i] == nil {
+				x.slots[i] = s.unpacked[i]
 			}
+			continue // which may be nil: the store of a weight that a kernel has
 		case inArena:
-			x.fixed[i] = x.place(sl, sl)
+			x.slots[i] = x.place(sl, sl)
 		case aliased:
-			r := s.root(i)
-			if root := s.slots[r]; root.where == inArena {
-				x.fixed[i] = x.place(sl, root)
+			if root := s.slots[s.root(i)]; root.where == inArena {
+				x.slots[i] = x.place(sl, root)
 			}
 		}
+		if x.slots[i] == nil {
+			x.varying = append(x.varying, i)
+		}
 	}
-	x.slots = make([]*tensor.Tensor, len(s.slots))
 	x.scratch = make([][]float32, x.pool.Threads())
 	for w := range x.scratch {
 		x.scratch[w] = tensor.New(tensor.F32, s.scratch).F32s()
 	}
+	x.frames = make([]frame, len(s.steps))
+	for i, st := range s.steps {
+		x.frames[i] = x.frame(st)
+	}
 	return x, nil
+}
+
+func (x *exec) frame(st *step) frame {
+	f := frame{in: make([]*tensor.Tensor, len(st.in)), out: make([]*tensor.Tensor, len(st.out))}
+	for i, k := range st.in {
+		if k < 0 {
+			continue
+		}
+		if f.in[i] = x.slots[k]; f.in[i] == nil && x.spec.slots[k].where != constant {
+			f.varying = append(f.varying, i)
+		}
+	}
+	for i, k := range st.out {
+		if k >= 0 {
+			f.out[i] = x.slots[k]
+		}
+	}
+	if st.view && f.out[0] == nil {
+		o := x.spec.slots[st.out[0]]
+		f.view = tensor.Header(o.typ.DType, o.shape...)
+	}
+	if st.prepare != nil {
+		f.run = st.prepare(x, f.in, f.out)
+	}
+	return f
 }
 
 // tooLarge names the largest value of the arena in an error about its size.
@@ -362,40 +436,68 @@ func (x *exec) place(s, root slot) *tensor.Tensor {
 }
 
 func (s *spec) release(x *exec) {
-	clear(x.slots)
+	for _, i := range x.varying {
+		x.slots[i] = nil
+	}
+	for i := range x.frames {
+		if v := x.frames[i].view; v != nil {
+			v.Share(nil)
+		}
+	}
+	x.pool.Cancel(nil)
 	s.mu.Lock()
 	s.free = append(s.free, x)
 	s.mu.Unlock()
 }
 
-// run evaluates the spec.
-func (s *spec) run(ctx context.Context, in []*tensor.Tensor, trace func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
+// run evaluates the spec and puts its outputs into out: into the tensors that it
+// holds, where they fit, else into new ones.
+func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
 	x, err := s.acquire()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.release(x)
-	copy(x.slots, x.fixed)
+	x.pool.Cancel(ctx.Done())
 	for i, v := range s.plan.Graph.Inputs {
 		x.slots[s.plan.Number[v]] = in[i]
 	}
 	if err := x.steps(ctx, s.main, trace); err != nil {
-		return nil, err
+		return err
 	}
-	return x.outputs(s.plan.Graph)
+	if err := ctx.Err(); err != nil { // which may have cut the last loop short
+		return err
+	}
+	return x.outputs(s.plan.Graph, in, out)
 }
 
-// outputs returns copies of a graph's outputs.
-func (x *exec) outputs(g *ir.Graph) ([]*tensor.Tensor, error) {
-	out := make([]*tensor.Tensor, len(g.Outputs))
+// outputs puts a graph's outputs into the tensors of out where they fit and into
+// new ones elsewhere. Tensors of out may be inputs.
+func (x *exec) outputs(g *ir.Graph, in, out []*tensor.Tensor) error {
 	for i, v := range g.Outputs {
-		t := x.slots[x.plan.Number[v]]
-		if err := memory.Check(len(t.Bytes())); err != nil {
-			return nil, fmt.Errorf("output %s is %v: %w: %w", v.Name, t, err, ir.ErrInvalid)
+		if t := x.slots[x.plan.Number[v]]; !out[i].Fits(t) {
+			if err := memory.Check(len(t.Bytes())); err != nil {
+				return fmt.Errorf("output %s is %v: %w: %w", v.Name, t, err, ir.ErrInvalid)
+			}
 		}
-		out[i] = t.Clone()
 	}
-	return out, nil
+	// Values outside the arena, which may be views of inputs, are copied before an
+	// output overwrites an input.
+	for _, arena := range []bool{false, true} {
+		for i, v := range g.Outputs {
+			k := x.plan.Number[v]
+			if (x.spec.slots[x.root(k)].where == inArena) != arena {
+				continue
+			}
+			t := x.slots[k]
+			if !out[i].Fits(t) || !arena && slices.ContainsFunc(in, out[i].Overlaps) {
+				out[i] = t.Clone()
+			} else {
+				out[i].CopyFrom(t)
+			}
+		}
+	}
+	return nil
 }
 
 func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Duration)) error {
@@ -421,65 +523,24 @@ func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Du
 }
 
 func (x *exec) step(ctx context.Context, st *step) error {
-	in := make([]*tensor.Tensor, len(st.in))
-	for i, k := range st.in {
-		if k >= 0 {
-			in[i] = x.slots[k]
-		}
+	f := &x.frames[st.number]
+	for _, i := range f.varying {
+		f.in[i] = x.slots[st.in[i]]
 	}
-	if st.run != nil {
-		out := make([]*tensor.Tensor, len(st.out))
-		for i, k := range st.out {
-			if k >= 0 {
-				out[i] = x.slots[k]
-			}
-		}
-		return st.run(x, in, out)
+	defer f.forget()
+	if f.run != nil {
+		return f.run()
 	}
-	var outs []*tensor.Tensor
-	switch o := st.out; {
-	case len(o) > 0 && o[0] >= 0 && x.spec.slots[o[0]].where == aliased:
-		if x.fixed[o[0]] == nil {
-			x.slots[o[0]] = in[0].Reshape(x.spec.slots[o[0]].shape...)
+	if st.view {
+		if f.view != nil {
+			f.view.Share(f.in[0])
+			x.slots[st.out[0]] = f.view
 		}
 		return nil
-	case st.dynamic:
-		mini, err := x.mini(st.node, in)
-		if err != nil {
-			return err
-		}
-		var args []*tensor.Tensor
-		for i, v := range st.node.Inputs {
-			if v != nil && !v.IsConst() && !small(in[i]) {
-				args = append(args, in[i])
-			}
-		}
-		if outs, err = mini.run(ctx, args, nil); err != nil {
-			return err
-		}
-		for i, v := range st.node.Outputs { // absent outputs have no place in the mini graph
-			if v == nil {
-				outs = append(outs[:i], append([]*tensor.Tensor{nil}, outs[i:]...)...)
-			}
-		}
-	default:
-		types := st.types
-		if !st.checked && len(ir.Subgraphs(st.node.Op)) == 0 {
-			var err error
-			if types, err = st.node.InferFor(in); err != nil {
-				return err
-			}
-		}
-		if err := st.node.CheckMemory(types); err != nil {
-			return err
-		}
-		ev := &ir.Eval{Outputs: len(st.out), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-			return x.subgraph(ctx, g, in)
-		}}
-		var err error
-		if outs, err = st.node.Op.Eval(ev, in); err != nil {
-			return nodeError(st.node, err)
-		}
+	}
+	outs, err := x.evaluate(ctx, st, f.in)
+	if err != nil {
+		return err
 	}
 	for i, k := range st.out {
 		if k < 0 {
@@ -491,6 +552,39 @@ func (x *exec) step(ctx context.Context, st *step) error {
 		x.slots[k] = outs[i]
 	}
 	return nil
+}
+
+// forget lets go of what is not the exec's.
+func (f *frame) forget() {
+	for _, i := range f.varying {
+		f.in[i] = nil
+	}
+}
+
+// evaluate computes the outputs of a node without a kernel.
+func (x *exec) evaluate(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if st.dynamic != nil {
+		return x.mini(ctx, st, in)
+	}
+	types := st.types
+	if !st.checked && len(ir.Subgraphs(st.node.Op)) == 0 {
+		var err error
+		if types, err = st.node.InferFor(in); err != nil {
+			return nil, err
+		}
+	}
+	if err := st.node.CheckMemory(types); err != nil {
+		return nil, err
+	}
+	ev := &ir.Eval{Outputs: len(st.out), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		return x.subgraph(ctx, g, in)
+	}}
+	// Operators may keep the slice, which the next run changes.
+	outs, err := st.node.Op.Eval(ev, slices.Clone(in))
+	if err != nil {
+		return nil, nodeError(st.node, err)
+	}
+	return outs, nil
 }
 
 // nodeError names the node in an error of its operator.
@@ -512,7 +606,8 @@ func (x *exec) subgraph(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) (
 	if err := x.steps(ctx, x.blocks[g], nil); err != nil {
 		return nil, err
 	}
-	return x.outputs(g)
+	out := make([]*tensor.Tensor, len(g.Outputs))
+	return out, x.outputs(g, nil, out)
 }
 
 // small reports whether a tensor may hold a shape, axes or the like, on whose
@@ -521,17 +616,12 @@ func small(t *tensor.Tensor) bool {
 	return t != nil && t.DType().IsInt() && t.Rank() <= 1 && t.Len() <= 64
 }
 
-// mini returns a spec for one node on inputs of the shapes of in, in which small
+// mini evaluates a node by a spec for the shapes of its inputs, in which small
 // integer inputs are constants.
-func (x *exec) mini(n *ir.Node, in []*tensor.Tensor) (*spec, error) {
-	key := n.Name
-	for _, t := range in {
-		key += "|" + t.String()
-		if small(t) {
-			key += string(t.Bytes())
-		}
-	}
-	return x.minis.get(key, func() (*spec, error) {
+func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	n := st.node
+	fixed := func(i int) bool { return n.Inputs[i] == nil || n.Inputs[i].IsConst() || small(in[i]) }
+	mini, err := st.dynamic.get(in, small, func() (*spec, error) {
 		g := ir.NewGraph(n.Name)
 		args := make([]*ir.Value, len(in))
 		for i, v := range n.Inputs {
@@ -564,4 +654,23 @@ func (x *exec) mini(n *ir.Node, in []*tensor.Tensor) (*spec, error) {
 		}
 		return x.prog.bind(g, true)
 	})
+	if err != nil {
+		return nil, err
+	}
+	var args []*tensor.Tensor
+	for i, t := range in {
+		if !fixed(i) {
+			args = append(args, t)
+		}
+	}
+	outs := make([]*tensor.Tensor, len(mini.plan.Graph.Outputs))
+	if err := mini.run(ctx, args, outs, nil); err != nil {
+		return nil, err
+	}
+	for i, v := range n.Outputs { // absent outputs have no place in the mini graph
+		if v == nil {
+			outs = slices.Insert(outs, i, nil)
+		}
+	}
+	return outs, nil
 }

@@ -274,7 +274,8 @@ func (g *Graph) Run() error {
 		}
 		g.key = key.String()
 	}
-	outs, err := g.prog.Run(context.Background(), in)
+	outs := make([]*tensor.Tensor, len(g.outputs))
+	err := g.prog.Run(context.Background(), in, outs)
 	if err != nil {
 		return err
 	}

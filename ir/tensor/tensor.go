@@ -7,6 +7,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"unsafe"
 )
@@ -277,6 +278,42 @@ func (t *Tensor) CopyFrom(src *Tensor) {
 	}
 	copy(t.data, src.data)
 	copy(t.strs, src.strs)
+}
+
+// Header returns a tensor whose elements are set by Share.
+func Header(dt DType, shape ...int) *Tensor {
+	return &Tensor{dtype: dt, shape: append([]int{}, shape...)}
+}
+
+// Share makes t, which keeps its shape, use the storage of src, of the same type and
+// length; a nil src leaves it without storage.
+func (t *Tensor) Share(src *Tensor) {
+	if src == nil {
+		t.data, t.strs = nil, nil
+		return
+	}
+	if t.dtype != src.dtype || mustElems(t.shape) != src.Len() {
+		panic(fmt.Sprintf("tensor.Share: %v as %v", src, t))
+	}
+	t.data, t.strs = src.data, src.strs
+}
+
+// Overlaps reports whether writing into t changes elements of o; nil has none.
+func (t *Tensor) Overlaps(o *Tensor) bool {
+	return t != nil && o != nil && (overlap(t.data, o.data) || overlap(t.strs, o.strs))
+}
+
+func overlap[T any](a, b []T) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	end := func(s []T) uintptr { return uintptr(unsafe.Pointer(&s[len(s)-1])) }
+	return uintptr(unsafe.Pointer(&a[0])) <= end(b) && uintptr(unsafe.Pointer(&b[0])) <= end(a)
+}
+
+// Fits reports whether t and o have the same type and shape; nil has none.
+func (t *Tensor) Fits(o *Tensor) bool {
+	return t != nil && o != nil && t.dtype == o.dtype && slices.Equal(t.shape, o.shape)
 }
 
 // Equal reports whether both tensors have the same type, shape and bits.
