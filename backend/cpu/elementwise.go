@@ -20,15 +20,19 @@ func bindUnary(act activation) binder {
 }
 
 func unaryBound(act activation) *bound {
-	return &bound{inplace: 0, run: func(x *exec, in, out []*tensor.Tensor) error {
-		src, dst := in[0].F32s(), out[0].F32s()
-		x.pool.Range(len(dst), func(lo, hi int) {
-			if len(src) > 0 && &src[0] != &dst[0] {
+	return &bound{inplace: 0, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src, dst []float32
+		body := func(lo, hi int) {
+			if &src[0] != &dst[0] {
 				copy(dst[lo:hi], src[lo:hi])
 			}
 			act(dst[lo:hi])
-		})
-		return nil
+		}
+		return func() error {
+			src, dst = in[0].F32s(), out[0].F32s()
+			x.pool.Range(len(dst), body)
+			return nil
+		}
 	}}
 }
 
@@ -67,16 +71,12 @@ func bindBinary(f pair) binder {
 		case prod(shapeOf(n.Inputs[1])):
 			b.inplace = 1
 		}
-		b.run = func(x *exec, in, out []*tensor.Tensor) error {
-			p, q, y := in[0].F32s(), in[1].F32s(), out[0].F32s()
-			if rows == 1 { // one long run
-				x.pool.Range(inner, func(lo, hi int) {
-					f(y[lo:hi], p[lo*ia:], q[lo*ib:], ia, ib)
-				})
-				return nil
-			}
-			x.pool.For((rows+per-1)/per, func(_, c int) {
-				idx := make([]int, last)
+		b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
+			var p, q, y []float32
+			long := func(lo, hi int) { f(y[lo:hi], p[lo*ia:], q[lo*ib:], ia, ib) }
+			index := make([]int, last*x.pool.Threads())
+			some := func(worker, c int) {
+				idx := index[worker*last:][:last]
 				for r := c * per; r < min(rows, (c+1)*per); r++ {
 					at(idx, shape, r)
 					oa, ob := 0, 0
@@ -86,8 +86,16 @@ func bindBinary(f pair) binder {
 					}
 					f(y[r*inner:(r+1)*inner], p[oa:], q[ob:], ia, ib)
 				}
-			})
-			return nil
+			}
+			return func() error {
+				p, q, y = in[0].F32s(), in[1].F32s(), out[0].F32s()
+				if rows == 1 { // one long run
+					x.pool.Range(inner, long)
+				} else {
+					x.pool.For((rows+per-1)/per, some)
+				}
+				return nil
+			}
 		}
 		return b, nil
 	}

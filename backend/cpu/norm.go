@@ -18,14 +18,18 @@ func bindRows(n *ir.Node, f func(y, x []float32)) *bound {
 	width := shape[len(shape)-1]
 	rows := prod(shape) / width
 	per := max(1, chunk/width)
-	return &bound{inplace: 0, run: func(x *exec, in, out []*tensor.Tensor) error {
-		src, dst := in[0].F32s(), out[0].F32s()
-		x.pool.For((rows+per-1)/per, func(_, i int) {
+	return &bound{inplace: 0, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src, dst []float32
+		some := func(_, i int) {
 			for r := i * per; r < min(rows, (i+1)*per); r++ {
 				f(dst[r*width:(r+1)*width], src[r*width:(r+1)*width])
 			}
-		})
-		return nil
+		}
+		return func() error {
+			src, dst = in[0].F32s(), out[0].F32s()
+			x.pool.For((rows+per-1)/per, some)
+			return nil
+		}
 	}}
 }
 
