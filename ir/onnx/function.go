@@ -129,7 +129,7 @@ func (im *importer) call(p *onnxpb.NodeProto, f *function, inputs []*ir.Value, o
 		}
 	}
 	if err := im.nodes(f.GetNode(), body); err != nil {
-		return err
+		return located{err}
 	}
 	for i, out := range outputs {
 		v := body.values[f.GetOutput()[i]]

@@ -437,6 +437,8 @@ func (im *importer) nodes(list []*onnxpb.NodeProto, sc *scope) error {
 		case err == nil:
 			continue
 		case err == errLost:
+		case isLocated(err):
+			return err
 		case errors.Is(err, ir.ErrUnsupported):
 			im.refuse(fmt.Sprintf("%s: %v", label(list[i], i, sc), err))
 		default:
@@ -452,6 +454,17 @@ func (im *importer) nodes(list []*onnxpb.NodeProto, sc *scope) error {
 // errLost is the error of a node that reads an unknown value or has no
 // definition, which was noted before.
 var errLost = errors.New("lost")
+
+// located is an error from the body of a function: it names a node there, whose
+// name starts with the names of the calls.
+type located struct{ error }
+
+func (e located) Unwrap() error { return e.error }
+
+func isLocated(err error) bool {
+	_, ok := err.(located)
+	return ok
+}
 
 // label names a node for messages.
 func label(n *onnxpb.NodeProto, i int, sc *scope) string {

@@ -193,6 +193,17 @@ graph "g"(%x: f32[2]) {
 	}
 }
 
+func TestErrorsInFunctionsNameThePathOnce(t *testing.T) {
+	m := edit(functions(), func(m *onnxpb.ModelProto) { m.Functions[1].Node[0].Input = split("a gone") })
+	_, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{})
+	if want := `call/inner/add (Add): input "gone" is not defined`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if !errors.Is(err, ir.ErrInvalid) {
+		t.Errorf("%v does not wrap ErrInvalid", err)
+	}
+}
+
 func TestFunctionsAreCalledTwiceWithTheirConstants(t *testing.T) {
 	branch := func(name string) *onnxpb.GraphProto {
 		return &onnxpb.GraphProto{Name: name, Initializer: []*onnxpb.TensorProto{floats("w", 1, 2)}, Output: values(value("r", tensor.F32)),
