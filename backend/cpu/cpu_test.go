@@ -100,6 +100,28 @@ func (x *text) graph(kind, attrs string) string {
 		strings.Join(x.inputs, ", "), strings.Join(x.lines, "\n"), kind, strings.Join(x.args, ", "), attrs)
 }
 
+// node builds a node and its inputs, of elements that draw returns. The graph is nil
+// where the shapes do not go together.
+func (x *text) node(t *testing.T, build func(*text) (kind, attrs string), draw func() float32) (src string, g *ir.Graph, in []*tensor.Tensor) {
+	t.Helper()
+	src = x.graph(build(x))
+	g, err := ir.Parse(src, op.Registry)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, src)
+	}
+	if g.Infer() != nil {
+		return src, nil, nil
+	}
+	for _, v := range g.Inputs {
+		a := tensor.New(tensor.F32, shapeOf(v)...)
+		for i := range a.F32s() {
+			a.F32s()[i] = draw()
+		}
+		in = append(in, a)
+	}
+	return src, g, in
+}
+
 var activationTexts = []string{
 	"", `spc_act = "Relu"`, `spc_act = "Clip", spc_act_args = [-0.5, 0.75]`, `spc_act = "Swish", spc_act_args = [1.0]`,
 	`spc_act = "Gelu", spc_act_args = [0.0]`, `spc_act = "Gelu", spc_act_args = [1.0]`, `spc_act = "HardSwish"`,
@@ -245,22 +267,9 @@ func TestKernelsAgreeWithOperators(t *testing.T) {
 			bound := 0
 			for round := range rounds {
 				x := &text{rng: rand.New(rand.NewPCG(seed, uint64(round)))}
-				kind, attrs := build(x)
-				src := x.graph(kind, attrs)
-				g, err := ir.Parse(src, op.Registry)
-				if err != nil {
-					t.Fatalf("%v in\n%s", err, src)
-				}
-				if g.Infer() != nil {
-					continue // shapes that do not go together
-				}
-				in := make([]*tensor.Tensor, len(g.Inputs))
-				for i, v := range g.Inputs {
-					shape, _ := v.Type.Shape()
-					in[i] = tensor.New(tensor.F32, shape...)
-					for k := range in[i].F32s() {
-						in[i].F32s()[k] = float32(x.rng.NormFloat64())
-					}
+				src, g, in := x.node(t, build, func() float32 { return float32(x.rng.NormFloat64()) })
+				if g == nil {
+					continue
 				}
 				want, err := ref.Run(context.Background(), g, in)
 				if err != nil {
@@ -286,6 +295,48 @@ func TestKernelsAgreeWithOperators(t *testing.T) {
 			}
 			if bound < rounds/4 {
 				t.Errorf("a kernel was bound in only %d of %d rounds", bound, rounds)
+			}
+		})
+	}
+}
+
+// Every kernel gives NaN and infinities where its operator's Eval does, and nowhere
+// else. GELU's kernel is the exception: at -Inf it gives the limit, 0.
+func TestKernelsAgreeOnWhatIsNotFinite(t *testing.T) {
+	const seed = 21
+	t.Logf("seed %d", seed)
+	rounds := 16
+	if testing.Short() {
+		rounds = 4
+	}
+	special := []float32{inf, -inf, float32(math.NaN()), 0}
+	for name, build := range cases {
+		t.Run(name, func(t *testing.T) {
+			for round := range rounds {
+				x := &text{rng: rand.New(rand.NewPCG(seed, uint64(round)))}
+				src, g, in := x.node(t, build, func() float32 {
+					if x.rng.IntN(20) == 0 {
+						return special[x.rng.IntN(len(special))]
+					}
+					return float32(x.rng.NormFloat64())
+				})
+				if g == nil || strings.Contains(src, "Gelu") {
+					continue
+				}
+				want, err := ref.Run(context.Background(), g, in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := load(t, src).Run(context.Background(), in)
+				if err != nil {
+					t.Fatalf("%v in\n%s", err, src)
+				}
+				for i, w := range want[0].F32s() {
+					v := got[0].F32s()[i]
+					if near := math.Abs(float64(v-w)) <= 1e-4*(1+math.Abs(float64(w))); v != w && !near && !(v != v && w != w) {
+						t.Fatalf("element %d is %g, want %g in\n%s", i, v, w, src)
+					}
+				}
 			}
 		})
 	}

@@ -297,7 +297,7 @@ func gemm[T interface {
 	}
 	var bias []T
 	var strides []int
-	if c := optional(in, 2); c != nil {
+	if c := optional(in, 2); c != nil && o.Beta != 0 { // zero hides what C holds, as in BLAS
 		bias, strides = tensor.Data[T](c), broadcastStrides(c.Shape(), y.Shape())
 	}
 	dst := tensor.Data[T](y)
