@@ -224,6 +224,12 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 			return errPass("--disable", name)
 		}
 	}
+	switch {
+	case slices.Contains(o.Disable, "prune") && c.Prune.Asks():
+		return fmt.Errorf("--disable prune: a sparsity is asked for, which needs that pass: %w", ir.ErrInvalid)
+	case slices.Contains(o.Disable, "choose") && c.Choose.Format != "" && c.Choose.Format != choose.Auto:
+		return fmt.Errorf("--disable choose: the format %s is asked for, which needs that pass: %w", c.Choose.Format, ir.ErrInvalid)
+	}
 	if o.StopAfter != "" && !slices.Contains(Names(), o.StopAfter) {
 		return errPass("--stop-after", o.StopAfter)
 	}

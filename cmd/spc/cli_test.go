@@ -433,13 +433,19 @@ func TestPassesCanBeStoppedDumpedAndDisabled(t *testing.T) {
 	if !strings.Contains(out, "stopped after prune, no formats were chosen") || strings.Contains(out, "0 layers") {
 		t.Errorf("--stop-after prune prints %q", out)
 	}
+	if out = ok(t, "compile", "model.onnx", "-o", "m.spx", "--disable", "choose"); !strings.Contains(out, ", no formats were chosen") || strings.Contains(out, "0 layers") {
+		t.Errorf("--disable choose prints %q", out)
+	}
 	ok(t, "verify", "half.spx", "half.spx")
-	ok(t, "compile", "model.onnx", "-o", "m.spx", "--dump-passes", "dumps", "--disable", "prune", "--sparsity", "0.5")
+	ok(t, "compile", "model.onnx", "-o", "m.spx", "--dump-passes", "dumps", "--disable", "scales", "--sparsity", "0.5")
 	if len(listing(t, "dumps")) < 3 {
 		t.Errorf("dumps are %q", listing(t, "dumps"))
 	}
 	fails(t, []string{"compile", "model.onnx", "--stop-after", "bake"}, `no pass is named "bake"`, "fold")
 	fails(t, []string{"compile", "model.onnx", "--disable", "bake"}, `no pass is named "bake"`)
+	fails(t, []string{"compile", "model.onnx", "--disable", "prune", "--sparsity", "0.5"}, "--disable prune: a sparsity is asked for")
+	fails(t, []string{"compile", "model.onnx", "--disable", "prune", "--pattern", "2:4"}, "--disable prune: a sparsity is asked for")
+	fails(t, []string{"compile", "model.onnx", "--disable", "choose", "--format", "csr"}, "--disable choose: the format csr is asked for")
 }
 
 func TestOutputsBecomeFiles(t *testing.T) {

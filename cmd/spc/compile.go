@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -123,8 +124,12 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
-		if len(m.Explain().Layers) == 0 && o.StopAfter != "" {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s, stopped after %s, no formats were chosen\n", out, fileSize(out), o.StopAfter)
+		if !slices.ContainsFunc(m.Explain().Passes, func(p passes.PassReport) bool { return p.Name == "choose" }) {
+			stopped := ""
+			if o.StopAfter != "" {
+				stopped = ", stopped after " + o.StopAfter
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", out, fileSize(out), stopped)
 			return err
 		}
 		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
@@ -187,7 +192,9 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 			parts = append(parts, fmt.Sprintf("%s %d", f, count[f]))
 		}
 	}
-	fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
+	}
 	if n := r.Transposes; n > 0 {
 		fmt.Fprintf(w, "left over %s\n", plural(n, "Transpose"))
 	}
@@ -206,6 +213,10 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 			}
 		}
 		if len(bounded) > 0 {
+			const most = 5
+			if n := len(bounded) - most; n > 1 {
+				bounded = append(bounded[:most], fmt.Sprintf("and %d more, which --json lists", n))
+			}
 			fmt.Fprintf(w, "kept one nonzero a row: %s\n", strings.Join(bounded, ", "))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"spc"
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/prune"
 )
 
 func TestFileNamesKeepOutputsApart(t *testing.T) {
@@ -26,6 +27,27 @@ func TestWeightsOfOneNodeHaveRowNamesOfTheirOwn(t *testing.T) {
 	got := rowNames([]spc.Layer{{Name: "conv", Weight: "w"}, {Name: "lstm", Weight: "W"}, {Name: "lstm", Weight: "R"}})
 	if want := []string{"conv", "lstm W", "lstm R"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestTheListOfBoundedLayersIsShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for layers, want := range map[int]string{
+		1:  "kept one nonzero a row: a (1 row)\n",
+		6:  "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), f (6 rows)\n",
+		20: "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), and 15 more, which --json lists\n",
+	} {
+		r := spc.Report{Prune: &prune.GraphResult{}}
+		for i := range layers {
+			r.Prune.Layers = append(r.Prune.Layers, prune.GraphLayer{Node: string(rune('a' + i)), Bounded: i + 1})
+		}
+		var b strings.Builder
+		if err := printCompiled(&b, &r, path, path); err != nil || !strings.HasSuffix(b.String(), want) {
+			t.Errorf("%d layers: %q, %v, want %q at the end", layers, b.String(), err, want)
+		}
 	}
 }
 

@@ -40,6 +40,12 @@ func FindEnds(g *ir.Graph) *Ends {
 	return &e
 }
 
+// Asks reports whether the options ask for zeros.
+func (o *GraphOptions) Asks() bool {
+	_, own := o.Pattern.OwnSparsity()
+	return o.Sparsity > 0 || len(o.Targets) > 0 || own
+}
+
 // GraphResult reports what pruning did.
 type GraphResult struct {
 	Pattern  string       `json:"pattern"`
@@ -192,9 +198,8 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 	for _, c := range cands {
 		out.Layers = append(out.Layers, c.layer())
 	}
-	_, own := o.Pattern.OwnSparsity()
 	switch {
-	case o.Sparsity == 0 && len(o.Targets) == 0 && !own:
+	case !o.Asks():
 	case o.Pattern.Kind == Channel:
 		err = channels(g, &o, cands, out.Layers)
 	default:
