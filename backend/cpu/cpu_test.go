@@ -327,7 +327,7 @@ func TestKernelsAgreeOnWhatIsNotFinite(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := load(t, src).Run(context.Background(), in)
+				got, err := run(context.Background(), load(t, src), in)
 				if err != nil {
 					t.Fatalf("%v in\n%s", err, src)
 				}
