@@ -122,7 +122,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, or helpers, those of package vec")
+	set := flag.String("set", "", "products, the kernels of package ukernel, helpers, those of package vec, or planes, those of package plane")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -137,6 +137,8 @@ func main() {
 			taps(a)
 		}
 		transpose()
+	case "planes":
+		planes()
 	default:
 		log.Fatalf("no kernel set %q", *set)
 	}

@@ -1,0 +1,27 @@
+//go:build amd64 && !noasm
+
+package plane
+
+import "golang.org/x/sys/cpu"
+
+// native returns the assembly kernels that this machine can run.
+func native() []*kernels {
+	var sets []*kernels
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ {
+		sets = append(sets, &kernels{isa: "avx512", lanes: 16, windows: map[[2]int]kernel{
+			{3, 1}: depthwise_3x3s1_avx512,
+			{3, 2}: depthwise_3x3s2_avx512,
+			{5, 1}: depthwise_5x5s1_avx512,
+			{5, 2}: depthwise_5x5s2_avx512,
+		}})
+	}
+	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
+		sets = append(sets, &kernels{isa: "avx2", lanes: 8, windows: map[[2]int]kernel{
+			{3, 1}: depthwise_3x3s1_avx2,
+			{3, 2}: depthwise_3x3s2_avx2,
+			{5, 1}: depthwise_5x5s1_avx2,
+			{5, 2}: depthwise_5x5s2_avx2,
+		}})
+	}
+	return sets
+}
