@@ -14,6 +14,9 @@ import (
 // is ever in memory. A depthwise convolution runs on the planes directly.
 func bindConv(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Conv)
+	if b, err := bindDepthwise(p, n); b != nil || err != nil {
+		return b, err
+	}
 	ref, kernels, err := p.weightOf(n, 1)
 	bias, ok := constantF32(n, 2)
 	if err != nil || kernels == nil || !ok || !f32(n) {
@@ -34,9 +37,6 @@ func bindConv(p *program, n *ir.Node) (*bound, error) {
 		taps: prod(wshape[2:]),
 	}
 	ep := newEpilogue(n, &o.Epilogue, bias)
-	if g.channels == 1 && g.rows == 1 && g.groups > 1 {
-		return bindDepthwise(n, &g, ep)
-	}
 	return g.bind(kernels, ep, func(tap, col, count int, f func(j, n, p int)) {
 		op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
 	}), nil
