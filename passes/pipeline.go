@@ -66,11 +66,11 @@ type Context struct {
 
 // Report collects what the passes did.
 type Report struct {
-	Passes []PassReport       `json:"passes"`
-	Prune  *prune.GraphResult `json:"prune"`
-	Layers []choose.Layer     `json:"layers"`
+	Passes []PassReport
+	Prune  *prune.GraphResult
+	Layers []choose.Layer
 	// Transposes is the number of Transpose nodes that are left.
-	Transposes int `json:"transposes"`
+	Transposes int
 }
 
 // PassReport is what one pass did.

@@ -68,7 +68,7 @@ func norm(a, rank int) int {
 	return a
 }
 
-// float refuses an input that is present and no floating-point tensor.
+// wantFloat refuses an input that is present and no floating-point tensor.
 func wantFloat(c *ir.Infer, i int) error {
 	if c.Has(i) && !c.In(i).DType.IsFloat() {
 		return c.Errorf("input %d is %v, want a floating-point tensor", i, c.In(i).DType)
@@ -237,19 +237,9 @@ func wantInts(c *ir.Infer, i, rank int) error {
 	return nil
 }
 
-// needInputs refuses a node that lacks one of its first n inputs.
-func needInputs(c *ir.Infer, n int) error {
-	for i := range n {
-		if !c.Has(i) {
-			return c.Errorf("input %d is absent", i)
-		}
-	}
-	return nil
-}
-
 // needInts is wantInts for the last input that must be present.
 func needInts(c *ir.Infer, i, rank int) error {
-	if err := needInputs(c, i+1); err != nil {
+	if err := wantPresent(c, i+1); err != nil {
 		return err
 	}
 	return wantInts(c, i, rank)

@@ -18,13 +18,7 @@ func (*Conv) Kind() string { return "Conv" }
 
 // Infer checks the ranks and channels and slides the window.
 func (o *Conv) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 2); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 2); err != nil {
 		return err
 	}
 	y, err := convType(c, c.In(0).DType, c.In(0), c.In(1), &o.Window, o.Group)

@@ -24,13 +24,7 @@ func (*ConvTranspose) Kind() string { return "ConvTranspose" }
 
 // Infer checks the ranks and channels and inverts the window.
 func (o *ConvTranspose) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 2); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 2); err != nil {
 		return err
 	}
 	dt, x, w := c.In(0).DType, c.In(0), c.In(1)

@@ -31,13 +31,7 @@ func (o *DeformConv) conv() *Conv {
 // Infer checks the ranks, the channels and the shapes of offset and mask, and
 // slides the window.
 func (o *DeformConv) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 3); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 3); err != nil {
 		return err
 	}
 	dt, x, w := c.In(0).DType, c.In(0), c.In(1)
@@ -192,13 +186,7 @@ func (*CausalConvWithState) Kind() string { return "CausalConvWithState" }
 
 // Infer checks the shapes of all inputs.
 func (o *CausalConvWithState) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 2); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 2); err != nil {
 		return err
 	}
 	switch o.Activation {

@@ -28,7 +28,7 @@ func (o *GridSample) Work(in, out []ir.Type) ir.Work {
 
 // Infer joins the image's batch and channels with the grid's positions.
 func (o *GridSample) Infer(c *ir.Infer) error {
-	if err := needInputs(c, 2); err != nil {
+	if err := wantPresent(c, 2); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"nearest", "linear", "cubic"}, o.Mode) {

@@ -65,16 +65,7 @@ func (o *Loss) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x, shape, labels, weight := in[0].Float64s(), in[0].Shape(), in[1].Ints(), float64s(in, 2)
 	classes, plane := shape[1], product(shape[2:])
 	if o.kind == "SoftmaxCrossEntropyLoss" {
-		line := make([]float64, classes)
-		eachLine(len(x), classes, plane, func(from int) {
-			for i := range line {
-				line[i] = x[from+i*plane]
-			}
-			logSoftmax(line)
-			for i, v := range line {
-				x[from+i*plane] = v
-			}
-		})
+		eachLine(x, classes, plane, logSoftmax)
 	}
 	losses := make([]float64, len(labels))
 	sum, weights := 0.0, 0.0

@@ -139,7 +139,7 @@ func upgradeBatchNormalization(l *Legacy) error {
 	return nil
 }
 
-// rows normalises each of the rows of x[rows,n] to mean 0 and variance 1,
+// normaliseRows normalises each of the rows of x[rows,n] to mean 0 and variance 1,
 // epsilon added to the variance, and returns the means and inverse deviations.
 func normaliseRows(x []float64, n int, epsilon float64) (means, inverse []float64) {
 	for len(x) > 0 {
@@ -174,13 +174,7 @@ func (*InstanceNormalization) Kind() string { return "InstanceNormalization" }
 
 // Infer checks the shapes of scale and B.
 func (o *InstanceNormalization) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 3); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 3); err != nil {
 		return err
 	}
 	x := c.In(0)
@@ -238,13 +232,7 @@ func (*GroupNormalization) Kind() string { return "GroupNormalization" }
 
 // Infer checks the groups and the shapes of scale and bias.
 func (o *GroupNormalization) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 3); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 3); err != nil {
 		return err
 	}
 	x := c.In(0)
@@ -312,13 +300,7 @@ func (*LayerNormalization) Kind() string { return "LayerNormalization" }
 
 // Infer checks that Scale and B broadcast to a slice.
 func (o *LayerNormalization) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 2); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
+	if err := wantSameReals(c, 2); err != nil {
 		return err
 	}
 	if !slices.Contains(reals, o.Stash) {
@@ -586,18 +568,17 @@ func (o *LpNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tenso
 	}
 	x, shape := in[0].Float64s(), in[0].Shape()
 	a := norm(o.Axis, len(shape))
-	n, stride := shape[a], product(shape[a+1:])
-	eachLine(len(x), n, stride, func(from int) {
+	eachLine(x, shape[a], product(shape[a+1:]), func(line []float64) {
 		sum := 0.0
-		for i := range n {
-			sum += absPow(x[from+i*stride], o.P)
+		for _, v := range line {
+			sum += absPow(v, o.P)
 		}
 		if sum == 0 {
 			return
 		}
 		sum = root(sum, o.P)
-		for i := range n {
-			x[from+i*stride] /= sum
+		for i := range line {
+			line[i] /= sum
 		}
 	})
 	return one(tensor.FromFloat64s(in[0].DType(), x, shape...))

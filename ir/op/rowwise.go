@@ -21,7 +21,7 @@ func carrier(dt tensor.DType) tensor.DType {
 	return tensor.Undefined
 }
 
-// Row functions combine n = len(d) elements that lie sx and sy apart.
+// rowFunc combines n = len(d) elements that lie sx and sy apart.
 type rowFunc[A, R any] = func(d []R, x, y []A, sx, sy int)
 
 // rows holds a row function with results of the operands' type for each carrier;

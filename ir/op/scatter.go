@@ -9,17 +9,20 @@ import (
 
 var reductions = []string{"none", "add", "mul", "max", "min"}
 
-// checkReduction refuses a reduction that does not exist, or that the element type
-// of input 0 does not have.
-func checkReduction(c *ir.Infer, r string) error {
-	if !slices.Contains(reductions, r) {
-		return c.Errorf("reduction %q, want one of %q", r, reductions)
+// checkScatter refuses a node that lacks an input, updates of another type than the
+// data, and a reduction that does not exist or that the type does not have.
+func checkScatter(c *ir.Infer, reduction string) error {
+	if err := wantPresent(c, 3); err != nil {
+		return err
+	}
+	if !slices.Contains(reductions, reduction) {
+		return c.Errorf("reduction %q, want one of %q", reduction, reductions)
 	}
 	dt := c.In(0).DType
-	if plain := dt.Bits() >= 8 && (dt.IsInt() || dt.IsFloat() && dt.Bits() >= 16); r != "none" && !plain {
-		return c.Unsupportedf("reduction %s of %v", r, dt)
+	if plain := dt.Bits() >= 8 && (dt.IsInt() || dt.IsFloat() && dt.Bits() >= 16); reduction != "none" && !plain {
+		return c.Unsupportedf("reduction %s of %v", reduction, dt)
 	}
-	return nil
+	return wantSame(c, 2)
 }
 
 // scatter copies y and combines runs of elements of u with those of the copy at
@@ -97,13 +100,7 @@ func (*ScatterElements) Kind() string { return "ScatterElements" }
 
 // Infer keeps the type of the data.
 func (o *ScatterElements) Infer(c *ir.Infer) error {
-	if err := needInputs(c, 3); err != nil {
-		return err
-	}
-	if err := checkReduction(c, o.Reduction); err != nil {
-		return err
-	}
-	if err := wantSame(c, 2); err != nil {
+	if err := checkScatter(c, o.Reduction); err != nil {
 		return err
 	}
 	if err := checkElements(c, o.Axis); err != nil {
@@ -156,13 +153,7 @@ func (*ScatterND) Kind() string { return "ScatterND" }
 
 // Infer keeps the type of the data.
 func (o *ScatterND) Infer(c *ir.Infer) error {
-	if err := needInputs(c, 3); err != nil {
-		return err
-	}
-	if err := checkReduction(c, o.Reduction); err != nil {
-		return err
-	}
-	if err := wantSame(c, 2); err != nil {
+	if err := checkScatter(c, o.Reduction); err != nil {
 		return err
 	}
 	if err := needInts(c, 1, -1); err != nil {
@@ -219,7 +210,7 @@ func (*TensorScatter) Kind() string { return "TensorScatter" }
 
 // Infer keeps the type of the cache.
 func (o *TensorScatter) Infer(c *ir.Infer) error {
-	if err := needInputs(c, 2); err != nil {
+	if err := wantPresent(c, 2); err != nil {
 		return err
 	}
 	if o.Mode != "linear" && o.Mode != "circular" {

@@ -28,7 +28,7 @@ func (o *Shape) bounds(rank int) (from, to int) {
 
 // Infer hands the dimensions on as elements.
 func (o *Shape) Infer(c *ir.Infer) error {
-	if err := needInputs(c, 1); err != nil {
+	if err := wantPresent(c, 1); err != nil {
 		return err
 	}
 	x := c.In(0)
@@ -56,7 +56,7 @@ func (*Size) Kind() string { return "Size" }
 
 // Infer multiplies the dimensions.
 func (o *Size) Infer(c *ir.Infer) error {
-	if err := needInputs(c, 1); err != nil {
+	if err := wantPresent(c, 1); err != nil {
 		return err
 	}
 	c.Set(0, ir.Of(tensor.I64))

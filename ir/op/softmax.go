@@ -53,28 +53,23 @@ func (o *Softmax) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 		}
 	}
 	f := map[string]func([]float64){"Softmax": softmax, "LogSoftmax": logSoftmax, "Hardmax": hardmax}[o.kind]
-	line := make([]float64, n)
-	eachLine(len(v), n, stride, func(from int) {
-		for i := range line {
-			line[i] = v[from+i*stride]
-		}
-		f(line)
-		for i, y := range line {
-			v[from+i*stride] = y
-		}
-	})
+	eachLine(v, n, stride, f)
 	return one(tensor.FromFloat64s(x.DType(), v, x.Shape()...))
 }
 
-// eachLine calls f with the first element of each line of n elements, stride
-// apart, in an array of total elements.
-func eachLine(total, n, stride int, f func(from int)) {
-	if n == 0 {
-		return
-	}
-	for block := 0; block < total; block += n * stride {
-		for i := range stride {
-			f(block + i)
+// eachLine puts what f makes of it in the place of each line of x: n elements that lie
+// stride apart.
+func eachLine(x []float64, n, stride int, f func(line []float64)) {
+	line := make([]float64, n)
+	for block := 0; block < len(x); block += n * stride {
+		for from := block; from < block+stride; from++ {
+			for i := range line {
+				line[i] = x[from+i*stride]
+			}
+			f(line)
+			for i, v := range line {
+				x[from+i*stride] = v
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package op
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -85,13 +86,8 @@ var reals = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64}
 
 // wantOneOf refuses an input that is present and has none of the element types.
 func wantOneOf(c *ir.Infer, i int, types []tensor.DType) error {
-	if !c.Has(i) {
+	if !c.Has(i) || slices.Contains(types, c.In(i).DType) {
 		return nil
-	}
-	for _, t := range types {
-		if c.In(i).DType == t {
-			return nil
-		}
 	}
 	return c.Errorf("input %d is %v, want one of %v", i, c.In(i).DType, types)
 }
@@ -104,6 +100,18 @@ func wantAllSame(c *ir.Infer) error {
 		}
 	}
 	return nil
+}
+
+// wantSameReals refuses a node that lacks one of its first n inputs, and inputs that
+// are not all of one real type.
+func wantSameReals(c *ir.Infer, n int) error {
+	if err := wantPresent(c, n); err != nil {
+		return err
+	}
+	if err := wantOneOf(c, 0, reals); err != nil {
+		return err
+	}
+	return wantAllSame(c)
 }
 
 // differ reports whether two dimensions are known and unequal.

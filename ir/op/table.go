@@ -6,7 +6,6 @@ package op
 import (
 	"fmt"
 	"reflect"
-	"strings"
 
 	"spc/ir"
 )
@@ -85,14 +84,6 @@ func KindOf(domain, name string) string {
 		return name
 	}
 	return domain + ":" + name
-}
-
-// SplitKind is the inverse of KindOf.
-func SplitKind(kind string) (domain, name string) {
-	if i := strings.LastIndexByte(kind, ':'); i >= 0 {
-		return kind[:i], kind[i+1:]
-	}
-	return "", kind
 }
 
 // CheckArity reports whether an operator takes that many inputs and outputs.

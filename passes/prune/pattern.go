@@ -106,18 +106,6 @@ func (p Pattern) String() string {
 	return p.Kind.String()
 }
 
-// MarshalText writes the form that ParsePattern reads.
-func (p Pattern) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText is ParsePattern.
-func (p *Pattern) UnmarshalText(b []byte) error {
-	q, err := ParsePattern(string(b))
-	if err == nil {
-		*p = q
-	}
-	return err
-}
-
 // OwnSparsity returns the sparsity that the pattern itself sets, which only
 // N:M does.
 func (p Pattern) OwnSparsity() (s float64, ok bool) {

@@ -21,10 +21,6 @@ func TestParsePattern(t *testing.T) {
 		if got, err := ParsePattern(s); err != nil || got != want || got.String() != s {
 			t.Errorf("%q gives %+v (%s), %v", s, got, got, err)
 		}
-		var p Pattern
-		if err := p.UnmarshalText([]byte(s)); err != nil || p != want {
-			t.Errorf("UnmarshalText(%q) gives %+v, %v", s, p, err)
-		}
 	}
 	for s, want := range map[string]string{
 		"":                       "want uniform, unstructured, N:M",

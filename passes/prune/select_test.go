@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -121,6 +122,11 @@ func keepBest(units []unit, ranking []int, drop float64) []int {
 	}
 }
 
+// bestFirst compares the numbers of units by their scores.
+func bestFirst(units []unit) func(a, b int) int {
+	return func(a, b int) int { return cmp.Compare(units[b].score, units[a].score) }
+}
+
 // bruteThreshold is the definition of Unstructured, Block and Channel.
 func bruteThreshold(layers []Layer, units []unit, s float64) (masks [][]bool, bounds map[int]bool) {
 	total := 0
@@ -129,15 +135,7 @@ func bruteThreshold(layers []Layer, units []unit, s float64) (masks [][]bool, bo
 		ranking[i] = i
 		total += len(u.weights)
 	}
-	slices.SortStableFunc(ranking, func(a, b int) int {
-		switch {
-		case units[a].score > units[b].score:
-			return -1
-		case units[a].score < units[b].score:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(ranking, bestFirst(units))
 	keep := keepBest(units, ranking, s*float64(total))
 	alive := map[int]bool{}
 	for _, i := range keep {
@@ -205,15 +203,7 @@ func brutePrefix(layers []Layer, members []int, r, c int, s float64) ([][]bool, 
 			for j := range order {
 				order[j] = base + row*blockCols + j
 			}
-			slices.SortStableFunc(order, func(a, b int) int {
-				switch {
-				case units[a].score > units[b].score:
-					return -1
-				case units[a].score < units[b].score:
-					return 1
-				}
-				return 0
-			})
+			slices.SortStableFunc(order, bestFirst(units))
 			for j, u := range order {
 				these[j].units = append(these[j].units, u)
 				these[j].norm += units[u].score * units[u].score
