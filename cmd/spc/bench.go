@@ -147,7 +147,7 @@ mean time of each layer, which is measured in further runs.`,
 // batch, where that is not 0. Where an ONNX file fixes another size, it is imported
 // again with this one.
 func loadBatch(c *cobra.Command, path string, batch int, s *sizes) (*spc.Model, error) {
-	m, err := loadModel(c.Context(), c, path, *s)
+	m, err := loadModel(c, path, *s)
 	if err != nil || batch == 0 {
 		return m, err
 	}
@@ -166,7 +166,7 @@ func loadBatch(c *cobra.Command, path string, batch int, s *sizes) (*spc.Model, 
 	} else if compiled {
 		return nil, fmt.Errorf("%s was compiled for another batch than %d; its inputs are %s", path, batch, describe(ports))
 	}
-	return loadModel(c.Context(), c, path, *s)
+	return loadModel(c, path, *s)
 }
 
 // setBatch sets the symbol that is named after the batch, else the leading dimension

@@ -100,7 +100,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		} else if spx {
 			return fmt.Errorf("%s is compiled already, want an .onnx file", o.Model)
 		}
-		m, err := compileModel(c.Context(), c, o)
+		m, err := compileModel(c, o)
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 				return err
 			}
 		}
-		if e.model, err = loadModel(c.Context(), c, args[0], s); err != nil {
+		if e.model, err = loadModel(c, args[0], s); err != nil {
 			return err
 		}
 		defer e.model.Close()
@@ -250,7 +250,7 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 	if e.set.Tokens() && (out.Rank() != 3 || out.Dim(1) != b.Input.Dim(1)) {
 		return fmt.Errorf("output %s is %v, want logits [%d,%d,v]", e.output, out, rows, b.Input.Dim(1))
 	}
-	values := f32s(out)
+	values := out.To(tensor.F32).F32s()
 	each := len(values) / rows
 	for r, i := range b.Samples {
 		row := values[r*each : (r+1)*each]
@@ -268,18 +268,6 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 		}
 	}
 	return nil
-}
-
-// f32s returns the elements of a tensor of floats as float32.
-func f32s(t *tensor.Tensor) []float32 {
-	if t.DType() == tensor.F32 {
-		return t.F32s()
-	}
-	out := make([]float32, t.Len())
-	for i, v := range t.Float64s() {
-		out[i] = float32(v)
-	}
-	return out
 }
 
 func (r *evaluation) print(w io.Writer) {

@@ -31,7 +31,7 @@ which that layer's weight could have been stored, and why it was not.`,
 	complete(c, "layer", cobra.NoFileCompletions)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
-		m, err := loadModel(c.Context(), c, args[0], sizes{})
+		m, err := loadModel(c, args[0], sizes{})
 		if err != nil {
 			return err
 		}

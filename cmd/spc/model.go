@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -68,7 +67,7 @@ func (f *shapeFlags) parse() (sizes, error) {
 
 // loadModel opens an .spx file, or compiles an .onnx file with its weights
 // untouched.
-func loadModel(ctx context.Context, c *cobra.Command, path string, s sizes) (*spc.Model, error) {
+func loadModel(c *cobra.Command, path string, s sizes) (*spc.Model, error) {
 	isSPX, err := isSPX(path)
 	if err != nil {
 		return nil, err
@@ -86,7 +85,7 @@ func loadModel(ctx context.Context, c *cobra.Command, path string, s sizes) (*sp
 		}
 		return m, nil
 	}
-	return compileModel(ctx, c, spc.CompileOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
+	return compileModel(c, spc.CompileOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
 }
 
 func hasSymbol(m *spc.Model, symbol string) bool {
@@ -101,10 +100,10 @@ func hasSymbol(m *spc.Model, symbol string) bool {
 }
 
 // compileModel compiles and shows the progress.
-func compileModel(ctx context.Context, c *cobra.Command, o spc.CompileOptions) (*spc.Model, error) {
+func compileModel(c *cobra.Command, o spc.CompileOptions) (*spc.Model, error) {
 	p := newProgress(c)
 	o.Progress = p.stage
-	m, err := spc.Compile(ctx, o)
+	m, err := spc.Compile(c.Context(), o)
 	p.close()
 	return m, err
 }

@@ -47,7 +47,7 @@ summary is printed, for a classifier with its five best classes.`,
 		if err != nil {
 			return err
 		}
-		m, err := loadModel(c.Context(), c, args[0], s)
+		m, err := loadModel(c, args[0], s)
 		if err != nil {
 			return err
 		}

@@ -66,7 +66,7 @@ the exit status is 1.`,
 		}
 		var models [2]*spc.Model
 		for i, path := range args {
-			if models[i], err = loadModel(c.Context(), c, path, s); err != nil {
+			if models[i], err = loadModel(c, path, s); err != nil {
 				return err
 			}
 			defer models[i].Close()

@@ -8,30 +8,17 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"regexp"
 
 	"spc/tests/e2e"
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "accuracy:", err)
-		os.Exit(1)
-	}
+	spc := flag.String("spc", "bin/spc", "the `program` that is measured")
+	e2e.Main("accuracy", func(ctx context.Context, match *regexp.Regexp) error { return run(ctx, match, *spc) })
 }
 
-func run() error {
-	spc := flag.String("spc", "bin/spc", "the `program` that is measured")
-	pattern := flag.String("run", "", "measure the models whose name matches this regular expression")
-	flag.Parse()
-	match, err := regexp.Compile(*pattern)
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+func run(ctx context.Context, match *regexp.Regexp, spc string) error {
 	var list []e2e.Baseline
 	var measured []e2e.Evaluation
 	var errs []error
@@ -40,7 +27,7 @@ func run() error {
 		if !match.MatchString(b.Model) {
 			continue
 		}
-		e, err := b.Measure(ctx, *spc)
+		e, err := b.Measure(ctx, spc)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -50,7 +37,7 @@ func run() error {
 		list, measured, errs = append(list, b), append(measured, e), append(errs, err)
 	}
 	if len(list) == 0 {
-		return fmt.Errorf("no model matches %q", *pattern)
+		return fmt.Errorf("no model matches %q", match)
 	}
 	fmt.Println(e2e.AccuracyTable(list, measured, errs))
 	if failed > 0 {

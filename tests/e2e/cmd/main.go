@@ -10,8 +10,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"regexp"
 
 	"spc/tests/conformance"
@@ -19,27 +17,16 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	pipe := flag.String("pipeline", "", "evaluate only in the pipeline of this name")
+	e2e.Main("e2e", func(ctx context.Context, match *regexp.Regexp) error { return run(ctx, match, *pipe) })
 }
 
-func run() error {
-	pattern := flag.String("run", "", "evaluate the models whose name matches this regular expression")
-	pipe := flag.String("pipeline", "", "evaluate only in the pipeline of this name")
-	flag.Parse()
-	match, err := regexp.Compile(*pattern)
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+func run(ctx context.Context, match *regexp.Regexp, pipe string) error {
 	var results []e2e.Result
 	failed := 0
 	for _, m := range e2e.Models {
 		for _, p := range conformance.Pipelines {
-			if !match.MatchString(m) || *pipe != "" && p.Name != *pipe {
+			if !match.MatchString(m) || pipe != "" && p.Name != pipe {
 				continue
 			}
 			r := e2e.Evaluate(ctx, p, m)
@@ -52,7 +39,7 @@ func run() error {
 	var sparse []e2e.Result
 	for _, m := range e2e.Sparse {
 		for _, o := range e2e.Prunings {
-			if !match.MatchString(m) || *pipe != "" || !e2e.Suits(m, o) {
+			if !match.MatchString(m) || pipe != "" || !e2e.Suits(m, o) {
 				continue
 			}
 			r := e2e.EvaluateSparse(ctx, m, o)
@@ -64,7 +51,7 @@ func run() error {
 	}
 	n := len(results) + len(sparse)
 	if n == 0 {
-		return fmt.Errorf("no model matches")
+		return fmt.Errorf("no model matches %q", match)
 	}
 	if len(results) > 0 {
 		fmt.Println(e2e.Table(results))
