@@ -1,6 +1,6 @@
 // Package backend declares what a device is: something that loads a lowered
 // program and runs it. Each device lives in a folder of its own; storage formats
-// and their kernels in format. It imports lower/plan and what that imports.
+// and their kernels in format. It imports lower/plan and passes/choose.
 package backend
 
 import (

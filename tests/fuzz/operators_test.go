@@ -1,3 +1,5 @@
+// Package fuzz checks every operator on inputs and attributes that nobody chose; run.sh
+// beside it runs all fuzz targets of the module.
 package fuzz
 
 import (
