@@ -349,13 +349,8 @@ func load(f *spx.File) (*Model, error) {
 			return nil, fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
 		}
 	}
-	for _, v := range f.Graph.Constants() {
-		if v.Store == nil {
-			continue
-		}
-		if err := format.Check(v.Store, v.Type); err != nil {
-			return nil, fmt.Errorf("weight %s: %w", v.Name, err)
-		}
+	if err := format.CheckAll(f.Graph.Constants()); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
@@ -398,7 +393,7 @@ func (m *Model) begin() (backend.Program, *call, error) {
 	}
 	if m.prog == nil {
 		var err error
-		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), backend.Options{Threads: m.threads}); err != nil {
+		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), backend.Options{Threads: m.threads, Checked: m.file != nil}); err != nil {
 			return nil, nil, err
 		}
 	}

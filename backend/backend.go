@@ -17,6 +17,8 @@ type Options struct {
 	// Threads is the number of threads that one Run may use; 0 means one for
 	// each physical core.
 	Threads int
+	// Checked says that the stored weights have passed the checks of their formats.
+	Checked bool
 }
 
 // Device loads programs.

@@ -38,12 +38,10 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		dense:   map[*ir.Store]*tensor.Tensor{},
 		specs:   newCache[*spec](8),
 	}
-	for _, v := range p.Graph.Constants() {
-		if v.Store == nil {
-			continue
-		}
-		if err := format.Check(v.Store, v.Type); err != nil {
-			return nil, fmt.Errorf("weight %s: %w", v.Name, err)
+	if !o.Checked {
+		if err := format.CheckAll(p.Graph.Constants()); err != nil {
+			prog.Close()
+			return nil, err
 		}
 	}
 	return prog, nil

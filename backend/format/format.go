@@ -4,7 +4,11 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"spc/backend"
 	"spc/backend/format/block"
@@ -44,6 +48,27 @@ func Choices() []choose.Format {
 		out[i] = f
 	}
 	return out
+}
+
+// CheckAll checks the stored weights among constants, on all processors, and returns
+// the error of the first that fails.
+func CheckAll(constants []*ir.Value) error {
+	errs := make([]error, len(constants))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(len(constants), runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := int(next.Add(1) - 1); i < len(constants); i = int(next.Add(1) - 1) {
+				if v := constants[i]; v.Store != nil {
+					if err := Check(v.Store, v.Type); err != nil {
+						errs[i] = fmt.Errorf("weight %s: %w", v.Name, err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 // Check checks a store against the weight's type.

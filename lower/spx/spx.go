@@ -50,8 +50,6 @@ const (
 // inlineBytes is the size up to which a tensor stands in the text.
 const inlineBytes = 64
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Meta is what a program needs besides its graph.
 type Meta struct {
 	Producer string `json:"producer"` // the program and version that wrote the file
@@ -304,7 +302,7 @@ func readSections(b []byte) (map[string][]byte, error) {
 		if _, twice := out[name]; twice {
 			return nil, corrupt("two sections %q", name)
 		}
-		if crc32.Checksum(data, castagnoli) != le.Uint32(table[24:]) {
+		if checksum(data) != le.Uint32(table[24:]) {
 			return nil, corrupt("the checksum of section %q is wrong", name)
 		}
 		out[name] = data
