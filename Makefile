@@ -5,7 +5,7 @@ export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy models fuzz bench-ort clean
+.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy models fuzz bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -56,12 +56,16 @@ models: ## well-known architectures with random weights, into models/
 fuzz: ## each fuzz target in turn for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) ./tests/fuzz/run.sh
 
-bench-ort: build models/resnet50.onnx ## ResNet50 against ONNX Runtime (needs node and npm)
-	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
-	node tests/bench/ort.mjs models/resnet50.onnx
+bench-ort: build out/ort/node_modules ## every row of tests/bench against ONNX Runtime, into tests/bench/results and the README (needs node and npm)
+	$(GO) run ./tests/bench/cmd ort --save tests/bench/results
+	$(GO) run ./tests/bench/cmd readme
 
-models/resnet50.onnx:
-	$(GO) run ./tests/archs/gen -o models -only resnet50
+bench-sparse: ## pruned models against their own dense compile, into tests/bench/results
+	$(GO) run ./tests/bench/cmd sparse --save tests/bench/results
+
+out/ort/node_modules:
+	@command -v npm >/dev/null || { echo "bench-ort needs node and npm, which bring ONNX Runtime"; exit 1; }
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
 
 clean:
 	rm -rf bin out models

@@ -101,7 +101,7 @@ func Compare(got, want []*tensor.Tensor) (worst float64, err error) {
 		return 0, fmt.Errorf("%d outputs, want %d", len(got), len(want))
 	}
 	for i := range want {
-		e, err := relL2(got[i], want[i])
+		e, err := RelL2(got[i], want[i])
 		if err != nil {
 			return worst, fmt.Errorf("output %d: %w", i, err)
 		}
@@ -112,8 +112,8 @@ func Compare(got, want []*tensor.Tensor) (worst float64, err error) {
 	return worst, nil
 }
 
-// relL2 is |a-b| / max(|b|, 1e-12); integers, bools and strings must be equal.
-func relL2(a, b *tensor.Tensor) (float64, error) {
+// RelL2 is |a-b| / max(|b|, 1e-12); integers, bools and strings must be equal.
+func RelL2(a, b *tensor.Tensor) (float64, error) {
 	if a.DType() != b.DType() || !slices.Equal(a.Shape(), b.Shape()) {
 		return 0, fmt.Errorf("%v, want %v", a, b)
 	}

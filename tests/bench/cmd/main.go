@@ -1,0 +1,240 @@
+// Command cmd measures spc against ONNX Runtime, or sparse models against their
+// own dense compile, and prints a table.
+//
+//	go run ./tests/bench/cmd ort 'resnet50*' --threads 1
+//	go run ./tests/bench/cmd sparse 'mobilenet*' --pattern uniform
+//	go run ./tests/bench/cmd readme
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"spc/tests/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
+	c.AddCommand(ortCommand(), sparseCommand(), readmeCommand())
+	if err := c.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags of both measurements.
+type options struct {
+	bench bench.Bench
+	json  string
+	save  string
+}
+
+func (o *options) add(c *cobra.Command) {
+	fs := c.Flags()
+	t := &o.bench.Turns
+	*t = bench.Defaults
+	fs.IntSliceVar(&o.bench.Threads, "threads", []int{1, 2}, "numbers of threads")
+	fs.IntVar(&t.Rounds, "rounds", t.Rounds, "rounds; each side has a turn in each")
+	fs.IntVar(&t.Runs, "runs", 0, "runs in a turn; 0 fills --turn")
+	fs.DurationVar(&t.Turn, "turn", t.Turn, "how long a turn lasts, unless --runs is given")
+	fs.DurationVar(&t.Budget, "budget", t.Budget, "start no further round of a row after this time, but the first three")
+	fs.StringVar(&o.bench.Models, "models", "models", "the `folder` of the networks; those that are missing are built into it")
+	fs.StringVar(&o.json, "json", "", "write the results into this `file`")
+	fs.StringVar(&o.save, "save", "", "write the results as JSON, text and, against ONNX Runtime, as a plot into this `folder`")
+}
+
+// run calls measure with what it needs, and reports what it returns.
+func (o *options) run(c *cobra.Command, name string, measure func(*bench.Results) error) (err error) {
+	for _, t := range o.bench.Threads {
+		if t < 1 {
+			return fmt.Errorf("--threads %d: want 1 or more", t)
+		}
+	}
+	if t := o.bench.Turns; t.Rounds < 1 || t.Runs < 0 {
+		return fmt.Errorf("--rounds %d, --runs %d: want 1 and 0 or more", t.Rounds, t.Runs)
+	}
+	progress := newProgress()
+	o.bench.Progress = progress.step
+	o.bench.Skip = func(row string, why error) {
+		progress.clear()
+		fmt.Fprintf(c.ErrOrStderr(), "skipped %s: %v\n", row, why)
+	}
+	r := bench.Here()
+	err = measure(r)
+	progress.clear()
+	r.Print(c.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	if o.json != "" {
+		if err := r.Write(o.json); err != nil {
+			return err
+		}
+	}
+	if o.save == "" {
+		return nil
+	}
+	if err := os.MkdirAll(o.save, 0o777); err != nil {
+		return err
+	}
+	if err := r.Write(filepath.Join(o.save, name+".json")); err != nil {
+		return err
+	}
+	if len(r.Rows) > 0 {
+		if err := r.Plot(filepath.Join(o.save, name+".png")); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(filepath.Join(o.save, name+".txt"))
+	if err != nil {
+		return err
+	}
+	r.Print(f)
+	return f.Close()
+}
+
+func ortCommand() *cobra.Command {
+	var o options
+	var folder string
+	c := &cobra.Command{
+		Use:   "ort [GLOB ...]",
+		Short: "Measure the rows with these names, by default all, against ONNX Runtime",
+	}
+	o.add(c)
+	c.Flags().StringVar(&folder, "ort", "out/ort", "the `folder` that npm installed "+bench.Package+" into with --prefix")
+	c.Flags().StringVar(&o.bench.Program, "spc", "bin/spc", "the `program` spc, for the time to a first output")
+	c.RunE = func(c *cobra.Command, globs []string) (err error) {
+		rows, err := bench.Select(bench.Rows, globs)
+		if err != nil {
+			return err
+		}
+		return o.scratch(func() error {
+			if o.bench.ORT, err = bench.FindORT(folder, o.bench.Scratch); err != nil {
+				return err
+			}
+			failed := 0
+			err := o.run(c, "ort", func(r *bench.Results) (err error) {
+				r.ORT, r.Node = o.bench.ORT.Version, o.bench.ORT.Node
+				r.Rows, err = o.bench.Run(c.Context(), rows)
+				for _, x := range r.Rows {
+					if x.Error != "" {
+						failed++
+					}
+				}
+				return err
+			})
+			if err == nil && failed > 0 {
+				err = fmt.Errorf("%d measurements failed", failed)
+			}
+			return err
+		})
+	}
+	return c
+}
+
+func sparseCommand() *cobra.Command {
+	var o options
+	var patterns []string
+	c := &cobra.Command{
+		Use:   "sparse [GLOB ...]",
+		Short: "Measure pruned models of the rows with these names against their dense compile",
+	}
+	o.add(c)
+	c.Flags().StringArrayVar(&patterns, "pattern", nil, "the patterns of zeros with these names, by default all")
+	c.RunE = func(c *cobra.Command, globs []string) error {
+		rows, err := bench.Select(bench.Rows, globs)
+		if err != nil {
+			return err
+		}
+		variants, err := bench.Variants(patterns)
+		if err != nil {
+			return err
+		}
+		return o.scratch(func() error {
+			return o.run(c, "sparse", func(r *bench.Results) (err error) {
+				r.Sparse, err = o.bench.RunSparse(c.Context(), bench.Subjects(rows), variants)
+				return err
+			})
+		})
+	}
+	return c
+}
+
+// scratch calls f while there is a folder for temporary files.
+func (o *options) scratch(f func() error) (err error) {
+	if o.bench.Scratch, err = os.MkdirTemp("", "spc-bench"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.bench.Scratch)
+	return f()
+}
+
+func readmeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "readme [RESULTS.json README.md]",
+		Short: "Write the README's table from results",
+		Args: cobra.MatchAll(cobra.MaximumNArgs(2), func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return fmt.Errorf("want both files or none")
+			}
+			return nil
+		}),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = []string{"tests/bench/results/ort.json", "README.md"}
+			}
+			r, err := bench.Read(args[0])
+			if err != nil {
+				return err
+			}
+			return r.UpdateReadme(args[1])
+		},
+	}
+}
+
+// progress shows how far the program is, on a terminal.
+type progress struct {
+	out io.Writer // nil where nothing is shown
+	bar *progressbar.ProgressBar
+}
+
+func newProgress() *progress {
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		return &progress{out: os.Stderr}
+	}
+	return &progress{}
+}
+
+func (p *progress) step(what string, done, total int) {
+	if p.out == nil {
+		return
+	}
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(p.out), progressbar.OptionSetWidth(20),
+			progressbar.OptionShowCount(), progressbar.OptionThrottle(50*time.Millisecond))
+	}
+	// Errors mean only that the terminal is gone.
+	p.bar.Describe(what)
+	p.bar.Set(done)
+}
+
+// clear takes the bar off the terminal until the next step.
+func (p *progress) clear() {
+	if p.bar != nil {
+		p.bar.Clear()
+		p.bar = nil
+	}
+}

@@ -1,0 +1,162 @@
+package bench
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+
+	"spc/internal/atomicfile"
+)
+
+// shades colour the numbers of threads.
+var shades = []color.RGBA{{R: 31, G: 119, B: 180, A: 255}, {R: 255, G: 159, B: 64, A: 255}, {R: 44, G: 160, B: 44, A: 255}, {R: 150, G: 103, B: 189, A: 255}}
+
+const pitch = vg.Length(24) // of rows
+
+// Plot draws the ratios as a PNG on a logarithmic scale: for each row and number of
+// threads a bar from 1 to the ratio, and a mark where the row's bar is.
+func (r *Results) Plot(path string) error {
+	threads := r.Threads()
+	bars := make([]ratioBars, len(threads))
+	thick := 18 / vg.Length(len(threads))
+	for i, t := range threads {
+		bars[i] = ratioBars{
+			threads: t, color: shades[i%len(shades)], thick: thick,
+			offset: thick * (vg.Length(len(threads)-1)/2 - vg.Length(i)),
+		}
+	}
+	var names []string
+	var least marks
+	lo, hi := 0.5, 2.0
+	for _, x := range r.sorted() {
+		if x.Error != "" {
+			continue
+		}
+		if !slices.Contains(names, x.Name) {
+			names = append(names, x.Name)
+		}
+		at := slices.Index(names, x.Name)
+		b := &bars[slices.Index(threads, x.Threads)]
+		b.at, b.ratio = append(b.at, at), append(b.ratio, x.Ratio.Median)
+		lo, hi = min(lo, x.Ratio.Median), max(hi, x.Ratio.Median, x.Bar)
+		if x.Bar > 0 && !slices.Contains(least.at, at) {
+			least.at, least.bar = append(least.at, at), append(least.bar, x.Bar)
+		}
+	}
+	p := plot.New()
+	p.Title.Text = fmt.Sprintf("ONNX Runtime's time (%s, f32, dense) / spc's time\n%s, %s, commit %s",
+		r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit)
+	p.Title.Padding = 8
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, powersOfTwo{}
+	p.X.Min, p.X.Max = lo/1.3, hi*1.3
+	p.NominalY(names...)
+	p.Y.Scale = plot.InvertedScale{Normalizer: plot.LinearScale{}} // the first on top
+	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
+	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
+	p.Legend.Top = true
+	p.Add(verticals{})
+	for _, b := range bars {
+		p.Add(b)
+		p.Legend.Add(plural(b.threads, "thread"), b)
+	}
+	p.Add(least)
+	p.Legend.Add("bar", least)
+	c := vgimg.New(800, 120+pitch*vg.Length(len(names)))
+	dc := draw.New(c)
+	dc.FillPolygon(color.White, []vg.Point{dc.Min, {X: dc.Max.X, Y: dc.Min.Y}, dc.Max, {X: dc.Min.X, Y: dc.Max.Y}})
+	p.Draw(draw.Crop(dc, 14, -14, 8, -8))
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
+		return err
+	})
+}
+
+// powersOfTwo ticks a logarithmic axis.
+type powersOfTwo struct{}
+
+// Ticks lists the powers of two from least to most.
+func (powersOfTwo) Ticks(least, most float64) []plot.Tick {
+	var out []plot.Tick
+	for e := math.Ceil(math.Log2(least)); e <= math.Log2(most); e++ {
+		v := math.Exp2(e)
+		out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 4, 64)})
+	}
+	return out
+}
+
+// verticals draws a line at each tick, a dark one where both sides take the same time.
+type verticals struct{}
+
+// Plot draws the lines.
+func (verticals) Plot(c draw.Canvas, p *plot.Plot) {
+	x, _ := p.Transforms(&c)
+	for _, t := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
+		s := draw.LineStyle{Color: color.Gray{Y: 220}, Width: 0.5}
+		if t.Value == 1 {
+			s = draw.LineStyle{Color: color.Gray{Y: 90}, Width: 1}
+		}
+		c.StrokeLine2(s, x(t.Value), c.Min.Y, x(t.Value), c.Max.Y)
+	}
+}
+
+// ratioBars are the bars of a number of threads: row at[i] has ratio[i].
+type ratioBars struct {
+	threads       int
+	at            []int
+	ratio         []float64
+	color         color.Color
+	thick, offset vg.Length
+}
+
+// Plot draws the bars and writes each ratio at its end.
+func (b ratioBars) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	style := text.Style{Color: color.Black, Font: font.From(plot.DefaultFont, 8), XAlign: text.XLeft, YAlign: text.YCenter, Handler: plot.DefaultTextHandler}
+	for i, r := range b.ratio {
+		from, to, at := x(1), x(r), y(float64(b.at[i]))+b.offset
+		rect(&c, b.color, from, to, at-b.thick/2, at+b.thick/2)
+		c.FillText(style, vg.Point{X: max(from, to) + 3, Y: at}, times(r))
+	}
+}
+
+// Thumbnail draws a bar into the legend.
+func (b ratioBars) Thumbnail(c *draw.Canvas) {
+	rect(c, b.color, c.Min.X, c.Max.X, c.Min.Y+1, c.Max.Y-1)
+}
+
+func rect(c *draw.Canvas, fill color.Color, x0, x1, y0, y1 vg.Length) {
+	c.FillPolygon(fill, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
+}
+
+// marks are short vertical lines: row at[i] has bar[i].
+type marks struct {
+	at  []int
+	bar []float64
+}
+
+var markStyle = draw.LineStyle{Color: color.Black, Width: 2}
+
+// Plot draws the marks.
+func (m marks) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for i, at := range m.at {
+		c.StrokeLine2(markStyle, x(m.bar[i]), y(float64(at))-pitch/2+1, x(m.bar[i]), y(float64(at))+pitch/2-1)
+	}
+}
+
+// Thumbnail draws a mark into the legend.
+func (m marks) Thumbnail(c *draw.Canvas) {
+	x := (c.Min.X + c.Max.X) / 2
+	c.StrokeLine2(markStyle, x, c.Min.Y, x, c.Max.Y)
+}

@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"bytes"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func sample() *Results {
+	row := func(name, group string, threads int, ratio, bar float64) Result {
+		return Result{
+			Name: name, Group: group, Threads: threads, ORT: 10 * ratio, SPC: 10, Ratio: Spread{ratio, ratio, ratio, ratio, ratio},
+			Rounds: 3, Best: ratio, Macs: Macs{Dense: 200, Left: 50}, Formats: "dense 2", Compared: "ONNX Runtime", Bar: bar,
+		}
+	}
+	return &Results{
+		Date: "2026-01-02T03:04:05Z", Commit: "abcdef012345", ORT: "1.30.0", Node: "v20",
+		Machine: Machine{CPU: "A Processor", Cores: 2, OS: "linux", Arch: "amd64", Go: "go1.26"},
+		Rows: []Result{
+			row("net-80", "ResNet50", 1, 2.123456, 2.4), row("net-80", "ResNet50", 2, 3, 2.4),
+			row("a", Dense, 1, 0.5, 1), row("a", Dense, 2, 0.5, 0),
+			row("b", Dense, 1, 2, 1), row("b", Dense, 2, 8, 0),
+			{Name: "broken", Group: Dense, Threads: 1, Bar: 1, Error: "it broke"},
+		},
+	}
+}
+
+func TestMeansOfDenseRows(t *testing.T) {
+	want := []Mean{{1, 2, 1, 0}, {2, 2, 2, 1}}
+	if diff := cmp.Diff(want, sample().Means(), cmp.Comparer(func(a, b float64) bool { return a-b < 1e-12 && b-a < 1e-12 })); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTextSaysWhatIsMissed(t *testing.T) {
+	var b bytes.Buffer
+	sample().Print(&b)
+	for _, want := range []string{
+		"A Processor", "commit abcdef012345",
+		"2.40  MISSED", "1 of 4 bars met", "2 of 2 bars met", "failed: broken: it broke",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+}
+
+func TestSparseTextListsExceptions(t *testing.T) {
+	r := &Results{Sparse: []Sparse{
+		{Model: "net", Pattern: "uniform", Sparsity: 0.5, Threads: 1, Dense: 2, Sparse: 2.2, Ratio: Spread{Median: 1.1}},
+		{Model: "net", Pattern: "uniform", Sparsity: 0.9, Threads: 1, Dense: 2, Sparse: 1, Ratio: Spread{Median: 1.03}},
+		{Model: "net", Pattern: Untouched, Threads: 1, Same: true},
+		{Model: "net", Pattern: "channel", Sparsity: 0.3, Error: "nothing can go"},
+	}}
+	var b bytes.Buffer
+	r.Print(&b)
+	for _, want := range []string{"SLOWER", "2 measured, 1 of them slower than 1.03 times dense", "failed: net, channel 0.3: nothing can go"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	want := `A Processor, 2 cores; ONNX Runtime 1.30.0 runs the dense model in f32; commit abcdef012345, 2026-01-02.
+
+| | multiply-adds left | bar | 1 thread: ONNX Runtime, ms | spc, ms | ratio | 2 threads: ONNX Runtime, ms | spc, ms | ratio |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| a | 25.0% | 1.00 | 5 | 10 | 0.50 (below 1.00) | 5 | 10 | 0.50 |
+| b | 25.0% | 1.00 | 20 | 10 | 2.00 | 80 | 10 | 8.00 |
+| broken |  | 1.00 | | | failed | | | |
+| net-80 | 25.0% | 2.40 | 21.23 | 10 | 2.12 (below 2.40) | 30 | 10 | 3.00 |
+| geometric mean of the dense rows | | | | | 1.00 | | | 2.00 |
+`
+	if diff := cmp.Diff(want, sample().Markdown()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReplaceLeavesTheRest(t *testing.T) {
+	got, err := Replace("x\n"+begin+"\nold\n"+end+"\ny\n", "new\n")
+	if want := "x\n" + begin + "\nnew\n" + end + "\ny\n"; err != nil || got != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	for _, s := range []string{"", begin + "\n", end + "\n" + begin + "\n"} {
+		if _, err := Replace(s, "new"); err == nil {
+			t.Errorf("%q: want an error", s)
+		}
+	}
+}
+
+func TestResultsSurviveTheirFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	r := sample()
+	if err := r.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.rounded(), got); diff != "" {
+		t.Error(diff)
+	}
+	if got.Rows[0].Ratio.Median != 2.123 || r.Rows[0].Ratio.Median != 2.123456 {
+		t.Errorf("%v from %v, want four digits and the original untouched", got.Rows[0].Ratio, r.Rows[0].Ratio)
+	}
+	if err := os.WriteFile(path, []byte(`{"rows": [{"speed": 1}]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v, want one that names the file", err)
+	}
+}
+
+func TestPlotDrawsEveryRow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.png")
+	if err := sample().Plot(path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	img, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Some pixels of each thread's colour, and of the marks.
+	seen := map[[3]uint32]int{}
+	for y := range img.Bounds().Dy() {
+		for x := range img.Bounds().Dx() {
+			r, g, b, _ := img.At(x, y).RGBA()
+			seen[[3]uint32{r >> 8, g >> 8, b >> 8}]++
+		}
+	}
+	for _, c := range shades[:2] {
+		if n := seen[[3]uint32{uint32(c.R), uint32(c.G), uint32(c.B)}]; n < 500 {
+			t.Errorf("%d pixels of %v", n, c)
+		}
+	}
+}
+
+func TestReadmeHasTheCommittedResults(t *testing.T) {
+	r, err := Read(filepath.Join("results", "ort.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Replace(string(b), r.Markdown())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(b)); diff != "" {
+		t.Errorf("README.md differs from results/ort.json; go run ./tests/bench/cmd readme writes it:\n%s", diff)
+	}
+}

@@ -1,0 +1,234 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/cpu"
+
+	"spc/internal/atomicfile"
+)
+
+// Results is one run of the program.
+type Results struct {
+	Date    string   `json:"date"`   // in UTC
+	Commit  string   `json:"commit"` // with -dirty where files differed from it
+	Machine Machine  `json:"machine"`
+	ORT     string   `json:"onnx_runtime,omitempty"`
+	Node    string   `json:"node,omitempty"`
+	Rows    []Result `json:"rows,omitempty"`   // against ONNX Runtime
+	Sparse  []Sparse `json:"sparse,omitempty"` // against the own dense compile
+}
+
+// Machine is where it ran.
+type Machine struct {
+	CPU      string   `json:"cpu"`
+	Features []string `json:"features"` // of the instruction set, those that matter here
+	Cores    int      `json:"cores"`
+	OS       string   `json:"os"`
+	Arch     string   `json:"arch"`
+	Go       string   `json:"go"`
+}
+
+// Result is what a row measured on some threads. Times are medians of the medians
+// of turns, ratios are formed round by round.
+type Result struct {
+	Name     string  `json:"name"`
+	Group    string  `json:"group"`
+	Threads  int     `json:"threads"`
+	Pattern  string  `json:"pattern,omitempty"`
+	Sparsity float64 `json:"sparsity,omitempty"`
+	ORT      float64 `json:"ort_ms"`
+	SPC      float64 `json:"spc_ms"`
+	Ratio    Spread  `json:"ratio"`      // ONNX Runtime's time to spc's
+	Best     float64 `json:"best_ratio"` // of the fastest runs, which a busy machine disturbs least
+	Rounds   int     `json:"rounds"`
+	Macs     Macs    `json:"multiply_adds"`
+	Formats  string  `json:"formats"`
+	RelL2    float64 `json:"rel_l2"` // of the outputs, to what Compared names
+	Compared string  `json:"compared"`
+	Bar      float64 `json:"bar,omitempty"` // 0 where there is none
+	Error    string  `json:"error,omitempty"`
+}
+
+// Met reports whether a result reaches its bar, where it has one.
+func (r Result) Met() bool { return r.Error == "" && r.Ratio.Median >= r.Bar }
+
+// Sparse is what a pruned model measured against its dense compile.
+type Sparse struct {
+	Model    string  `json:"model"`
+	Pattern  string  `json:"pattern"`
+	Sparsity float64 `json:"sparsity"`
+	Threads  int     `json:"threads"`
+	Dense    float64 `json:"dense_ms"`
+	Sparse   float64 `json:"sparse_ms"`
+	Ratio    Spread  `json:"ratio"`      // the sparse model's time to the dense one's
+	Best     float64 `json:"best_ratio"` // of the fastest runs
+	Rounds   int     `json:"rounds"`
+	Formats  string  `json:"formats"`
+	// Same says that every weight stayed dense, so that there was nothing to measure.
+	Same  bool   `json:"same,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// Limit is the most that a pruned model may take of its dense compile's time.
+const Limit = 1.03
+
+// Exception reports whether a pruned model is slower than its dense compile.
+func (s Sparse) Exception() bool { return s.Error != "" || !s.Same && s.Ratio.Median > Limit }
+
+// Mean is the geometric mean of the dense rows.
+type Mean struct {
+	Threads, Rows int
+	Ratio, Bar    float64
+}
+
+// Means returns the geometric means of the dense rows by number of threads. Those
+// at more than one thread have a bar of one.
+func (r *Results) Means() []Mean {
+	var out []Mean
+	for _, t := range r.Threads() {
+		var v []float64
+		for _, x := range r.Rows {
+			if x.Group == Dense && x.Threads == t && x.Error == "" {
+				v = append(v, x.Ratio.Median)
+			}
+		}
+		if len(v) == 0 {
+			continue
+		}
+		m := Mean{Threads: t, Rows: len(v), Ratio: GeoMean(v)}
+		if t > 1 {
+			m.Bar = 1
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// Threads lists the numbers of threads in the order of the rows.
+func (r *Results) Threads() []int {
+	var out []int
+	seen := map[int]bool{}
+	for _, x := range r.Rows {
+		if !seen[x.Threads] {
+			seen[x.Threads] = true
+			out = append(out, x.Threads)
+		}
+	}
+	return out
+}
+
+// Here returns Results without rows, for this machine, time and commit.
+func Here() *Results {
+	return &Results{
+		Date:   time.Now().UTC().Format(time.RFC3339),
+		Commit: commit(),
+		Machine: Machine{
+			CPU: cpuName(), Features: features(), Cores: runtime.NumCPU(),
+			OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(),
+		},
+	}
+}
+
+func commit() string {
+	b, err := exec.Command("git", "describe", "--always", "--abbrev=12", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// cpuName is the processor's name as Linux tells it, else its architecture.
+func cpuName() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	fields := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		k, v, ok := strings.Cut(line, ":")
+		if k = strings.TrimSpace(k); ok && fields[k] == "" {
+			fields[k] = strings.TrimSpace(v)
+		}
+	}
+	name := fields["model name"]
+	if name == "" {
+		return runtime.GOARCH
+	}
+	if f, m := fields["cpu family"], fields["model"]; f != "" && m != "" {
+		name += fmt.Sprintf(" (family %s model %s)", f, m)
+	}
+	return name
+}
+
+func features() []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		has  bool
+	}{
+		{"avx2", cpu.X86.HasAVX2}, {"fma", cpu.X86.HasFMA}, {"avx512f", cpu.X86.HasAVX512F},
+		{"avx512vnni", cpu.X86.HasAVX512VNNI}, {"amx", cpu.X86.HasAMXTile}, {"asimd", cpu.ARM64.HasASIMD},
+	} {
+		if f.has {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+// Read reads results that Write wrote.
+func Read(path string) (*Results, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r Results
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &r, nil
+}
+
+// Write writes results as JSON, numbers to four digits.
+func (r *Results) Write(path string) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(r.rounded())
+	})
+}
+
+// rounded returns a copy whose measurements have four digits.
+func (r *Results) rounded() *Results {
+	c := *r
+	c.Rows = append([]Result(nil), r.Rows...)
+	for i := range c.Rows {
+		x := &c.Rows[i]
+		round(&x.ORT, &x.SPC, &x.RelL2, &x.Best, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
+	}
+	c.Sparse = append([]Sparse(nil), r.Sparse...)
+	for i := range c.Sparse {
+		x := &c.Sparse[i]
+		round(&x.Dense, &x.Sparse, &x.Best, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
+	}
+	return &c
+}
+
+func round(v ...*float64) {
+	for _, p := range v {
+		if x, err := strconv.ParseFloat(strconv.FormatFloat(*p, 'g', 4, 64), 64); err == nil && !math.IsNaN(x) {
+			*p = x
+		}
+	}
+}

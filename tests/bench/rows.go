@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"fmt"
+	"path"
+)
+
+// Row is a measurement against ONNX Runtime running the dense model in f32.
+type Row struct {
+	Name  string
+	Group string         // under which reports list it
+	Model string         // a network of archs.All, else a folder of shared/models with its stored inputs
+	Dims  map[string]int // sizes of the symbols in the inputs of a network
+
+	Pattern  string // of zeros; empty keeps the weights
+	Sparsity float64
+	Keep     []string // as --keep
+
+	Start Start   // what is measured is the way to the first output
+	Bar   float64 // the least ratio of ONNX Runtime's time to spc's; 0 where it is only reported
+}
+
+// Start says from where the time to a first output is counted.
+type Start int
+
+const (
+	NoStart Start = iota // steady state: the model is loaded and warm
+	// FromProcess counts both sides from the start of their processes: spc run of
+	// the compiled model, and node with ONNX Runtime.
+	FromProcess
+	// FromSession spares ONNX Runtime the start of node: only the creation of its
+	// session and its first run count.
+	FromSession
+)
+
+// Dense is the group whose bar holds for each row at one thread and for the
+// geometric mean of all rows at more.
+const Dense = "dense"
+
+var (
+	batch1   = map[string]int{"batch": 1}
+	batch16  = map[string]int{"batch": 16}
+	batch64  = map[string]int{"batch": 64}
+	tokens   = map[string]int{"batch": 1, "sequence": 128}
+	oneStep  = map[string]int{"batch": 1, "sequence": 1}
+	steps    = map[string]int{"batch": 1, "sequence": 16}
+	everyone = []string{"none"} // both layers of the LSTM are pruned, also the last
+)
+
+// Rows lists what is measured, rows of one model together.
+var Rows = []Row{
+	{Name: "resnet50", Group: Dense, Model: "resnet50", Dims: batch1, Bar: 1},
+	{Name: "resnet50-uniform-80", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform", Sparsity: 0.8, Bar: 2.4},
+	{Name: "resnet50-uniform-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform", Sparsity: 0.9, Bar: 4},
+	{Name: "resnet50-unstructured-80", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "unstructured", Sparsity: 0.8, Bar: 2.4},
+	{Name: "resnet50-unstructured-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "unstructured", Sparsity: 0.9, Bar: 4},
+	{Name: "resnet50-4x1-80", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 3.3},
+	{Name: "resnet50-4x1-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.9, Bar: 5.5},
+	{Name: "resnet50-8x1-80", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:8x1", Sparsity: 0.8, Bar: 3.3},
+	{Name: "resnet50-8x1-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:8x1", Sparsity: 0.9, Bar: 5.5},
+	{Name: "resnet50-start", Group: "first output", Model: "resnet50", Dims: batch1, Start: FromProcess, Bar: 1},
+	{Name: "resnet50-start-session", Group: "first output", Model: "resnet50", Dims: batch1, Start: FromSession},
+	{Name: "resnet50-start-4x1-80", Group: "first output", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Start: FromProcess, Bar: 1},
+	{Name: "resnet50-b16-4x1-80", Group: "ResNet50, batches", Model: "resnet50", Dims: batch16, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 3.3},
+	{Name: "resnet50-b64-4x1-80", Group: "ResNet50, batches", Model: "resnet50", Dims: batch64, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 3.3},
+
+	{Name: "minilm", Group: Dense, Model: "minilm", Dims: tokens, Bar: 1},
+	{Name: "minilm-uniform-80", Group: "transformers", Model: "minilm", Dims: tokens, Pattern: "uniform", Sparsity: 0.8},
+	{Name: "minilm-uniform-90", Group: "transformers", Model: "minilm", Dims: tokens, Pattern: "uniform", Sparsity: 0.9},
+	{Name: "minilm-4x1-80", Group: "transformers", Model: "minilm", Dims: tokens, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 3},
+	{Name: "minilm-4x1-90", Group: "transformers", Model: "minilm", Dims: tokens, Pattern: "uniform-block:4x1", Sparsity: 0.9, Bar: 4.5},
+	{Name: "bert-base", Group: Dense, Model: "bert-base", Dims: tokens, Bar: 1},
+	{Name: "bert-base-4x1-80", Group: "transformers", Model: "bert-base", Dims: tokens, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 3},
+	{Name: "bert-base-4x1-90", Group: "transformers", Model: "bert-base", Dims: tokens, Pattern: "uniform-block:4x1", Sparsity: 0.9, Bar: 4.5},
+
+	{Name: "mobilenetv1-4x1-80", Group: "MobileNetV1", Model: "mobilenetv1", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 2.5},
+
+	{Name: "lstm-1-16x1-80", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: oneStep, Pattern: "uniform-block:16x1", Sparsity: 0.8, Keep: everyone, Bar: 3},
+	{Name: "lstm-1-16x1-90", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: oneStep, Pattern: "uniform-block:16x1", Sparsity: 0.9, Keep: everyone, Bar: 6},
+	{Name: "lstm-1-uniform-80", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: oneStep, Pattern: "uniform", Sparsity: 0.8, Keep: everyone},
+	{Name: "lstm-1-uniform-90", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: oneStep, Pattern: "uniform", Sparsity: 0.9, Keep: everyone},
+	{Name: "lstm-16-16x1-80", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: steps, Pattern: "uniform-block:16x1", Sparsity: 0.8, Keep: everyone, Bar: 3},
+	{Name: "lstm-16-16x1-90", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: steps, Pattern: "uniform-block:16x1", Sparsity: 0.9, Keep: everyone, Bar: 6},
+	{Name: "lstm-16-uniform-80", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: steps, Pattern: "uniform", Sparsity: 0.8, Keep: everyone},
+	{Name: "lstm-16-uniform-90", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: steps, Pattern: "uniform", Sparsity: 0.9, Keep: everyone},
+
+	{Name: "mobilenetv2", Group: Dense, Model: "mobilenetv2-imagenet", Bar: 1},
+	{Name: "squeezenet", Group: Dense, Model: "squeezenet1.1-imagenet", Bar: 1},
+	{Name: "shufflenetv2", Group: Dense, Model: "shufflenetv2-imagenet", Bar: 1},
+	{Name: "yolox-nano", Group: Dense, Model: "yolox-nano", Bar: 1},
+	{Name: "resnet56-cifar10", Group: Dense, Model: "resnet56-cifar10", Bar: 1},
+	{Name: "ppocrv3-det", Group: Dense, Model: "ppocrv3-det", Bar: 1},
+	{Name: "super-resolution", Group: Dense, Model: "super-resolution", Bar: 1},
+	{Name: "ultraface", Group: Dense, Model: "ultraface-rfb-320", Bar: 1},
+	{Name: "basic-pitch", Group: Dense, Model: "basic-pitch", Bar: 1},
+	{Name: "stories260k", Group: Dense, Model: "stories260k", Bar: 1},
+}
+
+// Groups lists the groups of Rows in the order of reports.
+var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "transformers", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
+
+// Select returns the rows whose name matches one of the globs, all without one.
+func Select(rows []Row, globs []string) ([]Row, error) {
+	var out []Row
+	for _, r := range rows {
+		ok, err := matches(globs, r.Name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out = append(out, r)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no row is named like %v", globs)
+	}
+	return out, nil
+}
+
+func matches(globs []string, name string) (bool, error) {
+	for _, g := range globs {
+		ok, err := path.Match(g, name)
+		if err != nil {
+			return false, fmt.Errorf("glob %q: %w", g, err)
+		}
+		if ok {
+			return true, nil
+		}
+	}
+	return len(globs) == 0, nil
+}

@@ -1,0 +1,298 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"time"
+
+	"spc"
+	"spc/ir/tensor"
+)
+
+// Tolerance bounds the relative l2 error of outputs that ought to agree.
+const Tolerance = 1e-3
+
+// Bench measures rows.
+type Bench struct {
+	ORT     *ORT
+	Models  string // folder of the networks of archs, which are built into it where they are missing
+	Program string // path of the program spc, for the time to a first output
+	Scratch string // an empty folder
+	Threads []int
+	Turns   Turns
+
+	// Progress, where it is set, is told what is measured next.
+	Progress func(what string, done, total int)
+	// Skip, where it is set, is told which rows lack their data.
+	Skip func(row string, why error)
+}
+
+func (b *Bench) progress(what string, done, total int) {
+	if b.Progress != nil {
+		b.Progress(what, done, total)
+	}
+}
+
+// Run measures the rows on each number of threads. What goes wrong with a row is
+// its result; an error is of the whole, such as the end of the context, and comes
+// with what was measured before.
+func (b *Bench) Run(ctx context.Context, rows []Row) ([]Result, error) {
+	s := session{Bench: b, workers: map[int]*Worker{}, loaded: map[int]*source{}}
+	defer s.close()
+	var out []Result
+	for i, row := range rows {
+		step := func(nth int, what string) {
+			b.progress(row.Name+what, i*len(b.Threads)+nth, len(rows)*len(b.Threads))
+		}
+		step(0, ": compile")
+		results, err := s.row(ctx, row, func(nth int) { step(nth, ": "+plural(b.Threads[nth], "thread")) })
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		if errors.Is(err, ErrNoData) {
+			if b.Skip != nil {
+				b.Skip(row.Name, err)
+			}
+			continue
+		}
+		if err != nil && len(results) == 0 {
+			results = []Result{row.result(b.Threads[0])}
+		}
+		if err != nil {
+			results[len(results)-1].Error = err.Error()
+		}
+		out = append(out, results...)
+	}
+	return out, nil
+}
+
+func (r Row) result(threads int) Result {
+	return Result{Name: r.Name, Group: r.Group, Threads: threads, Pattern: r.Pattern, Sparsity: r.Sparsity, Bar: r.Bar}
+}
+
+// session holds what rows of one model share.
+type session struct {
+	*Bench
+	key     string // of the source
+	source  *source
+	inputs  []file
+	workers map[int]*Worker
+	loaded  map[int]*source // by threads, what the worker has loaded
+}
+
+func (s *session) close() {
+	for _, w := range s.workers {
+		w.Close()
+	}
+}
+
+// open makes s.source that of the row.
+func (s *session) open(ctx context.Context, row Row) error {
+	key := fmt.Sprint(row.Model, row.Dims)
+	if s.key == key {
+		return nil
+	}
+	path, err := locate(ctx, s.Models, row.Model)
+	if err != nil {
+		return err
+	}
+	src, err := open(ctx, path, row.Dims)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(s.Scratch, "inputs")
+	if err != nil {
+		return err
+	}
+	if s.inputs, err = writeTensors(dir, src.inputs); err != nil {
+		return err
+	}
+	s.key, s.source = key, src
+	return nil
+}
+
+// worker returns a worker that has loaded the source.
+func (s *session) worker(ctx context.Context, threads int) (*Worker, error) {
+	w := s.workers[threads]
+	if w == nil {
+		var err error
+		if w, err = s.ORT.Start(ctx, threads); err != nil {
+			return nil, err
+		}
+		s.workers[threads] = w
+	}
+	if s.loaded[threads] != s.source {
+		s.loaded[threads] = nil
+		if _, err := w.Load(s.source.path, s.inputs); err != nil {
+			return nil, err
+		}
+		s.loaded[threads] = s.source
+	}
+	return w, nil
+}
+
+// row measures a row on each number of threads; next is told which comes.
+func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []Result, err error) {
+	if err := s.open(ctx, row); err != nil {
+		return nil, err
+	}
+	o := spc.CompileOptions{Pattern: row.Pattern, Sparsity: row.Sparsity, Keep: row.Keep}
+	m, err := s.source.compile(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r := row.result(0)
+	path := filepath.Join(s.Scratch, "model.spx")
+	r.Formats = formats(m)
+	if err = m.Save(path); err == nil {
+		r.Macs, err = Count(path, m.Explain().Layers)
+	}
+	m.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(path)
+	var want map[string]*tensor.Tensor
+	if row.Pattern != "" {
+		r.Compared = "the same weights stored dense"
+		o.Format = "dense"
+		if want, err = s.reference(ctx, o); err != nil {
+			return nil, err
+		}
+	} else {
+		r.Compared = "ONNX Runtime"
+	}
+	debug.FreeOSMemory() // compiling leaves much behind
+	for i, t := range s.Threads {
+		next(i)
+		r.Threads = t
+		if row.Group == Dense && t > 1 {
+			r.Bar = 0 // their mean has one
+		}
+		out = append(out, r)
+		if err := s.measure(ctx, row, path, want, &out[len(out)-1]); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// reference returns the outputs of the source compiled with o.
+func (s *session) reference(ctx context.Context, o spc.CompileOptions) (map[string]*tensor.Tensor, error) {
+	m, err := s.source.compile(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.Run(ctx, s.source.inputs)
+}
+
+// measure compares outputs and times the two sides on r.Threads. A want of nil
+// stands for ONNX Runtime's outputs.
+func (s *session) measure(ctx context.Context, row Row, path string, want map[string]*tensor.Tensor, r *Result) error {
+	w, err := s.worker(ctx, r.Threads)
+	if err != nil {
+		return err
+	}
+	m, err := spc.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	m.SetThreads(r.Threads)
+	if want == nil {
+		if want, err = w.Outputs(); err != nil {
+			return err
+		}
+	}
+	got, err := m.Run(ctx, s.source.inputs)
+	if err != nil {
+		return err
+	}
+	if r.RelL2, err = differ(got, want); err != nil {
+		return fmt.Errorf("against %s: %w", r.Compared, err)
+	}
+	if r.RelL2 > Tolerance {
+		return fmt.Errorf("relative l2 error %.2g against %s, want at most %.0e", r.RelL2, r.Compared, Tolerance)
+	}
+	sides := []Side{w.Run, s.source.side(m)}
+	if row.Start != NoStart {
+		sides, err = s.starts(row, path, r.Threads)
+		if err != nil {
+			return err
+		}
+	}
+	ms, err := s.Turns.Play(ctx, sides...)
+	if err != nil {
+		return err
+	}
+	ort, own := ms[0], ms[1]
+	r.ORT, r.SPC = Median(ort.Turns), Median(own.Turns)
+	r.Ratio, r.Best, r.Rounds = Describe(Ratios(ort.Turns, own.Turns)), ort.Best/own.Best, len(own.Turns)
+	return nil
+}
+
+// starts returns the sides of a row that measures the time to a first output, a
+// process a run.
+func (s *session) starts(row Row, path string, threads int) ([]Side, error) {
+	args := []string{"run", path, "--threads", strconv.Itoa(threads), "-o", filepath.Join(s.Scratch, "outputs")}
+	for i, name := range slices.Sorted(maps.Keys(s.source.inputs)) {
+		file := filepath.Join(s.Scratch, fmt.Sprintf("input_%d.npy", i))
+		if err := tensor.WriteNPY(file, s.source.inputs[name]); err != nil {
+			return nil, err
+		}
+		args = append(args, "-i", name+"="+file)
+	}
+	ort := func(ctx context.Context) (ms float64, err error) {
+		start := time.Now()
+		w, err := s.ORT.Start(ctx, threads)
+		if err != nil {
+			return 0, err
+		}
+		defer func() {
+			if cerr := w.Close(); err == nil {
+				err = cerr
+			}
+		}()
+		load, err := w.Load(s.source.path, s.inputs)
+		if err != nil {
+			return 0, err
+		}
+		first, err := w.Run(ctx, 1)
+		if err != nil {
+			return 0, err
+		}
+		if row.Start == FromSession {
+			return load + first[0], nil
+		}
+		return time.Since(start).Seconds() * 1e3, nil
+	}
+	own := func(ctx context.Context) (float64, error) {
+		start := time.Now()
+		if out, err := exec.CommandContext(ctx, s.Program, args...).CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("%s run: %w: %s", s.Program, err, lastLine(string(out)))
+		}
+		return time.Since(start).Seconds() * 1e3, nil
+	}
+	repeat := func(one func(context.Context) (float64, error)) Side {
+		return func(ctx context.Context, n int) ([]float64, error) {
+			ms := make([]float64, n)
+			for i := range ms {
+				var err error
+				if ms[i], err = one(ctx); err != nil {
+					return nil, err
+				}
+			}
+			return ms, nil
+		}
+	}
+	return []Side{repeat(ort), repeat(own)}, nil
+}

@@ -1,0 +1,215 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+
+	"spc"
+	"spc/passes/prune"
+)
+
+// Patterns lists the patterns of zeros that are compared with the dense compile.
+var Patterns = []string{
+	"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "uniform-block:16x1", "channel",
+}
+
+// Sparsities lists how sparse each pattern is made, where it leaves a choice. At 0
+// all patterns are the same.
+var Sparsities = []float64{0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95}
+
+// Untouched stands for the pattern of a model at sparsity 0.
+const Untouched = "none"
+
+// Variant is a way to prune.
+type Variant struct {
+	Pattern  string
+	Sparsity float64
+}
+
+// Variants lists the variants whose pattern matches one of the globs, all without
+// one.
+func Variants(globs []string) ([]Variant, error) {
+	var out []Variant
+	add := func(pattern string, sparsity float64) error {
+		ok, err := matches(globs, pattern)
+		if ok {
+			out = append(out, Variant{pattern, sparsity})
+		}
+		return err
+	}
+	if err := add(Untouched, 0); err != nil {
+		return nil, err
+	}
+	for _, name := range Patterns {
+		p, err := prune.ParsePattern(name)
+		if err != nil {
+			return nil, err
+		}
+		if own, ok := p.OwnSparsity(); ok {
+			add(name, own)
+			continue
+		}
+		for _, s := range Sparsities {
+			if s > 0 {
+				add(name, s)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no pattern is named like %v", globs)
+	}
+	return out, nil
+}
+
+// Subjects returns a row for each model and size of inputs in rows.
+func Subjects(rows []Row) []Row {
+	var out []Row
+	seen := map[string]bool{}
+	for _, r := range rows {
+		if key := fmt.Sprint(r.Model, r.Dims); !seen[key] && r.Start == NoStart {
+			seen[key] = true
+			out = append(out, Row{Name: name(r), Model: r.Model, Dims: r.Dims, Keep: r.Keep})
+		}
+	}
+	return out
+}
+
+// name is the model of a row with the sizes that are not one.
+func name(r Row) string {
+	s := r.Model
+	for _, dim := range []string{"batch", "sequence"} {
+		if n := r.Dims[dim]; n > 1 {
+			s += fmt.Sprintf(" %s %d", dim, n)
+		}
+	}
+	return s
+}
+
+// RunSparse measures each variant of each subject against the dense compile of
+// the same file. One that seems slower than Limit is measured again in twice as
+// many rounds, which then count.
+func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Variant) ([]Sparse, error) {
+	s := session{Bench: b}
+	var out []Sparse
+	total := len(subjects) * len(variants)
+	for i, row := range subjects {
+		err := s.open(ctx, row)
+		if errors.Is(err, ErrNoData) {
+			if b.Skip != nil {
+				b.Skip(row.Name, err)
+			}
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		dense := filepath.Join(b.Scratch, "dense.spx")
+		if _, err := s.save(ctx, dense, spc.CompileOptions{Format: "dense"}); err != nil {
+			return out, fmt.Errorf("%s: %w", row.Name, err)
+		}
+		for j, v := range variants {
+			b.progress(fmt.Sprintf("%s, %s %g", row.Name, v.Pattern, v.Sparsity), i*len(variants)+j, total)
+			results, err := s.variant(ctx, row, v, dense)
+			if ctx.Err() != nil {
+				return out, ctx.Err()
+			}
+			if err != nil {
+				results = append(results, Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Error: err.Error()})
+			}
+			out = append(out, results...)
+		}
+	}
+	return out, nil
+}
+
+// save compiles the source into a file and returns the formats of its weights.
+func (s *session) save(ctx context.Context, path string, o spc.CompileOptions) (string, error) {
+	m, err := s.source.compile(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	return formats(m), m.Save(path)
+}
+
+// variant measures a variant on each number of threads.
+func (s *session) variant(ctx context.Context, row Row, v Variant, dense string) (out []Sparse, err error) {
+	path := filepath.Join(s.Scratch, "sparse.spx")
+	o := spc.CompileOptions{Pattern: v.Pattern, Sparsity: v.Sparsity, Keep: row.Keep}
+	if v.Pattern == Untouched {
+		o.Pattern = ""
+	}
+	formats, err := s.save(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(path)
+	debug.FreeOSMemory()
+	same, err := equal(path, dense)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range s.Threads {
+		r := Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Threads: t, Formats: formats, Same: same}
+		turns := s.Turns
+		for range 2 {
+			if same {
+				break
+			}
+			if err := s.compare(ctx, turns, path, dense, &r); err != nil {
+				return out, err
+			}
+			if !r.Exception() {
+				break
+			}
+			turns.Rounds, turns.Least, turns.Budget = 2*turns.Rounds, 2*turns.Least, 2*turns.Budget
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// compare times the two files on r.Threads.
+func (s *session) compare(ctx context.Context, turns Turns, path, dense string, r *Sparse) error {
+	sides := make([]Side, 2)
+	for i, file := range []string{path, dense} {
+		m, err := spc.Open(file)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		m.SetThreads(r.Threads)
+		sides[i] = s.source.side(m)
+	}
+	ms, err := turns.Play(ctx, sides...)
+	if err != nil {
+		return err
+	}
+	own, ref := ms[0], ms[1]
+	r.Sparse, r.Dense = Median(own.Turns), Median(ref.Turns)
+	r.Ratio, r.Best, r.Rounds = Describe(Ratios(own.Turns, ref.Turns)), own.Best/ref.Best, len(own.Turns)
+	return nil
+}
+
+// equal reports whether two compiled files compute by the same graph with every
+// weight dense: then there is nothing to measure.
+func equal(a, b string) (bool, error) {
+	graphs := make([]string, 2)
+	for i, path := range []string{a, b} {
+		m, err := spc.Open(path)
+		if err != nil {
+			return false, err
+		}
+		defer m.Close()
+		if slices.ContainsFunc(m.Explain().Layers, func(l spc.Layer) bool { return l.Format != "dense" }) && i == 0 {
+			return false, nil
+		}
+		graphs[i] = m.Graph()
+	}
+	return graphs[0] == graphs[1], nil
+}
