@@ -6,17 +6,21 @@ import (
 	"spc/passes/choose"
 )
 
-// Panel is the number of columns of a panel: CPU kernels multiply a weight
-// W[M,K] with 32 columns of X at a time, laid out as [K][32].
-const Panel = 32
+// Panel is the number of columns of a panel: CPU kernels multiply a weight W[M,K]
+// with up to 64 columns of X at a time, laid out as [K][64].
+const Panel = 64
+
+// Granule is the number of columns by which a product narrows: the first so many
+// granules of a panel's columns are computed.
+const Granule = 16
 
 // Columns is the number of columns that kernels compute for a product of n
-// columns: whole panels, or a single vector.
+// columns: whole granules, or a single vector.
 func Columns(n int) int {
 	if n <= 1 {
 		return n
 	}
-	return (n + Panel - 1) / Panel * Panel
+	return (n + Granule - 1) / Granule * Granule
 }
 
 // Kernel multiplies a prepared weight W[M,K] on the CPU. It may be called
@@ -24,18 +28,33 @@ func Columns(n int) int {
 type Kernel interface {
 	// Name says format, dtype, tile and instruction set.
 	Name() string
-	// Tile is the number of rows that are computed together: row ranges start
-	// at a multiple of it.
+	// Tile is the number of rows at whose multiples row ranges start and end.
 	Tile() int
-	// Panel computes rows r0 to r1 of Y = W X for one panel:
+	// Bounds are the blocks of columns that a product is made of: block b has
+	// the columns from bounds[b] to bounds[b+1]-1. There are none where K is 0.
+	Bounds() []int
+	// Panel computes rows r0 to r1 of the product of block b with the first so
+	// many granules of a panel's columns:
 	//
-	//	y[(r-r0)*ldy + j] = sum over k of W[r,k] * x[k*32+j], for j in 0..31
+	//	y[(r-r0)*64 + j] = sum over k of W[r, bounds[b]+k] * x[k*64 + j]
 	//
-	// x holds K*32 elements, y room for the rows up to the next multiple of Tile.
-	Panel(y []float32, ldy int, x []float32, r0, r1 int)
+	// and adds it to what y holds if b is not 0. x holds the rows of the block,
+	// y room for whole tiles.
+	Panel(y, x []float32, b, granules, r0, r1 int)
 	// Vec computes rows r0 to r1 of y = W x for one column: y[r-r0] and x[k].
-	// y has room for the rows up to the next multiple of Tile.
+	// y has room for whole tiles.
 	Vec(y, x []float32, r0, r1 int)
+}
+
+// Linear is a Kernel that also multiplies from the right, so that operands whose
+// K is contiguous need no transposition.
+type Linear interface {
+	Kernel
+	// Tokens computes the columns m0 to m1 of Y[T,M] = X[T,K] W^T for T tokens,
+	// whose features are contiguous in x; tokens are K elements apart in x, and M
+	// in y, which begins with the first token. m0 is a multiple of Panel. panel
+	// is scratch of Panel*Panel elements.
+	Tokens(y, x []float32, tokens, m0, m1 int, panel []float32)
 }
 
 // Format is a storage format: what choosing asks of it, and what it takes to

@@ -37,9 +37,12 @@ func bindConv(p *program, n *ir.Node) (*bound, error) {
 		taps: prod(wshape[2:]),
 	}
 	ep := newEpilogue(n, &o.Epilogue, bias)
-	return g.bind(kernels, ep, func(tap, col, count int, f func(j, n, p int)) {
+	if len(g.spans) <= 2 && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
+		return g.bind(kernels, ep, newPlanes(&g)), nil
+	}
+	return g.bind(kernels, ep, &tapLoader{g: &g, list: func(tap, col, count int, f func(j, n, p int)) {
 		op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
-	}), nil
+	}}), nil
 }
 
 // bindConvTranspose computes a transposed convolution with one group as the
@@ -66,7 +69,7 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 		spans: spans, in: xs[2:], out: out, channels: xs[1], images: xs[0],
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1], groups: 1, taps: prod(wshape[2:]), transposed: true,
 	}
-	return g.bind(kernels, newEpilogue(n, &o.Epilogue, bias), g.transposedRuns), nil
+	return g.bind(kernels, newEpilogue(n, &o.Epilogue, bias), &tapLoader{g: &g, list: g.transposedRuns}), nil
 }
 
 // transposedRuns yields, one by one, the output pixels col to col+count that a tap
@@ -101,17 +104,73 @@ type convGeometry struct {
 	transposed        bool
 }
 
-// pointwise reports whether the patches are the pixels themselves.
-func (g *convGeometry) pointwise() bool {
-	if g.transposed {
-		return false
-	}
-	for _, s := range g.spans {
-		if s.Kernel != 1 || s.Stride != 1 || s.Begin != 0 || s.End != 0 {
-			return false
+// patchLoader loads patches of images into panels.
+type patchLoader interface {
+	// shared is the number of floats that the loaders of one exec share.
+	shared() int
+	// batch is the number of images whose columns follow each other in a product.
+	batch() int
+	// prepare returns what begins with the next images, x holding all of them,
+	// and the functions of a product for one group of their channels.
+	prepare(x *exec) (images func(xs []float32, img, n int), begin func(worker, col, n int), load func(group int) func(worker int, panel []float32, k0, k1, col, n int))
+}
+
+// bind makes the kernel.
+func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader) *bound {
+	k := g.channels * g.taps
+	prepare := func(x *exec, in, out []*tensor.Tensor) func() error {
+		var ys, res []float32
+		var first int // image of column 0
+		images, begin, load := l.prepare(x)
+		batch := min(l.batch(), g.images)
+		rest := g.images % batch
+		// runs are the products of a group for a whole batch and for the last.
+		runs := make([][2]func(), g.groups)
+		for group := range runs {
+			store := func(_ int, y []float32, r0, rows, col, n int) {
+				for at := 0; at < n; {
+					img, pixel := (col+at)/g.outPlane, (col+at)%g.outPlane
+					count := min(n-at, g.outPlane-pixel)
+					m := group*g.rows + r0
+					ep.tile(ys, res, ((first+img)*g.groups*g.rows+m)*g.outPlane+pixel, g.outPlane, y[at:], m, rows, count)
+					at += count
+				}
+			}
+			for i, images := range []int{batch, rest} {
+				p := product{kernel: kernels[group], m: g.rows, k: k, n: images * g.outPlane, begin: begin, load: load(group), store: store}
+				runs[group][i] = p.prepare(x)
+			}
+		}
+		return func() error {
+			xs := in[0].F32s()
+			ys, res = out[0].F32s(), nil
+			if ep.residual >= 0 {
+				res = in[ep.residual].F32s()
+			}
+			for first = 0; first < g.images; first += batch {
+				last := 0
+				if g.images-first < batch {
+					last = 1
+				}
+				images(xs, first, min(batch, g.images-first))
+				for _, run := range runs {
+					run[last]()
+				}
+			}
+			return nil
 		}
 	}
-	return true
+	b := &bound{prepare: prepare, inplace: -1, shared: l.shared()}
+	for _, kernel := range kernels {
+		b.scratch = max(b.scratch, productScratch(kernel, g.rows))
+	}
+	return b
+}
+
+// tapLoader loads patches from the images as they are, tap by tap.
+type tapLoader struct {
+	g    *convGeometry
+	list runLister
 }
 
 // tapRun is a run of columns of a panel that read neighbouring pixels.
@@ -121,81 +180,63 @@ type tapRun struct{ col, n, pos int }
 // column j+i reads pixel p+i*stride, i below n.
 type runLister func(tap, col, count int, f func(j, n, p int))
 
-// bind makes the kernel.
-func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, list runLister) *bound {
-	k := g.channels * g.taps
-	step := g.spans[len(g.spans)-1].Stride
-	pointwise := g.pointwise()
-	images := make([]int, g.images)
-	for i := range images {
-		images[i] = g.outPlane
-	}
-	run := func(x *exec, in, out []*tensor.Tensor) error {
-		xs, ys := in[0].F32s(), out[0].F32s()
-		var res []float32
-		if ep.residual >= 0 {
-			res = in[ep.residual].F32s()
-		}
-		for group, kernel := range kernels {
-			p := product{kernel: kernel, m: g.rows, k: k, groups: images}
-			p.load = func(panel []float32, img, col, n int) {
-				src := xs[(img*g.groups+group)*g.channels*g.inPlane:][:g.channels*g.inPlane]
-				if pointwise {
-					loadRows(panel, src, g.channels, g.inPlane, col, n)
-					return
-				}
-				g.loadPatches(panel, src, list, step, col, n)
-			}
-			p.store = func(y []float32, r0, rows, img, col, n int) {
-				for r := range rows {
-					m := group*g.rows + r0 + r
-					at := (img*g.groups*g.rows+m)*g.outPlane + col
-					var rs []float32
-					if res != nil {
-						rs = res[at : at+n]
-					}
-					ep.apply(ys[at:at+n], y[r*backend.Panel:][:n], m, rs)
-				}
-			}
-			p.run(x)
-		}
-		return nil
-	}
-	b := &bound{run: run, inplace: -1}
-	for _, kernel := range kernels {
-		b.scratch = max(b.scratch, (&product{kernel: kernel, k: k}).scratch())
-	}
-	return b
-}
+func (l *tapLoader) shared() int { return 0 }
+func (l *tapLoader) batch() int  { return 1 }
 
-// loadPatches writes the patches of the output pixels col to col+n of one image
-// into a panel: row c*taps+t holds what tap t reads of channel c.
-func (g *convGeometry) loadPatches(panel, x []float32, list runLister, step, col, n int) {
-	var buf [backend.Panel]tapRun
-	for t := range g.taps {
-		runs := buf[:0]
-		covered := 0
-		list(t, col, n, func(j, n, p int) {
-			runs = append(runs, tapRun{j - col, n, p})
-			covered += n
-		})
-		for c := range g.channels {
-			row := panel[(c*g.taps+t)*backend.Panel:][:backend.Panel]
-			if covered < backend.Panel {
-				clear(row)
-			}
-			plane := x[c*g.inPlane:][:g.inPlane]
-			for _, r := range runs {
-				if step == 1 {
-					copy(row[r.col:r.col+r.n], plane[r.pos:])
-					continue
+func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) func(worker int, panel []float32, k0, k1, col, n int)) {
+	g := l.g
+	var image []float32
+	step := g.spans[len(g.spans)-1].Stride
+	if g.transposed {
+		step = 1
+	}
+	type strip struct {
+		runs []tapRun
+		end  []int // by tap, of its runs
+	}
+	strips := make([]strip, x.pool.Threads())
+	yields := make([]func(j, n, p int), len(strips))
+	cols := make([]int, len(strips))
+	for w := range strips {
+		strips[w].end = make([]int, g.taps)
+		yields[w] = func(j, n, p int) { strips[w].runs = append(strips[w].runs, tapRun{j - cols[w], n, p}) }
+	}
+	begin := func(worker, col, n int) {
+		s := &strips[worker]
+		s.runs, cols[worker] = s.runs[:0], col
+		for t := range g.taps {
+			l.list(t, col, n, yields[worker])
+			s.end[t] = len(s.runs)
+		}
+	}
+	images := func(xs []float32, img, _ int) {
+		size := g.groups * g.channels * g.inPlane
+		image = xs[img*size:][:size]
+	}
+	load := func(group int) func(worker int, panel []float32, k0, k1, col, n int) {
+		return func(worker int, panel []float32, k0, k1, _, n int) {
+			s := &strips[worker]
+			for k := k0; k < k1; k++ {
+				row := panel[(k-k0)*backend.Panel:][:n]
+				plane := image[(group*g.channels+k/g.taps)*g.inPlane:][:g.inPlane]
+				t, from := k%g.taps, 0
+				if t > 0 {
+					from = s.end[t-1]
 				}
-				pos := r.pos
-				for j := r.col; j < r.col+r.n; j++ {
-					row[j] = plane[pos]
-					pos += step
+				clear(row)
+				for _, r := range s.runs[from:s.end[t]] {
+					if step == 1 {
+						copy(row[r.col:r.col+r.n], plane[r.pos:])
+						continue
+					}
+					pos := r.pos
+					for j := r.col; j < r.col+r.n; j++ {
+						row[j] = plane[pos]
+						pos += step
+					}
 				}
 			}
 		}
 	}
+	return images, begin, load
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/op"
@@ -51,6 +52,25 @@ func (e *epilogue) apply(dst, y []float32, r int, res []float32) {
 	}
 	if e.act != nil {
 		e.act(dst)
+	}
+}
+
+// tile finishes rows r0 to r0+rows of a tile y [rows][64] of n columns: row r goes
+// to dst from at+(r-r0)*ld on, where also its residual is in res unless that is nil.
+func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n int) {
+	var bias []float32
+	if e.bias != nil {
+		bias = e.bias[r0 : r0+rows]
+	}
+	if res != nil {
+		res = res[at:]
+	}
+	dst = dst[at:]
+	vec.FinishRows(dst, ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
+	if e.act != nil {
+		for r := range rows {
+			e.act(dst[r*ld:][:n])
+		}
 	}
 }
 

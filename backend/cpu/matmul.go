@@ -11,7 +11,7 @@ import (
 
 // linear is Y[T,M] = X[T,K] W^T for a prepared weight W[M,K] and T tokens whose
 // features are contiguous: the form of MatMul and Gemm with a constant right
-// side. Panels are loaded and stored transposed.
+// side.
 type linear struct {
 	kernel    backend.Kernel
 	tokens    int
@@ -29,80 +29,125 @@ type linear struct {
 const vecTokens = 4
 
 func (l *linear) scratch() int {
-	return max((&product{kernel: l.kernel, k: l.k}).scratch(), blockRows(l.kernel.Tile())+l.k)
+	return max(productScratch(l.kernel, l.m), blockRows(l.kernel.Tile())+l.k, backend.Panel*backend.Panel)
 }
 
-func (l *linear) run(x *exec, in, out []*tensor.Tensor) error {
-	xs, ys := in[0].F32s(), out[0].F32s()
-	var res, add []float32
-	if l.ep.residual >= 0 {
-		res = in[l.ep.residual].F32s()
-	}
-	if l.add >= 0 {
-		add = in[l.add].F32s()
-	}
-	// finish completes features m0.. of a token, which dst holds.
-	finish := func(dst []float32, token, m0 int) {
-		if l.scale != 1 {
+// operands are what a linear layer reads and writes; res and add may be nil.
+type operands struct{ xs, ys, res, add []float32 }
+
+func (l *linear) bound() *bound {
+	return &bound{inplace: -1, scratch: l.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var o operands
+		run := l.prepare(x, &o)
+		return func() error {
+			o = operands{xs: in[0].F32s(), ys: out[0].F32s()}
+			if l.ep.residual >= 0 {
+				o.res = in[l.ep.residual].F32s()
+			}
+			if l.add >= 0 {
+				o.add = in[l.add].F32s()
+			}
+			run()
+			return nil
+		}
+	}}
+}
+
+// finish completes features m0 to m1 of tokens t0 to t1.
+func (l *linear) finish(o *operands, t0, t1, m0, m1 int) {
+	if l.scale != 1 || o.add != nil {
+		for t := t0; t < t1; t++ {
+			dst := o.ys[t*l.m+m0 : t*l.m+m1]
 			for i := range dst {
 				dst[i] *= l.scale
-			}
-		}
-		if l.ep.bias != nil {
-			vec.Add(dst, dst, l.ep.bias[m0:m0+len(dst)])
-		}
-		if add != nil {
-			p := token*l.addStride[0] + m0*l.addStride[1]
-			for i := range dst {
-				dst[i] += l.addScale * add[p]
-				p += l.addStride[1]
-			}
-		}
-		if res != nil {
-			vec.Add(dst, dst, res[token*l.m+m0:][:len(dst)])
-		}
-		vec.Clip(dst, dst, l.ep.lo, l.ep.hi)
-		if l.ep.act != nil {
-			l.ep.act(dst)
-		}
-	}
-	if l.tokens <= vecTokens {
-		block := blockRows(l.kernel.Tile())
-		n := (l.m + block - 1) / block
-		x.pool.For(n*l.tokens, func(worker, i int) {
-			t, r0 := i/n, i%n*block
-			r1 := min(l.m, r0+block)
-			s := x.scratch[worker]
-			col := xs[t*l.k:]
-			if l.transX {
-				col = s[block:]
-				for k := range l.k {
-					col[k] = xs[k*l.tokens+t]
+				if o.add != nil {
+					dst[i] += l.addScale * o.add[t*l.addStride[0]+(m0+i)*l.addStride[1]]
 				}
 			}
-			l.kernel.Vec(s[:block], col[:l.k], r0, r1)
-			dst := ys[t*l.m+r0 : t*l.m+r1]
-			copy(dst, s)
-			finish(dst, t, r0)
-		})
-		return nil
+		}
 	}
-	p := product{kernel: l.kernel, m: l.m, k: l.k, groups: []int{l.tokens}}
-	p.load = func(panel []float32, _, col, n int) {
+	var bias, res []float32
+	if l.ep.bias != nil {
+		bias = l.ep.bias[m0:m1]
+	}
+	if o.res != nil {
+		res = o.res[t0*l.m+m0:]
+	}
+	y := o.ys[t0*l.m+m0:]
+	vec.FinishColumns(y, l.m, y, l.m, t1-t0, m1-m0, bias, res, l.m, l.ep.lo, l.ep.hi)
+	if l.ep.act != nil {
+		for t := range t1 - t0 {
+			l.ep.act(y[t*l.m:][:m1-m0])
+		}
+	}
+}
+
+// prepare returns what computes the layer on o.
+func (l *linear) prepare(x *exec, o *operands) func() {
+	if l.tokens <= vecTokens {
+		return l.byToken(x, o)
+	}
+	if k, ok := l.kernel.(backend.Linear); ok && !l.transX {
+		return l.fromRight(x, o, k)
+	}
+	p := product{kernel: l.kernel, m: l.m, k: l.k, n: l.tokens}
+	p.load = func(_ int, panel []float32, k0, k1, col, n int) {
 		if l.transX {
-			loadRows(panel, xs, l.k, l.tokens, col, n)
+			loadRows(panel, o.xs[k0*l.tokens:], k1-k0, l.tokens, col, n)
 			return
 		}
-		loadTransposed(panel, xs, l.k, l.k, col, n)
+		loadTransposed(panel, o.xs[k0:], k1-k0, l.k, col, n)
 	}
-	p.store = func(y []float32, r0, rows, _, col, n int) {
-		vec.Transpose(ys[col*l.m+r0:], l.m, y, backend.Panel, rows, n)
-		for j := range n {
-			finish(ys[(col+j)*l.m+r0:][:rows], col+j, r0)
+	p.store = func(_ int, y []float32, r0, rows, col, n int) {
+		vec.Transpose(o.ys[col*l.m+r0:], l.m, y, backend.Panel, rows, n)
+		l.finish(o, col, col+n, r0, r0+rows)
+	}
+	return p.prepare(x)
+}
+
+// byToken multiplies the weight by one token at a time.
+func (l *linear) byToken(x *exec, o *operands) func() {
+	block := blockRows(l.kernel.Tile())
+	n := (l.m + block - 1) / block
+	body := func(worker, i int) {
+		t, r0 := i/n, i%n*block
+		r1 := min(l.m, r0+block)
+		s := x.scratch[worker]
+		var col []float32
+		if l.transX {
+			col = s[block:][:l.k]
+			for k := range col {
+				col[k] = o.xs[k*l.tokens+t]
+			}
+		} else {
+			col = o.xs[t*l.k:][:l.k]
 		}
+		l.kernel.Vec(s[:block], col, r0, r1)
+		copy(o.ys[t*l.m+r0:t*l.m+r1], s)
+		l.finish(o, t, t+1, r0, r1)
 	}
-	p.run(x)
-	return nil
+	return func() { x.pool.For(n*l.tokens, body) }
+}
+
+// tokenBlock is the number of tokens that meet a panel of a weight while it stays
+// in the cache.
+const tokenBlock = 384
+
+// fromRight multiplies the tokens as they are by the transposed weight.
+func (l *linear) fromRight(x *exec, o *operands, k backend.Linear) func() {
+	panels := (l.m + backend.Panel - 1) / backend.Panel
+	blocks := (l.tokens + tokenBlock - 1) / tokenBlock
+	if t := x.pool.Threads(); panels*blocks < 2*t && panels*blocks%t != 0 {
+		blocks = min(t*blocks, l.tokens)
+	}
+	body := func(worker, i int) {
+		m0, b := i%panels*backend.Panel, i/panels
+		t0, t1 := b*l.tokens/blocks, (b+1)*l.tokens/blocks
+		m1 := min(l.m, m0+backend.Panel)
+		k.Tokens(o.ys[t0*l.m:t1*l.m], o.xs[t0*l.k:t1*l.k], t1-t0, m0, m1, x.scratch[worker])
+		l.finish(o, t0, t1, m0, m1)
+	}
+	return func() { x.pool.For(panels*blocks, body) }
 }
 
 // bindMatMul multiplies by a constant right side as a linear layer, by a constant
@@ -128,7 +173,7 @@ func bindMatMul(p *program, n *ir.Node) (*bound, error) {
 	if kernels != nil {
 		k, m := bs[len(bs)-2], bs[len(bs)-1]
 		l := &linear{kernel: kernels[0], tokens: prod(as[:len(as)-1]), m: m, k: k, scale: 1, ep: ep, add: -1}
-		return &bound{run: l.run, inplace: -1, scratch: l.scratch()}, nil
+		return l.bound(), nil
 	}
 	if len(as) < 2 || bias != nil {
 		return nil, nil
@@ -147,40 +192,42 @@ func bindBatched(kernels []backend.Kernel, as, bs, ys []int, ep epilogue) *bound
 	batch := ys[:len(ys)-2]
 	aAt := batchOffsets(as[:len(as)-2], batch, m*k)
 	bAt := batchOffsets(bs[:len(bs)-2], batch, k*n)
-	bound := &bound{inplace: -1}
-	proto := dense.New(tensor.New(tensor.F32, 1, 1))
+	proto := backend.Kernel(dense.NewView(m, k))
 	if kernels != nil {
 		proto = kernels[0]
 	}
-	bound.scratch = (&product{kernel: proto, k: k}).scratch()
-	bound.run = func(x *exec, in, out []*tensor.Tensor) error {
-		a, b, ys := in[0], in[1].F32s(), out[0].F32s()
-		var res []float32
-		if ep.residual >= 0 {
-			res = in[ep.residual].F32s()
+	prepare := func(x *exec, in, out []*tensor.Tensor) func() error {
+		kernel := proto
+		var view *dense.View
+		if kernels == nil {
+			view = dense.NewView(m, k)
+			kernel = view
 		}
-		for i := range aAt {
-			kernel := proto
-			if kernels == nil {
-				kernel = dense.New(tensor.From(a.F32s()[aAt[i]:aAt[i]+m*k], m, k))
+		var b, ys, res []float32
+		var at int // of the batch
+		p := product{kernel: kernel, m: m, k: k, n: n}
+		p.load = func(_ int, panel []float32, k0, k1, col, cols int) {
+			loadRows(panel, b[bAt[at]+k0*n:], k1-k0, n, col, cols)
+		}
+		p.store = func(_ int, y []float32, r0, rows, col, cols int) {
+			ep.tile(ys, res, at*m*n+r0*n+col, n, y, r0, rows, cols)
+		}
+		run := p.prepare(x)
+		return func() error {
+			b, ys, res = in[1].F32s(), out[0].F32s(), nil
+			if ep.residual >= 0 {
+				res = in[ep.residual].F32s()
 			}
-			p := product{kernel: kernel, m: m, k: k, groups: []int{n}}
-			p.load = func(panel []float32, _, col, cols int) { loadRows(panel, b[bAt[i]:], k, n, col, cols) }
-			p.store = func(y []float32, r0, rows, _, col, cols int) {
-				for r := range rows {
-					at := i*m*n + (r0+r)*n + col
-					var rs []float32
-					if res != nil {
-						rs = res[at : at+cols]
-					}
-					ep.apply(ys[at:at+cols], y[r*backend.Panel:][:cols], r0+r, rs)
+			for at = range aAt {
+				if view != nil {
+					view.Use(in[0].F32s()[aAt[at]:])
 				}
+				run()
 			}
-			p.run(x)
+			return nil
 		}
-		return nil
 	}
-	return bound
+	return &bound{inplace: -1, scratch: productScratch(proto, m), prepare: prepare}
 }
 
 // batchOffsets lists the offset of the matrix of each batch, of size elements, for
@@ -239,5 +286,5 @@ func bindGemm(p *program, n *ir.Node) (*bound, error) {
 			}
 		}
 	}
-	return &bound{run: l.run, inplace: -1, scratch: l.scratch()}, nil
+	return l.bound(), nil
 }

@@ -1,94 +1,117 @@
 package cpu
 
 import (
-	"slices"
-
 	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/tensor"
 )
 
-// product is Y[M,N] = W[M,K] X[K,N] for one prepared weight, panel by panel: what
-// every operator with a weight comes down to. Only how X is loaded into panels
-// and how Y is stored differs.
+// product is Y[M,N] = W[M,K] X[K,N] for one prepared weight, strip of columns by
+// strip: what every operator with a weight comes down to. Only how X is loaded
+// into panels and how Y is stored differs.
 type product struct {
-	kernel backend.Kernel
-	m, k   int
-	groups []int // the number of columns of each group; a panel lies in one group
-	// load writes columns col to col+n of a group of X into a panel [K][32],
-	// zeros behind them.
-	load func(panel []float32, group, col, n int)
-	// store takes rows r0 to r0+rows of columns col to col+n of a group of Y,
-	// as [rows][32].
-	store func(y []float32, r0, rows, group, col, n int)
+	kernel  backend.Kernel
+	m, k, n int
+	// begin is called before a strip of columns col to col+n is loaded.
+	begin func(worker, col, n int)
+	// load writes rows k0 to k1 of these columns of X into a panel [k1-k0][64];
+	// what lies behind the columns is not read.
+	load func(worker int, panel []float32, k0, k1, col, n int)
+	// store takes rows r0 to r0+rows of the columns of Y as [rows][64].
+	store func(worker int, y []float32, r0, rows, col, n int)
 }
 
-// rowBlock is the number of rows of Y computed before they are stored: a block of
-// Y stays in the first-level cache.
+// rowBlock is the number of rows of Y that are computed before they are stored.
 const rowBlock = 64
 
 // blockRows is rowBlock rounded up to whole tiles.
 func blockRows(tile int) int { return (rowBlock + tile - 1) / tile * tile }
 
-// scratch is the number of floats that a worker needs.
-func (p *product) scratch() int { return p.k*backend.Panel + blockRows(p.kernel.Tile())*backend.Panel }
-
-// run computes the product. Work is split into panels, and each panel's rows
-// where there are too few panels for the threads.
-func (p *product) run(x *exec) {
-	ends := make([]int, len(p.groups)) // by group, the panels up to its end
-	panels := 0
-	for g, n := range p.groups {
-		panels += (n + backend.Panel - 1) / backend.Panel
-		ends[g] = panels
+// panelRows is the largest number of rows of a panel.
+func panelRows(k backend.Kernel) int {
+	rows, bounds := 0, k.Bounds()
+	for b := range max(0, len(bounds)-1) {
+		rows = max(rows, bounds[b+1]-bounds[b])
 	}
+	return rows
+}
+
+// productScratch is the number of floats that a worker needs for products of m
+// rows: a panel, and as many rows of Y as are computed before they are stored.
+func productScratch(kernel backend.Kernel, m int) int {
+	rows := blockRows(kernel.Tile())
+	if len(kernel.Bounds()) > 2 {
+		rows = (m + kernel.Tile() - 1) / kernel.Tile() * kernel.Tile()
+	}
+	return (panelRows(kernel) + rows) * backend.Panel
+}
+
+// split says how the product is shared between threads: into strips of columns,
+// and into parts of so many rows where there are too few strips.
+func (p *product) split(threads int) (strips, parts, rows int) {
+	granules := (p.n + backend.Granule - 1) / backend.Granule
+	strips = (granules*backend.Granule + backend.Panel - 1) / backend.Panel
 	block := blockRows(p.kernel.Tile())
-	parts := 1
-	if t := x.pool.Threads(); panels < 2*t {
-		parts = min(t, (p.m+block-1)/block)
+	parts, rows = 1, (p.m+block-1)/block*block
+	if strips < 4*threads && strips%threads != 0 {
+		rows = (p.m + threads - 1) / threads
+		rows = (rows + block - 1) / block * block
+		parts = (p.m + rows - 1) / rows
 	}
-	rows := (p.m + parts - 1) / parts
-	rows = (rows + block - 1) / block * block
-	x.pool.For(panels*parts, func(worker, i int) {
-		i, part := i/parts, i%parts
-		group, _ := slices.BinarySearch(ends, i+1)
-		n := p.groups[group]
-		col := (i - ends[group] + (n+backend.Panel-1)/backend.Panel) * backend.Panel
-		n = min(backend.Panel, n-col)
-		s := x.scratch[worker]
-		xs, ys := s[:p.k*backend.Panel], s[p.k*backend.Panel:]
-		p.load(xs, group, col, n)
-		end := min(p.m, (part+1)*rows)
-		for r := part * rows; r < end; r += block {
-			r1 := min(end, r+block)
-			p.kernel.Panel(ys, backend.Panel, xs, r, r1)
-			p.store(ys, r, r1-r, group, col, n)
-		}
-	})
+	return strips, parts, rows
 }
 
-// loadRows loads a panel of X stored as [K][ldx]: columns are contiguous.
+// prepare returns what computes the product.
+func (p *product) prepare(x *exec) func() {
+	strips, parts, rows := p.split(x.pool.Threads())
+	granules := (p.n + backend.Granule - 1) / backend.Granule
+	bounds, block := p.kernel.Bounds(), blockRows(p.kernel.Tile())
+	blocks := max(0, len(bounds)-1)
+	room := panelRows(p.kernel) * backend.Panel
+	body := func(worker, i int) {
+		strip, part := i/parts, i%parts
+		first, last := strip*granules/strips, (strip+1)*granules/strips
+		col := first * backend.Granule
+		n := min(last*backend.Granule, p.n) - col
+		r0, r1 := part*rows, min(p.m, (part+1)*rows)
+		panel, y := x.scratch[worker][:room], x.scratch[worker][room:]
+		if p.begin != nil {
+			p.begin(worker, col, n)
+		}
+		for b := range blocks - 1 {
+			p.load(worker, panel, bounds[b], bounds[b+1], col, n)
+			p.kernel.Panel(y, panel, b, last-first, r0, r1)
+		}
+		if blocks > 0 {
+			p.load(worker, panel, bounds[blocks-1], bounds[blocks], col, n)
+		}
+		for r := r0; r < r1; r += block {
+			end, tile := min(r1, r+block), y
+			if blocks > 1 {
+				tile = y[(r-r0)*backend.Panel:]
+			}
+			if blocks > 0 {
+				p.kernel.Panel(tile, panel, blocks-1, last-first, r, end)
+			} else {
+				clear(tile[:(end-r)*backend.Panel])
+			}
+			p.store(worker, tile, r, end-r, col, n)
+		}
+	}
+	return func() { x.pool.For(strips*parts, body) }
+}
+
+// loadRows loads rows of X stored as [K][ldx]: columns are contiguous.
 func loadRows(panel, x []float32, k, ldx, col, n int) {
-	if n == backend.Panel {
-		for i := range k {
-			copy(panel[i*backend.Panel:(i+1)*backend.Panel], x[i*ldx+col:])
-		}
-		return
-	}
 	for i := range k {
-		row := panel[i*backend.Panel : (i+1)*backend.Panel]
-		copy(row, x[i*ldx+col:i*ldx+col+n])
-		clear(row[n:])
+		copy(panel[i*backend.Panel:][:n], x[i*ldx+col:])
 	}
 }
 
-// loadTransposed loads a panel of X stored as [N][ldx]: the elements of a column
-// are contiguous, as the features of a token are.
+// loadTransposed loads k rows of X from column col on, X being stored as [N][ldx]:
+// the elements of a column are contiguous, as the features of a token are.
 func loadTransposed(panel, x []float32, k, ldx, col, n int) {
-	if n < backend.Panel {
-		clear(panel)
-	}
 	vec.Transpose(panel, backend.Panel, x[col*ldx:], ldx, n, k)
 }
 

@@ -71,9 +71,7 @@ func bindRecurrent(p *program, n *ir.Node, o *op.Recurrent, gates int, resetAfte
 func (c *recurrent) run(x *exec, in, out []*tensor.Tensor) error {
 	n, m := c.hidden, c.gates*c.hidden
 	gx := tensor.New(tensor.F32, c.seq*c.batch, c.dirs*m)
-	if err := c.input.run(x, in[:1], []*tensor.Tensor{gx}); err != nil {
-		return err
-	}
+	c.input.prepare(x, &operands{xs: in[0].F32s(), ys: gx.F32s()})()
 	initial := func(i int) []float32 {
 		s := make([]float32, c.dirs*c.batch*n)
 		if i < len(in) && in[i] != nil {

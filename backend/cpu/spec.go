@@ -24,6 +24,7 @@ type spec struct {
 	slots   []slot  // by value number
 	arena   int     // bytes
 	scratch int     // floats a worker
+	shared  int     // floats that the workers share
 
 	unpacked map[int]*tensor.Tensor // stored weights of nodes without a kernel
 
@@ -98,6 +99,7 @@ type bound struct {
 	run     kernel
 	inplace int // the input whose storage output 0 may take over, -1 for none
 	scratch int // floats a worker
+	shared  int // floats that the workers share
 }
 
 // binder makes a kernel for a node whose types are static; nil when there is none
@@ -212,6 +214,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 		}
 	}
 	b.scratch = max(b.scratch, bd.scratch)
+	b.shared = max(b.shared, bd.shared)
 	for i, o := range st.out {
 		if o < 0 {
 			continue
@@ -325,6 +328,7 @@ type exec struct {
 	varying []int            // values whose slot is empty between runs
 	frames  []frame          // by step number
 	scratch [][]float32      // by worker
+	shared  []float32
 }
 
 // frame is a step in an exec.
@@ -343,7 +347,7 @@ func (s *spec) acquire() (*exec, error) {
 		s.free = s.free[:n-1]
 		return x, nil
 	}
-	if err := memory.Check(s.arena + 4*s.scratch*s.prog.pool.Threads()); err != nil {
+	if err := memory.Check(s.arena + 4*s.shared + 4*s.scratch*s.prog.pool.Threads()); err != nil {
 		return nil, s.tooLarge(err)
 	}
 	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.New(tensor.U8, s.arena).Bytes()}
@@ -366,6 +370,7 @@ func (s *spec) acquire() (*exec, error) {
 			x.varying = append(x.varying, i)
 		}
 	}
+	x.shared = tensor.New(tensor.F32, s.shared).F32s()
 	x.scratch = make([][]float32, x.pool.Threads())
 	for w := range x.scratch {
 		x.scratch[w] = tensor.New(tensor.F32, s.scratch).F32s()

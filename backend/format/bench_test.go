@@ -62,7 +62,7 @@ func stored(tb testing.TB, w *tensor.Tensor, format, config string) (*ir.Store, 
 }
 
 // product returns a function that computes all rows of a product of n columns,
-// 1 or a panel, in blocks of rows as an executor does.
+// 1 or a panel.
 func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
 	rows, cols := w.Dim(0), w.Dim(1)
 	x := make([]float32, cols*n)
@@ -73,11 +73,10 @@ func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
 		y := make([]float32, rows+k.Tile())
 		return func() { k.Vec(y, x, 0, rows) }
 	}
-	block := (64 + k.Tile() - 1) / k.Tile() * k.Tile()
-	y := make([]float32, block*n)
+	y := make([]float32, (rows+k.Tile())*n)
 	return func() {
-		for r := 0; r < rows; r += block {
-			k.Panel(y, n, x, r, min(rows, r+block))
+		for b, at := range k.Bounds()[:len(k.Bounds())-1] {
+			k.Panel(y, x[at*n:], b, n/backend.Granule, 0, rows)
 		}
 	}
 }

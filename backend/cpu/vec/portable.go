@@ -89,7 +89,11 @@ var portable = kernels{
 		v := float64(x)
 		return float32(v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
 	}),
-	hardSwish: each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
+	finishRows:    finishGo(1, 0),
+	finishColumns: finishGo(0, 1),
+	gather:        gatherGo,
+	lanes:         TileStride,
+	hardSwish:     each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {
 			clear(y)

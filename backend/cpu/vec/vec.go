@@ -21,6 +21,8 @@ type (
 	unary     func(y, x []float32)
 	binary    func(y, a, b []float32)
 	reduction func(x []float32) float32
+	finish    func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32)
+	gather    func(dst, src []float32, offset []int, chunks []Chunk)
 )
 
 // kernels are the loops of one instruction set. They trust the lengths.
@@ -43,6 +45,10 @@ type kernels struct {
 	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
 
 	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
+
+	finishRows, finishColumns finish
+	gather                    gather
+	lanes                     int // float32 elements of a vector
 
 	// transpose8 transposes 8 rows of 8*blocks columns; nil where plain loops
 	// are as good.
@@ -202,7 +208,7 @@ func AddSquares(y, x, mean []float32) { same(y, x, mean); best.addSquares(y, x, 
 
 // Transpose copies the transpose of src, rows x cols with the row stride lds, to
 // dst, cols x rows with the row stride ldd: dst[c*ldd+r] = src[r*lds+c]. It
-// turns tokens [N][K] into a panel [K][32] and back. dst must not overlap src.
+// turns tokens [N][K] into a panel [K][64] and back. dst must not overlap src.
 func Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	if rows <= 0 || cols <= 0 {
 		return

@@ -2,7 +2,11 @@
 
 package vec
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // native returns the assembly kernels that this machine can run.
 func native() []*kernels {
@@ -41,6 +45,10 @@ var avx512 = kernels{
 	geluTanh:         geluTanh_avx512,
 	hardSwish:        hardSwish_avx512,
 	taps:             taps_avx512,
+	finishRows:       finishTile(finishRows_avx512),
+	finishColumns:    finishTile(finishColumns_avx512),
+	gather:           gatherChunks(gather_avx512),
+	lanes:            16,
 	transpose8:       transpose8_avx2,
 }
 
@@ -69,5 +77,23 @@ var avx2 = kernels{
 	geluTanh:         geluTanh_avx2,
 	hardSwish:        hardSwish_avx2,
 	taps:             taps_avx2,
+	finishRows:       finishTile(finishRows_avx2),
+	finishColumns:    finishTile(finishColumns_avx2),
+	gather:           gatherChunks(gather_avx2),
+	lanes:            8,
 	transpose8:       transpose8_avx2,
+}
+
+// finishTile lets an assembly kernel take slices.
+func finishTile(f func(dst *float32, ldd int, y *float32, ldy, rows, cols int, bias, res *float32, ldr int, lo, hi float32)) finish {
+	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
+		f(unsafe.SliceData(dst), ldd, unsafe.SliceData(y), ldy, rows, cols, unsafe.SliceData(bias), unsafe.SliceData(res), ldr, lo, hi)
+	}
+}
+
+// gatherChunks lets an assembly kernel take slices.
+func gatherChunks(f func(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)) gather {
+	return func(dst, src []float32, offset []int, chunks []Chunk) {
+		f(unsafe.SliceData(dst), len(offset), unsafe.SliceData(src), unsafe.SliceData(offset), &chunks[0].Dst, len(chunks))
+	}
 }

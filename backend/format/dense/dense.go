@@ -60,32 +60,117 @@ func New(w *tensor.Tensor) backend.Kernel { return bind(w, ukernel.Best()) }
 
 func bind(w *tensor.Tensor, kern *ukernel.Kernels) *kernel {
 	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), w: w.F32s()}
-	d.packed = sync.OnceValue(func() []float32 {
+	d.bounds = kern.Gemm.Bounds(d.k)
+	d.tiles = sync.OnceValue(func() []float32 {
 		p := make([]float32, kern.Gemm.PackedLen(d.m, d.k))
-		kern.Gemm.Pack(p, d.w, d.m, d.k, d.k)
+		rows := (d.m + ukernel.MR - 1) / ukernel.MR * ukernel.MR
+		for b := range len(d.bounds) - 1 {
+			from, to := d.bounds[b], d.bounds[b+1]
+			kern.Gemm.Pack(p[rows*from:], d.w[from:], d.m, to-from, d.k)
+		}
 		return p
 	})
+	d.panels = sync.OnceValue(d.transpose)
 	return d
 }
 
-// kernel multiplies panels with a copy of the weight packed in tiles, which is
-// made when the first of them comes, and vectors with the weight itself.
+// kernel multiplies vectors with the weight itself, and panels and tokens with
+// copies that are made when the first of them comes.
 type kernel struct {
 	kern   *ukernel.Kernels
 	m, k   int
 	w      []float32
-	packed func() []float32
+	bounds []int
+	tiles  func() []float32 // by block of columns, [M/MR][columns][MR]
+	panels func() []float32 // by panel of rows, W^T [K][granules of rows]
 }
 
 func (d *kernel) Name() string {
-	return fmt.Sprintf("f32_gemm_%dx%d__%s", d.Tile(), backend.Panel, d.kern.ISA)
+	return fmt.Sprintf("f32_gemm_%dx%d__%s", ukernel.MR, backend.Panel, d.kern.ISA)
 }
-func (d *kernel) Tile() int { return d.kern.Gemm.MR }
+func (d *kernel) Tile() int     { return ukernel.MR }
+func (d *kernel) Bounds() []int { return d.bounds }
 
-func (d *kernel) Panel(y []float32, ldy int, x []float32, r0, r1 int) {
-	d.kern.Gemm.Panel(r1-r0, d.k, d.packed()[r0*d.k:], x, y, ldy, false)
+func (d *kernel) Panel(y, x []float32, b, granules, r0, r1 int) {
+	rows, k := (d.m+ukernel.MR-1)/ukernel.MR*ukernel.MR, d.bounds[b+1]-d.bounds[b]
+	d.kern.Gemm.Panel(r1-r0, granules, k, d.tiles()[rows*d.bounds[b]+r0*k:], x, y, b > 0)
 }
 
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
 	d.kern.MulVec(r1-r0, d.k, d.w[r0*d.k:], d.k, x, y)
+}
+
+// width is the number of columns of the panel of W^T that starts at row m0.
+func (d *kernel) width(m0 int) int { return backend.Columns(max(2, min(backend.Panel, d.m-m0))) }
+
+// transpose lays out W^T in panels, the last of which is as narrow as granules
+// allow and filled up with zeros.
+func (d *kernel) transpose() []float32 {
+	p := make([]float32, backend.Columns(max(2, d.m))*d.k)
+	for m0 := 0; m0 < d.m; m0 += backend.Panel {
+		panel, width := p[m0*d.k:], d.width(m0)
+		for r := m0; r < min(d.m, m0+backend.Panel); r++ {
+			for i, v := range d.w[r*d.k : (r+1)*d.k] {
+				panel[i*width+r-m0] = v
+			}
+		}
+	}
+	return p
+}
+
+func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
+	w, gemm := d.panels(), &d.kern.Gemm
+	for ; m0 < m1; m0 += backend.Panel {
+		width := d.width(m0)
+		whole := width <= d.m-m0 // no column of the panel lies outside of Y
+		for b := range max(1, len(d.bounds)-1) {
+			from, to := 0, 0
+			if d.k > 0 {
+				from, to = d.bounds[b], d.bounds[b+1]
+			}
+			panel := w[m0*d.k+from*width:]
+			for t := 0; t < tokens; t += ukernel.MR {
+				rows := min(ukernel.MR, tokens-t)
+				out, ldy := y[t*d.m+m0:], d.m
+				if !whole {
+					out, ldy = scratch, width
+					if b > 0 {
+						copyRows(out, width, y[t*d.m+m0:], d.m, rows, d.m-m0)
+					}
+				}
+				gemm.Tile(rows, width/backend.Granule, to-from, x[t*d.k+from:], d.k, 1, panel, width, out, ldy, b > 0)
+				if !whole {
+					copyRows(y[t*d.m+m0:], d.m, out, width, rows, d.m-m0)
+				}
+			}
+		}
+	}
+}
+
+func copyRows(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	for r := range rows {
+		copy(dst[r*ldd:][:cols], src[r*lds:])
+	}
+}
+
+// View multiplies panels by a matrix [M,K] that changes from product to product
+// and is therefore not packed.
+type View struct{ kernel }
+
+// NewView returns a view of matrices of m rows and k columns. Use names the first.
+func NewView(m, k int) *View {
+	kern := ukernel.Best()
+	return &View{kernel{kern: kern, m: m, k: k, bounds: kern.Gemm.Bounds(k)}}
+}
+
+// Use makes w, f32 [M,K], the matrix of the products that follow.
+func (v *View) Use(w []float32) { v.w = w[:v.m*v.k] }
+
+// Panel is that of a weight.
+func (v *View) Panel(y, x []float32, b, granules, r0, r1 int) {
+	from, to := v.bounds[b], v.bounds[b+1]
+	for r := r0; r < r1; r += ukernel.MR {
+		rows := min(ukernel.MR, r1-r)
+		v.kern.Gemm.Tile(rows, granules, to-from, v.w[r*v.k+from:], v.k, 1, x, backend.Panel, y[(r-r0)*backend.Panel:], backend.Panel, b > 0)
+	}
 }

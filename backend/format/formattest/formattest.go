@@ -218,42 +218,91 @@ func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *te
 }
 
 // multiply runs a kernel between guards: what it reads outside of x makes a sum
-// NaN, what it writes outside of y is seen.
+// NaN, what it writes outside of y is seen. Panels are whole, and of some smaller width.
 func multiply(kern backend.Kernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand) error {
+	for _, n := range []int{1, backend.Panel, (1 + rng.IntN(3)) * backend.Granule} {
+		if err := columns(kern, w, n, r0, r1, rng); err != nil {
+			return fmt.Errorf("%d columns: %w", n, err)
+		}
+	}
+	if l, ok := kern.(backend.Linear); ok && r0 == 0 && r1 == w.Dim(0) {
+		for _, n := range []int{1, 5, 13} {
+			if err := tokens(l, w, n, rng); err != nil {
+				return fmt.Errorf("%d tokens: %w", n, err)
+			}
+		}
+	}
+	return nil
+}
+
+// columns multiplies n columns: one, or granules of a panel.
+func columns(kern backend.Kernel, w *tensor.Tensor, n, r0, r1 int, rng *rand.Rand) error {
 	k, rows, tile := w.Dim(1), r1-r0, kern.Tile()
 	room := (rows + tile - 1) / tile * tile
-	for _, n := range []int{1, backend.Panel} {
-		x := guarded(k * n)
-		for i := range x {
+	ld := 1
+	if n > 1 {
+		ld = backend.Panel
+	}
+	all := guarded(room*ld + guard)
+	y := all[:room*ld]
+	x := guarded(k * ld)
+	for i := range x {
+		if i%ld < n {
 			x[i] = rng.Float32() - 0.5
 		}
-		want := reference(w, x, n, r0, r1)
-		ldy := n
-		if n > 1 {
-			ldy += rng.IntN(3)
+	}
+	if n == 1 {
+		kern.Vec(y, x, r0, r1)
+	} else {
+		bounds := kern.Bounds()
+		for b := range max(0, len(bounds)-1) {
+			part := guarded((bounds[b+1] - bounds[b]) * ld)
+			copy(part, x[bounds[b]*ld:])
+			kern.Panel(y, part, b, n/backend.Granule, r0, r1)
 		}
-		size := room * ldy
-		all := guarded(size + guard)
-		y := all[:size]
-		if n == 1 {
-			kern.Vec(y, x, r0, r1)
-		} else {
-			kern.Panel(y, ldy, x, r0, r1)
+	}
+	want := reference(w, x, ld, r0, r1)
+	for i, v := range all {
+		r, j := i/ld, i%ld
+		if i >= len(y) || j >= n {
+			if math.Float32bits(v) != math.Float32bits(poison) {
+				return fmt.Errorf("element %d of row %d is written", j, r)
+			}
+			continue
 		}
-		for i, v := range all {
-			r, j := i/ldy, i%ldy
-			if i >= size || j >= n {
-				if math.Float32bits(v) != math.Float32bits(poison) {
-					return fmt.Errorf("%d columns: element %d past row %d is written", n, j, r)
-				}
-				continue
+		if r >= rows || k == 0 && n > 1 {
+			continue
+		}
+		if err := want[r*ld+j].check(v, k); err != nil {
+			return fmt.Errorf("y[%d,%d]: %w", r0+r, j, err)
+		}
+	}
+	return nil
+}
+
+// tokens multiplies n rows of X from the right.
+func tokens(l backend.Linear, w *tensor.Tensor, n int, rng *rand.Rand) error {
+	m, k := w.Dim(0), w.Dim(1)
+	x, xt := guarded(n*k), make([]float32, k*n)
+	for i := range x {
+		x[i] = rng.Float32() - 0.5
+		xt[i%k*n+i/k] = x[i]
+	}
+	all := guarded(n*m + guard)
+	scratch := guarded(backend.Panel * backend.Panel)
+	for m0 := 0; m0 < m; m0 += backend.Panel {
+		l.Tokens(all[:n*m], x, n, m0, min(m, m0+backend.Panel), scratch)
+	}
+	want := reference(w, xt, n, 0, m)
+	for i, v := range all {
+		if i >= n*m {
+			if math.Float32bits(v) != math.Float32bits(poison) {
+				return fmt.Errorf("element %d past the result is written", i-n*m)
 			}
-			if r >= rows {
-				continue
-			}
-			if d := math.Abs(float64(v) - want[r*n+j].sum); !(d <= 1e-6*want[r*n+j].size*math.Sqrt(float64(k))+1e-37) {
-				return fmt.Errorf("%d columns: y[%d,%d] = %v, want %v", n, r0+r, j, v, want[r*n+j].sum)
-			}
+			continue
+		}
+		if err := want[i%m*n+i/m].check(v, k); err != nil {
+			return fmt.Errorf("y[%d,%d]: %w", i/m, i%m, err)
 		}
 	}
 	return nil
@@ -261,6 +310,14 @@ func multiply(kern backend.Kernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand)
 
 // sum is a sum of products and the sum of their magnitudes.
 type sum struct{ sum, size float64 }
+
+// check compares v with a sum of k products.
+func (s sum) check(v float32, k int) error {
+	if d := math.Abs(float64(v) - s.sum); !(d <= 1e-6*s.size*math.Sqrt(float64(k))+1e-37) {
+		return fmt.Errorf("%v, want %v", v, s.sum)
+	}
+	return nil
+}
 
 // reference multiplies rows r0 to r1 of w by x [k,n].
 func reference(w *tensor.Tensor, x []float32, n, r0, r1 int) []sum {

@@ -4,39 +4,38 @@ package rate
 
 // Rate is the measured speed of a kernel as shares of the peak.
 //
-// A row of W (a block row of a sparse one) takes as many steps as it has
-// columns that are not zero, and costs as much as Start steps besides. Where the
-// panel does not fit into the level 1 cache the speed of sparse kernels depends
-// on the density, since the fewer rows of the panel are skipped, the better the
-// hardware fetches them ahead.
+// Panels are multiplied in blocks of columns of W that stay in the level 1 cache.
+// In each of them a row of W (a block row of a sparse one) takes as many steps as
+// it has columns that are not zero there, and costs as much as Start steps
+// besides.
 type Rate struct {
-	Near     float64    // the panel fits into the level 1 cache
-	Far      [2]float64 // it does not: at 5% and at 50% of density
-	Start    float64
-	Vec      float64 // a single column, weights in the level 2 cache
+	Panel    float64    // many steps, panels of full width
+	Start    float64    // steps
+	BlockK   int        // columns of W in a block
+	Narrow   [4]float64 // the share of Panel that panels of 16, 32, 48 and 64 columns reach
+	Vec      float64    // a single column, weights in the level 2 cache
 	VecStart float64
 }
 
-// nearColumns is the largest K of which a panel fits into a level 1 cache of
-// 48 KiB.
-const nearColumns = 384
-
 // Dense is the rate of the dense kernels. See Blocks for how it was measured.
-var Dense = Rate{Near: 0.98, Far: [2]float64{0.95, 0.95}, Start: 2, Vec: 0.40, VecStart: 20}
+var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.96, 1, 1}, Vec: 0.40, VecStart: 20}
 
 // Blocks holds the rates of the kernels for vertical blocks by their rows.
 //
-// Fitted to BenchmarkProduct of package format, 14 shapes of ResNet50 and BERT
-// at 50, 80, 90 and 95% zeros, hot weights: 2026-11-21, one core of a Xeon with
-// AVX-512 (Emerald Rapids, 2.3 GHz, family 6 model 207), peak 185 GFLOP/s. The
-// fit is within 7% of the geometric mean, 20% for single columns of one row.
+// Fitted to shapes of ResNet50 and BERT at 80 and 90% zeros, hot weights, single
+// columns to 50 to 95%: 2026-11-21, one core of a Xeon with AVX-512 (family 6
+// model 207), peak 174 GFLOP/s. BenchmarkProduct of package format prints what
+// the kernels reach and what this predicts.
 var Blocks = map[int]Rate{
-	1:  {Near: 0.56, Far: [2]float64{0.37, 0.49}, Start: 2.5, Vec: 0.045, VecStart: 9},
-	2:  {Near: 0.80, Far: [2]float64{0.58, 0.57}, Start: 1.6, Vec: 0.055, VecStart: 3},
-	4:  {Near: 0.97, Far: [2]float64{0.84, 0.82}, Start: 2.0, Vec: 0.080, VecStart: 1},
-	8:  {Near: 0.97, Far: [2]float64{0.92, 0.92}, Start: 1.6, Vec: 0.14, VecStart: 1},
-	16: {Near: 0.97, Far: [2]float64{0.90, 0.85}, Start: 1.5, Vec: 0.26, VecStart: 2},
+	1:  {Panel: 0.70, Start: 6, BlockK: 160, Narrow: [4]float64{0.59, 0.81, 0.93, 1}, Vec: 0.045, VecStart: 9},
+	2:  {Panel: 0.95, Start: 4.4, BlockK: 192, Narrow: [4]float64{0.62, 0.88, 0.97, 1}, Vec: 0.055, VecStart: 3},
+	4:  {Panel: 1, Start: 3, BlockK: 256, Narrow: [4]float64{0.64, 0.90, 0.97, 1}, Vec: 0.080, VecStart: 1},
+	8:  {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.14, VecStart: 1},
+	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.26, VecStart: 2},
 }
+
+// granule and panel are the columns by which panels narrow, and of a whole one.
+const granule, panel = 16, 64
 
 // Efficiency is the share of the peak in a product of k rows and n columns of
 // X with rows of W that take so many steps on average.
@@ -45,10 +44,8 @@ func (r Rate) Efficiency(steps float64, k, n int) float64 {
 	if n <= 1 {
 		return r.Vec * steps / (steps + r.VecStart)
 	}
-	e := r.Near
-	if k > nearColumns {
-		density := min(max(steps/float64(k), 0.05), 0.5)
-		e = r.Far[0] + (r.Far[1]-r.Far[0])*(density-0.05)/0.45
-	}
-	return e * steps / (steps + r.Start)
+	steps /= float64(max(1, (k+r.BlockK-1)/r.BlockK))
+	granules := (n + granule - 1) / granule
+	strips := (granules*granule + panel - 1) / panel
+	return r.Panel * r.Narrow[(granules+strips/2)/strips-1] * steps / (steps + r.Start)
 }

@@ -3,8 +3,6 @@ package sparse
 import (
 	"fmt"
 	"math"
-	"slices"
-	"sync"
 
 	"spc/backend"
 	"spc/backend/format/ukernel"
@@ -17,11 +15,10 @@ func (b *Blocks) Kernel(format string) (backend.Kernel, error) {
 }
 
 func (b *Blocks) bind(format string, kern *ukernel.Kernels) (backend.Kernel, error) {
-	width := b.segment()
-	if min(width, b.K) > 1<<16 {
-		return newKernel[uint32](b, width, format, kern)
+	if b.K > 1<<16 {
+		return newKernel[uint32](b, format, kern)
 	}
-	return newKernel[uint16](b, width, format, kern)
+	return newKernel[uint16](b, format, kern)
 }
 
 // Height is the number of rows that a kernel computes together for blocks of r
@@ -42,131 +39,57 @@ func Family(format string, r int) string {
 	return fmt.Sprintf("f32_%s_%dx%d", format, Height(r), backend.Panel)
 }
 
-// Single rows meet every row of the panel anew, so a weight of single rows is
-// worked on in segments of at least segmentColumns columns, whose rows of the
-// panel stay in the level 1 cache. Since every segment costs a pass over the
-// output, a row should have segmentSteps nonzeros in it on average.
-const (
-	segmentColumns = 256
-	segmentSteps   = 48
-)
-
-// segment returns the number of columns of a segment.
-func (b *Blocks) segment() int {
-	if Height(b.R) > 1 || b.M == 0 {
-		return b.K
-	}
-	rows := Ceil(b.M, b.R)
-	n := min(len(b.Column)/rows*b.C/segmentSteps, Ceil(b.K, segmentColumns))
-	if n <= 1 {
-		return b.K
-	}
-	return Ceil(Ceil(b.K, b.C), n) * b.C // whole blocks, evenly
-}
-
-// kernel multiplies segment by segment, vector by vector of height rows.
+// kernel multiplies vector by vector of height rows.
 type kernel[I ukernel.Index] struct {
-	name     string
-	height   int
-	segments []segment[I]
+	*ukernel.Sparse[I]
+	name   string
+	height int
 }
 
-// segment is the part of a weight from column k on.
-type segment[I ukernel.Index] struct {
-	k int
-	w *ukernel.Sparse[I]
-}
-
-func newKernel[I ukernel.Index](b *Blocks, width int, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
+func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
 	h := Height(b.R)
-	d := &kernel[I]{name: Family(format, b.R) + "__" + kern.ISA, height: h}
-	if width == b.K && b.R == h && b.C == 1 {
-		return d, d.add(kern, b.M, 0, b.K, b.Ptr, convert[I](b.Column), b.Values)
-	}
-	next := slices.Clone(b.Ptr[:len(b.Ptr)-1]) // where each block row goes on
-	for k := 0; k == 0 || k < b.K; k += max(width, 1) {
-		ptr, index, value, err := cut[I](b, next, k, min(k+width, b.K), h)
-		if err == nil {
-			err = d.add(kern, b.M, k, min(width, b.K-k), ptr, index, value)
+	ptr, column, value := b.Ptr, b.Column, b.Values
+	if b.R != h || b.C != 1 {
+		if v := len(b.Column) * b.C * (b.R / h); uint64(v) > math.MaxUint32 {
+			return nil, fmt.Errorf("%d vectors, want at most %d", v, uint32(math.MaxUint32))
 		}
-		if err != nil {
-			return nil, err
-		}
+		ptr, column, value = b.vectors(h)
 	}
-	return d, nil
+	w, err := ukernel.NewSparse(kern, h, b.M, b.K, ptr, convert[I](column), value)
+	if err != nil {
+		return nil, err
+	}
+	return &kernel[I]{w, Family(format, b.R) + "__" + kern.ISA, h}, nil
 }
 
-// add appends the segment of k columns from column first on.
-func (d *kernel[I]) add(kern *ukernel.Kernels, m, first, k int, ptr []uint32, index []I, value []float32) error {
-	w, err := ukernel.NewSparse(kern, d.height, m, k, ptr, index, value)
-	d.segments = append(d.segments, segment[I]{first, w})
-	return err
-}
-
-// cut lists the vectors of h rows in columns from to to-1, as ukernel wants
-// them. next says where each block row goes on, and is moved on.
-func cut[I ukernel.Index](b *Blocks, next []uint32, from, to, h int) (ptr []uint32, index []I, value []float32, err error) {
-	blocks := 0
-	for row, j := range next {
-		for ; j < b.Ptr[row+1] && int(b.Column[j])*b.C < to; j++ {
-			blocks++
-		}
-	}
+// vectors lists the vectors of h rows of the blocks, as ukernel wants them.
+func (b *Blocks) vectors(h int) (ptr, column []uint32, value []float32) {
+	n := len(b.Column) * b.C * (b.R / h)
 	ptr = make([]uint32, 1, Ceil(b.M, h)+1)
-	index = make([]I, 0, blocks*b.C*b.R/h)
-	value = make([]float32, 0, blocks*b.C*b.R)
-	for row, first := range next {
-		j := first
+	column = make([]uint32, 0, n)
+	value = make([]float32, 0, n*h)
+	for row := range len(b.Ptr) - 1 {
 		for sub := 0; sub < min(b.R, b.M-row*b.R); sub += h {
-			for j = first; j < b.Ptr[row+1] && int(b.Column[j])*b.C < to; j++ {
+			for j := int(b.Ptr[row]); j < int(b.Ptr[row+1]); j++ {
 				k := int(b.Column[j]) * b.C
-				for c := range min(b.C, to-k) {
-					index = append(index, I(k+c-from))
-					at := (int(j)*b.C+c)*b.R + sub
-					if h == 1 {
-						value = append(value, b.Values[at])
-					} else {
-						value = append(value, b.Values[at:at+h]...)
-					}
+				for c := range min(b.C, b.K-k) {
+					column = append(column, uint32(k+c))
+					at := (j*b.C+c)*b.R + sub
+					value = append(value, b.Values[at:at+h]...)
 				}
 			}
-			if uint64(len(index)) > math.MaxUint32 {
-				return nil, nil, nil, fmt.Errorf("more than %d vectors", uint32(math.MaxUint32))
-			}
-			ptr = append(ptr, uint32(len(index)))
+			ptr = append(ptr, uint32(len(column)))
 		}
-		next[row] = j
 	}
-	return ptr, index, value, nil
+	return ptr, column, value
 }
 
 func (d *kernel[I]) Name() string { return d.name }
-func (d *kernel[I]) Tile() int    { return d.height }
 
-func (d *kernel[I]) Panel(y []float32, ldy int, x []float32, r0, r1 int) {
-	for i, s := range d.segments {
-		s.w.Mul(r0/d.height, Ceil(r1, d.height), x[s.k*backend.Panel:], y, ldy, i > 0)
-	}
+func (d *kernel[I]) Panel(y, x []float32, b, granules, r0, r1 int) {
+	d.Mul(b, r0, r1, granules, x, y, b > 0)
 }
 
-// sums lends room for what a segment adds to a vector.
-var sums = sync.Pool{New: func() any { return new([1 << 10]float32) }}
-
 func (d *kernel[I]) Vec(y, x []float32, r0, r1 int) {
-	t := sums.Get().(*[1 << 10]float32)
-	defer sums.Put(t)
-	for i, s := range d.segments {
-		for r := r0; r < r1; r += len(t) {
-			end := min(r+len(t), r1)
-			from, to := r/d.height, Ceil(end, d.height)
-			if i == 0 {
-				s.w.MulVec(from, to, x, y[r-r0:])
-				continue
-			}
-			s.w.MulVec(from, to, x[s.k:], t[:])
-			for j, v := range t[:end-r] {
-				y[r-r0+j] += v
-			}
-		}
-	}
+	d.MulVec(r0/d.height, Ceil(r1, d.height), x, y)
 }

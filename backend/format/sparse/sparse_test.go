@@ -41,7 +41,7 @@ func TestKernelsOfEveryInstructionSet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := fmt.Sprintf("f32_test_%dx32__%s", Height(c.r), kern.ISA); k.Name() != want {
+			if want := fmt.Sprintf("f32_test_%dx64__%s", Height(c.r), kern.ISA); k.Name() != want {
 				t.Errorf("kernel %s, want %s", k.Name(), want)
 			}
 			check(t, k, w, fmt.Sprintf("%+v by %s", c, k.Name()))
@@ -62,7 +62,9 @@ func check(t *testing.T, k backend.Kernel, w *tensor.Tensor, what string) {
 		if n == 1 {
 			k.Vec(y, x, 0, rows)
 		} else {
-			k.Panel(y, n, x, 0, rows)
+			for b, at := range k.Bounds()[:len(k.Bounds())-1] {
+				k.Panel(y, x[at*n:], b, n/backend.Granule, 0, rows)
+			}
 		}
 		for i := range rows * n {
 			var sum float64
@@ -72,24 +74,6 @@ func check(t *testing.T, k backend.Kernel, w *tensor.Tensor, what string) {
 			if math.Abs(float64(y[i])-sum) > 1e-4 {
 				t.Fatalf("%s: y[%d,%d] = %v, want %v", what, i/n, i%n, y[i], sum)
 			}
-		}
-	}
-}
-
-func TestSegmentsHoldEnoughSteps(t *testing.T) {
-	for _, c := range []struct{ m, k, r, c, blocks, want int }{
-		{10, 200, 1, 1, 2000, 200},    // fits
-		{10, 1000, 1, 1, 10_000, 250}, // dense: as many as fit
-		{10, 1000, 1, 1, 1000, 500},   // 100 a row: two of 50
-		{10, 1000, 1, 1, 900, 1000},   // 90 a row: too few for two
-		{10, 1000, 1, 3, 3340, 252},   // whole blocks
-		{10, 1000, 4, 1, 3000, 1000},  // blocks of several rows need none
-		{0, 1000, 1, 1, 0, 1000},
-		{10, 0, 1, 1, 0, 0},
-	} {
-		b := &Blocks{M: c.m, K: c.k, R: c.r, C: c.c, Column: make([]uint32, c.blocks)}
-		if got := b.segment(); got != c.want {
-			t.Errorf("%+v: segments of %d columns", c, got)
 		}
 	}
 }

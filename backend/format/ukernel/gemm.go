@@ -1,73 +1,74 @@
 package ukernel
 
-// Gemm multiplies a dense weight, packed by tiles of MR rows, by a panel.
+// MR is the number of rows of a GEMM tile.
+const MR = 6
+
+// Gemm multiplies dense matrices tile by tile.
 type Gemm struct {
 	// Name says dtype, tile and instruction set.
 	Name string
-	// MR is the number of rows of a tile.
-	MR int
 
-	tile func(rows, k int, w, x, y []float32, ldy int, acc bool)
+	tile gemmTile
 }
 
-// blockK is the number of panel rows that Panel works on at a time: what stays
-// in a 32 KiB level 1 cache beside the stream of weights.
-const blockK = 192
+// gemmTile computes rows rows, at most MR, and width granules of columns.
+type gemmTile func(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool)
 
 // PackedLen returns the number of elements of a packed weight of m rows and k
 // columns: m is rounded up to whole tiles.
-func (g *Gemm) PackedLen(m, k int) int { return (m + g.MR - 1) / g.MR * g.MR * k }
+func (g *Gemm) PackedLen(m, k int) int { return (m + MR - 1) / MR * MR * k }
 
 // Pack lays out w, m rows of k elements, ldw apart, as tiles [m/MR][k][MR] in
 // dst; the missing rows of the last tile become zeros. It panics if dst is
 // shorter than PackedLen(m, k) or w than its rows.
 func (g *Gemm) Pack(dst, w []float32, m, k, ldw int) {
-	mr := g.MR
 	need("packed weight", len(dst), g.PackedLen(m, k))
 	if m > 0 {
 		need("weight", len(w), (m-1)*ldw+k)
 	}
-	for i := 0; i < m; i += mr {
-		tile := dst[i*k : (i+mr)*k]
-		for r := range mr {
+	for i := 0; i < m; i += MR {
+		tile := dst[i*k : (i+MR)*k]
+		for r := range MR {
 			if i+r >= m {
 				for c := range k {
-					tile[c*mr+r] = 0
+					tile[c*MR+r] = 0
 				}
 				continue
 			}
 			row := w[(i+r)*ldw:][:k]
 			for c, v := range row {
-				tile[c*mr+r] = v
+				tile[c*MR+r] = v
 			}
 		}
 	}
 }
 
-// Tile computes the first rows (1 to MR) rows of a tile: Y = W X, or Y += W X
-// with acc set. w is [k][MR], x a panel [k][Columns], y has the row stride ldy.
-func (g *Gemm) Tile(rows, k int, w, x, y []float32, ldy int, acc bool) {
-	if rows < 1 || rows > g.MR {
-		panic("ukernel: rows outside the tile")
+// Tile computes rows (1 to MR) rows and width (1 to Columns/Granule) granules of
+// columns of Y = A B, or Y += A B with acc set. Row r and column i of A are at
+// a[r*ar+i*ak], of which strides at least one is not negative; rows of B and of Y
+// are ldb and ldy elements apart.
+func (g *Gemm) Tile(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool) {
+	cols := width * Granule
+	if rows < 1 || rows > MR || width < 1 || cols > Columns || k < 0 || ar < 0 || ak < 0 || ldb < 0 || ldy < cols {
+		panic("ukernel: no such tile")
 	}
-	checkPanel(rows, k, x, y, ldy)
-	need("weight tile", len(w), g.MR*k)
-	g.tile(rows, k, w, x, y, ldy, acc)
+	need("output", len(y), (rows-1)*ldy+cols)
+	if k > 0 {
+		need("left operand", len(a), (rows-1)*ar+(k-1)*ak+1)
+		need("right operand", len(b), (k-1)*ldb+cols)
+	}
+	g.tile(rows, width, k, a, ar, ak, b, ldb, y, ldy, acc)
 }
 
-// Panel computes m rows of a packed weight, blocking K for the level 1 cache:
-// Y = W X, or Y += W X with acc set. Rows can be split between threads at
-// multiples of MR, by slicing w at i*k and y at i*ldy.
-func (g *Gemm) Panel(m, k int, w, x, y []float32, ldy int, acc bool) {
-	checkPanel(m, k, x, y, ldy)
-	mr := g.MR
+// Panel computes m rows of a packed weight times width granules of a panel's
+// columns: Y = W X, or Y += W X with acc set. The rows of Y are Columns apart.
+// Rows can be split between threads at multiples of MR, by slicing w at i*k and y
+// at i*Columns.
+func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
+	checkPanel(m, width, k, x, y)
 	need("packed weight", len(w), g.PackedLen(m, k))
-	blocks := max(1, (k+blockK-1)/blockK)
-	for b := range blocks {
-		from, to := b*k/blocks, (b+1)*k/blocks
-		for i := 0; i < m; i += mr {
-			g.tile(min(mr, m-i), to-from, w[i*k+from*mr:], x[from*Columns:], y[i*ldy:], ldy, acc || b > 0)
-		}
+	for i := 0; i < m; i += MR {
+		g.tile(min(MR, m-i), width, k, w[i*k:], 1, MR, x, Columns, y[i*Columns:], Columns, acc)
 	}
 }
 

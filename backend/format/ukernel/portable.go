@@ -4,51 +4,54 @@ import "runtime"
 
 // portable is the kernel set in pure Go.
 var portable = Kernels{
-	ISA:     "go",
-	Gemm:    Gemm{Name: "gemm_f32_4x32_go", MR: 4, tile: gemmGo},
-	gemv:    gemvGo,
-	block16: blocksGo[uint16](),
-	block32: blocksGo[uint32](),
-	peak:    peakGo,
-	flop:    16,
+	ISA:    "go",
+	Gemm:   Gemm{Name: "gemm_f32_6x64_go", tile: gemmGo},
+	gemv:   gemvGo,
+	spmm:   byRows(spmmGo),
+	spmv16: byRows(spmvGo[uint16]),
+	spmv32: byRows(spmvGo[uint32]),
+	peak:   peakGo,
+	flop:   16,
 }
 
-func blocksGo[I Index]() map[int]blockKernels[I] {
-	table := map[int]blockKernels[I]{}
+// byRows makes a kernel for each height of blocks.
+func byRows[T any](kernel func(rows int) T) map[int]T {
+	table := map[int]T{}
 	for _, rows := range Blocks {
-		table[rows] = blockKernels[I]{spmmGo[I](rows), spmvGo[I](rows)}
+		table[rows] = kernel(rows)
 	}
 	return table
 }
 
-// spmmGo returns the product of blocks of rows rows with a panel, which works
-// on one row and eight columns at a time.
-func spmmGo[I Index](rows int) spmm[I] {
-	return func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool) {
-		for g := range groups {
-			from, to := int(ptr[g]-ptr[0]), int(ptr[g+1]-ptr[0])
-			for r := range rows {
-				var s row
-				for c := 0; c < Columns; c += 8 {
-					var s0, s1, s2, s3, s4, s5, s6, s7 float32
-					for j := from; j < to; j++ {
-						v := value[j*rows+r]
-						p := (*[8]float32)(x[int(index[j])*Columns+c:])
-						s0 += v * p[0]
-						s1 += v * p[1]
-						s2 += v * p[2]
-						s3 += v * p[3]
-						s4 += v * p[4]
-						s5 += v * p[5]
-						s6 += v * p[6]
-						s7 += v * p[7]
+// spmmGo returns the products of blocks of rows rows with a panel by its width,
+// which work on one row and eight columns at a time.
+func spmmGo(rows int) (kernels [Columns / Granule]spmm) {
+	for w := range kernels {
+		kernels[w] = func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool) {
+			for g := range groups {
+				steps := int(group[2*g+1]) * bundle[rows]
+				for r := range rows {
+					out := y[(int(group[2*g])+r)*Columns:]
+					for c := 0; c < (w+1)*Granule; c += 8 {
+						var s [8]float32
+						if acc {
+							s = [8]float32(out[c:])
+						}
+						for j, o := range offset[:steps] {
+							v := value[j*rows+r]
+							p := (*[8]float32)(x[int(o)/4+c:])
+							for i := range s {
+								s[i] += v * p[i]
+							}
+						}
+						*(*[8]float32)(out[c:]) = s
 					}
-					*(*[8]float32)(s[c:]) = [8]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 				}
-				store(y[(g*rows+r)*ldy:], &s, acc)
+				offset, value = offset[steps:], value[steps*rows:]
 			}
 		}
 	}
+	return kernels
 }
 
 // spmvGo returns the product of blocks of rows rows with a vector.
@@ -88,46 +91,31 @@ func gemvGo(rows, k int, w []float32, ldw int, x, y []float32) {
 	}
 }
 
-// row is a panel row.
-type row = [Columns]float32
-
-// store writes s to y, or adds it with acc set.
-func store(y []float32, s *row, acc bool) {
-	d := (*row)(y)
-	if !acc {
-		*d = *s
-		return
-	}
-	for c := range d {
-		d[c] += s[c]
-	}
-}
-
 // gemmGo works on two rows and four columns at a time, which fit into the
 // sixteen registers of amd64.
-func gemmGo(rows, k int, w, x, y []float32, ldy int, acc bool) {
+func gemmGo(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool) {
 	for r := 0; r < rows; r += 2 {
-		var s, t row
-		for c := 0; c < Columns; c += 4 {
-			var s0, s1, s2, s3, t0, t1, t2, t3 float32
-			for i := range k {
-				v, p := (*[2]float32)(w[4*i+r:]), (*[4]float32)(x[Columns*i+c:])
-				a, b := v[0], v[1]
-				s0 += a * p[0]
-				t0 += b * p[0]
-				s1 += a * p[1]
-				t1 += b * p[1]
-				s2 += a * p[2]
-				t2 += b * p[2]
-				s3 += a * p[3]
-				t3 += b * p[3]
+		second := min(r+1, rows-1)
+		for c := 0; c < width*Granule; c += 4 {
+			var s, t [4]float32
+			u, v := (*[4]float32)(y[r*ldy+c:]), (*[4]float32)(y[second*ldy+c:])
+			if acc {
+				s, t = *u, *v
 			}
-			*(*[4]float32)(s[c:]) = [4]float32{s0, s1, s2, s3}
-			*(*[4]float32)(t[c:]) = [4]float32{t0, t1, t2, t3}
-		}
-		store(y[r*ldy:], &s, acc)
-		if r+1 < rows {
-			store(y[(r+1)*ldy:], &t, acc)
+			s0, s1, s2, s3, t0, t1, t2, t3 := s[0], s[1], s[2], s[3], t[0], t[1], t[2], t[3]
+			for i := range k {
+				p, q, x := a[r*ar+i*ak], a[second*ar+i*ak], (*[4]float32)(b[i*ldb+c:])
+				s0 += p * x[0]
+				t0 += q * x[0]
+				s1 += p * x[1]
+				t1 += q * x[1]
+				s2 += p * x[2]
+				t2 += q * x[2]
+				s3 += p * x[3]
+				t3 += q * x[3]
+			}
+			*v = [4]float32{t0, t1, t2, t3}
+			*u = [4]float32{s0, s1, s2, s3}
 		}
 	}
 }

@@ -23,26 +23,27 @@ type Sparse[I Index] struct {
 	index      []I
 	value      []float32
 	isa        string
-	blockKernels[I]
-}
-
-// blockKernels multiply consecutive groups. ptr has a length of groups+1, groups
-// being at least 1; index and value start at the first group's.
-type blockKernels[I Index] struct {
-	spmm spmm[I]
-	spmv spmv[I]
+	spmv       spmv[I]
+	panels     func() *panels
 }
 
 type (
-	spmm[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool)
+	// spmm multiplies consecutive groups by a panel: group g writes the rows
+	// from group[2*g] on and has group[2*g+1] bundles of steps, a step being an
+	// offset into x in bytes and its values.
+	spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool)
+	// spmv multiplies consecutive groups by a vector. ptr has a length of
+	// groups+1, groups being at least 1; index and value start at the first
+	// group's.
 	spmv[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32)
 )
 
 // NewSparse binds a weight of m rows and k columns, stored in blocks of the
 // given number of rows, to the kernels of kern. Group g owns the steps ptr[g]
-// to ptr[g+1]-1; step j is the column index[j] with value[j*rows:][:rows]. The
-// last group is padded with zeros if m does not fill it. The slices are kept
-// and must not change. The error says which of these properties is violated.
+// to ptr[g+1]-1; step j is the column index[j], ascending within a group, with
+// value[j*rows:][:rows]. The last group is padded with zeros if m does not fill
+// it. The slices are kept and must not change. The error says which of these
+// properties is violated.
 func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, value []float32) (*Sparse[I], error) {
 	if !slices.Contains(Blocks, rows) {
 		return nil, fmt.Errorf("sparse weight: no kernel for %dx1 blocks", rows)
@@ -66,53 +67,211 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 	if have := uint64(len(value)); have < steps*uint64(rows) {
 		return nil, fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(rows))
 	}
-	for i, c := range index[:steps] {
-		if uint64(c) >= uint64(k) {
-			return nil, fmt.Errorf("sparse weight: index %d is column %d of %d", i, c, k)
+	for g := range groups {
+		before := -1
+		for i := ptr[g]; i < ptr[g+1]; i++ {
+			c := int(index[i])
+			if c >= k {
+				return nil, fmt.Errorf("sparse weight: index %d is column %d of %d", i, c, k)
+			}
+			if c <= before {
+				return nil, fmt.Errorf("sparse weight: index %d is column %d after %d", i, c, before)
+			}
+			before = c
 		}
 	}
 	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
-	switch kernels := any(&a.blockKernels).(type) {
-	case *blockKernels[uint16]:
-		*kernels = kern.block16[rows]
-	case *blockKernels[uint32]:
-		*kernels = kern.block32[rows]
+	switch f := any(&a.spmv).(type) {
+	case *spmv[uint16]:
+		*f = kern.spmv16[rows]
+	case *spmv[uint32]:
+		*f = kern.spmv32[rows]
 	}
+	a.panels = sync.OnceValue(func() *panels { return newPanels(a, kern.spmm[rows]) })
 	return a, nil
 }
 
-// Kernel returns the name of the kernel that multiplies panels: dtype, index
-// type, block and instruction set.
+// Kernel returns the name of the kernel that multiplies panels: dtype, block,
+// columns and instruction set.
 func (a *Sparse[I]) Kernel() string {
-	index := "u16"
-	if _, wide := any(a.index).([]uint32); wide {
-		index = "u32"
-	}
-	return fmt.Sprintf("spmm_f32_%s_%dx1_%s", index, a.rows, a.isa)
+	return fmt.Sprintf("spmm_f32_%dx1x%d_%s", a.rows, Columns, a.isa)
 }
+
+// panels is a sparse weight in the order in which panels are multiplied: cut into
+// blocks of columns, whose rows of a panel stay in the level 1 cache, and these
+// into chunks of rows, in which groups with as many bundles of steps follow each
+// other, so that the processor foresees where each ends. Bundles are filled up
+// with zeros.
+type panels struct {
+	bounds []int // of the blocks of columns
+	chunk  int   // rows
+	blocks []panelBlock
+	kernel [Columns / Granule]spmm // by the width less one
+}
+
+type panelBlock struct {
+	start  []panelStart // by chunk, and the end
+	group  []uint32     // pairs of row in the chunk and bundles
+	offset []uint16
+	value  []float32
+}
+
+type panelStart struct{ group, step int }
+
+// bundle is the number of steps that kernels take at a time by the rows of a
+// block.
+var bundle = map[int]int{1: 4, 2: 2, 4: 2, 8: 1, 16: 1}
+
+// blockK is the number of rows of the panel that stay in the level 1 cache while
+// blocks of rows rows multiply them: single rows meet every row anew, higher
+// blocks compute longer on each.
+func blockK(rows int) int {
+	switch rows {
+	case 1:
+		return 160
+	case 2:
+		return 192
+	}
+	return BlockK
+}
+
+// chunkRows is the number of rows of a chunk: a multiple of the highest block,
+// enough for groups of equal length to meet, few enough for threads to share.
+func chunkRows(m int) int { return min(max((m+127)/128*16, 64), 256) }
+
+// Bounds cuts the k columns of a dense weight into the blocks that products with
+// panels are made of.
+func (g *Gemm) Bounds(k int) []int { return blockBounds(k, BlockK) }
+
+// blockBounds cuts k columns evenly into blocks of at most size.
+func blockBounds(k, size int) []int {
+	n := (k + size - 1) / size
+	bounds := make([]int, n+1)
+	for i := range bounds {
+		if n > 0 {
+			bounds[i] = i * k / n
+		}
+	}
+	return bounds
+}
+
+func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm) *panels {
+	p := &panels{bounds: blockBounds(a.k, blockK(a.rows)), chunk: chunkRows(a.m), kernel: kernel}
+	u, groups := bundle[a.rows], a.Groups()
+	chunks, per := (a.m+p.chunk-1)/p.chunk, p.chunk/a.rows
+	next := slices.Clone(a.ptr[:groups])
+	// By group of a chunk, where its steps in this block begin and end.
+	from, to := make([]uint32, per), make([]uint32, per)
+	byLength := make([][]int, BlockK+1)
+	for b := range len(p.bounds) - 1 {
+		lo, hi := p.bounds[b], p.bounds[b+1]
+		var blk panelBlock
+		steps := 0
+		for g, j := range next {
+			for end := a.ptr[g+1]; j < end && int(a.index[j]) < hi; j++ {
+			}
+			steps += (int(j-next[g]) + u - 1) / u * u
+		}
+		blk.offset = make([]uint16, 0, steps)
+		blk.value = make([]float32, 0, steps*a.rows)
+		blk.group = make([]uint32, 0, 2*groups)
+		for c := range chunks {
+			blk.start = append(blk.start, panelStart{len(blk.group) / 2, len(blk.offset)})
+			n := min(per, groups-c*per)
+			for i := range n {
+				g := c*per + i
+				j := next[g]
+				from[i] = j
+				for end := a.ptr[g+1]; j < end && int(a.index[j]) < hi; j++ {
+				}
+				to[i], next[g] = j, j
+				l := (int(j-from[i]) + u - 1) / u
+				byLength[l] = append(byLength[l], i)
+			}
+			for l, is := range byLength {
+				for _, i := range is {
+					if l == 0 && b > 0 {
+						continue // adds nothing
+					}
+					blk.group = append(blk.group, uint32(i*a.rows), uint32(l))
+					for j := from[i]; j < to[i]; j++ {
+						blk.offset = append(blk.offset, uint16((int(a.index[j])-lo)*4*Columns))
+					}
+					blk.value = append(blk.value, a.value[int(from[i])*a.rows:int(to[i])*a.rows]...)
+					for range l*u - int(to[i]-from[i]) {
+						blk.offset = append(blk.offset, blk.offset[len(blk.offset)-1])
+						blk.value = append(blk.value, make([]float32, a.rows)...)
+					}
+				}
+				byLength[l] = is[:0]
+			}
+		}
+		blk.start = append(blk.start, panelStart{len(blk.group) / 2, len(blk.offset)})
+		p.blocks = append(p.blocks, blk)
+	}
+	return p
+}
+
+// Tile is the number of rows at whose multiples products with panels can be
+// split.
+func (a *Sparse[I]) Tile() int { return chunkRows(a.m) }
+
+// Bounds returns the blocks of columns that products with panels are made of:
+// block b has the columns from bounds[b] to bounds[b+1]-1.
+func (a *Sparse[I]) Bounds() []int { return blockBounds(a.k, blockK(a.rows)) }
 
 // Groups returns the number of groups, the last of which may be partial.
 func (a *Sparse[I]) Groups() int { return (a.m + a.rows - 1) / a.rows }
 
-// tile is the output of one group of any height.
-type tile = [16 * Columns]float32
+// Mul computes the rows r0 to r1-1 of the product of a block of columns with
+// width granules of a panel, Y = W X, or Y += W X with acc set. r0 is a multiple
+// of Tile, and r1 one too or the number of rows. x is the panel of the block's
+// columns; y begins with row r0, its rows are Columns apart, and it has room for
+// all rows of the last group.
+func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool) {
+	p := a.panels()
+	if r0 < 0 || r0%p.chunk != 0 || r0 > r1 || r1 > a.m || r1%p.chunk != 0 && r1 != a.m {
+		panic("ukernel: rows are not whole chunks")
+	}
+	checkPanel((r1-r0+a.rows-1)/a.rows*a.rows, width, p.bounds[block+1]-p.bounds[block], x, y)
+	b := &p.blocks[block]
+	for c := r0 / p.chunk; c*p.chunk < r1; c++ {
+		at, end := b.start[c], b.start[c+1]
+		if at.group < end.group {
+			p.kernel[width-1](end.group-at.group, b.group[2*at.group:2*end.group], b.offset[at.step:], b.value[at.step*a.rows:],
+				x, y[(c*p.chunk-r0)*Columns:], acc)
+		}
+	}
+}
 
-// tiles lends the output of a padded group.
-var tiles = sync.Pool{New: func() any { return new(tile) }}
-
-// span checks a range of groups and returns the number of its rows and the end
-// of its whole groups, to or to-1.
-func (a *Sparse[I]) span(from, to int) (rows, whole int) {
+// MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
+// k elements; y begins with the first of these rows. Rows that pad the last group
+// are not written.
+func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
 	if from < 0 || from > to || to > a.Groups() {
 		panic("ukernel: groups outside the weight")
 	}
+	rows, whole := min(to*a.rows, a.m)-from*a.rows, to
 	if from == to {
-		return 0, to
+		return
 	}
-	if to*a.rows > a.m {
-		return a.m - from*a.rows, to - 1
+	need("vector", len(x), a.k)
+	need("output", len(y), rows)
+	if rows%a.rows != 0 {
+		whole--
 	}
-	return (to - from) * a.rows, to
+	if from < whole {
+		ptr, index, value := a.steps(from, whole)
+		a.spmv(whole-from, ptr, index, value, x, y)
+	}
+	if whole == to {
+		return
+	}
+	last := tails.Get().(*[16]float32)
+	defer tails.Put(last)
+	ptr, index, value := a.steps(whole, to)
+	a.spmv(1, ptr, index, value, x, last[:])
+	copy(y[(whole-from)*a.rows:rows], last[:])
 }
 
 // steps returns what the kernels read of groups from to to-1.
@@ -121,44 +280,5 @@ func (a *Sparse[I]) steps(from, to int) (ptr []uint32, index []I, value []float3
 	return a.ptr[from : to+1], a.index[start:], a.value[start*a.rows:]
 }
 
-// Mul computes the rows of groups from to to-1: Y = W X, or Y += W X with acc
-// set. x is a panel [k][Columns]; y begins with the first of these rows and has
-// the row stride ldy. Rows that pad the last group are not written.
-func (a *Sparse[I]) Mul(from, to int, x, y []float32, ldy int, acc bool) {
-	rows, whole := a.span(from, to)
-	checkPanel(rows, a.k, x, y, ldy)
-	if from < whole {
-		ptr, index, value := a.steps(from, whole)
-		a.spmm(whole-from, ptr, index, value, x, y, ldy, acc)
-	}
-	if whole == to {
-		return
-	}
-	last := tiles.Get().(*tile)
-	defer tiles.Put(last)
-	ptr, index, value := a.steps(whole, to)
-	a.spmm(1, ptr, index, value, x, last[:], Columns, false)
-	for i := (whole - from) * a.rows; i < rows; i++ {
-		store(y[i*ldy:], (*row)(last[i%a.rows*Columns:]), acc)
-	}
-}
-
-// MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
-// k elements; y begins with the first of these rows.
-func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
-	rows, whole := a.span(from, to)
-	need("vector", len(x), a.k)
-	need("output", len(y), rows)
-	if from < whole {
-		ptr, index, value := a.steps(from, whole)
-		a.spmv(whole-from, ptr, index, value, x, y)
-	}
-	if whole == to {
-		return
-	}
-	last := tiles.Get().(*tile)
-	defer tiles.Put(last)
-	ptr, index, value := a.steps(whole, to)
-	a.spmv(1, ptr, index, value, x, last[:])
-	copy(y[(whole-from)*a.rows:rows], last[:])
-}
+// tails lends the output of a padded group.
+var tails = sync.Pool{New: func() any { return new([16]float32) }}

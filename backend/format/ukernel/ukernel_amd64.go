@@ -22,25 +22,33 @@ func native() []*Kernels {
 
 var avx512 = Kernels{
 	ISA: "avx512",
-	Gemm: Gemm{Name: "gemm_f32_12x32_avx512", MR: 12, tile: gemmTiles{
-		gemm_f32_1x32_avx512, gemm_f32_2x32_avx512, gemm_f32_3x32_avx512, gemm_f32_4x32_avx512,
-		gemm_f32_5x32_avx512, gemm_f32_6x32_avx512, gemm_f32_7x32_avx512, gemm_f32_8x32_avx512,
-		gemm_f32_9x32_avx512, gemm_f32_10x32_avx512, gemm_f32_11x32_avx512, gemm_f32_12x32_avx512,
+	Gemm: Gemm{Name: "gemm_f32_6x64_avx512", tile: gemmTiles{
+		{gemm_f32_1x16_avx512, gemm_f32_2x16_avx512, gemm_f32_3x16_avx512, gemm_f32_4x16_avx512, gemm_f32_5x16_avx512, gemm_f32_6x16_avx512},
+		{gemm_f32_1x32_avx512, gemm_f32_2x32_avx512, gemm_f32_3x32_avx512, gemm_f32_4x32_avx512, gemm_f32_5x32_avx512, gemm_f32_6x32_avx512},
+		{gemm_f32_1x48_avx512, gemm_f32_2x48_avx512, gemm_f32_3x48_avx512, gemm_f32_4x48_avx512, gemm_f32_5x48_avx512, gemm_f32_6x48_avx512},
+		{gemm_f32_1x64_avx512, gemm_f32_2x64_avx512, gemm_f32_3x64_avx512, gemm_f32_4x64_avx512, gemm_f32_5x64_avx512, gemm_f32_6x64_avx512},
 	}.run},
 	gemv: dense(gemv_f32_4x1_avx512),
-	block16: map[int]blockKernels[uint16]{
-		1:  {sparse(spmm_f32_u16_1x1_avx512), sparseVec(spmv_f32_u16_1x1_avx512)},
-		2:  {sparse(spmm_f32_u16_2x1_avx512), sparseVec(spmv_f32_u16_2x1_avx512)},
-		4:  {sparse(spmm_f32_u16_4x1_avx512), sparseVec(spmv_f32_u16_4x1_avx512)},
-		8:  {sparse(spmm_f32_u16_8x1_avx512), sparseVec(spmv_f32_u16_8x1_avx512)},
-		16: {sparse(spmm_f32_u16_16x1_avx512), sparseVec(spmv_f32_u16_16x1_avx512)},
+	spmm: map[int][Columns / Granule]spmm{
+		1:  {sparse(spmm_f32_1x1x16_avx512), sparse(spmm_f32_1x1x32_avx512), sparse(spmm_f32_1x1x48_avx512), sparse(spmm_f32_1x1x64_avx512)},
+		2:  {sparse(spmm_f32_2x1x16_avx512), sparse(spmm_f32_2x1x32_avx512), sparse(spmm_f32_2x1x48_avx512), sparse(spmm_f32_2x1x64_avx512)},
+		4:  {sparse(spmm_f32_4x1x16_avx512), sparse(spmm_f32_4x1x32_avx512), sparse(spmm_f32_4x1x48_avx512), sparse(spmm_f32_4x1x64_avx512)},
+		8:  {sparse(spmm_f32_8x1x16_avx512), sparse(spmm_f32_8x1x32_avx512), sparse(spmm_f32_8x1x48_avx512), sparse(spmm_f32_8x1x64_avx512)},
+		16: {sparse(spmm_f32_16x1x16_avx512), sparse(spmm_f32_16x1x32_avx512), sparse(spmm_f32_16x1x48_avx512), sparse(spmm_f32_16x1x64_avx512)},
 	},
-	block32: map[int]blockKernels[uint32]{
-		1:  {sparse(spmm_f32_u32_1x1_avx512), sparseVec(spmv_f32_u32_1x1_avx512)},
-		2:  {sparse(spmm_f32_u32_2x1_avx512), sparseVec(spmv_f32_u32_2x1_avx512)},
-		4:  {sparse(spmm_f32_u32_4x1_avx512), sparseVec(spmv_f32_u32_4x1_avx512)},
-		8:  {sparse(spmm_f32_u32_8x1_avx512), sparseVec(spmv_f32_u32_8x1_avx512)},
-		16: {sparse(spmm_f32_u32_16x1_avx512), sparseVec(spmv_f32_u32_16x1_avx512)},
+	spmv16: map[int]spmv[uint16]{
+		1:  sparseVec(spmv_f32_u16_1x1_avx512),
+		2:  sparseVec(spmv_f32_u16_2x1_avx512),
+		4:  sparseVec(spmv_f32_u16_4x1_avx512),
+		8:  sparseVec(spmv_f32_u16_8x1_avx512),
+		16: sparseVec(spmv_f32_u16_16x1_avx512),
+	},
+	spmv32: map[int]spmv[uint32]{
+		1:  sparseVec(spmv_f32_u32_1x1_avx512),
+		2:  sparseVec(spmv_f32_u32_2x1_avx512),
+		4:  sparseVec(spmv_f32_u32_4x1_avx512),
+		8:  sparseVec(spmv_f32_u32_8x1_avx512),
+		16: sparseVec(spmv_f32_u32_16x1_avx512),
 	},
 	peak: fmaPeak_avx512,
 	flop: 12 * 16 * 2,
@@ -48,41 +56,50 @@ var avx512 = Kernels{
 
 var avx2 = Kernels{
 	ISA: "avx2",
-	Gemm: Gemm{Name: "gemm_f32_6x16_avx2", MR: 6, tile: gemmTiles{
-		gemm_f32_1x16_avx2, gemm_f32_2x16_avx2, gemm_f32_3x16_avx2,
-		gemm_f32_4x16_avx2, gemm_f32_5x16_avx2, gemm_f32_6x16_avx2,
+	Gemm: Gemm{Name: "gemm_f32_6x16_avx2", tile: gemmTiles{
+		{gemm_f32_1x16_avx2, gemm_f32_2x16_avx2, gemm_f32_3x16_avx2, gemm_f32_4x16_avx2, gemm_f32_5x16_avx2, gemm_f32_6x16_avx2},
+		{gemm_f32_1x32_avx2, gemm_f32_2x32_avx2, gemm_f32_3x32_avx2, gemm_f32_4x32_avx2, gemm_f32_5x32_avx2, gemm_f32_6x32_avx2},
+		{gemm_f32_1x48_avx2, gemm_f32_2x48_avx2, gemm_f32_3x48_avx2, gemm_f32_4x48_avx2, gemm_f32_5x48_avx2, gemm_f32_6x48_avx2},
+		{gemm_f32_1x64_avx2, gemm_f32_2x64_avx2, gemm_f32_3x64_avx2, gemm_f32_4x64_avx2, gemm_f32_5x64_avx2, gemm_f32_6x64_avx2},
 	}.run},
 	gemv: dense(gemv_f32_4x1_avx2),
-	block16: map[int]blockKernels[uint16]{
-		1:  {sparse(spmm_f32_u16_1x1_avx2), sparseVec(spmv_f32_u16_1x1_avx2)},
-		2:  {sparse(spmm_f32_u16_2x1_avx2), sparseVec(spmv_f32_u16_2x1_avx2)},
-		4:  {sparse(spmm_f32_u16_4x1_avx2), sparseVec(spmv_f32_u16_4x1_avx2)},
-		8:  {sparse(spmm_f32_u16_8x1_avx2), sparseVec(spmv_f32_u16_8x1_avx2)},
-		16: {sparse(spmm_f32_u16_16x1_avx2), sparseVec(spmv_f32_u16_16x1_avx2)},
+	spmm: map[int][Columns / Granule]spmm{
+		1:  {sparse(spmm_f32_1x1x16_avx2), sparse(spmm_f32_1x1x32_avx2), sparse(spmm_f32_1x1x48_avx2), sparse(spmm_f32_1x1x64_avx2)},
+		2:  {sparse(spmm_f32_2x1x16_avx2), sparse(spmm_f32_2x1x32_avx2), sparse(spmm_f32_2x1x48_avx2), sparse(spmm_f32_2x1x64_avx2)},
+		4:  {sparse(spmm_f32_4x1x16_avx2), sparse(spmm_f32_4x1x32_avx2), sparse(spmm_f32_4x1x48_avx2), sparse(spmm_f32_4x1x64_avx2)},
+		8:  {sparse(spmm_f32_8x1x16_avx2), sparse(spmm_f32_8x1x32_avx2), sparse(spmm_f32_8x1x48_avx2), sparse(spmm_f32_8x1x64_avx2)},
+		16: {sparse(spmm_f32_16x1x16_avx2), sparse(spmm_f32_16x1x32_avx2), sparse(spmm_f32_16x1x48_avx2), sparse(spmm_f32_16x1x64_avx2)},
 	},
-	block32: map[int]blockKernels[uint32]{
-		1:  {sparse(spmm_f32_u32_1x1_avx2), sparseVec(spmv_f32_u32_1x1_avx2)},
-		2:  {sparse(spmm_f32_u32_2x1_avx2), sparseVec(spmv_f32_u32_2x1_avx2)},
-		4:  {sparse(spmm_f32_u32_4x1_avx2), sparseVec(spmv_f32_u32_4x1_avx2)},
-		8:  {sparse(spmm_f32_u32_8x1_avx2), sparseVec(spmv_f32_u32_8x1_avx2)},
-		16: {sparse(spmm_f32_u32_16x1_avx2), sparseVec(spmv_f32_u32_16x1_avx2)},
+	spmv16: map[int]spmv[uint16]{
+		1:  sparseVec(spmv_f32_u16_1x1_avx2),
+		2:  sparseVec(spmv_f32_u16_2x1_avx2),
+		4:  sparseVec(spmv_f32_u16_4x1_avx2),
+		8:  sparseVec(spmv_f32_u16_8x1_avx2),
+		16: sparseVec(spmv_f32_u16_16x1_avx2),
+	},
+	spmv32: map[int]spmv[uint32]{
+		1:  sparseVec(spmv_f32_u32_1x1_avx2),
+		2:  sparseVec(spmv_f32_u32_2x1_avx2),
+		4:  sparseVec(spmv_f32_u32_4x1_avx2),
+		8:  sparseVec(spmv_f32_u32_8x1_avx2),
+		16: sparseVec(spmv_f32_u32_16x1_avx2),
 	},
 	peak: fmaPeak_avx2,
 	flop: 12 * 8 * 2,
 }
 
-// gemmTiles are the kernels of a GEMM tile by the number of rows less one.
-type gemmTiles []func(k int, w, x, y *float32, ldy int, acc bool)
+// gemmTiles are the kernels of GEMM tiles by their width and rows, each less one.
+type gemmTiles [Columns / Granule][MR]func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
 
-func (t gemmTiles) run(rows, k int, w, x, y []float32, ldy int, acc bool) {
-	t[rows-1](k, unsafe.SliceData(w), unsafe.SliceData(x), unsafe.SliceData(y), ldy, acc)
+func (t gemmTiles) run(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool) {
+	t[width-1][rows-1](k, unsafe.SliceData(a), ar, ak, unsafe.SliceData(b), ldb, unsafe.SliceData(y), ldy, acc)
 }
 
 // sparse lets an assembly kernel take slices.
-func sparse[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *float32, ldy int, acc bool)) spmm[I] {
-	return func(groups int, ptr []uint32, index []I, value, x, y []float32, ldy int, acc bool) {
-		f(groups, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
-			unsafe.SliceData(x), unsafe.SliceData(y), ldy, acc)
+func sparse(f func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool)) spmm {
+	return func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool) {
+		f(groups, unsafe.SliceData(group), unsafe.SliceData(offset), unsafe.SliceData(value),
+			unsafe.SliceData(x), unsafe.SliceData(y), acc)
 	}
 }
 

@@ -32,24 +32,24 @@ func random(rng *rand.Rand, n, off int) []float32 {
 // guard is what the elements that a kernel must not write hold.
 const guard = -12345
 
-// output is a matrix of rows x Columns with row stride ldy among guards.
+// output is a matrix of rows x cols with row stride ldy among guards.
 type output struct {
-	rows, ldy, off int
-	all, y         []float32
-	before         []float32
+	rows, cols, ldy, off int
+	all, y               []float32
+	before               []float32
 }
 
-func newOutput(rng *rand.Rand, rows, ldy, off int) *output {
-	o := &output{rows: rows, ldy: ldy, off: off, all: make([]float32, off+rows*ldy+Columns)}
+func newOutput(rng *rand.Rand, rows, cols, ldy, off int) *output {
+	o := &output{rows: rows, cols: cols, ldy: ldy, off: off, all: make([]float32, off+rows*ldy+Columns)}
 	for i := range o.all {
 		o.all[i] = guard
 	}
 	o.y = o.all[off:]
 	if rows > 0 {
-		o.y = o.y[:(rows-1)*ldy+Columns]
+		o.y = o.y[:(rows-1)*ldy+cols]
 	}
 	for r := range rows {
-		for c := range Columns {
+		for c := range cols {
 			o.y[r*ldy+c] = float32(rng.NormFloat64())
 		}
 	}
@@ -64,7 +64,7 @@ func (o *output) check(t *testing.T, acc bool, want func(r, c int) (sum, abs flo
 	off := o.off
 	for i, v := range o.all {
 		r, c := (i-off)/o.ldy, (i-off)%o.ldy
-		if i < off || r >= o.rows || c >= Columns {
+		if i < off || r >= o.rows || c >= o.cols {
 			if v != o.before[i] {
 				t.Fatalf("element %d outside the output changed to %v", i-off, v)
 			}
@@ -90,26 +90,36 @@ func near(t *testing.T, r, c int, got float32, sum, abs float64, terms int) {
 	}
 }
 
+// widths are those of a panel in granules.
+var widths = []int{1, 2, 3, 4}
+
 func TestGemmTileEqualsReference(t *testing.T) {
 	const seed = 1
 	t.Logf("seed %d", seed)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		g := &kern.Gemm
 		rng := rand.New(rand.NewSource(seed))
-		for rows := 1; rows <= g.MR; rows++ {
-			for i, k := range depths {
-				for _, acc := range []bool{false, true} {
-					w, x := random(rng, k*g.MR, i), random(rng, k*Columns, 2*i+1)
-					o := newOutput(rng, rows, Columns+i, i+3)
-					g.Tile(rows, k, w, x, o.y, o.ldy, acc)
-					o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
-						for i := range k {
-							p := float64(w[i*g.MR+r]) * float64(x[i*Columns+c])
-							sum += p
-							abs += math.Abs(p)
-						}
-						return sum, abs, k
-					})
+		for rows := 1; rows <= MR; rows++ {
+			for _, width := range widths {
+				for i, k := range depths {
+					ar, ak, cols := 1, MR, width*Granule
+					if i%2 > 0 {
+						ar, ak = k+i, 1
+					}
+					ldb := cols + 3*i
+					for _, acc := range []bool{false, true} {
+						a, b := random(rng, max(0, (rows-1)*ar+(k-1)*ak+1), i), random(rng, max(0, (k-1)*ldb+cols), 2*i+1)
+						o := newOutput(rng, rows, cols, cols+i, i+3)
+						g.Tile(rows, width, k, a, ar, ak, b, ldb, o.y, o.ldy, acc)
+						o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
+							for i := range k {
+								p := float64(a[r*ar+i*ak]) * float64(b[i*ldb+c])
+								sum += p
+								abs += math.Abs(p)
+							}
+							return sum, abs, k
+						})
+					}
 				}
 			}
 		}
@@ -122,15 +132,16 @@ func TestGemmPanelEqualsReference(t *testing.T) {
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		g := &kern.Gemm
 		rng := rand.New(rand.NewSource(seed))
-		for _, m := range []int{0, 1, g.MR - 1, g.MR, g.MR + 1, 3*g.MR + 2} {
-			for i, k := range append([]int{blockK, 2*blockK + 5}, depths...) {
+		for _, m := range []int{0, 1, MR - 1, MR, MR + 1, 3*MR + 2} {
+			for i, k := range depths {
 				for _, acc := range []bool{false, true} {
-					ldw := k + i
+					ldw, width := k+i, widths[i%len(widths)]
 					w, x := random(rng, m*ldw, i), random(rng, k*Columns, i)
 					packed := random(rng, g.PackedLen(m, k), 5)
 					g.Pack(packed, w, m, k, ldw)
-					o := newOutput(rng, m, Columns+3*i, i)
-					g.Panel(m, k, packed, x, o.y, o.ldy, acc)
+					o := newOutput(rng, m, width*Granule, Columns, i)
+					o.y = o.all[i : i+m*Columns]
+					g.Panel(m, width, k, packed, x, o.y, acc)
 					o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
 						for i := range k {
 							p := float64(w[r*ldw+i]) * float64(x[i*Columns+c])
@@ -167,7 +178,9 @@ func newSparseWeight[I Index](rng *rand.Rand, height, m, k, off int) *sparseWeig
 		for r := range rows {
 			rows[r] = map[int]float64{}
 		}
-		for _, c := range rng.Perm(k)[:steps] {
+		columns := rng.Perm(k)[:steps]
+		slices.Sort(columns)
+		for _, c := range columns {
 			w.index = append(w.index, I(c))
 			for r := range rows {
 				v := float32(rng.NormFloat64())
@@ -201,23 +214,44 @@ func testSparse[I Index](t *testing.T, kern *Kernels) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewSource(seed))
 	for _, rows := range Blocks {
-		for _, m := range []int{0, 1, rows - 1, rows, rows + 1, 5*rows + 1} {
+		for _, m := range []int{0, 1, rows - 1, rows, rows + 1, 5*rows + 1, 64*rows + 1} {
 			for i, k := range depths {
+				if m > 500 && k > 64 {
+					continue
+				}
 				w := newSparseWeight[I](rng, rows, m, k, i)
 				a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, w.value)
 				if err != nil {
 					t.Fatal(err)
 				}
-				from := rng.Intn(a.Groups() + 1)
-				first := min(from*rows, m)
-				for _, acc := range []bool{false, true} {
+				for _, width := range widths {
 					x := random(rng, k*Columns, i)
-					o := newOutput(rng, m-first, Columns+i, i)
-					a.Mul(from, a.Groups(), x, o.y, o.ldy, acc)
-					o.check(t, acc, func(r, c int) (sum, abs float64, terms int) {
+					first := rng.Intn((m+a.Tile())/a.Tile()) * a.Tile()
+					if first > m {
+						first = 0
+					}
+					o := newOutput(rng, a.Groups()*rows-first, width*Granule, Columns, i)
+					o.y = o.all[i : i+o.rows*Columns]
+					bounds := a.Bounds()
+					for b := range len(bounds) - 1 {
+						a.Mul(b, first, m, width, x[bounds[b]*Columns:], o.y, true)
+					}
+					o.check(t, true, func(r, c int) (sum, abs float64, terms int) {
 						return w.terms(first+r, func(i int) float32 { return x[i*Columns+c] })
 					})
+					copy(o.all, o.before)
+					for b := range len(bounds) - 1 {
+						a.Mul(b, first, m, width, x[bounds[b]*Columns:], o.y, b > 0)
+					}
+					if k > 0 {
+						o.check(t, false, func(r, c int) (sum, abs float64, terms int) {
+							sum, abs, terms = w.terms(first+r, func(i int) float32 { return x[i*Columns+c] })
+							return sum, abs, terms + len(bounds)
+						})
+					}
 				}
+				from := rng.Intn(a.Groups() + 1)
+				first := min(from*rows, m)
 				x, y := random(rng, k, i), random(rng, m-first+1, i)
 				end := y[m-first]
 				a.MulVec(from, a.Groups(), x, y[:m-first])
@@ -270,20 +304,26 @@ func TestMulVecEqualsReference(t *testing.T) {
 
 func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
 	const k = 1<<16 + 3
-	x := make([]float32, k*Columns)
-	x[(k-1)*Columns] = 2
-	x[k-1] = 5
+	x := make([]float32, BlockK*Columns)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		a, err := NewSparse(kern, 1, 1, k, []uint32{0, 1}, []uint32{k - 1}, []float32{3})
 		if err != nil {
 			t.Fatal(err)
 		}
+		bounds := a.Bounds()
+		last := len(bounds) - 2
+		clear(x)
+		x[(k-1-bounds[last])*Columns] = 2
 		var y [Columns]float32
-		a.Mul(0, 1, x, y[:], Columns, false)
+		for b := range last + 1 {
+			a.Mul(b, 0, 1, 1, x, y[:], b > 0)
+		}
 		if y[0] != 6 || y[1] != 0 {
 			t.Fatalf("got %v", y)
 		}
-		a.MulVec(0, 1, x[:k], y[:])
+		v := make([]float32, k)
+		v[k-1] = 5
+		a.MulVec(0, 1, v, y[:])
 		if y[0] != 15 {
 			t.Fatalf("got %v", y[0])
 		}
@@ -297,12 +337,15 @@ func TestNewSparseRefusesBrokenWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, create := range map[string]func() (*Sparse[uint16], error){
-		"block":        func() (*Sparse[uint16], error) { return NewSparse(kern, 3, 3, 5, ptr, index, value) },
-		"shape":        func() (*Sparse[uint16], error) { return NewSparse(kern, 2, -1, 5, ptr, index, value) },
-		"bounds":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 5, 5, ptr, index, value) },
-		"order":        func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, []uint32{4, 1, 3}, index, value) },
-		"index count":  func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index[:2], value) },
-		"value count":  func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index, value[:5]) },
+		"block":       func() (*Sparse[uint16], error) { return NewSparse(kern, 3, 3, 5, ptr, index, value) },
+		"shape":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, -1, 5, ptr, index, value) },
+		"bounds":      func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 5, 5, ptr, index, value) },
+		"order":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, []uint32{4, 1, 3}, index, value) },
+		"index count": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index[:2], value) },
+		"value count": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index, value[:5]) },
+		"column order": func() (*Sparse[uint16], error) {
+			return NewSparse(kern, 2, 3, 5, ptr, []uint16{4, 1, 1}, value)
+		},
 		"column range": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 4, ptr, index, value) },
 	} {
 		if a, err := create(); err == nil || a != nil {
@@ -319,16 +362,19 @@ func TestSparseRefusesShortSlices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, y := make([]float32, k*Columns), make([]float32, m*Columns)
-		if panics(func() { a.Mul(0, 3, x, y, Columns, false); a.MulVec(0, 3, x[:k], y[:m]) }) {
+		x, y := make([]float32, k*Columns), make([]float32, 6*Columns)
+		if panics(func() { a.Mul(0, 0, m, 4, x, y, false); a.MulVec(0, 3, x[:k], y[:m]) }) {
 			t.Fatal("exact lengths are refused")
 		}
 		for name, f := range map[string]func(){
-			"panel":         func() { a.Mul(0, 3, x[1:], y, Columns, false) },
-			"output":        func() { a.Mul(0, 3, x, y[1:], Columns, false) },
-			"from":          func() { a.Mul(-1, 3, x, y, Columns, false) },
-			"to":            func() { a.Mul(0, 4, x, y, Columns, false) },
-			"order":         func() { a.Mul(2, 1, x, y, Columns, false) },
+			"panel":         func() { a.Mul(0, 0, m, 4, x[1:], y, false) },
+			"output":        func() { a.Mul(0, 0, m, 4, x, y[1:], false) },
+			"from":          func() { a.Mul(0, -1, m, 4, x, y, false) },
+			"to":            func() { a.Mul(0, 0, m+1, 4, x, y, false) },
+			"part":          func() { a.Mul(0, 0, m-1, 4, x, y, false) },
+			"width":         func() { a.Mul(0, 0, m, 5, x, y, false) },
+			"block":         func() { a.Mul(1, 0, m, 4, x, y, false) },
+			"groups":        func() { a.MulVec(2, 1, x[:k], y) },
 			"vector":        func() { a.MulVec(0, 3, x[:k-1], y) },
 			"vector output": func() { a.MulVec(0, 3, x, y[:m-1]) },
 			"dense weight":  func() { kern.MulVec(m, k, x[:m*k-1], k, x, y) },
@@ -346,7 +392,7 @@ func TestSparseRefusesShortSlices(t *testing.T) {
 func TestPackPadsTheLastTileWithZeros(t *testing.T) {
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		g := &kern.Gemm
-		m, k := g.MR+1, 3
+		const m, k = MR + 1, 3
 		w := make([]float32, m*k)
 		for i := range w {
 			w[i] = float32(i + 1)
@@ -357,7 +403,7 @@ func TestPackPadsTheLastTileWithZeros(t *testing.T) {
 		}
 		g.Pack(packed, w, m, k, k)
 		for i, v := range packed {
-			r, c := i/(g.MR*k)*g.MR+i%g.MR, i/g.MR%k
+			r, c := i/(MR*k)*MR+i%MR, i/MR%k
 			want := float32(0)
 			if r < m {
 				want = w[r*k+c]
@@ -380,21 +426,25 @@ func TestKernelsRefuseShortSlices(t *testing.T) {
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		g := &kern.Gemm
 		const k = 3
-		w, x, y := make([]float32, k*g.MR), make([]float32, k*Columns), make([]float32, g.MR*Columns)
-		if panics(func() { g.Tile(g.MR, k, w, x, y, Columns, false) }) {
+		w, x, y := make([]float32, k*MR), make([]float32, k*Columns), make([]float32, MR*Columns)
+		tile := func(rows, width, k int, w, x, y []float32, ldy int) {
+			g.Tile(rows, width, k, w, 1, MR, x, Columns, y, ldy, false)
+		}
+		if panics(func() { tile(MR, 4, k, w, x, y, Columns) }) {
 			t.Fatal("exact lengths are refused")
 		}
 		for name, f := range map[string]func(){
-			"weight":   func() { g.Tile(g.MR, k, w[1:], x, y, Columns, false) },
-			"panel":    func() { g.Tile(g.MR, k, w, x[1:], y, Columns, false) },
-			"output":   func() { g.Tile(g.MR, k, w, x, y[1:], Columns, false) },
-			"stride":   func() { g.Tile(g.MR, k, w, x, y, Columns-1, false) },
-			"rows":     func() { g.Tile(g.MR+1, k, w, x, make([]float32, 2*len(y)), Columns, false) },
-			"no rows":  func() { g.Tile(0, k, w, x, y, Columns, false) },
-			"depth":    func() { g.Tile(1, -1, w, x, y, Columns, false) },
-			"packed":   func() { g.Panel(g.MR, k, w[1:], x, y, Columns, false) },
-			"pack dst": func() { g.Pack(w[1:], w, g.MR, k, k) },
-			"pack src": func() { g.Pack(w, w[:k*g.MR-1], g.MR, k, k) },
+			"weight":   func() { tile(MR, 4, k, w[1:], x, y, Columns) },
+			"panel":    func() { tile(MR, 4, k, w, x[1:], y, Columns) },
+			"output":   func() { tile(MR, 4, k, w, x, y[1:], Columns) },
+			"stride":   func() { tile(MR, 4, k, w, x, y, Columns-1) },
+			"width":    func() { tile(MR, 5, k, w, x, make([]float32, 2*len(y)), 2*Columns) },
+			"rows":     func() { tile(MR+1, 4, k, w, x, make([]float32, 2*len(y)), Columns) },
+			"no rows":  func() { tile(0, 4, k, w, x, y, Columns) },
+			"depth":    func() { tile(1, 4, -1, w, x, y, Columns) },
+			"packed":   func() { g.Panel(MR, 4, k, w[1:], x, y, false) },
+			"pack dst": func() { g.Pack(w[1:], w, MR, k, k) },
+			"pack src": func() { g.Pack(w, w[:k*MR-1], MR, k, k) },
 		} {
 			if !panics(f) {
 				t.Errorf("short %s is accepted", name)
@@ -451,7 +501,7 @@ func BenchmarkGemmPanel(b *testing.B) {
 			packed, y := make([]float32, g.PackedLen(m, k)), make([]float32, m*Columns)
 			g.Pack(packed, w, m, k, k)
 			measure(b, kern, 2*float64(m)*float64(k)*Columns, func() {
-				g.Panel(m, k, packed, x, y, Columns, false)
+				g.Panel(m, Columns/Granule, k, packed, x, y, false)
 			})
 		})
 	}
@@ -467,7 +517,9 @@ func BenchmarkSparse(b *testing.B) {
 				a := uniformWeight(b, kern, rows, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
 				x, y := random(rand.New(rand.NewSource(2)), s.k*Columns, 0), make([]float32, s.m*Columns)
 				measure(b, kern, 2*float64(len(a.value))*Columns, func() {
-					a.Mul(0, a.Groups(), x, y, Columns, false)
+					for b, at := range a.Bounds()[:len(a.Bounds())-1] {
+						a.Mul(b, 0, s.m, Columns/Granule, x[at*Columns:], y, b > 0)
+					}
 				})
 			})
 		}

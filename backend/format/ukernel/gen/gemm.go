@@ -8,23 +8,26 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// gemm generates the first rows rows of the GEMM tile of a: two vectors of
-// columns at a time, the panel's rows loaded once, the weights broadcast.
-func gemm(a isa, rows int) {
-	const (
-		vectors = 2
-		unroll  = 4
-	)
-	passes := columns / (vectors * a.lanes)
-	name := fmt.Sprintf("gemm_f32_%dx%d_%s", rows, columns/passes, a.name)
-	begin(name, "func(k int, w, x, y *float32, ldy int, acc bool)",
-		fmt.Sprintf("%s computes %d rows of a tile of %d:", name, rows, a.mr),
+// gemmRows is the number of rows of a GEMM tile, ukernel.MR: with the four
+// AVX-512 vectors of a panel they leave eight registers.
+const gemmRows = 6
+
+// gemmVectors is the number of vectors of columns of a GEMM tile at a time.
+var gemmVectors = map[string]int{"avx512": 4, "avx2": 2}
+
+// gemm generates rows rows of a GEMM tile of width granules of columns: the
+// rows of B are loaded once, the elements of A broadcast.
+func gemm(a isa, rows, width int) {
+	const unroll = 4
+	name := fmt.Sprintf("gemm_f32_%dx%d_%s", rows, width*granule, a.name)
+	begin(name, "func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)",
+		fmt.Sprintf("%s computes a tile; strides are in elements:", name),
 		"",
 		fmt.Sprintf("\tfor r := range %d {", rows),
-		fmt.Sprintf("\t\tfor c := range %d {", columns),
+		fmt.Sprintf("\t\tfor c := range %d {", width*granule),
 		"\t\t\tvar s float32",
 		"\t\t\tfor i := range k {",
-		fmt.Sprintf("\t\t\t\ts += w[i*%d+r] * x[i*%d+c]", a.mr, columns),
+		"\t\t\t\ts += a[r*ar+i*ak] * b[i*ldb+c]",
 		"\t\t\t}",
 		"\t\t\tif acc {",
 		"\t\t\t\ts += y[r*ldy+c]",
@@ -32,67 +35,76 @@ func gemm(a isa, rows int) {
 		"\t\t\ty[r*ldy+c] = s",
 		"\t\t}",
 		"\t}")
-	x0 := Load(Param("x"), GP64())
-	y0 := Load(Param("y"), GP64())
 	ldy := Load(Param("ldy"), GP64())
 	SHLQ(Imm(2), ldy)
-	var pass Register
-	if passes > 1 {
-		pass = GP64()
-		MOVQ(U32(uint32(passes)), pass)
-		Label("pass")
-	}
-	k := Load(Param("k"), GP64())
-	w := Load(Param("w"), GP64())
-	x, y := GP64(), GP64()
-	MOVQ(x0, x)
-	MOVQ(y0, y)
-
-	n := 1
-	for n < unroll && n*rows*vectors < a.chains {
-		n *= 2
-	}
-	sets := a.tileSets(n, rows, vectors)
-	step := func(u int) {
-		xs := make([]VecVirtual, vectors)
-		for v := range xs {
-			xs[v] = a.vec()
-			VMOVUPS(Mem{Base: x, Disp: rowBytes*u + a.bytes()*v}, xs[v])
+	ldb := Load(Param("ldb"), GP64())
+	SHLQ(Imm(2), ldb)
+	ak := Load(Param("ak"), GP64())
+	SHLQ(Imm(2), ak)
+	ar := Load(Param("ar"), GP64())
+	SHLQ(Imm(2), ar)
+	for _, p := range a.passes(width, gemmVectors[a.name]) {
+		label := fmt.Sprintf("_%d", p.column)
+		k := Load(Param("k"), GP64())
+		low := Load(Param("a"), GP64())
+		high := GP64() // row 3 of A
+		LEAQ(Mem{Base: low, Index: ar, Scale: 2}, high)
+		ADDQ(ar, high)
+		b := Load(Param("b"), GP64())
+		y := Load(Param("y"), GP64())
+		add(4*p.column, b)
+		add(4*p.column, y)
+		at := func(r int) Mem {
+			base := low
+			if r >= 3 {
+				base = high
+			}
+			if r%3 == 0 {
+				return Mem{Base: base}
+			}
+			return Mem{Base: base, Index: ar, Scale: uint8(r % 3)}
 		}
-		for r, acc := range sets[u%len(sets)] {
-			b := a.vec()
-			VBROADCASTSS(Mem{Base: w, Disp: 4 * (u*a.mr + r)}, b)
+		n := 1
+		for n < unroll && n*rows*p.vectors < a.chains {
+			n *= 2
+		}
+		sets := a.tileSets(n, rows, p.vectors)
+		step := func(u int) {
+			xs := make([]VecVirtual, p.vectors)
 			for v := range xs {
-				VFMADD231PS(xs[v], b, acc[v])
+				xs[v] = a.vec()
+				VMOVUPS(Mem{Base: b, Disp: a.bytes() * v}, xs[v])
+			}
+			for r, acc := range sets[u%len(sets)] {
+				w := a.vec()
+				VBROADCASTSS(at(r), w)
+				for v := range xs {
+					VFMADD231PS(xs[v], w, acc[v])
+				}
+			}
+			ADDQ(ldb, b)
+			ADDQ(ak, low)
+			if rows > 3 {
+				ADDQ(ak, high)
 			}
 		}
-	}
-	SUBQ(Imm(unroll), k)
-	JL(LabelRef("tail"))
-	Label("loop")
-	for u := range unroll {
-		step(u)
-	}
-	add(rowBytes*unroll, x)
-	add(4*a.mr*unroll, w)
-	SUBQ(Imm(unroll), k)
-	JGE(LabelRef("loop"))
-	Label("tail")
-	add(unroll, k)
-	JZ(LabelRef("done"))
-	Label("one")
-	step(0)
-	add(rowBytes, x)
-	add(4*a.mr, w)
-	DECQ(k)
-	JNZ(LabelRef("one"))
-	Label("done")
-	storeTile(fold(sets), a, y, ldy, "store")
-	if passes > 1 {
-		add(vectors*a.bytes(), x0)
-		add(vectors*a.bytes(), y0)
-		DECQ(pass)
-		JNZ(LabelRef("pass"))
+		SUBQ(Imm(unroll), k)
+		JL(LabelRef("tail" + label))
+		Label("loop" + label)
+		for u := range unroll {
+			step(u)
+		}
+		SUBQ(Imm(unroll), k)
+		JGE(LabelRef("loop" + label))
+		Label("tail" + label)
+		add(unroll, k)
+		JZ(LabelRef("done" + label))
+		Label("one" + label)
+		step(0)
+		DECQ(k)
+		JNZ(LabelRef("one" + label))
+		Label("done" + label)
+		storeTile(fold(sets), a, y, ldy, "store"+label)
 	}
 	end()
 }

@@ -13,7 +13,10 @@ import (
 )
 
 // columns is the width of a panel, ukernel.Columns.
-const columns = 32
+const columns = 64
+
+// granule is the number of columns by which products narrow, ukernel.Granule.
+const granule = 16
 
 // rowBytes is the size of a panel row.
 const rowBytes = 4 * columns
@@ -22,7 +25,6 @@ const rowBytes = 4 * columns
 type isa struct {
 	name  string
 	lanes int // float32 elements of a vector
-	mr    int // rows of the GEMM tile
 	vec   func() VecVirtual
 
 	// chains is the number of independent sums to have in a GEMM tile, where
@@ -31,8 +33,8 @@ type isa struct {
 }
 
 var isas = []isa{
-	{name: "avx2", lanes: 8, mr: 6, vec: YMM, chains: 8},
-	{name: "avx512", lanes: 16, mr: 12, vec: ZMM, chains: 16},
+	{name: "avx2", lanes: 8, vec: YMM, chains: 8},
+	{name: "avx512", lanes: 16, vec: ZMM, chains: 8},
 }
 
 // bytes returns the size of a vector.
@@ -46,6 +48,22 @@ func (a isa) zeros(n int) []VecVirtual {
 		VXORPS(vs[i], vs[i], vs[i])
 	}
 	return vs
+}
+
+// pass is a run of columns that a tile holds in registers.
+type pass struct{ column, vectors int }
+
+// passes splits width granules of columns into passes of at most vectors
+// vectors, as evenly as whole vectors allow.
+func (a isa) passes(width, vectors int) []pass {
+	total := width * granule / a.lanes
+	n := (total + vectors - 1) / vectors
+	ps := make([]pass, n)
+	for i := range ps {
+		from, to := i*total/n, (i+1)*total/n
+		ps[i] = pass{from * a.lanes, to - from}
+	}
+	return ps
 }
 
 // begin starts the assembly function name with the given signature and
@@ -122,12 +140,14 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, helpers, those of package vec, or planes, those of package plane")
+	set := flag.String("set", "", "products, the kernels of package ukernel, helpers or tiles, those of package vec, or planes, those of package plane")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
 	case "products":
 		products()
+	case "tiles":
+		tiles()
 	case "helpers":
 		globals(helpers)
 		for _, a := range isas {
@@ -149,12 +169,16 @@ func main() {
 func products() {
 	for _, a := range isas {
 		fmaPeak(a)
-		for rows := 1; rows <= a.mr; rows++ {
-			gemm(a, rows)
+		for width := 1; width <= columns/granule; width++ {
+			for rows := 1; rows <= gemmRows; rows++ {
+				gemm(a, rows, width)
+			}
+			for _, rows := range blocks {
+				spmm(a, rows, width)
+			}
 		}
 		for _, rows := range blocks {
 			for _, idx := range indexTypes {
-				spmm(a, rows, idx)
 				spmv(a, rows, idx)
 			}
 		}

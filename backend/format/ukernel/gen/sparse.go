@@ -31,64 +31,96 @@ func (x index) load(m Mem) Register {
 }
 
 // blockTile is what a sparse kernel holds in registers: a part of a block's
-// rows and of the columns, and how many sets of accumulators for it.
+// rows and at most so many vectors of columns, and how many sets of
+// accumulators it has for them.
 type blockTile struct{ rows, vectors, sets int }
 
 // blockTiles were chosen by measurement.
 var blockTiles = map[string]map[int]blockTile{
-	"avx512": {1: {1, 2, 4}, 2: {2, 2, 2}, 4: {4, 2, 2}, 8: {8, 2, 1}, 16: {8, 2, 1}},
+	"avx512": {1: {1, 4, 2}, 2: {2, 4, 2}, 4: {4, 4, 1}, 8: {8, 3, 1}, 16: {8, 3, 1}},
 	"avx2":   {1: {1, 4, 2}, 2: {2, 4, 1}, 4: {4, 2, 1}, 8: {4, 2, 1}, 16: {4, 2, 1}},
 }
 
-// spmm generates the product of vertical blocks of rows rows with a panel.
-func spmm(a isa, rows int, idx index) {
-	tile := blockTiles[a.name][rows]
-	single := tile.rows == rows && tile.vectors*a.lanes == columns
-	unroll := max(tile.sets, 4/tile.rows)
-	name := fmt.Sprintf("spmm_f32_%s_%dx1_%s", idx.name, rows, a.name)
-	begin(name, fmt.Sprintf("func(groups int, ptr *uint32, index *%s, value, x, y *float32, ldy int, acc bool)", idx.typ),
-		fmt.Sprintf("%s multiplies groups of %d rows by a panel; index and value start at the first group's:", name, rows),
+// bundles is the number of steps of a bundle by the rows of a block,
+// ukernel.bundle.
+var bundles = map[int]int{1: 4, 2: 2, 4: 2, 8: 1, 16: 1}
+
+// spmm generates the product of groups of rows rows with width granules of a
+// panel's columns.
+func spmm(a isa, rows, width int) {
+	tile, bundle := blockTiles[a.name][rows], bundles[rows]
+	name := fmt.Sprintf("spmm_f32_%dx1x%d_%s", rows, width*granule, a.name)
+	begin(name, "func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool)",
+		fmt.Sprintf("%s multiplies groups of %d rows by a panel:", name, rows),
 		"",
+		"\tj := 0",
 		"\tfor g := range groups {",
+		"\t\trow, n := group[2*g], group[2*g+1]",
 		fmt.Sprintf("\t\tfor r := range %d {", rows),
-		fmt.Sprintf("\t\t\tfor c := range %d {", columns),
+		fmt.Sprintf("\t\t\tfor c := range %d {", width*granule),
 		"\t\t\t\tvar s float32",
-		"\t\t\t\tfor j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {",
-		fmt.Sprintf("\t\t\t\t\ts += value[j*%d+r] * x[index[j]*%d+c]", rows, columns),
+		fmt.Sprintf("\t\t\t\tfor i := range %d * n {", bundle),
+		fmt.Sprintf("\t\t\t\t\ts += value[(j+i)*%d+r] * x[offset[j+i]/4+c]", rows),
 		"\t\t\t\t}",
 		"\t\t\t\tif acc {",
-		fmt.Sprintf("\t\t\t\t\ts += y[(g*%d+r)*ldy+c]", rows),
+		fmt.Sprintf("\t\t\t\t\ts += y[(row+r)*%d+c]", columns),
 		"\t\t\t\t}",
-		fmt.Sprintf("\t\t\t\ty[(g*%d+r)*ldy+c] = s", rows),
+		fmt.Sprintf("\t\t\t\ty[(row+r)*%d+c] = s", columns),
 		"\t\t\t}",
 		"\t\t}",
+		fmt.Sprintf("\t\tj += %d * n", bundle),
 		"\t}")
 	groups := Load(Param("groups"), GP64())
-	ptr := Load(Param("ptr"), GP64())
-	index := Load(Param("index"), GP64())
+	group := Load(Param("group"), GP64())
+	offset := Load(Param("offset"), GP64())
 	value := Load(Param("value"), GP64())
 	x := Load(Param("x"), GP64())
-	y := Load(Param("y"), GP64())
-	ldy := Load(Param("ldy"), GP64())
-	SHLQ(Imm(2), ldy)
+	y0 := Load(Param("y"), GP64())
+	ldy := GP64()
+	MOVQ(U32(rowBytes), ldy)
 
+	passes := a.passes(width, tile.vectors)
+	single := tile.rows == rows && len(passes) == 1
 	Label("group")
-	i, v := index, value
+	y := GP64()
+	MOVL(Mem{Base: group}, y.As32())
+	SHLQ(Imm(8), y)
+	ADDQ(y0, y)
+	o, v := offset, value
 	for rowBase := 0; rowBase < rows; rowBase += tile.rows {
-		for column := 0; column < columns; column += tile.vectors * a.lanes {
-			pass := fmt.Sprintf("_%d_%d", rowBase, column)
+		for _, p := range passes {
+			label := fmt.Sprintf("_%d_%d", rowBase, p.column)
 			if !single {
-				i, v = GP64(), GP64()
-				MOVQ(index, i)
+				o, v = GP64(), GP64()
+				MOVQ(offset, o)
 				MOVQ(value, v)
 			}
-			sets := a.tileSets(tile.sets, tile.rows, tile.vectors)
-			eachStep(pass, ptr, unroll, func(u int) {
-				t := idx.load(Mem{Base: i, Disp: idx.size * u})
-				SHLQ(Imm(7), t)
-				xs := make([]Op, tile.vectors)
+			// The sums of a step wait for those of the step before.
+			sets := a.tileSets(tile.sets, tile.rows, p.vectors)
+			n := GP64()
+			MOVL(Mem{Base: group, Disp: 4}, n.As32())
+			TESTQ(n, n)
+			JZ(LabelRef("done" + label))
+			Label("loop" + label)
+			var all GPVirtual // the offsets of a bundle of four: loads are scarce
+			if bundle == 4 {
+				all = GP64()
+				MOVQ(Mem{Base: o}, all)
+			}
+			for u := range bundle {
+				t := GP64()
+				switch {
+				case bundle < 4:
+					MOVWLZX(Mem{Base: o, Disp: 2 * u}, t.As32())
+				case u < 3:
+					MOVWLZX(all.As16(), t.As32())
+					SHRQ(Imm(16), all)
+				default:
+					t = all
+				}
+				xs := make([]Op, p.vectors)
 				for c := range xs {
-					xs[c] = Mem{Base: x, Index: t, Scale: 1, Disp: 4*column + a.bytes()*c}
+					xs[c] = Mem{Base: x, Index: t, Scale: 1, Disp: 4*p.column + a.bytes()*c}
 					if tile.rows > 1 {
 						reg := a.vec()
 						VMOVUPS(xs[c], reg)
@@ -102,26 +134,22 @@ func spmm(a isa, rows int, idx index) {
 						VFMADD231PS(xs[c], b, acc[c])
 					}
 				}
-			}, func(steps int) {
-				add(steps*idx.size, i)
-				add(steps*4*rows, v)
-			})
-			out := y
-			if !single || rows > 1 {
-				out = GP64()
-				LEAQ(Mem{Base: y, Disp: 4 * column}, out)
 			}
-			storeTile(fold(sets), a, out, ldy, "store"+pass)
-		}
-		for range tile.rows {
-			ADDQ(ldy, y)
+			add(2*bundle, o)
+			add(4*bundle*rows, v)
+			DECQ(n)
+			JNZ(LabelRef("loop" + label))
+			Label("done" + label)
+			out := GP64()
+			LEAQ(Mem{Base: y, Disp: 4*p.column + rowBytes*rowBase}, out)
+			storeTile(fold(sets), a, out, ldy, "store"+label)
 		}
 	}
 	if !single {
-		MOVQ(i, index)
+		MOVQ(o, offset)
 		MOVQ(v, value)
 	}
-	add(4, ptr)
+	add(8, group)
 	DECQ(groups)
 	JNZ(LabelRef("group"))
 	end()

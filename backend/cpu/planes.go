@@ -1,0 +1,173 @@
+package cpu
+
+import (
+	"spc/backend/cpu/vec"
+	"spc/ir/op"
+)
+
+// planes loads the patches of a convolution of one or two spatial dimensions. The
+// images are laid out with their zeros around them, and with a stride as phases: a
+// plane for each pixel position modulo the strides. Then what a tap reads for the
+// output pixels of a row lies side by side, at an offset of the tap and the
+// channel. Images that need neither are read as they are.
+type planes struct {
+	g          *convGeometry
+	direct     bool
+	h, w       op.Span // of rows and columns; one row where there is one dimension
+	inH, inW   int
+	outH, outW int
+	phases     []phase // those that taps read
+	rows, cols int     // of a phase
+	channel    int     // elements of a channel
+	offset     []int   // by row of X within a group
+}
+
+// phase is the pixels with these positions modulo the strides.
+type phase struct{ y, x int }
+
+// batchFloats bounds the size of the images that are laid out at a time.
+const batchFloats = 2 << 20
+
+func newPlanes(g *convGeometry) *planes {
+	p := &planes{g: g, inH: 1, outH: 1, h: op.Span{Kernel: 1, Stride: 1, Dilation: 1}}
+	last := len(g.spans) - 1
+	p.w, p.inW, p.outW = g.spans[last], g.in[last], g.out[last]
+	if last == 1 {
+		p.h, p.inH, p.outH = g.spans[0], g.in[0], g.out[0]
+	}
+	unit := func(s op.Span) bool { return s.Stride == 1 && s.Begin == 0 && s.End == 0 }
+	p.direct = unit(p.h) && unit(p.w)
+	if p.direct && g.taps == 1 {
+		p.inW, p.outW, p.inH, p.outH = g.inPlane, g.outPlane, 1, 1
+	}
+	p.rows = p.outH + (p.h.Kernel-1)*p.h.Dilation/p.h.Stride
+	p.cols = p.outW + (p.w.Kernel-1)*p.w.Dilation/p.w.Stride
+	if p.direct {
+		p.rows, p.cols = p.inH, p.inW
+	}
+	taps := make([]int, 0, g.taps)
+	for ky := range p.h.Kernel {
+		for kx := range p.w.Kernel {
+			y, x := ky*p.h.Dilation, kx*p.w.Dilation
+			at := p.phase(phase{y % p.h.Stride, x % p.w.Stride})
+			taps = append(taps, (at*p.rows+y/p.h.Stride)*p.cols+x/p.w.Stride)
+		}
+	}
+	p.channel = len(p.phases) * p.rows * p.cols
+	for c := range g.channels {
+		for _, t := range taps {
+			p.offset = append(p.offset, c*p.channel+t)
+		}
+	}
+	return p
+}
+
+// phase returns the number of a phase.
+func (p *planes) phase(f phase) int {
+	for i, q := range p.phases {
+		if q == f {
+			return i
+		}
+	}
+	p.phases = append(p.phases, f)
+	return len(p.phases) - 1
+}
+
+// image is the number of elements of an image as it is read.
+func (p *planes) image() int { return p.g.groups * p.g.channels * p.channel }
+
+func (p *planes) batch() int {
+	if p.direct {
+		return p.g.images
+	}
+	return min(p.g.images, max(1, batchFloats/p.image()))
+}
+
+func (p *planes) shared() int {
+	if p.direct {
+		return 0
+	}
+	return p.batch() * p.image()
+}
+
+func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) func(worker int, panel []float32, k0, k1, col, n int)) {
+	g := p.g
+	var in, src []float32
+	layOut := func(_, i int) {
+		p.layOut(src[i*p.channel:][:p.channel], in[i*g.inPlane:][:g.inPlane])
+	}
+	images := func(xs []float32, img, n int) {
+		in = xs[img*g.groups*g.channels*g.inPlane:]
+		if p.direct {
+			src = in
+			return
+		}
+		src = x.shared
+		x.pool.For(n*g.groups*g.channels, layOut)
+	}
+	chunks := make([][]vec.Chunk, x.pool.Threads())
+	begin := func(worker, col, n int) { chunks[worker] = p.chunks(chunks[worker][:0], col, n) }
+	load := func(group int) func(worker int, panel []float32, k0, k1, col, n int) {
+		return func(worker int, panel []float32, k0, k1, _, _ int) {
+			vec.Gather(panel, src[group*g.channels*p.channel:], p.offset[k0:k1], chunks[worker])
+		}
+	}
+	return images, begin, load
+}
+
+// layOut writes one plane of the input as its phases.
+func (p *planes) layOut(dst, src []float32) {
+	for _, f := range p.phases {
+		// Columns lo to hi of the phase lie within the input.
+		lo, hi := p.inside(p.w, f.x, p.cols, p.inW)
+		for r := range p.rows {
+			row := dst[:p.cols]
+			dst = dst[p.cols:]
+			y := r*p.h.Stride + f.y - p.h.Begin
+			if y < 0 || y >= p.inH || lo >= hi {
+				clear(row)
+				continue
+			}
+			clear(row[:lo])
+			clear(row[hi:])
+			in := src[y*p.inW:][:p.inW]
+			at := lo*p.w.Stride + f.x - p.w.Begin
+			row = row[lo:hi]
+			switch p.w.Stride {
+			case 1:
+				copy(row, in[at:])
+			default:
+				in = in[at:]
+				for i := range row {
+					row[i] = in[i*p.w.Stride]
+				}
+			}
+		}
+	}
+}
+
+// inside returns the positions lo to hi of cols of a phase whose pixels are among
+// the n of the input.
+func (p *planes) inside(s op.Span, f, cols, n int) (lo, hi int) {
+	if first := s.Begin - f; first > 0 {
+		lo = (first + s.Stride - 1) / s.Stride
+	}
+	hi = (n - 1 + s.Begin - f) / s.Stride
+	if n-1+s.Begin-f < 0 {
+		return 0, 0
+	}
+	return min(lo, cols), min(hi+1, cols)
+}
+
+// chunks lists the runs of pixels that the columns col to col+n read.
+func (p *planes) chunks(list []vec.Chunk, col, n int) []vec.Chunk {
+	longest := vec.ChunkLen()
+	for at := 0; at < n; {
+		img, pixel := (col+at)/p.g.outPlane, (col+at)%p.g.outPlane
+		y, x := pixel/p.outW, pixel%p.outW
+		count := min(n-at, p.outW-x, longest)
+		list = append(list, vec.Chunk{Dst: at, Src: img*p.image() + y*p.cols + x, N: count})
+		at += count
+	}
+	return list
+}

@@ -1,0 +1,94 @@
+package vec
+
+//go:generate go run -C ../../format/ukernel/gen . -set tiles -out ../../../cpu/vec/tiles_amd64.s -stubs ../../../cpu/vec/tiles_stubs_amd64.go -pkg vec
+
+// TileStride is the number of elements from one row of a panel or of a tile of a
+// product to the next.
+const TileStride = 64
+
+// Chunk is a run of N columns of a panel, from Dst on, that is read from Src on.
+type Chunk struct{ Dst, Src, N int }
+
+// ChunkLen is the largest N of a Chunk: larger ones are split.
+func ChunkLen() int { return best.lanes }
+
+// Gather loads rows of a panel: for each row r and each chunk c,
+//
+//	dst[r*64+c.Dst:][:c.N] = src[offset[r]+c.Src:]
+//
+// N is at least 1 and at most ChunkLen. What lies between the chunks stays.
+func Gather(dst, src []float32, offset []int, chunks []Chunk) {
+	if len(offset) == 0 || len(chunks) == 0 {
+		return
+	}
+	lo, hi := offset[0], offset[0]
+	for _, o := range offset {
+		lo, hi = min(lo, o), max(hi, o)
+	}
+	for _, c := range chunks {
+		if c.N < 1 || c.N > best.lanes || c.Dst < 0 || c.Dst+c.N > TileStride || lo+c.Src < 0 || hi+c.Src+c.N > len(src) {
+			panic("vec: chunk does not fit its slice")
+		}
+	}
+	if len(dst) < len(offset)*TileStride {
+		panic("vec: panel is too short")
+	}
+	best.gather(dst, src, offset, chunks)
+}
+
+// FinishRows is the epilogue of a product: for rows rows of cols columns
+//
+//	dst[r*ldd+c] = clip(y[r*ldy+c] + bias[r] + res[r*ldr+c], lo, hi)
+//
+// where bias and res may be nil. dst may be y or res, with their strides.
+func FinishRows(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
+		best.finishRows(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi)
+	}
+}
+
+// FinishColumns is FinishRows with a bias for each column, bias[c].
+func FinishColumns(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, cols, res, ldr) {
+		best.finishColumns(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi)
+	}
+}
+
+// fits panics unless the slices are long enough, and reports whether there is
+// anything to do.
+func fits(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias []float32, biases int, res []float32, ldr int) bool {
+	if rows <= 0 || cols <= 0 {
+		return false
+	}
+	if ldd < cols || ldy < cols || len(dst) < (rows-1)*ldd+cols || len(y) < (rows-1)*ldy+cols ||
+		bias != nil && len(bias) < biases || res != nil && (ldr < cols || len(res) < (rows-1)*ldr+cols) {
+		panic("vec: tile does not fit its slice")
+	}
+	return true
+}
+
+// finishGo returns the epilogue whose bias moves on by these steps.
+func finishGo(byRow, byColumn int) finish {
+	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
+		for r := range rows {
+			d, y := dst[r*ldd:][:cols], y[r*ldy:][:cols]
+			for c, v := range y {
+				if bias != nil {
+					v += bias[r*byRow+c*byColumn]
+				}
+				if res != nil {
+					v += res[r*ldr+c]
+				}
+				d[c] = clamp(v, lo, hi)
+			}
+		}
+	}
+}
+
+func gatherGo(dst, src []float32, offset []int, chunks []Chunk) {
+	for r, o := range offset {
+		for _, c := range chunks {
+			copy(dst[r*TileStride+c.Dst:][:c.N], src[o+c.Src:])
+		}
+	}
+}
