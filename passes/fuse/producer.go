@@ -220,10 +220,7 @@ func Scales(g *ir.Graph) (int, error) {
 		kind := n.Op.Kind()
 		switch {
 		case kind == "BatchNormalization":
-			if i > 0 {
-				return nil, nil, false
-			}
-			if p.channel != 1 {
+			if i > 0 || p.channel != 1 {
 				return nil, nil, false
 			}
 			return batchNorm(n, p.m)
