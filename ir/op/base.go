@@ -351,6 +351,18 @@ func copyRun(dst *tensor.Tensor, d int, src *tensor.Tensor, s, n int) {
 	copy(dst.Bytes()[d*k:(d+n)*k], src.Bytes()[s*k:(s+n)*k])
 }
 
+// copySlices copies the slices of x[outer,n,inner] at the given indices of its middle
+// axis to y[outer,len(at),inner].
+func copySlices(y, x *tensor.Tensor, outer, n, inner int, at []int) {
+	to := 0
+	for i := range outer {
+		for _, k := range at {
+			copyRun(y, to, x, (i*n+k)*inner, inner)
+			to += inner
+		}
+	}
+}
+
 // moveElems tracks the elements of small integer tensors through an operator
 // that only moves elements and has set its outputs' types: it is evaluated on
 // their positions. data lists the inputs that it moves; the elements of all others

@@ -15,10 +15,7 @@ func (*Det) Kind() string { return "Det" }
 
 // Infer drops the matrix axes.
 func (o *Det) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	x := c.In(0)

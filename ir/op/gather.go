@@ -84,13 +84,7 @@ func (o *Gather) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	if out.Len() == 0 {
 		return one(out)
 	}
-	d := 0
-	for i := range product(s[:a]) {
-		for _, r := range rows {
-			copyRun(out, d, x, (i*n+r)*b, b)
-			d += b
-		}
-	}
+	copySlices(out, x, product(s[:a]), n, b, rows)
 	return one(out)
 }
 

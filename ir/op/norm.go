@@ -466,10 +466,7 @@ func (o *MeanVarianceNormalization) axes() []int {
 
 // Infer checks the axes.
 func (o *MeanVarianceNormalization) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	if x := c.In(0); x.Ranked {
@@ -543,10 +540,7 @@ func (*LpNormalization) Kind() string { return "LpNormalization" }
 
 // Infer keeps the type.
 func (o *LpNormalization) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	if o.P != 1 && o.P != 2 {
@@ -602,10 +596,7 @@ func (*LRN) Kind() string { return "LRN" }
 
 // Infer keeps the type.
 func (o *LRN) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	if o.Size < 1 || o.Size > maxSpan {

@@ -173,14 +173,7 @@ func (o *Pad) extend(x *tensor.Tensor, a, before, after int) (*tensor.Tensor, er
 	for i := range from {
 		from[i] = first + o.source(i-max(before, 0), n)
 	}
-	b := product(shape[a+1:])
-	to := 0
-	for i := range product(shape[:a]) {
-		for _, p := range from {
-			copyRun(out, to, x, (i*d+p)*b, b)
-			to += b
-		}
-	}
+	copySlices(out, x, product(shape[:a]), d, product(shape[a+1:]), from)
 	return out, nil
 }
 

@@ -192,10 +192,7 @@ func (*AveragePool) Kind() string { return "AveragePool" }
 
 // Infer slides the window.
 func (o *AveragePool) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	return inferPool(c, &o.Window, o.CeilMode)
@@ -263,10 +260,7 @@ func (*LpPool) Kind() string { return "LpPool" }
 
 // Infer slides the window.
 func (o *LpPool) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	if o.P < 1 {
@@ -356,10 +350,7 @@ type GlobalPool struct {
 
 // Infer sets the spatial dimensions to one.
 func (o *GlobalPool) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	if o.P < 1 {

@@ -190,10 +190,7 @@ func (*Bernoulli) Kind() string { return "Bernoulli" }
 
 // Infer keeps the shape.
 func (o *Bernoulli) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	t := c.In(0)
@@ -230,10 +227,7 @@ func (*Multinomial) Kind() string { return "Multinomial" }
 
 // Infer gives an integer matrix [N, SampleSize].
 func (o *Multinomial) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	if err := wantRank(c, 0, 2); err != nil {

@@ -492,13 +492,7 @@ func pickAxis(x *tensor.Tensor, a int, f *filter) *tensor.Tensor {
 func moveAxis(x *tensor.Tensor, a int, f *filter) *tensor.Tensor {
 	outer, d, inner, shape := axisParts(x.Shape(), a, len(f.from))
 	y := tensor.New(x.DType(), shape...)
-	to := 0
-	for o := range outer {
-		for _, p := range f.from {
-			copyRun(y, to, x, (o*d+p)*inner, inner)
-			to += inner
-		}
-	}
+	copySlices(y, x, outer, d, inner, f.from)
 	return y
 }
 

@@ -117,13 +117,7 @@ func (o *Compress) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 	}
 	outer, d, inner, shape := axisParts(x.Shape(), a, len(kept))
 	y := tensor.New(x.DType(), shape...)
-	to := 0
-	for i := range outer {
-		for _, k := range kept {
-			copyRun(y, to, x, (i*d+k)*inner, inner)
-			to += inner
-		}
-	}
+	copySlices(y, x, outer, d, inner, kept)
 	return one(y)
 }
 

@@ -19,10 +19,7 @@ type Softmax struct {
 
 // Infer keeps the type.
 func (o *Softmax) Infer(c *ir.Infer) error {
-	if err := wantPresent(c, 1); err != nil {
-		return err
-	}
-	if err := wantOneOf(c, 0, reals); err != nil {
+	if err := wantSameReals(c, 1); err != nil {
 		return err
 	}
 	x := c.In(0)
