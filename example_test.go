@@ -65,6 +65,28 @@ func ExampleModel_Run() {
 	// f32[2,36]
 }
 
+// A loop that keeps its tensors allocates nothing from the second run on.
+func ExampleModel_RunInto() {
+	ctx := context.Background()
+	m, err := spc.Compile(ctx, spc.CompileOptions{Model: "demo/model.onnx"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	image := tensor.New(tensor.F32, 1, 1, 28, 28)
+	inputs, outputs := map[string]*tensor.Tensor{"image": image}, map[string]*tensor.Tensor{}
+	for frame := range 3 {
+		for i := range image.F32s() {
+			image.F32s()[i] = float32(frame)
+		}
+		if err := m.RunInto(ctx, inputs, outputs); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(outputs["logits"])
+	// Output: f32[1,36]
+}
+
 // Explain says how each weight is stored, and why.
 func ExampleModel_Explain() {
 	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: "demo/model.onnx", Pattern: "2:4"})

@@ -5,16 +5,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
 	"spc"
+	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/lower/spx"
 	"spc/tests/archs"
 )
+
+// parse makes a model of a graph as text.
+func parse(t *testing.T, text string) *spc.Model {
+	t.Helper()
+	g, err := ir.Parse(text, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := spx.Write(&file, &spx.File{Graph: g}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := spc.Read(file.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
 
 // tiny compiles one of the small architectures.
 func tiny(t *testing.T, name string, o spc.CompileOptions) *spc.Model {
@@ -188,6 +211,134 @@ func TestConcurrentRuns(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Close waits for the runs in progress, and runs that come later are refused.
+func TestCloseDuringRuns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.spx")
+	if err := tiny(t, "mobilenet", spc.CompileOptions{Sparsity: 0.8}).Save(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		m, err := spc.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.SetThreads(2)
+		in := randomInputs(m, 1, 1)
+		var wg sync.WaitGroup
+		var some sync.WaitGroup
+		some.Add(1)
+		begun := sync.OnceFunc(some.Done)
+		for range 4 {
+			wg.Go(func() {
+				defer begun()
+				for {
+					_, err := m.Run(context.Background(), in)
+					if errors.Is(err, spc.ErrInvalid) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					begun()
+				}
+			})
+		}
+		some.Wait()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if err := m.Close(); err != nil {
+			t.Errorf("closing again: %v", err)
+		}
+	}
+}
+
+// RunInto writes into tensors that fit and replaces the others.
+func TestRunIntoKeepsTensors(t *testing.T) {
+	m := tiny(t, "bert", spc.CompileOptions{})
+	defer m.Close()
+	outputs := map[string]*tensor.Tensor{}
+	for _, symbol := range []int{3, 3, 5, 3} {
+		in := randomInputs(m, uint64(symbol), symbol)
+		want, err := m.Run(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		had := maps.Clone(outputs)
+		if err := m.RunInto(context.Background(), in, outputs); err != nil {
+			t.Fatal(err)
+		}
+		if e := relL2(t, outputs, want); e != 0 {
+			t.Errorf("relative l2 error %g", e)
+		}
+		for name, o := range outputs {
+			if had[name].Fits(o) != (had[name] == o) {
+				t.Errorf("symbols %d: output %s %v became %v", symbol, name, had[name], o)
+			}
+		}
+	}
+	if err := m.RunInto(context.Background(), randomInputs(m, 1, 1), nil); !errors.Is(err, spc.ErrInvalid) {
+		t.Errorf("error %v without a map, want one that wraps ErrInvalid", err)
+	}
+}
+
+// States may be inputs and outputs of a call, also those that are passed through.
+func TestOutputsMayBeInputs(t *testing.T) {
+	m := parse(t, `graph "g"(%x: f32[2], %y: f32[2]) {
+  %z: f32[2] = Add "add" (%x, %y)
+  return %z as "z", %x as "a", %y as "b"
+}`)
+	defer m.Close()
+	x, y := tensor.From([]float32{1, 2}, 2), tensor.From([]float32{10, 20}, 2)
+	in := map[string]*tensor.Tensor{"x": x, "y": y}
+	out := map[string]*tensor.Tensor{"z": x, "a": y, "b": tensor.New(tensor.F32, 2)}
+	if err := m.RunInto(context.Background(), in, out); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]float32{"z": {11, 22}, "a": {1, 2}, "b": {10, 20}} {
+		if got := out[name].F32s(); !slices.Equal(got, want) {
+			t.Errorf("output %s is %v, want %v", name, got, want)
+		}
+	}
+	if out["z"] != x {
+		t.Error("the state was not written in place")
+	}
+}
+
+// From the second on, a run allocates nothing, whatever context it has.
+func TestSteadyRunsDoNotAllocate(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for what, m := range map[string]*spc.Model{
+		"elementwise": parse(t, `graph "g"(%x: f32[batch,24]) {
+  %s: i64[2] = const {-1, 8}
+  %r: f32[3*batch,8] = Reshape "reshape" (%x, %s)
+  %b: f32[8] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}
+  %a: f32[3*batch,8] = Add "add" (%r, %b)
+  %n: f32[3*batch,8] = LayerNormalization "norm" (%a, %b)
+  %t: f32[3*batch,8] = Tanh "tanh" (%n)
+  %y: f32[3*batch,8] = Softmax "softmax" (%t) {axis = -1}
+  return %y, %a, %r
+}`),
+	} {
+		m.SetThreads(2)
+		in, out := randomInputs(m, 1, 3), map[string]*tensor.Tensor{}
+		if err := m.RunInto(ctx, in, out); err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(20, func() {
+			if err := m.RunInto(ctx, in, out); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", what, n)
+		}
+		m.Close()
+	}
 }
 
 func TestSaveAndOpen(t *testing.T) {

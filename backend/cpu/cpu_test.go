@@ -7,8 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,48 +18,6 @@ import (
 	"spc/ir/tensor"
 	"spc/lower/plan"
 )
-
-func TestPoolCallsEachOnce(t *testing.T) {
-	for _, threads := range []int{1, 2, 5} {
-		p := NewPool(threads)
-		for _, n := range []int{0, 1, 2, 7, 1000} {
-			calls := make([]atomic.Int32, n)
-			busy := make([]atomic.Int32, threads)
-			p.NewTeam().For(n, func(worker, i int) {
-				if busy[worker].Add(1) != 1 {
-					t.Error("two calls with one worker overlap")
-				}
-				calls[i].Add(1)
-				busy[worker].Add(-1)
-			})
-			for i := range calls {
-				if c := calls[i].Load(); c != 1 {
-					t.Fatalf("%d threads: call %d of %d happened %d times", threads, i, n, c)
-				}
-			}
-		}
-		p.Close()
-	}
-}
-
-func TestPoolIsShared(t *testing.T) {
-	p := NewPool(3)
-	defer p.Close()
-	var wg sync.WaitGroup
-	var total atomic.Int64
-	for range 10 {
-		wg.Go(func() {
-			team := p.NewTeam()
-			for range 50 {
-				team.For(20, func(_, i int) { total.Add(int64(i)) })
-			}
-		})
-	}
-	wg.Wait()
-	if want := int64(10 * 50 * 190); total.Load() != want {
-		t.Errorf("sum %d, want %d", total.Load(), want)
-	}
-}
 
 // text is a graph of one node whose constants are random.
 type text struct {
@@ -487,21 +443,5 @@ func TestRunsThatMemoryDoesNotHoldAreRefused(t *testing.T) {
 	_, err := run(context.Background(), p, []*tensor.Tensor{tensor.New(tensor.F32, 46000, 1), tensor.New(tensor.F32, 1, 46000)})
 	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "(Add)") || !strings.Contains(err.Error(), "GB are left") {
 		t.Errorf("error %v, want one that names a node and what memory is left", err)
-	}
-}
-
-// What a loop costs beside its calls.
-func BenchmarkLoop(b *testing.B) {
-	for _, threads := range []int{1, 2} {
-		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			p := NewPool(threads)
-			defer p.Close()
-			team := p.NewTeam()
-			f := func(_, i int) {}
-			b.ReportAllocs()
-			for b.Loop() {
-				team.For(8, f)
-			}
-		})
 	}
 }

@@ -23,6 +23,7 @@ type spec struct {
 	steps   []*step // of all blocks, by number
 	slots   []slot  // by value number
 	arena   int     // bytes
+	peak    int     // bytes of the arena that are in use at once
 	scratch int     // floats a worker
 	shared  int     // floats that the workers share
 
@@ -267,7 +268,7 @@ func (b *binding) layout() {
 		}
 	}
 	offsets, size := plan.Arena(buffers, 64)
-	b.arena = size
+	b.arena, b.peak = size, plan.Peak(buffers, 64)
 	for k, i := range which {
 		b.slots[i].offset = offsets[k]
 	}

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"spc/ir"
@@ -169,18 +170,61 @@ type Buffer struct {
 	Span Span
 }
 
+// Peak is the most bytes that are in use at once, each buffer rounded up to a
+// multiple of align: no arena is smaller, but for the rounding of its last buffer.
+func Peak(buffers []Buffer, align int) int {
+	peak := 0
+	for _, n := range live(buffers, align) {
+		peak = max(peak, n)
+	}
+	return peak
+}
+
+// live returns the bytes in use at each step.
+func live(buffers []Buffer, align int) []int {
+	var at []int
+	for _, b := range buffers {
+		for len(at) <= b.Span.Last {
+			at = append(at, 0)
+		}
+		for i := b.Span.First; i <= b.Span.Last; i++ {
+			at[i] += roundUp(b.Size, align)
+		}
+	}
+	return at
+}
+
 // Arena places buffers so that those whose spans overlap do not, each at a
-// multiple of align, and returns their offsets and the size of the arena. It
-// is the greedy-by-size heuristic of Pisarchyk and Lee, "Efficient Memory
-// Management for Deep Neural Net Inference" (2020), section 4.3: the largest
-// first, each into the smallest gap that holds it.
+// multiple of align, and returns their offsets and the size of the arena. Each
+// goes into the smallest gap that holds it, in one of two orders after Pisarchyk
+// and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020):
+// the largest first (section 4.3), and where that takes more than the peak, those
+// of the fullest steps first (section 4.2).
 func Arena(buffers []Buffer, align int) (offsets []int, size int) {
-	offsets = make([]int, len(buffers))
 	order := make([]int, len(buffers))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return buffers[b].Size - buffers[a].Size })
+	bySize := func(a, b int) int { return buffers[b].Size - buffers[a].Size }
+	slices.SortStableFunc(order, bySize)
+	offsets, size = place(buffers, order, align)
+	at := live(buffers, align)
+	if len(at) == 0 || size <= slices.Max(at) {
+		return offsets, size
+	}
+	breadth := make([]int, len(buffers))
+	for i, b := range buffers {
+		breadth[i] = slices.Max(at[b.Span.First : b.Span.Last+1])
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Or(breadth[b]-breadth[a], bySize(a, b)) })
+	if o, n := place(buffers, order, align); n < size {
+		return o, n
+	}
+	return offsets, size
+}
+
+func place(buffers []Buffer, order []int, align int) (offsets []int, size int) {
+	offsets = make([]int, len(buffers))
 	var placed []int // by offset
 	for _, i := range order {
 		b := buffers[i]
