@@ -114,6 +114,11 @@ var Pipeline = []Pass{
 		Run:   tidy(fuse.Norms),
 	},
 	{
+		Name: "attention", Doc: "recognise attention, with the transposes that split and join its heads",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Attentions),
+	},
+	{
 		Name: "scales", Doc: "fold batch normalisation and constant factors into weights",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Scales),

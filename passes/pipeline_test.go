@@ -255,7 +255,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(20) {
+	switch b.IntN(21) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -308,6 +308,8 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 		return b.node([]string{"Identity", "Dropout"}[b.IntN(2)], nil, b.swap("Add", x, b.scalar(0)))
 	case 18:
 		return b.layerNorm(x, w.Size())
+	case 19:
+		return b.attention(b.layerNorm(x, w.Size()))
 	}
 	size := b.node("Cast", map[string]any{"to": int(tensor.F32)}, b.node("Gather", nil, b.node("Shape", nil, x), b.ints(1)))
 	return b.node("Div", nil, x, size)
@@ -330,6 +332,18 @@ func (b *builder) layerNorm(x *ir.Value, n int) *ir.Value {
 	root := b.node("Sqrt", nil, b.swap("Add", b.node("ReduceMean", nil, square, b.ints(-1)), b.scalar(0.01)))
 	y := b.swap("Mul", b.node("Div", nil, d, root), b.weights(n))
 	return b.swap("Add", y, b.weights(n))
+}
+
+// attention attends over the rows of each channel, its heads.
+func (b *builder) attention(x *ir.Value) *ir.Value {
+	s := b.node("MatMul", nil, x, b.node("Transpose", map[string]any{"perm": []int{0, 1, 3, 2}}, x))
+	if b.IntN(2) == 0 {
+		s = b.swap("Mul", s, b.scalar(0.5))
+	}
+	if h := x.Type.Dims[2]; b.IntN(2) == 0 && h.Known() {
+		s = b.swap("Add", s, b.weights(h.Size(), h.Size()))
+	}
+	return b.node("MatMul", nil, b.node("Softmax", nil, s), x)
 }
 
 // branches adds an If whose branches read outer values.

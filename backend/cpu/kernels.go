@@ -12,6 +12,7 @@ import (
 // that a binder does not take, are evaluated by their operator.
 var binders = map[string]binder{
 	// Products.
+	"Attention":     bindAttention,
 	"Conv":          bindConv,
 	"ConvTranspose": bindConvTranspose,
 	"Gemm":          bindGemm,

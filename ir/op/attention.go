@@ -2,6 +2,7 @@ package op
 
 import (
 	"math"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -12,7 +13,9 @@ import (
 // the heads packed, Q[B,S,Hq*D]. Equal groups of query heads share a key head
 // (Ainslie et al., 2023). The bias is the sum of an optional mask, the causal
 // order, a sliding window and the padding of the keys. A past of K and V goes
-// before them; further outputs are K and V with their past and the scores.
+// before them; further outputs are K and V with their past and the scores. The fuse
+// passes make packed ones, whose Q, K and V are parts of the features of their
+// inputs, the product of one weight: [B,S,(Hq+2*Hkv)*D].
 type Attention struct {
 	Causal      bool `attr:"is_causal,0"`
 	QHeads      *int `attr:"q_num_heads"`
@@ -25,6 +28,7 @@ type Attention struct {
 	Scale     *float32     `attr:"scale"`             // 1/sqrt(D) where absent
 	Softcap   float32      `attr:"softcap,0"`         // scores become softcap*tanh(score/softcap)
 	Precision tensor.DType `attr:"softmax_precision"` // to which the softmax is rounded, where given
+	Packed    bool         `attr:"spc_packed,0"`
 }
 
 // Kind is Attention.
@@ -84,6 +88,11 @@ func (o *Attention) Infer(c *ir.Infer) error {
 	if r := q.Rank(); r != 3 && r != 4 || k.Rank() != r || v.Rank() != r {
 		return c.Errorf("Q, K and V have the ranks %d, %d and %d, want all 3 or all 4", r, k.Rank(), v.Rank())
 	}
+	if o.Packed {
+		if err := o.inferParts(c, []*ir.Type{&q, &k, &v}); err != nil {
+			return err
+		}
+	}
 	qd, err := headDims(c, "Q", q, o.QHeads, "q_num_heads")
 	if err != nil {
 		return err
@@ -132,6 +141,48 @@ func (o *Attention) Infer(c *ir.Infer) error {
 	c.Set(2, ir.Of(v.DType, batch, kd[1], total, vd[3]))
 	c.Set(3, ir.Of(q.DType, batch, heads, queries, total))
 	return nil
+}
+
+// inferParts takes each of Q, K and V from the features that its input packs.
+func (o *Attention) inferParts(c *ir.Infer, parts []*ir.Type) error {
+	if o.QHeads == nil || o.KVHeads == nil || min(*o.QHeads, *o.KVHeads) < 1 || max(*o.QHeads, *o.KVHeads) > maxHeads {
+		return c.Errorf("q_num_heads or kv_num_heads is missing or not within 1 and %d, which packed inputs need", maxHeads)
+	}
+	for i, t := range parts {
+		if t.Rank() != 3 {
+			return c.Errorf("input %d has rank %d, want 3 as it is packed", i, t.Rank())
+		}
+		depth, ok := ir.Div(t.Dims[2], ir.Size(*o.QHeads+2**o.KVHeads))
+		if !ok && t.Dims[2].Known() {
+			return c.Errorf("input %d is %v, whose last dimension does not split into %d heads of Q and %d each of K and V", i, *t, *o.QHeads, *o.KVHeads)
+		}
+		if !ok {
+			depth = c.Fresh()
+		}
+		*t = ir.Of(t.DType, t.Dims[0], t.Dims[1], ir.Mul(depth, ir.Size(o.partHeads(i))))
+	}
+	return nil
+}
+
+// partHeads is the number of heads of Q (0), K (1) or V (2).
+func (o *Attention) partHeads(i int) int {
+	if i == attnQ {
+		return *o.QHeads
+	}
+	return *o.KVHeads
+}
+
+// part returns Q (0), K (1) or V (2), of rank 3, from the features that an input
+// packs.
+func (o *Attention) part(t *tensor.Tensor, i int) *tensor.Tensor {
+	depth := t.Dim(2) / (*o.QHeads + 2**o.KVHeads)
+	from := 0
+	for j := range i {
+		from += o.partHeads(j) * depth
+	}
+	out := tensor.New(t.DType(), t.Dim(0), t.Dim(1), o.partHeads(i)*depth)
+	tensor.Copy(out, t, out.Shape(), 0, tensor.Strides(out.Shape()), from, tensor.Strides(t.Shape()))
+	return out
 }
 
 // maxHeads bounds the heads that packed dimensions split into.
@@ -218,6 +269,12 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 	if err != nil || empty != nil {
 		return empty, err
 	}
+	if o.Packed {
+		in = slices.Clone(in)
+		for i := range attnMask {
+			in[i] = o.part(in[i], i)
+		}
+	}
 	qt := splitHeads(in[attnQ], o.QHeads)
 	kt := joinTokens(optional(in, attnPastKey), splitHeads(in[attnK], o.KVHeads))
 	vt := joinTokens(optional(in, attnPastValue), splitHeads(in[attnV], o.KVHeads))
@@ -263,14 +320,15 @@ func (o *Attention) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 						seen = true
 					}
 				}
+				roundRow(row, in[attnQ].DType()) // as a sum of tensors would be
 				show(2)
 				if !seen || math.IsInf(maximum(row), -1) {
 					clear(row)
 					continue
 				}
-				o.round(row)
+				roundRow(row, o.Precision)
 				softmax(row)
-				o.round(row)
+				roundRow(row, o.Precision)
 			}
 		}
 	}
@@ -393,10 +451,16 @@ func (a *attentionBias) line(dst []float64, batch, head, i int) {
 	}
 }
 
-// round rounds a row to the precision of the softmax.
-func (o *Attention) round(row []float64) {
-	if o.Precision != tensor.Undefined {
-		copy(row, tensor.FromFloat64s(o.Precision, row, len(row)).Float64s())
+// roundRow rounds a row to an element type, if one is given.
+func roundRow(row []float64, to tensor.DType) {
+	switch to {
+	case tensor.Undefined, tensor.F64:
+	case tensor.F32:
+		for i, x := range row {
+			row[i] = float64(float32(x))
+		}
+	default:
+		copy(row, tensor.FromFloat64s(to, row, len(row)).Float64s())
 	}
 }
 
@@ -409,5 +473,9 @@ func (o *Attention) Work(in, out []ir.Type) ir.Work {
 		keys += float64(in[attnPastKey].Dims[2].Size())
 	}
 	w.FLOPs = 2 * keys * (elems(in[attnQ]) + elems(out[0]))
+	if o.Packed {
+		w.Bytes -= 2 * typeBytes(in[attnQ]) // one tensor
+		w.FLOPs = 4 * keys * elems(out[0])
+	}
 	return w
 }

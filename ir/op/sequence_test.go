@@ -188,6 +188,10 @@ func TestAttentionSharesHeadsAndCaches(t *testing.T) {
 		}
 		near(t, node+" of rank 3", evals(t, three, 1, packed(q), packed(k), packed(v))[0], packed(y), 1e-12)
 
+		qkv := chain(t, 2, packed(q), packed(k), packed(k))
+		near(t, node+" of parts of one input", evals(t, strings.Replace(three, "{", "{spc_packed = 1, ", 1), 1, qkv, qkv, qkv)[0],
+			evals(t, three, 1, packed(q), packed(k), packed(k))[0], 1e-12)
+
 		// The last two queries with the other keys as their past; only where no
 		// query sees beyond the tokens before it.
 		step := evals(t, node, 3, crop(t, q, 2, 4, 6), crop(t, k, 2, 4, 6), crop(t, v, 2, 4, 6), nil, crop(t, k, 2, 0, 4), crop(t, v, 2, 0, 4))

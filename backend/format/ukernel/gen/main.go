@@ -1,5 +1,5 @@
-// Gen writes the amd64 assembly of packages ukernel and vec: every kernel once
-// for AVX2 with FMA and once for AVX-512F and DQ, from one description.
+// Gen writes the amd64 assembly of packages ukernel, vec, plane and tile: every
+// kernel once for AVX2 with FMA and once for AVX-512F and DQ, from one description.
 package main
 
 import (
@@ -140,7 +140,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, helpers or tiles, those of package vec, or planes, those of package plane")
+	set := flag.String("set", "", "products, the kernels of package ukernel, helpers or tiles, those of package vec, planes, those of package plane, or attention, those of package tile")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -159,6 +159,8 @@ func main() {
 		transpose()
 	case "planes":
 		planes()
+	case "attention":
+		attention()
 	default:
 		log.Fatalf("no kernel set %q", *set)
 	}

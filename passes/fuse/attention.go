@@ -1,0 +1,475 @@
+package fuse
+
+import (
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// Attentions recognises scaled dot-product attention on f32 tensors,
+//
+//	softmax(scale * Q K' [+ mask]) V
+//
+// where scalars may multiply or divide Q, K or their product. Where Q, K and V
+// come as tokens whose heads a transpose split off, the operator reads them as they
+// were before it, repeated key heads as one, and writes tokens where a transpose
+// would have joined the heads; where they are parts of one product, it reads that. A
+// constant mask that hides what comes later, and nothing else, makes it causal.
+//
+// A query that a mask of minus infinity hides all keys from gets zeros, not NaN.
+func Attentions(g *ir.Graph) (int, error) {
+	n, err := rewrite(g, attention)
+	if n == 0 || err != nil {
+		return n, err
+	}
+	_, err = Identities(g) // the transposes and reshapes around them
+	return n, err
+}
+
+// attention replaces n where that is the product of a softmax with V.
+func attention(n *ir.Node) (bool, error) {
+	if !plainMatMul(n) {
+		return false, nil
+	}
+	soft := def(n.Inputs[0], "Softmax")
+	if soft == nil || !sole(n.Inputs[0]) || !lastAxis(soft) || !sole(soft.Inputs[0]) {
+		return false, nil
+	}
+	s, ok := scoresOf(soft.Inputs[0])
+	if !ok {
+		return false, nil
+	}
+	m := &attentionMatch{node: n, mask: s.mask, scale: s.scale}
+	rank := n.Outputs[0].Type.Rank()
+	if rank != 3 && rank != 4 {
+		return false, nil
+	}
+	for i, v := range []*ir.Value{s.q, s.k, n.Inputs[1]} {
+		if v.Type.Rank() != rank {
+			return false, nil
+		}
+		axes := upTo(rank)
+		if i == 1 { // K is transposed
+			slices.Reverse(axes[rank-2:])
+		}
+		m.in[i] = m.operand(v, axes, i < 2)
+	}
+	if !m.fits() {
+		return false, nil
+	}
+	return true, m.rewrite()
+}
+
+// plainMatMul reports whether n is a product of two f32 tensors and nothing more.
+func plainMatMul(n *ir.Node) bool {
+	o, ok := n.Op.(*op.MatMul)
+	return ok && o.Epilogue.Empty() && n.Input(2) == nil && n.Input(op.Residual) == nil &&
+		isF32(n.Inputs[0]) && isF32(n.Inputs[1]) && n.Outputs[0].Type.Ranked && n.Inputs[0].Type.Ranked && n.Inputs[1].Type.Ranked
+}
+
+// lastAxis reports whether a node Softmax normalises along the last axis.
+func lastAxis(n *ir.Node) bool {
+	a, rank := n.Op.(*op.Softmax).Axis, n.Outputs[0].Type.Rank()
+	return n.Outputs[0].Type.Ranked && (a == -1 || a == rank-1)
+}
+
+// scores is scale * q k + mask.
+type scores struct {
+	q, k, mask *ir.Value
+	scale      float64
+}
+
+// scoresOf matches the input of the softmax. What makes it is read by nobody else.
+func scoresOf(v *ir.Value) (s scores, ok bool) {
+	s.scale = 1
+	for {
+		n := v.Def
+		if n == nil || !sole(v) || !numpy(n) {
+			return s, false
+		}
+		if by, x, ok := scaled(n); ok {
+			s.scale *= by
+			v = x
+			continue
+		}
+		switch n.Op.Kind() {
+		case "Add": // before anything is scaled, seen from the softmax
+			if s.mask != nil || s.scale != 1 {
+				return s, false
+			}
+			i := slices.IndexFunc(n.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
+			if i < 0 || n.Inputs[0] == n.Inputs[1] {
+				return s, false
+			}
+			s.mask, v = n.Inputs[1-i], n.Inputs[i]
+		case "MatMul":
+			s.q, s.k = n.Inputs[0], n.Inputs[1]
+			return s, plainMatMul(n)
+		default:
+			return s, false
+		}
+	}
+}
+
+// scaled matches a product with a scalar, or a division by one, that leaves the
+// type of the other factor.
+func scaled(n *ir.Node) (by float64, x *ir.Value, ok bool) {
+	kind := n.Op.Kind()
+	if kind != "Mul" && kind != "Div" || !numpy(n) {
+		return 0, nil, false
+	}
+	for i := range 2 {
+		by, ok := scalar(n.Inputs[1-i])
+		switch {
+		case !ok || !equal(n.Inputs[i], n.Outputs[0]):
+			continue
+		case kind == "Mul":
+			return by, n.Inputs[i], true
+		case i == 0 && by != 0:
+			return 1 / by, n.Inputs[0], true
+		}
+	}
+	return 0, nil, false
+}
+
+// productBelow reports whether v is a product, or one times scalars.
+func productBelow(v *ir.Value) bool {
+	for v.Def != nil {
+		_, x, ok := scaled(v.Def)
+		if !ok {
+			return v.Def.Op.Kind() == "MatMul"
+		}
+		v = x
+	}
+	return false
+}
+
+// operand is Q, K or V [batch, heads, tokens, depth], or [batch, tokens, depth]: its
+// axis i is axis axes[i] of value, of whose axis 2 it is one index where parts is not
+// 0, and each of whose heads it repeats.
+type operand struct {
+	value       *ir.Value
+	axes        []int
+	part, parts int
+	repeat      int
+}
+
+// attentionMatch is an attention that was found.
+type attentionMatch struct {
+	node   *ir.Node // the last product
+	in     [3]operand
+	mask   *ir.Value
+	scale  float64
+	causal bool
+
+	heads, kvHeads ir.Dim
+}
+
+func upTo(n int) []int {
+	s := make([]int, n)
+	for i := range s {
+		s[i] = i
+	}
+	return s
+}
+
+// operand looks through what only moves v, and what scales it where mayScale is
+// set.
+func (m *attentionMatch) operand(v *ir.Value, axes []int, mayScale bool) operand {
+	o := operand{value: v, axes: axes, repeat: 1}
+	for o.value.Def != nil {
+		n := o.value.Def
+		if by, x, ok := scaled(n); ok && mayScale {
+			m.scale *= by
+			o.value = x
+			continue
+		}
+		if perm, ok := order(n); ok {
+			o.value, o.axes = n.Inputs[0], through(perm, o.axes)
+			continue
+		}
+		if times, x, ok := repeated(n); ok && o.repeat == 1 && slices.IsSorted(o.axes) {
+			o.value, o.repeat = x, times
+			continue
+		}
+		break
+	}
+	if part, ok := o.partOf(); ok {
+		return part
+	}
+	return o
+}
+
+// through returns the axes of a transpose's input that are the given ones of its
+// output.
+func through(perm, axes []int) []int {
+	out := make([]int, len(axes))
+	for i, a := range axes {
+		out[i] = perm[a]
+	}
+	return out
+}
+
+// partOf returns o as a part of a tensor [batch, tokens, parts, heads, depth].
+func (o operand) partOf() (operand, bool) {
+	axis, index, x, ok := picked(o.value.Def)
+	if !ok || len(o.axes) != 4 || x.Type.Rank() != 5 {
+		return o, false
+	}
+	axes := make([]int, 4)
+	for i, a := range o.axes {
+		if axes[i] = a; a >= axis {
+			axes[i]++
+		}
+	}
+	if t, perm, ok := transposed(x); ok {
+		x, axis, axes = t.Inputs[0], perm[axis], through(perm, axes)
+	}
+	parts := x.Type.Dims[axis]
+	if axis != 2 || !slices.Equal(axes, []int{0, 3, 1, 4}) || !parts.Known() || index >= parts.Size() {
+		return o, false
+	}
+	return operand{value: x, axes: axes, part: index, parts: parts.Size(), repeat: o.repeat}, true
+}
+
+// picked matches n that takes one index of an axis of x and drops that: a Gather, or
+// a Squeeze of an output of a Split into ones.
+func picked(n *ir.Node) (axis, index int, x *ir.Value, ok bool) {
+	if n == nil {
+		return 0, 0, nil, false
+	}
+	at := n.Input(1)
+	if at == nil || at.Const == nil || at.Const.Len() != 1 || !n.Inputs[0].Type.Ranked {
+		return 0, 0, nil, false
+	}
+	i, rank := at.Const.Ints()[0], n.Inputs[0].Type.Rank()
+	switch n.Op.Kind() {
+	case "Gather":
+		return positive(ir.AttrOf(n.Op, "axis").(int), rank), i, n.Inputs[0], i >= 0 && at.Const.Rank() == 0
+	case "Squeeze":
+		split := def(n.Inputs[0], "Split")
+		if split == nil || rank != split.Inputs[0].Type.Rank() {
+			return 0, 0, nil, false
+		}
+		x, axis = split.Inputs[0], positive(ir.AttrOf(split.Op, "axis").(int), rank)
+		return axis, slices.Index(split.Outputs, n.Inputs[0]), x, positive(i, rank) == axis && x.Type.Dims[axis] == ir.Size(len(split.Outputs))
+	}
+	return 0, 0, nil, false
+}
+
+func positive(axis, rank int) int {
+	if axis < 0 {
+		axis += rank
+	}
+	return axis
+}
+
+// repeated matches a reshape to [batch, heads, tokens, depth] of x with each head
+// repeated.
+func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
+	if !slices.Contains(reshapes, n.Op.Kind()) || n.Outputs[0].Type.Rank() != 4 {
+		return 0, nil, false
+	}
+	e := def(n.Inputs[0], "Expand")
+	if e == nil || e.Outputs[0].Type.Rank() != 5 {
+		return 0, nil, false
+	}
+	u := e.Inputs[0].Def
+	if u == nil || !slices.Contains(reshapes, u.Op.Kind()) || u.Inputs[0].Type.Rank() != 4 {
+		return 0, nil, false
+	}
+	x = u.Inputs[0]
+	d, wide := x.Type.Dims, e.Outputs[0].Type.Dims
+	if !wide[2].Known() || wide[2].Size() < 1 || !slices.Equal(u.Outputs[0].Type.Dims, []ir.Dim{d[0], d[1], ir.Size(1), d[2], d[3]}) ||
+		!slices.Equal(wide, []ir.Dim{d[0], d[1], wide[2], d[2], d[3]}) ||
+		!slices.Equal(n.Outputs[0].Type.Dims, []ir.Dim{d[0], ir.Mul(d[1], wide[2]), d[2], d[3]}) {
+		return 0, nil, false
+	}
+	return wide[2].Size(), x, true
+}
+
+// dim is axis i of the operand.
+func (o *operand) dim(i int) ir.Dim { return o.value.Type.Dims[o.axes[i]] }
+
+// byTokens reports whether a token has all its heads together in o.value.
+func (o *operand) byTokens() bool {
+	return len(o.axes) == 3 || o.parts > 0 || slices.Equal(o.axes, []int{0, 2, 1, 3})
+}
+
+// fits reports whether the operands and the mask are certain to fit each other.
+func (m *attentionMatch) fits() bool {
+	q, k, v := &m.in[0], &m.in[1], &m.in[2]
+	rank := len(q.axes)
+	batch, queries, keys := q.dim(0), q.dim(rank-2), k.dim(rank-2)
+	m.heads, m.kvHeads = ir.Size(1), ir.Size(1)
+	if rank == 4 {
+		m.heads, m.kvHeads = q.dim(1), k.dim(1)
+	}
+	if k.dim(0) != batch || v.dim(0) != batch || v.dim(rank-2) != keys || k.dim(rank-1) != q.dim(rank-1) ||
+		rank == 4 && (v.dim(1) != m.kvHeads || v.repeat != k.repeat || q.repeat != 1 || m.heads != ir.Mul(m.kvHeads, ir.Size(k.repeat))) {
+		return false
+	}
+	for _, d := range []ir.Dim{m.heads, m.kvHeads, q.dim(rank - 1), v.dim(rank - 1)} {
+		if !d.Known() || d.Size() < 1 {
+			return false
+		}
+	}
+	if s := float32(m.scale); !(s > 0) || math.IsInf(float64(s), 0) {
+		return false
+	}
+	if m.mask == nil {
+		return true
+	}
+	if !isF32(m.mask) || !m.mask.Type.Ranked {
+		return false
+	}
+	scores := []ir.Dim{batch, m.heads, queries, keys}
+	if rank == 3 {
+		scores = []ir.Dim{batch, queries, keys}
+	}
+	d := m.mask.Type.Dims
+	if len(d) < 1 || len(d) > len(scores) || d[len(d)-1] != keys {
+		return false
+	}
+	for i, e := range d {
+		if e != ir.Size(1) && e != scores[len(scores)-len(d)+i] {
+			return false
+		}
+	}
+	m.causal = hidesLater(m.mask.Const, queries, keys)
+	return true
+}
+
+// hidden is what a mask adds at most to the score of a key that it hides: beside
+// keys that it adds nothing to, that one has no weight unless scores are as large.
+const hidden = -1e9
+
+// hidesLater reports whether a mask is zero up to the diagonal and hides what is
+// behind it.
+func hidesLater(t *tensor.Tensor, queries, keys ir.Dim) bool {
+	if t == nil || !queries.Known() || queries != keys || t.Len() != queries.Size()*queries.Size() {
+		return false
+	}
+	n := queries.Size()
+	for i, v := range t.F32s() {
+		if j := i % n; j <= i/n && v != 0 || j > i/n && !(v <= hidden) {
+			return false
+		}
+	}
+	return true
+}
+
+// rewrite puts the operator in the place of the last product. Reshapes around it
+// are left for Identities to join with others.
+func (m *attentionMatch) rewrite() error {
+	attrs := map[string]any{"scale": float32(m.scale)}
+	if m.causal {
+		attrs["is_causal"], m.mask = 1, nil
+	}
+	byTokens, packed := true, true
+	for i := range m.in {
+		o := &m.in[i]
+		byTokens = byTokens && o.byTokens()
+		packed = packed && o.parts == 3 && o.part == i && o.value == m.in[0].value
+	}
+	if byTokens {
+		attrs["q_num_heads"], attrs["kv_num_heads"] = m.heads.Size(), m.kvHeads.Size()
+	}
+	inputs := make([]*ir.Value, 3, 4)
+	var err error
+	if packed {
+		attrs["spc_packed"] = 1
+		x, err := m.flatten("qkv", m.in[0].value)
+		if err != nil {
+			return err
+		}
+		inputs[0], inputs[1], inputs[2] = x, x, x
+	} else {
+		for i := range m.in {
+			if inputs[i], err = m.input(&m.in[i], "qkv"[i:i+1], byTokens); err != nil {
+				return err
+			}
+		}
+	}
+	if m.mask != nil {
+		if len(m.in[0].axes) == 3 && m.mask.Type.Rank() == 3 { // the one head gets an axis
+			if m.mask, err = m.add("mask", "Unsqueeze", nil, m.mask, m.constant("mask.axes", tensor.Ints(1))); err != nil {
+				return err
+			}
+		}
+		inputs = append(inputs, m.mask)
+	}
+	y, err := m.add("fused", "Attention", attrs, inputs...)
+	if err != nil {
+		return err
+	}
+	out := m.node.Outputs[0]
+	if byTokens && out.Type.Rank() == 4 {
+		d := out.Type.Dims
+		if y, err = m.reshape("heads", y, []ir.Dim{d[0], d[2], d[1], d[3]}); err != nil {
+			return err
+		}
+		if y, err = m.add("order", "Transpose", map[string]any{"perm": []int{0, 2, 1, 3}}, y); err != nil {
+			return err
+		}
+	}
+	m.node.Graph().ReplaceUses(out, y)
+	return nil
+}
+
+// input returns an operand as the operator reads it: tokens with their heads
+// together, or heads with their tokens.
+func (m *attentionMatch) input(o *operand, name string, byTokens bool) (x *ir.Value, err error) {
+	x, axes := o.value, o.axes
+	if o.parts > 0 {
+		axes = []int{0, 2, 1, 3}
+		if x, err = m.add(name+".part", "Gather", map[string]any{"axis": 2}, x, m.constant(name+".index", tensor.Scalar(int64(o.part)))); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case len(axes) == 4 && byTokens:
+		return m.flatten(name, x)
+	case !slices.IsSorted(axes):
+		return m.add(name+".order", "Transpose", map[string]any{"perm": axes}, x)
+	}
+	return x, nil
+}
+
+func (m *attentionMatch) constant(name string, t *tensor.Tensor) *ir.Value {
+	return m.node.Graph().NewConst(m.node.Name+"."+name, t)
+}
+
+// add makes a node before the last product.
+func (m *attentionMatch) add(name, kind string, attrs map[string]any, inputs ...*ir.Value) (*ir.Value, error) {
+	o, err := newOp(kind, attrs)
+	if err != nil {
+		return nil, err
+	}
+	name = m.node.Name + "." + name
+	n := m.node.Graph().InsertBefore(m.node, name, o, inputs, name+".out")
+	return n.Outputs[0], n.Infer()
+}
+
+// flatten makes all axes from the third on one.
+func (m *attentionMatch) flatten(name string, x *ir.Value) (*ir.Value, error) {
+	d := x.Type.Dims
+	return m.reshape(name, x, []ir.Dim{d[0], d[1], ir.Mul(d[2:]...)})
+}
+
+// reshape gives x other dimensions, of which the first two are those of x.
+func (m *attentionMatch) reshape(name string, x *ir.Value, dims []ir.Dim) (*ir.Value, error) {
+	shape := []int{0, 0}
+	for _, d := range dims[2:] {
+		shape = append(shape, d.Size())
+	}
+	for i, d := range dims[:2] {
+		if d.Known() {
+			shape[i] = d.Size()
+		}
+	}
+	return m.add(name, "Reshape", nil, x, m.constant(name+".shape", tensor.Ints(shape...)))
+}
