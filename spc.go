@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -68,6 +69,13 @@ type CompileOptions struct {
 	Layers   []string // GLOB=S: a sparsity of their own for some layers
 	Format   string   // auto (default), dense, ell, csr, nm, block
 
+	Quantize string // none (default), int8
+	// Calibrate yields the inputs on which the ranges of activations are seen, by
+	// the names of the ports, in the same order every time; an error ends them.
+	// Quantize int8 needs it.
+	Calibrate func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
+	Threads   int // of calibration; 0 for one a physical core
+
 	Disable   []string // passes that do not run
 	StopAfter string   // the last pass that runs
 	Verify    bool     // verify the graph after every pass
@@ -102,6 +110,7 @@ type ReportOptions struct {
 	Allocate string  `json:"allocate"`
 	Format   string  `json:"format"`
 	Target   string  `json:"target"`
+	Quantize string  `json:"quantize,omitempty"`
 }
 
 // Totals sums over all weights. Those that were removed with whole channels count
@@ -189,7 +198,7 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	}
 	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
 	m.report = Report{
-		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target},
+		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize},
 		Layers:     c.Report.Layers,
 		Prune:      c.Report.Prune,
 		Passes:     c.Report.Passes,
@@ -261,6 +270,9 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 			names = append(names, f.Name())
 		}
 		return nil, fmt.Errorf("format %q: want one of %s: %w", o.Format, strings.Join(names, ", "), ErrInvalid)
+	}
+	if c.Quant, err = quantOptions(o); err != nil {
+		return nil, err
 	}
 	if o.Progress != nil {
 		c.Choose.Progress = func(done, total int) { o.Progress("choose", done, total) }
@@ -366,9 +378,11 @@ func (m *Model) Explain() *Report { return &m.report }
 func (m *Model) Graph() string { return m.graph.String() }
 
 // Inputs lists the inputs in the model's order.
-func (m *Model) Inputs() []Port {
-	out := make([]Port, len(m.graph.Inputs))
-	for i, v := range m.graph.Inputs {
+func (m *Model) Inputs() []Port { return inputs(m.graph) }
+
+func inputs(g *ir.Graph) []Port {
+	out := make([]Port, len(g.Inputs))
+	for i, v := range g.Inputs {
 		out[i] = Port{v.Name, v.Type.DType, v.Type.Dims, v.Type.Ranked, bound(v)}
 	}
 	return out
@@ -471,7 +485,7 @@ func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (
 // Interpret is Run by the reference interpreter: slow, and obviously right.
 func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 	in := make([]*tensor.Tensor, len(m.graph.Inputs))
-	if err := m.arrange(in, inputs); err != nil {
+	if err := arrange(m.graph, in, inputs); err != nil {
 		return nil, err
 	}
 	it := ref.Interpreter{Unpack: func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }}
@@ -486,10 +500,10 @@ func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor)
 	return out, nil
 }
 
-// arrange puts inputs into the model's order.
-func (m *Model) arrange(in []*tensor.Tensor, inputs map[string]*tensor.Tensor) error {
+// arrange puts inputs into a graph's order.
+func arrange(g *ir.Graph, in []*tensor.Tensor, inputs map[string]*tensor.Tensor) error {
 	known := 0
-	for i, v := range m.graph.Inputs {
+	for i, v := range g.Inputs {
 		t, ok := inputs[v.Name]
 		if in[i] = t; ok {
 			known++
@@ -498,8 +512,8 @@ func (m *Model) arrange(in []*tensor.Tensor, inputs map[string]*tensor.Tensor) e
 	if known == len(inputs) {
 		return nil
 	}
-	names := make([]string, len(m.graph.Inputs))
-	for i, v := range m.graph.Inputs {
+	names := make([]string, len(g.Inputs))
+	for i, v := range g.Inputs {
 		names[i] = v.Name
 	}
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
@@ -516,7 +530,7 @@ func (m *Model) run(ctx context.Context, inputs, outputs map[string]*tensor.Tens
 		return err
 	}
 	defer m.end(c)
-	if err := m.arrange(c.in, inputs); err != nil {
+	if err := arrange(m.graph, c.in, inputs); err != nil {
 		return err
 	}
 	for i := range c.out {

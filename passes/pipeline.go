@@ -17,6 +17,7 @@ import (
 	"spc/passes/fold"
 	"spc/passes/fuse"
 	"spc/passes/prune"
+	"spc/passes/quant"
 )
 
 // Fact is something that holds of a graph, which passes need, establish and break.
@@ -24,14 +25,15 @@ type Fact uint
 
 // The facts.
 const (
-	Typed  Fact = 1 << iota // every value has the type that inference gives it
-	Folded                  // nodes whose inputs are constant are gone
-	Fused                   // epilogues are part of their producers
-	Pruned                  // which weights are zero is decided
-	Stored                  // every weight has its format
+	Typed   Fact = 1 << iota // every value has the type that inference gives it
+	Folded                   // nodes whose inputs are constant are gone
+	Fused                    // epilogues are part of their producers
+	Pruned                   // which weights are zero is decided
+	Integer                  // products between quantised tensors compute in integers
+	Stored                   // every weight has its format
 )
 
-var factNames = []string{"typed", "folded", "fused", "pruned", "stored"}
+var factNames = []string{"typed", "folded", "fused", "pruned", "integer", "stored"}
 
 func (f Fact) String() string {
 	var s []string
@@ -58,6 +60,7 @@ type Pass struct {
 type Context struct {
 	context.Context
 	Prune   prune.GraphOptions
+	Quant   *quant.Options // nil where products stay as they are
 	Choose  choose.Options
 	Formats []choose.Format
 	Model   choose.Model
@@ -87,6 +90,11 @@ var Pipeline = []Pass{
 		Name: "infer", Doc: "infer the type of every value",
 		Makes: Typed,
 		Run:   func(_ *Context, g *ir.Graph) (int, error) { return 0, g.Infer() },
+	},
+	{
+		Name: "quantized", Doc: "recognise products of integers between DequantizeLinear nodes",
+		Needs: Typed,
+		Run:   func(_ *Context, g *ir.Graph) (int, error) { return quant.Products(g) },
 	},
 	{
 		Name: "fold", Doc: "evaluate what is constant, shape arithmetic included, and pick constant branches",
@@ -154,8 +162,30 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "quantize", Doc: "quantise products, with the ranges that calibration sees",
+		Needs: Typed | Folded | Pruned,
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			if c.Quant == nil {
+				return 0, nil
+			}
+			return quant.Insert(c, g, *c.Quant)
+		},
+	},
+	{
+		Name: "integers", Doc: "compute quantised products in integers, and pass u8 from one to the next",
+		Needs: Typed | Folded | Pruned, Makes: Integer,
+		Run: func(_ *Context, g *ir.Graph) (int, error) {
+			n, err := quant.Products(g)
+			if err != nil {
+				return n, err
+			}
+			k, err := quant.Fuse(g)
+			return n + k, err
+		},
+	},
+	{
 		Name: "choose", Doc: "choose the storage format of every weight",
-		Needs: Typed | Pruned, Makes: Stored,
+		Needs: Typed | Pruned | Integer, Makes: Stored,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
 			layers, err := choose.Run(g, c.Formats, c.Model, c.Choose)
 			c.Report.Layers = layers
@@ -232,6 +262,8 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 	switch {
 	case slices.Contains(o.Disable, "prune") && c.Prune.Asks():
 		return fmt.Errorf("--disable prune: a sparsity is asked for, which needs that pass: %w", ir.ErrInvalid)
+	case c.Quant != nil && (slices.Contains(o.Disable, "quantize") || slices.Contains(o.Disable, "integers")):
+		return fmt.Errorf("--disable: quantisation is asked for, which needs the passes quantize and integers: %w", ir.ErrInvalid)
 	case slices.Contains(o.Disable, "choose") && c.Choose.Format != "" && c.Choose.Format != choose.Auto:
 		return fmt.Errorf("--disable choose: the format %s is asked for, which needs that pass: %w", c.Choose.Format, ir.ErrInvalid)
 	}

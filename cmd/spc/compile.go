@@ -39,6 +39,7 @@ func formats() []string {
 func compileCommand() *cobra.Command {
 	var o spc.CompileOptions
 	var shapes shapeFlags
+	var quantise quantFlags
 	var out string
 	var asJSON bool
 	c := &cobra.Command{
@@ -51,6 +52,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
   spc compile model.onnx -o model.spx --pattern 2:4
   spc compile model.onnx -o model.spx --sparsity 0.5 --allocate global --keep '*head*'
   spc compile model.onnx -o model.spx --sparsity 0.5 --layer '/layer1*=0.9'
+  spc compile model.onnx -o model.spx --quantize int8 --calib photos/ --preprocess imagenet
   spc compile model.onnx --stop-after fold`,
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: files(1, "onnx"),
@@ -64,6 +66,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
 	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
 	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", "))
+	quantise.add(c)
 	shapes.add(fs)
 	fs.StringVar(&o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
 	fs.StringVar(&o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass")
@@ -100,6 +103,11 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		} else if spx {
 			return fmt.Errorf("%s is compiled already, want an .onnx file", o.Model)
 		}
+		done, err := quantise.apply(fs, &o, s)
+		if err != nil {
+			return err
+		}
+		defer done()
 		m, err := compileModel(c, o)
 		if err != nil {
 			return err

@@ -109,7 +109,8 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 		if err := setThreads(e.model, threads); err != nil {
 			return err
 		}
-		if err := e.fit(s); err != nil {
+		e.output = e.model.Outputs()[0].Name
+		if err := e.fit(e.model.Inputs(), s); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		p := newProgress(c)
@@ -165,11 +166,10 @@ func (e *evaluator) checkMetric() error {
 	return nil
 }
 
-// fit finds out what the model takes of a sample, and how many.
-func (e *evaluator) fit(s sizes) error {
-	ports := e.model.Inputs()
+// fit finds out what a model with the given inputs takes of a sample, and how many.
+func (e *evaluator) fit(ports []spc.Port, s sizes) error {
 	if len(ports) != 1 {
-		return fmt.Errorf("eval needs a model of one input, it has %d: %s", len(ports), describe(ports))
+		return fmt.Errorf("samples need a model of one input, it has %d: %s", len(ports), describe(ports))
 	}
 	p := ports[0]
 	b := newBinder(ports, s.dims)
@@ -179,7 +179,6 @@ func (e *evaluator) fit(s sizes) error {
 		}
 	}
 	e.input = p.Name
-	e.output = e.model.Outputs()[0].Name
 	if e.set.Tokens() {
 		if !p.Ranked || len(p.Dims) != 2 || !p.DType.IsInt() {
 			return fmt.Errorf("input %s is %v, tokens want integers [n,t]", p.Name, p)

@@ -10,6 +10,7 @@ import (
 type Conv struct {
 	Window
 	Epilogue
+	Quant
 	Group int `attr:"group,1"`
 }
 
@@ -18,12 +19,19 @@ func (*Conv) Kind() string { return "Conv" }
 
 // Infer checks the ranks and channels and slides the window.
 func (o *Conv) Infer(c *ir.Infer) error {
-	if err := wantSameReals(c, 2); err != nil {
+	if o.Quantised() {
+		if err := wantPresent(c, 2); err != nil {
+			return err
+		}
+	} else if err := wantSameReals(c, 2); err != nil {
 		return err
 	}
 	y, err := convType(c, c.In(0).DType, c.In(0), c.In(1), &o.Window, o.Group)
 	if err != nil {
 		return err
+	}
+	if o.Quantised() {
+		return o.inferQuant(c, &o.Epilogue, y, dimOf(c, c.In(1), 0))
 	}
 	c.Set(0, y)
 	if !y.Ranked {
@@ -114,12 +122,17 @@ func (o *Conv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	if err != nil || empty != nil {
 		return empty, err
 	}
+	spans, _, err := o.Geometry(in[0].Shape(), in[1].Shape())
+	if err != nil {
+		return nil, evalErrorf("%v", err)
+	}
+	if o.Quantised() {
+		return o.evalQuant(&o.Epilogue, in, shapes[0], 1, func(y *tensor.Tensor, in []*tensor.Tensor) {
+			convolve[float64, float64](y, in, spans, o.Group)
+		})
+	}
 	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		y := tensor.New(in[0].DType(), shapes[0]...)
-		spans, _, err := o.Geometry(in[0].Shape(), in[1].Shape())
-		if err != nil {
-			return nil, evalErrorf("%v", err)
-		}
 		if y.DType() == tensor.F64 {
 			convolve[float64, float64](y, in, spans, o.Group)
 		} else {

@@ -12,7 +12,10 @@ var products = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64, t
 // broadcast leading dimensions; a vector is a row on the left and a column on
 // the right. The fuse passes give it two inputs more: a bias[N] of a right side
 // that is a matrix, and the residual of its epilogue.
-type MatMul struct{ Epilogue }
+type MatMul struct {
+	Epilogue
+	Quant
+}
 
 // Kind is MatMul.
 func (*MatMul) Kind() string { return "MatMul" }
@@ -21,6 +24,9 @@ func (*MatMul) Kind() string { return "MatMul" }
 func (o *MatMul) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {
 		return err
+	}
+	if o.Quantised() {
+		return o.inferInteger(c)
 	}
 	if err := wantOneOf(c, 0, products); err != nil {
 		return err
@@ -48,6 +54,27 @@ func (o *MatMul) Infer(c *ir.Infer) error {
 		}
 	}
 	return o.inferEpilogue(c, y)
+}
+
+// inferInteger is Infer for a product of 8-bit integers, whose right side is a
+// matrix.
+func (o *MatMul) inferInteger(c *ir.Infer) error {
+	a, b := c.In(0), c.In(1)
+	if b.Rank() != 2 {
+		return c.Errorf("the weight of a quantised product has rank %d, want 2", b.Rank())
+	}
+	if a.Rank() == 0 {
+		return c.Errorf("input 0 is a scalar, want at least a vector")
+	}
+	dims, ok, err := matmulDims(c, a, b)
+	if err != nil {
+		return err
+	}
+	y := ir.Unranked(a.DType)
+	if ok {
+		y = ir.Of(a.DType, dims...)
+	}
+	return o.inferQuant(c, &o.Epilogue, y, b.Dims[1])
 }
 
 // matmulDims returns the dimensions of a MatMul-like product; ok is false where
@@ -87,6 +114,11 @@ func (o *MatMul) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	shapes, empty, err := evalOutputs(o, 1, in)
 	if err != nil || empty != nil {
 		return empty, err
+	}
+	if o.Quantised() {
+		return o.evalQuant(&o.Epilogue, in, shapes[0], len(shapes[0])-1, func(y *tensor.Tensor, in []*tensor.Tensor) {
+			matmul[float64, float64](y, in[0], in[1])
+		})
 	}
 	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		y := tensor.New(in[0].DType(), shapes[0]...)
@@ -206,6 +238,7 @@ func ones(dims []ir.Dim) bool {
 // demand and C broadcast to Y.
 type Gemm struct {
 	Epilogue
+	Quant
 	Alpha  float32 `attr:"alpha,1"`
 	Beta   float32 `attr:"beta,1"`
 	TransA bool    `attr:"transA,0"`
@@ -220,11 +253,13 @@ func (o *Gemm) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {
 		return err
 	}
-	if err := wantOneOf(c, 0, products); err != nil {
-		return err
-	}
-	if err := wantAllSame(c); err != nil {
-		return err
+	if !o.Quantised() {
+		if err := wantOneOf(c, 0, products); err != nil {
+			return err
+		}
+		if err := wantAllSame(c); err != nil {
+			return err
+		}
 	}
 	a, b := c.In(0), c.In(1)
 	for i, t := range []ir.Type{a, b} {
@@ -244,6 +279,12 @@ func (o *Gemm) Infer(c *ir.Infer) error {
 		return c.Errorf("product of %v and %v: %v columns, want %v", a, b, ka, kb)
 	}
 	y := ir.Of(a.DType, m, n)
+	if o.Quantised() {
+		if o.Alpha != 1 || o.Beta != 1 || o.TransA {
+			return c.Errorf("a quantised product has alpha %v, beta %v and transA %v, want 1, 1 and false", o.Alpha, o.Beta, o.TransA)
+		}
+		return o.inferQuant(c, &o.Epilogue, y, n)
+	}
 	if bias := c.In(2); c.Has(2) && bias.Ranked {
 		for i := range bias.Dims {
 			j := i + 2 - len(bias.Dims)
@@ -261,6 +302,11 @@ func (o *Gemm) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	shapes, empty, err := evalOutputs(o, 1, in)
 	if err != nil || empty != nil {
 		return empty, err
+	}
+	if o.Quantised() {
+		return o.evalQuant(&o.Epilogue, in, shapes[0], 1, func(y *tensor.Tensor, in []*tensor.Tensor) {
+			gemm[float64, float64](o, y, in)
+		})
 	}
 	return viaF32(in, func(in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		y := tensor.New(in[0].DType(), shapes[0]...)

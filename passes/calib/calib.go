@@ -1,0 +1,101 @@
+// Package calib observes the values of a graph on samples. How samples are made and
+// how a graph is evaluated are functions that whoever calls it gives. It imports ir
+// and passes/fold.
+package calib
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/fold"
+)
+
+// Inputs yields inputs of a graph, one tensor for each of its inputs, in an order
+// that is the same every time. An error ends the sequence.
+type Inputs func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error]
+
+// Runner evaluates g on each of the inputs and calls see with the outputs, in the
+// order of the inputs.
+type Runner func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func(out []*tensor.Tensor) error) error
+
+// Observer evaluates graphs on samples.
+type Observer struct {
+	Inputs Inputs
+	Run    Runner
+}
+
+// Range is the least and the greatest element that a value had.
+type Range struct{ Lo, Hi float32 }
+
+// Ranges returns the range of each of the values, f32 tensors of the root graph g,
+// over all samples. Elements that are not finite are an error.
+func (o *Observer) Ranges(ctx context.Context, g *ir.Graph, values []*ir.Value) ([]Range, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	watched, err := watch(g, values)
+	if err != nil {
+		return nil, err
+	}
+	ranges := make([]Range, len(values))
+	for i := range ranges {
+		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
+	}
+	samples := 0
+	err = o.Run(ctx, watched, o.Inputs(ctx, watched), func(out []*tensor.Tensor) error {
+		samples++
+		for i, t := range out {
+			if err := ranges[i].add(t.F32s()); err != nil {
+				return fmt.Errorf("calibration sample %d: value %s: %w", samples, values[i].Name, err)
+			}
+		}
+		return nil
+	})
+	if err == nil && samples == 0 {
+		err = fmt.Errorf("no calibration samples: %w", ir.ErrInvalid)
+	}
+	return ranges, err
+}
+
+// add widens r to hold the elements.
+func (r *Range) add(x []float32) error {
+	lo, hi := r.Lo, r.Hi
+	for _, v := range x {
+		if !(v-v == 0) {
+			return fmt.Errorf("element %v, want finite numbers: %w", v, ir.ErrInvalid)
+		}
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	r.Lo, r.Hi = lo, hi
+	return nil
+}
+
+// watch returns a copy of g whose outputs are the values.
+func watch(g *ir.Graph, values []*ir.Value) (*ir.Graph, error) {
+	c := g.Clone()
+	named := map[string]*ir.Value{}
+	for _, v := range c.Inputs {
+		named[v.Name] = v
+	}
+	for _, n := range c.Nodes {
+		for _, v := range n.Outputs {
+			if v != nil {
+				named[v.Name] = v
+			}
+		}
+	}
+	c.Outputs, c.OutputNames = nil, nil
+	for _, v := range values {
+		w := named[v.Name]
+		if w == nil || w.Type.DType != tensor.F32 {
+			return nil, fmt.Errorf("value %s is no f32 tensor of the graph: %w", v.Name, ir.ErrInvalid)
+		}
+		c.Outputs = append(c.Outputs, w)
+	}
+	fold.Dead(c)
+	return c, nil
+}

@@ -1,0 +1,353 @@
+package quant
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes/calib"
+)
+
+// Options say how to quantise.
+type Options struct {
+	Observer *calib.Observer
+	// Portable quantises what other runtimes need to compute in integers, too:
+	// biases, and both operands of an Add that follows a product.
+	Portable bool
+}
+
+// product is a node that can be quantised.
+type product struct {
+	*ir.Node
+	axis int // of the weight, along which its rows lie
+	rows int
+}
+
+// productOf returns n where it can become a product of 8-bit integers: a Conv of one
+// group, a MatMul or a Gemm of f32 with a constant matrix on the right and at most a
+// constant bias for each row.
+func productOf(n *ir.Node) (p product, ok bool) {
+	o, ok := n.Op.(op.Quantisable)
+	if !ok || o.Integers().Quantised() {
+		return p, false
+	}
+	x, w := n.Inputs[0], n.Inputs[1]
+	if x.IsConst() || x.Type.DType != tensor.F32 || w.Const == nil || w.Const.DType() != tensor.F32 {
+		return p, false
+	}
+	return shaped(n, w.Const)
+}
+
+// shaped is productOf for a weight w of any element type.
+func shaped(n *ir.Node, w *tensor.Tensor) (p product, ok bool) {
+	p.Node = n
+	switch o := n.Op.(type) {
+	case *op.Conv:
+		if o.Group != 1 || w.Rank() < 3 {
+			return p, false
+		}
+	case *op.MatMul:
+		if w.Rank() != 2 {
+			return p, false
+		}
+		p.axis = 1
+	case *op.Gemm:
+		if o.Alpha != 1 || o.Beta != 1 && n.Input(2) != nil || o.TransA || w.Rank() != 2 {
+			return p, false
+		}
+		if !o.TransB {
+			p.axis = 1
+		}
+	default:
+		return p, false
+	}
+	p.rows = w.Dim(p.axis)
+	if w.Len() == 0 || w.Len()/p.rows > op.MaxQuantK {
+		return p, false
+	}
+	return p, p.bias() == nil || p.bias().Const != nil && p.bias().Const.DType() == tensor.F32 && vector(p.bias().Type, p.rows)
+}
+
+// bias is the input that is added for each row.
+func (p product) bias() *ir.Value { return p.Input(2) }
+
+// vector reports whether t is a vector of n elements, up to leading ones.
+func vector(t ir.Type, n int) bool {
+	for i, d := range t.Dims {
+		want := ir.Size(1)
+		if i == len(t.Dims)-1 {
+			want = ir.Size(n)
+		}
+		if d != want {
+			return false
+		}
+	}
+	return t.Rank() > 0
+}
+
+// weight returns a weight in integers and the scale of each of its rows. Elements
+// that are not finite make ok false.
+func weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32, ok bool) {
+	inner := 1
+	for _, d := range w.Shape()[axis+1:] {
+		inner *= d
+	}
+	rows := w.Dim(axis)
+	most := make([]float64, rows)
+	for i, v := range w.F32s() {
+		a := math.Abs(float64(v))
+		if !(a <= math.MaxFloat32) {
+			return nil, nil, false
+		}
+		r := i / inner % rows
+		most[r] = max(most[r], a)
+	}
+	scales = make([]float32, rows)
+	for r, m := range most {
+		if scales[r] = float32(m / 127); !(scales[r] > 1e-30) {
+			scales[r] = 1
+		}
+	}
+	q = tensor.New(tensor.I8, w.Shape()...)
+	data := tensor.Data[int8](q)
+	for i, v := range w.F32s() {
+		data[i] = int8(min(max(math.RoundToEven(float64(v)/float64(scales[i/inner%rows])), -127), 127))
+	}
+	return q, scales, true
+}
+
+// Insert quantises the products of g: it puts QuantizeLinear and DequantizeLinear
+// behind the values that they read and before their weights, with ranges that the
+// observer sees, and returns the number of products. What the products compute stays
+// written in floating point.
+func Insert(ctx context.Context, g *ir.Graph, o Options) (int, error) {
+	s := &inserter{Options: o, g: g, products: map[*ir.Node]product{}, group: map[*ir.Value]*ir.Value{}}
+	for _, n := range g.Nodes {
+		if p, ok := productOf(n); ok {
+			if _, _, ok := weight(n.Inputs[1].Const, p.axis); ok {
+				s.products[n] = p
+				s.order = append(s.order, p)
+			}
+		}
+	}
+	values := s.values()
+	ranges, err := o.Observer.Ranges(ctx, g, values)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.activations(values, ranges); err != nil {
+		return 0, err
+	}
+	if err := s.weights(); err != nil {
+		return 0, err
+	}
+	return len(s.order), g.Infer()
+}
+
+type inserter struct {
+	Options
+	g        *ir.Graph
+	products map[*ir.Node]product
+	order    []product
+	group    map[*ir.Value]*ir.Value // a forest: values that share their parameters
+}
+
+// find returns the value that stands for the group of v.
+func (s *inserter) find(v *ir.Value) *ir.Value {
+	for s.group[v] != nil {
+		v = s.group[v]
+	}
+	return v
+}
+
+// values lists the f32 values to quantise, and joins those that transparent nodes
+// connect: what products read, what leads there, and with Portable the operands of
+// an Add behind a product.
+func (s *inserter) values() []*ir.Value {
+	var out []*ir.Value
+	seen := map[*ir.Value]bool{}
+	var add func(v *ir.Value)
+	add = func(v *ir.Value) {
+		if seen[v] || v.IsConst() || v.Type.DType != tensor.F32 || v.Graph() != s.g {
+			return
+		}
+		seen[v] = true
+		out = append(out, v)
+		for _, u := range data(v.Def) {
+			add(u)
+			if a, b := s.find(u), s.find(v); a != b && seen[u] {
+				s.group[a] = b
+			}
+		}
+	}
+	for _, p := range s.order {
+		add(p.Inputs[0])
+	}
+	if s.Portable {
+		for _, n := range s.g.Nodes {
+			if n.Op.Kind() == "Add" && slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return s.behindProduct(v) }) {
+				for _, v := range n.Inputs {
+					add(v)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// behindProduct reports whether a product defines v.
+func (s *inserter) behindProduct(v *ir.Value) bool {
+	_, ok := s.products[v.Def]
+	return v.Def != nil && ok
+}
+
+// takes reports whether a reader of a quantised value computes in integers.
+func (s *inserter) takes(u ir.Use) bool {
+	if _, ok := s.products[u.Node]; ok {
+		return u.Index == 0 || u.Index == op.Residual
+	}
+	if s.Portable && u.Node.Op.Kind() == "Add" {
+		return true
+	}
+	return false
+}
+
+// activations quantises the values. A group of
+// values is quantised where its values are made if only products and nodes that are
+// transparent to quantisation read it; else only for the products.
+func (s *inserter) activations(values []*ir.Value, ranges []calib.Range) error {
+	union := map[*ir.Value]calib.Range{}
+	whole := map[*ir.Value]bool{}
+	in := map[*ir.Value]bool{}
+	for i, v := range values {
+		in[v] = true
+		r := s.find(v)
+		u, ok := union[r]
+		if !ok {
+			u, whole[r] = ranges[i], true
+		}
+		union[r] = calib.Range{Lo: min(u.Lo, ranges[i].Lo), Hi: max(u.Hi, ranges[i].Hi)}
+	}
+	for _, v := range values {
+		if v.IsOutput() {
+			whole[s.find(v)] = false
+		}
+		for _, u := range v.Uses() {
+			if d := data(u.Node); d != nil && in[u.Node.Outputs[0]] && u.Index < len(d) {
+				continue
+			}
+			if !s.takes(u) {
+				whole[s.find(v)] = false
+			}
+		}
+	}
+	for i, v := range values {
+		r := s.find(v)
+		p := paramsOf(union[r])
+		if !whole[r] {
+			p = paramsOf(ranges[i])
+		}
+		uses := slices.Clone(v.Uses())
+		read := slices.ContainsFunc(uses, s.takes)
+		if !whole[r] && !read {
+			continue
+		}
+		d, err := p.pair(v)
+		if err != nil {
+			return err
+		}
+		for _, u := range uses {
+			_, product := s.products[u.Node]
+			if whole[r] || product && u.Index == 0 || s.Portable && u.Node.Op.Kind() == "Add" {
+				u.Node.SetInput(u.Index, d)
+			}
+		}
+	}
+	return nil
+}
+
+// shared reports whether a weight is read by others than products with its rows
+// along the axis.
+func (s *inserter) shared(w *ir.Value, axis int) bool {
+	return w.IsOutput() || slices.ContainsFunc(w.Uses(), func(u ir.Use) bool {
+		p, ok := s.products[u.Node]
+		return !ok || u.Index != 1 || p.axis != axis
+	})
+}
+
+// weights quantises the weights. Products that read the same one still do.
+func (s *inserter) weights() error {
+	type use struct {
+		*ir.Value
+		axis int
+	}
+	uses := map[use][]product{}
+	var order []use
+	for _, p := range s.order {
+		u := use{p.Inputs[1], p.axis}
+		if uses[u] == nil {
+			order = append(order, u)
+		}
+		uses[u] = append(uses[u], p)
+	}
+	for _, u := range order {
+		q, scales, _ := weight(u.Const, u.axis)
+		ints := u.Value // keeps its name, by which users know the weight, unless others read it
+		shared := s.shared(u.Value, u.axis)
+		if shared {
+			ints = s.g.NewConst(u.Name+".i8", q)
+		}
+		o := newOp("DequantizeLinear")
+		if err := ir.SetAttr(o, "axis", u.axis); err != nil {
+			return err
+		}
+		n := s.g.InsertBefore(s.g.Nodes[0], u.Name+".dequantize", o, []*ir.Value{
+			ints,
+			s.g.NewConst(u.Name+".scale", tensor.From(scales, len(scales))),
+			s.g.NewConst(u.Name+".zero", tensor.New(tensor.I8, len(scales))),
+		}, u.Name+".f32")
+		for _, p := range uses[u] {
+			p.SetInput(1, n.Outputs[0])
+			if s.Portable {
+				if err := s.bias(p, scales); err != nil {
+					return err
+				}
+			}
+		}
+		if !shared {
+			ints.SetConst(q)
+		}
+	}
+	return nil
+}
+
+// bias makes the bias of p i32, whose scale is that of the sums.
+func (s *inserter) bias(p product, scales []float32) error {
+	b := p.bias()
+	if b == nil {
+		return nil
+	}
+	xs, _ := quantizer(p.Inputs[0].Def, "DequantizeLinear")
+	ints, bs := make([]int32, p.rows), make([]float32, p.rows)
+	for i, v := range b.Const.F32s() {
+		bs[i] = xs.scale * scales[i]
+		r := math.RoundToEven(float64(v) / float64(bs[i]))
+		if !(math.Abs(r) <= math.MaxInt32) {
+			return nil // too large for the scale: stays in floating point
+		}
+		ints[i] = int32(r)
+	}
+	o := newOp("DequantizeLinear")
+	if err := ir.SetAttr(o, "axis", 0); err != nil {
+		return err
+	}
+	n := s.g.InsertBefore(p.Node, p.Name+".bias.dequantize", o, []*ir.Value{
+		s.g.NewConst(p.Name+".bias.i32", tensor.From(ints, p.rows)),
+		s.g.NewConst(p.Name+".bias.scale", tensor.From(bs, p.rows)),
+	}, p.Name+".bias.f32")
+	p.SetInput(2, n.Outputs[0])
+	return nil
+}

@@ -1,0 +1,313 @@
+package quant
+
+import (
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes/fold"
+)
+
+// Products makes the products of g whose operands DequantizeLinear nodes make
+// products of 8-bit integers with an f32 result, and returns their number. It must
+// come before constants are folded: a folded DequantizeLinear of a weight cannot be
+// told from an f32 weight.
+func Products(g *ir.Graph) (int, error) {
+	unsign(g)
+	count := 0
+	for _, n := range slices.Clone(g.Nodes) {
+		done, err := integers(n)
+		if err != nil {
+			return count, err
+		}
+		if done {
+			count++
+		}
+	}
+	if count == 0 {
+		return 0, nil
+	}
+	drop(g)
+	fold.Dead(g)
+	return count, g.Infer()
+}
+
+// Fuse has quantised products read and write u8 where they can: what quantises a
+// product's result becomes part of it, what dequantises its residual too, and nodes
+// that only move elements move u8. It returns the number of changes.
+func Fuse(g *ir.Graph) (int, error) {
+	count := 0
+	for changed := true; changed; {
+		changed = false
+		for _, n := range slices.Clone(g.Nodes) {
+			if n.Graph() != g {
+				continue
+			}
+			for _, f := range []func(*ir.Node) (bool, error){residual, requantise, move} {
+				done, err := f(n)
+				if err != nil {
+					return count, err
+				}
+				if done {
+					count++
+					changed = true
+				}
+			}
+		}
+		fold.Dead(g)
+	}
+	return count, g.Infer()
+}
+
+// integers makes n a product of 8-bit integers where its operands allow it.
+func integers(n *ir.Node) (bool, error) {
+	o, ok := n.Op.(op.Quantisable)
+	if !ok || o.Integers().Quantised() {
+		return false, nil
+	}
+	x, ok := quantizer(defined(n.Inputs[0]), "DequantizeLinear")
+	if !ok {
+		return false, nil
+	}
+	w, scales, axis, ok := symmetric(defined(n.Inputs[1]))
+	if !ok {
+		return false, nil
+	}
+	bias := n.Input(2)
+	var b []float32
+	if bias != nil {
+		if b, ok = constantBias(bias); !ok {
+			return false, nil
+		}
+		n.SetInput(2, nil)
+	}
+	p, ok := shaped(n, w)
+	if !ok || len(scales) > 1 && axis != p.axis || len(scales) > 1 && len(scales) != p.rows || bias != nil && (len(b) != p.rows || !vector(bias.Type, p.rows)) {
+		n.SetInput(2, bias)
+		return false, nil
+	}
+	g := n.Graph()
+	n.Op = ir.CloneOp(n.Op)
+	q := n.Op.(op.Quantisable).Integers()
+	q.XScale, q.XZero, q.WScale = x.scale, x.zero, scales
+	name := n.Inputs[1].Name
+	if v := n.Inputs[1].Def.Inputs[0]; v.Const == w {
+		n.SetInput(1, v)
+	} else {
+		n.SetInput(1, g.NewConst(name+".i8", w))
+	}
+	n.SetInput(0, n.Inputs[0].Def.Inputs[0])
+	if bias != nil {
+		n.SetInput(2, g.NewConst(n.Name+".bias", tensor.From(b, len(b))))
+	}
+	return true, n.Infer()
+}
+
+// symmetric returns the weight that a DequantizeLinear node makes of a constant: i8
+// with the zero point 0, or u8 with 128, which is then shifted.
+func symmetric(n *ir.Node) (w *tensor.Tensor, scales []float32, axis int, ok bool) {
+	if n == nil || n.Op.Kind() != "DequantizeLinear" {
+		return nil, nil, 0, false
+	}
+	o := n.Op.(*op.DequantizeLinear)
+	c, s := n.Inputs[0].Const, n.Inputs[1].Const
+	if c == nil || s == nil || s.DType() != tensor.F32 || s.Rank() > 1 || o.BlockSize != 0 || n.Outputs[0].Type.DType != tensor.F32 {
+		return nil, nil, 0, false
+	}
+	shift := int64(0)
+	if c.DType() == tensor.U8 {
+		shift = 128
+	} else if c.DType() != tensor.I8 {
+		return nil, nil, 0, false
+	}
+	if z := n.Input(2); z != nil {
+		if z.Const == nil || slices.ContainsFunc(z.Const.Int64s(), func(v int64) bool { return v != shift }) {
+			return nil, nil, 0, false
+		}
+	} else if shift != 0 {
+		return nil, nil, 0, false
+	}
+	for _, v := range s.F32s() {
+		if !(v > 0) || math.IsInf(float64(v), 0) {
+			return nil, nil, 0, false
+		}
+	}
+	axis = o.Axis
+	if axis < 0 {
+		axis += c.Rank()
+	}
+	if shift != 0 {
+		t := tensor.New(tensor.I8, c.Shape()...)
+		for i, v := range c.Bytes() {
+			t.Bytes()[i] = v ^ 0x80
+		}
+		c = t
+	}
+	return c, s.F32s(), axis, true
+}
+
+// constantBias returns the elements of a bias: f32, or i32 behind a DequantizeLinear.
+func constantBias(v *ir.Value) ([]float32, bool) {
+	if v.Const != nil && v.Const.DType() == tensor.F32 {
+		return v.Const.F32s(), true
+	}
+	n := defined(v)
+	if n == nil || n.Op.Kind() != "DequantizeLinear" {
+		return nil, false
+	}
+	in := make([]*tensor.Tensor, len(n.Inputs))
+	for i, x := range n.Inputs {
+		if x != nil {
+			if x.Const == nil {
+				return nil, false
+			}
+			in[i] = x.Const
+		}
+	}
+	out, err := n.Op.Eval(&ir.Eval{Outputs: 1}, in)
+	if err != nil || out[0].DType() != tensor.F32 {
+		return nil, false
+	}
+	return out[0].F32s(), true
+}
+
+// unsign makes i8 tensors between QuantizeLinear and DequantizeLinear nodes u8: the
+// elements and the zero point grow by 128, so that they stand for the same numbers.
+func unsign(g *ir.Graph) {
+	for _, n := range g.Nodes {
+		p, dt, ok := byteParams(n, "QuantizeLinear")
+		if !ok || dt != tensor.I8 || n.Outputs[0].IsOutput() {
+			continue
+		}
+		uses := slices.Clone(n.Outputs[0].Uses())
+		if slices.ContainsFunc(uses, func(u ir.Use) bool {
+			_, _, ok := byteParams(u.Node, "DequantizeLinear")
+			return !ok || u.Index != 0
+		}) {
+			continue
+		}
+		shift := func(m *ir.Node, zero int) {
+			m.SetInput(2, g.NewConst(m.Name+".zero", tensor.Scalar(uint8(zero+128))))
+		}
+		for _, u := range uses {
+			q, _, _ := byteParams(u.Node, "DequantizeLinear")
+			shift(u.Node, q.zero)
+		}
+		n.Op = ir.CloneOp(n.Op)
+		n.Op.(*op.QuantizeLinear).DType = tensor.Undefined
+		shift(n, p.zero)
+		if n.Infer() != nil {
+			return
+		}
+	}
+}
+
+// drop removes the QuantizeLinear and DequantizeLinear between a quantised product
+// and an Add: the sum can then be part of the product, at a higher precision.
+func drop(g *ir.Graph) {
+	for _, n := range g.Nodes {
+		p, ok := quantizer(n, "DequantizeLinear")
+		if !ok || len(n.Outputs[0].Uses()) != 1 || n.Outputs[0].IsOutput() || n.Outputs[0].Uses()[0].Node.Op.Kind() != "Add" {
+			continue
+		}
+		m := defined(n.Inputs[0])
+		if q, ok := quantizer(m, "QuantizeLinear"); !ok || q != p || len(m.Outputs[0].Uses()) != 1 || m.Outputs[0].IsOutput() {
+			continue
+		}
+		v := m.Inputs[0]
+		if d := defined(v); d == nil || len(v.Uses()) != 1 || v.IsOutput() || !quantised(d) {
+			continue
+		}
+		g.ReplaceUses(n.Outputs[0], v)
+	}
+}
+
+// quantised reports whether n is a product of 8-bit integers.
+func quantised(n *ir.Node) bool {
+	o, ok := n.Op.(op.Quantisable)
+	return ok && o.Integers().Quantised()
+}
+
+// residual has a quantised product read its residual as u8.
+func residual(n *ir.Node) (bool, error) {
+	if !quantised(n) || n.Input(op.Residual) == nil {
+		return false, nil
+	}
+	d := defined(n.Input(op.Residual))
+	p, ok := quantizer(d, "DequantizeLinear")
+	if !ok {
+		return false, nil
+	}
+	n.Op = ir.CloneOp(n.Op)
+	q := n.Op.(op.Quantisable).Integers()
+	q.RScale, q.RZero = p.scale, p.zero
+	n.SetInput(op.Residual, d.Inputs[0])
+	return true, n.Infer()
+}
+
+// quantizedBy returns the parameters with which all readers of v quantise it to u8.
+func quantizedBy(v *ir.Value) (p params, ok bool) {
+	if v.IsOutput() || len(v.Uses()) == 0 {
+		return p, false
+	}
+	for i, u := range v.Uses() {
+		q, ok := quantizer(u.Node, "QuantizeLinear")
+		if !ok || u.Index != 0 || i > 0 && q != p || u.Node.Graph() != v.Graph() {
+			return p, false
+		}
+		p = q
+	}
+	return p, true
+}
+
+// requantise has a quantised product store u8 where its result is only quantised.
+func requantise(n *ir.Node) (bool, error) {
+	if !quantised(n) || n.Outputs[0].Type.DType != tensor.F32 {
+		return false, nil
+	}
+	p, ok := quantizedBy(n.Outputs[0])
+	if !ok {
+		return false, nil
+	}
+	n.Op = ir.CloneOp(n.Op)
+	q := n.Op.(op.Quantisable).Integers()
+	q.YScale, q.YZero = p.scale, p.zero
+	return true, replaceReaders(n)
+}
+
+// replaceReaders puts the output of n in the place of those of the nodes that
+// quantise it.
+func replaceReaders(n *ir.Node) error {
+	if err := n.Infer(); err != nil {
+		return err
+	}
+	for _, u := range slices.Clone(n.Outputs[0].Uses()) {
+		n.Graph().ReplaceUses(u.Node.Outputs[0], n.Outputs[0])
+		n.Graph().Remove(u.Node)
+	}
+	return nil
+}
+
+// move has a transparent node read and write u8 where it stands between nodes that
+// dequantise and quantise with the same parameters.
+func move(n *ir.Node) (bool, error) {
+	in := data(n)
+	if in == nil {
+		return false, nil
+	}
+	p, ok := quantizedBy(n.Outputs[0])
+	if !ok {
+		return false, nil
+	}
+	for _, v := range in {
+		if q, ok := quantizer(defined(v), "DequantizeLinear"); !ok || q != p {
+			return false, nil
+		}
+	}
+	for i, v := range in {
+		n.SetInput(i, v.Def.Inputs[0])
+	}
+	return true, replaceReaders(n)
+}

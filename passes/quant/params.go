@@ -1,0 +1,137 @@
+// Package quant makes products of 8-bit integers. Insert spells quantisation out in
+// QuantizeLinear and DequantizeLinear nodes, as ONNX does; Integers turns products
+// between such nodes, whoever made them, into quantised ones (op.Quant). Weights are
+// i8, symmetric, with a scale for each output channel; activations are u8 with one
+// scale and zero point a tensor. The package imports ir, ir/op, passes/calib and
+// passes/fold.
+package quant
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes/calib"
+)
+
+// params are the scale and the zero point of a u8 tensor.
+type params struct {
+	scale float32
+	zero  int
+}
+
+// paramsOf returns the parameters with which 0..255 spans a range and zero.
+func paramsOf(r calib.Range) params {
+	lo, hi := min(float64(r.Lo), 0), max(float64(r.Hi), 0)
+	scale := float32((hi - lo) / 255)
+	if !(scale >= math.SmallestNonzeroFloat32*1e6) { // nothing but zeros
+		return params{1, 0}
+	}
+	return params{scale, int(min(max(math.RoundToEven(-lo/float64(scale)), 0), 255))}
+}
+
+// quantizer returns the parameters of a QuantizeLinear or DequantizeLinear between
+// f32 and u8 whose scale and zero point are constants for the whole tensor; ok is
+// false for any other node.
+func quantizer(n *ir.Node, kind string) (p params, ok bool) {
+	p, dt, ok := byteParams(n, kind)
+	return p, ok && dt == tensor.U8
+}
+
+// byteParams is quantizer for u8 and i8, which dt tells.
+func byteParams(n *ir.Node, kind string) (p params, dt tensor.DType, ok bool) {
+	if n == nil || n.Op.Kind() != kind {
+		return p, dt, false
+	}
+	float, ints := n.Inputs[0], n.Outputs[0]
+	if kind == "DequantizeLinear" {
+		float, ints = ints, float
+	}
+	dt = ints.Type.DType
+	s := n.Inputs[1].Const
+	if float.Type.DType != tensor.F32 || dt != tensor.U8 && dt != tensor.I8 || s == nil || s.DType() != tensor.F32 || s.Len() != 1 {
+		return p, dt, false
+	}
+	p.scale = s.F32s()[0]
+	if !(p.scale > 0) || math.IsInf(float64(p.scale), 0) {
+		return p, dt, false
+	}
+	if z := n.Input(2); z != nil {
+		if z.Const == nil || z.Const.Len() != 1 {
+			return p, dt, false
+		}
+		p.zero = int(z.Const.Int64s()[0])
+	}
+	return p, dt, true
+}
+
+// defined returns the node that defines v, nil where there is none.
+func defined(v *ir.Value) *ir.Node {
+	if v == nil {
+		return nil
+	}
+	return v.Def
+}
+
+// insertAfter makes a node directly behind the definition of v.
+func insertAfter(v *ir.Value, name string, o ir.Op, inputs []*ir.Value, output string) (*ir.Node, error) {
+	g := v.Graph()
+	at := 0
+	if v.Def != nil {
+		at = slices.Index(g.Nodes, v.Def) + 1
+	}
+	var n *ir.Node
+	if at == len(g.Nodes) {
+		n = g.NewNode(name, o, inputs, output)
+	} else {
+		n = g.InsertBefore(g.Nodes[at], name, o, inputs, output)
+	}
+	return n, n.Infer()
+}
+
+// newOp makes an operator with default attributes.
+func newOp(kind string) ir.Op {
+	o, err := op.New(kind)
+	if err != nil {
+		panic(fmt.Sprintf("quant: %v", err)) // kind is one of this package's constants
+	}
+	return o
+}
+
+// pair puts a QuantizeLinear and a DequantizeLinear with the parameters behind v and
+// returns the output of the latter.
+func (p params) pair(v *ir.Value) (*ir.Value, error) {
+	g := v.Graph()
+	scale := g.NewConst(v.Name+".scale", tensor.Scalar(p.scale))
+	zero := g.NewConst(v.Name+".zero", tensor.Scalar(uint8(p.zero)))
+	q, err := insertAfter(v, v.Name+".quantize", newOp("QuantizeLinear"), []*ir.Value{v, scale, zero}, v.Name+".u8")
+	if err != nil {
+		return nil, err
+	}
+	u := q.Outputs[0]
+	d, err := insertAfter(u, v.Name+".dequantize", newOp("DequantizeLinear"), []*ir.Value{u, scale, zero}, v.Name+".f32")
+	if err != nil {
+		return nil, err
+	}
+	return d.Outputs[0], nil
+}
+
+// transparent lists the operators that only move elements, or take one of several,
+// so that they do the same to quantised tensors. Their data are the first input, or
+// for Concat all inputs.
+var transparent = []string{"Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+// data returns the inputs of a transparent node that hold its data, nil for any
+// other node and one with outputs besides the first.
+func data(n *ir.Node) []*ir.Value {
+	switch {
+	case n == nil || !slices.Contains(transparent, n.Op.Kind()) || slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil }):
+		return nil
+	case n.Op.Kind() == "Concat":
+		return n.Inputs
+	}
+	return n.Inputs[:1]
+}
