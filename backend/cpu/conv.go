@@ -14,6 +14,9 @@ import (
 // is ever in memory. A depthwise convolution runs on the planes directly.
 func bindConv(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Conv)
+	if o.Quantised() {
+		return bindConv8(p, n)
+	}
 	if b, err := bindDepthwise(p, n); b != nil || err != nil {
 		return b, err
 	}

@@ -32,11 +32,12 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		o.Threads = Cores()
 	}
 	prog := &program{
-		graph:   p.Graph,
-		pool:    NewPool(o.Threads),
-		kernels: map[kernelKey][]backend.Kernel{},
-		dense:   map[*ir.Store]*tensor.Tensor{},
-		specs:   newCache[*spec](8),
+		graph:    p.Graph,
+		pool:     NewPool(o.Threads),
+		kernels:  map[kernelKey][]backend.Kernel{},
+		kernels8: map[kernelKey]backend.Kernel8{},
+		dense:    map[*ir.Store]*tensor.Tensor{},
+		specs:    newCache[*spec](8),
 	}
 	if !o.Checked {
 		if err := format.CheckAll(p.Graph.Constants()); err != nil {
@@ -54,10 +55,11 @@ type program struct {
 	graph *ir.Graph
 	pool  *Pool
 
-	mu      sync.Mutex
-	kernels map[kernelKey][]backend.Kernel
-	dense   map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
-	specs   *cache[*spec]
+	mu       sync.Mutex
+	kernels  map[kernelKey][]backend.Kernel
+	kernels8 map[kernelKey]backend.Kernel8
+	dense    map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
+	specs    *cache[*spec]
 }
 
 // kernelKey identifies a prepared weight: a store, or a dense constant seen

@@ -45,6 +45,10 @@ var binders = map[string]binder{
 	"LeakyRelu":   bindActivation,
 	"Swish":       bindActivation,
 
+	// Between f32 and u8.
+	"DequantizeLinear": bindDequantize,
+	"QuantizeLinear":   bindQuantize,
+
 	// Normalisations over the last axis.
 	"LayerNormalization": bindLayerNorm,
 	"RMSNormalization":   bindRMSNorm,

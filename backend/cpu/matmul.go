@@ -154,6 +154,9 @@ func (l *linear) fromRight(x *exec, o *operands, k backend.Linear) func() {
 // left side or none as products over the columns of the right side.
 func bindMatMul(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.MatMul)
+	if o.Quantised() {
+		return bindLinear8(p, n, &o.Quant, &o.Epilogue)
+	}
 	if !f32(n) {
 		return nil, nil
 	}
@@ -257,6 +260,9 @@ func batchOffsets(lead, batch []int, size int) []int {
 // bindGemm computes alpha op(A) op(B) + beta C with a constant B as a linear layer.
 func bindGemm(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Gemm)
+	if o.Quantised() {
+		return bindLinear8(p, n, &o.Quant, &o.Epilogue)
+	}
 	_, kernels, err := p.weightOf(n, 1)
 	if err != nil || kernels == nil || !f32(n) {
 		return nil, err

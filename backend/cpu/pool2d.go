@@ -14,6 +14,9 @@ func bindMaxPool(_ *program, n *ir.Node) (*bound, error) {
 	if len(n.Outputs) > 1 && n.Outputs[1] != nil {
 		return nil, nil
 	}
+	if u8Only(n) {
+		return bindMaxPool8(n)
+	}
 	return bindPool(n, &o.Window, o.CeilMode, float32(math.Inf(-1)), maxInto, nil)
 }
 

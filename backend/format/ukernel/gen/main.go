@@ -140,7 +140,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, helpers or tiles, those of package vec, planes, those of package plane, or attention, those of package tile")
+	set := flag.String("set", "", "products, the kernels of package ukernel, int8, those of package ikernel, helpers or tiles, those of package vec, planes, those of package plane, or attention, those of package tile")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -161,6 +161,8 @@ func main() {
 		planes()
 	case "attention":
 		attention()
+	case "int8":
+		int8Kernels()
 	default:
 		log.Fatalf("no kernel set %q", *set)
 	}

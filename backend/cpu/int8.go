@@ -1,0 +1,595 @@
+package cpu
+
+import (
+	"slices"
+	"unsafe"
+
+	"spc/backend"
+	"spc/backend/cpu/vec"
+	"spc/backend/format/dense8"
+	"spc/backend/format/ikernel"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// rows8 is the number of rows of an integer product that are finished together: their
+// sums stay in the first-level cache.
+const rows8 = 48
+
+// weight8 returns the kernel of the constant i8 weight of n, nil where it has none.
+func (p *program) weight8(n *ir.Node) (backend.Kernel8, error) {
+	for _, ref := range n.Op.(ir.WeightOp).Weights(n) {
+		v := n.Input(ref.Input)
+		if ref.Input != 1 || v == nil || v.Const == nil || v.Type.DType != tensor.I8 || ref.Groups != 1 {
+			continue
+		}
+		key := kernelKey{dense: v.Const, groups: 1}
+		for _, a := range ref.View.Perm {
+			key.view += string(rune('0' + a))
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if k, ok := p.kernels8[key]; ok {
+			return k, nil
+		}
+		k := dense8.New(ref.View.Matrix(v.Const))
+		p.kernels8[key] = k
+		return k, nil
+	}
+	return nil, nil
+}
+
+// epilogue8 finishes the sums of a product of 8-bit integers.
+type epilogue8 struct {
+	ikernel.Epilogue
+	kern     *ikernel.Kernels
+	act      activation     // applied to f32, nil where the limits say it all
+	quant    ikernel.Limits // how what act returns becomes u8
+	residual bool
+	u8       bool // the result is u8
+}
+
+// newEpilogue8 prepares the epilogue of n, whose weight has the given sums of rows; ok
+// is false where its bias is no constant.
+func newEpilogue8(n *ir.Node, q *op.Quant, e *op.Epilogue, sums []int32) (*epilogue8, bool) {
+	bias, ok := constantF32(n, 2)
+	if !ok {
+		return nil, false
+	}
+	f := newEpilogue(n, e, nil)
+	ep := &epilogue8{kern: ikernel.Best(), act: f.act, residual: f.residual >= 0, u8: q.YScale != 0}
+	shift := float32(0)
+	if ep.residual && q.RScale != 0 {
+		ep.ResScale = q.RScale
+		shift = -q.RScale * float32(q.RZero)
+	}
+	for m, s := range sums {
+		ep.Sum = append(ep.Sum, -int32(q.XZero)*s)
+		ep.Scale = append(ep.Scale, q.XScale*q.WScale[m%len(q.WScale)])
+		b := shift
+		if bias != nil {
+			b += bias[m]
+		}
+		ep.Bias = append(ep.Bias, b)
+	}
+	ep.Lo, ep.Hi = f.lo, f.hi
+	if ep.u8 && ep.act == nil {
+		ep.ToU8(q.YScale, q.YZero)
+	} else if ep.u8 {
+		ep.quant = ikernel.NoLimits()
+		ep.quant.ToU8(q.YScale, q.YZero)
+	}
+	return ep, true
+}
+
+// scratch is the number of floats that finish needs.
+func (e *epilogue8) scratch() int {
+	if e.act != nil && e.u8 {
+		return ikernel.Columns
+	}
+	return 0
+}
+
+// finish stores rows of n sums, 64 apart: y and res have rows ldy apart. first is the
+// first row, or with ByColumn the first column, and tmp as long as scratch says.
+func (e *epilogue8) finish(first, rows, n int, c []int32, y, res ikernel.Elems, ldy int, tmp []float32) {
+	const ldc = ikernel.Columns
+	if e.act == nil {
+		e.kern.Finish(&e.Epilogue, first, rows, n, c, ldc, y, res, ldy)
+		return
+	}
+	for r := range rows {
+		at := first
+		if !e.ByColumn {
+			at += r
+		}
+		row := ikernel.Elems{F32: tmp}
+		if !e.u8 {
+			row = y.From(r * ldy)
+		}
+		row.F32 = row.F32[:n]
+		e.kern.Finish(&e.Epilogue, at, 1, n, c[r*ldc:], ldc, row, res.From(r*ldy), ldy)
+		e.act(row.F32)
+		if e.u8 {
+			e.kern.Quantize(&e.quant, y.U8[r*ldy:][:n], row.F32)
+		}
+	}
+}
+
+// elems8 returns the elements of t, f32 or u8; none where it is nil.
+func elems8(t *tensor.Tensor) ikernel.Elems {
+	switch {
+	case t == nil:
+		return ikernel.Elems{}
+	case t.DType() == tensor.U8:
+		return ikernel.Elems{U8: t.Bytes()}
+	}
+	return ikernel.Elems{F32: t.F32s()}
+}
+
+// asBytes and asInts view scratch.
+func asBytes(s []float32) []uint8 {
+	return unsafe.Slice((*uint8)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))
+}
+
+func asInts(s []float32) []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+func asFloats(s []int32) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+// floats is the number of floats that hold n bytes and keep what follows aligned.
+func floats(n int) int { return (n + 63) / 64 * 16 }
+
+// conv8 is a convolution of 8-bit integers. Where patches are not the pixels
+// themselves, each image is first copied to padded planes, one for each phase of the
+// strides: a tap then reads a plane at a fixed distance from the output pixel, and
+// columns are output pixels in rows as long as those of the planes, of which the last
+// few are not stored.
+type conv8 struct {
+	kernel            backend.Kernel8
+	ep                *epilogue8
+	m, k4             int
+	images, channels  int
+	h, w, oh, ow      int
+	sh, sw, top, left int
+	phases            [][2]int // vertical and horizontal, of the planes of a channel
+	ph, pw            int      // size of a plane; 0 where patches are the pixels
+	offset            []int32  // of each row of a panel in an image's planes
+	fill              uint8
+}
+
+// bindConv8 makes the kernel of a quantised Conv of one group over one or two spatial
+// axes.
+func bindConv8(p *program, n *ir.Node) (*bound, error) {
+	o := n.Op.(*op.Conv)
+	kernel, err := p.weight8(n)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if err != nil || kernel == nil || len(xs) > 4 || prod(ys) == 0 || prod(xs) == 0 {
+		return nil, err
+	}
+	wshape, _ := n.Inputs[1].Type.Shape()
+	spans, out, err := o.Geometry(xs, wshape)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	ep, ok := newEpilogue8(n, &o.Quant, &o.Epilogue, kernel.Sums())
+	if !ok {
+		return nil, nil
+	}
+	in := xs[2:]
+	if len(in) == 1 {
+		in, out = []int{1, in[0]}, []int{1, out[0]}
+		spans = []op.Span{{Kernel: 1, Stride: 1, Dilation: 1}, spans[0]}
+	}
+	c := &conv8{
+		kernel: kernel, ep: ep, m: ys[1], images: xs[0], channels: xs[1],
+		h: in[0], w: in[1], oh: out[0], ow: out[1], fill: uint8(o.XZero),
+		sh: spans[0].Stride, sw: spans[1].Stride, top: spans[0].Begin, left: spans[1].Begin,
+	}
+	if !c.place(spans[0], spans[1]) {
+		return nil, nil
+	}
+	return c.bound(), nil
+}
+
+// place lays out the planes and finds where in them the rows of a panel are; it is
+// false where planes are too large.
+func (c *conv8) place(v, h op.Span) bool {
+	taps := v.Kernel * h.Kernel
+	c.k4 = ikernel.Groups(c.channels * taps)
+	c.offset = make([]int32, ikernel.Group*c.k4)
+	if taps == 1 && c.sh == 1 && c.sw == 1 && v.Begin == 0 && v.End == 0 && h.Begin == 0 && h.End == 0 {
+		c.pw = 0
+		for i := range c.channels {
+			c.offset[i] = int32(i * c.h * c.w)
+		}
+		return c.channels*c.h*c.w < 1<<31
+	}
+	type tap struct{ phase, at int }
+	list := make([]tap, 0, taps)
+	index := map[[2]int]int{}
+	c.ph = c.oh + (v.Kernel-1)*v.Dilation/c.sh
+	c.pw = c.ow + (h.Kernel-1)*h.Dilation/c.sw
+	for i := range v.Kernel {
+		for j := range h.Kernel {
+			y, x := i*v.Dilation, j*h.Dilation
+			phase := [2]int{y % c.sh, x % c.sw}
+			if _, ok := index[phase]; !ok {
+				index[phase] = len(c.phases)
+				c.phases = append(c.phases, phase)
+			}
+			list = append(list, tap{index[phase], y/c.sh*c.pw + x/c.sw})
+		}
+	}
+	if size, err := tensor.Elems([]int{c.channels, len(c.phases), c.ph, c.pw}); err != nil || size >= 1<<31-64 {
+		return false
+	}
+	for k := range c.channels * taps {
+		t := list[k%taps]
+		c.offset[k] = int32((k/taps*len(c.phases)+t.phase)*c.ph*c.pw + t.at)
+	}
+	return true
+}
+
+// planes is the size of the planes of an image in bytes, 0 where there are none.
+func (c *conv8) planes() int { return c.channels * len(c.phases) * c.ph * c.pw }
+
+// columns is the number of columns of an image.
+func (c *conv8) columns() int {
+	if c.pw == 0 {
+		return c.oh * c.ow
+	}
+	return (c.oh-1)*c.pw + c.ow
+}
+
+func (c *conv8) bound() *bound {
+	const sums = rows8 * ikernel.Columns
+	shared, panel := floats(c.planes()), floats(c.k4*ikernel.PanelRow)
+	pitch := c.pw
+	if pitch == 0 {
+		pitch = c.ow
+	}
+	stored := c.ow
+	if c.pw == 0 { // rows follow each other without gaps
+		pitch, stored = c.oh*c.ow, c.oh*c.ow
+	}
+	cols := c.columns()
+	panels := (cols + ikernel.Columns - 1) / ikernel.Columns
+	plane := c.oh * c.ow
+	return &bound{inplace: -1, scratch: shared + panel + sums + c.ep.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src, image []uint8
+		var y, res ikernel.Elems
+		planes := asBytes(x.scratch[0][:shared])
+		parts := 1
+		if t := x.pool.Threads(); panels < 2*t {
+			parts = min(t, (c.m+rows8-1)/rows8)
+		}
+		rows := ((c.m+parts-1)/parts + rows8 - 1) / rows8 * rows8
+		spread := func(_, channel int) { c.spread(planes, src, channel) }
+		multiply := func(worker, i int) {
+			i, part := i/parts, i%parts
+			s := x.scratch[worker][shared:]
+			xs, sum, tmp := asBytes(s[:panel])[:c.k4*ikernel.PanelRow], asInts(s[panel:][:sums]), s[panel+sums:]
+			col := i * ikernel.Columns
+			n := min(ikernel.Columns, cols-col)
+			c.ep.kern.Pack(xs, image[col:], c.offset, n)
+			end := min(c.m, (part+1)*rows)
+			for r := part * rows; r < end; r += rows8 {
+				count := min(rows8, end-r)
+				c.kernel.Panel(sum, xs, n, r, r+count)
+				for j := col; j < col+n; {
+					line, at := j/pitch, j%pitch
+					k := min(stored-at, col+n-j)
+					if k > 0 {
+						to := r*plane + line*stored + at
+						c.ep.finish(r, count, k, sum[j-col:], y.From(to), res.From(to), plane, tmp)
+					}
+					j += min(pitch-at, col+n-j)
+				}
+			}
+		}
+		return func() error {
+			for img := range c.images {
+				src = in[0].Bytes()[img*c.channels*c.h*c.w:][:c.channels*c.h*c.w]
+				y = elems8(out[0]).From(img * c.m * plane)
+				if c.ep.residual {
+					res = elems8(in[op.Residual]).From(img * c.m * plane)
+				}
+				image = src
+				if c.pw > 0 {
+					x.pool.For(c.channels, spread)
+					image = planes[:c.planes()]
+				}
+				x.pool.For(panels*parts, multiply)
+			}
+			return nil
+		}
+	}}
+}
+
+// spread copies a channel of an image to its planes.
+func (c *conv8) spread(planes, src []uint8, channel int) {
+	size := c.ph * c.pw
+	src = src[channel*c.h*c.w:][:c.h*c.w]
+	for p, phase := range c.phases {
+		dst := planes[(channel*len(c.phases)+p)*size:][:size]
+		for i := range c.ph {
+			row := dst[i*c.pw:][:c.pw]
+			y := i*c.sh + phase[0] - c.top
+			if y < 0 || y >= c.h {
+				fill(row, c.fill)
+				continue
+			}
+			line := src[y*c.w:][:c.w]
+			// Column j reads line[j*sw + at].
+			at := phase[1] - c.left
+			from := 0
+			if at < 0 {
+				from = min((-at+c.sw-1)/c.sw, c.pw)
+			}
+			to := from
+			if last := c.w - 1 - at; last >= 0 {
+				to = max(from, min(last/c.sw+1, c.pw))
+			}
+			fill(row[:from], c.fill)
+			fill(row[to:], c.fill)
+			if c.sw == 1 {
+				copy(row[from:to], line[from+at:])
+				continue
+			}
+			q := from*c.sw + at
+			for j := from; j < to; j++ {
+				row[j] = line[q]
+				q += c.sw
+			}
+		}
+	}
+}
+
+func fill(x []uint8, v uint8) {
+	for i := range x {
+		x[i] = v
+	}
+}
+
+// linear8 is a product of 8-bit integers with tokens whose features are contiguous.
+type linear8 struct {
+	kernel       backend.Kernel8
+	ep           *epilogue8
+	tokens, m, k int
+}
+
+// bindLinear8 makes the kernel of a quantised MatMul or Gemm.
+func bindLinear8(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bound, error) {
+	kernel, err := p.weight8(n)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if err != nil || kernel == nil || prod(ys) == 0 || prod(xs) == 0 {
+		return nil, err
+	}
+	ep, ok := newEpilogue8(n, q, e, kernel.Sums())
+	if !ok {
+		return nil, nil
+	}
+	ep.ByColumn = true
+	l := &linear8{kernel: kernel, ep: ep, m: ys[len(ys)-1], k: xs[len(xs)-1]}
+	l.tokens = prod(xs) / l.k
+	return l.bound(), nil
+}
+
+func (l *linear8) bound() *bound {
+	const block = ikernel.Columns // of tokens, and of rows of the weight
+	k4 := ikernel.Groups(l.k)
+	ldx := ikernel.Group * k4
+	direct, ok := l.kernel.(backend.TokenKernel8)
+	shared, panel := 0, 0
+	if ldx != l.k {
+		shared = floats(l.tokens * ldx)
+	}
+	if !ok {
+		panel = floats(k4*ikernel.PanelRow) + block*block
+	}
+	tokens, rows := (l.tokens+block-1)/block, (l.m+block-1)/block
+	return &bound{inplace: -1, scratch: shared + panel + block*block + l.ep.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var xs []uint8
+		var y, res ikernel.Elems
+		padded := asBytes(x.scratch[0][:shared])
+		// A sparse weight wants panels of tokens, which all its rows then meet.
+		parts := rows
+		if direct == nil {
+			parts = min(rows, max(1, (2*x.pool.Threads()+tokens-1)/tokens))
+		}
+		multiply := func(worker, i int) {
+			t0, part := i/parts*block, i%parts
+			n := min(block, l.tokens-t0)
+			s := x.scratch[worker][shared:]
+			sum, tmp := asInts(s[:block*block]), s[block*block+panel:]
+			from := xs[t0*ldx:]
+			var packed []uint8
+			var turned []int32
+			if direct == nil {
+				turned = asInts(s[block*block:][:block*block])
+				packed = asBytes(s[2*block*block:])[:k4*ikernel.PanelRow]
+				l.ep.kern.PackTokens(packed, from, ldx, n, k4)
+			}
+			for r := part * rows / parts * block; r < min(l.m, (part+1)*rows/parts*block); r += block {
+				count := min(block, l.m-r)
+				if direct != nil {
+					direct.Tokens(sum, from, ldx, n, r, r+count)
+				} else {
+					l.kernel.Panel(turned, packed, n, r, r+count)
+					vec.Transpose(asFloats(sum), block, asFloats(turned), block, count, n)
+				}
+				to := t0*l.m + r
+				l.ep.finish(r, n, count, sum, y.From(to), res.From(to), l.m, tmp)
+			}
+		}
+		pad := func(_, t int) {
+			copy(padded[t*ldx:][:l.k], in[0].Bytes()[t*l.k:])
+			clear(padded[t*ldx+l.k : (t+1)*ldx])
+		}
+		return func() error {
+			xs, y = in[0].Bytes(), elems8(out[0])
+			if l.ep.residual {
+				res = elems8(in[op.Residual])
+			}
+			if shared > 0 {
+				x.pool.For(l.tokens, pad)
+				xs = padded[:l.tokens*ldx]
+			}
+			x.pool.For(tokens*parts, multiply)
+			return nil
+		}
+	}}
+}
+
+// bindQuantize quantises f32 to u8 with one scale and zero point.
+func bindQuantize(_ *program, n *ir.Node) (*bound, error) {
+	scale, zero, ok := scaleAndZero(n)
+	if !ok || n.Inputs[0].Type.DType != tensor.F32 || n.Outputs[0].Type.DType != tensor.U8 {
+		return nil, nil
+	}
+	if o := n.Op.(*op.QuantizeLinear); o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
+		return nil, nil
+	}
+	l := ikernel.NoLimits()
+	l.ToU8(scale, zero)
+	kern := ikernel.Best()
+	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src []float32
+		var dst []uint8
+		body := func(lo, hi int) { kern.Quantize(&l, dst[lo:hi], src[lo:hi]) }
+		return func() error {
+			src, dst = in[0].F32s(), out[0].Bytes()
+			x.pool.Range(len(dst), body)
+			return nil
+		}
+	}}, nil
+}
+
+// bindDequantize is the inverse of bindQuantize.
+func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
+	scale, zero, ok := scaleAndZero(n)
+	if !ok || n.Inputs[0].Type.DType != tensor.U8 || n.Outputs[0].Type.DType != tensor.F32 {
+		return nil, nil
+	}
+	kern := ikernel.Best()
+	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src []uint8
+		var dst []float32
+		body := func(lo, hi int) { kern.Dequantize(dst[lo:hi], src[lo:hi], scale, zero) }
+		return func() error {
+			src, dst = in[0].Bytes(), out[0].F32s()
+			x.pool.Range(len(dst), body)
+			return nil
+		}
+	}}, nil
+}
+
+// scaleAndZero returns the constants of a QuantizeLinear or DequantizeLinear of whole
+// tensors.
+func scaleAndZero(n *ir.Node) (scale float32, zero int, ok bool) {
+	s, z := n.Inputs[1].Const, n.Input(2)
+	if s == nil || s.DType() != tensor.F32 || s.Len() != 1 || !(s.F32s()[0] > 0) || prod(shapeOf(n.Outputs[0])) == 0 {
+		return 0, 0, false
+	}
+	if z != nil {
+		if z.Const == nil || z.Const.Len() != 1 {
+			return 0, 0, false
+		}
+		zero = int(z.Const.Int64s()[0])
+	}
+	return s.F32s()[0], zero, true
+}
+
+// bindMaxPool8 takes the maximum of u8 over windows of one or two axes, first down the
+// rows, then along them.
+func bindMaxPool8(n *ir.Node) (*bound, error) {
+	o := n.Op.(*op.MaxPool)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if len(xs) != 4 || prod(ys) == 0 || prod(xs) == 0 {
+		return nil, nil
+	}
+	spans, out, err := o.Window.Resolve(xs[2:], o.KernelShape, o.CeilMode)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	v, h := spans[0], spans[1]
+	height, width := xs[2], xs[3]
+	kern := ikernel.Best()
+	// The row, with zeros on both sides, which no u8 is below: output column j takes
+	// the maximum of row[j*stride + t*dilation] over the taps t.
+	length := (out[1]-1)*h.Stride + (h.Kernel-1)*h.Dilation + 1
+	length = max(length, h.Begin+width)
+	half := (length + 1) / 2
+	need := floats(length) + 2*floats(half)
+	return &bound{inplace: -1, scratch: need, prepare: func(x *exec, in, out8 []*tensor.Tensor) func() error {
+		var src, dst []uint8
+		body := func(worker, i int) {
+			s := x.scratch[worker]
+			row := asBytes(s)[:length]
+			even := asBytes(s[floats(length):])[:half]
+			odd := asBytes(s[floats(length)+floats(half):])[:half]
+			plane, to := src[i*height*width:][:height*width], dst[i*out[0]*out[1]:][:out[0]*out[1]]
+			clear(row)
+			for y := range out[0] {
+				first := true
+				line := row[h.Begin:][:width]
+				for t := range v.Kernel {
+					at := y*v.Stride + t*v.Dilation - v.Begin
+					if at < 0 || at >= height {
+						continue
+					}
+					if first {
+						copy(line, plane[at*width:])
+						first = false
+						continue
+					}
+					kern.Max(line, plane[at*width:][:width])
+				}
+				if first {
+					clear(line)
+				}
+				d := to[y*out[1]:][:out[1]]
+				switch h.Stride {
+				case 1:
+					copy(d, row)
+					for t := 1; t < h.Kernel; t++ {
+						kern.Max(d, row[t*h.Dilation:])
+					}
+				case 2:
+					kern.Split(even, odd, row)
+					half := [2][]uint8{even, odd}
+					copy(d, even)
+					for t := 1; t < h.Kernel; t++ {
+						at := t * h.Dilation
+						kern.Max(d, half[at%2][at/2:])
+					}
+				default:
+					for j := range d {
+						m := row[j*h.Stride]
+						for t := 1; t < h.Kernel; t++ {
+							m = max(m, row[j*h.Stride+t*h.Dilation])
+						}
+						d[j] = m
+					}
+				}
+			}
+		}
+		return func() error {
+			src, dst = in[0].Bytes(), out8[0].Bytes()
+			x.pool.For(xs[0]*xs[1], body)
+			return nil
+		}
+	}}, nil
+}
+
+// u8Only reports whether n takes and gives u8.
+func u8Only(n *ir.Node) bool {
+	return !slices.ContainsFunc(append(slices.Clone(n.Inputs[:1]), n.Outputs...), func(v *ir.Value) bool {
+		return v != nil && v.Type.DType != tensor.U8
+	})
+}

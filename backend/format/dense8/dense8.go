@@ -1,0 +1,76 @@
+// Package dense8 multiplies dense i8 weights, which are plain constants of the graph.
+// It imports backend and ikernel.
+package dense8
+
+import (
+	"sync"
+
+	"spc/backend"
+	"spc/backend/format/ikernel"
+	"spc/ir/tensor"
+)
+
+// New prepares a weight i8 [M,K], which it keeps.
+func New(w *tensor.Tensor) backend.TokenKernel8 { return bind(w, ikernel.Best()) }
+
+func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
+	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), k4: ikernel.Groups(w.Dim(1))}
+	data := tensor.Data[int8](w)
+	d.sums = make([]int32, d.m)
+	for r := range d.sums {
+		for _, v := range data[r*d.k : (r+1)*d.k] {
+			d.sums[r] += int32(v)
+		}
+	}
+	d.rows = sync.OnceValue(func() []int8 { return rows(data, d.m, d.k) })
+	d.panels = sync.OnceValue(func() []int8 { return panels(data, d.m, d.k) })
+	return d
+}
+
+// kernel multiplies panels with the rows of the weight, and tokens with panels of it;
+// what either needs is made when it is first called.
+type kernel struct {
+	kern         *ikernel.Kernels
+	m, k, k4     int
+	sums         []int32
+	rows, panels func() []int8
+}
+
+// rows returns w with rows of whole groups.
+func rows(w []int8, m, k int) []int8 {
+	ld := ikernel.Group * ikernel.Groups(k)
+	if ld == k {
+		return w
+	}
+	out := make([]int8, m*ld)
+	for r := range m {
+		copy(out[r*ld:], w[r*k:(r+1)*k])
+	}
+	return out
+}
+
+// panels returns w in panels of 64 rows, zeros behind the last.
+func panels(w []int8, m, k int) []int8 {
+	size := ikernel.Groups(k) * ikernel.PanelRow
+	out := make([]int8, (m+ikernel.Columns-1)/ikernel.Columns*size)
+	for r := range m {
+		p := out[r/ikernel.Columns*size+r%ikernel.Columns*ikernel.Group:]
+		for i, v := range w[r*k : (r+1)*k] {
+			p[i/ikernel.Group*ikernel.PanelRow+i%ikernel.Group] = v
+		}
+	}
+	return out
+}
+
+func (d *kernel) Name() string  { return "s8_gemm_6x64__" + d.kern.ISA }
+func (d *kernel) Sums() []int32 { return d.sums }
+
+func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
+	ld := ikernel.Group * d.k4
+	d.kern.Gemm(r1-r0, d.k4, d.rows()[r0*ld:], ld, x, cols, c, ikernel.Columns)
+}
+
+func (d *kernel) Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int) {
+	size := d.k4 * ikernel.PanelRow
+	d.kern.GemmTokens(tokens, d.k4, x, ldx, d.panels()[r0/ikernel.Columns*size:][:size], r1-r0, c, ikernel.Columns)
+}

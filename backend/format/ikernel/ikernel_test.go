@@ -1,0 +1,341 @@
+package ikernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+const seed = 81
+
+func rng(t testing.TB) *rand.Rand {
+	t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func u8s(r *rand.Rand, n int) []uint8 {
+	x := make([]uint8, n)
+	for i := range x {
+		x[i] = uint8(r.Uint32())
+	}
+	return x
+}
+
+func i8s(r *rand.Rand, n int) []int8 {
+	x := make([]int8, n)
+	for i := range x {
+		x[i] = int8(r.Uint32())
+	}
+	return x
+}
+
+func f32s(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// each runs f for every kernel set but pure Go, of which it takes the results as right.
+func each(t *testing.T, f func(t *testing.T, k *Kernels)) {
+	for _, k := range available[:len(available)-1] {
+		t.Run(k.ISA, func(t *testing.T) { f(t, k) })
+	}
+}
+
+// edges are sizes around those of tiles.
+var (
+	rowCounts    = []int{1, 2, 3, 4, 5, 6, 7, 12, 13}
+	groupCounts  = []int{0, 1, 3, 4, 5, 17}
+	columnCounts = []int{1, 15, 16, 17, 32, 33, 48, 49, 63, 64}
+)
+
+func TestGemmMatchesItsDefinition(t *testing.T) {
+	r := rng(t)
+	for _, k := range available {
+		for _, rows := range rowCounts {
+			for _, k4 := range groupCounts {
+				for _, cols := range columnCounts {
+					n := lanes(cols)
+					w, x := i8s(r, rows*(4*k4+3)), u8s(r, k4*PanelRow)
+					lda, ldc := 4*k4+3, n+5
+					c := make([]int32, rows*ldc)
+					k.Gemm(rows, k4, w, lda, x, cols, c, ldc)
+					check := func(what string, get func(i, k, j int) int32) {
+						t.Helper()
+						for i := range rows {
+							for j := range n {
+								var want int32
+								for k := range 4 * k4 {
+									want += get(i, k, j)
+								}
+								if c[i*ldc+j] != want {
+									t.Fatalf("%s %s %d x %d x %d: [%d,%d] is %d, want %d", k.ISA, what, rows, 4*k4, cols, i, j, c[i*ldc+j], want)
+								}
+							}
+						}
+					}
+					check("gemm", func(i, k, j int) int32 {
+						return int32(w[i*lda+k]) * int32(x[k/4*PanelRow+4*j+k%4])
+					})
+					a, b := u8s(r, rows*lda), i8s(r, k4*PanelRow)
+					k.GemmTokens(rows, k4, a, lda, b, cols, c, ldc)
+					check("tokens", func(i, k, j int) int32 {
+						return int32(a[i*lda+k]) * int32(b[k/4*PanelRow+4*j+k%4])
+					})
+				}
+			}
+		}
+	}
+}
+
+// groups makes a weight of m rows and k4 groups of columns, of which each is there
+// with probability p.
+func groups(r *rand.Rand, m, k4 int, p float64) *Groups1x4 {
+	g := &Groups1x4{Ptr: []uint32{0}}
+	for range m {
+		for j := range k4 {
+			if r.Float64() < p {
+				g.Index = append(g.Index, uint16(j))
+				g.Value = append(g.Value, i8s(r, 4)...)
+			}
+		}
+		g.Ptr = append(g.Ptr, uint32(len(g.Index)))
+	}
+	return g
+}
+
+func TestSpmmMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, m := range rowCounts {
+			for _, k4 := range []int{1, 2, 7, 40} {
+				for _, cols := range columnCounts {
+					g, x := groups(r, m, k4, 0.4), u8s(r, k4*PanelRow)
+					n := lanes(cols)
+					from := r.IntN(m)
+					got, want := make([]int32, m*n), make([]int32, m*n)
+					k.Spmm(g, from, m, k4, x, cols, got, n)
+					portable.Spmm(g, from, m, k4, x, cols, want, n)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%d x %d x %d from %d: %v, want %v", m, 4*k4, cols, from, got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestPackMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, k4 := range groupCounts {
+			for _, cols := range columnCounts {
+				src := u8s(r, 200)
+				offset := make([]int32, 4*k4)
+				for i := range offset {
+					offset[i] = int32(r.IntN(len(src) - cols + 1))
+				}
+				got, want := make([]uint8, k4*PanelRow), make([]uint8, k4*PanelRow)
+				k.Pack(got, src, offset, cols)
+				portable.Pack(want, src, offset, cols)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d groups, %d columns differ", k4, cols)
+				}
+			}
+		}
+		for _, k4 := range []int{1, 2, 15, 16, 17, 33} {
+			for _, tokens := range columnCounts {
+				lds := 4*k4 + 2
+				src := u8s(r, tokens*lds)
+				got, want := make([]uint8, k4*PanelRow), make([]uint8, k4*PanelRow)
+				k.PackTokens(got, src, lds, tokens, k4)
+				portable.PackTokens(want, src, lds, tokens, k4)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d groups, %d tokens differ", k4, tokens)
+				}
+			}
+		}
+	})
+}
+
+func TestFinishMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, rows := range []int{1, 2, 5} {
+			for _, n := range []int{1, 15, 16, 17, 33, 64, 100} {
+				for variant := range 12 {
+					e := Epilogue{ByColumn: variant&1 != 0, Limits: NoLimits()}
+					first := r.IntN(3)
+					for range first + max(rows, n) {
+						e.Sum = append(e.Sum, int32(r.IntN(2000)-1000))
+						e.Scale = append(e.Scale, r.Float32()/500)
+						e.Bias = append(e.Bias, float32(r.NormFloat64()))
+					}
+					e.Lo, e.ResScale = -0.5, 0.01
+					ldc, ldy := n+3, n+7
+					c := make([]int32, rows*ldc)
+					for i := range c {
+						c[i] = int32(r.IntN(4000) - 2000)
+					}
+					var got, want, res Elems
+					if variant&2 != 0 {
+						e.ToU8(0.02, 100)
+						got.U8, want.U8 = make([]uint8, rows*ldy), make([]uint8, rows*ldy)
+					} else {
+						got.F32, want.F32 = make([]float32, rows*ldy), make([]float32, rows*ldy)
+					}
+					switch variant / 4 {
+					case 1:
+						res.F32 = f32s(r, rows*ldy)
+					case 2:
+						res.U8 = u8s(r, rows*ldy)
+					}
+					k.Finish(&e, first, rows, n, c, ldc, got, res, ldy)
+					portable.Finish(&e, first, rows, n, c, ldc, want, res, ldy)
+					for i := range want.F32 {
+						if math.Abs(float64(got.F32[i]-want.F32[i])) > 1e-5 {
+							t.Fatalf("variant %d, %d x %d: %v, want %v", variant, rows, n, got.F32[i], want.F32[i])
+						}
+					}
+					for i := range want.U8 {
+						if d := int(got.U8[i]) - int(want.U8[i]); d < -1 || d > 1 {
+							t.Fatalf("variant %d, %d x %d: element %d is %d, want %d", variant, rows, n, i, got.U8[i], want.U8[i])
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestElementwiseMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, n := range []int{0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 128, 200} {
+			l := NoLimits()
+			l.ToU8(0.05, 30)
+			x := f32s(r, n)
+			got, want := make([]uint8, n), make([]uint8, n)
+			k.Quantize(&l, got, x)
+			portable.Quantize(&l, want, x)
+			if !slices.Equal(got, want) {
+				t.Fatalf("quantize %d: %v, want %v", n, got, want)
+			}
+			gf, wf := make([]float32, n), make([]float32, n)
+			k.Dequantize(gf, got, 0.3, 7)
+			portable.Dequantize(wf, got, 0.3, 7)
+			if !slices.Equal(gf, wf) {
+				t.Fatalf("dequantize %d: %v, want %v", n, gf, wf)
+			}
+			more := u8s(r, n)
+			k.Max(got, more)
+			portable.Max(want, more)
+			if !slices.Equal(got, want) {
+				t.Fatalf("max %d: %v, want %v", n, got, want)
+			}
+			h := (n + 1) / 2
+			ge, gd, we, wd := make([]uint8, h), make([]uint8, h), make([]uint8, h), make([]uint8, h)
+			k.Split(ge, gd, more)
+			portable.Split(we, wd, more)
+			if !slices.Equal(ge, we) || !slices.Equal(gd, wd) {
+				t.Fatalf("split %d: %v %v, want %v %v", n, ge, gd, we, wd)
+			}
+		}
+	})
+}
+
+func TestKernelsRefuseShortArguments(t *testing.T) {
+	for name, f := range map[string]func(k *Kernels){
+		"panel": func(k *Kernels) { k.Gemm(1, 2, make([]int8, 8), 8, make([]uint8, PanelRow), 64, make([]int32, 64), 64) },
+		"weight": func(k *Kernels) {
+			k.Gemm(2, 1, make([]int8, 7), 4, make([]uint8, PanelRow), 64, make([]int32, 128), 64)
+		},
+		"output": func(k *Kernels) { k.Gemm(1, 1, make([]int8, 4), 4, make([]uint8, PanelRow), 17, make([]int32, 31), 64) },
+		"offset": func(k *Kernels) { k.Pack(make([]uint8, PanelRow), make([]uint8, 9), []int32{0, 1, 2, 3}, 7) },
+		"columns": func(k *Kernels) {
+			k.Gemm(1, 1, make([]int8, 4), 4, make([]uint8, PanelRow), 65, make([]int32, 80), 80)
+		},
+	} {
+		for _, k := range available {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: %s was accepted", k.ISA, name)
+					}
+				}()
+				f(k)
+			}()
+		}
+	}
+}
+
+// BenchmarkGemm measures a product of 256 rows with a panel, hot.
+func BenchmarkGemm(b *testing.B) {
+	r := rng(b)
+	for _, k := range available {
+		for _, k4 := range []int{16, 64, 128, 576} {
+			w, x := i8s(r, 256*4*k4), u8s(r, k4*PanelRow)
+			c := make([]int32, 256*64)
+			b.Run(fmt.Sprintf("%s/256x%d", k.ISA, 4*k4), func(b *testing.B) {
+				for b.Loop() {
+					k.Gemm(256, k4, w, 4*k4, x, 64, c, 64)
+				}
+				b.ReportMetric(2*256*4*float64(k4)*64/float64(b.Elapsed().Nanoseconds())*float64(b.N), "Gop/s")
+			})
+		}
+	}
+}
+
+// BenchmarkSpmm measures 256 rows with a fifth of their groups, counted as such.
+func BenchmarkSpmm(b *testing.B) {
+	r := rng(b)
+	for _, k := range available {
+		for _, k4 := range []int{16, 64, 128, 576} {
+			g, x := groups(r, 256, k4, 0.2), u8s(r, k4*PanelRow)
+			c := make([]int32, 256*64)
+			b.Run(fmt.Sprintf("%s/256x%d", k.ISA, 4*k4), func(b *testing.B) {
+				for b.Loop() {
+					k.Spmm(g, 0, 256, k4, x, 64, c, 64)
+				}
+				b.ReportMetric(2*4*float64(len(g.Index))*64/float64(b.Elapsed().Nanoseconds())*float64(b.N), "Gop/s")
+			})
+		}
+	}
+}
+
+// BenchmarkPack measures bytes of a panel a second.
+func BenchmarkPack(b *testing.B) {
+	for _, k := range available {
+		src, dst := make([]uint8, 64*1024), make([]uint8, 64*PanelRow)
+		offset := make([]int32, 256)
+		for i := range offset {
+			offset[i] = int32(i * 200)
+		}
+		b.Run(k.ISA, func(b *testing.B) {
+			b.SetBytes(int64(len(dst)))
+			for b.Loop() {
+				k.Pack(dst, src, offset, 64)
+			}
+		})
+	}
+}
+
+// BenchmarkFinish measures bytes of sums a second.
+func BenchmarkFinish(b *testing.B) {
+	for _, k := range available {
+		c := make([]int32, 64*64)
+		e := Epilogue{Sum: make([]int32, 64), Scale: make([]float32, 64), Bias: make([]float32, 64), Limits: NoLimits()}
+		e.ToU8(1, 0)
+		y := Elems{U8: make([]uint8, 64*64)}
+		b.Run(k.ISA, func(b *testing.B) {
+			b.SetBytes(4 * 64 * 64)
+			for b.Loop() {
+				k.Finish(&e, 0, 64, 64, c, 64, y, Elems{}, 64)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+//go:build amd64 && !noasm
+
+package ikernel
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// native returns the assembly kernels that this machine can run.
+func native() []*Kernels {
+	var sets []*Kernels
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI {
+		sets = append(sets, &vnni)
+	}
+	return sets
+}
+
+var vnni = Kernels{
+	ISA:        "vnni",
+	gemm:       tiles(gemmS8U8),
+	gemmTokens: tiles(gemmU8S8),
+	spmm:       spmmVNNI,
+	pack: func(groups int, dst, src []uint8, offset []int32, cols int) {
+		pack_4x64_avx512(groups, unsafe.SliceData(dst), unsafe.SliceData(src), unsafe.SliceData(offset), 1<<cols-1)
+	},
+	packTokens: packTokensAVX512,
+	finish: finishTable(func(byColumn bool, out, res int) finish {
+		if byColumn {
+			return finishColumnsAVX512[out][res]
+		}
+		return finishAVX512[out][res]
+	}),
+	quantize: func(y []uint8, x []float32, l *Limits) {
+		quantize_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x), &l.Lo)
+	},
+	dequantize: func(y []float32, x []uint8, scale, zero float32) {
+		p := [2]float32{scale, zero}
+		dequantize_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x), &p[0])
+	},
+	split: func(n int, even, odd, x []uint8) {
+		split_avx512(n, unsafe.SliceData(even), unsafe.SliceData(odd), unsafe.SliceData(x))
+	},
+	max: func(y, x []uint8) { max_u8_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x)) },
+}
+
+// tile computes some rows of a product with a panel.
+type tile[A, B octet] func(k4 int, a *A, lda int, b *B, c *int32, ldc int)
+
+// tileRows is the most rows of a tile.
+const tileRows = 6
+
+var gemmS8U8 = [4][tileRows]tile[int8, uint8]{
+	{gemm_s8u8_1x16_vnni, gemm_s8u8_2x16_vnni, gemm_s8u8_3x16_vnni, gemm_s8u8_4x16_vnni, gemm_s8u8_5x16_vnni, gemm_s8u8_6x16_vnni},
+	{gemm_s8u8_1x32_vnni, gemm_s8u8_2x32_vnni, gemm_s8u8_3x32_vnni, gemm_s8u8_4x32_vnni, gemm_s8u8_5x32_vnni, gemm_s8u8_6x32_vnni},
+	{gemm_s8u8_1x48_vnni, gemm_s8u8_2x48_vnni, gemm_s8u8_3x48_vnni, gemm_s8u8_4x48_vnni, gemm_s8u8_5x48_vnni, gemm_s8u8_6x48_vnni},
+	{gemm_s8u8_1x64_vnni, gemm_s8u8_2x64_vnni, gemm_s8u8_3x64_vnni, gemm_s8u8_4x64_vnni, gemm_s8u8_5x64_vnni, gemm_s8u8_6x64_vnni},
+}
+
+var gemmU8S8 = [4][tileRows]tile[uint8, int8]{
+	{gemm_u8s8_1x16_vnni, gemm_u8s8_2x16_vnni, gemm_u8s8_3x16_vnni, gemm_u8s8_4x16_vnni, gemm_u8s8_5x16_vnni, gemm_u8s8_6x16_vnni},
+	{gemm_u8s8_1x32_vnni, gemm_u8s8_2x32_vnni, gemm_u8s8_3x32_vnni, gemm_u8s8_4x32_vnni, gemm_u8s8_5x32_vnni, gemm_u8s8_6x32_vnni},
+	{gemm_u8s8_1x48_vnni, gemm_u8s8_2x48_vnni, gemm_u8s8_3x48_vnni, gemm_u8s8_4x48_vnni, gemm_u8s8_5x48_vnni, gemm_u8s8_6x48_vnni},
+	{gemm_u8s8_1x64_vnni, gemm_u8s8_2x64_vnni, gemm_u8s8_3x64_vnni, gemm_u8s8_4x64_vnni, gemm_u8s8_5x64_vnni, gemm_u8s8_6x64_vnni},
+}
+
+// tiles lets the tiles of a table, by vectors of columns and rows, compute any number
+// of rows.
+func tiles[A, B octet](table [4][tileRows]tile[A, B]) func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
+	return func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
+		by := &table[(cols-1)/16]
+		for r := 0; r < rows; {
+			n := min(rows-r, tileRows)
+			if rows-r == tileRows+1 { // rather two of about the same height
+				n = (tileRows + 1) / 2
+			}
+			by[n-1](k4, unsafe.SliceData(a[r*lda:]), lda, unsafe.SliceData(b), unsafe.SliceData(c[r*ldc:]), ldc)
+			r += n
+		}
+	}
+}
+
+var spmmTable = [4]func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int){
+	spmm_s8u8_1x4_16_vnni, spmm_s8u8_1x4_32_vnni, spmm_s8u8_1x4_48_vnni, spmm_s8u8_1x4_64_vnni,
+}
+
+func spmmVNNI(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int) {
+	spmmTable[(cols-1)/16](rows, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
+		unsafe.SliceData(x), unsafe.SliceData(c), ldc)
+}
+
+func packTokensAVX512(tokens, groups int, dst, src []uint8, lds int) {
+	whole := tokens &^ 15
+	for t := 0; t < whole; t += 16 {
+		for g := 0; g < groups; g += 16 {
+			packTokens_16x64_avx512(min(16, groups-g), unsafe.SliceData(dst[g*PanelRow+Group*t:]),
+				unsafe.SliceData(src[t*lds+Group*g:]), lds)
+		}
+	}
+	if whole < tokens {
+		packTokensGo(tokens-whole, groups, dst[Group*whole:], src[whole*lds:], lds)
+	}
+}
+
+// stores lets a kernel that stores Y and adds a residual R take slices.
+func stores[Y, R float32 | uint8](f func(rows, n int, c *int32, ldc int, sum *int32, scale, bias *float32, y *Y, res *R, ldy int, p *float32)) finish {
+	return func(rows, n int, c []int32, ldc int, e *Epilogue, first int, y, res Elems, ldy int) {
+		f(rows, n, unsafe.SliceData(c), ldc, &e.Sum[first], &e.Scale[first], &e.Bias[first], data[Y](y), data[R](res), ldy, &e.Lo)
+	}
+}
+
+// data is a pointer to the first element, nil where there is none.
+func data[T float32 | uint8](e Elems) *T {
+	if e.F32 != nil {
+		return (*T)(unsafe.Pointer(unsafe.SliceData(e.F32)))
+	}
+	return (*T)(unsafe.Pointer(unsafe.SliceData(e.U8)))
+}
+
+var finishAVX512 = [2][3]finish{
+	{stores(finish_f32_avx512), stores(finish_f32_f32_avx512), stores(finish_f32_u8_avx512)},
+	{stores(finish_u8_avx512), stores(finish_u8_f32_avx512), stores(finish_u8_u8_avx512)},
+}
+
+var finishColumnsAVX512 = [2][3]finish{
+	{stores(finishColumns_f32_avx512), stores(finishColumns_f32_f32_avx512), stores(finishColumns_f32_u8_avx512)},
+	{stores(finishColumns_u8_avx512), stores(finishColumns_u8_f32_avx512), stores(finishColumns_u8_u8_avx512)},
+}

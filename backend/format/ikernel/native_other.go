@@ -1,0 +1,5 @@
+//go:build !amd64 || noasm
+
+package ikernel
+
+func native() []*Kernels { return nil }

@@ -1,0 +1,721 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// Integer panels are [k/4][intColumns][4] bytes.
+const (
+	intColumns = 64
+	groupBytes = 4 * intColumns
+)
+
+// int8Kernels generates the kernels of package ikernel for AVX-512 with VNNI.
+func int8Kernels() {
+	for v := 1; v <= intColumns/16; v++ {
+		for rows := 1; rows <= intRows; rows++ {
+			intGemm(rows, v, true)
+			intGemm(rows, v, false)
+		}
+		intSpmm(v)
+	}
+	intPack()
+	intPackTokens()
+	for _, byColumn := range []bool{false, true} {
+		for _, out := range []string{"f32", "u8"} {
+			for _, res := range []string{"", "f32", "u8"} {
+				intFinish(out, res, byColumn)
+			}
+		}
+	}
+	intQuantize()
+	intDequantize()
+	intSplit()
+	intMax()
+}
+
+// intRows is the most rows of an integer GEMM tile: with four vectors of columns 24
+// sums stay in registers.
+const intRows = 6
+
+func zmm() VecVirtual { return ZMM() }
+
+// zeroed returns n cleared vectors.
+func zeroed(n int) []VecVirtual {
+	vs := make([]VecVirtual, n)
+	for i := range vs {
+		vs[i] = zmm()
+		VPXORD(vs[i], vs[i], vs[i])
+	}
+	return vs
+}
+
+// intGemm generates a tile of rows rows and v vectors of columns. The panel is u8
+// and the rows i8 where the weight is on the left, else the other way round.
+func intGemm(rows, v int, weightLeft bool) {
+	types, left, right := "s8u8", "int8", "uint8"
+	if !weightLeft {
+		types, left, right = "u8s8", "uint8", "int8"
+	}
+	const unroll = 4
+	name := fmt.Sprintf("gemm_%s_%dx%d_vnni", types, rows, 16*v)
+	begin(name, fmt.Sprintf("func(k4 int, a *%s, lda int, b *%s, c *int32, ldc int)", left, right),
+		fmt.Sprintf("%s computes %d rows of a product with a panel:", name, rows),
+		"",
+		fmt.Sprintf("\tfor r := range %d {", rows),
+		fmt.Sprintf("\t\tfor j := range %d {", 16*v),
+		"\t\t\tvar s int32",
+		"\t\t\tfor i := range 4 * k4 {",
+		fmt.Sprintf("\t\t\t\ts += int32(a[r*lda+i]) * int32(b[i/4*%d+4*j+i%%4])", groupBytes),
+		"\t\t\t}",
+		"\t\t\tc[r*ldc+j] = s",
+		"\t\t}",
+		"\t}")
+	k := Load(Param("k4"), GP64())
+	a := Load(Param("a"), GP64())
+	lda := Load(Param("lda"), GP64())
+	b := Load(Param("b"), GP64())
+	var a3 Register
+	if rows > 3 {
+		a3 = GP64()
+		LEAQ(Mem{Base: a, Index: lda, Scale: 2}, a3)
+		ADDQ(lda, a3)
+	}
+	row := func(r, disp int) Mem {
+		base := a
+		if r >= 3 {
+			base, r = a3, r-3
+		}
+		m := Mem{Base: base, Disp: disp}
+		if r > 0 {
+			m.Index, m.Scale = lda, uint8(r)
+		}
+		return m
+	}
+	sets := 1
+	for sets < unroll && sets*rows*v < 10 && (2*sets*rows+1)*v <= 26 {
+		sets *= 2
+	}
+	acc := make([][]VecVirtual, sets)
+	for s := range acc {
+		acc[s] = zeroed(rows * v)
+	}
+	step := func(u int) {
+		sum := acc[u%sets]
+		xs := make([]VecVirtual, v)
+		for i := range xs {
+			xs[i] = zmm()
+			VMOVDQU32(Mem{Base: b, Disp: groupBytes*u + 64*i}, xs[i])
+		}
+		for r := range rows {
+			w := zmm()
+			VPBROADCASTD(row(r, 4*u), w)
+			for i := range xs {
+				if weightLeft {
+					VPDPBUSD(w, xs[i], sum[r*v+i])
+				} else {
+					VPDPBUSD(xs[i], w, sum[r*v+i])
+				}
+			}
+		}
+	}
+	advance := func(n int) {
+		add(4*n, a)
+		if rows > 3 {
+			add(4*n, a3)
+		}
+		add(groupBytes*n, b)
+	}
+	SUBQ(Imm(unroll), k)
+	JL(LabelRef("tail"))
+	Label("loop")
+	for u := range unroll {
+		step(u)
+	}
+	advance(unroll)
+	SUBQ(Imm(unroll), k)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	add(unroll, k)
+	JZ(LabelRef("done"))
+	Label("one")
+	step(0)
+	advance(1)
+	DECQ(k)
+	JNZ(LabelRef("one"))
+	Label("done")
+	foldInts(acc)
+	c := Load(Param("c"), GP64())
+	ldc := Load(Param("ldc"), GP64())
+	SHLQ(Imm(2), ldc)
+	for r := range rows {
+		for i := range v {
+			VMOVDQU32(acc[0][r*v+i], Mem{Base: c, Disp: 64 * i})
+		}
+		if r < rows-1 {
+			ADDQ(ldc, c)
+		}
+	}
+	end()
+}
+
+// foldInts adds the sums of all sets to those of the first.
+func foldInts(acc [][]VecVirtual) {
+	for n := len(acc); n > 1; n /= 2 {
+		for s := range n / 2 {
+			for i, x := range acc[s] {
+				VPADDD(acc[s+n/2][i], x, x)
+			}
+		}
+	}
+}
+
+// intSpmm generates the product of rows of 1x4 groups with v vectors of columns of a
+// panel.
+func intSpmm(v int) {
+	sets := map[int]int{1: 4, 2: 4, 3: 4, 4: 4}[v]
+	name := fmt.Sprintf("spmm_s8u8_1x4_%d_vnni", 16*v)
+	begin(name, "func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)",
+		fmt.Sprintf("%s multiplies rows of 1x4 groups by a panel; index and value begin with the first row's:", name),
+		"",
+		"\tfor r := range rows {",
+		fmt.Sprintf("\t\tfor j := range %d {", 16*v),
+		"\t\t\tvar s int32",
+		"\t\t\tfor g := ptr[r] - ptr[0]; g < ptr[r+1]-ptr[0]; g++ {",
+		"\t\t\t\tfor i := range 4 {",
+		fmt.Sprintf("\t\t\t\t\ts += int32(value[4*g+i]) * int32(b[%d*index[g]+4*j+i])", groupBytes),
+		"\t\t\t\t}",
+		"\t\t\t}",
+		"\t\t\tc[r*ldc+j] = s",
+		"\t\t}",
+		"\t}")
+	rows := Load(Param("rows"), GP64())
+	ptr := Load(Param("ptr"), GP64())
+	index := Load(Param("index"), GP64())
+	value := Load(Param("value"), GP64())
+	b := Load(Param("b"), GP64())
+	c := Load(Param("c"), GP64())
+	ldc := Load(Param("ldc"), GP64())
+	SHLQ(Imm(2), ldc)
+	TESTQ(rows, rows)
+	JZ(LabelRef("end"))
+	from, n := GP64(), GP64()
+	MOVL(Mem{Base: ptr}, from.As32())
+
+	Label("row")
+	add(4, ptr)
+	MOVL(Mem{Base: ptr}, n.As32())
+	next := GP64()
+	MOVQ(n, next)
+	SUBQ(from, n)
+	MOVQ(next, from)
+	acc := make([][]VecVirtual, sets)
+	for s := range acc {
+		acc[s] = zeroed(v)
+	}
+	step := func(u int) {
+		at := GP64()
+		MOVWLZX(Mem{Base: index, Disp: 2 * u}, at.As32())
+		SHLQ(Imm(8), at)
+		w := zmm()
+		VPBROADCASTD(Mem{Base: value, Disp: 4 * u}, w)
+		for i := range v {
+			x := zmm()
+			VMOVDQU32(Mem{Base: b, Index: at, Scale: 1, Disp: 64 * i}, x)
+			VPDPBUSD(w, x, acc[u%sets][i])
+		}
+	}
+	advance := func(n int) {
+		add(2*n, index)
+		add(4*n, value)
+	}
+	SUBQ(Imm(uint64(sets)), n)
+	JL(LabelRef("tail"))
+	Label("loop")
+	for u := range sets {
+		step(u)
+	}
+	advance(sets)
+	SUBQ(Imm(uint64(sets)), n)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	add(sets, n)
+	JZ(LabelRef("store"))
+	Label("one")
+	step(0)
+	advance(1)
+	DECQ(n)
+	JNZ(LabelRef("one"))
+	Label("store")
+	foldInts(acc)
+	for i := range v {
+		VMOVDQU32(acc[0][i], Mem{Base: c, Disp: 64 * i})
+	}
+	ADDQ(ldc, c)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	Label("end")
+	end()
+}
+
+// intPack generates the interleaving of four rows of bytes into a panel.
+func intPack() {
+	const name = "pack_4x64_avx512"
+	begin(name, "func(groups int, dst, src *uint8, offset *int32, mask uint64)",
+		name+" interleaves groups of four rows, of which row i begins at src[offset[i]] and the",
+		"bits of mask say which columns are read:",
+		"",
+		"\tfor i := range 4 * groups {",
+		fmt.Sprintf("\t\tfor j := range %d {", intColumns),
+		"\t\t\tif mask>>j&1 != 0 {",
+		fmt.Sprintf("\t\t\t\tdst[i/4*%d+4*j+i%%4] = src[int(offset[i])+j]", groupBytes),
+		"\t\t\t} else {",
+		fmt.Sprintf("\t\t\t\tdst[i/4*%d+4*j+i%%4] = 0", groupBytes),
+		"\t\t\t}",
+		"\t\t}",
+		"\t}")
+	groups := Load(Param("groups"), GP64())
+	dst := Load(Param("dst"), GP64())
+	src := Load(Param("src"), GP64())
+	offset := Load(Param("offset"), GP64())
+	m := Load(Param("mask"), GP64())
+	k := K()
+	KMOVQ(m, k)
+	TESTQ(groups, groups)
+	JZ(LabelRef("end"))
+	Label("loop")
+	var r [4]VecVirtual
+	for i := range r {
+		at := GP64()
+		MOVLQSX(Mem{Base: offset, Disp: 4 * i}, at)
+		r[i] = zmm()
+		VMOVDQU8_Z(Mem{Base: src, Index: at, Scale: 1}, k, r[i])
+	}
+	// Within each 16 bytes: pairs of two rows, then quadruples of all four.
+	pair := func(op func(...Op), a, b VecVirtual) VecVirtual {
+		d := zmm()
+		op(b, a, d)
+		return d
+	}
+	lo01, hi01 := pair(VPUNPCKLBW, r[0], r[1]), pair(VPUNPCKHBW, r[0], r[1])
+	lo23, hi23 := pair(VPUNPCKLBW, r[2], r[3]), pair(VPUNPCKHBW, r[2], r[3])
+	for q, u := range []VecVirtual{
+		pair(VPUNPCKLWD, lo01, lo23), pair(VPUNPCKHWD, lo01, lo23),
+		pair(VPUNPCKLWD, hi01, hi23), pair(VPUNPCKHWD, hi01, hi23),
+	} { // lane l holds columns 16l+4q to 16l+4q+3
+		VMOVDQU32(u.AsX(), Mem{Base: dst, Disp: 16 * q})
+		for lane := 1; lane < 4; lane++ {
+			VEXTRACTI32X4(Imm(uint64(lane)), u, Mem{Base: dst, Disp: 64*lane + 16*q})
+		}
+	}
+	add(16, offset)
+	add(groupBytes, dst)
+	DECQ(groups)
+	JNZ(LabelRef("loop"))
+	Label("end")
+	end()
+}
+
+// intPackTokens generates the transposition of up to 64 rows of bytes, in groups of
+// four, into a panel: 16 rows by 16 groups at a time.
+func intPackTokens() {
+	const name = "packTokens_16x64_avx512"
+	begin(name, "func(groups int, dst, src *uint8, lds int)",
+		name+" writes 16 rows of 64 bytes, lds apart, as 16 columns of groups panel rows, 1 to 16:",
+		"",
+		"\tfor j := range 16 {",
+		"\t\tfor i := range 4 * groups {",
+		fmt.Sprintf("\t\t\tdst[i/4*%d+4*j+i%%4] = src[j*lds+i]", groupBytes),
+		"\t\t}",
+		"\t}")
+	groups := Load(Param("groups"), GP64())
+	dst := Load(Param("dst"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	one, m := GP64(), GP64()
+	// The mask has a bit for each group of four bytes.
+	MOVQ(U32(1), one)
+	MOVQ(groups, RCX)
+	MOVQ(one, m)
+	SHLQ(CL, m)
+	SUBQ(one, m)
+	k := K()
+	KMOVW(m.As32(), k)
+	r := make([]VecVirtual, 16)
+	for i := range r {
+		r[i] = zmm()
+		VMOVDQU32_Z(Mem{Base: src}, k, r[i])
+		if i < 15 {
+			ADDQ(lds, src)
+		}
+	}
+	// 4x4 within lanes.
+	t := make([]VecVirtual, 16)
+	for i := 0; i < 16; i += 2 {
+		t[i], t[i+1] = zmm(), zmm()
+		VPUNPCKLDQ(r[i+1], r[i], t[i])
+		VPUNPCKHDQ(r[i+1], r[i], t[i+1])
+	}
+	q := make([]VecVirtual, 16) // q[4*b+c]: rows 4b..4b+3 of the groups c, 4+c, 8+c, 12+c, one a lane
+	for b := range 4 {
+		q[4*b], q[4*b+1], q[4*b+2], q[4*b+3] = zmm(), zmm(), zmm(), zmm()
+		VPUNPCKLQDQ(t[4*b+2], t[4*b], q[4*b])
+		VPUNPCKHQDQ(t[4*b+2], t[4*b], q[4*b+1])
+		VPUNPCKLQDQ(t[4*b+3], t[4*b+1], q[4*b+2])
+		VPUNPCKHQDQ(t[4*b+3], t[4*b+1], q[4*b+3])
+	}
+	for g := range 16 {
+		CMPQ(groups, Imm(uint64(g)))
+		JLE(LabelRef("end"))
+		for b := range 4 {
+			d := Mem{Base: dst, Disp: groupBytes*g + 16*b}
+			if lane := g / 4; lane == 0 {
+				VMOVDQU32(q[4*b+g%4].AsX(), d)
+			} else {
+				VEXTRACTI32X4(Imm(uint64(lane)), q[4*b+g%4], d)
+			}
+		}
+	}
+	Label("end")
+	end()
+}
+
+// intFinish generates the epilogue of integer sums: a residual of type res, nothing
+// where it is empty, is added, and the result stored as out. Scales and biases belong
+// to the rows or, with byColumn, to the columns.
+func intFinish(out, res string, byColumn bool) {
+	name, which := "finish", "r"
+	if byColumn {
+		name, which = "finishColumns", "j"
+	}
+	name += "_" + out
+	if res != "" {
+		name += "_" + res
+	}
+	name += "_avx512"
+	goType := map[string]string{"f32": "float32", "u8": "uint8", "": "uint8"}
+	begin(name, fmt.Sprintf("func(rows, n int, c *int32, ldc int, sum *int32, scale, bias *float32, y *%s, res *%s, ldy int, p *float32)", goType[out], goType[res]),
+		name+" finishes rows of n sums:",
+		"",
+		"\tfor r := range rows {",
+		"\t\tfor j := range n {",
+		fmt.Sprintf("\t\t\tv := float32(c[r*ldc+j]+sum[%[1]s])*scale[%[1]s] + bias[%[1]s]", which),
+		map[string]string{"": "", "f32": "\t\t\tv += res[r*ldy+j]", "u8": "\t\t\tv += float32(res[r*ldy+j]) * p[4]"}[res],
+		"\t\t\tv = min(max(v, p[0]), p[1])",
+		map[string]string{"f32": "\t\t\ty[r*ldy+j] = v", "u8": "\t\t\ty[r*ldy+j] = uint8(round(v*p[2]) + p[3])"}[out],
+		"\t\t}",
+		"\t}")
+	rows := Load(Param("rows"), GP64())
+	n := Load(Param("n"), GP64())
+	c := Load(Param("c"), GP64())
+	ldc := Load(Param("ldc"), GP64())
+	sum := Load(Param("sum"), GP64())
+	scale := Load(Param("scale"), GP64())
+	bias := Load(Param("bias"), GP64())
+	y := Load(Param("y"), GP64())
+	var r Register
+	if res != "" {
+		r = Load(Param("res"), GP64())
+	}
+	ldy := Load(Param("ldy"), GP64())
+	p := Load(Param("p"), GP64())
+	param := func(i int) VecVirtual {
+		v := zmm()
+		VBROADCASTSS(Mem{Base: p, Disp: 4 * i}, v)
+		return v
+	}
+	lo, hi := param(0), param(1)
+	var inv, zero, rs VecVirtual
+	if out == "u8" {
+		inv, zero = param(2), param(3)
+		VCVTPS2DQ(zero, zero)
+	}
+	if res == "u8" {
+		rs = param(4)
+	}
+	SHLQ(Imm(2), ldc)
+	TESTQ(rows, rows)
+	JZ(LabelRef("end"))
+	// The mask of the last vector of a row.
+	mask, one := GP64(), GP64()
+	MOVQ(n, RCX)
+	ANDQ(Imm(15), RCX)
+	MOVQ(U32(1), one)
+	MOVQ(one, mask)
+	SHLQ(CL, mask)
+	SUBQ(one, mask)
+	k := K()
+	KMOVW(mask.As32(), k)
+
+	Label("row")
+	var rowSum, rowScale, rowBias VecVirtual
+	if !byColumn {
+		rowSum, rowScale, rowBias = zmm(), zmm(), zmm()
+		VPBROADCASTD(Mem{Base: sum}, rowSum)
+		VBROADCASTSS(Mem{Base: scale}, rowScale)
+		VBROADCASTSS(Mem{Base: bias}, rowBias)
+		add(4, sum)
+		add(4, scale)
+		add(4, bias)
+	}
+	j, left := GP64(), GP64()
+	XORQ(j, j)
+	MOVQ(n, left)
+	step := func(masked bool) {
+		// load reads a vector of 32-bit elements, or of bytes widened to them.
+		load := func(base Register, size uint8) VecVirtual {
+			v := zmm()
+			m := Mem{Base: base, Index: j, Scale: size}
+			switch {
+			case size == 1 && masked:
+				VPMOVZXBD_Z(m, k, v)
+			case size == 1:
+				VPMOVZXBD(m, v)
+			case masked:
+				VMOVDQU32_Z(m, k, v)
+			default:
+				VMOVDQU32(m, v)
+			}
+			return v
+		}
+		v := load(c, 4)
+		s, f, b := rowSum, rowScale, rowBias
+		if byColumn {
+			s, f, b = load(sum, 4), load(scale, 4), load(bias, 4)
+		}
+		VPADDD(s, v, v)
+		VCVTDQ2PS(v, v)
+		VFMADD213PS(b, f, v)
+		switch res {
+		case "f32":
+			VADDPS(load(r, 4), v, v)
+		case "u8":
+			x := load(r, 1)
+			VCVTDQ2PS(x, x)
+			VFMADD231PS(x, rs, v)
+		}
+		VMAXPS(lo, v, v)
+		VMINPS(hi, v, v)
+		if out == "f32" {
+			d := Mem{Base: y, Index: j, Scale: 4}
+			if masked {
+				VMOVUPS(v, k, d)
+			} else {
+				VMOVUPS(v, d)
+			}
+			return
+		}
+		VMULPS(inv, v, v)
+		VCVTPS2DQ(v, v)
+		VPADDD(zero, v, v)
+		d := Mem{Base: y, Index: j, Scale: 1}
+		if masked {
+			VPMOVDB(v, k, d)
+		} else {
+			VPMOVDB(v, d)
+		}
+	}
+	SUBQ(Imm(16), left)
+	JL(LabelRef("tail"))
+	Label("loop")
+	step(false)
+	add(16, j)
+	SUBQ(Imm(16), left)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	add(16, left)
+	JZ(LabelRef("next"))
+	step(true)
+	Label("next")
+	ADDQ(ldc, c)
+	advance := func(base Register, typ string) {
+		if typ == "f32" {
+			LEAQ(Mem{Base: base, Index: ldy, Scale: 4}, base)
+		} else {
+			ADDQ(ldy, base)
+		}
+	}
+	advance(y, out)
+	if res != "" {
+		advance(r, res)
+	}
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	Label("end")
+	end()
+}
+
+// elements generates a loop over n elements, 16 at a time, the last ones masked. step
+// handles the vector at element j.
+func elements(step func(j Register, masked bool, k Register)) {
+	n := Load(Param("n"), GP64())
+	j, one, mask := GP64(), GP64(), GP64()
+	XORQ(j, j)
+	MOVQ(n, RCX)
+	ANDQ(Imm(15), RCX)
+	MOVQ(U32(1), one)
+	MOVQ(one, mask)
+	SHLQ(CL, mask)
+	SUBQ(one, mask)
+	k := K()
+	KMOVW(mask.As32(), k)
+	SUBQ(Imm(16), n)
+	JL(LabelRef("tail"))
+	Label("loop")
+	step(j, false, k)
+	add(16, j)
+	SUBQ(Imm(16), n)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	add(16, n)
+	JZ(LabelRef("end"))
+	step(j, true, k)
+	Label("end")
+	end()
+}
+
+func intQuantize() {
+	const name = "quantize_avx512"
+	begin(name, "func(n int, y *uint8, x *float32, p *float32)",
+		name+" quantises n elements:",
+		"",
+		"\tfor i := range n {",
+		"\t\ty[i] = uint8(round(min(max(x[i], p[0]), p[1])*p[2]) + p[3])",
+		"\t}")
+	y := Load(Param("y"), GP64())
+	x := Load(Param("x"), GP64())
+	p := Load(Param("p"), GP64())
+	var c [4]VecVirtual // lo, hi, inv, zero
+	for i := range c {
+		c[i] = zmm()
+		VBROADCASTSS(Mem{Base: p, Disp: 4 * i}, c[i])
+	}
+	VCVTPS2DQ(c[3], c[3])
+	elements(func(j Register, masked bool, k Register) {
+		v := zmm()
+		from, to := Mem{Base: x, Index: j, Scale: 4}, Mem{Base: y, Index: j, Scale: 1}
+		if masked {
+			VMOVUPS_Z(from, k, v)
+		} else {
+			VMOVUPS(from, v)
+		}
+		VMAXPS(c[0], v, v)
+		VMINPS(c[1], v, v)
+		VMULPS(c[2], v, v)
+		VCVTPS2DQ(v, v)
+		VPADDD(c[3], v, v)
+		if masked {
+			VPMOVDB(v, k, to)
+		} else {
+			VPMOVDB(v, to)
+		}
+	})
+}
+
+func intDequantize() {
+	const name = "dequantize_avx512"
+	begin(name, "func(n int, y *float32, x *uint8, p *float32)",
+		name+" dequantises n elements:",
+		"",
+		"\tfor i := range n {",
+		"\t\ty[i] = (float32(x[i]) - p[1]) * p[0]",
+		"\t}")
+	y := Load(Param("y"), GP64())
+	x := Load(Param("x"), GP64())
+	p := Load(Param("p"), GP64())
+	scale, zero := zmm(), zmm()
+	VBROADCASTSS(Mem{Base: p}, scale)
+	VBROADCASTSS(Mem{Base: p, Disp: 4}, zero)
+	elements(func(j Register, masked bool, k Register) {
+		v := zmm()
+		from, to := Mem{Base: x, Index: j, Scale: 1}, Mem{Base: y, Index: j, Scale: 4}
+		if masked {
+			VPMOVZXBD_Z(from, k, v)
+		} else {
+			VPMOVZXBD(from, v)
+		}
+		VCVTDQ2PS(v, v)
+		VSUBPS(zero, v, v)
+		VMULPS(scale, v, v)
+		if masked {
+			VMOVUPS(v, k, to)
+		} else {
+			VMOVUPS(v, to)
+		}
+	})
+}
+
+func intSplit() {
+	const name = "split_avx512"
+	begin(name, "func(n int, even, odd, x *uint8)",
+		name+" separates n pairs of bytes, 32 at a time: n is a multiple of 32:",
+		"",
+		"\tfor i := range n {",
+		"\t\teven[i], odd[i] = x[2*i], x[2*i+1]",
+		"\t}")
+	n := Load(Param("n"), GP64())
+	even := Load(Param("even"), GP64())
+	odd := Load(Param("odd"), GP64())
+	x := Load(Param("x"), GP64())
+	j := GP64()
+	XORQ(j, j)
+	TESTQ(n, n)
+	JZ(LabelRef("end"))
+	Label("loop")
+	v, h := zmm(), zmm()
+	VMOVDQU32(Mem{Base: x, Index: j, Scale: 2}, v)
+	VPSRLW(Imm(8), v, h)
+	VPMOVWB(v, Mem{Base: even, Index: j, Scale: 1})
+	VPMOVWB(h, Mem{Base: odd, Index: j, Scale: 1})
+	add(32, j)
+	CMPQ(j, n)
+	JL(LabelRef("loop"))
+	Label("end")
+	end()
+}
+
+func intMax() {
+	const name = "max_u8_avx512"
+	begin(name, "func(n int, y, x *uint8)",
+		name+" takes the larger of n elements and others, 64 at a time, the last ones masked:",
+		"",
+		"\tfor i := range n {",
+		"\t\ty[i] = max(y[i], x[i])",
+		"\t}")
+	n := Load(Param("n"), GP64())
+	y := Load(Param("y"), GP64())
+	x := Load(Param("x"), GP64())
+	SUBQ(Imm(64), n)
+	JL(LabelRef("tail"))
+	Label("loop")
+	v := zmm()
+	VMOVDQU8(Mem{Base: y}, v)
+	VPMAXUB(Mem{Base: x}, v, v)
+	VMOVDQU8(v, Mem{Base: y})
+	add(64, x)
+	add(64, y)
+	SUBQ(Imm(64), n)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	add(64, n)
+	JZ(LabelRef("end"))
+	mask, one := GP64(), GP64()
+	MOVQ(n, RCX)
+	MOVQ(U32(1), one)
+	MOVQ(one, mask)
+	SHLQ(CL, mask)
+	SUBQ(one, mask)
+	k := K()
+	KMOVQ(mask, k)
+	a, b := zmm(), zmm()
+	VMOVDQU8_Z(Mem{Base: y}, k, a)
+	VMOVDQU8_Z(Mem{Base: x}, k, b)
+	VPMAXUB(b, a, a)
+	VMOVDQU8(a, k, Mem{Base: y})
+	Label("end")
+	end()
+}

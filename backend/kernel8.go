@@ -1,0 +1,31 @@
+package backend
+
+// Kernel8 multiplies a prepared i8 weight W[M,K] on the CPU by u8 activations, with
+// i32 sums. It may be called concurrently.
+type Kernel8 interface {
+	// Name says format, dtypes and instruction set.
+	Name() string
+	// Sums holds the sum of each row of W, by which a zero point shifts the
+	// products.
+	Sums() []int32
+	// Panel computes rows r0 to r1 of C = W X for a panel of 64 columns of X, of which
+	// the first cols matter:
+	//
+	//	c[(r-r0)*64 + j] = sum over k of W[r,k] * x[k/4*256 + 4*j + k%4]
+	//
+	// x holds ceil(K/4)*256 elements, c room for the rows.
+	Panel(c []int32, x []uint8, cols, r0, r1 int)
+}
+
+// TokenKernel8 is a Kernel8 that can multiply activations whose features are
+// contiguous without rearranging them.
+type TokenKernel8 interface {
+	Kernel8
+	// Tokens computes rows r0 to r1 of W, at most 64 from a multiple of 64 on, for
+	// tokens that are ldx apart:
+	//
+	//	c[t*64 + r-r0] = sum over k of W[r,k] * x[t*ldx + k]
+	//
+	// x is read up to the next multiple of 4 behind K in each token.
+	Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int)
+}
