@@ -182,11 +182,11 @@ func TestPoolsAndQuantizersOfU8MatchTheOperator(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	for i := range 60 {
 		text := fmt.Sprintf(`graph "g"(%%x: f32[1,3,%d,%d]) {
-  %%s: f32[] = const f32[] {0.03}
-  %%z: u8[] = const u8[] {%d}
-  %%q = QuantizeLinear "q" (%%x, %%s, %%z)
-  %%m = MaxPool "m" (%%q) {kernel_shape = [%d, %d], strides = [%d, %d], pads = [1, 1, 1, 1], ceil_mode = %d}
-  %%y = DequantizeLinear "d" (%%m, %%s, %%z)
+  %%s: f32[] = const {0.03}
+  %%z: u8[] = const {%d}
+  %%q: u8[?a,?b,?c,?d] = QuantizeLinear "q" (%%x, %%s, %%z)
+  %%m: u8[?a,?b,?c,?d] = MaxPool "m" (%%q) {kernel_shape = [%d, %d], strides = [%d, %d], pads = [1, 1, 1, 1], ceil_mode = %d}
+  %%y: f32[?a,?b,?c,?d] = DequantizeLinear "d" (%%m, %%s, %%z)
   return %%y
 }`, 5+r.IntN(90), 5+r.IntN(90), r.IntN(256), 2+r.IntN(2), 2+r.IntN(2), 1+r.IntN(3), 1+r.IntN(3), r.IntN(2))
 		g, err := ir.Parse(text, op.Registry)
