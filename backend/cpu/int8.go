@@ -321,7 +321,7 @@ func (c *conv8) spread(planes, src []uint8, channel int) {
 			row := dst[i*c.pw:][:c.pw]
 			y := i*c.sh + phase[0] - c.top
 			if y < 0 || y >= c.h {
-				fill(row, c.fill)
+				fill8(row, c.fill)
 				continue
 			}
 			line := src[y*c.w:][:c.w]
@@ -335,8 +335,8 @@ func (c *conv8) spread(planes, src []uint8, channel int) {
 			if last := c.w - 1 - at; last >= 0 {
 				to = max(from, min(last/c.sw+1, c.pw))
 			}
-			fill(row[:from], c.fill)
-			fill(row[to:], c.fill)
+			fill8(row[:from], c.fill)
+			fill8(row[to:], c.fill)
 			if c.sw == 1 {
 				copy(row[from:to], line[from+at:])
 				continue
@@ -350,7 +350,7 @@ func (c *conv8) spread(planes, src []uint8, channel int) {
 	}
 }
 
-func fill(x []uint8, v uint8) {
+func fill8(x []uint8, v uint8) {
 	for i := range x {
 		x[i] = v
 	}
