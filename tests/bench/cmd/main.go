@@ -26,13 +26,17 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), readmeCommand())
-	if err := c.ExecuteContext(ctx); err != nil {
+	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
 		os.Exit(1)
 	}
+}
+
+func command() *cobra.Command {
+	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
+	c.AddCommand(ortCommand(), sparseCommand(), readmeCommand())
+	return c
 }
 
 // options are the flags of both measurements.
