@@ -54,6 +54,16 @@ var binders = map[string]binder{
 	"RMSNormalization":   bindRMSNorm,
 	"Softmax":            bindSoftmax,
 
+	// Data movement.
+	"Concat":       bindConcat,
+	"DepthToSpace": bindDepthToSpace,
+	"Expand":       bindExpand,
+	"Pad":          bindPad,
+	"Slice":        bindSlice,
+	"SpaceToDepth": bindSpaceToDepth,
+	"Split":        bindSplit,
+	"Transpose":    bindTranspose,
+
 	// Pools.
 	"MaxPool":     bindMaxPool,
 	"AveragePool": bindAveragePool,

@@ -40,6 +40,7 @@ type slot struct {
 	typ    ir.Type
 	shape  []int
 	alias  int // for a view: the value whose storage it shares
+	shift  int // and where in that it begins, in bytes
 }
 
 type place uint8
@@ -101,6 +102,11 @@ type bound struct {
 	inplace int // the input whose storage output 0 may take over, -1 for none
 	scratch int // floats a worker
 	shared  int // floats that the workers share
+
+	// Outputs that may be views of input 0, and inputs that may be views of output
+	// 0, each by the element where it begins there; nil for none. The kernel finds
+	// out which are when it is prepared: those overlap.
+	from, into []int
 }
 
 // binder makes a kernel for a node whose types are static; nil when there is none
@@ -149,6 +155,8 @@ type binding struct {
 	*spec
 	spans []plan.Span
 	mini  bool // the graph is one node whose inputs' shapes were seen at run time
+
+	inMain bool // the step that is bound lies in the main graph
 }
 
 func (b *binding) numbers(vs []*ir.Value) []int {
@@ -172,6 +180,7 @@ func (b *binding) block(pb *plan.Block) (*block, error) {
 				return nil, err
 			}
 		}
+		b.inMain = pb == b.plan.Main
 		st, err := b.step(ps)
 		if err != nil {
 			return nil, err
@@ -223,9 +232,40 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 		if i == 0 && bd.inplace >= 0 && b.takeOver(o, st.in[bd.inplace], ps.Index) {
 			continue
 		}
+		if bd.from != nil && b.view(o, st.in[0], bd.from[i]) {
+			continue
+		}
 		b.slots[o].where = inArena
 	}
+	if b.inMain {
+		for i, at := range bd.into {
+			b.moveInto(st.in[i], st.out[0], at)
+		}
+	}
 	return st, nil
+}
+
+// view makes value o the part of i, where that is in the arena, that begins at an
+// element.
+func (b *binding) view(o, i, at int) bool {
+	if b.slots[b.root(i)].where != inArena {
+		return false
+	}
+	b.alias(o, i)
+	b.slots[o].shift = at * b.slots[o].typ.DType.Size()
+	return true
+}
+
+// moveInto makes value i, which was computed before, a part of o, where it has
+// storage of its own in the arena.
+func (b *binding) moveInto(i, o, at int) {
+	r, size := b.root(i), b.size(i)
+	if b.slots[r].where != inArena || b.size(r) != size || size == 0 || r == o || b.slots[o].where != inArena {
+		return
+	}
+	b.spans[o].First = min(b.spans[o].First, b.spans[r].First)
+	b.alias(r, o)
+	b.slots[r].shift = at * b.slots[o].typ.DType.Size()
 }
 
 // alias makes value o a view of value i.
@@ -361,10 +401,10 @@ func (s *spec) acquire() (*exec, error) {
 			}
 			continue // which may be nil: the store of a weight that a kernel has
 		case inArena:
-			x.slots[i] = x.place(sl, sl)
+			x.slots[i] = x.place(sl, sl.offset)
 		case aliased:
-			if root := s.slots[s.root(i)]; root.where == inArena {
-				x.slots[i] = x.place(sl, root)
+			if root, shift := s.storage(i); s.slots[root].where == inArena {
+				x.slots[i] = x.place(sl, s.slots[root].offset+shift)
 			}
 		}
 		if x.slots[i] == nil {
@@ -425,16 +465,24 @@ func (s *spec) tooLarge(err error) error {
 
 // root follows views to the value that has storage.
 func (s *spec) root(i int) int {
-	for s.slots[i].where == aliased {
-		i = s.slots[i].alias
-	}
-	return i
+	r, _ := s.storage(i)
+	return r
 }
 
-// place returns the tensor of slot s in the storage of root.
-func (x *exec) place(s, root slot) *tensor.Tensor {
+// storage follows views to the value that has storage, and says where in that value
+// i begins, in bytes.
+func (s *spec) storage(i int) (root, shift int) {
+	for s.slots[i].where == aliased {
+		shift += s.slots[i].shift
+		i = s.slots[i].alias
+	}
+	return i, shift
+}
+
+// place returns the tensor of slot s at an offset of the arena.
+func (x *exec) place(s slot, offset int) *tensor.Tensor {
 	n, _ := tensor.Elems(s.shape)
-	t, err := tensor.FromBytes(s.typ.DType, s.shape, x.arena[root.offset:root.offset+n*s.typ.DType.Size()])
+	t, err := tensor.FromBytes(s.typ.DType, s.shape, x.arena[offset:offset+n*s.typ.DType.Size()])
 	if err != nil {
 		panic(err) // the slot's type was checked by inference
 	}

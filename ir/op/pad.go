@@ -192,6 +192,38 @@ func (o *Pad) source(p, n int) int {
 	return p
 }
 
+// Positions lists, for each axis of a shape, which element of the input stands at
+// each position of the output, -1 for the fill, and nil where the axis stays as it
+// is. The arguments are the elements of inputs 1 and 3, and whether that is present.
+func (o *Pad) Positions(shape, pads, axes []int, given bool) ([][]int, error) {
+	full, dims, err := o.dims(ir.Sizes(shape...), ir.Sizes(pads...), axes, given)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]int, len(shape))
+	for a, d := range shape {
+		before, after := full[0][a], full[1][a]
+		if !before.Known() || before.Size() == 0 && after.Size() == 0 {
+			continue
+		}
+		first := -min(before.Size(), 0)
+		n := d - first + min(after.Size(), 0)
+		out[a] = make([]int, dims[a].Size())
+		for i := range out[a] {
+			p := i - max(before.Size(), 0)
+			switch {
+			case o.Mode != "constant":
+				out[a][i] = first + o.source(p, n)
+			case p < 0 || p >= n:
+				out[a][i] = -1
+			default:
+				out[a][i] = first + p
+			}
+		}
+	}
+	return out, nil
+}
+
 // fill sets every element of t to that of v.
 func fill(t, v *tensor.Tensor) {
 	n := t.Len()

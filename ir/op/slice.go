@@ -181,6 +181,32 @@ func (o *Slice) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) 
 	return one(out)
 }
 
+// Positions lists, for each axis of a shape, the positions that are taken, nil
+// where that is the whole axis in order. The arguments are the elements of inputs 1
+// to 4, nil where they are absent.
+func (o *Slice) Positions(shape, starts, ends, axes, steps []int) ([][]int, error) {
+	axes, err := sliceAxes(axes, axes != nil, len(starts), len(shape))
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]int, len(shape))
+	for i, a := range axes {
+		step := 1
+		if steps != nil {
+			step = steps[i]
+		}
+		first, n := sliceRange(shape[a], starts[i], ends[i], step)
+		if n == shape[a] && step == 1 {
+			continue
+		}
+		out[a] = make([]int, n)
+		for k := range out[a] {
+			out[a][k] = first + k*step
+		}
+	}
+	return out, nil
+}
+
 // upgradeSlice makes starts, ends and axes inputs, as opsets from 10 have it.
 func upgradeSlice(l *Legacy) error {
 	if l.Opset >= 10 {

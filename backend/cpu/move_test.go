@@ -1,0 +1,197 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"spc/backend"
+	"spc/backend/ref"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+func init() {
+	cases["transpose"] = func(x *text) (string, string) {
+		shape := make([]int, 1+x.rng.IntN(5))
+		for i := range shape {
+			shape[i] = 1 + x.rng.IntN(12)
+		}
+		x.input(shape...)
+		return "Transpose", "perm = " + dims(x.rng.Perm(len(shape)))
+	}
+	cases["depth"] = func(x *text) (string, string) {
+		b := 1 + x.rng.IntN(3)
+		if x.rng.IntN(2) == 0 {
+			x.input(1+x.rng.IntN(2), b*b*(1+x.rng.IntN(4)), 1+x.rng.IntN(9), 1+x.rng.IntN(20))
+			return "DepthToSpace", fmt.Sprintf("blocksize = %d, mode = %q", b, []string{"DCR", "CRD"}[x.rng.IntN(2)])
+		}
+		x.input(1+x.rng.IntN(2), 1+x.rng.IntN(4), b*(1+x.rng.IntN(9)), b*(1+x.rng.IntN(20)))
+		return "SpaceToDepth", fmt.Sprintf("blocksize = %d", b)
+	}
+	cases["slice"] = func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(9), 1+x.rng.IntN(9), 1+x.rng.IntN(20))
+		a, b := x.rng.IntN(3), x.rng.IntN(3)
+		if a == b {
+			b = (a + 1) % 3
+		}
+		steps := []int{[]int{1, 1, 2, 3, -1, -2}[x.rng.IntN(6)], []int{1, 1, 2, -1}[x.rng.IntN(4)]}
+		starts, ends := make([]int, 2), make([]int, 2)
+		for i, s := range steps {
+			starts[i], ends[i] = x.rng.IntN(4)-1, 4+x.rng.IntN(9)
+			if s < 0 {
+				starts[i], ends[i] = -1-x.rng.IntN(3), -20+x.rng.IntN(18)
+			}
+		}
+		x.ints(starts...)
+		x.ints(ends...)
+		x.ints(a, b)
+		x.ints(steps...)
+		return "Slice", ""
+	}
+	cases["pad"] = func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), 1+x.rng.IntN(20))
+		pads := make([]int, 6)
+		for i := range pads {
+			pads[i] = max(x.rng.IntN(6)-1, 0)
+		}
+		pads[x.rng.IntN(6)] = -x.rng.IntN(2)
+		x.ints(pads...)
+		if x.rng.IntN(2) == 0 {
+			x.constant(1)
+		}
+		return "Pad", fmt.Sprintf("mode = %q", []string{"constant", "constant", "reflect", "edge", "wrap"}[x.rng.IntN(5)])
+	}
+	cases["expand"] = func(x *text) (string, string) {
+		s := []int{1 + x.rng.IntN(3), 1 + x.rng.IntN(9), 1 + x.rng.IntN(20)}
+		from := append([]int{}, s...)
+		for i := range from {
+			if x.rng.IntN(2) == 0 {
+				from[i] = 1
+			}
+		}
+		x.input(from[x.rng.IntN(2):]...)
+		x.ints(s...)
+		return "Expand", ""
+	}
+	cases["concat"] = func(x *text) (string, string) {
+		s, a := []int{1 + x.rng.IntN(2), 1 + x.rng.IntN(9), 1 + x.rng.IntN(20)}, x.rng.IntN(3)
+		for range 1 + x.rng.IntN(3) {
+			s[a] = x.rng.IntN(7)
+			x.input(s...)
+		}
+		return "Concat", fmt.Sprintf("axis = %d", a-3*x.rng.IntN(2))
+	}
+}
+
+// ints adds a constant list of integers.
+func (x *text) ints(v ...int) {
+	name := fmt.Sprintf("%%i%d", len(x.args))
+	x.lines = append(x.lines, fmt.Sprintf("  %s: i64[%d] = const {%s}", name, len(v), strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ", "), "[]")))
+	x.args = append(x.args, name)
+}
+
+// Graphs whose values are parts of others, in the arena, compute what the reference
+// does: joined, cut, overwritten in place and read again, in any order.
+func TestPartsOfValues(t *testing.T) {
+	const seed = 22
+	t.Logf("seed %d", seed)
+	rounds := 400
+	if testing.Short() {
+		rounds = 60
+	}
+	views := 0
+	for round := range rounds {
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		src, g := partsGraph(t, rng)
+		x := tensor.New(tensor.F32, 1, 4, 2, 3)
+		for i := range x.F32s() {
+			x.F32s()[i] = float32(rng.NormFloat64())
+		}
+		in := []*tensor.Tensor{x}
+		want, err := ref.Run(context.Background(), g, in)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, src)
+		}
+		p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got, err := run(context.Background(), p, in)
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, src)
+			}
+			for i := range want {
+				compare(t, src, got[i], want[i])
+			}
+		}
+		s, err := p.(*program).specialise(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sl := range s.slots {
+			if sl.where == aliased && sl.shift > 0 {
+				views++
+			}
+		}
+		p.Close()
+	}
+	if views < rounds {
+		t.Errorf("%d values are parts of others in %d graphs", views, rounds)
+	}
+}
+
+// partsGraph makes a graph of values [1, channels, 2, 3].
+func partsGraph(t *testing.T, rng *rand.Rand) (string, *ir.Graph) {
+	var lines []string
+	channels := []int{4}
+	names := []string{"%x"}
+	add := func(c int, format string, args ...any) {
+		name := fmt.Sprintf("%%v%d", len(names))
+		lines = append(lines, "  "+strings.ReplaceAll(fmt.Sprintf(format, args...), "@", name))
+		channels, names = append(channels, c), append(names, name)
+	}
+	for k := range 14 {
+		i := max(0, len(names)-1-rng.IntN(5))
+		v, c := names[i], channels[i]
+		switch rng.IntN(6) {
+		case 0, 1:
+			add(c, "@: f32[*] = %s \"n%d\" (%s) {}", []string{"Relu", "Neg", "Tanh"}[rng.IntN(3)], k, v)
+		case 2, 3:
+			j := rng.IntN(len(names))
+			if channels[j]+c > 40 {
+				continue
+			}
+			add(channels[j]+c, "@: f32[*] = Concat \"n%d\" (%s, %s) {axis = 1}", k, v, names[j])
+		case 4:
+			if c < 2 {
+				continue
+			}
+			a := 1 + rng.IntN(c-1)
+			lines = append(lines, fmt.Sprintf("  %%s%d: i64[2] = const {%d, %d}", k, a, c-a))
+			other := fmt.Sprintf("%%w%d", k)
+			add(a, "@: f32[*], %s: f32[*] = Split \"n%d\" (%s, %%s%d) {axis = 1}", other, k, v, k)
+			channels, names = append(channels, c-a), append(names, other)
+		case 5:
+			a := rng.IntN(c)
+			n := 1 + rng.IntN(c-a)
+			lines = append(lines, fmt.Sprintf("  %%a%d: i64[1] = const {%d}\n  %%b%d: i64[1] = const {%d}\n  %%c%d: i64[1] = const {1}", k, a, k, a+n, k))
+			add(n, "@: f32[*] = Slice \"n%d\" (%s, %%a%d, %%b%d, %%c%d) {}", k, v, k, k, k)
+		}
+	}
+	out := []string{names[len(names)-1], names[rng.IntN(len(names))], names[rng.IntN(len(names))]}
+	src := fmt.Sprintf("graph \"g\"(%%x: f32[1,4,2,3]) {\n%s\n  return %s as \"a\", %s as \"b\", %s as \"c\"\n}", strings.Join(lines, "\n"), out[0], out[1], out[2])
+	g, err := ir.Parse(src, op.Registry)
+	if err == nil {
+		err = g.Infer()
+	}
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, src)
+	}
+	return src, g
+}
