@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -121,6 +123,11 @@ func (s *source) compile(ctx context.Context, o spc.CompileOptions) (*spc.Model,
 	return spc.Compile(ctx, o)
 }
 
+// calibrate yields the inputs.
+func (s *source) calibrate(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	return func(yield func(map[string]*tensor.Tensor, error) bool) { yield(s.inputs, nil) }
+}
+
 // side is the Side of a compiled model.
 func (s *source) side(m *spc.Model) Side {
 	return func(ctx context.Context, n int) ([]float64, error) {
@@ -171,6 +178,9 @@ func Count(path string, layers []spc.Layer) (Macs, error) {
 		left, ok := nonzeros[[2]string{w.Node.Name, w.Value.Name}]
 		if !ok {
 			return Macs{}, fmt.Errorf("%s (%s): weight %s is not in the report", w.Node.Name, w.Node.Op.Kind(), w.Value.Name)
+		}
+		if c := w.Value.Const; c != nil && c.DType() == tensor.I8 { // which the report does not count
+			left = len(c.Bytes()) - bytes.Count(c.Bytes(), []byte{0})
 		}
 		c.Dense += float64(rows*cols) * n
 		c.Left += float64(left) * n

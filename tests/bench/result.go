@@ -47,6 +47,7 @@ type Result struct {
 	Threads  int     `json:"threads"`
 	Pattern  string  `json:"pattern,omitempty"`
 	Sparsity float64 `json:"sparsity,omitempty"`
+	Int8     bool    `json:"int8,omitempty"`
 	ORT      float64 `json:"ort_ms"`
 	SPC      float64 `json:"spc_ms"`
 	Ratio    Spread  `json:"ratio"`      // ONNX Runtime's time to spc's

@@ -15,6 +15,7 @@ type Row struct {
 	Pattern  string // of zeros; empty keeps the weights
 	Sparsity float64
 	Keep     []string // as --keep
+	Int8     bool     // quantised with the ranges of the inputs that are measured
 
 	Start Start   // what is measured is the way to the first output
 	Bar   float64 // the least ratio of ONNX Runtime's time to spc's; 0 where it is only reported
@@ -58,6 +59,8 @@ var Rows = []Row{
 	{Name: "resnet50-4x1-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.9, Bar: 5.5},
 	{Name: "resnet50-8x1-80", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:8x1", Sparsity: 0.8, Bar: 3.3},
 	{Name: "resnet50-8x1-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:8x1", Sparsity: 0.9, Bar: 5.5},
+	{Name: "resnet50-int8", Group: "ResNet50, int8", Model: "resnet50", Dims: batch1, Int8: true, Bar: 2.5},
+	{Name: "resnet50-int8-1x4-80", Group: "ResNet50, int8", Model: "resnet50", Dims: batch1, Pattern: "block:1x4", Sparsity: 0.8, Int8: true, Bar: 6},
 	{Name: "resnet50-start", Group: "first output", Model: "resnet50", Dims: batch1, Start: FromProcess, Bar: 1},
 	{Name: "resnet50-start-session", Group: "first output", Model: "resnet50", Dims: batch1, Start: FromSession},
 	{Name: "resnet50-start-4x1-80", Group: "first output", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Start: FromProcess, Bar: 1},
@@ -97,7 +100,7 @@ var Rows = []Row{
 }
 
 // Groups lists the groups of Rows in the order of reports.
-var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "transformers", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
+var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "ResNet50, int8", "transformers", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
 
 // Select returns the rows whose name matches one of the globs, all without one.
 func Select(rows []Row, globs []string) ([]Row, error) {

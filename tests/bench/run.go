@@ -17,8 +17,12 @@ import (
 	"spc/ir/tensor"
 )
 
-// Tolerance bounds the relative l2 error of outputs that ought to agree.
-const Tolerance = 1e-3
+// Tolerance bounds the relative l2 error of outputs that ought to agree, and
+// Int8Tolerance that of quantised models to what they were made of.
+const (
+	Tolerance     = 1e-3
+	Int8Tolerance = 0.05
+)
 
 // Bench measures rows.
 type Bench struct {
@@ -75,7 +79,7 @@ func (b *Bench) Run(ctx context.Context, rows []Row) ([]Result, error) {
 }
 
 func (r Row) result(threads int) Result {
-	return Result{Name: r.Name, Group: r.Group, Threads: threads, Pattern: r.Pattern, Sparsity: r.Sparsity, Bar: r.Bar}
+	return Result{Name: r.Name, Group: r.Group, Threads: threads, Pattern: r.Pattern, Sparsity: r.Sparsity, Int8: r.Int8, Bar: r.Bar}
 }
 
 // session holds what rows of one model share.
@@ -145,6 +149,9 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 		return nil, err
 	}
 	o := spc.CompileOptions{Pattern: row.Pattern, Sparsity: row.Sparsity, Keep: row.Keep}
+	if row.Int8 {
+		o.Quantize, o.Calibrate = "int8", s.source.calibrate
+	}
 	m, err := s.source.compile(ctx, o)
 	if err != nil {
 		return nil, err
@@ -162,8 +169,8 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 	defer os.Remove(path)
 	var want map[string]*tensor.Tensor
 	if row.Pattern != "" {
-		r.Compared = "the same weights stored dense"
-		o.Format = "dense"
+		r.Compared = "the same weights in f32, stored dense"
+		o.Format, o.Quantize, o.Calibrate = "dense", "", nil
 		if want, err = s.reference(ctx, o); err != nil {
 			return nil, err
 		}
@@ -220,8 +227,12 @@ func (s *session) measure(ctx context.Context, row Row, path string, want map[st
 	if r.RelL2, err = differ(got, want); err != nil {
 		return fmt.Errorf("against %s: %w", r.Compared, err)
 	}
-	if r.RelL2 > Tolerance {
-		return fmt.Errorf("relative l2 error %.2g against %s, want at most %.0e", r.RelL2, r.Compared, Tolerance)
+	most := Tolerance
+	if row.Int8 {
+		most = Int8Tolerance
+	}
+	if !(r.RelL2 <= most) {
+		return fmt.Errorf("relative l2 error %.2g against %s, want at most %.0e", r.RelL2, r.Compared, most)
 	}
 	sides := []Side{w.Run, s.source.side(m)}
 	if row.Start != NoStart {

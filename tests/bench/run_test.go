@@ -150,13 +150,14 @@ func TestRowsAgainstONNXRuntime(t *testing.T) {
 	got, err := b.Run(context.Background(), []Row{
 		{Name: "dense", Group: Dense, Model: "resnet50", Dims: batch1, Bar: 1},
 		{Name: "pruned", Model: "resnet50", Dims: batch1, Pattern: "uniform", Sparsity: 0.9},
+		{Name: "int8", Model: "resnet50", Dims: batch1, Int8: true},
 		{Name: "tokens", Model: "minilm", Dims: map[string]int{"batch": 2, "sequence": 7}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 6 {
-		t.Fatalf("%d results, want 6", len(got))
+	if len(got) != 8 {
+		t.Fatalf("%d results, want 8", len(got))
 	}
 	for i, x := range got {
 		if x.Error != "" || x.Threads != i%2+1 || x.ORT <= 0 || x.SPC <= 0 || x.Rounds == 0 || x.Macs.Dense <= 0 {
