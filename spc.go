@@ -99,8 +99,10 @@ type Report struct {
 	Prune   *prune.GraphResult  `json:"prune,omitempty"`
 	Passes  []passes.PassReport `json:"passes"`
 	// Transposes is the number of Transpose nodes that no pass could fold away.
-	Transposes int            `json:"transposes"`
-	Nodes      map[string]int `json:"nodes"` // of the compiled graph, by operator
+	Transposes int `json:"transposes"`
+	// Quantized is the number of products that Quantize made ones of integers.
+	Quantized int            `json:"quantized,omitempty"`
+	Nodes     map[string]int `json:"nodes"` // of the compiled graph, by operator
 }
 
 // ReportOptions are the options that the model was compiled with.
@@ -162,6 +164,12 @@ type call struct {
 
 // Compile compiles an ONNX model.
 func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
+	return compile(ctx, o, nil)
+}
+
+// compile is Compile, but leaves out the passes named last and, where there are such,
+// keeps the graph in a form that ONNX has.
+func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, error) {
 	o.Pattern = orDefault(o.Pattern, "uniform")
 	o.Allocate = orDefault(o.Allocate, string(prune.PerLayer))
 	o.Format = orDefault(o.Format, "auto")
@@ -169,6 +177,9 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	c, err := passContext(ctx, &o)
 	if err != nil {
 		return nil, err
+	}
+	if c.Quant != nil {
+		c.Quant.Portable = leaveOut != nil
 	}
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)
@@ -184,7 +195,7 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	po := passes.Options{Disable: o.Disable, StopAfter: o.StopAfter, Verify: o.Verify, Progress: o.Progress}
+	po := passes.Options{Disable: append(leaveOut, o.Disable...), StopAfter: o.StopAfter, Verify: o.Verify, Progress: o.Progress}
 	if o.DumpDir != "" {
 		if po.Dump, err = passes.DumpTo(o.DumpDir); err != nil {
 			return nil, err
@@ -204,6 +215,11 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 		Passes:     c.Report.Passes,
 		Transposes: c.Report.Transposes,
 		Nodes:      map[string]int{},
+	}
+	for _, p := range c.Report.Passes {
+		if p.Name == "quantize" {
+			m.report.Quantized = p.Changes
+		}
 	}
 	m.report.finish(g)
 	return m, nil

@@ -36,6 +36,39 @@ func formats() []string {
 	return names
 }
 
+// addPruning adds the flags that say which weights become zero.
+func addPruning(c *cobra.Command, o *spc.CompileOptions) {
+	fs := c.Flags()
+	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
+	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
+	fs.StringVar(&o.Allocate, "allocate", "layer", "layer: the same sparsity in each; global: one threshold for all")
+	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
+	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
+	complete(c, "pattern", values(patterns...))
+	complete(c, "allocate", values(allocations...))
+}
+
+// setModel sets the model and its sizes among the options and checks that pruning it was
+// asked for in earnest.
+func setModel(c *cobra.Command, o *spc.CompileOptions, model string, shapes shapeFlags) (sizes, error) {
+	o.Model = model
+	s, err := shapes.parse()
+	if err != nil {
+		return s, err
+	}
+	o.Shapes, o.Dims = s.shapes, s.dims
+	if p, err := prune.ParsePattern(o.Pattern); err == nil && c.Flags().Changed("sparsity") && o.Sparsity == 0 {
+		if own, ok := p.OwnSparsity(); ok {
+			return s, fmt.Errorf("--sparsity 0, but --pattern %s sets its own, %.4g", o.Pattern, own)
+		}
+	}
+	spx, err := isSPX(model)
+	if err == nil && spx {
+		err = fmt.Errorf("%s is compiled already, want an .onnx file", model)
+	}
+	return s, err
+}
+
 func compileCommand() *cobra.Command {
 	var o spc.CompileOptions
 	var shapes shapeFlags
@@ -59,11 +92,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	}
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
-	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
-	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
-	fs.StringVar(&o.Allocate, "allocate", "layer", "layer: the same sparsity in each; global: one threshold for all")
-	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
-	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
+	addPruning(c, &o)
 	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
 	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", "))
 	quantise.add(c)
@@ -73,8 +102,6 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	fs.StringArrayVar(&o.Disable, "disable", nil, "a `PASS` that does not run")
 	jsonFlag(fs, &asJSON)
 	complete(c, "output", files(0, "spx"))
-	complete(c, "pattern", values(patterns...))
-	complete(c, "allocate", values(allocations...))
 	complete(c, "format", values(formats()...))
 	complete(c, "target", values(targets...))
 	complete(c, "stop-after", values(passes.Names()...))
@@ -87,21 +114,9 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		if os.Getenv("GOGC") == "" {
 			debug.SetGCPercent(20)
 		}
-		o.Model = args[0]
-		s, err := shapes.parse()
+		s, err := setModel(c, &o, args[0], shapes)
 		if err != nil {
 			return err
-		}
-		o.Shapes, o.Dims = s.shapes, s.dims
-		if p, err := prune.ParsePattern(o.Pattern); err == nil && fs.Changed("sparsity") && o.Sparsity == 0 {
-			if own, ok := p.OwnSparsity(); ok {
-				return fmt.Errorf("--sparsity 0, but --pattern %s sets its own, %.4g", o.Pattern, own)
-			}
-		}
-		if spx, err := isSPX(o.Model); err != nil {
-			return err
-		} else if spx {
-			return fmt.Errorf("%s is compiled already, want an .onnx file", o.Model)
 		}
 		done, err := quantise.apply(fs, &o, s)
 		if err != nil {

@@ -22,6 +22,7 @@ import (
 // commands lists the commands in the order of their use.
 var commands = []func() *cobra.Command{
 	compileCommand,
+	pruneCommand,
 	runCommand,
 	inspectCommand,
 	verifyCommand,

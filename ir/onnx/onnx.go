@@ -1,4 +1,4 @@
-// Package onnx reads ONNX models into graphs. It checks everything that a file
+// Package onnx reads ONNX models into graphs, and writes them. It checks everything that a file
 // may get wrong, so that what it returns satisfies ir.Graph.Verify. It imports
 // ir, ir/op, ir/tensor and the generated messages.
 package onnx

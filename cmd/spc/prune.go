@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/internal/atomicfile"
+)
+
+func pruneCommand() *cobra.Command {
+	var o spc.CompileOptions
+	var shapes shapeFlags
+	var quantise quantFlags
+	var out string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "prune MODEL.onnx -o PRUNED.onnx",
+		Short: "Prune an ONNX model, and quantise it, into an ONNX model",
+		Long: `Prune an ONNX model as compile does, and write it as an ONNX model that any runtime
+or trainer reads. Batch normalisation is folded into the weights. With --quantize
+int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
+		Example: `  spc prune model.onnx -o pruned.onnx --sparsity 0.8 --pattern block:4x1
+  spc prune model.onnx -o quantized.onnx --quantize int8 --calib photos/ --preprocess imagenet`,
+		Args:              usage(cobra.ExactArgs(1)),
+		ValidArgsFunction: files(1, "onnx"),
+	}
+	fs := c.Flags()
+	fs.StringVarP(&out, "output", "o", "", "the .onnx `FILE` to write")
+	addPruning(c, &o)
+	quantise.add(c)
+	shapes.add(fs)
+	jsonFlag(fs, &asJSON)
+	complete(c, "output", files(0, "onnx"))
+	if err := c.MarkFlagRequired("output"); err != nil {
+		panic(err)
+	}
+
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s, err := setModel(c, &o, args[0], shapes)
+		if err != nil {
+			return err
+		}
+		if !strings.EqualFold(filepath.Ext(out), ".onnx") {
+			return fmt.Errorf("-o %s, want an .onnx file", out)
+		}
+		if same, err := sameFile(o.Model, out); err != nil {
+			return err
+		} else if same {
+			return fmt.Errorf("-o %s is the model itself", out)
+		}
+		done, err := quantise.apply(fs, &o, s)
+		if err != nil {
+			return err
+		}
+		defer done()
+		p := newProgress(c)
+		o.Progress = p.stage
+		m, err := spc.Prune(c.Context(), o)
+		p.close()
+		if err != nil {
+			return err
+		}
+		err = atomicfile.Write(out, func(w io.Writer) error { return m.Write(contextWriter{c.Context(), w}) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", out, err)
+		}
+		if asJSON {
+			return printReport(c.OutOrStdout(), *m.Explain())
+		}
+		return printPruned(c.OutOrStdout(), m.Explain(), o.Model, out)
+	}
+	return c
+}
+
+// printPruned prints what became of the model in a few lines.
+func printPruned(w io.Writer, r *spc.Report, model, out string) error {
+	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, fileSize(model)); err != nil {
+		return err
+	}
+	t := r.Totals
+	_, err := fmt.Fprintf(w, "zeros     %s of all weights, %s of the %d prunable\n",
+		percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
+	if n := r.Quantized; err == nil && n > 0 {
+		_, err = fmt.Fprintf(w, "quantised %s\n", plural(n, "product"))
+	}
+	return err
+}

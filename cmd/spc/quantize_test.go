@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"spc"
+)
+
+func TestQuantizeAndPrune(t *testing.T) {
+	workspace(t)
+	quantise := []string{"--quantize", "int8", "--calib", "photos", "--preprocess", "imagenet"}
+	ok(t, append([]string{"compile", "model.onnx", "-o", "int8.spx"}, quantise...)...)
+	ok(t, append([]string{"prune", "model.onnx", "-o", "int8.onnx"}, quantise...)...)
+	ok(t, "compile", "int8.onnx", "-o", "back.spx")
+	for _, f := range []string{"int8.spx", "back.spx"} {
+		m, err := spc.Open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range m.Explain().Layers {
+			if l.DType != "i8" {
+				t.Errorf("%s: layer %s has %s weights, want i8", f, l.Name, l.DType)
+			}
+		}
+		m.Close()
+		ok(t, "verify", f, "model.onnx", "--tolerance", "0.05")
+	}
+	ok(t, "verify", "int8.onnx", "int8.spx", "--tolerance", "0.03")
+
+	out := ok(t, "prune", "model.onnx", "-o", "pruned.onnx", "--sparsity", "0.5")
+	if !strings.Contains(out, "50.0% of the") {
+		t.Errorf("%s, want half of the prunable weights gone", out)
+	}
+	ok(t, "compile", "model.onnx", "-o", "pruned.spx", "--sparsity", "0.5")
+	ok(t, "verify", "pruned.onnx", "pruned.spx", "--tolerance", "1e-4")
+
+	for want, args := range map[string][]string{
+		"--quantize int8 needs --calib":              {"compile", "model.onnx", "--quantize", "int8"},
+		`--quantize "int9", want none or int8`:       {"compile", "model.onnx", "--quantize", "int9"},
+		"--calib photos has no use":                  {"compile", "model.onnx", "--calib", "photos"},
+		"images need --preprocess":                   {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},
+		`-o pruned.spx, want an .onnx file`:          {"prune", "model.onnx", "-o", "pruned.spx"},
+		"-o model.onnx is the model itself":          {"prune", "model.onnx", "-o", "model.onnx"},
+		`"random:x", want random:SEED`:               {"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int8", "--calib", "random:x"},
+		"tokens want integers":                       {"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int8", "--calib", "tokens.npy"},
+		"--samples 9:: chooses none of the 5 of pho": {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos", "--samples", "9::"},
+	} {
+		fails(t, args, want)
+	}
+}

@@ -1,0 +1,264 @@
+package onnx
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"spc/ir"
+	"spc/ir/onnx/onnxpb"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// The versions that Export writes, where no operator needs a newer one: what today's
+// runtimes read.
+const (
+	exportIRVersion = 10
+	exportOpset     = 21
+)
+
+// since lists the operators of the default domain that came after exportOpset, with
+// the operator set that brought them.
+var since = map[string]int{
+	"Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23,
+	"Swish": 24, "TensorScatter": 24,
+	"BitCast": 26, "CumProd": 26,
+	"FlexAttention": 27, "LinearAttention": 27, "CausalConvWithState": 27,
+}
+
+// own lists attributes that operators have besides those of ONNX, for what only old
+// operator sets could say. Those that begin with spc_ are others.
+var own = map[string]map[string]bool{
+	"Softmax": {"coerce_2d": true}, "LogSoftmax": {"coerce_2d": true}, "Hardmax": {"coerce_2d": true},
+	"Add": {"axis": true}, "Sub": {"axis": true}, "Mul": {"axis": true}, "Div": {"axis": true}, "Pow": {"axis": true},
+	"And": {"axis": true}, "Or": {"axis": true}, "Xor": {"axis": true}, "PRelu": {"axis": true},
+	"Equal": {"axis": true}, "Less": {"axis": true}, "Greater": {"axis": true},
+}
+
+// maxModel is the size that no protobuf message may exceed.
+const maxModel = math.MaxInt32
+
+// Export writes g as an ONNX model. Nodes with an epilogue or quantised products, and
+// weights in a storage format, have no form in ONNX: they are errors.
+func Export(w io.Writer, g *ir.Graph, producer, version string) error {
+	e := &exporter{names: map[*ir.Value]string{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}, ir: exportIRVersion}
+	pg, err := e.root(g)
+	if err != nil {
+		return err
+	}
+	m := &onnxpb.ModelProto{IrVersion: int64(e.ir), ProducerName: producer, ProducerVersion: version, Graph: pg}
+	for _, domain := range []string{"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"} {
+		if v, ok := e.opsets[domain]; ok {
+			m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: domain, Version: int64(v)})
+			delete(e.opsets, domain)
+		}
+	}
+	for domain := range e.opsets {
+		return fmt.Errorf("operators of %s have no version to export: %w", domainText(domain), ir.ErrUnsupported)
+	}
+	if n := proto.Size(m); n > maxModel {
+		return fmt.Errorf("the model has %d bytes, an ONNX file holds at most %d: %w", n, maxModel, ir.ErrUnsupported)
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+type exporter struct {
+	names     map[*ir.Value]string // of values whose name in the file is another
+	constants map[*ir.Graph][]*ir.Value
+	opsets    map[string]int
+	ir        int
+}
+
+// name returns the name of a value in the file, empty where it is absent.
+func (e *exporter) name(v *ir.Value) string {
+	if v == nil {
+		return ""
+	}
+	if n, ok := e.names[v]; ok {
+		return n
+	}
+	return v.Name
+}
+
+// root exports the main graph.
+func (e *exporter) root(g *ir.Graph) (*onnxpb.GraphProto, error) {
+	taken := map[string]bool{}
+	for sub := range g.All() {
+		for _, v := range sub.Inputs {
+			taken[v.Name] = true
+		}
+		for _, n := range sub.Nodes {
+			for _, v := range n.Outputs {
+				if v != nil {
+					taken[v.Name] = true
+				}
+			}
+		}
+	}
+	for _, v := range g.Constants() {
+		if v.Const == nil {
+			return nil, fmt.Errorf("weight %s is stored as %s: %w", v.Name, v.Store.Format, ir.ErrUnsupported)
+		}
+		taken[v.Name] = true
+		e.constants[v.Graph()] = append(e.constants[v.Graph()], v)
+	}
+	// Outputs have the names by which users know them; what else has such a name
+	// gives it up.
+	copies := map[int]bool{}
+	for i, v := range g.Outputs {
+		name := g.OutputName(i)
+		switch _, named := e.names[v]; {
+		case v.Name == name && !named:
+			e.names[v] = name
+		case v.Def != nil && v.Graph() == g && !named && !taken[name]:
+			e.names[v] = name
+		default:
+			copies[i] = true
+		}
+	}
+	p, err := e.graph(g)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range g.Outputs {
+		out := p.Output[i]
+		if copies[i] {
+			out.Name = g.OutputName(i)
+			if taken[out.Name] {
+				return nil, fmt.Errorf("output %s is also the name of another value: %w", out.Name, ir.ErrUnsupported)
+			}
+			p.Node = append(p.Node, &onnxpb.NodeProto{OpType: "Identity", Input: []string{e.name(v)}, Output: []string{out.Name}})
+		}
+	}
+	return p, nil
+}
+
+func (e *exporter) graph(g *ir.Graph) (*onnxpb.GraphProto, error) {
+	p := &onnxpb.GraphProto{Name: g.Name}
+	if p.Name == "" {
+		p.Name = "graph"
+	}
+	for _, v := range g.Inputs {
+		p.Input = append(p.Input, e.info(v))
+	}
+	for _, v := range g.Outputs {
+		p.Output = append(p.Output, e.info(v))
+	}
+	for _, n := range g.Nodes {
+		m, err := e.node(n)
+		if err != nil {
+			return nil, err
+		}
+		p.Node = append(p.Node, m)
+	}
+	for _, v := range e.constants[g] {
+		p.Initializer = append(p.Initializer, v.Const.ToProto(e.name(v)))
+	}
+	return p, nil
+}
+
+// info declares a value with what its type tells: sizes and plain symbols.
+func (e *exporter) info(v *ir.Value) *onnxpb.ValueInfoProto {
+	t := &onnxpb.TypeProto_Tensor{ElemType: int32(v.Type.DType)}
+	if v.Type.Ranked {
+		t.Shape = &onnxpb.TensorShapeProto{}
+		for _, d := range v.Type.Dims {
+			dim := &onnxpb.TensorShapeProto_Dimension{}
+			switch {
+			case d.Known():
+				dim.Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: int64(d.Size())}
+			case d.Symbol() != "" && !d.Fresh():
+				dim.Value = &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: d.Symbol()}
+			}
+			t.Shape.Dim = append(t.Shape.Dim, dim)
+		}
+	}
+	return &onnxpb.ValueInfoProto{Name: e.name(v), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: t}}}
+}
+
+func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
+	domain, kind := splitKind(n.Op.Kind())
+	version := 1
+	if top, ok := maxOpsets[domain]; ok && domain != "" {
+		version = top
+	} else if domain == "" {
+		version = max(exportOpset, since[kind])
+	}
+	e.opsets[domain] = max(e.opsets[domain], version)
+	if version > exportOpset {
+		e.ir = MaxIRVersion
+	}
+	m := &onnxpb.NodeProto{Name: n.Name, OpType: kind, Domain: domain}
+	for _, v := range n.Inputs {
+		m.Input = append(m.Input, e.name(v))
+	}
+	for _, v := range n.Outputs {
+		m.Output = append(m.Output, e.name(v))
+	}
+	if f, ok := n.Op.(op.Fusable); ok && (!f.Fused().Empty() || n.Input(op.Residual) != nil) {
+		return nil, n.Errorf(ir.ErrUnsupported, "an epilogue has no form in ONNX")
+	}
+	for _, a := range ir.Attrs(n.Op) {
+		if strings.HasPrefix(a.Name, "spc_") || own[kind][a.Name] {
+			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
+		}
+		p, err := e.attribute(a)
+		if err != nil {
+			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s: %v", a.Name, err)
+		}
+		m.Attribute = append(m.Attribute, p)
+	}
+	return m, nil
+}
+
+func (e *exporter) attribute(a ir.Attr) (*onnxpb.AttributeProto, error) {
+	p := &onnxpb.AttributeProto{Name: a.Name}
+	switch v := a.Value.(type) {
+	case int:
+		p.Type, p.I = onnxpb.AttributeProto_INT, int64(v)
+	case float32:
+		p.Type, p.F = onnxpb.AttributeProto_FLOAT, v
+	case string:
+		p.Type, p.S = onnxpb.AttributeProto_STRING, []byte(v)
+	case []int:
+		p.Type = onnxpb.AttributeProto_INTS
+		for _, n := range v {
+			p.Ints = append(p.Ints, int64(n))
+		}
+	case []float32:
+		p.Type, p.Floats = onnxpb.AttributeProto_FLOATS, v
+	case []string:
+		p.Type = onnxpb.AttributeProto_STRINGS
+		for _, s := range v {
+			p.Strings = append(p.Strings, []byte(s))
+		}
+	case *tensor.Tensor:
+		p.Type, p.T = onnxpb.AttributeProto_TENSOR, v.ToProto("")
+	case *ir.Graph:
+		g, err := e.graph(v)
+		if err != nil {
+			return nil, err
+		}
+		p.Type, p.G = onnxpb.AttributeProto_GRAPH, g
+	default:
+		return nil, fmt.Errorf("a value of type %T", v)
+	}
+	return p, nil
+}
+
+// splitKind is the inverse of op.KindOf.
+func splitKind(kind string) (domain, name string) {
+	if i := strings.LastIndexByte(kind, ':'); i >= 0 {
+		return kind[:i], kind[i+1:]
+	}
+	return "", kind
+}

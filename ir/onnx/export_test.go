@@ -1,0 +1,113 @@
+package onnx_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"spc/ir"
+	"spc/ir/onnx"
+	"spc/ir/op"
+)
+
+// export writes g and reads it again.
+func export(t *testing.T, g *ir.Graph) *ir.Graph {
+	t.Helper()
+	var b bytes.Buffer
+	if err := onnx.Export(&b, g, "test", "1"); err != nil {
+		t.Fatal(err)
+	}
+	back, _, err := onnx.ImportBytes(b.Bytes(), "", onnx.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+func TestExportedGraphsComeBack(t *testing.T) {
+	for i, m := range seeds() {
+		g, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{})
+		if err != nil {
+			continue // some seeds are wrong on purpose
+		}
+		if diff := cmp.Diff(ir.Print(g), ir.Print(export(t, g))); diff != "" {
+			t.Errorf("seed %d: (-before +after)\n%s", i, diff)
+		}
+	}
+}
+
+func TestExportedModelsComeBack(t *testing.T) {
+	dir := os.Getenv("SPC_SHARED")
+	if dir == "" {
+		dir = "../../../shared"
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "models", "*", "*.onnx"))
+	if err != nil || len(files) == 0 {
+		t.Skip("no models: set SPC_SHARED")
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(filepath.Dir(f)), func(t *testing.T) {
+			g, _, err := onnx.Import(f, onnx.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			if err := onnx.Export(&b, g, "test", "1"); errors.Is(err, ir.ErrUnsupported) {
+				t.Skip(err)
+			}
+			back := export(t, g)
+			if diff := cmp.Diff(ir.Print(g), ir.Print(back)); diff != "" {
+				t.Errorf("(-before +after)\n%.2000s", diff)
+			}
+		})
+	}
+}
+
+func TestExportRefusesWhatONNXLacks(t *testing.T) {
+	for want, text := range map[string]string{
+		"y (Conv): an epilogue has no form in ONNX": `graph "g"(%x: f32[1,1,2,2]) {
+  %w: f32[1,1,1,1] = const {1}
+  %y: f32[1,1,2,2] = Conv "y" (%x, %w) {spc_act = "Relu"}
+  return %y
+}`,
+		"y (Softmax): attribute coerce_2d has no form in opset 21": `graph "g"(%x: f32[2,3,4]) {
+  %y: f32[2,3,4] = Softmax "y" (%x) {axis = 1, coerce_2d = 1}
+  return %y
+}`,
+	} {
+		g, err := ir.Parse(text, op.Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := onnx.Export(&bytes.Buffer{}, g, "test", "1"); !errors.Is(err, ir.ErrUnsupported) || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+func TestExportKeepsTheNamesOfOutputs(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%x: f32[2]) {
+  %a: f32[2] = Relu "a" (%x)
+  %b: f32[2] = Identity "b" (%a)
+  return %a, %b, %x
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	n := g.Nodes[1]
+	g.ReplaceUses(n.Outputs[0], g.Nodes[0].Outputs[0])
+	g.Remove(n)
+	back := export(t, g)
+	for i, want := range []string{"a", "b", "x"} {
+		if got := back.OutputName(i); got != want {
+			t.Errorf("output %d is %s, want %s", i, got, want)
+		}
+	}
+}

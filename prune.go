@@ -1,0 +1,42 @@
+package spc
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"spc/internal/atomicfile"
+	"spc/ir"
+	"spc/ir/onnx"
+)
+
+// unportable lists the passes whose results have no form in ONNX, or one that few
+// runtimes read.
+var unportable = []string{"quantized", "activations", "norms", "residuals", "epilogues", "integers", "choose"}
+
+// Pruned is a model that was pruned, and perhaps quantised, and is still an ONNX model.
+type Pruned struct {
+	graph  *ir.Graph
+	report Report
+}
+
+// Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
+// Format is not used. Batch normalisation is folded into the weights.
+func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
+	o.Format = "auto"
+	m, err := compile(ctx, o, slices.Clone(unportable))
+	if err != nil {
+		return nil, err
+	}
+	return &Pruned{m.graph, m.report}, nil
+}
+
+// Explain says what pruning did.
+func (p *Pruned) Explain() *Report { return &p.report }
+
+// Write writes the content of an ONNX file. Quantised products stand between
+// QuantizeLinear and DequantizeLinear nodes.
+func (p *Pruned) Write(w io.Writer) error { return onnx.Export(w, p.graph, "spc", Version) }
+
+// Save writes the model as an ONNX file: whole, or not at all.
+func (p *Pruned) Save(path string) error { return atomicfile.Write(path, p.Write) }
