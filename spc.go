@@ -98,8 +98,8 @@ type Report struct {
 	Totals  Totals              `json:"totals"`
 	Prune   *prune.GraphResult  `json:"prune,omitempty"`
 	Passes  []passes.PassReport `json:"passes"`
-	// Transposes is the number of Transpose nodes that no pass could fold away.
-	Transposes int `json:"transposes"`
+	// Transposes names the Transpose nodes that no pass could fold away.
+	Transposes []string `json:"transposes"`
 	// Quantized is the number of products that Quantize made ones of integers.
 	Quantized int            `json:"quantized,omitempty"`
 	Nodes     map[string]int `json:"nodes"` // of the compiled graph, by operator

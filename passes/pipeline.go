@@ -72,8 +72,8 @@ type Report struct {
 	Passes []PassReport
 	Prune  *prune.GraphResult
 	Layers []choose.Layer
-	// Transposes is the number of Transpose nodes that are left.
-	Transposes int
+	// Transposes names the Transpose nodes that are left.
+	Transposes []string
 }
 
 // PassReport is what one pass did.
@@ -120,6 +120,11 @@ var Pipeline = []Pass{
 		Name: "norms", Doc: "recognise LayerNorm and RMSNorm",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Norms),
+	},
+	{
+		Name: "rotary", Doc: "recognise rotary embeddings",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Rotaries),
 	},
 	{
 		Name: "attention", Doc: "recognise attention, with the transposes that split and join its heads",
@@ -313,15 +318,16 @@ func count(g *ir.Graph) (n int) {
 	return n
 }
 
-func transposes(g *ir.Graph) (n int) {
+func transposes(g *ir.Graph) []string {
+	names := []string{}
 	for sub := range g.All() {
 		for _, m := range sub.Nodes {
 			if m.Op.Kind() == "Transpose" {
-				n++
+				names = append(names, m.Name)
 			}
 		}
 	}
-	return n
+	return names
 }
 
 // recognise names the pattern of the zeros of a matrix.

@@ -258,7 +258,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(21) {
+	switch b.IntN(22) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -313,6 +313,8 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 		return b.layerNorm(x, w.Size())
 	case 19:
 		return b.attention(b.layerNorm(x, w.Size()))
+	case 20:
+		return b.rotary(x)
 	}
 	size := b.node("Cast", map[string]any{"to": int(tensor.F32)}, b.node("Gather", nil, b.node("Shape", nil, x), b.ints(1)))
 	return b.node("Div", nil, x, size)
@@ -347,6 +349,25 @@ func (b *builder) attention(x *ir.Value) *ir.Value {
 		s = b.swap("Add", s, b.weights(h.Size(), h.Size()))
 	}
 	return b.node("MatMul", nil, b.node("Softmax", nil, s), x)
+}
+
+// rotary turns pairs of pixels of a row, by the row, where that can be split.
+func (b *builder) rotary(x *ir.Value) *ir.Value {
+	d := x.Type.Dims
+	if b.err != nil || !d[2].Known() || d[3].Size()%2 != 0 {
+		return x
+	}
+	pairs := d[3].Size() / 2
+	p := b.node("Reshape", nil, x, b.ints(0, 0, 0, pairs, 2))
+	var parts [2]*ir.Value
+	for i := range parts {
+		parts[i] = b.node("Gather", map[string]any{"axis": 4}, p, b.g.NewConst("", tensor.Scalar(int64(i))))
+	}
+	cos, sin := b.weights(d[2].Size(), pairs), b.weights(d[2].Size(), pairs)
+	re := b.node("Sub", nil, b.swap("Mul", parts[0], cos), b.swap("Mul", parts[1], sin))
+	im := b.swap("Add", b.swap("Mul", parts[0], sin), b.swap("Mul", parts[1], cos))
+	y := b.node("Concat", map[string]any{"axis": -1}, b.node("Unsqueeze", nil, re, b.ints(4)), b.node("Unsqueeze", nil, im, b.ints(4)))
+	return b.node("Reshape", nil, y, b.ints(0, d[1].Size(), d[2].Size(), d[3].Size()))
 }
 
 // branches adds an If whose branches read outer values.

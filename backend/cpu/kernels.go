@@ -49,6 +49,9 @@ var binders = map[string]binder{
 	"DequantizeLinear": bindDequantize,
 	"QuantizeLinear":   bindQuantize,
 
+	// Rotations of neighbours.
+	"RotaryEmbedding": bindRotary,
+
 	// Normalisations over the last axis.
 	"LayerNormalization": bindLayerNorm,
 	"RMSNormalization":   bindRMSNorm,
@@ -58,6 +61,7 @@ var binders = map[string]binder{
 	"Concat":       bindConcat,
 	"DepthToSpace": bindDepthToSpace,
 	"Expand":       bindExpand,
+	"Gather":       bindGather,
 	"Pad":          bindPad,
 	"Slice":        bindSlice,
 	"SpaceToDepth": bindSpaceToDepth,

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -32,6 +33,28 @@ func init() {
 		}
 		x.input(1+x.rng.IntN(2), 1+x.rng.IntN(4), b*(1+x.rng.IntN(9)), b*(1+x.rng.IntN(20)))
 		return "SpaceToDepth", fmt.Sprintf("blocksize = %d", b)
+	}
+	cases["gather"] = func(x *text) (string, string) {
+		shape := []int{1 + x.rng.IntN(9), 1 + x.rng.IntN(9), 1 + x.rng.IntN(20)}
+		x.input(shape...)
+		axis := x.rng.IntN(3)
+		at := make([]int, 1+x.rng.IntN(9))
+		for i := range at {
+			at[i] = x.rng.IntN(2*shape[axis]) - shape[axis]
+		}
+		x.ints(at...)
+		return "Gather", fmt.Sprintf("axis = %d", axis-3*x.rng.IntN(2))
+	}
+	cases["rotary"] = func(x *text) (string, string) {
+		b, s, h, half, rest := 1+x.rng.IntN(2), 1+x.rng.IntN(40), 1+x.rng.IntN(3), 1+x.rng.IntN(5), 2*(x.rng.IntN(4)/3)
+		if x.rng.IntN(2) == 0 {
+			x.input(b, h, s, 2*half+rest)
+		} else {
+			x.input(b, s, h*(2*half+rest))
+		}
+		x.constant(1, s, half)
+		x.constant(1, s, half)
+		return "RotaryEmbedding", fmt.Sprintf("interleaved = 1, num_heads = %d, rotary_embedding_dim = %d", h, 2*half)
 	}
 	cases["slice"] = func(x *text) (string, string) {
 		x.input(1+x.rng.IntN(9), 1+x.rng.IntN(9), 1+x.rng.IntN(20))
@@ -93,6 +116,54 @@ func (x *text) ints(v ...int) {
 	name := fmt.Sprintf("%%i%d", len(x.args))
 	x.lines = append(x.lines, fmt.Sprintf("  %s: i64[%d] = const {%s}", name, len(v), strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ", "), "[]")))
 	x.args = append(x.args, name)
+}
+
+// Rows that indices name are found in each run; those that do not exist are refused.
+func TestGatherLooksUp(t *testing.T) {
+	const seed = 23
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for _, c := range []struct{ x, index, attrs string }{
+		{"f32[30,7]", "i64[2,5]", "axis = 0"},
+		{"f32[3,30,1]", "i32[4]", "axis = -2"},
+		{"u8[2,30]", "i64[]", "axis = 1"},
+		{"f64[30,400]", "i64[100]", ""},
+	} {
+		src := fmt.Sprintf("graph \"g\"(%%x: %s, %%i: %s) {\n  %%y: %s[*] = Gather \"n\" (%%x, %%i) {%s}\n  return %%y\n}", c.x, c.index, c.x[:strings.Index(c.x, "[")], c.attrs)
+		p := load(t, src)
+		g, err := ir.Parse(src, op.Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, at := tensor.New(g.Inputs[0].Type.DType, shapeOf(g.Inputs[0])...), tensor.New(g.Inputs[1].Type.DType, shapeOf(g.Inputs[1])...)
+		for i := range x.Bytes() {
+			x.Bytes()[i] = byte(rng.IntN(100))
+		}
+		for round := range 3 {
+			draw := make([]int64, at.Len())
+			for i := range draw {
+				draw[i] = int64(rng.IntN(60) - 30)
+			}
+			in := []*tensor.Tensor{x, tensor.FromInt64s(at.DType(), draw, at.Shape()...)}
+			want, err := ref.Run(context.Background(), g, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := run(context.Background(), p, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !got[0].Equal(want[0]) {
+				t.Fatalf("round %d: %v, want %v in\n%s", round, got[0], want[0], src)
+			}
+			draw[rng.IntN(len(draw))] = 30 - int64(round%2)*61
+			in[1] = tensor.FromInt64s(at.DType(), draw, at.Shape()...)
+			_, err = run(context.Background(), p, in)
+			if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "is out of range for 30 elements") {
+				t.Errorf("error %v, want one of an index out of range", err)
+			}
+		}
+	}
 }
 
 // Graphs whose values are parts of others, in the arena, compute what the reference

@@ -198,7 +198,8 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	bind, fast := binders[n.Op.Kind()]
 	st.checked = static(n) || b.mini
 	if !static(n) {
-		if len(ps.Blocks) == 0 && fast && !b.mini {
+		// A Gather's indices may be other ones in each round of a loop.
+		if len(ps.Blocks) == 0 && fast && !b.mini && n.Op.Kind() != "Gather" {
 			st.dynamic = newCache[*spec](4)
 		}
 		return st, b.unpack(n)

@@ -218,8 +218,8 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
 	}
-	if n := r.Transposes; n > 0 {
-		fmt.Fprintf(w, "left over %s\n", plural(n, "Transpose"))
+	if n := len(r.Transposes); n > 0 {
+		fmt.Fprintf(w, "left over %s: %s\n", plural(n, "Transpose"), printable(strings.Join(r.Transposes, ", ")))
 	}
 	if r.Prune != nil {
 		removed := 0

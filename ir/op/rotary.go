@@ -8,7 +8,7 @@ import (
 // RotaryEmbedding turns pairs of the first elements of each head of X[B,H,S,D],
 // or X[B,S,H*D], by angles that depend on the position (Su et al., RoFormer,
 // 2021). The cosines and sines are [positions, R/2], looked up by
-// position_ids[B,S], or [B,S,R/2] where there are none.
+// position_ids[B,S], or [B,S,R/2] where there are none; those of one sample serve all.
 type RotaryEmbedding struct {
 	streaming
 	// Interleaved pairs neighbours; else an element of the first half of the R
@@ -67,6 +67,9 @@ func (o *RotaryEmbedding) Infer(c *ir.Infer) error {
 		half = ir.Size(depth.Size() / 2)
 	}
 	cache := []ir.Dim{batch, seq, half}
+	if t := c.In(1); t.Ranked && t.Rank() == 3 && t.Dims[0] == ir.Size(1) {
+		cache[0] = ir.Size(1)
+	}
 	if c.Has(3) {
 		if err := wantDims(c, 3, "position_ids", batch, seq); err != nil {
 			return err
@@ -102,7 +105,7 @@ func (o *RotaryEmbedding) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tenso
 		ids = p.Ints()
 	}
 	for row := range batch * seq {
-		at := row
+		at := row % max(1, len(cos)/half)
 		if ids != nil {
 			if at = ids[row]; at < 0 || at >= in[1].Dim(0) {
 				return nil, evalErrorf("position %d is out of range for %v", at, in[1])

@@ -340,6 +340,8 @@ func TestRotaryEmbeddingTurnsByPosition(t *testing.T) {
 	packed := evals(t, "RotaryEmbedding {num_heads = 2}", 1, x.Reshape(1, 1, heads*depth), cos, sin, tensor.Ints(4).Reshape(1, 1))[0]
 	direct := evals(t, "RotaryEmbedding", 1, x, crop(t, cos, 0, 4, 5).Reshape(1, 1, 3), crop(t, sin, 0, 4, 5).Reshape(1, 1, 3))[0]
 	near(t, "packed heads", packed.Reshape(x.Shape()...), direct, 0)
+	both := evals(t, "RotaryEmbedding", 1, chain(t, 0, x, x), crop(t, cos, 0, 4, 5).Reshape(1, 1, 3), crop(t, sin, 0, 4, 5).Reshape(1, 1, 3))[0]
+	near(t, "two samples with one cache", both, chain(t, 0, direct, direct), 0)
 	if _, err := run(t, "RotaryEmbedding", 1, x, cos, sin, tensor.Ints(9).Reshape(1, 1)); err == nil {
 		t.Error("a position out of range was taken")
 	}

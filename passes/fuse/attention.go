@@ -42,7 +42,7 @@ func attention(n *ir.Node) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	m := &attentionMatch{node: n, mask: s.mask, scale: s.scale}
+	m := &attentionMatch{builder: builder{n}, mask: s.mask, scale: s.scale}
 	rank := n.Outputs[0].Type.Rank()
 	if rank != 3 && rank != 4 {
 		return false, nil
@@ -159,11 +159,11 @@ type operand struct {
 
 // attentionMatch is an attention that was found.
 type attentionMatch struct {
-	node   *ir.Node // the last product
-	in     [3]operand
-	mask   *ir.Value
-	scale  float64
-	causal bool
+	builder // at the last product
+	in      [3]operand
+	mask    *ir.Value
+	scale   float64
+	causal  bool
 
 	heads, kvHeads ir.Dim
 }
@@ -406,17 +406,17 @@ func (m *attentionMatch) rewrite() error {
 	if err != nil {
 		return err
 	}
-	out := m.node.Outputs[0]
+	out := m.at.Outputs[0]
 	if byTokens && out.Type.Rank() == 4 {
 		d := out.Type.Dims
-		if y, err = m.reshape("heads", y, []ir.Dim{d[0], d[2], d[1], d[3]}); err != nil {
+		if y, err = m.keepTwo("heads", y, []ir.Dim{d[0], d[2], d[1], d[3]}); err != nil {
 			return err
 		}
 		if y, err = m.add("order", "Transpose", map[string]any{"perm": []int{0, 2, 1, 3}}, y); err != nil {
 			return err
 		}
 	}
-	m.node.Graph().ReplaceUses(out, y)
+	m.at.Graph().ReplaceUses(out, y)
 	return nil
 }
 
@@ -439,37 +439,22 @@ func (m *attentionMatch) input(o *operand, name string, byTokens bool) (x *ir.Va
 	return x, nil
 }
 
-func (m *attentionMatch) constant(name string, t *tensor.Tensor) *ir.Value {
-	return m.node.Graph().NewConst(m.node.Name+"."+name, t)
-}
-
-// add makes a node before the last product.
-func (m *attentionMatch) add(name, kind string, attrs map[string]any, inputs ...*ir.Value) (*ir.Value, error) {
-	o, err := newOp(kind, attrs)
-	if err != nil {
-		return nil, err
-	}
-	name = m.node.Name + "." + name
-	n := m.node.Graph().InsertBefore(m.node, name, o, inputs, name+".out")
-	return n.Outputs[0], n.Infer()
-}
-
 // flatten makes all axes from the third on one.
 func (m *attentionMatch) flatten(name string, x *ir.Value) (*ir.Value, error) {
 	d := x.Type.Dims
-	return m.reshape(name, x, []ir.Dim{d[0], d[1], ir.Mul(d[2:]...)})
+	return m.keepTwo(name, x, []ir.Dim{d[0], d[1], ir.Mul(d[2:]...)})
 }
 
-// reshape gives x other dimensions, of which the first two are those of x.
-func (m *attentionMatch) reshape(name string, x *ir.Value, dims []ir.Dim) (*ir.Value, error) {
+// keepTwo gives x other dimensions, of which the first two are those of x.
+func (m *attentionMatch) keepTwo(name string, x *ir.Value, dims []ir.Dim) (*ir.Value, error) {
 	shape := []int{0, 0}
-	for _, d := range dims[2:] {
-		shape = append(shape, d.Size())
-	}
-	for i, d := range dims[:2] {
-		if d.Known() {
+	for i, d := range dims {
+		switch {
+		case i >= 2:
+			shape = append(shape, d.Size())
+		case d.Known():
 			shape[i] = d.Size()
 		}
 	}
-	return m.add(name, "Reshape", nil, x, m.constant(name+".shape", tensor.Ints(shape...)))
+	return m.reshape(name, x, shape)
 }

@@ -249,6 +249,27 @@ func replace(n *ir.Node, o ir.Op, inputs ...*ir.Value) error {
 	return nil
 }
 
+// builder adds nodes before one, whose name theirs begin with.
+type builder struct{ at *ir.Node }
+
+func (b builder) constant(name string, t *tensor.Tensor) *ir.Value {
+	return b.at.Graph().NewConst(b.at.Name+"."+name, t)
+}
+
+func (b builder) add(name, kind string, attrs map[string]any, inputs ...*ir.Value) (*ir.Value, error) {
+	o, err := newOp(kind, attrs)
+	if err != nil {
+		return nil, err
+	}
+	name = b.at.Name + "." + name
+	n := b.at.Graph().InsertBefore(b.at, name, o, inputs, name+".out")
+	return n.Outputs[0], n.Infer()
+}
+
+func (b builder) reshape(name string, x *ir.Value, shape []int) (*ir.Value, error) {
+	return b.add(name, "Reshape", nil, x, b.constant(name+".shape", tensor.Ints(shape...)))
+}
+
 // forward has everybody read v in the place of n's output, and removes n.
 func forward(n *ir.Node, v *ir.Value) {
 	g := n.Graph()
