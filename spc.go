@@ -422,8 +422,12 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return nil, nil, fmt.Errorf("the model is closed: %w", ErrInvalid)
 	}
 	if m.prog == nil {
+		o := backend.Options{Threads: m.threads}
+		if m.file != nil {
+			o.Checked, o.Unneeded = true, m.file.Drop
+		}
 		var err error
-		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), backend.Options{Threads: m.threads, Checked: m.file != nil}); err != nil {
+		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), o); err != nil {
 			return nil, nil, err
 		}
 	}

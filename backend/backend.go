@@ -19,6 +19,10 @@ type Options struct {
 	Threads int
 	// Checked says that the stored weights have passed the checks of their formats.
 	Checked bool
+	// Unneeded, where it is set, is called with bytes of weights that the device
+	// has copied: they may leave memory, though they can be read again. It may be
+	// called concurrently.
+	Unneeded func(b []byte)
 }
 
 // Device loads programs.

@@ -57,6 +57,15 @@ type Linear interface {
 	Tokens(y, x []float32, tokens, m0, m1 int, panel []float32)
 }
 
+// Warmer is a Kernel that works on copies of its weight, which it makes when it
+// needs them first.
+type Warmer interface {
+	Kernel
+	// Warm makes the copy that Tokens works on, or that of Panel. It may be called
+	// concurrently.
+	Warm(tokens bool)
+}
+
 // Format is a storage format: what choosing asks of it, and what it takes to
 // read it back and to compute with it.
 type Format interface {

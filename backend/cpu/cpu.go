@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,9 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 	prog := &program{
 		graph:    p.Graph,
 		pool:     NewPool(o.Threads),
-		kernels:  map[kernelKey][]backend.Kernel{},
+		kernels:  map[kernelKey]*weightEntry{},
+		sources:  map[backend.Kernel][]byte{},
+		unneeded: o.Unneeded,
 		kernels8: map[kernelKey]backend.Kernel8{},
 		dense:    map[*ir.Store]*tensor.Tensor{},
 		specs:    newCache[*spec](8),
@@ -56,7 +59,9 @@ type program struct {
 	pool  *Pool
 
 	mu       sync.Mutex
-	kernels  map[kernelKey][]backend.Kernel
+	kernels  map[kernelKey]*weightEntry
+	sources  map[backend.Kernel][]byte // of dense weights, what they are made of
+	unneeded func([]byte)
 	kernels8 map[kernelKey]backend.Kernel8
 	dense    map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
 	specs    *cache[*spec]
@@ -71,6 +76,13 @@ type kernelKey struct {
 	groups int
 }
 
+// weightEntry is the kernels of a weight, one for each group, made once.
+type weightEntry struct {
+	once    sync.Once
+	kernels []backend.Kernel
+	err     error
+}
+
 // weight returns the kernels, one for each group, of a constant weight.
 func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 	key := kernelKey{store: v.Store, groups: ref.Groups}
@@ -78,17 +90,24 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 		key.dense, key.view = v.Const, fmt.Sprint(ref.View)
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if k, ok := p.kernels[key]; ok {
-		return k, nil
+	e := p.kernels[key]
+	if e == nil {
+		e = &weightEntry{}
+		p.kernels[key] = e
 	}
-	var ks []backend.Kernel
+	p.mu.Unlock()
+	e.once.Do(func() { e.kernels, e.err = p.newKernels(v, ref) })
+	return e.kernels, e.err
+}
+
+func (p *program) newKernels(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 	if v.Store != nil {
 		k, err := format.Lookup(v.Store.Format).Kernel(v.Store)
-		if err != nil {
-			return nil, err
-		}
-		ks = []backend.Kernel{k}
+		return []backend.Kernel{k}, err
+	}
+	var ks []backend.Kernel
+	if ref.Groups == 1 && v.Const.Rank() == 2 && ref.View.RowAxes == 1 && slices.Equal(ref.View.Perm, []int{1, 0}) {
+		ks = []backend.Kernel{dense.NewTransposed(v.Const)}
 	} else {
 		m := ref.View.Matrix(v.Const)
 		rows := m.Dim(0) / ref.Groups
@@ -97,8 +116,45 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 			ks = append(ks, dense.New(part))
 		}
 	}
-	p.kernels[key] = ks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for g, k := range ks {
+		all := v.Const.Bytes()
+		p.sources[k] = all[g*(len(all)/ref.Groups):][:len(all)/ref.Groups]
+	}
 	return ks, nil
+}
+
+// weights makes the kernels of all weights of g, at the same time.
+func (p *program) weights(g *ir.Graph) {
+	type use struct {
+		v   *ir.Value
+		ref ir.Weight
+	}
+	var uses []use
+	for _, n := range g.Nodes {
+		w, ok := n.Op.(ir.WeightOp)
+		if !ok || binders[n.Op.Kind()] == nil || !static(n) {
+			continue
+		}
+		for _, ref := range w.Weights(n) {
+			if v := n.Input(ref.Input); v != nil && v.IsConst() && v.Type.DType == tensor.F32 {
+				uses = append(uses, use{v, ref})
+			}
+		}
+	}
+	// An error comes again, with the node's name, when the node is bound.
+	p.pool.NewTeam().For(len(uses), func(_, i int) { p.weight(uses[i].v, uses[i].ref) })
+}
+
+// copied says that a kernel has copied its weight and hardly reads it again.
+func (p *program) copied(k backend.Kernel) {
+	p.mu.Lock()
+	b := p.sources[k]
+	p.mu.Unlock()
+	if p.unneeded != nil && b != nil {
+		p.unneeded(b)
+	}
 }
 
 // unpack returns the elements of a stored weight.

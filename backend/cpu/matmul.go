@@ -135,6 +135,7 @@ const tokenBlock = 384
 
 // fromRight multiplies the tokens as they are by the transposed weight.
 func (l *linear) fromRight(x *exec, o *operands, k backend.Linear) func() {
+	x.warm(k, true)
 	panels := (l.m + backend.Panel - 1) / backend.Panel
 	blocks := (l.tokens + tokenBlock - 1) / tokenBlock
 	if t := x.pool.Threads(); panels*blocks < 2*t && panels*blocks%t != 0 {

@@ -64,6 +64,7 @@ func (p *product) split(threads int) (strips, parts, rows int) {
 
 // prepare returns what computes the product.
 func (p *product) prepare(x *exec) func() {
+	x.warm(p.kernel, false)
 	strips, parts, rows := p.split(x.pool.Threads())
 	granules := (p.n + backend.Granule - 1) / backend.Granule
 	bounds, block := p.kernel.Bounds(), blockRows(p.kernel.Tile())

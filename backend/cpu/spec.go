@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"spc/backend"
 	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -62,6 +63,7 @@ type block struct {
 type step struct {
 	node    *ir.Node
 	number  int   // in spec.steps
+	main    bool  // of the main graph
 	in, out []int // value numbers, -1 where absent
 	prepare prepare
 	view    bool          // the output is a view of input 0
@@ -132,6 +134,7 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 		return nil, err
 	}
 	fold.Dead(g)
+	p.weights(g)
 	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, unpacked: map[int]*tensor.Tensor{}}
 	s.slots = make([]slot, len(s.plan.Values))
 	for i, v := range s.plan.Values {
@@ -185,7 +188,7 @@ func (b *binding) block(pb *plan.Block) (*block, error) {
 		if err != nil {
 			return nil, err
 		}
-		st.number = len(b.steps)
+		st.number, st.main = len(b.steps), pb == b.plan.Main
 		b.steps = append(b.steps, st)
 		blk.steps = append(blk.steps, st)
 	}
@@ -368,6 +371,7 @@ type exec struct {
 	arena   []byte
 	slots   []*tensor.Tensor // by value number
 	varying []int            // values whose slot is empty between runs
+	cold    []func()         // what makes kernels ready for their first run
 	frames  []frame          // by step number
 	scratch [][]float32      // by worker
 	shared  []float32
@@ -419,9 +423,26 @@ func (s *spec) acquire() (*exec, error) {
 	}
 	x.frames = make([]frame, len(s.steps))
 	for i, st := range s.steps {
+		cold := len(x.cold)
 		x.frames[i] = x.frame(st)
+		if !st.main { // it may never run
+			x.cold = x.cold[:cold]
+		}
 	}
+	x.pool.For(len(x.cold), func(_, i int) { x.cold[i]() })
+	x.cold = nil
 	return x, nil
+}
+
+// warm makes a kernel's copy of its weight before the first run, together with
+// those of others, in place of when it is needed first.
+func (x *exec) warm(k backend.Kernel, tokens bool) {
+	if w, ok := k.(backend.Warmer); ok {
+		x.cold = append(x.cold, func() {
+			w.Warm(tokens)
+			x.prog.copied(k)
+		})
+	}
 }
 
 func (x *exec) frame(st *step) frame {

@@ -2,7 +2,11 @@
 // mapped into memory where the system can, read elsewhere.
 package mapped
 
-import "spc/internal/regular"
+import (
+	"unsafe"
+
+	"spc/internal/regular"
+)
 
 // File is the content of a file. Data must not be written to, and not be touched
 // after Close.
@@ -23,6 +27,19 @@ func (f *File) Release(n int) {
 	if n -= n % releaseStep; f.drop != nil && n > f.released {
 		f.drop(f.released, n)
 		f.released = n
+	}
+}
+
+// Drop says that the bytes b of Data are not needed soon, so that they need no
+// memory.
+func (f *File) Drop(b []byte) {
+	if f.drop == nil || len(b) == 0 {
+		return
+	}
+	const page = 1 << 16 // a multiple of every page size
+	at := int(uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&f.Data[0])))
+	if from, to := (at+page-1)/page*page, (at+len(b))/page*page; at >= 0 && at+len(b) <= len(f.Data) && from < to {
+		f.drop(from, to)
 	}
 }
 

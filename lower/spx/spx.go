@@ -74,6 +74,13 @@ func (f *File) Close() error {
 	return f.mapped.Close()
 }
 
+// Drop says that the elements b of a tensor are not needed soon.
+func (f *File) Drop(b []byte) {
+	if f.mapped != nil {
+		f.mapped.Drop(b)
+	}
+}
+
 type section struct {
 	name   string
 	flags  uint32

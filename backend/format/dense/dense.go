@@ -56,38 +56,98 @@ func (Format) Unpack(s *ir.Store) (*tensor.Tensor, error) { return s.Part("value
 func (Format) Kernel(s *ir.Store) (backend.Kernel, error) { return New(s.Part("values")), nil }
 
 // New prepares a dense weight f32 [M,K], which it keeps.
-func New(w *tensor.Tensor) backend.Kernel { return bind(w, ukernel.Best()) }
+func New(w *tensor.Tensor) backend.Kernel { return bind(w, false, ukernel.Best()) }
 
-func bind(w *tensor.Tensor, kern *ukernel.Kernels) *kernel {
-	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), w: w.F32s()}
+// NewTransposed prepares a dense weight of which W^T f32 [K,M] is given and kept.
+func NewTransposed(wt *tensor.Tensor) backend.Kernel { return bind(wt, true, ukernel.Best()) }
+
+func bind(w *tensor.Tensor, transposed bool, kern *ukernel.Kernels) *kernel {
+	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), given: w.F32s(), transposed: transposed}
+	if transposed {
+		d.m, d.k = d.k, d.m
+	}
 	d.bounds = kern.Gemm.Bounds(d.k)
-	d.tiles = sync.OnceValue(func() []float32 {
-		p := make([]float32, kern.Gemm.PackedLen(d.m, d.k))
-		rows := (d.m + ukernel.MR - 1) / ukernel.MR * ukernel.MR
-		for b := range len(d.bounds) - 1 {
-			from, to := d.bounds[b], d.bounds[b+1]
-			kern.Gemm.Pack(p[rows*from:], d.w[from:], d.m, to-from, d.k)
-		}
-		return p
-	})
-	d.panels = sync.OnceValue(d.transpose)
+	d.rows = func() []float32 { return d.given }
+	if transposed {
+		d.rows = sync.OnceValue(d.packRows)
+	}
+	d.tiles = sync.OnceValue(d.packTiles)
+	d.panels = sync.OnceValue(d.packPanels)
 	return d
 }
 
-// kernel multiplies vectors with the weight itself, and panels and tokens with
-// copies that are made when the first of them comes.
+// kernel multiplies with copies of the weight that are made when they are needed
+// first: vectors with its rows, which are mostly the weight as it is given, panels
+// with tiles, and tokens with panels.
 type kernel struct {
-	kern   *ukernel.Kernels
-	m, k   int
-	w      []float32
-	bounds []int
-	tiles  func() []float32 // by block of columns, [M/MR][columns][MR]
-	panels func() []float32 // by panel of rows, W^T [K][granules of rows]
+	kern       *ukernel.Kernels
+	m, k       int
+	given      []float32
+	transposed bool
+	bounds     []int
+	rows       func() []float32 // [M][K]
+	tiles      func() []float32 // by block of columns, [M/MR][columns][MR]
+	panels     func() []float32 // by panel of rows, W^T [K][granules of rows]
 }
 
-func (d *kernel) Name() string {
-	return fmt.Sprintf("f32_gemm_%dx%d__%s", ukernel.MR, backend.Panel, d.kern.ISA)
+// Warm makes the panels or the tiles.
+func (d *kernel) Warm(tokens bool) {
+	if tokens {
+		d.panels()
+	} else {
+		d.tiles()
+	}
 }
+
+func (d *kernel) packRows() []float32 {
+	w := make([]float32, d.m*d.k)
+	transpose(w, d.k, d.given, d.m, d.k, d.m)
+	return w
+}
+
+// transpose writes src [rows][cols] as [cols][rows], rows of both being so many
+// elements apart. It goes through squares that stay in the level 1 cache.
+func transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+	const side = 16
+	for r0 := 0; r0 < rows; r0 += side {
+		n := min(side, rows-r0)
+		for c0 := 0; c0 < cols; c0 += side {
+			for c := c0; c < min(cols, c0+side); c++ {
+				row := dst[c*ldd+r0:][:n]
+				for r := range row {
+					row[r] = src[(r0+r)*lds+c]
+				}
+			}
+		}
+	}
+}
+
+func (d *kernel) packTiles() []float32 {
+	const mr = ukernel.MR
+	p := make([]float32, d.kern.Gemm.PackedLen(d.m, d.k))
+	rows := (d.m + mr - 1) / mr * mr
+	for b := range len(d.bounds) - 1 {
+		from, to := d.bounds[b], d.bounds[b+1]
+		block := p[rows*from : rows*to]
+		if !d.transposed {
+			d.kern.Gemm.Pack(block, d.given[from:], d.m, to-from, d.k)
+			continue
+		}
+		for i := from; i < to; i++ {
+			for r := 0; r < d.m; r += mr {
+				copy(block[r*(to-from)+(i-from)*mr:][:mr], d.given[i*d.m+r:(i+1)*d.m])
+			}
+		}
+	}
+	return p
+}
+
+func (d *kernel) Name() string { return name(d.kern) }
+
+func name(kern *ukernel.Kernels) string {
+	return fmt.Sprintf("f32_gemm_%dx%d__%s", ukernel.MR, backend.Panel, kern.ISA)
+}
+
 func (d *kernel) Tile() int     { return ukernel.MR }
 func (d *kernel) Bounds() []int { return d.bounds }
 
@@ -97,23 +157,26 @@ func (d *kernel) Panel(y, x []float32, b, granules, r0, r1 int) {
 }
 
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
-	d.kern.MulVec(r1-r0, d.k, d.w[r0*d.k:], d.k, x, y)
+	d.kern.MulVec(r1-r0, d.k, d.rows()[r0*d.k:], d.k, x, y)
 }
 
 // width is the number of columns of the panel of W^T that starts at row m0.
 func (d *kernel) width(m0 int) int { return backend.Columns(max(2, min(backend.Panel, d.m-m0))) }
 
-// transpose lays out W^T in panels, the last of which is as narrow as granules
+// packPanels lays out W^T in panels, the last of which is as narrow as granules
 // allow and filled up with zeros.
-func (d *kernel) transpose() []float32 {
+func (d *kernel) packPanels() []float32 {
 	p := make([]float32, backend.Columns(max(2, d.m))*d.k)
 	for m0 := 0; m0 < d.m; m0 += backend.Panel {
 		panel, width := p[m0*d.k:], d.width(m0)
-		for r := m0; r < min(d.m, m0+backend.Panel); r++ {
-			for i, v := range d.w[r*d.k : (r+1)*d.k] {
-				panel[i*width+r-m0] = v
+		m1 := min(d.m, m0+backend.Panel)
+		if d.transposed {
+			for i := range d.k {
+				copy(panel[i*width:], d.given[i*d.m+m0:i*d.m+m1])
 			}
+			continue
 		}
+		transpose(panel, width, d.given[m0*d.k:], d.k, m1-m0, d.k)
 	}
 	return p
 }
@@ -155,16 +218,30 @@ func copyRows(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 
 // View multiplies panels by a matrix [M,K] that changes from product to product
 // and is therefore not packed.
-type View struct{ kernel }
+type View struct {
+	kern   *ukernel.Kernels
+	m, k   int
+	w      []float32
+	bounds []int
+}
 
 // NewView returns a view of matrices of m rows and k columns. Use names the first.
 func NewView(m, k int) *View {
 	kern := ukernel.Best()
-	return &View{kernel{kern: kern, m: m, k: k, bounds: kern.Gemm.Bounds(k)}}
+	return &View{kern: kern, m: m, k: k, bounds: kern.Gemm.Bounds(k)}
 }
 
 // Use makes w, f32 [M,K], the matrix of the products that follow.
 func (v *View) Use(w []float32) { v.w = w[:v.m*v.k] }
+
+// Name is that of a weight.
+func (v *View) Name() string { return name(v.kern) }
+
+// Tile is that of a weight.
+func (v *View) Tile() int { return ukernel.MR }
+
+// Bounds are those of a weight.
+func (v *View) Bounds() []int { return v.bounds }
 
 // Panel is that of a weight.
 func (v *View) Panel(y, x []float32, b, granules, r0, r1 int) {
@@ -173,4 +250,9 @@ func (v *View) Panel(y, x []float32, b, granules, r0, r1 int) {
 		rows := min(ukernel.MR, r1-r)
 		v.kern.Gemm.Tile(rows, granules, to-from, v.w[r*v.k+from:], v.k, 1, x, backend.Panel, y[(r-r0)*backend.Panel:], backend.Panel, b > 0)
 	}
+}
+
+// Vec is that of a weight.
+func (v *View) Vec(y, x []float32, r0, r1 int) {
+	v.kern.MulVec(r1-r0, v.k, v.w[r0*v.k:], v.k, x, y)
 }

@@ -28,6 +28,15 @@ func (g *Gemm) Pack(dst, w []float32, m, k, ldw int) {
 	}
 	for i := 0; i < m; i += MR {
 		tile := dst[i*k : (i+MR)*k]
+		if i+MR <= m {
+			row := func(r int) []float32 { return w[(i+r)*ldw:][:k] }
+			r0, r1, r2, r3, r4, r5 := row(0), row(1), row(2), row(3), row(4), row(5)
+			for c, v := range r0 {
+				t := (*[MR]float32)(tile[c*MR:])
+				t[0], t[1], t[2], t[3], t[4], t[5] = v, r1[c], r2[c], r3[c], r4[c], r5[c]
+			}
+			continue
+		}
 		for r := range MR {
 			if i+r >= m {
 				for c := range k {
