@@ -258,7 +258,7 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 	c := &passes.Context{
 		Context: ctx,
 		Prune:   prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity, Allocate: allocate}},
-		Choose:  choose.Options{Format: o.Format},
+		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
 		Formats: format.Choices(),
 		Model:   tune.Default,
 	}
@@ -280,10 +280,12 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 		}
 		c.Prune.Targets = append(c.Prune.Targets, t)
 	}
-	if o.Format != "auto" && format.Lookup(o.Format) == nil {
+	if o.Format != "auto" && format.Lookup(o.Format) == nil && format.Lookup8(o.Format) == nil {
 		names := []string{"auto"}
-		for _, f := range format.Table {
-			names = append(names, f.Name())
+		for _, f := range slices.Concat(format.Choices(), format.Choices8()) {
+			if !slices.Contains(names, f.Name()) {
+				names = append(names, f.Name())
+			}
 		}
 		return nil, fmt.Errorf("format %q: want one of %s: %w", o.Format, strings.Join(names, ", "), ErrInvalid)
 	}

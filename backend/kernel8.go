@@ -1,5 +1,23 @@
 package backend
 
+import (
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+// Format8 is a storage format of i8 weights. What it packs is f32 of whole numbers.
+type Format8 interface {
+	choose.Format
+	// Check reports whether a store, which may come from a hostile file, is well
+	// formed. The other methods may rely on it.
+	Check(s *ir.Store) error
+	// Unpack returns the matrix i8 [M,K].
+	Unpack(s *ir.Store) (*tensor.Tensor, error)
+	// Kernel prepares a store that Check accepts.
+	Kernel(s *ir.Store) (Kernel8, error)
+}
+
 // Kernel8 multiplies a prepared i8 weight W[M,K] on the CPU by u8 activations, with
 // i32 sums. It may be called concurrently.
 type Kernel8 interface {

@@ -1,11 +1,13 @@
 package cpu
 
 import (
+	"fmt"
 	"slices"
 	"unsafe"
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
+	"spc/backend/format"
 	"spc/backend/format/dense8"
 	"spc/backend/format/ikernel"
 	"spc/ir"
@@ -21,19 +23,27 @@ const rows8 = 48
 func (p *program) weight8(n *ir.Node) (backend.Kernel8, error) {
 	for _, ref := range n.Op.(ir.WeightOp).Weights(n) {
 		v := n.Input(ref.Input)
-		if ref.Input != 1 || v == nil || v.Const == nil || v.Type.DType != tensor.I8 || ref.Groups != 1 {
+		if ref.Input != 1 || v == nil || !v.IsConst() || v.Type.DType != tensor.I8 || ref.Groups != 1 {
 			continue
 		}
-		key := kernelKey{dense: v.Const, groups: 1}
-		for _, a := range ref.View.Perm {
-			key.view += string(rune('0' + a))
+		key := kernelKey{store: v.Store, groups: 1}
+		if v.Store == nil {
+			key.dense, key.view = v.Const, fmt.Sprint(ref.View)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if k, ok := p.kernels8[key]; ok {
 			return k, nil
 		}
-		k := dense8.New(ref.View.Matrix(v.Const))
+		var k backend.Kernel8
+		if v.Store != nil {
+			var err error
+			if k, err = format.Lookup8(v.Store.Format).Kernel(v.Store); err != nil {
+				return nil, n.Errorf(ir.ErrInvalid, "weight %s: %v", v.Name, err)
+			}
+		} else {
+			k = dense8.New(ref.View.Matrix(v.Const))
+		}
 		p.kernels8[key] = k
 		return k, nil
 	}

@@ -12,8 +12,10 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/block"
+	"spc/backend/format/block8"
 	"spc/backend/format/csr"
 	"spc/backend/format/dense"
+	"spc/backend/format/dense8"
 	"spc/backend/format/ell"
 	"spc/backend/format/nm"
 	"spc/backend/format/sparse"
@@ -29,6 +31,28 @@ var Table = []backend.Format{
 	sparse.New(nm.Scheme{}),
 	sparse.New(block.Scheme{}),
 	sparse.New(csr.Scheme{}),
+}
+
+// Table8 lists the formats of i8 weights.
+var Table8 = []backend.Format8{dense8.Format{}, block8.Format{}}
+
+// Lookup8 returns the format of i8 weights of the given name, nil where there is none.
+func Lookup8(name string) backend.Format8 {
+	for _, f := range Table8 {
+		if f.Name() == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Choices8 returns the formats of i8 weights as choosing sees them.
+func Choices8() []choose.Format {
+	out := make([]choose.Format, len(Table8))
+	for i, f := range Table8 {
+		out[i] = f
+	}
+	return out
 }
 
 // Lookup returns the format of the given name, nil where there is none.
@@ -73,13 +97,13 @@ func CheckAll(constants []*ir.Value) error {
 
 // Check checks a store against the weight's type.
 func Check(s *ir.Store, t ir.Type) error {
-	f := Lookup(s.Format)
+	f := reader(s, t)
 	if f == nil {
-		return fmt.Errorf("unknown storage format %q: %w", s.Format, ir.ErrUnsupported)
+		return fmt.Errorf("unknown storage format %q of %v weights: %w", s.Format, t.DType, ir.ErrUnsupported)
 	}
 	shape, ok := t.Shape()
-	if !ok || t.DType != tensor.F32 {
-		return fmt.Errorf("stored weight of type %v, want f32 and a known shape: %w", t, ir.ErrCorrupt)
+	if !ok {
+		return fmt.Errorf("stored weight of type %v, want a known shape: %w", t, ir.ErrCorrupt)
 	}
 	if err := s.View.Check(len(shape)); err != nil {
 		return fmt.Errorf("%w: %w", err, ir.ErrCorrupt)
@@ -96,9 +120,30 @@ func Check(s *ir.Store, t ir.Type) error {
 	return nil
 }
 
+// readable is what formats of any element type have.
+type readable interface {
+	Check(s *ir.Store) error
+	Unpack(s *ir.Store) (*tensor.Tensor, error)
+}
+
+// reader returns the format of a stored weight of type t, nil where there is none.
+func reader(s *ir.Store, t ir.Type) readable {
+	switch t.DType {
+	case tensor.F32:
+		if f := Lookup(s.Format); f != nil {
+			return f
+		}
+	case tensor.I8:
+		if f := Lookup8(s.Format); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
 // Unpack returns the dense tensor of a store that Check accepts.
 func Unpack(s *ir.Store, t ir.Type) (*tensor.Tensor, error) {
-	m, err := Lookup(s.Format).Unpack(s)
+	m, err := reader(s, t).Unpack(s)
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,8 @@ const Auto = "auto"
 
 // Options are the choices of the user.
 type Options struct {
-	Format    string // Auto, or the name of the only format to use where it suits; empty is Auto
+	Integers  []Format // of i8 weights, whose matrices are f32 of whole numbers
+	Format    string   // Auto, or the name of the only format to use where it suits; empty is Auto
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
 }
@@ -102,18 +103,20 @@ type Options struct {
 // Run chooses a format for each weight of g, packs it, and says why. Symbols in
 // the number of columns count as one.
 func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
-	c := &chooser{formats: map[string]Format{}, readers: map[*ir.Value]int{}, model: model, Options: o}
-	for _, f := range formats {
-		c.names = append(c.names, f.Name())
-		c.formats[f.Name()] = f
+	c := &chooser{formats: map[tensor.DType][]Format{tensor.F32: formats, tensor.I8: o.Integers}, readers: map[*ir.Value]int{}, model: model, Options: o}
+	var names []string
+	for _, f := range slices.Concat(formats, o.Integers) {
+		if !slices.Contains(names, f.Name()) {
+			names = append(names, f.Name())
+		}
 	}
 	if c.Format == "" {
 		c.Format = Auto
 	}
-	if c.Format != Auto && c.formats[c.Format] == nil {
-		return nil, fmt.Errorf("format %q: want %s or %s: %w", c.Format, Auto, strings.Join(c.names, ", "), ir.ErrInvalid)
+	if c.Format != Auto && !slices.Contains(names, c.Format) {
+		return nil, fmt.Errorf("format %q: want %s or %s: %w", c.Format, Auto, strings.Join(names, ", "), ir.ErrInvalid)
 	}
-	if c.formats[Dense] == nil {
+	if find(formats, Dense) == nil || len(o.Integers) > 0 && find(o.Integers, Dense) == nil {
 		return nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)
 	}
 	weights := g.WeightUses()
@@ -135,9 +138,8 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 type chooser struct {
 	Options
 	model   Model
-	names   []string // of the formats, in their order
-	formats map[string]Format
-	readers map[*ir.Value]int // how many weight-bearing inputs read a weight
+	formats map[tensor.DType][]Format // by the type of the weights
+	readers map[*ir.Value]int         // how many weight-bearing inputs read a weight
 }
 
 // choose stores the weight w in the format that suits it best, and describes
@@ -157,11 +159,11 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 		return nil
 	}
 	l.StoredBytes = l.DenseBytes
-	if v.Const.DType() != tensor.F32 {
+	if len(c.formats[v.Const.DType()]) == 0 {
 		l.Reason = fmt.Sprintf("kept dense: no sparse kernel for %v weights", v.Const.DType())
 		return nil
 	}
-	mat := w.View.Matrix(v.Const)
+	mat := w.View.Matrix(v.Const).To(tensor.F32)
 	m := NewMatrix(mat, "")
 	if m.Nonzeros == m.Len() {
 		m.Pattern = Dense
@@ -172,19 +174,29 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 	if l.Reason = c.keep(w); l.Reason != "" {
 		return nil
 	}
-	c.compete(l, m)
+	c.compete(l, m, c.formats[v.Const.DType()])
 	best := c.pick(l)
 	l.Format, l.Config = best.Format, best.Config
 	if best.Format == Dense {
 		return nil
 	}
-	parts, err := c.formats[best.Format].Pack(mat, best.Config)
+	parts, err := find(c.formats[v.Const.DType()], best.Format).Pack(mat, best.Config)
 	if err != nil {
 		return w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
 	}
 	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: rows, Cols: cols, Parts: parts}
 	v.Const = nil
 	l.StoredBytes = v.Store.Bytes()
+	return nil
+}
+
+// find returns the format of the given name, nil where there is none.
+func find(formats []Format, name string) Format {
+	for _, f := range formats {
+		if f.Name() == name {
+			return f
+		}
+	}
 	return nil
 }
 
@@ -206,12 +218,12 @@ func (c *chooser) keep(w ir.WeightUse) string {
 
 // compete lists the candidates of all formats, the fastest first, then the
 // smallest, then in the order of the formats.
-func (c *chooser) compete(l *Layer, m *Matrix) {
-	for _, name := range c.names {
-		for _, cost := range c.formats[name].Costs(m, l.N) {
+func (c *chooser) compete(l *Layer, m *Matrix, formats []Format) {
+	for _, f := range formats {
+		for _, cost := range f.Costs(m, l.N) {
 			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{
-				Format: name, Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
+				Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
 				Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), PredictedUs: digits(sec * 1e6),
 				MeasuredUs: digits(c.model.Measured(cost, l.Rows, l.Cols, l.N) * 1e6),
 			})

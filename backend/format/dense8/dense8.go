@@ -3,12 +3,46 @@
 package dense8
 
 import (
+	"fmt"
 	"sync"
 
 	"spc/backend"
 	"spc/backend/format/ikernel"
+	"spc/backend/format/rate"
+	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
+
+// Format is the dense format of i8 weights, as choosing sees it: a weight that it wins
+// stays a constant.
+type Format struct{}
+
+// Name is dense.
+func (Format) Name() string { return choose.Dense }
+
+// Costs offers the one configuration.
+func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
+	k := w.Dim(1)
+	return []choose.Cost{{
+		Kernel: "s8_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: w.Len(),
+		Efficiency: rate.Dense8.Efficiency(float64(ikernel.Groups(k)), k, n),
+	}}
+}
+
+// Pack refuses: the constant itself is the storage.
+func (Format) Pack(*tensor.Tensor, string) ([]ir.Part, error) {
+	return nil, fmt.Errorf("dense i8 weights are constants")
+}
+
+// Check refuses stores, which no weight has.
+func (Format) Check(*ir.Store) error { return fmt.Errorf("dense i8 weights are constants") }
+
+// Unpack refuses as Check does.
+func (f Format) Unpack(s *ir.Store) (*tensor.Tensor, error) { return nil, f.Check(s) }
+
+// Kernel refuses as Check does.
+func (f Format) Kernel(s *ir.Store) (backend.Kernel8, error) { return nil, f.Check(s) }
 
 // New prepares a weight i8 [M,K], which it keeps.
 func New(w *tensor.Tensor) backend.TokenKernel8 { return bind(w, ikernel.Best()) }

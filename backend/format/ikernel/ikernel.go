@@ -37,7 +37,7 @@ type Kernels struct {
 
 	gemm       func(rows, k4 int, w []int8, ldw int, x []uint8, cols int, c []int32, ldc int)
 	gemmTokens func(rows, k4 int, x []uint8, ldx int, w []int8, cols int, c []int32, ldc int)
-	spmm       func(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int)
+	spmm       func(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool)
 	pack       func(groups int, dst, src []uint8, offset []int32, cols int)
 	packTokens func(tokens, groups int, dst, src []uint8, lds int)
 	finish     [2][2][3]finish // by column or not; f32 or u8; residual none, f32, u8
@@ -169,14 +169,14 @@ type Groups1x4 struct {
 }
 
 // Spmm multiplies the rows from to to-1 of a weight by a panel x of k4 groups, which
-// every index must be below: c as for Gemm.
-func (k *Kernels) Spmm(g *Groups1x4, from, to, k4 int, x []uint8, cols int, c []int32, ldc int) {
+// every index must be below: c as for Gemm, and with acc added to what c holds.
+func (k *Kernels) Spmm(g *Groups1x4, from, to, k4 int, x []uint8, cols int, c []int32, ldc int, acc bool) {
 	n := lanes(cols)
 	need("panel", len(x), k4*PanelRow)
 	need("output", len(c), span(to-from, n, ldc))
 	ptr := g.Ptr[from : to+1]
 	at, end := int(ptr[0]), int(ptr[to-from])
-	k.spmm(to-from, ptr, g.Index[at:end], g.Value[Group*at:Group*end], x, cols, c, ldc)
+	k.spmm(to-from, ptr, g.Index[at:end], g.Value[Group*at:Group*end], x, cols, c, ldc, acc)
 }
 
 // Pack interleaves rows of bytes into panel rows: dst[g][j][i] = src[offset[4*g+i]+j]

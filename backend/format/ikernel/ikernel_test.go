@@ -118,8 +118,10 @@ func TestSpmmMatchesPureGo(t *testing.T) {
 					n := lanes(cols)
 					from := r.IntN(m)
 					got, want := make([]int32, m*n), make([]int32, m*n)
-					k.Spmm(g, from, m, k4, x, cols, got, n)
-					portable.Spmm(g, from, m, k4, x, cols, want, n)
+					for _, acc := range []bool{false, true, true} {
+						k.Spmm(g, from, m, k4, x, cols, got, n, acc)
+						portable.Spmm(g, from, m, k4, x, cols, want, n, acc)
+					}
 					if !slices.Equal(got, want) {
 						t.Fatalf("%d x %d x %d from %d: %v, want %v", m, 4*k4, cols, from, got, want)
 					}
@@ -299,7 +301,7 @@ func BenchmarkSpmm(b *testing.B) {
 			c := make([]int32, 256*64)
 			b.Run(fmt.Sprintf("%s/256x%d", k.ISA, 4*k4), func(b *testing.B) {
 				for b.Loop() {
-					k.Spmm(g, 0, 256, k4, x, 64, c, 64)
+					k.Spmm(g, 0, 256, k4, x, 64, c, 64, false)
 				}
 				b.ReportMetric(2*4*float64(len(g.Index))*64/float64(b.Elapsed().Nanoseconds())*float64(b.N), "Gop/s")
 			})

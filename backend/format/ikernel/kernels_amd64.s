@@ -1182,9 +1182,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func spmm_s8u8_1x4_16_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+// func spmm_s8u8_1x4_16_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·spmm_s8u8_1x4_16_vnni(SB), NOSPLIT, $0-56
+TEXT ·spmm_s8u8_1x4_16_vnni(SB), NOSPLIT, $0-57
 	MOVQ  rows+0(FP), AX
 	MOVQ  ptr+8(FP), CX
 	MOVQ  index+16(FP), DX
@@ -1198,17 +1198,23 @@ TEXT ·spmm_s8u8_1x4_16_vnni(SB), NOSPLIT, $0-56
 	MOVL  (CX), R9
 
 row:
-	ADDQ   $+4, CX
-	MOVL   (CX), R10
-	MOVQ   R10, R11
-	SUBQ   R9, R10
-	MOVQ   R11, R9
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	SUBQ   $0x04, R10
-	JL     tail
+	ADDQ      $+4, CX
+	MOVL      (CX), R10
+	MOVQ      R10, R11
+	SUBQ      R9, R10
+	MOVQ      R11, R9
+	VPXORD    Z0, Z0, Z0
+	VPXORD    Z1, Z1, Z1
+	VPXORD    Z2, Z2, Z2
+	VPXORD    Z3, Z3, Z3
+	MOVB      acc+56(FP), R11
+	TESTB     R11, R11
+	JZ        begin
+	VMOVDQU32 (DI), Z0
+
+begin:
+	SUBQ $0x04, R10
+	JL   tail
 
 loop:
 	MOVWLZX      (DX), R11
@@ -2760,9 +2766,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func spmm_s8u8_1x4_32_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+// func spmm_s8u8_1x4_32_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·spmm_s8u8_1x4_32_vnni(SB), NOSPLIT, $0-56
+TEXT ·spmm_s8u8_1x4_32_vnni(SB), NOSPLIT, $0-57
 	MOVQ  rows+0(FP), AX
 	MOVQ  ptr+8(FP), CX
 	MOVQ  index+16(FP), DX
@@ -2776,21 +2782,28 @@ TEXT ·spmm_s8u8_1x4_32_vnni(SB), NOSPLIT, $0-56
 	MOVL  (CX), R9
 
 row:
-	ADDQ   $+4, CX
-	MOVL   (CX), R10
-	MOVQ   R10, R11
-	SUBQ   R9, R10
-	MOVQ   R11, R9
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	SUBQ   $0x04, R10
-	JL     tail
+	ADDQ      $+4, CX
+	MOVL      (CX), R10
+	MOVQ      R10, R11
+	SUBQ      R9, R10
+	MOVQ      R11, R9
+	VPXORD    Z0, Z0, Z0
+	VPXORD    Z1, Z1, Z1
+	VPXORD    Z2, Z2, Z2
+	VPXORD    Z3, Z3, Z3
+	VPXORD    Z4, Z4, Z4
+	VPXORD    Z5, Z5, Z5
+	VPXORD    Z6, Z6, Z6
+	VPXORD    Z7, Z7, Z7
+	MOVB      acc+56(FP), R11
+	TESTB     R11, R11
+	JZ        begin
+	VMOVDQU32 (DI), Z0
+	VMOVDQU32 64(DI), Z1
+
+begin:
+	SUBQ $0x04, R10
+	JL   tail
 
 loop:
 	MOVWLZX      (DX), R11
@@ -4678,9 +4691,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func spmm_s8u8_1x4_48_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+// func spmm_s8u8_1x4_48_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·spmm_s8u8_1x4_48_vnni(SB), NOSPLIT, $0-56
+TEXT ·spmm_s8u8_1x4_48_vnni(SB), NOSPLIT, $0-57
 	MOVQ  rows+0(FP), AX
 	MOVQ  ptr+8(FP), CX
 	MOVQ  index+16(FP), DX
@@ -4694,25 +4707,33 @@ TEXT ·spmm_s8u8_1x4_48_vnni(SB), NOSPLIT, $0-56
 	MOVL  (CX), R9
 
 row:
-	ADDQ   $+4, CX
-	MOVL   (CX), R10
-	MOVQ   R10, R11
-	SUBQ   R9, R10
-	MOVQ   R11, R9
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	SUBQ   $0x04, R10
-	JL     tail
+	ADDQ      $+4, CX
+	MOVL      (CX), R10
+	MOVQ      R10, R11
+	SUBQ      R9, R10
+	MOVQ      R11, R9
+	VPXORD    Z0, Z0, Z0
+	VPXORD    Z1, Z1, Z1
+	VPXORD    Z2, Z2, Z2
+	VPXORD    Z3, Z3, Z3
+	VPXORD    Z4, Z4, Z4
+	VPXORD    Z5, Z5, Z5
+	VPXORD    Z6, Z6, Z6
+	VPXORD    Z7, Z7, Z7
+	VPXORD    Z8, Z8, Z8
+	VPXORD    Z9, Z9, Z9
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+	MOVB      acc+56(FP), R11
+	TESTB     R11, R11
+	JZ        begin
+	VMOVDQU32 (DI), Z0
+	VMOVDQU32 64(DI), Z1
+	VMOVDQU32 128(DI), Z2
+
+begin:
+	SUBQ $0x04, R10
+	JL   tail
 
 loop:
 	MOVWLZX      (DX), R11
@@ -6952,9 +6973,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func spmm_s8u8_1x4_64_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+// func spmm_s8u8_1x4_64_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·spmm_s8u8_1x4_64_vnni(SB), NOSPLIT, $0-56
+TEXT ·spmm_s8u8_1x4_64_vnni(SB), NOSPLIT, $0-57
 	MOVQ  rows+0(FP), AX
 	MOVQ  ptr+8(FP), CX
 	MOVQ  index+16(FP), DX
@@ -6968,29 +6989,38 @@ TEXT ·spmm_s8u8_1x4_64_vnni(SB), NOSPLIT, $0-56
 	MOVL  (CX), R9
 
 row:
-	ADDQ   $+4, CX
-	MOVL   (CX), R10
-	MOVQ   R10, R11
-	SUBQ   R9, R10
-	MOVQ   R11, R9
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	SUBQ   $0x04, R10
-	JL     tail
+	ADDQ      $+4, CX
+	MOVL      (CX), R10
+	MOVQ      R10, R11
+	SUBQ      R9, R10
+	MOVQ      R11, R9
+	VPXORD    Z0, Z0, Z0
+	VPXORD    Z1, Z1, Z1
+	VPXORD    Z2, Z2, Z2
+	VPXORD    Z3, Z3, Z3
+	VPXORD    Z4, Z4, Z4
+	VPXORD    Z5, Z5, Z5
+	VPXORD    Z6, Z6, Z6
+	VPXORD    Z7, Z7, Z7
+	VPXORD    Z8, Z8, Z8
+	VPXORD    Z9, Z9, Z9
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+	VPXORD    Z12, Z12, Z12
+	VPXORD    Z13, Z13, Z13
+	VPXORD    Z14, Z14, Z14
+	VPXORD    Z15, Z15, Z15
+	MOVB      acc+56(FP), R11
+	TESTB     R11, R11
+	JZ        begin
+	VMOVDQU32 (DI), Z0
+	VMOVDQU32 64(DI), Z1
+	VMOVDQU32 128(DI), Z2
+	VMOVDQU32 192(DI), Z3
+
+begin:
+	SUBQ $0x04, R10
+	JL   tail
 
 loop:
 	MOVWLZX      (DX), R11

@@ -81,13 +81,13 @@ func tiles[A, B octet](table [4][tileRows]tile[A, B]) func(rows, k4 int, a []A, 
 	}
 }
 
-var spmmTable = [4]func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int){
+var spmmTable = [4]func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool){
 	spmm_s8u8_1x4_16_vnni, spmm_s8u8_1x4_32_vnni, spmm_s8u8_1x4_48_vnni, spmm_s8u8_1x4_64_vnni,
 }
 
-func spmmVNNI(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int) {
+func spmmVNNI(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
 	spmmTable[(cols-1)/16](rows, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
-		unsafe.SliceData(x), unsafe.SliceData(c), ldc)
+		unsafe.SliceData(x), unsafe.SliceData(c), ldc, acc)
 }
 
 func packTokensAVX512(tokens, groups int, dst, src []uint8, lds int) {

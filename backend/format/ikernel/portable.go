@@ -50,11 +50,13 @@ func gemmGo[A, B octet](rows, k4 int, a []A, lda int, b []B, cols int, c []int32
 	}
 }
 
-func spmmGo(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int) {
+func spmmGo(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
 	n := (cols + 15) &^ 15
 	for r := range rows {
 		sums := c[r*ldc:][:n]
-		clear(sums)
+		if !acc {
+			clear(sums)
+		}
 		for g := int(ptr[r] - ptr[0]); g < int(ptr[r+1]-ptr[0]); g++ {
 			w := (*[4]int8)(value[Group*g:])
 			w0, w1, w2, w3 := int32(w[0]), int32(w[1]), int32(w[2]), int32(w[3])

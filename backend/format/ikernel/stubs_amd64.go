@@ -189,6 +189,9 @@ func gemm_u8s8_6x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	for r := range rows {
 //		for j := range 16 {
 //			var s int32
+//			if acc {
+//				s = c[r*ldc+j]
+//			}
 //			for g := ptr[r] - ptr[0]; g < ptr[r+1]-ptr[0]; g++ {
 //				for i := range 4 {
 //					s += int32(value[4*g+i]) * int32(b[256*index[g]+4*j+i])
@@ -199,7 +202,7 @@ func gemm_u8s8_6x16_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	}
 //
 //go:noescape
-func spmm_s8u8_1x4_16_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+func spmm_s8u8_1x4_16_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
 // gemm_s8u8_1x32_vnni computes 1 rows of a product with a panel:
 //
@@ -386,6 +389,9 @@ func gemm_u8s8_6x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	for r := range rows {
 //		for j := range 32 {
 //			var s int32
+//			if acc {
+//				s = c[r*ldc+j]
+//			}
 //			for g := ptr[r] - ptr[0]; g < ptr[r+1]-ptr[0]; g++ {
 //				for i := range 4 {
 //					s += int32(value[4*g+i]) * int32(b[256*index[g]+4*j+i])
@@ -396,7 +402,7 @@ func gemm_u8s8_6x32_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	}
 //
 //go:noescape
-func spmm_s8u8_1x4_32_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+func spmm_s8u8_1x4_32_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
 // gemm_s8u8_1x48_vnni computes 1 rows of a product with a panel:
 //
@@ -583,6 +589,9 @@ func gemm_u8s8_6x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	for r := range rows {
 //		for j := range 48 {
 //			var s int32
+//			if acc {
+//				s = c[r*ldc+j]
+//			}
 //			for g := ptr[r] - ptr[0]; g < ptr[r+1]-ptr[0]; g++ {
 //				for i := range 4 {
 //					s += int32(value[4*g+i]) * int32(b[256*index[g]+4*j+i])
@@ -593,7 +602,7 @@ func gemm_u8s8_6x48_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	}
 //
 //go:noescape
-func spmm_s8u8_1x4_48_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+func spmm_s8u8_1x4_48_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
 // gemm_s8u8_1x64_vnni computes 1 rows of a product with a panel:
 //
@@ -780,6 +789,9 @@ func gemm_u8s8_6x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	for r := range rows {
 //		for j := range 64 {
 //			var s int32
+//			if acc {
+//				s = c[r*ldc+j]
+//			}
 //			for g := ptr[r] - ptr[0]; g < ptr[r+1]-ptr[0]; g++ {
 //				for i := range 4 {
 //					s += int32(value[4*g+i]) * int32(b[256*index[g]+4*j+i])
@@ -790,7 +802,7 @@ func gemm_u8s8_6x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //	}
 //
 //go:noescape
-func spmm_s8u8_1x4_64_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)
+func spmm_s8u8_1x4_64_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
 // pack_4x64_avx512 interleaves groups of four rows, of which row i begins at src[offset[i]] and the
 // bits of mask say which columns are read:

@@ -34,6 +34,15 @@ var Blocks = map[int]Rate{
 	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.26, VecStart: 2},
 }
 
+// Dense8 and Groups8 are the rates of the products of 8-bit integers, with dense
+// weights and with 1x4 groups, as shares of the peak of f32, of which VNNI has four
+// times as much. A step is a group of four columns of W. See Blocks for the machine;
+// BenchmarkGemm and BenchmarkSpmm of package ikernel print what the kernels reach.
+var (
+	Dense8  = Rate{Panel: 3.6, Start: 2, BlockK: 1 << 16, Narrow: [4]float64{0.55, 0.9, 1, 1}, Vec: 0.8, VecStart: 4}
+	Groups8 = Rate{Panel: 2.5, Start: 2.5, BlockK: 512, Narrow: [4]float64{0.5, 0.75, 0.9, 1}}
+)
+
 // granule and panel are the columns by which panels narrow, and of a whole one.
 const granule, panel = 16, 64
 

@@ -177,14 +177,17 @@ func foldInts(acc [][]VecVirtual) {
 // intSpmm generates the product of rows of 1x4 groups with v vectors of columns of a
 // panel.
 func intSpmm(v int) {
-	sets := map[int]int{1: 4, 2: 4, 3: 4, 4: 4}[v]
+	const sets = 4
 	name := fmt.Sprintf("spmm_s8u8_1x4_%d_vnni", 16*v)
-	begin(name, "func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int)",
+	begin(name, "func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)",
 		fmt.Sprintf("%s multiplies rows of 1x4 groups by a panel; index and value begin with the first row's:", name),
 		"",
 		"\tfor r := range rows {",
 		fmt.Sprintf("\t\tfor j := range %d {", 16*v),
 		"\t\t\tvar s int32",
+		"\t\t\tif acc {",
+		"\t\t\t\ts = c[r*ldc+j]",
+		"\t\t\t}",
 		"\t\t\tfor g := ptr[r] - ptr[0]; g < ptr[r+1]-ptr[0]; g++ {",
 		"\t\t\t\tfor i := range 4 {",
 		fmt.Sprintf("\t\t\t\t\ts += int32(value[4*g+i]) * int32(b[%d*index[g]+4*j+i])", groupBytes),
@@ -217,6 +220,13 @@ func intSpmm(v int) {
 	for s := range acc {
 		acc[s] = zeroed(v)
 	}
+	flag := Load(Param("acc"), GP8())
+	TESTB(flag, flag)
+	JZ(LabelRef("begin"))
+	for i := range v {
+		VMOVDQU32(Mem{Base: c, Disp: 64 * i}, acc[0][i])
+	}
+	Label("begin")
 	step := func(u int) {
 		at := GP64()
 		MOVWLZX(Mem{Base: index, Disp: 2 * u}, at.As32())
