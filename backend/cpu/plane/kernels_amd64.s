@@ -70,6 +70,72 @@ DATA outside<>+248(SB)/4, $0x00000000
 DATA outside<>+252(SB)/4, $0x00000000
 GLOBL outside<>(SB), RODATA|NOPTR, $256
 
+DATA lowest<>+0(SB)/4, $0xff800000
+DATA lowest<>+4(SB)/4, $0xff800000
+DATA lowest<>+8(SB)/4, $0xff800000
+DATA lowest<>+12(SB)/4, $0xff800000
+DATA lowest<>+16(SB)/4, $0xff800000
+DATA lowest<>+20(SB)/4, $0xff800000
+DATA lowest<>+24(SB)/4, $0xff800000
+DATA lowest<>+28(SB)/4, $0xff800000
+DATA lowest<>+32(SB)/4, $0xff800000
+DATA lowest<>+36(SB)/4, $0xff800000
+DATA lowest<>+40(SB)/4, $0xff800000
+DATA lowest<>+44(SB)/4, $0xff800000
+DATA lowest<>+48(SB)/4, $0xff800000
+DATA lowest<>+52(SB)/4, $0xff800000
+DATA lowest<>+56(SB)/4, $0xff800000
+DATA lowest<>+60(SB)/4, $0xff800000
+DATA lowest<>+64(SB)/4, $0xff800000
+DATA lowest<>+68(SB)/4, $0xff800000
+DATA lowest<>+72(SB)/4, $0xff800000
+DATA lowest<>+76(SB)/4, $0xff800000
+DATA lowest<>+80(SB)/4, $0xff800000
+DATA lowest<>+84(SB)/4, $0xff800000
+DATA lowest<>+88(SB)/4, $0xff800000
+DATA lowest<>+92(SB)/4, $0xff800000
+DATA lowest<>+96(SB)/4, $0xff800000
+DATA lowest<>+100(SB)/4, $0xff800000
+DATA lowest<>+104(SB)/4, $0xff800000
+DATA lowest<>+108(SB)/4, $0xff800000
+DATA lowest<>+112(SB)/4, $0xff800000
+DATA lowest<>+116(SB)/4, $0xff800000
+DATA lowest<>+120(SB)/4, $0xff800000
+DATA lowest<>+124(SB)/4, $0xff800000
+DATA lowest<>+128(SB)/4, $0xff800000
+DATA lowest<>+132(SB)/4, $0xff800000
+DATA lowest<>+136(SB)/4, $0xff800000
+DATA lowest<>+140(SB)/4, $0xff800000
+DATA lowest<>+144(SB)/4, $0xff800000
+DATA lowest<>+148(SB)/4, $0xff800000
+DATA lowest<>+152(SB)/4, $0xff800000
+DATA lowest<>+156(SB)/4, $0xff800000
+DATA lowest<>+160(SB)/4, $0xff800000
+DATA lowest<>+164(SB)/4, $0xff800000
+DATA lowest<>+168(SB)/4, $0xff800000
+DATA lowest<>+172(SB)/4, $0xff800000
+DATA lowest<>+176(SB)/4, $0xff800000
+DATA lowest<>+180(SB)/4, $0xff800000
+DATA lowest<>+184(SB)/4, $0xff800000
+DATA lowest<>+188(SB)/4, $0xff800000
+DATA lowest<>+192(SB)/4, $0xff800000
+DATA lowest<>+196(SB)/4, $0xff800000
+DATA lowest<>+200(SB)/4, $0xff800000
+DATA lowest<>+204(SB)/4, $0xff800000
+DATA lowest<>+208(SB)/4, $0xff800000
+DATA lowest<>+212(SB)/4, $0xff800000
+DATA lowest<>+216(SB)/4, $0xff800000
+DATA lowest<>+220(SB)/4, $0xff800000
+DATA lowest<>+224(SB)/4, $0xff800000
+DATA lowest<>+228(SB)/4, $0xff800000
+DATA lowest<>+232(SB)/4, $0xff800000
+DATA lowest<>+236(SB)/4, $0xff800000
+DATA lowest<>+240(SB)/4, $0xff800000
+DATA lowest<>+244(SB)/4, $0xff800000
+DATA lowest<>+248(SB)/4, $0xff800000
+DATA lowest<>+252(SB)/4, $0xff800000
+GLOBL lowest<>(SB), RODATA|NOPTR, $256
+
 DATA bits<>+0(SB)/4, $0x00000001
 DATA bits<>+4(SB)/4, $0x00000002
 DATA bits<>+8(SB)/4, $0x00000004
@@ -79,6 +145,26 @@ DATA bits<>+20(SB)/4, $0x00000020
 DATA bits<>+24(SB)/4, $0x00000040
 DATA bits<>+28(SB)/4, $0x00000080
 GLOBL bits<>(SB), RODATA|NOPTR, $32
+
+DATA masks<>+0(SB)/4, $0xffffffff
+DATA masks<>+4(SB)/4, $0xffffffff
+DATA masks<>+8(SB)/4, $0xffffffff
+DATA masks<>+12(SB)/4, $0xffffffff
+DATA masks<>+16(SB)/4, $0xffffffff
+DATA masks<>+20(SB)/4, $0xffffffff
+DATA masks<>+24(SB)/4, $0xffffffff
+DATA masks<>+28(SB)/4, $0xffffffff
+DATA masks<>+32(SB)/4, $0x00000000
+DATA masks<>+36(SB)/4, $0x00000000
+DATA masks<>+40(SB)/4, $0x00000000
+DATA masks<>+44(SB)/4, $0x00000000
+DATA masks<>+48(SB)/4, $0x00000000
+DATA masks<>+52(SB)/4, $0x00000000
+DATA masks<>+56(SB)/4, $0x00000000
+DATA masks<>+60(SB)/4, $0x00000000
+GLOBL masks<>(SB), RODATA|NOPTR, $64
+
+GLOBL consts<>(SB), RODATA|NOPTR, $0
 
 DATA pairs<>+0(SB)/8, $0x0000000000000000
 DATA pairs<>+8(SB)/8, $0x0000000000000002
@@ -97,47 +183,48 @@ TEXT ·depthwise_3x3s1_avx2(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), DX
+	LEAQ outside<>+0(SB), BX
 
 plane:
-	MOVQ         w+24(FP), BX
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
 	MOVQ         wide+128(FP), SI
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	VBROADCASTSS 16(BX), Y4
-	VBROADCASTSS 20(BX), Y5
-	VBROADCASTSS 24(BX), Y6
-	VBROADCASTSS 28(BX), Y7
-	VBROADCASTSS 32(BX), Y8
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), SI
-	SUBQ         $0x04, SI
+	VBROADCASTSS (AX), Y0
+	VBROADCASTSS 4(AX), Y1
+	VBROADCASTSS 8(AX), Y2
+	VBROADCASTSS 12(AX), Y3
+	VBROADCASTSS 16(AX), Y4
+	VBROADCASTSS 20(AX), Y5
+	VBROADCASTSS 24(AX), Y6
+	VBROADCASTSS 28(AX), Y7
+	VBROADCASTSS 32(AX), Y8
+	MOVQ         SI, AX
+	XORQ         DI, DI
+	MOVQ         oh+88(FP), AX
+	SUBQ         $0x04, AX
 	JL           single
 
 tile:
-	MOVQ  BX, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 tile_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           tile_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Y9
 	VBROADCASTSS (R14), Y10
@@ -145,9 +232,9 @@ tile_block:
 	VBROADCASTSS (R14), Y12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y13
 	VFMADD231PS  Y13, Y0, Y9
 	VMOVUPS      4(R14), Y13
@@ -156,9 +243,9 @@ tile_block:
 	VFMADD231PS  Y13, Y2, Y9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y13
 	VFMADD231PS  Y13, Y3, Y9
 	VFMADD231PS  Y13, Y0, Y10
@@ -170,9 +257,9 @@ tile_block:
 	VFMADD231PS  Y13, Y2, Y10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y13
 	VFMADD231PS  Y13, Y6, Y9
 	VFMADD231PS  Y13, Y3, Y10
@@ -187,9 +274,9 @@ tile_block:
 	VFMADD231PS  Y13, Y2, Y11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y13
 	VFMADD231PS  Y13, Y6, Y10
 	VFMADD231PS  Y13, Y3, Y11
@@ -204,9 +291,9 @@ tile_block:
 	VFMADD231PS  Y13, Y2, Y12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y13
 	VFMADD231PS  Y13, Y6, Y11
 	VFMADD231PS  Y13, Y3, Y12
@@ -217,7 +304,7 @@ tile_block:
 	VFMADD231PS  Y13, Y8, Y11
 	VFMADD231PS  Y13, Y5, Y12
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Y13
 	VFMADD231PS  Y13, Y6, Y12
 	VMOVUPS      4(R12), Y13
@@ -226,7 +313,7 @@ tile_block:
 	VFMADD231PS  Y13, Y8, Y12
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Y13
 	VADDPS       Y13, Y9, Y9
 	ADDQ         CX, R12
@@ -242,28 +329,28 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Y13
 	VBROADCASTSS hi+124(FP), Y14
-	MOVQ         R9, R12
 	VMAXPS       Y9, Y13, Y9
 	VMINPS       Y9, Y14, Y9
-	VMOVUPS      Y9, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Y10, Y13, Y10
 	VMINPS       Y10, Y14, Y10
-	VMOVUPS      Y10, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Y11, Y13, Y11
 	VMINPS       Y11, Y14, Y11
-	VMOVUPS      Y11, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Y12, Y13, Y12
 	VMINPS       Y12, Y14, Y12
+	MOVQ         AX, R12
+	VMOVUPS      Y9, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y10, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y11, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Y12, (R12)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Y9
 	VBROADCASTSS (R14), Y10
@@ -271,42 +358,42 @@ tile_edge:
 	VBROADCASTSS (R14), Y12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   (R14), Y13, Y13
 	VFMADD231PS  Y13, Y0, Y9
-	VPBROADCASTD 12(DI), Y13
+	VPBROADCASTD 12(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   4(R14), Y13, Y13
 	VFMADD231PS  Y13, Y1, Y9
-	VPBROADCASTD 16(DI), Y13
+	VPBROADCASTD 16(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   8(R14), Y13, Y13
 	VFMADD231PS  Y13, Y2, Y9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   (R14), Y13, Y13
 	VFMADD231PS  Y13, Y3, Y9
 	VFMADD231PS  Y13, Y0, Y10
-	VPBROADCASTD 12(DI), Y13
+	VPBROADCASTD 12(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   4(R14), Y13, Y13
 	VFMADD231PS  Y13, Y4, Y9
 	VFMADD231PS  Y13, Y1, Y10
-	VPBROADCASTD 16(DI), Y13
+	VPBROADCASTD 16(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   8(R14), Y13, Y13
@@ -314,24 +401,24 @@ tile_edge:
 	VFMADD231PS  Y13, Y2, Y10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   (R14), Y13, Y13
 	VFMADD231PS  Y13, Y6, Y9
 	VFMADD231PS  Y13, Y3, Y10
 	VFMADD231PS  Y13, Y0, Y11
-	VPBROADCASTD 12(DI), Y13
+	VPBROADCASTD 12(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   4(R14), Y13, Y13
 	VFMADD231PS  Y13, Y7, Y9
 	VFMADD231PS  Y13, Y4, Y10
 	VFMADD231PS  Y13, Y1, Y11
-	VPBROADCASTD 16(DI), Y13
+	VPBROADCASTD 16(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   8(R14), Y13, Y13
@@ -340,24 +427,24 @@ tile_edge:
 	VFMADD231PS  Y13, Y2, Y11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   (R14), Y13, Y13
 	VFMADD231PS  Y13, Y6, Y10
 	VFMADD231PS  Y13, Y3, Y11
 	VFMADD231PS  Y13, Y0, Y12
-	VPBROADCASTD 12(DI), Y13
+	VPBROADCASTD 12(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   4(R14), Y13, Y13
 	VFMADD231PS  Y13, Y7, Y10
 	VFMADD231PS  Y13, Y4, Y11
 	VFMADD231PS  Y13, Y1, Y12
-	VPBROADCASTD 16(DI), Y13
+	VPBROADCASTD 16(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   8(R14), Y13, Y13
@@ -366,50 +453,50 @@ tile_edge:
 	VFMADD231PS  Y13, Y2, Y12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   (R14), Y13, Y13
 	VFMADD231PS  Y13, Y6, Y11
 	VFMADD231PS  Y13, Y3, Y12
-	VPBROADCASTD 12(DI), Y13
+	VPBROADCASTD 12(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   4(R14), Y13, Y13
 	VFMADD231PS  Y13, Y7, Y11
 	VFMADD231PS  Y13, Y4, Y12
-	VPBROADCASTD 16(DI), Y13
+	VPBROADCASTD 16(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   8(R14), Y13, Y13
 	VFMADD231PS  Y13, Y8, Y11
 	VFMADD231PS  Y13, Y5, Y12
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
-	VPBROADCASTD 8(DI), Y13
+	CMOVQCC      BX, R12
+	VPBROADCASTD 8(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   (R12), Y13, Y13
 	VFMADD231PS  Y13, Y6, Y12
-	VPBROADCASTD 12(DI), Y13
+	VPBROADCASTD 12(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   4(R12), Y13, Y13
 	VFMADD231PS  Y13, Y7, Y12
-	VPBROADCASTD 16(DI), Y13
+	VPBROADCASTD 16(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	VMASKMOVPS   8(R12), Y13, Y13
 	VFMADD231PS  Y13, Y8, Y12
-	VPBROADCASTD 32(DI), Y13
+	VPBROADCASTD 32(R9), Y13
 	VPAND        bits<>+0(SB), Y13, Y13
 	VPCMPEQD     bits<>+0(SB), Y13, Y13
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMASKMOVPS   (R12), Y13, Y14
 	VADDPS       Y14, Y9, Y9
 	ADDQ         CX, R12
@@ -425,65 +512,65 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Y14
 	VBROADCASTSS hi+124(FP), Y15
-	MOVQ         R9, R12
 	VMAXPS       Y9, Y14, Y9
 	VMINPS       Y9, Y15, Y9
-	VMASKMOVPS   Y9, Y13, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Y10, Y14, Y10
 	VMINPS       Y10, Y15, Y10
-	VMASKMOVPS   Y10, Y13, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Y11, Y14, Y11
 	VMINPS       Y11, Y15, Y11
-	VMASKMOVPS   Y11, Y13, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Y12, Y14, Y12
 	VMINPS       Y12, Y15, Y12
+	MOVQ         AX, R12
+	VMASKMOVPS   Y9, Y13, (R12)
+	ADDQ         CX, R12
+	VMASKMOVPS   Y10, Y13, (R12)
+	ADDQ         CX, R12
+	VMASKMOVPS   Y11, Y13, (R12)
+	ADDQ         CX, R12
 	VMASKMOVPS   Y12, Y13, (R12)
 
 tile_next:
-	ADDQ    $+36, DI
-	ADDQ    $+32, R9
-	ADDQ    $+32, R10
+	ADDQ    $+36, R9
+	ADDQ    $+32, AX
+	ADDQ    $+32, SI
 	DECQ    R11
 	JNZ     tile_block
-	MOVQ    oh+88(FP), SI
-	SUBQ    $0x04, SI
-	CMPQ    BX, SI
+	MOVQ    oh+88(FP), AX
+	SUBQ    $0x04, AX
+	CMPQ    DI, AX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, SI
-	CMOVQGT SI, BX
+	ADDQ    $+4, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
 	JMP     tile
 
 single:
-	MOVQ  BX, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 single_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           single_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Y9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y10
 	VFMADD231PS  Y10, Y0, Y9
 	VMOVUPS      4(R14), Y10
@@ -492,9 +579,9 @@ single_block:
 	VFMADD231PS  Y10, Y2, Y9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Y10
 	VFMADD231PS  Y10, Y3, Y9
 	VMOVUPS      4(R14), Y10
@@ -502,7 +589,7 @@ single_block:
 	VMOVUPS      8(R14), Y10
 	VFMADD231PS  Y10, Y5, Y9
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Y10
 	VFMADD231PS  Y10, Y6, Y9
 	VMOVUPS      4(R12), Y10
@@ -511,117 +598,118 @@ single_block:
 	VFMADD231PS  Y10, Y8, Y9
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Y10
 	VADDPS       Y10, Y9, Y9
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Y10
 	VBROADCASTSS hi+124(FP), Y11
-	MOVQ         R9, R12
 	VMAXPS       Y9, Y10, Y9
 	VMINPS       Y9, Y11, Y9
+	MOVQ         AX, R12
 	VMOVUPS      Y9, (R12)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Y9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y10
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   (R14), Y10, Y10
 	VFMADD231PS  Y10, Y0, Y9
-	VPBROADCASTD 12(DI), Y10
+	VPBROADCASTD 12(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   4(R14), Y10, Y10
 	VFMADD231PS  Y10, Y1, Y9
-	VPBROADCASTD 16(DI), Y10
+	VPBROADCASTD 16(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   8(R14), Y10, Y10
 	VFMADD231PS  Y10, Y2, Y9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
-	VPBROADCASTD 8(DI), Y10
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   (R14), Y10, Y10
 	VFMADD231PS  Y10, Y3, Y9
-	VPBROADCASTD 12(DI), Y10
+	VPBROADCASTD 12(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   4(R14), Y10, Y10
 	VFMADD231PS  Y10, Y4, Y9
-	VPBROADCASTD 16(DI), Y10
+	VPBROADCASTD 16(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   8(R14), Y10, Y10
 	VFMADD231PS  Y10, Y5, Y9
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
-	VPBROADCASTD 8(DI), Y10
+	CMOVQCC      BX, R12
+	VPBROADCASTD 8(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   (R12), Y10, Y10
 	VFMADD231PS  Y10, Y6, Y9
-	VPBROADCASTD 12(DI), Y10
+	VPBROADCASTD 12(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   4(R12), Y10, Y10
 	VFMADD231PS  Y10, Y7, Y9
-	VPBROADCASTD 16(DI), Y10
+	VPBROADCASTD 16(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	VMASKMOVPS   8(R12), Y10, Y10
 	VFMADD231PS  Y10, Y8, Y9
-	VPBROADCASTD 32(DI), Y10
+	VPBROADCASTD 32(R9), Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQD     bits<>+0(SB), Y10, Y10
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMASKMOVPS   (R12), Y10, Y11
 	VADDPS       Y11, Y9, Y9
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Y11
 	VBROADCASTSS hi+124(FP), Y12
-	MOVQ         R9, R12
 	VMAXPS       Y9, Y11, Y9
 	VMINPS       Y9, Y12, Y9
+	MOVQ         AX, R12
 	VMASKMOVPS   Y9, Y10, (R12)
 
 single_next:
-	ADDQ $+36, DI
-	ADDQ $+32, R9
-	ADDQ $+32, R10
+	ADDQ $+36, R9
+	ADDQ $+32, AX
+	ADDQ $+32, SI
 	DECQ R11
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ DI
+	CMPQ DI, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x24, w+24(FP)
@@ -638,53 +726,54 @@ TEXT ·depthwise_3x3s2_avx2(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), SI
+	LEAQ outside<>+0(SB), DI
 
 plane:
-	MOVQ         w+24(FP), BX
-	MOVQ         wide+128(FP), SI
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	VBROADCASTSS 16(BX), Y4
-	VMOVUPS      Y4, 128(SI)
-	VBROADCASTSS 20(BX), Y4
-	VMOVUPS      Y4, 160(SI)
-	VBROADCASTSS 24(BX), Y4
-	VMOVUPS      Y4, 192(SI)
-	VBROADCASTSS 28(BX), Y4
-	VMOVUPS      Y4, 224(SI)
-	VBROADCASTSS 32(BX), Y4
-	VMOVUPS      Y4, 256(SI)
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), DI
-	SUBQ         $0x04, DI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	MOVQ         wide+128(FP), DX
+	VBROADCASTSS (AX), Y0
+	VBROADCASTSS 4(AX), Y1
+	VBROADCASTSS 8(AX), Y2
+	VBROADCASTSS 12(AX), Y3
+	VBROADCASTSS 16(AX), Y4
+	VMOVUPS      Y4, 128(DX)
+	VBROADCASTSS 20(AX), Y4
+	VMOVUPS      Y4, 160(DX)
+	VBROADCASTSS 24(AX), Y4
+	VMOVUPS      Y4, 192(DX)
+	VBROADCASTSS 28(AX), Y4
+	VMOVUPS      Y4, 224(DX)
+	VBROADCASTSS 32(AX), Y4
+	VMOVUPS      Y4, 256(DX)
+	MOVQ         DX, AX
+	XORQ         R8, R8
+	MOVQ         oh+88(FP), DX
+	SUBQ         $0x04, DX
 	JL           single
 
 tile:
-	MOVQ  BX, DI
-	ADDQ  DI, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  BX, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	ADDQ  R9, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 tile_block:
-	CMPL         4(R8), $0x00
+	CMPL         4(R10), $0x00
 	JE           tile_edge
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	VBROADCASTSS (R15), Y5
@@ -692,9 +781,9 @@ tile_block:
 	VBROADCASTSS (R15), Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
@@ -707,137 +796,137 @@ tile_block:
 	VFMADD231PS  Y8, Y2, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y4
-	VFMADD231PS  128(SI), Y8, Y4
+	VFMADD231PS  128(AX), Y8, Y4
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y4
+	VFMADD231PS  160(AX), Y8, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y4
+	VFMADD231PS  192(AX), Y10, Y4
 	VFMADD231PS  Y10, Y0, Y5
-	VFMADD231PS  224(SI), Y8, Y4
+	VFMADD231PS  224(AX), Y8, Y4
 	VFMADD231PS  Y8, Y1, Y5
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y4
+	VFMADD231PS  256(AX), Y8, Y4
 	VFMADD231PS  Y8, Y2, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y5
-	VFMADD231PS  128(SI), Y8, Y5
+	VFMADD231PS  128(AX), Y8, Y5
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y5
+	VFMADD231PS  160(AX), Y8, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y5
+	VFMADD231PS  192(AX), Y10, Y5
 	VFMADD231PS  Y10, Y0, Y6
-	VFMADD231PS  224(SI), Y8, Y5
+	VFMADD231PS  224(AX), Y8, Y5
 	VFMADD231PS  Y8, Y1, Y6
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y5
+	VFMADD231PS  256(AX), Y8, Y5
 	VFMADD231PS  Y8, Y2, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y6
-	VFMADD231PS  128(SI), Y8, Y6
+	VFMADD231PS  128(AX), Y8, Y6
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y6
+	VFMADD231PS  160(AX), Y8, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y6
+	VFMADD231PS  192(AX), Y10, Y6
 	VFMADD231PS  Y10, Y0, Y7
-	VFMADD231PS  224(SI), Y8, Y6
+	VFMADD231PS  224(AX), Y8, Y6
 	VFMADD231PS  Y8, Y1, Y7
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y6
+	VFMADD231PS  256(AX), Y8, Y6
 	VFMADD231PS  Y8, Y2, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y7
-	VFMADD231PS  128(SI), Y8, Y7
+	VFMADD231PS  128(AX), Y8, Y7
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y7
+	VFMADD231PS  160(AX), Y8, Y7
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
+	CMOVQCC      DI, R13
 	VMOVUPS      (R13), Y8
 	VMOVUPS      32(R13), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y7
-	VFMADD231PS  224(SI), Y8, Y7
+	VFMADD231PS  192(AX), Y10, Y7
+	VFMADD231PS  224(AX), Y8, Y7
 	VMOVUPS      8(R13), Y8
 	VMOVUPS      40(R13), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y7
+	VFMADD231PS  256(AX), Y8, Y7
 	VPERMPD      $0xd8, Y4, Y4
 	VPERMPD      $0xd8, Y5, Y5
 	VPERMPD      $0xd8, Y6, Y6
 	VPERMPD      $0xd8, Y7, Y7
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMOVUPS      (R13), Y8
 	VADDPS       Y8, Y4, Y4
 	ADDQ         CX, R13
@@ -853,28 +942,28 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Y8
 	VBROADCASTSS hi+124(FP), Y9
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y8, Y4
 	VMINPS       Y4, Y9, Y4
-	VMOVUPS      Y4, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y5, Y8, Y5
 	VMINPS       Y5, Y9, Y5
-	VMOVUPS      Y5, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y6, Y8, Y6
 	VMINPS       Y6, Y9, Y6
-	VMOVUPS      Y6, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y7, Y8, Y7
 	VMINPS       Y7, Y9, Y7
+	MOVQ         DX, R13
+	VMOVUPS      Y4, (R13)
+	ADDQ         CX, R13
+	VMOVUPS      Y5, (R13)
+	ADDQ         CX, R13
+	VMOVUPS      Y6, (R13)
+	ADDQ         CX, R13
 	VMOVUPS      Y7, (R13)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	VBROADCASTSS (R15), Y5
@@ -882,14 +971,14 @@ tile_edge:
 	VBROADCASTSS (R15), Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
@@ -897,11 +986,11 @@ tile_edge:
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y0, Y4
 	VFMADD231PS  Y8, Y1, Y4
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
@@ -909,236 +998,236 @@ tile_edge:
 	VFMADD231PS  Y8, Y2, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y4
-	VFMADD231PS  128(SI), Y8, Y4
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  128(AX), Y8, Y4
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y4
+	VFMADD231PS  160(AX), Y8, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y4
+	VFMADD231PS  192(AX), Y10, Y4
 	VFMADD231PS  Y10, Y0, Y5
-	VFMADD231PS  224(SI), Y8, Y4
+	VFMADD231PS  224(AX), Y8, Y4
 	VFMADD231PS  Y8, Y1, Y5
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y4
+	VFMADD231PS  256(AX), Y8, Y4
 	VFMADD231PS  Y8, Y2, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y5
-	VFMADD231PS  128(SI), Y8, Y5
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  128(AX), Y8, Y5
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y5
+	VFMADD231PS  160(AX), Y8, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y5
+	VFMADD231PS  192(AX), Y10, Y5
 	VFMADD231PS  Y10, Y0, Y6
-	VFMADD231PS  224(SI), Y8, Y5
+	VFMADD231PS  224(AX), Y8, Y5
 	VFMADD231PS  Y8, Y1, Y6
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y5
+	VFMADD231PS  256(AX), Y8, Y5
 	VFMADD231PS  Y8, Y2, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y6
-	VFMADD231PS  128(SI), Y8, Y6
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  128(AX), Y8, Y6
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y6
+	VFMADD231PS  160(AX), Y8, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y6
+	VFMADD231PS  192(AX), Y10, Y6
 	VFMADD231PS  Y10, Y0, Y7
-	VFMADD231PS  224(SI), Y8, Y6
+	VFMADD231PS  224(AX), Y8, Y6
 	VFMADD231PS  Y8, Y1, Y7
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y6
+	VFMADD231PS  256(AX), Y8, Y6
 	VFMADD231PS  Y8, Y2, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y3, Y7
-	VFMADD231PS  128(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  128(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y8, Y7
+	VFMADD231PS  160(AX), Y8, Y7
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
-	VPBROADCASTD 8(R8), Y8
+	CMOVQCC      DI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R13), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R13), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  192(SI), Y10, Y7
-	VFMADD231PS  224(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  192(AX), Y10, Y7
+	VFMADD231PS  224(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R13), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R13), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y7
+	VFMADD231PS  256(AX), Y8, Y7
 	VPERMPD      $0xd8, Y4, Y4
 	VPERMPD      $0xd8, Y5, Y5
 	VPERMPD      $0xd8, Y6, Y6
 	VPERMPD      $0xd8, Y7, Y7
-	VPBROADCASTD 32(R8), Y8
+	VPBROADCASTD 32(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMASKMOVPS   (R13), Y8, Y9
 	VADDPS       Y9, Y4, Y4
 	ADDQ         CX, R13
@@ -1154,66 +1243,66 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Y9
 	VBROADCASTSS hi+124(FP), Y10
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y9, Y4
 	VMINPS       Y4, Y10, Y4
-	VMASKMOVPS   Y4, Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y5, Y9, Y5
 	VMINPS       Y5, Y10, Y5
-	VMASKMOVPS   Y5, Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y6, Y9, Y6
 	VMINPS       Y6, Y10, Y6
-	VMASKMOVPS   Y6, Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y7, Y9, Y7
 	VMINPS       Y7, Y10, Y7
+	MOVQ         DX, R13
+	VMASKMOVPS   Y4, Y8, (R13)
+	ADDQ         CX, R13
+	VMASKMOVPS   Y5, Y8, (R13)
+	ADDQ         CX, R13
+	VMASKMOVPS   Y6, Y8, (R13)
+	ADDQ         CX, R13
 	VMASKMOVPS   Y7, Y8, (R13)
 
 tile_next:
-	ADDQ    $+36, R8
-	ADDQ    $+32, R10
-	ADDQ    $+32, R11
+	ADDQ    $+36, R10
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
 	DECQ    R12
 	JNZ     tile_block
-	MOVQ    oh+88(FP), DI
-	SUBQ    $0x04, DI
-	CMPQ    BX, DI
+	MOVQ    oh+88(FP), DX
+	SUBQ    $0x04, DX
+	CMPQ    R8, DX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, DI
-	CMOVQGT DI, BX
+	ADDQ    $+4, R8
+	CMPQ    R8, DX
+	CMOVQGT DX, R8
 	JMP     tile
 
 single:
-	MOVQ  BX, DI
-	ADDQ  DI, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  BX, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	ADDQ  R9, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 single_block:
-	CMPL         4(R8), $0x00
+	CMPL         4(R10), $0x00
 	JE           single_edge
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y5
 	VMOVUPS      32(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
@@ -1226,63 +1315,63 @@ single_block:
 	VFMADD231PS  Y5, Y2, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y5
 	VMOVUPS      32(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
 	VFMADD231PS  Y7, Y3, Y4
-	VFMADD231PS  128(SI), Y5, Y4
+	VFMADD231PS  128(AX), Y5, Y4
 	VMOVUPS      8(R15), Y5
 	VMOVUPS      40(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  160(SI), Y5, Y4
+	VFMADD231PS  160(AX), Y5, Y4
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
+	CMOVQCC      DI, R13
 	VMOVUPS      (R13), Y5
 	VMOVUPS      32(R13), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  192(SI), Y7, Y4
-	VFMADD231PS  224(SI), Y5, Y4
+	VFMADD231PS  192(AX), Y7, Y4
+	VFMADD231PS  224(AX), Y5, Y4
 	VMOVUPS      8(R13), Y5
 	VMOVUPS      40(R13), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  256(SI), Y5, Y4
+	VFMADD231PS  256(AX), Y5, Y4
 	VPERMPD      $0xd8, Y4, Y4
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMOVUPS      (R13), Y5
 	VADDPS       Y5, Y4, Y4
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Y5
 	VBROADCASTSS hi+124(FP), Y6
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y5, Y4
 	VMINPS       Y4, Y6, Y4
+	MOVQ         DX, R13
 	VMOVUPS      Y4, (R13)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y5
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R15), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R15), Y6, Y6
@@ -1290,11 +1379,11 @@ single_edge:
 	VSHUFPS      $0xdd, Y6, Y5, Y5
 	VFMADD231PS  Y7, Y0, Y4
 	VFMADD231PS  Y5, Y1, Y4
-	VPBROADCASTD 16(R8), Y5
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R15), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R15), Y6, Y6
@@ -1302,91 +1391,92 @@ single_edge:
 	VFMADD231PS  Y5, Y2, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y5
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R15), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
 	VFMADD231PS  Y7, Y3, Y4
-	VFMADD231PS  128(SI), Y5, Y4
-	VPBROADCASTD 16(R8), Y5
+	VFMADD231PS  128(AX), Y5, Y4
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R15), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  160(SI), Y5, Y4
+	VFMADD231PS  160(AX), Y5, Y4
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
-	VPBROADCASTD 8(R8), Y5
+	CMOVQCC      DI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R13), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R13), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  192(SI), Y7, Y4
-	VFMADD231PS  224(SI), Y5, Y4
-	VPBROADCASTD 16(R8), Y5
+	VFMADD231PS  192(AX), Y7, Y4
+	VFMADD231PS  224(AX), Y5, Y4
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R13), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R13), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  256(SI), Y5, Y4
+	VFMADD231PS  256(AX), Y5, Y4
 	VPERMPD      $0xd8, Y4, Y4
-	VPBROADCASTD 32(R8), Y5
+	VPBROADCASTD 32(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMASKMOVPS   (R13), Y5, Y6
 	VADDPS       Y6, Y4, Y4
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Y6
 	VBROADCASTSS hi+124(FP), Y7
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y6, Y4
 	VMINPS       Y4, Y7, Y4
+	MOVQ         DX, R13
 	VMASKMOVPS   Y4, Y5, (R13)
 
 single_next:
-	ADDQ $+36, R8
-	ADDQ $+32, R10
-	ADDQ $+32, R11
+	ADDQ $+36, R10
+	ADDQ $+32, DX
+	ADDQ $+32, BX
 	DECQ R12
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ R8
+	CMPQ R8, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x24, w+24(FP)
@@ -1403,81 +1493,82 @@ TEXT ·depthwise_5x5s1_avx2(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), SI
+	LEAQ outside<>+0(SB), DI
 
 plane:
-	MOVQ         w+24(FP), BX
-	MOVQ         wide+128(FP), SI
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	VBROADCASTSS 16(BX), Y4
-	VBROADCASTSS 20(BX), Y5
-	VBROADCASTSS 24(BX), Y6
-	VBROADCASTSS 28(BX), Y7
-	VMOVUPS      Y7, 224(SI)
-	VBROADCASTSS 32(BX), Y7
-	VMOVUPS      Y7, 256(SI)
-	VBROADCASTSS 36(BX), Y7
-	VMOVUPS      Y7, 288(SI)
-	VBROADCASTSS 40(BX), Y7
-	VMOVUPS      Y7, 320(SI)
-	VBROADCASTSS 44(BX), Y7
-	VMOVUPS      Y7, 352(SI)
-	VBROADCASTSS 48(BX), Y7
-	VMOVUPS      Y7, 384(SI)
-	VBROADCASTSS 52(BX), Y7
-	VMOVUPS      Y7, 416(SI)
-	VBROADCASTSS 56(BX), Y7
-	VMOVUPS      Y7, 448(SI)
-	VBROADCASTSS 60(BX), Y7
-	VMOVUPS      Y7, 480(SI)
-	VBROADCASTSS 64(BX), Y7
-	VMOVUPS      Y7, 512(SI)
-	VBROADCASTSS 68(BX), Y7
-	VMOVUPS      Y7, 544(SI)
-	VBROADCASTSS 72(BX), Y7
-	VMOVUPS      Y7, 576(SI)
-	VBROADCASTSS 76(BX), Y7
-	VMOVUPS      Y7, 608(SI)
-	VBROADCASTSS 80(BX), Y7
-	VMOVUPS      Y7, 640(SI)
-	VBROADCASTSS 84(BX), Y7
-	VMOVUPS      Y7, 672(SI)
-	VBROADCASTSS 88(BX), Y7
-	VMOVUPS      Y7, 704(SI)
-	VBROADCASTSS 92(BX), Y7
-	VMOVUPS      Y7, 736(SI)
-	VBROADCASTSS 96(BX), Y7
-	VMOVUPS      Y7, 768(SI)
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), DI
-	SUBQ         $0x04, DI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	MOVQ         wide+128(FP), DX
+	VBROADCASTSS (AX), Y0
+	VBROADCASTSS 4(AX), Y1
+	VBROADCASTSS 8(AX), Y2
+	VBROADCASTSS 12(AX), Y3
+	VBROADCASTSS 16(AX), Y4
+	VBROADCASTSS 20(AX), Y5
+	VBROADCASTSS 24(AX), Y6
+	VBROADCASTSS 28(AX), Y7
+	VMOVUPS      Y7, 224(DX)
+	VBROADCASTSS 32(AX), Y7
+	VMOVUPS      Y7, 256(DX)
+	VBROADCASTSS 36(AX), Y7
+	VMOVUPS      Y7, 288(DX)
+	VBROADCASTSS 40(AX), Y7
+	VMOVUPS      Y7, 320(DX)
+	VBROADCASTSS 44(AX), Y7
+	VMOVUPS      Y7, 352(DX)
+	VBROADCASTSS 48(AX), Y7
+	VMOVUPS      Y7, 384(DX)
+	VBROADCASTSS 52(AX), Y7
+	VMOVUPS      Y7, 416(DX)
+	VBROADCASTSS 56(AX), Y7
+	VMOVUPS      Y7, 448(DX)
+	VBROADCASTSS 60(AX), Y7
+	VMOVUPS      Y7, 480(DX)
+	VBROADCASTSS 64(AX), Y7
+	VMOVUPS      Y7, 512(DX)
+	VBROADCASTSS 68(AX), Y7
+	VMOVUPS      Y7, 544(DX)
+	VBROADCASTSS 72(AX), Y7
+	VMOVUPS      Y7, 576(DX)
+	VBROADCASTSS 76(AX), Y7
+	VMOVUPS      Y7, 608(DX)
+	VBROADCASTSS 80(AX), Y7
+	VMOVUPS      Y7, 640(DX)
+	VBROADCASTSS 84(AX), Y7
+	VMOVUPS      Y7, 672(DX)
+	VBROADCASTSS 88(AX), Y7
+	VMOVUPS      Y7, 704(DX)
+	VBROADCASTSS 92(AX), Y7
+	VMOVUPS      Y7, 736(DX)
+	VBROADCASTSS 96(AX), Y7
+	VMOVUPS      Y7, 768(DX)
+	MOVQ         DX, AX
+	XORQ         R8, R8
+	MOVQ         oh+88(FP), DX
+	SUBQ         $0x04, DX
 	JL           single
 
 tile:
-	MOVQ  BX, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  BX, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 tile_block:
-	CMPL         4(R8), $0x00
+	CMPL         4(R10), $0x00
 	JE           tile_edge
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y7
 	VBROADCASTSS (R15), Y8
@@ -1485,9 +1576,9 @@ tile_block:
 	VBROADCASTSS (R15), Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
 	VFMADD231PS  Y11, Y0, Y7
 	VMOVUPS      4(R15), Y11
@@ -1500,9 +1591,9 @@ tile_block:
 	VFMADD231PS  Y11, Y4, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
 	VFMADD231PS  Y11, Y5, Y7
 	VFMADD231PS  Y11, Y0, Y8
@@ -1510,159 +1601,159 @@ tile_block:
 	VFMADD231PS  Y11, Y6, Y7
 	VFMADD231PS  Y11, Y1, Y8
 	VMOVUPS      8(R15), Y11
-	VFMADD231PS  224(SI), Y11, Y7
+	VFMADD231PS  224(AX), Y11, Y7
 	VFMADD231PS  Y11, Y2, Y8
 	VMOVUPS      12(R15), Y11
-	VFMADD231PS  256(SI), Y11, Y7
+	VFMADD231PS  256(AX), Y11, Y7
 	VFMADD231PS  Y11, Y3, Y8
 	VMOVUPS      16(R15), Y11
-	VFMADD231PS  288(SI), Y11, Y7
+	VFMADD231PS  288(AX), Y11, Y7
 	VFMADD231PS  Y11, Y4, Y8
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
-	VFMADD231PS  320(SI), Y11, Y7
+	VFMADD231PS  320(AX), Y11, Y7
 	VFMADD231PS  Y11, Y5, Y8
 	VFMADD231PS  Y11, Y0, Y9
 	VMOVUPS      4(R15), Y11
-	VFMADD231PS  352(SI), Y11, Y7
+	VFMADD231PS  352(AX), Y11, Y7
 	VFMADD231PS  Y11, Y6, Y8
 	VFMADD231PS  Y11, Y1, Y9
 	VMOVUPS      8(R15), Y11
-	VFMADD231PS  384(SI), Y11, Y7
-	VFMADD231PS  224(SI), Y11, Y8
+	VFMADD231PS  384(AX), Y11, Y7
+	VFMADD231PS  224(AX), Y11, Y8
 	VFMADD231PS  Y11, Y2, Y9
 	VMOVUPS      12(R15), Y11
-	VFMADD231PS  416(SI), Y11, Y7
-	VFMADD231PS  256(SI), Y11, Y8
+	VFMADD231PS  416(AX), Y11, Y7
+	VFMADD231PS  256(AX), Y11, Y8
 	VFMADD231PS  Y11, Y3, Y9
 	VMOVUPS      16(R15), Y11
-	VFMADD231PS  448(SI), Y11, Y7
-	VFMADD231PS  288(SI), Y11, Y8
+	VFMADD231PS  448(AX), Y11, Y7
+	VFMADD231PS  288(AX), Y11, Y8
 	VFMADD231PS  Y11, Y4, Y9
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
-	VFMADD231PS  480(SI), Y11, Y7
-	VFMADD231PS  320(SI), Y11, Y8
+	VFMADD231PS  480(AX), Y11, Y7
+	VFMADD231PS  320(AX), Y11, Y8
 	VFMADD231PS  Y11, Y5, Y9
 	VFMADD231PS  Y11, Y0, Y10
 	VMOVUPS      4(R15), Y11
-	VFMADD231PS  512(SI), Y11, Y7
-	VFMADD231PS  352(SI), Y11, Y8
+	VFMADD231PS  512(AX), Y11, Y7
+	VFMADD231PS  352(AX), Y11, Y8
 	VFMADD231PS  Y11, Y6, Y9
 	VFMADD231PS  Y11, Y1, Y10
 	VMOVUPS      8(R15), Y11
-	VFMADD231PS  544(SI), Y11, Y7
-	VFMADD231PS  384(SI), Y11, Y8
-	VFMADD231PS  224(SI), Y11, Y9
+	VFMADD231PS  544(AX), Y11, Y7
+	VFMADD231PS  384(AX), Y11, Y8
+	VFMADD231PS  224(AX), Y11, Y9
 	VFMADD231PS  Y11, Y2, Y10
 	VMOVUPS      12(R15), Y11
-	VFMADD231PS  576(SI), Y11, Y7
-	VFMADD231PS  416(SI), Y11, Y8
-	VFMADD231PS  256(SI), Y11, Y9
+	VFMADD231PS  576(AX), Y11, Y7
+	VFMADD231PS  416(AX), Y11, Y8
+	VFMADD231PS  256(AX), Y11, Y9
 	VFMADD231PS  Y11, Y3, Y10
 	VMOVUPS      16(R15), Y11
-	VFMADD231PS  608(SI), Y11, Y7
-	VFMADD231PS  448(SI), Y11, Y8
-	VFMADD231PS  288(SI), Y11, Y9
+	VFMADD231PS  608(AX), Y11, Y7
+	VFMADD231PS  448(AX), Y11, Y8
+	VFMADD231PS  288(AX), Y11, Y9
 	VFMADD231PS  Y11, Y4, Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
-	VFMADD231PS  640(SI), Y11, Y7
-	VFMADD231PS  480(SI), Y11, Y8
-	VFMADD231PS  320(SI), Y11, Y9
+	VFMADD231PS  640(AX), Y11, Y7
+	VFMADD231PS  480(AX), Y11, Y8
+	VFMADD231PS  320(AX), Y11, Y9
 	VFMADD231PS  Y11, Y5, Y10
 	VMOVUPS      4(R15), Y11
-	VFMADD231PS  672(SI), Y11, Y7
-	VFMADD231PS  512(SI), Y11, Y8
-	VFMADD231PS  352(SI), Y11, Y9
+	VFMADD231PS  672(AX), Y11, Y7
+	VFMADD231PS  512(AX), Y11, Y8
+	VFMADD231PS  352(AX), Y11, Y9
 	VFMADD231PS  Y11, Y6, Y10
 	VMOVUPS      8(R15), Y11
-	VFMADD231PS  704(SI), Y11, Y7
-	VFMADD231PS  544(SI), Y11, Y8
-	VFMADD231PS  384(SI), Y11, Y9
-	VFMADD231PS  224(SI), Y11, Y10
+	VFMADD231PS  704(AX), Y11, Y7
+	VFMADD231PS  544(AX), Y11, Y8
+	VFMADD231PS  384(AX), Y11, Y9
+	VFMADD231PS  224(AX), Y11, Y10
 	VMOVUPS      12(R15), Y11
-	VFMADD231PS  736(SI), Y11, Y7
-	VFMADD231PS  576(SI), Y11, Y8
-	VFMADD231PS  416(SI), Y11, Y9
-	VFMADD231PS  256(SI), Y11, Y10
+	VFMADD231PS  736(AX), Y11, Y7
+	VFMADD231PS  576(AX), Y11, Y8
+	VFMADD231PS  416(AX), Y11, Y9
+	VFMADD231PS  256(AX), Y11, Y10
 	VMOVUPS      16(R15), Y11
-	VFMADD231PS  768(SI), Y11, Y7
-	VFMADD231PS  608(SI), Y11, Y8
-	VFMADD231PS  448(SI), Y11, Y9
-	VFMADD231PS  288(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y7
+	VFMADD231PS  608(AX), Y11, Y8
+	VFMADD231PS  448(AX), Y11, Y9
+	VFMADD231PS  288(AX), Y11, Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
-	VFMADD231PS  640(SI), Y11, Y8
-	VFMADD231PS  480(SI), Y11, Y9
-	VFMADD231PS  320(SI), Y11, Y10
+	VFMADD231PS  640(AX), Y11, Y8
+	VFMADD231PS  480(AX), Y11, Y9
+	VFMADD231PS  320(AX), Y11, Y10
 	VMOVUPS      4(R15), Y11
-	VFMADD231PS  672(SI), Y11, Y8
-	VFMADD231PS  512(SI), Y11, Y9
-	VFMADD231PS  352(SI), Y11, Y10
+	VFMADD231PS  672(AX), Y11, Y8
+	VFMADD231PS  512(AX), Y11, Y9
+	VFMADD231PS  352(AX), Y11, Y10
 	VMOVUPS      8(R15), Y11
-	VFMADD231PS  704(SI), Y11, Y8
-	VFMADD231PS  544(SI), Y11, Y9
-	VFMADD231PS  384(SI), Y11, Y10
+	VFMADD231PS  704(AX), Y11, Y8
+	VFMADD231PS  544(AX), Y11, Y9
+	VFMADD231PS  384(AX), Y11, Y10
 	VMOVUPS      12(R15), Y11
-	VFMADD231PS  736(SI), Y11, Y8
-	VFMADD231PS  576(SI), Y11, Y9
-	VFMADD231PS  416(SI), Y11, Y10
+	VFMADD231PS  736(AX), Y11, Y8
+	VFMADD231PS  576(AX), Y11, Y9
+	VFMADD231PS  416(AX), Y11, Y10
 	VMOVUPS      16(R15), Y11
-	VFMADD231PS  768(SI), Y11, Y8
-	VFMADD231PS  608(SI), Y11, Y9
-	VFMADD231PS  448(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y8
+	VFMADD231PS  608(AX), Y11, Y9
+	VFMADD231PS  448(AX), Y11, Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y11
-	VFMADD231PS  640(SI), Y11, Y9
-	VFMADD231PS  480(SI), Y11, Y10
+	VFMADD231PS  640(AX), Y11, Y9
+	VFMADD231PS  480(AX), Y11, Y10
 	VMOVUPS      4(R15), Y11
-	VFMADD231PS  672(SI), Y11, Y9
-	VFMADD231PS  512(SI), Y11, Y10
+	VFMADD231PS  672(AX), Y11, Y9
+	VFMADD231PS  512(AX), Y11, Y10
 	VMOVUPS      8(R15), Y11
-	VFMADD231PS  704(SI), Y11, Y9
-	VFMADD231PS  544(SI), Y11, Y10
+	VFMADD231PS  704(AX), Y11, Y9
+	VFMADD231PS  544(AX), Y11, Y10
 	VMOVUPS      12(R15), Y11
-	VFMADD231PS  736(SI), Y11, Y9
-	VFMADD231PS  576(SI), Y11, Y10
+	VFMADD231PS  736(AX), Y11, Y9
+	VFMADD231PS  576(AX), Y11, Y10
 	VMOVUPS      16(R15), Y11
-	VFMADD231PS  768(SI), Y11, Y9
-	VFMADD231PS  608(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y9
+	VFMADD231PS  608(AX), Y11, Y10
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
+	CMOVQCC      DI, R13
 	VMOVUPS      (R13), Y11
-	VFMADD231PS  640(SI), Y11, Y10
+	VFMADD231PS  640(AX), Y11, Y10
 	VMOVUPS      4(R13), Y11
-	VFMADD231PS  672(SI), Y11, Y10
+	VFMADD231PS  672(AX), Y11, Y10
 	VMOVUPS      8(R13), Y11
-	VFMADD231PS  704(SI), Y11, Y10
+	VFMADD231PS  704(AX), Y11, Y10
 	VMOVUPS      12(R13), Y11
-	VFMADD231PS  736(SI), Y11, Y10
+	VFMADD231PS  736(AX), Y11, Y10
 	VMOVUPS      16(R13), Y11
-	VFMADD231PS  768(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y10
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMOVUPS      (R13), Y11
 	VADDPS       Y11, Y7, Y7
 	ADDQ         CX, R13
@@ -1678,28 +1769,28 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Y11
 	VBROADCASTSS hi+124(FP), Y12
-	MOVQ         R10, R13
 	VMAXPS       Y7, Y11, Y7
 	VMINPS       Y7, Y12, Y7
-	VMOVUPS      Y7, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y8, Y11, Y8
 	VMINPS       Y8, Y12, Y8
-	VMOVUPS      Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y9, Y11, Y9
 	VMINPS       Y9, Y12, Y9
-	VMOVUPS      Y9, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y10, Y11, Y10
 	VMINPS       Y10, Y12, Y10
+	MOVQ         DX, R13
+	VMOVUPS      Y7, (R13)
+	ADDQ         CX, R13
+	VMOVUPS      Y8, (R13)
+	ADDQ         CX, R13
+	VMOVUPS      Y9, (R13)
+	ADDQ         CX, R13
 	VMOVUPS      Y10, (R13)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y7
 	VBROADCASTSS (R15), Y8
@@ -1707,307 +1798,307 @@ tile_edge:
 	VBROADCASTSS (R15), Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
 	VFMADD231PS  Y11, Y0, Y7
-	VPBROADCASTD 12(R8), Y11
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
 	VFMADD231PS  Y11, Y1, Y7
-	VPBROADCASTD 16(R8), Y11
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
 	VFMADD231PS  Y11, Y2, Y7
-	VPBROADCASTD 20(R8), Y11
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
 	VFMADD231PS  Y11, Y3, Y7
-	VPBROADCASTD 24(R8), Y11
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
 	VFMADD231PS  Y11, Y4, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
 	VFMADD231PS  Y11, Y5, Y7
 	VFMADD231PS  Y11, Y0, Y8
-	VPBROADCASTD 12(R8), Y11
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
 	VFMADD231PS  Y11, Y6, Y7
 	VFMADD231PS  Y11, Y1, Y8
-	VPBROADCASTD 16(R8), Y11
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
-	VFMADD231PS  224(SI), Y11, Y7
+	VFMADD231PS  224(AX), Y11, Y7
 	VFMADD231PS  Y11, Y2, Y8
-	VPBROADCASTD 20(R8), Y11
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
-	VFMADD231PS  256(SI), Y11, Y7
+	VFMADD231PS  256(AX), Y11, Y7
 	VFMADD231PS  Y11, Y3, Y8
-	VPBROADCASTD 24(R8), Y11
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
-	VFMADD231PS  288(SI), Y11, Y7
+	VFMADD231PS  288(AX), Y11, Y7
 	VFMADD231PS  Y11, Y4, Y8
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
-	VFMADD231PS  320(SI), Y11, Y7
+	VFMADD231PS  320(AX), Y11, Y7
 	VFMADD231PS  Y11, Y5, Y8
 	VFMADD231PS  Y11, Y0, Y9
-	VPBROADCASTD 12(R8), Y11
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
-	VFMADD231PS  352(SI), Y11, Y7
+	VFMADD231PS  352(AX), Y11, Y7
 	VFMADD231PS  Y11, Y6, Y8
 	VFMADD231PS  Y11, Y1, Y9
-	VPBROADCASTD 16(R8), Y11
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
-	VFMADD231PS  384(SI), Y11, Y7
-	VFMADD231PS  224(SI), Y11, Y8
+	VFMADD231PS  384(AX), Y11, Y7
+	VFMADD231PS  224(AX), Y11, Y8
 	VFMADD231PS  Y11, Y2, Y9
-	VPBROADCASTD 20(R8), Y11
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
-	VFMADD231PS  416(SI), Y11, Y7
-	VFMADD231PS  256(SI), Y11, Y8
+	VFMADD231PS  416(AX), Y11, Y7
+	VFMADD231PS  256(AX), Y11, Y8
 	VFMADD231PS  Y11, Y3, Y9
-	VPBROADCASTD 24(R8), Y11
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
-	VFMADD231PS  448(SI), Y11, Y7
-	VFMADD231PS  288(SI), Y11, Y8
+	VFMADD231PS  448(AX), Y11, Y7
+	VFMADD231PS  288(AX), Y11, Y8
 	VFMADD231PS  Y11, Y4, Y9
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
-	VFMADD231PS  480(SI), Y11, Y7
-	VFMADD231PS  320(SI), Y11, Y8
+	VFMADD231PS  480(AX), Y11, Y7
+	VFMADD231PS  320(AX), Y11, Y8
 	VFMADD231PS  Y11, Y5, Y9
 	VFMADD231PS  Y11, Y0, Y10
-	VPBROADCASTD 12(R8), Y11
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
-	VFMADD231PS  512(SI), Y11, Y7
-	VFMADD231PS  352(SI), Y11, Y8
+	VFMADD231PS  512(AX), Y11, Y7
+	VFMADD231PS  352(AX), Y11, Y8
 	VFMADD231PS  Y11, Y6, Y9
 	VFMADD231PS  Y11, Y1, Y10
-	VPBROADCASTD 16(R8), Y11
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
-	VFMADD231PS  544(SI), Y11, Y7
-	VFMADD231PS  384(SI), Y11, Y8
-	VFMADD231PS  224(SI), Y11, Y9
+	VFMADD231PS  544(AX), Y11, Y7
+	VFMADD231PS  384(AX), Y11, Y8
+	VFMADD231PS  224(AX), Y11, Y9
 	VFMADD231PS  Y11, Y2, Y10
-	VPBROADCASTD 20(R8), Y11
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
-	VFMADD231PS  576(SI), Y11, Y7
-	VFMADD231PS  416(SI), Y11, Y8
-	VFMADD231PS  256(SI), Y11, Y9
+	VFMADD231PS  576(AX), Y11, Y7
+	VFMADD231PS  416(AX), Y11, Y8
+	VFMADD231PS  256(AX), Y11, Y9
 	VFMADD231PS  Y11, Y3, Y10
-	VPBROADCASTD 24(R8), Y11
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
-	VFMADD231PS  608(SI), Y11, Y7
-	VFMADD231PS  448(SI), Y11, Y8
-	VFMADD231PS  288(SI), Y11, Y9
+	VFMADD231PS  608(AX), Y11, Y7
+	VFMADD231PS  448(AX), Y11, Y8
+	VFMADD231PS  288(AX), Y11, Y9
 	VFMADD231PS  Y11, Y4, Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
-	VFMADD231PS  640(SI), Y11, Y7
-	VFMADD231PS  480(SI), Y11, Y8
-	VFMADD231PS  320(SI), Y11, Y9
+	VFMADD231PS  640(AX), Y11, Y7
+	VFMADD231PS  480(AX), Y11, Y8
+	VFMADD231PS  320(AX), Y11, Y9
 	VFMADD231PS  Y11, Y5, Y10
-	VPBROADCASTD 12(R8), Y11
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
-	VFMADD231PS  672(SI), Y11, Y7
-	VFMADD231PS  512(SI), Y11, Y8
-	VFMADD231PS  352(SI), Y11, Y9
+	VFMADD231PS  672(AX), Y11, Y7
+	VFMADD231PS  512(AX), Y11, Y8
+	VFMADD231PS  352(AX), Y11, Y9
 	VFMADD231PS  Y11, Y6, Y10
-	VPBROADCASTD 16(R8), Y11
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
-	VFMADD231PS  704(SI), Y11, Y7
-	VFMADD231PS  544(SI), Y11, Y8
-	VFMADD231PS  384(SI), Y11, Y9
-	VFMADD231PS  224(SI), Y11, Y10
-	VPBROADCASTD 20(R8), Y11
+	VFMADD231PS  704(AX), Y11, Y7
+	VFMADD231PS  544(AX), Y11, Y8
+	VFMADD231PS  384(AX), Y11, Y9
+	VFMADD231PS  224(AX), Y11, Y10
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
-	VFMADD231PS  736(SI), Y11, Y7
-	VFMADD231PS  576(SI), Y11, Y8
-	VFMADD231PS  416(SI), Y11, Y9
-	VFMADD231PS  256(SI), Y11, Y10
-	VPBROADCASTD 24(R8), Y11
+	VFMADD231PS  736(AX), Y11, Y7
+	VFMADD231PS  576(AX), Y11, Y8
+	VFMADD231PS  416(AX), Y11, Y9
+	VFMADD231PS  256(AX), Y11, Y10
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
-	VFMADD231PS  768(SI), Y11, Y7
-	VFMADD231PS  608(SI), Y11, Y8
-	VFMADD231PS  448(SI), Y11, Y9
-	VFMADD231PS  288(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y7
+	VFMADD231PS  608(AX), Y11, Y8
+	VFMADD231PS  448(AX), Y11, Y9
+	VFMADD231PS  288(AX), Y11, Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
-	VFMADD231PS  640(SI), Y11, Y8
-	VFMADD231PS  480(SI), Y11, Y9
-	VFMADD231PS  320(SI), Y11, Y10
-	VPBROADCASTD 12(R8), Y11
+	VFMADD231PS  640(AX), Y11, Y8
+	VFMADD231PS  480(AX), Y11, Y9
+	VFMADD231PS  320(AX), Y11, Y10
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
-	VFMADD231PS  672(SI), Y11, Y8
-	VFMADD231PS  512(SI), Y11, Y9
-	VFMADD231PS  352(SI), Y11, Y10
-	VPBROADCASTD 16(R8), Y11
+	VFMADD231PS  672(AX), Y11, Y8
+	VFMADD231PS  512(AX), Y11, Y9
+	VFMADD231PS  352(AX), Y11, Y10
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
-	VFMADD231PS  704(SI), Y11, Y8
-	VFMADD231PS  544(SI), Y11, Y9
-	VFMADD231PS  384(SI), Y11, Y10
-	VPBROADCASTD 20(R8), Y11
+	VFMADD231PS  704(AX), Y11, Y8
+	VFMADD231PS  544(AX), Y11, Y9
+	VFMADD231PS  384(AX), Y11, Y10
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
-	VFMADD231PS  736(SI), Y11, Y8
-	VFMADD231PS  576(SI), Y11, Y9
-	VFMADD231PS  416(SI), Y11, Y10
-	VPBROADCASTD 24(R8), Y11
+	VFMADD231PS  736(AX), Y11, Y8
+	VFMADD231PS  576(AX), Y11, Y9
+	VFMADD231PS  416(AX), Y11, Y10
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
-	VFMADD231PS  768(SI), Y11, Y8
-	VFMADD231PS  608(SI), Y11, Y9
-	VFMADD231PS  448(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y8
+	VFMADD231PS  608(AX), Y11, Y9
+	VFMADD231PS  448(AX), Y11, Y10
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y11
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R15), Y11, Y11
-	VFMADD231PS  640(SI), Y11, Y9
-	VFMADD231PS  480(SI), Y11, Y10
-	VPBROADCASTD 12(R8), Y11
+	VFMADD231PS  640(AX), Y11, Y9
+	VFMADD231PS  480(AX), Y11, Y10
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R15), Y11, Y11
-	VFMADD231PS  672(SI), Y11, Y9
-	VFMADD231PS  512(SI), Y11, Y10
-	VPBROADCASTD 16(R8), Y11
+	VFMADD231PS  672(AX), Y11, Y9
+	VFMADD231PS  512(AX), Y11, Y10
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R15), Y11, Y11
-	VFMADD231PS  704(SI), Y11, Y9
-	VFMADD231PS  544(SI), Y11, Y10
-	VPBROADCASTD 20(R8), Y11
+	VFMADD231PS  704(AX), Y11, Y9
+	VFMADD231PS  544(AX), Y11, Y10
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R15), Y11, Y11
-	VFMADD231PS  736(SI), Y11, Y9
-	VFMADD231PS  576(SI), Y11, Y10
-	VPBROADCASTD 24(R8), Y11
+	VFMADD231PS  736(AX), Y11, Y9
+	VFMADD231PS  576(AX), Y11, Y10
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R15), Y11, Y11
-	VFMADD231PS  768(SI), Y11, Y9
-	VFMADD231PS  608(SI), Y11, Y10
+	VFMADD231PS  768(AX), Y11, Y9
+	VFMADD231PS  608(AX), Y11, Y10
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
-	VPBROADCASTD 8(R8), Y11
+	CMOVQCC      DI, R13
+	VPBROADCASTD 8(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   (R13), Y11, Y11
-	VFMADD231PS  640(SI), Y11, Y10
-	VPBROADCASTD 12(R8), Y11
+	VFMADD231PS  640(AX), Y11, Y10
+	VPBROADCASTD 12(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   4(R13), Y11, Y11
-	VFMADD231PS  672(SI), Y11, Y10
-	VPBROADCASTD 16(R8), Y11
+	VFMADD231PS  672(AX), Y11, Y10
+	VPBROADCASTD 16(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   8(R13), Y11, Y11
-	VFMADD231PS  704(SI), Y11, Y10
-	VPBROADCASTD 20(R8), Y11
+	VFMADD231PS  704(AX), Y11, Y10
+	VPBROADCASTD 20(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   12(R13), Y11, Y11
-	VFMADD231PS  736(SI), Y11, Y10
-	VPBROADCASTD 24(R8), Y11
+	VFMADD231PS  736(AX), Y11, Y10
+	VPBROADCASTD 24(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	VMASKMOVPS   16(R13), Y11, Y11
-	VFMADD231PS  768(SI), Y11, Y10
-	VPBROADCASTD 32(R8), Y11
+	VFMADD231PS  768(AX), Y11, Y10
+	VPBROADCASTD 32(R10), Y11
 	VPAND        bits<>+0(SB), Y11, Y11
 	VPCMPEQD     bits<>+0(SB), Y11, Y11
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMASKMOVPS   (R13), Y11, Y12
 	VADDPS       Y12, Y7, Y7
 	ADDQ         CX, R13
@@ -2023,65 +2114,65 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Y12
 	VBROADCASTSS hi+124(FP), Y13
-	MOVQ         R10, R13
 	VMAXPS       Y7, Y12, Y7
 	VMINPS       Y7, Y13, Y7
-	VMASKMOVPS   Y7, Y11, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y8, Y12, Y8
 	VMINPS       Y8, Y13, Y8
-	VMASKMOVPS   Y8, Y11, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y9, Y12, Y9
 	VMINPS       Y9, Y13, Y9
-	VMASKMOVPS   Y9, Y11, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y10, Y12, Y10
 	VMINPS       Y10, Y13, Y10
+	MOVQ         DX, R13
+	VMASKMOVPS   Y7, Y11, (R13)
+	ADDQ         CX, R13
+	VMASKMOVPS   Y8, Y11, (R13)
+	ADDQ         CX, R13
+	VMASKMOVPS   Y9, Y11, (R13)
+	ADDQ         CX, R13
 	VMASKMOVPS   Y10, Y11, (R13)
 
 tile_next:
-	ADDQ    $+36, R8
-	ADDQ    $+32, R10
-	ADDQ    $+32, R11
+	ADDQ    $+36, R10
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
 	DECQ    R12
 	JNZ     tile_block
-	MOVQ    oh+88(FP), DI
-	SUBQ    $0x04, DI
-	CMPQ    BX, DI
+	MOVQ    oh+88(FP), DX
+	SUBQ    $0x04, DX
+	CMPQ    R8, DX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, DI
-	CMOVQGT DI, BX
+	ADDQ    $+4, R8
+	CMPQ    R8, DX
+	CMOVQGT DX, R8
 	JMP     tile
 
 single:
-	MOVQ  BX, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  BX, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 single_block:
-	CMPL         4(R8), $0x00
+	CMPL         4(R10), $0x00
 	JE           single_edge
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VFMADD231PS  Y8, Y0, Y7
 	VMOVUPS      4(R15), Y8
@@ -2094,264 +2185,265 @@ single_block:
 	VFMADD231PS  Y8, Y4, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VFMADD231PS  Y8, Y5, Y7
 	VMOVUPS      4(R15), Y8
 	VFMADD231PS  Y8, Y6, Y7
 	VMOVUPS      8(R15), Y8
-	VFMADD231PS  224(SI), Y8, Y7
+	VFMADD231PS  224(AX), Y8, Y7
 	VMOVUPS      12(R15), Y8
-	VFMADD231PS  256(SI), Y8, Y7
+	VFMADD231PS  256(AX), Y8, Y7
 	VMOVUPS      16(R15), Y8
-	VFMADD231PS  288(SI), Y8, Y7
+	VFMADD231PS  288(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
-	VFMADD231PS  320(SI), Y8, Y7
+	VFMADD231PS  320(AX), Y8, Y7
 	VMOVUPS      4(R15), Y8
-	VFMADD231PS  352(SI), Y8, Y7
+	VFMADD231PS  352(AX), Y8, Y7
 	VMOVUPS      8(R15), Y8
-	VFMADD231PS  384(SI), Y8, Y7
+	VFMADD231PS  384(AX), Y8, Y7
 	VMOVUPS      12(R15), Y8
-	VFMADD231PS  416(SI), Y8, Y7
+	VFMADD231PS  416(AX), Y8, Y7
 	VMOVUPS      16(R15), Y8
-	VFMADD231PS  448(SI), Y8, Y7
+	VFMADD231PS  448(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
-	VFMADD231PS  480(SI), Y8, Y7
+	VFMADD231PS  480(AX), Y8, Y7
 	VMOVUPS      4(R15), Y8
-	VFMADD231PS  512(SI), Y8, Y7
+	VFMADD231PS  512(AX), Y8, Y7
 	VMOVUPS      8(R15), Y8
-	VFMADD231PS  544(SI), Y8, Y7
+	VFMADD231PS  544(AX), Y8, Y7
 	VMOVUPS      12(R15), Y8
-	VFMADD231PS  576(SI), Y8, Y7
+	VFMADD231PS  576(AX), Y8, Y7
 	VMOVUPS      16(R15), Y8
-	VFMADD231PS  608(SI), Y8, Y7
+	VFMADD231PS  608(AX), Y8, Y7
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
+	CMOVQCC      DI, R13
 	VMOVUPS      (R13), Y8
-	VFMADD231PS  640(SI), Y8, Y7
+	VFMADD231PS  640(AX), Y8, Y7
 	VMOVUPS      4(R13), Y8
-	VFMADD231PS  672(SI), Y8, Y7
+	VFMADD231PS  672(AX), Y8, Y7
 	VMOVUPS      8(R13), Y8
-	VFMADD231PS  704(SI), Y8, Y7
+	VFMADD231PS  704(AX), Y8, Y7
 	VMOVUPS      12(R13), Y8
-	VFMADD231PS  736(SI), Y8, Y7
+	VFMADD231PS  736(AX), Y8, Y7
 	VMOVUPS      16(R13), Y8
-	VFMADD231PS  768(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y7
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMOVUPS      (R13), Y8
 	VADDPS       Y8, Y7, Y7
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Y8
 	VBROADCASTSS hi+124(FP), Y9
-	MOVQ         R10, R13
 	VMAXPS       Y7, Y8, Y7
 	VMINPS       Y7, Y9, Y7
+	MOVQ         DX, R13
 	VMOVUPS      Y7, (R13)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
 	VFMADD231PS  Y8, Y0, Y7
-	VPBROADCASTD 12(R8), Y8
+	VPBROADCASTD 12(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   4(R15), Y8, Y8
 	VFMADD231PS  Y8, Y1, Y7
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
 	VFMADD231PS  Y8, Y2, Y7
-	VPBROADCASTD 20(R8), Y8
+	VPBROADCASTD 20(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   12(R15), Y8, Y8
 	VFMADD231PS  Y8, Y3, Y7
-	VPBROADCASTD 24(R8), Y8
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
 	VFMADD231PS  Y8, Y4, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
 	VFMADD231PS  Y8, Y5, Y7
-	VPBROADCASTD 12(R8), Y8
+	VPBROADCASTD 12(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   4(R15), Y8, Y8
 	VFMADD231PS  Y8, Y6, Y7
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VFMADD231PS  224(SI), Y8, Y7
-	VPBROADCASTD 20(R8), Y8
+	VFMADD231PS  224(AX), Y8, Y7
+	VPBROADCASTD 20(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   12(R15), Y8, Y8
-	VFMADD231PS  256(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  256(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VFMADD231PS  288(SI), Y8, Y7
+	VFMADD231PS  288(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VFMADD231PS  320(SI), Y8, Y7
-	VPBROADCASTD 12(R8), Y8
+	VFMADD231PS  320(AX), Y8, Y7
+	VPBROADCASTD 12(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   4(R15), Y8, Y8
-	VFMADD231PS  352(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  352(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VFMADD231PS  384(SI), Y8, Y7
-	VPBROADCASTD 20(R8), Y8
+	VFMADD231PS  384(AX), Y8, Y7
+	VPBROADCASTD 20(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   12(R15), Y8, Y8
-	VFMADD231PS  416(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  416(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VFMADD231PS  448(SI), Y8, Y7
+	VFMADD231PS  448(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VFMADD231PS  480(SI), Y8, Y7
-	VPBROADCASTD 12(R8), Y8
+	VFMADD231PS  480(AX), Y8, Y7
+	VPBROADCASTD 12(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   4(R15), Y8, Y8
-	VFMADD231PS  512(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  512(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VFMADD231PS  544(SI), Y8, Y7
-	VPBROADCASTD 20(R8), Y8
+	VFMADD231PS  544(AX), Y8, Y7
+	VPBROADCASTD 20(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   12(R15), Y8, Y8
-	VFMADD231PS  576(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  576(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y7
+	VFMADD231PS  608(AX), Y8, Y7
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
-	VPBROADCASTD 8(R8), Y8
+	CMOVQCC      DI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R13), Y8, Y8
-	VFMADD231PS  640(SI), Y8, Y7
-	VPBROADCASTD 12(R8), Y8
+	VFMADD231PS  640(AX), Y8, Y7
+	VPBROADCASTD 12(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   4(R13), Y8, Y8
-	VFMADD231PS  672(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  672(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R13), Y8, Y8
-	VFMADD231PS  704(SI), Y8, Y7
-	VPBROADCASTD 20(R8), Y8
+	VFMADD231PS  704(AX), Y8, Y7
+	VPBROADCASTD 20(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   12(R13), Y8, Y8
-	VFMADD231PS  736(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  736(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R13), Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y7
-	VPBROADCASTD 32(R8), Y8
+	VFMADD231PS  768(AX), Y8, Y7
+	VPBROADCASTD 32(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMASKMOVPS   (R13), Y8, Y9
 	VADDPS       Y9, Y7, Y7
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Y9
 	VBROADCASTSS hi+124(FP), Y10
-	MOVQ         R10, R13
 	VMAXPS       Y7, Y9, Y7
 	VMINPS       Y7, Y10, Y7
+	MOVQ         DX, R13
 	VMASKMOVPS   Y7, Y8, (R13)
 
 single_next:
-	ADDQ $+36, R8
-	ADDQ $+32, R10
-	ADDQ $+32, R11
+	ADDQ $+36, R10
+	ADDQ $+32, DX
+	ADDQ $+32, BX
 	DECQ R12
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ R8
+	CMPQ R8, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x64, w+24(FP)
@@ -2368,85 +2460,86 @@ TEXT ·depthwise_5x5s2_avx2(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), SI
+	LEAQ outside<>+0(SB), DI
 
 plane:
-	MOVQ         w+24(FP), BX
-	MOVQ         wide+128(FP), SI
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	VBROADCASTSS 16(BX), Y4
-	VMOVUPS      Y4, 128(SI)
-	VBROADCASTSS 20(BX), Y4
-	VMOVUPS      Y4, 160(SI)
-	VBROADCASTSS 24(BX), Y4
-	VMOVUPS      Y4, 192(SI)
-	VBROADCASTSS 28(BX), Y4
-	VMOVUPS      Y4, 224(SI)
-	VBROADCASTSS 32(BX), Y4
-	VMOVUPS      Y4, 256(SI)
-	VBROADCASTSS 36(BX), Y4
-	VMOVUPS      Y4, 288(SI)
-	VBROADCASTSS 40(BX), Y4
-	VMOVUPS      Y4, 320(SI)
-	VBROADCASTSS 44(BX), Y4
-	VMOVUPS      Y4, 352(SI)
-	VBROADCASTSS 48(BX), Y4
-	VMOVUPS      Y4, 384(SI)
-	VBROADCASTSS 52(BX), Y4
-	VMOVUPS      Y4, 416(SI)
-	VBROADCASTSS 56(BX), Y4
-	VMOVUPS      Y4, 448(SI)
-	VBROADCASTSS 60(BX), Y4
-	VMOVUPS      Y4, 480(SI)
-	VBROADCASTSS 64(BX), Y4
-	VMOVUPS      Y4, 512(SI)
-	VBROADCASTSS 68(BX), Y4
-	VMOVUPS      Y4, 544(SI)
-	VBROADCASTSS 72(BX), Y4
-	VMOVUPS      Y4, 576(SI)
-	VBROADCASTSS 76(BX), Y4
-	VMOVUPS      Y4, 608(SI)
-	VBROADCASTSS 80(BX), Y4
-	VMOVUPS      Y4, 640(SI)
-	VBROADCASTSS 84(BX), Y4
-	VMOVUPS      Y4, 672(SI)
-	VBROADCASTSS 88(BX), Y4
-	VMOVUPS      Y4, 704(SI)
-	VBROADCASTSS 92(BX), Y4
-	VMOVUPS      Y4, 736(SI)
-	VBROADCASTSS 96(BX), Y4
-	VMOVUPS      Y4, 768(SI)
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), DI
-	SUBQ         $0x04, DI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	MOVQ         wide+128(FP), DX
+	VBROADCASTSS (AX), Y0
+	VBROADCASTSS 4(AX), Y1
+	VBROADCASTSS 8(AX), Y2
+	VBROADCASTSS 12(AX), Y3
+	VBROADCASTSS 16(AX), Y4
+	VMOVUPS      Y4, 128(DX)
+	VBROADCASTSS 20(AX), Y4
+	VMOVUPS      Y4, 160(DX)
+	VBROADCASTSS 24(AX), Y4
+	VMOVUPS      Y4, 192(DX)
+	VBROADCASTSS 28(AX), Y4
+	VMOVUPS      Y4, 224(DX)
+	VBROADCASTSS 32(AX), Y4
+	VMOVUPS      Y4, 256(DX)
+	VBROADCASTSS 36(AX), Y4
+	VMOVUPS      Y4, 288(DX)
+	VBROADCASTSS 40(AX), Y4
+	VMOVUPS      Y4, 320(DX)
+	VBROADCASTSS 44(AX), Y4
+	VMOVUPS      Y4, 352(DX)
+	VBROADCASTSS 48(AX), Y4
+	VMOVUPS      Y4, 384(DX)
+	VBROADCASTSS 52(AX), Y4
+	VMOVUPS      Y4, 416(DX)
+	VBROADCASTSS 56(AX), Y4
+	VMOVUPS      Y4, 448(DX)
+	VBROADCASTSS 60(AX), Y4
+	VMOVUPS      Y4, 480(DX)
+	VBROADCASTSS 64(AX), Y4
+	VMOVUPS      Y4, 512(DX)
+	VBROADCASTSS 68(AX), Y4
+	VMOVUPS      Y4, 544(DX)
+	VBROADCASTSS 72(AX), Y4
+	VMOVUPS      Y4, 576(DX)
+	VBROADCASTSS 76(AX), Y4
+	VMOVUPS      Y4, 608(DX)
+	VBROADCASTSS 80(AX), Y4
+	VMOVUPS      Y4, 640(DX)
+	VBROADCASTSS 84(AX), Y4
+	VMOVUPS      Y4, 672(DX)
+	VBROADCASTSS 88(AX), Y4
+	VMOVUPS      Y4, 704(DX)
+	VBROADCASTSS 92(AX), Y4
+	VMOVUPS      Y4, 736(DX)
+	VBROADCASTSS 96(AX), Y4
+	VMOVUPS      Y4, 768(DX)
+	MOVQ         DX, AX
+	XORQ         R8, R8
+	MOVQ         oh+88(FP), DX
+	SUBQ         $0x04, DX
 	JL           single
 
 tile:
-	MOVQ  BX, DI
-	ADDQ  DI, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  BX, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	ADDQ  R9, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 tile_block:
-	CMPL         4(R8), $0x00
+	CMPL         4(R10), $0x00
 	JE           tile_edge
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	VBROADCASTSS (R15), Y5
@@ -2454,9 +2547,9 @@ tile_block:
 	VBROADCASTSS (R15), Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
@@ -2472,266 +2565,266 @@ tile_block:
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  128(SI), Y8, Y4
+	VFMADD231PS  128(AX), Y8, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y10, Y4
-	VFMADD231PS  192(SI), Y8, Y4
+	VFMADD231PS  160(AX), Y10, Y4
+	VFMADD231PS  192(AX), Y8, Y4
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  224(SI), Y10, Y4
-	VFMADD231PS  256(SI), Y8, Y4
+	VFMADD231PS  224(AX), Y10, Y4
+	VFMADD231PS  256(AX), Y8, Y4
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  288(SI), Y8, Y4
+	VFMADD231PS  288(AX), Y8, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  320(SI), Y10, Y4
+	VFMADD231PS  320(AX), Y10, Y4
 	VFMADD231PS  Y10, Y0, Y5
-	VFMADD231PS  352(SI), Y8, Y4
+	VFMADD231PS  352(AX), Y8, Y4
 	VFMADD231PS  Y8, Y1, Y5
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  384(SI), Y10, Y4
+	VFMADD231PS  384(AX), Y10, Y4
 	VFMADD231PS  Y10, Y2, Y5
-	VFMADD231PS  416(SI), Y8, Y4
+	VFMADD231PS  416(AX), Y8, Y4
 	VFMADD231PS  Y8, Y3, Y5
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  448(SI), Y8, Y4
-	VFMADD231PS  128(SI), Y8, Y5
+	VFMADD231PS  448(AX), Y8, Y4
+	VFMADD231PS  128(AX), Y8, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y4
-	VFMADD231PS  160(SI), Y10, Y5
-	VFMADD231PS  512(SI), Y8, Y4
-	VFMADD231PS  192(SI), Y8, Y5
+	VFMADD231PS  480(AX), Y10, Y4
+	VFMADD231PS  160(AX), Y10, Y5
+	VFMADD231PS  512(AX), Y8, Y4
+	VFMADD231PS  192(AX), Y8, Y5
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y4
-	VFMADD231PS  224(SI), Y10, Y5
-	VFMADD231PS  576(SI), Y8, Y4
-	VFMADD231PS  256(SI), Y8, Y5
+	VFMADD231PS  544(AX), Y10, Y4
+	VFMADD231PS  224(AX), Y10, Y5
+	VFMADD231PS  576(AX), Y8, Y4
+	VFMADD231PS  256(AX), Y8, Y5
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y4
-	VFMADD231PS  288(SI), Y8, Y5
+	VFMADD231PS  608(AX), Y8, Y4
+	VFMADD231PS  288(AX), Y8, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y4
-	VFMADD231PS  320(SI), Y10, Y5
+	VFMADD231PS  640(AX), Y10, Y4
+	VFMADD231PS  320(AX), Y10, Y5
 	VFMADD231PS  Y10, Y0, Y6
-	VFMADD231PS  672(SI), Y8, Y4
-	VFMADD231PS  352(SI), Y8, Y5
+	VFMADD231PS  672(AX), Y8, Y4
+	VFMADD231PS  352(AX), Y8, Y5
 	VFMADD231PS  Y8, Y1, Y6
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y4
-	VFMADD231PS  384(SI), Y10, Y5
+	VFMADD231PS  704(AX), Y10, Y4
+	VFMADD231PS  384(AX), Y10, Y5
 	VFMADD231PS  Y10, Y2, Y6
-	VFMADD231PS  736(SI), Y8, Y4
-	VFMADD231PS  416(SI), Y8, Y5
+	VFMADD231PS  736(AX), Y8, Y4
+	VFMADD231PS  416(AX), Y8, Y5
 	VFMADD231PS  Y8, Y3, Y6
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y4
-	VFMADD231PS  448(SI), Y8, Y5
-	VFMADD231PS  128(SI), Y8, Y6
+	VFMADD231PS  768(AX), Y8, Y4
+	VFMADD231PS  448(AX), Y8, Y5
+	VFMADD231PS  128(AX), Y8, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y5
-	VFMADD231PS  160(SI), Y10, Y6
-	VFMADD231PS  512(SI), Y8, Y5
-	VFMADD231PS  192(SI), Y8, Y6
+	VFMADD231PS  480(AX), Y10, Y5
+	VFMADD231PS  160(AX), Y10, Y6
+	VFMADD231PS  512(AX), Y8, Y5
+	VFMADD231PS  192(AX), Y8, Y6
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y5
-	VFMADD231PS  224(SI), Y10, Y6
-	VFMADD231PS  576(SI), Y8, Y5
-	VFMADD231PS  256(SI), Y8, Y6
+	VFMADD231PS  544(AX), Y10, Y5
+	VFMADD231PS  224(AX), Y10, Y6
+	VFMADD231PS  576(AX), Y8, Y5
+	VFMADD231PS  256(AX), Y8, Y6
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y5
-	VFMADD231PS  288(SI), Y8, Y6
+	VFMADD231PS  608(AX), Y8, Y5
+	VFMADD231PS  288(AX), Y8, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y5
-	VFMADD231PS  320(SI), Y10, Y6
+	VFMADD231PS  640(AX), Y10, Y5
+	VFMADD231PS  320(AX), Y10, Y6
 	VFMADD231PS  Y10, Y0, Y7
-	VFMADD231PS  672(SI), Y8, Y5
-	VFMADD231PS  352(SI), Y8, Y6
+	VFMADD231PS  672(AX), Y8, Y5
+	VFMADD231PS  352(AX), Y8, Y6
 	VFMADD231PS  Y8, Y1, Y7
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y5
-	VFMADD231PS  384(SI), Y10, Y6
+	VFMADD231PS  704(AX), Y10, Y5
+	VFMADD231PS  384(AX), Y10, Y6
 	VFMADD231PS  Y10, Y2, Y7
-	VFMADD231PS  736(SI), Y8, Y5
-	VFMADD231PS  416(SI), Y8, Y6
+	VFMADD231PS  736(AX), Y8, Y5
+	VFMADD231PS  416(AX), Y8, Y6
 	VFMADD231PS  Y8, Y3, Y7
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y5
-	VFMADD231PS  448(SI), Y8, Y6
-	VFMADD231PS  128(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y5
+	VFMADD231PS  448(AX), Y8, Y6
+	VFMADD231PS  128(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y6
-	VFMADD231PS  160(SI), Y10, Y7
-	VFMADD231PS  512(SI), Y8, Y6
-	VFMADD231PS  192(SI), Y8, Y7
+	VFMADD231PS  480(AX), Y10, Y6
+	VFMADD231PS  160(AX), Y10, Y7
+	VFMADD231PS  512(AX), Y8, Y6
+	VFMADD231PS  192(AX), Y8, Y7
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y6
-	VFMADD231PS  224(SI), Y10, Y7
-	VFMADD231PS  576(SI), Y8, Y6
-	VFMADD231PS  256(SI), Y8, Y7
+	VFMADD231PS  544(AX), Y10, Y6
+	VFMADD231PS  224(AX), Y10, Y7
+	VFMADD231PS  576(AX), Y8, Y6
+	VFMADD231PS  256(AX), Y8, Y7
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y6
-	VFMADD231PS  288(SI), Y8, Y7
+	VFMADD231PS  608(AX), Y8, Y6
+	VFMADD231PS  288(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y6
-	VFMADD231PS  320(SI), Y10, Y7
-	VFMADD231PS  672(SI), Y8, Y6
-	VFMADD231PS  352(SI), Y8, Y7
+	VFMADD231PS  640(AX), Y10, Y6
+	VFMADD231PS  320(AX), Y10, Y7
+	VFMADD231PS  672(AX), Y8, Y6
+	VFMADD231PS  352(AX), Y8, Y7
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y6
-	VFMADD231PS  384(SI), Y10, Y7
-	VFMADD231PS  736(SI), Y8, Y6
-	VFMADD231PS  416(SI), Y8, Y7
+	VFMADD231PS  704(AX), Y10, Y6
+	VFMADD231PS  384(AX), Y10, Y7
+	VFMADD231PS  736(AX), Y8, Y6
+	VFMADD231PS  416(AX), Y8, Y7
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y6
-	VFMADD231PS  448(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y6
+	VFMADD231PS  448(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y8
 	VMOVUPS      32(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y7
-	VFMADD231PS  512(SI), Y8, Y7
+	VFMADD231PS  480(AX), Y10, Y7
+	VFMADD231PS  512(AX), Y8, Y7
 	VMOVUPS      8(R15), Y8
 	VMOVUPS      40(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y7
-	VFMADD231PS  576(SI), Y8, Y7
+	VFMADD231PS  544(AX), Y10, Y7
+	VFMADD231PS  576(AX), Y8, Y7
 	VMOVUPS      16(R15), Y8
 	VMOVUPS      48(R15), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y7
+	VFMADD231PS  608(AX), Y8, Y7
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
+	CMOVQCC      DI, R13
 	VMOVUPS      (R13), Y8
 	VMOVUPS      32(R13), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y7
-	VFMADD231PS  672(SI), Y8, Y7
+	VFMADD231PS  640(AX), Y10, Y7
+	VFMADD231PS  672(AX), Y8, Y7
 	VMOVUPS      8(R13), Y8
 	VMOVUPS      40(R13), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y7
-	VFMADD231PS  736(SI), Y8, Y7
+	VFMADD231PS  704(AX), Y10, Y7
+	VFMADD231PS  736(AX), Y8, Y7
 	VMOVUPS      16(R13), Y8
 	VMOVUPS      48(R13), Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y7
 	VPERMPD      $0xd8, Y4, Y4
 	VPERMPD      $0xd8, Y5, Y5
 	VPERMPD      $0xd8, Y6, Y6
 	VPERMPD      $0xd8, Y7, Y7
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMOVUPS      (R13), Y8
 	VADDPS       Y8, Y4, Y4
 	ADDQ         CX, R13
@@ -2747,28 +2840,28 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Y8
 	VBROADCASTSS hi+124(FP), Y9
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y8, Y4
 	VMINPS       Y4, Y9, Y4
-	VMOVUPS      Y4, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y5, Y8, Y5
 	VMINPS       Y5, Y9, Y5
-	VMOVUPS      Y5, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y6, Y8, Y6
 	VMINPS       Y6, Y9, Y6
-	VMOVUPS      Y6, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y7, Y8, Y7
 	VMINPS       Y7, Y9, Y7
+	MOVQ         DX, R13
+	VMOVUPS      Y4, (R13)
+	ADDQ         CX, R13
+	VMOVUPS      Y5, (R13)
+	ADDQ         CX, R13
+	VMOVUPS      Y6, (R13)
+	ADDQ         CX, R13
 	VMOVUPS      Y7, (R13)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	VBROADCASTSS (R15), Y5
@@ -2776,14 +2869,14 @@ tile_edge:
 	VBROADCASTSS (R15), Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
@@ -2791,11 +2884,11 @@ tile_edge:
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y0, Y4
 	VFMADD231PS  Y8, Y1, Y4
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
@@ -2803,458 +2896,458 @@ tile_edge:
 	VSHUFPS      $0xdd, Y9, Y8, Y8
 	VFMADD231PS  Y10, Y2, Y4
 	VFMADD231PS  Y8, Y3, Y4
-	VPBROADCASTD 24(R8), Y8
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  128(SI), Y8, Y4
+	VFMADD231PS  128(AX), Y8, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  160(SI), Y10, Y4
-	VFMADD231PS  192(SI), Y8, Y4
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  160(AX), Y10, Y4
+	VFMADD231PS  192(AX), Y8, Y4
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  224(SI), Y10, Y4
-	VFMADD231PS  256(SI), Y8, Y4
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  224(AX), Y10, Y4
+	VFMADD231PS  256(AX), Y8, Y4
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  288(SI), Y8, Y4
+	VFMADD231PS  288(AX), Y8, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  320(SI), Y10, Y4
+	VFMADD231PS  320(AX), Y10, Y4
 	VFMADD231PS  Y10, Y0, Y5
-	VFMADD231PS  352(SI), Y8, Y4
+	VFMADD231PS  352(AX), Y8, Y4
 	VFMADD231PS  Y8, Y1, Y5
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  384(SI), Y10, Y4
+	VFMADD231PS  384(AX), Y10, Y4
 	VFMADD231PS  Y10, Y2, Y5
-	VFMADD231PS  416(SI), Y8, Y4
+	VFMADD231PS  416(AX), Y8, Y4
 	VFMADD231PS  Y8, Y3, Y5
-	VPBROADCASTD 24(R8), Y8
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  448(SI), Y8, Y4
-	VFMADD231PS  128(SI), Y8, Y5
+	VFMADD231PS  448(AX), Y8, Y4
+	VFMADD231PS  128(AX), Y8, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y4
-	VFMADD231PS  160(SI), Y10, Y5
-	VFMADD231PS  512(SI), Y8, Y4
-	VFMADD231PS  192(SI), Y8, Y5
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  480(AX), Y10, Y4
+	VFMADD231PS  160(AX), Y10, Y5
+	VFMADD231PS  512(AX), Y8, Y4
+	VFMADD231PS  192(AX), Y8, Y5
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y4
-	VFMADD231PS  224(SI), Y10, Y5
-	VFMADD231PS  576(SI), Y8, Y4
-	VFMADD231PS  256(SI), Y8, Y5
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  544(AX), Y10, Y4
+	VFMADD231PS  224(AX), Y10, Y5
+	VFMADD231PS  576(AX), Y8, Y4
+	VFMADD231PS  256(AX), Y8, Y5
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y4
-	VFMADD231PS  288(SI), Y8, Y5
+	VFMADD231PS  608(AX), Y8, Y4
+	VFMADD231PS  288(AX), Y8, Y5
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y4
-	VFMADD231PS  320(SI), Y10, Y5
+	VFMADD231PS  640(AX), Y10, Y4
+	VFMADD231PS  320(AX), Y10, Y5
 	VFMADD231PS  Y10, Y0, Y6
-	VFMADD231PS  672(SI), Y8, Y4
-	VFMADD231PS  352(SI), Y8, Y5
+	VFMADD231PS  672(AX), Y8, Y4
+	VFMADD231PS  352(AX), Y8, Y5
 	VFMADD231PS  Y8, Y1, Y6
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y4
-	VFMADD231PS  384(SI), Y10, Y5
+	VFMADD231PS  704(AX), Y10, Y4
+	VFMADD231PS  384(AX), Y10, Y5
 	VFMADD231PS  Y10, Y2, Y6
-	VFMADD231PS  736(SI), Y8, Y4
-	VFMADD231PS  416(SI), Y8, Y5
+	VFMADD231PS  736(AX), Y8, Y4
+	VFMADD231PS  416(AX), Y8, Y5
 	VFMADD231PS  Y8, Y3, Y6
-	VPBROADCASTD 24(R8), Y8
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y4
-	VFMADD231PS  448(SI), Y8, Y5
-	VFMADD231PS  128(SI), Y8, Y6
+	VFMADD231PS  768(AX), Y8, Y4
+	VFMADD231PS  448(AX), Y8, Y5
+	VFMADD231PS  128(AX), Y8, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y5
-	VFMADD231PS  160(SI), Y10, Y6
-	VFMADD231PS  512(SI), Y8, Y5
-	VFMADD231PS  192(SI), Y8, Y6
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  480(AX), Y10, Y5
+	VFMADD231PS  160(AX), Y10, Y6
+	VFMADD231PS  512(AX), Y8, Y5
+	VFMADD231PS  192(AX), Y8, Y6
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y5
-	VFMADD231PS  224(SI), Y10, Y6
-	VFMADD231PS  576(SI), Y8, Y5
-	VFMADD231PS  256(SI), Y8, Y6
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  544(AX), Y10, Y5
+	VFMADD231PS  224(AX), Y10, Y6
+	VFMADD231PS  576(AX), Y8, Y5
+	VFMADD231PS  256(AX), Y8, Y6
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y5
-	VFMADD231PS  288(SI), Y8, Y6
+	VFMADD231PS  608(AX), Y8, Y5
+	VFMADD231PS  288(AX), Y8, Y6
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y5
-	VFMADD231PS  320(SI), Y10, Y6
+	VFMADD231PS  640(AX), Y10, Y5
+	VFMADD231PS  320(AX), Y10, Y6
 	VFMADD231PS  Y10, Y0, Y7
-	VFMADD231PS  672(SI), Y8, Y5
-	VFMADD231PS  352(SI), Y8, Y6
+	VFMADD231PS  672(AX), Y8, Y5
+	VFMADD231PS  352(AX), Y8, Y6
 	VFMADD231PS  Y8, Y1, Y7
-	VPBROADCASTD 16(R8), Y8
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y5
-	VFMADD231PS  384(SI), Y10, Y6
+	VFMADD231PS  704(AX), Y10, Y5
+	VFMADD231PS  384(AX), Y10, Y6
 	VFMADD231PS  Y10, Y2, Y7
-	VFMADD231PS  736(SI), Y8, Y5
-	VFMADD231PS  416(SI), Y8, Y6
+	VFMADD231PS  736(AX), Y8, Y5
+	VFMADD231PS  416(AX), Y8, Y6
 	VFMADD231PS  Y8, Y3, Y7
-	VPBROADCASTD 24(R8), Y8
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y5
-	VFMADD231PS  448(SI), Y8, Y6
-	VFMADD231PS  128(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y5
+	VFMADD231PS  448(AX), Y8, Y6
+	VFMADD231PS  128(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y6
-	VFMADD231PS  160(SI), Y10, Y7
-	VFMADD231PS  512(SI), Y8, Y6
-	VFMADD231PS  192(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  480(AX), Y10, Y6
+	VFMADD231PS  160(AX), Y10, Y7
+	VFMADD231PS  512(AX), Y8, Y6
+	VFMADD231PS  192(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y6
-	VFMADD231PS  224(SI), Y10, Y7
-	VFMADD231PS  576(SI), Y8, Y6
-	VFMADD231PS  256(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  544(AX), Y10, Y6
+	VFMADD231PS  224(AX), Y10, Y7
+	VFMADD231PS  576(AX), Y8, Y6
+	VFMADD231PS  256(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y6
-	VFMADD231PS  288(SI), Y8, Y7
+	VFMADD231PS  608(AX), Y8, Y6
+	VFMADD231PS  288(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y6
-	VFMADD231PS  320(SI), Y10, Y7
-	VFMADD231PS  672(SI), Y8, Y6
-	VFMADD231PS  352(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  640(AX), Y10, Y6
+	VFMADD231PS  320(AX), Y10, Y7
+	VFMADD231PS  672(AX), Y8, Y6
+	VFMADD231PS  352(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y6
-	VFMADD231PS  384(SI), Y10, Y7
-	VFMADD231PS  736(SI), Y8, Y6
-	VFMADD231PS  416(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  704(AX), Y10, Y6
+	VFMADD231PS  384(AX), Y10, Y7
+	VFMADD231PS  736(AX), Y8, Y6
+	VFMADD231PS  416(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y6
-	VFMADD231PS  448(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y6
+	VFMADD231PS  448(AX), Y8, Y7
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y8
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R15), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  480(SI), Y10, Y7
-	VFMADD231PS  512(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  480(AX), Y10, Y7
+	VFMADD231PS  512(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R15), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  544(SI), Y10, Y7
-	VFMADD231PS  576(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  544(AX), Y10, Y7
+	VFMADD231PS  576(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R15), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R15), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  608(SI), Y8, Y7
+	VFMADD231PS  608(AX), Y8, Y7
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
-	VPBROADCASTD 8(R8), Y8
+	CMOVQCC      DI, R13
+	VPBROADCASTD 8(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   (R13), Y8, Y8
-	VPBROADCASTD 12(R8), Y9
+	VPBROADCASTD 12(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   32(R13), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  640(SI), Y10, Y7
-	VFMADD231PS  672(SI), Y8, Y7
-	VPBROADCASTD 16(R8), Y8
+	VFMADD231PS  640(AX), Y10, Y7
+	VFMADD231PS  672(AX), Y8, Y7
+	VPBROADCASTD 16(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   8(R13), Y8, Y8
-	VPBROADCASTD 20(R8), Y9
+	VPBROADCASTD 20(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   40(R13), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y10
 	VSHUFPS      $0xdd, Y9, Y8, Y8
-	VFMADD231PS  704(SI), Y10, Y7
-	VFMADD231PS  736(SI), Y8, Y7
-	VPBROADCASTD 24(R8), Y8
+	VFMADD231PS  704(AX), Y10, Y7
+	VFMADD231PS  736(AX), Y8, Y7
+	VPBROADCASTD 24(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	VMASKMOVPS   16(R13), Y8, Y8
-	VPBROADCASTD 28(R8), Y9
+	VPBROADCASTD 28(R10), Y9
 	VPAND        bits<>+0(SB), Y9, Y9
 	VPCMPEQD     bits<>+0(SB), Y9, Y9
 	VMASKMOVPS   48(R13), Y9, Y9
 	VSHUFPS      $0x88, Y9, Y8, Y8
-	VFMADD231PS  768(SI), Y8, Y7
+	VFMADD231PS  768(AX), Y8, Y7
 	VPERMPD      $0xd8, Y4, Y4
 	VPERMPD      $0xd8, Y5, Y5
 	VPERMPD      $0xd8, Y6, Y6
 	VPERMPD      $0xd8, Y7, Y7
-	VPBROADCASTD 32(R8), Y8
+	VPBROADCASTD 32(R10), Y8
 	VPAND        bits<>+0(SB), Y8, Y8
 	VPCMPEQD     bits<>+0(SB), Y8, Y8
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMASKMOVPS   (R13), Y8, Y9
 	VADDPS       Y9, Y4, Y4
 	ADDQ         CX, R13
@@ -3270,66 +3363,66 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Y9
 	VBROADCASTSS hi+124(FP), Y10
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y9, Y4
 	VMINPS       Y4, Y10, Y4
-	VMASKMOVPS   Y4, Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y5, Y9, Y5
 	VMINPS       Y5, Y10, Y5
-	VMASKMOVPS   Y5, Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y6, Y9, Y6
 	VMINPS       Y6, Y10, Y6
-	VMASKMOVPS   Y6, Y8, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Y7, Y9, Y7
 	VMINPS       Y7, Y10, Y7
+	MOVQ         DX, R13
+	VMASKMOVPS   Y4, Y8, (R13)
+	ADDQ         CX, R13
+	VMASKMOVPS   Y5, Y8, (R13)
+	ADDQ         CX, R13
+	VMASKMOVPS   Y6, Y8, (R13)
+	ADDQ         CX, R13
 	VMASKMOVPS   Y7, Y8, (R13)
 
 tile_next:
-	ADDQ    $+36, R8
-	ADDQ    $+32, R10
-	ADDQ    $+32, R11
+	ADDQ    $+36, R10
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
 	DECQ    R12
 	JNZ     tile_block
-	MOVQ    oh+88(FP), DI
-	SUBQ    $0x04, DI
-	CMPQ    BX, DI
+	MOVQ    oh+88(FP), DX
+	SUBQ    $0x04, DX
+	CMPQ    R8, DX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, DI
-	CMOVQGT DI, BX
+	ADDQ    $+4, R8
+	CMPQ    R8, DX
+	CMOVQGT DX, R8
 	JMP     tile
 
 single:
-	MOVQ  BX, DI
-	ADDQ  DI, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  BX, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	ADDQ  R9, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 single_block:
-	CMPL         4(R8), $0x00
+	CMPL         4(R10), $0x00
 	JE           single_edge
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y5
 	VMOVUPS      32(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
@@ -3345,120 +3438,120 @@ single_block:
 	VMOVUPS      16(R15), Y5
 	VMOVUPS      48(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  128(SI), Y5, Y4
+	VFMADD231PS  128(AX), Y5, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y5
 	VMOVUPS      32(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  160(SI), Y7, Y4
-	VFMADD231PS  192(SI), Y5, Y4
+	VFMADD231PS  160(AX), Y7, Y4
+	VFMADD231PS  192(AX), Y5, Y4
 	VMOVUPS      8(R15), Y5
 	VMOVUPS      40(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  224(SI), Y7, Y4
-	VFMADD231PS  256(SI), Y5, Y4
+	VFMADD231PS  224(AX), Y7, Y4
+	VFMADD231PS  256(AX), Y5, Y4
 	VMOVUPS      16(R15), Y5
 	VMOVUPS      48(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  288(SI), Y5, Y4
+	VFMADD231PS  288(AX), Y5, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y5
 	VMOVUPS      32(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  320(SI), Y7, Y4
-	VFMADD231PS  352(SI), Y5, Y4
+	VFMADD231PS  320(AX), Y7, Y4
+	VFMADD231PS  352(AX), Y5, Y4
 	VMOVUPS      8(R15), Y5
 	VMOVUPS      40(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  384(SI), Y7, Y4
-	VFMADD231PS  416(SI), Y5, Y4
+	VFMADD231PS  384(AX), Y7, Y4
+	VFMADD231PS  416(AX), Y5, Y4
 	VMOVUPS      16(R15), Y5
 	VMOVUPS      48(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  448(SI), Y5, Y4
+	VFMADD231PS  448(AX), Y5, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
+	ADDQ         SI, R13
 	VMOVUPS      (R15), Y5
 	VMOVUPS      32(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  480(SI), Y7, Y4
-	VFMADD231PS  512(SI), Y5, Y4
+	VFMADD231PS  480(AX), Y7, Y4
+	VFMADD231PS  512(AX), Y5, Y4
 	VMOVUPS      8(R15), Y5
 	VMOVUPS      40(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  544(SI), Y7, Y4
-	VFMADD231PS  576(SI), Y5, Y4
+	VFMADD231PS  544(AX), Y7, Y4
+	VFMADD231PS  576(AX), Y5, Y4
 	VMOVUPS      16(R15), Y5
 	VMOVUPS      48(R15), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  608(SI), Y5, Y4
+	VFMADD231PS  608(AX), Y5, Y4
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
+	CMOVQCC      DI, R13
 	VMOVUPS      (R13), Y5
 	VMOVUPS      32(R13), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  640(SI), Y7, Y4
-	VFMADD231PS  672(SI), Y5, Y4
+	VFMADD231PS  640(AX), Y7, Y4
+	VFMADD231PS  672(AX), Y5, Y4
 	VMOVUPS      8(R13), Y5
 	VMOVUPS      40(R13), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  704(SI), Y7, Y4
-	VFMADD231PS  736(SI), Y5, Y4
+	VFMADD231PS  704(AX), Y7, Y4
+	VFMADD231PS  736(AX), Y5, Y4
 	VMOVUPS      16(R13), Y5
 	VMOVUPS      48(R13), Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  768(SI), Y5, Y4
+	VFMADD231PS  768(AX), Y5, Y4
 	VPERMPD      $0xd8, Y4, Y4
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMOVUPS      (R13), Y5
 	VADDPS       Y5, Y4, Y4
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Y5
 	VBROADCASTSS hi+124(FP), Y6
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y5, Y4
 	VMINPS       Y4, Y6, Y4
+	MOVQ         DX, R13
 	VMOVUPS      Y4, (R13)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (R8), R13
-	ADDQ         R9, R13
-	MOVQ         DI, R14
+	MOVLQSX      (R10), R13
+	ADDQ         R11, R13
+	MOVQ         R9, R14
 	MOVQ         bias+32(FP), R15
 	VBROADCASTSS (R15), Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y5
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R15), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R15), Y6, Y6
@@ -3466,11 +3559,11 @@ single_edge:
 	VSHUFPS      $0xdd, Y6, Y5, Y5
 	VFMADD231PS  Y7, Y0, Y4
 	VFMADD231PS  Y5, Y1, Y4
-	VPBROADCASTD 16(R8), Y5
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R15), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R15), Y6, Y6
@@ -3478,209 +3571,2268 @@ single_edge:
 	VSHUFPS      $0xdd, Y6, Y5, Y5
 	VFMADD231PS  Y7, Y2, Y4
 	VFMADD231PS  Y5, Y3, Y4
-	VPBROADCASTD 24(R8), Y5
+	VPBROADCASTD 24(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   16(R15), Y5, Y5
-	VPBROADCASTD 28(R8), Y6
+	VPBROADCASTD 28(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   48(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  128(SI), Y5, Y4
+	VFMADD231PS  128(AX), Y5, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y5
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R15), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  160(SI), Y7, Y4
-	VFMADD231PS  192(SI), Y5, Y4
-	VPBROADCASTD 16(R8), Y5
+	VFMADD231PS  160(AX), Y7, Y4
+	VFMADD231PS  192(AX), Y5, Y4
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R15), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  224(SI), Y7, Y4
-	VFMADD231PS  256(SI), Y5, Y4
-	VPBROADCASTD 24(R8), Y5
+	VFMADD231PS  224(AX), Y7, Y4
+	VFMADD231PS  256(AX), Y5, Y4
+	VPBROADCASTD 24(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   16(R15), Y5, Y5
-	VPBROADCASTD 28(R8), Y6
+	VPBROADCASTD 28(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   48(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  288(SI), Y5, Y4
+	VFMADD231PS  288(AX), Y5, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y5
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R15), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  320(SI), Y7, Y4
-	VFMADD231PS  352(SI), Y5, Y4
-	VPBROADCASTD 16(R8), Y5
+	VFMADD231PS  320(AX), Y7, Y4
+	VFMADD231PS  352(AX), Y5, Y4
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R15), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  384(SI), Y7, Y4
-	VFMADD231PS  416(SI), Y5, Y4
-	VPBROADCASTD 24(R8), Y5
+	VFMADD231PS  384(AX), Y7, Y4
+	VFMADD231PS  416(AX), Y5, Y4
+	VPBROADCASTD 24(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   16(R15), Y5, Y5
-	VPBROADCASTD 28(R8), Y6
+	VPBROADCASTD 28(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   48(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  448(SI), Y5, Y4
+	VFMADD231PS  448(AX), Y5, Y4
 	MOVQ         R13, R15
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R15
+	CMOVQCC      DI, R15
 	INCQ         R14
-	ADDQ         AX, R13
-	VPBROADCASTD 8(R8), Y5
+	ADDQ         SI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R15), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  480(SI), Y7, Y4
-	VFMADD231PS  512(SI), Y5, Y4
-	VPBROADCASTD 16(R8), Y5
+	VFMADD231PS  480(AX), Y7, Y4
+	VFMADD231PS  512(AX), Y5, Y4
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R15), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  544(SI), Y7, Y4
-	VFMADD231PS  576(SI), Y5, Y4
-	VPBROADCASTD 24(R8), Y5
+	VFMADD231PS  544(AX), Y7, Y4
+	VFMADD231PS  576(AX), Y5, Y4
+	VPBROADCASTD 24(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   16(R15), Y5, Y5
-	VPBROADCASTD 28(R8), Y6
+	VPBROADCASTD 28(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   48(R15), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  608(SI), Y5, Y4
+	VFMADD231PS  608(AX), Y5, Y4
 	CMPQ         R14, h+64(FP)
-	CMOVQCC      DX, R13
-	VPBROADCASTD 8(R8), Y5
+	CMOVQCC      DI, R13
+	VPBROADCASTD 8(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   (R13), Y5, Y5
-	VPBROADCASTD 12(R8), Y6
+	VPBROADCASTD 12(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   32(R13), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  640(SI), Y7, Y4
-	VFMADD231PS  672(SI), Y5, Y4
-	VPBROADCASTD 16(R8), Y5
+	VFMADD231PS  640(AX), Y7, Y4
+	VFMADD231PS  672(AX), Y5, Y4
+	VPBROADCASTD 16(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   8(R13), Y5, Y5
-	VPBROADCASTD 20(R8), Y6
+	VPBROADCASTD 20(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   40(R13), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y7
 	VSHUFPS      $0xdd, Y6, Y5, Y5
-	VFMADD231PS  704(SI), Y7, Y4
-	VFMADD231PS  736(SI), Y5, Y4
-	VPBROADCASTD 24(R8), Y5
+	VFMADD231PS  704(AX), Y7, Y4
+	VFMADD231PS  736(AX), Y5, Y4
+	VPBROADCASTD 24(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	VMASKMOVPS   16(R13), Y5, Y5
-	VPBROADCASTD 28(R8), Y6
+	VPBROADCASTD 28(R10), Y6
 	VPAND        bits<>+0(SB), Y6, Y6
 	VPCMPEQD     bits<>+0(SB), Y6, Y6
 	VMASKMOVPS   48(R13), Y6, Y6
 	VSHUFPS      $0x88, Y6, Y5, Y5
-	VFMADD231PS  768(SI), Y5, Y4
+	VFMADD231PS  768(AX), Y5, Y4
 	VPERMPD      $0xd8, Y4, Y4
-	VPBROADCASTD 32(R8), Y5
+	VPBROADCASTD 32(R10), Y5
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R11, R13
+	MOVQ         BX, R13
 	VMASKMOVPS   (R13), Y5, Y6
 	VADDPS       Y6, Y4, Y4
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Y6
 	VBROADCASTSS hi+124(FP), Y7
-	MOVQ         R10, R13
 	VMAXPS       Y4, Y6, Y4
 	VMINPS       Y4, Y7, Y4
+	MOVQ         DX, R13
 	VMASKMOVPS   Y4, Y5, (R13)
 
 single_next:
-	ADDQ $+36, R8
-	ADDQ $+32, R10
-	ADDQ $+32, R11
+	ADDQ $+36, R10
+	ADDQ $+32, DX
+	ADDQ $+32, BX
 	DECQ R12
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ R8
+	CMPQ R8, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x64, w+24(FP)
 	ADDQ $0x04, bias+32(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func larger_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·larger_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, AX
+	JL   vectors
+
+unrolled:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMAXPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*1)
+	VMOVUPS   32(DX)(SI*1), Y0
+	VMOVUPS   32(BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMAXPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*1)
+	ADDQ      $+64, SI
+	SUBQ      $0x10, AX
+	JGE       unrolled
+
+vectors:
+	ADDQ $+16, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMAXPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VCMPPS     $0x03, Y1, Y1, Y3
+	VMAXPS     Y2, Y1, Y2
+	VBLENDVPS  Y3, Y1, Y2, Y2
+	VMASKMOVPS Y2, Y0, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxPool_2x2s2_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxPool_2x2s2_avx2(SB), NOSPLIT, $0-96
+	VBROADCASTSS lowest<>+0(SB), Y0
+	SHLQ         $0x02, xplane+16(FP)
+	SHLQ         $0x02, yplane+32(FP)
+	SHLQ         $0x02, pitch+48(FP)
+	SHLQ         $0x02, ow+72(FP)
+	MOVQ         pitch+48(FP), DX
+	LEAQ         lowest<>+0(SB), BX
+
+plane:
+	MOVQ ow+72(FP), AX
+	XORQ SI, SI
+	MOVQ oh+64(FP), CX
+	SUBQ $0x04, CX
+	JL   single
+
+tile:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+tile_block:
+	CMPL      4(R8), $0x00
+	JE        tile_edge
+	MOVLQSX   (R8), R11
+	ADDQ      R9, R11
+	MOVQ      DI, R12
+	VMOVAPS   Y0, Y1
+	VMOVAPS   Y0, Y2
+	VMOVAPS   Y0, Y3
+	VMOVAPS   Y0, Y4
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y1, Y7, Y1
+	VBLENDVPS Y6, Y7, Y1, Y1
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y1, Y7, Y1
+	VBLENDVPS Y6, Y7, Y1, Y1
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y2, Y7, Y2
+	VBLENDVPS Y6, Y7, Y2, Y2
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y2, Y7, Y2
+	VBLENDVPS Y6, Y7, Y2, Y2
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y3, Y7, Y3
+	VBLENDVPS Y6, Y7, Y3, Y3
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y3, Y7, Y3
+	VBLENDVPS Y6, Y7, Y3, Y3
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y4, Y7, Y4
+	VBLENDVPS Y6, Y7, Y4, Y4
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R11
+	VMOVUPS   (R11), Y5
+	VMOVUPS   32(R11), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y4, Y7, Y4
+	VBLENDVPS Y6, Y7, Y4, Y4
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VPERMPD   $0xd8, Y1, Y1
+	VPERMPD   $0xd8, Y2, Y2
+	VPERMPD   $0xd8, Y3, Y3
+	VPERMPD   $0xd8, Y4, Y4
+	MOVQ      CX, R11
+	VMOVUPS   Y1, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y2, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y3, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y4, (R11)
+	JMP       tile_next
+
+tile_edge:
+	MOVLQSX      (R8), R11
+	ADDQ         R9, R11
+	MOVQ         DI, R12
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y1, Y7, Y1
+	VBLENDVPS    Y6, Y7, Y1, Y1
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y1, Y7, Y1
+	VBLENDVPS    Y6, Y7, Y1, Y1
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y2, Y7, Y2
+	VBLENDVPS    Y6, Y7, Y2, Y2
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y2, Y7, Y2
+	VBLENDVPS    Y6, Y7, Y2, Y2
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y3, Y7, Y3
+	VBLENDVPS    Y6, Y7, Y3, Y3
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y3, Y7, Y3
+	VBLENDVPS    Y6, Y7, Y3, Y3
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y4, Y7, Y4
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R11), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R11), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y4, Y7, Y4
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPERMPD      $0xd8, Y1, Y1
+	VPERMPD      $0xd8, Y2, Y2
+	VPERMPD      $0xd8, Y3, Y3
+	VPERMPD      $0xd8, Y4, Y4
+	VPBROADCASTD 32(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	MOVQ         CX, R11
+	VMASKMOVPS   Y1, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y2, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y3, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y4, Y5, (R11)
+
+tile_next:
+	ADDQ    $+36, R8
+	ADDQ    $+32, CX
+	DECQ    R10
+	JNZ     tile_block
+	MOVQ    oh+64(FP), CX
+	SUBQ    $0x04, CX
+	CMPQ    SI, CX
+	JE      next
+	ADDQ    $+4, SI
+	CMPQ    SI, CX
+	CMOVQGT CX, SI
+	JMP     tile
+
+single:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+single_block:
+	CMPL      4(R8), $0x00
+	JE        single_edge
+	MOVLQSX   (R8), R11
+	ADDQ      R9, R11
+	MOVQ      DI, R12
+	VMOVAPS   Y0, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y2
+	VMOVUPS   32(R13), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VCMPPS    $0x03, Y4, Y4, Y3
+	VMAXPS    Y1, Y4, Y1
+	VBLENDVPS Y3, Y4, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R11
+	VMOVUPS   (R11), Y2
+	VMOVUPS   32(R11), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VCMPPS    $0x03, Y4, Y4, Y3
+	VMAXPS    Y1, Y4, Y1
+	VBLENDVPS Y3, Y4, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VPERMPD   $0xd8, Y1, Y1
+	MOVQ      CX, R11
+	VMOVUPS   Y1, (R11)
+	JMP       single_next
+
+single_edge:
+	MOVLQSX      (R8), R11
+	ADDQ         R9, R11
+	MOVQ         DI, R12
+	VMOVAPS      Y0, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 12(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   32(R13), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VCMPPS       $0x03, Y4, Y4, Y3
+	VMAXPS       Y1, Y4, Y1
+	VBLENDVPS    Y3, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R11), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 12(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   32(R11), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VCMPPS       $0x03, Y4, Y4, Y3
+	VMAXPS       Y1, Y4, Y1
+	VBLENDVPS    Y3, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VPBROADCASTD 32(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	MOVQ         CX, R11
+	VMASKMOVPS   Y1, Y2, (R11)
+
+single_next:
+	ADDQ $+36, R8
+	ADDQ $+32, CX
+	DECQ R10
+	JNZ  single_block
+	INCQ SI
+	CMPQ SI, oh+64(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+32(FP), AX
+	ADDQ AX, y+24(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func maxPool_3x3s1_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxPool_3x3s1_avx2(SB), NOSPLIT, $0-96
+	VBROADCASTSS lowest<>+0(SB), Y0
+	SHLQ         $0x02, xplane+16(FP)
+	SHLQ         $0x02, yplane+32(FP)
+	SHLQ         $0x02, pitch+48(FP)
+	SHLQ         $0x02, ow+72(FP)
+	MOVQ         pitch+48(FP), DX
+	LEAQ         lowest<>+0(SB), BX
+
+plane:
+	MOVQ ow+72(FP), AX
+	XORQ SI, SI
+	MOVQ oh+64(FP), CX
+	SUBQ $0x04, CX
+	JL   single
+
+tile:
+	MOVQ  SI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+tile_block:
+	CMPL      4(R8), $0x00
+	JE        tile_edge
+	MOVLQSX   (R8), R11
+	ADDQ      R9, R11
+	MOVQ      DI, R12
+	VMOVAPS   Y0, Y1
+	VMOVAPS   Y0, Y2
+	VMOVAPS   Y0, Y3
+	VMOVAPS   Y0, Y4
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMOVUPS   4(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMOVUPS   8(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMOVUPS   4(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMOVUPS   8(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMOVUPS   4(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMOVUPS   8(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   4(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   8(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   4(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   8(R13), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R11
+	VMOVUPS   (R11), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   4(R11), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   8(R11), Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	MOVQ      CX, R11
+	VMOVUPS   Y1, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y2, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y3, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y4, (R11)
+	JMP       tile_next
+
+tile_edge:
+	MOVLQSX      (R8), R11
+	ADDQ         R9, R11
+	MOVQ         DI, R12
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPBROADCASTD 12(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   4(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VPBROADCASTD 12(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   4(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPBROADCASTD 12(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   4(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 12(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   4(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 12(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   4(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R11), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 12(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   4(R11), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R11), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 32(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	MOVQ         CX, R11
+	VMASKMOVPS   Y1, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y2, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y3, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y4, Y5, (R11)
+
+tile_next:
+	ADDQ    $+36, R8
+	ADDQ    $+32, CX
+	DECQ    R10
+	JNZ     tile_block
+	MOVQ    oh+64(FP), CX
+	SUBQ    $0x04, CX
+	CMPQ    SI, CX
+	JE      next
+	ADDQ    $+4, SI
+	CMPQ    SI, CX
+	CMOVQGT CX, SI
+	JMP     tile
+
+single:
+	MOVQ  SI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+single_block:
+	CMPL      4(R8), $0x00
+	JE        single_edge
+	MOVLQSX   (R8), R11
+	ADDQ      R9, R11
+	MOVQ      DI, R12
+	VMOVAPS   Y0, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   4(R13), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   8(R13), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   4(R13), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   8(R13), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R11
+	VMOVUPS   (R11), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   4(R11), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   8(R11), Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	MOVQ      CX, R11
+	VMOVUPS   Y1, (R11)
+	JMP       single_next
+
+single_edge:
+	MOVLQSX      (R8), R11
+	ADDQ         R9, R11
+	MOVQ         DI, R12
+	VMOVAPS      Y0, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 12(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   4(R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 16(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   8(R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 12(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   4(R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 16(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   8(R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R11), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 12(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   4(R11), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 16(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   8(R11), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 32(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	MOVQ         CX, R11
+	VMASKMOVPS   Y1, Y2, (R11)
+
+single_next:
+	ADDQ $+36, R8
+	ADDQ $+32, CX
+	DECQ R10
+	JNZ  single_block
+	INCQ SI
+	CMPQ SI, oh+64(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+32(FP), AX
+	ADDQ AX, y+24(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func maxPool_3x3s2_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxPool_3x3s2_avx2(SB), NOSPLIT, $0-96
+	VBROADCASTSS lowest<>+0(SB), Y0
+	SHLQ         $0x02, xplane+16(FP)
+	SHLQ         $0x02, yplane+32(FP)
+	SHLQ         $0x02, pitch+48(FP)
+	SHLQ         $0x02, ow+72(FP)
+	MOVQ         pitch+48(FP), DX
+	LEAQ         lowest<>+0(SB), BX
+
+plane:
+	MOVQ ow+72(FP), AX
+	XORQ SI, SI
+	MOVQ oh+64(FP), CX
+	SUBQ $0x04, CX
+	JL   single
+
+tile:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+tile_block:
+	CMPL      4(R8), $0x00
+	JE        tile_edge
+	MOVLQSX   (R8), R11
+	ADDQ      R9, R11
+	MOVQ      DI, R12
+	VMOVAPS   Y0, Y1
+	VMOVAPS   Y0, Y2
+	VMOVAPS   Y0, Y3
+	VMOVAPS   Y0, Y4
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y1, Y7, Y1
+	VBLENDVPS Y6, Y7, Y1, Y1
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y1, Y7, Y1
+	VBLENDVPS Y6, Y7, Y1, Y1
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y1, Y7, Y1
+	VBLENDVPS Y6, Y7, Y1, Y1
+	VMAXPS    Y2, Y7, Y2
+	VBLENDVPS Y6, Y7, Y2, Y2
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y1, Y5, Y1
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y2, Y7, Y2
+	VBLENDVPS Y6, Y7, Y2, Y2
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y2, Y7, Y2
+	VBLENDVPS Y6, Y7, Y2, Y2
+	VMAXPS    Y3, Y7, Y3
+	VBLENDVPS Y6, Y7, Y3, Y3
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y2, Y5, Y2
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y3, Y7, Y3
+	VBLENDVPS Y6, Y7, Y3, Y3
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y3, Y7, Y3
+	VBLENDVPS Y6, Y7, Y3, Y3
+	VMAXPS    Y4, Y7, Y4
+	VBLENDVPS Y6, Y7, Y4, Y4
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y3, Y5, Y3
+	VBLENDVPS Y6, Y5, Y3, Y3
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y5
+	VMOVUPS   32(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y4, Y7, Y4
+	VBLENDVPS Y6, Y7, Y4, Y4
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   8(R13), Y5
+	VMOVUPS   40(R13), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R11
+	VMOVUPS   (R11), Y5
+	VMOVUPS   32(R11), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y7
+	VSHUFPS   $0xdd, Y6, Y5, Y5
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VMAXPS    Y4, Y7, Y4
+	VBLENDVPS Y6, Y7, Y4, Y4
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VMOVUPS   8(R11), Y5
+	VMOVUPS   40(R11), Y6
+	VSHUFPS   $0x88, Y6, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VMAXPS    Y4, Y5, Y4
+	VBLENDVPS Y6, Y5, Y4, Y4
+	VPERMPD   $0xd8, Y1, Y1
+	VPERMPD   $0xd8, Y2, Y2
+	VPERMPD   $0xd8, Y3, Y3
+	VPERMPD   $0xd8, Y4, Y4
+	MOVQ      CX, R11
+	VMOVUPS   Y1, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y2, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y3, (R11)
+	ADDQ      AX, R11
+	VMOVUPS   Y4, (R11)
+	JMP       tile_next
+
+tile_edge:
+	MOVLQSX      (R8), R11
+	ADDQ         R9, R11
+	MOVQ         DI, R12
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+	VMOVAPS      Y0, Y4
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y1, Y7, Y1
+	VBLENDVPS    Y6, Y7, Y1, Y1
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y1, Y7, Y1
+	VBLENDVPS    Y6, Y7, Y1, Y1
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y1, Y7, Y1
+	VBLENDVPS    Y6, Y7, Y1, Y1
+	VMAXPS       Y2, Y7, Y2
+	VBLENDVPS    Y6, Y7, Y2, Y2
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y1, Y5, Y1
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y2, Y7, Y2
+	VBLENDVPS    Y6, Y7, Y2, Y2
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y2, Y7, Y2
+	VBLENDVPS    Y6, Y7, Y2, Y2
+	VMAXPS       Y3, Y7, Y3
+	VBLENDVPS    Y6, Y7, Y3, Y3
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y2, Y5, Y2
+	VBLENDVPS    Y6, Y5, Y2, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y3, Y7, Y3
+	VBLENDVPS    Y6, Y7, Y3, Y3
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y3, Y7, Y3
+	VBLENDVPS    Y6, Y7, Y3, Y3
+	VMAXPS       Y4, Y7, Y4
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y4, Y7, Y4
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R13), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R13), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R11
+	VPBROADCASTD 8(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R11), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 12(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R11), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VCMPPS       $0x03, Y7, Y7, Y6
+	VMAXPS       Y4, Y7, Y4
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPBROADCASTD 16(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   8(R11), Y5, Y6
+	VBLENDVPS    Y5, Y6, Y0, Y5
+	VPBROADCASTD 20(R8), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   40(R11), Y6, Y7
+	VBLENDVPS    Y6, Y7, Y0, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VMAXPS       Y4, Y5, Y4
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPERMPD      $0xd8, Y1, Y1
+	VPERMPD      $0xd8, Y2, Y2
+	VPERMPD      $0xd8, Y3, Y3
+	VPERMPD      $0xd8, Y4, Y4
+	VPBROADCASTD 32(R8), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	MOVQ         CX, R11
+	VMASKMOVPS   Y1, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y2, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y3, Y5, (R11)
+	ADDQ         AX, R11
+	VMASKMOVPS   Y4, Y5, (R11)
+
+tile_next:
+	ADDQ    $+36, R8
+	ADDQ    $+32, CX
+	DECQ    R10
+	JNZ     tile_block
+	MOVQ    oh+64(FP), CX
+	SUBQ    $0x04, CX
+	CMPQ    SI, CX
+	JE      next
+	ADDQ    $+4, SI
+	CMPQ    SI, CX
+	CMOVQGT CX, SI
+	JMP     tile
+
+single:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+single_block:
+	CMPL      4(R8), $0x00
+	JE        single_edge
+	MOVLQSX   (R8), R11
+	ADDQ      R9, R11
+	MOVQ      DI, R12
+	VMOVAPS   Y0, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y2
+	VMOVUPS   32(R13), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VCMPPS    $0x03, Y4, Y4, Y3
+	VMAXPS    Y1, Y4, Y1
+	VBLENDVPS Y3, Y4, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   8(R13), Y2
+	VMOVUPS   40(R13), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	MOVQ      R11, R13
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R13
+	INCQ      R12
+	ADDQ      DX, R11
+	VMOVUPS   (R13), Y2
+	VMOVUPS   32(R13), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VCMPPS    $0x03, Y4, Y4, Y3
+	VMAXPS    Y1, Y4, Y1
+	VBLENDVPS Y3, Y4, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   8(R13), Y2
+	VMOVUPS   40(R13), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	CMPQ      R12, h+40(FP)
+	CMOVQCC   BX, R11
+	VMOVUPS   (R11), Y2
+	VMOVUPS   32(R11), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VCMPPS    $0x03, Y4, Y4, Y3
+	VMAXPS    Y1, Y4, Y1
+	VBLENDVPS Y3, Y4, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   8(R11), Y2
+	VMOVUPS   40(R11), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VMAXPS    Y1, Y2, Y1
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VPERMPD   $0xd8, Y1, Y1
+	MOVQ      CX, R11
+	VMOVUPS   Y1, (R11)
+	JMP       single_next
+
+single_edge:
+	MOVLQSX      (R8), R11
+	ADDQ         R9, R11
+	MOVQ         DI, R12
+	VMOVAPS      Y0, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 12(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   32(R13), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VCMPPS       $0x03, Y4, Y4, Y3
+	VMAXPS       Y1, Y4, Y1
+	VBLENDVPS    Y3, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 16(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   8(R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 20(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   40(R13), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	MOVQ         R11, R13
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R13
+	INCQ         R12
+	ADDQ         DX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 12(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   32(R13), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VCMPPS       $0x03, Y4, Y4, Y3
+	VMAXPS       Y1, Y4, Y1
+	VBLENDVPS    Y3, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 16(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   8(R13), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 20(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   40(R13), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	CMPQ         R12, h+40(FP)
+	CMOVQCC      BX, R11
+	VPBROADCASTD 8(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   (R11), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 12(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   32(R11), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VCMPPS       $0x03, Y4, Y4, Y3
+	VMAXPS       Y1, Y4, Y1
+	VBLENDVPS    Y3, Y4, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPBROADCASTD 16(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	VMASKMOVPS   8(R11), Y2, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y2
+	VPBROADCASTD 20(R8), Y3
+	VPAND        bits<>+0(SB), Y3, Y3
+	VPCMPEQD     bits<>+0(SB), Y3, Y3
+	VMASKMOVPS   40(R11), Y3, Y4
+	VBLENDVPS    Y3, Y4, Y0, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VMAXPS       Y1, Y2, Y1
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VPBROADCASTD 32(R8), Y2
+	VPAND        bits<>+0(SB), Y2, Y2
+	VPCMPEQD     bits<>+0(SB), Y2, Y2
+	MOVQ         CX, R11
+	VMASKMOVPS   Y1, Y2, (R11)
+
+single_next:
+	ADDQ $+36, R8
+	ADDQ $+32, CX
+	DECQ R10
+	JNZ  single_block
+	INCQ SI
+	CMPQ SI, oh+64(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+32(FP), AX
+	ADDQ AX, y+24(FP)
 	DECQ planes+0(FP)
 	JNZ  plane
 	VZEROUPPER
@@ -3693,46 +5845,46 @@ TEXT ·depthwise_3x3s1_avx512(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), DX
+	LEAQ outside<>+0(SB), BX
 
 plane:
-	MOVQ         w+24(FP), BX
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	VBROADCASTSS 16(BX), Z4
-	VBROADCASTSS 20(BX), Z5
-	VBROADCASTSS 24(BX), Z6
-	VBROADCASTSS 28(BX), Z7
-	VBROADCASTSS 32(BX), Z8
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), SI
-	SUBQ         $0x04, SI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	VBROADCASTSS (AX), Z0
+	VBROADCASTSS 4(AX), Z1
+	VBROADCASTSS 8(AX), Z2
+	VBROADCASTSS 12(AX), Z3
+	VBROADCASTSS 16(AX), Z4
+	VBROADCASTSS 20(AX), Z5
+	VBROADCASTSS 24(AX), Z6
+	VBROADCASTSS 28(AX), Z7
+	VBROADCASTSS 32(AX), Z8
+	XORQ         DI, DI
+	MOVQ         oh+88(FP), AX
+	SUBQ         $0x04, AX
 	JL           single
 
 tile:
-	MOVQ  BX, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 tile_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           tile_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	VBROADCASTSS (R14), Z10
@@ -3740,9 +5892,9 @@ tile_block:
 	VBROADCASTSS (R14), Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VFMADD231PS  Z13, Z0, Z9
 	VMOVUPS      4(R14), Z13
@@ -3751,9 +5903,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VFMADD231PS  Z13, Z3, Z9
 	VFMADD231PS  Z13, Z0, Z10
@@ -3765,9 +5917,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VFMADD231PS  Z13, Z6, Z9
 	VFMADD231PS  Z13, Z3, Z10
@@ -3782,9 +5934,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VFMADD231PS  Z13, Z6, Z10
 	VFMADD231PS  Z13, Z3, Z11
@@ -3799,9 +5951,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VFMADD231PS  Z13, Z6, Z11
 	VFMADD231PS  Z13, Z3, Z12
@@ -3812,7 +5964,7 @@ tile_block:
 	VFMADD231PS  Z13, Z8, Z11
 	VFMADD231PS  Z13, Z5, Z12
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Z13
 	VFMADD231PS  Z13, Z6, Z12
 	VMOVUPS      4(R12), Z13
@@ -3821,7 +5973,7 @@ tile_block:
 	VFMADD231PS  Z13, Z8, Z12
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Z13
 	VADDPS       Z13, Z9, Z9
 	ADDQ         CX, R12
@@ -3837,31 +5989,31 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Z13
 	VBROADCASTSS hi+124(FP), Z14
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z13, Z9
 	VMINPS       Z9, Z14, Z9
-	VMOVUPS      Z9, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z10, Z13, Z10
 	VMINPS       Z10, Z14, Z10
-	VMOVUPS      Z10, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z11, Z13, Z11
 	VMINPS       Z11, Z14, Z11
-	VMOVUPS      Z11, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z12, Z13, Z12
 	VMINPS       Z12, Z14, Z12
+	MOVQ         AX, R12
+	VMOVUPS      Z9, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z10, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z11, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Z12, (R12)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
-	KMOVW        8(DI), K1
-	KMOVW        12(DI), K2
-	KMOVW        16(DI), K3
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	KMOVW        16(R9), K3
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	VBROADCASTSS (R14), Z10
@@ -3869,9 +6021,9 @@ tile_edge:
 	VBROADCASTSS (R14), Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VFMADD231PS  Z13, Z0, Z9
 	VMOVUPS.Z    4(R14), K2, Z13
@@ -3880,9 +6032,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VFMADD231PS  Z13, Z3, Z9
 	VFMADD231PS  Z13, Z0, Z10
@@ -3894,9 +6046,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VFMADD231PS  Z13, Z6, Z9
 	VFMADD231PS  Z13, Z3, Z10
@@ -3911,9 +6063,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VFMADD231PS  Z13, Z6, Z10
 	VFMADD231PS  Z13, Z3, Z11
@@ -3928,9 +6080,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VFMADD231PS  Z13, Z6, Z11
 	VFMADD231PS  Z13, Z3, Z12
@@ -3941,17 +6093,17 @@ tile_edge:
 	VFMADD231PS  Z13, Z8, Z11
 	VFMADD231PS  Z13, Z5, Z12
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS.Z    (R12), K1, Z13
 	VFMADD231PS  Z13, Z6, Z12
 	VMOVUPS.Z    4(R12), K2, Z13
 	VFMADD231PS  Z13, Z7, Z12
 	VMOVUPS.Z    8(R12), K3, Z13
 	VFMADD231PS  Z13, Z8, Z12
-	KMOVW        32(DI), K1
+	KMOVW        32(R9), K1
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS.Z    (R12), K1, Z13
 	VADDPS       Z13, Z9, Z9
 	ADDQ         CX, R12
@@ -3967,65 +6119,65 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Z13
 	VBROADCASTSS hi+124(FP), Z14
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z13, Z9
 	VMINPS       Z9, Z14, Z9
-	VMOVUPS      Z9, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z10, Z13, Z10
 	VMINPS       Z10, Z14, Z10
-	VMOVUPS      Z10, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z11, Z13, Z11
 	VMINPS       Z11, Z14, Z11
-	VMOVUPS      Z11, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z12, Z13, Z12
 	VMINPS       Z12, Z14, Z12
+	MOVQ         AX, R12
+	VMOVUPS      Z9, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z10, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z11, K1, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Z12, K1, (R12)
 
 tile_next:
-	ADDQ    $+36, DI
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
+	ADDQ    $+36, R9
+	ADDQ    $+64, AX
+	ADDQ    $+64, SI
 	DECQ    R11
 	JNZ     tile_block
-	MOVQ    oh+88(FP), SI
-	SUBQ    $0x04, SI
-	CMPQ    BX, SI
+	MOVQ    oh+88(FP), AX
+	SUBQ    $0x04, AX
+	CMPQ    DI, AX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, SI
-	CMOVQGT SI, BX
+	ADDQ    $+4, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
 	JMP     tile
 
 single:
-	MOVQ  BX, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 single_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           single_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z10
 	VFMADD231PS  Z10, Z0, Z9
 	VMOVUPS      4(R14), Z10
@@ -4034,9 +6186,9 @@ single_block:
 	VFMADD231PS  Z10, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z10
 	VFMADD231PS  Z10, Z3, Z9
 	VMOVUPS      4(R14), Z10
@@ -4044,7 +6196,7 @@ single_block:
 	VMOVUPS      8(R14), Z10
 	VFMADD231PS  Z10, Z5, Z9
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Z10
 	VFMADD231PS  Z10, Z6, Z9
 	VMOVUPS      4(R12), Z10
@@ -4053,33 +6205,33 @@ single_block:
 	VFMADD231PS  Z10, Z8, Z9
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Z10
 	VADDPS       Z10, Z9, Z9
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Z10
 	VBROADCASTSS hi+124(FP), Z11
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
+	MOVQ         AX, R12
 	VMOVUPS      Z9, (R12)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
-	KMOVW        8(DI), K1
-	KMOVW        12(DI), K2
-	KMOVW        16(DI), K3
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	KMOVW        16(R9), K3
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z10
 	VFMADD231PS  Z10, Z0, Z9
 	VMOVUPS.Z    4(R14), K2, Z10
@@ -4088,9 +6240,9 @@ single_edge:
 	VFMADD231PS  Z10, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z10
 	VFMADD231PS  Z10, Z3, Z9
 	VMOVUPS.Z    4(R14), K2, Z10
@@ -4098,46 +6250,47 @@ single_edge:
 	VMOVUPS.Z    8(R14), K3, Z10
 	VFMADD231PS  Z10, Z5, Z9
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS.Z    (R12), K1, Z10
 	VFMADD231PS  Z10, Z6, Z9
 	VMOVUPS.Z    4(R12), K2, Z10
 	VFMADD231PS  Z10, Z7, Z9
 	VMOVUPS.Z    8(R12), K3, Z10
 	VFMADD231PS  Z10, Z8, Z9
-	KMOVW        32(DI), K1
+	KMOVW        32(R9), K1
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS.Z    (R12), K1, Z10
 	VADDPS       Z10, Z9, Z9
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Z10
 	VBROADCASTSS hi+124(FP), Z11
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
+	MOVQ         AX, R12
 	VMOVUPS      Z9, K1, (R12)
 
 single_next:
-	ADDQ $+36, DI
-	ADDQ $+64, R9
-	ADDQ $+64, R10
+	ADDQ $+36, R9
+	ADDQ $+64, AX
+	ADDQ $+64, SI
 	DECQ R11
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ DI
+	CMPQ DI, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x24, w+24(FP)
@@ -4154,47 +6307,47 @@ TEXT ·depthwise_3x3s2_avx512(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), DX
+	LEAQ outside<>+0(SB), BX
 
 plane:
-	MOVQ         w+24(FP), BX
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	VBROADCASTSS 16(BX), Z4
-	VBROADCASTSS 20(BX), Z5
-	VBROADCASTSS 24(BX), Z6
-	VBROADCASTSS 28(BX), Z7
-	VBROADCASTSS 32(BX), Z8
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), SI
-	SUBQ         $0x04, SI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	VBROADCASTSS (AX), Z0
+	VBROADCASTSS 4(AX), Z1
+	VBROADCASTSS 8(AX), Z2
+	VBROADCASTSS 12(AX), Z3
+	VBROADCASTSS 16(AX), Z4
+	VBROADCASTSS 20(AX), Z5
+	VBROADCASTSS 24(AX), Z6
+	VBROADCASTSS 28(AX), Z7
+	VBROADCASTSS 32(AX), Z8
+	XORQ         DI, DI
+	MOVQ         oh+88(FP), AX
+	SUBQ         $0x04, AX
 	JL           single
 
 tile:
-	MOVQ  BX, SI
-	ADDQ  SI, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	ADDQ  R8, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 tile_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           tile_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	VBROADCASTSS (R14), Z10
@@ -4202,9 +6355,9 @@ tile_block:
 	VBROADCASTSS (R14), Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4217,9 +6370,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4232,9 +6385,9 @@ tile_block:
 	VFMADD231PS  Z13, Z5, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4250,9 +6403,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4265,9 +6418,9 @@ tile_block:
 	VFMADD231PS  Z13, Z5, Z10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4283,9 +6436,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4298,9 +6451,9 @@ tile_block:
 	VFMADD231PS  Z13, Z5, Z11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4316,9 +6469,9 @@ tile_block:
 	VFMADD231PS  Z13, Z2, Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z13
 	VMOVUPS      64(R14), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4330,7 +6483,7 @@ tile_block:
 	VSHUFPS      $0x88, Z14, Z13, Z13
 	VFMADD231PS  Z13, Z5, Z12
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Z13
 	VMOVUPS      64(R12), Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4348,7 +6501,7 @@ tile_block:
 	VPERMPD      Z12, Z13, Z12
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Z13
 	VADDPS       Z13, Z9, Z9
 	ADDQ         CX, R12
@@ -4364,32 +6517,32 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Z13
 	VBROADCASTSS hi+124(FP), Z14
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z13, Z9
 	VMINPS       Z9, Z14, Z9
-	VMOVUPS      Z9, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z10, Z13, Z10
 	VMINPS       Z10, Z14, Z10
-	VMOVUPS      Z10, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z11, Z13, Z11
 	VMINPS       Z11, Z14, Z11
-	VMOVUPS      Z11, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z12, Z13, Z12
 	VMINPS       Z12, Z14, Z12
+	MOVQ         AX, R12
+	VMOVUPS      Z9, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z10, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z11, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Z12, (R12)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
-	KMOVW        8(DI), K1
-	KMOVW        12(DI), K2
-	KMOVW        16(DI), K3
-	KMOVW        20(DI), K4
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	KMOVW        16(R9), K3
+	KMOVW        20(R9), K4
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	VBROADCASTSS (R14), Z10
@@ -4397,9 +6550,9 @@ tile_edge:
 	VBROADCASTSS (R14), Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4412,9 +6565,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4427,9 +6580,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z5, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4445,9 +6598,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4460,9 +6613,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z5, Z10
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4478,9 +6631,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4493,9 +6646,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z5, Z11
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4511,9 +6664,9 @@ tile_edge:
 	VFMADD231PS  Z13, Z2, Z12
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z13
 	VMOVUPS.Z    64(R14), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4525,7 +6678,7 @@ tile_edge:
 	VSHUFPS      $0x88, Z14, Z13, Z13
 	VFMADD231PS  Z13, Z5, Z12
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS.Z    (R12), K1, Z13
 	VMOVUPS.Z    64(R12), K2, Z14
 	VSHUFPS      $0x88, Z14, Z13, Z15
@@ -4541,10 +6694,10 @@ tile_edge:
 	VPERMPD      Z10, Z13, Z10
 	VPERMPD      Z11, Z13, Z11
 	VPERMPD      Z12, Z13, Z12
-	KMOVW        32(DI), K1
+	KMOVW        32(R9), K1
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS.Z    (R12), K1, Z13
 	VADDPS       Z13, Z9, Z9
 	ADDQ         CX, R12
@@ -4560,66 +6713,66 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Z13
 	VBROADCASTSS hi+124(FP), Z14
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z13, Z9
 	VMINPS       Z9, Z14, Z9
-	VMOVUPS      Z9, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z10, Z13, Z10
 	VMINPS       Z10, Z14, Z10
-	VMOVUPS      Z10, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z11, Z13, Z11
 	VMINPS       Z11, Z14, Z11
-	VMOVUPS      Z11, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z12, Z13, Z12
 	VMINPS       Z12, Z14, Z12
+	MOVQ         AX, R12
+	VMOVUPS      Z9, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z10, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z11, K1, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Z12, K1, (R12)
 
 tile_next:
-	ADDQ    $+36, DI
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
+	ADDQ    $+36, R9
+	ADDQ    $+64, AX
+	ADDQ    $+64, SI
 	DECQ    R11
 	JNZ     tile_block
-	MOVQ    oh+88(FP), SI
-	SUBQ    $0x04, SI
-	CMPQ    BX, SI
+	MOVQ    oh+88(FP), AX
+	SUBQ    $0x04, AX
+	CMPQ    DI, AX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, SI
-	CMOVQGT SI, BX
+	ADDQ    $+4, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
 	JMP     tile
 
 single:
-	MOVQ  BX, SI
-	ADDQ  SI, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	ADDQ  R8, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 single_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           single_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z10
 	VMOVUPS      64(R14), Z11
 	VSHUFPS      $0x88, Z11, Z10, Z12
@@ -4632,9 +6785,9 @@ single_block:
 	VFMADD231PS  Z10, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z10
 	VMOVUPS      64(R14), Z11
 	VSHUFPS      $0x88, Z11, Z10, Z12
@@ -4646,7 +6799,7 @@ single_block:
 	VSHUFPS      $0x88, Z11, Z10, Z10
 	VFMADD231PS  Z10, Z5, Z9
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Z10
 	VMOVUPS      64(R12), Z11
 	VSHUFPS      $0x88, Z11, Z10, Z12
@@ -4661,34 +6814,34 @@ single_block:
 	VPERMPD      Z9, Z10, Z9
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Z10
 	VADDPS       Z10, Z9, Z9
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Z10
 	VBROADCASTSS hi+124(FP), Z11
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
+	MOVQ         AX, R12
 	VMOVUPS      Z9, (R12)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
-	KMOVW        8(DI), K1
-	KMOVW        12(DI), K2
-	KMOVW        16(DI), K3
-	KMOVW        20(DI), K4
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	KMOVW        16(R9), K3
+	KMOVW        20(R9), K4
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z10
 	VMOVUPS.Z    64(R14), K2, Z11
 	VSHUFPS      $0x88, Z11, Z10, Z12
@@ -4701,9 +6854,9 @@ single_edge:
 	VFMADD231PS  Z10, Z2, Z9
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z10
 	VMOVUPS.Z    64(R14), K2, Z11
 	VSHUFPS      $0x88, Z11, Z10, Z12
@@ -4715,7 +6868,7 @@ single_edge:
 	VSHUFPS      $0x88, Z11, Z10, Z10
 	VFMADD231PS  Z10, Z5, Z9
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS.Z    (R12), K1, Z10
 	VMOVUPS.Z    64(R12), K2, Z11
 	VSHUFPS      $0x88, Z11, Z10, Z12
@@ -4728,39 +6881,40 @@ single_edge:
 	VFMADD231PS  Z10, Z8, Z9
 	VMOVUPS      pairs<>+0(SB), Z10
 	VPERMPD      Z9, Z10, Z9
-	KMOVW        32(DI), K1
+	KMOVW        32(R9), K1
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS.Z    (R12), K1, Z10
 	VADDPS       Z10, Z9, Z9
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Z10
 	VBROADCASTSS hi+124(FP), Z11
-	MOVQ         R9, R12
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
+	MOVQ         AX, R12
 	VMOVUPS      Z9, K1, (R12)
 
 single_next:
-	ADDQ $+36, DI
-	ADDQ $+64, R9
-	ADDQ $+64, R10
+	ADDQ $+36, R9
+	ADDQ $+64, AX
+	ADDQ $+64, SI
 	DECQ R11
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ DI
+	CMPQ DI, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x24, w+24(FP)
@@ -4777,62 +6931,62 @@ TEXT ·depthwise_5x5s1_avx512(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), DX
+	LEAQ outside<>+0(SB), BX
 
 plane:
-	MOVQ         w+24(FP), BX
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	VBROADCASTSS 16(BX), Z4
-	VBROADCASTSS 20(BX), Z5
-	VBROADCASTSS 24(BX), Z6
-	VBROADCASTSS 28(BX), Z7
-	VBROADCASTSS 32(BX), Z8
-	VBROADCASTSS 36(BX), Z9
-	VBROADCASTSS 40(BX), Z10
-	VBROADCASTSS 44(BX), Z11
-	VBROADCASTSS 48(BX), Z12
-	VBROADCASTSS 52(BX), Z13
-	VBROADCASTSS 56(BX), Z14
-	VBROADCASTSS 60(BX), Z15
-	VBROADCASTSS 64(BX), Z16
-	VBROADCASTSS 68(BX), Z17
-	VBROADCASTSS 72(BX), Z18
-	VBROADCASTSS 76(BX), Z19
-	VBROADCASTSS 80(BX), Z20
-	VBROADCASTSS 84(BX), Z21
-	VBROADCASTSS 88(BX), Z22
-	VBROADCASTSS 92(BX), Z23
-	VBROADCASTSS 96(BX), Z24
-	XORQ         BX, BX
-	MOVQ         oh+88(FP), SI
-	SUBQ         $0x04, SI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	VBROADCASTSS (AX), Z0
+	VBROADCASTSS 4(AX), Z1
+	VBROADCASTSS 8(AX), Z2
+	VBROADCASTSS 12(AX), Z3
+	VBROADCASTSS 16(AX), Z4
+	VBROADCASTSS 20(AX), Z5
+	VBROADCASTSS 24(AX), Z6
+	VBROADCASTSS 28(AX), Z7
+	VBROADCASTSS 32(AX), Z8
+	VBROADCASTSS 36(AX), Z9
+	VBROADCASTSS 40(AX), Z10
+	VBROADCASTSS 44(AX), Z11
+	VBROADCASTSS 48(AX), Z12
+	VBROADCASTSS 52(AX), Z13
+	VBROADCASTSS 56(AX), Z14
+	VBROADCASTSS 60(AX), Z15
+	VBROADCASTSS 64(AX), Z16
+	VBROADCASTSS 68(AX), Z17
+	VBROADCASTSS 72(AX), Z18
+	VBROADCASTSS 76(AX), Z19
+	VBROADCASTSS 80(AX), Z20
+	VBROADCASTSS 84(AX), Z21
+	VBROADCASTSS 88(AX), Z22
+	VBROADCASTSS 92(AX), Z23
+	VBROADCASTSS 96(AX), Z24
+	XORQ         DI, DI
+	MOVQ         oh+88(FP), AX
+	SUBQ         $0x04, AX
 	JL           single
 
 tile:
-	MOVQ  BX, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 tile_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           tile_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z25
 	VBROADCASTSS (R14), Z26
@@ -4840,9 +6994,9 @@ tile_block:
 	VBROADCASTSS (R14), Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z0, Z25
 	VMOVUPS      4(R14), Z29
@@ -4855,9 +7009,9 @@ tile_block:
 	VFMADD231PS  Z29, Z4, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z5, Z25
 	VFMADD231PS  Z29, Z0, Z26
@@ -4875,9 +7029,9 @@ tile_block:
 	VFMADD231PS  Z29, Z4, Z26
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z10, Z25
 	VFMADD231PS  Z29, Z5, Z26
@@ -4900,9 +7054,9 @@ tile_block:
 	VFMADD231PS  Z29, Z4, Z27
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z15, Z25
 	VFMADD231PS  Z29, Z10, Z26
@@ -4930,9 +7084,9 @@ tile_block:
 	VFMADD231PS  Z29, Z4, Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z20, Z25
 	VFMADD231PS  Z29, Z15, Z26
@@ -4960,9 +7114,9 @@ tile_block:
 	VFMADD231PS  Z29, Z9, Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z20, Z26
 	VFMADD231PS  Z29, Z15, Z27
@@ -4985,9 +7139,9 @@ tile_block:
 	VFMADD231PS  Z29, Z14, Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z29
 	VFMADD231PS  Z29, Z20, Z27
 	VFMADD231PS  Z29, Z15, Z28
@@ -5004,7 +7158,7 @@ tile_block:
 	VFMADD231PS  Z29, Z24, Z27
 	VFMADD231PS  Z29, Z19, Z28
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Z29
 	VFMADD231PS  Z29, Z20, Z28
 	VMOVUPS      4(R12), Z29
@@ -5017,7 +7171,7 @@ tile_block:
 	VFMADD231PS  Z29, Z24, Z28
 	CMPQ         res+40(FP), $0x00
 	JE           tile_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Z29
 	VADDPS       Z29, Z25, Z25
 	ADDQ         CX, R12
@@ -5033,33 +7187,33 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Z29
 	VBROADCASTSS hi+124(FP), Z30
-	MOVQ         R9, R12
 	VMAXPS       Z25, Z29, Z25
 	VMINPS       Z25, Z30, Z25
-	VMOVUPS      Z25, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z26, Z29, Z26
 	VMINPS       Z26, Z30, Z26
-	VMOVUPS      Z26, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z27, Z29, Z27
 	VMINPS       Z27, Z30, Z27
-	VMOVUPS      Z27, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z28, Z29, Z28
 	VMINPS       Z28, Z30, Z28
+	MOVQ         AX, R12
+	VMOVUPS      Z25, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z26, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z27, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Z28, (R12)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
-	KMOVW        8(DI), K1
-	KMOVW        12(DI), K2
-	KMOVW        16(DI), K3
-	KMOVW        20(DI), K4
-	KMOVW        24(DI), K5
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	KMOVW        16(R9), K3
+	KMOVW        20(R9), K4
+	KMOVW        24(R9), K5
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z25
 	VBROADCASTSS (R14), Z26
@@ -5067,9 +7221,9 @@ tile_edge:
 	VBROADCASTSS (R14), Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z0, Z25
 	VMOVUPS.Z    4(R14), K2, Z29
@@ -5082,9 +7236,9 @@ tile_edge:
 	VFMADD231PS  Z29, Z4, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z5, Z25
 	VFMADD231PS  Z29, Z0, Z26
@@ -5102,9 +7256,9 @@ tile_edge:
 	VFMADD231PS  Z29, Z4, Z26
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z10, Z25
 	VFMADD231PS  Z29, Z5, Z26
@@ -5127,9 +7281,9 @@ tile_edge:
 	VFMADD231PS  Z29, Z4, Z27
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z15, Z25
 	VFMADD231PS  Z29, Z10, Z26
@@ -5157,9 +7311,9 @@ tile_edge:
 	VFMADD231PS  Z29, Z4, Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z20, Z25
 	VFMADD231PS  Z29, Z15, Z26
@@ -5187,9 +7341,9 @@ tile_edge:
 	VFMADD231PS  Z29, Z9, Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z20, Z26
 	VFMADD231PS  Z29, Z15, Z27
@@ -5212,9 +7366,9 @@ tile_edge:
 	VFMADD231PS  Z29, Z14, Z28
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z29
 	VFMADD231PS  Z29, Z20, Z27
 	VFMADD231PS  Z29, Z15, Z28
@@ -5231,7 +7385,7 @@ tile_edge:
 	VFMADD231PS  Z29, Z24, Z27
 	VFMADD231PS  Z29, Z19, Z28
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS.Z    (R12), K1, Z29
 	VFMADD231PS  Z29, Z20, Z28
 	VMOVUPS.Z    4(R12), K2, Z29
@@ -5242,10 +7396,10 @@ tile_edge:
 	VFMADD231PS  Z29, Z23, Z28
 	VMOVUPS.Z    16(R12), K5, Z29
 	VFMADD231PS  Z29, Z24, Z28
-	KMOVW        32(DI), K1
+	KMOVW        32(R9), K1
 	CMPQ         res+40(FP), $0x00
 	JE           tile_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS.Z    (R12), K1, Z29
 	VADDPS       Z29, Z25, Z25
 	ADDQ         CX, R12
@@ -5261,65 +7415,65 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Z29
 	VBROADCASTSS hi+124(FP), Z30
-	MOVQ         R9, R12
 	VMAXPS       Z25, Z29, Z25
 	VMINPS       Z25, Z30, Z25
-	VMOVUPS      Z25, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z26, Z29, Z26
 	VMINPS       Z26, Z30, Z26
-	VMOVUPS      Z26, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z27, Z29, Z27
 	VMINPS       Z27, Z30, Z27
-	VMOVUPS      Z27, K1, (R12)
-	ADDQ         CX, R12
 	VMAXPS       Z28, Z29, Z28
 	VMINPS       Z28, Z30, Z28
+	MOVQ         AX, R12
+	VMOVUPS      Z25, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z26, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z27, K1, (R12)
+	ADDQ         CX, R12
 	VMOVUPS      Z28, K1, (R12)
 
 tile_next:
-	ADDQ    $+36, DI
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
+	ADDQ    $+36, R9
+	ADDQ    $+64, AX
+	ADDQ    $+64, SI
 	DECQ    R11
 	JNZ     tile_block
-	MOVQ    oh+88(FP), SI
-	SUBQ    $0x04, SI
-	CMPQ    BX, SI
+	MOVQ    oh+88(FP), AX
+	SUBQ    $0x04, AX
+	CMPQ    DI, AX
 	JE      next
-	ADDQ    $+4, BX
-	CMPQ    BX, SI
-	CMOVQGT SI, BX
+	ADDQ    $+4, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
 	JMP     tile
 
 single:
-	MOVQ  BX, SI
-	SUBQ  top+80(FP), SI
-	MOVQ  SI, R8
-	IMULQ AX, R8
-	ADDQ  x+8(FP), R8
-	MOVQ  BX, R9
-	IMULQ CX, R9
-	MOVQ  R9, R10
-	ADDQ  res+40(FP), R10
-	ADDQ  y+48(FP), R9
+	MOVQ  DI, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
 	MOVQ  blocks+104(FP), R11
-	MOVQ  table+112(FP), DI
+	MOVQ  table+112(FP), R9
 
 single_block:
-	CMPL         4(DI), $0x00
+	CMPL         4(R9), $0x00
 	JE           single_edge
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z26
 	VFMADD231PS  Z26, Z0, Z25
 	VMOVUPS      4(R14), Z26
@@ -5332,9 +7486,9 @@ single_block:
 	VFMADD231PS  Z26, Z4, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z26
 	VFMADD231PS  Z26, Z5, Z25
 	VMOVUPS      4(R14), Z26
@@ -5347,9 +7501,9 @@ single_block:
 	VFMADD231PS  Z26, Z9, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z26
 	VFMADD231PS  Z26, Z10, Z25
 	VMOVUPS      4(R14), Z26
@@ -5362,9 +7516,9 @@ single_block:
 	VFMADD231PS  Z26, Z14, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS      (R14), Z26
 	VFMADD231PS  Z26, Z15, Z25
 	VMOVUPS      4(R14), Z26
@@ -5376,7 +7530,7 @@ single_block:
 	VMOVUPS      16(R14), Z26
 	VFMADD231PS  Z26, Z19, Z25
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS      (R12), Z26
 	VFMADD231PS  Z26, Z20, Z25
 	VMOVUPS      4(R12), Z26
@@ -5389,35 +7543,35 @@ single_block:
 	VFMADD231PS  Z26, Z24, Z25
 	CMPQ         res+40(FP), $0x00
 	JE           single_inner_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS      (R12), Z26
 	VADDPS       Z26, Z25, Z25
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Z26
 	VBROADCASTSS hi+124(FP), Z27
-	MOVQ         R9, R12
 	VMAXPS       Z25, Z26, Z25
 	VMINPS       Z25, Z27, Z25
+	MOVQ         AX, R12
 	VMOVUPS      Z25, (R12)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX      (DI), R12
-	ADDQ         R8, R12
-	MOVQ         SI, R13
-	KMOVW        8(DI), K1
-	KMOVW        12(DI), K2
-	KMOVW        16(DI), K3
-	KMOVW        20(DI), K4
-	KMOVW        24(DI), K5
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	KMOVW        16(R9), K3
+	KMOVW        20(R9), K4
+	KMOVW        24(R9), K5
 	MOVQ         bias+32(FP), R14
 	VBROADCASTSS (R14), Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z26
 	VFMADD231PS  Z26, Z0, Z25
 	VMOVUPS.Z    4(R14), K2, Z26
@@ -5430,9 +7584,9 @@ single_edge:
 	VFMADD231PS  Z26, Z4, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z26
 	VFMADD231PS  Z26, Z5, Z25
 	VMOVUPS.Z    4(R14), K2, Z26
@@ -5445,9 +7599,9 @@ single_edge:
 	VFMADD231PS  Z26, Z9, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z26
 	VFMADD231PS  Z26, Z10, Z25
 	VMOVUPS.Z    4(R14), K2, Z26
@@ -5460,9 +7614,9 @@ single_edge:
 	VFMADD231PS  Z26, Z14, Z25
 	MOVQ         R12, R14
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R14
+	CMOVQCC      BX, R14
 	INCQ         R13
-	ADDQ         AX, R12
+	ADDQ         DX, R12
 	VMOVUPS.Z    (R14), K1, Z26
 	VFMADD231PS  Z26, Z15, Z25
 	VMOVUPS.Z    4(R14), K2, Z26
@@ -5474,7 +7628,7 @@ single_edge:
 	VMOVUPS.Z    16(R14), K5, Z26
 	VFMADD231PS  Z26, Z19, Z25
 	CMPQ         R13, h+64(FP)
-	CMOVQCC      DX, R12
+	CMOVQCC      BX, R12
 	VMOVUPS.Z    (R12), K1, Z26
 	VFMADD231PS  Z26, Z20, Z25
 	VMOVUPS.Z    4(R12), K2, Z26
@@ -5485,39 +7639,40 @@ single_edge:
 	VFMADD231PS  Z26, Z23, Z25
 	VMOVUPS.Z    16(R12), K5, Z26
 	VFMADD231PS  Z26, Z24, Z25
-	KMOVW        32(DI), K1
+	KMOVW        32(R9), K1
 	CMPQ         res+40(FP), $0x00
 	JE           single_edge_store
-	MOVQ         R10, R12
+	MOVQ         SI, R12
 	VMOVUPS.Z    (R12), K1, Z26
 	VADDPS       Z26, Z25, Z25
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Z26
 	VBROADCASTSS hi+124(FP), Z27
-	MOVQ         R9, R12
 	VMAXPS       Z25, Z26, Z25
 	VMINPS       Z25, Z27, Z25
+	MOVQ         AX, R12
 	VMOVUPS      Z25, K1, (R12)
 
 single_next:
-	ADDQ $+36, DI
-	ADDQ $+64, R9
-	ADDQ $+64, R10
+	ADDQ $+36, R9
+	ADDQ $+64, AX
+	ADDQ $+64, SI
 	DECQ R11
 	JNZ  single_block
-	INCQ BX
-	CMPQ BX, oh+88(FP)
+	INCQ DI
+	CMPQ DI, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x64, w+24(FP)
@@ -5534,66 +7689,66 @@ TEXT ·depthwise_5x5s2_avx512(SB), NOSPLIT, $0-136
 	SHLQ $0x02, yplane+56(FP)
 	SHLQ $0x02, pitch+72(FP)
 	SHLQ $0x02, ow+96(FP)
-	MOVQ pitch+72(FP), AX
-	MOVQ ow+96(FP), CX
-	LEAQ outside<>+0(SB), DX
+	MOVQ pitch+72(FP), SI
+	LEAQ outside<>+0(SB), DI
 
 plane:
-	MOVQ         w+24(FP), BX
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	VBROADCASTSS 16(BX), Z4
-	VBROADCASTSS 20(BX), Z5
-	VBROADCASTSS 24(BX), Z6
-	VBROADCASTSS 28(BX), Z7
-	VBROADCASTSS 32(BX), Z8
-	VBROADCASTSS 36(BX), Z9
-	VBROADCASTSS 40(BX), Z10
-	VBROADCASTSS 44(BX), Z11
-	VBROADCASTSS 48(BX), Z12
-	VBROADCASTSS 52(BX), Z13
-	VBROADCASTSS 56(BX), Z14
-	VBROADCASTSS 60(BX), Z15
-	VBROADCASTSS 64(BX), Z16
-	VBROADCASTSS 68(BX), Z17
-	VBROADCASTSS 72(BX), Z18
-	VBROADCASTSS 76(BX), Z19
-	XORQ         SI, SI
-	MOVQ         oh+88(FP), DI
-	SUBQ         $0x02, DI
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	VBROADCASTSS (AX), Z0
+	VBROADCASTSS 4(AX), Z1
+	VBROADCASTSS 8(AX), Z2
+	VBROADCASTSS 12(AX), Z3
+	VBROADCASTSS 16(AX), Z4
+	VBROADCASTSS 20(AX), Z5
+	VBROADCASTSS 24(AX), Z6
+	VBROADCASTSS 28(AX), Z7
+	VBROADCASTSS 32(AX), Z8
+	VBROADCASTSS 36(AX), Z9
+	VBROADCASTSS 40(AX), Z10
+	VBROADCASTSS 44(AX), Z11
+	VBROADCASTSS 48(AX), Z12
+	VBROADCASTSS 52(AX), Z13
+	VBROADCASTSS 56(AX), Z14
+	VBROADCASTSS 60(AX), Z15
+	VBROADCASTSS 64(AX), Z16
+	VBROADCASTSS 68(AX), Z17
+	VBROADCASTSS 72(AX), Z18
+	VBROADCASTSS 76(AX), Z19
+	XORQ         R8, R8
+	MOVQ         oh+88(FP), DX
+	SUBQ         $0x02, DX
 	JL           single
 
 tile:
-	MOVQ  SI, DI
-	ADDQ  DI, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  SI, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	ADDQ  R9, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 tile_block:
-	CMPL             4(R8), $0x00
+	CMPL             4(R10), $0x00
 	JE               tile_edge
-	MOVLQSX          (R8), R13
-	ADDQ             R9, R13
-	MOVQ             DI, R14
+	MOVLQSX          (R10), R13
+	ADDQ             R11, R13
+	MOVQ             R9, R14
 	MOVQ             bias+32(FP), R15
 	VBROADCASTSS     (R15), Z20
 	VBROADCASTSS     (R15), Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z22
 	VMOVUPS          64(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5612,9 +7767,9 @@ tile_block:
 	VFMADD231PS      Z22, Z4, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z22
 	VMOVUPS          64(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5633,9 +7788,9 @@ tile_block:
 	VFMADD231PS      Z22, Z9, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z22
 	VMOVUPS          64(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5659,9 +7814,9 @@ tile_block:
 	VFMADD231PS      Z22, Z4, Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z22
 	VMOVUPS          64(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5685,35 +7840,35 @@ tile_block:
 	VFMADD231PS      Z22, Z9, Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z22
 	VMOVUPS          64(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 80(BX), Z24, Z20
+	VFMADD231PS.BCST 80(AX), Z24, Z20
 	VFMADD231PS      Z24, Z10, Z21
-	VFMADD231PS.BCST 84(BX), Z22, Z20
+	VFMADD231PS.BCST 84(AX), Z22, Z20
 	VFMADD231PS      Z22, Z11, Z21
 	VMOVUPS          8(R15), Z22
 	VMOVUPS          72(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 88(BX), Z24, Z20
+	VFMADD231PS.BCST 88(AX), Z24, Z20
 	VFMADD231PS      Z24, Z12, Z21
-	VFMADD231PS.BCST 92(BX), Z22, Z20
+	VFMADD231PS.BCST 92(AX), Z22, Z20
 	VFMADD231PS      Z22, Z13, Z21
 	VMOVUPS          16(R15), Z22
 	VMOVUPS          80(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z22
-	VFMADD231PS.BCST 96(BX), Z22, Z20
+	VFMADD231PS.BCST 96(AX), Z22, Z20
 	VFMADD231PS      Z22, Z14, Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z22
 	VMOVUPS          64(R15), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5731,29 +7886,29 @@ tile_block:
 	VSHUFPS          $0x88, Z23, Z22, Z22
 	VFMADD231PS      Z22, Z19, Z21
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R13
+	CMOVQCC          DI, R13
 	VMOVUPS          (R13), Z22
 	VMOVUPS          64(R13), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 80(BX), Z24, Z21
-	VFMADD231PS.BCST 84(BX), Z22, Z21
+	VFMADD231PS.BCST 80(AX), Z24, Z21
+	VFMADD231PS.BCST 84(AX), Z22, Z21
 	VMOVUPS          8(R13), Z22
 	VMOVUPS          72(R13), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 88(BX), Z24, Z21
-	VFMADD231PS.BCST 92(BX), Z22, Z21
+	VFMADD231PS.BCST 88(AX), Z24, Z21
+	VFMADD231PS.BCST 92(AX), Z22, Z21
 	VMOVUPS          16(R13), Z22
 	VMOVUPS          80(R13), Z23
 	VSHUFPS          $0x88, Z23, Z22, Z22
-	VFMADD231PS.BCST 96(BX), Z22, Z21
+	VFMADD231PS.BCST 96(AX), Z22, Z21
 	VMOVUPS          pairs<>+0(SB), Z22
 	VPERMPD          Z20, Z22, Z20
 	VPERMPD          Z21, Z22, Z21
 	CMPQ             res+40(FP), $0x00
 	JE               tile_inner_store
-	MOVQ             R11, R13
+	MOVQ             BX, R13
 	VMOVUPS          (R13), Z22
 	VADDPS           Z22, Z20, Z20
 	ADDQ             CX, R13
@@ -5763,34 +7918,34 @@ tile_block:
 tile_inner_store:
 	VBROADCASTSS lo+120(FP), Z22
 	VBROADCASTSS hi+124(FP), Z23
-	MOVQ         R10, R13
 	VMAXPS       Z20, Z22, Z20
 	VMINPS       Z20, Z23, Z20
-	VMOVUPS      Z20, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Z21, Z22, Z21
 	VMINPS       Z21, Z23, Z21
+	MOVQ         DX, R13
+	VMOVUPS      Z20, (R13)
+	ADDQ         CX, R13
 	VMOVUPS      Z21, (R13)
 	JMP          tile_next
 
 tile_edge:
-	MOVLQSX          (R8), R13
-	ADDQ             R9, R13
-	MOVQ             DI, R14
-	KMOVW            8(R8), K1
-	KMOVW            12(R8), K2
-	KMOVW            16(R8), K3
-	KMOVW            20(R8), K4
-	KMOVW            24(R8), K5
-	KMOVW            28(R8), K6
+	MOVLQSX          (R10), R13
+	ADDQ             R11, R13
+	MOVQ             R9, R14
+	KMOVW            8(R10), K1
+	KMOVW            12(R10), K2
+	KMOVW            16(R10), K3
+	KMOVW            20(R10), K4
+	KMOVW            24(R10), K5
+	KMOVW            28(R10), K6
 	MOVQ             bias+32(FP), R15
 	VBROADCASTSS     (R15), Z20
 	VBROADCASTSS     (R15), Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z22
 	VMOVUPS.Z        64(R15), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5809,9 +7964,9 @@ tile_edge:
 	VFMADD231PS      Z22, Z4, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z22
 	VMOVUPS.Z        64(R15), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5830,9 +7985,9 @@ tile_edge:
 	VFMADD231PS      Z22, Z9, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z22
 	VMOVUPS.Z        64(R15), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5856,9 +8011,9 @@ tile_edge:
 	VFMADD231PS      Z22, Z4, Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z22
 	VMOVUPS.Z        64(R15), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5882,35 +8037,35 @@ tile_edge:
 	VFMADD231PS      Z22, Z9, Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z22
 	VMOVUPS.Z        64(R15), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 80(BX), Z24, Z20
+	VFMADD231PS.BCST 80(AX), Z24, Z20
 	VFMADD231PS      Z24, Z10, Z21
-	VFMADD231PS.BCST 84(BX), Z22, Z20
+	VFMADD231PS.BCST 84(AX), Z22, Z20
 	VFMADD231PS      Z22, Z11, Z21
 	VMOVUPS.Z        8(R15), K3, Z22
 	VMOVUPS.Z        72(R15), K4, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 88(BX), Z24, Z20
+	VFMADD231PS.BCST 88(AX), Z24, Z20
 	VFMADD231PS      Z24, Z12, Z21
-	VFMADD231PS.BCST 92(BX), Z22, Z20
+	VFMADD231PS.BCST 92(AX), Z22, Z20
 	VFMADD231PS      Z22, Z13, Z21
 	VMOVUPS.Z        16(R15), K5, Z22
 	VMOVUPS.Z        80(R15), K6, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z22
-	VFMADD231PS.BCST 96(BX), Z22, Z20
+	VFMADD231PS.BCST 96(AX), Z22, Z20
 	VFMADD231PS      Z22, Z14, Z21
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z22
 	VMOVUPS.Z        64(R15), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
@@ -5928,30 +8083,30 @@ tile_edge:
 	VSHUFPS          $0x88, Z23, Z22, Z22
 	VFMADD231PS      Z22, Z19, Z21
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R13
+	CMOVQCC          DI, R13
 	VMOVUPS.Z        (R13), K1, Z22
 	VMOVUPS.Z        64(R13), K2, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 80(BX), Z24, Z21
-	VFMADD231PS.BCST 84(BX), Z22, Z21
+	VFMADD231PS.BCST 80(AX), Z24, Z21
+	VFMADD231PS.BCST 84(AX), Z22, Z21
 	VMOVUPS.Z        8(R13), K3, Z22
 	VMOVUPS.Z        72(R13), K4, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z24
 	VSHUFPS          $0xdd, Z23, Z22, Z22
-	VFMADD231PS.BCST 88(BX), Z24, Z21
-	VFMADD231PS.BCST 92(BX), Z22, Z21
+	VFMADD231PS.BCST 88(AX), Z24, Z21
+	VFMADD231PS.BCST 92(AX), Z22, Z21
 	VMOVUPS.Z        16(R13), K5, Z22
 	VMOVUPS.Z        80(R13), K6, Z23
 	VSHUFPS          $0x88, Z23, Z22, Z22
-	VFMADD231PS.BCST 96(BX), Z22, Z21
+	VFMADD231PS.BCST 96(AX), Z22, Z21
 	VMOVUPS          pairs<>+0(SB), Z22
 	VPERMPD          Z20, Z22, Z20
 	VPERMPD          Z21, Z22, Z21
-	KMOVW            32(R8), K1
+	KMOVW            32(R10), K1
 	CMPQ             res+40(FP), $0x00
 	JE               tile_edge_store
-	MOVQ             R11, R13
+	MOVQ             BX, R13
 	VMOVUPS.Z        (R13), K1, Z22
 	VADDPS           Z22, Z20, Z20
 	ADDQ             CX, R13
@@ -5961,58 +8116,58 @@ tile_edge:
 tile_edge_store:
 	VBROADCASTSS lo+120(FP), Z22
 	VBROADCASTSS hi+124(FP), Z23
-	MOVQ         R10, R13
 	VMAXPS       Z20, Z22, Z20
 	VMINPS       Z20, Z23, Z20
-	VMOVUPS      Z20, K1, (R13)
-	ADDQ         CX, R13
 	VMAXPS       Z21, Z22, Z21
 	VMINPS       Z21, Z23, Z21
+	MOVQ         DX, R13
+	VMOVUPS      Z20, K1, (R13)
+	ADDQ         CX, R13
 	VMOVUPS      Z21, K1, (R13)
 
 tile_next:
-	ADDQ    $+36, R8
-	ADDQ    $+64, R10
-	ADDQ    $+64, R11
+	ADDQ    $+36, R10
+	ADDQ    $+64, DX
+	ADDQ    $+64, BX
 	DECQ    R12
 	JNZ     tile_block
-	MOVQ    oh+88(FP), DI
-	SUBQ    $0x02, DI
-	CMPQ    SI, DI
+	MOVQ    oh+88(FP), DX
+	SUBQ    $0x02, DX
+	CMPQ    R8, DX
 	JE      next
-	ADDQ    $+2, SI
-	CMPQ    SI, DI
-	CMOVQGT DI, SI
+	ADDQ    $+2, R8
+	CMPQ    R8, DX
+	CMOVQGT DX, R8
 	JMP     tile
 
 single:
-	MOVQ  SI, DI
-	ADDQ  DI, DI
-	SUBQ  top+80(FP), DI
-	MOVQ  DI, R9
-	IMULQ AX, R9
-	ADDQ  x+8(FP), R9
-	MOVQ  SI, R10
-	IMULQ CX, R10
-	MOVQ  R10, R11
-	ADDQ  res+40(FP), R11
-	ADDQ  y+48(FP), R10
+	MOVQ  R8, R9
+	ADDQ  R9, R9
+	SUBQ  top+80(FP), R9
+	MOVQ  R9, R11
+	IMULQ SI, R11
+	ADDQ  x+8(FP), R11
+	MOVQ  R8, DX
+	IMULQ CX, DX
+	MOVQ  DX, BX
+	ADDQ  res+40(FP), BX
+	ADDQ  y+48(FP), DX
 	MOVQ  blocks+104(FP), R12
-	MOVQ  table+112(FP), R8
+	MOVQ  table+112(FP), R10
 
 single_block:
-	CMPL             4(R8), $0x00
+	CMPL             4(R10), $0x00
 	JE               single_edge
-	MOVLQSX          (R8), R13
-	ADDQ             R9, R13
-	MOVQ             DI, R14
+	MOVLQSX          (R10), R13
+	ADDQ             R11, R13
+	MOVQ             R9, R14
 	MOVQ             bias+32(FP), R15
 	VBROADCASTSS     (R15), Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z21
 	VMOVUPS          64(R15), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6031,9 +8186,9 @@ single_block:
 	VFMADD231PS      Z21, Z4, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z21
 	VMOVUPS          64(R15), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6052,9 +8207,9 @@ single_block:
 	VFMADD231PS      Z21, Z9, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z21
 	VMOVUPS          64(R15), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6073,9 +8228,9 @@ single_block:
 	VFMADD231PS      Z21, Z14, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS          (R15), Z21
 	VMOVUPS          64(R15), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6093,57 +8248,57 @@ single_block:
 	VSHUFPS          $0x88, Z22, Z21, Z21
 	VFMADD231PS      Z21, Z19, Z20
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R13
+	CMOVQCC          DI, R13
 	VMOVUPS          (R13), Z21
 	VMOVUPS          64(R13), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
 	VSHUFPS          $0xdd, Z22, Z21, Z21
-	VFMADD231PS.BCST 80(BX), Z23, Z20
-	VFMADD231PS.BCST 84(BX), Z21, Z20
+	VFMADD231PS.BCST 80(AX), Z23, Z20
+	VFMADD231PS.BCST 84(AX), Z21, Z20
 	VMOVUPS          8(R13), Z21
 	VMOVUPS          72(R13), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
 	VSHUFPS          $0xdd, Z22, Z21, Z21
-	VFMADD231PS.BCST 88(BX), Z23, Z20
-	VFMADD231PS.BCST 92(BX), Z21, Z20
+	VFMADD231PS.BCST 88(AX), Z23, Z20
+	VFMADD231PS.BCST 92(AX), Z21, Z20
 	VMOVUPS          16(R13), Z21
 	VMOVUPS          80(R13), Z22
 	VSHUFPS          $0x88, Z22, Z21, Z21
-	VFMADD231PS.BCST 96(BX), Z21, Z20
+	VFMADD231PS.BCST 96(AX), Z21, Z20
 	VMOVUPS          pairs<>+0(SB), Z21
 	VPERMPD          Z20, Z21, Z20
 	CMPQ             res+40(FP), $0x00
 	JE               single_inner_store
-	MOVQ             R11, R13
+	MOVQ             BX, R13
 	VMOVUPS          (R13), Z21
 	VADDPS           Z21, Z20, Z20
 
 single_inner_store:
 	VBROADCASTSS lo+120(FP), Z21
 	VBROADCASTSS hi+124(FP), Z22
-	MOVQ         R10, R13
 	VMAXPS       Z20, Z21, Z20
 	VMINPS       Z20, Z22, Z20
+	MOVQ         DX, R13
 	VMOVUPS      Z20, (R13)
 	JMP          single_next
 
 single_edge:
-	MOVLQSX          (R8), R13
-	ADDQ             R9, R13
-	MOVQ             DI, R14
-	KMOVW            8(R8), K1
-	KMOVW            12(R8), K2
-	KMOVW            16(R8), K3
-	KMOVW            20(R8), K4
-	KMOVW            24(R8), K5
-	KMOVW            28(R8), K6
+	MOVLQSX          (R10), R13
+	ADDQ             R11, R13
+	MOVQ             R9, R14
+	KMOVW            8(R10), K1
+	KMOVW            12(R10), K2
+	KMOVW            16(R10), K3
+	KMOVW            20(R10), K4
+	KMOVW            24(R10), K5
+	KMOVW            28(R10), K6
 	MOVQ             bias+32(FP), R15
 	VBROADCASTSS     (R15), Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z21
 	VMOVUPS.Z        64(R15), K2, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6162,9 +8317,9 @@ single_edge:
 	VFMADD231PS      Z21, Z4, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z21
 	VMOVUPS.Z        64(R15), K2, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6183,9 +8338,9 @@ single_edge:
 	VFMADD231PS      Z21, Z9, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z21
 	VMOVUPS.Z        64(R15), K2, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6204,9 +8359,9 @@ single_edge:
 	VFMADD231PS      Z21, Z14, Z20
 	MOVQ             R13, R15
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R15
+	CMOVQCC          DI, R15
 	INCQ             R14
-	ADDQ             AX, R13
+	ADDQ             SI, R13
 	VMOVUPS.Z        (R15), K1, Z21
 	VMOVUPS.Z        64(R15), K2, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
@@ -6224,62 +8379,1850 @@ single_edge:
 	VSHUFPS          $0x88, Z22, Z21, Z21
 	VFMADD231PS      Z21, Z19, Z20
 	CMPQ             R14, h+64(FP)
-	CMOVQCC          DX, R13
+	CMOVQCC          DI, R13
 	VMOVUPS.Z        (R13), K1, Z21
 	VMOVUPS.Z        64(R13), K2, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
 	VSHUFPS          $0xdd, Z22, Z21, Z21
-	VFMADD231PS.BCST 80(BX), Z23, Z20
-	VFMADD231PS.BCST 84(BX), Z21, Z20
+	VFMADD231PS.BCST 80(AX), Z23, Z20
+	VFMADD231PS.BCST 84(AX), Z21, Z20
 	VMOVUPS.Z        8(R13), K3, Z21
 	VMOVUPS.Z        72(R13), K4, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z23
 	VSHUFPS          $0xdd, Z22, Z21, Z21
-	VFMADD231PS.BCST 88(BX), Z23, Z20
-	VFMADD231PS.BCST 92(BX), Z21, Z20
+	VFMADD231PS.BCST 88(AX), Z23, Z20
+	VFMADD231PS.BCST 92(AX), Z21, Z20
 	VMOVUPS.Z        16(R13), K5, Z21
 	VMOVUPS.Z        80(R13), K6, Z22
 	VSHUFPS          $0x88, Z22, Z21, Z21
-	VFMADD231PS.BCST 96(BX), Z21, Z20
+	VFMADD231PS.BCST 96(AX), Z21, Z20
 	VMOVUPS          pairs<>+0(SB), Z21
 	VPERMPD          Z20, Z21, Z20
-	KMOVW            32(R8), K1
+	KMOVW            32(R10), K1
 	CMPQ             res+40(FP), $0x00
 	JE               single_edge_store
-	MOVQ             R11, R13
+	MOVQ             BX, R13
 	VMOVUPS.Z        (R13), K1, Z21
 	VADDPS           Z21, Z20, Z20
 
 single_edge_store:
 	VBROADCASTSS lo+120(FP), Z21
 	VBROADCASTSS hi+124(FP), Z22
-	MOVQ         R10, R13
 	VMAXPS       Z20, Z21, Z20
 	VMINPS       Z20, Z22, Z20
+	MOVQ         DX, R13
 	VMOVUPS      Z20, K1, (R13)
 
 single_next:
-	ADDQ $+36, R8
-	ADDQ $+64, R10
-	ADDQ $+64, R11
+	ADDQ $+36, R10
+	ADDQ $+64, DX
+	ADDQ $+64, BX
 	DECQ R12
 	JNZ  single_block
-	INCQ SI
-	CMPQ SI, oh+88(FP)
+	INCQ R8
+	CMPQ R8, oh+88(FP)
 	JL   single
 
 next:
-	MOVQ xplane+16(FP), BX
-	ADDQ BX, x+8(FP)
-	MOVQ yplane+56(FP), BX
-	ADDQ BX, y+48(FP)
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
 	CMPQ res+40(FP), $0x00
 	JE   plain
-	ADDQ BX, res+40(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
 
 plain:
 	ADDQ $0x64, w+24(FP)
 	ADDQ $0x04, bias+32(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func larger_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·larger_avx512(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x20, AX
+	JL   vectors
+
+unrolled:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMAXPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, (CX)(SI*1)
+	VMOVUPS 64(DX)(SI*1), Z0
+	VMOVUPS 64(BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMAXPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, 64(CX)(SI*1)
+	ADDQ    $+128, SI
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMAXPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z0
+	VMOVUPS.Z (BX)(SI*1), K1, Z1
+	VCMPPS    $0x03, Z0, Z0, K2
+	VMAXPS    Z1, Z0, Z1
+	VMOVAPS   Z0, K2, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxPool_2x2s2_avx512(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+// Requires: AVX, AVX512F, CMOV
+TEXT ·maxPool_2x2s2_avx512(SB), NOSPLIT, $0-96
+	VBROADCASTSS lowest<>+0(SB), Z0
+	SHLQ         $0x02, xplane+16(FP)
+	SHLQ         $0x02, yplane+32(FP)
+	SHLQ         $0x02, pitch+48(FP)
+	SHLQ         $0x02, ow+72(FP)
+	MOVQ         pitch+48(FP), DX
+	LEAQ         lowest<>+0(SB), BX
+
+plane:
+	MOVQ ow+72(FP), AX
+	XORQ SI, SI
+	MOVQ oh+64(FP), CX
+	SUBQ $0x04, CX
+	JL   single
+
+tile:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+tile_block:
+	CMPL    4(R8), $0x00
+	JE      tile_edge
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	VMOVAPS Z0, Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K1, Z1
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K1, Z1
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K1, Z2
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K1, Z2
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K1, Z3
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K1, Z3
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVUPS (R11), Z5
+	VMOVUPS 64(R11), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS pairs<>+0(SB), Z5
+	VPERMPD Z1, Z5, Z1
+	VPERMPD Z2, Z5, Z2
+	VPERMPD Z3, Z5, Z3
+	VPERMPD Z4, Z5, Z4
+	MOVQ    CX, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	JMP     tile_next
+
+tile_edge:
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	KMOVW   8(R8), K1
+	KMOVW   12(R8), K2
+	VMOVAPS Z0, Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K3, Z1
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K3, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K3, Z1
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K3, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K3, Z2
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K3, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K3, Z2
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K3, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K3, Z3
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K3, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K3, Z3
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K3, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K3
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K3, Z4
+	VCMPPS  $0x03, Z5, Z5, K3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K3, Z4
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R11), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R11), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS pairs<>+0(SB), Z5
+	VPERMPD Z1, Z5, Z1
+	VPERMPD Z2, Z5, Z2
+	VPERMPD Z3, Z5, Z3
+	VPERMPD Z4, Z5, Z4
+	KMOVW   32(R8), K1
+	MOVQ    CX, R11
+	VMOVUPS Z1, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, K1, (R11)
+
+tile_next:
+	ADDQ    $+36, R8
+	ADDQ    $+64, CX
+	DECQ    R10
+	JNZ     tile_block
+	MOVQ    oh+64(FP), CX
+	SUBQ    $0x04, CX
+	CMPQ    SI, CX
+	JE      next
+	ADDQ    $+4, SI
+	CMPQ    SI, CX
+	CMOVQGT CX, SI
+	JMP     tile
+
+single:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+single_block:
+	CMPL    4(R8), $0x00
+	JE      single_edge
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	VMOVAPS Z0, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z2
+	VMOVUPS 64(R13), Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVUPS (R11), Z2
+	VMOVUPS 64(R11), Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS pairs<>+0(SB), Z2
+	VPERMPD Z1, Z2, Z1
+	MOVQ    CX, R11
+	VMOVUPS Z1, (R11)
+	JMP     single_next
+
+single_edge:
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	KMOVW   8(R8), K1
+	KMOVW   12(R8), K2
+	VMOVAPS Z0, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R13), K1, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 64(R13), K2, Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K3
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K3, Z1
+	VCMPPS  $0x03, Z2, Z2, K3
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K3, Z1
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R11), K1, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 64(R11), K2, Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS pairs<>+0(SB), Z2
+	VPERMPD Z1, Z2, Z1
+	KMOVW   32(R8), K1
+	MOVQ    CX, R11
+	VMOVUPS Z1, K1, (R11)
+
+single_next:
+	ADDQ $+36, R8
+	ADDQ $+64, CX
+	DECQ R10
+	JNZ  single_block
+	INCQ SI
+	CMPQ SI, oh+64(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+32(FP), AX
+	ADDQ AX, y+24(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func maxPool_3x3s1_avx512(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+// Requires: AVX, AVX512F, CMOV
+TEXT ·maxPool_3x3s1_avx512(SB), NOSPLIT, $0-96
+	VBROADCASTSS lowest<>+0(SB), Z0
+	SHLQ         $0x02, xplane+16(FP)
+	SHLQ         $0x02, yplane+32(FP)
+	SHLQ         $0x02, pitch+48(FP)
+	SHLQ         $0x02, ow+72(FP)
+	MOVQ         pitch+48(FP), DX
+	LEAQ         lowest<>+0(SB), BX
+
+plane:
+	MOVQ ow+72(FP), AX
+	XORQ SI, SI
+	MOVQ oh+64(FP), CX
+	SUBQ $0x04, CX
+	JL   single
+
+tile:
+	MOVQ  SI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+tile_block:
+	CMPL    4(R8), $0x00
+	JE      tile_edge
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	VMOVAPS Z0, Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMOVUPS 4(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMOVUPS 8(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMOVUPS 4(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMOVUPS 8(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMOVUPS 4(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMOVUPS 8(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 4(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 8(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 4(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 8(R13), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVUPS (R11), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 4(R11), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 8(R11), Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	MOVQ    CX, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	JMP     tile_next
+
+tile_edge:
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	KMOVW   8(R8), K1
+	KMOVW   12(R8), K2
+	KMOVW   16(R8), K3
+	VMOVAPS Z0, Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMOVAPS Z0, Z5
+	VMOVUPS 4(R13), K2, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMOVAPS Z0, Z5
+	VMOVUPS 4(R13), K2, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMOVAPS Z0, Z5
+	VMOVUPS 4(R13), K2, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K4, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K4, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 4(R13), K2, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K4, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K4, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K4, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K4, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 4(R13), K2, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K4, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VCMPPS  $0x03, Z5, Z5, K4
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K4, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K4, Z4
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R11), K1, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 4(R11), K2, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R11), K3, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	KMOVW   32(R8), K1
+	MOVQ    CX, R11
+	VMOVUPS Z1, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, K1, (R11)
+
+tile_next:
+	ADDQ    $+36, R8
+	ADDQ    $+64, CX
+	DECQ    R10
+	JNZ     tile_block
+	MOVQ    oh+64(FP), CX
+	SUBQ    $0x04, CX
+	CMPQ    SI, CX
+	JE      next
+	ADDQ    $+4, SI
+	CMPQ    SI, CX
+	CMOVQGT CX, SI
+	JMP     tile
+
+single:
+	MOVQ  SI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+single_block:
+	CMPL    4(R8), $0x00
+	JE      single_edge
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	VMOVAPS Z0, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 4(R13), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 8(R13), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 4(R13), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 8(R13), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVUPS (R11), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 4(R11), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 8(R11), Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	MOVQ    CX, R11
+	VMOVUPS Z1, (R11)
+	JMP     single_next
+
+single_edge:
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	KMOVW   8(R8), K1
+	KMOVW   12(R8), K2
+	KMOVW   16(R8), K3
+	VMOVAPS Z0, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R13), K1, Z2
+	VCMPPS  $0x03, Z2, Z2, K4
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K4, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 4(R13), K2, Z2
+	VCMPPS  $0x03, Z2, Z2, K4
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K4, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 8(R13), K3, Z2
+	VCMPPS  $0x03, Z2, Z2, K4
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K4, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R13), K1, Z2
+	VCMPPS  $0x03, Z2, Z2, K4
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K4, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 4(R13), K2, Z2
+	VCMPPS  $0x03, Z2, Z2, K4
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K4, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 8(R13), K3, Z2
+	VCMPPS  $0x03, Z2, Z2, K4
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K4, Z1
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R11), K1, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 4(R11), K2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 8(R11), K3, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	KMOVW   32(R8), K1
+	MOVQ    CX, R11
+	VMOVUPS Z1, K1, (R11)
+
+single_next:
+	ADDQ $+36, R8
+	ADDQ $+64, CX
+	DECQ R10
+	JNZ  single_block
+	INCQ SI
+	CMPQ SI, oh+64(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+32(FP), AX
+	ADDQ AX, y+24(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func maxPool_3x3s2_avx512(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+// Requires: AVX, AVX512F, CMOV
+TEXT ·maxPool_3x3s2_avx512(SB), NOSPLIT, $0-96
+	VBROADCASTSS lowest<>+0(SB), Z0
+	SHLQ         $0x02, xplane+16(FP)
+	SHLQ         $0x02, yplane+32(FP)
+	SHLQ         $0x02, pitch+48(FP)
+	SHLQ         $0x02, ow+72(FP)
+	MOVQ         pitch+48(FP), DX
+	LEAQ         lowest<>+0(SB), BX
+
+plane:
+	MOVQ ow+72(FP), AX
+	XORQ SI, SI
+	MOVQ oh+64(FP), CX
+	SUBQ $0x04, CX
+	JL   single
+
+tile:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+tile_block:
+	CMPL    4(R8), $0x00
+	JE      tile_edge
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	VMOVAPS Z0, Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K1, Z1
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K1, Z1
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K1, Z1
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K1, Z2
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K1, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K1, Z2
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K1, Z2
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K1, Z3
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K1, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K1, Z3
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K1, Z3
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K1, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z5
+	VMOVUPS 64(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 8(R13), Z5
+	VMOVUPS 72(R13), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVUPS (R11), Z5
+	VMOVUPS 64(R11), Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS 8(R11), Z5
+	VMOVUPS 72(R11), Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS pairs<>+0(SB), Z5
+	VPERMPD Z1, Z5, Z1
+	VPERMPD Z2, Z5, Z2
+	VPERMPD Z3, Z5, Z3
+	VPERMPD Z4, Z5, Z4
+	MOVQ    CX, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	JMP     tile_next
+
+tile_edge:
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	KMOVW   8(R8), K1
+	KMOVW   12(R8), K2
+	KMOVW   16(R8), K3
+	KMOVW   20(R8), K4
+	VMOVAPS Z0, Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K5, Z1
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K5, Z1
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K5, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K5, Z1
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K5, Z1
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K5, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z1, Z7, Z1
+	VMOVAPS Z7, K5, Z1
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K5, Z2
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K5, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K5, Z2
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z1, Z5, Z1
+	VMOVAPS Z5, K5, Z1
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K5, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K5, Z2
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K5, Z2
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K5, Z2
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z2, Z7, Z2
+	VMOVAPS Z7, K5, Z2
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K5, Z3
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K5, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K5, Z3
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z2, Z5, Z2
+	VMOVAPS Z5, K5, Z2
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K5, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K5, Z3
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K5, Z3
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K5, Z3
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z3, Z7, Z3
+	VMOVAPS Z7, K5, Z3
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K5, Z4
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K5, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K5, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z3, Z5, Z3
+	VMOVAPS Z5, K5, Z3
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K5, Z4
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R13), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R13), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K5
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K5, Z4
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K5, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R13), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R13), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K5
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K5, Z4
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVAPS Z0, Z5
+	VMOVUPS (R11), K1, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 64(R11), K2, Z6
+	VSHUFPS $0x88, Z6, Z5, Z7
+	VSHUFPS $0xdd, Z6, Z5, Z5
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMAXPS  Z4, Z7, Z4
+	VMOVAPS Z7, K1, Z4
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVAPS Z0, Z5
+	VMOVUPS 8(R11), K3, Z5
+	VMOVAPS Z0, Z6
+	VMOVUPS 72(R11), K4, Z6
+	VSHUFPS $0x88, Z6, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMAXPS  Z4, Z5, Z4
+	VMOVAPS Z5, K1, Z4
+	VMOVUPS pairs<>+0(SB), Z5
+	VPERMPD Z1, Z5, Z1
+	VPERMPD Z2, Z5, Z2
+	VPERMPD Z3, Z5, Z3
+	VPERMPD Z4, Z5, Z4
+	KMOVW   32(R8), K1
+	MOVQ    CX, R11
+	VMOVUPS Z1, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, K1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, K1, (R11)
+
+tile_next:
+	ADDQ    $+36, R8
+	ADDQ    $+64, CX
+	DECQ    R10
+	JNZ     tile_block
+	MOVQ    oh+64(FP), CX
+	SUBQ    $0x04, CX
+	CMPQ    SI, CX
+	JE      next
+	ADDQ    $+4, SI
+	CMPQ    SI, CX
+	CMOVQGT CX, SI
+	JMP     tile
+
+single:
+	MOVQ  SI, DI
+	ADDQ  DI, DI
+	SUBQ  top+56(FP), DI
+	MOVQ  DI, R9
+	IMULQ DX, R9
+	ADDQ  x+8(FP), R9
+	MOVQ  SI, CX
+	IMULQ AX, CX
+	ADDQ  y+24(FP), CX
+	MOVQ  blocks+80(FP), R10
+	MOVQ  table+88(FP), R8
+
+single_block:
+	CMPL    4(R8), $0x00
+	JE      single_edge
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	VMOVAPS Z0, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z2
+	VMOVUPS 64(R13), Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 8(R13), Z2
+	VMOVUPS 72(R13), Z3
+	VSHUFPS $0x88, Z3, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVUPS (R13), Z2
+	VMOVUPS 64(R13), Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 8(R13), Z2
+	VMOVUPS 72(R13), Z3
+	VSHUFPS $0x88, Z3, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVUPS (R11), Z2
+	VMOVUPS 64(R11), Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS 8(R11), Z2
+	VMOVUPS 72(R11), Z3
+	VSHUFPS $0x88, Z3, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS pairs<>+0(SB), Z2
+	VPERMPD Z1, Z2, Z1
+	MOVQ    CX, R11
+	VMOVUPS Z1, (R11)
+	JMP     single_next
+
+single_edge:
+	MOVLQSX (R8), R11
+	ADDQ    R9, R11
+	MOVQ    DI, R12
+	KMOVW   8(R8), K1
+	KMOVW   12(R8), K2
+	KMOVW   16(R8), K3
+	KMOVW   20(R8), K4
+	VMOVAPS Z0, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R13), K1, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 64(R13), K2, Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K5
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K5, Z1
+	VCMPPS  $0x03, Z2, Z2, K5
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K5, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 8(R13), K3, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 72(R13), K4, Z3
+	VSHUFPS $0x88, Z3, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K5
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K5, Z1
+	MOVQ    R11, R13
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R13
+	INCQ    R12
+	ADDQ    DX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R13), K1, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 64(R13), K2, Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K5
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K5, Z1
+	VCMPPS  $0x03, Z2, Z2, K5
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K5, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 8(R13), K3, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 72(R13), K4, Z3
+	VSHUFPS $0x88, Z3, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K5
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K5, Z1
+	CMPQ    R12, h+40(FP)
+	CMOVQCC BX, R11
+	VMOVAPS Z0, Z2
+	VMOVUPS (R11), K1, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 64(R11), K2, Z3
+	VSHUFPS $0x88, Z3, Z2, Z4
+	VSHUFPS $0xdd, Z3, Z2, Z2
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMAXPS  Z1, Z4, Z1
+	VMOVAPS Z4, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVAPS Z0, Z2
+	VMOVUPS 8(R11), K3, Z2
+	VMOVAPS Z0, Z3
+	VMOVUPS 72(R11), K4, Z3
+	VSHUFPS $0x88, Z3, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMAXPS  Z1, Z2, Z1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS pairs<>+0(SB), Z2
+	VPERMPD Z1, Z2, Z1
+	KMOVW   32(R8), K1
+	MOVQ    CX, R11
+	VMOVUPS Z1, K1, (R11)
+
+single_next:
+	ADDQ $+36, R8
+	ADDQ $+64, CX
+	DECQ R10
+	JNZ  single_block
+	INCQ SI
+	CMPQ SI, oh+64(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+32(FP), AX
+	ADDQ AX, y+24(FP)
 	DECQ planes+0(FP)
 	JNZ  plane
 	VZEROUPPER

@@ -24,15 +24,20 @@ type Window struct {
 // kernel is an assembly kernel for one size of window and stride.
 type kernel func(planes int, x *float32, xplane int, w, bias, res, y *float32, yplane, h, pitch, top, oh, ow, blocks int, table *uint32, lo, hi float32, wide *float32)
 
-// kernels are those of one instruction set.
+// maxKernel is an assembly kernel for the maxima of one size of window and stride.
+type maxKernel func(planes int, x *float32, xplane int, y *float32, yplane, h, pitch, top, oh, ow, blocks int, table *uint32)
+
+// kernels are those of one instruction set, by size and stride of the window.
 type kernels struct {
 	isa     string
 	lanes   int
-	windows map[[2]int]kernel // by size and stride of the window
+	windows map[[2]int]kernel
+	maxima  map[[2]int]maxKernel
+	larger  func(y, a, b []float32) // y = max(a, b) over the length of y
 }
 
 // available lists the instruction sets that this machine has, the best first.
-var available = append(native(), &kernels{isa: "go"})
+var available = append(native(), &kernels{isa: "go", larger: largerGo})
 
 // Depthwise convolves each plane with a window of its own.
 type Depthwise struct {

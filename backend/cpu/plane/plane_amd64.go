@@ -13,7 +13,11 @@ func native() []*kernels {
 			{3, 2}: depthwise_3x3s2_avx512,
 			{5, 1}: depthwise_5x5s1_avx512,
 			{5, 2}: depthwise_5x5s2_avx512,
-		}})
+		}, maxima: map[[2]int]maxKernel{
+			{2, 2}: maxPool_2x2s2_avx512,
+			{3, 1}: maxPool_3x3s1_avx512,
+			{3, 2}: maxPool_3x3s2_avx512,
+		}, larger: larger_avx512})
 	}
 	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
 		sets = append(sets, &kernels{isa: "avx2", lanes: 8, windows: map[[2]int]kernel{
@@ -21,7 +25,11 @@ func native() []*kernels {
 			{3, 2}: depthwise_3x3s2_avx2,
 			{5, 1}: depthwise_5x5s1_avx2,
 			{5, 2}: depthwise_5x5s2_avx2,
-		}})
+		}, maxima: map[[2]int]maxKernel{
+			{2, 2}: maxPool_2x2s2_avx2,
+			{3, 1}: maxPool_3x3s1_avx2,
+			{3, 2}: maxPool_3x3s2_avx2,
+		}, larger: larger_avx2})
 	}
 	return sets
 }

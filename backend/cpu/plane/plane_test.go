@@ -158,6 +158,84 @@ func TestShortSlicesPanic(t *testing.T) {
 	}
 }
 
+func TestMaxPoolEqualsReference(t *testing.T) {
+	const seed = 4
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, kern *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		for round := range 1500 {
+			k := 1 + rng.Intn(5)
+			win := Window{H: 1 + rng.Intn(12), W: 1 + rng.Intn(40), KH: k, KW: k, SH: 1 + rng.Intn(3), DH: 1, DW: 1}
+			win.SW = win.SH
+			end := rng.Intn(k)
+			win.Top, win.Left = rng.Intn(k), rng.Intn(k)
+			switch round % 4 {
+			case 0: // keeps the size
+				k = []int{3, 5, 7, 13}[rng.Intn(4)]
+				win.KH, win.KW, win.SH, win.SW, win.Top, win.Left, end = k, k, 1, 1, k/2, k/2, k/2
+			case 1:
+				win.KW, win.DH, win.DW, win.SW = 1+rng.Intn(4), 1+rng.Intn(3), 1+rng.Intn(3), 1+rng.Intn(3)
+			}
+			win.OH = size(win.H, (win.KH-1)*win.DH+1, win.SH, win.Top+end)
+			win.OW = size(win.W, (win.KW-1)*win.DW+1, win.SW, win.Left+end)
+			if win.OH < 1 || win.OW < 1 {
+				continue
+			}
+			p := newMaxPool(kern, win)
+			planes := 1 + rng.Intn(3)
+			x := random(rng, planes*win.H*win.W)
+			for i := range x {
+				if rng.Intn(200) == 0 {
+					x[i] = float32(math.NaN())
+				}
+			}
+			y := slices.Repeat([]float32{guard}, planes*win.OH*win.OW+2)
+			p.Run(planes, y[1:len(y)-1], x, make([]float32, p.Scratch()))
+			if y[0] != guard || y[len(y)-1] != guard {
+				t.Fatalf("%+v: elements outside the output changed", win)
+			}
+			for i := range y[2:] {
+				c, r, q := i%win.OW, i/win.OW%win.OH, i/win.OW/win.OH
+				if got, want := y[1+i], maximum(&win, x[q*win.H*win.W:], r, c); got != want && (got == got || want == want) {
+					t.Fatalf("%+v plane %d row %d column %d: %v, want %v", win, q, r, c, got, want)
+				}
+			}
+		}
+	})
+}
+
+func maximum(win *Window, x []float32, i, j int) float32 {
+	m := lowest
+	for a := range win.KH {
+		for b := range win.KW {
+			if r, c := i*win.SH-win.Top+a*win.DH, j*win.SW-win.Left+b*win.DW; r >= 0 && r < win.H && c >= 0 && c < win.W {
+				m = max(m, x[r*win.W+c])
+			}
+		}
+	}
+	return m
+}
+
+func BenchmarkMaxPool(b *testing.B) {
+	rng := rand.New(rand.NewSource(5))
+	for _, l := range []struct{ c, size, k, s int }{{64, 111, 3, 2}, {24, 112, 3, 2}, {64, 56, 2, 2}, {128, 13, 5, 1}, {128, 13, 13, 1}} {
+		win := Window{H: l.size, W: l.size, KH: l.k, KW: l.k, SH: l.s, SW: l.s, DH: 1, DW: 1, Top: (l.k - 1) / 2, Left: (l.k - 1) / 2}
+		win.OH = size(l.size, l.k, l.s, 2*win.Top)
+		win.OW = win.OH
+		x, y := random(rng, l.c*l.size*l.size), make([]float32, l.c*win.OH*win.OW)
+		for _, k := range available {
+			b.Run(fmt.Sprintf("%dx%dx%d_%dx%ds%d/%s", l.c, l.size, l.size, l.k, l.k, l.s, k.isa), func(b *testing.B) {
+				p := newMaxPool(k, win)
+				scratch := make([]float32, p.Scratch())
+				b.SetBytes(4 * int64(len(x)+len(y)))
+				for b.Loop() {
+					p.Run(l.c, y, x, scratch)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkDepthwise convolves the layers of MobileNetV2 and of PP-OCR, reporting
 // floating point operations and the bytes of input and output.
 func BenchmarkDepthwise(b *testing.B) {

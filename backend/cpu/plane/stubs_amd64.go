@@ -21,7 +21,7 @@ package plane
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 72 elements.
+// with left in it. wide has room for 72 elements.
 //
 //go:noescape
 func depthwise_3x3s1_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
@@ -43,7 +43,7 @@ func depthwise_3x3s1_avx2(planes int, x *float32, xplane int, w *float32, bias *
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 72 elements.
+// with left in it. wide has room for 72 elements.
 //
 //go:noescape
 func depthwise_3x3s2_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
@@ -65,7 +65,7 @@ func depthwise_3x3s2_avx2(planes int, x *float32, xplane int, w *float32, bias *
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 200 elements.
+// with left in it. wide has room for 200 elements.
 //
 //go:noescape
 func depthwise_5x5s1_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
@@ -87,10 +87,82 @@ func depthwise_5x5s1_avx2(planes int, x *float32, xplane int, w *float32, bias *
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 200 elements.
+// with left in it. wide has room for 200 elements.
 //
 //go:noescape
 func depthwise_5x5s2_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+
+// larger_avx2 is
+//
+//	for i := range y {
+//		y[i] = max(a[i], b[i])
+//	}
+//
+//go:noescape
+func larger_avx2(y []float32, a []float32, b []float32)
+
+// maxPool_2x2s2_avx2 takes the maxima of windows of 2x2 and stride 2:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := float32(math.Inf(-1))
+//				for a := range 2 {
+//					for b := range 2 {
+//						v = max(v, x[p*xplane+(i*2+a-top)*pitch+j*2+b-left])
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = v
+//			}
+//		}
+//	}
+//
+// where x outside its plane is -Inf, and table describes blocks of columns with left in it.
+//
+//go:noescape
+func maxPool_2x2s2_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+
+// maxPool_3x3s1_avx2 takes the maxima of windows of 3x3 and stride 1:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := float32(math.Inf(-1))
+//				for a := range 3 {
+//					for b := range 3 {
+//						v = max(v, x[p*xplane+(i*1+a-top)*pitch+j*1+b-left])
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = v
+//			}
+//		}
+//	}
+//
+// where x outside its plane is -Inf, and table describes blocks of columns with left in it.
+//
+//go:noescape
+func maxPool_3x3s1_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+
+// maxPool_3x3s2_avx2 takes the maxima of windows of 3x3 and stride 2:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := float32(math.Inf(-1))
+//				for a := range 3 {
+//					for b := range 3 {
+//						v = max(v, x[p*xplane+(i*2+a-top)*pitch+j*2+b-left])
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = v
+//			}
+//		}
+//	}
+//
+// where x outside its plane is -Inf, and table describes blocks of columns with left in it.
+//
+//go:noescape
+func maxPool_3x3s2_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
 
 // depthwise_3x3s1_avx512 convolves planes with a window of 3x3 and stride 1 each:
 //
@@ -109,7 +181,7 @@ func depthwise_5x5s2_avx2(planes int, x *float32, xplane int, w *float32, bias *
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 72 elements.
+// with left in it. wide has room for 72 elements.
 //
 //go:noescape
 func depthwise_3x3s1_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
@@ -131,7 +203,7 @@ func depthwise_3x3s1_avx512(planes int, x *float32, xplane int, w *float32, bias
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 72 elements.
+// with left in it. wide has room for 72 elements.
 //
 //go:noescape
 func depthwise_3x3s2_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
@@ -153,7 +225,7 @@ func depthwise_3x3s2_avx512(planes int, x *float32, xplane int, w *float32, bias
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 4. wide has room for 200 elements.
+// with left in it. wide has room for 200 elements.
 //
 //go:noescape
 func depthwise_5x5s1_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
@@ -175,7 +247,79 @@ func depthwise_5x5s1_avx512(planes int, x *float32, xplane int, w *float32, bias
 //	}
 //
 // where x outside its plane is zero, res may be nil, and table describes blocks of columns
-// with left in it. oh is 1 or at least 2. wide has room for 200 elements.
+// with left in it. wide has room for 200 elements.
 //
 //go:noescape
 func depthwise_5x5s2_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+
+// larger_avx512 is
+//
+//	for i := range y {
+//		y[i] = max(a[i], b[i])
+//	}
+//
+//go:noescape
+func larger_avx512(y []float32, a []float32, b []float32)
+
+// maxPool_2x2s2_avx512 takes the maxima of windows of 2x2 and stride 2:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := float32(math.Inf(-1))
+//				for a := range 2 {
+//					for b := range 2 {
+//						v = max(v, x[p*xplane+(i*2+a-top)*pitch+j*2+b-left])
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = v
+//			}
+//		}
+//	}
+//
+// where x outside its plane is -Inf, and table describes blocks of columns with left in it.
+//
+//go:noescape
+func maxPool_2x2s2_avx512(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+
+// maxPool_3x3s1_avx512 takes the maxima of windows of 3x3 and stride 1:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := float32(math.Inf(-1))
+//				for a := range 3 {
+//					for b := range 3 {
+//						v = max(v, x[p*xplane+(i*1+a-top)*pitch+j*1+b-left])
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = v
+//			}
+//		}
+//	}
+//
+// where x outside its plane is -Inf, and table describes blocks of columns with left in it.
+//
+//go:noescape
+func maxPool_3x3s1_avx512(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+
+// maxPool_3x3s2_avx512 takes the maxima of windows of 3x3 and stride 2:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := float32(math.Inf(-1))
+//				for a := range 3 {
+//					for b := range 3 {
+//						v = max(v, x[p*xplane+(i*2+a-top)*pitch+j*2+b-left])
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = v
+//			}
+//		}
+//	}
+//
+// where x outside its plane is -Inf, and table describes blocks of columns with left in it.
+//
+//go:noescape
+func maxPool_3x3s2_avx512(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
