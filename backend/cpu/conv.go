@@ -68,6 +68,9 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 	if slices.Contains(ys, 0) || slices.Contains(xs, 0) {
 		return nil, nil
 	}
+	if b := bindDisjoint(p, n, spans, xs[2:], out); b != nil {
+		return b, nil
+	}
 	g := convGeometry{
 		spans: spans, in: xs[2:], out: out, channels: xs[1], images: xs[0],
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1], groups: 1, taps: prod(wshape[2:]), transposed: true,

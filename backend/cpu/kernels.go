@@ -71,6 +71,11 @@ var binders = map[string]binder{
 	// Pools.
 	"MaxPool":     bindMaxPool,
 	"AveragePool": bindAveragePool,
+
+	// Sums and means over neighbouring axes.
+	"GlobalAveragePool": bindGlobalAverage,
+	"ReduceMean":        bindMean(true),
+	"ReduceSum":         bindMean(false),
 }
 
 // bindActivation binds an operator of op.Activations that has parameters.

@@ -101,6 +101,22 @@ func init() {
 		x.ints(s...)
 		return "Expand", ""
 	}
+	cases["reduce"] = func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), 1+x.rng.IntN(20), 1+x.rng.IntN(5))
+		if x.rng.IntN(3) == 0 {
+			return "GlobalAveragePool", ""
+		}
+		if a := x.rng.IntN(4); a < 3 {
+			x.ints([][]int{{-1}, {1}, {3, 2}, {1, 2}, {0}, {2, 1, 3}}[x.rng.IntN(6)]...)
+		}
+		return []string{"ReduceMean", "ReduceSum"}[x.rng.IntN(2)], fmt.Sprintf("keepdims = %d", x.rng.IntN(2))
+	}
+	cases["disjoint"] = func(x *text) (string, string) {
+		c, m, kh, kw := 1+x.rng.IntN(5), 1+x.rng.IntN(9), 1+x.rng.IntN(3), 1+x.rng.IntN(3)
+		x.input(1+x.rng.IntN(2), c, 1+x.rng.IntN(9), 1+x.rng.IntN(20))
+		x.constant(c, m, kh, kw)
+		return convTail(x, "ConvTranspose", m, fmt.Sprintf("strides = [%d, %d]", kh, kw))
+	}
 	cases["concat"] = func(x *text) (string, string) {
 		s, a := []int{1 + x.rng.IntN(2), 1 + x.rng.IntN(9), 1 + x.rng.IntN(20)}, x.rng.IntN(3)
 		for range 1 + x.rng.IntN(3) {

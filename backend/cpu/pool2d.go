@@ -1,8 +1,10 @@
 package cpu
 
 import (
-	"math"
+	"slices"
 
+	"spc/backend/cpu/plane"
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -17,77 +19,158 @@ func bindMaxPool(_ *program, n *ir.Node) (*bound, error) {
 	if u8Only(n) {
 		return bindMaxPool8(n)
 	}
-	return bindPool(n, &o.Window, o.CeilMode, float32(math.Inf(-1)), maxInto, nil)
+	win, _, ok, err := poolWindow(n, &o.Window, o.CeilMode)
+	if !ok {
+		return nil, err
+	}
+	p := plane.NewMaxPool(win)
+	return boundPlanes(n, p.Scratch(), win.H*win.W, win.OH*win.OW, p.Run), nil
 }
 
 // bindAveragePool takes the mean over the pixels of each window that are no
-// padding.
+// padding, or over all where padding counts.
 func bindAveragePool(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.AveragePool)
-	if o.CountPad {
+	if o.CountPad && o.CeilMode {
 		return nil, nil
 	}
-	return bindPool(n, &o.Window, o.CeilMode, 0, sumInto, func(y []float32, count []float32) {
-		for i := range y {
-			y[i] /= max(count[i], 1) // a window of padding alone has mean 0
+	win, spans, ok, err := poolWindow(n, &o.Window, o.CeilMode)
+	if !ok {
+		return nil, err
+	}
+	in, out, taps := win.H*win.W, win.OH*win.OW, win.KH*win.KW
+	// A window of padding alone has mean 0.
+	share := slices.Repeat([]float32{1 / float32(taps)}, out)
+	if !o.CountPad {
+		xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+		clear(share)
+		for t := range taps {
+			op.TapRuns(spans, ys[2:], xs[2:], t, 0, out, func(j, n, _ int) {
+				for i := range n {
+					share[j+i]++
+				}
+			})
 		}
-	})
+		for i, v := range share {
+			share[i] = 1 / max(v, 1)
+		}
+	}
+	each := share[0]
+	scale := slices.ContainsFunc(share, func(v float32) bool { return v != each })
+	if scale {
+		each = 1
+	}
+	d := plane.NewDepthwise(win)
+	most := max(1, chunk/out)
+	w := slices.Repeat([]float32{each}, most*taps)
+	bias := make([]float32, most)
+	return boundPlanes(n, d.Scratch(), in, out, func(planes int, y, x, scratch []float32) {
+		d.Run(planes, y, x, w, bias, nil, -inf, inf, scratch)
+		if scale {
+			for p := range planes {
+				vec.Mul(y[p*out:][:out], y[p*out:], share)
+			}
+		}
+	}), nil
 }
 
-// bindPool reduces each window with f, which combines every step-th element of x
-// into y, from start; finish, where it is set, gets the number of pixels in each
-// window.
-func bindPool(n *ir.Node, w *op.Window, ceil bool, start float32, f func(y, x []float32, step int), finish func(y, count []float32)) (*bound, error) {
+// poolWindow is the window of a pool over one or two spatial axes; ok is false where
+// there is none that the planes' kernels take.
+func poolWindow(n *ir.Node, w *op.Window, ceil bool) (win plane.Window, spans []op.Span, ok bool, err error) {
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	if !f32(n) || prod(ys) == 0 {
-		return nil, nil
+	if !f32(n) || prod(ys) == 0 || prod(xs) == 0 {
+		return win, nil, false, nil
 	}
-	spans, out, err := w.Resolve(xs[2:], w.KernelShape, ceil)
-	if err != nil {
-		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
+	if spans, _, err = w.Resolve(xs[2:], w.KernelShape, ceil); err != nil {
+		return win, nil, false, n.Errorf(ir.ErrInvalid, "%v", err)
 	}
-	inPlane, outPlane := prod(xs[2:]), prod(out)
-	step := spans[len(spans)-1].Stride
-	var runs []tapRun
-	count := make([]float32, outPlane)
-	for t := range prod(w.KernelShape) {
-		op.TapRuns(spans, out, xs[2:], t, 0, outPlane, func(j, n, p int) {
-			runs = append(runs, tapRun{j, n, p})
-			for i := range n {
-				count[j+i]++
-			}
-		})
+	win, ok = planeWindow(spans, xs[2:], ys[2:])
+	return win, spans, ok, nil
+}
+
+// boundPlanes is the kernel that runs f on groups of planes, of in and out elements,
+// with scratch floats for each worker. A group has at most chunk elements of output,
+// or one plane.
+func boundPlanes(n *ir.Node, scratch, in, out int, f func(planes int, y, x, scratch []float32)) *bound {
+	planes := prod(shapeOf(n.Inputs[0])) / in
+	return &bound{inplace: -1, scratch: scratch, prepare: func(x *exec, ins, outs []*tensor.Tensor) func() error {
+		each := max(1, min(chunk/out, planes/(2*x.pool.Threads())))
+		var src, dst []float32
+		body := func(worker, i int) {
+			at := i * each
+			count := min(each, planes-at)
+			f(count, dst[at*out:][:count*out], src[at*in:][:count*in], x.scratch[worker])
+		}
+		return func() error {
+			src, dst = ins[0].F32s(), outs[0].F32s()
+			x.pool.For((planes+each-1)/each, body)
+			return nil
+		}
+	}}
+}
+
+// bindGlobalAverage takes the mean of each plane.
+func bindGlobalAverage(_ *program, n *ir.Node) (*bound, error) {
+	s := shapeOf(n.Inputs[0])
+	return bindRuns(n, prod(s[:2]), prod(s[2:]), 1, true), nil
+}
+
+// bindMean takes the mean, or with mean false the sum, over neighbouring axes.
+func bindMean(mean bool) binder {
+	return func(_ *program, n *ir.Node) (*bound, error) {
+		o := n.Op.(*op.Reduce)
+		list, ok := constInts(n, 1)
+		s := shapeOf(n.Inputs[0])
+		if !ok || len(list) == 0 && o.NoopEmpty {
+			return nil, nil
+		}
+		reduced := make([]bool, len(s))
+		for i := range s {
+			reduced[i] = len(list) == 0 || slices.Contains(list, i) || slices.Contains(list, i-len(s))
+		}
+		first, last := slices.Index(reduced, true), len(s)
+		for last > 0 && !reduced[last-1] {
+			last--
+		}
+		if first < 0 || slices.Contains(reduced[first:last], false) {
+			return nil, nil
+		}
+		return bindRuns(n, prod(s[:first]), prod(s[first:last]), prod(s[last:]), mean), nil
 	}
-	return &bound{inplace: -1, run: func(x *exec, in, out []*tensor.Tensor) error {
-		src, dst := in[0].F32s(), out[0].F32s()
-		x.pool.For(xs[0]*xs[1], func(_, i int) {
-			p, q := src[i*inPlane:][:inPlane], dst[i*outPlane:][:outPlane]
-			for j := range q {
-				q[j] = start
-			}
-			for _, r := range runs {
-				f(q[r.col:r.col+r.n], p[r.pos:], step)
-			}
-			if finish != nil {
-				finish(q, count)
-			}
-		})
+}
+
+// bindRuns adds [outer, size, inner] over the middle axis.
+func bindRuns(n *ir.Node, outer, size, inner int, mean bool) *bound {
+	if n.Inputs[0].Type.DType != tensor.F32 || outer*size*inner == 0 {
 		return nil
-	}}, nil
-}
-
-func maxInto(y, x []float32, step int) {
-	p := 0
-	for i := range y {
-		y[i] = max(y[i], x[p])
-		p += step
 	}
-}
-
-func sumInto(y, x []float32, step int) {
-	p := 0
-	for i := range y {
-		y[i] += x[p]
-		p += step
+	scale := float32(1)
+	if mean {
+		scale = 1 / float32(size)
 	}
+	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		count, each := parts(x, outer, outer*size*inner)
+		var src, dst []float32
+		body := func(_, i int) {
+			for o := i * each; o < min(outer, (i+1)*each); o++ {
+				rows, y := src[o*size*inner:][:size*inner], dst[o*inner:][:inner]
+				if inner == 1 {
+					y[0] = vec.Sum(rows) * scale
+					continue
+				}
+				copy(y, rows)
+				for r := inner; r < len(rows); r += inner {
+					vec.Add(y, y, rows[r:r+inner])
+				}
+				if mean {
+					vec.Affine(y, y, scale, 0, -inf, inf)
+				}
+			}
+		}
+		return func() error {
+			src, dst = in[0].F32s(), out[0].F32s()
+			x.pool.For(count, body)
+			return nil
+		}
+	}}
 }

@@ -260,8 +260,21 @@ func batchNorm(n *ir.Node, m int) (scale, shift []float64, ok bool) {
 	return scale, shift, true
 }
 
-// Biases folds additions of a constant per channel into the bias of the producer.
+// Biases folds additions of a constant per channel into the bias of the producer,
+// and the scales that then follow it.
 func Biases(g *ir.Graph) (int, error) {
+	total := 0
+	for {
+		for _, f := range []func(*ir.Graph) (int, error){biases, Scales} {
+			n, err := f(g)
+			if total += n; err != nil || n == 0 {
+				return total, err
+			}
+		}
+	}
+}
+
+func biases(g *ir.Graph) (int, error) {
 	return foldInto(g, []string{"Add", "Sub"}, func(n *ir.Node, p *producer, i int) (scale, shift []float64, ok bool) {
 		minus := n.Op.Kind() == "Sub"
 		if minus && i > 0 {

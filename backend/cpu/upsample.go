@@ -1,0 +1,85 @@
+package cpu
+
+import (
+	"slices"
+
+	"spc/backend"
+	"spc/backend/format/dense"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// bindDisjoint computes a transposed convolution whose windows do not overlap as
+// the product of W[M*taps, C] with the input's pixels: row m*taps+t of the result
+// is what tap t makes of them in channel m. It is nil for others.
+func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound {
+	o, v := n.Op.(*op.ConvTranspose), n.Inputs[1]
+	bias, ok := constantF32(n, 2)
+	if !ok || v.Const == nil || n.Input(op.Residual) != nil || len(spans) > 2 {
+		return nil
+	}
+	for i, s := range spans {
+		if s.Kernel != s.Stride || s.Dilation != 1 || s.Begin != 0 || out[i] != in[i]*s.Stride {
+			return nil
+		}
+	}
+	xs, ws := shapeOf(n.Inputs[0]), v.Const.Shape()
+	c, m, taps := ws[0], ws[1], prod(ws[2:])
+	kernel := p.tapKernel(v.Const, c, m*taps)
+	ep := newEpilogue(n, &o.Epilogue, nil)
+	if bias != nil {
+		for _, b := range bias {
+			ep.bias = append(ep.bias, slices.Repeat([]float32{b}, taps)...)
+		}
+	}
+	width, kw := in[len(in)-1], spans[len(spans)-1].Kernel
+	plane := prod(in)
+	return &bound{inplace: -1, scratch: productScratch(kernel, m*taps), prepare: func(x *exec, ins, outs []*tensor.Tensor) func() error {
+		var xs0, ys []float32
+		var image int
+		pr := product{kernel: kernel, m: m * taps, k: c, n: plane}
+		pr.load = func(_ int, panel []float32, k0, k1, col, n int) {
+			loadRows(panel, xs0[(image*c+k0)*plane:], k1-k0, plane, col, n)
+		}
+		pr.store = func(_ int, y []float32, r0, rows, col, n int) {
+			for r := range rows {
+				row := y[r*backend.Panel:][:n]
+				ep.apply(row, row, r0+r, nil)
+				m0, t := (r0+r)/taps, (r0+r)%taps
+				// Output row i*kh+a of the channel is width*kw long.
+				to := ys[(image*m+m0)*plane*taps:][:plane*taps]
+				for at := 0; at < n; {
+					i, j := (col+at)/width, (col+at)%width
+					run := min(n-at, width-j)
+					d := to[(i*(taps/kw)+t/kw)*width*kw+j*kw+t%kw:]
+					for k, v := range row[at : at+run] {
+						d[k*kw] = v
+					}
+					at += run
+				}
+			}
+		}
+		run := pr.prepare(x)
+		return func() error {
+			xs0, ys = ins[0].F32s(), outs[0].F32s()
+			for image = range xs[0] {
+				run()
+			}
+			return nil
+		}
+	}}
+}
+
+// tapKernel prepares a weight [C, rows] of any further shape as its transpose.
+func (p *program) tapKernel(w *tensor.Tensor, c, rows int) backend.Kernel {
+	key := kernelKey{dense: w, view: "taps", groups: 1}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k, ok := p.kernels[key]; ok {
+		return k[0]
+	}
+	k := dense.New(w.Reshape(c, rows).Permute(1, 0))
+	p.kernels[key] = []backend.Kernel{k}
+	return k
+}
