@@ -89,6 +89,11 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 	if v.Store == nil {
 		key.dense, key.view = v.Const, fmt.Sprint(ref.View)
 	}
+	return p.prepared(key, func() ([]backend.Kernel, error) { return p.newKernels(v, ref) })
+}
+
+// prepared returns the kernels of a weight, made when they are first asked for.
+func (p *program) prepared(key kernelKey, make func() ([]backend.Kernel, error)) ([]backend.Kernel, error) {
 	p.mu.Lock()
 	e := p.kernels[key]
 	if e == nil {
@@ -96,7 +101,7 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 		p.kernels[key] = e
 	}
 	p.mu.Unlock()
-	e.once.Do(func() { e.kernels, e.err = p.newKernels(v, ref) })
+	e.once.Do(func() { e.kernels, e.err = make() })
 	return e.kernels, e.err
 }
 

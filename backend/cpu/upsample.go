@@ -26,7 +26,13 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 	}
 	xs, ws := shapeOf(n.Inputs[0]), v.Const.Shape()
 	c, m, taps := ws[0], ws[1], prod(ws[2:])
-	kernel := p.tapKernel(v.Const, c, m*taps)
+	kernels, err := p.prepared(kernelKey{dense: v.Const, view: "taps"}, func() ([]backend.Kernel, error) {
+		return []backend.Kernel{dense.NewTransposed(v.Const.Reshape(c, m*taps))}, nil
+	})
+	if err != nil {
+		return nil
+	}
+	kernel := kernels[0]
 	ep := newEpilogue(n, &o.Epilogue, nil)
 	if bias != nil {
 		for _, b := range bias {
@@ -69,17 +75,4 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 			return nil
 		}
 	}}
-}
-
-// tapKernel prepares a weight [C, rows] of any further shape as its transpose.
-func (p *program) tapKernel(w *tensor.Tensor, c, rows int) backend.Kernel {
-	key := kernelKey{dense: w, view: "taps", groups: 1}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if k, ok := p.kernels[key]; ok {
-		return k[0]
-	}
-	k := dense.New(w.Reshape(c, rows).Permute(1, 0))
-	p.kernels[key] = []backend.Kernel{k}
-	return k
 }
