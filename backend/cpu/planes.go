@@ -17,13 +17,18 @@ type planes struct {
 	inH, inW   int
 	outH, outW int
 	phases     []phase // those that taps read
-	rows, cols int     // of a phase
-	channel    int     // elements of a channel
-	offset     []int   // by row of X within a group
+	copies     []copies
+	rows, cols int   // of a phase
+	channel    int   // elements of a channel
+	offset     []int // by row of X within a group
 }
 
 // phase is the pixels with these positions modulo the strides.
 type phase struct{ y, x int }
+
+// copies is how a phase is laid out: rows top to end and columns left to
+// left+width of it are pixels of the input, from at on; the others are zeros.
+type copies struct{ top, end, left, width, at int }
 
 // batchFloats bounds the size of the images that are laid out at a time.
 const batchFloats = 2 << 20
@@ -54,6 +59,17 @@ func newPlanes(g *convGeometry) *planes {
 		}
 	}
 	p.channel = len(p.phases) * p.rows * p.cols
+	for _, f := range p.phases {
+		top, end := inside(p.h, f.y, p.rows, p.inH)
+		left, right := inside(p.w, f.x, p.cols, p.inW)
+		c := copies{top: top, end: end, left: left, width: right - left}
+		if c.top >= c.end || c.width <= 0 {
+			c = copies{}
+		} else {
+			c.at = (top*p.h.Stride+f.y-p.h.Begin)*p.inW + left*p.w.Stride + f.x - p.w.Begin
+		}
+		p.copies = append(p.copies, c)
+	}
 	for c := range g.channels {
 		for _, t := range taps {
 			p.offset = append(p.offset, c*p.channel+t)
@@ -117,46 +133,24 @@ func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, 
 
 // layOut writes one plane of the input as its phases.
 func (p *planes) layOut(dst, src []float32) {
-	for _, f := range p.phases {
-		// Columns lo to hi of the phase lie within the input.
-		lo, hi := p.inside(p.w, f.x, p.cols, p.inW)
-		for r := range p.rows {
-			row := dst[:p.cols]
-			dst = dst[p.cols:]
-			y := r*p.h.Stride + f.y - p.h.Begin
-			if y < 0 || y >= p.inH || lo >= hi {
-				clear(row)
-				continue
-			}
-			clear(row[:lo])
-			clear(row[hi:])
-			in := src[y*p.inW:][:p.inW]
-			at := lo*p.w.Stride + f.x - p.w.Begin
-			row = row[lo:hi]
-			switch p.w.Stride {
-			case 1:
-				copy(row, in[at:])
-			default:
-				in = in[at:]
-				for i := range row {
-					row[i] = in[i*p.w.Stride]
-				}
-			}
-		}
+	for _, c := range p.copies {
+		clear(dst[:c.top*p.cols])
+		vec.PadRows(dst[c.top*p.cols:], c.end-c.top, c.left, c.width, p.cols-c.left-c.width, src[c.at:], p.h.Stride*p.inW, p.w.Stride)
+		clear(dst[c.end*p.cols : p.rows*p.cols])
+		dst = dst[p.rows*p.cols:]
 	}
 }
 
-// inside returns the positions lo to hi of cols of a phase whose pixels are among
-// the n of the input.
-func (p *planes) inside(s op.Span, f, cols, n int) (lo, hi int) {
+// inside returns the positions lo to hi of the size ones of a phase whose pixels
+// are among the n of the input.
+func inside(s op.Span, f, size, n int) (lo, hi int) {
 	if first := s.Begin - f; first > 0 {
 		lo = (first + s.Stride - 1) / s.Stride
 	}
-	hi = (n - 1 + s.Begin - f) / s.Stride
-	if n-1+s.Begin-f < 0 {
-		return 0, 0
+	if last := n - 1 + s.Begin - f; last >= 0 {
+		hi = min(size, last/s.Stride+1)
 	}
-	return min(lo, cols), min(hi+1, cols)
+	return min(lo, size), hi
 }
 
 // chunks lists the runs of pixels that the columns col to col+n read.

@@ -92,7 +92,8 @@ var portable = kernels{
 	finishRows:    finishGo(1, 0),
 	finishColumns: finishGo(0, 1),
 	gather:        gatherGo,
-	lanes:         TileStride,
+	chunk:         TileStride,
+	padRows:       [2]padRows{padRowsGo, padRowsGo},
 	hardSwish:     each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {

@@ -10,7 +10,7 @@ const TileStride = 64
 type Chunk struct{ Dst, Src, N int }
 
 // ChunkLen is the largest N of a Chunk: larger ones are split.
-func ChunkLen() int { return best.lanes }
+func ChunkLen() int { return best.chunk }
 
 // Gather loads rows of a panel: for each row r and each chunk c,
 //
@@ -26,7 +26,7 @@ func Gather(dst, src []float32, offset []int, chunks []Chunk) {
 		lo, hi = min(lo, o), max(hi, o)
 	}
 	for _, c := range chunks {
-		if c.N < 1 || c.N > best.lanes || c.Dst < 0 || c.Dst+c.N > TileStride || lo+c.Src < 0 || hi+c.Src+c.N > len(src) {
+		if c.N < 1 || c.N > best.chunk || c.Dst < 0 || c.Dst+c.N > TileStride || lo+c.Src < 0 || hi+c.Src+c.N > len(src) {
 			panic("vec: chunk does not fit its slice")
 		}
 	}
@@ -89,6 +89,42 @@ func gatherGo(dst, src []float32, offset []int, chunks []Chunk) {
 	for r, o := range offset {
 		for _, c := range chunks {
 			copy(dst[r*TileStride+c.Dst:][:c.N], src[o+c.Src:])
+		}
+	}
+}
+
+// PadRows copies every step-th element of rows, between zeros:
+//
+//	dst[r*(left+n+right)+left+i] = src[r*lds+i*step], i below n
+func PadRows(dst []float32, rows, left, n, right int, src []float32, lds, step int) {
+	if rows <= 0 {
+		return
+	}
+	if left < 0 || n < 0 || right < 0 || step < 1 || lds < 0 || len(dst) < rows*(left+n+right) ||
+		n > 0 && len(src) < (rows-1)*lds+(n-1)*step+1 {
+		panic("vec: rows do not fit their slice")
+	}
+	kernel := padRowsGo
+	if step <= len(best.padRows) && n > 0 && left <= best.chunk/4 && right <= best.chunk/4 {
+		kernel = best.padRows[step-1]
+	}
+	if len(src) < (rows-1)*lds+n*step { // assembly reads whole steps
+		rows--
+		defer padRowsGo(dst[rows*(left+n+right):], 1, left, n, right, src[min(len(src), rows*lds):], lds, step)
+		if rows == 0 {
+			return
+		}
+	}
+	kernel(dst, rows, left, n, right, src, lds, step)
+}
+
+func padRowsGo(dst []float32, rows, left, n, right int, src []float32, lds, step int) {
+	for r := range rows {
+		row := dst[r*(left+n+right):][:left+n+right]
+		clear(row[:left])
+		clear(row[left+n:])
+		for i := range row[left : left+n] {
+			row[left+i] = src[r*lds+i*step]
 		}
 	}
 }

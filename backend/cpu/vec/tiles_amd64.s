@@ -24,6 +24,24 @@ GLOBL masks<>(SB), RODATA|NOPTR, $64
 
 GLOBL consts<>(SB), RODATA|NOPTR, $0
 
+DATA evens<>+0(SB)/4, $0x00000000
+DATA evens<>+4(SB)/4, $0x00000002
+DATA evens<>+8(SB)/4, $0x00000004
+DATA evens<>+12(SB)/4, $0x00000006
+DATA evens<>+16(SB)/4, $0x00000008
+DATA evens<>+20(SB)/4, $0x0000000a
+DATA evens<>+24(SB)/4, $0x0000000c
+DATA evens<>+28(SB)/4, $0x0000000e
+DATA evens<>+32(SB)/4, $0x00000010
+DATA evens<>+36(SB)/4, $0x00000012
+DATA evens<>+40(SB)/4, $0x00000014
+DATA evens<>+44(SB)/4, $0x00000016
+DATA evens<>+48(SB)/4, $0x00000018
+DATA evens<>+52(SB)/4, $0x0000001a
+DATA evens<>+56(SB)/4, $0x0000001c
+DATA evens<>+60(SB)/4, $0x0000001e
+GLOBL evens<>(SB), RODATA|NOPTR, $64
+
 // func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
 // Requires: AVX
 TEXT ·finishRows_avx2(SB), NOSPLIT, $0-80
@@ -201,43 +219,238 @@ TEXT ·gather_avx2(SB), NOSPLIT, $0-48
 	MOVQ n+40(FP), DI
 
 chunk:
-	MOVQ (SI), R8
-	LEAQ (AX)(R8*4), R8
-	MOVQ 8(SI), R9
-	LEAQ (DX)(R9*4), R9
-	MOVQ 16(SI), R10
-	XORQ R11, R11
-	CMPQ R10, $0x08
-	JL   part
-
-whole_row:
-	MOVQ    (BX)(R11*8), R10
-	VMOVUPS (R9)(R10*4), Y0
-	VMOVUPS Y0, (R8)
-	ADDQ    $+256, R8
-	INCQ    R11
-	CMPQ    R11, CX
-	JL      whole_row
-	JMP     next
-
-part:
+	MOVQ    (SI), R8
+	LEAQ    (AX)(R8*4), R8
+	MOVQ    8(SI), R9
+	LEAQ    (DX)(R9*4), R9
+	MOVQ    16(SI), R10
+	XORQ    R11, R11
+	CMPQ    R10, $0x08
+	JG      over1
 	LEAQ    masks<>+32(SB), R12
 	NEGQ    R10
 	VMOVUPS (R12)(R10*4), Y0
 
-part_row:
+row1:
 	MOVQ       (BX)(R11*8), R10
 	VMASKMOVPS (R9)(R10*4), Y0, Y1
 	VMASKMOVPS Y1, Y0, (R8)
 	ADDQ       $+256, R8
 	INCQ       R11
 	CMPQ       R11, CX
-	JL         part_row
+	JL         row1
+	JMP        next
+
+over1:
+	SUBQ    $0x08, R10
+	CMPQ    R10, $0x08
+	JG      over2
+	LEAQ    masks<>+32(SB), R12
+	NEGQ    R10
+	VMOVUPS (R12)(R10*4), Y0
+
+row2:
+	MOVQ       (BX)(R11*8), R10
+	VMOVUPS    (R9)(R10*4), Y1
+	VMASKMOVPS 32(R9)(R10*4), Y0, Y2
+	VMOVUPS    Y1, (R8)
+	VMASKMOVPS Y2, Y0, 32(R8)
+	ADDQ       $+256, R8
+	INCQ       R11
+	CMPQ       R11, CX
+	JL         row2
+	JMP        next
+
+over2:
+	SUBQ    $0x08, R10
+	CMPQ    R10, $0x08
+	JG      over3
+	LEAQ    masks<>+32(SB), R12
+	NEGQ    R10
+	VMOVUPS (R12)(R10*4), Y0
+
+row3:
+	MOVQ       (BX)(R11*8), R10
+	VMOVUPS    (R9)(R10*4), Y1
+	VMOVUPS    32(R9)(R10*4), Y2
+	VMASKMOVPS 64(R9)(R10*4), Y0, Y3
+	VMOVUPS    Y1, (R8)
+	VMOVUPS    Y2, 32(R8)
+	VMASKMOVPS Y3, Y0, 64(R8)
+	ADDQ       $+256, R8
+	INCQ       R11
+	CMPQ       R11, CX
+	JL         row3
+	JMP        next
+
+over3:
+	SUBQ    $0x08, R10
+	LEAQ    masks<>+32(SB), R12
+	NEGQ    R10
+	VMOVUPS (R12)(R10*4), Y0
+
+row4:
+	MOVQ       (BX)(R11*8), R10
+	VMOVUPS    (R9)(R10*4), Y1
+	VMOVUPS    32(R9)(R10*4), Y2
+	VMOVUPS    64(R9)(R10*4), Y3
+	VMASKMOVPS 96(R9)(R10*4), Y0, Y4
+	VMOVUPS    Y1, (R8)
+	VMOVUPS    Y2, 32(R8)
+	VMOVUPS    Y3, 64(R8)
+	VMASKMOVPS Y4, Y0, 96(R8)
+	ADDQ       $+256, R8
+	INCQ       R11
+	CMPQ       R11, CX
+	JL         row4
 
 next:
 	ADDQ $+24, SI
 	DECQ DI
 	JNZ  chunk
+	VZEROUPPER
+	RET
+
+// func padRows1_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
+// Requires: AVX
+TEXT ·padRows1_avx2(SB), NOSPLIT, $0-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    rows+8(FP), CX
+	MOVQ    left+16(FP), DX
+	MOVQ    n+24(FP), BX
+	MOVQ    right+32(FP), SI
+	MOVQ    src+40(FP), DI
+	MOVQ    lds+48(FP), R8
+	SHLQ    $0x02, R8
+	VXORPS  Y0, Y0, Y0
+	LEAQ    masks<>+32(SB), R10
+	MOVQ    DX, R9
+	NEGQ    R9
+	VMOVUPS (R10)(R9*4), Y1
+	LEAQ    masks<>+32(SB), R10
+	MOVQ    SI, R9
+	NEGQ    R9
+	VMOVUPS (R10)(R9*4), Y2
+	MOVQ    BX, R9
+	ANDQ    $0x07, R9
+	LEAQ    masks<>+32(SB), R11
+	MOVQ    R9, R10
+	NEGQ    R10
+	VMOVUPS (R11)(R10*4), Y3
+	SHRQ    $0x03, BX
+
+row:
+	MOVQ       DI, R10
+	VMASKMOVPS Y0, Y1, (AX)
+	LEAQ       (AX)(DX*4), AX
+	MOVQ       BX, R11
+	TESTQ      R11, R11
+	JZ         rest
+
+vector:
+	VMOVUPS (R10), Y4
+	VMOVUPS Y4, (AX)
+	ADDQ    $+32, R10
+	ADDQ    $+32, AX
+	DECQ    R11
+	JNZ     vector
+
+rest:
+	TESTQ      R9, R9
+	JZ         after
+	VMASKMOVPS (R10), Y3, Y4
+	VMASKMOVPS Y4, Y3, (AX)
+	LEAQ       (AX)(R9*4), AX
+
+after:
+	VMASKMOVPS Y0, Y2, (AX)
+	LEAQ       (AX)(SI*4), AX
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        row
+	VZEROUPPER
+	RET
+
+// func padRows2_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·padRows2_avx2(SB), NOSPLIT, $0-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    rows+8(FP), CX
+	MOVQ    left+16(FP), DX
+	MOVQ    n+24(FP), BX
+	MOVQ    right+32(FP), SI
+	MOVQ    src+40(FP), DI
+	MOVQ    lds+48(FP), R8
+	SHLQ    $0x02, R8
+	VXORPS  Y0, Y0, Y0
+	LEAQ    masks<>+32(SB), R10
+	MOVQ    DX, R9
+	NEGQ    R9
+	VMOVUPS (R10)(R9*4), Y1
+	LEAQ    masks<>+32(SB), R10
+	MOVQ    SI, R9
+	NEGQ    R9
+	VMOVUPS (R10)(R9*4), Y2
+	MOVQ    BX, R9
+	ANDQ    $0x07, R9
+	LEAQ    masks<>+32(SB), R11
+	MOVQ    R9, R10
+	NEGQ    R10
+	VMOVUPS (R11)(R10*4), Y3
+	SHRQ    $0x03, BX
+	MOVQ    $0x00000008, R12
+	LEAQ    -1(R9)(R9*1), R10
+	TESTQ   R9, R9
+	CMOVQEQ R9, R10
+	MOVQ    R10, R11
+	SUBQ    R12, R11
+	CMPQ    R10, R12
+	CMOVQGT R12, R10
+	XORQ    R12, R12
+	TESTQ   R11, R11
+	CMOVQLT R12, R11
+	LEAQ    masks<>+32(SB), R12
+	NEGQ    R10
+	VMOVUPS (R12)(R10*4), Y4
+	LEAQ    masks<>+32(SB), R10
+	NEGQ    R11
+	VMOVUPS (R10)(R11*4), Y5
+
+row:
+	MOVQ       DI, R10
+	VMASKMOVPS Y0, Y1, (AX)
+	LEAQ       (AX)(DX*4), AX
+	MOVQ       BX, R11
+	TESTQ      R11, R11
+	JZ         rest
+
+vector:
+	VMOVUPS (R10), Y6
+	VMOVUPS 32(R10), Y7
+	VSHUFPS $0x88, Y7, Y6, Y6
+	VPERMPD $0xd8, Y6, Y6
+	VMOVUPS Y6, (AX)
+	ADDQ    $+64, R10
+	ADDQ    $+32, AX
+	DECQ    R11
+	JNZ     vector
+
+rest:
+	TESTQ      R9, R9
+	JZ         after
+	VMASKMOVPS (R10), Y4, Y6
+	VMASKMOVPS 32(R10), Y5, Y7
+	VSHUFPS    $0x88, Y7, Y6, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VMASKMOVPS Y6, Y3, (AX)
+	LEAQ       (AX)(R9*4), AX
+
+after:
+	VMASKMOVPS Y0, Y2, (AX)
+	LEAQ       (AX)(SI*4), AX
+	ADDQ       R8, DI
+	DECQ       CX
+	JNZ        row
 	VZEROUPPER
 	RET
 
@@ -249,12 +462,12 @@ TEXT ·finishRows_avx512(SB), NOSPLIT, $0-80
 	MOVQ         rows+32(FP), DX
 	MOVQ         bias+48(FP), BX
 	MOVQ         res+56(FP), SI
+	MOVQ         ldd+8(FP), DI
+	SHLQ         $0x02, DI
 	MOVQ         ldy+24(FP), R8
 	SHLQ         $0x02, R8
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
-	MOVQ         ldd+8(FP), DI
-	SHLQ         $0x02, DI
 	VBROADCASTSS lo+72(FP), Z0
 	VBROADCASTSS hi+76(FP), Z1
 	MOVQ         cols+40(FP), R11
@@ -335,8 +548,8 @@ TEXT ·finishColumns_avx512(SB), NOSPLIT, $0-80
 	SHLQ         $0x02, R8
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
-	VBROADCASTSS lo+72(FP), Z0
 	VBROADCASTSS hi+76(FP), Z1
+	VBROADCASTSS lo+72(FP), Z0
 	MOVQ         cols+40(FP), R11
 	MOVQ         R11, R10
 	ANDQ         $0x0f, R10
@@ -416,42 +629,233 @@ TEXT ·gather_avx512(SB), NOSPLIT, $0-48
 	MOVQ n+40(FP), DI
 
 chunk:
-	MOVQ (SI), R8
-	LEAQ (AX)(R8*4), R8
-	MOVQ 8(SI), R9
-	LEAQ (DX)(R9*4), R9
-	MOVQ 16(SI), R10
-	XORQ R11, R11
-	CMPQ R10, $0x10
-	JL   part
-
-whole_row:
-	MOVQ    (BX)(R11*8), R10
-	VMOVUPS (R9)(R10*4), Z0
-	VMOVUPS Z0, (R8)
-	ADDQ    $+256, R8
-	INCQ    R11
-	CMPQ    R11, CX
-	JL      whole_row
-	JMP     next
-
-part:
+	MOVQ  (SI), R8
+	LEAQ  (AX)(R8*4), R8
+	MOVQ  8(SI), R9
+	LEAQ  (DX)(R9*4), R9
+	MOVQ  16(SI), R10
+	XORQ  R11, R11
+	CMPQ  R10, $0x10
+	JG    over1
 	MOVQ  $-1, R12
 	BZHIQ R10, R12, R12
 	KMOVW R12, K1
 
-part_row:
+row1:
 	MOVQ      (BX)(R11*8), R10
 	VMOVUPS.Z (R9)(R10*4), K1, Z0
 	VMOVUPS   Z0, K1, (R8)
 	ADDQ      $+256, R8
 	INCQ      R11
 	CMPQ      R11, CX
-	JL        part_row
+	JL        row1
+	JMP       next
+
+over1:
+	SUBQ  $0x10, R10
+	CMPQ  R10, $0x10
+	JG    over2
+	MOVQ  $-1, R12
+	BZHIQ R10, R12, R12
+	KMOVW R12, K1
+
+row2:
+	MOVQ      (BX)(R11*8), R10
+	VMOVUPS   (R9)(R10*4), Z0
+	VMOVUPS.Z 64(R9)(R10*4), K1, Z1
+	VMOVUPS   Z0, (R8)
+	VMOVUPS   Z1, K1, 64(R8)
+	ADDQ      $+256, R8
+	INCQ      R11
+	CMPQ      R11, CX
+	JL        row2
+	JMP       next
+
+over2:
+	SUBQ  $0x10, R10
+	CMPQ  R10, $0x10
+	JG    over3
+	MOVQ  $-1, R12
+	BZHIQ R10, R12, R12
+	KMOVW R12, K1
+
+row3:
+	MOVQ      (BX)(R11*8), R10
+	VMOVUPS   (R9)(R10*4), Z0
+	VMOVUPS   64(R9)(R10*4), Z1
+	VMOVUPS.Z 128(R9)(R10*4), K1, Z2
+	VMOVUPS   Z0, (R8)
+	VMOVUPS   Z1, 64(R8)
+	VMOVUPS   Z2, K1, 128(R8)
+	ADDQ      $+256, R8
+	INCQ      R11
+	CMPQ      R11, CX
+	JL        row3
+	JMP       next
+
+over3:
+	SUBQ  $0x10, R10
+	MOVQ  $-1, R12
+	BZHIQ R10, R12, R12
+	KMOVW R12, K1
+
+row4:
+	MOVQ      (BX)(R11*8), R10
+	VMOVUPS   (R9)(R10*4), Z0
+	VMOVUPS   64(R9)(R10*4), Z1
+	VMOVUPS   128(R9)(R10*4), Z2
+	VMOVUPS.Z 192(R9)(R10*4), K1, Z3
+	VMOVUPS   Z0, (R8)
+	VMOVUPS   Z1, 64(R8)
+	VMOVUPS   Z2, 128(R8)
+	VMOVUPS   Z3, K1, 192(R8)
+	ADDQ      $+256, R8
+	INCQ      R11
+	CMPQ      R11, CX
+	JL        row4
 
 next:
 	ADDQ $+24, SI
 	DECQ DI
 	JNZ  chunk
+	VZEROUPPER
+	RET
+
+// func padRows1_avx512(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·padRows1_avx512(SB), NOSPLIT, $0-56
+	MOVQ   dst+0(FP), AX
+	MOVQ   rows+8(FP), CX
+	MOVQ   left+16(FP), DX
+	MOVQ   n+24(FP), BX
+	MOVQ   right+32(FP), SI
+	MOVQ   src+40(FP), DI
+	MOVQ   lds+48(FP), R8
+	SHLQ   $0x02, R8
+	VXORPS Z0, Z0, Z0
+	MOVQ   $-1, R9
+	BZHIQ  DX, R9, R9
+	KMOVW  R9, K1
+	MOVQ   $-1, R9
+	BZHIQ  SI, R9, R9
+	KMOVW  R9, K2
+	MOVQ   BX, R9
+	ANDQ   $0x0f, R9
+	MOVQ   $-1, R10
+	BZHIQ  R9, R10, R10
+	KMOVW  R10, K3
+	SHRQ   $0x04, BX
+
+row:
+	MOVQ    DI, R10
+	VMOVUPS Z0, K1, (AX)
+	LEAQ    (AX)(DX*4), AX
+	MOVQ    BX, R11
+	TESTQ   R11, R11
+	JZ      rest
+
+vector:
+	VMOVUPS (R10), Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $+64, R10
+	ADDQ    $+64, AX
+	DECQ    R11
+	JNZ     vector
+
+rest:
+	TESTQ     R9, R9
+	JZ        after
+	VMOVUPS.Z (R10), K3, Z1
+	VMOVUPS   Z1, K3, (AX)
+	LEAQ      (AX)(R9*4), AX
+
+after:
+	VMOVUPS Z0, K2, (AX)
+	LEAQ    (AX)(SI*4), AX
+	ADDQ    R8, DI
+	DECQ    CX
+	JNZ     row
+	VZEROUPPER
+	RET
+
+// func padRows2_avx512(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·padRows2_avx512(SB), NOSPLIT, $0-56
+	MOVQ      dst+0(FP), AX
+	MOVQ      rows+8(FP), CX
+	MOVQ      left+16(FP), DX
+	MOVQ      n+24(FP), BX
+	MOVQ      right+32(FP), SI
+	MOVQ      src+40(FP), DI
+	MOVQ      lds+48(FP), R8
+	SHLQ      $0x02, R8
+	VXORPS    Z0, Z0, Z0
+	MOVQ      $-1, R9
+	BZHIQ     DX, R9, R9
+	KMOVW     R9, K1
+	MOVQ      $-1, R9
+	BZHIQ     SI, R9, R9
+	KMOVW     R9, K2
+	MOVQ      BX, R9
+	ANDQ      $0x0f, R9
+	MOVQ      $-1, R10
+	BZHIQ     R9, R10, R10
+	KMOVW     R10, K3
+	SHRQ      $0x04, BX
+	MOVQ      $0x00000010, R12
+	LEAQ      -1(R9)(R9*1), R10
+	TESTQ     R9, R9
+	CMOVQEQ   R9, R10
+	MOVQ      R10, R11
+	SUBQ      R12, R11
+	CMPQ      R10, R12
+	CMOVQGT   R12, R10
+	XORQ      R12, R12
+	TESTQ     R11, R11
+	CMOVQLT   R12, R11
+	MOVQ      $-1, R12
+	BZHIQ     R10, R12, R12
+	KMOVW     R12, K4
+	MOVQ      $-1, R10
+	BZHIQ     R11, R10, R10
+	KMOVW     R10, K5
+	LEAQ      evens<>+0(SB), R10
+	VMOVDQU32 (R10), Z1
+
+row:
+	MOVQ    DI, R10
+	VMOVUPS Z0, K1, (AX)
+	LEAQ    (AX)(DX*4), AX
+	MOVQ    BX, R11
+	TESTQ   R11, R11
+	JZ      rest
+
+vector:
+	VMOVUPS   (R10), Z2
+	VMOVUPS   64(R10), Z3
+	VMOVAPS   Z1, Z4
+	VPERMI2PS Z3, Z2, Z4
+	VMOVUPS   Z4, (AX)
+	ADDQ      $+128, R10
+	ADDQ      $+64, AX
+	DECQ      R11
+	JNZ       vector
+
+rest:
+	TESTQ     R9, R9
+	JZ        after
+	VMOVUPS.Z (R10), K4, Z2
+	VMOVUPS.Z 64(R10), K5, Z3
+	VMOVAPS   Z1, Z4
+	VPERMI2PS Z3, Z2, Z4
+	VMOVUPS   Z4, K3, (AX)
+	LEAQ      (AX)(R9*4), AX
+
+after:
+	VMOVUPS Z0, K2, (AX)
+	LEAQ    (AX)(SI*4), AX
+	ADDQ    R8, DI
+	DECQ    CX
+	JNZ     row
 	VZEROUPPER
 	RET

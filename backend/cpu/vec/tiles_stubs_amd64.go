@@ -26,7 +26,7 @@ func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols 
 //go:noescape
 func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
 
-// gather_avx2 is, chunks holding n triples c of numbers, c.N being at most that of a vector,
+// gather_avx2 is, chunks holding n triples c of numbers, c.N being at most 32,
 //
 //	for r := range rows {
 //		for _, c := range chunks {
@@ -36,6 +36,38 @@ func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, co
 //
 //go:noescape
 func gather_avx2(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)
+
+// padRows1_avx2 is, rows following each other in dst,
+//
+//	for r := range rows {
+//		clear(dst[:left])
+//		for i := range n {
+//			dst[left+i] = src[r*lds+i*1]
+//		}
+//		clear(dst[left+n:left+n+right])
+//		dst = dst[left+n+right:]
+//	}
+//
+// left and right are at most 8.
+//
+//go:noescape
+func padRows1_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
+
+// padRows2_avx2 is, rows following each other in dst,
+//
+//	for r := range rows {
+//		clear(dst[:left])
+//		for i := range n {
+//			dst[left+i] = src[r*lds+i*2]
+//		}
+//		clear(dst[left+n:left+n+right])
+//		dst = dst[left+n+right:]
+//	}
+//
+// left and right are at most 8.
+//
+//go:noescape
+func padRows2_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
 
 // finishRows_avx512 is, bias and res being nil where there are none,
 //
@@ -59,7 +91,7 @@ func finishRows_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, col
 //go:noescape
 func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
 
-// gather_avx512 is, chunks holding n triples c of numbers, c.N being at most that of a vector,
+// gather_avx512 is, chunks holding n triples c of numbers, c.N being at most 64,
 //
 //	for r := range rows {
 //		for _, c := range chunks {
@@ -69,3 +101,35 @@ func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, 
 //
 //go:noescape
 func gather_avx512(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)
+
+// padRows1_avx512 is, rows following each other in dst,
+//
+//	for r := range rows {
+//		clear(dst[:left])
+//		for i := range n {
+//			dst[left+i] = src[r*lds+i*1]
+//		}
+//		clear(dst[left+n:left+n+right])
+//		dst = dst[left+n+right:]
+//	}
+//
+// left and right are at most 16.
+//
+//go:noescape
+func padRows1_avx512(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
+
+// padRows2_avx512 is, rows following each other in dst,
+//
+//	for r := range rows {
+//		clear(dst[:left])
+//		for i := range n {
+//			dst[left+i] = src[r*lds+i*2]
+//		}
+//		clear(dst[left+n:left+n+right])
+//		dst = dst[left+n+right:]
+//	}
+//
+// left and right are at most 16.
+//
+//go:noescape
+func padRows2_avx512(dst *float32, rows int, left int, n int, right int, src *float32, lds int)

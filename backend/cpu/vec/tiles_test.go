@@ -70,7 +70,7 @@ func TestGatherCopiesItsChunksOnly(t *testing.T) {
 			}
 			var chunks []Chunk
 			for at := rng.Intn(4); at < TileStride; at += rng.Intn(3) {
-				c := Chunk{Dst: at, Src: rng.Intn(300 - 199 - TileStride), N: min(1+rng.Intn(k.lanes), TileStride-at)}
+				c := Chunk{Dst: at, Src: rng.Intn(300 - 199 - TileStride), N: min(1+rng.Intn(k.chunk), TileStride-at)}
 				chunks = append(chunks, c)
 				at += c.N
 			}
@@ -90,6 +90,40 @@ func TestGatherCopiesItsChunksOnly(t *testing.T) {
 	})
 }
 
+func TestPadRowsCopiesBetweenZeros(t *testing.T) {
+	const seed = 7
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		defer func(b *kernels) { best = b }(best)
+		best = k
+		rng := rand.New(rand.NewSource(seed))
+		for _, n := range []int{0, 1, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 56} {
+			for variant := range 24 {
+				rows, step, left, right := 1+variant%4, 1+variant%3, rng.Intn(4), rng.Intn(19)
+				if variant >= 20 {
+					left = 16
+				}
+				lds := n*step + rng.Intn(3)
+				src := row(max(0, (rows-1)*lds+(n-1)*step+1+variant%2), variant%5, func() float32 { return float32(rng.NormFloat64()) })
+				dst := row(rows*(left+n+right), variant%3, func() float32 { return guard })
+				want := slices.Clone(dst)
+				padRowsGo(want, rows, left, n, right, src, lds, step)
+				PadRows(dst, rows, left, n, right, src, lds, step)
+				guarded(t, dst)
+				if !slices.Equal(dst, want) {
+					t.Fatalf("%d rows of %d + %d + %d, step %d: got %v, want %v", rows, left, n, right, step, dst, want)
+				}
+				for i, v := range want {
+					r, c := i/(left+n+right), i%(left+n+right)-left
+					if c >= 0 && c < n && v != src[r*lds+c*step] || (c < 0 || c >= n) && v != 0 {
+						t.Fatalf("row %d column %d is %v", r, c, v)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestGatherRefusesWhatDoesNotFit(t *testing.T) {
 	dst, src := make([]float32, 2*TileStride), make([]float32, 20)
 	ok := Chunk{Dst: TileStride - 2, Src: 3, N: 2}
@@ -100,8 +134,10 @@ func TestGatherRefusesWhatDoesNotFit(t *testing.T) {
 		"panel":        func() { Gather(dst[1:], src, []int{0, 15}, []Chunk{ok}) },
 		"column":       func() { Gather(dst, src, []int{0}, []Chunk{{Dst: TileStride - 1, N: 2}}) },
 		"empty chunk":  func() { Gather(dst, src, []int{0}, []Chunk{{}}) },
-		"long chunk":   func() { Gather(dst, make([]float32, 99), []int{0}, []Chunk{{N: best.lanes + 1}}) },
+		"long chunk":   func() { Gather(dst, make([]float32, 199), []int{0}, []Chunk{{N: best.chunk + 1}}) },
 		"left column":  func() { Gather(dst, src, []int{0}, []Chunk{{Dst: -1, N: 1}}) },
+		"padded":       func() { PadRows(dst, 3, 1, 40, 2, make([]float32, 200), 40, 1) },
+		"padding":      func() { PadRows(dst, 2, 1, 4, 2, src[:9], 6, 1) },
 		"finish rows":  func() { FinishRows(dst, 4, src, 4, 6, 4, nil, nil, 0, 0, 1) },
 		"finish bias":  func() { FinishColumns(dst, 4, src, 4, 5, 4, src[:3], nil, 0, 0, 1) },
 		"finish res":   func() { FinishRows(dst, 4, src, 4, 5, 4, nil, src[:19], 4, 0, 1) },

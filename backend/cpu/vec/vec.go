@@ -23,6 +23,7 @@ type (
 	reduction func(x []float32) float32
 	finish    func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32)
 	gather    func(dst, src []float32, offset []int, chunks []Chunk)
+	padRows   func(dst []float32, rows, left, n, right int, src []float32, lds, step int)
 )
 
 // kernels are the loops of one instruction set. They trust the lengths.
@@ -48,7 +49,8 @@ type kernels struct {
 
 	finishRows, finishColumns finish
 	gather                    gather
-	lanes                     int // float32 elements of a vector
+	chunk                     int        // the most elements of a Chunk
+	padRows                   [2]padRows // by step less one
 
 	// transpose8 transposes 8 rows of 8*blocks columns; nil where plain loops
 	// are as good.

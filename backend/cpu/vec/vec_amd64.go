@@ -48,7 +48,8 @@ var avx512 = kernels{
 	finishRows:       finishTile(finishRows_avx512),
 	finishColumns:    finishTile(finishColumns_avx512),
 	gather:           gatherChunks(gather_avx512),
-	lanes:            16,
+	padRows:          [2]padRows{padded(padRows1_avx512), padded(padRows2_avx512)},
+	chunk:            64,
 	transpose8:       transpose8_avx2,
 }
 
@@ -80,7 +81,8 @@ var avx2 = kernels{
 	finishRows:       finishTile(finishRows_avx2),
 	finishColumns:    finishTile(finishColumns_avx2),
 	gather:           gatherChunks(gather_avx2),
-	lanes:            8,
+	padRows:          [2]padRows{padded(padRows1_avx2), padded(padRows2_avx2)},
+	chunk:            32,
 	transpose8:       transpose8_avx2,
 }
 
@@ -95,5 +97,12 @@ func finishTile(f func(dst *float32, ldd int, y *float32, ldy, rows, cols int, b
 func gatherChunks(f func(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)) gather {
 	return func(dst, src []float32, offset []int, chunks []Chunk) {
 		f(unsafe.SliceData(dst), len(offset), unsafe.SliceData(src), unsafe.SliceData(offset), &chunks[0].Dst, len(chunks))
+	}
+}
+
+// padded lets an assembly kernel take slices.
+func padded(f func(dst *float32, rows, left, n, right int, src *float32, lds int)) padRows {
+	return func(dst []float32, rows, left, n, right int, src []float32, lds, _ int) {
+		f(unsafe.SliceData(dst), rows, left, n, right, unsafe.SliceData(src), lds)
 	}
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -9,10 +12,13 @@ import (
 // tiles generates what loads panels and stores tiles of a product.
 func tiles() {
 	globals(nil)
+	evens()
 	for _, a := range isas {
 		finish(a, false)
 		finish(a, true)
 		gatherChunks(a)
+		padRows(a, 1)
+		padRows(a, 2)
 	}
 }
 
@@ -106,11 +112,15 @@ func finish(a isa, columns bool) {
 	end()
 }
 
-// gatherChunks generates the loading of a panel.
+// chunkVectors is the number of vectors of the longest chunk.
+const chunkVectors = 4
+
+// gatherChunks generates the loading of a panel: chunk by chunk down its rows,
+// in a loop for each number of vectors, of which the last is under a mask.
 func gatherChunks(a isa) {
 	name := "gather_" + a.name
 	begin(name, "func(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)",
-		name+" is, chunks holding n triples c of numbers, c.N being at most that of a vector,",
+		fmt.Sprintf("%s is, chunks holding n triples c of numbers, c.N being at most %d,", name, chunkVectors*a.lanes),
 		"",
 		"\tfor r := range rows {",
 		"\t\tfor _, c := range chunks {",
@@ -125,31 +135,177 @@ func gatherChunks(a isa) {
 	chunk := Load(Param("chunks"), GP64())
 	n := Load(Param("n"), GP64())
 	Label("chunk")
-	to, from, count, r, o := GP64(), GP64(), GP64(), GP64(), GP64()
+	to, from, last, r, o := GP64(), GP64(), GP64(), GP64(), GP64()
 	MOVQ(Mem{Base: chunk}, to)
 	LEAQ(Mem{Base: dst, Index: to, Scale: 4}, to)
 	MOVQ(Mem{Base: chunk, Disp: 8}, from)
 	LEAQ(Mem{Base: src, Index: from, Scale: 4}, from)
-	MOVQ(Mem{Base: chunk, Disp: 16}, count)
+	MOVQ(Mem{Base: chunk, Disp: 16}, last) // elements of the last vector
 	XORQ(r, r)
-	loop := func(label string, t *tail) {
+	for v := 1; v <= chunkVectors; v++ {
+		next := fmt.Sprintf("over%d", v)
+		if v < chunkVectors {
+			CMPQ(last, Imm(uint64(a.lanes)))
+			JG(LabelRef(next))
+		}
+		t := m.newTail(last)
+		label := fmt.Sprintf("row%d", v)
 		Label(label)
 		MOVQ(Mem{Base: offset, Index: r, Scale: 8}, o)
-		m.store(m.load(Mem{Base: from, Index: o, Scale: 4}, t), Mem{Base: to}, t)
+		vs := make([]VecVirtual, v)
+		for i := range vs {
+			at := Mem{Base: from, Index: o, Scale: 4, Disp: a.bytes() * i}
+			if i < v-1 {
+				vs[i] = m.load(at, nil)
+			} else {
+				vs[i] = m.load(at, t)
+			}
+		}
+		for i := range vs {
+			at := Mem{Base: to, Disp: a.bytes() * i}
+			if i < v-1 {
+				m.store(vs[i], at, nil)
+			} else {
+				m.store(vs[i], at, t)
+			}
+		}
 		add(rowBytes, to)
 		INCQ(r)
 		CMPQ(r, rows)
 		JL(LabelRef(label))
+		JMP(LabelRef("next"))
+		if v < chunkVectors {
+			Label(next)
+			SUBQ(Imm(uint64(a.lanes)), last)
+		}
 	}
-	CMPQ(count, Imm(uint64(a.lanes)))
-	JL(LabelRef("part"))
-	loop("whole_row", nil)
-	JMP(LabelRef("next"))
-	Label("part")
-	loop("part_row", m.newTail(count))
 	Label("next")
 	add(24, chunk)
 	DECQ(n)
 	JNZ(LabelRef("chunk"))
 	end()
+}
+
+// padRows generates the copying of every step-th element of rows between zeros.
+func padRows(a isa, step int) {
+	name := fmt.Sprintf("padRows%d_%s", step, a.name)
+	begin(name, "func(dst *float32, rows, left, n, right int, src *float32, lds int)",
+		name+" is, rows following each other in dst,",
+		"",
+		"\tfor r := range rows {",
+		"\t\tclear(dst[:left])",
+		"\t\tfor i := range n {",
+		fmt.Sprintf("\t\t\tdst[left+i] = src[r*lds+i*%d]", step),
+		"\t\t}",
+		"\t\tclear(dst[left+n:left+n+right])",
+		"\t\tdst = dst[left+n+right:]",
+		"\t}",
+		"",
+		fmt.Sprintf("left and right are at most %d.", a.lanes))
+	m := &arith{isa: a}
+	dst := Load(Param("dst"), GP64())
+	rows := Load(Param("rows"), GP64())
+	left := Load(Param("left"), GP64())
+	n := Load(Param("n"), GP64())
+	right := Load(Param("right"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	SHLQ(Imm(2), lds)
+	zero := a.vec()
+	VXORPS(zero, zero, zero)
+	before, after := m.newTail(left), m.newTail(right)
+	rest := GP64()
+	MOVQ(n, rest)
+	ANDQ(Imm(uint64(a.lanes-1)), rest)
+	t := m.newTail(rest)
+	SHRQ(Imm(uint64(map[int]int{8: 3, 16: 4}[a.lanes])), n)
+	// Pairs of vectors of which every other element is taken: the second holds
+	// elements only where more than half a vector of results is left.
+	var first, second *tail
+	var even VecVirtual
+	if step == 2 {
+		low, high := GP64(), GP64()
+		limit := GP64()
+		MOVQ(U32(uint32(a.lanes)), limit)
+		LEAQ(Mem{Base: rest, Index: rest, Scale: 1, Disp: -1}, low) // elements that are read
+		TESTQ(rest, rest)
+		CMOVQEQ(rest, low)
+		MOVQ(low, high)
+		SUBQ(limit, high)
+		CMPQ(low, limit)
+		CMOVQGT(limit, low)
+		none := GP64()
+		XORQ(none, none)
+		TESTQ(high, high)
+		CMOVQLT(none, high)
+		first, second = m.newTail(low), m.newTail(high)
+		if a.lanes == 16 {
+			even = a.vec()
+			at := GP64()
+			LEAQ(evens(), at)
+			VMOVDQU32(Mem{Base: at}, even)
+		}
+	}
+	read := func(from Register, last bool) VecVirtual {
+		if step == 1 {
+			if last {
+				return m.load(Mem{Base: from}, t)
+			}
+			return m.load(Mem{Base: from}, nil)
+		}
+		p, q := first, second
+		if !last {
+			p, q = nil, nil
+		}
+		x := m.load(Mem{Base: from}, p)
+		y := m.load(Mem{Base: from, Disp: a.bytes()}, q)
+		if a.lanes == 16 {
+			r := a.vec()
+			VMOVAPS(even, r)
+			VPERMI2PS(y, x, r)
+			return r
+		}
+		VSHUFPS(Imm(0x88), y, x, x)
+		VPERMPD(Imm(0xd8), x, x)
+		return x
+	}
+	Label("row")
+	from, to, count := GP64(), GP64(), GP64()
+	MOVQ(src, from)
+	m.store(zero, Mem{Base: dst}, before)
+	LEAQ(Mem{Base: dst, Index: left, Scale: 4}, to)
+	MOVQ(n, count)
+	TESTQ(count, count)
+	JZ(LabelRef("rest"))
+	Label("vector")
+	m.store(read(from, false), Mem{Base: to}, nil)
+	add(step*a.bytes(), from)
+	add(a.bytes(), to)
+	DECQ(count)
+	JNZ(LabelRef("vector"))
+	Label("rest")
+	TESTQ(rest, rest)
+	JZ(LabelRef("after"))
+	m.store(read(from, true), Mem{Base: to}, t)
+	LEAQ(Mem{Base: to, Index: rest, Scale: 4}, to)
+	Label("after")
+	m.store(zero, Mem{Base: to}, after)
+	LEAQ(Mem{Base: to, Index: right, Scale: 4}, dst)
+	ADDQ(lds, src)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	end()
+}
+
+var evenTable Mem
+
+// evens returns the numbers of every other element of two AVX-512 vectors.
+func evens() Mem {
+	if evenTable.Symbol.Name == "" {
+		evenTable = GLOBL("evens", attr.RODATA|attr.NOPTR)
+		for i := range 16 {
+			DATA(4*i, U32(uint32(2*i)))
+		}
+	}
+	return evenTable
 }
