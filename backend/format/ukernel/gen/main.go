@@ -140,7 +140,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, int8, those of package ikernel, helpers or tiles, those of package vec, planes, those of package plane, or attention, those of package tile")
+	set := flag.String("set", "", "products, the kernels of package ukernel, int8, those of package ikernel, helpers or tiles, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -157,6 +157,8 @@ func main() {
 			taps(a)
 		}
 		transpose()
+	case "winograd":
+		winograd()
 	case "planes":
 		planes()
 	case "attention":

@@ -1,0 +1,85 @@
+package winograd
+
+import "unsafe"
+
+// portable holds the transformations in plain Go.
+var portable = kernels{
+	isa: "go", lanes: lanes,
+	weights: map[int]kernel{2: byMatrix(weights2), 4: byMatrix(weights4)},
+	input:   map[int]kernel{2: byMatrix(input2), 4: byMatrix(input4)},
+	output:  map[int]kernel{2: byMatrix(output2), 4: byMatrix(output4)},
+}
+
+// matrix is a transformation by its rows.
+type matrix [][]float32
+
+// The points are 0, 1, -1 and infinity for tiles of 2x2 outputs, and 0, 5/8, -5/8,
+// 3/2, -3/2 and infinity for those of 4x4, which of all such pairs with few bits
+// err the least.
+const (
+	pa, pb = 0.625, 1.5
+	na     = 2 * pa * pa * (pa*pa - pb*pb)
+	nb     = 2 * pb * pb * (pb*pb - pa*pa)
+)
+
+var (
+	weights2 = matrix{{-1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}}
+	input2   = matrix{{-1, 0, 1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, -1, 0, 1}}
+	output2  = matrix{{1, 1, 1, 0}, {0, 1, -1, 1}}
+	weights4 = matrix{
+		{1 / (pa * pa * pb * pb), 0, 0},
+		{1 / na, pa / na, pa * pa / na}, {1 / na, -pa / na, pa * pa / na},
+		{1 / nb, pb / nb, pb * pb / nb}, {1 / nb, -pb / nb, pb * pb / nb},
+		{0, 0, 1},
+	}
+	input4 = matrix{
+		{pa * pa * pb * pb, 0, -pa*pa - pb*pb, 0, 1, 0},
+		{0, -pa * pb * pb, -pb * pb, pa, 1, 0}, {0, pa * pb * pb, -pb * pb, -pa, 1, 0},
+		{0, -pb * pa * pa, -pa * pa, pb, 1, 0}, {0, pb * pa * pa, -pa * pa, -pb, 1, 0},
+		{0, pa * pa * pb * pb, 0, -pa*pa - pb*pb, 0, 1},
+	}
+	output4 = matrix{
+		{1, 1, 1, 1, 1, 0},
+		{0, pa, -pa, pb, -pb, 0},
+		{0, pa * pa, pa * pa, pb * pb, pb * pb, 0},
+		{0, pa * pa * pa, -pa * pa * pa, pb * pb * pb, -pb * pb * pb, 1},
+	}
+)
+
+// byMatrix transforms grids of 16 lanes.
+func byMatrix(t matrix) kernel {
+	in, out := len(t[0]), len(t)
+	return func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32) {
+		if n == 0 {
+			return
+		}
+		x := unsafe.Slice(src, (n-1)*sstep+(in-1)*(srow+scol)+lanes)
+		y := unsafe.Slice(dst, (n-1)*dstep+(out-1)*(drow+dcol)+lanes)
+		half := unsafe.Slice(tmp, in*out*lanes)
+		for i := range n {
+			for j := range in {
+				t.apply(half[j*lanes:], in*lanes, x[i*sstep+j*scol:], srow)
+			}
+			for p := range out {
+				t.apply(y[i*dstep+p*drow:], dcol, half[p*in*lanes:], lanes)
+			}
+		}
+	}
+}
+
+// apply transforms vectors that are xs elements apart to vectors ys apart.
+func (t matrix) apply(y []float32, ys int, x []float32, xs int) {
+	for p, row := range t {
+		var s [lanes]float32
+		for i, f := range row {
+			if f == 0 {
+				continue
+			}
+			v := (*[lanes]float32)(x[i*xs:])
+			for l := range s {
+				s[l] += f * v[l]
+			}
+		}
+		*(*[lanes]float32)(y[p*ys:]) = s
+	}
+}
