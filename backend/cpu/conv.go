@@ -12,7 +12,11 @@ import (
 // bindConv computes a convolution as the product of W[M, C/group*k...] with the
 // patches X[C/group*k..., pixels] of each image, panel by panel: no patch matrix
 // is ever in memory. A depthwise convolution runs on the planes directly.
-func bindConv(p *program, n *ir.Node) (*bound, error) {
+func bindConv(p *program, n *ir.Node) (*bound, error) { return bindConvTiles(p, n, winogradTile) }
+
+// bindConvTiles is bindConv with a function that says which tiles a convolution
+// with dense 3x3 kernels is computed by, 0 for none.
+func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bound, error) {
 	o := n.Op.(*op.Conv)
 	if o.Quantised() {
 		return bindConv8(p, n)
@@ -41,7 +45,13 @@ func bindConv(p *program, n *ir.Node) (*bound, error) {
 	}
 	ep := newEpilogue(n, &o.Epilogue, bias)
 	if len(g.spans) <= 2 && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
-		return g.bind(kernels, ep, newPlanes(&g)), nil
+		direct := g.bind(kernels, ep, newPlanes(&g))
+		if win, ok := g.winogradWindow(n.Inputs[1]); ok {
+			if w := p.winogradWeight(n.Inputs[1].Const, tiles(&g)); w != nil {
+				return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
+			}
+		}
+		return direct, nil
 	}
 	return g.bind(kernels, ep, &tapLoader{g: &g, list: func(tap, col, count int, f func(j, n, p int)) {
 		op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/backend/cpu/winograd"
 	"spc/backend/format"
 	"spc/backend/format/dense"
 	"spc/ir"
@@ -39,6 +40,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
 		kernels8: map[kernelKey]backend.Kernel8{},
+		winograd: map[winogradKey]*winograd.Weight{},
 		dense:    map[*ir.Store]*tensor.Tensor{},
 		specs:    newCache[*spec](8),
 	}
@@ -63,6 +65,7 @@ type program struct {
 	sources  map[backend.Kernel][]byte // of dense weights, what they are made of
 	unneeded func([]byte)
 	kernels8 map[kernelKey]backend.Kernel8
+	winograd map[winogradKey]*winograd.Weight
 	dense    map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
 	specs    *cache[*spec]
 }

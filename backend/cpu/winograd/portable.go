@@ -7,7 +7,7 @@ var portable = kernels{
 	isa: "go", lanes: lanes,
 	weights: map[int]kernel{2: byMatrix(weights2), 4: byMatrix(weights4)},
 	input:   map[int]kernel{2: byMatrix(input2), 4: byMatrix(input4)},
-	output:  map[int]kernel{2: byMatrix(output2), 4: byMatrix(output4)},
+	output:  map[int]kernel{2: checked(output2), 4: checked(output4)},
 }
 
 // matrix is a transformation by its rows.
@@ -50,9 +50,6 @@ var (
 func byMatrix(t matrix) kernel {
 	in, out := len(t[0]), len(t)
 	return func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32) {
-		if n == 0 {
-			return
-		}
 		x := unsafe.Slice(src, (n-1)*sstep+(in-1)*(srow+scol)+lanes)
 		y := unsafe.Slice(dst, (n-1)*dstep+(out-1)*(drow+dcol)+lanes)
 		half := unsafe.Slice(tmp, in*out*lanes)
@@ -62,6 +59,23 @@ func byMatrix(t matrix) kernel {
 			}
 			for p := range out {
 				t.apply(y[i*dstep+p*drow:], dcol, half[p*in*lanes:], lanes)
+			}
+		}
+	}
+}
+
+// checked is byMatrix that leaves 0 in tmp for the lanes of finite results, else NaN.
+func checked(t matrix) kernel {
+	f, out := byMatrix(t), len(t)
+	return func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32) {
+		f(n, src, srow, scol, sstep, dst, drow, dcol, dstep, tmp)
+		flags := (*[lanes]float32)(unsafe.Slice(tmp, lanes))
+		clear(flags[:])
+		y := unsafe.Slice(dst, (n-1)*dstep+(out-1)*(drow+dcol)+lanes)
+		for i := range n * out * out {
+			at := i/(out*out)*dstep + i/out%out*drow + i%out*dcol
+			for l, v := range (*[lanes]float32)(y[at:]) {
+				flags[l] += 0 * v
 			}
 		}
 	}

@@ -67,6 +67,8 @@ func input2_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float3
 //		}
 //	}
 //
+// It leaves 0 in tmp[l] if every result in lane l is finite, else NaN.
+//
 //go:noescape
 func output2_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
 
@@ -132,6 +134,8 @@ func input4_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float3
 //			}
 //		}
 //	}
+//
+// It leaves 0 in tmp[l] if every result in lane l is finite, else NaN.
 //
 //go:noescape
 func output4_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
@@ -199,6 +203,8 @@ func input2_avx512(n int, src *float32, srow int, scol int, sstep int, dst *floa
 //		}
 //	}
 //
+// It leaves 0 in tmp[l] if every result in lane l is finite, else NaN.
+//
 //go:noescape
 func output2_avx512(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
 
@@ -264,6 +270,8 @@ func input4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *floa
 //			}
 //		}
 //	}
+//
+// It leaves 0 in tmp[l] if every result in lane l is finite, else NaN.
 //
 //go:noescape
 func output4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)

@@ -6,7 +6,7 @@
 //
 // The transformed tiles of a block are in memory at a time, as [points][tiles][C]
 // and [points][tiles][M], channels rounded up to whole lanes. The package imports
-// vec, ukernel and rate and nothing else of spc.
+// vec and ukernel and nothing else of spc.
 //
 // On amd64 the transformations are assembly for AVX-512 or AVX2, elsewhere and
 // under the build tag noasm plain Go.
@@ -28,7 +28,7 @@ const taps = 3
 // panel is the number of rows of W in a panel of the transformed weight.
 const panel = ukernel.Columns
 
-// kernel transforms n grids of vectors; see the assembly.
+// kernel transforms n grids of vectors, n being at least 1; see the assembly.
 type kernel func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32)
 
 // kernels are the transformations of one instruction set, by the size of a tile
@@ -45,7 +45,7 @@ var available = append(native(), &portable)
 // each applies f to grids of 16 lanes.
 func (k *kernels) each(f kernel, n int, src []float32, srow, scol, sstep int, dst []float32, drow, dcol, dstep int, tmp []float32) {
 	for l := 0; l < lanes; l += k.lanes {
-		f(n, &src[l], srow, scol, sstep, &dst[l], drow, dcol, dstep, &tmp[0])
+		f(n, &src[l], srow, scol, sstep, &dst[l], drow, dcol, dstep, &tmp[l])
 	}
 }
 
@@ -57,11 +57,14 @@ type Weight struct {
 	u []float32 // [points][panels of 64 rows][C][rows of the panel]
 }
 
-func ceil(a, b int) int  { return (a + b - 1) / b }
+func ceil(a, b int) int   { return (a + b - 1) / b }
 func round(n, by int) int { return ceil(n, by) * by }
 
 // points is the number of points in each direction.
 func points(tile int) int { return tile + taps - 1 }
+
+// WeightLen is the number of floats of W[M,C,3,3] transformed for tiles.
+func WeightLen(m, c, tile int) int { return points(tile) * points(tile) * c * round(m, lanes) }
 
 // NewWeight transforms w for tiles of 2x2 or 4x4 outputs; each splits the work.
 func NewWeight(w []float32, m, c, tile int, each func(n int, f func(worker, i int))) *Weight {
@@ -71,7 +74,7 @@ func NewWeight(w []float32, m, c, tile int, each func(n int, f func(worker, i in
 func newWeight(k *kernels, w []float32, m, c, tile int, each func(n int, f func(worker, i int))) *Weight {
 	n := points(tile)
 	plane := c * round(m, lanes)
-	t := &Weight{Tile: tile, M: m, C: c, u: make([]float32, n*n*plane)}
+	t := &Weight{Tile: tile, M: m, C: c, u: make([]float32, WeightLen(m, c, tile))}
 	each(ceil(m, panel), func(_, p int) {
 		m0 := p * panel
 		rows := min(panel, m-m0)
@@ -136,9 +139,8 @@ func newConv(k *kernels, gemm *ukernel.Gemm, w *Weight, win Window, images, floa
 // Blocks is the number of blocks.
 func (c *Conv) Blocks() int { return c.acrossRow * c.down }
 
-// Groups is the number of groups of channels of the input, Panels that of panels
-// of channels of the output, Points that of pairs of points, Outs that of groups of
-// channels of the output: by them the three steps of a block can be split.
+// Groups is the number of groups of channels of the input. By it, by Points and by
+// Outs the three steps of a block can be split between threads.
 func (c *Conv) Groups() int { return c.groups }
 
 // Points is the number of products of a block.
@@ -164,7 +166,7 @@ func (c *Conv) OutputLen() int { return c.Points() * c.outPlane() }
 func (c *Conv) Scratch() int {
 	n := points(c.w.Tile)
 	height, width := min(c.perCol, c.rows)*c.w.Tile+2, c.perRow*c.w.Tile+2
-	return n*n*lanes + max(height*width*lanes, c.perRow*c.w.Tile*c.w.Tile*lanes+lanes*panel)
+	return (n*n+1)*lanes + max(height*width*lanes, c.perRow*c.w.Tile*c.w.Tile*lanes+lanes*panel)
 }
 
 // block is a rectangle of tiles: rows r0 to r1 of all images, columns c0 to c1.
@@ -182,7 +184,7 @@ func (c *Conv) block(i int) block {
 // images.
 func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 	b, win, n, tile := c.block(i), &c.win, points(c.w.Tile), c.w.Tile
-	tmp, scratch := scratch[:n*n*lanes], scratch[n*n*lanes:]
+	tmp, scratch := scratch[:(n*n+1)*lanes], scratch[(n*n+1)*lanes:]
 	channels := min(lanes, c.w.C-group*lanes)
 	plane := win.H * win.W
 	across := b.c1 - b.c0
@@ -242,20 +244,25 @@ func (c *Conv) Multiply(i, point int, v, z []float32) {
 
 // Output transforms a group of channels of a block's output z, and gives it away
 // in tiles of rows: y is [rows][64], n pixels of the channels from row on of the
-// image img, from pixel on.
-func (c *Conv) Output(i, group int, z, scratch []float32, store func(y []float32, img, row, rows, pixel, n int)) {
+// image img, from pixel on. It reports whether all elements are finite: if not, an
+// element that is not finite may have spoilt the others of its tile.
+func (c *Conv) Output(i, group int, z, scratch []float32, store func(y []float32, img, row, rows, pixel, n int)) (finite bool) {
 	b, win, n, tile := c.block(i), &c.win, points(c.w.Tile), c.w.Tile
-	tmp, scratch := scratch[:n*n*lanes], scratch[n*n*lanes:]
+	tmp, scratch := scratch[:(n*n+1)*lanes], scratch[(n*n+1)*lanes:]
 	across := b.c1 - b.c0
 	width := across * tile
 	px, y := scratch[:tile*width*lanes], scratch[tile*width*lanes:][:lanes*panel]
 	m := group * lanes
 	rows := min(lanes, c.w.M-m)
 	cols := min(width, win.OW-b.c0*tile)
+	var sum float32
 	for r := b.r0; r < b.r1; r++ {
 		img, first := r/c.rows, r%c.rows*tile
 		c.kern.each(c.kern.output[tile], across, z[(r-b.r0)*across*c.outs*lanes+m:], n*c.outPlane(), c.outPlane(), c.outs*lanes,
 			px, width*lanes, lanes, tile*lanes, tmp)
+		for _, v := range tmp[:lanes] {
+			sum += v
+		}
 		for h := range min(tile, win.OH-first) {
 			for at := 0; at < cols; at += panel {
 				count := min(panel, cols-at)
@@ -264,4 +271,5 @@ func (c *Conv) Output(i, group int, z, scratch []float32, store func(y []float32
 			}
 		}
 	}
+	return sum == 0
 }

@@ -18,6 +18,7 @@ type wino struct {
 	keep   int
 	consts []float32
 	memory []float32 // further constants
+	check  bool      // whether results are finite is left in scratch
 	apply  func(m *winoArith, x []VecVirtual) []VecVirtual
 }
 
@@ -53,7 +54,7 @@ var winos = []wino{
 			plus, minus := m.sums(d[2], d[1])
 			return []VecVirtual{d[0], plus, minus, d[3]}
 		}},
-	{name: "output2", in: 4, out: 2, keep: 2,
+	{name: "output2", in: 4, out: 2, keep: 2, check: true,
 		apply: func(m *winoArith, z []VecVirtual) []VecVirtual {
 			plus, minus := m.sums(z[1], z[2])
 			VADDPS(z[0], plus, plus)
@@ -92,7 +93,7 @@ var winos = []wino{
 			r, s := m.spread(winoB, d[4], d[3])
 			return []VecVirtual{d[0], p, q, r, s, d[5]}
 		}},
-	{name: "output4", in: 6, out: 4, keep: 3,
+	{name: "output4", in: 6, out: 4, keep: 3, check: true,
 		consts: []float32{winoA, winoB, winoA2, winoB2, winoA * winoA2, winoB * winoB2},
 		apply: func(m *winoArith, z []VecVirtual) []VecVirtual {
 			evenA, oddA := m.sums(z[1], z[2])
@@ -171,7 +172,7 @@ func winograd() {
 // registers and scratch, then the rows of T X.
 func (w *wino) generate(a isa) {
 	name := w.name + "_" + a.name
-	begin(name, "func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32)",
+	doc := []string{
 		fmt.Sprintf("%s transforms n grids X of %dx%d vectors of %d elements; the others are numbers of", name, w.in, w.in, a.lanes),
 		fmt.Sprintf("elements, T is %s, and tmp has room for %d elements:", w.name, w.in*w.out*a.lanes),
 		"",
@@ -189,7 +190,12 @@ func (w *wino) generate(a isa) {
 		"\t\t\t\t}",
 		"\t\t\t}",
 		"\t\t}",
-		"\t}")
+		"\t}",
+	}
+	if w.check {
+		doc = append(doc, "", "It leaves 0 in tmp[l] if every result in lane l is finite, else NaN.")
+	}
+	begin(name, "func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32)", doc...)
 	m := &winoArith{isa: a, regs: map[float32]VecVirtual{}}
 	keep := w.keep
 	if a.lanes == 16 {
@@ -209,6 +215,10 @@ func (w *wino) generate(a isa) {
 		}
 	}
 	at, row := GP64(), GP64()
+	var flags []VecVirtual // the second stays zero
+	if w.check {
+		flags = a.zeros(2)
+	}
 	Label("grid")
 	MOVQ(reg["src"], row)
 	kept := make([][]VecVirtual, keep)
@@ -248,6 +258,9 @@ func (w *wino) generate(a isa) {
 		MOVQ(row, at)
 		for q, y := range w.apply(m, x) {
 			VMOVUPS(y, Mem{Base: at})
+			if w.check {
+				VFMADD231PS(flags[1], y, flags[0])
+			}
 			if q < w.out-1 {
 				ADDQ(reg["dcol"], at)
 			}
@@ -260,5 +273,8 @@ func (w *wino) generate(a isa) {
 	ADDQ(reg["dstep"], reg["dst"])
 	DECQ(n)
 	JNZ(LabelRef("grid"))
+	if w.check {
+		VMOVUPS(flags[0], Mem{Base: reg["tmp"]})
+	}
 	end()
 }

@@ -1,0 +1,140 @@
+package cpu
+
+import (
+	"sync/atomic"
+
+	"spc/backend/cpu/winograd"
+	"spc/backend/format/rate"
+	"spc/internal/memory"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// winogradKey identifies a transformed weight.
+type winogradKey struct {
+	dense *tensor.Tensor
+	tile  int
+}
+
+// winogradWeight returns the weight of a convolution transformed for tiles, nil for
+// tiles of size 0 and where memory does not hold it.
+func (p *program) winogradWeight(w *tensor.Tensor, tile int) *winograd.Weight {
+	if tile == 0 {
+		return nil
+	}
+	key := winogradKey{w, tile}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.winograd[key]
+	if !ok {
+		if memory.Check(4*winograd.WeightLen(w.Dim(0), w.Dim(1), tile)) != nil {
+			return nil
+		}
+		t = winograd.NewWeight(w.F32s(), w.Dim(0), w.Dim(1), tile, p.pool.NewTeam().For)
+		p.winograd[key] = t
+	}
+	return t
+}
+
+// winogradFloats bounds the transformed tiles that are in memory at a time: they
+// leave room for transformed weights in the level 2 cache.
+const winogradFloats = 1 << 18
+
+// winogradWindow returns where a dense 3x3 kernel stands if one does everywhere.
+func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool) {
+	if g.groups != 1 || len(g.spans) != 2 || w.Const == nil {
+		return win, false
+	}
+	for _, s := range g.spans {
+		if s.Kernel != 3 || s.Stride != 1 || s.Dilation != 1 {
+			return win, false
+		}
+	}
+	return winograd.Window{
+		H: g.in[0], W: g.in[1], OH: g.out[0], OW: g.out[1], Top: g.spans[0].Begin, Left: g.spans[1].Begin,
+	}, true
+}
+
+// bindWinograd makes a kernel that convolves by way of tiles, and as direct does
+// where a result is not finite: there Winograd's differences spoil other pixels of
+// the tile, too.
+func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep epilogue, direct *bound, threads int) *bound {
+	conv := winograd.NewConv(w, win, g.images, winogradFloats)
+	tiles := conv.InputLen() + conv.OutputLen()
+	// Blocks are worked on one by one, each by all threads, where there are too few
+	// for every thread to have its own.
+	apart := threads == 1 || conv.Blocks() >= 2*threads
+	b := &bound{inplace: -1, scratch: max(direct.scratch, conv.Scratch()), shared: direct.shared}
+	if apart {
+		b.scratch = max(b.scratch, conv.Scratch()+tiles)
+	} else {
+		b.shared = max(b.shared, tiles)
+	}
+	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
+		var xs, ys, res []float32
+		var spoilt atomic.Bool
+		store := func(y []float32, img, row, rows, pixel, n int) {
+			ep.tile(ys, res, (img*g.rows+row)*g.outPlane+pixel, g.outPlane, y, row, rows, n)
+		}
+		output := func(block, group int, z, scratch []float32) {
+			if !conv.Output(block, group, z, scratch, store) {
+				spoilt.Store(true)
+			}
+		}
+		var run func()
+		if apart {
+			body := func(worker, i int) {
+				s := x.scratch[worker]
+				v, z, s := s[:conv.InputLen()], s[conv.InputLen():tiles], s[tiles:]
+				for group := range conv.Groups() {
+					conv.Input(i, group, v, xs, s)
+				}
+				for point := range conv.Points() {
+					conv.Multiply(i, point, v, z)
+				}
+				for group := range conv.Outs() {
+					output(i, group, z, s)
+				}
+			}
+			run = func() { x.pool.For(conv.Blocks(), body) }
+		} else {
+			v, z := x.shared[:conv.InputLen()], x.shared[conv.InputLen():tiles]
+			block := 0
+			load := func(worker, group int) { conv.Input(block, group, v, xs, x.scratch[worker]) }
+			multiply := func(_, point int) { conv.Multiply(block, point, v, z) }
+			finish := func(worker, group int) { output(block, group, z, x.scratch[worker]) }
+			run = func() {
+				for block = range conv.Blocks() {
+					x.pool.For(conv.Groups(), load)
+					x.pool.For(conv.Points(), multiply)
+					x.pool.For(conv.Outs(), finish)
+				}
+			}
+		}
+		direct := direct.prepare(x, in, out)
+		return func() error {
+			xs, ys, res = in[0].F32s(), out[0].F32s(), nil
+			if ep.residual >= 0 {
+				res = in[op.Residual].F32s()
+			}
+			spoilt.Store(false)
+			run()
+			if spoilt.Load() {
+				return direct()
+			}
+			return nil
+		}
+	}
+	return b
+}
+
+// winogradTile is the size of the tiles that a convolution is computed by, 0 where
+// the product with patches is faster.
+func winogradTile(g *convGeometry) int {
+	c := rate.Conv{M: g.rows, C: g.channels, Images: g.images, OH: g.out[0], OW: g.out[1]}
+	if tile, _, cost := c.Tiles(); cost < c.Direct() {
+		return tile
+	}
+	return 0
+}

@@ -1,0 +1,58 @@
+package rate
+
+// Conv is a dense convolution of images with kernels of 3x3, stride 1, C channels
+// to M.
+type Conv struct {
+	M, C, Images, OH, OW int
+}
+
+// Costs in floating-point operations that the peak allows in their time, measured
+// as Blocks was.
+const (
+	// patch is the cost of an element of a panel that is loaded from an image.
+	patch = 36
+	// word is the cost of a float of a transformed weight that comes from beyond
+	// the level 2 cache, which holds so many.
+	word      = 50
+	nearWords = 300e3
+	// call is the cost of a call of a matrix kernel, tileRows its rows.
+	call     = 5000
+	tileRows = 6
+)
+
+// grid is the cost of transforming a tile of 16 channels of the input or of the
+// output, by its size.
+var grid = map[int]float64{2: 9e3, 4: 25e3}
+
+// Direct is the cost of a product with patches of the images, in floating-point
+// operations at the peak.
+func (c Conv) Direct() float64 {
+	k, n := 9*c.C, c.Images*c.OH*c.OW
+	cols := (n + granule - 1) / granule * granule
+	return 2*float64(c.M)*float64(k)*float64(cols)/Dense.Efficiency(float64(k), k, n) + c.Patches()
+}
+
+// Patches is the part of Direct that loading patches takes.
+func (c Conv) Patches() float64 { return patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW) }
+
+// Tiles returns the size of the tiles, 2 or 4, by which Winograd's algorithm is
+// fastest, the operations of its products, and its cost in floating-point
+// operations at the peak.
+func (c Conv) Tiles() (tile int, work, cost float64) {
+	for _, t := range []int{2, 4} {
+		points := float64((t + 2) * (t + 2))
+		tiles := float64(c.Images * ((c.OH + t - 1) / t) * ((c.OW + t - 1) / t))
+		groups := float64((c.C+granule-1)/granule + (c.M+granule-1)/granule)
+		rows := float64((c.M + granule - 1) / granule * granule)
+		panels := float64((c.M + panel - 1) / panel)
+		products := 2 * points * float64(c.C) * rows * tiles
+		total := products/Dense.Panel + grid[t]*tiles*groups + call*points*panels*(tiles/tileRows+1)
+		if words := points * float64(c.C) * rows; words > nearWords {
+			total += word * words
+		}
+		if tile == 0 || total < cost {
+			tile, work, cost = t, products, total
+		}
+	}
+	return tile, work, cost
+}
