@@ -13,6 +13,7 @@ import (
 	"spc"
 	"spc/backend/cpu"
 	"spc/data"
+	"spc/ir/tensor"
 )
 
 // benchmark is what bench prints. Times are of a run on a whole batch.
@@ -23,7 +24,7 @@ type benchmark struct {
 	Runs       int         `json:"runs"`
 	Ms         latency     `json:"ms"`
 	Throughput float64     `json:"throughput"` // samples a second
-	PeakBytes  int64       `json:"peak_bytes"`
+	PeakBytes  int64       `json:"peak_bytes"` // resident in the process at most, from before the first run on
 	Layers     []layerTime `json:"layers"`
 }
 
@@ -51,8 +52,10 @@ func benchCommand() *cobra.Command {
 		Use:   "bench MODEL.{spx,onnx}",
 		Short: "Measure a model's latency, memory, and time by layer",
 		Long: `Run a model some times on the same inputs, by default random ones, and show the
-percentiles of its latency, its throughput, the peak memory of the process, and the
-mean time of each layer, which is measured in further runs.`,
+percentiles of its latency, its throughput, its peak memory, and the mean time of
+each layer, which is measured in further runs. The peak memory is the most that the
+process had resident from before the first run on, the model's weights included;
+where the system (other than Linux) does not tell that, since the start of the process.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
   spc bench model.spx --dim batch=4 --json`,
@@ -108,10 +111,12 @@ mean time of each layer, which is measured in further runs.`,
 		p := newProgress(c)
 		defer p.close()
 		var times []float64
+		out := map[string]*tensor.Tensor{}
+		forgetPeak()
 		for i := range warmup + runs {
 			p.stage("bench", i, warmup+runs)
 			start := time.Now()
-			if _, err := m.Run(c.Context(), in); err != nil {
+			if err := m.RunInto(c.Context(), in, out); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			if i >= warmup {
