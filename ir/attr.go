@@ -229,6 +229,18 @@ func Attrs(op Op) []Attr {
 	return out
 }
 
+// ZeroAttrs returns the integer attributes without a default that are zero. Attrs
+// leaves them out, but ONNX requires them.
+func ZeroAttrs(op Op) []Attr {
+	var out []Attr
+	for _, f := range fields(op) {
+		if n, ok := f.value.Interface().(int); ok && n == 0 && !f.hasDef {
+			out = append(out, Attr{f.name, 0})
+		}
+	}
+	return out
+}
+
 func (f field) plain() any {
 	switch v := f.value.Interface().(type) {
 	case bool:

@@ -45,7 +45,7 @@ const maxModel = math.MaxInt32
 // Export writes g as an ONNX model. Nodes with an epilogue or quantised products, and
 // weights in a storage format, have no form in ONNX: they are errors.
 func Export(w io.Writer, g *ir.Graph, producer, version string) error {
-	e := &exporter{names: map[*ir.Value]string{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}, ir: exportIRVersion}
+	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]bool{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}, ir: exportIRVersion}
 	pg, err := e.root(g)
 	if err != nil {
 		return err
@@ -73,6 +73,7 @@ func Export(w io.Writer, g *ir.Graph, producer, version string) error {
 
 type exporter struct {
 	names     map[*ir.Value]string // of values whose name in the file is another
+	taken     map[string]bool      // names of values
 	constants map[*ir.Graph][]*ir.Value
 	opsets    map[string]int
 	ir        int
@@ -91,7 +92,7 @@ func (e *exporter) name(v *ir.Value) string {
 
 // root exports the main graph.
 func (e *exporter) root(g *ir.Graph) (*onnxpb.GraphProto, error) {
-	taken := map[string]bool{}
+	taken := e.taken
 	for sub := range g.All() {
 		for _, v := range sub.Inputs {
 			taken[v.Name] = true
@@ -159,11 +160,28 @@ func (e *exporter) graph(g *ir.Graph) (*onnxpb.GraphProto, error) {
 			return nil, err
 		}
 		p.Node = append(p.Node, m)
+		if n.Op.Kind() == "MatMul" && n.Input(2) != nil {
+			p.Node = append(p.Node, e.bias(m))
+		}
 	}
 	for _, v := range e.constants[g] {
 		p.Initializer = append(p.Initializer, v.Const.ToProto(e.name(v)))
 	}
 	return p, nil
+}
+
+// bias takes the bias off a MatMul, which has none in ONNX, and returns the node that
+// adds it.
+func (e *exporter) bias(m *onnxpb.NodeProto) *onnxpb.NodeProto {
+	out := m.Output[0]
+	product := out + "/product"
+	for e.taken[product] {
+		product += "_"
+	}
+	e.taken[product] = true
+	add := &onnxpb.NodeProto{Name: m.Name + "/bias", OpType: "Add", Input: []string{product, m.Input[2]}, Output: []string{out}}
+	m.Input, m.Output = m.Input[:2], []string{product}
+	return add
 }
 
 // info declares a value with what its type tells: sizes and plain symbols.
@@ -207,7 +225,13 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 	if f, ok := n.Op.(op.Fusable); ok && (!f.Fused().Empty() || n.Input(op.Residual) != nil) {
 		return nil, n.Errorf(ir.ErrUnsupported, "an epilogue has no form in ONNX")
 	}
-	for _, a := range ir.Attrs(n.Op) {
+	attrs := ir.Attrs(n.Op)
+	for _, a := range ir.ZeroAttrs(n.Op) {
+		if !strings.HasPrefix(a.Name, "spc_") {
+			attrs = append(attrs, a)
+		}
+	}
+	for _, a := range attrs {
 		if strings.HasPrefix(a.Name, "spc_") || own[kind][a.Name] {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
 		}

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"spc/ir"
 	"spc/ir/onnx"
+	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
 )
 
@@ -64,6 +67,44 @@ func TestExportedModelsComeBack(t *testing.T) {
 				t.Errorf("(-before +after)\n%.2000s", diff)
 			}
 		})
+	}
+}
+
+// Others check what this importer forgives: attributes that are required though zero,
+// and how many inputs a node has.
+func TestExportKeepsToTheOperatorsOfONNX(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%x: f32[2,2]) {
+  %w: f32[2,2] = const {1, 2, 3, 4}
+  %b: f32[2] = const {5, 6}
+  %"y/product": f32[2,2] = Relu "r" (%x)
+  %y: f32[2,2] = MatMul "y" (%"y/product", %w, %b)
+  %z: f32[4,2] = Concat "z" (%y, %y) {axis = 0}
+  return %z
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := onnx.Export(&b, g, "test", "1"); err != nil {
+		t.Fatal(err)
+	}
+	var m onnxpb.ModelProto
+	if err := proto.Unmarshal(b.Bytes(), &m); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range m.Graph.Node {
+		s := n.OpType + " " + strings.Join(n.Input, ",") + " -> " + strings.Join(n.Output, ",")
+		for _, a := range n.Attribute {
+			s += " " + a.Name
+		}
+		got = append(got, s)
+	}
+	want := []string{
+		"Relu x -> y/product", "MatMul y/product,w -> y/product_", "Add y/product_,b -> y", "Concat y,y -> z axis",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
