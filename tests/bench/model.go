@@ -114,13 +114,17 @@ func open(ctx context.Context, path string, dims map[string]int) (*source, error
 	return s, err
 }
 
-// compile compiles the model for the sizes of its inputs.
-func (s *source) compile(ctx context.Context, o spc.CompileOptions) (*spc.Model, error) {
+// options completes o with the model and the sizes of its inputs.
+func (s *source) options(o spc.CompileOptions) spc.CompileOptions {
 	o.Model, o.Dims, o.Shapes = s.path, s.dims, map[string][]int{}
 	for name, x := range s.inputs {
 		o.Shapes[name] = x.Shape()
 	}
-	return spc.Compile(ctx, o)
+	return o
+}
+
+func (s *source) compile(ctx context.Context, o spc.CompileOptions) (*spc.Model, error) {
+	return spc.Compile(ctx, s.options(o))
 }
 
 // calibrate yields the inputs.

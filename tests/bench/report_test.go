@@ -15,7 +15,7 @@ func sample() *Results {
 	row := func(name, group string, threads int, ratio, bar float64) Result {
 		return Result{
 			Name: name, Group: group, Threads: threads, ORT: 10 * ratio, SPC: 10, Ratio: Spread{ratio, ratio, ratio, ratio, ratio},
-			Rounds: 3, Best: ratio, Macs: Macs{Dense: 200, Left: 50}, Formats: "dense 2", Compared: "ONNX Runtime", Bar: bar,
+			Rounds: 3, Best: ratio, Macs: Macs{Dense: 200, Left: 50}, Formats: "dense 2", Bar: bar,
 		}
 	}
 	return &Results{

@@ -48,6 +48,7 @@ type Result struct {
 	Pattern  string  `json:"pattern,omitempty"`
 	Sparsity float64 `json:"sparsity,omitempty"`
 	Int8     bool    `json:"int8,omitempty"`
+	QDQ      bool    `json:"qdq,omitempty"` // ONNX Runtime runs the quantised model, too
 	ORT      float64 `json:"ort_ms"`
 	SPC      float64 `json:"spc_ms"`
 	Ratio    Spread  `json:"ratio"`      // ONNX Runtime's time to spc's
@@ -55,8 +56,7 @@ type Result struct {
 	Rounds   int     `json:"rounds"`
 	Macs     Macs    `json:"multiply_adds"`
 	Formats  string  `json:"formats"`
-	RelL2    float64 `json:"rel_l2"` // of the outputs, to what Compared names
-	Compared string  `json:"compared"`
+	RelL2    float64 `json:"rel_l2"`        // of the outputs, to ONNX Runtime's of the same weights
 	Bar      float64 `json:"bar,omitempty"` // 0 where there is none
 	Error    string  `json:"error,omitempty"`
 }

@@ -5,7 +5,8 @@ import (
 	"path"
 )
 
-// Row is a measurement against ONNX Runtime running the dense model in f32.
+// Row is a measurement against ONNX Runtime running the dense model in f32, or its
+// quantised form.
 type Row struct {
 	Name  string
 	Group string         // under which reports list it
@@ -16,6 +17,7 @@ type Row struct {
 	Sparsity float64
 	Keep     []string // as --keep
 	Int8     bool     // quantised with the ranges of the inputs that are measured
+	QDQ      bool     // ONNX Runtime runs the quantised model, too
 
 	Start Start   // what is measured is the way to the first output
 	Bar   float64 // the least ratio of ONNX Runtime's time to spc's; 0 where it is only reported
@@ -61,6 +63,8 @@ var Rows = []Row{
 	{Name: "resnet50-8x1-90", Group: "ResNet50", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:8x1", Sparsity: 0.9, Bar: 5.5},
 	{Name: "resnet50-int8", Group: "ResNet50, int8", Model: "resnet50", Dims: batch1, Int8: true, Bar: 2.5},
 	{Name: "resnet50-int8-1x4-80", Group: "ResNet50, int8", Model: "resnet50", Dims: batch1, Pattern: "block:1x4", Sparsity: 0.8, Int8: true, Bar: 6},
+	{Name: "resnet50-int8-qdq", Group: "ResNet50, int8", Model: "resnet50", Dims: batch1, Int8: true, QDQ: true, Bar: 1},
+	{Name: "resnet50-int8-qdq-1x4-80", Group: "ResNet50, int8", Model: "resnet50", Dims: batch1, Pattern: "block:1x4", Sparsity: 0.8, Int8: true, QDQ: true, Bar: 2},
 	{Name: "resnet50-start", Group: "first output", Model: "resnet50", Dims: batch1, Start: FromProcess, Bar: 1},
 	{Name: "resnet50-start-session", Group: "first output", Model: "resnet50", Dims: batch1, Start: FromSession},
 	{Name: "resnet50-start-4x1-80", Group: "first output", Model: "resnet50", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Start: FromProcess, Bar: 1},

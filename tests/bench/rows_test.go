@@ -40,6 +40,9 @@ func TestRowsAreSound(t *testing.T) {
 		if (r.Pattern == "") != (r.Sparsity == 0) {
 			t.Errorf("%s: pattern %q with sparsity %g", r.Name, r.Pattern, r.Sparsity)
 		}
+		if r.QDQ && !r.Int8 {
+			t.Errorf("%s: QDQ without Int8", r.Name)
+		}
 		if r.Group == Dense && (r.Pattern != "" || r.Int8 || r.Bar != 1) {
 			t.Errorf("%s: a dense row is not pruned and has a bar of 1", r.Name)
 		}

@@ -146,24 +146,27 @@ func TestRowsAgainstONNXRuntime(t *testing.T) {
 	dir := t.TempDir()
 	small(t, dir, "resnet", "resnet50")
 	small(t, dir, "bert", "minilm")
+	small(t, dir, "lstm", "lstm")
 	b := Bench{ORT: o, Models: dir, Scratch: t.TempDir(), Threads: []int{1, 2}, Turns: Turns{Rounds: 2, Runs: 2}}
 	got, err := b.Run(context.Background(), []Row{
 		{Name: "dense", Group: Dense, Model: "resnet50", Dims: batch1, Bar: 1},
 		{Name: "pruned", Model: "resnet50", Dims: batch1, Pattern: "uniform", Sparsity: 0.9},
 		{Name: "int8", Model: "resnet50", Dims: batch1, Int8: true},
-		{Name: "tokens", Model: "minilm", Dims: map[string]int{"batch": 2, "sequence": 7}},
+		{Name: "qdq", Model: "resnet50", Dims: batch1, Pattern: "block:1x4", Sparsity: 0.3, Int8: true, QDQ: true},
+		{Name: "tokens", Model: "minilm", Dims: map[string]int{"batch": 2, "sequence": 7}, Pattern: "uniform-block:4x1", Sparsity: 0.5},
+		{Name: "steps", Model: "lstm", Dims: map[string]int{"batch": 1, "sequence": 3}, Pattern: "unstructured", Sparsity: 0.5, Keep: everyone},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 8 {
-		t.Fatalf("%d results, want 8", len(got))
+	if len(got) != 12 {
+		t.Fatalf("%d results, want 12", len(got))
 	}
 	for i, x := range got {
 		if x.Error != "" || x.Threads != i%2+1 || x.ORT <= 0 || x.SPC <= 0 || x.Rounds == 0 || x.Macs.Dense <= 0 {
 			t.Errorf("%+v", x)
 		}
-		if pruned := x.Name == "pruned"; pruned != (x.Macs.Left < 0.9*x.Macs.Dense) {
+		if pruned := x.Sparsity > 0; pruned != (x.Macs.Left < 0.9*x.Macs.Dense) {
 			t.Errorf("%s: %+v", x.Name, x.Macs)
 		}
 	}
