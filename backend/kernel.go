@@ -14,6 +14,9 @@ const Panel = 64
 // granules of a panel's columns are computed.
 const Granule = 16
 
+// VecTile is the number of rows at whose multiples the ranges of Vec start.
+const VecTile = 16
+
 // Columns is the number of columns that kernels compute for a product of n
 // columns: whole granules, or a single vector.
 func Columns(n int) int {
@@ -42,7 +45,7 @@ type Kernel interface {
 	// y room for whole tiles.
 	Panel(y, x []float32, b, granules, r0, r1 int)
 	// Vec computes rows r0 to r1 of y = W x for one column: y[r-r0] and x[k].
-	// y has room for whole tiles.
+	// r0 is a multiple of VecTile, and y has room for a multiple of that.
 	Vec(y, x []float32, r0, r1 int)
 }
 

@@ -19,6 +19,7 @@ var binders = map[string]binder{
 	"GRU":           bindGRU,
 	"LSTM":          bindLSTM,
 	"MatMul":        bindMatMul,
+	"RNN":           bindRNN,
 
 	// Elementwise, two operands.
 	"Add": bindBinary(addPair),

@@ -181,7 +181,7 @@ func TestWeightsOfSymbolicAndMalformedNodes(t *testing.T) {
 		{`MatMul "n" (%x, %m)`, "[1: 1 rows, groups 1, N 4*H*batch, reuse 1]"},
 		{`MatMul "n" (%m, %x)`, "[0: 1 rows, groups 1, N 4*W*batch, reuse 1]"},
 		{`Gemm "n" (%u, %m)`, "[1: 1 rows, groups 1, N ?, reuse 1]"},
-		{`LSTM "n" (%s, %k, %k) {direction = "bidirectional"}`, "[1: 2 rows, groups 1, N batch*seq, reuse 1 2: 2 rows, groups 2, N batch, reuse seq]"},
+		{`LSTM "n" (%s, %k, %k) {direction = "bidirectional"}`, "[1: 2 rows, groups 1, N batch*seq, reuse 1 2: 2 rows, groups 1, N batch, reuse seq]"},
 		{`GRU "n" (%s, %k, %k) {layout = 1}`, "[1: 2 rows, groups 1, N batch*seq, reuse 1 2: 2 rows, groups 1, N seq, reuse batch]"},
 		{`Conv "n" (%x, %m)`, "[]"},
 		{`Conv "n" (%x, _)`, "[]"},

@@ -289,7 +289,8 @@ func (o *Recurrent) work(in, out []ir.Type) ir.Work {
 }
 
 // Weights returns W[dirs*gates*H, I], used for each step and sample, and
-// R[dirs*gates*H, H], used for each sample in each step, one group a direction.
+// R[dirs*gates*H, H], used for each sample in each step: the rows of a direction
+// with its states.
 func (o *Recurrent) Weights(n *ir.Node) []ir.Weight {
 	seq, batch := n.Graph().Fresh(), n.Graph().Fresh()
 	if inputRank(n, 0) == 3 {
@@ -304,7 +305,7 @@ func (o *Recurrent) Weights(n *ir.Node) []ir.Weight {
 		out = append(out, ir.Weight{Input: 1, View: view, Groups: 1, Cols: ir.Mul(seq, batch), Reuse: ir.Size(1)})
 	}
 	if inputRank(n, 2) == 3 {
-		out = append(out, ir.Weight{Input: 2, View: view, Groups: o.directions(), Cols: batch, Reuse: seq})
+		out = append(out, ir.Weight{Input: 2, View: view, Groups: 1, Cols: batch, Reuse: seq})
 	}
 	return out
 }
