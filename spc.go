@@ -426,7 +426,7 @@ func (m *Model) begin() (backend.Program, *call, error) {
 	if m.prog == nil {
 		o := backend.Options{Threads: m.threads}
 		if m.file != nil {
-			o.Checked, o.Unneeded = true, m.file.Drop
+			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
 		}
 		var err error
 		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), o); err != nil {
@@ -452,7 +452,8 @@ func (m *Model) end(c *call) {
 }
 
 // Run evaluates the model on one tensor for each input, by name, and returns the
-// outputs by name.
+// outputs by name. Where ctx is cancelled it returns at once; an operator that
+// takes long may go on reading the inputs for a while.
 func (m *Model) Run(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 	outputs := make(map[string]*tensor.Tensor, len(m.graph.Outputs))
 	if err := m.run(ctx, inputs, outputs, nil); err != nil {
@@ -577,15 +578,12 @@ func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var err error
-	if m.prog != nil {
-		err = m.prog.Close()
-		m.prog = nil
+	switch {
+	case m.prog != nil:
+		err = m.prog.Close() // and the file
+	case m.file != nil:
+		err = m.file.Close()
 	}
-	if m.file != nil {
-		if e := m.file.Close(); err == nil {
-			err = e
-		}
-		m.file = nil
-	}
+	m.prog, m.file = nil, nil
 	return err
 }

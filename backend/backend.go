@@ -23,6 +23,10 @@ type Options struct {
 	// has copied: they may leave memory, though they can be read again. It may be
 	// called concurrently.
 	Unneeded func(b []byte)
+	// Closed, where it is set, is called once nothing reads the program's graph
+	// any more: by Close, unless an operator that a cancelled run did not wait for
+	// is still computing. Its error is then that of Close.
+	Closed func() error
 }
 
 // Device loads programs.
@@ -45,6 +49,6 @@ type Program interface {
 	// Trace is Run, and calls f after each step of the main graph with the time
 	// that the step took.
 	Trace(ctx context.Context, in, out []*tensor.Tensor, f func(n *ir.Node, d time.Duration)) error
-	// Close frees what Load took.
+	// Close frees what Load took. No Run may be in progress.
 	Close() error
 }

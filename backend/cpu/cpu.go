@@ -39,6 +39,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		kernels:  map[kernelKey]*weightEntry{},
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
+		closed:   o.Closed,
 		kernels8: map[kernelKey]backend.Kernel8{},
 		winograd: map[winogradKey]*winograd.Weight{},
 		dense:    map[*ir.Store]*tensor.Tensor{},
@@ -64,6 +65,9 @@ type program struct {
 	kernels  map[kernelKey]*weightEntry
 	sources  map[backend.Kernel][]byte // of dense weights, what they are made of
 	unneeded func([]byte)
+	closed   func() error
+	closing  bool
+	held     int // by operators that may outlast their run
 	kernels8 map[kernelKey]backend.Kernel8
 	winograd map[winogradKey]*winograd.Weight
 	dense    map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
@@ -179,9 +183,31 @@ func (p *program) unpack(v *ir.Value) (*tensor.Tensor, error) {
 	return t, err
 }
 
+// Close stops the workers.
 func (p *program) Close() error {
 	p.pool.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closing = true
+	if p.held == 0 && p.closed != nil {
+		return p.closed()
+	}
 	return nil
+}
+
+// hold says that the program's graph is read until let is called.
+func (p *program) hold() {
+	p.mu.Lock()
+	p.held++
+	p.mu.Unlock()
+}
+
+func (p *program) let() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held--; p.held == 0 && p.closing && p.closed != nil {
+		p.closed() // nobody waits for its error
+	}
 }
 
 // Run evaluates the program.

@@ -480,3 +480,52 @@ func TestRunsThatMemoryDoesNotHoldAreRefused(t *testing.T) {
 		t.Errorf("error %v, want one that names a node and what memory is left", err)
 	}
 }
+
+// slow is an operator that waits to be let go.
+type slow struct {
+	begun, end chan struct{}
+}
+
+func (*slow) Kind() string                { return "Slow" }
+func (*slow) Infer(c *ir.Infer) error     { c.Set(0, c.In(0)); return nil }
+func (*slow) Work(_, _ []ir.Type) ir.Work { return ir.Work{FLOPs: 1e12} }
+func (s *slow) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	close(s.begun)
+	<-s.end
+	return []*tensor.Tensor{in[0].Clone()}, nil
+}
+
+// A cancelled run does not wait for an operator, which keeps what it reads.
+func TestCancelledRunsLeaveOperatorsBehind(t *testing.T) {
+	s := &slow{make(chan struct{}), make(chan struct{})}
+	g := ir.NewGraph("g")
+	x := g.NewInput("x", ir.TypeOf(tensor.New(tensor.F32, 3)))
+	y := g.NewNode("slow", s, []*ir.Value{x}, "y")
+	g.Outputs = y.Outputs
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 2, Closed: func() error { close(closed); return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-s.begun
+		cancel()
+	}()
+	if _, err := run(ctx, p, []*tensor.Tensor{tensor.New(tensor.F32, 3)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want the context's", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-closed:
+		t.Error("the program is closed while an operator reads its weights")
+	default:
+	}
+	close(s.end)
+	<-closed
+}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -372,9 +373,11 @@ type exec struct {
 	slots   []*tensor.Tensor // by value number
 	varying []int            // values whose slot is empty between runs
 	cold    []func()         // what makes kernels ready for their first run
-	frames  []frame          // by step number
-	scratch [][]float32      // by worker
-	shared  []float32
+
+	abandoned bool        // an operator still computes on it
+	frames    []frame     // by step number
+	scratch   [][]float32 // by worker
+	shared    []float32
 }
 
 // frame is a step in an exec.
@@ -512,6 +515,9 @@ func (x *exec) place(s slot, offset int) *tensor.Tensor {
 }
 
 func (s *spec) release(x *exec) {
+	if x.abandoned {
+		return
+	}
 	for _, i := range x.varying {
 		x.slots[i] = nil
 	}
@@ -655,12 +661,70 @@ func (x *exec) evaluate(ctx context.Context, st *step, in []*tensor.Tensor) ([]*
 	ev := &ir.Eval{Outputs: len(st.out), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return x.subgraph(ctx, g, in)
 	}}
-	// Operators may keep the slice, which the next run changes.
-	outs, err := st.node.Op.Eval(ev, slices.Clone(in))
+	in = slices.Clone(in) // operators may keep the slice, which the next run changes
+	eval := func() ([]*tensor.Tensor, error) { return st.node.Op.Eval(ev, in) }
+	var outs []*tensor.Tensor
+	var err error
+	if ctx.Done() != nil && len(ir.Subgraphs(st.node.Op)) == 0 && long(st.node.Op, in, types) {
+		outs, err = x.abandon(ctx, eval)
+	} else {
+		outs, err = eval()
+	}
 	if err != nil {
 		return nil, nodeError(st.node, err)
 	}
 	return outs, nil
+}
+
+// long reports whether evaluating an operator may take so long that a cancelled
+// run should not wait for it: some milliseconds.
+func long(o ir.Op, in []*tensor.Tensor, out []ir.Type) bool {
+	types := make([]ir.Type, len(in))
+	for i, t := range in {
+		if t != nil {
+			types[i] = ir.TypeOf(t)
+		}
+	}
+	for _, t := range out {
+		if !t.Static() {
+			return true
+		}
+	}
+	w := o.Work(types, out)
+	return w.FLOPs+w.Bytes > 1e6
+}
+
+// abandon returns what eval does, or the context's error as soon as it is
+// cancelled. The exec then stays with eval, and the program with its weights.
+func (x *exec) abandon(ctx context.Context, eval func() ([]*tensor.Tensor, error)) ([]*tensor.Tensor, error) {
+	type result struct {
+		outs     []*tensor.Tensor
+		err      error
+		panicked any
+	}
+	done := make(chan result, 1)
+	x.prog.hold()
+	go func() {
+		defer x.prog.let()
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			}
+			done <- r
+		}()
+		r.outs, r.err = eval()
+	}()
+	select {
+	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
+		return r.outs, r.err
+	case <-ctx.Done():
+		x.abandoned = true
+		return nil, ctx.Err()
+	}
 }
 
 // nodeError names the node in an error of its operator.
@@ -741,6 +805,7 @@ func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tens
 	}
 	outs := make([]*tensor.Tensor, len(mini.plan.Graph.Outputs))
 	if err := mini.run(ctx, args, outs, nil); err != nil {
+		x.abandoned = ctx.Err() != nil // something may still read x's tensors
 		return nil, err
 	}
 	for i, v := range n.Outputs { // absent outputs have no place in the mini graph
