@@ -64,6 +64,7 @@ var binders = map[string]binder{
 	"Expand":       bindExpand,
 	"Gather":       bindGather,
 	"Pad":          bindPad,
+	"Resize":       bindResize,
 	"Slice":        bindSlice,
 	"SpaceToDepth": bindSpaceToDepth,
 	"Split":        bindSplit,

@@ -80,14 +80,14 @@ func parts(x *exec, n, size int) (count, each int) {
 	return (n + max(each, 1) - 1) / max(each, 1), each
 }
 
-// permutation copies a box whose axes are strided in both tensors. The last two
-// axes are those that are contiguous in one of them.
+// permutation copies a box whose axes are strided in both tensors.
 type permutation struct {
 	shape, dst, src []int // strides in elements
+	dstAt, srcAt    int   // the first element
 	matrix          bool  // the last axis is contiguous in dst, the one before in src
 }
 
-// newPermutation orders and joins axes.
+// newPermutation orders and joins axes, which are given in the order of dst.
 func newPermutation(shape, dst, src []int) *permutation {
 	p := &permutation{}
 	for i, d := range shape {
@@ -105,15 +105,26 @@ func newPermutation(shape, dst, src []int) *permutation {
 		p.shape, p.dst, p.src = []int{1}, []int{1}, []int{1}
 	}
 	last := len(p.shape) - 1
-	if k := slices.Index(p.src, 1); p.dst[last] == 1 && k >= 0 && k < last && p.dst[k] >= p.shape[last] && p.src[last] >= p.shape[k] {
-		p.matrix = true
-		for _, s := range []*[]int{&p.shape, &p.dst, &p.src} {
-			v := (*s)[k]
-			*s = slices.Insert(slices.Delete(*s, k, k+1), last-1, v)
-		}
+	k := slices.Index(p.src, 1)
+	if p.matrix = p.dst[last] == 1 && k >= 0 && k < last && p.dst[k] >= p.shape[last] && p.src[last] >= p.shape[k]; p.matrix {
+		p.moveAxis(k, last-1)
+		return p
+	}
+	if p.shape[last] < 8 { // rather a long loop than contiguous elements
+		p.moveAxis(slices.Index(p.shape, slices.Max(p.shape)), last)
 	}
 	return p
 }
+
+func (p *permutation) moveAxis(from, to int) {
+	for _, s := range []*[]int{&p.shape, &p.dst, &p.src} {
+		v := (*s)[from]
+		*s = slices.Insert(slices.Delete(*s, from, from+1), to, v)
+	}
+}
+
+// contiguous reports whether the elements lie in a row in both tensors.
+func (p *permutation) contiguous() bool { return len(p.shape) == 1 && p.dst[0] == 1 && p.src[0] == 1 }
 
 func (p *permutation) words8(x *exec) func(dst, src []uint8) { return permute(x, p, copyMatrix[uint8]) }
 func (p *permutation) words16(x *exec) func(dst, src []uint16) {
@@ -136,7 +147,7 @@ func permute[T word](x *exec, p *permutation, matrix func(dst []T, ldd int, src 
 		box := boxes[worker*perWorker:][:perWorker]
 		copy(box, shape)
 		box[0] = min(each, shape[0]-from)
-		copyBox(p, dst[from*p.dst[0]:], src[from*p.src[0]:], box, p.dst, p.src, matrix)
+		copyBox(p, dst, src, p.dstAt+from*p.dst[0], p.srcAt+from*p.src[0], box, p.dst, p.src, matrix)
 	}
 	return func(d, s []T) {
 		dst, src = d, s
@@ -144,20 +155,25 @@ func permute[T word](x *exec, p *permutation, matrix func(dst []T, ldd int, src 
 	}
 }
 
-func copyBox[T word](p *permutation, dst, src []T, shape, ds, ss []int, matrix func(dst []T, ldd int, src []T, lds, rows, cols int)) {
+func copyBox[T word](p *permutation, dst, src []T, d, s int, shape, ds, ss []int, matrix func(dst []T, ldd int, src []T, lds, rows, cols int)) {
 	n := shape[0]
 	switch {
 	case len(shape) == 1 && ds[0] == 1 && ss[0] == 1:
-		copy(dst[:n], src)
+		copy(dst[d:d+n], src[s:])
 	case len(shape) == 1:
-		for i := range n {
-			dst[i*ds[0]] = src[i*ss[0]]
+		step, stride := ds[0], ss[0]
+		for range n {
+			dst[d] = src[s]
+			d += step
+			s += stride
 		}
 	case len(shape) == 2 && p.matrix:
-		matrix(dst, ds[0], src, ss[1], shape[1], n)
+		matrix(dst[d:], ds[0], src[s:], ss[1], shape[1], n)
 	default:
-		for i := range n {
-			copyBox(p, dst[i*ds[0]:], src[i*ss[0]:], shape[1:], ds[1:], ss[1:], matrix)
+		for range n {
+			copyBox(p, dst, src, d, s, shape[1:], ds[1:], ss[1:], matrix)
+			d += ds[0]
+			s += ss[0]
 		}
 	}
 }
@@ -230,8 +246,7 @@ type choice struct {
 	segs  []segment
 	cols  int // length of a row of dst
 	fill  []byte
-	whole bool // the elements lie in a row in src
-	first int  // of them
+	first int // the first element taken
 }
 
 // segment is a run of a row: n elements from src, or, where src is negative, fills.
@@ -246,7 +261,7 @@ func newChoice(shape []int, tables [][]int, fill []byte) *choice {
 	for last > 0 && identity(tables[last], shape[last]) {
 		last--
 	}
-	c := &choice{fill: fill, rows: 1, whole: true}
+	c := &choice{fill: fill, rows: 1}
 	for a := range last {
 		t := tables[a]
 		if t == nil {
@@ -283,13 +298,12 @@ func newChoice(shape []int, tables [][]int, fill []byte) *choice {
 		c.segs = append(c.segs, segment{i * block, from * block, n * block, step})
 		i += n
 	}
-	c.whole = c.rows == 1 && len(c.segs) == 1 && c.segs[0].src >= 0 && c.segs[0].step == 1
 	return c
 }
 
 // contiguous returns the first of the elements taken, where they lie in a row.
 func (c *choice) contiguous() (first int, ok bool) {
-	if !c.whole {
+	if c.rows != 1 || len(c.segs) != 1 || c.segs[0].src < 0 || c.segs[0].step != 1 {
 		return 0, false
 	}
 	return c.first + c.segs[0].src, true
@@ -404,11 +418,23 @@ func bindSlice(_ *program, n *ir.Node) (*bound, error) {
 	if err != nil {
 		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
 	}
-	c := newChoice(shape, tables, nil)
-	b := boundMove(n, c)
-	if first, ok := c.contiguous(); ok {
-		b.from = []int{first}
-		b.prepare = skipping(b.prepare, first)
+	from, to := tensor.Strides(shape), shapeOf(n.Outputs[0])
+	at := 0
+	for a, t := range tables {
+		if t == nil {
+			continue
+		}
+		at += t[0] * from[a]
+		if len(t) > 1 {
+			from[a] *= t[1] - t[0]
+		}
+	}
+	m := newPermutation(to, tensor.Strides(to), from)
+	m.srcAt = at
+	b := boundMove(n, m)
+	if m.contiguous() {
+		b.from = []int{at}
+		b.prepare = skipping(b.prepare, at)
 	}
 	return b, nil
 }
@@ -489,21 +515,23 @@ func bindSplit(_ *program, n *ir.Node) (*bound, error) {
 	}
 	outer, inner := prod(shape[:a]), prod(shape[a+1:])
 	b := &bound{inplace: -1}
-	var moves []*choice
+	var moves []*permutation
 	at := 0
 	for _, v := range n.Outputs {
-		d := shapeOf(v)[a]
-		moves = append(moves, newStrip(outer, d*inner, shape[a]*inner, at))
+		d := shapeOf(v)[a] * inner
+		m := newPermutation([]int{outer, d}, []int{d, 1}, []int{shape[a] * inner, 1})
+		m.srcAt = at
+		moves = append(moves, m)
 		if outer == 1 {
 			b.from = append(b.from, at)
 		}
-		at += d * inner
+		at += d
 	}
 	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		var runs []func(dst, src *tensor.Tensor)
 		var which []int
 		for i, m := range moves {
-			if !within(out[i], in[0], m.first) {
+			if !within(out[i], in[0], m.srcAt) {
 				runs = append(runs, moveRun(x, m, out[i].DType()))
 				which = append(which, i)
 			}
@@ -516,54 +544,6 @@ func bindSplit(_ *program, n *ir.Node) (*bound, error) {
 		}
 	}
 	return b, nil
-}
-
-// newStrip takes n elements from position at of each of rows rows of pitch
-// elements.
-func newStrip(rows, n, pitch, at int) *choice {
-	c := &choice{rows: rows, cols: n, first: at, segs: []segment{{0, 0, n, 1}}}
-	if rows > 1 {
-		t := make([]int, rows)
-		for i := range t {
-			t[i] = i
-		}
-		c.axes, c.step = [][]int{t}, []int{pitch}
-	}
-	return c
-}
-
-// strip puts rows, one after the other in src, at a position of longer rows of dst.
-type strip struct{ rows, n, pitch, at int }
-
-func (s *strip) words8(x *exec) func(dst, src []uint8)    { return putStrip[uint8](x, s) }
-func (s *strip) words16(x *exec) func(dst, src []uint16)  { return putStrip[uint16](x, s) }
-func (s *strip) words32(x *exec) func(dst, src []float32) { return putStrip[float32](x, s) }
-func (s *strip) words64(x *exec) func(dst, src []uint64)  { return putStrip[uint64](x, s) }
-
-func putStrip[T word](x *exec, s *strip) func(dst, src []T) {
-	count, each := parts(x, s.rows, s.rows*s.n)
-	var dst, src []T
-	body := func(_, i int) {
-		for r := i * each; r < min(s.rows, (i+1)*each); r++ {
-			copyShort(dst[r*s.pitch+s.at:][:s.n], src[r*s.n:])
-		}
-	}
-	return func(d, s []T) {
-		dst, src = d, s
-		x.pool.For(count, body)
-	}
-}
-
-// copyShort is copy without a call for a few elements.
-func copyShort[T word](dst, src []T) {
-	if len(dst) > 4 {
-		copy(dst, src)
-		return
-	}
-	src = src[:len(dst)]
-	for i := range dst {
-		dst[i] = src[i]
-	}
 }
 
 // bindConcat joins along an axis: an input that lies in a row in the output may be
@@ -579,11 +559,13 @@ func bindConcat(_ *program, n *ir.Node) (*bound, error) {
 	}
 	outer, inner := prod(shape[:a]), prod(shape[a+1:])
 	b := &bound{inplace: -1}
-	var moves []*strip
+	var moves []*permutation
 	at := 0
 	for _, v := range n.Inputs {
 		d := shapeOf(v)[a] * inner
-		moves = append(moves, &strip{outer, d, shape[a] * inner, at})
+		m := newPermutation([]int{outer, d}, []int{shape[a] * inner, 1}, []int{d, 1})
+		m.dstAt = at
+		moves = append(moves, m)
 		if outer == 1 {
 			b.into = append(b.into, at)
 		}
@@ -594,7 +576,7 @@ func bindConcat(_ *program, n *ir.Node) (*bound, error) {
 		var runs []func(dst, src *tensor.Tensor)
 		var which []int
 		for i, m := range moves {
-			if m.n > 0 && !within(in[i], out[0], m.at) {
+			if prod(m.shape) > 0 && !within(in[i], out[0], m.dstAt) {
 				runs = append(runs, moveRun(x, m, dt))
 				which = append(which, i)
 			}

@@ -101,6 +101,22 @@ func init() {
 		x.ints(s...)
 		return "Expand", ""
 	}
+	cases["resize"] = func(x *text) (string, string) {
+		h, w := 1+x.rng.IntN(9), 1+x.rng.IntN(20)
+		n, c := 1+x.rng.IntN(2), 1+x.rng.IntN(3)
+		x.input(n, c, h, w)
+		x.absent()
+		x.absent()
+		if x.rng.IntN(2) == 0 {
+			x.ints(n, c, h*(1+x.rng.IntN(4)), w*(1+x.rng.IntN(4)))
+		} else {
+			x.ints(n, c, 1+x.rng.IntN(20), 1+x.rng.IntN(40))
+		}
+		mode := []string{"nearest", "nearest", "linear", "cubic"}[x.rng.IntN(4)]
+		coordinates := []string{"half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"}[x.rng.IntN(4)]
+		return "Resize", fmt.Sprintf("mode = %q, coordinate_transformation_mode = %q, nearest_mode = %q, antialias = %d",
+			mode, coordinates, []string{"floor", "ceil", "round_prefer_floor"}[x.rng.IntN(3)], x.rng.IntN(2))
+	}
 	cases["reduce"] = func(x *text) (string, string) {
 		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), 1+x.rng.IntN(20), 1+x.rng.IntN(5))
 		if x.rng.IntN(3) == 0 {

@@ -244,6 +244,35 @@ func (o *Resize) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	return one(y)
 }
 
+// Sampling says of an axis that is resampled which Taps positions each element of
+// the output is made of, From[n*Taps], and with which weights.
+type Sampling struct {
+	Taps   int
+	From   []int
+	Weight []float64
+}
+
+// Samplings returns the sampling of each axis of a shape, nil where the axis stays as
+// it is. The arguments are the elements of inputs 2 and 3; ok is false where a region
+// of interest matters too.
+func (o *Resize) Samplings(shape []int, scales []float32, sizes []int) (s []*Sampling, ok bool, err error) {
+	if o.Coordinates == "tf_crop_and_resize" {
+		return nil, false, nil
+	}
+	dims, factors, err := o.dims(ir.Sizes(shape...), scales, ir.Sizes(sizes...), unknown)
+	if err != nil {
+		return nil, false, err
+	}
+	s = make([]*Sampling, len(shape))
+	for a, d := range shape {
+		if n := dims[a].Size(); n != d || factors[a] != 1 {
+			f := o.filter(d, n, factors[a], [2]float64{0, 1})
+			s[a] = &Sampling{f.taps, f.from, f.weight}
+		}
+	}
+	return s, true, nil
+}
+
 // regions reads the region of interest of each axis.
 func (o *Resize) regions(roi [][2]float64, in []*tensor.Tensor) error {
 	if len(in) < 2 || in[1] == nil {
