@@ -24,8 +24,11 @@ func Rotaries(g *ir.Graph) (int, error) {
 
 // rotary replaces n where that stacks the rotated parts.
 func rotary(n *ir.Node) (bool, error) {
+	if n.Op.Kind() != "Concat" || len(n.Inputs) != 2 {
+		return false, nil
+	}
 	rank := n.Outputs[0].Type.Rank()
-	if n.Op.Kind() != "Concat" || len(n.Inputs) != 2 || rank != 5 || positive(ir.AttrOf(n.Op, "axis").(int), rank) != rank-1 {
+	if rank != 5 || positive(ir.AttrOf(n.Op, "axis").(int), rank) != rank-1 {
 		return false, nil
 	}
 	var sums [2]*ir.Node
