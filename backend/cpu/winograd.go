@@ -38,8 +38,11 @@ func (p *program) winogradWeight(w *tensor.Tensor, tile int) *winograd.Weight {
 }
 
 // winogradFloats bounds the transformed tiles that are in memory at a time: they
-// leave room for transformed weights in the level 2 cache.
-const winogradFloats = 1 << 18
+// leave room for the transformed weight in the level 2 cache, or are worth fetching
+// a weight for that does not fit there.
+func winogradFloats(w *winograd.Weight) int {
+	return min(max(winograd.WeightLen(w.M, w.C, w.Tile), 1<<18), 1<<21)
+}
 
 // winogradWindow returns where a dense 3x3 kernel stands if one does everywhere.
 func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool) {
@@ -60,7 +63,7 @@ func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool
 // where a result is not finite: there Winograd's differences spoil other pixels of
 // the tile, too.
 func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep epilogue, direct *bound, threads int) *bound {
-	conv := winograd.NewConv(w, win, g.images, winogradFloats)
+	conv := winograd.NewConv(w, win, g.images, winogradFloats(w))
 	tiles := conv.InputLen() + conv.OutputLen()
 	// Blocks are worked on one by one, each by all threads, where there are too few
 	// for every thread to have its own.

@@ -226,11 +226,13 @@ func Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 func transpose(k *kernels, dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	r, blocks := 0, cols/8
 	if k.transpose8 != nil && blocks > 0 {
-		for ; r+8 <= rows; r += 8 {
+		for rows-r >= 8 || r > 0 && r < rows {
+			r = min(r, rows-8) // the last rows may be copied again
 			k.transpose8(blocks, &dst[r], ldd, &src[r*lds], lds)
-			if c := 8 * blocks; c < cols {
-				transposeGo(dst[c*ldd+r:], ldd, src[r*lds+c:], lds, 8, cols-c)
+			if cols%8 > 0 {
+				k.transpose8(1, &dst[(cols-8)*ldd+r], ldd, &src[r*lds+cols-8], lds)
 			}
+			r += 8
 		}
 	}
 	if r < rows {

@@ -5,9 +5,10 @@ import "unsafe"
 // portable holds the transformations in plain Go.
 var portable = kernels{
 	isa: "go", lanes: lanes,
-	weights: map[int]kernel{2: byMatrix(weights2), 4: byMatrix(weights4)},
-	input:   map[int]kernel{2: byMatrix(input2), 4: byMatrix(input4)},
-	output:  map[int]kernel{2: checked(output2), 4: checked(output4)},
+	weights:  map[int]kernel{2: byMatrix(weights2), 4: byMatrix(weights4)},
+	input:    map[int]kernel{2: byMatrix(input2), 4: byMatrix(input4)},
+	output:   map[int]kernel{2: checked(output2), 4: checked(output4)},
+	products: []product{{lanes, 2, []rowsMul{productGo(1), productGo(2)}}},
 }
 
 // matrix is a transformation by its rows.
@@ -95,5 +96,34 @@ func (t matrix) apply(y []float32, ys int, x []float32, xs int) {
 			}
 		}
 		*(*[lanes]float32)(y[p*ys:]) = s
+	}
+}
+
+// productGo multiplies rows of so many, four columns at a time, which fit into the
+// registers of amd64.
+func productGo(rows int) rowsMul {
+	return func(groups, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy, ahead int) {
+		as := unsafe.Slice(a, (rows*groups-1)*lda+k)
+		bs := unsafe.Slice(b, (k-1)*ldb+lanes)
+		ys := unsafe.Slice(y, (rows*groups-1)*ldy+lanes)
+		for r := 0; r < rows*groups; r += rows {
+			p, q := as[r*lda:][:k], as[(r+rows-1)*lda:][:k]
+			for c := 0; c < lanes; c += 4 {
+				var s0, s1, s2, s3, t0, t1, t2, t3 float32
+				for i, v := range p {
+					w, x := q[i], (*[4]float32)(bs[i*ldb+c:])
+					s0 += v * x[0]
+					t0 += w * x[0]
+					s1 += v * x[1]
+					t1 += w * x[1]
+					s2 += v * x[2]
+					t2 += w * x[2]
+					s3 += v * x[3]
+					t3 += w * x[3]
+				}
+				*(*[4]float32)(ys[(r+rows-1)*ldy+c:]) = [4]float32{t0, t1, t2, t3}
+				*(*[4]float32)(ys[r*ldy+c:]) = [4]float32{s0, s1, s2, s3}
+			}
+		}
 	}
 }

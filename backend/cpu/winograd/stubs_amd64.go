@@ -140,6 +140,74 @@ func input4_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float3
 //go:noescape
 func output4_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
 
+// product_3x16_avx2 multiplies groups of 3 rows, strides being in elements:
+//
+//	for r := range 3 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_3x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_4x16_avx2 multiplies groups of 4 rows, strides being in elements:
+//
+//	for r := range 4 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_4x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_5x16_avx2 multiplies groups of 5 rows, strides being in elements:
+//
+//	for r := range 5 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_5x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_6x16_avx2 multiplies groups of 6 rows, strides being in elements:
+//
+//	for r := range 6 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_6x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
 // weights2_avx512 transforms n grids X of 3x3 vectors of 16 elements; the others are numbers of
 // elements, T is weights2, and tmp has room for 192 elements:
 //
@@ -275,3 +343,411 @@ func input4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *floa
 //
 //go:noescape
 func output4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
+
+// product_7x16_avx512 multiplies groups of 7 rows, strides being in elements:
+//
+//	for r := range 7 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_7x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_8x16_avx512 multiplies groups of 8 rows, strides being in elements:
+//
+//	for r := range 8 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_8x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_9x16_avx512 multiplies groups of 9 rows, strides being in elements:
+//
+//	for r := range 9 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_9x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_10x16_avx512 multiplies groups of 10 rows, strides being in elements:
+//
+//	for r := range 10 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_10x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_11x16_avx512 multiplies groups of 11 rows, strides being in elements:
+//
+//	for r := range 11 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_11x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_12x16_avx512 multiplies groups of 12 rows, strides being in elements:
+//
+//	for r := range 12 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_12x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_13x16_avx512 multiplies groups of 13 rows, strides being in elements:
+//
+//	for r := range 13 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_13x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_14x16_avx512 multiplies groups of 14 rows, strides being in elements:
+//
+//	for r := range 14 * groups {
+//		for c := range 16 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_14x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_6x32_avx512 multiplies groups of 6 rows, strides being in elements:
+//
+//	for r := range 6 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_6x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_7x32_avx512 multiplies groups of 7 rows, strides being in elements:
+//
+//	for r := range 7 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_7x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_8x32_avx512 multiplies groups of 8 rows, strides being in elements:
+//
+//	for r := range 8 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_8x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_9x32_avx512 multiplies groups of 9 rows, strides being in elements:
+//
+//	for r := range 9 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_9x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_10x32_avx512 multiplies groups of 10 rows, strides being in elements:
+//
+//	for r := range 10 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_10x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_11x32_avx512 multiplies groups of 11 rows, strides being in elements:
+//
+//	for r := range 11 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_11x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_12x32_avx512 multiplies groups of 12 rows, strides being in elements:
+//
+//	for r := range 12 * groups {
+//		for c := range 32 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_12x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_4x48_avx512 multiplies groups of 4 rows, strides being in elements:
+//
+//	for r := range 4 * groups {
+//		for c := range 48 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_4x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_5x48_avx512 multiplies groups of 5 rows, strides being in elements:
+//
+//	for r := range 5 * groups {
+//		for c := range 48 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_5x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_6x48_avx512 multiplies groups of 6 rows, strides being in elements:
+//
+//	for r := range 6 * groups {
+//		for c := range 48 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_6x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_7x48_avx512 multiplies groups of 7 rows, strides being in elements:
+//
+//	for r := range 7 * groups {
+//		for c := range 48 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_7x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_8x48_avx512 multiplies groups of 8 rows, strides being in elements:
+//
+//	for r := range 8 * groups {
+//		for c := range 48 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_8x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_3x64_avx512 multiplies groups of 3 rows, strides being in elements:
+//
+//	for r := range 3 * groups {
+//		for c := range 64 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_3x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_4x64_avx512 multiplies groups of 4 rows, strides being in elements:
+//
+//	for r := range 4 * groups {
+//		for c := range 64 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_4x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_5x64_avx512 multiplies groups of 5 rows, strides being in elements:
+//
+//	for r := range 5 * groups {
+//		for c := range 64 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_5x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
+
+// product_6x64_avx512 multiplies groups of 6 rows, strides being in elements:
+//
+//	for r := range 6 * groups {
+//		for c := range 64 {
+//			var s float32
+//			for i := range k {
+//				s += a[r*lda+i] * b[i*ldb+c]
+//			}
+//			y[r*ldy+c] = s
+//		}
+//	}
+//
+// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+//
+//go:noescape
+func product_6x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)

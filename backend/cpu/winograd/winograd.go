@@ -6,16 +6,13 @@
 //
 // The transformed tiles of a block are in memory at a time, as [points][tiles][C]
 // and [points][tiles][M], channels rounded up to whole lanes. The package imports
-// vec and ukernel and nothing else of spc.
+// vec and nothing else of spc.
 //
 // On amd64 the transformations are assembly for AVX-512 or AVX2, elsewhere and
 // under the build tag noasm plain Go.
 package winograd
 
-import (
-	"spc/backend/cpu/vec"
-	"spc/backend/format/ukernel"
-)
+import "spc/backend/cpu/vec"
 
 //go:generate go run -C ../../format/ukernel/gen . -set winograd -out ../../../cpu/winograd/kernels_amd64.s -stubs ../../../cpu/winograd/stubs_amd64.go -pkg winograd
 
@@ -25,8 +22,12 @@ const lanes = 16
 // taps is the size of the kernels.
 const taps = 3
 
-// panel is the number of rows of W in a panel of the transformed weight.
-const panel = ukernel.Columns
+// block8 is the number of rows and columns that are transposed at a time.
+const block8 = 8
+
+// panel is the number of rows of W in a panel of the transformed weight, and of
+// columns of the tiles that Output gives away.
+const panel = 64
 
 // kernel transforms n grids of vectors, n being at least 1; see the assembly.
 type kernel func(n int, src *float32, srow, scol, sstep int, dst *float32, drow, dcol, dstep int, tmp *float32)
@@ -37,6 +38,7 @@ type kernels struct {
 	isa                    string
 	lanes                  int
 	weights, input, output map[int]kernel
+	products               []product // the widest first
 }
 
 // available lists the instruction sets that this machine has, the best first.
@@ -105,7 +107,6 @@ type Window struct {
 // Conv is a convolution of images.
 type Conv struct {
 	kern *kernels
-	gemm *ukernel.Gemm
 	w    *Weight
 	win  Window
 
@@ -120,11 +121,11 @@ type Conv struct {
 // NewConv prepares a convolution with w of so many images, in blocks of tiles
 // whose transformed input and output take at most so many floats, if one tile does.
 func NewConv(w *Weight, win Window, images, floats int) *Conv {
-	return newConv(available[0], &ukernel.Best().Gemm, w, win, images, floats)
+	return newConv(available[0], w, win, images, floats)
 }
 
-func newConv(k *kernels, gemm *ukernel.Gemm, w *Weight, win Window, images, floats int) *Conv {
-	c := &Conv{kern: k, gemm: gemm, w: w, win: win, images: images,
+func newConv(k *kernels, w *Weight, win Window, images, floats int) *Conv {
+	c := &Conv{kern: k, w: w, win: win, images: images,
 		rows: ceil(win.OH, w.Tile), cols: ceil(win.OW, w.Tile), groups: ceil(w.C, lanes), outs: ceil(w.M, lanes)}
 	n := points(w.Tile)
 	most := max(1, floats/(n*n*(c.groups+c.outs)*lanes))
@@ -152,8 +153,8 @@ func (c *Conv) Outs() int { return c.outs }
 // pad keeps planes of points from the same sets of a cache.
 const pad = lanes
 
-func (c *Conv) inPlane() int  { return c.perRow*c.perCol*c.groups*lanes + pad }
-func (c *Conv) outPlane() int { return c.perRow*c.perCol*c.outs*lanes + pad }
+func (c *Conv) inPlane() int  { return max(c.perRow*c.perCol, minTiles)*c.groups*lanes + pad }
+func (c *Conv) outPlane() int { return max(c.perRow*c.perCol, minTiles)*c.outs*lanes + pad }
 
 // InputLen and OutputLen are the lengths of the transformed input and output of a
 // block.
@@ -166,7 +167,7 @@ func (c *Conv) OutputLen() int { return c.Points() * c.outPlane() }
 func (c *Conv) Scratch() int {
 	n := points(c.w.Tile)
 	height, width := min(c.perCol, c.rows)*c.w.Tile+2, c.perRow*c.w.Tile+2
-	return (n*n+1)*lanes + max(height*width*lanes, c.perRow*c.w.Tile*c.w.Tile*lanes+lanes*panel)
+	return (n*n+1)*lanes + max(height*width*lanes, (c.perRow*c.w.Tile*c.w.Tile+block8+panel)*lanes)
 }
 
 // block is a rectangle of tiles: rows r0 to r1 of all images, columns c0 to c1.
@@ -210,8 +211,13 @@ func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 				continue
 			}
 			clear(row[:lo*lanes])
+			at := y*win.W + left + lo
+			cols := hi - lo
+			if cols < block8 && block8 <= plane && lo+block8 <= width && (channels-1)*plane+at+block8 <= len(image) {
+				cols = block8 // some of the next row or channel, which is cleared below
+			}
+			vec.Transpose(row[lo*lanes:], lanes, image[at:], plane, channels, cols)
 			clear(row[hi*lanes:])
-			vec.Transpose(row[lo*lanes:], lanes, image[y*win.W+left+lo:], plane, channels, hi-lo)
 		}
 		for t := range count {
 			at := (r - b.r0 + t) * across * c.groups * lanes
@@ -226,20 +232,56 @@ func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 func (c *Conv) Multiply(i, point int, v, z []float32) {
 	w, tiles := c.w, c.block(i).tiles()
 	lda, ldy := c.groups*lanes, c.outs*lanes
-	v, z = v[point*c.inPlane():], z[point*c.outPlane():]
+	v, z = v[point*c.inPlane():][:c.inPlane()], z[point*c.outPlane():][:c.outPlane()]
 	u := w.u[point*w.C*ldy:]
-	calls := ceil(tiles, ukernel.MR)
-	bounds := c.gemm.Bounds(w.C)
 	for m0 := 0; m0 < w.M; m0 += panel {
 		width := round(min(panel, w.M-m0), lanes)
-		for b := range len(bounds) - 1 {
-			from, to := bounds[b], bounds[b+1]
-			for g := range calls {
-				t0, t1 := g*tiles/calls, (g+1)*tiles/calls
-				c.gemm.Tile(t1-t0, width/lanes, to-from, v[t0*lda+from:], lda, 1, u[m0*w.C+from*width:], width, z[t0*ldy+m0:], ldy, b > 0)
-			}
+		b := u[m0*w.C:][:w.C*width]
+		for col := 0; col < width; {
+			p := c.kern.product(width - col)
+			p.run(tiles, w.C, v, lda, b[col:], width, z[m0+col:], ldy, len(b)-col)
+			col += p.cols
 		}
 	}
+}
+
+// product is the kernels that multiply rows by so many columns.
+type product struct {
+	cols int
+	most int       // rows
+	of   []rowsMul // by rows less (most+1)/2
+}
+
+// rowsMul multiplies groups of rows, as many as the kernel has; see the assembly.
+type rowsMul func(groups, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy, ahead int)
+
+// product returns the widest kernels for at most so many columns.
+func (k *kernels) product(cols int) *product {
+	for i := range k.products {
+		if k.products[i].cols <= cols {
+			return &k.products[i]
+		}
+	}
+	panic("winograd: columns are no whole lanes")
+}
+
+// minTiles is the number of tiles that there is room for at least: the least
+// number of rows of any kernel.
+const minTiles = 7
+
+// run multiplies rows rows, or more where kernels have no so few, in groups of equal
+// size or one less.
+func (p *product) run(rows, k int, a []float32, lda int, b []float32, ldb int, y []float32, ldy, ahead int) {
+	least := (p.most + 1) / 2
+	rows = max(rows, least)
+	_, _, _ = a[(rows-1)*lda+k-1], b[(k-1)*ldb+p.cols-1], y[(rows-1)*ldy+p.cols-1]
+	groups := ceil(rows, p.most)
+	size, larger := rows/groups, rows%groups
+	if larger > 0 {
+		p.of[size+1-least](larger, k, &a[0], lda, &b[0], ldb, &y[0], ldy, ahead)
+	}
+	at := larger * (size + 1)
+	p.of[size-least](groups-larger, k, &a[at*lda], lda, &b[0], ldb, &y[at*ldy], ldy, ahead+larger*k*lanes)
 }
 
 // Output transforms a group of channels of a block's output z, and gives it away
@@ -251,7 +293,8 @@ func (c *Conv) Output(i, group int, z, scratch []float32, store func(y []float32
 	tmp, scratch := scratch[:(n*n+1)*lanes], scratch[(n*n+1)*lanes:]
 	across := b.c1 - b.c0
 	width := across * tile
-	px, y := scratch[:tile*width*lanes], scratch[tile*width*lanes:][:lanes*panel]
+	area := tile*width + block8
+	px, y := scratch[:area*lanes], scratch[area*lanes:][:lanes*panel]
 	m := group * lanes
 	rows := min(lanes, c.w.M-m)
 	cols := min(width, win.OW-b.c0*tile)
@@ -266,7 +309,7 @@ func (c *Conv) Output(i, group int, z, scratch []float32, store func(y []float32
 		for h := range min(tile, win.OH-first) {
 			for at := 0; at < cols; at += panel {
 				count := min(panel, cols-at)
-				vec.Transpose(y, panel, px[(h*width+at)*lanes:], lanes, count, lanes)
+				vec.Transpose(y, panel, px[(h*width+at)*lanes:], lanes, round(count, block8), lanes)
 				store(y, img, m, rows, (first+h)*win.OW+b.c0*tile+at, count)
 			}
 		}

@@ -6,8 +6,6 @@ import (
 	"math/rand"
 	"slices"
 	"testing"
-
-	"spc/backend/format/ukernel"
 )
 
 func random(rng *rand.Rand, n int) []float32 {
@@ -95,12 +93,12 @@ func distance(a []float32, b []float64) float64 {
 	return math.Sqrt(num / den)
 }
 
-func checkConv(t *testing.T, rng *rand.Rand, k *kernels, gemm *ukernel.Gemm, tile int, win Window, images, m, c, floats int) {
+func checkConv(t *testing.T, rng *rand.Rand, k *kernels, tile int, win Window, images, m, c, floats int) {
 	t.Helper()
 	w, x := random(rng, m*c*taps*taps), random(rng, images*c*win.H*win.W)
 	want := convolve(&win, images, m, c, w, x)
 	y := slices.Repeat([]float32{guard}, len(want)+2)
-	conv := newConv(k, gemm, newWeight(k, w, m, c, tile, serial), win, images, floats)
+	conv := newConv(k, newWeight(k, w, m, c, tile, serial), win, images, floats)
 	runner(conv, y[1:len(y)-1], x)()
 	if y[0] != guard || y[len(y)-1] != guard {
 		t.Fatalf("%+v: elements outside the output changed", win)
@@ -113,33 +111,30 @@ func checkConv(t *testing.T, rng *rand.Rand, k *kernels, gemm *ukernel.Gemm, til
 func TestConvEqualsReference(t *testing.T) {
 	const seed = 1
 	t.Logf("seed %d", seed)
-	for i, k := range available {
-		gemm := &ukernel.Available()[i].Gemm
-		t.Run(k.isa, func(t *testing.T) {
-			rng := rand.New(rand.NewSource(seed))
-			for _, tile := range []int{2, 4} {
-				// Sizes up to two tiles and a pixel, every padding that a kernel may have.
-				for h := 1; h <= 2*tile+1; h++ {
-					for w := 1; w <= 2*tile+1; w++ {
-						win := Window{H: h, W: w, Top: rng.Intn(3), Left: rng.Intn(3)}
-						win.OH, win.OW = h+win.Top+rng.Intn(3)-2, w+win.Left+rng.Intn(3)-2
-						if win.OH < 1 || win.OW < 1 {
-							continue
-						}
-						sizes := []int{1, 3, 15, 16, 17, 33}
-						m, c := sizes[rng.Intn(len(sizes))], sizes[rng.Intn(len(sizes))]
-						checkConv(t, rng, k, gemm, tile, win, 1+rng.Intn(3), m, c, 1<<rng.Intn(18))
+	eachISA(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		for _, tile := range []int{2, 4} {
+			// Sizes up to two tiles and a pixel, every padding that a kernel may have.
+			for h := 1; h <= 2*tile+1; h++ {
+				for w := 1; w <= 2*tile+1; w++ {
+					win := Window{H: h, W: w, Top: rng.Intn(3), Left: rng.Intn(3)}
+					win.OH, win.OW = h+win.Top+rng.Intn(3)-2, w+win.Left+rng.Intn(3)-2
+					if win.OH < 1 || win.OW < 1 {
+						continue
 					}
+					sizes := []int{1, 3, 15, 16, 17, 33}
+					m, c := sizes[rng.Intn(len(sizes))], sizes[rng.Intn(len(sizes))]
+					checkConv(t, rng, k, tile, win, 1+rng.Intn(3), m, c, 1<<rng.Intn(18))
 				}
-				for _, m := range []int{1, 15, 16, 17, 64, 65} {
-					for _, c := range []int{1, 15, 16, 17, 64} {
-						checkConv(t, rng, k, gemm, tile, Window{H: 9, W: 7, OH: 9, OW: 7, Top: 1, Left: 1}, 2, m, c, 1<<14)
-					}
-				}
-				checkConv(t, rng, k, gemm, tile, Window{H: 5, W: 150, OH: 5, OW: 150, Top: 1, Left: 1}, 1, 4, 300, 1<<20)
 			}
-		})
-	}
+			for _, m := range []int{1, 15, 16, 17, 33, 48, 64, 65, 112} {
+				for _, c := range []int{1, 15, 16, 17, 64} {
+					checkConv(t, rng, k, tile, Window{H: 9, W: 7, OH: 9, OW: 7, Top: 1, Left: 1}, 2, m, c, 1<<14)
+				}
+			}
+			checkConv(t, rng, k, tile, Window{H: 5, W: 150, OH: 5, OW: 150, Top: 1, Left: 1}, 1, 4, 300, 1<<20)
+		}
+	})
 }
 
 // Kernels transform as matrices do, and touch nothing else.
@@ -188,6 +183,46 @@ func TestKernelsEqualMatrices(t *testing.T) {
 										t.Fatalf("%s%d writes between its vectors", c.name, tile)
 									}
 								}
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// Products of every number of rows and of columns equal those in float64.
+func TestProductsEqualReference(t *testing.T) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, kern *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		for _, p := range kern.products {
+			for rows := 1; rows <= 2*p.most+1; rows++ {
+				for _, k := range []int{1, 3, 4, 5, 9} {
+					room := max(rows, minTiles)
+					lda, ldb, ldy := k+rng.Intn(3), p.cols+rng.Intn(3), p.cols+rng.Intn(3)
+					a, b := random(rng, room*lda), random(rng, k*ldb)
+					y := slices.Repeat([]float32{guard}, room*ldy)
+					p.run(rows, k, a, lda, b, ldb, y, ldy, len(b))
+					for r := range room {
+						for c := range ldy {
+							got := float64(y[r*ldy+c])
+							if c >= p.cols || r >= max(rows, (p.most+1)/2) {
+								if got != guard {
+									t.Fatalf("%d columns: row %d of %d, column %d is written", p.cols, r, rows, c)
+								}
+								continue
+							}
+							var want, abs float64
+							for i := range k {
+								v := float64(a[r*lda+i]) * float64(b[i*ldb+c])
+								want += v
+								abs += math.Abs(v)
+							}
+							if !(math.Abs(got-want) <= abs*float64(k)*0x1p-23) {
+								t.Fatalf("%d columns, k = %d: row %d of %d, column %d is %v, want %v", p.cols, k, r, rows, c, got, want)
 							}
 						}
 					}

@@ -165,6 +165,7 @@ func winograd() {
 		for _, w := range winos {
 			w.generate(a)
 		}
+		winogradProducts(a)
 	}
 }
 
