@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"spc/ir/tensor"
 	"spc/lower/spx"
 	"spc/tests/archs"
+	"spc/tests/conformance"
 )
 
 // parse makes a model of a graph as text.
@@ -311,9 +313,9 @@ func TestOutputsMayBeInputs(t *testing.T) {
 
 // From the second on, a run allocates nothing, whatever context it has.
 func TestSteadyRunsDoNotAllocate(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	for what, m := range map[string]*spc.Model{
+		"bert": tiny(t, "bert", spc.CompileOptions{Sparsity: 0.5}),
+		"lstm": tiny(t, "lstm", spc.CompileOptions{Sparsity: 0.5}),
 		"elementwise": parse(t, `graph "g"(%x: f32[batch,24]) {
   %s: i64[2] = const {-1, 8}
   %r: f32[3*batch,8] = Reshape "reshape" (%x, %s)
@@ -325,19 +327,46 @@ func TestSteadyRunsDoNotAllocate(t *testing.T) {
   return %y, %a, %r
 }`),
 	} {
-		m.SetThreads(2)
-		in, out := randomInputs(m, 1, 3), map[string]*tensor.Tensor{}
+		t.Run(what, func(t *testing.T) { steady(t, m) })
+	}
+}
+
+// steady counts the allocations of runs after the first.
+func steady(t *testing.T, m *spc.Model) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m.SetThreads(2)
+	defer m.Close()
+	in, out := randomInputs(m, 1, 3), map[string]*tensor.Tensor{}
+	if err := m.RunInto(ctx, in, out); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(5, func() {
 		if err := m.RunInto(ctx, in, out); err != nil {
 			t.Fatal(err)
 		}
-		if n := testing.AllocsPerRun(20, func() {
-			if err := m.RunInto(ctx, in, out); err != nil {
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestSteadyRunsOfRealModelsDoNotAllocate(t *testing.T) {
+	for _, name := range []string{
+		"mnist-8", "mobilenetv2-imagenet", "ppocrv3-det", "resnet56-cifar10", "shufflenetv2-imagenet",
+		"squeezenet1.1-imagenet", "stories260k", "super-resolution", "ultraface-rfb-320", "yolox-nano",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(conformance.Shared(), "models", name, "model.onnx")
+			if _, err := os.Stat(path); err != nil {
+				t.Skipf("no shared model %s", name)
+			}
+			m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: path})
+			if err != nil {
 				t.Fatal(err)
 			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations", what, n)
-		}
-		m.Close()
+			steady(t, m)
+		})
 	}
 }
 

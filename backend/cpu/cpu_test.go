@@ -529,3 +529,23 @@ func TestCancelledRunsLeaveOperatorsBehind(t *testing.T) {
 	close(s.end)
 	<-closed
 }
+
+func TestCasts(t *testing.T) {
+	for _, from := range []tensor.DType{tensor.Bool, tensor.U8, tensor.I8, tensor.I32, tensor.I64} {
+		x := tensor.From([]bool{false, true, true, false, true}, 5)
+		if from != tensor.Bool {
+			x = tensor.From([]float64{0, 1, 7, 127, 100}, 5).To(from)
+		}
+		if from == tensor.I64 {
+			tensor.Data[int64](x)[1] = -1<<53 - 1
+		}
+		p := load(t, fmt.Sprintf("graph \"g\"(%%x: %v[5]) {\n  %%y: f32[5] = Cast \"cast\" (%%x) {to = 1}\n  return %%y\n}", from))
+		got, err := run(context.Background(), p, []*tensor.Tensor{x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := x.To(tensor.F32); !got[0].Equal(want) {
+			t.Errorf("%v: %v, want %v", from, got[0].F32s(), want.F32s())
+		}
+	}
+}

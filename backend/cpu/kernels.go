@@ -59,6 +59,7 @@ var binders = map[string]binder{
 	"Softmax":            bindSoftmax,
 
 	// Data movement.
+	"Cast":         bindCast,
 	"Concat":       bindConcat,
 	"DepthToSpace": bindDepthToSpace,
 	"Expand":       bindExpand,

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/ir/op"
 )
@@ -122,6 +123,9 @@ func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, 
 		x.pool.For(n*g.groups*g.channels, layOut)
 	}
 	chunks := make([][]vec.Chunk, x.pool.Threads())
+	for w := range chunks {
+		chunks[w] = make([]vec.Chunk, 0, backend.Panel)
+	}
 	begin := func(worker, col, n int) { chunks[worker] = p.chunks(chunks[worker][:0], col, n) }
 	load := func(group int) func(worker int, panel []float32, k0, k1, col, n int) {
 		return func(worker int, panel []float32, k0, k1, _, _ int) {

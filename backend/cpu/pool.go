@@ -50,7 +50,7 @@ type worker struct {
 
 // NewPool starts a pool on which a loop runs on up to threads goroutines.
 func NewPool(threads int) *Pool {
-	p := &Pool{threads: threads}
+	p := &Pool{threads: threads, asleep: make([]*worker, 0, threads)}
 	for i := 1; i < threads; i++ {
 		go p.work(&worker{index: i, turn: i, wake: make(chan struct{}, 1)})
 	}

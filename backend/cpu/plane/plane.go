@@ -114,10 +114,13 @@ func (w *Window) blocks(lanes int) []uint32 {
 	return table
 }
 
+// wide is the room for the weights of a window of 25 taps, repeated 8 times.
+const wide = 25 * 8
+
 // Scratch is the number of floats that Run needs.
 func (d *Depthwise) Scratch() int {
 	if d.run != nil {
-		return 0
+		return wide
 	}
 	return ((d.win.OH-1)*d.win.SH + (d.win.KH-1)*d.win.DH + 1) * d.pitch
 }
@@ -140,9 +143,8 @@ func (d *Depthwise) Run(planes int, y, x, w, bias, res []float32, lo, hi float32
 		_, r = res[planes*out-1], &res[0]
 	}
 	if d.run != nil {
-		var wide [25 * 8]float32
 		d.run(planes, &x[0], in, &w[0], &bias[0], r, &y[0], out, win.H, win.W, win.Top, win.OH, win.OW,
-			len(d.table)/blockLen, &d.table[0], lo, hi, &wide[0])
+			len(d.table)/blockLen, &d.table[0], lo, hi, &scratch[:wide][0])
 		return
 	}
 	s := scratch[:d.Scratch()]
