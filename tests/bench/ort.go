@@ -89,6 +89,9 @@ func (o *ORT) Start(ctx context.Context, threads int) (*Worker, error) {
 	return w, w.cmd.Start()
 }
 
+// Pid is the process's number.
+func (w *Worker) Pid() int { return w.cmd.Process.Pid }
+
 // Close ends the process.
 func (w *Worker) Close() error {
 	w.in.Close()

@@ -55,7 +55,7 @@ func (r *Results) Plot(path string) error {
 		}
 	}
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("ONNX Runtime's time (%s, f32, dense) / spc's time\n%s, %s, commit %s",
+	p.Title.Text = fmt.Sprintf("ONNX Runtime's time (%s, dense, f32 but for qdq) / spc's time\n%s, %s, commit %s",
 		r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit)
 	p.Title.Padding = 8
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, powersOfTwo{}

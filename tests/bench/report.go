@@ -65,7 +65,7 @@ func bar(b float64, met bool) (least, verdict string) {
 func (r *Results) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s, commit %s\n%s, %s, %s\n", r.Date, r.Commit, r.Machine.CPU, plural(r.Machine.Cores, "core"), r.Machine.Go)
 	if r.ORT != "" {
-		fmt.Fprintf(w, "ONNX Runtime %s (node %s), f32 and dense\n", r.ORT, r.Node)
+		fmt.Fprintf(w, "ONNX Runtime %s (node %s) runs the dense model in f32, in rows named qdq the quantised one\n", r.ORT, r.Node)
 	}
 	if len(r.Rows) > 0 {
 		r.printRows(w)
@@ -73,14 +73,32 @@ func (r *Results) Print(w io.Writer) {
 	if len(r.Sparse) > 0 {
 		r.printSparse(w)
 	}
+	if s := r.warning(); s != "" {
+		fmt.Fprintf(w, "\n%s\n", s)
+	}
 }
 
+func (r *Results) warning() string {
+	var v []float64
+	for _, x := range r.Rows {
+		v = append(v, x.Others)
+	}
+	for _, x := range r.Sparse {
+		if !x.Same {
+			v = append(v, x.Others)
+		}
+	}
+	return warning(v)
+}
+
+func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
+
 func (r *Results) printRows(w io.Writer) {
-	fmt.Fprintln(w, "\nRatios are ONNX Runtime's time to spc's, medians of rounds with their quartiles and range;\nbest is that of the fastest runs.")
+	fmt.Fprintln(w, "\nRatios are ONNX Runtime's time to spc's, medians of rounds with their quartiles and range;\nbest is that of the fastest runs, others the share of the processors that other processes used.")
 	for _, threads := range r.Threads() {
 		fmt.Fprintf(w, "\n%s\n\n", plural(threads, "thread"))
-		t := newTable(w, "row", "m-adds left", "ORT ms", "spc ms", "ratio", "quartiles", "range", "rounds", "best", "bar", "", "rel l2")
-		right(t, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12)
+		t := newTable(w, "row", "m-adds left", "ORT ms", "spc ms", "ratio", "quartiles", "range", "rounds", "others", "best", "bar", "", "rel l2")
+		right(t, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13)
 		var failed []Result
 		bars, met := 0, 0
 		count := func(bar float64, ok bool) {
@@ -104,14 +122,14 @@ func (r *Results) printRows(w io.Writer) {
 			t.AppendRow(table.Row{
 				x.Name, x.Macs.share(), fmt.Sprintf("%.4g", x.ORT), fmt.Sprintf("%.4g", x.SPC), times(x.Ratio.Median),
 				times(x.Ratio.Q1) + "-" + times(x.Ratio.Q3), times(x.Ratio.Min) + "-" + times(x.Ratio.Max), x.Rounds,
-				times(x.Best), least, verdict, fmt.Sprintf("%.0e", x.RelL2),
+				share(x.Others), times(x.Best), least, verdict, fmt.Sprintf("%.0e", x.RelL2),
 			})
 		}
 		for _, m := range r.Means() {
 			if m.Threads == threads {
 				count(m.Bar, m.Ratio >= m.Bar)
 				least, verdict := bar(m.Bar, m.Ratio >= m.Bar)
-				t.AppendRow(table.Row{fmt.Sprintf("mean of %d dense rows", m.Rows), "", "", "", times(m.Ratio), "", "", "", "", least, verdict, ""})
+				t.AppendRow(table.Row{fmt.Sprintf("mean of %d dense rows", m.Rows), "", "", "", times(m.Ratio), "", "", "", "", "", least, verdict, ""})
 			}
 		}
 		t.Render()
@@ -139,32 +157,35 @@ func (r *Results) printSparse(w io.Writer) {
 	fmt.Fprintf(w, "\nRatios are the pruned model's time to that of the dense compile; the limit is %.2f.\n", Limit)
 	fmt.Fprintln(w, "Where no ratio stands, every weight stays dense.")
 	fmt.Fprintln(w)
-	t := newTable(w, "model", "pattern", "zeros", "threads", "dense ms", "sparse ms", "ratio", "quartiles", "rounds", "best", "", "formats")
-	right(t, 3, 4, 5, 6, 7, 8, 9, 10)
-	measured, worse := 0, 0
-	var failed []Sparse
+	t := newTable(w, "model", "pattern", "zeros", "threads", "dense ms", "sparse ms", "ratio", "quartiles", "rounds", "others", "best", "", "formats")
+	right(t, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+	measured := 0
+	var worse, failed []Sparse
 	for _, x := range r.Sparse {
 		zeros := fmt.Sprintf("%g%%", 100*x.Sparsity)
 		switch {
 		case x.Error != "":
 			failed = append(failed, x)
 		case x.Same:
-			t.AppendRow(table.Row{x.Model, x.Pattern, zeros, x.Threads, "", "", "", "", "", "", "", x.Formats})
+			t.AppendRow(table.Row{x.Model, x.Pattern, zeros, x.Threads, "", "", "", "", "", "", "", "", x.Formats})
 		default:
 			measured++
 			verdict := ""
 			if x.Exception() {
-				worse++
+				worse = append(worse, x)
 				verdict = "SLOWER"
 			}
 			t.AppendRow(table.Row{
 				x.Model, x.Pattern, zeros, x.Threads, fmt.Sprintf("%.4g", x.Dense), fmt.Sprintf("%.4g", x.Sparse),
-				times(x.Ratio.Median), times(x.Ratio.Q1) + "-" + times(x.Ratio.Q3), x.Rounds, times(x.Best), verdict, x.Formats,
+				times(x.Ratio.Median), times(x.Ratio.Q1) + "-" + times(x.Ratio.Q3), x.Rounds, share(x.Others), times(x.Best), verdict, x.Formats,
 			})
 		}
 	}
 	t.Render()
-	fmt.Fprintf(w, "\n%d measured, %d of them slower than %.2f times dense\n", measured, worse, Limit)
+	fmt.Fprintf(w, "\n%d measured, %d of them above %.2f times dense\n", measured, len(worse), Limit)
+	for _, x := range worse {
+		fmt.Fprintf(w, "slower: %s, %s %g on %s: %s\n", x.Model, x.Pattern, x.Sparsity, plural(x.Threads, "thread"), times(x.Ratio.Median))
+	}
 	for _, x := range failed {
 		fmt.Fprintf(w, "failed: %s, %s %g: %s\n", x.Model, x.Pattern, x.Sparsity, x.Error)
 	}
@@ -181,8 +202,11 @@ func (r *Results) Markdown() string {
 	r = r.rounded()
 	var b strings.Builder
 	threads := r.Threads()
-	fmt.Fprintf(&b, "%s, %s; ONNX Runtime %s runs the dense model in f32; commit %s, %s.\n\n",
+	fmt.Fprintf(&b, "%s, %s; ONNX Runtime %s runs the dense model in f32, in rows named\nqdq the quantised one; commit %s, %s.\n\n",
 		r.Machine.CPU, plural(r.Machine.Cores, "core"), r.ORT, r.Commit, strings.SplitN(r.Date, "T", 2)[0])
+	if s := r.warning(); s != "" {
+		b.WriteString(strings.ToUpper(s[:1]) + s[1:] + ".\n\n")
+	}
 	b.WriteString("| | multiply-adds left | bar |")
 	for _, t := range threads {
 		fmt.Fprintf(&b, " %s: ONNX Runtime, ms | spc, ms | ratio |", plural(t, "thread"))

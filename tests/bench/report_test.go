@@ -59,7 +59,7 @@ func TestSparseTextListsExceptions(t *testing.T) {
 	}}
 	var b bytes.Buffer
 	r.Print(&b)
-	for _, want := range []string{"SLOWER", "2 measured, 1 of them slower than 1.03 times dense", "failed: net, channel 0.3: nothing can go"} {
+	for _, want := range []string{"SLOWER", "2 measured, 1 of them above 1.03 times dense", "slower: net, uniform 0.5 on 1 thread: 1.10", "failed: net, channel 0.3: nothing can go"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}
@@ -67,7 +67,8 @@ func TestSparseTextListsExceptions(t *testing.T) {
 }
 
 func TestMarkdown(t *testing.T) {
-	want := `A Processor, 2 cores; ONNX Runtime 1.30.0 runs the dense model in f32; commit abcdef012345, 2026-01-02.
+	want := `A Processor, 2 cores; ONNX Runtime 1.30.0 runs the dense model in f32, in rows named
+qdq the quantised one; commit abcdef012345, 2026-01-02.
 
 | | multiply-adds left | bar | 1 thread: ONNX Runtime, ms | spc, ms | ratio | 2 threads: ONNX Runtime, ms | spc, ms | ratio |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|

@@ -54,6 +54,7 @@ type Result struct {
 	Ratio    Spread  `json:"ratio"`      // ONNX Runtime's time to spc's
 	Best     float64 `json:"best_ratio"` // of the fastest runs, which a busy machine disturbs least
 	Rounds   int     `json:"rounds"`
+	Others   float64 `json:"others"` // the share of the processors that other processes used
 	Macs     Macs    `json:"multiply_adds"`
 	Formats  string  `json:"formats"`
 	RelL2    float64 `json:"rel_l2"`        // of the outputs, to ONNX Runtime's of the same weights
@@ -75,6 +76,7 @@ type Sparse struct {
 	Ratio    Spread  `json:"ratio"`      // the sparse model's time to the dense one's
 	Best     float64 `json:"best_ratio"` // of the fastest runs
 	Rounds   int     `json:"rounds"`
+	Others   float64 `json:"others"` // the share of the processors that other processes used
 	Formats  string  `json:"formats"`
 	// Same says that every weight stayed dense, so that there was nothing to measure.
 	Same  bool   `json:"same,omitempty"`
@@ -216,12 +218,12 @@ func (r *Results) rounded() *Results {
 	c.Rows = append([]Result(nil), r.Rows...)
 	for i := range c.Rows {
 		x := &c.Rows[i]
-		round(&x.ORT, &x.SPC, &x.RelL2, &x.Best, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
+		round(&x.ORT, &x.SPC, &x.RelL2, &x.Best, &x.Others, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
 	}
 	c.Sparse = append([]Sparse(nil), r.Sparse...)
 	for i := range c.Sparse {
 		x := &c.Sparse[i]
-		round(&x.Dense, &x.Sparse, &x.Best, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
+		round(&x.Dense, &x.Sparse, &x.Best, &x.Others, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
 	}
 	return &c
 }

@@ -256,10 +256,12 @@ func (s *session) measure(ctx context.Context, row Row, model, path string, want
 			return err
 		}
 	}
+	from := use(w.Pid())
 	ms, err := s.Turns.Play(ctx, sides...)
 	if err != nil {
 		return err
 	}
+	r.Others = others(from, use(w.Pid()))
 	ort, own := ms[0], ms[1]
 	r.ORT, r.SPC = Median(ort.Turns), Median(own.Turns)
 	r.Ratio, r.Best, r.Rounds = Describe(Ratios(ort.Turns, own.Turns)), ort.Best/own.Best, len(own.Turns)

@@ -186,10 +186,12 @@ func (s *session) compare(ctx context.Context, turns Turns, path, dense string, 
 		m.SetThreads(r.Threads)
 		sides[i] = s.source.side(m)
 	}
+	from := use()
 	ms, err := turns.Play(ctx, sides...)
 	if err != nil {
 		return err
 	}
+	r.Others = others(from, use())
 	own, ref := ms[0], ms[1]
 	r.Sparse, r.Dense = Median(own.Turns), Median(ref.Turns)
 	r.Ratio, r.Best, r.Rounds = Describe(Ratios(own.Turns, ref.Turns)), own.Best/ref.Best, len(own.Turns)
