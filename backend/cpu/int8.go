@@ -17,7 +17,7 @@ import (
 
 // rows8 is the number of rows of an integer product that are finished together: their
 // sums stay in the first-level cache.
-const rows8 = 48
+const rows8 = 64
 
 // weight8 returns the kernel of the constant i8 weight of n, nil where it has none.
 func (p *program) weight8(n *ir.Node) (backend.Kernel8, error) {
@@ -270,7 +270,7 @@ func (c *conv8) bound() *bound {
 	cols := c.columns()
 	panels := (cols + ikernel.Columns - 1) / ikernel.Columns
 	plane := c.oh * c.ow
-	return &bound{inplace: -1, scratch: shared + panel + sums + c.ep.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: -1, scratch: shared + max(panel+sums+c.ep.scratch(), floats(c.pw)), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src, image []uint8
 		var y, res ikernel.Elems
 		planes := asBytes(x.scratch[0][:shared])
@@ -279,7 +279,7 @@ func (c *conv8) bound() *bound {
 			parts = min(t, (c.m+rows8-1)/rows8)
 		}
 		rows := ((c.m+parts-1)/parts + rows8 - 1) / rows8 * rows8
-		spread := func(_, channel int) { c.spread(planes, src, channel) }
+		spread := func(worker, channel int) { c.spread(planes, src, asBytes(x.scratch[worker][shared:]), channel) }
 		multiply := func(worker, i int) {
 			i, part := i/parts, i%parts
 			s := x.scratch[worker][shared:]
@@ -321,8 +321,8 @@ func (c *conv8) bound() *bound {
 	}}
 }
 
-// spread copies a channel of an image to its planes.
-func (c *conv8) spread(planes, src []uint8, channel int) {
+// spread copies a channel of an image to its planes; spare holds a row of a plane.
+func (c *conv8) spread(planes, src, spare []uint8, channel int) {
 	size := c.ph * c.pw
 	src = src[channel*c.h*c.w:][:c.h*c.w]
 	for p, phase := range c.phases {
@@ -347,11 +347,17 @@ func (c *conv8) spread(planes, src []uint8, channel int) {
 			}
 			fill8(row[:from], c.fill)
 			fill8(row[to:], c.fill)
-			if c.sw == 1 {
-				copy(row[from:to], line[from+at:])
+			q := from*c.sw + at
+			switch c.sw {
+			case 1:
+				copy(row[from:to], line[q:])
+				continue
+			case 2:
+				if to > from {
+					c.ep.kern.Split(row[from:to], spare, line[q:][:2*(to-from)-1])
+				}
 				continue
 			}
-			q := from*c.sw + at
 			for j := from; j < to; j++ {
 				row[j] = line[q]
 				q += c.sw
