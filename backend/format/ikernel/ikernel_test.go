@@ -48,8 +48,8 @@ func each(t *testing.T, f func(t *testing.T, k *Kernels)) {
 
 // edges are sizes around those of tiles.
 var (
-	rowCounts    = []int{1, 2, 3, 4, 5, 6, 7, 12, 13}
-	groupCounts  = []int{0, 1, 3, 4, 5, 17}
+	rowCounts    = []int{1, 2, 3, 4, 5, 6, 7, 12, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65}
+	groupCounts  = []int{0, 1, 3, 4, 5, 16, 17, 32}
 	columnCounts = []int{1, 15, 16, 17, 32, 33, 48, 49, 63, 64}
 )
 
@@ -62,6 +62,9 @@ func TestGemmMatchesItsDefinition(t *testing.T) {
 					n := lanes(cols)
 					w, x := i8s(r, rows*(4*k4+3)), u8s(r, k4*PanelRow)
 					lda, ldc := 4*k4+3, n+5
+					if rows%2 == 0 {
+						ldc = Columns // which tiles need
+					}
 					c := make([]int32, rows*ldc)
 					k.Gemm(rows, k4, w, lda, x, cols, c, ldc)
 					check := func(what string, get func(i, k, j int) int32) {

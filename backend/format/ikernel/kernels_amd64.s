@@ -7118,6 +7118,767 @@ end:
 	VZEROUPPER
 	RET
 
+DATA amxConfig<>+0(SB)/64, $"\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00@\x00@\x00@\x00@\x00@\x00@\x00@\x00@\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10\x10\x10\x10\x10\x10\x10\x10\x00\x00\x00\x00\x00\x00\x00\x00"
+GLOBL amxConfig<>(SB), RODATA|NOPTR, $64
+
+// func gemm_s8u8_16x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+TEXT ·gemm_s8u8_16x16_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x04, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5e
+	BYTE $0xc4
+	ADDQ $0x40, AX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_u8s8_16x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+TEXT ·gemm_u8s8_16x16_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x04, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x49
+	BYTE $0x5e
+	BYTE $0xc4
+	ADDQ $0x40, AX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_s8u8_16x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+TEXT ·gemm_s8u8_16x32_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x04, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x7c
+	BYTE $0x3a
+	BYTE $0x40
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5e
+	BYTE $0xc4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5e
+	BYTE $0xcc
+	ADDQ $0x40, AX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x4c
+	BYTE $0x3e
+	BYTE $0x40
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_u8s8_16x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+TEXT ·gemm_u8s8_16x32_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x04, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x7c
+	BYTE $0x3a
+	BYTE $0x40
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x49
+	BYTE $0x5e
+	BYTE $0xc4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x41
+	BYTE $0x5e
+	BYTE $0xcc
+	ADDQ $0x40, AX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x4c
+	BYTE $0x3e
+	BYTE $0x40
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_s8u8_32x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+TEXT ·gemm_s8u8_32x16_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x05, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ CX, BX
+	SHLQ $0x04, BX
+	ADDQ AX, BX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5e
+	BYTE $0xc4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x0b
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5e
+	BYTE $0xd5
+	ADDQ $0x40, AX
+	ADDQ $0x40, BX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	ADDQ $+4096, SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x3e
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_u8s8_32x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+TEXT ·gemm_u8s8_32x16_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x05, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ CX, BX
+	SHLQ $0x04, BX
+	ADDQ AX, BX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x49
+	BYTE $0x5e
+	BYTE $0xc4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x0b
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x49
+	BYTE $0x5e
+	BYTE $0xd5
+	ADDQ $0x40, AX
+	ADDQ $0x40, BX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	ADDQ $+4096, SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x3e
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_s8u8_32x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+TEXT ·gemm_s8u8_32x32_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x05, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ CX, BX
+	SHLQ $0x04, BX
+	ADDQ AX, BX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x7c
+	BYTE $0x3a
+	BYTE $0x40
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5e
+	BYTE $0xc4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5e
+	BYTE $0xcc
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x0b
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5e
+	BYTE $0xd5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5e
+	BYTE $0xdd
+	ADDQ $0x40, AX
+	ADDQ $0x40, BX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x4c
+	BYTE $0x3e
+	BYTE $0x40
+	ADDQ $+4096, SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x3e
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x5c
+	BYTE $0x3e
+	BYTE $0x40
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
+// func gemm_u8s8_32x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+TEXT ·gemm_u8s8_32x32_amx(SB), NOSPLIT, $0-48
+	LEAQ amxConfig<>+0(SB), AX
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+40(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ $0x00000100, DI
+	MOVQ CX, R11
+	SHLQ $0x05, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ CX, BX
+	SHLQ $0x04, BX
+	ADDQ AX, BX
+	MOVQ b+32(FP), DX
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+
+loop:
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x3a
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x7c
+	BYTE $0x3a
+	BYTE $0x40
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x08
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x49
+	BYTE $0x5e
+	BYTE $0xc4
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x41
+	BYTE $0x5e
+	BYTE $0xcc
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x0b
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x49
+	BYTE $0x5e
+	BYTE $0xd5
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x41
+	BYTE $0x5e
+	BYTE $0xdd
+	ADDQ $0x40, AX
+	ADDQ $0x40, BX
+	ADDQ $+4096, DX
+	DECQ R10
+	JNZ  loop
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x3e
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x4c
+	BYTE $0x3e
+	BYTE $0x40
+	ADDQ $+4096, SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x3e
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x5c
+	BYTE $0x3e
+	BYTE $0x40
+	ADDQ $+4096, SI
+	ADDQ R11, R9
+	DECQ R8
+	JNZ  block
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x78
+	BYTE $0x49
+	BYTE $0xc0
+	RET
+
 // func pack_4x64_avx512(groups int, dst *uint8, src *uint8, offset *int32, mask uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·pack_4x64_avx512(SB), NOSPLIT, $0-40

@@ -11,6 +11,9 @@ import (
 // native returns the assembly kernels that this machine can run.
 func native() []*Kernels {
 	var sets []*Kernels
+	if cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW && mayUseTiles() {
+		sets = append(sets, &amx)
+	}
 	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI {
 		sets = append(sets, &vnni)
 	}
@@ -43,6 +46,47 @@ var vnni = Kernels{
 		split_avx512(n, unsafe.SliceData(even), unsafe.SliceData(odd), unsafe.SliceData(x))
 	},
 	max: func(y, x []uint8) { max_u8_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x)) },
+}
+
+// amx computes what is large enough in tiles, and else as vnni does.
+var amx = func() Kernels {
+	k := vnni
+	k.ISA = "amx"
+	k.gemm = blocks(vnni.gemm, [2][2]amxTile[int8, uint8]{
+		{gemm_s8u8_16x16_amx, gemm_s8u8_16x32_amx}, {gemm_s8u8_32x16_amx, gemm_s8u8_32x32_amx},
+	})
+	k.gemmTokens = blocks(vnni.gemmTokens, [2][2]amxTile[uint8, int8]{
+		{gemm_u8s8_16x16_amx, gemm_u8s8_16x32_amx}, {gemm_u8s8_32x16_amx, gemm_u8s8_32x32_amx},
+	})
+	return k
+}()
+
+// amxTile computes blocks of 16 or 32 rows of a product with 16 or 32 columns of a
+// panel.
+type amxTile[A, B octet] func(blocks, k64 int, a *A, lda int, b *B, c *int32)
+
+// blocks lets tiles, by rows and columns, compute what they divide, and rest what is
+// left. A step of a tile is 64 k.
+func blocks[A, B octet](rest func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int), tiles [2][2]amxTile[A, B]) func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
+	return func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
+		if rows < 16 || k4 < 16 || k4%16 != 0 || ldc != Columns {
+			rest(rows, k4, a, lda, b, cols, c, ldc)
+			return
+		}
+		tall, done := rows/32, rows&^15
+		for v := 0; v < cols; v += 32 {
+			wide := min(2, (cols-v+15)/16)
+			if tall > 0 {
+				tiles[1][wide-1](tall, k4/16, unsafe.SliceData(a), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[v:]))
+			}
+			if at := 32 * tall; at < done {
+				tiles[0][wide-1](1, k4/16, unsafe.SliceData(a[at*lda:]), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[at*ldc+v:]))
+			}
+		}
+		if done < rows {
+			rest(rows-done, k4, a[done*lda:], lda, b, cols, c[done*ldc:], ldc)
+		}
+	}
 }
 
 // tile computes some rows of a product with a panel.

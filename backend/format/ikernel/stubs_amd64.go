@@ -804,6 +804,126 @@ func gemm_u8s8_6x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //go:noescape
 func spmm_s8u8_1x4_64_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
+// gemm_s8u8_16x16_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 16 * blocks {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_16x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+
+// gemm_u8s8_16x16_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 16 * blocks {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_u8s8_16x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+
+// gemm_s8u8_16x32_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 16 * blocks {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_16x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+
+// gemm_u8s8_16x32_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 16 * blocks {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_u8s8_16x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+
+// gemm_s8u8_32x16_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 32 * blocks {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_32x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+
+// gemm_u8s8_32x16_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 32 * blocks {
+//		for j := range 16 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_u8s8_32x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+
+// gemm_s8u8_32x32_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 32 * blocks {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_s8u8_32x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+
+// gemm_u8s8_32x32_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+//
+//	for r := range 32 * blocks {
+//		for j := range 32 {
+//			var s int32
+//			for i := range 64 * k64 {
+//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//			}
+//			c[r*64+j] = s
+//		}
+//	}
+//
+//go:noescape
+func gemm_u8s8_32x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+
 // pack_4x64_avx512 interleaves groups of four rows, of which row i begins at src[offset[i]] and the
 // bits of mask say which columns are read:
 //

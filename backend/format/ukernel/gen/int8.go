@@ -23,6 +23,13 @@ func int8Kernels() {
 		}
 		intSpmm(v)
 	}
+	config := amxConfig()
+	for rows := 1; rows <= 2; rows++ {
+		for v := 1; v <= 2; v++ {
+			amxGemm(config, rows, v, true)
+			amxGemm(config, rows, v, false)
+		}
+	}
 	intPack()
 	intPackTokens()
 	for _, byColumn := range []bool{false, true} {
