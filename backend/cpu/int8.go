@@ -327,48 +327,60 @@ func (c *conv8) spread(planes, src, spare []uint8, channel int) {
 	src = src[channel*c.h*c.w:][:c.h*c.w]
 	for p, phase := range c.phases {
 		dst := planes[(channel*len(c.phases)+p)*size:][:size]
-		for i := range c.ph {
+		// Row i holds the line i*sh + phase[0] - top, column j its byte j*sw + at.
+		first, last := reach(phase[0]-c.top, c.sh, c.h, c.ph)
+		at := phase[1] - c.left
+		from, to := reach(at, c.sw, c.w, c.pw)
+		if to == from {
+			last = first
+		}
+		fill8(dst[:first*c.pw], c.fill)
+		fill8(dst[last*c.pw:], c.fill)
+		if last == first {
+			continue
+		}
+		line := first*c.sh + phase[0] - c.top
+		if c.sw == 1 {
+			c.ep.kern.Frame(dst[first*c.pw:], c.pw, src[line*c.w+from+at:], c.sh*c.w, last-first, to-from, from, c.pw-to, c.fill)
+			continue
+		}
+		for i := first; i < last; i++ {
 			row := dst[i*c.pw:][:c.pw]
-			y := i*c.sh + phase[0] - c.top
-			if y < 0 || y >= c.h {
-				fill8(row, c.fill)
-				continue
-			}
-			line := src[y*c.w:][:c.w]
-			// Column j reads line[j*sw + at].
-			at := phase[1] - c.left
-			from := 0
-			if at < 0 {
-				from = min((-at+c.sw-1)/c.sw, c.pw)
-			}
-			to := from
-			if last := c.w - 1 - at; last >= 0 {
-				to = max(from, min(last/c.sw+1, c.pw))
-			}
 			fill8(row[:from], c.fill)
 			fill8(row[to:], c.fill)
-			q := from*c.sw + at
-			switch c.sw {
-			case 1:
-				copy(row[from:to], line[q:])
-				continue
-			case 2:
-				if to > from {
-					c.ep.kern.Split(row[from:to], spare, line[q:][:2*(to-from)-1])
-				}
+			q := src[line*c.w:][:c.w][from*c.sw+at:]
+			line += c.sh
+			if c.sw == 2 {
+				c.ep.kern.Split(row[from:to], spare, q[:2*(to-from)-1])
 				continue
 			}
-			for j := from; j < to; j++ {
-				row[j] = line[q]
-				q += c.sw
+			for j := range row[from:to] {
+				row[from+j] = q[j*c.sw]
 			}
 		}
 	}
 }
 
+// reach returns which of the positions 0 to n-1 lie in 0 to size-1 when position i is
+// at i*stride + at: those from first to last-1.
+func reach(at, stride, size, n int) (first, last int) {
+	if at < 0 {
+		first = min((-at+stride-1)/stride, n)
+	}
+	if end := size - 1 - at; end >= 0 {
+		last = min(end/stride+1, n)
+	}
+	return first, max(first, last)
+}
+
+// fill8 sets all bytes to v.
 func fill8(x []uint8, v uint8) {
-	for i := range x {
-		x[i] = v
+	if len(x) == 0 {
+		return
+	}
+	x[0] = v
+	for n := 1; n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
 	}
 }
 

@@ -44,6 +44,7 @@ type Kernels struct {
 	quantize   func(y []uint8, x []float32, l *Limits)
 	dequantize func(y []float32, x []uint8, scale, zero float32)
 	split      func(n int, even, odd, x []uint8)
+	frame      func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8)
 	max        func(y, x []uint8)
 }
 
@@ -253,20 +254,21 @@ func (k *Kernels) Dequantize(y []float32, x []uint8, scale float32, zero int) {
 // Split separates pairs: even[i], odd[i] = x[2*i], x[2*i+1]. Where x ends in the
 // middle of a pair, the last of odd stays as it is.
 func (k *Kernels) Split(even, odd, x []uint8) {
-	n := (len(x) + 1) / 2
-	need("even", len(even), n)
+	n := len(x) / 2
+	need("even", len(even), (len(x)+1)/2)
 	need("odd", len(odd), n)
-	whole := 0
-	if k.split != nil {
-		whole = len(x) / 64 * 32
-		k.split(whole, even, odd, x)
+	k.split(n, even, odd, x)
+	if 2*n < len(x) {
+		even[n] = x[2*n]
 	}
-	for i := whole; i < n; i++ {
-		even[i] = x[2*i]
-		if 2*i+1 < len(x) {
-			odd[i] = x[2*i+1]
-		}
-	}
+}
+
+// Frame copies rows of n bytes and fills up what is left and right of them:
+// dst[r*ldd:] gets left times fill, src[r*lds:][:n] and right times fill.
+func (k *Kernels) Frame(dst []uint8, ldd int, src []uint8, lds, rows, n, left, right int, fill uint8) {
+	need("output", len(dst), span(rows, left+n+right, ldd))
+	need("input", len(src), span(rows, n, lds))
+	k.frame(rows, n, dst, ldd, src, lds, left, right, fill)
 }
 
 // Max stores the larger of y and x in y.

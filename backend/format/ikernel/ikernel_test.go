@@ -253,6 +253,27 @@ func TestElementwiseMatchesPureGo(t *testing.T) {
 	})
 }
 
+func TestFrameMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, n := range []int{0, 1, 7, 56, 63, 64, 65, 200} {
+			for _, rows := range []int{0, 1, 3} {
+				for left := range 4 {
+					right := r.IntN(4)
+					ldd, lds := left+n+right+r.IntN(3), n+r.IntN(3)
+					src := u8s(r, rows*lds)
+					got, want := make([]uint8, rows*ldd), make([]uint8, rows*ldd)
+					k.Frame(got, ldd, src, lds, rows, n, left, right, 9)
+					portable.Frame(want, ldd, src, lds, rows, n, left, right, 9)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%d rows of %d+%d+%d differ", rows, left, n, right)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestKernelsRefuseShortArguments(t *testing.T) {
 	for name, f := range map[string]func(k *Kernels){
 		"panel": func(k *Kernels) { k.Gemm(1, 2, make([]int8, 8), 8, make([]uint8, PanelRow), 64, make([]int32, 64), 64) },

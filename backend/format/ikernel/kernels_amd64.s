@@ -9172,22 +9172,111 @@ end:
 // func split_avx512(n int, even *uint8, odd *uint8, x *uint8)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·split_avx512(SB), NOSPLIT, $0-32
-	MOVQ  n+0(FP), AX
-	MOVQ  even+8(FP), CX
-	MOVQ  odd+16(FP), DX
-	MOVQ  x+24(FP), BX
-	XORQ  SI, SI
-	TESTQ AX, AX
-	JZ    end
+	MOVQ n+0(FP), CX
+	MOVQ even+8(FP), AX
+	MOVQ odd+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+	SUBQ $0x20, CX
+	JL   tail
 
 loop:
 	VMOVDQU32 (BX)(SI*2), Z0
 	VPSRLW    $0x08, Z0, Z1
-	VPMOVWB   Z0, (CX)(SI*1)
+	VPMOVWB   Z0, (AX)(SI*1)
 	VPMOVWB   Z1, (DX)(SI*1)
 	ADDQ      $+32, SI
-	CMPQ      SI, AX
-	JL        loop
+	SUBQ      $0x20, CX
+	JGE       loop
+
+tail:
+	ADDQ        $+32, CX
+	JZ          end
+	MOVQ        $0x00000001, R8
+	MOVQ        R8, DI
+	SHLQ        CL, DI
+	SUBQ        R8, DI
+	KMOVQ       DI, K1
+	VMOVDQU16.Z (BX)(SI*2), K1, Z0
+	VPSRLW      $0x08, Z0, Z1
+	VPMOVWB     Z0, K1, (AX)(SI*1)
+	VPMOVWB     Z1, K1, (DX)(SI*1)
+
+end:
+	VZEROUPPER
+	RET
+
+// func frame_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+// Requires: AVX, AVX512BW
+TEXT ·frame_avx512(SB), NOSPLIT, $0-65
+	MOVQ  rows+0(FP), AX
+	MOVQ  n+8(FP), DX
+	MOVQ  dst+16(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  src+32(FP), DI
+	MOVQ  lds+40(FP), R8
+	MOVQ  left+48(FP), R9
+	MOVQ  right+56(FP), R10
+	MOVB  fill+64(FP), R11
+	TESTQ AX, AX
+	JZ    end
+	MOVQ  DX, R12
+	ANDQ  $0x3f, R12
+	MOVQ  R12, CX
+	MOVQ  $0x00000001, R14
+	MOVQ  R14, R13
+	SHLQ  CL, R13
+	SUBQ  R14, R13
+	KMOVQ R13, K1
+
+row:
+	MOVQ  BX, R13
+	MOVQ  R9, R14
+	TESTQ R14, R14
+	JZ    leftdone
+
+left:
+	MOVB R11, (R13)
+	INCQ R13
+	DECQ R14
+	JNZ  left
+
+leftdone:
+	XORQ CX, CX
+	MOVQ DX, R14
+	SUBQ $0x40, R14
+	JL   tail
+
+loop:
+	VMOVDQU8 (DI)(CX*1), Z0
+	VMOVDQU8 Z0, (R13)(CX*1)
+	ADDQ     $+64, CX
+	SUBQ     $0x40, R14
+	JGE      loop
+
+tail:
+	TESTQ      R12, R12
+	JZ         copied
+	VMOVDQU8.Z (DI)(CX*1), K1, Z0
+	VMOVDQU8   Z0, K1, (R13)(CX*1)
+
+copied:
+	ADDQ  DX, R13
+	MOVQ  R10, R14
+	TESTQ R14, R14
+	JZ    rightdone
+
+right:
+	MOVB R11, (R13)
+	INCQ R13
+	DECQ R14
+	JNZ  right
+
+rightdone:
+	ADDQ SI, BX
+	ADDQ R8, DI
+	DECQ AX
+	JNZ  row
 
 end:
 	VZEROUPPER

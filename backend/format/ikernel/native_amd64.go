@@ -45,6 +45,9 @@ var vnni = Kernels{
 	split: func(n int, even, odd, x []uint8) {
 		split_avx512(n, unsafe.SliceData(even), unsafe.SliceData(odd), unsafe.SliceData(x))
 	},
+	frame: func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
+		frame_avx512(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds, left, right, fill)
+	},
 	max: func(y, x []uint8) { max_u8_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x)) },
 }
 

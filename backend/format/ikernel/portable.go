@@ -13,6 +13,8 @@ var portable = Kernels{
 	finish:     finishTable(func(_ bool, _, _ int) finish { return finishGo }),
 	quantize:   quantizeGo,
 	dequantize: dequantizeGo,
+	split:      splitGo,
+	frame:      frameGo,
 	max:        maxGo,
 }
 
@@ -124,6 +126,25 @@ func quantizeGo(y []uint8, x []float32, l *Limits) {
 func dequantizeGo(y []float32, x []uint8, scale, zero float32) {
 	for i := range y {
 		y[i] = (float32(x[i]) - zero) * scale
+	}
+}
+
+func splitGo(n int, even, odd, x []uint8) {
+	for i := range n {
+		even[i], odd[i] = x[2*i], x[2*i+1]
+	}
+}
+
+func frameGo(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
+	for r := range rows {
+		d := dst[r*ldd:][:left+n+right]
+		for j := range left {
+			d[j] = fill
+		}
+		copy(d[left:], src[r*lds:][:n])
+		for j := range right {
+			d[left+n+j] = fill
+		}
 	}
 }
 

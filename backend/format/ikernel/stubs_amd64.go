@@ -1137,7 +1137,7 @@ func quantize_avx512(n int, y *uint8, x *float32, p *float32)
 //go:noescape
 func dequantize_avx512(n int, y *float32, x *uint8, p *float32)
 
-// split_avx512 separates n pairs of bytes, 32 at a time: n is a multiple of 32:
+// split_avx512 separates n pairs of bytes:
 //
 //	for i := range n {
 //		even[i], odd[i] = x[2*i], x[2*i+1]
@@ -1145,6 +1145,21 @@ func dequantize_avx512(n int, y *float32, x *uint8, p *float32)
 //
 //go:noescape
 func split_avx512(n int, even *uint8, odd *uint8, x *uint8)
+
+// frame_avx512 copies rows of n bytes, and puts left bytes before each and right behind it:
+//
+//	for r := range rows {
+//		for j := range left {
+//			dst[r*ldd+j] = fill
+//		}
+//		copy(dst[r*ldd+left:], src[r*lds:][:n])
+//		for j := range right {
+//			dst[r*ldd+left+n+j] = fill
+//		}
+//	}
+//
+//go:noescape
+func frame_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
 
 // max_u8_avx512 takes the larger of n elements and others, 64 at a time, the last ones masked:
 //

@@ -42,6 +42,7 @@ func int8Kernels() {
 	intQuantize()
 	intDequantize()
 	intSplit()
+	intFrame()
 	intMax()
 }
 
@@ -669,7 +670,7 @@ func intDequantize() {
 func intSplit() {
 	const name = "split_avx512"
 	begin(name, "func(n int, even, odd, x *uint8)",
-		name+" separates n pairs of bytes, 32 at a time: n is a multiple of 32:",
+		name+" separates n pairs of bytes:",
 		"",
 		"\tfor i := range n {",
 		"\t\teven[i], odd[i] = x[2*i], x[2*i+1]",
@@ -680,17 +681,109 @@ func intSplit() {
 	x := Load(Param("x"), GP64())
 	j := GP64()
 	XORQ(j, j)
-	TESTQ(n, n)
-	JZ(LabelRef("end"))
-	Label("loop")
 	v, h := zmm(), zmm()
+	SUBQ(Imm(32), n)
+	JL(LabelRef("tail"))
+	Label("loop")
 	VMOVDQU32(Mem{Base: x, Index: j, Scale: 2}, v)
 	VPSRLW(Imm(8), v, h)
 	VPMOVWB(v, Mem{Base: even, Index: j, Scale: 1})
 	VPMOVWB(h, Mem{Base: odd, Index: j, Scale: 1})
 	add(32, j)
-	CMPQ(j, n)
-	JL(LabelRef("loop"))
+	SUBQ(Imm(32), n)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	add(32, n)
+	JZ(LabelRef("end"))
+	k := lowBits(n)
+	VMOVDQU16_Z(Mem{Base: x, Index: j, Scale: 2}, k, v)
+	VPSRLW(Imm(8), v, h)
+	VPMOVWB(v, k, Mem{Base: even, Index: j, Scale: 1})
+	VPMOVWB(h, k, Mem{Base: odd, Index: j, Scale: 1})
+	Label("end")
+	end()
+}
+
+// lowBits returns a mask of the n lowest bits, n below 64.
+func lowBits(n Register) Register {
+	mask, one := GP64(), GP64()
+	MOVQ(n, RCX)
+	MOVQ(U32(1), one)
+	MOVQ(one, mask)
+	SHLQ(CL, mask)
+	SUBQ(one, mask)
+	k := K()
+	KMOVQ(mask, k)
+	return k
+}
+
+func intFrame() {
+	const name = "frame_avx512"
+	begin(name, "func(rows, n int, dst *uint8, ldd int, src *uint8, lds, left, right int, fill uint8)",
+		name+" copies rows of n bytes, and puts left bytes before each and right behind it:",
+		"",
+		"\tfor r := range rows {",
+		"\t\tfor j := range left {",
+		"\t\t\tdst[r*ldd+j] = fill",
+		"\t\t}",
+		"\t\tcopy(dst[r*ldd+left:], src[r*lds:][:n])",
+		"\t\tfor j := range right {",
+		"\t\t\tdst[r*ldd+left+n+j] = fill",
+		"\t\t}",
+		"\t}")
+	rows := Load(Param("rows"), GP64())
+	n := Load(Param("n"), GP64())
+	dst := Load(Param("dst"), GP64())
+	ldd := Load(Param("ldd"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	left := Load(Param("left"), GP64())
+	right := Load(Param("right"), GP64())
+	fill := Load(Param("fill"), GP8())
+	TESTQ(rows, rows)
+	JZ(LabelRef("end"))
+	rest := GP64()
+	MOVQ(n, rest)
+	ANDQ(Imm(63), rest)
+	k := lowBits(rest)
+	v := zmm()
+	Label("row")
+	i, to, count := GP64(), GP64(), GP64()
+	edge := func(name string, n Register) {
+		MOVQ(n, count)
+		TESTQ(count, count)
+		JZ(LabelRef(name + "done"))
+		Label(name)
+		MOVB(fill, Mem{Base: to})
+		INCQ(to)
+		DECQ(count)
+		JNZ(LabelRef(name))
+		Label(name + "done")
+	}
+	MOVQ(dst, to)
+	edge("left", left)
+	XORQ(i, i)
+	MOVQ(n, count)
+	SUBQ(Imm(64), count)
+	JL(LabelRef("tail"))
+	Label("loop")
+	VMOVDQU8(Mem{Base: src, Index: i, Scale: 1}, v)
+	VMOVDQU8(v, Mem{Base: to, Index: i, Scale: 1})
+	add(64, i)
+	SUBQ(Imm(64), count)
+	JGE(LabelRef("loop"))
+	Label("tail")
+	TESTQ(rest, rest)
+	JZ(LabelRef("copied"))
+	VMOVDQU8_Z(Mem{Base: src, Index: i, Scale: 1}, k, v)
+	VMOVDQU8(v, k, Mem{Base: to, Index: i, Scale: 1})
+	Label("copied")
+	ADDQ(n, to)
+	edge("right", right)
+	ADDQ(ldd, dst)
+	ADDQ(lds, src)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
 	Label("end")
 	end()
 }
