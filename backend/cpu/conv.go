@@ -176,7 +176,7 @@ func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader
 			return nil
 		}
 	}
-	b := &bound{prepare: prepare, inplace: -1, shared: l.shared()}
+	b := &bound{prepare: prepare, inplace: ep.residual, alone: true, shared: l.shared()}
 	for _, kernel := range kernels {
 		b.scratch = max(b.scratch, productScratch(kernel, g.rows))
 	}

@@ -549,3 +549,53 @@ func TestCasts(t *testing.T) {
 		}
 	}
 }
+
+// A convolution may write over its residual, but not where that is its input, too.
+func TestResidualsInPlace(t *testing.T) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	weights := make([]string, 3*3*5*5)
+	for i := range weights {
+		weights[i] = fmt.Sprintf("%.3f", rng.NormFloat64())
+	}
+	src := fmt.Sprintf(`graph "g"(%%x: f32[1,3,40,40]) {
+  %%w: f32[3,3,5,5] = const {%s}
+  %%a: f32[1,3,40,40] = Tanh "a" (%%x)
+  %%b: f32[1,3,40,40] = Conv "own" (%%a, %%w, _, %%a) {pads = [2, 2, 2, 2]}
+  %%c: f32[1,3,40,40] = Tanh "c" (%%b)
+  %%d: f32[1,3,40,40] = Conv "other" (%%c, %%w, _, %%b) {pads = [2, 2, 2, 2]}
+  %%e: f32[1,3,40,40] = Neg "e" (%%d)
+  return %%e
+}`, strings.Join(weights, ", "))
+	p := load(t, src).(*program)
+	x := tensor.New(tensor.F32, 1, 3, 40, 40)
+	for i := range x.F32s() {
+		x.F32s()[i] = float32(rng.NormFloat64())
+	}
+	want, err := ref.Run(context.Background(), p.graph, []*tensor.Tensor{x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := run(context.Background(), p, []*tensor.Tensor{x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, src, got[0], want[0])
+	s, err := p.specialise([]*tensor.Tensor{x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := func(name string) int {
+		for v, k := range s.plan.Number {
+			if v.Name == name {
+				return s.root(k)
+			}
+		}
+		t.Fatalf("no value %s", name)
+		return -1
+	}
+	if root("b") == root("a") || root("d") != root("b") {
+		t.Errorf("storage of a, b, d: %d, %d, %d, want that of d to be b's and no other's", root("a"), root("b"), root("d"))
+	}
+}

@@ -102,9 +102,10 @@ type prepare func(x *exec, in, out []*tensor.Tensor) func() error
 type bound struct {
 	prepare prepare
 	run     kernel
-	inplace int // the input whose storage output 0 may take over, -1 for none
-	scratch int // floats a worker
-	shared  int // floats that the workers share
+	inplace int  // the input whose storage output 0 may take over, -1 for none
+	alone   bool // but not where another input has the same storage
+	scratch int  // floats a worker
+	shared  int  // floats that the workers share
 
 	// Outputs that may be views of input 0, and inputs that may be views of output
 	// 0, each by the element where it begins there; nil for none. The kernel finds
@@ -234,7 +235,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 		if o < 0 {
 			continue
 		}
-		if i == 0 && bd.inplace >= 0 && b.takeOver(o, st.in[bd.inplace], ps.Index) {
+		if i == 0 && bd.inplace >= 0 && !(bd.alone && b.twice(st.in, bd.inplace)) && b.takeOver(o, st.in[bd.inplace], ps.Index) {
 			continue
 		}
 		if bd.from != nil && b.view(o, st.in[0], bd.from[i]) {
@@ -278,6 +279,16 @@ func (b *binding) alias(o, i int) {
 	b.slots[o].where, b.slots[o].alias = aliased, i
 	r := b.root(i)
 	b.spans[r].Last = max(b.spans[r].Last, b.spans[o].Last)
+}
+
+// twice reports whether another of a step's inputs has the storage of input i.
+func (b *binding) twice(in []int, i int) bool {
+	for k, v := range in {
+		if k != i && v >= 0 && b.root(v) == b.root(in[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // takeOver makes o share the storage of i when that is in the arena, as large,
