@@ -97,13 +97,13 @@ func CheckAll(constants []*ir.Value) error {
 
 // Check checks a store against the weight's type.
 func Check(s *ir.Store, t ir.Type) error {
+	shape, ok := t.Shape()
+	if !ok || t.DType != tensor.F32 && t.DType != tensor.I8 {
+		return fmt.Errorf("stored weight of type %v, want f32 or i8 and a known shape: %w", t, ir.ErrCorrupt)
+	}
 	f := reader(s, t)
 	if f == nil {
 		return fmt.Errorf("unknown storage format %q of %v weights: %w", s.Format, t.DType, ir.ErrUnsupported)
-	}
-	shape, ok := t.Shape()
-	if !ok {
-		return fmt.Errorf("stored weight of type %v, want a known shape: %w", t, ir.ErrCorrupt)
 	}
 	if err := s.View.Check(len(shape)); err != nil {
 		return fmt.Errorf("%w: %w", err, ir.ErrCorrupt)
