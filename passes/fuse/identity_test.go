@@ -57,6 +57,36 @@ graph "g"(%x: f32[8]) {
   %y: f32[8], %mask: bool[8] = Dropout "dropout" (%x)
   return %y, %mask
 }`, ""},
+		"slices along different axes": {`
+graph "g"(%x: f32[2,6,8]) {
+  %s: i64[1] = const {1}
+  %e: i64[1] = const {9}
+  %last: i64[1] = const {-1}
+  %two: i64[1] = const {2}
+  %a: f32[2,5,8] = Slice "rows" (%x, %s, %e, %s)
+  %y: f32[2,5,4] = Slice "cols" (%a, %s, %e, %last, %two)
+  return %y, %a
+}`, `
+graph "g"(%x: f32[2,6,8]) {
+  %s: i64[1] = const {1}
+  %e: i64[1] = const {9}
+  %a: f32[2,5,8] = Slice "rows" (%x, %s, %e, %s)
+  %cols.starts: i64[2] = const {1, 1}
+  %cols.ends: i64[2] = const {9, 9}
+  %cols.axes: i64[2] = const {1, 2}
+  %cols.steps: i64[2] = const {1, 2}
+  %y: f32[2,5,4] = Slice "cols" (%x, %cols.starts, %cols.ends, %cols.axes, %cols.steps)
+  return %y, %a
+}`},
+		"slices along one axis": {`
+graph "g"(%x: f32[2,6,8]) {
+  %s: i64[1] = const {1}
+  %e: i64[1] = const {9}
+  %one: i64[1] = const {-2}
+  %a: f32[2,5,8] = Slice "first" (%x, %s, %e, %s)
+  %y: f32[2,4,8] = Slice "second" (%a, %s, %e, %one)
+  return %y
+}`, ""},
 		"a cast to another type": {`
 graph "g"(%x: f32[8]) {
   %y: f64[8] = Cast "cast" (%x) {to = 11}
