@@ -15,6 +15,7 @@ package vec
 
 import "math"
 
+//go:generate go run -C ../../format/ukernel/gen . -set transposes -out ../../../cpu/vec/transposes_amd64.s -stubs ../../../cpu/vec/transposes_stubs_amd64.go -pkg vec
 //go:generate go run -C ../../format/ukernel/gen . -set helpers -out ../../../cpu/vec/kernels_amd64.s -stubs ../../../cpu/vec/stubs_amd64.go -pkg vec
 
 type (
@@ -55,6 +56,9 @@ type kernels struct {
 	// transpose8 transposes 8 rows of 8*blocks columns; nil where plain loops
 	// are as good.
 	transpose8 func(blocks int, dst *float32, ldd int, src *float32, lds int)
+	// transpose16 transposes 16 rows of 4*blocks columns; nil where the registers
+	// are too short.
+	transpose16 func(blocks int, dst *float32, ldd int, src *float32, lds int)
 }
 
 // available lists the kernels that this machine can run, the best first.
@@ -224,15 +228,22 @@ func Transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 
 // transpose does Transpose with the kernels of k.
 func transpose(k *kernels, dst []float32, ldd int, src []float32, lds, rows, cols int) {
-	r, blocks := 0, cols/8
-	if k.transpose8 != nil && blocks > 0 {
-		for rows-r >= 8 || r > 0 && r < rows {
-			r = min(r, rows-8) // the last rows may be copied again
-			k.transpose8(blocks, &dst[r], ldd, &src[r*lds], lds)
-			if cols%8 > 0 {
-				k.transpose8(1, &dst[(cols-8)*ldd+r], ldd, &src[r*lds+cols-8], lds)
+	r := 0
+	for _, strip := range [...]struct {
+		rows, cols int
+		f          func(blocks int, dst *float32, ldd int, src *float32, lds int)
+	}{{16, 4, k.transpose16}, {8, 8, k.transpose8}} {
+		blocks, rest := cols/strip.cols, cols%strip.cols
+		if strip.f == nil || blocks == 0 {
+			continue
+		}
+		for rows-r >= strip.rows || strip.rows == 8 && r > 0 && r < rows {
+			r = min(r, rows-strip.rows) // the last rows and columns may be copied again
+			strip.f(blocks, &dst[r], ldd, &src[r*lds], lds)
+			if c := cols - strip.cols; rest > 0 {
+				strip.f(1, &dst[c*ldd+r], ldd, &src[r*lds+c], lds)
 			}
-			r += 8
+			r += strip.rows
 		}
 	}
 	if r < rows {

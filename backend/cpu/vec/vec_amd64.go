@@ -51,6 +51,7 @@ var avx512 = kernels{
 	padRows:          [2]padRows{padded(padRows1_avx512), padded(padRows2_avx512)},
 	chunk:            64,
 	transpose8:       transpose8_avx2,
+	transpose16:      transpose16_avx512,
 }
 
 var avx2 = kernels{

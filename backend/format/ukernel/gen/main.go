@@ -140,7 +140,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, int8, those of package ikernel, helpers or tiles, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
+	set := flag.String("set", "", "products, the kernels of package ukernel, int8, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -163,6 +163,8 @@ func main() {
 		planes()
 	case "attention":
 		attention()
+	case "transposes":
+		transpose16()
 	case "int8":
 		int8Kernels()
 	default:
