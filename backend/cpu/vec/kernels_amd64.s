@@ -38,239 +38,287 @@ DATA consts<>+48(SB)/4, $0xff800000
 DATA consts<>+52(SB)/4, $0xff800000
 DATA consts<>+56(SB)/4, $0xff800000
 DATA consts<>+60(SB)/4, $0xff800000
-DATA consts<>+64(SB)/4, $0xc2d00000
-DATA consts<>+68(SB)/4, $0xc2d00000
-DATA consts<>+72(SB)/4, $0xc2d00000
-DATA consts<>+76(SB)/4, $0xc2d00000
-DATA consts<>+80(SB)/4, $0xc2d00000
-DATA consts<>+84(SB)/4, $0xc2d00000
-DATA consts<>+88(SB)/4, $0xc2d00000
-DATA consts<>+92(SB)/4, $0xc2d00000
-DATA consts<>+96(SB)/4, $0x42b20000
-DATA consts<>+100(SB)/4, $0x42b20000
-DATA consts<>+104(SB)/4, $0x42b20000
-DATA consts<>+108(SB)/4, $0x42b20000
-DATA consts<>+112(SB)/4, $0x42b20000
-DATA consts<>+116(SB)/4, $0x42b20000
-DATA consts<>+120(SB)/4, $0x42b20000
-DATA consts<>+124(SB)/4, $0x42b20000
-DATA consts<>+128(SB)/4, $0x3fb8aa3b
-DATA consts<>+132(SB)/4, $0x3fb8aa3b
-DATA consts<>+136(SB)/4, $0x3fb8aa3b
-DATA consts<>+140(SB)/4, $0x3fb8aa3b
-DATA consts<>+144(SB)/4, $0x3fb8aa3b
-DATA consts<>+148(SB)/4, $0x3fb8aa3b
-DATA consts<>+152(SB)/4, $0x3fb8aa3b
-DATA consts<>+156(SB)/4, $0x3fb8aa3b
-DATA consts<>+160(SB)/4, $0x3f317200
-DATA consts<>+164(SB)/4, $0x3f317200
-DATA consts<>+168(SB)/4, $0x3f317200
-DATA consts<>+172(SB)/4, $0x3f317200
-DATA consts<>+176(SB)/4, $0x3f317200
-DATA consts<>+180(SB)/4, $0x3f317200
-DATA consts<>+184(SB)/4, $0x3f317200
-DATA consts<>+188(SB)/4, $0x3f317200
-DATA consts<>+192(SB)/4, $0x35bfbe8e
-DATA consts<>+196(SB)/4, $0x35bfbe8e
-DATA consts<>+200(SB)/4, $0x35bfbe8e
-DATA consts<>+204(SB)/4, $0x35bfbe8e
-DATA consts<>+208(SB)/4, $0x35bfbe8e
-DATA consts<>+212(SB)/4, $0x35bfbe8e
-DATA consts<>+216(SB)/4, $0x35bfbe8e
-DATA consts<>+220(SB)/4, $0x35bfbe8e
-DATA consts<>+224(SB)/4, $0x39500d01
-DATA consts<>+228(SB)/4, $0x39500d01
-DATA consts<>+232(SB)/4, $0x39500d01
-DATA consts<>+236(SB)/4, $0x39500d01
-DATA consts<>+240(SB)/4, $0x39500d01
-DATA consts<>+244(SB)/4, $0x39500d01
-DATA consts<>+248(SB)/4, $0x39500d01
-DATA consts<>+252(SB)/4, $0x39500d01
-DATA consts<>+256(SB)/4, $0x3ab60b61
-DATA consts<>+260(SB)/4, $0x3ab60b61
-DATA consts<>+264(SB)/4, $0x3ab60b61
-DATA consts<>+268(SB)/4, $0x3ab60b61
-DATA consts<>+272(SB)/4, $0x3ab60b61
-DATA consts<>+276(SB)/4, $0x3ab60b61
-DATA consts<>+280(SB)/4, $0x3ab60b61
-DATA consts<>+284(SB)/4, $0x3ab60b61
-DATA consts<>+288(SB)/4, $0x3c088889
-DATA consts<>+292(SB)/4, $0x3c088889
-DATA consts<>+296(SB)/4, $0x3c088889
-DATA consts<>+300(SB)/4, $0x3c088889
-DATA consts<>+304(SB)/4, $0x3c088889
-DATA consts<>+308(SB)/4, $0x3c088889
-DATA consts<>+312(SB)/4, $0x3c088889
-DATA consts<>+316(SB)/4, $0x3c088889
-DATA consts<>+320(SB)/4, $0x3d2aaaab
-DATA consts<>+324(SB)/4, $0x3d2aaaab
-DATA consts<>+328(SB)/4, $0x3d2aaaab
-DATA consts<>+332(SB)/4, $0x3d2aaaab
-DATA consts<>+336(SB)/4, $0x3d2aaaab
-DATA consts<>+340(SB)/4, $0x3d2aaaab
-DATA consts<>+344(SB)/4, $0x3d2aaaab
-DATA consts<>+348(SB)/4, $0x3d2aaaab
-DATA consts<>+352(SB)/4, $0x3e2aaaab
-DATA consts<>+356(SB)/4, $0x3e2aaaab
-DATA consts<>+360(SB)/4, $0x3e2aaaab
-DATA consts<>+364(SB)/4, $0x3e2aaaab
-DATA consts<>+368(SB)/4, $0x3e2aaaab
-DATA consts<>+372(SB)/4, $0x3e2aaaab
-DATA consts<>+376(SB)/4, $0x3e2aaaab
-DATA consts<>+380(SB)/4, $0x3e2aaaab
-DATA consts<>+384(SB)/4, $0x3f000000
-DATA consts<>+388(SB)/4, $0x3f000000
-DATA consts<>+392(SB)/4, $0x3f000000
-DATA consts<>+396(SB)/4, $0x3f000000
-DATA consts<>+400(SB)/4, $0x3f000000
-DATA consts<>+404(SB)/4, $0x3f000000
-DATA consts<>+408(SB)/4, $0x3f000000
-DATA consts<>+412(SB)/4, $0x3f000000
-DATA consts<>+416(SB)/4, $0x3f800000
-DATA consts<>+420(SB)/4, $0x3f800000
-DATA consts<>+424(SB)/4, $0x3f800000
-DATA consts<>+428(SB)/4, $0x3f800000
-DATA consts<>+432(SB)/4, $0x3f800000
-DATA consts<>+436(SB)/4, $0x3f800000
-DATA consts<>+440(SB)/4, $0x3f800000
-DATA consts<>+444(SB)/4, $0x3f800000
-DATA consts<>+448(SB)/4, $0xc1a00000
-DATA consts<>+452(SB)/4, $0xc1a00000
-DATA consts<>+456(SB)/4, $0xc1a00000
-DATA consts<>+460(SB)/4, $0xc1a00000
-DATA consts<>+464(SB)/4, $0xc1a00000
-DATA consts<>+468(SB)/4, $0xc1a00000
-DATA consts<>+472(SB)/4, $0xc1a00000
-DATA consts<>+476(SB)/4, $0xc1a00000
-DATA consts<>+480(SB)/4, $0x41a00000
-DATA consts<>+484(SB)/4, $0x41a00000
-DATA consts<>+488(SB)/4, $0x41a00000
-DATA consts<>+492(SB)/4, $0x41a00000
-DATA consts<>+496(SB)/4, $0x41a00000
-DATA consts<>+500(SB)/4, $0x41a00000
-DATA consts<>+504(SB)/4, $0x41a00000
-DATA consts<>+508(SB)/4, $0x41a00000
-DATA consts<>+512(SB)/4, $0xbf800000
-DATA consts<>+516(SB)/4, $0xbf800000
-DATA consts<>+520(SB)/4, $0xbf800000
-DATA consts<>+524(SB)/4, $0xbf800000
-DATA consts<>+528(SB)/4, $0xbf800000
-DATA consts<>+532(SB)/4, $0xbf800000
-DATA consts<>+536(SB)/4, $0xbf800000
-DATA consts<>+540(SB)/4, $0xbf800000
-DATA consts<>+544(SB)/4, $0x40000000
-DATA consts<>+548(SB)/4, $0x40000000
-DATA consts<>+552(SB)/4, $0x40000000
-DATA consts<>+556(SB)/4, $0x40000000
-DATA consts<>+560(SB)/4, $0x40000000
-DATA consts<>+564(SB)/4, $0x40000000
-DATA consts<>+568(SB)/4, $0x40000000
-DATA consts<>+572(SB)/4, $0x40000000
-DATA consts<>+576(SB)/4, $0xbf000000
-DATA consts<>+580(SB)/4, $0xbf000000
-DATA consts<>+584(SB)/4, $0xbf000000
-DATA consts<>+588(SB)/4, $0xbf000000
-DATA consts<>+592(SB)/4, $0xbf000000
-DATA consts<>+596(SB)/4, $0xbf000000
-DATA consts<>+600(SB)/4, $0xbf000000
-DATA consts<>+604(SB)/4, $0xbf000000
-DATA consts<>+608(SB)/4, $0x3eb504f3
-DATA consts<>+612(SB)/4, $0x3eb504f3
-DATA consts<>+616(SB)/4, $0x3eb504f3
-DATA consts<>+620(SB)/4, $0x3eb504f3
-DATA consts<>+624(SB)/4, $0x3eb504f3
-DATA consts<>+628(SB)/4, $0x3eb504f3
-DATA consts<>+632(SB)/4, $0x3eb504f3
-DATA consts<>+636(SB)/4, $0x3eb504f3
-DATA consts<>+640(SB)/4, $0xbd5d9c29
-DATA consts<>+644(SB)/4, $0xbd5d9c29
-DATA consts<>+648(SB)/4, $0xbd5d9c29
-DATA consts<>+652(SB)/4, $0xbd5d9c29
-DATA consts<>+656(SB)/4, $0xbd5d9c29
-DATA consts<>+660(SB)/4, $0xbd5d9c29
-DATA consts<>+664(SB)/4, $0xbd5d9c29
-DATA consts<>+668(SB)/4, $0xbd5d9c29
-DATA consts<>+672(SB)/4, $0x3e851f87
-DATA consts<>+676(SB)/4, $0x3e851f87
-DATA consts<>+680(SB)/4, $0x3e851f87
-DATA consts<>+684(SB)/4, $0x3e851f87
-DATA consts<>+688(SB)/4, $0x3e851f87
-DATA consts<>+692(SB)/4, $0x3e851f87
-DATA consts<>+696(SB)/4, $0x3e851f87
-DATA consts<>+700(SB)/4, $0x3e851f87
-DATA consts<>+704(SB)/4, $0xbedef0cd
-DATA consts<>+708(SB)/4, $0xbedef0cd
-DATA consts<>+712(SB)/4, $0xbedef0cd
-DATA consts<>+716(SB)/4, $0xbedef0cd
-DATA consts<>+720(SB)/4, $0xbedef0cd
-DATA consts<>+724(SB)/4, $0xbedef0cd
-DATA consts<>+728(SB)/4, $0xbedef0cd
-DATA consts<>+732(SB)/4, $0xbedef0cd
-DATA consts<>+736(SB)/4, $0x3e5ec2c2
-DATA consts<>+740(SB)/4, $0x3e5ec2c2
-DATA consts<>+744(SB)/4, $0x3e5ec2c2
-DATA consts<>+748(SB)/4, $0x3e5ec2c2
-DATA consts<>+752(SB)/4, $0x3e5ec2c2
-DATA consts<>+756(SB)/4, $0x3e5ec2c2
-DATA consts<>+760(SB)/4, $0x3e5ec2c2
-DATA consts<>+764(SB)/4, $0x3e5ec2c2
-DATA consts<>+768(SB)/4, $0x3c84dfd0
-DATA consts<>+772(SB)/4, $0x3c84dfd0
-DATA consts<>+776(SB)/4, $0x3c84dfd0
-DATA consts<>+780(SB)/4, $0x3c84dfd0
-DATA consts<>+784(SB)/4, $0x3c84dfd0
-DATA consts<>+788(SB)/4, $0x3c84dfd0
-DATA consts<>+792(SB)/4, $0x3c84dfd0
-DATA consts<>+796(SB)/4, $0x3c84dfd0
-DATA consts<>+800(SB)/4, $0x3e3c57ba
-DATA consts<>+804(SB)/4, $0x3e3c57ba
-DATA consts<>+808(SB)/4, $0x3e3c57ba
-DATA consts<>+812(SB)/4, $0x3e3c57ba
-DATA consts<>+816(SB)/4, $0x3e3c57ba
-DATA consts<>+820(SB)/4, $0x3e3c57ba
-DATA consts<>+824(SB)/4, $0x3e3c57ba
-DATA consts<>+828(SB)/4, $0x3e3c57ba
-DATA consts<>+832(SB)/4, $0x3e7e01a0
-DATA consts<>+836(SB)/4, $0x3e7e01a0
-DATA consts<>+840(SB)/4, $0x3e7e01a0
-DATA consts<>+844(SB)/4, $0x3e7e01a0
-DATA consts<>+848(SB)/4, $0x3e7e01a0
-DATA consts<>+852(SB)/4, $0x3e7e01a0
-DATA consts<>+856(SB)/4, $0x3e7e01a0
-DATA consts<>+860(SB)/4, $0x3e7e01a0
-DATA consts<>+864(SB)/4, $0x3e903560
-DATA consts<>+868(SB)/4, $0x3e903560
-DATA consts<>+872(SB)/4, $0x3e903560
-DATA consts<>+876(SB)/4, $0x3e903560
-DATA consts<>+880(SB)/4, $0x3e903560
-DATA consts<>+884(SB)/4, $0x3e903560
-DATA consts<>+888(SB)/4, $0x3e903560
-DATA consts<>+892(SB)/4, $0x3e903560
-DATA consts<>+896(SB)/4, $0x3e90735f
-DATA consts<>+900(SB)/4, $0x3e90735f
-DATA consts<>+904(SB)/4, $0x3e90735f
-DATA consts<>+908(SB)/4, $0x3e90735f
-DATA consts<>+912(SB)/4, $0x3e90735f
-DATA consts<>+916(SB)/4, $0x3e90735f
-DATA consts<>+920(SB)/4, $0x3e90735f
-DATA consts<>+924(SB)/4, $0x3e90735f
-DATA consts<>+928(SB)/4, $0x3fcc422a
-DATA consts<>+932(SB)/4, $0x3fcc422a
-DATA consts<>+936(SB)/4, $0x3fcc422a
-DATA consts<>+940(SB)/4, $0x3fcc422a
-DATA consts<>+944(SB)/4, $0x3fcc422a
-DATA consts<>+948(SB)/4, $0x3fcc422a
-DATA consts<>+952(SB)/4, $0x3fcc422a
-DATA consts<>+956(SB)/4, $0x3fcc422a
-DATA consts<>+960(SB)/4, $0x3d922279
-DATA consts<>+964(SB)/4, $0x3d922279
-DATA consts<>+968(SB)/4, $0x3d922279
-DATA consts<>+972(SB)/4, $0x3d922279
-DATA consts<>+976(SB)/4, $0x3d922279
-DATA consts<>+980(SB)/4, $0x3d922279
-DATA consts<>+984(SB)/4, $0x3d922279
-DATA consts<>+988(SB)/4, $0x3d922279
-GLOBL consts<>(SB), RODATA|NOPTR, $992
+DATA consts<>+64(SB)/4, $0x3fb8aa3b
+DATA consts<>+68(SB)/4, $0x3fb8aa3b
+DATA consts<>+72(SB)/4, $0x3fb8aa3b
+DATA consts<>+76(SB)/4, $0x3fb8aa3b
+DATA consts<>+80(SB)/4, $0x3fb8aa3b
+DATA consts<>+84(SB)/4, $0x3fb8aa3b
+DATA consts<>+88(SB)/4, $0x3fb8aa3b
+DATA consts<>+92(SB)/4, $0x3fb8aa3b
+DATA consts<>+96(SB)/4, $0xc2800000
+DATA consts<>+100(SB)/4, $0xc2800000
+DATA consts<>+104(SB)/4, $0xc2800000
+DATA consts<>+108(SB)/4, $0xc2800000
+DATA consts<>+112(SB)/4, $0xc2800000
+DATA consts<>+116(SB)/4, $0xc2800000
+DATA consts<>+120(SB)/4, $0xc2800000
+DATA consts<>+124(SB)/4, $0xc2800000
+DATA consts<>+128(SB)/4, $0x3aaddd0a
+DATA consts<>+132(SB)/4, $0x3aaddd0a
+DATA consts<>+136(SB)/4, $0x3aaddd0a
+DATA consts<>+140(SB)/4, $0x3aaddd0a
+DATA consts<>+144(SB)/4, $0x3aaddd0a
+DATA consts<>+148(SB)/4, $0x3aaddd0a
+DATA consts<>+152(SB)/4, $0x3aaddd0a
+DATA consts<>+156(SB)/4, $0x3aaddd0a
+DATA consts<>+160(SB)/4, $0x3c1e7544
+DATA consts<>+164(SB)/4, $0x3c1e7544
+DATA consts<>+168(SB)/4, $0x3c1e7544
+DATA consts<>+172(SB)/4, $0x3c1e7544
+DATA consts<>+176(SB)/4, $0x3c1e7544
+DATA consts<>+180(SB)/4, $0x3c1e7544
+DATA consts<>+184(SB)/4, $0x3c1e7544
+DATA consts<>+188(SB)/4, $0x3c1e7544
+DATA consts<>+192(SB)/4, $0x3d635ba9
+DATA consts<>+196(SB)/4, $0x3d635ba9
+DATA consts<>+200(SB)/4, $0x3d635ba9
+DATA consts<>+204(SB)/4, $0x3d635ba9
+DATA consts<>+208(SB)/4, $0x3d635ba9
+DATA consts<>+212(SB)/4, $0x3d635ba9
+DATA consts<>+216(SB)/4, $0x3d635ba9
+DATA consts<>+220(SB)/4, $0x3d635ba9
+DATA consts<>+224(SB)/4, $0x3e75fcde
+DATA consts<>+228(SB)/4, $0x3e75fcde
+DATA consts<>+232(SB)/4, $0x3e75fcde
+DATA consts<>+236(SB)/4, $0x3e75fcde
+DATA consts<>+240(SB)/4, $0x3e75fcde
+DATA consts<>+244(SB)/4, $0x3e75fcde
+DATA consts<>+248(SB)/4, $0x3e75fcde
+DATA consts<>+252(SB)/4, $0x3e75fcde
+DATA consts<>+256(SB)/4, $0x3f317215
+DATA consts<>+260(SB)/4, $0x3f317215
+DATA consts<>+264(SB)/4, $0x3f317215
+DATA consts<>+268(SB)/4, $0x3f317215
+DATA consts<>+272(SB)/4, $0x3f317215
+DATA consts<>+276(SB)/4, $0x3f317215
+DATA consts<>+280(SB)/4, $0x3f317215
+DATA consts<>+284(SB)/4, $0x3f317215
+DATA consts<>+288(SB)/4, $0x3f800000
+DATA consts<>+292(SB)/4, $0x3f800000
+DATA consts<>+296(SB)/4, $0x3f800000
+DATA consts<>+300(SB)/4, $0x3f800000
+DATA consts<>+304(SB)/4, $0x3f800000
+DATA consts<>+308(SB)/4, $0x3f800000
+DATA consts<>+312(SB)/4, $0x3f800000
+DATA consts<>+316(SB)/4, $0x3f800000
+DATA consts<>+320(SB)/4, $0xc2d00000
+DATA consts<>+324(SB)/4, $0xc2d00000
+DATA consts<>+328(SB)/4, $0xc2d00000
+DATA consts<>+332(SB)/4, $0xc2d00000
+DATA consts<>+336(SB)/4, $0xc2d00000
+DATA consts<>+340(SB)/4, $0xc2d00000
+DATA consts<>+344(SB)/4, $0xc2d00000
+DATA consts<>+348(SB)/4, $0xc2d00000
+DATA consts<>+352(SB)/4, $0x42b20000
+DATA consts<>+356(SB)/4, $0x42b20000
+DATA consts<>+360(SB)/4, $0x42b20000
+DATA consts<>+364(SB)/4, $0x42b20000
+DATA consts<>+368(SB)/4, $0x42b20000
+DATA consts<>+372(SB)/4, $0x42b20000
+DATA consts<>+376(SB)/4, $0x42b20000
+DATA consts<>+380(SB)/4, $0x42b20000
+DATA consts<>+384(SB)/4, $0x3f317200
+DATA consts<>+388(SB)/4, $0x3f317200
+DATA consts<>+392(SB)/4, $0x3f317200
+DATA consts<>+396(SB)/4, $0x3f317200
+DATA consts<>+400(SB)/4, $0x3f317200
+DATA consts<>+404(SB)/4, $0x3f317200
+DATA consts<>+408(SB)/4, $0x3f317200
+DATA consts<>+412(SB)/4, $0x3f317200
+DATA consts<>+416(SB)/4, $0x35bfbe8e
+DATA consts<>+420(SB)/4, $0x35bfbe8e
+DATA consts<>+424(SB)/4, $0x35bfbe8e
+DATA consts<>+428(SB)/4, $0x35bfbe8e
+DATA consts<>+432(SB)/4, $0x35bfbe8e
+DATA consts<>+436(SB)/4, $0x35bfbe8e
+DATA consts<>+440(SB)/4, $0x35bfbe8e
+DATA consts<>+444(SB)/4, $0x35bfbe8e
+DATA consts<>+448(SB)/4, $0x39500d01
+DATA consts<>+452(SB)/4, $0x39500d01
+DATA consts<>+456(SB)/4, $0x39500d01
+DATA consts<>+460(SB)/4, $0x39500d01
+DATA consts<>+464(SB)/4, $0x39500d01
+DATA consts<>+468(SB)/4, $0x39500d01
+DATA consts<>+472(SB)/4, $0x39500d01
+DATA consts<>+476(SB)/4, $0x39500d01
+DATA consts<>+480(SB)/4, $0x3ab60b61
+DATA consts<>+484(SB)/4, $0x3ab60b61
+DATA consts<>+488(SB)/4, $0x3ab60b61
+DATA consts<>+492(SB)/4, $0x3ab60b61
+DATA consts<>+496(SB)/4, $0x3ab60b61
+DATA consts<>+500(SB)/4, $0x3ab60b61
+DATA consts<>+504(SB)/4, $0x3ab60b61
+DATA consts<>+508(SB)/4, $0x3ab60b61
+DATA consts<>+512(SB)/4, $0x3c088889
+DATA consts<>+516(SB)/4, $0x3c088889
+DATA consts<>+520(SB)/4, $0x3c088889
+DATA consts<>+524(SB)/4, $0x3c088889
+DATA consts<>+528(SB)/4, $0x3c088889
+DATA consts<>+532(SB)/4, $0x3c088889
+DATA consts<>+536(SB)/4, $0x3c088889
+DATA consts<>+540(SB)/4, $0x3c088889
+DATA consts<>+544(SB)/4, $0x3d2aaaab
+DATA consts<>+548(SB)/4, $0x3d2aaaab
+DATA consts<>+552(SB)/4, $0x3d2aaaab
+DATA consts<>+556(SB)/4, $0x3d2aaaab
+DATA consts<>+560(SB)/4, $0x3d2aaaab
+DATA consts<>+564(SB)/4, $0x3d2aaaab
+DATA consts<>+568(SB)/4, $0x3d2aaaab
+DATA consts<>+572(SB)/4, $0x3d2aaaab
+DATA consts<>+576(SB)/4, $0x3e2aaaab
+DATA consts<>+580(SB)/4, $0x3e2aaaab
+DATA consts<>+584(SB)/4, $0x3e2aaaab
+DATA consts<>+588(SB)/4, $0x3e2aaaab
+DATA consts<>+592(SB)/4, $0x3e2aaaab
+DATA consts<>+596(SB)/4, $0x3e2aaaab
+DATA consts<>+600(SB)/4, $0x3e2aaaab
+DATA consts<>+604(SB)/4, $0x3e2aaaab
+DATA consts<>+608(SB)/4, $0x3f000000
+DATA consts<>+612(SB)/4, $0x3f000000
+DATA consts<>+616(SB)/4, $0x3f000000
+DATA consts<>+620(SB)/4, $0x3f000000
+DATA consts<>+624(SB)/4, $0x3f000000
+DATA consts<>+628(SB)/4, $0x3f000000
+DATA consts<>+632(SB)/4, $0x3f000000
+DATA consts<>+636(SB)/4, $0x3f000000
+DATA consts<>+640(SB)/4, $0xc1a00000
+DATA consts<>+644(SB)/4, $0xc1a00000
+DATA consts<>+648(SB)/4, $0xc1a00000
+DATA consts<>+652(SB)/4, $0xc1a00000
+DATA consts<>+656(SB)/4, $0xc1a00000
+DATA consts<>+660(SB)/4, $0xc1a00000
+DATA consts<>+664(SB)/4, $0xc1a00000
+DATA consts<>+668(SB)/4, $0xc1a00000
+DATA consts<>+672(SB)/4, $0x41a00000
+DATA consts<>+676(SB)/4, $0x41a00000
+DATA consts<>+680(SB)/4, $0x41a00000
+DATA consts<>+684(SB)/4, $0x41a00000
+DATA consts<>+688(SB)/4, $0x41a00000
+DATA consts<>+692(SB)/4, $0x41a00000
+DATA consts<>+696(SB)/4, $0x41a00000
+DATA consts<>+700(SB)/4, $0x41a00000
+DATA consts<>+704(SB)/4, $0xbf800000
+DATA consts<>+708(SB)/4, $0xbf800000
+DATA consts<>+712(SB)/4, $0xbf800000
+DATA consts<>+716(SB)/4, $0xbf800000
+DATA consts<>+720(SB)/4, $0xbf800000
+DATA consts<>+724(SB)/4, $0xbf800000
+DATA consts<>+728(SB)/4, $0xbf800000
+DATA consts<>+732(SB)/4, $0xbf800000
+DATA consts<>+736(SB)/4, $0x40000000
+DATA consts<>+740(SB)/4, $0x40000000
+DATA consts<>+744(SB)/4, $0x40000000
+DATA consts<>+748(SB)/4, $0x40000000
+DATA consts<>+752(SB)/4, $0x40000000
+DATA consts<>+756(SB)/4, $0x40000000
+DATA consts<>+760(SB)/4, $0x40000000
+DATA consts<>+764(SB)/4, $0x40000000
+DATA consts<>+768(SB)/4, $0xbf000000
+DATA consts<>+772(SB)/4, $0xbf000000
+DATA consts<>+776(SB)/4, $0xbf000000
+DATA consts<>+780(SB)/4, $0xbf000000
+DATA consts<>+784(SB)/4, $0xbf000000
+DATA consts<>+788(SB)/4, $0xbf000000
+DATA consts<>+792(SB)/4, $0xbf000000
+DATA consts<>+796(SB)/4, $0xbf000000
+DATA consts<>+800(SB)/4, $0x3eb504f3
+DATA consts<>+804(SB)/4, $0x3eb504f3
+DATA consts<>+808(SB)/4, $0x3eb504f3
+DATA consts<>+812(SB)/4, $0x3eb504f3
+DATA consts<>+816(SB)/4, $0x3eb504f3
+DATA consts<>+820(SB)/4, $0x3eb504f3
+DATA consts<>+824(SB)/4, $0x3eb504f3
+DATA consts<>+828(SB)/4, $0x3eb504f3
+DATA consts<>+832(SB)/4, $0xbd5d9c29
+DATA consts<>+836(SB)/4, $0xbd5d9c29
+DATA consts<>+840(SB)/4, $0xbd5d9c29
+DATA consts<>+844(SB)/4, $0xbd5d9c29
+DATA consts<>+848(SB)/4, $0xbd5d9c29
+DATA consts<>+852(SB)/4, $0xbd5d9c29
+DATA consts<>+856(SB)/4, $0xbd5d9c29
+DATA consts<>+860(SB)/4, $0xbd5d9c29
+DATA consts<>+864(SB)/4, $0x3e851f87
+DATA consts<>+868(SB)/4, $0x3e851f87
+DATA consts<>+872(SB)/4, $0x3e851f87
+DATA consts<>+876(SB)/4, $0x3e851f87
+DATA consts<>+880(SB)/4, $0x3e851f87
+DATA consts<>+884(SB)/4, $0x3e851f87
+DATA consts<>+888(SB)/4, $0x3e851f87
+DATA consts<>+892(SB)/4, $0x3e851f87
+DATA consts<>+896(SB)/4, $0xbedef0cd
+DATA consts<>+900(SB)/4, $0xbedef0cd
+DATA consts<>+904(SB)/4, $0xbedef0cd
+DATA consts<>+908(SB)/4, $0xbedef0cd
+DATA consts<>+912(SB)/4, $0xbedef0cd
+DATA consts<>+916(SB)/4, $0xbedef0cd
+DATA consts<>+920(SB)/4, $0xbedef0cd
+DATA consts<>+924(SB)/4, $0xbedef0cd
+DATA consts<>+928(SB)/4, $0x3e5ec2c2
+DATA consts<>+932(SB)/4, $0x3e5ec2c2
+DATA consts<>+936(SB)/4, $0x3e5ec2c2
+DATA consts<>+940(SB)/4, $0x3e5ec2c2
+DATA consts<>+944(SB)/4, $0x3e5ec2c2
+DATA consts<>+948(SB)/4, $0x3e5ec2c2
+DATA consts<>+952(SB)/4, $0x3e5ec2c2
+DATA consts<>+956(SB)/4, $0x3e5ec2c2
+DATA consts<>+960(SB)/4, $0x3c84dfd0
+DATA consts<>+964(SB)/4, $0x3c84dfd0
+DATA consts<>+968(SB)/4, $0x3c84dfd0
+DATA consts<>+972(SB)/4, $0x3c84dfd0
+DATA consts<>+976(SB)/4, $0x3c84dfd0
+DATA consts<>+980(SB)/4, $0x3c84dfd0
+DATA consts<>+984(SB)/4, $0x3c84dfd0
+DATA consts<>+988(SB)/4, $0x3c84dfd0
+DATA consts<>+992(SB)/4, $0x3e3c57ba
+DATA consts<>+996(SB)/4, $0x3e3c57ba
+DATA consts<>+1000(SB)/4, $0x3e3c57ba
+DATA consts<>+1004(SB)/4, $0x3e3c57ba
+DATA consts<>+1008(SB)/4, $0x3e3c57ba
+DATA consts<>+1012(SB)/4, $0x3e3c57ba
+DATA consts<>+1016(SB)/4, $0x3e3c57ba
+DATA consts<>+1020(SB)/4, $0x3e3c57ba
+DATA consts<>+1024(SB)/4, $0x3e7e01a0
+DATA consts<>+1028(SB)/4, $0x3e7e01a0
+DATA consts<>+1032(SB)/4, $0x3e7e01a0
+DATA consts<>+1036(SB)/4, $0x3e7e01a0
+DATA consts<>+1040(SB)/4, $0x3e7e01a0
+DATA consts<>+1044(SB)/4, $0x3e7e01a0
+DATA consts<>+1048(SB)/4, $0x3e7e01a0
+DATA consts<>+1052(SB)/4, $0x3e7e01a0
+DATA consts<>+1056(SB)/4, $0x3e903560
+DATA consts<>+1060(SB)/4, $0x3e903560
+DATA consts<>+1064(SB)/4, $0x3e903560
+DATA consts<>+1068(SB)/4, $0x3e903560
+DATA consts<>+1072(SB)/4, $0x3e903560
+DATA consts<>+1076(SB)/4, $0x3e903560
+DATA consts<>+1080(SB)/4, $0x3e903560
+DATA consts<>+1084(SB)/4, $0x3e903560
+DATA consts<>+1088(SB)/4, $0x3e90735f
+DATA consts<>+1092(SB)/4, $0x3e90735f
+DATA consts<>+1096(SB)/4, $0x3e90735f
+DATA consts<>+1100(SB)/4, $0x3e90735f
+DATA consts<>+1104(SB)/4, $0x3e90735f
+DATA consts<>+1108(SB)/4, $0x3e90735f
+DATA consts<>+1112(SB)/4, $0x3e90735f
+DATA consts<>+1116(SB)/4, $0x3e90735f
+DATA consts<>+1120(SB)/4, $0x3fcc422a
+DATA consts<>+1124(SB)/4, $0x3fcc422a
+DATA consts<>+1128(SB)/4, $0x3fcc422a
+DATA consts<>+1132(SB)/4, $0x3fcc422a
+DATA consts<>+1136(SB)/4, $0x3fcc422a
+DATA consts<>+1140(SB)/4, $0x3fcc422a
+DATA consts<>+1144(SB)/4, $0x3fcc422a
+DATA consts<>+1148(SB)/4, $0x3fcc422a
+DATA consts<>+1152(SB)/4, $0x3d922279
+DATA consts<>+1156(SB)/4, $0x3d922279
+DATA consts<>+1160(SB)/4, $0x3d922279
+DATA consts<>+1164(SB)/4, $0x3d922279
+DATA consts<>+1168(SB)/4, $0x3d922279
+DATA consts<>+1172(SB)/4, $0x3d922279
+DATA consts<>+1176(SB)/4, $0x3d922279
+DATA consts<>+1180(SB)/4, $0x3d922279
+GLOBL consts<>(SB), RODATA|NOPTR, $1184
 
 // func add_avx2(y []float32, a []float32, b []float32)
 // Requires: AVX
@@ -1171,39 +1219,29 @@ TEXT ·expSum_avx2(SB), NOSPLIT, $0-60
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y2
-	VSUBPS       Y0, Y2, Y2
-	VMOVUPS      consts<>+64(SB), Y3
-	VMOVUPS      consts<>+96(SB), Y4
-	VMAXPS       Y2, Y3, Y2
-	VMINPS       Y2, Y4, Y2
-	VMULPS       consts<>+128(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+160(SB), Y3, Y2
-	VFNMADD231PS consts<>+192(SB), Y3, Y2
-	VMOVUPS      consts<>+224(SB), Y4
-	VFMADD213PS  consts<>+256(SB), Y2, Y4
-	VFMADD213PS  consts<>+288(SB), Y2, Y4
-	VFMADD213PS  consts<>+320(SB), Y2, Y4
-	VFMADD213PS  consts<>+352(SB), Y2, Y4
-	VFMADD213PS  consts<>+384(SB), Y2, Y4
-	VFMADD213PS  consts<>+416(SB), Y2, Y4
-	VFMADD213PS  consts<>+416(SB), Y2, Y4
-	VCVTPS2DQ    Y3, Y2
-	VPSRAD       $0x01, Y2, Y3
-	VPSUBD       Y3, Y2, Y2
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+416(SB), Y3, Y3
-	VMULPS       Y3, Y4, Y4
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
-	VMULPS       Y2, Y4, Y4
-	VMOVUPS      Y4, (CX)(BX*1)
-	VADDPS       Y4, Y1, Y1
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y2
+	VSUBPS      Y0, Y2, Y2
+	VMULPS      consts<>+64(SB), Y2, Y2
+	VROUNDPS    $0x08, Y2, Y3
+	VSUBPS      Y3, Y2, Y4
+	VMOVUPS     consts<>+128(SB), Y5
+	VFMADD213PS consts<>+160(SB), Y4, Y5
+	VFMADD213PS consts<>+192(SB), Y4, Y5
+	VFMADD213PS consts<>+224(SB), Y4, Y5
+	VFMADD213PS consts<>+256(SB), Y4, Y5
+	VFMADD213PS consts<>+288(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+96(SB), Y2, Y4
+	VCVTPS2DQ   Y3, Y3
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      Y3, Y5, Y5
+	VANDPS      Y4, Y5, Y5
+	VCMPPS      $0x03, Y2, Y2, Y2
+	VORPS       Y2, Y5, Y5
+	VMOVUPS     Y5, (CX)(BX*1)
+	VADDPS      Y5, Y1, Y1
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
 	ADDQ         $+8, AX
@@ -1213,35 +1251,25 @@ rest:
 	VMOVUPS      (SI)(AX*4), Y2
 	VMASKMOVPS   (DX)(BX*1), Y2, Y3
 	VSUBPS       Y0, Y3, Y3
-	VMOVUPS      consts<>+64(SB), Y0
-	VMOVUPS      consts<>+96(SB), Y4
-	VMAXPS       Y3, Y0, Y0
-	VMINPS       Y0, Y4, Y0
-	VMULPS       consts<>+128(SB), Y0, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+160(SB), Y3, Y0
-	VFNMADD231PS consts<>+192(SB), Y3, Y0
-	VMOVUPS      consts<>+224(SB), Y4
-	VFMADD213PS  consts<>+256(SB), Y0, Y4
-	VFMADD213PS  consts<>+288(SB), Y0, Y4
-	VFMADD213PS  consts<>+320(SB), Y0, Y4
-	VFMADD213PS  consts<>+352(SB), Y0, Y4
-	VFMADD213PS  consts<>+384(SB), Y0, Y4
-	VFMADD213PS  consts<>+416(SB), Y0, Y4
-	VFMADD213PS  consts<>+416(SB), Y0, Y4
-	VCVTPS2DQ    Y3, Y0
-	VPSRAD       $0x01, Y0, Y3
-	VPSUBD       Y3, Y0, Y0
+	VMULPS       consts<>+64(SB), Y3, Y0
+	VROUNDPS     $0x08, Y0, Y3
+	VSUBPS       Y3, Y0, Y4
+	VMOVUPS      consts<>+128(SB), Y5
+	VFMADD213PS  consts<>+160(SB), Y4, Y5
+	VFMADD213PS  consts<>+192(SB), Y4, Y5
+	VFMADD213PS  consts<>+224(SB), Y4, Y5
+	VFMADD213PS  consts<>+256(SB), Y4, Y5
+	VFMADD213PS  consts<>+288(SB), Y4, Y5
+	VCMPPS       $0x05, consts<>+96(SB), Y0, Y4
+	VCVTPS2DQ    Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+416(SB), Y3, Y3
-	VMULPS       Y3, Y4, Y4
-	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+416(SB), Y0, Y0
-	VMULPS       Y0, Y4, Y4
-	VMASKMOVPS   Y4, Y2, (CX)(BX*1)
+	VPADDD       Y3, Y5, Y5
+	VANDPS       Y4, Y5, Y5
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        Y0, Y5, Y5
+	VMASKMOVPS   Y5, Y2, (CX)(BX*1)
 	VBROADCASTSS consts<>+0(SB), Y0
-	VBLENDVPS    Y2, Y4, Y0, Y0
+	VBLENDVPS    Y2, Y5, Y0, Y0
 	VADDPS       Y0, Y1, Y1
 
 done:
@@ -1267,31 +1295,31 @@ TEXT ·exp_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+64(SB), Y1
-	VMOVUPS      consts<>+96(SB), Y2
+	VMOVUPS      consts<>+320(SB), Y1
+	VMOVUPS      consts<>+352(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+128(SB), Y0, Y1
+	VMULPS       consts<>+64(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+160(SB), Y1, Y0
-	VFNMADD231PS consts<>+192(SB), Y1, Y0
-	VMOVUPS      consts<>+224(SB), Y2
-	VFMADD213PS  consts<>+256(SB), Y0, Y2
+	VFNMADD231PS consts<>+384(SB), Y1, Y0
+	VFNMADD231PS consts<>+416(SB), Y1, Y0
+	VMOVUPS      consts<>+448(SB), Y2
+	VFMADD213PS  consts<>+480(SB), Y0, Y2
+	VFMADD213PS  consts<>+512(SB), Y0, Y2
+	VFMADD213PS  consts<>+544(SB), Y0, Y2
+	VFMADD213PS  consts<>+576(SB), Y0, Y2
+	VFMADD213PS  consts<>+608(SB), Y0, Y2
 	VFMADD213PS  consts<>+288(SB), Y0, Y2
-	VFMADD213PS  consts<>+320(SB), Y0, Y2
-	VFMADD213PS  consts<>+352(SB), Y0, Y2
-	VFMADD213PS  consts<>+384(SB), Y0, Y2
-	VFMADD213PS  consts<>+416(SB), Y0, Y2
-	VFMADD213PS  consts<>+416(SB), Y0, Y2
+	VFMADD213PS  consts<>+288(SB), Y0, Y2
 	VCVTPS2DQ    Y1, Y0
 	VPSRAD       $0x01, Y0, Y1
 	VPSUBD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
+	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y2, Y2
 	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+416(SB), Y0, Y0
+	VPADDD       consts<>+288(SB), Y0, Y0
 	VMULPS       Y0, Y2, Y2
 	VMOVUPS      Y2, (CX)(BX*1)
 	ADDQ         $+32, BX
@@ -1305,31 +1333,31 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+64(SB), Y2
-	VMOVUPS      consts<>+96(SB), Y3
+	VMOVUPS      consts<>+320(SB), Y2
+	VMOVUPS      consts<>+352(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+128(SB), Y1, Y2
+	VMULPS       consts<>+64(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+160(SB), Y2, Y1
-	VFNMADD231PS consts<>+192(SB), Y2, Y1
-	VMOVUPS      consts<>+224(SB), Y3
-	VFMADD213PS  consts<>+256(SB), Y1, Y3
+	VFNMADD231PS consts<>+384(SB), Y2, Y1
+	VFNMADD231PS consts<>+416(SB), Y2, Y1
+	VMOVUPS      consts<>+448(SB), Y3
+	VFMADD213PS  consts<>+480(SB), Y1, Y3
+	VFMADD213PS  consts<>+512(SB), Y1, Y3
+	VFMADD213PS  consts<>+544(SB), Y1, Y3
+	VFMADD213PS  consts<>+576(SB), Y1, Y3
+	VFMADD213PS  consts<>+608(SB), Y1, Y3
 	VFMADD213PS  consts<>+288(SB), Y1, Y3
-	VFMADD213PS  consts<>+320(SB), Y1, Y3
-	VFMADD213PS  consts<>+352(SB), Y1, Y3
-	VFMADD213PS  consts<>+384(SB), Y1, Y3
-	VFMADD213PS  consts<>+416(SB), Y1, Y3
-	VFMADD213PS  consts<>+416(SB), Y1, Y3
+	VFMADD213PS  consts<>+288(SB), Y1, Y3
 	VCVTPS2DQ    Y2, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
+	VPADDD       consts<>+288(SB), Y2, Y2
 	VMULPS       Y2, Y3, Y3
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
+	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y3, Y3
 	VMASKMOVPS   Y3, Y0, (CX)(BX*1)
 
@@ -1349,34 +1377,34 @@ TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+416(SB), Y2
+	VMOVUPS      consts<>+288(SB), Y2
 	VXORPS       Y1, Y1, Y1
 	VSUBPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+64(SB), Y0
-	VMOVUPS      consts<>+96(SB), Y3
+	VMOVUPS      consts<>+320(SB), Y0
+	VMOVUPS      consts<>+352(SB), Y3
 	VMAXPS       Y1, Y0, Y0
 	VMINPS       Y0, Y3, Y0
-	VMULPS       consts<>+128(SB), Y0, Y1
+	VMULPS       consts<>+64(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+160(SB), Y1, Y0
-	VFNMADD231PS consts<>+192(SB), Y1, Y0
-	VMOVUPS      consts<>+224(SB), Y3
-	VFMADD213PS  consts<>+256(SB), Y0, Y3
+	VFNMADD231PS consts<>+384(SB), Y1, Y0
+	VFNMADD231PS consts<>+416(SB), Y1, Y0
+	VMOVUPS      consts<>+448(SB), Y3
+	VFMADD213PS  consts<>+480(SB), Y0, Y3
+	VFMADD213PS  consts<>+512(SB), Y0, Y3
+	VFMADD213PS  consts<>+544(SB), Y0, Y3
+	VFMADD213PS  consts<>+576(SB), Y0, Y3
+	VFMADD213PS  consts<>+608(SB), Y0, Y3
 	VFMADD213PS  consts<>+288(SB), Y0, Y3
-	VFMADD213PS  consts<>+320(SB), Y0, Y3
-	VFMADD213PS  consts<>+352(SB), Y0, Y3
-	VFMADD213PS  consts<>+384(SB), Y0, Y3
-	VFMADD213PS  consts<>+416(SB), Y0, Y3
-	VFMADD213PS  consts<>+416(SB), Y0, Y3
+	VFMADD213PS  consts<>+288(SB), Y0, Y3
 	VCVTPS2DQ    Y1, Y0
 	VPSRAD       $0x01, Y0, Y1
 	VPSUBD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
+	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y3, Y3
 	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+416(SB), Y0, Y0
+	VPADDD       consts<>+288(SB), Y0, Y0
 	VMULPS       Y0, Y3, Y3
 	VADDPS       Y2, Y3, Y3
 	VDIVPS       Y3, Y2, Y0
@@ -1392,34 +1420,34 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+416(SB), Y3
+	VMOVUPS      consts<>+288(SB), Y3
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+64(SB), Y1
-	VMOVUPS      consts<>+96(SB), Y4
+	VMOVUPS      consts<>+320(SB), Y1
+	VMOVUPS      consts<>+352(SB), Y4
 	VMAXPS       Y2, Y1, Y1
 	VMINPS       Y1, Y4, Y1
-	VMULPS       consts<>+128(SB), Y1, Y2
+	VMULPS       consts<>+64(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+160(SB), Y2, Y1
-	VFNMADD231PS consts<>+192(SB), Y2, Y1
-	VMOVUPS      consts<>+224(SB), Y4
-	VFMADD213PS  consts<>+256(SB), Y1, Y4
+	VFNMADD231PS consts<>+384(SB), Y2, Y1
+	VFNMADD231PS consts<>+416(SB), Y2, Y1
+	VMOVUPS      consts<>+448(SB), Y4
+	VFMADD213PS  consts<>+480(SB), Y1, Y4
+	VFMADD213PS  consts<>+512(SB), Y1, Y4
+	VFMADD213PS  consts<>+544(SB), Y1, Y4
+	VFMADD213PS  consts<>+576(SB), Y1, Y4
+	VFMADD213PS  consts<>+608(SB), Y1, Y4
 	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VFMADD213PS  consts<>+320(SB), Y1, Y4
-	VFMADD213PS  consts<>+352(SB), Y1, Y4
-	VFMADD213PS  consts<>+384(SB), Y1, Y4
-	VFMADD213PS  consts<>+416(SB), Y1, Y4
-	VFMADD213PS  consts<>+416(SB), Y1, Y4
+	VFMADD213PS  consts<>+288(SB), Y1, Y4
 	VCVTPS2DQ    Y2, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
+	VPADDD       consts<>+288(SB), Y2, Y2
 	VMULPS       Y2, Y4, Y4
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
+	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y4, Y4
 	VADDPS       Y3, Y4, Y4
 	VDIVPS       Y4, Y3, Y1
@@ -1442,29 +1470,29 @@ TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
 	VADDPS       Y0, Y0, Y0
-	VMOVUPS      consts<>+448(SB), Y1
-	VMOVUPS      consts<>+480(SB), Y2
+	VMOVUPS      consts<>+640(SB), Y1
+	VMOVUPS      consts<>+672(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+128(SB), Y0, Y1
+	VMULPS       consts<>+64(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+160(SB), Y1, Y0
-	VFNMADD231PS consts<>+192(SB), Y1, Y0
-	VMOVUPS      consts<>+224(SB), Y2
-	VFMADD213PS  consts<>+256(SB), Y0, Y2
-	VFMADD213PS  consts<>+288(SB), Y0, Y2
-	VFMADD213PS  consts<>+320(SB), Y0, Y2
-	VFMADD213PS  consts<>+352(SB), Y0, Y2
-	VFMADD213PS  consts<>+384(SB), Y0, Y2
+	VFNMADD231PS consts<>+384(SB), Y1, Y0
+	VFNMADD231PS consts<>+416(SB), Y1, Y0
+	VMOVUPS      consts<>+448(SB), Y2
+	VFMADD213PS  consts<>+480(SB), Y0, Y2
+	VFMADD213PS  consts<>+512(SB), Y0, Y2
+	VFMADD213PS  consts<>+544(SB), Y0, Y2
+	VFMADD213PS  consts<>+576(SB), Y0, Y2
+	VFMADD213PS  consts<>+608(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
 	VCVTPS2DQ    Y1, Y0
 	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+416(SB), Y0, Y0
-	VADDPS       consts<>+512(SB), Y0, Y1
+	VPADDD       consts<>+288(SB), Y0, Y0
+	VADDPS       consts<>+704(SB), Y0, Y1
 	VFMADD213PS  Y1, Y0, Y2
-	VADDPS       consts<>+544(SB), Y2, Y1
+	VADDPS       consts<>+736(SB), Y2, Y1
 	VDIVPS       Y1, Y2, Y2
 	VMOVUPS      Y2, (CX)(BX*1)
 	ADDQ         $+32, BX
@@ -1479,29 +1507,29 @@ rest:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
 	VADDPS       Y1, Y1, Y1
-	VMOVUPS      consts<>+448(SB), Y2
-	VMOVUPS      consts<>+480(SB), Y3
+	VMOVUPS      consts<>+640(SB), Y2
+	VMOVUPS      consts<>+672(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+128(SB), Y1, Y2
+	VMULPS       consts<>+64(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+160(SB), Y2, Y1
-	VFNMADD231PS consts<>+192(SB), Y2, Y1
-	VMOVUPS      consts<>+224(SB), Y3
-	VFMADD213PS  consts<>+256(SB), Y1, Y3
-	VFMADD213PS  consts<>+288(SB), Y1, Y3
-	VFMADD213PS  consts<>+320(SB), Y1, Y3
-	VFMADD213PS  consts<>+352(SB), Y1, Y3
-	VFMADD213PS  consts<>+384(SB), Y1, Y3
+	VFNMADD231PS consts<>+384(SB), Y2, Y1
+	VFNMADD231PS consts<>+416(SB), Y2, Y1
+	VMOVUPS      consts<>+448(SB), Y3
+	VFMADD213PS  consts<>+480(SB), Y1, Y3
+	VFMADD213PS  consts<>+512(SB), Y1, Y3
+	VFMADD213PS  consts<>+544(SB), Y1, Y3
+	VFMADD213PS  consts<>+576(SB), Y1, Y3
+	VFMADD213PS  consts<>+608(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
 	VCVTPS2DQ    Y2, Y1
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
-	VADDPS       consts<>+512(SB), Y1, Y2
+	VPADDD       consts<>+288(SB), Y1, Y1
+	VADDPS       consts<>+704(SB), Y1, Y2
 	VFMADD213PS  Y2, Y1, Y3
-	VADDPS       consts<>+544(SB), Y3, Y2
+	VADDPS       consts<>+736(SB), Y3, Y2
 	VDIVPS       Y2, Y3, Y3
 	VMASKMOVPS   Y3, Y0, (CX)(BX*1)
 
@@ -1521,34 +1549,34 @@ TEXT ·silu_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+416(SB), Y2
+	VMOVUPS      consts<>+288(SB), Y2
 	VXORPS       Y1, Y1, Y1
 	VSUBPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+64(SB), Y3
-	VMOVUPS      consts<>+96(SB), Y4
+	VMOVUPS      consts<>+320(SB), Y3
+	VMOVUPS      consts<>+352(SB), Y4
 	VMAXPS       Y1, Y3, Y1
 	VMINPS       Y1, Y4, Y1
-	VMULPS       consts<>+128(SB), Y1, Y3
+	VMULPS       consts<>+64(SB), Y1, Y3
 	VROUNDPS     $0x08, Y3, Y3
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+160(SB), Y3, Y1
-	VFNMADD231PS consts<>+192(SB), Y3, Y1
-	VMOVUPS      consts<>+224(SB), Y4
-	VFMADD213PS  consts<>+256(SB), Y1, Y4
+	VFNMADD231PS consts<>+384(SB), Y3, Y1
+	VFNMADD231PS consts<>+416(SB), Y3, Y1
+	VMOVUPS      consts<>+448(SB), Y4
+	VFMADD213PS  consts<>+480(SB), Y1, Y4
+	VFMADD213PS  consts<>+512(SB), Y1, Y4
+	VFMADD213PS  consts<>+544(SB), Y1, Y4
+	VFMADD213PS  consts<>+576(SB), Y1, Y4
+	VFMADD213PS  consts<>+608(SB), Y1, Y4
 	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VFMADD213PS  consts<>+320(SB), Y1, Y4
-	VFMADD213PS  consts<>+352(SB), Y1, Y4
-	VFMADD213PS  consts<>+384(SB), Y1, Y4
-	VFMADD213PS  consts<>+416(SB), Y1, Y4
-	VFMADD213PS  consts<>+416(SB), Y1, Y4
+	VFMADD213PS  consts<>+288(SB), Y1, Y4
 	VCVTPS2DQ    Y3, Y1
 	VPSRAD       $0x01, Y1, Y3
 	VPSUBD       Y3, Y1, Y1
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+416(SB), Y3, Y3
+	VPADDD       consts<>+288(SB), Y3, Y3
 	VMULPS       Y3, Y4, Y4
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
+	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y4, Y4
 	VADDPS       Y2, Y4, Y4
 	VDIVPS       Y4, Y2, Y1
@@ -1565,34 +1593,34 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+416(SB), Y3
+	VMOVUPS      consts<>+288(SB), Y3
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+64(SB), Y4
-	VMOVUPS      consts<>+96(SB), Y5
+	VMOVUPS      consts<>+320(SB), Y4
+	VMOVUPS      consts<>+352(SB), Y5
 	VMAXPS       Y2, Y4, Y2
 	VMINPS       Y2, Y5, Y2
-	VMULPS       consts<>+128(SB), Y2, Y4
+	VMULPS       consts<>+64(SB), Y2, Y4
 	VROUNDPS     $0x08, Y4, Y4
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+160(SB), Y4, Y2
-	VFNMADD231PS consts<>+192(SB), Y4, Y2
-	VMOVUPS      consts<>+224(SB), Y5
-	VFMADD213PS  consts<>+256(SB), Y2, Y5
+	VFNMADD231PS consts<>+384(SB), Y4, Y2
+	VFNMADD231PS consts<>+416(SB), Y4, Y2
+	VMOVUPS      consts<>+448(SB), Y5
+	VFMADD213PS  consts<>+480(SB), Y2, Y5
+	VFMADD213PS  consts<>+512(SB), Y2, Y5
+	VFMADD213PS  consts<>+544(SB), Y2, Y5
+	VFMADD213PS  consts<>+576(SB), Y2, Y5
+	VFMADD213PS  consts<>+608(SB), Y2, Y5
 	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VFMADD213PS  consts<>+320(SB), Y2, Y5
-	VFMADD213PS  consts<>+352(SB), Y2, Y5
-	VFMADD213PS  consts<>+384(SB), Y2, Y5
-	VFMADD213PS  consts<>+416(SB), Y2, Y5
-	VFMADD213PS  consts<>+416(SB), Y2, Y5
+	VFMADD213PS  consts<>+288(SB), Y2, Y5
 	VCVTPS2DQ    Y4, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+416(SB), Y4, Y4
+	VPADDD       consts<>+288(SB), Y4, Y4
 	VMULPS       Y4, Y5, Y5
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
+	VPADDD       consts<>+288(SB), Y2, Y2
 	VMULPS       Y2, Y5, Y5
 	VADDPS       Y3, Y5, Y5
 	VDIVPS       Y5, Y3, Y2
@@ -1618,52 +1646,52 @@ loop:
 	VXORPS       Y1, Y1, Y1
 	VSUBPS       Y0, Y1, Y1
 	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+480(SB), Y2
+	VMOVUPS      consts<>+672(SB), Y2
 	VMINPS       Y1, Y2, Y1
-	VMOVUPS      consts<>+416(SB), Y3
+	VMOVUPS      consts<>+288(SB), Y3
 	VMOVAPS      Y3, Y2
-	VFMADD231PS  consts<>+608(SB), Y1, Y2
+	VFMADD231PS  consts<>+800(SB), Y1, Y2
 	VDIVPS       Y2, Y3, Y2
-	VMOVUPS      consts<>+640(SB), Y3
-	VFMADD213PS  consts<>+672(SB), Y2, Y3
-	VFMADD213PS  consts<>+704(SB), Y2, Y3
-	VFMADD213PS  consts<>+736(SB), Y2, Y3
-	VFMADD213PS  consts<>+768(SB), Y2, Y3
-	VFMADD213PS  consts<>+800(SB), Y2, Y3
-	VFMADD213PS  consts<>+832(SB), Y2, Y3
+	VMOVUPS      consts<>+832(SB), Y3
 	VFMADD213PS  consts<>+864(SB), Y2, Y3
 	VFMADD213PS  consts<>+896(SB), Y2, Y3
+	VFMADD213PS  consts<>+928(SB), Y2, Y3
+	VFMADD213PS  consts<>+960(SB), Y2, Y3
+	VFMADD213PS  consts<>+992(SB), Y2, Y3
+	VFMADD213PS  consts<>+1024(SB), Y2, Y3
+	VFMADD213PS  consts<>+1056(SB), Y2, Y3
+	VFMADD213PS  consts<>+1088(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VMULPS       Y1, Y1, Y2
-	VMULPS       consts<>+576(SB), Y2, Y2
-	VMOVUPS      consts<>+64(SB), Y4
-	VMOVUPS      consts<>+96(SB), Y5
+	VMULPS       consts<>+768(SB), Y2, Y2
+	VMOVUPS      consts<>+320(SB), Y4
+	VMOVUPS      consts<>+352(SB), Y5
 	VMAXPS       Y2, Y4, Y2
 	VMINPS       Y2, Y5, Y2
-	VMULPS       consts<>+128(SB), Y2, Y4
+	VMULPS       consts<>+64(SB), Y2, Y4
 	VROUNDPS     $0x08, Y4, Y4
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+160(SB), Y4, Y2
-	VFNMADD231PS consts<>+192(SB), Y4, Y2
-	VMOVUPS      consts<>+224(SB), Y5
-	VFMADD213PS  consts<>+256(SB), Y2, Y5
+	VFNMADD231PS consts<>+384(SB), Y4, Y2
+	VFNMADD231PS consts<>+416(SB), Y4, Y2
+	VMOVUPS      consts<>+448(SB), Y5
+	VFMADD213PS  consts<>+480(SB), Y2, Y5
+	VFMADD213PS  consts<>+512(SB), Y2, Y5
+	VFMADD213PS  consts<>+544(SB), Y2, Y5
+	VFMADD213PS  consts<>+576(SB), Y2, Y5
+	VFMADD213PS  consts<>+608(SB), Y2, Y5
 	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VFMADD213PS  consts<>+320(SB), Y2, Y5
-	VFMADD213PS  consts<>+352(SB), Y2, Y5
-	VFMADD213PS  consts<>+384(SB), Y2, Y5
-	VFMADD213PS  consts<>+416(SB), Y2, Y5
-	VFMADD213PS  consts<>+416(SB), Y2, Y5
+	VFMADD213PS  consts<>+288(SB), Y2, Y5
 	VCVTPS2DQ    Y4, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+416(SB), Y4, Y4
+	VPADDD       consts<>+288(SB), Y4, Y4
 	VMULPS       Y4, Y5, Y5
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
+	VPADDD       consts<>+288(SB), Y2, Y2
 	VMULPS       Y2, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VMULPS       consts<>+384(SB), Y1, Y1
+	VMULPS       consts<>+608(SB), Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VMAXPS       Y0, Y2, Y2
 	VFNMADD231PS Y1, Y3, Y2
@@ -1682,52 +1710,52 @@ rest:
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       Y1, Y2, Y2
 	VMAXPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+480(SB), Y3
+	VMOVUPS      consts<>+672(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VMOVUPS      consts<>+416(SB), Y4
+	VMOVUPS      consts<>+288(SB), Y4
 	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+608(SB), Y2, Y3
+	VFMADD231PS  consts<>+800(SB), Y2, Y3
 	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+640(SB), Y4
-	VFMADD213PS  consts<>+672(SB), Y3, Y4
-	VFMADD213PS  consts<>+704(SB), Y3, Y4
-	VFMADD213PS  consts<>+736(SB), Y3, Y4
-	VFMADD213PS  consts<>+768(SB), Y3, Y4
-	VFMADD213PS  consts<>+800(SB), Y3, Y4
-	VFMADD213PS  consts<>+832(SB), Y3, Y4
+	VMOVUPS      consts<>+832(SB), Y4
 	VFMADD213PS  consts<>+864(SB), Y3, Y4
 	VFMADD213PS  consts<>+896(SB), Y3, Y4
+	VFMADD213PS  consts<>+928(SB), Y3, Y4
+	VFMADD213PS  consts<>+960(SB), Y3, Y4
+	VFMADD213PS  consts<>+992(SB), Y3, Y4
+	VFMADD213PS  consts<>+1024(SB), Y3, Y4
+	VFMADD213PS  consts<>+1056(SB), Y3, Y4
+	VFMADD213PS  consts<>+1088(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VMULPS       Y2, Y2, Y3
-	VMULPS       consts<>+576(SB), Y3, Y3
-	VMOVUPS      consts<>+64(SB), Y5
-	VMOVUPS      consts<>+96(SB), Y6
+	VMULPS       consts<>+768(SB), Y3, Y3
+	VMOVUPS      consts<>+320(SB), Y5
+	VMOVUPS      consts<>+352(SB), Y6
 	VMAXPS       Y3, Y5, Y3
 	VMINPS       Y3, Y6, Y3
-	VMULPS       consts<>+128(SB), Y3, Y5
+	VMULPS       consts<>+64(SB), Y3, Y5
 	VROUNDPS     $0x08, Y5, Y5
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS consts<>+160(SB), Y5, Y3
-	VFNMADD231PS consts<>+192(SB), Y5, Y3
-	VMOVUPS      consts<>+224(SB), Y6
-	VFMADD213PS  consts<>+256(SB), Y3, Y6
+	VFNMADD231PS consts<>+384(SB), Y5, Y3
+	VFNMADD231PS consts<>+416(SB), Y5, Y3
+	VMOVUPS      consts<>+448(SB), Y6
+	VFMADD213PS  consts<>+480(SB), Y3, Y6
+	VFMADD213PS  consts<>+512(SB), Y3, Y6
+	VFMADD213PS  consts<>+544(SB), Y3, Y6
+	VFMADD213PS  consts<>+576(SB), Y3, Y6
+	VFMADD213PS  consts<>+608(SB), Y3, Y6
 	VFMADD213PS  consts<>+288(SB), Y3, Y6
-	VFMADD213PS  consts<>+320(SB), Y3, Y6
-	VFMADD213PS  consts<>+352(SB), Y3, Y6
-	VFMADD213PS  consts<>+384(SB), Y3, Y6
-	VFMADD213PS  consts<>+416(SB), Y3, Y6
-	VFMADD213PS  consts<>+416(SB), Y3, Y6
+	VFMADD213PS  consts<>+288(SB), Y3, Y6
 	VCVTPS2DQ    Y5, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
-	VPADDD       consts<>+416(SB), Y5, Y5
+	VPADDD       consts<>+288(SB), Y5, Y5
 	VMULPS       Y5, Y6, Y6
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+416(SB), Y3, Y3
+	VPADDD       consts<>+288(SB), Y3, Y3
 	VMULPS       Y3, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VMULPS       consts<>+384(SB), Y2, Y2
+	VMULPS       consts<>+608(SB), Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	VMAXPS       Y1, Y3, Y3
 	VFNMADD231PS Y2, Y4, Y3
@@ -1750,37 +1778,37 @@ TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
 	VMULPS       Y0, Y0, Y2
-	VMOVUPS      consts<>+960(SB), Y1
-	VFMADD213PS  consts<>+928(SB), Y2, Y1
+	VMOVUPS      consts<>+1152(SB), Y1
+	VFMADD213PS  consts<>+1120(SB), Y2, Y1
 	VMULPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+416(SB), Y3
+	VMOVUPS      consts<>+288(SB), Y3
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+64(SB), Y1
-	VMOVUPS      consts<>+96(SB), Y4
+	VMOVUPS      consts<>+320(SB), Y1
+	VMOVUPS      consts<>+352(SB), Y4
 	VMAXPS       Y2, Y1, Y1
 	VMINPS       Y1, Y4, Y1
-	VMULPS       consts<>+128(SB), Y1, Y2
+	VMULPS       consts<>+64(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+160(SB), Y2, Y1
-	VFNMADD231PS consts<>+192(SB), Y2, Y1
-	VMOVUPS      consts<>+224(SB), Y4
-	VFMADD213PS  consts<>+256(SB), Y1, Y4
+	VFNMADD231PS consts<>+384(SB), Y2, Y1
+	VFNMADD231PS consts<>+416(SB), Y2, Y1
+	VMOVUPS      consts<>+448(SB), Y4
+	VFMADD213PS  consts<>+480(SB), Y1, Y4
+	VFMADD213PS  consts<>+512(SB), Y1, Y4
+	VFMADD213PS  consts<>+544(SB), Y1, Y4
+	VFMADD213PS  consts<>+576(SB), Y1, Y4
+	VFMADD213PS  consts<>+608(SB), Y1, Y4
 	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VFMADD213PS  consts<>+320(SB), Y1, Y4
-	VFMADD213PS  consts<>+352(SB), Y1, Y4
-	VFMADD213PS  consts<>+384(SB), Y1, Y4
-	VFMADD213PS  consts<>+416(SB), Y1, Y4
-	VFMADD213PS  consts<>+416(SB), Y1, Y4
+	VFMADD213PS  consts<>+288(SB), Y1, Y4
 	VCVTPS2DQ    Y2, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
+	VPADDD       consts<>+288(SB), Y2, Y2
 	VMULPS       Y2, Y4, Y4
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+416(SB), Y1, Y1
+	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y4, Y4
 	VADDPS       Y3, Y4, Y4
 	VDIVPS       Y4, Y3, Y1
@@ -1798,37 +1826,37 @@ rest:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
 	VMULPS       Y1, Y1, Y3
-	VMOVUPS      consts<>+960(SB), Y2
-	VFMADD213PS  consts<>+928(SB), Y3, Y2
+	VMOVUPS      consts<>+1152(SB), Y2
+	VFMADD213PS  consts<>+1120(SB), Y3, Y2
 	VMULPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+416(SB), Y4
+	VMOVUPS      consts<>+288(SB), Y4
 	VXORPS       Y3, Y3, Y3
 	VSUBPS       Y2, Y3, Y3
-	VMOVUPS      consts<>+64(SB), Y2
-	VMOVUPS      consts<>+96(SB), Y5
+	VMOVUPS      consts<>+320(SB), Y2
+	VMOVUPS      consts<>+352(SB), Y5
 	VMAXPS       Y3, Y2, Y2
 	VMINPS       Y2, Y5, Y2
-	VMULPS       consts<>+128(SB), Y2, Y3
+	VMULPS       consts<>+64(SB), Y2, Y3
 	VROUNDPS     $0x08, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+160(SB), Y3, Y2
-	VFNMADD231PS consts<>+192(SB), Y3, Y2
-	VMOVUPS      consts<>+224(SB), Y5
-	VFMADD213PS  consts<>+256(SB), Y2, Y5
+	VFNMADD231PS consts<>+384(SB), Y3, Y2
+	VFNMADD231PS consts<>+416(SB), Y3, Y2
+	VMOVUPS      consts<>+448(SB), Y5
+	VFMADD213PS  consts<>+480(SB), Y2, Y5
+	VFMADD213PS  consts<>+512(SB), Y2, Y5
+	VFMADD213PS  consts<>+544(SB), Y2, Y5
+	VFMADD213PS  consts<>+576(SB), Y2, Y5
+	VFMADD213PS  consts<>+608(SB), Y2, Y5
 	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VFMADD213PS  consts<>+320(SB), Y2, Y5
-	VFMADD213PS  consts<>+352(SB), Y2, Y5
-	VFMADD213PS  consts<>+384(SB), Y2, Y5
-	VFMADD213PS  consts<>+416(SB), Y2, Y5
-	VFMADD213PS  consts<>+416(SB), Y2, Y5
+	VFMADD213PS  consts<>+288(SB), Y2, Y5
 	VCVTPS2DQ    Y3, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+416(SB), Y3, Y3
+	VPADDD       consts<>+288(SB), Y3, Y3
 	VMULPS       Y3, Y5, Y5
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+416(SB), Y2, Y2
+	VPADDD       consts<>+288(SB), Y2, Y2
 	VMULPS       Y2, Y5, Y5
 	VADDPS       Y4, Y5, Y5
 	VDIVPS       Y5, Y4, Y2
@@ -1851,10 +1879,10 @@ TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+352(SB), Y1
-	VFMADD213PS consts<>+384(SB), Y0, Y1
+	VMOVUPS     consts<>+576(SB), Y1
+	VFMADD213PS consts<>+608(SB), Y0, Y1
 	VMOVUPS     consts<>+0(SB), Y2
-	VMOVUPS     consts<>+416(SB), Y3
+	VMOVUPS     consts<>+288(SB), Y3
 	VMAXPS      Y1, Y2, Y1
 	VMINPS      Y1, Y3, Y1
 	VMULPS      Y0, Y1, Y1
@@ -1870,10 +1898,10 @@ rest:
 	NEGQ        AX
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+352(SB), Y2
-	VFMADD213PS consts<>+384(SB), Y1, Y2
+	VMOVUPS     consts<>+576(SB), Y2
+	VFMADD213PS consts<>+608(SB), Y1, Y2
 	VMOVUPS     consts<>+0(SB), Y3
-	VMOVUPS     consts<>+416(SB), Y4
+	VMOVUPS     consts<>+288(SB), Y4
 	VMAXPS      Y2, Y3, Y2
 	VMINPS      Y2, Y4, Y2
 	VMULPS      Y1, Y2, Y2
@@ -2927,39 +2955,30 @@ TEXT ·expSum_avx512(SB), NOSPLIT, $0-60
 	VBROADCASTSS consts<>+224(SB), Z6
 	VBROADCASTSS consts<>+256(SB), Z7
 	VBROADCASTSS consts<>+288(SB), Z8
-	VBROADCASTSS consts<>+320(SB), Z9
-	VBROADCASTSS consts<>+352(SB), Z10
-	VBROADCASTSS consts<>+384(SB), Z11
-	VBROADCASTSS consts<>+416(SB), Z12
-	VBROADCASTSS consts<>+0(SB), Z13
+	VBROADCASTSS consts<>+0(SB), Z9
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z14
-	VSUBPS       Z0, Z14, Z14
-	VMAXPS       Z14, Z1, Z14
-	VMINPS       Z14, Z2, Z14
-	VMULPS       Z3, Z14, Z15
-	VRNDSCALEPS  $0x08, Z15, Z15
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z4, Z15, Z14
-	VFNMADD231PS Z5, Z15, Z14
-	VMOVUPS      Z6, Z16
-	VFMADD213PS  Z7, Z14, Z16
-	VFMADD213PS  Z8, Z14, Z16
-	VFMADD213PS  Z9, Z14, Z16
-	VFMADD213PS  Z10, Z14, Z16
-	VFMADD213PS  Z11, Z14, Z16
-	VFMADD213PS  Z12, Z14, Z16
-	VFMADD213PS  Z12, Z14, Z16
-	VSCALEFPS    Z15, Z16, Z16
-	VMOVUPS      Z16, (CX)(BX*1)
-	VADDPS       Z16, Z13, Z13
-	ADDQ         $+64, BX
-	SUBQ         $0x10, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Z10
+	VSUBPS      Z0, Z10, Z10
+	VMULPS      Z1, Z10, Z10
+	VRNDSCALEPS $0x08, Z10, Z11
+	VSUBPS      Z11, Z10, Z12
+	VMOVUPS     Z3, Z13
+	VFMADD213PS Z4, Z12, Z13
+	VFMADD213PS Z5, Z12, Z13
+	VFMADD213PS Z6, Z12, Z13
+	VFMADD213PS Z7, Z12, Z13
+	VFMADD213PS Z8, Z12, Z13
+	VCMPPS      $0x05, Z2, Z10, K1
+	VSCALEFPS.Z Z11, Z13, K1, Z13
+	VMOVUPS     Z13, (CX)(BX*1)
+	VADDPS      Z13, Z9, Z9
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
 
 rest:
 	ADDQ         $+16, AX
@@ -2967,39 +2986,34 @@ rest:
 	MOVQ         $-1, SI
 	BZHIQ        AX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z14
-	VSUBPS       Z0, Z14, Z14
-	VMAXPS       Z14, Z1, Z0
-	VMINPS       Z0, Z2, Z0
-	VMULPS       Z3, Z0, Z1
-	VRNDSCALEPS  $0x08, Z1, Z1
-	VMOVAPS      Z0, Z0
-	VFNMADD231PS Z4, Z1, Z0
-	VFNMADD231PS Z5, Z1, Z0
-	VMOVUPS      Z6, Z2
-	VFMADD213PS  Z7, Z0, Z2
-	VFMADD213PS  Z8, Z0, Z2
-	VFMADD213PS  Z9, Z0, Z2
-	VFMADD213PS  Z10, Z0, Z2
-	VFMADD213PS  Z11, Z0, Z2
-	VFMADD213PS  Z12, Z0, Z2
-	VFMADD213PS  Z12, Z0, Z2
-	VSCALEFPS    Z1, Z2, Z2
-	VMOVUPS      Z2, K1, (CX)(BX*1)
+	VMOVUPS.Z    (DX)(BX*1), K1, Z10
+	VSUBPS       Z0, Z10, Z10
+	VMULPS       Z1, Z10, Z0
+	VRNDSCALEPS  $0x08, Z0, Z1
+	VSUBPS       Z1, Z0, Z10
+	VMOVUPS      Z3, Z3
+	VFMADD213PS  Z4, Z10, Z3
+	VFMADD213PS  Z5, Z10, Z3
+	VFMADD213PS  Z6, Z10, Z3
+	VFMADD213PS  Z7, Z10, Z3
+	VFMADD213PS  Z8, Z10, Z3
+	VCMPPS       $0x05, Z2, Z0, K2
+	VSCALEFPS.Z  Z1, Z3, K2, Z3
+	VMOVUPS      Z3, K1, (CX)(BX*1)
 	VBROADCASTSS consts<>+0(SB), Z0
-	VMOVAPS      Z2, K1, Z0
-	VADDPS       Z0, Z13, Z13
+	VMOVAPS      Z3, K1, Z0
+	VADDPS       Z0, Z9, Z9
 
 done:
-	VEXTRACTF64X4 $0x01, Z13, Y0
-	VADDPS        Y0, Y13, Y13
-	VEXTRACTF128  $0x01, Y13, X0
-	VADDPS        X0, X13, X13
-	VMOVHLPS      X13, X13, X0
-	VADDPS        X0, X13, X13
-	VMOVSHDUP     X13, X0
-	VADDPS        X0, X13, X13
-	MOVSS         X13, ret+56(FP)
+	VEXTRACTF64X4 $0x01, Z9, Y0
+	VADDPS        Y0, Y9, Y9
+	VEXTRACTF128  $0x01, Y9, X0
+	VADDPS        X0, X9, X9
+	VMOVHLPS      X9, X9, X0
+	VADDPS        X0, X9, X9
+	VMOVSHDUP     X9, X0
+	VADDPS        X0, X9, X9
+	MOVSS         X9, ret+56(FP)
 	VZEROUPPER
 	RET
 
@@ -3009,18 +3023,18 @@ TEXT ·exp_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+64(SB), Z0
-	VBROADCASTSS consts<>+96(SB), Z1
-	VBROADCASTSS consts<>+128(SB), Z2
-	VBROADCASTSS consts<>+160(SB), Z3
-	VBROADCASTSS consts<>+192(SB), Z4
-	VBROADCASTSS consts<>+224(SB), Z5
-	VBROADCASTSS consts<>+256(SB), Z6
-	VBROADCASTSS consts<>+288(SB), Z7
-	VBROADCASTSS consts<>+320(SB), Z8
-	VBROADCASTSS consts<>+352(SB), Z9
-	VBROADCASTSS consts<>+384(SB), Z10
-	VBROADCASTSS consts<>+416(SB), Z11
+	VBROADCASTSS consts<>+320(SB), Z0
+	VBROADCASTSS consts<>+352(SB), Z1
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+384(SB), Z3
+	VBROADCASTSS consts<>+416(SB), Z4
+	VBROADCASTSS consts<>+448(SB), Z5
+	VBROADCASTSS consts<>+480(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
+	VBROADCASTSS consts<>+544(SB), Z8
+	VBROADCASTSS consts<>+576(SB), Z9
+	VBROADCASTSS consts<>+608(SB), Z10
+	VBROADCASTSS consts<>+288(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3083,18 +3097,18 @@ TEXT ·sigmoid_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+64(SB), Z0
-	VBROADCASTSS consts<>+96(SB), Z1
-	VBROADCASTSS consts<>+128(SB), Z2
-	VBROADCASTSS consts<>+160(SB), Z3
-	VBROADCASTSS consts<>+192(SB), Z4
-	VBROADCASTSS consts<>+224(SB), Z5
-	VBROADCASTSS consts<>+256(SB), Z6
-	VBROADCASTSS consts<>+288(SB), Z7
-	VBROADCASTSS consts<>+320(SB), Z8
-	VBROADCASTSS consts<>+352(SB), Z9
-	VBROADCASTSS consts<>+384(SB), Z10
-	VBROADCASTSS consts<>+416(SB), Z11
+	VBROADCASTSS consts<>+320(SB), Z0
+	VBROADCASTSS consts<>+352(SB), Z1
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+384(SB), Z3
+	VBROADCASTSS consts<>+416(SB), Z4
+	VBROADCASTSS consts<>+448(SB), Z5
+	VBROADCASTSS consts<>+480(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
+	VBROADCASTSS consts<>+544(SB), Z8
+	VBROADCASTSS consts<>+576(SB), Z9
+	VBROADCASTSS consts<>+608(SB), Z10
+	VBROADCASTSS consts<>+288(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3165,22 +3179,22 @@ TEXT ·tanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+448(SB), Z0
-	VBROADCASTSS consts<>+480(SB), Z1
-	VBROADCASTSS consts<>+512(SB), Z2
-	VBROADCASTSS consts<>+544(SB), Z3
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+672(SB), Z1
+	VBROADCASTSS consts<>+704(SB), Z2
+	VBROADCASTSS consts<>+736(SB), Z3
+	VBROADCASTSS consts<>+320(SB), Z4
+	VBROADCASTSS consts<>+352(SB), Z4
 	VBROADCASTSS consts<>+64(SB), Z4
-	VBROADCASTSS consts<>+96(SB), Z4
-	VBROADCASTSS consts<>+128(SB), Z4
-	VBROADCASTSS consts<>+160(SB), Z5
-	VBROADCASTSS consts<>+192(SB), Z6
-	VBROADCASTSS consts<>+224(SB), Z7
-	VBROADCASTSS consts<>+256(SB), Z8
-	VBROADCASTSS consts<>+288(SB), Z9
-	VBROADCASTSS consts<>+320(SB), Z10
-	VBROADCASTSS consts<>+352(SB), Z11
-	VBROADCASTSS consts<>+384(SB), Z12
-	VBROADCASTSS consts<>+416(SB), Z13
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+416(SB), Z6
+	VBROADCASTSS consts<>+448(SB), Z7
+	VBROADCASTSS consts<>+480(SB), Z8
+	VBROADCASTSS consts<>+512(SB), Z9
+	VBROADCASTSS consts<>+544(SB), Z10
+	VBROADCASTSS consts<>+576(SB), Z11
+	VBROADCASTSS consts<>+608(SB), Z12
+	VBROADCASTSS consts<>+288(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3253,18 +3267,18 @@ TEXT ·silu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+64(SB), Z0
-	VBROADCASTSS consts<>+96(SB), Z1
-	VBROADCASTSS consts<>+128(SB), Z2
-	VBROADCASTSS consts<>+160(SB), Z3
-	VBROADCASTSS consts<>+192(SB), Z4
-	VBROADCASTSS consts<>+224(SB), Z5
-	VBROADCASTSS consts<>+256(SB), Z6
-	VBROADCASTSS consts<>+288(SB), Z7
-	VBROADCASTSS consts<>+320(SB), Z8
-	VBROADCASTSS consts<>+352(SB), Z9
-	VBROADCASTSS consts<>+384(SB), Z10
-	VBROADCASTSS consts<>+416(SB), Z11
+	VBROADCASTSS consts<>+320(SB), Z0
+	VBROADCASTSS consts<>+352(SB), Z1
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+384(SB), Z3
+	VBROADCASTSS consts<>+416(SB), Z4
+	VBROADCASTSS consts<>+448(SB), Z5
+	VBROADCASTSS consts<>+480(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
+	VBROADCASTSS consts<>+544(SB), Z8
+	VBROADCASTSS consts<>+576(SB), Z9
+	VBROADCASTSS consts<>+608(SB), Z10
+	VBROADCASTSS consts<>+288(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3338,30 +3352,30 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+384(SB), Z0
-	VBROADCASTSS consts<>+576(SB), Z1
-	VBROADCASTSS consts<>+608(SB), Z2
-	VBROADCASTSS consts<>+480(SB), Z3
-	VBROADCASTSS consts<>+640(SB), Z4
-	VBROADCASTSS consts<>+672(SB), Z5
-	VBROADCASTSS consts<>+704(SB), Z6
-	VBROADCASTSS consts<>+736(SB), Z7
-	VBROADCASTSS consts<>+768(SB), Z8
-	VBROADCASTSS consts<>+800(SB), Z9
-	VBROADCASTSS consts<>+832(SB), Z10
-	VBROADCASTSS consts<>+864(SB), Z11
-	VBROADCASTSS consts<>+896(SB), Z12
-	VBROADCASTSS consts<>+64(SB), Z13
-	VBROADCASTSS consts<>+96(SB), Z14
-	VBROADCASTSS consts<>+128(SB), Z15
-	VBROADCASTSS consts<>+160(SB), Z16
-	VBROADCASTSS consts<>+192(SB), Z17
-	VBROADCASTSS consts<>+224(SB), Z18
-	VBROADCASTSS consts<>+256(SB), Z19
-	VBROADCASTSS consts<>+288(SB), Z20
-	VBROADCASTSS consts<>+320(SB), Z21
-	VBROADCASTSS consts<>+352(SB), Z22
-	VBROADCASTSS consts<>+416(SB), Z23
+	VBROADCASTSS consts<>+608(SB), Z0
+	VBROADCASTSS consts<>+768(SB), Z1
+	VBROADCASTSS consts<>+800(SB), Z2
+	VBROADCASTSS consts<>+672(SB), Z3
+	VBROADCASTSS consts<>+832(SB), Z4
+	VBROADCASTSS consts<>+864(SB), Z5
+	VBROADCASTSS consts<>+896(SB), Z6
+	VBROADCASTSS consts<>+928(SB), Z7
+	VBROADCASTSS consts<>+960(SB), Z8
+	VBROADCASTSS consts<>+992(SB), Z9
+	VBROADCASTSS consts<>+1024(SB), Z10
+	VBROADCASTSS consts<>+1056(SB), Z11
+	VBROADCASTSS consts<>+1088(SB), Z12
+	VBROADCASTSS consts<>+320(SB), Z13
+	VBROADCASTSS consts<>+352(SB), Z14
+	VBROADCASTSS consts<>+64(SB), Z15
+	VBROADCASTSS consts<>+384(SB), Z16
+	VBROADCASTSS consts<>+416(SB), Z17
+	VBROADCASTSS consts<>+448(SB), Z18
+	VBROADCASTSS consts<>+480(SB), Z19
+	VBROADCASTSS consts<>+512(SB), Z20
+	VBROADCASTSS consts<>+544(SB), Z21
+	VBROADCASTSS consts<>+576(SB), Z22
+	VBROADCASTSS consts<>+288(SB), Z23
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3472,20 +3486,20 @@ TEXT ·geluTanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+928(SB), Z0
-	VBROADCASTSS consts<>+960(SB), Z1
-	VBROADCASTSS consts<>+64(SB), Z2
-	VBROADCASTSS consts<>+96(SB), Z3
-	VBROADCASTSS consts<>+128(SB), Z4
-	VBROADCASTSS consts<>+160(SB), Z5
-	VBROADCASTSS consts<>+192(SB), Z6
-	VBROADCASTSS consts<>+224(SB), Z7
-	VBROADCASTSS consts<>+256(SB), Z8
-	VBROADCASTSS consts<>+288(SB), Z9
-	VBROADCASTSS consts<>+320(SB), Z10
-	VBROADCASTSS consts<>+352(SB), Z11
-	VBROADCASTSS consts<>+384(SB), Z12
-	VBROADCASTSS consts<>+416(SB), Z13
+	VBROADCASTSS consts<>+1120(SB), Z0
+	VBROADCASTSS consts<>+1152(SB), Z1
+	VBROADCASTSS consts<>+320(SB), Z2
+	VBROADCASTSS consts<>+352(SB), Z3
+	VBROADCASTSS consts<>+64(SB), Z4
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+416(SB), Z6
+	VBROADCASTSS consts<>+448(SB), Z7
+	VBROADCASTSS consts<>+480(SB), Z8
+	VBROADCASTSS consts<>+512(SB), Z9
+	VBROADCASTSS consts<>+544(SB), Z10
+	VBROADCASTSS consts<>+576(SB), Z11
+	VBROADCASTSS consts<>+608(SB), Z12
+	VBROADCASTSS consts<>+288(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3567,9 +3581,9 @@ TEXT ·hardSwish_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+352(SB), Z1
-	VBROADCASTSS consts<>+384(SB), Z2
-	VBROADCASTSS consts<>+416(SB), Z3
+	VBROADCASTSS consts<>+576(SB), Z1
+	VBROADCASTSS consts<>+608(SB), Z2
+	VBROADCASTSS consts<>+288(SB), Z3
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest

@@ -144,7 +144,7 @@ func maximum_avx2(x []float32) float32
 //
 //	s := float32(0)
 //	for i := range y {
-//		y[i] = exp(x[i] - shift)
+//		y[i] = decay(x[i] - shift)
 //		s += y[i]
 //	}
 //	return s
@@ -371,7 +371,7 @@ func maximum_avx512(x []float32) float32
 //
 //	s := float32(0)
 //	for i := range y {
-//		y[i] = exp(x[i] - shift)
+//		y[i] = decay(x[i] - shift)
 //		s += y[i]
 //	}
 //	return s

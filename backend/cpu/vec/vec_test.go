@@ -338,8 +338,8 @@ func TestTapsEqualReference(t *testing.T) {
 
 func TestTransposeIsExact(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *kernels) {
-		for _, rows := range []int{1, 7, 8, 9, 16, 32, 33} {
-			for _, cols := range []int{1, 7, 8, 9, 24, 31} {
+		for _, rows := range []int{1, 7, 8, 9, 15, 16, 17, 21, 24, 32, 33} {
+			for _, cols := range []int{1, 3, 4, 5, 7, 8, 9, 24, 31} {
 				for pad := range 2 {
 					lds, ldd := cols+3*pad, rows+5*pad
 					src := make([]float32, (rows-1)*lds+cols)

@@ -560,11 +560,11 @@ var helpers = []elementwise{
 		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return in[0] },
 	},
 	{
-		name: "expSum", loop: "y[i] = exp(x[i] - shift)\ns += y[i]",
-		in: []string{"x"}, scalars: []string{"shift"}, consts: expConsts, unroll: 1, reduce: sums,
+		name: "expSum", loop: "y[i] = decay(x[i] - shift)\ns += y[i]",
+		in: []string{"x"}, scalars: []string{"shift"}, consts: decayConsts, unroll: 1, reduce: sums,
 		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
 			VSUBPS(s["shift"], in[0], in[0])
-			return m.exp(in[0])
+			return m.decay(in[0])
 		},
 	},
 	unary("exp", "exp(x[i])", expConsts, (*arith).exp),
