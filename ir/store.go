@@ -139,6 +139,15 @@ type Weight struct {
 	// Reuse is how often the product is done in one evaluation: the steps of a
 	// recurrent operator, else 1.
 	Reuse Dim
+	// Slide is how a convolution moves the weight, nil for other products.
+	Slide *Slide
+}
+
+// Slide is how a weight W[M,C,k1..kn] moves over images, by spatial axis.
+type Slide struct {
+	Kernel, Stride, Dilation []int
+	Images                   Dim
+	Out                      []Dim // sizes of the output
 }
 
 // WeightOp is an operator that multiplies weights: Conv, ConvTranspose, MatMul,

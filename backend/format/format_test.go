@@ -27,19 +27,23 @@ func TestFormatsHaveNamesOfTheirOwn(t *testing.T) {
 // chosen is the format and the configuration that the default model prefers.
 func chosen(t *testing.T, w *tensor.Tensor, pattern string, n int) string {
 	t.Helper()
-	mat := choose.NewMatrix(w, pattern)
+	name, _ := best(choose.NewMatrix(w, pattern), n)
+	return name
+}
+
+// best is the candidate that the default model prefers, and its kernel.
+func best(w *choose.Matrix, n int) (name, kernel string) {
 	var best choose.Cost
 	var least float64
-	name := ""
 	for _, f := range Table {
-		for _, c := range f.Costs(mat, n) {
+		for _, c := range f.Costs(w, n) {
 			s, _ := tune.Default.Predict(c, w.Dim(0), w.Dim(1), n)
 			if name == "" || s < least || s == least && c.Bytes < best.Bytes {
 				best, least, name = c, s, f.Name()+":"+c.Config
 			}
 		}
 	}
-	return name
+	return name, best.Kernel
 }
 
 func TestPatternsFindTheirFormats(t *testing.T) {
@@ -63,6 +67,34 @@ func TestPatternsFindTheirFormats(t *testing.T) {
 	} {
 		if got := chosen(t, pruned(t, 256, 512, c.pattern, c.sparsity), c.pattern, c.n); got != c.want {
 			t.Errorf("%s at %v, N = %d: %s, want %s", c.pattern, c.sparsity, c.n, got, c.want)
+		}
+	}
+}
+
+// A convolution whose dense kernels run by Winograd's algorithm needs more zeros
+// than another product of its size before a sparse format wins.
+func TestSparseConvolutionsCompeteWithWinograd(t *testing.T) {
+	slide := func(stride int) *ir.Slide {
+		return &ir.Slide{Kernel: []int{3, 3}, Stride: []int{stride, stride}, Dilation: []int{1, 1}, Images: ir.Sym("batch"), Out: []ir.Dim{ir.Size(28), ir.Size(28)}}
+	}
+	for _, c := range []struct {
+		slide    *ir.Slide
+		sparsity float64
+		want     string
+		kernel   string
+	}{
+		{nil, 0, "dense:", "f32_gemm"},
+		{slide(1), 0, "dense:", "f32_winograd_4x4"},
+		{slide(2), 0, "dense:", "f32_gemm"},
+		{nil, 0.6, "csr:", "f32_csr_1x64"},
+		{slide(1), 0.6, "dense:", "f32_winograd_4x4"},
+		{slide(2), 0.6, "csr:", "f32_csr_1x64"},
+		{slide(1), 0.9, "csr:", "f32_csr_1x64"},
+	} {
+		mat := choose.NewMatrix(pruned(t, 128, 9*128, "unstructured", c.sparsity), "unstructured")
+		mat.Slide = c.slide
+		if got, kernel := best(mat, 28*28); got != c.want || kernel != c.kernel {
+			t.Errorf("%+v at %v: %s by %s, want %s by %s", c.slide, c.sparsity, got, kernel, c.want, c.kernel)
 		}
 	}
 }

@@ -222,7 +222,25 @@ func (o *Conv) Weights(n *ir.Node) []ir.Weight {
 	if inputRank(n, 1) < 3 {
 		return nil
 	}
-	return []ir.Weight{{Input: 1, View: ir.View{RowAxes: 1}, Groups: o.Group, Cols: pixels(n, n.Outputs), Reuse: ir.Size(1)}}
+	return []ir.Weight{{Input: 1, View: ir.View{RowAxes: 1}, Groups: o.Group, Cols: pixels(n, n.Outputs), Reuse: ir.Size(1), Slide: o.slide(n)}}
+}
+
+// slide is how the weight moves, nil where the types do not tell.
+func (o *Conv) slide(n *ir.Node) *ir.Slide {
+	w, ok := n.Inputs[1].Type.Shape()
+	if !ok || len(n.Outputs) == 0 || n.Outputs[0] == nil || n.Outputs[0].Type.Rank() != len(w) {
+		return nil
+	}
+	y := n.Outputs[0].Type.Dims
+	spans, err := o.spans(len(w)-2, w[2:])
+	if err != nil {
+		return nil
+	}
+	s := &ir.Slide{Kernel: w[2:], Images: y[0], Out: y[2:]}
+	for _, p := range spans {
+		s.Stride, s.Dilation = append(s.Stride, p.Stride), append(s.Dilation, p.Dilation)
+	}
+	return s
 }
 
 // inputRank is the rank of input i, -1 where it is absent or its rank unknown.

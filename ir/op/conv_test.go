@@ -448,3 +448,28 @@ func TestConvolutionRefusals(t *testing.T) {
 		}
 	}
 }
+
+func TestConvolutionsSayHowTheirWeightsSlide(t *testing.T) {
+	for _, c := range []struct{ attrs, x, want string }{
+		{"", "f32[2,4,9,7]", "kernel [3 3], stride [1 1], dilation [1 1], 2 of [7 5]"},
+		{"strides = [2, 1], dilations = [1, 2], pads = [1, 0, 1, 0]", "f32[batch,4,9,7]", "kernel [3 3], stride [2 1], dilation [1 2], batch of [5 3]"},
+		{"strides = [0, 1]", "f32[2,4,9,7]", "none"},
+	} {
+		g, err := ir.Parse(fmt.Sprintf(`graph "g"(%%x: %s, %%w: f32[8,4,3,3]) {
+  %%y: f32[*] = Conv "n" (%%x, %%w) {%s}
+  return %%y
+}`, c.x, c.attrs), Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := g.Nodes[0]
+		_ = n.Infer() // one of them is malformed
+		have := "none"
+		if s := n.Op.(ir.WeightOp).Weights(n)[0].Slide; s != nil {
+			have = fmt.Sprintf("kernel %v, stride %v, dilation %v, %v of %v", s.Kernel, s.Stride, s.Dilation, s.Images, s.Out)
+		}
+		if have != c.want {
+			t.Errorf("{%s} over %s: %s, want %s", c.attrs, c.x, have, c.want)
+		}
+	}
+}

@@ -165,6 +165,7 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 	}
 	mat := w.View.Matrix(v.Const).To(tensor.F32)
 	m := NewMatrix(mat, "")
+	m.Slide = w.Slide
 	if m.Nonzeros == m.Len() {
 		m.Pattern = Dense
 	} else if c.Recognise != nil {

@@ -3,6 +3,7 @@ package choose
 import (
 	"math/bits"
 
+	"spc/ir"
 	"spc/ir/tensor"
 )
 
@@ -13,6 +14,7 @@ type Matrix struct {
 	Nonzeros       int // elements different from zero
 	RowMin, RowMax int // least and most nonzeros in a row
 	Pattern        string
+	Slide          *ir.Slide // of a convolution, else nil
 
 	stride int      // words of a row in bits
 	bits   []uint64 // bit k%64 of word k/64 of a row is set where the element is not zero

@@ -21,13 +21,20 @@ type Format struct{}
 func (Format) Name() string { return choose.Dense }
 
 // Costs offers the one configuration, counting a multiply-add for every element
-// and column.
+// and column, or those of Winograd's algorithm where that costs less.
 func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
 	k := w.Dim(1)
-	return []choose.Cost{{
-		Kernel: "f32_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: 4 * w.Len(),
-		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
-	}}
+	work := 2 * float64(w.Len()) * float64(backend.Columns(n))
+	c := choose.Cost{
+		Kernel: "f32_gemm", Work: work, Bytes: 4 * w.Len(),
+		Efficiency: rate.Loaded(w, work, rate.Dense.Efficiency(float64(k), k, n)),
+	}
+	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
+		if tile, work, cost := conv.Tiles(); cost < conv.Direct() {
+			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
+		}
+	}
+	return []choose.Cost{c}
 }
 
 // Pack stores the matrix itself.

@@ -1,5 +1,5 @@
 // Package rate says which share of a core's multiply-add peak the kernels of
-// package ukernel reach. It imports nothing of spc.
+// package ukernel reach, and what convolutions cost beside. It imports choose.
 package rate
 
 // Rate is the measured speed of a kernel as shares of the peak.

@@ -1,9 +1,25 @@
 package rate
 
+import (
+	"slices"
+
+	"spc/passes/choose"
+)
+
 // Conv is a dense convolution of images with kernels of 3x3, stride 1, C channels
 // to M.
 type Conv struct {
 	M, C, Images, OH, OW int
+}
+
+// Of returns the convolution that w is the weight of; ok is false for weights of
+// other products.
+func Of(w *choose.Matrix) (c Conv, ok bool) {
+	s := w.Slide
+	if s == nil || !slices.Equal(s.Kernel, []int{3, 3}) || !slices.Equal(s.Stride, []int{1, 1}) || !slices.Equal(s.Dilation, []int{1, 1}) {
+		return c, false
+	}
+	return Conv{M: w.Dim(0), C: w.Dim(1) / 9, Images: max(1, s.Images.AtOne()), OH: max(1, s.Out[0].AtOne()), OW: max(1, s.Out[1].AtOne())}, true
 }
 
 // Costs in floating-point operations that the peak allows in their time, measured
@@ -34,6 +50,15 @@ func (c Conv) Direct() float64 {
 
 // Patches is the part of Direct that loading patches takes.
 func (c Conv) Patches() float64 { return patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW) }
+
+// Loaded is the share of the peak that is left of efficiency e in a product of so
+// much work where patches of images must be loaded.
+func Loaded(w *choose.Matrix, work, e float64) float64 {
+	if c, ok := Of(w); ok && work > 0 {
+		return work / (work/e + c.Patches())
+	}
+	return e
+}
 
 // Tiles returns the size of the tiles, 2 or 4, by which Winograd's algorithm is
 // fastest, the operations of its products, and its cost in floating-point

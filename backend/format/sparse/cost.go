@@ -24,9 +24,9 @@ func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storag
 	}
 	rows := Ceil(w.Dim(0), s.Rows) * s.Rows
 	steps := float64(s.Values) / float64(rows)
+	work := 2 * float64(s.Values) * float64(backend.Columns(n))
 	return append(costs, choose.Cost{
-		Config: s.Config, Kernel: Family(format, s.Rows),
-		Work: 2 * float64(s.Values) * float64(backend.Columns(n)), Bytes: s.Bytes,
-		Efficiency: rate.Blocks[Height(s.Rows)].Efficiency(steps, w.Dim(1), n),
+		Config: s.Config, Kernel: Family(format, s.Rows), Work: work, Bytes: s.Bytes,
+		Efficiency: rate.Loaded(w, work, rate.Blocks[Height(s.Rows)].Efficiency(steps, w.Dim(1), n)),
 	})
 }
