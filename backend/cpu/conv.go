@@ -180,6 +180,9 @@ func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader
 	for _, kernel := range kernels {
 		b.scratch = max(b.scratch, productScratch(kernel, g.rows))
 	}
+	if g.groups == 1 && k > 0 {
+		b.link = &link{g, kernels[0], ep, l}
+	}
 	return b
 }
 

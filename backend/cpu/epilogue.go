@@ -74,6 +74,23 @@ func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n
 	}
 }
 
+// within is tile, but the result stays in y.
+func (e *epilogue) within(y, res []float32, at, ld, r0, rows, n int) {
+	var bias []float32
+	if e.bias != nil {
+		bias = e.bias[r0 : r0+rows]
+	}
+	if res != nil {
+		res = res[at:]
+	}
+	vec.FinishRows(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
+	if e.act != nil {
+		for r := range rows {
+			e.act(y[r*backend.Panel:][:n])
+		}
+	}
+}
+
 // newActivation returns the f32 form of an operator of op.Activations.
 func newActivation(name string, args []float32) activation {
 	switch name {

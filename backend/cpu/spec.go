@@ -58,6 +58,7 @@ const (
 type block struct {
 	graph *ir.Graph
 	steps []*step
+	order []*step // of a run that is not traced: chains in place of their members
 }
 
 // step is a node bound to its kernel.
@@ -72,6 +73,8 @@ type step struct {
 	checked bool          // inference has seen the shapes of its inputs
 	types   []ir.Type     // of the outputs, as far as they are known
 	dead    []int         // heap values whose last use this is
+	link    *link         // of a convolution that chains take
+	members []*step       // of a chain
 }
 
 // fast reports whether the step has a kernel.
@@ -111,6 +114,8 @@ type bound struct {
 	// 0, each by the element where it begins there; nil for none. The kernel finds
 	// out which are when it is prepared: those overlap.
 	from, into []int
+
+	link *link // of a convolution that chains take
 }
 
 // binder makes a kernel for a node whose types are static; nil when there is none
@@ -151,6 +156,7 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 	if s.main, err = b.block(s.plan.Main); err != nil {
 		return nil, err
 	}
+	b.chains(s.main, s.plan.Main.Steps)
 	b.layout()
 	return s, nil
 }
@@ -229,6 +235,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 			return func() error { return bd.run(x, in, out) }
 		}
 	}
+	st.link = bd.link
 	b.scratch = max(b.scratch, bd.scratch)
 	b.shared = max(b.shared, bd.shared)
 	for i, o := range st.out {
@@ -336,6 +343,11 @@ func (b *binding) layout() {
 	}
 	for i := range b.plan.Main.Steps {
 		b.main.steps[i].dead = last[b.plan.Main.Steps[i].Index]
+	}
+	for _, st := range b.main.order {
+		for _, m := range st.members {
+			st.dead = append(st.dead, m.dead...)
+		}
 	}
 }
 
@@ -594,7 +606,11 @@ func (x *exec) outputs(g *ir.Graph, in, out []*tensor.Tensor) error {
 }
 
 func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Duration)) error {
-	for _, st := range b.steps {
+	list := b.steps
+	if trace == nil && b.order != nil {
+		list = b.order
+	}
+	for _, st := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -1,0 +1,223 @@
+package cpu
+
+import (
+	"spc/backend"
+	"spc/backend/cpu/vec"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+// link is a convolution with one group as a link of a chain: the products of a
+// chain have the same columns, and each but the first multiplies what the one
+// before it made. They are computed strip by strip, so that a strip goes from one
+// to the next in the cache, as the panel that it is.
+type link struct {
+	g      *convGeometry
+	kernel backend.Kernel
+	ep     epilogue
+	loader patchLoader
+}
+
+// pointwise reports whether the patches are the pixels of the input.
+func (l *link) pointwise() bool {
+	p, ok := l.loader.(*planes)
+	return ok && p.direct && l.g.taps == 1
+}
+
+func (l *link) product() product {
+	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.g.images * l.g.outPlane}
+}
+
+// tileRows is the number of rows of a whole strip of the result.
+func (l *link) tileRows() int {
+	t := l.kernel.Tile()
+	return (l.g.rows + t - 1) / t * t
+}
+
+// chainFloats bounds what the strips of a chain take, in floats of a worker: they
+// are to stay in the level 2 cache.
+const chainFloats = 384 << 10
+
+// chains lists the steps of the main graph in the order of a run: steps that follow
+// each other and are links of a chain become one, as long as which all that they use
+// stays in the arena.
+func (b *binding) chains(blk *block, steps []plan.Step) {
+	for i := 0; i < len(blk.steps); {
+		end := b.chainEnd(blk.steps, i)
+		if end-i < 2 {
+			blk.order = append(blk.order, blk.steps[i])
+			i++
+			continue
+		}
+		members := blk.steps[i:end]
+		first, last := steps[i].Index, steps[end-1].Index
+		floats := panelRows(members[0].link.kernel) * backend.Panel
+		for _, st := range members {
+			floats += st.link.tileRows() * backend.Panel
+			for _, k := range st.in {
+				if k >= 0 && b.slots[k].where != constant {
+					r := b.root(k)
+					b.spans[r].Last = max(b.spans[r].Last, last)
+				}
+			}
+			r := b.root(st.out[0])
+			b.spans[r].First, b.spans[r].Last = min(b.spans[r].First, first), max(b.spans[r].Last, last)
+		}
+		b.scratch = max(b.scratch, floats)
+		kept := make([]bool, len(members))
+		for j, st := range members {
+			k := st.out[0]
+			kept[j] = j == len(members)-1 || b.slots[k].where == aliased || b.read(k) > 1
+		}
+		chain := &step{node: members[0].node, number: len(b.steps), main: true, members: members}
+		chain.prepare = func(x *exec, _, _ []*tensor.Tensor) func() error { return x.chain(members, kept) }
+		b.steps = append(b.steps, chain)
+		blk.order = append(blk.order, chain)
+		i = end
+	}
+}
+
+// chainEnd returns the end of the longest chain that starts at step i.
+func (b *binding) chainEnd(steps []*step, i int) int {
+	fits := func(st *step) bool {
+		if st.link == nil {
+			return false
+		}
+		p := st.link.product()
+		_, parts, _ := p.split(b.prog.pool.Threads())
+		for _, k := range append(st.in[:len(st.in):len(st.in)], st.out[0]) {
+			if k >= 0 && b.slots[k].where != constant && b.slots[b.root(k)].where != inArena {
+				return false
+			}
+		}
+		return parts == 1
+	}
+	if !fits(steps[i]) || steps[i].link.loader.batch() < steps[i].link.g.images {
+		return i
+	}
+	head := steps[i].link
+	floats := (panelRows(head.kernel) + head.tileRows()) * backend.Panel
+	end := i + 1
+	for ; end < len(steps); end++ {
+		st := steps[end]
+		if !fits(st) || !st.link.pointwise() || st.in[0] != steps[end-1].out[0] ||
+			st.link.g.images != head.g.images || st.link.g.outPlane != head.g.outPlane {
+			break
+		}
+		if floats += st.link.tileRows() * backend.Panel; floats > chainFloats {
+			break
+		}
+	}
+	return end
+}
+
+// read counts the reads of a value beside its definition: by steps, through views,
+// and as an output.
+func (b *binding) read(k int) int {
+	n := 0
+	for _, st := range b.steps {
+		for _, i := range st.in {
+			if i == k {
+				n++
+			}
+		}
+	}
+	for i := range b.slots {
+		if b.slots[i].where == aliased && b.slots[i].alias == k {
+			n++
+		}
+	}
+	for _, v := range b.plan.Graph.Outputs {
+		if b.plan.Number[v] == k {
+			n++
+		}
+	}
+	return n
+}
+
+// chain prepares the chain of the members; those results that are not kept are
+// never written to memory.
+func (x *exec) chain(members []*step, kept []bool) func() error {
+	head := members[0].link
+	type part struct {
+		*link
+		bounds []int
+		block  int       // rows that are finished together
+		res    []float32 // the residual
+		ys     []float32
+	}
+	parts := make([]part, len(members))
+	for i, st := range members {
+		parts[i] = part{link: st.link, bounds: st.link.kernel.Bounds(), block: blockRows(st.link.kernel.Tile())}
+	}
+	// finish completes rows r0 to r0+rows of a tile of columns col to col+n.
+	finish := func(i int, y []float32, r0, rows, col, n int) {
+		p := &parts[i]
+		plane, ep := p.g.outPlane, &p.ep
+		for at := 0; at < n; {
+			img, pixel := (col+at)/plane, (col+at)%plane
+			count := min(n-at, plane-pixel)
+			out := (img*p.g.rows+r0)*plane + pixel
+			if i == len(parts)-1 {
+				ep.tile(p.ys, p.res, out, plane, y[at:], r0, rows, count)
+			} else {
+				ep.within(y[at:], p.res, out, plane, r0, rows, count)
+				if kept[i] {
+					vec.FinishRows(p.ys[out:], plane, y[at:], backend.Panel, rows, count, nil, nil, 0, -inf, inf)
+				}
+			}
+			at += count
+		}
+	}
+	images, begin, load := head.loader.prepare(x)
+	loadHead := load(0)
+	product := head.product()
+	strips, _, _ := product.split(x.pool.Threads())
+	granules := (product.n + backend.Granule - 1) / backend.Granule
+	body := func(worker, strip int) {
+		first, last := strip*granules/strips, (strip+1)*granules/strips
+		col := first * backend.Granule
+		n := min(last*backend.Granule, product.n) - col
+		if begin != nil {
+			begin(worker, col, n)
+		}
+		room := x.scratch[worker]
+		panel := room[:panelRows(head.kernel)*backend.Panel]
+		tile := room[len(panel):]
+		var source []float32 // the strip that the link before made
+		for i := range parts {
+			p := &parts[i]
+			for b := range len(p.bounds) - 1 {
+				from, to := p.bounds[b], p.bounds[b+1]
+				if i == 0 {
+					loadHead(worker, panel, from, to, col, n)
+				} else {
+					panel = source[from*backend.Panel : to*backend.Panel]
+				}
+				if b < len(p.bounds)-2 {
+					p.kernel.Panel(tile, panel, b, last-first, 0, p.g.rows)
+					continue
+				}
+				for r := 0; r < p.g.rows; r += p.block {
+					end, y := min(p.g.rows, r+p.block), tile[r*backend.Panel:]
+					p.kernel.Panel(y, panel, b, last-first, r, end)
+					finish(i, y, r, end-r, col, n)
+				}
+			}
+			source = tile
+			tile = tile[p.tileRows()*backend.Panel:]
+		}
+	}
+	return func() error {
+		for i, st := range members {
+			in := x.frames[st.number].in
+			parts[i].ys, parts[i].res = x.frames[st.number].out[0].F32s(), nil
+			if st.link.ep.residual >= 0 {
+				parts[i].res = in[st.link.ep.residual].F32s()
+			}
+		}
+		images(x.frames[members[0].number].in[0].F32s(), 0, head.g.images)
+		x.pool.For(strips, body)
+		return nil
+	}
+}
