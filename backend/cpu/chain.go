@@ -96,6 +96,11 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 		return i
 	}
 	head := steps[i].link
+	// Other loaders read around a strip what the strips of a later link, which
+	// may write over its residual, have already changed.
+	if _, ok := head.loader.(*planes); !ok {
+		return i
+	}
 	floats := (panelRows(head.kernel) + head.tileRows()) * backend.Panel
 	end := i + 1
 	for ; end < len(steps); end++ {
@@ -174,6 +179,7 @@ func (x *exec) chain(members []*step, kept []bool) func() error {
 	product := head.product()
 	strips, _, _ := product.split(x.pool.Threads())
 	granules := (product.n + backend.Granule - 1) / backend.Granule
+	panelRoom := panelRows(head.kernel) * backend.Panel
 	body := func(worker, strip int) {
 		first, last := strip*granules/strips, (strip+1)*granules/strips
 		col := first * backend.Granule
@@ -182,8 +188,7 @@ func (x *exec) chain(members []*step, kept []bool) func() error {
 			begin(worker, col, n)
 		}
 		room := x.scratch[worker]
-		panel := room[:panelRows(head.kernel)*backend.Panel]
-		tile := room[len(panel):]
+		panel, tile := room[:panelRoom], room[panelRoom:]
 		var source []float32 // the strip that the link before made
 		for i := range parts {
 			p := &parts[i]
