@@ -47,6 +47,9 @@ type Kernel interface {
 	// Vec computes rows r0 to r1 of y = W x for one column: y[r-r0] and x[k].
 	// r0 is a multiple of VecTile, and y has room for a multiple of that.
 	Vec(y, x []float32, r0, r1 int)
+	// VecColumns is the number of columns up to which a product is fastest column
+	// by column, at least 1.
+	VecColumns() int
 }
 
 // Linear is a Kernel that also multiplies from the right, so that operands whose

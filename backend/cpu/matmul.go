@@ -24,12 +24,11 @@ type linear struct {
 	addStride [2]int // of token and feature
 }
 
-// vecTokens is the number of tokens up to which the weight is multiplied by one
-// column at a time: fewer multiplications than a mostly empty panel has.
-const vecTokens = 4
+// vecRoom is room for the products of a block of rows with one token.
+const vecRoom = (rowBlock + backend.VecTile - 1) / backend.VecTile * backend.VecTile
 
 func (l *linear) scratch() int {
-	return max(productScratch(l.kernel, l.m), blockRows(l.kernel.Tile())+l.k, backend.Panel*backend.Panel)
+	return max(productScratch(l.kernel, l.m), vecRoom+l.k, backend.Panel*backend.Panel)
 }
 
 // operands are what a linear layer reads and writes; res and add may be nil.
@@ -84,7 +83,7 @@ func (l *linear) finish(o *operands, t0, t1, m0, m1 int) {
 
 // prepare returns what computes the layer on o.
 func (l *linear) prepare(x *exec, o *operands) func() {
-	if l.tokens <= vecTokens {
+	if l.tokens <= l.kernel.VecColumns() {
 		return l.byToken(x, o)
 	}
 	if k, ok := l.kernel.(backend.Linear); ok && !l.transX {
@@ -105,28 +104,29 @@ func (l *linear) prepare(x *exec, o *operands) func() {
 	return p.prepare(x)
 }
 
-// byToken multiplies the weight by one token at a time.
+// byToken multiplies the weight by one token at a time: some rows of it, which then
+// stay in the cache, by all tokens.
 func (l *linear) byToken(x *exec, o *operands) func() {
-	block := blockRows(l.kernel.Tile())
-	n := (l.m + block - 1) / block
 	body := func(worker, i int) {
-		t, r0 := i/n, i%n*block
-		r1 := min(l.m, r0+block)
+		r0 := i * rowBlock
+		r1 := min(l.m, r0+rowBlock)
 		s := x.scratch[worker]
-		var col []float32
-		if l.transX {
-			col = s[block:][:l.k]
-			for k := range col {
-				col[k] = o.xs[k*l.tokens+t]
+		for t := range l.tokens {
+			var col []float32
+			if l.transX {
+				col = s[vecRoom:][:l.k]
+				for k := range col {
+					col[k] = o.xs[k*l.tokens+t]
+				}
+			} else {
+				col = o.xs[t*l.k:][:l.k]
 			}
-		} else {
-			col = o.xs[t*l.k:][:l.k]
+			l.kernel.Vec(s[:vecRoom], col, r0, r1)
+			copy(o.ys[t*l.m+r0:t*l.m+r1], s)
 		}
-		l.kernel.Vec(s[:block], col, r0, r1)
-		copy(o.ys[t*l.m+r0:t*l.m+r1], s)
-		l.finish(o, t, t+1, r0, r1)
+		l.finish(o, 0, l.tokens, r0, r1)
 	}
-	return func() { x.pool.For(n*l.tokens, body) }
+	return func() { x.pool.For((l.m+rowBlock-1)/rowBlock, body) }
 }
 
 // tokenBlock is the number of tokens that meet a panel of a weight while it stays

@@ -131,8 +131,19 @@ func (c *recurrent) biases(b []float32) {
 	c.input.ep.bias = sum
 }
 
-// panels reports whether the states of all samples are multiplied together.
-func (c *recurrent) panels() bool { return c.batch > vecTokens }
+// linear is the state's kernel where that multiplies the states of all samples as
+// tokens: if there are some, and the units of a block are columns of one panel.
+func (c *recurrent) linear() backend.Linear {
+	if k, ok := c.state.(backend.Linear); ok && c.batch > 1 && c.hidden%backend.Panel == 0 {
+		return k
+	}
+	return nil
+}
+
+// panels reports whether the states of all samples are multiplied in panels.
+func (c *recurrent) panels() bool {
+	return c.linear() == nil && c.batch > max(c.state.VecColumns(), 4)
+}
 
 // strips is the number of panels that the states of the samples fill.
 func (c *recurrent) strips() int { return (c.batch + backend.Panel - 1) / backend.Panel }
@@ -145,7 +156,7 @@ func (c *recurrent) scratch() int {
 	if c.panels() {
 		return c.gates * backend.Panel * unitBlock
 	}
-	return c.gates * unitRoom
+	return max(c.gates*unitRoom, backend.Panel*backend.Panel)
 }
 
 // shared is the number of floats of the buffers of a recurrence.
@@ -155,8 +166,11 @@ func (c *recurrent) shared() int {
 	if len(c.stages) > 1 {
 		n += 2 * states
 	}
-	if c.panels() {
+	switch {
+	case c.panels():
 		n += c.dirs * c.strips() * (c.sumRows() + c.hidden) * backend.Panel
+	case c.linear() != nil:
+		n += c.batch * c.dirs * c.gates * c.hidden
 	}
 	return n
 }
@@ -172,8 +186,9 @@ type recurrence struct {
 	z, rh   []float32    // a GRU's gate z, and r*h, between two stages, [dirs, batch, H]
 	first   []float32    // products with zero states, [dirs*gates*H], where those come first
 	hs      []float32    // panels of the states, [dirs, strips, H, 64]
-	sums    []float32    // panels of the products, [dirs, strips, sumRows, 64]
-	units   []units      // by worker
+	sums    []float32    // panels of the products, [dirs, strips, sumRows, 64], or with tokens, [batch, dirs*gates*H]
+	linear  backend.Linear
+	units   []units // by worker
 
 	// Of a step.
 	step    int
@@ -197,7 +212,10 @@ func (c *recurrent) prepare(x *exec, in, out []*tensor.Tensor) func() error {
 	if len(c.stages) > 1 {
 		r.z, r.rh = take(states), take(states)
 	}
-	if c.panels() {
+	switch r.linear = c.linear(); {
+	case r.linear != nil:
+		r.sums = take(c.batch * m)
+	case c.panels():
 		r.hs = take(c.dirs * c.strips() * c.hidden * backend.Panel)
 		r.sums = take(c.dirs * c.strips() * c.sumRows() * backend.Panel)
 	}
@@ -297,27 +315,42 @@ func (r *recurrence) states() []float32 {
 	return r.h[r.step%2]
 }
 
-// vectors multiplies the states of direction d sample by sample for the units from
-// j on.
+// vectors multiplies the states of direction d, as tokens or sample by sample, for the
+// units from j on, and brings these on.
 func (r *recurrence) vectors(worker, d, j int) {
 	buf, u, n := r.scratch[worker], &r.units[worker], min(unitBlock, r.hidden-j)
 	*u = units{d: d, j: j, n: n}
-	for u.b = range r.batch {
-		at := (d*r.batch + u.b) * r.hidden
+	if r.linear != nil && !r.start() {
+		states := r.states()[d*r.batch*r.hidden:][:r.batch*r.hidden]
 		for g := r.stage.from; g < r.stage.to; g++ {
-			s := buf[g*unitRoom:][:unitRoom]
 			row := (d*r.gates+g)*r.hidden + j
-			if r.step == 0 && r.first != nil {
-				u.s[g] = s[:n]
-				copy(u.s[g], r.first[row:])
-				continue
-			}
-			lo := row / backend.VecTile * backend.VecTile
-			r.state.Vec(s, r.states()[at:at+r.hidden], lo, row+n)
-			u.s[g] = s[row-lo:][:n]
+			r.linear.Tokens(r.sums, states, r.batch, row, row+n, buf)
+		}
+	}
+	for u.b = range r.batch {
+		for g := r.stage.from; g < r.stage.to; g++ {
+			u.s[g] = r.product(u, g, buf[g*unitRoom:][:unitRoom])
 		}
 		r.finish(u)
 	}
+}
+
+// start reports whether the products are those with zero states.
+func (r *recurrence) start() bool { return r.step == 0 && r.first != nil }
+
+// product returns that of one gate of some units, which may change; buf is room for it.
+func (r *recurrence) product(u *units, g int, buf []float32) []float32 {
+	row := (u.d*r.gates+g)*r.hidden + u.j
+	switch {
+	case r.start():
+		copy(buf[:u.n], r.first[row:])
+		return buf[:u.n]
+	case r.linear != nil:
+		return r.sums[u.b*r.dirs*r.gates*r.hidden+row:][:u.n]
+	}
+	lo := row / backend.VecTile * backend.VecTile
+	r.state.Vec(buf, r.states()[(u.d*r.batch+u.b)*r.hidden:][:r.hidden], lo, row+u.n)
+	return buf[row-lo:][:u.n]
 }
 
 // load puts units from j on of a strip of samples into its panel.

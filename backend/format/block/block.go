@@ -43,7 +43,7 @@ func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
 		}
 		blocks, down, across := w.Blocks(r, c).Blocks, sparse.Ceil(w.Dim(0), r), sparse.Ceil(w.Dim(1), c)
 		out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
-			Config: fmt.Sprintf("%dx%d", r, c), Rows: r, Values: blocks * r * c,
+			Config: fmt.Sprintf("%dx%d", r, c), Rows: r, Cols: c, Values: blocks * r * c,
 			Bytes: 4*(down+1) + blocks*(4*r*c+sparse.IndexType(across).Size()),
 		})
 	}

@@ -21,10 +21,15 @@ type Format struct{}
 func (Format) Name() string { return choose.Dense }
 
 // Costs offers the one configuration, counting a multiply-add for every element
-// and column, or those of Winograd's algorithm where that costs less.
+// and column, or those of Winograd's algorithm where that costs less. Fewer columns
+// than a granule are taken for tokens, which are not filled up, unless they are
+// pixels.
 func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
-	k := w.Dim(1)
-	work := 2 * float64(w.Len()) * float64(backend.Columns(n))
+	k, columns := w.Dim(1), backend.Columns(n)
+	if w.Slide == nil && n < backend.Granule {
+		columns = n
+	}
+	work := 2 * float64(w.Len()) * float64(columns)
 	c := choose.Cost{
 		Kernel: "f32_gemm", Work: work, Bytes: 4 * w.Len(),
 		Efficiency: rate.Loaded(w, work, rate.Dense.Efficiency(float64(k), k, n)),
@@ -163,6 +168,8 @@ func (d *kernel) Panel(y, x []float32, b, granules, r0, r1 int) {
 	d.kern.Gemm.Panel(r1-r0, granules, k, d.tiles()[rows*d.bounds[b]+r0*k:], x, y, b > 0)
 }
 
+func (d *kernel) VecColumns() int { return rate.Dense.VecColumns }
+
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
 	d.kern.MulVec(r1-r0, d.k, d.rows()[r0*d.k:], d.k, x, y)
 }
@@ -258,6 +265,9 @@ func (v *View) Panel(y, x []float32, b, granules, r0, r1 int) {
 		v.kern.Gemm.Tile(rows, granules, to-from, v.w[r*v.k+from:], v.k, 1, x, backend.Panel, y[(r-r0)*backend.Panel:], backend.Panel, b > 0)
 	}
 }
+
+// VecColumns is that of a weight.
+func (v *View) VecColumns() int { return rate.Dense.VecColumns }
 
 // Vec is that of a weight.
 func (v *View) Vec(y, x []float32, r0, r1 int) {

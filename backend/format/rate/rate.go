@@ -15,10 +15,12 @@ type Rate struct {
 	Narrow   [4]float64 // the share of Panel that panels of 16, 32, 48 and 64 columns reach
 	Vec      float64    // a single column, weights in the level 2 cache
 	VecStart float64
+
+	VecColumns int // up to so many columns are multiplied one by one
 }
 
 // Dense is the rate of the dense kernels. See Blocks for how it was measured.
-var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.96, 1, 1}, Vec: 0.40, VecStart: 20}
+var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.96, 1, 1}, Vec: 0.37, VecStart: 4, VecColumns: 1}
 
 // Blocks holds the rates of the kernels for vertical blocks by their rows.
 //
@@ -27,11 +29,11 @@ var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.
 // model 207), peak 174 GFLOP/s. BenchmarkProduct of package format prints what
 // the kernels reach and what this predicts.
 var Blocks = map[int]Rate{
-	1:  {Panel: 0.70, Start: 6, BlockK: 160, Narrow: [4]float64{0.59, 0.81, 0.93, 1}, Vec: 0.045, VecStart: 9},
-	2:  {Panel: 0.95, Start: 4.4, BlockK: 192, Narrow: [4]float64{0.62, 0.88, 0.97, 1}, Vec: 0.055, VecStart: 3},
-	4:  {Panel: 1, Start: 3, BlockK: 256, Narrow: [4]float64{0.64, 0.90, 0.97, 1}, Vec: 0.080, VecStart: 1},
-	8:  {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.14, VecStart: 1},
-	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.26, VecStart: 2},
+	1:  {Panel: 0.70, Start: 6, BlockK: 160, Narrow: [4]float64{0.59, 0.81, 0.93, 1}, Vec: 0.051, VecStart: 10, VecColumns: 2},
+	2:  {Panel: 0.95, Start: 4.4, BlockK: 192, Narrow: [4]float64{0.62, 0.88, 0.97, 1}, Vec: 0.090, VecStart: 9.5, VecColumns: 3},
+	4:  {Panel: 1, Start: 3, BlockK: 256, Narrow: [4]float64{0.64, 0.90, 0.97, 1}, Vec: 0.14, VecStart: 7, VecColumns: 5},
+	8:  {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.20, VecStart: 5, VecColumns: 6},
+	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.25, VecStart: 0.5, VecColumns: 7},
 }
 
 // Dense8 and Groups8 are the rates of the products of 8-bit integers, with dense
@@ -43,14 +45,36 @@ var (
 	Groups8 = Rate{Panel: 2.5, Start: 2.5, BlockK: 512, Narrow: [4]float64{0.5, 0.75, 0.9, 1}}
 )
 
+// Runs holds, by their columns, what single columns reach with horizontal blocks,
+// whose panels are multiplied as those of single rows.
+var Runs = map[int]Rate{
+	4:  Blocks[1].single(0.11, 9.5, 5),
+	8:  Blocks[1].single(0.19, 24, 6),
+	16: Blocks[1].single(0.27, 34, 8),
+}
+
+// single is r with other rates of single columns.
+func (r Rate) single(vec, start float64, columns int) Rate {
+	r.Vec, r.VecStart, r.VecColumns = vec, start, columns
+	return r
+}
+
 // granule and panel are the columns by which panels narrow, and of a whole one.
 const granule, panel = 16, 64
+
+// Columns is the number of columns that a product of n of them computes.
+func (r Rate) Columns(n int) int {
+	if n <= r.VecColumns {
+		return n
+	}
+	return (n + granule - 1) / granule * granule
+}
 
 // Efficiency is the share of the peak in a product of k rows and n columns of
 // X with rows of W that take so many steps on average.
 func (r Rate) Efficiency(steps float64, k, n int) float64 {
 	steps = max(steps, 1)
-	if n <= 1 {
+	if n <= r.VecColumns {
 		return r.Vec * steps / (steps + r.VecStart)
 	}
 	steps /= float64(max(1, (k+r.BlockK-1)/r.BlockK))

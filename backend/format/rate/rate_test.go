@@ -12,8 +12,13 @@ func TestEveryKernelHasARate(t *testing.T) {
 			t.Errorf("blocks of %d rows have none", rows)
 		}
 	}
-	if len(Blocks) != len(ukernel.Blocks) {
-		t.Errorf("%d rates, want %d", len(Blocks), len(ukernel.Blocks))
+	for _, columns := range ukernel.Runs {
+		if _, ok := Runs[columns]; !ok {
+			t.Errorf("blocks of %d columns have none", columns)
+		}
+	}
+	if len(Blocks) != len(ukernel.Blocks) || len(Runs) != len(ukernel.Runs) {
+		t.Errorf("%d and %d rates, want %d and %d", len(Blocks), len(Runs), len(ukernel.Blocks), len(ukernel.Runs))
 	}
 }
 
@@ -22,8 +27,11 @@ func TestEfficiencyIsAShareThatGrowsWithTheSteps(t *testing.T) {
 	for rows, r := range Blocks {
 		rates[rows] = r
 	}
+	for columns, r := range Runs {
+		rates[-columns] = r
+	}
 	for rows, r := range rates {
-		for _, n := range []int{0, 1, 32, 1000} {
+		for _, n := range []int{0, 1, 2, 4, 32, 1000} {
 			for _, k := range []int{1, 384, 100_000} {
 				last := 0.0
 				for steps := 0; steps <= min(k, k/20+64); steps += 1 + k/100 {

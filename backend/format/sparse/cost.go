@@ -1,7 +1,6 @@
 package sparse
 
 import (
-	"spc/backend"
 	"spc/backend/format/rate"
 	"spc/passes/choose"
 )
@@ -10,6 +9,7 @@ import (
 type Storage struct {
 	Config string
 	Rows   int // of a block
+	Cols   int // of a block, where it is no column
 	Values int // stored, zeros included
 	Bytes  int // of all parts
 }
@@ -24,9 +24,21 @@ func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storag
 	}
 	rows := Ceil(w.Dim(0), s.Rows) * s.Rows
 	steps := float64(s.Values) / float64(rows)
-	work := 2 * float64(s.Values) * float64(backend.Columns(n))
+	r := Rate(s.Rows, s.Cols)
+	if w.Slide != nil { // pixels fill panels
+		r.VecColumns = 1
+	}
+	work := 2 * float64(s.Values) * float64(r.Columns(n))
 	return append(costs, choose.Cost{
 		Config: s.Config, Kernel: Family(format, s.Rows), Work: work, Bytes: s.Bytes,
-		Efficiency: rate.Loaded(w, work, rate.Blocks[Height(s.Rows)].Efficiency(steps, w.Dim(1), n)),
+		Efficiency: rate.Loaded(w, work, r.Efficiency(steps, w.Dim(1), n)),
 	})
+}
+
+// Rate is that of the kernels for blocks of so many rows and columns.
+func Rate(rows, cols int) rate.Rate {
+	if r, ok := rate.Runs[cols]; ok && rows == 1 {
+		return r
+	}
+	return rate.Blocks[Height(rows)]
 }

@@ -3,8 +3,10 @@ package sparse
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"spc/backend"
+	"spc/backend/format/rate"
 	"spc/backend/format/ukernel"
 )
 
@@ -39,11 +41,14 @@ func Family(format string, r int) string {
 	return fmt.Sprintf("f32_%s_%dx%d", format, Height(r), backend.Panel)
 }
 
-// kernel multiplies vector by vector of height rows.
+// kernel multiplies panels with vectors of height rows, and vectors with these or
+// with runs of columns of one row.
 type kernel[I ukernel.Index] struct {
 	*ukernel.Sparse[I]
 	name   string
 	height int
+	rows   *ukernel.Rows[I] // nil where blocks are no such runs
+	single int              // columns that are best multiplied one by one
 }
 
 func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
@@ -59,7 +64,12 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 	if err != nil {
 		return nil, err
 	}
-	return &kernel[I]{w, Family(format, b.R) + "__" + kern.ISA, h}, nil
+	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, single: rate.Blocks[h].VecColumns}
+	if b.R == 1 && slices.Contains(ukernel.Runs, b.C) && b.K%b.C == 0 {
+		d.single = rate.Runs[b.C].VecColumns
+		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
+	}
+	return d, err
 }
 
 // vectors lists the vectors of h rows of the blocks, as ukernel wants them.
@@ -90,6 +100,12 @@ func (d *kernel[I]) Panel(y, x []float32, b, granules, r0, r1 int) {
 	d.Mul(b, r0, r1, granules, x, y, b > 0)
 }
 
+func (d *kernel[I]) VecColumns() int { return d.single }
+
 func (d *kernel[I]) Vec(y, x []float32, r0, r1 int) {
+	if d.rows != nil {
+		d.rows.MulVec(r0, r1, x, y)
+		return
+	}
 	d.MulVec(r0/d.height, Ceil(r1, d.height), x, y)
 }

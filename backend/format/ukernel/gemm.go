@@ -80,18 +80,3 @@ func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
 		g.tile(min(MR, m-i), width, k, w[i*k:], 1, MR, x, Columns, y[i*Columns:], Columns, acc)
 	}
 }
-
-// MulVec multiplies m dense rows of k elements, ldw apart, by a vector:
-// y[r] = sum over i of w[r*ldw+i] * x[i].
-func (kern *Kernels) MulVec(m, k int, w []float32, ldw int, x, y []float32) {
-	if m < 0 || k < 0 || ldw < k {
-		panic("ukernel: no matrix of such a size")
-	}
-	if m == 0 {
-		return
-	}
-	need("weight", len(w), (m-1)*ldw+k)
-	need("vector", len(x), k)
-	need("output", len(y), m)
-	kern.gemv(m, k, w, ldw, x, y)
-}

@@ -10,15 +10,21 @@ var portable = Kernels{
 	spmm:   byRows(spmmGo),
 	spmv16: byRows(spmvGo[uint16]),
 	spmv32: byRows(spmvGo[uint32]),
+	run16:  byRun(runGo[uint16]),
+	run32:  byRun(runGo[uint32]),
 	peak:   peakGo,
 	flop:   16,
 }
 
-// byRows makes a kernel for each height of blocks.
-func byRows[T any](kernel func(rows int) T) map[int]T {
+// byRows makes a kernel for each height of vertical blocks, byRun one for each width
+// of horizontal ones.
+func byRows[T any](kernel func(rows int) T) map[int]T   { return each(Blocks, kernel) }
+func byRun[T any](kernel func(columns int) T) map[int]T { return each(Runs, kernel) }
+
+func each[T any](sizes []int, kernel func(size int) T) map[int]T {
 	table := map[int]T{}
-	for _, rows := range Blocks {
-		table[rows] = kernel(rows)
+	for _, n := range sizes {
+		table[n] = kernel(n)
 	}
 	return table
 }
@@ -52,43 +58,6 @@ func spmmGo(rows int) (kernels [Columns / Granule]spmm) {
 		}
 	}
 	return kernels
-}
-
-// spmvGo returns the product of blocks of rows rows with a vector.
-func spmvGo[I Index](rows int) spmv[I] {
-	return func(groups int, ptr []uint32, index []I, value, x, y []float32) {
-		for g := range groups {
-			var s [16]float32
-			sums := s[:rows]
-			for j := int(ptr[g] - ptr[0]); j < int(ptr[g+1]-ptr[0]); j++ {
-				v := x[index[j]]
-				for r, w := range value[j*rows:][:len(sums)] {
-					sums[r] += w * v
-				}
-			}
-			copy(y[g*rows:], sums)
-		}
-	}
-}
-
-// gemvGo adds up four products at a time.
-func gemvGo(rows, k int, w []float32, ldw int, x, y []float32) {
-	x = x[:k]
-	for r := range rows {
-		w := w[r*ldw:][:len(x)]
-		var s0, s1, s2, s3 float32
-		i := 0
-		for ; i+4 <= len(x); i += 4 {
-			s0 += w[i] * x[i]
-			s1 += w[i+1] * x[i+1]
-			s2 += w[i+2] * x[i+2]
-			s3 += w[i+3] * x[i+3]
-		}
-		for ; i < len(x); i++ {
-			s0 += w[i] * x[i]
-		}
-		y[r] = s0 + s1 + (s2 + s3)
-	}
 }
 
 // gemmGo works on two rows and four columns at a time, which fit into the

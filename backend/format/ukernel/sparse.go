@@ -27,16 +27,10 @@ type Sparse[I Index] struct {
 	panels     func() *panels
 }
 
-type (
-	// spmm multiplies consecutive groups by a panel: group g writes the rows
-	// from group[2*g] on and has group[2*g+1] bundles of steps, a step being an
-	// offset into x in bytes and its values.
-	spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool)
-	// spmv multiplies consecutive groups by a vector. ptr has a length of
-	// groups+1, groups being at least 1; index and value start at the first
-	// group's.
-	spmv[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32)
-)
+// spmm multiplies consecutive groups by a panel: group g writes the rows from
+// group[2*g] on and has group[2*g+1] bundles of steps, a step being an offset into
+// x in bytes and its values.
+type spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool)
 
 // NewSparse binds a weight of m rows and k columns, stored in blocks of the
 // given number of rows, to the kernels of kern. Group g owns the steps ptr[g]
@@ -51,44 +45,47 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 	if m < 0 || k < 0 || k > math.MaxInt32 {
 		return nil, fmt.Errorf("sparse weight: no kernel for %d x %d", m, k)
 	}
-	groups := (m + rows - 1) / rows
+	if err := checkSteps((m+rows-1)/rows, k, rows, ptr, index, value); err != nil {
+		return nil, err
+	}
+	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
+	a.spmv = vecKernel[I](kern.spmv16[rows], kern.spmv32[rows])
+	a.panels = sync.OnceValue(func() *panels { return newPanels(a, kern.spmm[rows]) })
+	return a, nil
+}
+
+// checkSteps returns an error unless there are so many groups, whose indices ascend
+// below k, and size values for each index.
+func checkSteps[I Index](groups, k, size int, ptr []uint32, index []I, value []float32) error {
 	if len(ptr) != groups+1 {
-		return nil, fmt.Errorf("sparse weight: %d group bounds, want %d", len(ptr), groups+1)
+		return fmt.Errorf("sparse weight: %d group bounds, want %d", len(ptr), groups+1)
 	}
 	for g := range groups {
 		if ptr[g] > ptr[g+1] {
-			return nil, fmt.Errorf("sparse weight: group %d ends before it begins", g)
+			return fmt.Errorf("sparse weight: group %d ends before it begins", g)
 		}
 	}
 	steps := uint64(ptr[groups])
 	if have := uint64(len(index)); have < steps {
-		return nil, fmt.Errorf("sparse weight: %d indices, want %d", have, steps)
+		return fmt.Errorf("sparse weight: %d indices, want %d", have, steps)
 	}
-	if have := uint64(len(value)); have < steps*uint64(rows) {
-		return nil, fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(rows))
+	if have := uint64(len(value)); have < steps*uint64(size) {
+		return fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(size))
 	}
 	for g := range groups {
 		before := -1
 		for i := ptr[g]; i < ptr[g+1]; i++ {
 			c := int(index[i])
 			if c >= k {
-				return nil, fmt.Errorf("sparse weight: index %d is column %d of %d", i, c, k)
+				return fmt.Errorf("sparse weight: index %d is column %d of %d", i, c, k)
 			}
 			if c <= before {
-				return nil, fmt.Errorf("sparse weight: index %d is column %d after %d", i, c, before)
+				return fmt.Errorf("sparse weight: index %d is column %d after %d", i, c, before)
 			}
 			before = c
 		}
 	}
-	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
-	switch f := any(&a.spmv).(type) {
-	case *spmv[uint16]:
-		*f = kern.spmv16[rows]
-	case *spmv[uint32]:
-		*f = kern.spmv32[rows]
-	}
-	a.panels = sync.OnceValue(func() *panels { return newPanels(a, kern.spmm[rows]) })
-	return a, nil
+	return nil
 }
 
 // Kernel returns the name of the kernel that multiplies panels: dtype, block,
@@ -243,42 +240,3 @@ func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool) {
 		}
 	}
 }
-
-// MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
-// k elements; y begins with the first of these rows. Rows that pad the last group
-// are not written.
-func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
-	if from < 0 || from > to || to > a.Groups() {
-		panic("ukernel: groups outside the weight")
-	}
-	rows, whole := min(to*a.rows, a.m)-from*a.rows, to
-	if from == to {
-		return
-	}
-	need("vector", len(x), a.k)
-	need("output", len(y), rows)
-	if rows%a.rows != 0 {
-		whole--
-	}
-	if from < whole {
-		ptr, index, value := a.steps(from, whole)
-		a.spmv(whole-from, ptr, index, value, x, y)
-	}
-	if whole == to {
-		return
-	}
-	last := tails.Get().(*[16]float32)
-	defer tails.Put(last)
-	ptr, index, value := a.steps(whole, to)
-	a.spmv(1, ptr, index, value, x, last[:])
-	copy(y[(whole-from)*a.rows:rows], last[:])
-}
-
-// steps returns what the kernels read of groups from to to-1.
-func (a *Sparse[I]) steps(from, to int) (ptr []uint32, index []I, value []float32) {
-	start := int(a.ptr[from])
-	return a.ptr[from : to+1], a.index[start:], a.value[start*a.rows:]
-}
-
-// tails lends the output of a padded group.
-var tails = sync.Pool{New: func() any { return new([16]float32) }}

@@ -38,6 +38,8 @@ type Kernels struct {
 	spmm   map[int][Columns / Granule]spmm // by the rows of a block
 	spmv16 map[int]spmv[uint16]
 	spmv32 map[int]spmv[uint32]
+	run16  map[int]spmv[uint16] // by the columns of a block
+	run32  map[int]spmv[uint32]
 	peak   func(n int)
 	flop   int // floating point operations of a round of peak
 }

@@ -50,6 +50,16 @@ var avx512 = Kernels{
 		8:  sparseVec(spmv_f32_u32_8x1_avx512),
 		16: sparseVec(spmv_f32_u32_16x1_avx512),
 	},
+	run16: map[int]spmv[uint16]{
+		4:  sparseVec(spmv_f32_u16_1x4_avx512),
+		8:  sparseVec(spmv_f32_u16_1x8_avx512),
+		16: sparseVec(spmv_f32_u16_1x16_avx512),
+	},
+	run32: map[int]spmv[uint32]{
+		4:  sparseVec(spmv_f32_u32_1x4_avx512),
+		8:  sparseVec(spmv_f32_u32_1x8_avx512),
+		16: sparseVec(spmv_f32_u32_1x16_avx512),
+	},
 	peak: fmaPeak_avx512,
 	flop: 12 * 16 * 2,
 }
@@ -83,6 +93,16 @@ var avx2 = Kernels{
 		4:  sparseVec(spmv_f32_u32_4x1_avx2),
 		8:  sparseVec(spmv_f32_u32_8x1_avx2),
 		16: sparseVec(spmv_f32_u32_16x1_avx2),
+	},
+	run16: map[int]spmv[uint16]{
+		4:  sparseVec(spmv_f32_u16_1x4_avx2),
+		8:  sparseVec(spmv_f32_u16_1x8_avx2),
+		16: sparseVec(spmv_f32_u16_1x16_avx2),
+	},
+	run32: map[int]spmv[uint32]{
+		4:  sparseVec(spmv_f32_u32_1x4_avx2),
+		8:  sparseVec(spmv_f32_u32_1x8_avx2),
+		16: sparseVec(spmv_f32_u32_1x16_avx2),
 	},
 	peak: fmaPeak_avx2,
 	flop: 12 * 8 * 2,

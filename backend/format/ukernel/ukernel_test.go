@@ -274,6 +274,91 @@ func TestSparseEqualsReference(t *testing.T) {
 	})
 }
 
+func testRows[I Index](t *testing.T, kern *Kernels) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	for _, columns := range Runs {
+		for _, m := range []int{1, 3, 4, 5, 11} {
+			for _, blocks := range []int{0, 1, 3, 4, 5, 15, 16, 17, 40} {
+				k := blocks * columns
+				ptr, index := []uint32{0}, []I{}
+				for range m {
+					density := rng.Float64()
+					for j := range blocks {
+						if rng.Float64() < density {
+							index = append(index, I(j))
+						}
+					}
+					ptr = append(ptr, uint32(len(index)))
+				}
+				value := random(rng, len(index)*columns, m)
+				a, err := NewRows(kern, columns, m, k, ptr, index, value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				from := rng.Intn(m + 1)
+				x, y := random(rng, k, m), random(rng, m-from+1, blocks)
+				end := y[m-from]
+				a.MulVec(from, m, x, y[:m-from])
+				if y[m-from] != end {
+					t.Fatalf("%d x %d: element after the output changed", m, k)
+				}
+				for r, v := range y[:m-from] {
+					var sum, abs float64
+					for j := ptr[from+r]; j < ptr[from+r+1]; j++ {
+						for c := range columns {
+							p := float64(value[int(j)*columns+c]) * float64(x[int(index[j])*columns+c])
+							sum += p
+							abs += math.Abs(p)
+						}
+					}
+					near(t, r, 0, v, sum, abs, k)
+				}
+			}
+		}
+	}
+}
+
+func TestRowsEqualReference(t *testing.T) {
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		t.Run("u16", func(t *testing.T) { testRows[uint16](t, kern) })
+		t.Run("u32", func(t *testing.T) { testRows[uint32](t, kern) })
+	})
+}
+
+func TestNewRowsRefusesBrokenWeights(t *testing.T) {
+	ptr, index, value := []uint32{0, 1, 3}, []uint16{2, 0, 1}, make([]float32, 12)
+	kern := Best()
+	a, err := NewRows(kern, 4, 2, 12, ptr, index, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, create := range map[string]func() (*Rows[uint16], error){
+		"block":       func() (*Rows[uint16], error) { return NewRows(kern, 2, 2, 12, ptr, index, value) },
+		"edge":        func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 13, ptr, index, value) },
+		"shape":       func() (*Rows[uint16], error) { return NewRows(kern, 4, -1, 12, ptr, index, value) },
+		"bounds":      func() (*Rows[uint16], error) { return NewRows(kern, 4, 3, 12, ptr, index, value) },
+		"index":       func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 8, ptr, index, value) },
+		"ascending":   func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, []uint16{2, 1, 1}, value) },
+		"index count": func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, index[:2], value) },
+		"value count": func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, index, value[:11]) },
+	} {
+		if w, err := create(); err == nil || w != nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, use := range map[string]func(){
+		"rows":   func() { a.MulVec(1, 3, make([]float32, 12), make([]float32, 2)) },
+		"vector": func() { a.MulVec(0, 2, make([]float32, 11), make([]float32, 2)) },
+		"output": func() { a.MulVec(0, 2, make([]float32, 12), make([]float32, 1)) },
+	} {
+		if !panics(use) {
+			t.Errorf("%s: no panic", name)
+		}
+	}
+}
+
 func TestMulVecEqualsReference(t *testing.T) {
 	const seed = 4
 	t.Logf("seed %d", seed)
@@ -296,6 +381,38 @@ func TestMulVecEqualsReference(t *testing.T) {
 						abs += math.Abs(p)
 					}
 					near(t, r, 0, v, sum, abs, k)
+				}
+			}
+		}
+	})
+}
+
+// Kernels take vectors of steps, whole ones and a rest.
+func TestMulVecTakesAnyNumberOfSteps(t *testing.T) {
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		for _, rows := range Blocks {
+			for steps := range 50 {
+				ptr, index, value := []uint32{0}, []uint16{}, []float32{}
+				x, want := make([]float32, steps+1), make([]float32, 2*rows)
+				for g := range 2 {
+					for j := range steps {
+						index = append(index, uint16(j+g))
+						x[j+g] = float32(j + g)
+						for r := range rows {
+							value = append(value, float32(r+1))
+							want[g*rows+r] += float32((r + 1) * (j + g))
+						}
+					}
+					ptr = append(ptr, uint32(len(index)))
+				}
+				a, err := NewSparse(kern, rows, 2*rows, steps+1, ptr, index, value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				y := make([]float32, 2*rows)
+				a.MulVec(0, 2, x, y)
+				if !slices.Equal(y, want) {
+					t.Fatalf("%d steps of %d rows: %v, want %v", steps, rows, y, want)
 				}
 			}
 		}
@@ -558,6 +675,16 @@ func BenchmarkMulVec(b *testing.B) {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/0.8/%dx1", m, k, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, m/16*16, k, k/5)
 				measure(b, kern, 2*float64(len(a.value)), func() { a.MulVec(0, a.Groups(), x, y) })
+			})
+		}
+		for _, columns := range Runs {
+			eachBenchISA(b, fmt.Sprintf("%dx%d/0.8/1x%d", m, k, columns), func(b *testing.B, kern *Kernels) {
+				runs := uniformWeight(b, kern, 1, m, k/columns, k/columns/5)
+				a, err := NewRows(kern, columns, m, k, runs.ptr, runs.index, random(rand.New(rand.NewSource(1)), len(runs.index)*columns, 0))
+				if err != nil {
+					b.Fatal(err)
+				}
+				measure(b, kern, 2*float64(len(a.value)), func() { a.MulVec(0, m, x, y) })
 			})
 		}
 	}

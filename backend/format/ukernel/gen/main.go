@@ -140,12 +140,14 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products, the kernels of package ukernel, int8, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
+	set := flag.String("set", "", "products or vectors, the kernels of package ukernel, int8, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
 	case "products":
 		products()
+	case "vectors":
+		vectors()
 	case "tiles":
 		tiles()
 	case "helpers":
@@ -173,7 +175,7 @@ func main() {
 	Generate()
 }
 
-// products generates matrix products.
+// products generates matrix products with panels.
 func products() {
 	for _, a := range isas {
 		fmaPeak(a)
@@ -185,12 +187,6 @@ func products() {
 				spmm(a, rows, width)
 			}
 		}
-		for _, rows := range blocks {
-			for _, idx := range indexTypes {
-				spmv(a, rows, idx)
-			}
-		}
-		gemv(a)
 	}
 }
 

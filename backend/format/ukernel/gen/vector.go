@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	mathbits "math/bits"
+	"slices"
 
+	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -22,8 +25,10 @@ func (a isa) across(v VecVirtual, combine func(v, acc VecVirtual)) VecVirtual {
 		combine(t, virtual(v.AsY()))
 	}
 	x, tx := virtual(v.AsX()), virtual(t.AsX())
-	VEXTRACTF128(Imm(1), v.AsY(), tx)
-	combine(tx, x)
+	if a.lanes >= 8 {
+		VEXTRACTF128(Imm(1), v.AsY(), tx)
+		combine(tx, x)
+	}
 	VMOVHLPS(x, x, tx)
 	combine(tx, x)
 	VMOVSHDUP(x, tx)
@@ -130,8 +135,30 @@ func gemv(a isa) {
 	end()
 }
 
-// spmv generates the product of vertical blocks of rows rows with a vector. The
-// rows of a block are the lanes of a vector; single rows gather on AVX-512.
+// vectors generates products with a vector.
+func vectors() {
+	for _, rows := range gathered {
+		spread[rows] = GLOBL(fmt.Sprintf("spread%d", rows), attr.RODATA|attr.NOPTR)
+		for i := range 16 * rows {
+			DATA(4*i, U32(i/rows))
+		}
+	}
+	for _, a := range isas {
+		for _, idx := range indexTypes {
+			for _, rows := range blocks {
+				spmv(a, rows, idx)
+			}
+			for _, columns := range runs {
+				spmvRun(a, columns, idx)
+			}
+		}
+		gemv(a)
+	}
+}
+
+// spmv generates the product of vertical blocks of rows rows with a vector. AVX-512
+// gathers the elements of the vector for 16 steps of low blocks; else the rows of a
+// block are the lanes of a vector.
 func spmv(a isa, rows int, idx index) {
 	name := fmt.Sprintf("spmv_f32_%s_%dx1_%s", idx.name, rows, a.name)
 	begin(name, fmt.Sprintf("func(groups int, ptr *uint32, index *%s, value, x, y *float32)", idx.typ),
@@ -152,10 +179,20 @@ func spmv(a isa, rows int, idx index) {
 	v := Load(Param("value"), GP64())
 	x := Load(Param("x"), GP64())
 	y := Load(Param("y"), GP64())
+	var lanes []VecVirtual
+	if a.lanes == 16 && slices.Contains(gathered, rows) {
+		for u := range rows {
+			lanes = append(lanes, a.vec())
+			VMOVDQU32(spread[rows].Offset(64*u), lanes[u])
+		}
+	}
 	Label("group")
-	if rows == 1 && a.lanes == 16 {
+	switch {
+	case a.lanes == 16 && rows == 1:
 		gatherRow(a, idx, ptr, i, v, x, y)
-	} else {
+	case lanes != nil:
+		gatherColumns(a, rows, lanes, idx, ptr, i, v, x, y)
+	default:
 		blockColumn(a, rows, idx, ptr, i, v, x, y)
 	}
 	add(4*rows, y)
@@ -164,6 +201,10 @@ func spmv(a isa, rows int, idx index) {
 	JNZ(LabelRef("group"))
 	end()
 }
+
+// ahead is how far ahead, in bytes, kernels fetch values that take many instructions
+// for each cache line: too few lines would be under way from far caches otherwise.
+const ahead = 2048
 
 // gatherRow generates the product of one row: 16 nonzeros at a time, the last
 // ones under a mask.
@@ -183,6 +224,10 @@ func gatherRow(a isa, idx index, ptr, i, v, x, y Register) {
 		VXORPS(xs, xs, xs)
 		VGATHERDPS(Mem{Base: x, Index: at, Scale: 4}, mask, xs)
 		VFMADD231PS(Mem{Base: v, Disp: 64 * u}, xs, sets[u][0][0])
+		PREFETCHT0(Mem{Base: v, Disp: 64*u + ahead})
+		if u == 0 {
+			PREFETCHT0(Mem{Base: i, Disp: ahead / 4 * idx.size})
+		}
 	}
 	SUBQ(Imm(32), n)
 	JL(LabelRef("vectors"))
@@ -224,6 +269,162 @@ func gatherRow(a isa, idx index, ptr, i, v, x, y Register) {
 	LEAQ(Mem{Base: v, Index: n, Scale: 4}, v)
 	Label("sum")
 	VMOVSS(a.sum(fold(sets)[0][0]).AsX(), Mem{Base: y})
+}
+
+// gathered are the heights above 1 for which AVX-512 gathers.
+var gathered = []int{2, 4, 8}
+
+// spread holds, by the rows of a block, the lanes of the gathered elements that the
+// values of 16 steps meet: i/rows for value i.
+var spread = map[int]Mem{}
+
+// gatherColumns generates the product of one group of rows rows: 16 steps at a time,
+// the last ones under a mask.
+func gatherColumns(a isa, rows int, lanes []VecVirtual, idx index, ptr, i, v, x, y Register) {
+	n := GP64()
+	MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
+	SUBL(Mem{Base: ptr}, n.As32())
+	sums := a.zeros(min(rows, 4))
+	xs, at := a.vec(), a.vec()
+	SUBQ(Imm(16), n)
+	JL(LabelRef("rest"))
+	Label("loop")
+	if idx.size == 2 {
+		VPMOVZXWD(Mem{Base: i}, at)
+	} else {
+		VMOVDQU32(Mem{Base: i}, at)
+	}
+	all := K()
+	KXNORW(all, all, all)
+	VXORPS(xs, xs, xs)
+	VGATHERDPS(Mem{Base: x, Index: at, Scale: 4}, all, xs)
+	for u := range rows {
+		p := a.vec()
+		VPERMPS(xs, lanes[u], p)
+		VFMADD231PS(Mem{Base: v, Disp: 64 * u}, p, sums[u%len(sums)])
+		PREFETCHT0(Mem{Base: v, Disp: 64*u + ahead})
+	}
+	add(16*idx.size, i)
+	add(64*rows, v)
+	SUBQ(Imm(16), n)
+	JGE(LabelRef("loop"))
+	Label("rest")
+	add(16, n)
+	JZ(LabelRef("sum"))
+	bits := GP64()
+	MOVQ(I32(-1), bits)
+	low := GP64()
+	BZHIQ(n, bits, low)
+	mask, again := K(), K() // a gather clears its mask
+	KMOVW(low.As32(), mask)
+	KMOVW(low.As32(), again)
+	if idx.size == 2 {
+		VPMOVZXWD_Z(Mem{Base: i}, mask, at)
+	} else {
+		VMOVDQU32_Z(Mem{Base: i}, mask, at)
+	}
+	VXORPS(xs, xs, xs)
+	VGATHERDPS(Mem{Base: x, Index: at, Scale: 4}, again, xs)
+	LEAQ(Mem{Base: i, Index: n, Scale: uint8(idx.size)}, i)
+	left := GP64() // values
+	MOVQ(n, left)
+	SHLQ(Imm(uint64(mathbits.TrailingZeros(uint(rows)))), left)
+	for u := range rows {
+		p, w, k := a.vec(), a.vec(), K()
+		BZHIQ(left, bits, low)
+		KMOVW(low.As32(), k)
+		VPERMPS(xs, lanes[u], p)
+		VMOVUPS_Z(Mem{Base: v, Disp: 64 * u}, k, w)
+		VFMADD231PS(w, p, sums[u%len(sums)])
+		if u < rows-1 {
+			SUBQ(Imm(16), left)
+			JLE(LabelRef("all"))
+		}
+	}
+	Label("all")
+	SHLQ(Imm(uint64(mathbits.TrailingZeros(uint(4*rows)))), n)
+	ADDQ(n, v)
+	Label("sum")
+	for len(sums) > 1 {
+		half := len(sums) / 2
+		for k, s := range sums[half:] {
+			VADDPS(s, sums[k], sums[k])
+		}
+		sums = sums[:half]
+	}
+	// Lane l is of row l%rows.
+	s, t := sums[0], a.vec()
+	VEXTRACTF64X4(Imm(1), s, t.AsY())
+	VADDPS(t.AsY(), s.AsY(), s.AsY())
+	if rows == 8 {
+		VMOVUPS(s.AsY(), Mem{Base: y})
+		return
+	}
+	VEXTRACTF128(Imm(1), s.AsY(), t.AsX())
+	VADDPS(t.AsX(), s.AsX(), s.AsX())
+	if rows == 4 {
+		VMOVUPS(s.AsX(), Mem{Base: y})
+		return
+	}
+	VMOVHLPS(s.AsX(), s.AsX(), t.AsX())
+	VADDPS(t.AsX(), s.AsX(), s.AsX())
+	VMOVSD(s.AsX(), Mem{Base: y})
+}
+
+// runs are the widths of the horizontal blocks, ukernel.Runs.
+var runs = []int{4, 8, 16}
+
+// spmvRun generates the product of rows of blocks of 1 x columns with a vector.
+func spmvRun(a isa, columns int, idx index) {
+	name := fmt.Sprintf("spmv_f32_%s_1x%d_%s", idx.name, columns, a.name)
+	begin(name, fmt.Sprintf("func(groups int, ptr *uint32, index *%s, value, x, y *float32)", idx.typ),
+		fmt.Sprintf("%s multiplies rows of blocks of %d columns by a vector; index and value start at the first row's:", name, columns),
+		"",
+		"\tfor g := range groups {",
+		"\t\tvar s float32",
+		"\t\tfor j := ptr[g] - ptr[0]; j < ptr[g+1]-ptr[0]; j++ {",
+		fmt.Sprintf("\t\t\tfor c := range %d {", columns),
+		fmt.Sprintf("\t\t\t\ts += value[j*%d+c] * x[index[j]*%d+c]", columns, columns),
+		"\t\t\t}",
+		"\t\t}",
+		"\t\ty[g] = s",
+		"\t}")
+	groups := Load(Param("groups"), GP64())
+	ptr := Load(Param("ptr"), GP64())
+	i := Load(Param("index"), GP64())
+	v := Load(Param("value"), GP64())
+	x := Load(Param("x"), GP64())
+	y := Load(Param("y"), GP64())
+	part := isa{lanes: 4, vec: XMM}
+	switch {
+	case columns >= 16 && a.lanes == 16:
+		part = a
+	case columns >= 8:
+		part = isa{lanes: 8, vec: YMM}
+	}
+	Label("row")
+	sets := part.tileSets(4, 1, 1)
+	eachStep("", ptr, 4, func(u int) {
+		t := idx.load(Mem{Base: i, Disp: idx.size * u})
+		SHLQ(Imm(uint64(mathbits.TrailingZeros(uint(4*columns)))), t)
+		for c := 0; c < columns; c += part.lanes {
+			b := part.vec()
+			VMOVUPS(Mem{Base: x, Index: t, Scale: 1, Disp: 4 * c}, b)
+			VFMADD231PS(Mem{Base: v, Disp: 4 * (u*columns + c)}, b, sets[(u+c/part.lanes)%4][0][0])
+			if u*columns%16 == 0 && c == 0 {
+				PREFETCHT0(Mem{Base: v, Disp: 4*u*columns + ahead})
+			}
+		}
+	}, func(steps int) {
+		add(steps*idx.size, i)
+		add(steps*4*columns, v)
+	})
+	VMOVSS(part.sum(fold(sets)[0][0]).AsX(), Mem{Base: y})
+	add(4, y)
+	add(4, ptr)
+	DECQ(groups)
+	JNZ(LabelRef("row"))
+	end()
 }
 
 // blockColumn generates the product of one block, a step of which is a column

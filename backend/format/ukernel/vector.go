@@ -1,0 +1,126 @@
+package ukernel
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+)
+
+//go:generate go run -C gen . -set vectors -out ../vectors_amd64.s -stubs ../vectors_stubs_amd64.go -pkg ukernel
+
+// spmv multiplies consecutive groups of rows by a vector. ptr has a length of
+// groups+1, groups being at least 1; index and value start at the first group's.
+type spmv[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32)
+
+// vecKernel selects the kernel for a type of indices.
+func vecKernel[I Index](u16 spmv[uint16], u32 spmv[uint32]) (f spmv[I]) {
+	switch p := any(&f).(type) {
+	case *spmv[uint16]:
+		*p = u16
+	case *spmv[uint32]:
+		*p = u32
+	}
+	return f
+}
+
+// MulVec multiplies m dense rows of k elements, ldw apart, by a vector:
+// y[r] = sum over i of w[r*ldw+i] * x[i].
+func (kern *Kernels) MulVec(m, k int, w []float32, ldw int, x, y []float32) {
+	if m < 0 || k < 0 || ldw < k {
+		panic("ukernel: no matrix of such a size")
+	}
+	if m == 0 {
+		return
+	}
+	need("weight", len(w), (m-1)*ldw+k)
+	need("vector", len(x), k)
+	need("output", len(y), m)
+	kern.gemv(m, k, w, ldw, x, y)
+}
+
+// MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
+// k elements; y begins with the first of these rows. Rows that pad the last group
+// are not written.
+func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
+	if from < 0 || from > to || to > a.Groups() {
+		panic("ukernel: groups outside the weight")
+	}
+	rows, whole := min(to*a.rows, a.m)-from*a.rows, to
+	if from == to {
+		return
+	}
+	need("vector", len(x), a.k)
+	need("output", len(y), rows)
+	if rows%a.rows != 0 {
+		whole--
+	}
+	if from < whole {
+		ptr, index, value := a.steps(from, whole)
+		a.spmv(whole-from, ptr, index, value, x, y)
+	}
+	if whole == to {
+		return
+	}
+	last := tails.Get().(*[16]float32)
+	defer tails.Put(last)
+	ptr, index, value := a.steps(whole, to)
+	a.spmv(1, ptr, index, value, x, last[:])
+	copy(y[(whole-from)*a.rows:rows], last[:])
+}
+
+// steps returns what the kernels read of groups from to to-1.
+func (a *Sparse[I]) steps(from, to int) (ptr []uint32, index []I, value []float32) {
+	start := int(a.ptr[from])
+	return a.ptr[from : to+1], a.index[start:], a.value[start*a.rows:]
+}
+
+// tails lends the output of a padded group.
+var tails = sync.Pool{New: func() any { return new([16]float32) }}
+
+// Runs lists the widths of the horizontal blocks that products with vectors have
+// kernels for.
+var Runs = []int{4, 8, 16}
+
+// Rows is a sparse weight bound to the kernels that multiply vectors with rows of
+// blocks of 1 x C elements, C being one of Runs.
+type Rows[I Index] struct {
+	columns, k int
+	ptr        []uint32
+	index      []I
+	value      []float32
+	spmv       spmv[I]
+}
+
+// NewRows binds a weight of m rows and k columns, a multiple of columns, stored in
+// blocks of 1 x columns elements, to the kernels of kern. Row r owns the blocks
+// ptr[r] to ptr[r+1]-1; block j begins with the column index[j]*columns, ascending
+// within a row, and has the values value[j*columns:][:columns]. The slices are kept
+// and must not change. The error says which of these properties is violated.
+func NewRows[I Index](kern *Kernels, columns, m, k int, ptr []uint32, index []I, value []float32) (*Rows[I], error) {
+	if !slices.Contains(Runs, columns) {
+		return nil, fmt.Errorf("sparse weight: no kernel for 1x%d blocks", columns)
+	}
+	if m < 0 || k < 0 || k > math.MaxInt32 || k%columns != 0 {
+		return nil, fmt.Errorf("sparse weight: no kernel for %d x %d in blocks of %d columns", m, k, columns)
+	}
+	if err := checkSteps(m, k/columns, columns, ptr, index, value); err != nil {
+		return nil, err
+	}
+	return &Rows[I]{columns, k, ptr, index, value, vecKernel[I](kern.run16[columns], kern.run32[columns])}, nil
+}
+
+// MulVec computes the rows from to to-1 of y = W x for a vector x of k elements; y
+// begins with the first of these rows.
+func (a *Rows[I]) MulVec(from, to int, x, y []float32) {
+	if from < 0 || from > to || to > len(a.ptr)-1 {
+		panic("ukernel: rows outside the weight")
+	}
+	if from == to {
+		return
+	}
+	need("vector", len(x), a.k)
+	need("output", len(y), to-from)
+	start := int(a.ptr[from])
+	a.spmv(to-from, a.ptr[from:to+1], a.index[start:], a.value[start*a.columns:], x, y)
+}
