@@ -60,3 +60,9 @@ func field(path, name string) (int, bool) {
 	n, err := strconv.Atoi(words[at])
 	return n, err == nil
 }
+
+// advise asks for huge pages below b, which begins with one. The last is asked for
+// only if b fills it.
+func advise(b []byte) {
+	_ = unix.Madvise(b[:len(b)/huge*huge], unix.MADV_HUGEPAGE) // where there are none, small pages do
+}

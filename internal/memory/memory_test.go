@@ -26,3 +26,20 @@ func TestWhatMemoryDoesNotHoldIsRefused(t *testing.T) {
 		t.Errorf("%v, want an error that says what is left", err)
 	}
 }
+
+func TestFloatsAreZerosOfTheirOwn(t *testing.T) {
+	for _, n := range []int{0, 1, huge/4 - 1, huge / 4, huge/4 + 1, huge} {
+		a, b := Floats(n), Floats(n)
+		if len(a) != n || cap(a) != n {
+			t.Fatalf("%d elements of %d, want %d", len(a), cap(a), n)
+		}
+		for i := range a {
+			a[i]++
+		}
+		for i, v := range b {
+			if v != 0 || a[i] != 1 {
+				t.Fatalf("element %d of %d is %g besides %g", i, n, v, a[i])
+			}
+		}
+	}
+}

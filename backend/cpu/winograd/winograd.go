@@ -6,13 +6,16 @@
 //
 // The transformed tiles of a block are in memory at a time, as [points][tiles][C]
 // and [points][tiles][M], channels rounded up to whole lanes. The package imports
-// vec and nothing else of spc.
+// vec, internal/memory and nothing else of spc.
 //
 // On amd64 the transformations are assembly for AVX-512 or AVX2, elsewhere and
 // under the build tag noasm plain Go.
 package winograd
 
-import "spc/backend/cpu/vec"
+import (
+	"spc/backend/cpu/vec"
+	"spc/internal/memory"
+)
 
 //go:generate go run -C ../../format/ukernel/gen . -set winograd -out ../../../cpu/winograd/kernels_amd64.s -stubs ../../../cpu/winograd/stubs_amd64.go -pkg winograd
 
@@ -76,7 +79,7 @@ func NewWeight(w []float32, m, c, tile int, each func(n int, f func(worker, i in
 func newWeight(k *kernels, w []float32, m, c, tile int, each func(n int, f func(worker, i int))) *Weight {
 	n := points(tile)
 	plane := c * round(m, lanes)
-	t := &Weight{Tile: tile, M: m, C: c, u: make([]float32, WeightLen(m, c, tile))}
+	t := &Weight{Tile: tile, M: m, C: c, u: memory.Floats(WeightLen(m, c, tile))}
 	each(ceil(m, panel), func(_, p int) {
 		m0 := p * panel
 		rows := min(panel, m-m0)
