@@ -37,11 +37,14 @@ func (p *program) winogradWeight(w *tensor.Tensor, tile int) *winograd.Weight {
 	return t
 }
 
+// winogradNear is the number of floats of half a level 2 cache.
+const winogradNear = 1 << 18
+
 // winogradFloats bounds the transformed tiles that are in memory at a time: they
 // leave room for the transformed weight in the level 2 cache, or are worth fetching
 // a weight for that does not fit there.
 func winogradFloats(w *winograd.Weight) int {
-	return min(max(winograd.WeightLen(w.M, w.C, w.Tile), 1<<18), 1<<21)
+	return min(max(winograd.WeightLen(w.M, w.C, w.Tile), winogradNear), 8*winogradNear)
 }
 
 // winogradWindow returns where a dense 3x3 kernel stands if one does everywhere.
@@ -63,10 +66,14 @@ func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool
 // where a result is not finite: there Winograd's differences spoil other pixels of
 // the tile, too.
 func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep epilogue, direct *bound, threads int) *bound {
-	conv := winograd.NewConv(w, win, g.images, winogradFloats(w))
+	// Threads have blocks of their own where all weights fit into their caches and
+	// there are tiles enough; else blocks are worked on one by one, each by all.
+	blocks := 1
+	if winograd.WeightLen(w.M, w.C, w.Tile) <= winogradNear {
+		blocks = 2 * threads
+	}
+	conv := winograd.NewConv(w, win, g.images, winogradFloats(w), blocks)
 	tiles := conv.InputLen() + conv.OutputLen()
-	// Blocks are worked on one by one, each by all threads, where there are too few
-	// for every thread to have its own.
 	apart := threads == 1 || conv.Blocks() >= 2*threads
 	b := &bound{inplace: -1, scratch: max(direct.scratch, conv.Scratch()), shared: direct.shared}
 	if apart {

@@ -121,17 +121,21 @@ type Conv struct {
 	down           int // blocks down the rows of all images
 }
 
+// fewTiles is the number of tiles that products are fast with.
+const fewTiles = 16
+
 // NewConv prepares a convolution with w of so many images, in blocks of tiles
-// whose transformed input and output take at most so many floats, if one tile does.
-func NewConv(w *Weight, win Window, images, floats int) *Conv {
-	return newConv(available[0], w, win, images, floats)
+// whose transformed input and output take at most so many floats, if one tile does,
+// and in about so many blocks, if their tiles are not too few then.
+func NewConv(w *Weight, win Window, images, floats, blocks int) *Conv {
+	return newConv(available[0], w, win, images, floats, blocks)
 }
 
-func newConv(k *kernels, w *Weight, win Window, images, floats int) *Conv {
+func newConv(k *kernels, w *Weight, win Window, images, floats, blocks int) *Conv {
 	c := &Conv{kern: k, w: w, win: win, images: images,
 		rows: ceil(win.OH, w.Tile), cols: ceil(win.OW, w.Tile), groups: ceil(w.C, lanes), outs: ceil(w.M, lanes)}
 	n := points(w.Tile)
-	most := max(1, floats/(n*n*(c.groups+c.outs)*lanes))
+	most := max(1, min(floats/(n*n*(c.groups+c.outs)*lanes), max(fewTiles, images*c.rows*c.cols/blocks)))
 	c.acrossRow = ceil(c.cols, most)
 	c.perRow = ceil(c.cols, c.acrossRow)
 	c.down = ceil(images*c.rows, max(1, most/c.perRow))

@@ -98,7 +98,7 @@ func checkConv(t *testing.T, rng *rand.Rand, k *kernels, tile int, win Window, i
 	w, x := random(rng, m*c*taps*taps), random(rng, images*c*win.H*win.W)
 	want := convolve(&win, images, m, c, w, x)
 	y := slices.Repeat([]float32{guard}, len(want)+2)
-	conv := newConv(k, newWeight(k, w, m, c, tile, serial), win, images, floats)
+	conv := newConv(k, newWeight(k, w, m, c, tile, serial), win, images, floats, 1+rng.Intn(5))
 	runner(conv, y[1:len(y)-1], x)()
 	if y[0] != guard || y[len(y)-1] != guard {
 		t.Fatalf("%+v: elements outside the output changed", win)
@@ -241,7 +241,7 @@ func TestErrorOfDeepLayers(t *testing.T) {
 	want := convolve(&win, 1, m, c, w, x)
 	for tile, most := range map[int]float64{2: 1e-6, 4: 2e-6} {
 		y := make([]float32, len(want))
-		runner(NewConv(NewWeight(w, m, c, tile, serial), win, 1, 1<<20), y, x)()
+		runner(NewConv(NewWeight(w, m, c, tile, serial), win, 1, 1<<20, 1), y, x)()
 		d := distance(y, want)
 		t.Logf("tiles of %d: %.2e", tile, d)
 		if d > most {
@@ -262,7 +262,7 @@ func BenchmarkConv(b *testing.B) {
 		y := make([]float32, l.m*l.size*l.size)
 		for _, tile := range []int{2, 4} {
 			b.Run(fmt.Sprintf("%dx%dx%dx%d/%d", l.c, l.m, l.size, l.size, tile), func(b *testing.B) {
-				run := runner(NewConv(NewWeight(w, l.m, l.c, tile, serial), win, 1, 1<<18), y, x)
+				run := runner(NewConv(NewWeight(w, l.m, l.c, tile, serial), win, 1, 1<<18, 1), y, x)
 				for b.Loop() {
 					run()
 				}

@@ -26,19 +26,20 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 // as Blocks was.
 const (
 	// patch is the cost of an element of a panel that is loaded from an image.
-	patch = 36
-	// word is the cost of a float of a transformed weight that comes from beyond
-	// the level 2 cache, which holds so many.
-	word      = 50
-	nearWords = 300e3
-	// call is the cost of a call of a matrix kernel, tileRows its rows.
-	call     = 5000
-	tileRows = 6
+	patch = 12
+	// word is the cost of a float of a transformed weight, which products are
+	// computed behind: in a model, where other weights have come between, it comes
+	// from beyond the level 2 cache.
+	word = 60
+	// start is the number of columns of W that a tile of rows of a product costs
+	// besides, point the cost of a product of tiles with a panel.
+	start = 5
+	point = 10e3
 )
 
 // grid is the cost of transforming a tile of 16 channels of the input or of the
 // output, by its size.
-var grid = map[int]float64{2: 9e3, 4: 25e3}
+var grid = map[int]float64{2: 6e3, 4: 24e3}
 
 // Direct is the cost of a product with patches of the images, in floating-point
 // operations at the peak.
@@ -71,10 +72,9 @@ func (c Conv) Tiles() (tile int, work, cost float64) {
 		rows := float64((c.M + granule - 1) / granule * granule)
 		panels := float64((c.M + panel - 1) / panel)
 		products := 2 * points * float64(c.C) * rows * tiles
-		total := products/Dense.Panel + grid[t]*tiles*groups + call*points*panels*(tiles/tileRows+1)
-		if words := points * float64(c.C) * rows; words > nearWords {
-			total += word * words
-		}
+		total := products * float64(c.C+start) / float64(c.C) / Dense.Panel
+		total = max(total, word*points*float64(c.C)*rows)
+		total += grid[t]*tiles*groups + point*points*panels
 		if tile == 0 || total < cost {
 			tile, work, cost = t, products, total
 		}

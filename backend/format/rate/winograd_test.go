@@ -12,6 +12,7 @@ func TestTilesWinWhereThereAreChannelsAndPixels(t *testing.T) {
 		{Conv{64, 64, 1, 224, 224}, 4, true},
 		{Conv{16, 16, 4, 32, 32}, 4, true},
 		{Conv{256, 256, 1, 14, 14}, 2, true},
+		{Conv{512, 512, 1, 7, 7}, 2, true},
 		{Conv{256, 256, 16, 14, 14}, 4, true},
 		{Conv{4, 4, 1, 64, 64}, 4, false},
 	} {
