@@ -52,6 +52,23 @@ type Kernel interface {
 	VecColumns() int
 }
 
+// Placer is a Kernel for which the columns of X need not lie 64 elements apart in a
+// panel, nor apart at all: those that the taps of a convolution read overlap.
+type Placer interface {
+	Kernel
+	// Placed returns a kernel with these bounds, of at most MaxBlock columns a
+	// block, for panels in which the columns of X that column k of W meets begin
+	// at element at[k], below MaxPlace; nil where panels [K][64] are faster.
+	Placed(bounds, at []int) Kernel
+}
+
+// MaxBlock is the most columns of a block of a Placer, MaxPlace what the elements
+// of its panels at which columns begin are below.
+const (
+	MaxBlock = 256
+	MaxPlace = 1 << 14
+)
+
 // Linear is a Kernel that also multiplies from the right, so that operands whose
 // K is contiguous need no transposition.
 type Linear interface {

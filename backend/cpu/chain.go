@@ -25,7 +25,7 @@ func (l *link) pointwise() bool {
 }
 
 func (l *link) product() product {
-	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.g.images * l.g.outPlane}
+	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.loader.columns(l.g.images)}
 }
 
 // tileRows is the number of rows of a whole strip of the result.
@@ -51,7 +51,7 @@ func (b *binding) chains(blk *block, steps []plan.Step) {
 		}
 		members := blk.steps[i:end]
 		first, last := steps[i].Index, steps[end-1].Index
-		floats := panelRows(members[0].link.kernel) * backend.Panel
+		floats := members[0].link.loader.panel(members[0].link.kernel)
 		for _, st := range members {
 			floats += st.link.tileRows() * backend.Panel
 			for _, k := range st.in {
@@ -101,7 +101,7 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 	if _, ok := head.loader.(*planes); !ok {
 		return i
 	}
-	floats := (panelRows(head.kernel) + head.tileRows()) * backend.Panel
+	floats := head.loader.panel(head.kernel) + head.tileRows()*backend.Panel
 	end := i + 1
 	for ; end < len(steps); end++ {
 		st := steps[end]
@@ -160,9 +160,8 @@ func (x *exec) chain(members []*step, kept []bool) func() error {
 		p := &parts[i]
 		plane, ep := p.g.outPlane, &p.ep
 		for at := 0; at < n; {
-			img, pixel := (col+at)/plane, (col+at)%plane
-			count := min(n-at, plane-pixel)
-			out := (img*p.g.rows+r0)*plane + pixel
+			s := head.loader.pixels(col+at, n-at)
+			out, count := (s.img*p.g.rows+r0)*plane+s.pixel, s.count
 			if i == len(parts)-1 {
 				ep.tile(p.ys, p.res, out, plane, y[at:], r0, rows, count)
 			} else {
@@ -171,7 +170,7 @@ func (x *exec) chain(members []*step, kept []bool) func() error {
 					vec.FinishRows(p.ys[out:], plane, y[at:], backend.Panel, rows, count, nil, nil, 0, -inf, inf)
 				}
 			}
-			at += count
+			at += s.width
 		}
 	}
 	images, begin, load := head.loader.prepare(x)
@@ -179,7 +178,7 @@ func (x *exec) chain(members []*step, kept []bool) func() error {
 	product := head.product()
 	strips, _, _ := product.split(x.pool.Threads())
 	granules := (product.n + backend.Granule - 1) / backend.Granule
-	panelRoom := panelRows(head.kernel) * backend.Panel
+	panelRoom := head.loader.panel(head.kernel)
 	body := func(worker, strip int) {
 		first, last := strip*granules/strips, (strip+1)*granules/strips
 		col := first * backend.Granule

@@ -45,7 +45,11 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 	}
 	ep := newEpilogue(n, &o.Epilogue, bias)
 	if len(g.spans) <= 2 && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
-		direct := g.bind(kernels, ep, newPlanes(&g))
+		l := newPlanes(&g)
+		if g.groups == 1 {
+			kernels = []backend.Kernel{l.place(kernels[0])}
+		}
+		direct := g.bind(kernels, ep, l)
 		if win, ok := g.winogradWindow(n.Inputs[1]); ok {
 			if w := p.winogradWeight(n.Inputs[1].Const, tiles(&g)); w != nil {
 				return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
@@ -126,9 +130,26 @@ type patchLoader interface {
 	shared() int
 	// batch is the number of images whose columns follow each other in a product.
 	batch() int
+	// columns is the number of columns of so many images, and pixels the first
+	// pixels that n columns from col on are, n being at least 1.
+	columns(images int) int
+	pixels(col, n int) pixelRun
+	// panel is the number of floats of a panel for the kernel.
+	panel(k backend.Kernel) int
 	// prepare returns what begins with the next images, x holding all of them,
 	// and the functions of a product for one group of their channels.
 	prepare(x *exec) (images func(xs []float32, img, n int), begin func(worker, col, n int), load func(group int) func(worker int, panel []float32, k0, k1, col, n int))
+}
+
+// pixelRun says that of width columns the first count are the pixels of an image from
+// pixel on, and the others no pixels.
+type pixelRun struct{ img, pixel, count, width int }
+
+// pixels is that of columns that are the pixels of one image after the other.
+func (g *convGeometry) pixels(col, n int) pixelRun {
+	img, pixel := col/g.outPlane, col%g.outPlane
+	count := min(n, g.outPlane-pixel)
+	return pixelRun{img, pixel, count, count}
 }
 
 // bind makes the kernel.
@@ -144,16 +165,15 @@ func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader
 		runs := make([][2]func(), g.groups)
 		for group := range runs {
 			store := func(_ int, y []float32, r0, rows, col, n int) {
+				m := group*g.rows + r0
 				for at := 0; at < n; {
-					img, pixel := (col+at)/g.outPlane, (col+at)%g.outPlane
-					count := min(n-at, g.outPlane-pixel)
-					m := group*g.rows + r0
-					ep.tile(ys, res, ((first+img)*g.groups*g.rows+m)*g.outPlane+pixel, g.outPlane, y[at:], m, rows, count)
-					at += count
+					s := l.pixels(col+at, n-at)
+					ep.tile(ys, res, ((first+s.img)*g.groups*g.rows+m)*g.outPlane+s.pixel, g.outPlane, y[at:], m, rows, s.count)
+					at += s.width
 				}
 			}
 			for i, images := range []int{batch, rest} {
-				p := product{kernel: kernels[group], m: g.rows, k: k, n: images * g.outPlane, begin: begin, load: load(group), store: store}
+				p := product{kernel: kernels[group], m: g.rows, k: k, n: l.columns(images), room: l.panel(kernels[group]), begin: begin, load: load(group), store: store}
 				runs[group][i] = p.prepare(x)
 			}
 		}
@@ -178,7 +198,7 @@ func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader
 	}
 	b := &bound{prepare: prepare, inplace: ep.residual, alone: true, shared: l.shared()}
 	for _, kernel := range kernels {
-		b.scratch = max(b.scratch, productScratch(kernel, g.rows))
+		b.scratch = max(b.scratch, productScratch(kernel, g.rows)+l.panel(kernel))
 	}
 	if g.groups == 1 && k > 0 {
 		b.link = &link{g, kernels[0], ep, l}
@@ -201,6 +221,10 @@ type runLister func(tap, col, count int, f func(j, n, p int))
 
 func (l *tapLoader) shared() int { return 0 }
 func (l *tapLoader) batch() int  { return 1 }
+
+func (l *tapLoader) columns(images int) int     { return images * l.g.outPlane }
+func (l *tapLoader) pixels(col, n int) pixelRun { return l.g.pixels(col, n) }
+func (l *tapLoader) panel(k backend.Kernel) int { return panelRows(k) * backend.Panel }
 
 func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) func(worker int, panel []float32, k0, k1, col, n int)) {
 	g := l.g

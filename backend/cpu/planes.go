@@ -22,6 +22,21 @@ type planes struct {
 	rows, cols int   // of a phase
 	channel    int   // elements of a channel
 	offset     []int // by row of X within a group
+	taps       []tap
+	strip      *strip // of a kernel that reads the rows of planes, nil for panels [K][64]
+}
+
+// tap is where a tap reads: an offset in the plane of a phase.
+type tap struct{ phase, shift int }
+
+// strip is a panel of parts of planes, from which a kernel takes what each tap reads
+// without a copy for each of them. Columns are then those of the planes, those
+// between the rows of the output included.
+type strip struct {
+	channels int   // of a block
+	begin    []int // by phase, its first element in the panel
+	length   []int // by phase, of a channel
+	read     []int // by phase, the elements of a channel that are used
 }
 
 // phase is the pixels with these positions modulo the strides.
@@ -51,12 +66,11 @@ func newPlanes(g *convGeometry) *planes {
 	if p.direct {
 		p.rows, p.cols = p.inH, p.inW
 	}
-	taps := make([]int, 0, g.taps)
 	for ky := range p.h.Kernel {
 		for kx := range p.w.Kernel {
 			y, x := ky*p.h.Dilation, kx*p.w.Dilation
 			at := p.phase(phase{y % p.h.Stride, x % p.w.Stride})
-			taps = append(taps, (at*p.rows+y/p.h.Stride)*p.cols+x/p.w.Stride)
+			p.taps = append(p.taps, tap{at, y/p.h.Stride*p.cols + x/p.w.Stride})
 		}
 	}
 	p.channel = len(p.phases) * p.rows * p.cols
@@ -72,11 +86,81 @@ func newPlanes(g *convGeometry) *planes {
 		p.copies = append(p.copies, c)
 	}
 	for c := range g.channels {
-		for _, t := range taps {
-			p.offset = append(p.offset, c*p.channel+t)
+		for _, t := range p.taps {
+			p.offset = append(p.offset, c*p.channel+t.phase*p.rows*p.cols+t.shift)
 		}
 	}
 	return p
+}
+
+// stripFloats is the size of a strip that stays in the level 1 cache.
+const stripFloats = 10 << 10
+
+// place returns the kernel for strips, or k itself where panels [K][64] are as good.
+func (p *planes) place(k backend.Kernel) backend.Kernel {
+	placer, ok := k.(backend.Placer)
+	g := p.g
+	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock {
+		return k
+	}
+	s := &strip{begin: make([]int, len(p.phases)), length: make([]int, len(p.phases)), read: make([]int, len(p.phases))}
+	for _, t := range p.taps {
+		s.read[t.phase] = max(s.read[t.phase], t.shift+backend.Panel)
+	}
+	channel := 0
+	for f, n := range s.read {
+		s.length[f] = (n + backend.Granule - 1) / backend.Granule * backend.Granule
+		channel += s.length[f]
+	}
+	most := min(g.channels, stripFloats/channel, backend.MaxBlock/g.taps)
+	if most < 1 {
+		return k
+	}
+	blocks := (g.channels + most - 1) / most
+	s.channels = (g.channels + blocks - 1) / blocks
+	for f := range s.begin[1:] {
+		s.begin[f+1] = s.begin[f] + s.channels*s.length[f]
+	}
+	bounds, at := []int{0}, make([]int, 0, g.channels*g.taps)
+	for b := range blocks {
+		from, to := b*g.channels/blocks, (b+1)*g.channels/blocks
+		for c := range to - from {
+			for _, t := range p.taps {
+				at = append(at, s.begin[t.phase]+c*s.length[t.phase]+t.shift)
+			}
+		}
+		bounds = append(bounds, to*g.taps)
+	}
+	placed := placer.Placed(bounds, at)
+	if placed == nil {
+		return k
+	}
+	p.strip = s
+	return placed
+}
+
+func (p *planes) panel(k backend.Kernel) int {
+	if p.strip == nil {
+		return panelRows(k) * backend.Panel
+	}
+	last := len(p.phases) - 1
+	return p.strip.begin[last] + p.strip.channels*p.strip.length[last]
+}
+
+func (p *planes) columns(images int) int {
+	if p.strip == nil {
+		return images * p.g.outPlane
+	}
+	return (p.outH-1)*p.cols + p.outW
+}
+
+func (p *planes) pixels(col, n int) pixelRun {
+	if p.strip == nil {
+		return p.g.pixels(col, n)
+	}
+	y, x := col/p.cols, col%p.cols
+	width := min(n, p.cols-x)
+	return pixelRun{pixel: y*p.outW + x, count: max(0, min(width, p.outW-x)), width: width}
 }
 
 // phase returns the number of a phase.
@@ -97,6 +181,9 @@ func (p *planes) batch() int {
 	if p.direct {
 		return p.g.images
 	}
+	if p.strip != nil {
+		return 1
+	}
 	return min(p.g.images, max(1, batchFloats/p.image()))
 }
 
@@ -104,7 +191,8 @@ func (p *planes) shared() int {
 	if p.direct {
 		return 0
 	}
-	return p.batch() * p.image()
+	// Behind the last image strips read what no pixel depends on.
+	return p.batch()*p.image() + 2*backend.Panel
 }
 
 func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) func(worker int, panel []float32, k0, k1, col, n int)) {
@@ -125,6 +213,15 @@ func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, 
 	chunks := make([][]vec.Chunk, x.pool.Threads())
 	for w := range chunks {
 		chunks[w] = make([]vec.Chunk, 0, backend.Panel)
+	}
+	if s := p.strip; s != nil {
+		strips := func(_ int, panel []float32, k0, k1, col, _ int) {
+			from, channels := k0/g.taps, (k1-k0)/g.taps
+			for f, n := range s.read {
+				vec.PadRows(panel[s.begin[f]:], channels, 0, n, s.length[f]-n, src[from*p.channel+f*p.rows*p.cols+col:], p.channel, 1)
+			}
+		}
+		return images, nil, func(int) func(worker int, panel []float32, k0, k1, col, n int) { return strips }
 	}
 	begin := func(worker, col, n int) { chunks[worker] = p.chunks(chunks[worker][:0], col, n) }
 	load := func(group int) func(worker int, panel []float32, k0, k1, col, n int) {

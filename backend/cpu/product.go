@@ -13,6 +13,7 @@ import (
 type product struct {
 	kernel  backend.Kernel
 	m, k, n int
+	room    int // floats of a panel, 0 for the rows of the kernel's largest block
 	// begin is called before a strip of columns col to col+n is loaded.
 	begin func(worker, col, n int)
 	// load writes rows k0 to k1 of these columns of X into a panel [k1-k0][64];
@@ -69,7 +70,10 @@ func (p *product) prepare(x *exec) func() {
 	granules := (p.n + backend.Granule - 1) / backend.Granule
 	bounds, block := p.kernel.Bounds(), blockRows(p.kernel.Tile())
 	blocks := max(0, len(bounds)-1)
-	room := panelRows(p.kernel) * backend.Panel
+	room := p.room
+	if room == 0 {
+		room = panelRows(p.kernel) * backend.Panel
+	}
 	body := func(worker, i int) {
 		strip, part := i/parts, i%parts
 		first, last := strip*granules/strips, (strip+1)*granules/strips

@@ -49,6 +49,7 @@ type kernel[I ukernel.Index] struct {
 	height int
 	rows   *ukernel.Rows[I] // nil where blocks are no such runs
 	single int              // columns that are best multiplied one by one
+	kern   *ukernel.Kernels
 }
 
 func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
@@ -64,7 +65,7 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 	if err != nil {
 		return nil, err
 	}
-	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, single: rate.Blocks[h].VecColumns}
+	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, kern: kern, single: rate.Blocks[h].VecColumns}
 	if b.R == 1 && slices.Contains(ukernel.Runs, b.C) && b.K%b.C == 0 {
 		d.single = rate.Runs[b.C].VecColumns
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
@@ -101,6 +102,19 @@ func (d *kernel[I]) Panel(y, x []float32, b, granules, r0, r1 int) {
 }
 
 func (d *kernel[I]) VecColumns() int { return d.single }
+
+// placedHeight is the least height of blocks that compute long enough on a column
+// to load it from where two lines of the cache meet.
+const placedHeight = 4
+
+func (d *kernel[I]) Placed(bounds, at []int) backend.Kernel {
+	if d.height < placedHeight {
+		return nil
+	}
+	placed := *d
+	placed.Sparse = d.Sparse.Placed(d.kern, bounds, at)
+	return &placed
+}
 
 func (d *kernel[I]) Vec(y, x []float32, r0, r1 int) {
 	if d.rows != nil {

@@ -24,6 +24,7 @@ type Sparse[I Index] struct {
 	value      []float32
 	isa        string
 	spmv       spmv[I]
+	bounds     []int // of the blocks of columns
 	panels     func() *panels
 }
 
@@ -50,7 +51,7 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 	}
 	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
 	a.spmv = vecKernel[I](kern.spmv16[rows], kern.spmv32[rows])
-	a.panels = sync.OnceValue(func() *panels { return newPanels(a, kern.spmm[rows]) })
+	a.place(kern, blockBounds(k, blockK(rows)), nil)
 	return a, nil
 }
 
@@ -88,6 +89,39 @@ func checkSteps[I Index](groups, k, size int, ptr []uint32, index []I, value []f
 	return nil
 }
 
+// place says where the panels have the columns of W, see Placed; at is nil for
+// panels [K][Columns].
+func (a *Sparse[I]) place(kern *Kernels, bounds, at []int) {
+	a.bounds = bounds
+	a.panels = sync.OnceValue(func() *panels { return newPanels(a, kern.spmm[a.rows], at) })
+}
+
+// Placed returns a for panels of other forms. Panel b is that of the columns from
+// bounds[b] to bounds[b+1]-1; the columns of X that column k of W meets begin at its
+// element at[k]. It panics unless there are at most BlockK columns in a panel, the
+// first is column 0, the last column k-1, and elements are below MaxPlace.
+func (a *Sparse[I]) Placed(kern *Kernels, bounds, at []int) *Sparse[I] {
+	if len(at) != a.k || len(bounds) == 0 || bounds[0] != 0 || bounds[len(bounds)-1] != a.k {
+		panic("ukernel: places are not those of the columns")
+	}
+	for b := range len(bounds) - 1 {
+		if n := bounds[b+1] - bounds[b]; n < 1 || n > BlockK {
+			panic("ukernel: no panel of so many columns")
+		}
+	}
+	for _, e := range at {
+		if e < 0 || e >= MaxPlace {
+			panic("ukernel: place outside of a panel")
+		}
+	}
+	placed := *a
+	placed.place(kern, bounds, at)
+	return &placed
+}
+
+// MaxPlace bounds the elements at which the columns of a panel begin.
+const MaxPlace = 1 << 14
+
 // Kernel returns the name of the kernel that multiplies panels: dtype, block,
 // columns and instruction set.
 func (a *Sparse[I]) Kernel() string {
@@ -100,8 +134,7 @@ func (a *Sparse[I]) Kernel() string {
 // other, so that the processor foresees where each ends. Bundles are filled up
 // with zeros.
 type panels struct {
-	bounds []int // of the blocks of columns
-	chunk  int   // rows
+	chunk  int // rows
 	blocks []panelBlock
 	kernel [Columns / Granule]spmm // by the width less one
 }
@@ -111,6 +144,7 @@ type panelBlock struct {
 	group  []uint32     // pairs of row in the chunk and bundles
 	offset []uint16
 	value  []float32
+	reach  int // the element of the panel at which the last column begins
 }
 
 type panelStart struct{ group, step int }
@@ -152,17 +186,26 @@ func blockBounds(k, size int) []int {
 	return bounds
 }
 
-func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm) *panels {
-	p := &panels{bounds: blockBounds(a.k, blockK(a.rows)), chunk: chunkRows(a.m), kernel: kernel}
+func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm, at []int) *panels {
+	p := &panels{chunk: chunkRows(a.m), kernel: kernel}
 	u, groups := bundle[a.rows], a.Groups()
 	chunks, per := (a.m+p.chunk-1)/p.chunk, p.chunk/a.rows
 	next := slices.Clone(a.ptr[:groups])
 	// By group of a chunk, where its steps in this block begin and end.
 	from, to := make([]uint32, per), make([]uint32, per)
 	byLength := make([][]int, BlockK+1)
-	for b := range len(p.bounds) - 1 {
-		lo, hi := p.bounds[b], p.bounds[b+1]
+	place := make([]uint16, BlockK)
+	for b := range len(a.bounds) - 1 {
+		lo, hi := a.bounds[b], a.bounds[b+1]
 		var blk panelBlock
+		for k := lo; k < hi; k++ {
+			e := (k - lo) * Columns
+			if at != nil {
+				e = at[k]
+			}
+			place[k-lo] = uint16(4 * e)
+			blk.reach = max(blk.reach, e)
+		}
 		steps := 0
 		for g, j := range next {
 			for end := a.ptr[g+1]; j < end && int(a.index[j]) < hi; j++ {
@@ -192,7 +235,7 @@ func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm) *panels {
 					}
 					blk.group = append(blk.group, uint32(i*a.rows), uint32(l))
 					for j := from[i]; j < to[i]; j++ {
-						blk.offset = append(blk.offset, uint16((int(a.index[j])-lo)*4*Columns))
+						blk.offset = append(blk.offset, place[int(a.index[j])-lo])
 					}
 					blk.value = append(blk.value, a.value[int(from[i])*a.rows:int(to[i])*a.rows]...)
 					for range l*u - int(to[i]-from[i]) {
@@ -215,7 +258,7 @@ func (a *Sparse[I]) Tile() int { return chunkRows(a.m) }
 
 // Bounds returns the blocks of columns that products with panels are made of:
 // block b has the columns from bounds[b] to bounds[b+1]-1.
-func (a *Sparse[I]) Bounds() []int { return blockBounds(a.k, blockK(a.rows)) }
+func (a *Sparse[I]) Bounds() []int { return a.bounds }
 
 // Groups returns the number of groups, the last of which may be partial.
 func (a *Sparse[I]) Groups() int { return (a.m + a.rows - 1) / a.rows }
@@ -230,8 +273,9 @@ func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool) {
 	if r0 < 0 || r0%p.chunk != 0 || r0 > r1 || r1 > a.m || r1%p.chunk != 0 && r1 != a.m {
 		panic("ukernel: rows are not whole chunks")
 	}
-	checkPanel((r1-r0+a.rows-1)/a.rows*a.rows, width, p.bounds[block+1]-p.bounds[block], x, y)
 	b := &p.blocks[block]
+	checkPanel((r1-r0+a.rows-1)/a.rows*a.rows, width, 0, x, y)
+	need("panel", len(x), b.reach+width*Granule)
 	for c := r0 / p.chunk; c*p.chunk < r1; c++ {
 		at, end := b.start[c], b.start[c+1]
 		if at.group < end.group {

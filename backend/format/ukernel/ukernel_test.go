@@ -689,3 +689,65 @@ func BenchmarkMulVec(b *testing.B) {
 		}
 	}
 }
+
+func TestPlacedReadsColumnsWhereTheyLie(t *testing.T) {
+	const seed = 8
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, kern *Kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		for _, rows := range Blocks {
+			const m, k = 37, 90
+			w := newSparseWeight[uint16](rng, rows, m, k, 0)
+			a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, w.value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := make([]int, k)
+			for i := range at {
+				at[i] = rng.Intn(500)
+			}
+			at[3] = MaxPlace - 1
+			bounds := []int{0, 30, 31, k}
+			a = a.Placed(kern, bounds, at)
+			if !slices.Equal(a.Bounds(), bounds) {
+				t.Fatalf("bounds %v, want %v", a.Bounds(), bounds)
+			}
+			var x [3][]float32
+			for b := range x {
+				x[b] = random(rng, MaxPlace+Columns, b)
+			}
+			for _, width := range widths {
+				o := newOutput(rng, a.Groups()*rows, width*Granule, Columns, 1)
+				o.y = o.all[1 : 1+o.rows*Columns]
+				for b := range x {
+					a.Mul(b, 0, m, width, x[b], o.y, b > 0)
+				}
+				o.check(t, false, func(r, c int) (sum, abs float64, terms int) {
+					for i, v := range w.rows[r] {
+						b, _ := slices.BinarySearch(bounds[1:], i+1)
+						p := v * float64(x[b][at[i]+c])
+						sum += p
+						abs += math.Abs(p)
+					}
+					return sum, abs, len(w.rows[r]) + len(bounds)
+				})
+			}
+		}
+		a, _ := NewSparse(kern, 4, 4, 2, []uint32{0, 1}, []uint16{1}, make([]float32, 4))
+		for name, f := range map[string]func(){
+			"number": func() { a.Placed(kern, []int{0, 2}, []int{0}) },
+			"begin":  func() { a.Placed(kern, []int{1, 2}, []int{0, 0}) },
+			"end":    func() { a.Placed(kern, []int{0, 1}, []int{0, 0}) },
+			"empty":  func() { a.Placed(kern, []int{0, 0, 2}, []int{0, 0}) },
+			"place":  func() { a.Placed(kern, []int{0, 2}, []int{0, MaxPlace}) },
+			"before": func() { a.Placed(kern, []int{0, 2}, []int{-1, 0}) },
+			"panel": func() {
+				a.Placed(kern, []int{0, 2}, []int{0, 100}).Mul(0, 0, 4, 1, make([]float32, 115), make([]float32, 4*Columns), false)
+			},
+		} {
+			if !panics(f) {
+				t.Errorf("wrong %s is accepted", name)
+			}
+		}
+	})
+}
