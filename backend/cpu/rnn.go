@@ -132,9 +132,11 @@ func (c *recurrent) biases(b []float32) {
 }
 
 // linear is the state's kernel where that multiplies the states of all samples as
-// tokens: if there are some, and the units of a block are columns of one panel.
+// tokens: if there are some and a block of units is a panel, or if all units are one
+// block.
 func (c *recurrent) linear() backend.Linear {
-	if k, ok := c.state.(backend.Linear); ok && c.batch > 1 && c.hidden%backend.Panel == 0 {
+	k, ok := c.state.(backend.Linear)
+	if ok && (c.batch > 1 && c.hidden%unitBlock == 0 || c.hidden <= unitBlock) {
 		return k
 	}
 	return nil
@@ -170,7 +172,7 @@ func (c *recurrent) shared() int {
 	case c.panels():
 		n += c.dirs * c.strips() * (c.sumRows() + c.hidden) * backend.Panel
 	case c.linear() != nil:
-		n += c.batch * c.dirs * c.gates * c.hidden
+		n += c.dirs * c.batch * c.dirs * c.gates * c.hidden
 	}
 	return n
 }
@@ -186,7 +188,7 @@ type recurrence struct {
 	z, rh   []float32    // a GRU's gate z, and r*h, between two stages, [dirs, batch, H]
 	first   []float32    // products with zero states, [dirs*gates*H], where those come first
 	hs      []float32    // panels of the states, [dirs, strips, H, 64]
-	sums    []float32    // panels of the products, [dirs, strips, sumRows, 64], or with tokens, [batch, dirs*gates*H]
+	sums    []float32    // panels of the products, [dirs, strips, sumRows, 64], or with tokens, [dirs, batch, dirs*gates*H]
 	linear  backend.Linear
 	units   []units // by worker
 
@@ -214,7 +216,7 @@ func (c *recurrent) prepare(x *exec, in, out []*tensor.Tensor) func() error {
 	}
 	switch r.linear = c.linear(); {
 	case r.linear != nil:
-		r.sums = take(c.batch * m)
+		r.sums = take(c.dirs * c.batch * m)
 	case c.panels():
 		r.hs = take(c.dirs * c.strips() * c.hidden * backend.Panel)
 		r.sums = take(c.dirs * c.strips() * c.sumRows() * backend.Panel)
@@ -321,17 +323,28 @@ func (r *recurrence) vectors(worker, d, j int) {
 	buf, u, n := r.scratch[worker], &r.units[worker], min(unitBlock, r.hidden-j)
 	*u = units{d: d, j: j, n: n}
 	if r.linear != nil && !r.start() {
-		states := r.states()[d*r.batch*r.hidden:][:r.batch*r.hidden]
-		for g := r.stage.from; g < r.stage.to; g++ {
-			row := (d*r.gates+g)*r.hidden + j
-			r.linear.Tokens(r.sums, states, r.batch, row, row+n, buf)
-		}
+		r.tokens(buf, d, j, n)
 	}
 	for u.b = range r.batch {
 		for g := r.stage.from; g < r.stage.to; g++ {
 			u.s[g] = r.product(u, g, buf[g*unitRoom:][:unitRoom])
 		}
 		r.finish(u)
+	}
+}
+
+// tokens multiplies the states of direction d for n units from j on.
+func (r *recurrence) tokens(buf []float32, d, j, n int) {
+	all := r.dirs * r.gates * r.hidden
+	y, x := r.sums[d*r.batch*all:][:r.batch*all], r.states()[d*r.batch*r.hidden:][:r.batch*r.hidden]
+	row := (d*r.gates+r.stage.from)*r.hidden + j
+	gates := r.stage.to - r.stage.from
+	if n == r.hidden { // the rows of all gates follow each other
+		r.linear.Tokens(y, x, r.batch, row/backend.Panel*backend.Panel, row+gates*n, buf)
+		return
+	}
+	for g := range gates {
+		r.linear.Tokens(y, x, r.batch, row+g*r.hidden, row+g*r.hidden+n, buf)
 	}
 }
 
@@ -346,7 +359,7 @@ func (r *recurrence) product(u *units, g int, buf []float32) []float32 {
 		copy(buf[:u.n], r.first[row:])
 		return buf[:u.n]
 	case r.linear != nil:
-		return r.sums[u.b*r.dirs*r.gates*r.hidden+row:][:u.n]
+		return r.sums[(u.d*r.batch+u.b)*r.dirs*r.gates*r.hidden+row:][:u.n]
 	}
 	lo := row / backend.VecTile * backend.VecTile
 	r.state.Vec(buf, r.states()[(u.d*r.batch+u.b)*r.hidden:][:r.hidden], lo, row+u.n)
