@@ -26,7 +26,7 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 // as Blocks was.
 const (
 	// patch is the cost of an element of a panel that is loaded from an image.
-	patch = 12
+	patch = 20
 	// word is the cost of a float of a transformed weight, which products are
 	// computed behind: in a model, where other weights have come between, it comes
 	// from beyond the level 2 cache.
