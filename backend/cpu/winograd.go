@@ -74,7 +74,7 @@ func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep 
 	}
 	conv := winograd.NewConv(w, win, g.images, winogradFloats(w), blocks)
 	tiles := conv.InputLen() + conv.OutputLen()
-	apart := threads == 1 || conv.Blocks() >= 2*threads
+	apart := conv.Blocks()%threads == 0 || conv.Blocks() >= 2*threads
 	b := &bound{inplace: -1, scratch: max(direct.scratch, conv.Scratch()), shared: direct.shared}
 	if apart {
 		b.scratch = max(b.scratch, conv.Scratch()+tiles)

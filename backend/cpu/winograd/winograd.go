@@ -121,8 +121,8 @@ type Conv struct {
 	down           int // blocks down the rows of all images
 }
 
-// fewTiles is the number of tiles that products are fast with.
-const fewTiles = 16
+// fewTiles is the number of tiles that products are not much slower with.
+const fewTiles = 8
 
 // NewConv prepares a convolution with w of so many images, in blocks of tiles
 // whose transformed input and output take at most so many floats, if one tile does,
