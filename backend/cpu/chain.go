@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"spc/backend"
-	"spc/backend/cpu/vec"
 	"spc/ir/tensor"
 	"spc/lower/plan"
 )
@@ -142,7 +141,7 @@ func (b *binding) read(k int) int {
 
 // chain prepares the chain of the members; those results that are not kept are
 // never written to memory.
-func (x *exec) chain(members []*step, kept []bool) func() error {
+func (x *exec) chain(members []*step, keeps []bool) func() error {
 	head := members[0].link
 	type part struct {
 		*link
@@ -159,16 +158,21 @@ func (x *exec) chain(members []*step, kept []bool) func() error {
 	finish := func(i int, y []float32, r0, rows, col, n int) {
 		p := &parts[i]
 		plane, ep := p.g.outPlane, &p.ep
+		if i < len(parts)-1 && !keeps[i] && p.res == nil {
+			ep.within(nil, y, nil, 0, plane, r0, rows, n) // those between pixels, too
+			return
+		}
+		var kept []float32
+		if keeps[i] {
+			kept = p.ys
+		}
 		for at := 0; at < n; {
 			s := head.loader.pixels(col+at, n-at)
 			out, count := (s.img*p.g.rows+r0)*plane+s.pixel, s.count
 			if i == len(parts)-1 {
 				ep.tile(p.ys, p.res, out, plane, y[at:], r0, rows, count)
 			} else {
-				ep.within(y[at:], p.res, out, plane, r0, rows, count)
-				if kept[i] {
-					vec.FinishRows(p.ys[out:], plane, y[at:], backend.Panel, rows, count, nil, nil, 0, -inf, inf)
-				}
+				ep.within(kept, y[at:], p.res, out, plane, r0, rows, count)
 			}
 			at += s.width
 		}

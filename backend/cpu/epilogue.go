@@ -74,8 +74,8 @@ func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n
 	}
 }
 
-// within is tile, but the result stays in y.
-func (e *epilogue) within(y, res []float32, at, ld, r0, rows, n int) {
+// within is tile, but the result stays in y; it goes to dst, too, unless that is nil.
+func (e *epilogue) within(dst, y, res []float32, at, ld, r0, rows, n int) {
 	var bias []float32
 	if e.bias != nil {
 		bias = e.bias[r0 : r0+rows]
@@ -83,11 +83,18 @@ func (e *epilogue) within(y, res []float32, at, ld, r0, rows, n int) {
 	if res != nil {
 		res = res[at:]
 	}
+	if dst != nil && e.act == nil {
+		vec.FinishTwice(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
+		return
+	}
 	vec.FinishRows(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
 	if e.act != nil {
 		for r := range rows {
 			e.act(y[r*backend.Panel:][:n])
 		}
+	}
+	if dst != nil {
+		vec.FinishRows(dst[at:], ld, y, backend.Panel, rows, n, nil, nil, 0, -inf, inf)
 	}
 }
 

@@ -43,14 +43,21 @@ func Gather(dst, src []float32, offset []int, chunks []Chunk) {
 // where bias and res may be nil. dst may be y or res, with their strides.
 func FinishRows(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
 	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
-		best.finishRows(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi)
+		best.finishRows(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi, false)
+	}
+}
+
+// FinishTwice is FinishRows whose result goes to y, too.
+func FinishTwice(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
+		best.finishRows(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi, true)
 	}
 }
 
 // FinishColumns is FinishRows with a bias for each column, bias[c].
 func FinishColumns(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
 	if fits(dst, ldd, y, ldy, rows, cols, bias, cols, res, ldr) {
-		best.finishColumns(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi)
+		best.finishColumns(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi, false)
 	}
 }
 
@@ -69,7 +76,7 @@ func fits(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias []float
 
 // finishGo returns the epilogue whose bias moves on by these steps.
 func finishGo(byRow, byColumn int) finish {
-	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
+	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32, back bool) {
 		for r := range rows {
 			d, y := dst[r*ldd:][:cols], y[r*ldy:][:cols]
 			for c, v := range y {
@@ -80,6 +87,9 @@ func finishGo(byRow, byColumn int) finish {
 					v += res[r*ldr+c]
 				}
 				d[c] = clamp(v, lo, hi)
+			}
+			if back {
+				copy(y, d)
 			}
 		}
 	}

@@ -42,31 +42,32 @@ DATA evens<>+56(SB)/4, $0x0000001c
 DATA evens<>+60(SB)/4, $0x0000001e
 GLOBL evens<>(SB), RODATA|NOPTR, $64
 
-// func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+// func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX
-TEXT ·finishRows_avx2(SB), NOSPLIT, $0-80
+TEXT ·finishRows_avx2(SB), NOSPLIT, $0-81
 	MOVQ         dst+0(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         rows+32(FP), DX
 	MOVQ         bias+48(FP), BX
 	MOVQ         res+56(FP), SI
-	MOVQ         ldr+64(FP), R9
-	SHLQ         $0x02, R9
 	MOVQ         ldd+8(FP), DI
 	SHLQ         $0x02, DI
 	MOVQ         ldy+24(FP), R8
 	SHLQ         $0x02, R8
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
 	VBROADCASTSS lo+72(FP), Y0
 	VBROADCASTSS hi+76(FP), Y1
-	MOVQ         cols+40(FP), R11
-	MOVQ         R11, R10
-	ANDQ         $0x07, R10
-	LEAQ         masks<>+32(SB), R13
-	MOVQ         R10, R12
-	NEGQ         R12
-	VMOVUPS      (R13)(R12*4), Y3
-	SUBQ         R10, R11
-	SHLQ         $0x02, R11
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x07, R11
+	LEAQ         masks<>+32(SB), R14
+	MOVQ         R11, R13
+	NEGQ         R13
+	VMOVUPS      (R14)(R13*4), Y3
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
 	VXORPS       Y2, Y2, Y2
 
 row:
@@ -76,40 +77,49 @@ row:
 	ADDQ         $+4, BX
 
 begin:
-	XORQ R12, R12
+	XORQ R13, R13
 
 vector:
-	CMPQ    R12, R11
+	CMPQ    R13, R12
 	JGE     rest
-	VMOVUPS (CX)(R12*1), Y4
+	VMOVUPS (CX)(R13*1), Y4
 	VADDPS  Y2, Y4, Y4
 	TESTQ   SI, SI
 	JZ      whole_last
-	VMOVUPS (SI)(R12*1), Y5
+	VMOVUPS (SI)(R13*1), Y5
 	VADDPS  Y5, Y4, Y4
 
 whole_last:
 	VMAXPS  Y4, Y0, Y4
 	VMINPS  Y4, Y1, Y4
-	VMOVUPS Y4, (AX)(R12*1)
-	ADDQ    $+32, R12
-	JMP     vector
+	VMOVUPS Y4, (AX)(R13*1)
+	TESTB   R10, R10
+	JZ      whole_stored
+	VMOVUPS Y4, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
 
 rest:
-	TESTQ      R10, R10
+	TESTQ      R11, R11
 	JZ         next
-	VMASKMOVPS (CX)(R12*1), Y3, Y4
+	VMASKMOVPS (CX)(R13*1), Y3, Y4
 	VADDPS     Y2, Y4, Y4
 	TESTQ      SI, SI
 	JZ         part_last
-	VMASKMOVPS (SI)(R12*1), Y3, Y5
+	VMASKMOVPS (SI)(R13*1), Y3, Y5
 	VADDPS     Y5, Y4, Y4
 
 part_last:
 	VMAXPS     Y4, Y0, Y4
 	VMINPS     Y4, Y1, Y4
-	VMASKMOVPS Y4, Y3, (AX)(R12*1)
+	VMASKMOVPS Y4, Y3, (AX)(R13*1)
+	TESTB      R10, R10
+	JZ         part_stored
+	VMASKMOVPS Y4, Y3, (CX)(R13*1)
 
+part_stored:
 next:
 	TESTQ SI, SI
 	JZ    down
@@ -123,9 +133,9 @@ down:
 	VZEROUPPER
 	RET
 
-// func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+// func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX
-TEXT ·finishColumns_avx2(SB), NOSPLIT, $0-80
+TEXT ·finishColumns_avx2(SB), NOSPLIT, $0-81
 	MOVQ         dst+0(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         rows+32(FP), DX
@@ -137,64 +147,74 @@ TEXT ·finishColumns_avx2(SB), NOSPLIT, $0-80
 	SHLQ         $0x02, R8
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
-	VBROADCASTSS lo+72(FP), Y0
+	MOVB         back+80(FP), R10
 	VBROADCASTSS hi+76(FP), Y1
-	MOVQ         cols+40(FP), R11
-	MOVQ         R11, R10
-	ANDQ         $0x07, R10
-	LEAQ         masks<>+32(SB), R13
-	MOVQ         R10, R12
-	NEGQ         R12
-	VMOVUPS      (R13)(R12*4), Y3
-	SUBQ         R10, R11
-	SHLQ         $0x02, R11
+	VBROADCASTSS lo+72(FP), Y0
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x07, R11
+	LEAQ         masks<>+32(SB), R14
+	MOVQ         R11, R13
+	NEGQ         R13
+	VMOVUPS      (R14)(R13*4), Y3
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
 	VXORPS       Y2, Y2, Y2
 
 row:
-	XORQ R12, R12
+	XORQ R13, R13
 
 vector:
-	CMPQ    R12, R11
+	CMPQ    R13, R12
 	JGE     rest
-	VMOVUPS (CX)(R12*1), Y2
+	VMOVUPS (CX)(R13*1), Y2
 	TESTQ   BX, BX
 	JZ      whole_unbiased
-	VMOVUPS (BX)(R12*1), Y4
+	VMOVUPS (BX)(R13*1), Y4
 	VADDPS  Y4, Y2, Y2
 
 whole_unbiased:
 	TESTQ   SI, SI
 	JZ      whole_last
-	VMOVUPS (SI)(R12*1), Y4
+	VMOVUPS (SI)(R13*1), Y4
 	VADDPS  Y4, Y2, Y2
 
 whole_last:
 	VMAXPS  Y2, Y0, Y2
 	VMINPS  Y2, Y1, Y2
-	VMOVUPS Y2, (AX)(R12*1)
-	ADDQ    $+32, R12
-	JMP     vector
+	VMOVUPS Y2, (AX)(R13*1)
+	TESTB   R10, R10
+	JZ      whole_stored
+	VMOVUPS Y2, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
 
 rest:
-	TESTQ      R10, R10
+	TESTQ      R11, R11
 	JZ         next
-	VMASKMOVPS (CX)(R12*1), Y3, Y2
+	VMASKMOVPS (CX)(R13*1), Y3, Y2
 	TESTQ      BX, BX
 	JZ         part_unbiased
-	VMASKMOVPS (BX)(R12*1), Y3, Y4
+	VMASKMOVPS (BX)(R13*1), Y3, Y4
 	VADDPS     Y4, Y2, Y2
 
 part_unbiased:
 	TESTQ      SI, SI
 	JZ         part_last
-	VMASKMOVPS (SI)(R12*1), Y3, Y4
+	VMASKMOVPS (SI)(R13*1), Y3, Y4
 	VADDPS     Y4, Y2, Y2
 
 part_last:
 	VMAXPS     Y2, Y0, Y2
 	VMINPS     Y2, Y1, Y2
-	VMASKMOVPS Y2, Y3, (AX)(R12*1)
+	VMASKMOVPS Y2, Y3, (AX)(R13*1)
+	TESTB      R10, R10
+	JZ         part_stored
+	VMASKMOVPS Y2, Y3, (CX)(R13*1)
 
+part_stored:
 next:
 	TESTQ SI, SI
 	JZ    down
@@ -454,9 +474,9 @@ after:
 	VZEROUPPER
 	RET
 
-// func finishRows_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+// func finishRows_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·finishRows_avx512(SB), NOSPLIT, $0-80
+TEXT ·finishRows_avx512(SB), NOSPLIT, $0-81
 	MOVQ         dst+0(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         rows+32(FP), DX
@@ -468,16 +488,17 @@ TEXT ·finishRows_avx512(SB), NOSPLIT, $0-80
 	SHLQ         $0x02, R8
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
 	VBROADCASTSS lo+72(FP), Z0
 	VBROADCASTSS hi+76(FP), Z1
-	MOVQ         cols+40(FP), R11
-	MOVQ         R11, R10
-	ANDQ         $0x0f, R10
-	MOVQ         $-1, R12
-	BZHIQ        R10, R12, R12
-	KMOVW        R12, K1
-	SUBQ         R10, R11
-	SHLQ         $0x02, R11
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
 	VXORPS       Z2, Z2, Z2
 
 row:
@@ -487,40 +508,49 @@ row:
 	ADDQ         $+4, BX
 
 begin:
-	XORQ R12, R12
+	XORQ R13, R13
 
 vector:
-	CMPQ    R12, R11
+	CMPQ    R13, R12
 	JGE     rest
-	VMOVUPS (CX)(R12*1), Z3
+	VMOVUPS (CX)(R13*1), Z3
 	VADDPS  Z2, Z3, Z3
 	TESTQ   SI, SI
 	JZ      whole_last
-	VMOVUPS (SI)(R12*1), Z4
+	VMOVUPS (SI)(R13*1), Z4
 	VADDPS  Z4, Z3, Z3
 
 whole_last:
 	VMAXPS  Z3, Z0, Z3
 	VMINPS  Z3, Z1, Z3
-	VMOVUPS Z3, (AX)(R12*1)
-	ADDQ    $+64, R12
-	JMP     vector
+	VMOVUPS Z3, (AX)(R13*1)
+	TESTB   R10, R10
+	JZ      whole_stored
+	VMOVUPS Z3, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
 
 rest:
-	TESTQ     R10, R10
+	TESTQ     R11, R11
 	JZ        next
-	VMOVUPS.Z (CX)(R12*1), K1, Z3
+	VMOVUPS.Z (CX)(R13*1), K1, Z3
 	VADDPS    Z2, Z3, Z3
 	TESTQ     SI, SI
 	JZ        part_last
-	VMOVUPS.Z (SI)(R12*1), K1, Z4
+	VMOVUPS.Z (SI)(R13*1), K1, Z4
 	VADDPS    Z4, Z3, Z3
 
 part_last:
 	VMAXPS  Z3, Z0, Z3
 	VMINPS  Z3, Z1, Z3
-	VMOVUPS Z3, K1, (AX)(R12*1)
+	VMOVUPS Z3, K1, (AX)(R13*1)
+	TESTB   R10, R10
+	JZ      part_stored
+	VMOVUPS Z3, K1, (CX)(R13*1)
 
+part_stored:
 next:
 	TESTQ SI, SI
 	JZ    down
@@ -534,9 +564,9 @@ down:
 	VZEROUPPER
 	RET
 
-// func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+// func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·finishColumns_avx512(SB), NOSPLIT, $0-80
+TEXT ·finishColumns_avx512(SB), NOSPLIT, $0-81
 	MOVQ         dst+0(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         rows+32(FP), DX
@@ -548,63 +578,73 @@ TEXT ·finishColumns_avx512(SB), NOSPLIT, $0-80
 	SHLQ         $0x02, R8
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
-	VBROADCASTSS hi+76(FP), Z1
+	MOVB         back+80(FP), R10
 	VBROADCASTSS lo+72(FP), Z0
-	MOVQ         cols+40(FP), R11
-	MOVQ         R11, R10
-	ANDQ         $0x0f, R10
-	MOVQ         $-1, R12
-	BZHIQ        R10, R12, R12
-	KMOVW        R12, K1
-	SUBQ         R10, R11
-	SHLQ         $0x02, R11
+	VBROADCASTSS hi+76(FP), Z1
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
 	VXORPS       Z2, Z2, Z2
 
 row:
-	XORQ R12, R12
+	XORQ R13, R13
 
 vector:
-	CMPQ    R12, R11
+	CMPQ    R13, R12
 	JGE     rest
-	VMOVUPS (CX)(R12*1), Z2
+	VMOVUPS (CX)(R13*1), Z2
 	TESTQ   BX, BX
 	JZ      whole_unbiased
-	VMOVUPS (BX)(R12*1), Z3
+	VMOVUPS (BX)(R13*1), Z3
 	VADDPS  Z3, Z2, Z2
 
 whole_unbiased:
 	TESTQ   SI, SI
 	JZ      whole_last
-	VMOVUPS (SI)(R12*1), Z3
+	VMOVUPS (SI)(R13*1), Z3
 	VADDPS  Z3, Z2, Z2
 
 whole_last:
 	VMAXPS  Z2, Z0, Z2
 	VMINPS  Z2, Z1, Z2
-	VMOVUPS Z2, (AX)(R12*1)
-	ADDQ    $+64, R12
-	JMP     vector
+	VMOVUPS Z2, (AX)(R13*1)
+	TESTB   R10, R10
+	JZ      whole_stored
+	VMOVUPS Z2, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
 
 rest:
-	TESTQ     R10, R10
+	TESTQ     R11, R11
 	JZ        next
-	VMOVUPS.Z (CX)(R12*1), K1, Z2
+	VMOVUPS.Z (CX)(R13*1), K1, Z2
 	TESTQ     BX, BX
 	JZ        part_unbiased
-	VMOVUPS.Z (BX)(R12*1), K1, Z3
+	VMOVUPS.Z (BX)(R13*1), K1, Z3
 	VADDPS    Z3, Z2, Z2
 
 part_unbiased:
 	TESTQ     SI, SI
 	JZ        part_last
-	VMOVUPS.Z (SI)(R12*1), K1, Z3
+	VMOVUPS.Z (SI)(R13*1), K1, Z3
 	VADDPS    Z3, Z2, Z2
 
 part_last:
 	VMAXPS  Z2, Z0, Z2
 	VMINPS  Z2, Z1, Z2
-	VMOVUPS Z2, K1, (AX)(R12*1)
+	VMOVUPS Z2, K1, (AX)(R13*1)
+	TESTB   R10, R10
+	JZ      part_stored
+	VMOVUPS Z2, K1, (CX)(R13*1)
 
+part_stored:
 next:
 	TESTQ SI, SI
 	JZ    down

@@ -9,22 +9,28 @@ package vec
 //	for r := range rows {
 //		for c := range cols {
 //			dst[r*ldd+c] = clamp(y[r*ldy+c]+bias[r]+res[r*ldr+c], lo, hi)
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
 //		}
 //	}
 //
 //go:noescape
-func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // finishColumns_avx2 is, bias and res being nil where there are none,
 //
 //	for r := range rows {
 //		for c := range cols {
 //			dst[r*ldd+c] = clamp(y[r*ldy+c]+bias[c]+res[r*ldr+c], lo, hi)
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
 //		}
 //	}
 //
 //go:noescape
-func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // gather_avx2 is, chunks holding n triples c of numbers, c.N being at most 32,
 //
@@ -74,22 +80,28 @@ func padRows2_avx2(dst *float32, rows int, left int, n int, right int, src *floa
 //	for r := range rows {
 //		for c := range cols {
 //			dst[r*ldd+c] = clamp(y[r*ldy+c]+bias[r]+res[r*ldr+c], lo, hi)
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
 //		}
 //	}
 //
 //go:noescape
-func finishRows_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+func finishRows_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // finishColumns_avx512 is, bias and res being nil where there are none,
 //
 //	for r := range rows {
 //		for c := range cols {
 //			dst[r*ldd+c] = clamp(y[r*ldy+c]+bias[c]+res[r*ldr+c], lo, hi)
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
 //		}
 //	}
 //
 //go:noescape
-func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32)
+func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // gather_avx512 is, chunks holding n triples c of numbers, c.N being at most 64,
 //

@@ -14,8 +14,8 @@ func TestFinishEqualsReference(t *testing.T) {
 		normal := func() float32 { return float32(rng.NormFloat64()) }
 		for _, cols := range []int{1, 7, 8, 9, 15, 16, 17, 32, 33, 63, 64} {
 			for _, rows := range []int{1, 2, 5} {
-				for variant := range 8 {
-					byColumn, biased, residual := variant&1 > 0, variant&2 > 0, variant&4 > 0
+				for variant := range 16 {
+					byColumn, biased, residual, back := variant&1 > 0, variant&2 > 0, variant&4 > 0, variant&8 > 0
 					ldd, ldy, ldr := cols+variant, TileStride, cols+3
 					dst, y := row((rows-1)*ldd+cols, 1, normal), row((rows-1)*ldy+cols, 2, normal)
 					var bias, res []float32
@@ -25,7 +25,7 @@ func TestFinishEqualsReference(t *testing.T) {
 					if residual {
 						res = row((rows-1)*ldr+cols, 0, normal)
 					}
-					want := slices.Clone(dst)
+					want, left := slices.Clone(dst), slices.Clone(y)
 					for r := range rows {
 						for c := range cols {
 							v := y[r*ldy+c]
@@ -38,14 +38,20 @@ func TestFinishEqualsReference(t *testing.T) {
 								v += res[r*ldr+c]
 							}
 							want[r*ldd+c] = min(max(v, -0.5), 1.5)
+							if back {
+								left[r*ldy+c] = want[r*ldd+c]
+							}
 						}
 					}
 					f := k.finishRows
 					if byColumn {
 						f = k.finishColumns
 					}
-					f(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -0.5, 1.5)
+					f(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -0.5, 1.5, back)
 					guarded(t, dst)
+					if !slices.Equal(y, left) {
+						t.Fatalf("%d x %d, variant %d: the tile is %v, want %v", rows, cols, variant, y, left)
+					}
 					for i, v := range dst {
 						if v != want[i] {
 							t.Fatalf("%d x %d, variant %d: element %d is %v, want %v", rows, cols, variant, i, v, want[i])

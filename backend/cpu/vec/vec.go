@@ -22,7 +22,7 @@ type (
 	unary     func(y, x []float32)
 	binary    func(y, a, b []float32)
 	reduction func(x []float32) float32
-	finish    func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32)
+	finish    func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32, back bool)
 	gather    func(dst, src []float32, offset []int, chunks []Chunk)
 	padRows   func(dst []float32, rows, left, n, right int, src []float32, lds, step int)
 )

@@ -88,9 +88,9 @@ var avx2 = kernels{
 }
 
 // finishTile lets an assembly kernel take slices.
-func finishTile(f func(dst *float32, ldd int, y *float32, ldy, rows, cols int, bias, res *float32, ldr int, lo, hi float32)) finish {
-	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
-		f(unsafe.SliceData(dst), ldd, unsafe.SliceData(y), ldy, rows, cols, unsafe.SliceData(bias), unsafe.SliceData(res), ldr, lo, hi)
+func finishTile(f func(dst *float32, ldd int, y *float32, ldy, rows, cols int, bias, res *float32, ldr int, lo, hi float32, back bool)) finish {
+	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32, back bool) {
+		f(unsafe.SliceData(dst), ldd, unsafe.SliceData(y), ldy, rows, cols, unsafe.SliceData(bias), unsafe.SliceData(res), ldr, lo, hi, back)
 	}
 }
 

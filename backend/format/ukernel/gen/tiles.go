@@ -29,12 +29,15 @@ func finish(a isa, columns bool) {
 	if columns {
 		name, at = "finishColumns_"+a.name, "c"
 	}
-	begin(name, "func(dst *float32, ldd int, y *float32, ldy, rows, cols int, bias, res *float32, ldr int, lo, hi float32)",
+	begin(name, "func(dst *float32, ldd int, y *float32, ldy, rows, cols int, bias, res *float32, ldr int, lo, hi float32, back bool)",
 		name+" is, bias and res being nil where there are none,",
 		"",
 		"\tfor r := range rows {",
 		"\t\tfor c := range cols {",
 		"\t\t\tdst[r*ldd+c] = clamp(y[r*ldy+c]+bias["+at+"]+res[r*ldr+c], lo, hi)",
+		"\t\t\tif back {",
+		"\t\t\t\ty[r*ldy+c] = dst[r*ldd+c]",
+		"\t\t\t}",
 		"\t\t}",
 		"\t}")
 	m := &arith{isa: a}
@@ -48,6 +51,7 @@ func finish(a isa, columns bool) {
 		_ = Load(Param(s), r)
 		SHLQ(Imm(2), r)
 	}
+	back := Load(Param("back"), GP8())
 	lo, hi, b := a.vec(), a.vec(), a.vec()
 	for s, v := range map[string]VecVirtual{"lo": lo, "hi": hi} {
 		at, err := Param(s).Resolve()
@@ -88,7 +92,12 @@ func finish(a isa, columns bool) {
 		JZ(LabelRef(label + "_last"))
 		VADDPS(m.load(Mem{Base: res, Index: c, Scale: 1}, t), v, v)
 		Label(label + "_last")
-		m.store(m.clamp(v, lo, hi), Mem{Base: dst, Index: c, Scale: 1}, t)
+		v = m.clamp(v, lo, hi)
+		m.store(v, Mem{Base: dst, Index: c, Scale: 1}, t)
+		TESTB(back, back)
+		JZ(LabelRef(label + "_stored"))
+		m.store(v, Mem{Base: y, Index: c, Scale: 1}, t)
+		Label(label + "_stored")
 	}
 	Label("vector")
 	CMPQ(c, whole)
