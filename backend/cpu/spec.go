@@ -422,7 +422,7 @@ func (s *spec) acquire() (*exec, error) {
 	if err := memory.Check(s.arena + 4*s.shared + 4*s.scratch*s.prog.pool.Threads()); err != nil {
 		return nil, s.tooLarge(err)
 	}
-	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.New(tensor.U8, s.arena).Bytes()}
+	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.From(memory.Floats((s.arena+3)/4), (s.arena+3)/4).Bytes()}
 	x.slots = make([]*tensor.Tensor, len(s.slots))
 	for i, sl := range s.slots {
 		switch sl.where {
@@ -442,10 +442,10 @@ func (s *spec) acquire() (*exec, error) {
 			x.varying = append(x.varying, i)
 		}
 	}
-	x.shared = tensor.New(tensor.F32, s.shared).F32s()
+	x.shared = memory.Floats(s.shared)
 	x.scratch = make([][]float32, x.pool.Threads())
 	for w := range x.scratch {
-		x.scratch[w] = tensor.New(tensor.F32, s.scratch).F32s()
+		x.scratch[w] = memory.Floats(s.scratch)
 	}
 	x.frames = make([]frame, len(s.steps))
 	for i, st := range s.steps {
