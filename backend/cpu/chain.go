@@ -24,7 +24,7 @@ func (l *link) pointwise() bool {
 }
 
 func (l *link) product() product {
-	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.loader.columns(l.g.images)}
+	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.loader.columns(min(l.loader.batch(), l.g.images))}
 }
 
 // tileRows is the number of rows of a whole strip of the result.
@@ -91,13 +91,13 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 		}
 		return parts == 1
 	}
-	if !fits(steps[i]) || steps[i].link.loader.batch() < steps[i].link.g.images {
+	if !fits(steps[i]) {
 		return i
 	}
 	head := steps[i].link
 	// Other loaders read around a strip what the strips of a later link, which
 	// may write over its residual, have already changed.
-	if _, ok := head.loader.(*planes); !ok {
+	if _, ok := head.loader.(*planes); !ok || head.g.images%min(head.loader.batch(), head.g.images) != 0 {
 		return i
 	}
 	floats := head.loader.panel(head.kernel) + head.tileRows()*backend.Panel
@@ -154,6 +154,8 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 	for i, st := range members {
 		parts[i] = part{link: st.link, bounds: st.link.kernel.Bounds(), block: blockRows(st.link.kernel.Tile())}
 	}
+	batch := min(head.loader.batch(), head.g.images)
+	img0 := 0 // image of column 0
 	// finish completes rows r0 to r0+rows of a tile of columns col to col+n.
 	finish := func(i int, y []float32, r0, rows, col, n int) {
 		p := &parts[i]
@@ -168,7 +170,7 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 		}
 		for at := 0; at < n; {
 			s := head.loader.pixels(col+at, n-at)
-			out, count := (s.img*p.g.rows+r0)*plane+s.pixel, s.count
+			out, count := ((img0+s.img)*p.g.rows+r0)*plane+s.pixel, s.count
 			if i == len(parts)-1 {
 				ep.tile(p.ys, p.res, out, plane, y[at:], r0, rows, count)
 			} else {
@@ -224,8 +226,11 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 				parts[i].res = in[st.link.ep.residual].F32s()
 			}
 		}
-		images(x.frames[members[0].number].in[0].F32s(), 0, head.g.images)
-		x.pool.For(strips, body)
+		xs := x.frames[members[0].number].in[0].F32s()
+		for img0 = 0; img0 < head.g.images; img0 += batch {
+			images(xs, img0, batch)
+			x.pool.For(strips, body)
+		}
 		return nil
 	}
 }
