@@ -109,9 +109,7 @@ func (c *recurrentCase) graph(t *testing.T, rng *rand.Rand) (plain, stored *ir.G
 		}
 	}
 	n := g.NewNode("n", o, args, outs...)
-	for _, v := range n.Outputs {
-		g.Outputs = append(g.Outputs, v)
-	}
+	g.Outputs = append(g.Outputs, n.Outputs...)
 	if err := g.Infer(); err != nil {
 		t.Fatalf("%v: %v", c, err)
 	}
@@ -215,6 +213,9 @@ func TestLengthsBeyondTheSequenceAreRefused(t *testing.T) {
 
 // A run of a recurrent operator allocates nothing.
 func TestRecurrentRunsAllocateNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("a sync.Pool allocates under the race detector")
+	}
 	for _, c := range []*recurrentCase{
 		{kind: "LSTM", seq: 3, batch: 1, inputs: 8, hidden: 70, dirs: 1},
 		{kind: "GRU", seq: 3, batch: 20, inputs: 8, hidden: 40, dirs: 2, attrs: map[string]any{"direction": "bidirectional"}},

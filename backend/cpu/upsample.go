@@ -34,10 +34,8 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 	}
 	kernel := kernels[0]
 	ep := newEpilogue(n, &o.Epilogue, nil)
-	if bias != nil {
-		for _, b := range bias {
-			ep.bias = append(ep.bias, slices.Repeat([]float32{b}, taps)...)
-		}
+	for _, b := range bias {
+		ep.bias = append(ep.bias, slices.Repeat([]float32{b}, taps)...)
 	}
 	width, kw := in[len(in)-1], spans[len(spans)-1].Kernel
 	plane := prod(in)

@@ -260,6 +260,7 @@ func TestScaleAndRotate(t *testing.T) {
 
 func TestShortArgumentsPanic(t *testing.T) {
 	f := make([]float32, 100)
+	odd := len(f)/2 + 1
 	for name, call := range map[string]func(){
 		"width":  func() { Product(1, 1, f, 1, 1, f, 1, 7, f, 7, false) },
 		"left":   func() { Product(3, 4, f[:11], 4, 1, f, 16, 16, f, 16, false) },
@@ -267,7 +268,7 @@ func TestShortArgumentsPanic(t *testing.T) {
 		"result": func() { Product(3, 4, f, 4, 1, f, 16, 16, f[:47], 16, false) },
 		"bias":   func() { Max(3, 16, f, f[:2], f, 1) },
 		"tile":   func() { Exp(3, 16, f[:47], f, f) },
-		"odd":    func() { Rotate(f[:3], f, f, f) },
+		"odd":    func() { Rotate(f[:odd], f, f, f) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
