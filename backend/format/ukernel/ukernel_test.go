@@ -628,7 +628,7 @@ func BenchmarkSparse(b *testing.B) {
 	for _, s := range []struct {
 		m, k     int
 		sparsity float64
-	}{{256, 256, 0.5}, {256, 256, 0.8}, {256, 256, 0.9}, {256, 256, 0.95}, {128, 1152, 0.8}, {512, 2048, 0.9}} {
+	}{{256, 160, 0}, {256, 256, 0.5}, {256, 256, 0.8}, {256, 256, 0.9}, {256, 256, 0.95}, {128, 1152, 0.8}, {512, 2048, 0.9}} {
 		for _, rows := range Blocks {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/%v/%dx1", s.m, s.k, s.sparsity, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))

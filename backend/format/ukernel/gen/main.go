@@ -1,5 +1,6 @@
-// Gen writes the amd64 assembly of packages ukernel, vec, plane and tile: every
-// kernel once for AVX2 with FMA and once for AVX-512F and DQ, from one description.
+// Gen writes the amd64 assembly of packages ukernel, ikernel, vec, plane, tile and
+// winograd, a set of kernels at a time: each once for AVX2 with FMA and once for
+// AVX-512F and DQ from one description, those of ikernel for what integers need.
 package main
 
 import (
