@@ -1,5 +1,5 @@
 // Package plane computes on planes of float32, the images of one channel: it moves
-// windows over them. It imports vec and nothing else of spc.
+// windows over them. It imports vec and internal/isa.
 //
 // On amd64 the usual windows are assembly for AVX-512 or AVX2, one call for any
 // number of planes; others, other machines and the build tag noasm go through a

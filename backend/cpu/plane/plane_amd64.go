@@ -2,12 +2,12 @@
 
 package plane
 
-import "golang.org/x/sys/cpu"
+import "spc/internal/isa"
 
 // native returns the assembly kernels that this machine can run.
 func native() []*kernels {
 	var sets []*kernels
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ {
+	if isa.AVX512() {
 		sets = append(sets, &kernels{isa: "avx512", lanes: 16, windows: map[[2]int]kernel{
 			{3, 1}: depthwise_3x3s1_avx512,
 			{3, 2}: depthwise_3x3s2_avx512,
@@ -19,7 +19,7 @@ func native() []*kernels {
 			{3, 2}: maxPool_3x3s2_avx512,
 		}, larger: larger_avx512})
 	}
-	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
+	if isa.AVX2() {
 		sets = append(sets, &kernels{isa: "avx2", lanes: 8, windows: map[[2]int]kernel{
 			{3, 1}: depthwise_3x3s1_avx2,
 			{3, 2}: depthwise_3x3s2_avx2,

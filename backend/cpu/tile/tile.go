@@ -1,7 +1,7 @@
 // Package tile computes on tiles of float32, a few rows by the columns of some
 // vectors: products of matrices with any strides, of which nothing is packed
 // before, and softmax down the columns. Attention and products of two
-// activations are made of them. It imports nothing of spc.
+// activations are made of them. It imports internal/isa only.
 //
 // A tile is [rows][width]; Width says which widths there are. Nothing needs to be
 // aligned. Functions check the lengths of their arguments and panic where one is

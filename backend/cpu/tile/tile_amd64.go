@@ -2,15 +2,15 @@
 
 package tile
 
-import "golang.org/x/sys/cpu"
+import "spc/internal/isa"
 
 // native returns the assembly kernels that this machine can run.
 func native() []*kernels {
 	var sets []*kernels
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasBMI2 {
+	if isa.AVX512() {
 		sets = append(sets, &avx512)
 	}
-	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
+	if isa.AVX2() {
 		sets = append(sets, &avx2)
 	}
 	return sets

@@ -6,7 +6,7 @@
 //
 // The transformed tiles of a block are in memory at a time, as [points][tiles][C]
 // and [points][tiles][M], channels rounded up to whole lanes. The package imports
-// vec, internal/memory and nothing else of spc.
+// vec, internal/{isa,memory} and nothing else of spc.
 //
 // On amd64 the transformations are assembly for AVX-512 or AVX2, elsewhere and
 // under the build tag noasm plain Go.

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
+
+	"spc/internal/isa"
 )
 
 // native returns the assembly kernels that this machine can run.
@@ -14,7 +16,7 @@ func native() []*Kernels {
 	if cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW && mayUseTiles() {
 		sets = append(sets, &amx)
 	}
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI {
+	if isa.AVX512() && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI {
 		sets = append(sets, &vnni)
 	}
 	return sets

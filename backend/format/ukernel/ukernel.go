@@ -15,7 +15,7 @@
 // lengths of their arguments and panic where one is too short, as an index
 // expression would.
 //
-// The package imports nothing of spc.
+// The package imports internal/isa only.
 package ukernel
 
 //go:generate go run -C gen . -set products -out ../kernels_amd64.s -stubs ../stubs_amd64.go -pkg ukernel
