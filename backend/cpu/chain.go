@@ -15,6 +15,7 @@ type link struct {
 	kernel backend.Kernel
 	ep     epilogue
 	loader patchLoader
+	byRows bool // threads divide the rows
 }
 
 // pointwise reports whether the patches are the pixels of the input.
@@ -24,7 +25,7 @@ func (l *link) pointwise() bool {
 }
 
 func (l *link) product() product {
-	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.loader.columns(min(l.loader.batch(), l.g.images))}
+	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.loader.columns(min(l.loader.batch(), l.g.images)), byRows: l.byRows}
 }
 
 // tileRows is the number of rows of a whole strip of the result.
@@ -41,6 +42,9 @@ const chainFloats = 384 << 10
 // each other and are links of a chain become one, as long as which all that they use
 // stays in the arena.
 func (b *binding) chains(blk *block, steps []plan.Step) {
+	if b.prog.pool.Threads() > 1 {
+		b.divide(blk.steps)
+	}
 	for i := 0; i < len(blk.steps); {
 		end := b.chainEnd(blk.steps, i)
 		if end-i < 2 {
@@ -76,6 +80,24 @@ func (b *binding) chains(blk *block, steps []plan.Step) {
 	}
 }
 
+// divide lets threads divide the rows of those products whose planes they divide
+// next, so that a core reads what it wrote, where W has no more columns than rows:
+// each thread loads all of X.
+func (b *binding) divide(steps []*step) {
+	planes := make([]int, len(b.slots)) // steps that read a value plane by plane
+	for _, st := range steps {
+		if st.planes {
+			planes[st.in[0]]++
+		}
+	}
+	for _, st := range steps {
+		l := st.link
+		if l != nil && l.g.images == 1 && l.g.rows >= l.g.channels*l.g.taps && planes[st.out[0]] > 0 && planes[st.out[0]] == b.read(st.out[0]) {
+			l.byRows = true
+		}
+	}
+}
+
 // chainEnd returns the end of the longest chain that starts at step i.
 func (b *binding) chainEnd(steps []*step, i int) int {
 	fits := func(st *step) bool {
@@ -83,13 +105,13 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 			return false
 		}
 		p := st.link.product()
-		_, parts, _ := p.split(b.prog.pool.Threads())
+		d := p.divide(b.prog.pool.Threads())
 		for _, k := range append(st.in[:len(st.in):len(st.in)], st.out[0]) {
 			if k >= 0 && b.slots[k].where != constant && b.slots[b.root(k)].where != inArena {
 				return false
 			}
 		}
-		return parts == 1
+		return d.parts == 1
 	}
 	if !fits(steps[i]) {
 		return i
@@ -182,13 +204,10 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 	images, begin, load := head.loader.prepare(x)
 	loadHead := load(0)
 	product := head.product()
-	strips, _, _ := product.split(x.pool.Threads())
-	granules := (product.n + backend.Granule - 1) / backend.Granule
+	d := product.divide(x.pool.Threads())
 	panelRoom := head.loader.panel(head.kernel)
 	body := func(worker, strip int) {
-		first, last := strip*granules/strips, (strip+1)*granules/strips
-		col := first * backend.Granule
-		n := min(last*backend.Granule, product.n) - col
+		granules, col, n := d.columns(strip, product.n)
 		if begin != nil {
 			begin(worker, col, n)
 		}
@@ -205,12 +224,12 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 					panel = source[from*backend.Panel : to*backend.Panel]
 				}
 				if b < len(p.bounds)-2 {
-					p.kernel.Panel(tile, panel, b, last-first, 0, p.g.rows)
+					p.kernel.Panel(tile, panel, b, granules, 0, p.g.rows)
 					continue
 				}
 				for r := 0; r < p.g.rows; r += p.block {
 					end, y := min(p.g.rows, r+p.block), tile[r*backend.Panel:]
-					p.kernel.Panel(y, panel, b, last-first, r, end)
+					p.kernel.Panel(y, panel, b, granules, r, end)
 					finish(i, y, r, end-r, col, n)
 				}
 			}
@@ -229,7 +248,7 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 		xs := x.frames[members[0].number].in[0].F32s()
 		for img0 = 0; img0 < head.g.images; img0 += batch {
 			images(xs, img0, batch)
-			x.pool.For(strips, body)
+			x.pool.For(d.strips(), body)
 		}
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/backend/format/dense"
 	"spc/backend/ref"
 	"spc/ir"
 	"spc/ir/op"
@@ -22,7 +23,7 @@ import (
 func TestChainsAgreeWithTheirMembers(t *testing.T) {
 	const seed = 30
 	t.Logf("seed %d", seed)
-	chained := 0
+	chained, byRows := 0, 0
 	for round := range 60 {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		images, c, h, w := 1+r.IntN(3), 1+r.IntN(9), 1+r.IntN(20), 1+r.IntN(20)
@@ -51,6 +52,11 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 		fmt.Fprintf(&b, "  %%q: f32[*] = Conv \"q\" (%%p, %%w2%s) {strides = [1, 1]%s}\n", residual, act())
 		fmt.Fprintf(&b, "  %%r: f32[*] = Conv \"r\" (%%q, %%w3) {strides = [1, 1]%s}\n", act())
 		outputs := []string{"%r", "%r, %p", "%r, %q", "%r, %a"}[r.IntN(4)]
+		if r.IntN(2) == 0 {
+			b.WriteString(constant("w4", m3, 1, 3, 3))
+			fmt.Fprintf(&b, "  %%d: f32[*] = Conv \"d\" (%%r, %%w4) {strides = [1, 1], pads = [1, 1, 1, 1], group = %d}\n", m3)
+			outputs = strings.Replace(outputs, "%r", "%d", 1)
+		}
 		fmt.Fprintf(&b, "  return %s\n}", outputs)
 		src := b.String()
 		g, err := ir.Parse(src, op.Registry)
@@ -68,7 +74,7 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dev, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%2})
+		dev, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,10 +107,48 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 			if len(st.members) > 1 {
 				chained++
 			}
+			if st.link != nil && st.link.byRows {
+				byRows++
+			}
 		}
 		p.Close()
 	}
-	if chained < 20 {
-		t.Errorf("%d chains in 60 rounds", chained)
+	if chained < 20 || byRows < 3 {
+		t.Errorf("%d chains in 60 rounds, %d products divided by rows", chained, byRows)
+	}
+}
+
+// The strips of each thread's share have as many granules, but one, as those of another.
+func TestDivisionIsEven(t *testing.T) {
+	kernel := dense.New(tensor.New(tensor.F32, 100, 8))
+	for n := 1; n < 3000; n += 7 {
+		for threads := 1; threads <= 9; threads++ {
+			for _, byRows := range []bool{false, true} {
+				p := product{kernel: kernel, m: 100, k: 8, n: n, byRows: byRows}
+				d := p.divide(threads)
+				end := 0
+				for i := range d.strips() {
+					granules, col, count := d.columns(i, n)
+					if granules < 1 || granules > backend.Panel/backend.Granule || col != end || count < 1 || count > granules*backend.Granule {
+						t.Fatalf("%d columns on %d threads: strip %d is %d granules, columns %d to %d", n, threads, i, granules, col, col+count)
+					}
+					end = col + count
+				}
+				if end != n || d.rows%kernel.Tile() != 0 || d.rows*d.parts < p.m || d.rows*(d.parts-1) >= p.m {
+					t.Fatalf("%d columns on %d threads: %+v", n, threads, d)
+				}
+				if d.parts > 1 {
+					continue
+				}
+				least, most := n, 0
+				for w := range threads {
+					share := d.cuts[(w+1)*d.strips()/threads] - d.cuts[w*d.strips()/threads]
+					least, most = min(least, share), max(most, share)
+				}
+				if most > least+1 {
+					t.Fatalf("%d columns on %d threads: shares of %d to %d granules", n, threads, least, most)
+				}
+			}
+		}
 	}
 }

@@ -155,7 +155,8 @@ func (g *convGeometry) pixels(col, n int) pixelRun {
 // bind makes the kernel.
 func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader) *bound {
 	k := g.channels * g.taps
-	prepare := func(x *exec, in, out []*tensor.Tensor) func() error {
+	b := &bound{inplace: ep.residual, alone: true, shared: l.shared()}
+	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		var ys, res []float32
 		var first int // image of column 0
 		images, begin, load := l.prepare(x)
@@ -174,6 +175,7 @@ func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader
 			}
 			for i, images := range []int{batch, rest} {
 				p := product{kernel: kernels[group], m: g.rows, k: k, n: l.columns(images), room: l.panel(kernels[group]), begin: begin, load: load(group), store: store}
+				p.byRows = b.link != nil && b.link.byRows
 				runs[group][i] = p.prepare(x)
 			}
 		}
@@ -196,12 +198,11 @@ func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader
 			return nil
 		}
 	}
-	b := &bound{prepare: prepare, inplace: ep.residual, alone: true, shared: l.shared()}
 	for _, kernel := range kernels {
 		b.scratch = max(b.scratch, productScratch(kernel, g.rows)+l.panel(kernel))
 	}
 	if g.groups == 1 && k > 0 {
-		b.link = &link{g, kernels[0], ep, l}
+		b.link = &link{g: g, kernel: kernels[0], ep: ep, loader: l}
 	}
 	return b
 }

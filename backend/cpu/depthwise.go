@@ -49,7 +49,7 @@ func bindDepthwise(p *program, n *ir.Node) (*bound, error) {
 	if ep.act != nil {
 		most /= 4 // the planes are still in the first-level cache then
 	}
-	return &bound{inplace: -1, scratch: d.Scratch(), prepare: func(x *exec, ins, outs []*tensor.Tensor) func() error {
+	return &bound{inplace: -1, planes: true, scratch: d.Scratch(), prepare: func(x *exec, ins, outs []*tensor.Tensor) func() error {
 		per := max(1, min(most/out, groups/(2*x.pool.Threads())))
 		parts := (groups + per - 1) / per
 		var src, dst, res []float32

@@ -13,7 +13,8 @@ import (
 type product struct {
 	kernel  backend.Kernel
 	m, k, n int
-	room    int // floats of a panel, 0 for the rows of the kernel's largest block
+	room    int  // floats of a panel, 0 for the rows of the kernel's largest block
+	byRows  bool // threads divide the rows, however many columns there are
 	// begin is called before a strip of columns col to col+n is loaded.
 	begin func(worker, col, n int)
 	// load writes rows k0 to k1 of these columns of X into a panel [k1-k0][64];
@@ -48,26 +49,67 @@ func productScratch(kernel backend.Kernel, m int) int {
 	return (panelRows(kernel) + rows) * backend.Panel
 }
 
-// split says how the product is shared between threads: into strips of columns,
-// and into parts of so many rows where there are too few strips.
-func (p *product) split(threads int) (strips, parts, rows int) {
+// division says how a product is shared between threads: into strips of columns, of
+// which strip i has the granules from cuts[i] to cuts[i+1]-1, and into parts of so
+// many rows where there are too few strips.
+type division struct {
+	cuts        []int
+	parts, rows int
+}
+
+func (d *division) strips() int { return len(d.cuts) - 1 }
+
+// columns returns the granules of strip i, and the columns col to col+count of the n.
+func (d *division) columns(i, n int) (granules, col, count int) {
+	first, last := d.cuts[i], d.cuts[i+1]
+	col = first * backend.Granule
+	return last - first, col, min(last*backend.Granule, n) - col
+}
+
+// divide divides the product.
+func (p *product) divide(threads int) division {
+	const width = backend.Panel / backend.Granule
 	granules := (p.n + backend.Granule - 1) / backend.Granule
-	strips = (granules*backend.Granule + backend.Panel - 1) / backend.Panel
-	block := blockRows(p.kernel.Tile())
-	parts, rows = 1, (p.m+block-1)/block*block
-	if strips < 4*threads && strips%threads != 0 {
-		rows = (p.m + threads - 1) / threads
-		rows = (rows + block - 1) / block * block
-		parts = (p.m + rows - 1) / rows
+	strips := (granules + width - 1) / width
+	tile := p.kernel.Tile()
+	d := division{parts: 1, rows: (p.m + tile - 1) / tile * tile}
+	share := 1
+	if p.byRows || strips < 4*threads && strips%threads != 0 {
+		d.rows = (p.m + threads - 1) / threads
+		d.rows = (d.rows + tile - 1) / tile * tile
+		d.parts = (p.m + d.rows - 1) / d.rows
+	} else {
+		share = threads
 	}
-	return strips, parts, rows
+	// The strips that a thread begins with have an equal share of the granules.
+	for ; d.cuts == nil; strips++ {
+		d.cuts = cuts(granules, strips, share, width)
+	}
+	return d
+}
+
+// cuts cuts granules into strips of at most width of them, so that each of so many
+// shares of the strips has an equal share of the granules; nil where there are too
+// few strips for that.
+func cuts(granules, strips, shares, width int) []int {
+	list := make([]int, 1, strips+1)
+	for w := range shares {
+		from, to := w*granules/shares, (w+1)*granules/shares
+		n := (w+1)*strips/shares - w*strips/shares
+		if n*width < to-from {
+			return nil
+		}
+		for i := range n {
+			list = append(list, from+(i+1)*(to-from)/n)
+		}
+	}
+	return list
 }
 
 // prepare returns what computes the product.
 func (p *product) prepare(x *exec) func() {
 	x.warm(p.kernel, false)
-	strips, parts, rows := p.split(x.pool.Threads())
-	granules := (p.n + backend.Granule - 1) / backend.Granule
+	d := p.divide(x.pool.Threads())
 	bounds, block := p.kernel.Bounds(), blockRows(p.kernel.Tile())
 	blocks := max(0, len(bounds)-1)
 	room := p.room
@@ -75,18 +117,16 @@ func (p *product) prepare(x *exec) func() {
 		room = panelRows(p.kernel) * backend.Panel
 	}
 	body := func(worker, i int) {
-		strip, part := i/parts, i%parts
-		first, last := strip*granules/strips, (strip+1)*granules/strips
-		col := first * backend.Granule
-		n := min(last*backend.Granule, p.n) - col
-		r0, r1 := part*rows, min(p.m, (part+1)*rows)
+		granules, col, n := d.columns(i%d.strips(), p.n)
+		r0 := i / d.strips() * d.rows
+		r1 := min(p.m, r0+d.rows)
 		panel, y := x.scratch[worker][:room], x.scratch[worker][room:]
 		if p.begin != nil {
 			p.begin(worker, col, n)
 		}
 		for b := range blocks - 1 {
 			p.load(worker, panel, bounds[b], bounds[b+1], col, n)
-			p.kernel.Panel(y, panel, b, last-first, r0, r1)
+			p.kernel.Panel(y, panel, b, granules, r0, r1)
 		}
 		if blocks > 0 {
 			p.load(worker, panel, bounds[blocks-1], bounds[blocks], col, n)
@@ -97,14 +137,14 @@ func (p *product) prepare(x *exec) func() {
 				tile = y[(r-r0)*backend.Panel:]
 			}
 			if blocks > 0 {
-				p.kernel.Panel(tile, panel, blocks-1, last-first, r, end)
+				p.kernel.Panel(tile, panel, blocks-1, granules, r, end)
 			} else {
 				clear(tile[:(end-r)*backend.Panel])
 			}
 			p.store(worker, tile, r, end-r, col, n)
 		}
 	}
-	return func() { x.pool.For(strips*parts, body) }
+	return func() { x.pool.For(d.strips()*d.parts, body) }
 }
 
 // loadRows loads rows of X stored as [K][ldx]: columns are contiguous.

@@ -75,6 +75,7 @@ type step struct {
 	dead    []int         // heap values whose last use this is
 	link    *link         // of a convolution that chains take
 	members []*step       // of a chain
+	planes  bool          // threads divide the planes of input 0
 }
 
 // fast reports whether the step has a kernel.
@@ -115,7 +116,8 @@ type bound struct {
 	// out which are when it is prepared: those overlap.
 	from, into []int
 
-	link *link // of a convolution that chains take
+	link   *link // of a convolution that chains take
+	planes bool  // threads divide the planes of input 0
 }
 
 // binder makes a kernel for a node whose types are static; nil when there is none
@@ -235,7 +237,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 			return func() error { return bd.run(x, in, out) }
 		}
 	}
-	st.link = bd.link
+	st.link, st.planes = bd.link, bd.planes
 	b.scratch = max(b.scratch, bd.scratch)
 	b.shared = max(b.shared, bd.shared)
 	for i, o := range st.out {
