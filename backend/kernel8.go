@@ -26,12 +26,15 @@ type Kernel8 interface {
 	// Sums holds the sum of each row of W, by which a zero point shifts the
 	// products.
 	Sums() []int32
+	// Groups is the number of groups of four rows of a panel, ceil(K/4) or more; what
+	// lies behind row K is read and does not matter.
+	Groups() int
 	// Panel computes rows r0 to r1 of C = W X for a panel of 64 columns of X, of which
 	// the first cols matter:
 	//
 	//	c[(r-r0)*64 + j] = sum over k of W[r,k] * x[k/4*256 + 4*j + k%4]
 	//
-	// x holds ceil(K/4)*256 elements, c room for the rows.
+	// x holds Groups()*256 elements, c room for the rows.
 	Panel(c []int32, x []uint8, cols, r0, r1 int)
 }
 

@@ -210,7 +210,7 @@ func bindConv8(p *program, n *ir.Node) (*bound, error) {
 // false where planes are too large.
 func (c *conv8) place(v, h op.Span) bool {
 	taps := v.Kernel * h.Kernel
-	c.k4 = ikernel.Groups(c.channels * taps)
+	c.k4 = c.kernel.Groups()
 	c.offset = make([]int32, ikernel.Group*c.k4)
 	if taps == 1 && c.sh == 1 && c.sw == 1 && v.Begin == 0 && v.End == 0 && h.Begin == 0 && h.End == 0 {
 		c.pw = 0
@@ -270,7 +270,7 @@ func (c *conv8) bound() *bound {
 	cols := c.columns()
 	panels := (cols + ikernel.Columns - 1) / ikernel.Columns
 	plane := c.oh * c.ow
-	return &bound{inplace: -1, scratch: shared + max(panel+sums+c.ep.scratch(), floats(c.pw)), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: -1, scratch: shared + panel + sums + c.ep.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src, image []uint8
 		var y, res ikernel.Elems
 		planes := asBytes(x.scratch[0][:shared])
@@ -279,7 +279,7 @@ func (c *conv8) bound() *bound {
 			parts = min(t, (c.m+rows8-1)/rows8)
 		}
 		rows := ((c.m+parts-1)/parts + rows8 - 1) / rows8 * rows8
-		spread := func(worker, channel int) { c.spread(planes, src, asBytes(x.scratch[worker][shared:]), channel) }
+		spread := func(_, channel int) { c.spread(planes, src, channel) }
 		multiply := func(worker, i int) {
 			i, part := i/parts, i%parts
 			s := x.scratch[worker][shared:]
@@ -321,8 +321,8 @@ func (c *conv8) bound() *bound {
 	}}
 }
 
-// spread copies a channel of an image to its planes; spare holds a row of a plane.
-func (c *conv8) spread(planes, src, spare []uint8, channel int) {
+// spread copies a channel of an image to its planes.
+func (c *conv8) spread(planes, src []uint8, channel int) {
 	size := c.ph * c.pw
 	src = src[channel*c.h*c.w:][:c.h*c.w]
 	for p, phase := range c.phases {
@@ -340,8 +340,8 @@ func (c *conv8) spread(planes, src, spare []uint8, channel int) {
 			continue
 		}
 		line := first*c.sh + phase[0] - c.top
-		if c.sw == 1 {
-			c.ep.kern.Frame(dst[first*c.pw:], c.pw, src[line*c.w+from+at:], c.sh*c.w, last-first, to-from, from, c.pw-to, c.fill)
+		if c.sw <= 2 {
+			c.ep.kern.Frame(dst[first*c.pw:], c.pw, src[line*c.w+from*c.sw+at:], c.sh*c.w, c.sw, last-first, to-from, from, c.pw-to, c.fill)
 			continue
 		}
 		for i := first; i < last; i++ {
@@ -350,10 +350,6 @@ func (c *conv8) spread(planes, src, spare []uint8, channel int) {
 			fill8(row[to:], c.fill)
 			q := src[line*c.w:][:c.w][from*c.sw+at:]
 			line += c.sh
-			if c.sw == 2 {
-				c.ep.kern.Split(row[from:to], spare, q[:2*(to-from)-1])
-				continue
-			}
 			for j := range row[from:to] {
 				row[from+j] = q[j*c.sw]
 			}
@@ -410,8 +406,7 @@ func bindLinear8(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bound, e
 
 func (l *linear8) bound() *bound {
 	const block = ikernel.Columns // of tokens, and of rows of the weight
-	k4 := ikernel.Groups(l.k)
-	ldx := ikernel.Group * k4
+	ldx, k4 := ikernel.Group*ikernel.Groups(l.k), l.kernel.Groups()
 	direct, ok := l.kernel.(backend.TokenKernel8)
 	shared, panel := 0, 0
 	if ldx != l.k {
@@ -554,6 +549,9 @@ func bindMaxPool8(n *ir.Node) (*bound, error) {
 	length = max(length, h.Begin+width)
 	half := (length + 1) / 2
 	need := floats(length) + 2*floats(half)
+	if size := [2]int{3, 3}; [2]int{v.Kernel, h.Kernel} == size && v.Stride == 2 && h.Stride == 2 && v.Dilation == 1 && h.Dilation == 1 {
+		return boundMaxPool3x3s2(xs, out, v.Begin, h.Begin), nil
+	}
 	return &bound{inplace: -1, scratch: need, prepare: func(x *exec, in, out8 []*tensor.Tensor) func() error {
 		var src, dst []uint8
 		body := func(worker, i int) {
@@ -613,6 +611,49 @@ func bindMaxPool8(n *ir.Node) (*bound, error) {
 			return nil
 		}
 	}}, nil
+}
+
+// boundMaxPool3x3s2 takes the maxima of windows of 3x3 at strides of 2. Those that lie
+// inside of the image are the kernel's.
+func boundMaxPool3x3s2(xs, out []int, top, left int) *bound {
+	height, width, oh, ow := xs[2], xs[3], out[0], out[1]
+	inside := func(begin, size, n int) (lo, hi int) {
+		lo = min((begin+1)/2, n)
+		return lo, max(lo, min((size-3+begin)/2+1, n))
+	}
+	y0, y1 := inside(top, height, oh)
+	x0, x1 := inside(left, width, ow)
+	kern := ikernel.Best()
+	return &bound{inplace: -1, prepare: func(x *exec, in, out8 []*tensor.Tensor) func() error {
+		var src, dst []uint8
+		body := func(_, i int) {
+			plane, to := src[i*height*width:][:height*width], dst[i*oh*ow:][:oh*ow]
+			if y0 < y1 && x0 < x1 {
+				kern.MaxPool(to[y0*ow+x0:], ow, plane[(2*y0-top)*width+2*x0-left:], width, y1-y0, x1-x0)
+			}
+			for y := range oh {
+				for x := 0; x < ow; x++ {
+					if y >= y0 && y < y1 && x == x0 {
+						if x = x1; x == ow {
+							break
+						}
+					}
+					m := uint8(0)
+					for a := max(0, 2*y-top); a < min(height, 2*y-top+3); a++ {
+						for b := max(0, 2*x-left); b < min(width, 2*x-left+3); b++ {
+							m = max(m, plane[a*width+b])
+						}
+					}
+					to[y*ow+x] = m
+				}
+			}
+		}
+		return func() error {
+			src, dst = in[0].Bytes(), out8[0].Bytes()
+			x.pool.For(xs[0]*xs[1], body)
+			return nil
+		}
+	}}
 }
 
 // u8Only reports whether n takes and gives u8.

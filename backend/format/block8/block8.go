@@ -172,6 +172,7 @@ type kernel struct {
 
 func (d *kernel) Name() string  { return "s8_block_1x4_1x64__" + d.kern.ISA }
 func (d *kernel) Sums() []int32 { return d.sums }
+func (d *kernel) Groups() int   { return d.k4 }
 
 func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	s := d.segments()

@@ -60,7 +60,7 @@ func TestUnpackIsTheInverseOfPackAndProductsAreThoseOfDense(t *testing.T) {
 			if !slices.Equal(a.Sums(), b.Sums()) {
 				t.Fatalf("%d x %d: other sums of rows", m, k)
 			}
-			x := make([]uint8, ikernel.Groups(k)*ikernel.PanelRow)
+			x := make([]uint8, max(a.Groups(), b.Groups())*ikernel.PanelRow)
 			for i := range x {
 				x[i] = uint8(r.Uint32())
 			}

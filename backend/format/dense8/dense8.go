@@ -23,10 +23,13 @@ func (Format) Name() string { return choose.Dense }
 
 // Costs offers the one configuration.
 func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
-	k := w.Dim(1)
+	k, r := w.Dim(1), &rate.Dense8
+	if ikernel.Best().ISA == "amx" {
+		r = &rate.Tiles8
+	}
 	return []choose.Cost{{
 		Kernel: "s8_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: w.Len(),
-		Efficiency: rate.Dense8.Efficiency(float64(ikernel.Groups(k)), k, n),
+		Efficiency: r.Efficiency(float64(ikernel.Groups(k)), k, n),
 	}}
 }
 
@@ -56,7 +59,7 @@ func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
 			d.sums[r] += int32(v)
 		}
 	}
-	d.rows = sync.OnceValue(func() []int8 { return rows(data, d.m, d.k) })
+	d.rows = sync.OnceValue(func() []int8 { return rows(data, d.m, d.k, ikernel.Group*d.Groups()) })
 	d.panels = sync.OnceValue(func() []int8 { return panels(data, d.m, d.k) })
 	return d
 }
@@ -70,9 +73,8 @@ type kernel struct {
 	rows, panels func() []int8
 }
 
-// rows returns w with rows of whole groups.
-func rows(w []int8, m, k int) []int8 {
-	ld := ikernel.Group * ikernel.Groups(k)
+// rows returns w with rows of ld elements, zeros behind the k of w.
+func rows(w []int8, m, k, ld int) []int8 {
 	if ld == k {
 		return w
 	}
@@ -98,10 +100,12 @@ func panels(w []int8, m, k int) []int8 {
 
 func (d *kernel) Name() string  { return "s8_gemm_6x64__" + d.kern.ISA }
 func (d *kernel) Sums() []int32 { return d.sums }
+func (d *kernel) Groups() int   { return d.kern.Pad(d.k4) }
 
 func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
-	ld := ikernel.Group * d.k4
-	d.kern.Gemm(r1-r0, d.k4, d.rows()[r0*ld:], ld, x, cols, c, ikernel.Columns)
+	k4 := d.Groups()
+	ld := ikernel.Group * k4
+	d.kern.Gemm(r1-r0, k4, d.rows()[r0*ld:], ld, x, cols, c, ikernel.Columns)
 }
 
 func (d *kernel) Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int) {

@@ -33,7 +33,8 @@ func Groups(k int) int { return (k + Group - 1) / Group }
 // columns compute at least that many, and up to the next multiple of 16.
 type Kernels struct {
 	// ISA names the instruction set: amx, vnni, or go for pure Go.
-	ISA string
+	ISA  string
+	step int // groups by which products with panels step, see Pad
 
 	gemm       func(rows, k4 int, w []int8, ldw int, x []uint8, cols int, c []int32, ldc int)
 	gemmTokens func(rows, k4 int, x []uint8, ldx int, w []int8, cols int, c []int32, ldc int)
@@ -44,9 +45,13 @@ type Kernels struct {
 	quantize   func(y []uint8, x []float32, l *Limits)
 	dequantize func(y []float32, x []uint8, scale, zero float32)
 	split      func(n int, even, odd, x []uint8)
-	frame      func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8)
+	frame      [2]frame // by the step less one
+	maxPool    func(rows, n int, dst []uint8, ldd int, src []uint8, lds int)
 	max        func(y, x []uint8)
 }
+
+// frame copies rows of n bytes, n being at least 1, into wider ones.
+type frame func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8)
 
 // finish finishes rows of n sums; y and res are f32 or u8.
 type finish func(rows, n int, c []int32, ldc int, e *Epilogue, first int, y, res Elems, ldy int)
@@ -140,6 +145,10 @@ func lanes(cols int) int {
 	}
 	return (cols + 15) &^ 15
 }
+
+// Pad rounds a number of groups up to what Gemm is fastest with: weights have zeros
+// there, panels anything.
+func (k *Kernels) Pad(k4 int) int { return (k4 + k.step - 1) / k.step * k.step }
 
 // Gemm multiplies rows of a weight, ldw apart, by a panel x of k4 groups:
 // c[r*ldc+j] = sum over k of w[r*ldw+k] x[k/4][j][k%4].
@@ -263,12 +272,28 @@ func (k *Kernels) Split(even, odd, x []uint8) {
 	}
 }
 
-// Frame copies rows of n bytes and fills up what is left and right of them:
-// dst[r*ldd:] gets left times fill, src[r*lds:][:n] and right times fill.
-func (k *Kernels) Frame(dst []uint8, ldd int, src []uint8, lds, rows, n, left, right int, fill uint8) {
+// Frame copies rows of n bytes, which lie step (1 or 2) apart, and fills up what is
+// left and right of them: dst[r*ldd:] gets left times fill, then src[r*lds+step*j] for
+// each j below n, then right times fill.
+func (k *Kernels) Frame(dst []uint8, ldd int, src []uint8, lds, step, rows, n, left, right int, fill uint8) {
 	need("output", len(dst), span(rows, left+n+right, ldd))
-	need("input", len(src), span(rows, n, lds))
-	k.frame(rows, n, dst, ldd, src, lds, left, right, fill)
+	need("input", len(src), span(rows, max(0, step*(n-1)+1), lds))
+	f := k.frame[step-1]
+	if n == 0 {
+		f = portable.frame[0]
+	}
+	f(rows, n, dst, ldd, src, lds, left, right, fill)
+}
+
+// MaxPool takes the maxima of windows of 3x3 bytes that lie 2 apart:
+// dst[r*ldd+j] = max of src[(2*r+a)*lds+2*j+b] over a and b below 3, for j below n.
+func (k *Kernels) MaxPool(dst []uint8, ldd int, src []uint8, lds, rows, n int) {
+	if rows == 0 || n == 0 {
+		return
+	}
+	need("output", len(dst), span(rows, n, ldd))
+	need("input", len(src), span(2*rows+1, 2*n+1, lds))
+	k.maxPool(rows, n, dst, ldd, src, lds)
 }
 
 // Max stores the larger of y and x in y.

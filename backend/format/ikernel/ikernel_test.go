@@ -256,18 +256,39 @@ func TestElementwiseMatchesPureGo(t *testing.T) {
 func TestFrameMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {
-		for _, n := range []int{0, 1, 7, 56, 63, 64, 65, 200} {
+		for _, n := range []int{0, 1, 7, 31, 32, 33, 56, 63, 64, 65, 200} {
 			for _, rows := range []int{0, 1, 3} {
 				for left := range 4 {
-					right := r.IntN(4)
-					ldd, lds := left+n+right+r.IntN(3), n+r.IntN(3)
-					src := u8s(r, rows*lds)
-					got, want := make([]uint8, rows*ldd), make([]uint8, rows*ldd)
-					k.Frame(got, ldd, src, lds, rows, n, left, right, 9)
-					portable.Frame(want, ldd, src, lds, rows, n, left, right, 9)
-					if !slices.Equal(got, want) {
-						t.Fatalf("%d rows of %d+%d+%d differ", rows, left, n, right)
+					right, step := r.IntN(4), 1+left%2
+					ldd, lds := left+n+right+r.IntN(3), max(1, step*(n-1)+1+r.IntN(3))
+					src := u8s(r, max(0, rows*lds-r.IntN(2)))
+					if rows > 0 && len(src) < span(rows, max(0, step*(n-1)+1), lds) {
+						src = u8s(r, rows*lds)
 					}
+					got, want := make([]uint8, rows*ldd), make([]uint8, rows*ldd)
+					k.Frame(got, ldd, src, lds, step, rows, n, left, right, 9)
+					portable.Frame(want, ldd, src, lds, step, rows, n, left, right, 9)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%d rows of %d+%d+%d, step %d, differ", rows, left, n, right, step)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestMaxPoolMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, n := range []int{1, 2, 31, 32, 33, 55, 64, 65} {
+			for _, rows := range []int{1, 3} {
+				ldd, lds := n+r.IntN(3), 2*n+1+r.IntN(3)
+				src := u8s(r, span(2*rows+1, 2*n+1, lds))
+				got, want := make([]uint8, rows*ldd), make([]uint8, rows*ldd)
+				k.MaxPool(got, ldd, src, lds, rows, n)
+				portable.MaxPool(want, ldd, src, lds, rows, n)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d rows of %d differ", rows, n)
 				}
 			}
 		}

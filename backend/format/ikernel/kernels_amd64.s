@@ -9206,9 +9206,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func frame_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+// func frame1_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
 // Requires: AVX, AVX512BW
-TEXT ·frame_avx512(SB), NOSPLIT, $0-65
+TEXT ·frame1_avx512(SB), NOSPLIT, $0-65
 	MOVQ  rows+0(FP), AX
 	MOVQ  n+8(FP), DX
 	MOVQ  dst+16(FP), BX
@@ -9220,56 +9220,51 @@ TEXT ·frame_avx512(SB), NOSPLIT, $0-65
 	MOVB  fill+64(FP), R11
 	TESTQ AX, AX
 	JZ    end
+	LEAQ  -1(DX), CX
+	ANDQ  $0x3f, CX
+	ADDQ  $+1, CX
 	MOVQ  DX, R12
-	ANDQ  $0x3f, R12
-	MOVQ  R12, CX
-	MOVQ  $0x00000001, R14
-	MOVQ  R14, R13
-	SHLQ  CL, R13
-	SUBQ  R14, R13
+	SUBQ  CX, R12
+	NEGQ  CX
+	MOVQ  $-1, R13
+	SHRQ  CL, R13
 	KMOVQ R13, K1
 
 row:
 	MOVQ  BX, R13
-	MOVQ  R9, R14
-	TESTQ R14, R14
+	MOVQ  R9, CX
+	TESTQ CX, CX
 	JZ    leftdone
 
 left:
 	MOVB R11, (R13)
 	INCQ R13
-	DECQ R14
+	DECQ CX
 	JNZ  left
 
 leftdone:
 	XORQ CX, CX
-	MOVQ DX, R14
-	SUBQ $0x40, R14
-	JL   tail
 
 loop:
+	CMPQ     CX, R12
+	JGE      tail
 	VMOVDQU8 (DI)(CX*1), Z0
 	VMOVDQU8 Z0, (R13)(CX*1)
 	ADDQ     $+64, CX
-	SUBQ     $0x40, R14
-	JGE      loop
+	JMP      loop
 
 tail:
-	TESTQ      R12, R12
-	JZ         copied
 	VMOVDQU8.Z (DI)(CX*1), K1, Z0
 	VMOVDQU8   Z0, K1, (R13)(CX*1)
-
-copied:
-	ADDQ  DX, R13
-	MOVQ  R10, R14
-	TESTQ R14, R14
-	JZ    rightdone
+	ADDQ       DX, R13
+	MOVQ       R10, CX
+	TESTQ      CX, CX
+	JZ         rightdone
 
 right:
 	MOVB R11, (R13)
 	INCQ R13
-	DECQ R14
+	DECQ CX
 	JNZ  right
 
 rightdone:
@@ -9277,6 +9272,166 @@ rightdone:
 	ADDQ R8, DI
 	DECQ AX
 	JNZ  row
+
+end:
+	VZEROUPPER
+	RET
+
+// func frame2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+// Requires: AVX, AVX512BW
+TEXT ·frame2_avx512(SB), NOSPLIT, $0-65
+	MOVQ  rows+0(FP), AX
+	MOVQ  n+8(FP), DX
+	MOVQ  dst+16(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  src+32(FP), DI
+	MOVQ  lds+40(FP), R8
+	MOVQ  left+48(FP), R9
+	MOVQ  right+56(FP), R10
+	MOVB  fill+64(FP), R11
+	TESTQ AX, AX
+	JZ    end
+	LEAQ  -1(DX), R12
+	ANDQ  $0x1f, R12
+	ADDQ  $+1, R12
+	MOVQ  DX, R13
+	SUBQ  R12, R13
+	MOVQ  R12, CX
+	NEGQ  CX
+	MOVQ  $-1, R14
+	SHRQ  CL, R14
+	KMOVQ R14, K1
+	LEAQ  -1(R12)(R12*1), CX
+	NEGQ  CX
+	MOVQ  $-1, R12
+	SHRQ  CL, R12
+	KMOVQ R12, K2
+
+row:
+	MOVQ  BX, R12
+	MOVQ  R9, CX
+	TESTQ CX, CX
+	JZ    leftdone
+
+left:
+	MOVB R11, (R12)
+	INCQ R12
+	DECQ CX
+	JNZ  left
+
+leftdone:
+	XORQ CX, CX
+
+loop:
+	CMPQ     CX, R13
+	JGE      tail
+	VMOVDQU8 (DI)(CX*2), Z0
+	VPMOVWB  Z0, (R12)(CX*1)
+	ADDQ     $+32, CX
+	JMP      loop
+
+tail:
+	VMOVDQU8.Z (DI)(CX*2), K2, Z0
+	VPMOVWB    Z0, K1, (R12)(CX*1)
+	ADDQ       DX, R12
+	MOVQ       R10, CX
+	TESTQ      CX, CX
+	JZ         rightdone
+
+right:
+	MOVB R11, (R12)
+	INCQ R12
+	DECQ CX
+	JNZ  right
+
+rightdone:
+	ADDQ SI, BX
+	ADDQ R8, DI
+	DECQ AX
+	JNZ  row
+
+end:
+	VZEROUPPER
+	RET
+
+// func maxPool_u8_3x3s2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int)
+// Requires: AVX, AVX512BW
+TEXT ·maxPool_u8_3x3s2_avx512(SB), NOSPLIT, $0-48
+	MOVQ  rows+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  ldd+24(FP), BX
+	MOVQ  src+32(FP), SI
+	MOVQ  lds+40(FP), DI
+	TESTQ AX, AX
+	JZ    end
+	LEAQ  -1(CX), R8
+	ANDQ  $0x1f, R8
+	ADDQ  $+1, R8
+	MOVQ  CX, R9
+	SUBQ  R8, R9
+	MOVQ  R8, CX
+	NEGQ  CX
+	MOVQ  $-1, R10
+	SHRQ  CL, R10
+	KMOVQ R10, K1
+	LEAQ  (R8)(R8*1), CX
+	LEAQ  -1(CX), R8
+	NEGQ  CX
+	MOVQ  $-1, R10
+	SHRQ  CL, R10
+	KMOVQ R10, K2
+	MOVQ  R8, CX
+	NEGQ  CX
+	MOVQ  $-1, R8
+	SHRQ  CL, R8
+	KMOVQ R8, K3
+
+row:
+	XORQ R8, R8
+	LEAQ (SI)(DI*2), CX
+
+loop:
+	CMPQ     R8, R9
+	JGE      tail
+	LEAQ     (SI)(DI*1), R10
+	VMOVDQU8 (SI)(R8*2), Z0
+	VMOVDQU8 2(SI)(R8*2), Z1
+	VMOVDQU8 (R10)(R8*2), Z2
+	VMOVDQU8 2(R10)(R8*2), Z3
+	VPMAXUB  Z2, Z0, Z0
+	VPMAXUB  Z3, Z1, Z1
+	VMOVDQU8 (CX)(R8*2), Z2
+	VMOVDQU8 2(CX)(R8*2), Z3
+	VPMAXUB  Z2, Z0, Z0
+	VPMAXUB  Z3, Z1, Z1
+	VPSRLW   $0x08, Z0, Z2
+	VPMAXUB  Z2, Z0, Z0
+	VPMAXUB  Z1, Z0, Z0
+	VPMOVWB  Z0, (DX)(R8*1)
+	ADDQ     $+32, R8
+	JMP      loop
+
+tail:
+	LEAQ       (SI)(DI*1), R10
+	VMOVDQU8.Z (SI)(R8*2), K2, Z0
+	VMOVDQU8.Z 2(SI)(R8*2), K3, Z1
+	VMOVDQU8.Z (R10)(R8*2), K2, Z2
+	VMOVDQU8.Z 2(R10)(R8*2), K3, Z3
+	VPMAXUB    Z2, Z0, Z0
+	VPMAXUB    Z3, Z1, Z1
+	VMOVDQU8.Z (CX)(R8*2), K2, Z2
+	VMOVDQU8.Z 2(CX)(R8*2), K3, Z3
+	VPMAXUB    Z2, Z0, Z0
+	VPMAXUB    Z3, Z1, Z1
+	VPSRLW     $0x08, Z0, Z2
+	VPMAXUB    Z2, Z0, Z0
+	VPMAXUB    Z1, Z0, Z0
+	VPMOVWB    Z0, K1, (DX)(R8*1)
+	ADDQ       BX, DX
+	MOVQ       CX, SI
+	DECQ       AX
+	JNZ        row
 
 end:
 	VZEROUPPER

@@ -24,6 +24,7 @@ func native() []*Kernels {
 
 var vnni = Kernels{
 	ISA:        "vnni",
+	step:       1,
 	gemm:       tiles(gemmS8U8),
 	gemmTokens: tiles(gemmU8S8),
 	spmm:       spmmVNNI,
@@ -47,8 +48,9 @@ var vnni = Kernels{
 	split: func(n int, even, odd, x []uint8) {
 		split_avx512(n, unsafe.SliceData(even), unsafe.SliceData(odd), unsafe.SliceData(x))
 	},
-	frame: func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
-		frame_avx512(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds, left, right, fill)
+	frame: [2]frame{framed(frame1_avx512), framed(frame2_avx512)},
+	maxPool: func(rows, n int, dst []uint8, ldd int, src []uint8, lds int) {
+		maxPool_u8_3x3s2_avx512(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds)
 	},
 	max: func(y, x []uint8) { max_u8_avx512(len(y), unsafe.SliceData(y), unsafe.SliceData(x)) },
 }
@@ -56,7 +58,7 @@ var vnni = Kernels{
 // amx computes what is large enough in tiles, and else as vnni does.
 var amx = func() Kernels {
 	k := vnni
-	k.ISA = "amx"
+	k.ISA, k.step = "amx", tileStep
 	k.gemm = blocks(vnni.gemm, [2][2]amxTile[int8, uint8]{
 		{gemm_s8u8_16x16_amx, gemm_s8u8_16x32_amx}, {gemm_s8u8_32x16_amx, gemm_s8u8_32x32_amx},
 	})
@@ -70,11 +72,14 @@ var amx = func() Kernels {
 // panel.
 type amxTile[A, B octet] func(blocks, k64 int, a *A, lda int, b *B, c *int32)
 
+// tileStep is the number of groups of a step of a tile.
+const tileStep = 16
+
 // blocks lets tiles, by rows and columns, compute what they divide, and rest what is
-// left. A step of a tile is 64 k.
+// left.
 func blocks[A, B octet](rest func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int), tiles [2][2]amxTile[A, B]) func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
 	return func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
-		if rows < 16 || k4 < 16 || k4%16 != 0 || ldc != Columns {
+		if rows < 16 || k4 == 0 || k4%tileStep != 0 || ldc != Columns {
 			rest(rows, k4, a, lda, b, cols, c, ldc)
 			return
 		}
@@ -82,10 +87,10 @@ func blocks[A, B octet](rest func(rows, k4 int, a []A, lda int, b []B, cols int,
 		for v := 0; v < cols; v += 32 {
 			wide := min(2, (cols-v+15)/16)
 			if tall > 0 {
-				tiles[1][wide-1](tall, k4/16, unsafe.SliceData(a), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[v:]))
+				tiles[1][wide-1](tall, k4/tileStep, unsafe.SliceData(a), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[v:]))
 			}
 			if at := 32 * tall; at < done {
-				tiles[0][wide-1](1, k4/16, unsafe.SliceData(a[at*lda:]), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[at*ldc+v:]))
+				tiles[0][wide-1](1, k4/tileStep, unsafe.SliceData(a[at*lda:]), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[at*ldc+v:]))
 			}
 		}
 		if done < rows {
@@ -149,6 +154,13 @@ func packTokensAVX512(tokens, groups int, dst, src []uint8, lds int) {
 	}
 	if whole < tokens {
 		packTokensGo(tokens-whole, groups, dst[Group*whole:], src[whole*lds:], lds)
+	}
+}
+
+// framed lets a kernel take slices.
+func framed(f func(rows, n int, dst *uint8, ldd int, src *uint8, lds, left, right int, fill uint8)) frame {
+	return func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
+		f(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds, left, right, fill)
 	}
 }
 

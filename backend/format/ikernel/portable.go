@@ -5,6 +5,7 @@ import "math"
 // portable is the kernel set in pure Go.
 var portable = Kernels{
 	ISA:        "go",
+	step:       1,
 	gemm:       gemmGo[int8, uint8],
 	gemmTokens: gemmGo[uint8, int8],
 	spmm:       spmmGo,
@@ -14,7 +15,8 @@ var portable = Kernels{
 	quantize:   quantizeGo,
 	dequantize: dequantizeGo,
 	split:      splitGo,
-	frame:      frameGo,
+	frame:      [2]frame{frameGo(1), frameGo(2)},
+	maxPool:    maxPoolGo,
 	max:        maxGo,
 }
 
@@ -135,15 +137,32 @@ func splitGo(n int, even, odd, x []uint8) {
 	}
 }
 
-func frameGo(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
-	for r := range rows {
-		d := dst[r*ldd:][:left+n+right]
-		for j := range left {
-			d[j] = fill
+func frameGo(step int) frame {
+	return func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
+		for r := range rows {
+			d := dst[r*ldd:][:left+n+right]
+			for j := range left {
+				d[j] = fill
+			}
+			for j := range n {
+				d[left+j] = src[r*lds+step*j]
+			}
+			for j := range right {
+				d[left+n+j] = fill
+			}
 		}
-		copy(d[left:], src[r*lds:][:n])
-		for j := range right {
-			d[left+n+j] = fill
+	}
+}
+
+func maxPoolGo(rows, n int, dst []uint8, ldd int, src []uint8, lds int) {
+	for r := range rows {
+		for j := range n {
+			m := uint8(0)
+			for a := range 3 {
+				s := src[(2*r+a)*lds+2*j:][:3]
+				m = max(m, s[0], s[1], s[2])
+			}
+			dst[r*ldd+j] = m
 		}
 	}
 }

@@ -1146,20 +1146,55 @@ func dequantize_avx512(n int, y *float32, x *uint8, p *float32)
 //go:noescape
 func split_avx512(n int, even *uint8, odd *uint8, x *uint8)
 
-// frame_avx512 copies rows of n bytes, and puts left bytes before each and right behind it:
+// frame1_avx512 copies n bytes of rows, n being at least 1, and puts left bytes before each and right behind it:
 //
 //	for r := range rows {
 //		for j := range left {
 //			dst[r*ldd+j] = fill
 //		}
-//		copy(dst[r*ldd+left:], src[r*lds:][:n])
+//		for j := range n {
+//			dst[r*ldd+left+j] = src[r*lds+1*j]
+//		}
 //		for j := range right {
 //			dst[r*ldd+left+n+j] = fill
 //		}
 //	}
 //
 //go:noescape
-func frame_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+func frame1_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+
+// frame2_avx512 copies n bytes of rows, n being at least 1, and puts left bytes before each and right behind it:
+//
+//	for r := range rows {
+//		for j := range left {
+//			dst[r*ldd+j] = fill
+//		}
+//		for j := range n {
+//			dst[r*ldd+left+j] = src[r*lds+2*j]
+//		}
+//		for j := range right {
+//			dst[r*ldd+left+n+j] = fill
+//		}
+//	}
+//
+//go:noescape
+func frame2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+
+// maxPool_u8_3x3s2_avx512 takes maxima of windows, n being at least 1:
+//
+//	for r := range rows {
+//		for j := range n {
+//			dst[r*ldd+j] = src[2*r*lds+2*j] // or any other of the nine
+//			for a := range 3 {
+//				for b := range 3 {
+//					dst[r*ldd+j] = max(dst[r*ldd+j], src[(2*r+a)*lds+2*j+b])
+//				}
+//			}
+//		}
+//	}
+//
+//go:noescape
+func maxPool_u8_3x3s2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int)
 
 // max_u8_avx512 takes the larger of n elements and others, 64 at a time, the last ones masked:
 //

@@ -42,7 +42,9 @@ func int8Kernels() {
 	intQuantize()
 	intDequantize()
 	intSplit()
-	intFrame()
+	intFrame(1)
+	intFrame(2)
+	intMaxPool()
 	intMax()
 }
 
@@ -717,16 +719,20 @@ func lowBits(n Register) Register {
 	return k
 }
 
-func intFrame() {
-	const name = "frame_avx512"
+// intFrame generates the copying of rows into wider ones, of every step-th byte, step
+// being 1 or 2.
+func intFrame(step int) {
+	name := fmt.Sprintf("frame%d_avx512", step)
 	begin(name, "func(rows, n int, dst *uint8, ldd int, src *uint8, lds, left, right int, fill uint8)",
-		name+" copies rows of n bytes, and puts left bytes before each and right behind it:",
+		name+" copies n bytes of rows, n being at least 1, and puts left bytes before each and right behind it:",
 		"",
 		"\tfor r := range rows {",
 		"\t\tfor j := range left {",
 		"\t\t\tdst[r*ldd+j] = fill",
 		"\t\t}",
-		"\t\tcopy(dst[r*ldd+left:], src[r*lds:][:n])",
+		"\t\tfor j := range n {",
+		fmt.Sprintf("\t\t\tdst[r*ldd+left+j] = src[r*lds+%d*j]", step),
+		"\t\t}",
 		"\t\tfor j := range right {",
 		"\t\t\tdst[r*ldd+left+n+j] = fill",
 		"\t\t}",
@@ -742,10 +748,23 @@ func intFrame() {
 	fill := Load(Param("fill"), GP8())
 	TESTQ(rows, rows)
 	JZ(LabelRef("end"))
+	// The last 1 to 64/step bytes of a row are copied under a mask, which for a step of
+	// 2 leaves out the byte behind the last.
+	size := 64 / step
 	rest := GP64()
-	MOVQ(n, rest)
-	ANDQ(Imm(63), rest)
-	k := lowBits(rest)
+	LEAQ(Mem{Base: n, Disp: -1}, rest)
+	ANDQ(Imm(uint64(size-1)), rest)
+	add(1, rest)
+	whole := GP64()
+	MOVQ(n, whole)
+	SUBQ(rest, whole)
+	stored := lowBits64(rest)
+	loaded := stored
+	if step == 2 {
+		read := GP64()
+		LEAQ(Mem{Base: rest, Index: rest, Scale: 1, Disp: -1}, read)
+		loaded = lowBits64(read)
+	}
 	v := zmm()
 	Label("row")
 	i, to, count := GP64(), GP64(), GP64()
@@ -763,25 +782,131 @@ func intFrame() {
 	MOVQ(dst, to)
 	edge("left", left)
 	XORQ(i, i)
-	MOVQ(n, count)
-	SUBQ(Imm(64), count)
-	JL(LabelRef("tail"))
 	Label("loop")
-	VMOVDQU8(Mem{Base: src, Index: i, Scale: 1}, v)
-	VMOVDQU8(v, Mem{Base: to, Index: i, Scale: 1})
-	add(64, i)
-	SUBQ(Imm(64), count)
-	JGE(LabelRef("loop"))
+	CMPQ(i, whole)
+	JGE(LabelRef("tail"))
+	from, at := Mem{Base: src, Index: i, Scale: uint8(step)}, Mem{Base: to, Index: i, Scale: 1}
+	VMOVDQU8(from, v)
+	if step == 1 {
+		VMOVDQU8(v, at)
+	} else {
+		VPMOVWB(v, at)
+	}
+	add(size, i)
+	JMP(LabelRef("loop"))
 	Label("tail")
-	TESTQ(rest, rest)
-	JZ(LabelRef("copied"))
-	VMOVDQU8_Z(Mem{Base: src, Index: i, Scale: 1}, k, v)
-	VMOVDQU8(v, k, Mem{Base: to, Index: i, Scale: 1})
-	Label("copied")
+	VMOVDQU8_Z(from, loaded, v)
+	if step == 1 {
+		VMOVDQU8(v, stored, at)
+	} else {
+		VPMOVWB(v, stored, at)
+	}
 	ADDQ(n, to)
 	edge("right", right)
 	ADDQ(ldd, dst)
 	ADDQ(lds, src)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	Label("end")
+	end()
+}
+
+// lowBits64 is lowBits for n from 1 to 64.
+func lowBits64(n Register) Register {
+	mask, shift := GP64(), GP64()
+	MOVQ(n, shift)
+	NEGQ(shift)
+	MOVQ(shift, RCX) // which counts modulo 64
+	MOVQ(I64(-1), mask)
+	SHRQ(CL, mask)
+	k := K()
+	KMOVQ(mask, k)
+	return k
+}
+
+// intMaxPool generates the maxima of windows of 3x3 bytes at strides of 2.
+func intMaxPool() {
+	const name = "maxPool_u8_3x3s2_avx512"
+	begin(name, "func(rows, n int, dst *uint8, ldd int, src *uint8, lds int)",
+		name+" takes maxima of windows, n being at least 1:",
+		"",
+		"\tfor r := range rows {",
+		"\t\tfor j := range n {",
+		"\t\t\tdst[r*ldd+j] = src[2*r*lds+2*j] // or any other of the nine",
+		"\t\t\tfor a := range 3 {",
+		"\t\t\t\tfor b := range 3 {",
+		"\t\t\t\t\tdst[r*ldd+j] = max(dst[r*ldd+j], src[(2*r+a)*lds+2*j+b])",
+		"\t\t\t\t}",
+		"\t\t\t}",
+		"\t\t}",
+		"\t}")
+	rows := Load(Param("rows"), GP64())
+	n := Load(Param("n"), GP64())
+	dst := Load(Param("dst"), GP64())
+	ldd := Load(Param("ldd"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	TESTQ(rows, rows)
+	JZ(LabelRef("end"))
+	rest, whole := GP64(), GP64()
+	LEAQ(Mem{Base: n, Disp: -1}, rest)
+	ANDQ(Imm(31), rest)
+	add(1, rest)
+	MOVQ(n, whole)
+	SUBQ(rest, whole)
+	stored := lowBits64(rest)
+	// The first two bytes of the windows, and the third of each.
+	pair, third, last := GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: rest, Index: rest, Scale: 1}, pair)
+	LEAQ(Mem{Base: pair, Disp: -1}, third)
+	first, second := lowBits64(pair), lowBits64(third)
+	Label("row")
+	j := GP64()
+	XORQ(j, j)
+	LEAQ(Mem{Base: src, Index: lds, Scale: 2}, last)
+	window := func(masked bool) {
+		load := func(k Register, m Mem) VecVirtual {
+			v := zmm()
+			if masked {
+				VMOVDQU8_Z(m, k, v)
+			} else {
+				VMOVDQU8(m, v)
+			}
+			return v
+		}
+		mid := GP64()
+		LEAQ(Mem{Base: src, Index: lds, Scale: 1}, mid)
+		var a, c VecVirtual
+		for i, base := range []Register{src, mid, last} {
+			p := load(first, Mem{Base: base, Index: j, Scale: 2})
+			q := load(second, Mem{Base: base, Index: j, Scale: 2, Disp: 2})
+			if i == 0 {
+				a, c = p, q
+				continue
+			}
+			VPMAXUB(p, a, a)
+			VPMAXUB(q, c, c)
+		}
+		high := zmm()
+		VPSRLW(Imm(8), a, high)
+		VPMAXUB(high, a, a)
+		VPMAXUB(c, a, a)
+		if masked {
+			VPMOVWB(a, stored, Mem{Base: dst, Index: j, Scale: 1})
+		} else {
+			VPMOVWB(a, Mem{Base: dst, Index: j, Scale: 1})
+		}
+	}
+	Label("loop")
+	CMPQ(j, whole)
+	JGE(LabelRef("tail"))
+	window(false)
+	add(32, j)
+	JMP(LabelRef("loop"))
+	Label("tail")
+	window(true)
+	ADDQ(ldd, dst)
+	MOVQ(last, src)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
 	Label("end")
