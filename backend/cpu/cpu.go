@@ -43,7 +43,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		kernels8: map[kernelKey]backend.Kernel8{},
 		winograd: map[winogradKey]*winograd.Weight{},
 		dense:    map[*ir.Store]*tensor.Tensor{},
-		specs:    newCache[*spec](8),
+		specs:    newCache[runner](8),
 	}
 	if !o.Checked {
 		if err := format.CheckAll(p.Graph.Constants()); err != nil {
@@ -71,7 +71,7 @@ type program struct {
 	kernels8 map[kernelKey]backend.Kernel8
 	winograd map[winogradKey]*winograd.Weight
 	dense    map[*ir.Store]*tensor.Tensor // weights unpacked for operators without a kernel
-	specs    *cache[*spec]
+	specs    *cache[runner]
 }
 
 // kernelKey identifies a prepared weight: a store, or a dense constant seen
@@ -217,11 +217,11 @@ func (p *program) Run(ctx context.Context, in, out []*tensor.Tensor) error {
 
 // Trace evaluates the program and reports the time of each step.
 func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
-	s, err := p.specs.get(in, nil, func() (*spec, error) {
+	s, err := p.specs.get(in, nil, func() (runner, error) {
 		if err := ir.CheckInputs(p.graph, in); err != nil {
 			return nil, err
 		}
-		return p.specialise(in)
+		return p.runner(in)
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,225 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Graphs of an input x of 5 images, and whether these stay apart.
+var batches = []struct {
+	body  string // that computes y
+	shape []int  // of an image of x
+	apart bool
+}{
+	{`%y: f32[*] = Relu "y" (%x)`, []int{3}, true},
+	{`%y: f32[*] = Softmax "y" (%x) {axis = 1}`, []int{3}, true},
+	{`%y: f32[*] = Softmax "y" (%x) {axis = 0}`, []int{3}, false},
+	{`%y: f32[*] = Softmax "y" (%x) {axis = -2}`, []int{3}, false},
+	{`%y: f32[*] = Transpose "y" (%x) {perm = [0, 2, 1]}`, []int{3, 2}, true},
+	{`%y: f32[*] = Transpose "y" (%x) {perm = [1, 0, 2]}`, []int{3, 2}, false},
+	{`%y: f32[*] = Transpose "y" (%x) {perm = [1, 0]}`, []int{5}, false},
+	{`%y: f32[*] = Flatten "y" (%x)`, []int{3, 2}, true},
+	{`%y: f32[*] = Flatten "y" (%x) {axis = 2}`, []int{3, 2}, false},
+	{`%s: i64[2] = const {-1, 6}
+	%y: f32[*] = Reshape "y" (%x, %s)`, []int{3, 2}, true},
+	{`%s: i64[2] = const {5, -1}
+	%y: f32[*] = Reshape "y" (%x, %s)`, []int{3, 2}, false},
+	{`%s: i64[2] = const {-1, 3}
+	%y: f32[*] = Reshape "y" (%x, %s)`, []int{3, 2}, false},
+	{`%d: i64[*] = Shape "d" (%x)
+	%zero: i64[1] = const {0}
+	%six: i64[1] = const {6}
+	%n: i64[*] = Gather "n" (%d, %zero)
+	%s: i64[*] = Concat "s" (%n, %six) {axis = 0}
+	%y: f32[*] = Reshape "y" (%x, %s)`, []int{3, 2}, true},
+	{`%d: i64[*] = Shape "d" (%x)
+	%zero: i64[] = const {0}
+	%n: i64[*] = Gather "n" (%d, %zero)
+	%f: f32[*] = Cast "f" (%n) {to = 1}
+	%y: f32[*] = Div "y" (%x, %f)`, []int{3}, false},
+	{`%b: f32[3] = const {1.0, 2.0, 3.0}
+	%y: f32[*] = Add "y" (%x, %b)`, []int{3}, true},
+	{`%b: f32[5, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%y: f32[*] = Add "y" (%x, %b)`, []int{3}, false},
+	{`%y: f32[*] = Sub "y" (%x, %shift)`, []int{3}, true},
+	{`%s: i64[1] = const {0}
+	%r: f32[*] = ReduceMax "r" (%x, %s)
+	%y: f32[*] = Sub "y" (%x, %r)`, []int{3}, false},
+	{`%s: i64[1] = const {-1}
+	%r: f32[*] = ReduceMean "r" (%x, %s)
+	%y: f32[*] = Sub "y" (%x, %r)`, []int{3}, true},
+	{`%y: f32[*] = ReduceSum "y" (%x)`, []int{3}, false},
+	{`%y: f32[*] = Concat "y" (%x, %x) {axis = 1}`, []int{3}, true},
+	{`%y: f32[*] = Concat "y" (%x, %x) {axis = 0}`, []int{3}, false},
+	{`%y: f32[*] = Concat "y" (%x, %x) {axis = -2}`, []int{3}, false},
+	{`%w: f32[3, 2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%y: f32[*] = MatMul "y" (%x, %w)`, []int{3}, true},
+	{`%t: f32[*] = Transpose "t" (%x) {perm = [0, 2, 1]}
+	%y: f32[*] = MatMul "y" (%x, %t)`, []int{3, 2}, true},
+	{`%w: f32[2, 5] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0}
+	%y: f32[*] = MatMul "y" (%w, %x)`, []int{3}, false},
+	{`%w: f32[3, 3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0}
+	%y: f32[*] = Gemm "y" (%x, %w, %x)`, []int{3}, true},
+	{`%w: f32[5, 3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%y: f32[*] = Gemm "y" (%x, %w) {transA = 1}`, []int{5}, false},
+	{`%e: f32[2, 3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%p: i64[*] = Cast "p" (%x) {to = 7}
+	%a: i64[*] = Sub "a" (%p, %p)
+	%y: f32[*] = Gather "y" (%e, %a) {axis = 0}`, []int{4}, true},
+	{`%s: i64[2] = const {1, 0}
+	%y: f32[*] = Gather "y" (%x, %s) {axis = 1}`, []int{4}, true},
+	{`%s: i64[2] = const {1, 0}
+	%y: f32[*] = Gather "y" (%x, %s) {axis = 0}`, []int{4}, false},
+	{`%w: f32[2, 3, 1, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%c: f32[*] = Conv "c" (%x, %w) {strides = [1, 1]}
+	%y: f32[*] = GlobalAveragePool "y" (%c)`, []int{3, 4, 4}, true},
+	{`%y: f32[*] = MaxPool "y" (%x) {kernel_shape = [2, 2]}`, []int{3, 4, 4}, true},
+	{`%p: f32[*], %i: i64[*] = MaxPool "p" (%x) {kernel_shape = [2, 2]}
+	%y: f32[*] = Cast "y" (%i) {to = 1}`, []int{3, 4, 4}, false},
+	{`%s: i64[6] = const {0, 0, 1, 0, 0, 1}
+	%y: f32[*] = Pad "y" (%x, %s)`, []int{3, 4}, true},
+	{`%s: i64[6] = const {1, 0, 0, -1, 0, 0}
+	%y: f32[*] = Pad "y" (%x, %s)`, []int{3, 4}, false},
+	{`%i: i64[*] = ArgMax "i" (%x) {axis = 0}
+	%y: f32[*] = Cast "y" (%i) {to = 1}`, []int{3}, false},
+	{`%n: i64[] = const {2}
+	%y: f32[*] = CumSum "y" (%x, %n)`, []int{3, 4}, false},
+	{`%y: f32[*] = RandomNormalLike "y" (%x)`, []int{3}, false},
+	{`%d: i64[*] = Shape "d" (%x)
+	%e: f32[1, 3] = const {1.0, 2.0, 3.0}
+	%l: f32[*] = Expand "l" (%e, %d)
+	%y: f32[*] = Concat "y" (%x, %l) {axis = 1}`, []int{3}, true},
+}
+
+// Batches are cut just where their images stay apart, and their parts make the whole.
+func TestBatchesAreTheirParts(t *testing.T) {
+	const seed, n = 41, 5
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, c := range batches {
+		src := fmt.Sprintf("graph \"g\"(%%x: f32[batch%s, %%shift: f32[1]) {\n  %s\n  return %%y\n}", dims(append([]int{0}, c.shape...))[2:], c.body)
+		p := load(t, src).(*program)
+		x, shift := tensor.New(tensor.F32, append([]int{n}, c.shape...)...), tensor.From([]float32{0.5}, 1)
+		for i := range x.F32s() {
+			x.F32s()[i] = float32(r.NormFloat64())
+		}
+		in := []*tensor.Tensor{x, shift}
+		if got := apart(p.graph, in, n); got != c.apart {
+			t.Errorf("apart is %v, want %v in\n%s", got, c.apart, src)
+			continue
+		}
+		if !c.apart {
+			continue
+		}
+		s, err := p.specialise(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]*tensor.Tensor, 1)
+		if err := s.run(context.Background(), in, want, nil); err != nil {
+			t.Fatal(err)
+		}
+		for parts := 1; parts <= n; parts++ {
+			b, err := p.parts(in, n, parts)
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, src)
+			}
+			out := []*tensor.Tensor{tensor.New(tensor.F32, want[0].Shape()...)}
+			if k := testing.AllocsPerRun(2, func() {
+				if err := b.run(context.Background(), in, out, nil); err != nil {
+					t.Fatalf("%v in\n%s", err, src)
+				}
+			}); k != 0 && b.specs[0].fast() {
+				t.Errorf("%d parts: %v allocations in\n%s", parts, k, src)
+			}
+			for range 2 {
+				names := map[string]int{}
+				got := make([]*tensor.Tensor, 1)
+				if err := b.run(context.Background(), in, got, func(n *ir.Node, _ time.Duration) { names[n.Name]++ }); err != nil {
+					t.Fatalf("%v in\n%s", err, src)
+				}
+				if !got[0].Fits(want[0]) {
+					t.Fatalf("%d parts: %v, want %v in\n%s", parts, got[0], want[0], src)
+				}
+				for i, w := range want[0].F32s() {
+					if math.Abs(float64(got[0].F32s()[i]-w)) > 1e-5*math.Max(1, math.Abs(float64(w))) {
+						t.Fatalf("%d parts: element %d is %g, want %g in\n%s", parts, i, got[0].F32s()[i], w, src)
+					}
+				}
+				if names["y"] != 1 {
+					t.Errorf("%d parts: the trace has node y %d times", parts, names["y"])
+				}
+			}
+		}
+	}
+}
+
+// A batch leaves its outputs as they were where it fails, and finds memory of its own
+// for outputs that are inputs.
+func TestBatchesWriteOutputsAtTheEnd(t *testing.T) {
+	p := load(t, `graph "g"(%x: f32[n]) {
+  %i: i64[n] = Cast "i" (%x) {to = 7}
+  %t: f32[2] = const {10.0, 20.0}
+  %y: f32[n] = Gather "y" (%t, %i) {axis = 0}
+  return %y
+}`).(*program)
+	x := tensor.From([]float32{0, 1, 0, 1}, 4)
+	b, err := p.parts([]*tensor.Tensor{x}, 4, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := tensor.New(tensor.F32, 4)
+	if err := b.run(context.Background(), []*tensor.Tensor{tensor.From([]float32{0, 1, 7, 1}, 4)}, []*tensor.Tensor{out}, nil); err == nil {
+		t.Error("no error for index 7 of 2")
+	}
+	if out.F32s()[0] != 0 {
+		t.Errorf("a failed run wrote %v", out.F32s())
+	}
+	if err := b.run(context.Background(), []*tensor.Tensor{x}, []*tensor.Tensor{x}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := tensor.From([]float32{10, 20, 10, 20}, 4); !x.Equal(want) {
+		t.Errorf("%v, want %v", x.F32s(), want.F32s())
+	}
+}
+
+// Large images are computed in small parts, small ones together.
+func TestPartsFitCaches(t *testing.T) {
+	conv := func(size int) *program {
+		return load(t, fmt.Sprintf(`graph "g"(%%x: f32[n, 3, %d, %d]) {
+  %%w: f32[64, 3, 1, 1] = const {1.0%s}
+  %%a: f32[*] = Conv "a" (%%x, %%w) {strides = [1, 1]}
+  %%b: f32[*] = Relu "b" (%%a)
+  %%y: f32[*] = GlobalAveragePool "y" (%%b)
+  return %%y
+}`, size, size, strings.Repeat(", 1.0", 191))).(*program)
+	}
+	for _, c := range []struct{ size, n, least, most int }{{256, 64, 1, 2}, {8, 4, 4, 4}} {
+		p := conv(c.size)
+		in := []*tensor.Tensor{tensor.New(tensor.F32, c.n, 3, c.size, c.size)}
+		if got, err := p.partSize(in, c.n); err != nil || got < c.least || got > c.most {
+			t.Errorf("%d images of %dx%d are computed by %d (%v), want %d to %d", c.n, c.size, c.size, got, err, c.least, c.most)
+		}
+		r, err := p.runner(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := r.(*batch); ok != (c.most < c.n) {
+			t.Errorf("%d images of %dx%d run as %T", c.n, c.size, c.size, r)
+		}
+	}
+}
+
+// fast reports whether all steps have kernels.
+func (s *spec) fast() bool {
+	return !slices.ContainsFunc(s.steps, func(st *step) bool { return !st.fast() && !st.view })
+}
