@@ -16,6 +16,7 @@ type epilogue struct {
 	residual int       // the input that is added, -1 for none
 	lo, hi   float32   // limits of the result before act: ReLU and Clip
 	act      activation
+	silu     bool // act is SiLU
 }
 
 // activation applies a function to a slice in place; nil does nothing.
@@ -31,6 +32,7 @@ func newEpilogue(n *ir.Node, e *op.Epilogue, bias []float32) epilogue {
 		ep.lo, ep.hi = e.ActArgs[0], e.ActArgs[1]
 	default:
 		ep.act = newActivation(e.Act, e.ActArgs)
+		ep.silu = e.Act == "Swish" && e.ActArgs[0] == 1
 	}
 	if n.Input(op.Residual) != nil {
 		ep.residual = op.Residual
@@ -66,6 +68,10 @@ func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n
 		res = res[at:]
 	}
 	dst = dst[at:]
+	if e.silu {
+		vec.FinishSiLU(dst, ld, y, backend.Panel, rows, n, bias, res, ld, false)
+		return
+	}
 	vec.FinishRows(dst, ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
 	if e.act != nil {
 		for r := range rows {
@@ -83,7 +89,14 @@ func (e *epilogue) within(dst, y, res []float32, at, ld, r0, rows, n int) {
 	if res != nil {
 		res = res[at:]
 	}
-	if dst != nil && e.act == nil {
+	switch {
+	case e.silu && dst != nil:
+		vec.FinishSiLU(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, true)
+		return
+	case e.silu:
+		vec.FinishSiLU(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, false)
+		return
+	case e.act == nil && dst != nil:
 		vec.FinishTwice(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
 		return
 	}

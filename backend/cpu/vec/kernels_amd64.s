@@ -182,143 +182,223 @@ DATA consts<>+624(SB)/4, $0x3f000000
 DATA consts<>+628(SB)/4, $0x3f000000
 DATA consts<>+632(SB)/4, $0x3f000000
 DATA consts<>+636(SB)/4, $0x3f000000
-DATA consts<>+640(SB)/4, $0xc1a00000
-DATA consts<>+644(SB)/4, $0xc1a00000
-DATA consts<>+648(SB)/4, $0xc1a00000
-DATA consts<>+652(SB)/4, $0xc1a00000
-DATA consts<>+656(SB)/4, $0xc1a00000
-DATA consts<>+660(SB)/4, $0xc1a00000
-DATA consts<>+664(SB)/4, $0xc1a00000
-DATA consts<>+668(SB)/4, $0xc1a00000
-DATA consts<>+672(SB)/4, $0x41a00000
-DATA consts<>+676(SB)/4, $0x41a00000
-DATA consts<>+680(SB)/4, $0x41a00000
-DATA consts<>+684(SB)/4, $0x41a00000
-DATA consts<>+688(SB)/4, $0x41a00000
-DATA consts<>+692(SB)/4, $0x41a00000
-DATA consts<>+696(SB)/4, $0x41a00000
-DATA consts<>+700(SB)/4, $0x41a00000
-DATA consts<>+704(SB)/4, $0xbf800000
-DATA consts<>+708(SB)/4, $0xbf800000
-DATA consts<>+712(SB)/4, $0xbf800000
-DATA consts<>+716(SB)/4, $0xbf800000
-DATA consts<>+720(SB)/4, $0xbf800000
-DATA consts<>+724(SB)/4, $0xbf800000
-DATA consts<>+728(SB)/4, $0xbf800000
-DATA consts<>+732(SB)/4, $0xbf800000
-DATA consts<>+736(SB)/4, $0x40000000
-DATA consts<>+740(SB)/4, $0x40000000
-DATA consts<>+744(SB)/4, $0x40000000
-DATA consts<>+748(SB)/4, $0x40000000
-DATA consts<>+752(SB)/4, $0x40000000
-DATA consts<>+756(SB)/4, $0x40000000
-DATA consts<>+760(SB)/4, $0x40000000
-DATA consts<>+764(SB)/4, $0x40000000
-DATA consts<>+768(SB)/4, $0xbf000000
-DATA consts<>+772(SB)/4, $0xbf000000
-DATA consts<>+776(SB)/4, $0xbf000000
-DATA consts<>+780(SB)/4, $0xbf000000
-DATA consts<>+784(SB)/4, $0xbf000000
-DATA consts<>+788(SB)/4, $0xbf000000
-DATA consts<>+792(SB)/4, $0xbf000000
-DATA consts<>+796(SB)/4, $0xbf000000
-DATA consts<>+800(SB)/4, $0x3eb504f3
-DATA consts<>+804(SB)/4, $0x3eb504f3
-DATA consts<>+808(SB)/4, $0x3eb504f3
-DATA consts<>+812(SB)/4, $0x3eb504f3
-DATA consts<>+816(SB)/4, $0x3eb504f3
-DATA consts<>+820(SB)/4, $0x3eb504f3
-DATA consts<>+824(SB)/4, $0x3eb504f3
-DATA consts<>+828(SB)/4, $0x3eb504f3
-DATA consts<>+832(SB)/4, $0xbd5d9c29
-DATA consts<>+836(SB)/4, $0xbd5d9c29
-DATA consts<>+840(SB)/4, $0xbd5d9c29
-DATA consts<>+844(SB)/4, $0xbd5d9c29
-DATA consts<>+848(SB)/4, $0xbd5d9c29
-DATA consts<>+852(SB)/4, $0xbd5d9c29
-DATA consts<>+856(SB)/4, $0xbd5d9c29
-DATA consts<>+860(SB)/4, $0xbd5d9c29
-DATA consts<>+864(SB)/4, $0x3e851f87
-DATA consts<>+868(SB)/4, $0x3e851f87
-DATA consts<>+872(SB)/4, $0x3e851f87
-DATA consts<>+876(SB)/4, $0x3e851f87
-DATA consts<>+880(SB)/4, $0x3e851f87
-DATA consts<>+884(SB)/4, $0x3e851f87
-DATA consts<>+888(SB)/4, $0x3e851f87
-DATA consts<>+892(SB)/4, $0x3e851f87
-DATA consts<>+896(SB)/4, $0xbedef0cd
-DATA consts<>+900(SB)/4, $0xbedef0cd
-DATA consts<>+904(SB)/4, $0xbedef0cd
-DATA consts<>+908(SB)/4, $0xbedef0cd
-DATA consts<>+912(SB)/4, $0xbedef0cd
-DATA consts<>+916(SB)/4, $0xbedef0cd
-DATA consts<>+920(SB)/4, $0xbedef0cd
-DATA consts<>+924(SB)/4, $0xbedef0cd
-DATA consts<>+928(SB)/4, $0x3e5ec2c2
-DATA consts<>+932(SB)/4, $0x3e5ec2c2
-DATA consts<>+936(SB)/4, $0x3e5ec2c2
-DATA consts<>+940(SB)/4, $0x3e5ec2c2
-DATA consts<>+944(SB)/4, $0x3e5ec2c2
-DATA consts<>+948(SB)/4, $0x3e5ec2c2
-DATA consts<>+952(SB)/4, $0x3e5ec2c2
-DATA consts<>+956(SB)/4, $0x3e5ec2c2
-DATA consts<>+960(SB)/4, $0x3c84dfd0
-DATA consts<>+964(SB)/4, $0x3c84dfd0
-DATA consts<>+968(SB)/4, $0x3c84dfd0
-DATA consts<>+972(SB)/4, $0x3c84dfd0
-DATA consts<>+976(SB)/4, $0x3c84dfd0
-DATA consts<>+980(SB)/4, $0x3c84dfd0
-DATA consts<>+984(SB)/4, $0x3c84dfd0
-DATA consts<>+988(SB)/4, $0x3c84dfd0
-DATA consts<>+992(SB)/4, $0x3e3c57ba
-DATA consts<>+996(SB)/4, $0x3e3c57ba
-DATA consts<>+1000(SB)/4, $0x3e3c57ba
-DATA consts<>+1004(SB)/4, $0x3e3c57ba
-DATA consts<>+1008(SB)/4, $0x3e3c57ba
-DATA consts<>+1012(SB)/4, $0x3e3c57ba
-DATA consts<>+1016(SB)/4, $0x3e3c57ba
-DATA consts<>+1020(SB)/4, $0x3e3c57ba
-DATA consts<>+1024(SB)/4, $0x3e7e01a0
-DATA consts<>+1028(SB)/4, $0x3e7e01a0
-DATA consts<>+1032(SB)/4, $0x3e7e01a0
-DATA consts<>+1036(SB)/4, $0x3e7e01a0
-DATA consts<>+1040(SB)/4, $0x3e7e01a0
-DATA consts<>+1044(SB)/4, $0x3e7e01a0
-DATA consts<>+1048(SB)/4, $0x3e7e01a0
-DATA consts<>+1052(SB)/4, $0x3e7e01a0
-DATA consts<>+1056(SB)/4, $0x3e903560
-DATA consts<>+1060(SB)/4, $0x3e903560
-DATA consts<>+1064(SB)/4, $0x3e903560
-DATA consts<>+1068(SB)/4, $0x3e903560
-DATA consts<>+1072(SB)/4, $0x3e903560
-DATA consts<>+1076(SB)/4, $0x3e903560
-DATA consts<>+1080(SB)/4, $0x3e903560
-DATA consts<>+1084(SB)/4, $0x3e903560
-DATA consts<>+1088(SB)/4, $0x3e90735f
-DATA consts<>+1092(SB)/4, $0x3e90735f
-DATA consts<>+1096(SB)/4, $0x3e90735f
-DATA consts<>+1100(SB)/4, $0x3e90735f
-DATA consts<>+1104(SB)/4, $0x3e90735f
-DATA consts<>+1108(SB)/4, $0x3e90735f
-DATA consts<>+1112(SB)/4, $0x3e90735f
-DATA consts<>+1116(SB)/4, $0x3e90735f
-DATA consts<>+1120(SB)/4, $0x3fcc422a
-DATA consts<>+1124(SB)/4, $0x3fcc422a
-DATA consts<>+1128(SB)/4, $0x3fcc422a
-DATA consts<>+1132(SB)/4, $0x3fcc422a
-DATA consts<>+1136(SB)/4, $0x3fcc422a
-DATA consts<>+1140(SB)/4, $0x3fcc422a
-DATA consts<>+1144(SB)/4, $0x3fcc422a
-DATA consts<>+1148(SB)/4, $0x3fcc422a
-DATA consts<>+1152(SB)/4, $0x3d922279
-DATA consts<>+1156(SB)/4, $0x3d922279
-DATA consts<>+1160(SB)/4, $0x3d922279
-DATA consts<>+1164(SB)/4, $0x3d922279
-DATA consts<>+1168(SB)/4, $0x3d922279
-DATA consts<>+1172(SB)/4, $0x3d922279
-DATA consts<>+1176(SB)/4, $0x3d922279
-DATA consts<>+1180(SB)/4, $0x3d922279
-GLOBL consts<>(SB), RODATA|NOPTR, $1184
+DATA consts<>+640(SB)/4, $0xc2b20000
+DATA consts<>+644(SB)/4, $0xc2b20000
+DATA consts<>+648(SB)/4, $0xc2b20000
+DATA consts<>+652(SB)/4, $0xc2b20000
+DATA consts<>+656(SB)/4, $0xc2b20000
+DATA consts<>+660(SB)/4, $0xc2b20000
+DATA consts<>+664(SB)/4, $0xc2b20000
+DATA consts<>+668(SB)/4, $0xc2b20000
+DATA consts<>+672(SB)/4, $0x42d00000
+DATA consts<>+676(SB)/4, $0x42d00000
+DATA consts<>+680(SB)/4, $0x42d00000
+DATA consts<>+684(SB)/4, $0x42d00000
+DATA consts<>+688(SB)/4, $0x42d00000
+DATA consts<>+692(SB)/4, $0x42d00000
+DATA consts<>+696(SB)/4, $0x42d00000
+DATA consts<>+700(SB)/4, $0x42d00000
+DATA consts<>+704(SB)/4, $0xbfb8aa3b
+DATA consts<>+708(SB)/4, $0xbfb8aa3b
+DATA consts<>+712(SB)/4, $0xbfb8aa3b
+DATA consts<>+716(SB)/4, $0xbfb8aa3b
+DATA consts<>+720(SB)/4, $0xbfb8aa3b
+DATA consts<>+724(SB)/4, $0xbfb8aa3b
+DATA consts<>+728(SB)/4, $0xbfb8aa3b
+DATA consts<>+732(SB)/4, $0xbfb8aa3b
+DATA consts<>+736(SB)/4, $0x3f317218
+DATA consts<>+740(SB)/4, $0x3f317218
+DATA consts<>+744(SB)/4, $0x3f317218
+DATA consts<>+748(SB)/4, $0x3f317218
+DATA consts<>+752(SB)/4, $0x3f317218
+DATA consts<>+756(SB)/4, $0x3f317218
+DATA consts<>+760(SB)/4, $0x3f317218
+DATA consts<>+764(SB)/4, $0x3f317218
+DATA consts<>+768(SB)/4, $0x4b400000
+DATA consts<>+772(SB)/4, $0x4b400000
+DATA consts<>+776(SB)/4, $0x4b400000
+DATA consts<>+780(SB)/4, $0x4b400000
+DATA consts<>+784(SB)/4, $0x4b400000
+DATA consts<>+788(SB)/4, $0x4b400000
+DATA consts<>+792(SB)/4, $0x4b400000
+DATA consts<>+796(SB)/4, $0x4b400000
+DATA consts<>+800(SB)/4, $0x3ab84db2
+DATA consts<>+804(SB)/4, $0x3ab84db2
+DATA consts<>+808(SB)/4, $0x3ab84db2
+DATA consts<>+812(SB)/4, $0x3ab84db2
+DATA consts<>+816(SB)/4, $0x3ab84db2
+DATA consts<>+820(SB)/4, $0x3ab84db2
+DATA consts<>+824(SB)/4, $0x3ab84db2
+DATA consts<>+828(SB)/4, $0x3ab84db2
+DATA consts<>+832(SB)/4, $0xbc09481f
+DATA consts<>+836(SB)/4, $0xbc09481f
+DATA consts<>+840(SB)/4, $0xbc09481f
+DATA consts<>+844(SB)/4, $0xbc09481f
+DATA consts<>+848(SB)/4, $0xbc09481f
+DATA consts<>+852(SB)/4, $0xbc09481f
+DATA consts<>+856(SB)/4, $0xbc09481f
+DATA consts<>+860(SB)/4, $0xbc09481f
+DATA consts<>+864(SB)/4, $0x3d2aa8af
+DATA consts<>+868(SB)/4, $0x3d2aa8af
+DATA consts<>+872(SB)/4, $0x3d2aa8af
+DATA consts<>+876(SB)/4, $0x3d2aa8af
+DATA consts<>+880(SB)/4, $0x3d2aa8af
+DATA consts<>+884(SB)/4, $0x3d2aa8af
+DATA consts<>+888(SB)/4, $0x3d2aa8af
+DATA consts<>+892(SB)/4, $0x3d2aa8af
+DATA consts<>+896(SB)/4, $0xbe2aa9e1
+DATA consts<>+900(SB)/4, $0xbe2aa9e1
+DATA consts<>+904(SB)/4, $0xbe2aa9e1
+DATA consts<>+908(SB)/4, $0xbe2aa9e1
+DATA consts<>+912(SB)/4, $0xbe2aa9e1
+DATA consts<>+916(SB)/4, $0xbe2aa9e1
+DATA consts<>+920(SB)/4, $0xbe2aa9e1
+DATA consts<>+924(SB)/4, $0xbe2aa9e1
+DATA consts<>+928(SB)/4, $0x3f000001
+DATA consts<>+932(SB)/4, $0x3f000001
+DATA consts<>+936(SB)/4, $0x3f000001
+DATA consts<>+940(SB)/4, $0x3f000001
+DATA consts<>+944(SB)/4, $0x3f000001
+DATA consts<>+948(SB)/4, $0x3f000001
+DATA consts<>+952(SB)/4, $0x3f000001
+DATA consts<>+956(SB)/4, $0x3f000001
+DATA consts<>+960(SB)/4, $0xbf800000
+DATA consts<>+964(SB)/4, $0xbf800000
+DATA consts<>+968(SB)/4, $0xbf800000
+DATA consts<>+972(SB)/4, $0xbf800000
+DATA consts<>+976(SB)/4, $0xbf800000
+DATA consts<>+980(SB)/4, $0xbf800000
+DATA consts<>+984(SB)/4, $0xbf800000
+DATA consts<>+988(SB)/4, $0xbf800000
+DATA consts<>+992(SB)/4, $0xc1a00000
+DATA consts<>+996(SB)/4, $0xc1a00000
+DATA consts<>+1000(SB)/4, $0xc1a00000
+DATA consts<>+1004(SB)/4, $0xc1a00000
+DATA consts<>+1008(SB)/4, $0xc1a00000
+DATA consts<>+1012(SB)/4, $0xc1a00000
+DATA consts<>+1016(SB)/4, $0xc1a00000
+DATA consts<>+1020(SB)/4, $0xc1a00000
+DATA consts<>+1024(SB)/4, $0x41a00000
+DATA consts<>+1028(SB)/4, $0x41a00000
+DATA consts<>+1032(SB)/4, $0x41a00000
+DATA consts<>+1036(SB)/4, $0x41a00000
+DATA consts<>+1040(SB)/4, $0x41a00000
+DATA consts<>+1044(SB)/4, $0x41a00000
+DATA consts<>+1048(SB)/4, $0x41a00000
+DATA consts<>+1052(SB)/4, $0x41a00000
+DATA consts<>+1056(SB)/4, $0x40000000
+DATA consts<>+1060(SB)/4, $0x40000000
+DATA consts<>+1064(SB)/4, $0x40000000
+DATA consts<>+1068(SB)/4, $0x40000000
+DATA consts<>+1072(SB)/4, $0x40000000
+DATA consts<>+1076(SB)/4, $0x40000000
+DATA consts<>+1080(SB)/4, $0x40000000
+DATA consts<>+1084(SB)/4, $0x40000000
+DATA consts<>+1088(SB)/4, $0xbf000000
+DATA consts<>+1092(SB)/4, $0xbf000000
+DATA consts<>+1096(SB)/4, $0xbf000000
+DATA consts<>+1100(SB)/4, $0xbf000000
+DATA consts<>+1104(SB)/4, $0xbf000000
+DATA consts<>+1108(SB)/4, $0xbf000000
+DATA consts<>+1112(SB)/4, $0xbf000000
+DATA consts<>+1116(SB)/4, $0xbf000000
+DATA consts<>+1120(SB)/4, $0x3eb504f3
+DATA consts<>+1124(SB)/4, $0x3eb504f3
+DATA consts<>+1128(SB)/4, $0x3eb504f3
+DATA consts<>+1132(SB)/4, $0x3eb504f3
+DATA consts<>+1136(SB)/4, $0x3eb504f3
+DATA consts<>+1140(SB)/4, $0x3eb504f3
+DATA consts<>+1144(SB)/4, $0x3eb504f3
+DATA consts<>+1148(SB)/4, $0x3eb504f3
+DATA consts<>+1152(SB)/4, $0xbd5d9c29
+DATA consts<>+1156(SB)/4, $0xbd5d9c29
+DATA consts<>+1160(SB)/4, $0xbd5d9c29
+DATA consts<>+1164(SB)/4, $0xbd5d9c29
+DATA consts<>+1168(SB)/4, $0xbd5d9c29
+DATA consts<>+1172(SB)/4, $0xbd5d9c29
+DATA consts<>+1176(SB)/4, $0xbd5d9c29
+DATA consts<>+1180(SB)/4, $0xbd5d9c29
+DATA consts<>+1184(SB)/4, $0x3e851f87
+DATA consts<>+1188(SB)/4, $0x3e851f87
+DATA consts<>+1192(SB)/4, $0x3e851f87
+DATA consts<>+1196(SB)/4, $0x3e851f87
+DATA consts<>+1200(SB)/4, $0x3e851f87
+DATA consts<>+1204(SB)/4, $0x3e851f87
+DATA consts<>+1208(SB)/4, $0x3e851f87
+DATA consts<>+1212(SB)/4, $0x3e851f87
+DATA consts<>+1216(SB)/4, $0xbedef0cd
+DATA consts<>+1220(SB)/4, $0xbedef0cd
+DATA consts<>+1224(SB)/4, $0xbedef0cd
+DATA consts<>+1228(SB)/4, $0xbedef0cd
+DATA consts<>+1232(SB)/4, $0xbedef0cd
+DATA consts<>+1236(SB)/4, $0xbedef0cd
+DATA consts<>+1240(SB)/4, $0xbedef0cd
+DATA consts<>+1244(SB)/4, $0xbedef0cd
+DATA consts<>+1248(SB)/4, $0x3e5ec2c2
+DATA consts<>+1252(SB)/4, $0x3e5ec2c2
+DATA consts<>+1256(SB)/4, $0x3e5ec2c2
+DATA consts<>+1260(SB)/4, $0x3e5ec2c2
+DATA consts<>+1264(SB)/4, $0x3e5ec2c2
+DATA consts<>+1268(SB)/4, $0x3e5ec2c2
+DATA consts<>+1272(SB)/4, $0x3e5ec2c2
+DATA consts<>+1276(SB)/4, $0x3e5ec2c2
+DATA consts<>+1280(SB)/4, $0x3c84dfd0
+DATA consts<>+1284(SB)/4, $0x3c84dfd0
+DATA consts<>+1288(SB)/4, $0x3c84dfd0
+DATA consts<>+1292(SB)/4, $0x3c84dfd0
+DATA consts<>+1296(SB)/4, $0x3c84dfd0
+DATA consts<>+1300(SB)/4, $0x3c84dfd0
+DATA consts<>+1304(SB)/4, $0x3c84dfd0
+DATA consts<>+1308(SB)/4, $0x3c84dfd0
+DATA consts<>+1312(SB)/4, $0x3e3c57ba
+DATA consts<>+1316(SB)/4, $0x3e3c57ba
+DATA consts<>+1320(SB)/4, $0x3e3c57ba
+DATA consts<>+1324(SB)/4, $0x3e3c57ba
+DATA consts<>+1328(SB)/4, $0x3e3c57ba
+DATA consts<>+1332(SB)/4, $0x3e3c57ba
+DATA consts<>+1336(SB)/4, $0x3e3c57ba
+DATA consts<>+1340(SB)/4, $0x3e3c57ba
+DATA consts<>+1344(SB)/4, $0x3e7e01a0
+DATA consts<>+1348(SB)/4, $0x3e7e01a0
+DATA consts<>+1352(SB)/4, $0x3e7e01a0
+DATA consts<>+1356(SB)/4, $0x3e7e01a0
+DATA consts<>+1360(SB)/4, $0x3e7e01a0
+DATA consts<>+1364(SB)/4, $0x3e7e01a0
+DATA consts<>+1368(SB)/4, $0x3e7e01a0
+DATA consts<>+1372(SB)/4, $0x3e7e01a0
+DATA consts<>+1376(SB)/4, $0x3e903560
+DATA consts<>+1380(SB)/4, $0x3e903560
+DATA consts<>+1384(SB)/4, $0x3e903560
+DATA consts<>+1388(SB)/4, $0x3e903560
+DATA consts<>+1392(SB)/4, $0x3e903560
+DATA consts<>+1396(SB)/4, $0x3e903560
+DATA consts<>+1400(SB)/4, $0x3e903560
+DATA consts<>+1404(SB)/4, $0x3e903560
+DATA consts<>+1408(SB)/4, $0x3e90735f
+DATA consts<>+1412(SB)/4, $0x3e90735f
+DATA consts<>+1416(SB)/4, $0x3e90735f
+DATA consts<>+1420(SB)/4, $0x3e90735f
+DATA consts<>+1424(SB)/4, $0x3e90735f
+DATA consts<>+1428(SB)/4, $0x3e90735f
+DATA consts<>+1432(SB)/4, $0x3e90735f
+DATA consts<>+1436(SB)/4, $0x3e90735f
+DATA consts<>+1440(SB)/4, $0x3fcc422a
+DATA consts<>+1444(SB)/4, $0x3fcc422a
+DATA consts<>+1448(SB)/4, $0x3fcc422a
+DATA consts<>+1452(SB)/4, $0x3fcc422a
+DATA consts<>+1456(SB)/4, $0x3fcc422a
+DATA consts<>+1460(SB)/4, $0x3fcc422a
+DATA consts<>+1464(SB)/4, $0x3fcc422a
+DATA consts<>+1468(SB)/4, $0x3fcc422a
+DATA consts<>+1472(SB)/4, $0x3d922279
+DATA consts<>+1476(SB)/4, $0x3d922279
+DATA consts<>+1480(SB)/4, $0x3d922279
+DATA consts<>+1484(SB)/4, $0x3d922279
+DATA consts<>+1488(SB)/4, $0x3d922279
+DATA consts<>+1492(SB)/4, $0x3d922279
+DATA consts<>+1496(SB)/4, $0x3d922279
+DATA consts<>+1500(SB)/4, $0x3d922279
+GLOBL consts<>(SB), RODATA|NOPTR, $1504
 
 // func add_avx2(y []float32, a []float32, b []float32)
 // Requires: AVX
@@ -1376,82 +1456,76 @@ TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+288(SB), Y2
-	VXORPS       Y1, Y1, Y1
-	VSUBPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+320(SB), Y0
-	VMOVUPS      consts<>+352(SB), Y3
-	VMAXPS       Y1, Y0, Y0
-	VMINPS       Y0, Y3, Y0
-	VMULPS       consts<>+64(SB), Y0, Y1
-	VROUNDPS     $0x08, Y1, Y1
-	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+384(SB), Y1, Y0
-	VFNMADD231PS consts<>+416(SB), Y1, Y0
-	VMOVUPS      consts<>+448(SB), Y3
-	VFMADD213PS  consts<>+480(SB), Y0, Y3
-	VFMADD213PS  consts<>+512(SB), Y0, Y3
-	VFMADD213PS  consts<>+544(SB), Y0, Y3
-	VFMADD213PS  consts<>+576(SB), Y0, Y3
-	VFMADD213PS  consts<>+608(SB), Y0, Y3
-	VFMADD213PS  consts<>+288(SB), Y0, Y3
-	VFMADD213PS  consts<>+288(SB), Y0, Y3
-	VCVTPS2DQ    Y1, Y0
-	VPSRAD       $0x01, Y0, Y1
-	VPSUBD       Y1, Y0, Y0
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
-	VMULPS       Y1, Y3, Y3
-	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+288(SB), Y0, Y0
-	VMULPS       Y0, Y3, Y3
-	VADDPS       Y2, Y3, Y3
-	VDIVPS       Y3, Y2, Y0
-	VMOVUPS      Y0, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     consts<>+288(SB), Y1
+	VMOVUPS     consts<>+640(SB), Y2
+	VMOVUPS     consts<>+672(SB), Y3
+	VMAXPS      Y0, Y2, Y0
+	VMINPS      Y0, Y3, Y0
+	VMOVUPS     consts<>+768(SB), Y2
+	VFMADD231PS consts<>+704(SB), Y0, Y2
+	VSUBPS      consts<>+768(SB), Y2, Y2
+	VMOVAPS     Y0, Y0
+	VFMADD231PS consts<>+736(SB), Y2, Y0
+	VMOVUPS     consts<>+800(SB), Y3
+	VFMADD213PS consts<>+832(SB), Y0, Y3
+	VFMADD213PS consts<>+864(SB), Y0, Y3
+	VFMADD213PS consts<>+896(SB), Y0, Y3
+	VFMADD213PS consts<>+928(SB), Y0, Y3
+	VFMADD213PS consts<>+960(SB), Y0, Y3
+	VFMADD213PS consts<>+288(SB), Y0, Y3
+	VCVTPS2DQ   Y2, Y0
+	VPSRAD      $0x01, Y0, Y2
+	VPSUBD      Y2, Y0, Y0
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+288(SB), Y2, Y2
+	VMULPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y0, Y0
+	VPADDD      consts<>+288(SB), Y0, Y0
+	VMULPS      Y0, Y3, Y3
+	VADDPS      Y1, Y3, Y3
+	VDIVPS      Y3, Y1, Y0
+	VMOVUPS     Y0, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+288(SB), Y3
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+320(SB), Y1
-	VMOVUPS      consts<>+352(SB), Y4
-	VMAXPS       Y2, Y1, Y1
-	VMINPS       Y1, Y4, Y1
-	VMULPS       consts<>+64(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+384(SB), Y2, Y1
-	VFNMADD231PS consts<>+416(SB), Y2, Y1
-	VMOVUPS      consts<>+448(SB), Y4
-	VFMADD213PS  consts<>+480(SB), Y1, Y4
-	VFMADD213PS  consts<>+512(SB), Y1, Y4
-	VFMADD213PS  consts<>+544(SB), Y1, Y4
-	VFMADD213PS  consts<>+576(SB), Y1, Y4
-	VFMADD213PS  consts<>+608(SB), Y1, Y4
-	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VCVTPS2DQ    Y2, Y1
-	VPSRAD       $0x01, Y1, Y2
-	VPSUBD       Y2, Y1, Y1
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+288(SB), Y2, Y2
-	VMULPS       Y2, Y4, Y4
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
-	VMULPS       Y1, Y4, Y4
-	VADDPS       Y3, Y4, Y4
-	VDIVPS       Y4, Y3, Y1
-	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMOVUPS     consts<>+288(SB), Y2
+	VMOVUPS     consts<>+640(SB), Y3
+	VMOVUPS     consts<>+672(SB), Y4
+	VMAXPS      Y1, Y3, Y1
+	VMINPS      Y1, Y4, Y1
+	VMOVUPS     consts<>+768(SB), Y3
+	VFMADD231PS consts<>+704(SB), Y1, Y3
+	VSUBPS      consts<>+768(SB), Y3, Y3
+	VMOVAPS     Y1, Y1
+	VFMADD231PS consts<>+736(SB), Y3, Y1
+	VMOVUPS     consts<>+800(SB), Y4
+	VFMADD213PS consts<>+832(SB), Y1, Y4
+	VFMADD213PS consts<>+864(SB), Y1, Y4
+	VFMADD213PS consts<>+896(SB), Y1, Y4
+	VFMADD213PS consts<>+928(SB), Y1, Y4
+	VFMADD213PS consts<>+960(SB), Y1, Y4
+	VFMADD213PS consts<>+288(SB), Y1, Y4
+	VCVTPS2DQ   Y3, Y1
+	VPSRAD      $0x01, Y1, Y3
+	VPSUBD      Y3, Y1, Y1
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+288(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y1, Y1
+	VPADDD      consts<>+288(SB), Y1, Y1
+	VMULPS      Y1, Y4, Y4
+	VADDPS      Y2, Y4, Y4
+	VDIVPS      Y4, Y2, Y1
+	VMASKMOVPS  Y1, Y0, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -1470,8 +1544,8 @@ TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
 	VADDPS       Y0, Y0, Y0
-	VMOVUPS      consts<>+640(SB), Y1
-	VMOVUPS      consts<>+672(SB), Y2
+	VMOVUPS      consts<>+992(SB), Y1
+	VMOVUPS      consts<>+1024(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
 	VMULPS       consts<>+64(SB), Y0, Y1
@@ -1490,9 +1564,9 @@ loop:
 	VCVTPS2DQ    Y1, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VPADDD       consts<>+288(SB), Y0, Y0
-	VADDPS       consts<>+704(SB), Y0, Y1
+	VADDPS       consts<>+960(SB), Y0, Y1
 	VFMADD213PS  Y1, Y0, Y2
-	VADDPS       consts<>+736(SB), Y2, Y1
+	VADDPS       consts<>+1056(SB), Y2, Y1
 	VDIVPS       Y1, Y2, Y2
 	VMOVUPS      Y2, (CX)(BX*1)
 	ADDQ         $+32, BX
@@ -1507,8 +1581,8 @@ rest:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
 	VADDPS       Y1, Y1, Y1
-	VMOVUPS      consts<>+640(SB), Y2
-	VMOVUPS      consts<>+672(SB), Y3
+	VMOVUPS      consts<>+992(SB), Y2
+	VMOVUPS      consts<>+1024(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
 	VMULPS       consts<>+64(SB), Y1, Y2
@@ -1527,9 +1601,9 @@ rest:
 	VCVTPS2DQ    Y2, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VPADDD       consts<>+288(SB), Y1, Y1
-	VADDPS       consts<>+704(SB), Y1, Y2
+	VADDPS       consts<>+960(SB), Y1, Y2
 	VFMADD213PS  Y2, Y1, Y3
-	VADDPS       consts<>+736(SB), Y3, Y2
+	VADDPS       consts<>+1056(SB), Y3, Y2
 	VDIVPS       Y2, Y3, Y3
 	VMASKMOVPS   Y3, Y0, (CX)(BX*1)
 
@@ -1548,84 +1622,78 @@ TEXT ·silu_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+288(SB), Y2
-	VXORPS       Y1, Y1, Y1
-	VSUBPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+320(SB), Y3
-	VMOVUPS      consts<>+352(SB), Y4
-	VMAXPS       Y1, Y3, Y1
-	VMINPS       Y1, Y4, Y1
-	VMULPS       consts<>+64(SB), Y1, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+384(SB), Y3, Y1
-	VFNMADD231PS consts<>+416(SB), Y3, Y1
-	VMOVUPS      consts<>+448(SB), Y4
-	VFMADD213PS  consts<>+480(SB), Y1, Y4
-	VFMADD213PS  consts<>+512(SB), Y1, Y4
-	VFMADD213PS  consts<>+544(SB), Y1, Y4
-	VFMADD213PS  consts<>+576(SB), Y1, Y4
-	VFMADD213PS  consts<>+608(SB), Y1, Y4
-	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VCVTPS2DQ    Y3, Y1
-	VPSRAD       $0x01, Y1, Y3
-	VPSUBD       Y3, Y1, Y1
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+288(SB), Y3, Y3
-	VMULPS       Y3, Y4, Y4
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
-	VMULPS       Y1, Y4, Y4
-	VADDPS       Y2, Y4, Y4
-	VDIVPS       Y4, Y2, Y1
-	VMULPS       Y0, Y1, Y1
-	VMOVUPS      Y1, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     consts<>+288(SB), Y1
+	VMOVUPS     consts<>+640(SB), Y2
+	VMOVUPS     consts<>+672(SB), Y3
+	VMAXPS      Y0, Y2, Y2
+	VMINPS      Y2, Y3, Y2
+	VMOVUPS     consts<>+768(SB), Y3
+	VFMADD231PS consts<>+704(SB), Y2, Y3
+	VSUBPS      consts<>+768(SB), Y3, Y3
+	VMOVAPS     Y2, Y2
+	VFMADD231PS consts<>+736(SB), Y3, Y2
+	VMOVUPS     consts<>+800(SB), Y4
+	VFMADD213PS consts<>+832(SB), Y2, Y4
+	VFMADD213PS consts<>+864(SB), Y2, Y4
+	VFMADD213PS consts<>+896(SB), Y2, Y4
+	VFMADD213PS consts<>+928(SB), Y2, Y4
+	VFMADD213PS consts<>+960(SB), Y2, Y4
+	VFMADD213PS consts<>+288(SB), Y2, Y4
+	VCVTPS2DQ   Y3, Y2
+	VPSRAD      $0x01, Y2, Y3
+	VPSUBD      Y3, Y2, Y2
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+288(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+288(SB), Y2, Y2
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y1, Y4, Y4
+	VDIVPS      Y4, Y1, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     Y1, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+288(SB), Y3
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+320(SB), Y4
-	VMOVUPS      consts<>+352(SB), Y5
-	VMAXPS       Y2, Y4, Y2
-	VMINPS       Y2, Y5, Y2
-	VMULPS       consts<>+64(SB), Y2, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+384(SB), Y4, Y2
-	VFNMADD231PS consts<>+416(SB), Y4, Y2
-	VMOVUPS      consts<>+448(SB), Y5
-	VFMADD213PS  consts<>+480(SB), Y2, Y5
-	VFMADD213PS  consts<>+512(SB), Y2, Y5
-	VFMADD213PS  consts<>+544(SB), Y2, Y5
-	VFMADD213PS  consts<>+576(SB), Y2, Y5
-	VFMADD213PS  consts<>+608(SB), Y2, Y5
-	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VCVTPS2DQ    Y4, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+288(SB), Y4, Y4
-	VMULPS       Y4, Y5, Y5
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+288(SB), Y2, Y2
-	VMULPS       Y2, Y5, Y5
-	VADDPS       Y3, Y5, Y5
-	VDIVPS       Y5, Y3, Y2
-	VMULPS       Y1, Y2, Y2
-	VMASKMOVPS   Y2, Y0, (CX)(BX*1)
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMOVUPS     consts<>+288(SB), Y2
+	VMOVUPS     consts<>+640(SB), Y3
+	VMOVUPS     consts<>+672(SB), Y4
+	VMAXPS      Y1, Y3, Y3
+	VMINPS      Y3, Y4, Y3
+	VMOVUPS     consts<>+768(SB), Y4
+	VFMADD231PS consts<>+704(SB), Y3, Y4
+	VSUBPS      consts<>+768(SB), Y4, Y4
+	VMOVAPS     Y3, Y3
+	VFMADD231PS consts<>+736(SB), Y4, Y3
+	VMOVUPS     consts<>+800(SB), Y5
+	VFMADD213PS consts<>+832(SB), Y3, Y5
+	VFMADD213PS consts<>+864(SB), Y3, Y5
+	VFMADD213PS consts<>+896(SB), Y3, Y5
+	VFMADD213PS consts<>+928(SB), Y3, Y5
+	VFMADD213PS consts<>+960(SB), Y3, Y5
+	VFMADD213PS consts<>+288(SB), Y3, Y5
+	VCVTPS2DQ   Y4, Y3
+	VPSRAD      $0x01, Y3, Y4
+	VPSUBD      Y4, Y3, Y3
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      consts<>+288(SB), Y4, Y4
+	VMULPS      Y4, Y5, Y5
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+288(SB), Y3, Y3
+	VMULPS      Y3, Y5, Y5
+	VADDPS      Y2, Y5, Y5
+	VDIVPS      Y5, Y2, Y2
+	VMULPS      Y1, Y2, Y2
+	VMASKMOVPS  Y2, Y0, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -1646,24 +1714,24 @@ loop:
 	VXORPS       Y1, Y1, Y1
 	VSUBPS       Y0, Y1, Y1
 	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+672(SB), Y2
+	VMOVUPS      consts<>+1024(SB), Y2
 	VMINPS       Y1, Y2, Y1
 	VMOVUPS      consts<>+288(SB), Y3
 	VMOVAPS      Y3, Y2
-	VFMADD231PS  consts<>+800(SB), Y1, Y2
+	VFMADD231PS  consts<>+1120(SB), Y1, Y2
 	VDIVPS       Y2, Y3, Y2
-	VMOVUPS      consts<>+832(SB), Y3
-	VFMADD213PS  consts<>+864(SB), Y2, Y3
-	VFMADD213PS  consts<>+896(SB), Y2, Y3
-	VFMADD213PS  consts<>+928(SB), Y2, Y3
-	VFMADD213PS  consts<>+960(SB), Y2, Y3
-	VFMADD213PS  consts<>+992(SB), Y2, Y3
-	VFMADD213PS  consts<>+1024(SB), Y2, Y3
-	VFMADD213PS  consts<>+1056(SB), Y2, Y3
-	VFMADD213PS  consts<>+1088(SB), Y2, Y3
+	VMOVUPS      consts<>+1152(SB), Y3
+	VFMADD213PS  consts<>+1184(SB), Y2, Y3
+	VFMADD213PS  consts<>+1216(SB), Y2, Y3
+	VFMADD213PS  consts<>+1248(SB), Y2, Y3
+	VFMADD213PS  consts<>+1280(SB), Y2, Y3
+	VFMADD213PS  consts<>+1312(SB), Y2, Y3
+	VFMADD213PS  consts<>+1344(SB), Y2, Y3
+	VFMADD213PS  consts<>+1376(SB), Y2, Y3
+	VFMADD213PS  consts<>+1408(SB), Y2, Y3
 	VMULPS       Y2, Y3, Y3
 	VMULPS       Y1, Y1, Y2
-	VMULPS       consts<>+768(SB), Y2, Y2
+	VMULPS       consts<>+1088(SB), Y2, Y2
 	VMOVUPS      consts<>+320(SB), Y4
 	VMOVUPS      consts<>+352(SB), Y5
 	VMAXPS       Y2, Y4, Y2
@@ -1710,24 +1778,24 @@ rest:
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       Y1, Y2, Y2
 	VMAXPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+672(SB), Y3
+	VMOVUPS      consts<>+1024(SB), Y3
 	VMINPS       Y2, Y3, Y2
 	VMOVUPS      consts<>+288(SB), Y4
 	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+800(SB), Y2, Y3
+	VFMADD231PS  consts<>+1120(SB), Y2, Y3
 	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+832(SB), Y4
-	VFMADD213PS  consts<>+864(SB), Y3, Y4
-	VFMADD213PS  consts<>+896(SB), Y3, Y4
-	VFMADD213PS  consts<>+928(SB), Y3, Y4
-	VFMADD213PS  consts<>+960(SB), Y3, Y4
-	VFMADD213PS  consts<>+992(SB), Y3, Y4
-	VFMADD213PS  consts<>+1024(SB), Y3, Y4
-	VFMADD213PS  consts<>+1056(SB), Y3, Y4
-	VFMADD213PS  consts<>+1088(SB), Y3, Y4
+	VMOVUPS      consts<>+1152(SB), Y4
+	VFMADD213PS  consts<>+1184(SB), Y3, Y4
+	VFMADD213PS  consts<>+1216(SB), Y3, Y4
+	VFMADD213PS  consts<>+1248(SB), Y3, Y4
+	VFMADD213PS  consts<>+1280(SB), Y3, Y4
+	VFMADD213PS  consts<>+1312(SB), Y3, Y4
+	VFMADD213PS  consts<>+1344(SB), Y3, Y4
+	VFMADD213PS  consts<>+1376(SB), Y3, Y4
+	VFMADD213PS  consts<>+1408(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VMULPS       Y2, Y2, Y3
-	VMULPS       consts<>+768(SB), Y3, Y3
+	VMULPS       consts<>+1088(SB), Y3, Y3
 	VMOVUPS      consts<>+320(SB), Y5
 	VMOVUPS      consts<>+352(SB), Y6
 	VMAXPS       Y3, Y5, Y3
@@ -1776,92 +1844,86 @@ TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VMULPS       Y0, Y0, Y2
-	VMOVUPS      consts<>+1152(SB), Y1
-	VFMADD213PS  consts<>+1120(SB), Y2, Y1
-	VMULPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+288(SB), Y3
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+320(SB), Y1
-	VMOVUPS      consts<>+352(SB), Y4
-	VMAXPS       Y2, Y1, Y1
-	VMINPS       Y1, Y4, Y1
-	VMULPS       consts<>+64(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+384(SB), Y2, Y1
-	VFNMADD231PS consts<>+416(SB), Y2, Y1
-	VMOVUPS      consts<>+448(SB), Y4
-	VFMADD213PS  consts<>+480(SB), Y1, Y4
-	VFMADD213PS  consts<>+512(SB), Y1, Y4
-	VFMADD213PS  consts<>+544(SB), Y1, Y4
-	VFMADD213PS  consts<>+576(SB), Y1, Y4
-	VFMADD213PS  consts<>+608(SB), Y1, Y4
-	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VFMADD213PS  consts<>+288(SB), Y1, Y4
-	VCVTPS2DQ    Y2, Y1
-	VPSRAD       $0x01, Y1, Y2
-	VPSUBD       Y2, Y1, Y1
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+288(SB), Y2, Y2
-	VMULPS       Y2, Y4, Y4
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
-	VMULPS       Y1, Y4, Y4
-	VADDPS       Y3, Y4, Y4
-	VDIVPS       Y4, Y3, Y1
-	VMULPS       Y0, Y1, Y1
-	VMOVUPS      Y1, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y0
+	VMULPS      Y0, Y0, Y2
+	VMOVUPS     consts<>+1472(SB), Y1
+	VFMADD213PS consts<>+1440(SB), Y2, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     consts<>+288(SB), Y2
+	VMOVUPS     consts<>+640(SB), Y3
+	VMOVUPS     consts<>+672(SB), Y4
+	VMAXPS      Y1, Y3, Y1
+	VMINPS      Y1, Y4, Y1
+	VMOVUPS     consts<>+768(SB), Y3
+	VFMADD231PS consts<>+704(SB), Y1, Y3
+	VSUBPS      consts<>+768(SB), Y3, Y3
+	VMOVAPS     Y1, Y1
+	VFMADD231PS consts<>+736(SB), Y3, Y1
+	VMOVUPS     consts<>+800(SB), Y4
+	VFMADD213PS consts<>+832(SB), Y1, Y4
+	VFMADD213PS consts<>+864(SB), Y1, Y4
+	VFMADD213PS consts<>+896(SB), Y1, Y4
+	VFMADD213PS consts<>+928(SB), Y1, Y4
+	VFMADD213PS consts<>+960(SB), Y1, Y4
+	VFMADD213PS consts<>+288(SB), Y1, Y4
+	VCVTPS2DQ   Y3, Y1
+	VPSRAD      $0x01, Y1, Y3
+	VPSUBD      Y3, Y1, Y1
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+288(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y1, Y1
+	VPADDD      consts<>+288(SB), Y1, Y1
+	VMULPS      Y1, Y4, Y4
+	VADDPS      Y2, Y4, Y4
+	VDIVPS      Y4, Y2, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     Y1, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMULPS       Y1, Y1, Y3
-	VMOVUPS      consts<>+1152(SB), Y2
-	VFMADD213PS  consts<>+1120(SB), Y3, Y2
-	VMULPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+288(SB), Y4
-	VXORPS       Y3, Y3, Y3
-	VSUBPS       Y2, Y3, Y3
-	VMOVUPS      consts<>+320(SB), Y2
-	VMOVUPS      consts<>+352(SB), Y5
-	VMAXPS       Y3, Y2, Y2
-	VMINPS       Y2, Y5, Y2
-	VMULPS       consts<>+64(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+384(SB), Y3, Y2
-	VFNMADD231PS consts<>+416(SB), Y3, Y2
-	VMOVUPS      consts<>+448(SB), Y5
-	VFMADD213PS  consts<>+480(SB), Y2, Y5
-	VFMADD213PS  consts<>+512(SB), Y2, Y5
-	VFMADD213PS  consts<>+544(SB), Y2, Y5
-	VFMADD213PS  consts<>+576(SB), Y2, Y5
-	VFMADD213PS  consts<>+608(SB), Y2, Y5
-	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VCVTPS2DQ    Y3, Y2
-	VPSRAD       $0x01, Y2, Y3
-	VPSUBD       Y3, Y2, Y2
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+288(SB), Y3, Y3
-	VMULPS       Y3, Y5, Y5
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+288(SB), Y2, Y2
-	VMULPS       Y2, Y5, Y5
-	VADDPS       Y4, Y5, Y5
-	VDIVPS       Y5, Y4, Y2
-	VMULPS       Y1, Y2, Y2
-	VMASKMOVPS   Y2, Y0, (CX)(BX*1)
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMULPS      Y1, Y1, Y3
+	VMOVUPS     consts<>+1472(SB), Y2
+	VFMADD213PS consts<>+1440(SB), Y3, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     consts<>+288(SB), Y3
+	VMOVUPS     consts<>+640(SB), Y4
+	VMOVUPS     consts<>+672(SB), Y5
+	VMAXPS      Y2, Y4, Y2
+	VMINPS      Y2, Y5, Y2
+	VMOVUPS     consts<>+768(SB), Y4
+	VFMADD231PS consts<>+704(SB), Y2, Y4
+	VSUBPS      consts<>+768(SB), Y4, Y4
+	VMOVAPS     Y2, Y2
+	VFMADD231PS consts<>+736(SB), Y4, Y2
+	VMOVUPS     consts<>+800(SB), Y5
+	VFMADD213PS consts<>+832(SB), Y2, Y5
+	VFMADD213PS consts<>+864(SB), Y2, Y5
+	VFMADD213PS consts<>+896(SB), Y2, Y5
+	VFMADD213PS consts<>+928(SB), Y2, Y5
+	VFMADD213PS consts<>+960(SB), Y2, Y5
+	VFMADD213PS consts<>+288(SB), Y2, Y5
+	VCVTPS2DQ   Y4, Y2
+	VPSRAD      $0x01, Y2, Y4
+	VPSUBD      Y4, Y2, Y2
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      consts<>+288(SB), Y4, Y4
+	VMULPS      Y4, Y5, Y5
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+288(SB), Y2, Y2
+	VMULPS      Y2, Y5, Y5
+	VADDPS      Y3, Y5, Y5
+	VDIVPS      Y5, Y3, Y2
+	VMULPS      Y1, Y2, Y2
+	VMASKMOVPS  Y2, Y0, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -3092,82 +3154,76 @@ done:
 	RET
 
 // func sigmoid_avx512(y []float32, x []float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2
 TEXT ·sigmoid_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+320(SB), Z0
-	VBROADCASTSS consts<>+352(SB), Z1
-	VBROADCASTSS consts<>+64(SB), Z2
-	VBROADCASTSS consts<>+384(SB), Z3
-	VBROADCASTSS consts<>+416(SB), Z4
-	VBROADCASTSS consts<>+448(SB), Z5
-	VBROADCASTSS consts<>+480(SB), Z6
-	VBROADCASTSS consts<>+512(SB), Z7
-	VBROADCASTSS consts<>+544(SB), Z8
-	VBROADCASTSS consts<>+576(SB), Z9
-	VBROADCASTSS consts<>+608(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+672(SB), Z1
+	VBROADCASTSS consts<>+704(SB), Z2
+	VBROADCASTSS consts<>+736(SB), Z3
+	VBROADCASTSS consts<>+768(SB), Z4
+	VBROADCASTSS consts<>+800(SB), Z5
+	VBROADCASTSS consts<>+832(SB), Z6
+	VBROADCASTSS consts<>+864(SB), Z7
+	VBROADCASTSS consts<>+896(SB), Z8
+	VBROADCASTSS consts<>+928(SB), Z9
+	VBROADCASTSS consts<>+960(SB), Z10
 	VBROADCASTSS consts<>+288(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z12
-	VXORPS       Z13, Z13, Z13
-	VSUBPS       Z12, Z13, Z13
-	VMAXPS       Z13, Z0, Z12
-	VMINPS       Z12, Z1, Z12
-	VMULPS       Z2, Z12, Z13
-	VRNDSCALEPS  $0x08, Z13, Z13
-	VMOVAPS      Z12, Z12
-	VFNMADD231PS Z3, Z13, Z12
-	VFNMADD231PS Z4, Z13, Z12
-	VMOVUPS      Z5, Z14
-	VFMADD213PS  Z6, Z12, Z14
-	VFMADD213PS  Z7, Z12, Z14
-	VFMADD213PS  Z8, Z12, Z14
-	VFMADD213PS  Z9, Z12, Z14
-	VFMADD213PS  Z10, Z12, Z14
-	VFMADD213PS  Z11, Z12, Z14
-	VFMADD213PS  Z11, Z12, Z14
-	VSCALEFPS    Z13, Z14, Z14
-	VADDPS       Z11, Z14, Z14
-	VDIVPS       Z14, Z11, Z12
-	VMOVUPS      Z12, (CX)(BX*1)
-	ADDQ         $+64, BX
-	SUBQ         $0x10, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Z12
+	VMAXPS      Z12, Z0, Z12
+	VMINPS      Z12, Z1, Z12
+	VMOVUPS     Z4, Z13
+	VFMADD231PS Z2, Z12, Z13
+	VSUBPS      Z4, Z13, Z13
+	VMOVAPS     Z12, Z12
+	VFMADD231PS Z3, Z13, Z12
+	VMOVUPS     Z5, Z14
+	VFMADD213PS Z6, Z12, Z14
+	VFMADD213PS Z7, Z12, Z14
+	VFMADD213PS Z8, Z12, Z14
+	VFMADD213PS Z9, Z12, Z14
+	VFMADD213PS Z10, Z12, Z14
+	VFMADD213PS Z11, Z12, Z14
+	VSCALEFPS   Z13, Z14, Z14
+	VADDPS      Z11, Z14, Z14
+	VDIVPS      Z14, Z11, Z12
+	VMOVUPS     Z12, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+16, AX
-	JZ           done
-	MOVQ         $-1, SI
-	BZHIQ        AX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z12
-	VXORPS       Z13, Z13, Z13
-	VSUBPS       Z12, Z13, Z13
-	VMAXPS       Z13, Z0, Z0
-	VMINPS       Z0, Z1, Z0
-	VMULPS       Z2, Z0, Z1
-	VRNDSCALEPS  $0x08, Z1, Z1
-	VMOVAPS      Z0, Z0
-	VFNMADD231PS Z3, Z1, Z0
-	VFNMADD231PS Z4, Z1, Z0
-	VMOVUPS      Z5, Z2
-	VFMADD213PS  Z6, Z0, Z2
-	VFMADD213PS  Z7, Z0, Z2
-	VFMADD213PS  Z8, Z0, Z2
-	VFMADD213PS  Z9, Z0, Z2
-	VFMADD213PS  Z10, Z0, Z2
-	VFMADD213PS  Z11, Z0, Z2
-	VFMADD213PS  Z11, Z0, Z2
-	VSCALEFPS    Z1, Z2, Z2
-	VADDPS       Z11, Z2, Z2
-	VDIVPS       Z2, Z11, Z0
-	VMOVUPS      Z0, K1, (CX)(BX*1)
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z12
+	VMAXPS      Z12, Z0, Z0
+	VMINPS      Z0, Z1, Z0
+	VMOVUPS     Z4, Z1
+	VFMADD231PS Z2, Z0, Z1
+	VSUBPS      Z4, Z1, Z1
+	VMOVAPS     Z0, Z0
+	VFMADD231PS Z3, Z1, Z0
+	VMOVUPS     Z5, Z2
+	VFMADD213PS Z6, Z0, Z2
+	VFMADD213PS Z7, Z0, Z2
+	VFMADD213PS Z8, Z0, Z2
+	VFMADD213PS Z9, Z0, Z2
+	VFMADD213PS Z10, Z0, Z2
+	VFMADD213PS Z11, Z0, Z2
+	VSCALEFPS   Z1, Z2, Z2
+	VADDPS      Z11, Z2, Z2
+	VDIVPS      Z2, Z11, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -3179,10 +3235,10 @@ TEXT ·tanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+640(SB), Z0
-	VBROADCASTSS consts<>+672(SB), Z1
-	VBROADCASTSS consts<>+704(SB), Z2
-	VBROADCASTSS consts<>+736(SB), Z3
+	VBROADCASTSS consts<>+992(SB), Z0
+	VBROADCASTSS consts<>+1024(SB), Z1
+	VBROADCASTSS consts<>+960(SB), Z2
+	VBROADCASTSS consts<>+1056(SB), Z3
 	VBROADCASTSS consts<>+320(SB), Z4
 	VBROADCASTSS consts<>+352(SB), Z4
 	VBROADCASTSS consts<>+64(SB), Z4
@@ -3262,84 +3318,78 @@ done:
 	RET
 
 // func silu_avx512(y []float32, x []float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2
 TEXT ·silu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+320(SB), Z0
-	VBROADCASTSS consts<>+352(SB), Z1
-	VBROADCASTSS consts<>+64(SB), Z2
-	VBROADCASTSS consts<>+384(SB), Z3
-	VBROADCASTSS consts<>+416(SB), Z4
-	VBROADCASTSS consts<>+448(SB), Z5
-	VBROADCASTSS consts<>+480(SB), Z6
-	VBROADCASTSS consts<>+512(SB), Z7
-	VBROADCASTSS consts<>+544(SB), Z8
-	VBROADCASTSS consts<>+576(SB), Z9
-	VBROADCASTSS consts<>+608(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+672(SB), Z1
+	VBROADCASTSS consts<>+704(SB), Z2
+	VBROADCASTSS consts<>+736(SB), Z3
+	VBROADCASTSS consts<>+768(SB), Z4
+	VBROADCASTSS consts<>+800(SB), Z5
+	VBROADCASTSS consts<>+832(SB), Z6
+	VBROADCASTSS consts<>+864(SB), Z7
+	VBROADCASTSS consts<>+896(SB), Z8
+	VBROADCASTSS consts<>+928(SB), Z9
+	VBROADCASTSS consts<>+960(SB), Z10
 	VBROADCASTSS consts<>+288(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z12
-	VXORPS       Z13, Z13, Z13
-	VSUBPS       Z12, Z13, Z13
-	VMAXPS       Z13, Z0, Z13
-	VMINPS       Z13, Z1, Z13
-	VMULPS       Z2, Z13, Z14
-	VRNDSCALEPS  $0x08, Z14, Z14
-	VMOVAPS      Z13, Z13
-	VFNMADD231PS Z3, Z14, Z13
-	VFNMADD231PS Z4, Z14, Z13
-	VMOVUPS      Z5, Z15
-	VFMADD213PS  Z6, Z13, Z15
-	VFMADD213PS  Z7, Z13, Z15
-	VFMADD213PS  Z8, Z13, Z15
-	VFMADD213PS  Z9, Z13, Z15
-	VFMADD213PS  Z10, Z13, Z15
-	VFMADD213PS  Z11, Z13, Z15
-	VFMADD213PS  Z11, Z13, Z15
-	VSCALEFPS    Z14, Z15, Z15
-	VADDPS       Z11, Z15, Z15
-	VDIVPS       Z15, Z11, Z13
-	VMULPS       Z12, Z13, Z13
-	VMOVUPS      Z13, (CX)(BX*1)
-	ADDQ         $+64, BX
-	SUBQ         $0x10, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Z12
+	VMAXPS      Z12, Z0, Z13
+	VMINPS      Z13, Z1, Z13
+	VMOVUPS     Z4, Z14
+	VFMADD231PS Z2, Z13, Z14
+	VSUBPS      Z4, Z14, Z14
+	VMOVAPS     Z13, Z13
+	VFMADD231PS Z3, Z14, Z13
+	VMOVUPS     Z5, Z15
+	VFMADD213PS Z6, Z13, Z15
+	VFMADD213PS Z7, Z13, Z15
+	VFMADD213PS Z8, Z13, Z15
+	VFMADD213PS Z9, Z13, Z15
+	VFMADD213PS Z10, Z13, Z15
+	VFMADD213PS Z11, Z13, Z15
+	VSCALEFPS   Z14, Z15, Z15
+	VADDPS      Z11, Z15, Z15
+	VDIVPS      Z15, Z11, Z13
+	VMULPS      Z12, Z13, Z13
+	VMOVUPS     Z13, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+16, AX
-	JZ           done
-	MOVQ         $-1, SI
-	BZHIQ        AX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z12
-	VXORPS       Z13, Z13, Z13
-	VSUBPS       Z12, Z13, Z13
-	VMAXPS       Z13, Z0, Z0
-	VMINPS       Z0, Z1, Z0
-	VMULPS       Z2, Z0, Z1
-	VRNDSCALEPS  $0x08, Z1, Z1
-	VMOVAPS      Z0, Z0
-	VFNMADD231PS Z3, Z1, Z0
-	VFNMADD231PS Z4, Z1, Z0
-	VMOVUPS      Z5, Z2
-	VFMADD213PS  Z6, Z0, Z2
-	VFMADD213PS  Z7, Z0, Z2
-	VFMADD213PS  Z8, Z0, Z2
-	VFMADD213PS  Z9, Z0, Z2
-	VFMADD213PS  Z10, Z0, Z2
-	VFMADD213PS  Z11, Z0, Z2
-	VFMADD213PS  Z11, Z0, Z2
-	VSCALEFPS    Z1, Z2, Z2
-	VADDPS       Z11, Z2, Z2
-	VDIVPS       Z2, Z11, Z0
-	VMULPS       Z12, Z0, Z0
-	VMOVUPS      Z0, K1, (CX)(BX*1)
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z12
+	VMAXPS      Z12, Z0, Z0
+	VMINPS      Z0, Z1, Z0
+	VMOVUPS     Z4, Z1
+	VFMADD231PS Z2, Z0, Z1
+	VSUBPS      Z4, Z1, Z1
+	VMOVAPS     Z0, Z0
+	VFMADD231PS Z3, Z1, Z0
+	VMOVUPS     Z5, Z2
+	VFMADD213PS Z6, Z0, Z2
+	VFMADD213PS Z7, Z0, Z2
+	VFMADD213PS Z8, Z0, Z2
+	VFMADD213PS Z9, Z0, Z2
+	VFMADD213PS Z10, Z0, Z2
+	VFMADD213PS Z11, Z0, Z2
+	VSCALEFPS   Z1, Z2, Z2
+	VADDPS      Z11, Z2, Z2
+	VDIVPS      Z2, Z11, Z0
+	VMULPS      Z12, Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -3353,18 +3403,18 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
 	VBROADCASTSS consts<>+608(SB), Z0
-	VBROADCASTSS consts<>+768(SB), Z1
-	VBROADCASTSS consts<>+800(SB), Z2
-	VBROADCASTSS consts<>+672(SB), Z3
-	VBROADCASTSS consts<>+832(SB), Z4
-	VBROADCASTSS consts<>+864(SB), Z5
-	VBROADCASTSS consts<>+896(SB), Z6
-	VBROADCASTSS consts<>+928(SB), Z7
-	VBROADCASTSS consts<>+960(SB), Z8
-	VBROADCASTSS consts<>+992(SB), Z9
-	VBROADCASTSS consts<>+1024(SB), Z10
-	VBROADCASTSS consts<>+1056(SB), Z11
-	VBROADCASTSS consts<>+1088(SB), Z12
+	VBROADCASTSS consts<>+1088(SB), Z1
+	VBROADCASTSS consts<>+1120(SB), Z2
+	VBROADCASTSS consts<>+1024(SB), Z3
+	VBROADCASTSS consts<>+1152(SB), Z4
+	VBROADCASTSS consts<>+1184(SB), Z5
+	VBROADCASTSS consts<>+1216(SB), Z6
+	VBROADCASTSS consts<>+1248(SB), Z7
+	VBROADCASTSS consts<>+1280(SB), Z8
+	VBROADCASTSS consts<>+1312(SB), Z9
+	VBROADCASTSS consts<>+1344(SB), Z10
+	VBROADCASTSS consts<>+1376(SB), Z11
+	VBROADCASTSS consts<>+1408(SB), Z12
 	VBROADCASTSS consts<>+320(SB), Z13
 	VBROADCASTSS consts<>+352(SB), Z14
 	VBROADCASTSS consts<>+64(SB), Z15
@@ -3481,94 +3531,88 @@ done:
 	RET
 
 // func geluTanh_avx512(y []float32, x []float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2
 TEXT ·geluTanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+1120(SB), Z0
-	VBROADCASTSS consts<>+1152(SB), Z1
-	VBROADCASTSS consts<>+320(SB), Z2
-	VBROADCASTSS consts<>+352(SB), Z3
-	VBROADCASTSS consts<>+64(SB), Z4
-	VBROADCASTSS consts<>+384(SB), Z5
-	VBROADCASTSS consts<>+416(SB), Z6
-	VBROADCASTSS consts<>+448(SB), Z7
-	VBROADCASTSS consts<>+480(SB), Z8
-	VBROADCASTSS consts<>+512(SB), Z9
-	VBROADCASTSS consts<>+544(SB), Z10
-	VBROADCASTSS consts<>+576(SB), Z11
-	VBROADCASTSS consts<>+608(SB), Z12
+	VBROADCASTSS consts<>+1440(SB), Z0
+	VBROADCASTSS consts<>+1472(SB), Z1
+	VBROADCASTSS consts<>+640(SB), Z2
+	VBROADCASTSS consts<>+672(SB), Z3
+	VBROADCASTSS consts<>+704(SB), Z4
+	VBROADCASTSS consts<>+736(SB), Z5
+	VBROADCASTSS consts<>+768(SB), Z6
+	VBROADCASTSS consts<>+800(SB), Z7
+	VBROADCASTSS consts<>+832(SB), Z8
+	VBROADCASTSS consts<>+864(SB), Z9
+	VBROADCASTSS consts<>+896(SB), Z10
+	VBROADCASTSS consts<>+928(SB), Z11
+	VBROADCASTSS consts<>+960(SB), Z12
 	VBROADCASTSS consts<>+288(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z14
-	VMULPS       Z14, Z14, Z16
-	VMOVUPS      Z1, Z15
-	VFMADD213PS  Z0, Z16, Z15
-	VMULPS       Z14, Z15, Z15
-	VXORPS       Z16, Z16, Z16
-	VSUBPS       Z15, Z16, Z16
-	VMAXPS       Z16, Z2, Z15
-	VMINPS       Z15, Z3, Z15
-	VMULPS       Z4, Z15, Z16
-	VRNDSCALEPS  $0x08, Z16, Z16
-	VMOVAPS      Z15, Z15
-	VFNMADD231PS Z5, Z16, Z15
-	VFNMADD231PS Z6, Z16, Z15
-	VMOVUPS      Z7, Z17
-	VFMADD213PS  Z8, Z15, Z17
-	VFMADD213PS  Z9, Z15, Z17
-	VFMADD213PS  Z10, Z15, Z17
-	VFMADD213PS  Z11, Z15, Z17
-	VFMADD213PS  Z12, Z15, Z17
-	VFMADD213PS  Z13, Z15, Z17
-	VFMADD213PS  Z13, Z15, Z17
-	VSCALEFPS    Z16, Z17, Z17
-	VADDPS       Z13, Z17, Z17
-	VDIVPS       Z17, Z13, Z15
-	VMULPS       Z14, Z15, Z15
-	VMOVUPS      Z15, (CX)(BX*1)
-	ADDQ         $+64, BX
-	SUBQ         $0x10, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Z14
+	VMULPS      Z14, Z14, Z16
+	VMOVUPS     Z1, Z15
+	VFMADD213PS Z0, Z16, Z15
+	VMULPS      Z14, Z15, Z15
+	VMAXPS      Z15, Z2, Z15
+	VMINPS      Z15, Z3, Z15
+	VMOVUPS     Z6, Z16
+	VFMADD231PS Z4, Z15, Z16
+	VSUBPS      Z6, Z16, Z16
+	VMOVAPS     Z15, Z15
+	VFMADD231PS Z5, Z16, Z15
+	VMOVUPS     Z7, Z17
+	VFMADD213PS Z8, Z15, Z17
+	VFMADD213PS Z9, Z15, Z17
+	VFMADD213PS Z10, Z15, Z17
+	VFMADD213PS Z11, Z15, Z17
+	VFMADD213PS Z12, Z15, Z17
+	VFMADD213PS Z13, Z15, Z17
+	VSCALEFPS   Z16, Z17, Z17
+	VADDPS      Z13, Z17, Z17
+	VDIVPS      Z17, Z13, Z15
+	VMULPS      Z14, Z15, Z15
+	VMOVUPS     Z15, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+16, AX
-	JZ           done
-	MOVQ         $-1, SI
-	BZHIQ        AX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z14
-	VMULPS       Z14, Z14, Z15
-	VMOVUPS      Z1, Z1
-	VFMADD213PS  Z0, Z15, Z1
-	VMULPS       Z14, Z1, Z1
-	VXORPS       Z0, Z0, Z0
-	VSUBPS       Z1, Z0, Z0
-	VMAXPS       Z0, Z2, Z0
-	VMINPS       Z0, Z3, Z0
-	VMULPS       Z4, Z0, Z1
-	VRNDSCALEPS  $0x08, Z1, Z1
-	VMOVAPS      Z0, Z0
-	VFNMADD231PS Z5, Z1, Z0
-	VFNMADD231PS Z6, Z1, Z0
-	VMOVUPS      Z7, Z2
-	VFMADD213PS  Z8, Z0, Z2
-	VFMADD213PS  Z9, Z0, Z2
-	VFMADD213PS  Z10, Z0, Z2
-	VFMADD213PS  Z11, Z0, Z2
-	VFMADD213PS  Z12, Z0, Z2
-	VFMADD213PS  Z13, Z0, Z2
-	VFMADD213PS  Z13, Z0, Z2
-	VSCALEFPS    Z1, Z2, Z2
-	VADDPS       Z13, Z2, Z2
-	VDIVPS       Z2, Z13, Z0
-	VMULPS       Z14, Z0, Z0
-	VMOVUPS      Z0, K1, (CX)(BX*1)
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z14
+	VMULPS      Z14, Z14, Z15
+	VMOVUPS     Z1, Z1
+	VFMADD213PS Z0, Z15, Z1
+	VMULPS      Z14, Z1, Z1
+	VMAXPS      Z1, Z2, Z0
+	VMINPS      Z0, Z3, Z0
+	VMOVUPS     Z6, Z1
+	VFMADD231PS Z4, Z0, Z1
+	VSUBPS      Z6, Z1, Z1
+	VMOVAPS     Z0, Z0
+	VFMADD231PS Z5, Z1, Z0
+	VMOVUPS     Z7, Z2
+	VFMADD213PS Z8, Z0, Z2
+	VFMADD213PS Z9, Z0, Z2
+	VFMADD213PS Z10, Z0, Z2
+	VFMADD213PS Z11, Z0, Z2
+	VFMADD213PS Z12, Z0, Z2
+	VFMADD213PS Z13, Z0, Z2
+	VSCALEFPS   Z1, Z2, Z2
+	VADDPS      Z13, Z2, Z2
+	VDIVPS      Z2, Z13, Z0
+	VMULPS      Z14, Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER

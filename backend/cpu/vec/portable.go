@@ -81,7 +81,7 @@ var portable = kernels{
 	exp:     each(exp),
 	sigmoid: each(sigmoid),
 	tanh:    each(func(x float32) float32 { return float32(math.Tanh(float64(x))) }),
-	silu:    each(func(x float32) float32 { return x * sigmoid(x) }),
+	silu:    each(silu),
 	gelu: each(func(x float32) float32 {
 		return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2))
 	}),
@@ -89,12 +89,13 @@ var portable = kernels{
 		v := float64(x)
 		return float32(v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
 	}),
-	finishRows:    finishGo(1, 0),
-	finishColumns: finishGo(0, 1),
-	gather:        gatherGo,
-	chunk:         TileStride,
-	padRows:       [2]padRows{padRowsGo, padRowsGo},
-	hardSwish:     each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
+	finishRows:     finishGo(1, 0, clamp),
+	finishColumns:  finishGo(0, 1, clamp),
+	finishRowsSiLU: finishGo(1, 0, func(v, _, _ float32) float32 { return silu(v) }),
+	gather:         gatherGo,
+	chunk:          TileStride,
+	padRows:        [2]padRows{padRowsGo, padRowsGo},
+	hardSwish:      each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {
 			clear(y)
@@ -125,6 +126,8 @@ func clamp(x, lo, hi float32) float32 {
 func exp(x float32) float32 { return float32(math.Exp(float64(x))) }
 
 func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
+
+func silu(x float32) float32 { return x * sigmoid(x) }
 
 // each returns the row form of f.
 func each(f func(float32) float32) unary {

@@ -54,6 +54,13 @@ func FinishTwice(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias,
 	}
 }
 
+// FinishSiLU is FinishRows with SiLU in place of limits, and with twice set FinishTwice.
+func FinishSiLU(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
+		best.finishRowsSiLU(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -inf, inf, twice)
+	}
+}
+
 // FinishColumns is FinishRows with a bias for each column, bias[c].
 func FinishColumns(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
 	if fits(dst, ldd, y, ldy, rows, cols, bias, cols, res, ldr) {
@@ -74,8 +81,9 @@ func fits(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias []float
 	return true
 }
 
-// finishGo returns the epilogue whose bias moves on by these steps.
-func finishGo(byRow, byColumn int) finish {
+// finishGo returns the epilogue that ends with last and whose bias moves on by these
+// steps.
+func finishGo(byRow, byColumn int, last func(v, lo, hi float32) float32) finish {
 	return func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32, back bool) {
 		for r := range rows {
 			d, y := dst[r*ldd:][:cols], y[r*ldy:][:cols]
@@ -86,7 +94,7 @@ func finishGo(byRow, byColumn int) finish {
 				if res != nil {
 					v += res[r*ldr+c]
 				}
-				d[c] = clamp(v, lo, hi)
+				d[c] = last(v, lo, hi)
 			}
 			if back {
 				copy(y, d)

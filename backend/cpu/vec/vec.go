@@ -49,6 +49,7 @@ type kernels struct {
 	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 
 	finishRows, finishColumns finish
+	finishRowsSiLU            finish // without limits
 	gather                    gather
 	chunk                     int        // the most elements of a Chunk
 	padRows                   [2]padRows // by step less one

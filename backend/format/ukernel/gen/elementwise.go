@@ -95,6 +95,18 @@ func (m *arith) stored(c float32) Mem {
 	return consts.table.Offset(at)
 }
 
+// hold keeps constants in registers.
+func (m *arith) hold(consts []float32) {
+	for _, c := range consts {
+		if _, ok := m.regs[c]; ok {
+			continue
+		}
+		r := m.vec()
+		VBROADCASTSS(m.stored(c), r)
+		m.regs[c] = r
+	}
+}
+
 // register returns a register that holds c in every lane.
 func (m *arith) register(c float32) VecVirtual {
 	if r, ok := m.regs[c]; ok {
@@ -217,14 +229,7 @@ func (a isa) elementwise(e elementwise) {
 		VBROADCASTSS(at.Addr, scalar[s])
 	}
 	if a.lanes == 16 {
-		for _, c := range e.consts {
-			if _, ok := m.regs[c]; ok {
-				continue
-			}
-			r := a.vec()
-			VBROADCASTSS(m.stored(c), r)
-			m.regs[c] = r
-		}
+		m.hold(e.consts)
 	}
 	var acc []VecVirtual
 	if e.reduce != nil {
@@ -340,7 +345,11 @@ func (m *arith) horner(x VecVirtual, c []float32) VecVirtual {
 // exp returns e to the x.
 func (m *arith) exp(x VecVirtual) VecVirtual {
 	n, r := m.reduceExp(m.clamp(x, m.register(expLo), m.register(expHi)))
-	p := m.horner(r, taylor)
+	return m.scale(m.horner(r, taylor), n)
+}
+
+// scale returns p times 2 to the n, in p.
+func (m *arith) scale(p, n VecVirtual) VecVirtual {
 	if m.lanes == 16 {
 		VSCALEFPS(n, p, p)
 		return p
@@ -364,15 +373,40 @@ func (m *arith) pow2(e VecVirtual) VecVirtual {
 	return r
 }
 
+// Constants of sigmoid: ln 2 in one piece, and what added to a float of less than
+// 2^22 rounds it to an integer.
+const (
+	ln2   = 0.693147180559945309
+	round = 3 << 22
+)
+
+// decline are the coefficients, the highest first, of a polynomial that is e to the
+// -x for |x| up to ln(2)/2: a minimax fit of the relative error, 3e-9.
+var decline = []float32{0.0014061241, -0.008379011, 0.041664775, -0.16666366, 0.50000006, -1, 1}
+
+var sigmoidConsts = append([]float32{-expHi, -expLo, -log2e, ln2, round}, decline...)
+
 // sigmoid returns 1 / (1 + e to the -x).
 func (m *arith) sigmoid(x VecVirtual) VecVirtual {
-	neg, one := m.vec(), m.register(1)
-	VXORPS(neg, neg, neg)
-	VSUBPS(x, neg, neg)
-	d, q := m.exp(neg), m.vec()
+	one := m.register(1)
+	x = m.clamp(x, m.register(-expHi), m.register(-expLo))
+	n, r := m.vec(), m.vec()
+	VMOVUPS(m.constant(round), n)
+	VFMADD231PS(m.constant(-log2e), x, n)
+	VSUBPS(m.constant(round), n, n)
+	VMOVAPS(x, r)
+	VFMADD231PS(m.constant(ln2), n, r)
+	d, q := m.scale(m.horner(r, decline), n), m.vec()
 	VADDPS(one, d, d)
 	VDIVPS(d, one, q)
 	return q
+}
+
+// silu returns x / (1 + e to the -x).
+func (m *arith) silu(x VecVirtual) VecVirtual {
+	s := m.sigmoid(x)
+	VMULPS(x, s, s)
+	return s
 }
 
 // tanhMax is where tanh is 1 in float32.
@@ -568,16 +602,12 @@ var helpers = []elementwise{
 		},
 	},
 	unary("exp", "exp(x[i])", expConsts, (*arith).exp),
-	unary("sigmoid", "1 / (1 + exp(-x[i]))", expConsts, (*arith).sigmoid),
+	unary("sigmoid", "1 / (1 + exp(-x[i]))", sigmoidConsts, (*arith).sigmoid),
 	unary("tanh", "tanh(x[i])", tanhConsts, (*arith).tanh),
-	unary("silu", "x[i] / (1 + exp(-x[i]))", expConsts, func(m *arith, x VecVirtual) VecVirtual {
-		s := m.sigmoid(x)
-		VMULPS(x, s, s)
-		return s
-	}),
+	unary("silu", "x[i] / (1 + exp(-x[i]))", sigmoidConsts, (*arith).silu),
 	unary("gelu", "x[i] / 2 * (1 + erf(x[i]/sqrt(2)))", geluConsts, (*arith).gelu),
 	unary("geluTanh", "x[i] / 2 * (1 + tanh(sqrt(2/pi)*(x[i]+0.044715*x[i]*x[i]*x[i])))",
-		append([]float32{geluLinear, geluCubic}, expConsts...),
+		append([]float32{geluLinear, geluCubic}, sigmoidConsts...),
 		func(m *arith, x VecVirtual) VecVirtual {
 			u, square := m.vec(), m.vec()
 			VMULPS(x, x, square)

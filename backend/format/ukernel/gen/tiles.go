@@ -11,36 +11,54 @@ import (
 
 // tiles generates what loads panels and stores tiles of a product.
 func tiles() {
-	globals(nil)
+	globals([]elementwise{{consts: sigmoidConsts}})
 	evens()
 	for _, a := range isas {
-		finish(a, false)
-		finish(a, true)
+		finish(a, "finishRows", clip)
+		finish(a, "finishColumns", clip)
+		finish(a, "finishRowsSiLU", last{"silu", sigmoidConsts, (*arith).silu})
 		gatherChunks(a)
 		padRows(a, 1)
 		padRows(a, 2)
 	}
 }
 
+// last is what an epilogue does at the end.
+type last struct {
+	doc    string
+	consts []float32
+	f      func(m *arith, x VecVirtual) VecVirtual // nil for limits
+}
+
+var clip = last{doc: "clamp"}
+
+// finishVectors is the number of vectors that an epilogue with limits takes at a time.
+const finishVectors = 4
+
 // finish generates the epilogue of a tile. The bias belongs to rows or to
 // columns.
-func finish(a isa, columns bool) {
-	name, at := "finishRows_"+a.name, "r"
+func finish(a isa, name string, end last) {
+	columns, at := name == "finishColumns", "r"
 	if columns {
-		name, at = "finishColumns_"+a.name, "c"
+		at = "c"
+	}
+	name += "_" + a.name
+	limits := ", lo, hi"
+	if end.f != nil {
+		limits = ""
 	}
 	begin(name, "func(dst *float32, ldd int, y *float32, ldy, rows, cols int, bias, res *float32, ldr int, lo, hi float32, back bool)",
 		name+" is, bias and res being nil where there are none,",
 		"",
 		"\tfor r := range rows {",
 		"\t\tfor c := range cols {",
-		"\t\t\tdst[r*ldd+c] = clamp(y[r*ldy+c]+bias["+at+"]+res[r*ldr+c], lo, hi)",
+		"\t\t\tdst[r*ldd+c] = "+end.doc+"(y[r*ldy+c]+bias["+at+"]+res[r*ldr+c]"+limits+")",
 		"\t\t\tif back {",
 		"\t\t\t\ty[r*ldy+c] = dst[r*ldd+c]",
 		"\t\t\t}",
 		"\t\t}",
 		"\t}")
-	m := &arith{isa: a}
+	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
 	dst := Load(Param("dst"), GP64())
 	y := Load(Param("y"), GP64())
 	rows := Load(Param("rows"), GP64())
@@ -52,13 +70,20 @@ func finish(a isa, columns bool) {
 		SHLQ(Imm(2), r)
 	}
 	back := Load(Param("back"), GP8())
-	lo, hi, b := a.vec(), a.vec(), a.vec()
-	for s, v := range map[string]VecVirtual{"lo": lo, "hi": hi} {
-		at, err := Param(s).Resolve()
-		if err != nil {
-			panic(err)
+	b := a.vec()
+	if end.f == nil {
+		lo, hi := a.vec(), a.vec()
+		for s, v := range map[string]VecVirtual{"lo": lo, "hi": hi} {
+			at, err := Param(s).Resolve()
+			if err != nil {
+				panic(err)
+			}
+			VBROADCASTSS(at.Addr, v)
 		}
-		VBROADCASTSS(at.Addr, v)
+		end.f = func(m *arith, x VecVirtual) VecVirtual { return m.clamp(x, lo, hi) }
+	}
+	if a.lanes == 16 {
+		m.hold(end.consts)
 	}
 	rest := GP64()
 	whole := Load(Param("cols"), GP64()) // bytes of a row in whole vectors
@@ -78,37 +103,59 @@ func finish(a isa, columns bool) {
 	}
 	c := GP64()
 	XORQ(c, c)
-	one := func(label string, t *tail) {
-		v := m.load(Mem{Base: y, Index: c, Scale: 1}, t)
+	some := func(label string, n int, t *tail) {
+		vs := make([]VecVirtual, n)
+		for i := range vs {
+			vs[i] = m.load(Mem{Base: y, Index: c, Scale: 1, Disp: a.bytes() * i}, t)
+		}
 		if columns {
 			TESTQ(bias, bias)
 			JZ(LabelRef(label + "_unbiased"))
-			VADDPS(m.load(Mem{Base: bias, Index: c, Scale: 1}, t), v, v)
+			for i, v := range vs {
+				VADDPS(m.load(Mem{Base: bias, Index: c, Scale: 1, Disp: a.bytes() * i}, t), v, v)
+			}
 			Label(label + "_unbiased")
 		} else {
-			VADDPS(b, v, v)
+			for _, v := range vs {
+				VADDPS(b, v, v)
+			}
 		}
 		TESTQ(res, res)
 		JZ(LabelRef(label + "_last"))
-		VADDPS(m.load(Mem{Base: res, Index: c, Scale: 1}, t), v, v)
+		for i, v := range vs {
+			VADDPS(m.load(Mem{Base: res, Index: c, Scale: 1, Disp: a.bytes() * i}, t), v, v)
+		}
 		Label(label + "_last")
-		v = m.clamp(v, lo, hi)
-		m.store(v, Mem{Base: dst, Index: c, Scale: 1}, t)
+		for i, v := range vs {
+			vs[i] = end.f(m, v)
+			m.store(vs[i], Mem{Base: dst, Index: c, Scale: 1, Disp: a.bytes() * i}, t)
+		}
 		TESTB(back, back)
 		JZ(LabelRef(label + "_stored"))
-		m.store(v, Mem{Base: y, Index: c, Scale: 1}, t)
+		for i, v := range vs {
+			m.store(v, Mem{Base: y, Index: c, Scale: 1, Disp: a.bytes() * i}, t)
+		}
 		Label(label + "_stored")
 	}
+	many := GP64() // bytes of a row in groups of vectors
+	MOVQ(whole, many)
+	ANDQ(I32(int32(-a.bytes()*finishVectors)), many)
+	Label("many")
+	CMPQ(c, many)
+	JGE(LabelRef("vector"))
+	some("many", finishVectors, nil)
+	add(finishVectors*a.bytes(), c)
+	JMP(LabelRef("many"))
 	Label("vector")
 	CMPQ(c, whole)
 	JGE(LabelRef("rest"))
-	one("whole", nil)
+	some("whole", 1, nil)
 	add(a.bytes(), c)
 	JMP(LabelRef("vector"))
 	Label("rest")
 	TESTQ(rest, rest)
 	JZ(LabelRef("next"))
-	one("part", t)
+	some("part", 1, t)
 	Label("next")
 	TESTQ(res, res)
 	JZ(LabelRef("down"))
@@ -118,7 +165,8 @@ func finish(a isa, columns bool) {
 	ADDQ(ldy, y)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
-	end()
+	VZEROUPPER()
+	RET()
 }
 
 // chunkVectors is the number of vectors of the longest chunk.
