@@ -44,6 +44,10 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		taps: prod(wshape[2:]),
 	}
 	ep := newEpilogue(n, &o.Epilogue, bias)
+	if g.flat() {
+		l := &linear{kernel: kernels[0], tokens: g.images, m: g.rows, k: g.channels * g.taps, scale: 1, ep: ep, add: -1}
+		return l.bound(), nil
+	}
 	if len(g.spans) <= 2 && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
 		l := newPlanes(&g)
 		if g.groups == 1 {
@@ -122,6 +126,17 @@ type convGeometry struct {
 	channels, rows    int // of one group
 	taps              int
 	transposed        bool
+}
+
+// flat reports whether the one patch of an image is the image: the convolution is a
+// linear layer then.
+func (g *convGeometry) flat() bool {
+	for i, s := range g.spans {
+		if g.out[i] != 1 || s.Kernel != g.in[i] || s.Begin != 0 || s.Kernel > 1 && s.Dilation != 1 {
+			return false
+		}
+	}
+	return g.groups == 1
 }
 
 // patchLoader loads patches of images into panels.

@@ -104,6 +104,13 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.constant(m, c, 1, 1)
 		return convTail(x, "Conv", m, "")
 	},
+	"flat": func(x *text) (string, string) { // the patch is the image
+		r := x.rng
+		c, m, kh, kw := 1+r.IntN(20), 1+r.IntN(150), 1+r.IntN(3), 1+r.IntN(3)
+		x.input(1+r.IntN(3), c, kh, kw)
+		x.constant(m, c, kh, kw)
+		return convTail(x, "Conv", m, "")
+	},
 	"depthwise": func(x *text) (string, string) {
 		r := x.rng
 		c, k := 2+r.IntN(6), 1+r.IntN(5)
