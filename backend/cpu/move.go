@@ -126,17 +126,25 @@ func (p *permutation) moveAxis(from, to int) {
 // contiguous reports whether the elements lie in a row in both tensors.
 func (p *permutation) contiguous() bool { return len(p.shape) == 1 && p.dst[0] == 1 && p.src[0] == 1 }
 
-func (p *permutation) words8(x *exec) func(dst, src []uint8) { return permute(x, p, copyMatrix[uint8]) }
-func (p *permutation) words16(x *exec) func(dst, src []uint16) {
-	return permute(x, p, copyMatrix[uint16])
+// loops move words.
+type loops[T word] struct {
+	matrix func(dst []T, ldd int, src []T, lds, rows, cols int) // transposes
+	every  func(dst, src []T, step int)                         // takes every so many
 }
-func (p *permutation) words32(x *exec) func(dst, src []float32) { return permute(x, p, vec.Transpose) }
-func (p *permutation) words64(x *exec) func(dst, src []uint64) {
-	return permute(x, p, copyMatrix[uint64])
+
+func plain[T word]() loops[T] { return loops[T]{copyMatrix[T], copyEvery[T]} }
+
+func (p *permutation) words8(x *exec) func(dst, src []uint8)   { return permute(x, p, plain[uint8]()) }
+func (p *permutation) words16(x *exec) func(dst, src []uint16) { return permute(x, p, plain[uint16]()) }
+func (p *permutation) words64(x *exec) func(dst, src []uint64) { return permute(x, p, plain[uint64]()) }
+func (p *permutation) words32(x *exec) func(dst, src []float32) {
+	return permute(x, p, loops[float32]{vec.Transpose, func(dst, src []float32, step int) {
+		vec.PadRows(dst, 1, 0, len(dst), 0, src, 0, step)
+	}})
 }
 
 // permute spreads the first axis, or where there is a matrix only, its columns.
-func permute[T word](x *exec, p *permutation, matrix func(dst []T, ldd int, src []T, lds, rows, cols int)) func(dst, src []T) {
+func permute[T word](x *exec, p *permutation, l loops[T]) func(dst, src []T) {
 	shape := slices.Clone(p.shape)
 	count, each := parts(x, shape[0], prod(shape))
 	perWorker := len(shape)
@@ -147,7 +155,7 @@ func permute[T word](x *exec, p *permutation, matrix func(dst []T, ldd int, src 
 		box := boxes[worker*perWorker:][:perWorker]
 		copy(box, shape)
 		box[0] = min(each, shape[0]-from)
-		copyBox(p, dst, src, p.dstAt+from*p.dst[0], p.srcAt+from*p.src[0], box, p.dst, p.src, matrix)
+		copyBox(p, dst, src, p.dstAt+from*p.dst[0], p.srcAt+from*p.src[0], box, p.dst, p.src, &l)
 	}
 	return func(d, s []T) {
 		dst, src = d, s
@@ -155,11 +163,13 @@ func permute[T word](x *exec, p *permutation, matrix func(dst []T, ldd int, src 
 	}
 }
 
-func copyBox[T word](p *permutation, dst, src []T, d, s int, shape, ds, ss []int, matrix func(dst []T, ldd int, src []T, lds, rows, cols int)) {
+func copyBox[T word](p *permutation, dst, src []T, d, s int, shape, ds, ss []int, l *loops[T]) {
 	n := shape[0]
 	switch {
 	case len(shape) == 1 && ds[0] == 1 && ss[0] == 1:
 		copy(dst[d:d+n], src[s:])
+	case len(shape) == 1 && ds[0] == 1 && ss[0] > 0:
+		l.every(dst[d:d+n], src[s:], ss[0])
 	case len(shape) == 1:
 		step, stride := ds[0], ss[0]
 		for range n {
@@ -168,13 +178,20 @@ func copyBox[T word](p *permutation, dst, src []T, d, s int, shape, ds, ss []int
 			s += stride
 		}
 	case len(shape) == 2 && p.matrix:
-		matrix(dst[d:], ds[0], src[s:], ss[1], shape[1], n)
+		l.matrix(dst[d:], ds[0], src[s:], ss[1], shape[1], n)
 	default:
 		for range n {
-			copyBox(p, dst, src, d, s, shape[1:], ds[1:], ss[1:], matrix)
+			copyBox(p, dst, src, d, s, shape[1:], ds[1:], ss[1:], l)
 			d += ds[0]
 			s += ss[0]
 		}
+	}
+}
+
+// copyEvery copies every step-th word of src.
+func copyEvery[T word](dst, src []T, step int) {
+	for i := range dst {
+		dst[i] = src[i*step]
 	}
 }
 
