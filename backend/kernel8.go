@@ -38,6 +38,21 @@ type Kernel8 interface {
 	Panel(c []int32, x []uint8, cols, r0, r1 int)
 }
 
+// PlaneKernel8 is a Kernel8 of a convolution that can take X from planes of four
+// channels, where what a tap reads needs no panel.
+type PlaneKernel8 interface {
+	Kernel8
+	// Planes prepares the weight, whose K is so many taps of each channel, for Columns;
+	// false where panels are to be used.
+	Planes(taps int) (Columns8, bool)
+}
+
+// Columns8 computes rows r0 to r1, multiples of 16, of C = W X for cols columns, at
+// most 64. Step s is 64 channels of a tap: those of the first tap, then those of the
+// next. What they meet in column j begins at x[at[s]+4*j], four channels side by side
+// and the next four pitch elements on; 64 columns are read.
+type Columns8 func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int)
+
 // TokenKernel8 is a Kernel8 that can multiply activations whose features are
 // contiguous without rearranging them.
 type TokenKernel8 interface {

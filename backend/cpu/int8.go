@@ -170,6 +170,10 @@ type conv8 struct {
 	ph, pw            int      // size of a plane; 0 where patches are the pixels
 	offset            []int32  // of each row of a panel in an image's planes
 	fill              uint8
+
+	// Where the kernel takes columns from planes of four channels, those are laid out.
+	planeColumns backend.Columns8
+	steps        []int32
 }
 
 // bindConv8 makes the kernel of a quantised Conv of one group over one or two spatial
@@ -222,6 +226,12 @@ func (c *conv8) place(v, h op.Span) bool {
 	type tap struct{ phase, at int }
 	list := make([]tap, 0, taps)
 	index := map[[2]int]int{}
+	group := 1 // channels of a plane
+	if k, ok := c.kernel.(backend.PlaneKernel8); ok {
+		if c.planeColumns, ok = k.Planes(taps); ok {
+			group = ikernel.Group
+		}
+	}
 	c.ph = c.oh + (v.Kernel-1)*v.Dilation/c.sh
 	c.pw = c.ow + (h.Kernel-1)*h.Dilation/c.sw
 	for i := range v.Kernel {
@@ -238,6 +248,14 @@ func (c *conv8) place(v, h op.Span) bool {
 	if size, err := tensor.Elems([]int{c.channels, len(c.phases), c.ph, c.pw}); err != nil || size >= 1<<31-64 {
 		return false
 	}
+	if c.planeColumns != nil {
+		for _, t := range list {
+			for i := 0; i < c.channels; i += ikernel.PlaneStep {
+				c.steps = append(c.steps, int32(((i/group*len(c.phases)+t.phase)*c.ph*c.pw+t.at)*group))
+			}
+		}
+		return true
+	}
 	for k := range c.channels * taps {
 		t := list[k%taps]
 		c.offset[k] = int32((k/taps*len(c.phases)+t.phase)*c.ph*c.pw + t.at)
@@ -245,8 +263,14 @@ func (c *conv8) place(v, h op.Span) bool {
 	return true
 }
 
-// planes is the size of the planes of an image in bytes, 0 where there are none.
-func (c *conv8) planes() int { return c.channels * len(c.phases) * c.ph * c.pw }
+// planes is the size of the planes of an image in bytes, 0 where there are none. More
+// is read behind them than matters.
+func (c *conv8) planes() int {
+	if c.pw == 0 {
+		return 0
+	}
+	return c.channels*len(c.phases)*c.ph*c.pw + ikernel.PanelRow
+}
 
 // columns is the number of columns of an image.
 func (c *conv8) columns() int {
@@ -267,6 +291,9 @@ func (c *conv8) bound() *bound {
 	if c.pw == 0 { // rows follow each other without gaps
 		pitch, stored = c.oh*c.ow, c.oh*c.ow
 	}
+	if c.planeColumns != nil {
+		panel = 0
+	}
 	cols := c.columns()
 	panels := (cols + ikernel.Columns - 1) / ikernel.Columns
 	plane := c.oh * c.ow
@@ -279,18 +306,29 @@ func (c *conv8) bound() *bound {
 			parts = min(t, (c.m+rows8-1)/rows8)
 		}
 		rows := ((c.m+parts-1)/parts + rows8 - 1) / rows8 * rows8
-		spread := func(_, channel int) { c.spread(planes, src, channel) }
+		group, spreads := 1, c.channels
+		if c.planeColumns != nil {
+			group, spreads = ikernel.Group, c.channels/ikernel.Group
+		}
+		pitch8 := group * len(c.phases) * c.ph * c.pw
+		spread := func(_, i int) { c.spread(planes, src, i*group, group) }
 		multiply := func(worker, i int) {
 			i, part := i/parts, i%parts
 			s := x.scratch[worker][shared:]
-			xs, sum, tmp := asBytes(s[:panel])[:c.k4*ikernel.PanelRow], asInts(s[panel:][:sums]), s[panel+sums:]
+			xs, sum, tmp := asBytes(s[:panel]), asInts(s[panel:][:sums]), s[panel+sums:]
 			col := i * ikernel.Columns
 			n := min(ikernel.Columns, cols-col)
-			c.ep.kern.Pack(xs, image[col:], c.offset, n)
+			if c.planeColumns == nil {
+				c.ep.kern.Pack(xs, image[col:], c.offset, n)
+			}
 			end := min(c.m, (part+1)*rows)
 			for r := part * rows; r < end; r += rows8 {
 				count := min(rows8, end-r)
-				c.kernel.Panel(sum, xs, n, r, r+count)
+				if c.planeColumns != nil {
+					c.planeColumns(sum, image[group*col:], c.steps, pitch8, n, r, r+count)
+				} else {
+					c.kernel.Panel(sum, xs, n, r, r+count)
+				}
 				for j := col; j < col+n; {
 					line, at := j/pitch, j%pitch
 					k := min(stored-at, col+n-j)
@@ -311,7 +349,7 @@ func (c *conv8) bound() *bound {
 				}
 				image = src
 				if c.pw > 0 {
-					x.pool.For(c.channels, spread)
+					x.pool.For(spreads, spread)
 					image = planes[:c.planes()]
 				}
 				x.pool.For(panels*parts, multiply)
@@ -321,12 +359,15 @@ func (c *conv8) bound() *bound {
 	}}
 }
 
-// spread copies a channel of an image to its planes.
-func (c *conv8) spread(planes, src []uint8, channel int) {
-	size := c.ph * c.pw
-	src = src[channel*c.h*c.w:][:c.h*c.w]
+// spread copies channels of an image, 1 or 4 from a multiple of that on, to their
+// planes.
+func (c *conv8) spread(planes, src []uint8, channel, group int) {
+	size := c.ph * c.pw * group
+	pitch := c.pw * group
+	plane := c.h * c.w
+	src = src[channel*plane:][:group*plane]
 	for p, phase := range c.phases {
-		dst := planes[(channel*len(c.phases)+p)*size:][:size]
+		dst := planes[(channel/group*len(c.phases)+p)*size:][:size]
 		// Row i holds the line i*sh + phase[0] - top, column j its byte j*sw + at.
 		first, last := reach(phase[0]-c.top, c.sh, c.h, c.ph)
 		at := phase[1] - c.left
@@ -334,25 +375,31 @@ func (c *conv8) spread(planes, src []uint8, channel int) {
 		if to == from {
 			last = first
 		}
-		fill8(dst[:first*c.pw], c.fill)
-		fill8(dst[last*c.pw:], c.fill)
+		fill8(dst[:first*pitch], c.fill)
+		fill8(dst[last*pitch:], c.fill)
 		if last == first {
 			continue
 		}
 		line := first*c.sh + phase[0] - c.top
-		if c.sw <= 2 {
+		if group > 1 && c.sw <= 2 {
+			c.ep.kern.Interleave(dst[first*pitch:], pitch, src[line*c.w+from*c.sw+at:], c.sh*c.w, plane, c.sw, last-first, to-from, from, c.pw-to, c.fill)
+			continue
+		}
+		if group == 1 && c.sw <= 2 {
 			c.ep.kern.Frame(dst[first*c.pw:], c.pw, src[line*c.w+from*c.sw+at:], c.sh*c.w, c.sw, last-first, to-from, from, c.pw-to, c.fill)
 			continue
 		}
 		for i := first; i < last; i++ {
-			row := dst[i*c.pw:][:c.pw]
-			fill8(row[:from], c.fill)
-			fill8(row[to:], c.fill)
-			q := src[line*c.w:][:c.w][from*c.sw+at:]
-			line += c.sh
-			for j := range row[from:to] {
-				row[from+j] = q[j*c.sw]
+			row := dst[i*pitch:][:pitch]
+			fill8(row[:group*from], c.fill)
+			fill8(row[group*to:], c.fill)
+			for k := range group {
+				q := src[k*plane+line*c.w:][:c.w][from*c.sw+at:]
+				for j := range to - from {
+					row[group*(from+j)+k] = q[j*c.sw]
+				}
 			}
+			line += c.sh
 		}
 	}
 }

@@ -37,7 +37,7 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 	m, batch := pick(1, 5, 6, 7, 48, 49, 64, 65, 70), pick(1, 1, 2)
 	var x, w *tensor.Tensor
 	if kind == "Conv" {
-		c, rank := pick(1, 3, 4, 9), pick(1, 2, 2, 2)
+		c, rank := pick(1, 3, 4, 9, 64, 64, 128), pick(1, 2, 2, 2)
 		conv := o.(*op.Conv)
 		in, kernel := []int{batch, c}, []int{m, c}
 		for range rank {

@@ -51,8 +51,8 @@ func (f Format) Kernel(s *ir.Store) (backend.Kernel8, error) { return nil, f.Che
 func New(w *tensor.Tensor) backend.TokenKernel8 { return bind(w, ikernel.Best()) }
 
 func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
-	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), k4: ikernel.Groups(w.Dim(1))}
 	data := tensor.Data[int8](w)
+	d := &kernel{kern: kern, data: data, m: w.Dim(0), k: w.Dim(1), k4: ikernel.Groups(w.Dim(1))}
 	d.sums = make([]int32, d.m)
 	for r := range d.sums {
 		for _, v := range data[r*d.k : (r+1)*d.k] {
@@ -69,6 +69,7 @@ func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
 type kernel struct {
 	kern         *ikernel.Kernels
 	m, k, k4     int
+	data         []int8 // as stored
 	sums         []int32
 	rows, panels func() []int8
 }
@@ -106,6 +107,27 @@ func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	k4 := d.Groups()
 	ld := ikernel.Group * k4
 	d.kern.Gemm(r1-r0, k4, d.rows()[r0*ld:], ld, x, cols, c, ikernel.Columns)
+}
+
+func (d *kernel) Planes(taps int) (backend.Columns8, bool) {
+	channels := d.k / taps
+	if !d.kern.HasPlanes() || d.m%16 != 0 || d.k%taps != 0 || channels%ikernel.PlaneStep != 0 {
+		return nil, false
+	}
+	w := sync.OnceValue(func() []int8 {
+		out := make([]int8, len(d.data))
+		for i := 0; i < len(out); i += d.k {
+			for c := range channels {
+				for t := range taps {
+					out[i+t*channels+c] = d.data[i+c*taps+t]
+				}
+			}
+		}
+		return out
+	})
+	return func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int) {
+		d.kern.GemmPlanes(r1-r0, w()[r0*d.k:], d.k, x, at, pitch, cols, c)
+	}, true
 }
 
 func (d *kernel) Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int) {

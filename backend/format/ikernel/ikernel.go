@@ -45,13 +45,18 @@ type Kernels struct {
 	quantize   func(y []uint8, x []float32, l *Limits)
 	dequantize func(y []float32, x []uint8, scale, zero float32)
 	split      func(n int, even, odd, x []uint8)
-	frame      [2]frame // by the step less one
+	gemmPlanes func(rows int, w []int8, ldw int, x []uint8, at []int32, pitch, cols int, c []int32) // nil where there is none
+	frame      [2]frame                                                                             // by the step less one
+	interleave [2]interleave
 	maxPool    func(rows, n int, dst []uint8, ldd int, src []uint8, lds int)
 	max        func(y, x []uint8)
 }
 
 // frame copies rows of n bytes, n being at least 1, into wider ones.
 type frame func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8)
+
+// interleave copies rows of n bytes of four planes, n being at least 1.
+type interleave func(rows, n int, dst []uint8, ldd int, src []uint8, lds, plane, left, right int, fill uint8)
 
 // finish finishes rows of n sums; y and res are f32 or u8.
 type finish func(rows, n int, c []int32, ldc int, e *Epilogue, first int, y, res Elems, ldy int)
@@ -170,6 +175,31 @@ func (k *Kernels) GemmTokens(rows, k4 int, x []uint8, ldx int, w []int8, cols in
 	k.gemmTokens(rows, k4, x, ldx, w, cols, c, ldc)
 }
 
+// PlaneStep is the number of k that GemmPlanes takes at a time.
+const PlaneStep = 64
+
+// HasPlanes reports whether there is GemmPlanes.
+func (k *Kernels) HasPlanes() bool { return k.gemmPlanes != nil }
+
+// GemmPlanes multiplies rows of a weight, a multiple of 16 that are ldw apart, by
+// columns that lie in planes of four channels: what the 64 k from 64*s on meet in
+// column j begins at x[at[s]+4*j], four k side by side and the next four pitch bytes
+// on. c[r*Columns+j] is the sum. Up to Columns columns of x are read.
+func (k *Kernels) GemmPlanes(rows int, w []int8, ldw int, x []uint8, at []int32, pitch, cols int, c []int32) {
+	n := lanes(cols)
+	if rows%16 != 0 {
+		panic("ikernel: rows do not fill tiles")
+	}
+	need("weight", len(w), span(rows, PlaneStep*len(at), ldw))
+	need("output", len(c), span(rows, n, Columns))
+	for _, o := range at {
+		if o < 0 || pitch < 0 || len(x) < int(o)+15*pitch+Group*Columns {
+			panic("ikernel: step outside of the planes")
+		}
+	}
+	k.gemmPlanes(rows, w, ldw, x, at, pitch, cols, c)
+}
+
 // Groups1x4 is a weight of 1x4 groups: row r owns the groups Ptr[r] to Ptr[r+1]-1,
 // group g the columns 4*Index[g] and three more, with Value[4*g:][:4].
 type Groups1x4 struct {
@@ -283,6 +313,21 @@ func (k *Kernels) Frame(dst []uint8, ldd int, src []uint8, lds, step, rows, n, l
 		f = portable.frame[0]
 	}
 	f(rows, n, dst, ldd, src, lds, left, right, fill)
+}
+
+// Interleave is Frame for four planes, plane bytes apart, whose bytes it puts side by
+// side: dst[r*ldd+4*(left+j)+i] = src[i*plane+r*lds+step*j].
+func (k *Kernels) Interleave(dst []uint8, ldd int, src []uint8, lds, plane, step, rows, n, left, right int, fill uint8) {
+	if rows == 0 {
+		return
+	}
+	need("output", len(dst), span(rows, 4*(left+n+right), ldd))
+	need("input", len(src), 3*plane+span(rows, max(0, step*(n-1)+1), lds))
+	f := k.interleave[step-1]
+	if n == 0 {
+		f = portable.interleave[0]
+	}
+	f(rows, n, dst, ldd, src, lds, plane, left, right, fill)
 }
 
 // MaxPool takes the maxima of windows of 3x3 bytes that lie 2 apart:

@@ -277,6 +277,63 @@ func TestFrameMatchesPureGo(t *testing.T) {
 	})
 }
 
+func TestInterleaveMatchesPureGo(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, n := range []int{0, 1, 7, 15, 16, 17, 32, 56} {
+			for _, rows := range []int{0, 1, 3} {
+				for left := range 4 {
+					right, step := r.IntN(4), 1+left%2
+					ldd, lds := 4*(left+n+right)+r.IntN(3), max(1, step*(n-1)+1+r.IntN(3))
+					size := span(rows, max(0, step*(n-1)+1), lds)
+					plane := size + r.IntN(3)
+					src := u8s(r, 3*plane+size)
+					got, want := make([]uint8, rows*ldd), make([]uint8, rows*ldd)
+					k.Interleave(got, ldd, src, lds, plane, step, rows, n, left, right, 9)
+					portable.Interleave(want, ldd, src, lds, plane, step, rows, n, left, right, 9)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%d rows of %d+%d+%d, step %d, differ", rows, left, n, right, step)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestGemmPlanesMultipliesColumnsWhereTheyLie(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		if !k.HasPlanes() {
+			t.Skipf("%s has no GemmPlanes", k.ISA)
+		}
+		for _, rows := range []int{16, 32, 48} {
+			for _, steps := range []int{1, 2, 9} {
+				for _, cols := range []int{1, 16, 17, 33, 48, 64} {
+					ldw, pitch := PlaneStep*steps+r.IntN(5), 256+r.IntN(99)
+					w, x := i8s(r, rows*ldw), u8s(r, 16*pitch+700)
+					at := make([]int32, steps)
+					for s := range at {
+						at[s] = int32(r.IntN(len(x) - 15*pitch - 256))
+					}
+					c := make([]int32, rows*Columns)
+					k.GemmPlanes(rows, w, ldw, x, at, pitch, cols, c)
+					for i := range rows {
+						for j := range cols {
+							want := int32(0)
+							for q := range PlaneStep * steps {
+								want += int32(w[i*ldw+q]) * int32(x[int(at[q/PlaneStep])+q%PlaneStep/4*pitch+4*j+q%4])
+							}
+							if got := c[i*Columns+j]; got != want {
+								t.Fatalf("%d rows, %d steps, %d columns: row %d column %d is %d, want %d", rows, steps, cols, i, j, got, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestMaxPoolMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {

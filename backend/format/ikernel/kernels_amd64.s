@@ -7121,8 +7121,8 @@ end:
 DATA amxConfig<>+0(SB)/64, $"\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00@\x00@\x00@\x00@\x00@\x00@\x00@\x00@\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10\x10\x10\x10\x10\x10\x10\x10\x00\x00\x00\x00\x00\x00\x00\x00"
 GLOBL amxConfig<>(SB), RODATA|NOPTR, $64
 
-// func gemm_s8u8_16x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
-TEXT ·gemm_s8u8_16x16_amx(SB), NOSPLIT, $0-48
+// func gemm_s8u8_16x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
+TEXT ·gemm_s8u8_16x16_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7131,15 +7131,16 @@ TEXT ·gemm_s8u8_16x16_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x04, R11
 
 block:
 	MOVQ R9, AX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7148,46 +7149,49 @@ block:
 	BYTE $0xc0
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5e
-	BYTE $0xc4
-	ADDQ $0x40, AX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x4a
+	BYTE    $0x5e
+	BYTE    $0xc4
+	ADDQ    $0x40, AX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
-// func gemm_u8s8_16x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
-TEXT ·gemm_u8s8_16x16_amx(SB), NOSPLIT, $0-48
+// func gemm_u8s8_16x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
+TEXT ·gemm_u8s8_16x16_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7196,15 +7200,16 @@ TEXT ·gemm_u8s8_16x16_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x04, R11
 
 block:
 	MOVQ R9, AX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7213,46 +7218,49 @@ block:
 	BYTE $0xc0
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x49
-	BYTE $0x5e
-	BYTE $0xc4
-	ADDQ $0x40, AX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x49
+	BYTE    $0x5e
+	BYTE    $0xc4
+	ADDQ    $0x40, AX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
-// func gemm_s8u8_16x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
-TEXT ·gemm_s8u8_16x32_amx(SB), NOSPLIT, $0-48
+// func gemm_s8u8_16x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
+TEXT ·gemm_s8u8_16x32_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7261,15 +7269,16 @@ TEXT ·gemm_s8u8_16x32_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x04, R11
 
 block:
 	MOVQ R9, AX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7283,65 +7292,68 @@ block:
 	BYTE $0xc8
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x7c
-	BYTE $0x3a
-	BYTE $0x40
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5e
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5e
-	BYTE $0xcc
-	ADDQ $0x40, AX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x4c
-	BYTE $0x3e
-	BYTE $0x40
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x7c
+	BYTE    $0x3a
+	BYTE    $0x40
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x4a
+	BYTE    $0x5e
+	BYTE    $0xc4
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x42
+	BYTE    $0x5e
+	BYTE    $0xcc
+	ADDQ    $0x40, AX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x4c
+	BYTE    $0x3e
+	BYTE    $0x40
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
-// func gemm_u8s8_16x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
-TEXT ·gemm_u8s8_16x32_amx(SB), NOSPLIT, $0-48
+// func gemm_u8s8_16x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
+TEXT ·gemm_u8s8_16x32_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7350,15 +7362,16 @@ TEXT ·gemm_u8s8_16x32_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x04, R11
 
 block:
 	MOVQ R9, AX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7372,65 +7385,68 @@ block:
 	BYTE $0xc8
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x7c
-	BYTE $0x3a
-	BYTE $0x40
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x49
-	BYTE $0x5e
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x41
-	BYTE $0x5e
-	BYTE $0xcc
-	ADDQ $0x40, AX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x4c
-	BYTE $0x3e
-	BYTE $0x40
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x7c
+	BYTE    $0x3a
+	BYTE    $0x40
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x49
+	BYTE    $0x5e
+	BYTE    $0xc4
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x41
+	BYTE    $0x5e
+	BYTE    $0xcc
+	ADDQ    $0x40, AX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x4c
+	BYTE    $0x3e
+	BYTE    $0x40
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
-// func gemm_s8u8_32x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
-TEXT ·gemm_s8u8_32x16_amx(SB), NOSPLIT, $0-48
+// func gemm_s8u8_32x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
+TEXT ·gemm_s8u8_32x16_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7439,9 +7455,9 @@ TEXT ·gemm_s8u8_32x16_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x05, R11
 
@@ -7450,7 +7466,8 @@ block:
 	MOVQ CX, BX
 	SHLQ $0x04, BX
 	ADDQ AX, BX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7464,65 +7481,68 @@ block:
 	BYTE $0xd0
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5e
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x0b
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5e
-	BYTE $0xd5
-	ADDQ $0x40, AX
-	ADDQ $0x40, BX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	ADDQ $+4096, SI
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x3e
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x4a
+	BYTE    $0x5e
+	BYTE    $0xc4
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x2c
+	BYTE    $0x0b
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x4a
+	BYTE    $0x5e
+	BYTE    $0xd5
+	ADDQ    $0x40, AX
+	ADDQ    $0x40, BX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	ADDQ    $+4096, SI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x14
+	BYTE    $0x3e
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
-// func gemm_u8s8_32x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
-TEXT ·gemm_u8s8_32x16_amx(SB), NOSPLIT, $0-48
+// func gemm_u8s8_32x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
+TEXT ·gemm_u8s8_32x16_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7531,9 +7551,9 @@ TEXT ·gemm_u8s8_32x16_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x05, R11
 
@@ -7542,7 +7562,8 @@ block:
 	MOVQ CX, BX
 	SHLQ $0x04, BX
 	ADDQ AX, BX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7556,65 +7577,68 @@ block:
 	BYTE $0xd0
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x49
-	BYTE $0x5e
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x0b
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x49
-	BYTE $0x5e
-	BYTE $0xd5
-	ADDQ $0x40, AX
-	ADDQ $0x40, BX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	ADDQ $+4096, SI
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x3e
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x49
+	BYTE    $0x5e
+	BYTE    $0xc4
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x2c
+	BYTE    $0x0b
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x49
+	BYTE    $0x5e
+	BYTE    $0xd5
+	ADDQ    $0x40, AX
+	ADDQ    $0x40, BX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	ADDQ    $+4096, SI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x14
+	BYTE    $0x3e
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
-// func gemm_s8u8_32x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
-TEXT ·gemm_s8u8_32x32_amx(SB), NOSPLIT, $0-48
+// func gemm_s8u8_32x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
+TEXT ·gemm_s8u8_32x32_amx(SB), NOSPLIT, $0-64
 	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7623,9 +7647,9 @@ TEXT ·gemm_s8u8_32x32_amx(SB), NOSPLIT, $0-48
 	BYTE $0x00
 	MOVQ blocks+0(FP), R8
 	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
+	MOVQ c+56(FP), SI
 	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
+	MOVQ b+32(FP), R12
 	MOVQ CX, R11
 	SHLQ $0x05, R11
 
@@ -7634,140 +7658,8 @@ block:
 	MOVQ CX, BX
 	SHLQ $0x04, BX
 	ADDQ AX, BX
-	MOVQ b+32(FP), DX
-	MOVQ k64+8(FP), R10
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
-	BYTE $0xc0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
-	BYTE $0xc8
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
-	BYTE $0xd0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
-	BYTE $0xd8
-
-loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x7c
-	BYTE $0x3a
-	BYTE $0x40
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5e
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5e
-	BYTE $0xcc
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x0b
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5e
-	BYTE $0xd5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5e
-	BYTE $0xdd
-	ADDQ $0x40, AX
-	ADDQ $0x40, BX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x4c
-	BYTE $0x3e
-	BYTE $0x40
-	ADDQ $+4096, SI
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x3e
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x5c
-	BYTE $0x3e
-	BYTE $0x40
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
-	RET
-
-// func gemm_u8s8_32x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
-TEXT ·gemm_u8s8_32x32_amx(SB), NOSPLIT, $0-48
-	LEAQ amxConfig<>+0(SB), AX
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0x00
-	MOVQ blocks+0(FP), R8
-	MOVQ lda+24(FP), CX
-	MOVQ c+40(FP), SI
-	MOVQ a+16(FP), R9
-	MOVQ $0x00000100, DI
-	MOVQ CX, R11
-	SHLQ $0x05, R11
-
-block:
-	MOVQ R9, AX
-	MOVQ CX, BX
-	SHLQ $0x04, BX
-	ADDQ AX, BX
-	MOVQ b+32(FP), DX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
 	MOVQ k64+8(FP), R10
 	BYTE $0xc4
 	BYTE $0xe2
@@ -7791,147 +7683,283 @@ block:
 	BYTE $0xd8
 
 loop:
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x3a
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x7c
-	BYTE $0x3a
-	BYTE $0x40
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x08
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x49
-	BYTE $0x5e
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x41
-	BYTE $0x5e
-	BYTE $0xcc
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x0b
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x49
-	BYTE $0x5e
-	BYTE $0xd5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x41
-	BYTE $0x5e
-	BYTE $0xdd
-	ADDQ $0x40, AX
-	ADDQ $0x40, BX
-	ADDQ $+4096, DX
-	DECQ R10
-	JNZ  loop
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x3e
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x4c
-	BYTE $0x3e
-	BYTE $0x40
-	ADDQ $+4096, SI
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x3e
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x5c
-	BYTE $0x3e
-	BYTE $0x40
-	ADDQ $+4096, SI
-	ADDQ R11, R9
-	DECQ R8
-	JNZ  block
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x7c
+	BYTE    $0x3a
+	BYTE    $0x40
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x4a
+	BYTE    $0x5e
+	BYTE    $0xc4
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x42
+	BYTE    $0x5e
+	BYTE    $0xcc
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x2c
+	BYTE    $0x0b
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x4a
+	BYTE    $0x5e
+	BYTE    $0xd5
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x42
+	BYTE    $0x5e
+	BYTE    $0xdd
+	ADDQ    $0x40, AX
+	ADDQ    $0x40, BX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x4c
+	BYTE    $0x3e
+	BYTE    $0x40
+	ADDQ    $+4096, SI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x14
+	BYTE    $0x3e
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x5c
+	BYTE    $0x3e
+	BYTE    $0x40
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
+	RET
+
+// func gemm_u8s8_32x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
+TEXT ·gemm_u8s8_32x32_amx(SB), NOSPLIT, $0-64
+	LEAQ amxConfig<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x78
 	BYTE $0x49
+	BYTE $0x00
+	MOVQ blocks+0(FP), R8
+	MOVQ lda+24(FP), CX
+	MOVQ c+56(FP), SI
+	MOVQ a+16(FP), R9
+	MOVQ b+32(FP), R12
+	MOVQ CX, R11
+	SHLQ $0x05, R11
+
+block:
+	MOVQ R9, AX
+	MOVQ CX, BX
+	SHLQ $0x04, BX
+	ADDQ AX, BX
+	MOVQ at+40(FP), R13
+	MOVQ pitch+48(FP), DI
+	MOVQ k64+8(FP), R10
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
 	BYTE $0xc0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+
+loop:
+	MOVLQSX (R13), DX
+	ADDQ    $+4, R13
+	ADDQ    R12, DX
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x34
+	BYTE    $0x3a
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x7c
+	BYTE    $0x3a
+	BYTE    $0x40
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x24
+	BYTE    $0x08
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x49
+	BYTE    $0x5e
+	BYTE    $0xc4
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x41
+	BYTE    $0x5e
+	BYTE    $0xcc
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7b
+	BYTE    $0x4b
+	BYTE    $0x2c
+	BYTE    $0x0b
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x49
+	BYTE    $0x5e
+	BYTE    $0xd5
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x41
+	BYTE    $0x5e
+	BYTE    $0xdd
+	ADDQ    $0x40, AX
+	ADDQ    $0x40, BX
+	DECQ    R10
+	JNZ     loop
+	MOVQ    $0x00000100, DI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x04
+	BYTE    $0x3e
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x4c
+	BYTE    $0x3e
+	BYTE    $0x40
+	ADDQ    $+4096, SI
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x14
+	BYTE    $0x3e
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x7a
+	BYTE    $0x4b
+	BYTE    $0x5c
+	BYTE    $0x3e
+	BYTE    $0x40
+	ADDQ    $+4096, SI
+	ADDQ    R11, R9
+	DECQ    R8
+	JNZ     block
+	BYTE    $0xc4
+	BYTE    $0xe2
+	BYTE    $0x78
+	BYTE    $0x49
+	BYTE    $0xc0
 	RET
 
 // func pack_4x64_avx512(groups int, dst *uint8, src *uint8, offset *int32, mask uint64)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·pack_4x64_avx512(SB), NOSPLIT, $0-40
-	MOVQ  groups+0(FP), AX
-	MOVQ  dst+8(FP), CX
-	MOVQ  src+16(FP), DX
-	MOVQ  offset+24(FP), BX
-	MOVQ  mask+32(FP), SI
-	KMOVQ SI, K1
-	TESTQ AX, AX
-	JZ    end
+	MOVQ      groups+0(FP), AX
+	MOVQ      dst+8(FP), CX
+	MOVQ      src+16(FP), DX
+	MOVQ      offset+24(FP), BX
+	MOVQ      mask+32(FP), SI
+	KMOVQ     SI, K1
+	TESTQ     AX, AX
+	JZ        end
+	VMOVDQU32 packColumns<>+0(SB), Z0
 
 loop:
-	MOVLQSX       (BX), SI
-	VMOVDQU8.Z    (DX)(SI*1), K1, Z0
-	MOVLQSX       4(BX), SI
-	VMOVDQU8.Z    (DX)(SI*1), K1, Z1
-	MOVLQSX       8(BX), SI
-	VMOVDQU8.Z    (DX)(SI*1), K1, Z2
-	MOVLQSX       12(BX), SI
-	VMOVDQU8.Z    (DX)(SI*1), K1, Z3
-	VPUNPCKLBW    Z1, Z0, Z4
-	VPUNPCKHBW    Z1, Z0, Z0
-	VPUNPCKLBW    Z3, Z2, Z1
-	VPUNPCKHBW    Z3, Z2, Z2
-	VPUNPCKLWD    Z1, Z4, Z3
-	VPUNPCKHWD    Z1, Z4, Z1
-	VPUNPCKLWD    Z2, Z0, Z4
-	VPUNPCKHWD    Z2, Z0, Z0
-	VMOVDQU32     X3, (CX)
-	VEXTRACTI32X4 $0x01, Z3, 64(CX)
-	VEXTRACTI32X4 $0x02, Z3, 128(CX)
-	VEXTRACTI32X4 $0x03, Z3, 192(CX)
-	VMOVDQU32     X1, 16(CX)
-	VEXTRACTI32X4 $0x01, Z1, 80(CX)
-	VEXTRACTI32X4 $0x02, Z1, 144(CX)
-	VEXTRACTI32X4 $0x03, Z1, 208(CX)
-	VMOVDQU32     X4, 32(CX)
-	VEXTRACTI32X4 $0x01, Z4, 96(CX)
-	VEXTRACTI32X4 $0x02, Z4, 160(CX)
-	VEXTRACTI32X4 $0x03, Z4, 224(CX)
-	VMOVDQU32     X0, 48(CX)
-	VEXTRACTI32X4 $0x01, Z0, 112(CX)
-	VEXTRACTI32X4 $0x02, Z0, 176(CX)
-	VEXTRACTI32X4 $0x03, Z0, 240(CX)
-	ADDQ          $+16, BX
-	ADDQ          $+256, CX
-	DECQ          AX
-	JNZ           loop
+	MOVLQSX    (BX), SI
+	VMOVDQU8.Z (DX)(SI*1), K1, Z1
+	VPERMD     Z1, Z0, Z1
+	MOVLQSX    4(BX), SI
+	VMOVDQU8.Z (DX)(SI*1), K1, Z2
+	VPERMD     Z2, Z0, Z2
+	MOVLQSX    8(BX), SI
+	VMOVDQU8.Z (DX)(SI*1), K1, Z3
+	VPERMD     Z3, Z0, Z3
+	MOVLQSX    12(BX), SI
+	VMOVDQU8.Z (DX)(SI*1), K1, Z4
+	VPERMD     Z4, Z0, Z4
+	VPUNPCKLBW Z2, Z1, Z5
+	VPUNPCKHBW Z2, Z1, Z1
+	VPUNPCKLBW Z4, Z3, Z2
+	VPUNPCKHBW Z4, Z3, Z3
+	VPUNPCKLWD Z2, Z5, Z4
+	VPUNPCKHWD Z2, Z5, Z2
+	VPUNPCKLWD Z3, Z1, Z5
+	VPUNPCKHWD Z3, Z1, Z1
+	VMOVDQU32  Z4, (CX)
+	VMOVDQU32  Z2, 64(CX)
+	VMOVDQU32  Z5, 128(CX)
+	VMOVDQU32  Z1, 192(CX)
+	ADDQ       $+16, BX
+	ADDQ       $+256, CX
+	DECQ       AX
+	JNZ        loop
 
 end:
 	VZEROUPPER
 	RET
+
+DATA packColumns<>+0(SB)/64, $"\x00\x00\x00\x00\x04\x00\x00\x00\b\x00\x00\x00\f\x00\x00\x00\x01\x00\x00\x00\x05\x00\x00\x00\t\x00\x00\x00\r\x00\x00\x00\x02\x00\x00\x00\x06\x00\x00\x00\n\x00\x00\x00\x0e\x00\x00\x00\x03\x00\x00\x00\a\x00\x00\x00\v\x00\x00\x00\x0f\x00\x00\x00"
+GLOBL packColumns<>(SB), RODATA|NOPTR, $64
 
 // func packTokens_16x64_avx512(groups int, dst *uint8, src *uint8, lds int)
 // Requires: AVX, AVX512F, AVX512VL
@@ -9277,6 +9305,99 @@ end:
 	VZEROUPPER
 	RET
 
+// func interleave1_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, plane int, left int, right int, fill uint32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VBMI, AVX512VL
+TEXT ·interleave1_avx512(SB), NOSPLIT, $0-76
+	MOVQ     rows+0(FP), AX
+	MOVQ     n+8(FP), DX
+	MOVQ     dst+16(FP), BX
+	MOVQ     src+32(FP), SI
+	MOVQ     plane+48(FP), DI
+	MOVQ     right+64(FP), R8
+	MOVL     fill+72(FP), R9
+	TESTQ    AX, AX
+	JZ       end
+	LEAQ     -1(DX), CX
+	ANDQ     $0x0f, CX
+	ADDQ     $+1, CX
+	MOVQ     DX, R10
+	SUBQ     CX, R10
+	NEGQ     CX
+	MOVQ     $-1, R11
+	SHRQ     CL, R11
+	KMOVQ    R11, K1
+	VMOVDQU8 interleave1<>+0(SB), Z0
+
+row:
+	MOVQ  BX, R11
+	MOVQ  left+56(FP), CX
+	TESTQ CX, CX
+	JZ    leftdone
+
+left:
+	MOVL R9, (R11)
+	ADDQ $+4, R11
+	DECQ CX
+	JNZ  left
+
+leftdone:
+	XORQ CX, CX
+
+loop:
+	CMPQ         CX, R10
+	JGE          tail
+	LEAQ         (SI)(CX*1), R12
+	VMOVDQU8     (R12), X1
+	VMOVDQU8     (R12)(DI*1), X2
+	LEAQ         (R12)(DI*2), R12
+	VMOVDQU8     (R12), X3
+	VMOVDQU8     (R12)(DI*1), X4
+	VINSERTI32X4 $0x01, X2, Z1, Z1
+	VINSERTI32X4 $0x02, X3, Z1, Z1
+	VINSERTI32X4 $0x03, X4, Z1, Z1
+	VPERMB       Z1, Z0, Z1
+	VMOVDQU32    Z1, (R11)(CX*4)
+	ADDQ         $+16, CX
+	JMP          loop
+
+tail:
+	LEAQ         (SI)(CX*1), R12
+	VMOVDQU8.Z   (R12), K1, X2
+	VMOVDQU8.Z   (R12)(DI*1), K1, X1
+	LEAQ         (R12)(DI*2), R12
+	VMOVDQU8.Z   (R12), K1, X3
+	VMOVDQU8.Z   (R12)(DI*1), K1, X4
+	VINSERTI32X4 $0x01, X1, Z2, Z2
+	VINSERTI32X4 $0x02, X3, Z2, Z2
+	VINSERTI32X4 $0x03, X4, Z2, Z2
+	VPERMB       Z2, Z0, Z2
+	VMOVDQU32    Z2, K1, (R11)(CX*4)
+	LEAQ         (R11)(DX*4), R11
+	MOVQ         R8, CX
+	TESTQ        CX, CX
+	JZ           rightdone
+
+right:
+	MOVL R9, (R11)
+	ADDQ $+4, R11
+	DECQ CX
+	JNZ  right
+
+rightdone:
+	MOVQ ldd+24(FP), CX
+	ADDQ CX, BX
+	MOVQ lds+40(FP), CX
+	ADDQ CX, SI
+	DECQ AX
+	JNZ  row
+
+end:
+	VZEROUPPER
+	RET
+
+DATA interleave1<>+0(SB)/64, $"\x00\x10 0\x01\x11!1\x02\x12\"2\x03\x13#3\x04\x14$4\x05\x15%5\x06\x16&6\a\x17'7\b\x18(8\t\x19)9\n\x1a*:\v\x1b+;\f\x1c,<\r\x1d-=\x0e\x1e.>\x0f\x1f/?"
+GLOBL interleave1<>(SB), RODATA|NOPTR, $64
+
 // func frame2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
 // Requires: AVX, AVX512BW
 TEXT ·frame2_avx512(SB), NOSPLIT, $0-65
@@ -9353,6 +9474,106 @@ rightdone:
 end:
 	VZEROUPPER
 	RET
+
+// func interleave2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, plane int, left int, right int, fill uint32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VBMI, AVX512VL
+TEXT ·interleave2_avx512(SB), NOSPLIT, $0-76
+	MOVQ     rows+0(FP), AX
+	MOVQ     n+8(FP), DX
+	MOVQ     dst+16(FP), BX
+	MOVQ     src+32(FP), SI
+	MOVQ     plane+48(FP), DI
+	MOVQ     right+64(FP), R8
+	MOVL     fill+72(FP), R9
+	TESTQ    AX, AX
+	JZ       end
+	LEAQ     -1(DX), R10
+	ANDQ     $0x0f, R10
+	ADDQ     $+1, R10
+	MOVQ     DX, R11
+	SUBQ     R10, R11
+	MOVQ     R10, CX
+	NEGQ     CX
+	MOVQ     $-1, R12
+	SHRQ     CL, R12
+	KMOVQ    R12, K1
+	LEAQ     -1(R10)(R10*1), R10
+	MOVQ     R10, CX
+	NEGQ     CX
+	MOVQ     $-1, R10
+	SHRQ     CL, R10
+	KMOVQ    R10, K2
+	VMOVDQU8 interleave2<>+0(SB), Z0
+
+row:
+	MOVQ  BX, R10
+	MOVQ  left+56(FP), CX
+	TESTQ CX, CX
+	JZ    leftdone
+
+left:
+	MOVL R9, (R10)
+	ADDQ $+4, R10
+	DECQ CX
+	JNZ  left
+
+leftdone:
+	XORQ CX, CX
+
+loop:
+	CMPQ         CX, R11
+	JGE          tail
+	LEAQ         (SI)(CX*2), R12
+	VMOVDQU8     (R12), Y1
+	VMOVDQU8     (R12)(DI*1), Y2
+	LEAQ         (R12)(DI*2), R12
+	VMOVDQU8     (R12), Y3
+	VMOVDQU8     (R12)(DI*1), Y4
+	VINSERTI64X4 $0x01, Y2, Z1, Z1
+	VINSERTI64X4 $0x01, Y4, Z3, Z3
+	VMOVDQA64    Z0, Z2
+	VPERMI2B     Z3, Z1, Z2
+	VMOVDQU32    Z2, (R10)(CX*4)
+	ADDQ         $+16, CX
+	JMP          loop
+
+tail:
+	LEAQ         (SI)(CX*2), R12
+	VMOVDQU8.Z   (R12), K2, Y4
+	VMOVDQU8.Z   (R12)(DI*1), K2, Y1
+	LEAQ         (R12)(DI*2), R12
+	VMOVDQU8.Z   (R12), K2, Y5
+	VMOVDQU8.Z   (R12)(DI*1), K2, Y2
+	VINSERTI64X4 $0x01, Y1, Z4, Z4
+	VINSERTI64X4 $0x01, Y2, Z5, Z5
+	VMOVDQA64    Z0, Z2
+	VPERMI2B     Z5, Z4, Z2
+	VMOVDQU32    Z2, K1, (R10)(CX*4)
+	LEAQ         (R10)(DX*4), R10
+	MOVQ         R8, CX
+	TESTQ        CX, CX
+	JZ           rightdone
+
+right:
+	MOVL R9, (R10)
+	ADDQ $+4, R10
+	DECQ CX
+	JNZ  right
+
+rightdone:
+	MOVQ ldd+24(FP), CX
+	ADDQ CX, BX
+	MOVQ lds+40(FP), CX
+	ADDQ CX, SI
+	DECQ AX
+	JNZ  row
+
+end:
+	VZEROUPPER
+	RET
+
+DATA interleave2<>+0(SB)/64, $"\x00 @`\x02\"Bb\x04$Dd\x06&Ff\b(Hh\n*Jj\f,Ll\x0e.Nn\x100Pp\x122Rr\x144Tt\x166Vv\x188Xx\x1a:Zz\x1c<\\|\x1e>^~"
+GLOBL interleave2<>(SB), RODATA|NOPTR, $64
 
 // func maxPool_u8_3x3s2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int)
 // Requires: AVX, AVX512BW

@@ -13,7 +13,7 @@ import (
 // native returns the assembly kernels that this machine can run.
 func native() []*Kernels {
 	var sets []*Kernels
-	if cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW && mayUseTiles() {
+	if cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VBMI && mayUseTiles() {
 		sets = append(sets, &amx)
 	}
 	if isa.AVX512() && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI {
@@ -48,7 +48,8 @@ var vnni = Kernels{
 	split: func(n int, even, odd, x []uint8) {
 		split_avx512(n, unsafe.SliceData(even), unsafe.SliceData(odd), unsafe.SliceData(x))
 	},
-	frame: [2]frame{framed(frame1_avx512), framed(frame2_avx512)},
+	frame:      [2]frame{framed(frame1_avx512), framed(frame2_avx512)},
+	interleave: [2]interleave{interleaveGo(1), interleaveGo(2)},
 	maxPool: func(rows, n int, dst []uint8, ldd int, src []uint8, lds int) {
 		maxPool_u8_3x3s2_avx512(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds)
 	},
@@ -59,9 +60,14 @@ var vnni = Kernels{
 var amx = func() Kernels {
 	k := vnni
 	k.ISA, k.step = "amx", tileStep
-	k.gemm = blocks(vnni.gemm, [2][2]amxTile[int8, uint8]{
+	tiles := [2][2]amxTile[int8, uint8]{
 		{gemm_s8u8_16x16_amx, gemm_s8u8_16x32_amx}, {gemm_s8u8_32x16_amx, gemm_s8u8_32x32_amx},
-	})
+	}
+	k.gemm = blocks(vnni.gemm, tiles)
+	k.gemmPlanes = func(rows int, w []int8, ldw int, x []uint8, at []int32, pitch, cols int, c []int32) {
+		inTiles(&tiles, rows, w, ldw, x, at, pitch, cols, c)
+	}
+	k.interleave = [2]interleave{interleaved(interleave1_avx512), interleaved(interleave2_avx512)}
 	k.gemmTokens = blocks(vnni.gemmTokens, [2][2]amxTile[uint8, int8]{
 		{gemm_u8s8_16x16_amx, gemm_u8s8_16x32_amx}, {gemm_u8s8_32x16_amx, gemm_u8s8_32x32_amx},
 	})
@@ -70,7 +76,29 @@ var amx = func() Kernels {
 
 // amxTile computes blocks of 16 or 32 rows of a product with 16 or 32 columns of a
 // panel.
-type amxTile[A, B octet] func(blocks, k64 int, a *A, lda int, b *B, c *int32)
+type amxTile[A, B octet] func(blocks, k64 int, a *A, lda int, b *B, at *int32, pitch int, c *int32)
+
+// panelSteps are the steps of a panel.
+var panelSteps = func() (at [1 << 16 / (Group * tileStep)]int32) {
+	for s := range at {
+		at[s] = int32(s * tileStep * PanelRow)
+	}
+	return at
+}()
+
+// inTiles computes a multiple of 16 rows.
+func inTiles[A, B octet](tiles *[2][2]amxTile[A, B], rows int, a []A, lda int, b []B, at []int32, pitch, cols int, c []int32) {
+	tall, steps := rows/32, unsafe.SliceData(at)
+	for v := 0; v < cols; v += 32 {
+		wide := min(2, (cols-v+15)/16)
+		if tall > 0 {
+			tiles[1][wide-1](tall, len(at), unsafe.SliceData(a), lda, unsafe.SliceData(b[Group*v:]), steps, pitch, unsafe.SliceData(c[v:]))
+		}
+		if r := 32 * tall; r < rows {
+			tiles[0][wide-1](1, len(at), unsafe.SliceData(a[r*lda:]), lda, unsafe.SliceData(b[Group*v:]), steps, pitch, unsafe.SliceData(c[r*Columns+v:]))
+		}
+	}
+}
 
 // tileStep is the number of groups of a step of a tile.
 const tileStep = 16
@@ -79,20 +107,12 @@ const tileStep = 16
 // left.
 func blocks[A, B octet](rest func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int), tiles [2][2]amxTile[A, B]) func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
 	return func(rows, k4 int, a []A, lda int, b []B, cols int, c []int32, ldc int) {
-		if rows < 16 || k4 == 0 || k4%tileStep != 0 || ldc != Columns {
+		if rows < 16 || k4 == 0 || k4%tileStep != 0 || k4/tileStep > len(panelSteps) || ldc != Columns {
 			rest(rows, k4, a, lda, b, cols, c, ldc)
 			return
 		}
-		tall, done := rows/32, rows&^15
-		for v := 0; v < cols; v += 32 {
-			wide := min(2, (cols-v+15)/16)
-			if tall > 0 {
-				tiles[1][wide-1](tall, k4/tileStep, unsafe.SliceData(a), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[v:]))
-			}
-			if at := 32 * tall; at < done {
-				tiles[0][wide-1](1, k4/tileStep, unsafe.SliceData(a[at*lda:]), lda, unsafe.SliceData(b[Group*v:]), unsafe.SliceData(c[at*ldc+v:]))
-			}
-		}
+		done := rows &^ 15
+		inTiles(&tiles, done, a, lda, b, panelSteps[:k4/tileStep], PanelRow, cols, c)
 		if done < rows {
 			rest(rows-done, k4, a[done*lda:], lda, b, cols, c[done*ldc:], ldc)
 		}
@@ -161,6 +181,13 @@ func packTokensAVX512(tokens, groups int, dst, src []uint8, lds int) {
 func framed(f func(rows, n int, dst *uint8, ldd int, src *uint8, lds, left, right int, fill uint8)) frame {
 	return func(rows, n int, dst []uint8, ldd int, src []uint8, lds, left, right int, fill uint8) {
 		f(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds, left, right, fill)
+	}
+}
+
+// interleaved lets a kernel take slices.
+func interleaved(f func(rows, n int, dst *uint8, ldd int, src *uint8, lds, plane, left, right int, fill uint32)) interleave {
+	return func(rows, n int, dst []uint8, ldd int, src []uint8, lds, plane, left, right int, fill uint8) {
+		f(rows, n, unsafe.SliceData(dst), ldd, unsafe.SliceData(src), lds, plane, left, right, 0x01010101*uint32(fill))
 	}
 }
 

@@ -16,6 +16,7 @@ var portable = Kernels{
 	dequantize: dequantizeGo,
 	split:      splitGo,
 	frame:      [2]frame{frameGo(1), frameGo(2)},
+	interleave: [2]interleave{interleaveGo(1), interleaveGo(2)},
 	maxPool:    maxPoolGo,
 	max:        maxGo,
 }
@@ -149,6 +150,22 @@ func frameGo(step int) frame {
 			}
 			for j := range right {
 				d[left+n+j] = fill
+			}
+		}
+	}
+}
+
+func interleaveGo(step int) interleave {
+	return func(rows, n int, dst []uint8, ldd int, src []uint8, lds, plane, left, right int, fill uint8) {
+		for r := range rows {
+			d := dst[r*ldd:][:4*(left+n+right)]
+			for j := range d {
+				d[j] = fill
+			}
+			for j := range n {
+				for i := range 4 {
+					d[4*(left+j)+i] = src[i*plane+r*lds+step*j]
+				}
 			}
 		}
 	}

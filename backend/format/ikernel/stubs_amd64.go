@@ -804,125 +804,125 @@ func gemm_u8s8_6x64_vnni(k4 int, a *uint8, lda int, b *int8, c *int32, ldc int)
 //go:noescape
 func spmm_s8u8_1x4_64_vnni(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
-// gemm_s8u8_16x16_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_s8u8_16x16_amx computes blocks of 16 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 16 * blocks {
 //		for j := range 16 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_s8u8_16x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+func gemm_s8u8_16x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
 
-// gemm_u8s8_16x16_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_u8s8_16x16_amx computes blocks of 16 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 16 * blocks {
 //		for j := range 16 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_u8s8_16x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+func gemm_u8s8_16x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
 
-// gemm_s8u8_16x32_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_s8u8_16x32_amx computes blocks of 16 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 16 * blocks {
 //		for j := range 32 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_s8u8_16x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+func gemm_s8u8_16x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
 
-// gemm_u8s8_16x32_amx computes blocks of 16 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_u8s8_16x32_amx computes blocks of 16 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 16 * blocks {
 //		for j := range 32 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_u8s8_16x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+func gemm_u8s8_16x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
 
-// gemm_s8u8_32x16_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_s8u8_32x16_amx computes blocks of 32 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 32 * blocks {
 //		for j := range 16 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_s8u8_32x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+func gemm_s8u8_32x16_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
 
-// gemm_u8s8_32x16_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_u8s8_32x16_amx computes blocks of 32 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 32 * blocks {
 //		for j := range 16 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_u8s8_32x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+func gemm_u8s8_32x16_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
 
-// gemm_s8u8_32x32_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_s8u8_32x32_amx computes blocks of 32 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 32 * blocks {
 //		for j := range 32 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_s8u8_32x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, c *int32)
+func gemm_s8u8_32x32_amx(blocks int, k64 int, a *int8, lda int, b *uint8, at *int32, pitch int, c *int32)
 
-// gemm_u8s8_32x32_amx computes blocks of 32 rows of a product with a panel; the rows of c are 64 elements apart:
+// gemm_u8s8_32x32_amx computes blocks of 32 rows of a product; the rows of c are 64 elements apart:
 //
 //	for r := range 32 * blocks {
 //		for j := range 32 {
 //			var s int32
 //			for i := range 64 * k64 {
-//				s += int32(a[r*lda+i]) * int32(b[i/4*256+4*j+i%4])
+//				s += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])
 //			}
 //			c[r*64+j] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_u8s8_32x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, c *int32)
+func gemm_u8s8_32x32_amx(blocks int, k64 int, a *uint8, lda int, b *int8, at *int32, pitch int, c *int32)
 
 // pack_4x64_avx512 interleaves groups of four rows, of which row i begins at src[offset[i]] and the
 // bits of mask say which columns are read:
@@ -1163,6 +1163,26 @@ func split_avx512(n int, even *uint8, odd *uint8, x *uint8)
 //go:noescape
 func frame1_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
 
+// interleave1_avx512 copies n bytes, n being at least 1, of rows of four planes, and puts left columns
+// before each and right behind it:
+//
+//	for r := range rows {
+//		for j := range left {
+//			copy(dst[r*ldd+4*j:], fill)
+//		}
+//		for j := range n {
+//			for i := range 4 {
+//				dst[r*ldd+4*(left+j)+i] = src[i*plane+r*lds+1*j]
+//			}
+//		}
+//		for j := range right {
+//			copy(dst[r*ldd+4*(left+n+j):], fill)
+//		}
+//	}
+//
+//go:noescape
+func interleave1_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, plane int, left int, right int, fill uint32)
+
 // frame2_avx512 copies n bytes of rows, n being at least 1, and puts left bytes before each and right behind it:
 //
 //	for r := range rows {
@@ -1179,6 +1199,26 @@ func frame1_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, le
 //
 //go:noescape
 func frame2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, left int, right int, fill uint8)
+
+// interleave2_avx512 copies n bytes, n being at least 1, of rows of four planes, and puts left columns
+// before each and right behind it:
+//
+//	for r := range rows {
+//		for j := range left {
+//			copy(dst[r*ldd+4*j:], fill)
+//		}
+//		for j := range n {
+//			for i := range 4 {
+//				dst[r*ldd+4*(left+j)+i] = src[i*plane+r*lds+2*j]
+//			}
+//		}
+//		for j := range right {
+//			copy(dst[r*ldd+4*(left+n+j):], fill)
+//		}
+//	}
+//
+//go:noescape
+func interleave2_avx512(rows int, n int, dst *uint8, ldd int, src *uint8, lds int, plane int, left int, right int, fill uint32)
 
 // maxPool_u8_3x3s2_avx512 takes maxima of windows, n being at least 1:
 //

@@ -51,33 +51,31 @@ func tileMultiply(sum, a, b int, signed bool) {
 
 // amxConfig is a configuration of eight tiles of 16 rows of 64 bytes.
 func amxConfig() Mem {
-	m := GLOBL("amxConfig", RODATA|NOPTR)
 	var b [64]byte
 	b[0] = 1
 	for t := range 8 {
 		b[16+2*t] = 64
 		b[48+t] = 16
 	}
-	DATA(0, String(b[:]))
-	return m
+	return constant64("amxConfig", b)
 }
 
 // amxGemm generates products of blocks of rows tiles of 16 rows, 1 or 2, with vectors
-// of 16 columns, 1 or 2, of a panel.
+// of 16 columns, 1 or 2.
 func amxGemm(config Mem, rows, vectors int, weightLeft bool) {
 	types, left, right := "s8u8", "int8", "uint8"
 	if !weightLeft {
 		types, left, right = "u8s8", "uint8", "int8"
 	}
 	name := fmt.Sprintf("gemm_%s_%dx%d_amx", types, 16*rows, 16*vectors)
-	begin(name, fmt.Sprintf("func(blocks, k64 int, a *%s, lda int, b *%s, c *int32)", left, right),
-		fmt.Sprintf("%s computes blocks of %d rows of a product with a panel; the rows of c are %d elements apart:", name, 16*rows, intColumns),
+	begin(name, fmt.Sprintf("func(blocks, k64 int, a *%s, lda int, b *%s, at *int32, pitch int, c *int32)", left, right),
+		fmt.Sprintf("%s computes blocks of %d rows of a product; the rows of c are %d elements apart:", name, 16*rows, intColumns),
 		"",
 		fmt.Sprintf("\tfor r := range %d * blocks {", 16*rows),
 		fmt.Sprintf("\t\tfor j := range %d {", 16*vectors),
 		"\t\t\tvar s int32",
 		"\t\t\tfor i := range 64 * k64 {",
-		fmt.Sprintf("\t\t\t\ts += int32(a[r*lda+i]) * int32(b[i/4*%d+4*j+i%%4])", groupBytes),
+		"\t\t\t\ts += int32(a[r*lda+i]) * int32(b[int(at[i/64])+i%64/4*pitch+4*j+i%4])",
 		"\t\t\t}",
 		fmt.Sprintf("\t\t\tc[r*%d+j] = s", intColumns),
 		"\t\t}",
@@ -88,8 +86,8 @@ func amxGemm(config Mem, rows, vectors int, weightLeft bool) {
 	Load(Param("lda"), RCX)
 	Load(Param("c"), RSI)
 	a := Load(Param("a"), R9)
-	MOVQ(U32(groupBytes), RDI) // between the rows of b, and of c
-	step := R11                // between the blocks of a
+	base := Load(Param("b"), R12)
+	step := R11 // between the blocks of a
 	MOVQ(RCX, step)
 	SHLQ(Imm(uint64(3+rows)), step)
 
@@ -100,7 +98,8 @@ func amxGemm(config Mem, rows, vectors int, weightLeft bool) {
 		SHLQ(Imm(4), RBX)
 		ADDQ(RAX, RBX)
 	}
-	Load(Param("b"), RDX)
+	at := Load(Param("at"), R13)
+	Load(Param("pitch"), RDI)
 	k := Load(Param("k64"), R10)
 	sum := func(r, v int) int { return 2*r + v }
 	for r := range rows {
@@ -109,6 +108,9 @@ func amxGemm(config Mem, rows, vectors int, weightLeft bool) {
 		}
 	}
 	Label("loop")
+	MOVLQSX(Mem{Base: at}, RDX)
+	add(4, at)
+	ADDQ(base, RDX)
 	for v := range vectors {
 		tileLoad(6+v, RDX, RDI, int8(64*v))
 	}
@@ -122,9 +124,9 @@ func amxGemm(config Mem, rows, vectors int, weightLeft bool) {
 	if rows > 1 {
 		ADDQ(Imm(64), RBX)
 	}
-	add(16*groupBytes, RDX)
 	DECQ(k)
 	JNZ(LabelRef("loop"))
+	MOVQ(U32(4*intColumns), RDI)
 	for r := range rows {
 		for v := range vectors {
 			tileStore(sum(r, v), RSI, RDI, int8(64*v))

@@ -42,8 +42,10 @@ func int8Kernels() {
 	intQuantize()
 	intDequantize()
 	intSplit()
-	intFrame(1)
-	intFrame(2)
+	for step := 1; step <= 2; step++ {
+		intFrame(step)
+		intInterleave(step)
+	}
 	intMaxPool()
 	intMax()
 }
@@ -307,6 +309,16 @@ func intPack() {
 	KMOVQ(m, k)
 	TESTQ(groups, groups)
 	JZ(LabelRef("end"))
+	// Unpacking works on each 16 bytes by themselves: those of lane l are the columns
+	// from 16q+4l on for q = 0 to 3.
+	columns := zmm()
+	{
+		var b [64]byte
+		for i := range 16 {
+			b[4*i] = byte(i%4*4 + i/4)
+		}
+		VMOVDQU32(constant64("packColumns", b), columns)
+	}
 	Label("loop")
 	var r [4]VecVirtual
 	for i := range r {
@@ -314,8 +326,9 @@ func intPack() {
 		MOVLQSX(Mem{Base: offset, Disp: 4 * i}, at)
 		r[i] = zmm()
 		VMOVDQU8_Z(Mem{Base: src, Index: at, Scale: 1}, k, r[i])
+		VPERMD(r[i], columns, r[i])
 	}
-	// Within each 16 bytes: pairs of two rows, then quadruples of all four.
+	// Pairs of two rows, then quadruples of all four.
 	pair := func(op func(...Op), a, b VecVirtual) VecVirtual {
 		d := zmm()
 		op(b, a, d)
@@ -326,11 +339,8 @@ func intPack() {
 	for q, u := range []VecVirtual{
 		pair(VPUNPCKLWD, lo01, lo23), pair(VPUNPCKHWD, lo01, lo23),
 		pair(VPUNPCKLWD, hi01, hi23), pair(VPUNPCKHWD, hi01, hi23),
-	} { // lane l holds columns 16l+4q to 16l+4q+3
-		VMOVDQU32(u.AsX(), Mem{Base: dst, Disp: 16 * q})
-		for lane := 1; lane < 4; lane++ {
-			VEXTRACTI32X4(Imm(uint64(lane)), u, Mem{Base: dst, Disp: 64*lane + 16*q})
-		}
+	} {
+		VMOVDQU32(u, Mem{Base: dst, Disp: 64 * q})
 	}
 	add(16, offset)
 	add(groupBytes, dst)
@@ -809,6 +819,141 @@ func intFrame(step int) {
 	JNZ(LabelRef("row"))
 	Label("end")
 	end()
+}
+
+// intInterleave generates the copying of every step-th byte, step being 1 or 2, of the
+// rows of four planes into wider rows in which the four lie side by side.
+func intInterleave(step int) {
+	name := fmt.Sprintf("interleave%d_avx512", step)
+	begin(name, "func(rows, n int, dst *uint8, ldd int, src *uint8, lds, plane, left, right int, fill uint32)",
+		name+" copies n bytes, n being at least 1, of rows of four planes, and puts left columns",
+		"before each and right behind it:",
+		"",
+		"\tfor r := range rows {",
+		"\t\tfor j := range left {",
+		"\t\t\tcopy(dst[r*ldd+4*j:], fill)",
+		"\t\t}",
+		"\t\tfor j := range n {",
+		"\t\t\tfor i := range 4 {",
+		fmt.Sprintf("\t\t\t\tdst[r*ldd+4*(left+j)+i] = src[i*plane+r*lds+%d*j]", step),
+		"\t\t\t}",
+		"\t\t}",
+		"\t\tfor j := range right {",
+		"\t\t\tcopy(dst[r*ldd+4*(left+n+j):], fill)",
+		"\t\t}",
+		"\t}")
+	rows := Load(Param("rows"), GP64())
+	n := Load(Param("n"), GP64())
+	dst := Load(Param("dst"), GP64())
+	src := Load(Param("src"), GP64())
+	plane := Load(Param("plane"), GP64())
+	right := Load(Param("right"), GP64())
+	fill := Load(Param("fill"), GP32())
+	TESTQ(rows, rows)
+	JZ(LabelRef("end"))
+	rest, whole := GP64(), GP64()
+	LEAQ(Mem{Base: n, Disp: -1}, rest)
+	ANDQ(Imm(15), rest)
+	add(1, rest)
+	MOVQ(n, whole)
+	SUBQ(rest, whole)
+	stored := lowBits64(rest)
+	loaded := stored
+	if step == 2 { // without the byte behind the last
+		LEAQ(Mem{Base: rest, Index: rest, Scale: 1, Disp: -1}, rest)
+		loaded = lowBits64(rest)
+	}
+	// Byte i of column j is byte step*j of plane i; two planes have 32 bytes each in a
+	// register where step is 2.
+	order := zmm()
+	var b [64]byte
+	for i := range b {
+		b[i] = byte(16*step*(i%4) + step*(i/4))
+	}
+	VMOVDQU8(constant64(fmt.Sprintf("interleave%d", step), b), order)
+	Label("row")
+	i, to, count := GP64(), GP64(), GP64()
+	edge := func(name string, n Register) {
+		TESTQ(n, n)
+		JZ(LabelRef(name + "done"))
+		Label(name)
+		MOVL(fill, Mem{Base: to})
+		add(4, to)
+		DECQ(n)
+		JNZ(LabelRef(name))
+		Label(name + "done")
+	}
+	MOVQ(dst, to)
+	Load(Param("left"), count)
+	edge("left", count)
+	XORQ(i, i)
+	from, at := GP64(), Mem{Base: to, Index: i, Scale: 4}
+	some := func(masked bool) {
+		LEAQ(Mem{Base: src, Index: i, Scale: uint8(step)}, from)
+		var p [4]VecVirtual
+		for q := range p {
+			p[q] = zmm()
+			m, v := Mem{Base: from}, Op(p[q].AsX())
+			if q%2 == 1 {
+				m.Index, m.Scale = plane, 1
+			}
+			if step == 2 {
+				v = p[q].AsY()
+			}
+			if masked {
+				VMOVDQU8_Z(m, loaded, v)
+			} else {
+				VMOVDQU8(m, v)
+			}
+			if q == 1 {
+				LEAQ(Mem{Base: from, Index: plane, Scale: 2}, from)
+			}
+		}
+		if step == 1 {
+			for q := 1; q < 4; q++ {
+				VINSERTI32X4(Imm(uint64(q)), p[q].AsX(), p[0], p[0])
+			}
+			VPERMB(p[0], order, p[0])
+		} else {
+			VINSERTI64X4(Imm(1), p[1].AsY(), p[0], p[0])
+			VINSERTI64X4(Imm(1), p[3].AsY(), p[2], p[2])
+			o := zmm()
+			VMOVDQA64(order, o)
+			VPERMI2B(p[2], p[0], o)
+			p[0] = o
+		}
+		if masked {
+			VMOVDQU32(p[0], stored, at)
+		} else {
+			VMOVDQU32(p[0], at)
+		}
+	}
+	Label("loop")
+	CMPQ(i, whole)
+	JGE(LabelRef("tail"))
+	some(false)
+	add(16, i)
+	JMP(LabelRef("loop"))
+	Label("tail")
+	some(true)
+	LEAQ(Mem{Base: to, Index: n, Scale: 4}, to)
+	MOVQ(right, count)
+	edge("right", count)
+	Load(Param("ldd"), count)
+	ADDQ(count, dst)
+	Load(Param("lds"), count)
+	ADDQ(count, src)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	Label("end")
+	end()
+}
+
+// constant64 is 64 bytes of data.
+func constant64(name string, b [64]byte) Mem {
+	m := GLOBL(name, RODATA|NOPTR)
+	DATA(0, String(b[:]))
+	return m
 }
 
 // lowBits64 is lowBits for n from 1 to 64.
