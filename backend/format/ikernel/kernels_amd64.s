@@ -7922,7 +7922,7 @@ TEXT ·pack_4x64_avx512(SB), NOSPLIT, $0-40
 	KMOVQ     SI, K1
 	TESTQ     AX, AX
 	JZ        end
-	VMOVDQU32 packColumns<>+0(SB), Z0
+	VMOVDQU32 columnOrder<>+0(SB), Z0
 
 loop:
 	MOVLQSX    (BX), SI
@@ -7958,8 +7958,8 @@ end:
 	VZEROUPPER
 	RET
 
-DATA packColumns<>+0(SB)/64, $"\x00\x00\x00\x00\x04\x00\x00\x00\b\x00\x00\x00\f\x00\x00\x00\x01\x00\x00\x00\x05\x00\x00\x00\t\x00\x00\x00\r\x00\x00\x00\x02\x00\x00\x00\x06\x00\x00\x00\n\x00\x00\x00\x0e\x00\x00\x00\x03\x00\x00\x00\a\x00\x00\x00\v\x00\x00\x00\x0f\x00\x00\x00"
-GLOBL packColumns<>(SB), RODATA|NOPTR, $64
+DATA columnOrder<>+0(SB)/64, $"\x00\x00\x00\x00\x04\x00\x00\x00\b\x00\x00\x00\f\x00\x00\x00\x01\x00\x00\x00\x05\x00\x00\x00\t\x00\x00\x00\r\x00\x00\x00\x02\x00\x00\x00\x06\x00\x00\x00\n\x00\x00\x00\x0e\x00\x00\x00\x03\x00\x00\x00\a\x00\x00\x00\v\x00\x00\x00\x0f\x00\x00\x00"
+GLOBL columnOrder<>(SB), RODATA|NOPTR, $64
 
 // func packTokens_16x64_avx512(groups int, dst *uint8, src *uint8, lds int)
 // Requires: AVX, AVX512F, AVX512VL
@@ -8139,7 +8139,7 @@ end:
 	RET
 
 // func finish_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finish_f32_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8156,13 +8156,13 @@ TEXT ·finish_f32_avx512(SB), NOSPLIT, $0-88
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R13
-	MOVQ         R13, R12
-	SHLQ         CL, R12
-	SUBQ         R13, R12
-	KMOVW        R12, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R12
+	SHRQ         CL, R12
+	KMOVQ        R12, K1
 
 row:
 	VPBROADCASTD (DI), Z2
@@ -8210,7 +8210,7 @@ end:
 	RET
 
 // func finish_f32_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *float32, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finish_f32_f32_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8228,13 +8228,13 @@ TEXT ·finish_f32_f32_avx512(SB), NOSPLIT, $0-88
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
 
 row:
 	VPBROADCASTD (DI), Z2
@@ -8287,7 +8287,7 @@ end:
 	RET
 
 // func finish_f32_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finish_f32_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8306,13 +8306,13 @@ TEXT ·finish_f32_u8_avx512(SB), NOSPLIT, $0-88
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
 
 row:
 	VPBROADCASTD (DI), Z3
@@ -8367,7 +8367,7 @@ end:
 	RET
 
 // func finish_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finish_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8383,58 +8383,191 @@ TEXT ·finish_u8_avx512(SB), NOSPLIT, $0-88
 	VBROADCASTSS 4(CX), Z1
 	VBROADCASTSS 8(CX), Z2
 	VBROADCASTSS 12(CX), Z3
+	VMOVDQU32    columnOrder<>+0(SB), Z4
 	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VMULPS       Z2, Z0, Z0
+	VMULPS       Z2, Z1, Z1
+	VCVTPS2DQ    Z0, Z0
+	VPACKSSDW    Z0, Z0, Z0
+	VPADDSW      Z3, Z0, Z0
+	VPACKUSWB    Z0, Z0, Z0
+	VPERMD       Z0, Z4, Z0
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R13
-	MOVQ         R13, R12
-	SHLQ         CL, R12
-	SUBQ         R13, R12
-	KMOVW        R12, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R12
+	SHRQ         CL, R12
+	KMOVQ        R12, K1
+	LEAQ         -1(DX), CX
+	ANDQ         $0x3f, CX
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R12
+	SHRQ         CL, R12
+	KMOVQ        R12, K2
 
 row:
-	VPBROADCASTD (DI), Z4
-	VBROADCASTSS (R8), Z5
-	VBROADCASTSS (R9), Z6
+	VPBROADCASTD (DI), Z5
+	VBROADCASTSS (R8), Z6
+	VBROADCASTSS (R9), Z7
 	ADDQ         $+4, DI
 	ADDQ         $+4, R8
 	ADDQ         $+4, R9
+	VMULPS       Z2, Z6, Z6
+	VMULPS       Z2, Z7, Z7
 	XORQ         CX, CX
 	MOVQ         DX, R12
-	SUBQ         $0x10, R12
+	SUBQ         $0x40, R12
 	JL           tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z7
-	VPADDD      Z4, Z7, Z7
-	VCVTDQ2PS   Z7, Z7
-	VFMADD213PS Z6, Z5, Z7
-	VMAXPS      Z0, Z7, Z7
-	VMINPS      Z1, Z7, Z7
-	VMULPS      Z2, Z7, Z7
-	VCVTPS2DQ   Z7, Z7
-	VPADDD      Z3, Z7, Z7
-	VPMOVDB     Z7, (R10)(CX*1)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R12
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   64(BX)(CX*4), Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   128(BX)(CX*4), Z10
+	VPADDD      Z5, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z7, Z6, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32   192(BX)(CX*4), Z11
+	VPADDD      Z5, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z7, Z6, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VPACKSSDW   Z9, Z8, Z8
+	VPADDSW     Z3, Z8, Z8
+	VPACKSSDW   Z11, Z10, Z9
+	VPADDSW     Z3, Z9, Z9
+	VPACKUSWB   Z9, Z8, Z8
+	VPERMD      Z8, Z4, Z8
+	VPMAXUB     Z0, Z8, Z8
+	VMOVDQU8    Z8, (R10)(CX*1)
+	ADDQ        $+64, CX
+	SUBQ        $0x40, R12
 	JGE         loop
 
 tail:
-	ADDQ        $+16, R12
+	ADDQ        $+64, R12
 	JZ          next
-	VMOVDQU32.Z (BX)(CX*4), K1, Z7
-	VPADDD      Z4, Z7, Z7
-	VCVTDQ2PS   Z7, Z7
-	VFMADD213PS Z6, Z5, Z7
-	VMAXPS      Z0, Z7, Z7
-	VMINPS      Z1, Z7, Z7
-	VMULPS      Z2, Z7, Z7
-	VCVTPS2DQ   Z7, Z7
-	VPADDD      Z3, Z7, Z7
-	VPMOVDB     Z7, K1, (R10)(CX*1)
+	CMPQ        R12, $0x10
+	JLE         tail1
+	CMPQ        R12, $0x20
+	JLE         tail2
+	CMPQ        R12, $0x30
+	JLE         tail3
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   64(BX)(CX*4), Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   128(BX)(CX*4), Z10
+	VPADDD      Z5, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z7, Z6, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32.Z 192(BX)(CX*4), K1, Z11
+	VPADDD      Z5, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z7, Z6, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VPACKSSDW   Z9, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z11, Z10, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail3:
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   64(BX)(CX*4), Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32.Z 128(BX)(CX*4), K1, Z10
+	VPADDD      Z5, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z7, Z6, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VPACKSSDW   Z9, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z8, Z10, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail2:
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32.Z 64(BX)(CX*4), K1, Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VPACKSSDW   Z9, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail1:
+	VMOVDQU32.Z (BX)(CX*4), K1, Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z8, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
 
 next:
 	ADDQ SI, BX
@@ -8447,7 +8580,7 @@ end:
 	RET
 
 // func finish_u8_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *float32, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finish_u8_f32_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8464,62 +8597,219 @@ TEXT ·finish_u8_f32_avx512(SB), NOSPLIT, $0-88
 	VBROADCASTSS 4(CX), Z1
 	VBROADCASTSS 8(CX), Z2
 	VBROADCASTSS 12(CX), Z3
+	VMOVDQU32    columnOrder<>+0(SB), Z4
 	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VMULPS       Z2, Z0, Z0
+	VMULPS       Z2, Z1, Z1
+	VCVTPS2DQ    Z0, Z0
+	VPACKSSDW    Z0, Z0, Z0
+	VPADDSW      Z3, Z0, Z0
+	VPACKUSWB    Z0, Z0, Z0
+	VPERMD       Z0, Z4, Z0
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
+	LEAQ         -1(DX), CX
+	ANDQ         $0x3f, CX
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K2
 
 row:
-	VPBROADCASTD (DI), Z4
-	VBROADCASTSS (R8), Z5
-	VBROADCASTSS (R9), Z6
+	VPBROADCASTD (DI), Z5
+	VBROADCASTSS (R8), Z6
+	VBROADCASTSS (R9), Z7
 	ADDQ         $+4, DI
 	ADDQ         $+4, R8
 	ADDQ         $+4, R9
+	VMULPS       Z2, Z6, Z6
+	VMULPS       Z2, Z7, Z7
 	XORQ         CX, CX
 	MOVQ         DX, R13
-	SUBQ         $0x10, R13
+	SUBQ         $0x40, R13
 	JL           tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z7
-	VPADDD      Z4, Z7, Z7
-	VCVTDQ2PS   Z7, Z7
-	VFMADD213PS Z6, Z5, Z7
-	VMOVDQU32   (R11)(CX*4), Z8
-	VADDPS      Z8, Z7, Z7
-	VMAXPS      Z0, Z7, Z7
-	VMINPS      Z1, Z7, Z7
-	VMULPS      Z2, Z7, Z7
-	VCVTPS2DQ   Z7, Z7
-	VPADDD      Z3, Z7, Z7
-	VPMOVDB     Z7, (R10)(CX*1)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R13
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMOVDQU32   (R11)(CX*4), Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   64(BX)(CX*4), Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMOVDQU32   64(R11)(CX*4), Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   128(BX)(CX*4), Z10
+	VPADDD      Z5, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z7, Z6, Z10
+	VMOVDQU32   128(R11)(CX*4), Z11
+	VFMADD231PS Z11, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32   192(BX)(CX*4), Z11
+	VPADDD      Z5, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z7, Z6, Z11
+	VMOVDQU32   192(R11)(CX*4), Z12
+	VFMADD231PS Z12, Z2, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VPACKSSDW   Z9, Z8, Z8
+	VPADDSW     Z3, Z8, Z8
+	VPACKSSDW   Z11, Z10, Z9
+	VPADDSW     Z3, Z9, Z9
+	VPACKUSWB   Z9, Z8, Z8
+	VPERMD      Z8, Z4, Z8
+	VPMAXUB     Z0, Z8, Z8
+	VMOVDQU8    Z8, (R10)(CX*1)
+	ADDQ        $+64, CX
+	SUBQ        $0x40, R13
 	JGE         loop
 
 tail:
-	ADDQ        $+16, R13
+	ADDQ        $+64, R13
 	JZ          next
-	VMOVDQU32.Z (BX)(CX*4), K1, Z7
-	VPADDD      Z4, Z7, Z7
-	VCVTDQ2PS   Z7, Z7
-	VFMADD213PS Z6, Z5, Z7
-	VMOVDQU32.Z (R11)(CX*4), K1, Z4
-	VADDPS      Z4, Z7, Z7
-	VMAXPS      Z0, Z7, Z7
-	VMINPS      Z1, Z7, Z7
-	VMULPS      Z2, Z7, Z7
-	VCVTPS2DQ   Z7, Z7
-	VPADDD      Z3, Z7, Z7
-	VPMOVDB     Z7, K1, (R10)(CX*1)
+	CMPQ        R13, $0x10
+	JLE         tail1
+	CMPQ        R13, $0x20
+	JLE         tail2
+	CMPQ        R13, $0x30
+	JLE         tail3
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMOVDQU32   (R11)(CX*4), Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   64(BX)(CX*4), Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMOVDQU32   64(R11)(CX*4), Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   128(BX)(CX*4), Z10
+	VPADDD      Z5, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z7, Z6, Z10
+	VMOVDQU32   128(R11)(CX*4), Z11
+	VFMADD231PS Z11, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32.Z 192(BX)(CX*4), K1, Z11
+	VPADDD      Z5, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z7, Z6, Z11
+	VMOVDQU32.Z 192(R11)(CX*4), K1, Z5
+	VFMADD231PS Z5, Z2, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VPACKSSDW   Z9, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z11, Z10, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail3:
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMOVDQU32   (R11)(CX*4), Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   64(BX)(CX*4), Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMOVDQU32   64(R11)(CX*4), Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32.Z 128(BX)(CX*4), K1, Z10
+	VPADDD      Z5, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z7, Z6, Z10
+	VMOVDQU32.Z 128(R11)(CX*4), K1, Z5
+	VFMADD231PS Z5, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VPACKSSDW   Z9, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z8, Z10, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail2:
+	VMOVDQU32   (BX)(CX*4), Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMOVDQU32   (R11)(CX*4), Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32.Z 64(BX)(CX*4), K1, Z9
+	VPADDD      Z5, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z7, Z6, Z9
+	VMOVDQU32.Z 64(R11)(CX*4), K1, Z5
+	VFMADD231PS Z5, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VPACKSSDW   Z9, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail1:
+	VMOVDQU32.Z (BX)(CX*4), K1, Z8
+	VPADDD      Z5, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VMOVDQU32.Z (R11)(CX*4), K1, Z5
+	VFMADD231PS Z5, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z8, Z8, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
 
 next:
 	ADDQ SI, BX
@@ -8533,7 +8823,7 @@ end:
 	RET
 
 // func finish_u8_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finish_u8_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8548,67 +8838,237 @@ TEXT ·finish_u8_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         p+80(FP), CX
 	VBROADCASTSS (CX), Z0
 	VBROADCASTSS 4(CX), Z1
-	VBROADCASTSS 8(CX), Z2
-	VBROADCASTSS 12(CX), Z3
-	VCVTPS2DQ    Z3, Z3
-	VBROADCASTSS 16(CX), Z4
+	VBROADCASTSS 16(CX), Z2
+	VBROADCASTSS 8(CX), Z3
+	VBROADCASTSS 12(CX), Z4
+	VMOVDQU32    columnOrder<>+0(SB), Z5
+	VCVTPS2DQ    Z4, Z4
+	VPACKSSDW    Z4, Z4, Z4
+	VMULPS       Z3, Z0, Z0
+	VMULPS       Z3, Z1, Z1
+	VCVTPS2DQ    Z0, Z0
+	VPACKSSDW    Z0, Z0, Z0
+	VPADDSW      Z4, Z0, Z0
+	VPACKUSWB    Z0, Z0, Z0
+	VPERMD       Z0, Z5, Z0
+	VMULPS       Z3, Z2, Z2
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
+	LEAQ         -1(DX), CX
+	ANDQ         $0x3f, CX
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K2
 
 row:
-	VPBROADCASTD (DI), Z5
-	VBROADCASTSS (R8), Z6
-	VBROADCASTSS (R9), Z7
+	VPBROADCASTD (DI), Z6
+	VBROADCASTSS (R8), Z7
+	VBROADCASTSS (R9), Z8
 	ADDQ         $+4, DI
 	ADDQ         $+4, R8
 	ADDQ         $+4, R9
+	VMULPS       Z3, Z7, Z7
+	VMULPS       Z3, Z8, Z8
 	XORQ         CX, CX
 	MOVQ         DX, R13
-	SUBQ         $0x10, R13
+	SUBQ         $0x40, R13
 	JL           tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z8
-	VPADDD      Z5, Z8, Z8
-	VCVTDQ2PS   Z8, Z8
-	VFMADD213PS Z7, Z6, Z8
-	VPMOVZXBD   (R11)(CX*1), Z9
+	VMOVDQU32   (BX)(CX*4), Z9
+	VPADDD      Z6, Z9, Z9
 	VCVTDQ2PS   Z9, Z9
-	VFMADD231PS Z9, Z4, Z8
-	VMAXPS      Z0, Z8, Z8
-	VMINPS      Z1, Z8, Z8
-	VMULPS      Z2, Z8, Z8
-	VCVTPS2DQ   Z8, Z8
-	VPADDD      Z3, Z8, Z8
-	VPMOVDB     Z8, (R10)(CX*1)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R13
+	VFMADD213PS Z8, Z7, Z9
+	VPMOVZXBD   (R11)(CX*1), Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   64(BX)(CX*4), Z10
+	VPADDD      Z6, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z8, Z7, Z10
+	VPMOVZXBD   16(R11)(CX*1), Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD231PS Z11, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32   128(BX)(CX*4), Z11
+	VPADDD      Z6, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z8, Z7, Z11
+	VPMOVZXBD   32(R11)(CX*1), Z12
+	VCVTDQ2PS   Z12, Z12
+	VFMADD231PS Z12, Z2, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VMOVDQU32   192(BX)(CX*4), Z12
+	VPADDD      Z6, Z12, Z12
+	VCVTDQ2PS   Z12, Z12
+	VFMADD213PS Z8, Z7, Z12
+	VPMOVZXBD   48(R11)(CX*1), Z13
+	VCVTDQ2PS   Z13, Z13
+	VFMADD231PS Z13, Z2, Z12
+	VMINPS      Z1, Z12, Z12
+	VCVTPS2DQ   Z12, Z12
+	VPACKSSDW   Z10, Z9, Z9
+	VPADDSW     Z4, Z9, Z9
+	VPACKSSDW   Z12, Z11, Z10
+	VPADDSW     Z4, Z10, Z10
+	VPACKUSWB   Z10, Z9, Z9
+	VPERMD      Z9, Z5, Z9
+	VPMAXUB     Z0, Z9, Z9
+	VMOVDQU8    Z9, (R10)(CX*1)
+	ADDQ        $+64, CX
+	SUBQ        $0x40, R13
 	JGE         loop
 
 tail:
-	ADDQ        $+16, R13
+	ADDQ        $+64, R13
 	JZ          next
-	VMOVDQU32.Z (BX)(CX*4), K1, Z8
-	VPADDD      Z5, Z8, Z8
-	VCVTDQ2PS   Z8, Z8
-	VFMADD213PS Z7, Z6, Z8
-	VPMOVZXBD.Z (R11)(CX*1), K1, Z5
-	VCVTDQ2PS   Z5, Z5
-	VFMADD231PS Z5, Z4, Z8
-	VMAXPS      Z0, Z8, Z8
-	VMINPS      Z1, Z8, Z8
-	VMULPS      Z2, Z8, Z8
-	VCVTPS2DQ   Z8, Z8
-	VPADDD      Z3, Z8, Z8
-	VPMOVDB     Z8, K1, (R10)(CX*1)
+	CMPQ        R13, $0x10
+	JLE         tail1
+	CMPQ        R13, $0x20
+	JLE         tail2
+	CMPQ        R13, $0x30
+	JLE         tail3
+	VMOVDQU32   (BX)(CX*4), Z9
+	VPADDD      Z6, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z8, Z7, Z9
+	VPMOVZXBD   (R11)(CX*1), Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   64(BX)(CX*4), Z10
+	VPADDD      Z6, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z8, Z7, Z10
+	VPMOVZXBD   16(R11)(CX*1), Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD231PS Z11, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32   128(BX)(CX*4), Z11
+	VPADDD      Z6, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z8, Z7, Z11
+	VPMOVZXBD   32(R11)(CX*1), Z12
+	VCVTDQ2PS   Z12, Z12
+	VFMADD231PS Z12, Z2, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VMOVDQU32.Z 192(BX)(CX*4), K1, Z12
+	VPADDD      Z6, Z12, Z12
+	VCVTDQ2PS   Z12, Z12
+	VFMADD213PS Z8, Z7, Z12
+	VPMOVZXBD.Z 48(R11)(CX*1), K1, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD231PS Z6, Z2, Z12
+	VMINPS      Z1, Z12, Z12
+	VCVTPS2DQ   Z12, Z12
+	VPACKSSDW   Z10, Z9, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKSSDW   Z12, Z11, Z7
+	VPADDSW     Z4, Z7, Z7
+	VPACKUSWB   Z7, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
+	JMP         next
+
+tail3:
+	VMOVDQU32   (BX)(CX*4), Z9
+	VPADDD      Z6, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z8, Z7, Z9
+	VPMOVZXBD   (R11)(CX*1), Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32   64(BX)(CX*4), Z10
+	VPADDD      Z6, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z8, Z7, Z10
+	VPMOVZXBD   16(R11)(CX*1), Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD231PS Z11, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VMOVDQU32.Z 128(BX)(CX*4), K1, Z11
+	VPADDD      Z6, Z11, Z11
+	VCVTDQ2PS   Z11, Z11
+	VFMADD213PS Z8, Z7, Z11
+	VPMOVZXBD.Z 32(R11)(CX*1), K1, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD231PS Z6, Z2, Z11
+	VMINPS      Z1, Z11, Z11
+	VCVTPS2DQ   Z11, Z11
+	VPACKSSDW   Z10, Z9, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKSSDW   Z9, Z11, Z7
+	VPADDSW     Z4, Z7, Z7
+	VPACKUSWB   Z7, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
+	JMP         next
+
+tail2:
+	VMOVDQU32   (BX)(CX*4), Z9
+	VPADDD      Z6, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z8, Z7, Z9
+	VPMOVZXBD   (R11)(CX*1), Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VMOVDQU32.Z 64(BX)(CX*4), K1, Z10
+	VPADDD      Z6, Z10, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD213PS Z8, Z7, Z10
+	VPMOVZXBD.Z 16(R11)(CX*1), K1, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD231PS Z6, Z2, Z10
+	VMINPS      Z1, Z10, Z10
+	VCVTPS2DQ   Z10, Z10
+	VPACKSSDW   Z10, Z9, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKUSWB   Z6, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
+	JMP         next
+
+tail1:
+	VMOVDQU32.Z (BX)(CX*4), K1, Z9
+	VPADDD      Z6, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z8, Z7, Z9
+	VPMOVZXBD.Z (R11)(CX*1), K1, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD231PS Z6, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VPACKSSDW   Z9, Z9, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKUSWB   Z6, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
 
 next:
 	ADDQ SI, BX
@@ -8622,7 +9082,7 @@ end:
 	RET
 
 // func finishColumns_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finishColumns_f32_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8639,13 +9099,13 @@ TEXT ·finishColumns_f32_avx512(SB), NOSPLIT, $0-88
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R13
-	MOVQ         R13, R12
-	SHLQ         CL, R12
-	SUBQ         R13, R12
-	KMOVW        R12, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R12
+	SHRQ         CL, R12
+	KMOVQ        R12, K1
 
 row:
 	XORQ CX, CX
@@ -8693,7 +9153,7 @@ end:
 	RET
 
 // func finishColumns_f32_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *float32, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finishColumns_f32_f32_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8711,13 +9171,13 @@ TEXT ·finishColumns_f32_f32_avx512(SB), NOSPLIT, $0-88
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
 
 row:
 	XORQ CX, CX
@@ -8770,7 +9230,7 @@ end:
 	RET
 
 // func finishColumns_f32_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finishColumns_f32_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8789,13 +9249,13 @@ TEXT ·finishColumns_f32_u8_avx512(SB), NOSPLIT, $0-88
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
 
 row:
 	XORQ CX, CX
@@ -8850,7 +9310,7 @@ end:
 	RET
 
 // func finishColumns_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finishColumns_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8866,58 +9326,253 @@ TEXT ·finishColumns_u8_avx512(SB), NOSPLIT, $0-88
 	VBROADCASTSS 4(CX), Z1
 	VBROADCASTSS 8(CX), Z2
 	VBROADCASTSS 12(CX), Z3
+	VMOVDQU32    columnOrder<>+0(SB), Z4
 	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VMULPS       Z2, Z0, Z0
+	VMULPS       Z2, Z1, Z1
+	VCVTPS2DQ    Z0, Z0
+	VPACKSSDW    Z0, Z0, Z0
+	VPADDSW      Z3, Z0, Z0
+	VPACKUSWB    Z0, Z0, Z0
+	VPERMD       Z0, Z4, Z0
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R13
-	MOVQ         R13, R12
-	SHLQ         CL, R12
-	SUBQ         R13, R12
-	KMOVW        R12, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R12
+	SHRQ         CL, R12
+	KMOVQ        R12, K1
+	LEAQ         -1(DX), CX
+	ANDQ         $0x3f, CX
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R12
+	SHRQ         CL, R12
+	KMOVQ        R12, K2
 
 row:
 	XORQ CX, CX
 	MOVQ DX, R12
-	SUBQ $0x10, R12
+	SUBQ $0x40, R12
 	JL   tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z4
-	VMOVDQU32   (DI)(CX*4), Z5
-	VMOVDQU32   (R8)(CX*4), Z6
-	VMOVDQU32   (R9)(CX*4), Z7
-	VPADDD      Z5, Z4, Z4
-	VCVTDQ2PS   Z4, Z4
-	VFMADD213PS Z7, Z6, Z4
-	VMAXPS      Z0, Z4, Z4
-	VMINPS      Z1, Z4, Z4
-	VMULPS      Z2, Z4, Z4
-	VCVTPS2DQ   Z4, Z4
-	VPADDD      Z3, Z4, Z4
-	VPMOVDB     Z4, (R10)(CX*1)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R12
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32   64(BX)(CX*4), Z6
+	VMOVDQU32   64(DI)(CX*4), Z7
+	VMOVDQU32   64(R8)(CX*4), Z8
+	VMOVDQU32   64(R9)(CX*4), Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   128(BX)(CX*4), Z7
+	VMOVDQU32   128(DI)(CX*4), Z8
+	VMOVDQU32   128(R8)(CX*4), Z9
+	VMOVDQU32   128(R9)(CX*4), Z10
+	VMULPS      Z2, Z9, Z9
+	VMULPS      Z2, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32   192(BX)(CX*4), Z8
+	VMOVDQU32   192(DI)(CX*4), Z9
+	VMOVDQU32   192(R8)(CX*4), Z10
+	VMOVDQU32   192(R9)(CX*4), Z11
+	VMULPS      Z2, Z10, Z10
+	VMULPS      Z2, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z6, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z8, Z7, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, (R10)(CX*1)
+	ADDQ        $+64, CX
+	SUBQ        $0x40, R12
 	JGE         loop
 
 tail:
-	ADDQ        $+16, R12
+	ADDQ        $+64, R12
 	JZ          next
-	VMOVDQU32.Z (BX)(CX*4), K1, Z4
-	VMOVDQU32.Z (DI)(CX*4), K1, Z5
-	VMOVDQU32.Z (R8)(CX*4), K1, Z6
-	VMOVDQU32.Z (R9)(CX*4), K1, Z7
-	VPADDD      Z5, Z4, Z4
-	VCVTDQ2PS   Z4, Z4
-	VFMADD213PS Z7, Z6, Z4
-	VMAXPS      Z0, Z4, Z4
-	VMINPS      Z1, Z4, Z4
-	VMULPS      Z2, Z4, Z4
-	VCVTPS2DQ   Z4, Z4
-	VPADDD      Z3, Z4, Z4
-	VPMOVDB     Z4, K1, (R10)(CX*1)
+	CMPQ        R12, $0x10
+	JLE         tail1
+	CMPQ        R12, $0x20
+	JLE         tail2
+	CMPQ        R12, $0x30
+	JLE         tail3
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32   64(BX)(CX*4), Z6
+	VMOVDQU32   64(DI)(CX*4), Z7
+	VMOVDQU32   64(R8)(CX*4), Z8
+	VMOVDQU32   64(R9)(CX*4), Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   128(BX)(CX*4), Z7
+	VMOVDQU32   128(DI)(CX*4), Z8
+	VMOVDQU32   128(R8)(CX*4), Z9
+	VMOVDQU32   128(R9)(CX*4), Z10
+	VMULPS      Z2, Z9, Z9
+	VMULPS      Z2, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32.Z 192(BX)(CX*4), K1, Z8
+	VMOVDQU32.Z 192(DI)(CX*4), K1, Z9
+	VMOVDQU32.Z 192(R8)(CX*4), K1, Z10
+	VMOVDQU32.Z 192(R9)(CX*4), K1, Z11
+	VMULPS      Z2, Z10, Z10
+	VMULPS      Z2, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z6, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z8, Z7, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail3:
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32   64(BX)(CX*4), Z6
+	VMOVDQU32   64(DI)(CX*4), Z7
+	VMOVDQU32   64(R8)(CX*4), Z8
+	VMOVDQU32   64(R9)(CX*4), Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32.Z 128(BX)(CX*4), K1, Z7
+	VMOVDQU32.Z 128(DI)(CX*4), K1, Z8
+	VMOVDQU32.Z 128(R8)(CX*4), K1, Z9
+	VMOVDQU32.Z 128(R9)(CX*4), K1, Z10
+	VMULPS      Z2, Z9, Z9
+	VMULPS      Z2, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VPACKSSDW   Z6, Z5, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKSSDW   Z5, Z7, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z6, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail2:
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32.Z 64(BX)(CX*4), K1, Z6
+	VMOVDQU32.Z 64(DI)(CX*4), K1, Z7
+	VMOVDQU32.Z 64(R8)(CX*4), K1, Z8
+	VMOVDQU32.Z 64(R9)(CX*4), K1, Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z6, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail1:
+	VMOVDQU32.Z (BX)(CX*4), K1, Z5
+	VMOVDQU32.Z (DI)(CX*4), K1, Z6
+	VMOVDQU32.Z (R8)(CX*4), K1, Z7
+	VMOVDQU32.Z (R9)(CX*4), K1, Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VPACKSSDW   Z5, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
 
 next:
 	ADDQ SI, BX
@@ -8930,7 +9585,7 @@ end:
 	RET
 
 // func finishColumns_u8_f32_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *float32, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finishColumns_u8_f32_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -8947,62 +9602,281 @@ TEXT ·finishColumns_u8_f32_avx512(SB), NOSPLIT, $0-88
 	VBROADCASTSS 4(CX), Z1
 	VBROADCASTSS 8(CX), Z2
 	VBROADCASTSS 12(CX), Z3
+	VMOVDQU32    columnOrder<>+0(SB), Z4
 	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VMULPS       Z2, Z0, Z0
+	VMULPS       Z2, Z1, Z1
+	VCVTPS2DQ    Z0, Z0
+	VPACKSSDW    Z0, Z0, Z0
+	VPADDSW      Z3, Z0, Z0
+	VPACKUSWB    Z0, Z0, Z0
+	VPERMD       Z0, Z4, Z0
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
+	LEAQ         -1(DX), CX
+	ANDQ         $0x3f, CX
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K2
 
 row:
 	XORQ CX, CX
 	MOVQ DX, R13
-	SUBQ $0x10, R13
+	SUBQ $0x40, R13
 	JL   tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z4
-	VMOVDQU32   (DI)(CX*4), Z5
-	VMOVDQU32   (R8)(CX*4), Z6
-	VMOVDQU32   (R9)(CX*4), Z7
-	VPADDD      Z5, Z4, Z4
-	VCVTDQ2PS   Z4, Z4
-	VFMADD213PS Z7, Z6, Z4
-	VMOVDQU32   (R11)(CX*4), Z5
-	VADDPS      Z5, Z4, Z4
-	VMAXPS      Z0, Z4, Z4
-	VMINPS      Z1, Z4, Z4
-	VMULPS      Z2, Z4, Z4
-	VCVTPS2DQ   Z4, Z4
-	VPADDD      Z3, Z4, Z4
-	VPMOVDB     Z4, (R10)(CX*1)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R13
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMOVDQU32   (R11)(CX*4), Z6
+	VFMADD231PS Z6, Z2, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32   64(BX)(CX*4), Z6
+	VMOVDQU32   64(DI)(CX*4), Z7
+	VMOVDQU32   64(R8)(CX*4), Z8
+	VMOVDQU32   64(R9)(CX*4), Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMOVDQU32   64(R11)(CX*4), Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   128(BX)(CX*4), Z7
+	VMOVDQU32   128(DI)(CX*4), Z8
+	VMOVDQU32   128(R8)(CX*4), Z9
+	VMOVDQU32   128(R9)(CX*4), Z10
+	VMULPS      Z2, Z9, Z9
+	VMULPS      Z2, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VMOVDQU32   128(R11)(CX*4), Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32   192(BX)(CX*4), Z8
+	VMOVDQU32   192(DI)(CX*4), Z9
+	VMOVDQU32   192(R8)(CX*4), Z10
+	VMOVDQU32   192(R9)(CX*4), Z11
+	VMULPS      Z2, Z10, Z10
+	VMULPS      Z2, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VMOVDQU32   192(R11)(CX*4), Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z6, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z8, Z7, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, (R10)(CX*1)
+	ADDQ        $+64, CX
+	SUBQ        $0x40, R13
 	JGE         loop
 
 tail:
-	ADDQ        $+16, R13
+	ADDQ        $+64, R13
 	JZ          next
-	VMOVDQU32.Z (BX)(CX*4), K1, Z4
-	VMOVDQU32.Z (DI)(CX*4), K1, Z5
-	VMOVDQU32.Z (R8)(CX*4), K1, Z6
-	VMOVDQU32.Z (R9)(CX*4), K1, Z7
-	VPADDD      Z5, Z4, Z4
-	VCVTDQ2PS   Z4, Z4
-	VFMADD213PS Z7, Z6, Z4
-	VMOVDQU32.Z (R11)(CX*4), K1, Z5
-	VADDPS      Z5, Z4, Z4
-	VMAXPS      Z0, Z4, Z4
-	VMINPS      Z1, Z4, Z4
-	VMULPS      Z2, Z4, Z4
-	VCVTPS2DQ   Z4, Z4
-	VPADDD      Z3, Z4, Z4
-	VPMOVDB     Z4, K1, (R10)(CX*1)
+	CMPQ        R13, $0x10
+	JLE         tail1
+	CMPQ        R13, $0x20
+	JLE         tail2
+	CMPQ        R13, $0x30
+	JLE         tail3
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMOVDQU32   (R11)(CX*4), Z6
+	VFMADD231PS Z6, Z2, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32   64(BX)(CX*4), Z6
+	VMOVDQU32   64(DI)(CX*4), Z7
+	VMOVDQU32   64(R8)(CX*4), Z8
+	VMOVDQU32   64(R9)(CX*4), Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMOVDQU32   64(R11)(CX*4), Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   128(BX)(CX*4), Z7
+	VMOVDQU32   128(DI)(CX*4), Z8
+	VMOVDQU32   128(R8)(CX*4), Z9
+	VMOVDQU32   128(R9)(CX*4), Z10
+	VMULPS      Z2, Z9, Z9
+	VMULPS      Z2, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VMOVDQU32   128(R11)(CX*4), Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32.Z 192(BX)(CX*4), K1, Z8
+	VMOVDQU32.Z 192(DI)(CX*4), K1, Z9
+	VMOVDQU32.Z 192(R8)(CX*4), K1, Z10
+	VMOVDQU32.Z 192(R9)(CX*4), K1, Z11
+	VMULPS      Z2, Z10, Z10
+	VMULPS      Z2, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VMOVDQU32.Z 192(R11)(CX*4), K1, Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z6, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKSSDW   Z8, Z7, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKUSWB   Z6, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail3:
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMOVDQU32   (R11)(CX*4), Z6
+	VFMADD231PS Z6, Z2, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32   64(BX)(CX*4), Z6
+	VMOVDQU32   64(DI)(CX*4), Z7
+	VMOVDQU32   64(R8)(CX*4), Z8
+	VMOVDQU32   64(R9)(CX*4), Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMOVDQU32   64(R11)(CX*4), Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32.Z 128(BX)(CX*4), K1, Z7
+	VMOVDQU32.Z 128(DI)(CX*4), K1, Z8
+	VMOVDQU32.Z 128(R8)(CX*4), K1, Z9
+	VMOVDQU32.Z 128(R9)(CX*4), K1, Z10
+	VMULPS      Z2, Z9, Z9
+	VMULPS      Z2, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VMOVDQU32.Z 128(R11)(CX*4), K1, Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VPACKSSDW   Z6, Z5, Z6
+	VPADDSW     Z3, Z6, Z6
+	VPACKSSDW   Z5, Z7, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z6, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail2:
+	VMOVDQU32   (BX)(CX*4), Z5
+	VMOVDQU32   (DI)(CX*4), Z6
+	VMOVDQU32   (R8)(CX*4), Z7
+	VMOVDQU32   (R9)(CX*4), Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMOVDQU32   (R11)(CX*4), Z6
+	VFMADD231PS Z6, Z2, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VMOVDQU32.Z 64(BX)(CX*4), K1, Z6
+	VMOVDQU32.Z 64(DI)(CX*4), K1, Z7
+	VMOVDQU32.Z 64(R8)(CX*4), K1, Z8
+	VMOVDQU32.Z 64(R9)(CX*4), K1, Z9
+	VMULPS      Z2, Z8, Z8
+	VMULPS      Z2, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VMOVDQU32.Z 64(R11)(CX*4), K1, Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z6, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
+	JMP         next
+
+tail1:
+	VMOVDQU32.Z (BX)(CX*4), K1, Z5
+	VMOVDQU32.Z (DI)(CX*4), K1, Z6
+	VMOVDQU32.Z (R8)(CX*4), K1, Z7
+	VMOVDQU32.Z (R9)(CX*4), K1, Z8
+	VMULPS      Z2, Z7, Z7
+	VMULPS      Z2, Z8, Z8
+	VPADDD      Z6, Z5, Z5
+	VCVTDQ2PS   Z5, Z5
+	VFMADD213PS Z8, Z7, Z5
+	VMOVDQU32.Z (R11)(CX*4), K1, Z6
+	VFMADD231PS Z6, Z2, Z5
+	VMINPS      Z1, Z5, Z5
+	VCVTPS2DQ   Z5, Z5
+	VPACKSSDW   Z5, Z5, Z5
+	VPADDSW     Z3, Z5, Z5
+	VPACKUSWB   Z5, Z5, Z5
+	VPERMD      Z5, Z4, Z5
+	VPMAXUB     Z0, Z5, Z5
+	VMOVDQU8    Z5, K2, (R10)(CX*1)
 
 next:
 	ADDQ SI, BX
@@ -9016,7 +9890,7 @@ end:
 	RET
 
 // func finishColumns_u8_u8_avx512(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *uint8, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512BW, AVX512F
 TEXT ·finishColumns_u8_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         rows+0(FP), AX
 	MOVQ         n+8(FP), DX
@@ -9031,67 +9905,299 @@ TEXT ·finishColumns_u8_u8_avx512(SB), NOSPLIT, $0-88
 	MOVQ         p+80(FP), CX
 	VBROADCASTSS (CX), Z0
 	VBROADCASTSS 4(CX), Z1
-	VBROADCASTSS 8(CX), Z2
-	VBROADCASTSS 12(CX), Z3
-	VCVTPS2DQ    Z3, Z3
-	VBROADCASTSS 16(CX), Z4
+	VBROADCASTSS 16(CX), Z2
+	VBROADCASTSS 8(CX), Z3
+	VBROADCASTSS 12(CX), Z4
+	VMOVDQU32    columnOrder<>+0(SB), Z5
+	VCVTPS2DQ    Z4, Z4
+	VPACKSSDW    Z4, Z4, Z4
+	VMULPS       Z3, Z0, Z0
+	VMULPS       Z3, Z1, Z1
+	VCVTPS2DQ    Z0, Z0
+	VPACKSSDW    Z0, Z0, Z0
+	VPADDSW      Z4, Z0, Z0
+	VPACKUSWB    Z0, Z0, Z0
+	VPERMD       Z0, Z5, Z0
+	VMULPS       Z3, Z2, Z2
 	SHLQ         $0x02, SI
 	TESTQ        AX, AX
 	JZ           end
-	MOVQ         DX, CX
+	LEAQ         -1(DX), CX
 	ANDQ         $0x0f, CX
-	MOVQ         $0x00000001, R14
-	MOVQ         R14, R13
-	SHLQ         CL, R13
-	SUBQ         R14, R13
-	KMOVW        R13, K1
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K1
+	LEAQ         -1(DX), CX
+	ANDQ         $0x3f, CX
+	ADDQ         $+1, CX
+	NEGQ         CX
+	MOVQ         $-1, R13
+	SHRQ         CL, R13
+	KMOVQ        R13, K2
 
 row:
 	XORQ CX, CX
 	MOVQ DX, R13
-	SUBQ $0x10, R13
+	SUBQ $0x40, R13
 	JL   tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z5
-	VMOVDQU32   (DI)(CX*4), Z6
-	VMOVDQU32   (R8)(CX*4), Z7
-	VMOVDQU32   (R9)(CX*4), Z8
-	VPADDD      Z6, Z5, Z5
-	VCVTDQ2PS   Z5, Z5
-	VFMADD213PS Z8, Z7, Z5
-	VPMOVZXBD   (R11)(CX*1), Z6
+	VMOVDQU32   (BX)(CX*4), Z6
+	VMOVDQU32   (DI)(CX*4), Z7
+	VMOVDQU32   (R8)(CX*4), Z8
+	VMOVDQU32   (R9)(CX*4), Z9
+	VMULPS      Z3, Z8, Z8
+	VMULPS      Z3, Z9, Z9
+	VPADDD      Z7, Z6, Z6
 	VCVTDQ2PS   Z6, Z6
-	VFMADD231PS Z6, Z4, Z5
-	VMAXPS      Z0, Z5, Z5
-	VMINPS      Z1, Z5, Z5
-	VMULPS      Z2, Z5, Z5
-	VCVTPS2DQ   Z5, Z5
-	VPADDD      Z3, Z5, Z5
-	VPMOVDB     Z5, (R10)(CX*1)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R13
+	VFMADD213PS Z9, Z8, Z6
+	VPMOVZXBD   (R11)(CX*1), Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   64(BX)(CX*4), Z7
+	VMOVDQU32   64(DI)(CX*4), Z8
+	VMOVDQU32   64(R8)(CX*4), Z9
+	VMOVDQU32   64(R9)(CX*4), Z10
+	VMULPS      Z3, Z9, Z9
+	VMULPS      Z3, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VPMOVZXBD   16(R11)(CX*1), Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32   128(BX)(CX*4), Z8
+	VMOVDQU32   128(DI)(CX*4), Z9
+	VMOVDQU32   128(R8)(CX*4), Z10
+	VMOVDQU32   128(R9)(CX*4), Z11
+	VMULPS      Z3, Z10, Z10
+	VMULPS      Z3, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VPMOVZXBD   32(R11)(CX*1), Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32   192(BX)(CX*4), Z9
+	VMOVDQU32   192(DI)(CX*4), Z10
+	VMOVDQU32   192(R8)(CX*4), Z11
+	VMOVDQU32   192(R9)(CX*4), Z12
+	VMULPS      Z3, Z11, Z11
+	VMULPS      Z3, Z12, Z12
+	VPADDD      Z10, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z12, Z11, Z9
+	VPMOVZXBD   48(R11)(CX*1), Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VPACKSSDW   Z7, Z6, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKSSDW   Z9, Z8, Z7
+	VPADDSW     Z4, Z7, Z7
+	VPACKUSWB   Z7, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, (R10)(CX*1)
+	ADDQ        $+64, CX
+	SUBQ        $0x40, R13
 	JGE         loop
 
 tail:
-	ADDQ        $+16, R13
+	ADDQ        $+64, R13
 	JZ          next
-	VMOVDQU32.Z (BX)(CX*4), K1, Z5
-	VMOVDQU32.Z (DI)(CX*4), K1, Z6
-	VMOVDQU32.Z (R8)(CX*4), K1, Z7
-	VMOVDQU32.Z (R9)(CX*4), K1, Z8
-	VPADDD      Z6, Z5, Z5
-	VCVTDQ2PS   Z5, Z5
-	VFMADD213PS Z8, Z7, Z5
-	VPMOVZXBD.Z (R11)(CX*1), K1, Z6
+	CMPQ        R13, $0x10
+	JLE         tail1
+	CMPQ        R13, $0x20
+	JLE         tail2
+	CMPQ        R13, $0x30
+	JLE         tail3
+	VMOVDQU32   (BX)(CX*4), Z6
+	VMOVDQU32   (DI)(CX*4), Z7
+	VMOVDQU32   (R8)(CX*4), Z8
+	VMOVDQU32   (R9)(CX*4), Z9
+	VMULPS      Z3, Z8, Z8
+	VMULPS      Z3, Z9, Z9
+	VPADDD      Z7, Z6, Z6
 	VCVTDQ2PS   Z6, Z6
-	VFMADD231PS Z6, Z4, Z5
-	VMAXPS      Z0, Z5, Z5
-	VMINPS      Z1, Z5, Z5
-	VMULPS      Z2, Z5, Z5
-	VCVTPS2DQ   Z5, Z5
-	VPADDD      Z3, Z5, Z5
-	VPMOVDB     Z5, K1, (R10)(CX*1)
+	VFMADD213PS Z9, Z8, Z6
+	VPMOVZXBD   (R11)(CX*1), Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   64(BX)(CX*4), Z7
+	VMOVDQU32   64(DI)(CX*4), Z8
+	VMOVDQU32   64(R8)(CX*4), Z9
+	VMOVDQU32   64(R9)(CX*4), Z10
+	VMULPS      Z3, Z9, Z9
+	VMULPS      Z3, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VPMOVZXBD   16(R11)(CX*1), Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32   128(BX)(CX*4), Z8
+	VMOVDQU32   128(DI)(CX*4), Z9
+	VMOVDQU32   128(R8)(CX*4), Z10
+	VMOVDQU32   128(R9)(CX*4), Z11
+	VMULPS      Z3, Z10, Z10
+	VMULPS      Z3, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VPMOVZXBD   32(R11)(CX*1), Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VMOVDQU32.Z 192(BX)(CX*4), K1, Z9
+	VMOVDQU32.Z 192(DI)(CX*4), K1, Z10
+	VMOVDQU32.Z 192(R8)(CX*4), K1, Z11
+	VMOVDQU32.Z 192(R9)(CX*4), K1, Z12
+	VMULPS      Z3, Z11, Z11
+	VMULPS      Z3, Z12, Z12
+	VPADDD      Z10, Z9, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD213PS Z12, Z11, Z9
+	VPMOVZXBD.Z 48(R11)(CX*1), K1, Z10
+	VCVTDQ2PS   Z10, Z10
+	VFMADD231PS Z10, Z2, Z9
+	VMINPS      Z1, Z9, Z9
+	VCVTPS2DQ   Z9, Z9
+	VPACKSSDW   Z7, Z6, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKSSDW   Z9, Z8, Z7
+	VPADDSW     Z4, Z7, Z7
+	VPACKUSWB   Z7, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
+	JMP         next
+
+tail3:
+	VMOVDQU32   (BX)(CX*4), Z6
+	VMOVDQU32   (DI)(CX*4), Z7
+	VMOVDQU32   (R8)(CX*4), Z8
+	VMOVDQU32   (R9)(CX*4), Z9
+	VMULPS      Z3, Z8, Z8
+	VMULPS      Z3, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VPMOVZXBD   (R11)(CX*1), Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32   64(BX)(CX*4), Z7
+	VMOVDQU32   64(DI)(CX*4), Z8
+	VMOVDQU32   64(R8)(CX*4), Z9
+	VMOVDQU32   64(R9)(CX*4), Z10
+	VMULPS      Z3, Z9, Z9
+	VMULPS      Z3, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VPMOVZXBD   16(R11)(CX*1), Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VMOVDQU32.Z 128(BX)(CX*4), K1, Z8
+	VMOVDQU32.Z 128(DI)(CX*4), K1, Z9
+	VMOVDQU32.Z 128(R8)(CX*4), K1, Z10
+	VMOVDQU32.Z 128(R9)(CX*4), K1, Z11
+	VMULPS      Z3, Z10, Z10
+	VMULPS      Z3, Z11, Z11
+	VPADDD      Z9, Z8, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD213PS Z11, Z10, Z8
+	VPMOVZXBD.Z 32(R11)(CX*1), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VFMADD231PS Z9, Z2, Z8
+	VMINPS      Z1, Z8, Z8
+	VCVTPS2DQ   Z8, Z8
+	VPACKSSDW   Z7, Z6, Z7
+	VPADDSW     Z4, Z7, Z7
+	VPACKSSDW   Z6, Z8, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKUSWB   Z6, Z7, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
+	JMP         next
+
+tail2:
+	VMOVDQU32   (BX)(CX*4), Z6
+	VMOVDQU32   (DI)(CX*4), Z7
+	VMOVDQU32   (R8)(CX*4), Z8
+	VMOVDQU32   (R9)(CX*4), Z9
+	VMULPS      Z3, Z8, Z8
+	VMULPS      Z3, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VPMOVZXBD   (R11)(CX*1), Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VMOVDQU32.Z 64(BX)(CX*4), K1, Z7
+	VMOVDQU32.Z 64(DI)(CX*4), K1, Z8
+	VMOVDQU32.Z 64(R8)(CX*4), K1, Z9
+	VMOVDQU32.Z 64(R9)(CX*4), K1, Z10
+	VMULPS      Z3, Z9, Z9
+	VMULPS      Z3, Z10, Z10
+	VPADDD      Z8, Z7, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD213PS Z10, Z9, Z7
+	VPMOVZXBD.Z 16(R11)(CX*1), K1, Z8
+	VCVTDQ2PS   Z8, Z8
+	VFMADD231PS Z8, Z2, Z7
+	VMINPS      Z1, Z7, Z7
+	VCVTPS2DQ   Z7, Z7
+	VPACKSSDW   Z7, Z6, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKUSWB   Z6, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
+	JMP         next
+
+tail1:
+	VMOVDQU32.Z (BX)(CX*4), K1, Z6
+	VMOVDQU32.Z (DI)(CX*4), K1, Z7
+	VMOVDQU32.Z (R8)(CX*4), K1, Z8
+	VMOVDQU32.Z (R9)(CX*4), K1, Z9
+	VMULPS      Z3, Z8, Z8
+	VMULPS      Z3, Z9, Z9
+	VPADDD      Z7, Z6, Z6
+	VCVTDQ2PS   Z6, Z6
+	VFMADD213PS Z9, Z8, Z6
+	VPMOVZXBD.Z (R11)(CX*1), K1, Z7
+	VCVTDQ2PS   Z7, Z7
+	VFMADD231PS Z7, Z2, Z6
+	VMINPS      Z1, Z6, Z6
+	VCVTPS2DQ   Z6, Z6
+	VPACKSSDW   Z6, Z6, Z6
+	VPADDSW     Z4, Z6, Z6
+	VPACKUSWB   Z6, Z6, Z6
+	VPERMD      Z6, Z5, Z6
+	VPMAXUB     Z0, Z6, Z6
+	VMOVDQU8    Z6, K2, (R10)(CX*1)
 
 next:
 	ADDQ SI, BX

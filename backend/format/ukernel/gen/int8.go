@@ -312,13 +312,7 @@ func intPack() {
 	// Unpacking works on each 16 bytes by themselves: those of lane l are the columns
 	// from 16q+4l on for q = 0 to 3.
 	columns := zmm()
-	{
-		var b [64]byte
-		for i := range 16 {
-			b[4*i] = byte(i%4*4 + i/4)
-		}
-		VMOVDQU32(constant64("packColumns", b), columns)
-	}
+	VMOVDQU32(columnOrder(), columns)
 	Label("loop")
 	var r [4]VecVirtual
 	for i := range r {
@@ -348,6 +342,39 @@ func intPack() {
 	JNZ(LabelRef("loop"))
 	Label("end")
 	end()
+}
+
+// columnOrder is the order in which a vector of 16 elements of 32 bits is that of the
+// transposed 4x4 matrix.
+func columnOrder() Mem {
+	if columnOrderData.Symbol.Name == "" {
+		var b [64]byte
+		for i := range 16 {
+			b[4*i] = byte(i%4*4 + i/4)
+		}
+		columnOrderData = constant64("columnOrder", b)
+	}
+	return columnOrderData
+}
+
+var columnOrderData Mem
+
+// toBytes adds zero, of 16 bits, to vectors of 32 bits and narrows the sums to bytes,
+// the nearest where they have none. order is columnOrder.
+func toBytes(v [4]VecVirtual, zero, order VecVirtual) VecVirtual {
+	a, b := zmm(), zmm()
+	VPACKSSDW(v[1], v[0], a)
+	VPADDSW(zero, a, a)
+	if v[2] == v[0] {
+		b = a
+	} else {
+		VPACKSSDW(v[3], v[2], b)
+		VPADDSW(zero, b, b)
+	}
+	d := zmm()
+	VPACKUSWB(b, a, d)
+	VPERMD(d, order, d)
+	return d
 }
 
 // intPackTokens generates the transposition of up to 64 rows of bytes, in groups of
@@ -460,26 +487,40 @@ func intFinish(out, res string, byColumn bool) {
 	}
 	lo, hi := param(0), param(1)
 	var inv, zero, rs VecVirtual
-	if out == "u8" {
-		inv, zero = param(2), param(3)
-		VCVTPS2DQ(zero, zero)
-	}
+	var order VecVirtual
 	if res == "u8" {
 		rs = param(4)
+	}
+	if out == "u8" {
+		// v*inv is what is computed; the limit below applies to the bytes.
+		inv, zero, order = param(2), param(3), zmm()
+		VMOVDQU32(columnOrder(), order)
+		VCVTPS2DQ(zero, zero)
+		VPACKSSDW(zero, zero, zero)
+		VMULPS(inv, lo, lo)
+		VMULPS(inv, hi, hi)
+		VCVTPS2DQ(lo, lo)
+		lo = toBytes([4]VecVirtual{lo, lo, lo, lo}, zero, order)
+		if res == "u8" {
+			VMULPS(inv, rs, rs)
+		}
 	}
 	SHLQ(Imm(2), ldc)
 	TESTQ(rows, rows)
 	JZ(LabelRef("end"))
-	// The mask of the last vector of a row.
-	mask, one := GP64(), GP64()
-	MOVQ(n, RCX)
-	ANDQ(Imm(15), RCX)
-	MOVQ(U32(1), one)
-	MOVQ(one, mask)
-	SHLQ(CL, mask)
-	SUBQ(one, mask)
-	k := K()
-	KMOVW(mask.As32(), k)
+	// The masks of the last vector of a row and of its last bytes.
+	last := GP64()
+	LEAQ(Mem{Base: n, Disp: -1}, last)
+	ANDQ(Imm(15), last)
+	add(1, last)
+	k := lowBits64(last)
+	var bytes Register
+	if out == "u8" {
+		LEAQ(Mem{Base: n, Disp: -1}, last)
+		ANDQ(Imm(63), last)
+		add(1, last)
+		bytes = lowBits64(last)
+	}
 
 	Label("row")
 	var rowSum, rowScale, rowBias VecVirtual
@@ -491,75 +532,123 @@ func intFinish(out, res string, byColumn bool) {
 		add(4, sum)
 		add(4, scale)
 		add(4, bias)
+		if out == "u8" {
+			VMULPS(inv, rowScale, rowScale)
+			VMULPS(inv, rowBias, rowBias)
+		}
 	}
 	j, left := GP64(), GP64()
 	XORQ(j, j)
 	MOVQ(n, left)
-	step := func(masked bool) {
+	// sums returns the finished f32 of the vector that is v vectors behind column j.
+	sums := func(v int, masked bool) VecVirtual {
 		// load reads a vector of 32-bit elements, or of bytes widened to them.
 		load := func(base Register, size uint8) VecVirtual {
-			v := zmm()
-			m := Mem{Base: base, Index: j, Scale: size}
+			x := zmm()
+			m := Mem{Base: base, Index: j, Scale: size, Disp: 16 * v * int(size)}
 			switch {
 			case size == 1 && masked:
-				VPMOVZXBD_Z(m, k, v)
+				VPMOVZXBD_Z(m, k, x)
 			case size == 1:
-				VPMOVZXBD(m, v)
+				VPMOVZXBD(m, x)
 			case masked:
-				VMOVDQU32_Z(m, k, v)
+				VMOVDQU32_Z(m, k, x)
 			default:
-				VMOVDQU32(m, v)
+				VMOVDQU32(m, x)
 			}
-			return v
+			return x
 		}
-		v := load(c, 4)
+		x := load(c, 4)
 		s, f, b := rowSum, rowScale, rowBias
 		if byColumn {
 			s, f, b = load(sum, 4), load(scale, 4), load(bias, 4)
+			if out == "u8" {
+				VMULPS(inv, f, f)
+				VMULPS(inv, b, b)
+			}
 		}
-		VPADDD(s, v, v)
-		VCVTDQ2PS(v, v)
-		VFMADD213PS(b, f, v)
+		VPADDD(s, x, x)
+		VCVTDQ2PS(x, x)
+		VFMADD213PS(b, f, x)
 		switch res {
 		case "f32":
-			VADDPS(load(r, 4), v, v)
+			if out == "u8" {
+				VFMADD231PS(load(r, 4), inv, x)
+			} else {
+				VADDPS(load(r, 4), x, x)
+			}
 		case "u8":
-			x := load(r, 1)
-			VCVTDQ2PS(x, x)
-			VFMADD231PS(x, rs, v)
+			u := load(r, 1)
+			VCVTDQ2PS(u, u)
+			VFMADD231PS(u, rs, x)
 		}
-		VMAXPS(lo, v, v)
-		VMINPS(hi, v, v)
-		if out == "f32" {
+		return x
+	}
+	if out == "f32" {
+		step := func(masked bool) {
+			v := sums(0, masked)
+			VMAXPS(lo, v, v)
+			VMINPS(hi, v, v)
 			d := Mem{Base: y, Index: j, Scale: 4}
 			if masked {
 				VMOVUPS(v, k, d)
 			} else {
 				VMOVUPS(v, d)
 			}
-			return
 		}
-		VMULPS(inv, v, v)
-		VCVTPS2DQ(v, v)
-		VPADDD(zero, v, v)
-		d := Mem{Base: y, Index: j, Scale: 1}
-		if masked {
-			VPMOVDB(v, k, d)
-		} else {
-			VPMOVDB(v, d)
+		SUBQ(Imm(16), left)
+		JL(LabelRef("tail"))
+		Label("loop")
+		step(false)
+		add(16, j)
+		SUBQ(Imm(16), left)
+		JGE(LabelRef("loop"))
+		Label("tail")
+		add(16, left)
+		JZ(LabelRef("next"))
+		step(true)
+	} else {
+		// 64 columns at a time, then as many vectors as are left, the last under a mask.
+		some := func(vectors int, masked bool) {
+			var v [4]VecVirtual
+			for i := range v {
+				if i >= vectors {
+					v[i] = v[0]
+					continue
+				}
+				v[i] = sums(i, masked && i == vectors-1)
+				VMINPS(hi, v[i], v[i])
+				VCVTPS2DQ(v[i], v[i])
+			}
+			b := toBytes(v, zero, order)
+			VPMAXUB(lo, b, b)
+			d := Mem{Base: y, Index: j, Scale: 1}
+			if masked {
+				VMOVDQU8(b, bytes, d)
+			} else {
+				VMOVDQU8(b, d)
+			}
+		}
+		SUBQ(Imm(64), left)
+		JL(LabelRef("tail"))
+		Label("loop")
+		some(4, false)
+		add(64, j)
+		SUBQ(Imm(64), left)
+		JGE(LabelRef("loop"))
+		Label("tail")
+		add(64, left)
+		JZ(LabelRef("next"))
+		for vectors := 1; vectors < 4; vectors++ {
+			CMPQ(left, Imm(uint64(16*vectors)))
+			JLE(LabelRef(fmt.Sprint("tail", vectors)))
+		}
+		for vectors := 4; vectors > 0; vectors-- {
+			Label(fmt.Sprint("tail", vectors))
+			some(vectors, true)
+			JMP(LabelRef("next"))
 		}
 	}
-	SUBQ(Imm(16), left)
-	JL(LabelRef("tail"))
-	Label("loop")
-	step(false)
-	add(16, j)
-	SUBQ(Imm(16), left)
-	JGE(LabelRef("loop"))
-	Label("tail")
-	add(16, left)
-	JZ(LabelRef("next"))
-	step(true)
 	Label("next")
 	ADDQ(ldc, c)
 	advance := func(base Register, typ string) {
