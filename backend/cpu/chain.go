@@ -118,8 +118,10 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 	}
 	head := steps[i].link
 	// Other loaders read around a strip what the strips of a later link, which
-	// may write over its residual, have already changed.
-	if _, ok := head.loader.(*planes); !ok || head.g.images%min(head.loader.batch(), head.g.images) != 0 {
+	// may write over its residual, have already changed. Strips of planes have columns
+	// between the rows of the output, with which later links would be wider and finish
+	// their rows in pieces: that costs more than to write a result and read it again.
+	if p, ok := head.loader.(*planes); !ok || p.strip != nil || head.g.images%min(head.loader.batch(), head.g.images) != 0 {
 		return i
 	}
 	floats := head.loader.panel(head.kernel) + head.tileRows()*backend.Panel
