@@ -66,15 +66,18 @@ func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool
 // where a result is not finite: there Winograd's differences spoil other pixels of
 // the tile, too.
 func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep epilogue, direct *bound, threads int) *bound {
-	// Threads have blocks of their own where all weights fit into their caches and
-	// there are tiles enough; else blocks are worked on one by one, each by all.
+	// Threads have rows of the result of their own where there are so many that it is
+	// little to transform all of the input in each; else blocks of their own where all
+	// weights fit into their caches and there are tiles enough; else blocks are worked
+	// on one by one, each by all.
+	byRows := threads > 1 && w.M >= threads*w.C
 	blocks := 1
-	if winograd.WeightLen(w.M, w.C, w.Tile) <= winogradNear {
+	if !byRows && winograd.WeightLen(w.M, w.C, w.Tile) <= winogradNear {
 		blocks = 2 * threads
 	}
 	conv := winograd.NewConv(w, win, g.images, winogradFloats(w), blocks)
 	tiles := conv.InputLen() + conv.OutputLen()
-	apart := conv.Blocks()%threads == 0 || conv.Blocks() >= 2*threads
+	apart := byRows || conv.Blocks()%threads == 0 || conv.Blocks() >= 2*threads
 	b := &bound{inplace: -1, scratch: max(direct.scratch, conv.Scratch()), shared: direct.shared}
 	if apart {
 		b.scratch = max(b.scratch, conv.Scratch()+tiles)
@@ -94,25 +97,31 @@ func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep 
 		}
 		var run func()
 		if apart {
+			parts := 1 // of the rows
+			if byRows {
+				parts = min(threads, conv.Outs())
+			}
 			body := func(worker, i int) {
 				s := x.scratch[worker]
 				v, z, s := s[:conv.InputLen()], s[conv.InputLen():tiles], s[tiles:]
+				part, block := i/conv.Blocks(), i%conv.Blocks()
+				first, last := part*conv.Outs()/parts, (part+1)*conv.Outs()/parts
 				for group := range conv.Groups() {
-					conv.Input(i, group, v, xs, s)
+					conv.Input(block, group, v, xs, s)
 				}
 				for point := range conv.Points() {
-					conv.Multiply(i, point, v, z)
+					conv.Multiply(block, point, first, last, v, z)
 				}
-				for group := range conv.Outs() {
-					output(i, group, z, s)
+				for group := first; group < last; group++ {
+					output(block, group, z, s)
 				}
 			}
-			run = func() { x.pool.For(conv.Blocks(), body) }
+			run = func() { x.pool.For(parts*conv.Blocks(), body) }
 		} else {
 			v, z := x.shared[:conv.InputLen()], x.shared[conv.InputLen():tiles]
 			block := 0
 			load := func(worker, group int) { conv.Input(block, group, v, xs, x.scratch[worker]) }
-			multiply := func(_, point int) { conv.Multiply(block, point, v, z) }
+			multiply := func(_, point int) { conv.Multiply(block, point, 0, conv.Outs(), v, z) }
 			finish := func(worker, group int) { output(block, group, z, x.scratch[worker]) }
 			run = func() {
 				for block = range conv.Blocks() {

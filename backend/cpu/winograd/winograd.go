@@ -235,17 +235,19 @@ func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 	}
 }
 
-// Multiply computes the product of a block at a pair of points from v to z.
-func (c *Conv) Multiply(i, point int, v, z []float32) {
+// Multiply computes the groups from first to last-1 of the channels of a block's
+// output at a pair of points from v to z.
+func (c *Conv) Multiply(i, point, first, last int, v, z []float32) {
 	w, tiles := c.w, c.block(i).tiles()
 	lda, ldy := c.groups*lanes, c.outs*lanes
 	v, z = v[point*c.inPlane():][:c.inPlane()], z[point*c.outPlane():][:c.outPlane()]
 	u := w.u[point*w.C*ldy:]
-	for m0 := 0; m0 < w.M; m0 += panel {
+	for m0 := first * lanes / panel * panel; m0 < last*lanes; m0 += panel {
 		width := round(min(panel, w.M-m0), lanes)
 		b := u[m0*w.C:][:w.C*width]
-		for col := 0; col < width; {
-			p := c.kern.product(width - col)
+		end := min(width, last*lanes-m0)
+		for col := max(0, first*lanes-m0); col < end; {
+			p := c.kern.product(end - col)
 			p.run(tiles, w.C, v, lda, b[col:], width, z[m0+col:], ldy, len(b)-col)
 			col += p.cols
 		}

@@ -53,7 +53,9 @@ func run(c *Conv, x, v, z, scratch []float32, store func(tile []float32, img, ro
 			c.Input(i, g, v, x, scratch)
 		}
 		for p := range c.Points() {
-			c.Multiply(i, p, v, z)
+			cut := p % (c.Outs() + 1)
+			c.Multiply(i, p, cut, c.Outs(), v, z)
+			c.Multiply(i, p, 0, cut, v, z)
 		}
 		for g := range c.Outs() {
 			c.Output(i, g, z, scratch, store)
