@@ -92,7 +92,7 @@ func (b *binding) divide(steps []*step) {
 	}
 	for _, st := range steps {
 		l := st.link
-		if l != nil && l.g.images == 1 && l.g.rows >= l.g.channels*l.g.taps && planes[st.out[0]] > 0 && planes[st.out[0]] == b.read(st.out[0]) {
+		if l != nil && l.g.images == 1 && l.pointwise() && l.g.rows >= l.g.channels && planes[st.out[0]] > 0 && planes[st.out[0]] == b.read(st.out[0]) {
 			l.byRows = true
 		}
 	}
