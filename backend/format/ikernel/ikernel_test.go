@@ -95,15 +95,85 @@ func TestGemmMatchesItsDefinition(t *testing.T) {
 	}
 }
 
+// trained returns weights that are distributed as trained ones are, normally, a few of
+// them at the limits.
+func trained(r *rand.Rand, n int) []int8 {
+	x := make([]int8, n)
+	for i := range x {
+		x[i] = int8(min(max(r.NormFloat64()*35, -128), 127))
+	}
+	return x
+}
+
+func TestGemmNarrowAndItsRestAreGemm(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		if w, _ := k.Narrow(make([]int8, 8), 1, 8); w == nil {
+			t.Skipf("%s has no GemmNarrow", k.ISA)
+		}
+		for _, rows := range rowCounts {
+			for _, k4 := range []int{1, 2, 3, 64, 65} {
+				for _, cols := range columnCounts {
+					n, ld := lanes(cols), Group*k4
+					w, x := trained(r, rows*ld), u8s(r, k4*PanelRow)
+					if k4 > 60 {
+						w[0], w[1], w[ld-1], w[ld-2] = -128, -128, 127, -128
+						for i := range x[:PanelRow] {
+							x[i] = 255
+						}
+					}
+					before := append([]int8(nil), w...)
+					narrowed, rest := k.Narrow(w, rows, ld)
+					if !slices.Equal(w, before) {
+						t.Fatal("Narrow changes its argument")
+					}
+					if narrowed == nil {
+						if k4 > 60 {
+							t.Fatalf("%d x %d: too many groups are not narrow", rows, ld)
+						}
+						continue
+					}
+					got, want := make([]int32, rows*n), make([]int32, rows*n)
+					k.GemmNarrow(rows, k4, narrowed, ld, x, cols, got, n)
+					k.Spmm(rest, 0, rows, k4, x, cols, got, n, true)
+					portable.Gemm(rows, k4, w, ld, x, cols, want, n)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%d x %d x %d: %v, want %v", rows, ld, cols, got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestPrepareKeepsSumsThatFillTheirBits(t *testing.T) {
+	for _, k := range available {
+		for _, w := range [][]int8{{-128, -128, -128, -128}, {127, 127, 127, 127}, {-127, -128, 1, 0}, {64, 64, -64, -64}, {-128, 0, 0, 127}, {127, 2, -127, 1}} {
+			x := make([]uint8, PanelRow)
+			for i := range x {
+				x[i] = 255
+			}
+			got, want := make([]int32, 16), int32(0)
+			for _, v := range w {
+				want += 255 * int32(v)
+			}
+			k.Spmm(k.Prepare(&Groups1x4{Ptr: []uint32{0, 1}, Index: []uint16{0}, Value: w}), 0, 1, 1, x, 1, got, 16, false)
+			if got[0] != want {
+				t.Errorf("%s: %v gives %d, want %d", k.ISA, w, got[0], want)
+			}
+		}
+	}
+}
+
 // groups makes a weight of m rows and k4 groups of columns, of which each is there
-// with probability p.
-func groups(r *rand.Rand, m, k4 int, p float64) *Groups1x4 {
+// with probability p, from values that fill makes.
+func groups(r *rand.Rand, m, k4 int, p float64, fill func(r *rand.Rand, n int) []int8) *Groups1x4 {
 	g := &Groups1x4{Ptr: []uint32{0}}
 	for range m {
 		for j := range k4 {
 			if r.Float64() < p {
 				g.Index = append(g.Index, uint16(j))
-				g.Value = append(g.Value, i8s(r, 4)...)
+				g.Value = append(g.Value, fill(r, 4)...)
 			}
 		}
 		g.Ptr = append(g.Ptr, uint32(len(g.Index)))
@@ -117,12 +187,12 @@ func TestSpmmMatchesPureGo(t *testing.T) {
 		for _, m := range rowCounts {
 			for _, k4 := range []int{1, 2, 7, 40} {
 				for _, cols := range columnCounts {
-					g, x := groups(r, m, k4, 0.4), u8s(r, k4*PanelRow)
+					g, x := groups(r, m, k4, 0.4, i8s), u8s(r, k4*PanelRow)
 					n := lanes(cols)
 					from := r.IntN(m)
 					got, want := make([]int32, m*n), make([]int32, m*n)
 					for _, acc := range []bool{false, true, true} {
-						k.Spmm(g, from, m, k4, x, cols, got, n, acc)
+						k.Spmm(k.Prepare(g), from, m, k4, x, cols, got, n, acc)
 						portable.Spmm(g, from, m, k4, x, cols, want, n, acc)
 					}
 					if !slices.Equal(got, want) {
@@ -382,14 +452,23 @@ func BenchmarkGemm(b *testing.B) {
 	r := rng(b)
 	for _, k := range available {
 		for _, k4 := range []int{16, 64, 128, 576} {
-			w, x := i8s(r, 256*4*k4), u8s(r, k4*PanelRow)
+			w, x := trained(r, 256*4*k4), u8s(r, k4*PanelRow)
 			c := make([]int32, 256*64)
-			b.Run(fmt.Sprintf("%s/256x%d", k.ISA, 4*k4), func(b *testing.B) {
-				for b.Loop() {
-					k.Gemm(256, k4, w, 4*k4, x, 64, c, 64)
-				}
-				b.ReportMetric(2*256*4*float64(k4)*64/float64(b.Elapsed().Nanoseconds())*float64(b.N), "Gop/s")
-			})
+			run := func(name string, f func()) {
+				b.Run(fmt.Sprintf("%s/256x%d", name, 4*k4), func(b *testing.B) {
+					for b.Loop() {
+						f()
+					}
+					b.ReportMetric(2*256*4*float64(k4)*64/float64(b.Elapsed().Nanoseconds())*float64(b.N), "Gop/s")
+				})
+			}
+			run(k.ISA, func() { k.Gemm(256, k4, w, 4*k4, x, 64, c, 64) })
+			if n, rest := k.Narrow(w, 256, 4*k4); n != nil {
+				run(k.ISA+"/narrow", func() {
+					k.GemmNarrow(256, k4, n, 4*k4, x, 64, c, 64)
+					k.Spmm(rest, 0, 256, k4, x, 64, c, 64, true)
+				})
+			}
 		}
 	}
 }
@@ -399,11 +478,12 @@ func BenchmarkSpmm(b *testing.B) {
 	r := rng(b)
 	for _, k := range available {
 		for _, k4 := range []int{16, 64, 128, 576} {
-			g, x := groups(r, 256, k4, 0.2), u8s(r, k4*PanelRow)
+			g, x := groups(r, 256, k4, 0.2, trained), u8s(r, k4*PanelRow)
 			c := make([]int32, 256*64)
 			b.Run(fmt.Sprintf("%s/256x%d", k.ISA, 4*k4), func(b *testing.B) {
+				p := k.Prepare(g)
 				for b.Loop() {
-					k.Spmm(g, 0, 256, k4, x, 64, c, 64, false)
+					k.Spmm(p, 0, 256, k4, x, 64, c, 64, false)
 				}
 				b.ReportMetric(2*4*float64(len(g.Index))*64/float64(b.Elapsed().Nanoseconds())*float64(b.N), "Gop/s")
 			})

@@ -5,19 +5,23 @@ package ikernel
 import (
 	"unsafe"
 
-	"golang.org/x/sys/cpu"
-
 	"spc/internal/isa"
 )
 
 // native returns the assembly kernels that this machine can run.
 func native() []*Kernels {
 	var sets []*Kernels
-	if cpu.X86.HasAMXTile && cpu.X86.HasAMXInt8 && cpu.X86.HasAVX512VNNI && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VBMI && mayUseTiles() {
+	if isa.AMX() && mayUseTiles() {
 		sets = append(sets, &amx)
 	}
-	if isa.AVX512() && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VNNI {
+	if isa.VNNI() {
 		sets = append(sets, &vnni)
+	}
+	if isa.AVXVNNI() {
+		sets = append(sets, &avxvnni)
+	}
+	if isa.AVX2() {
+		sets = append(sets, &avx2)
 	}
 	return sets
 }

@@ -47,8 +47,8 @@ var consts struct {
 // masks holds eight lanes of ones, then eight of zeros.
 var masks Mem
 
-// globals emits the tables that the kernels of es refer to.
-func globals(es []elementwise) {
+// laneMasks emits masks.
+func laneMasks() {
 	masks = GLOBL("masks", attr.RODATA|attr.NOPTR)
 	for i := range 16 {
 		v := U32(0)
@@ -57,6 +57,11 @@ func globals(es []elementwise) {
 		}
 		DATA(4*i, v)
 	}
+}
+
+// globals emits the tables that the kernels of es refer to.
+func globals(es []elementwise) {
+	laneMasks()
 	consts.table = GLOBL("consts", attr.RODATA|attr.NOPTR)
 	consts.at = map[float32]int{}
 	for _, e := range es {

@@ -141,7 +141,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products or vectors, the kernels of package ukernel, int8, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
+	set := flag.String("set", "", "products or vectors, the kernels of package ukernel, int8 and int8avx2, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -170,6 +170,8 @@ func main() {
 		transpose16()
 	case "int8":
 		int8Kernels()
+	case "int8avx2":
+		int8AVX2()
 	default:
 		log.Fatalf("no kernel set %q", *set)
 	}
