@@ -30,7 +30,7 @@ func (Format) Name() string { return "block8" }
 // Costs offers the one configuration where groups are missing, counting a multiply-add
 // for every stored element and column.
 func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
-	m, k := w.Dim(0), w.Dim(1)
+	m, k, r := w.Dim(0), w.Dim(1), rate.Integers[ikernel.Best().ISA].Groups
 	k4 := ikernel.Groups(k)
 	groups := w.Blocks(1, ikernel.Group).Blocks
 	if m == 0 || k4 >= 1<<16 || groups == m*k4 {
@@ -40,7 +40,7 @@ func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
 		Config: Config, Kernel: "s8_block_1x4",
 		Work:       2 * ikernel.Group * float64(groups) * float64(backend.Columns(max(n, backend.Granule))),
 		Bytes:      4*(m+1) + groups*(ikernel.Group+2),
-		Efficiency: rate.Groups8.Efficiency(float64(groups)/float64(m), k, max(n, backend.Granule)),
+		Efficiency: r.Efficiency(float64(groups)/float64(m), k, max(n, backend.Granule)),
 	}}
 }
 
@@ -138,7 +138,13 @@ func bind(s *ir.Store, kern *ikernel.Kernels) (*kernel, error) {
 		}
 	}
 	n := max(1, min(sparse.Ceil(d.k4, segmentGroups), len(b.Column)/max(s.Rows, 1)/segmentSteps))
-	d.segments = sync.OnceValue(func() []ikernel.Groups1x4 { return cut(b, values, d.k4, n) })
+	d.segments = sync.OnceValue(func() []*ikernel.Groups1x4 {
+		var prepared []*ikernel.Groups1x4
+		for _, s := range cut(b, values, d.k4, n) {
+			prepared = append(prepared, kern.Prepare(&s))
+		}
+		return prepared
+	})
 	return d, nil
 }
 
@@ -167,7 +173,7 @@ type kernel struct {
 	kern     *ikernel.Kernels
 	k4       int
 	sums     []int32
-	segments func() []ikernel.Groups1x4
+	segments func() []*ikernel.Groups1x4
 }
 
 func (d *kernel) Name() string  { return "s8_block_1x4_1x64__" + d.kern.ISA }
@@ -175,8 +181,7 @@ func (d *kernel) Sums() []int32 { return d.sums }
 func (d *kernel) Groups() int   { return d.k4 }
 
 func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
-	s := d.segments()
-	for i := range s {
-		d.kern.Spmm(&s[i], r0, r1, d.k4, x, cols, c, ikernel.Columns, i > 0)
+	for i, s := range d.segments() {
+		d.kern.Spmm(s, r0, r1, d.k4, x, cols, c, ikernel.Columns, i > 0)
 	}
 }

@@ -23,10 +23,7 @@ func (Format) Name() string { return choose.Dense }
 
 // Costs offers the one configuration.
 func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
-	k, r := w.Dim(1), &rate.Dense8
-	if ikernel.Best().ISA == "amx" {
-		r = &rate.Tiles8
-	}
+	k, r := w.Dim(1), rate.Integers[ikernel.Best().ISA].Dense
 	return []choose.Cost{{
 		Kernel: "s8_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: w.Len(),
 		Efficiency: r.Efficiency(float64(ikernel.Groups(k)), k, n),
@@ -59,7 +56,14 @@ func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
 			d.sums[r] += int32(v)
 		}
 	}
-	d.rows = sync.OnceValue(func() []int8 { return rows(data, d.m, d.k, ikernel.Group*d.Groups()) })
+	d.rows = sync.OnceValue(func() left {
+		ld := ikernel.Group * d.Groups()
+		l := left{rows: rows(data, d.m, d.k, ld)}
+		if narrow, rest := kern.Narrow(l.rows, d.m, ld); narrow != nil {
+			l = left{rows: narrow, rest: rest}
+		}
+		return l
+	})
 	d.panels = sync.OnceValue(func() []int8 { return panels(data, d.m, d.k) })
 	return d
 }
@@ -67,11 +71,19 @@ func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
 // kernel multiplies panels with the rows of the weight, and tokens with panels of it;
 // what either needs is made when it is first called.
 type kernel struct {
-	kern         *ikernel.Kernels
-	m, k, k4     int
-	data         []int8 // as stored
-	sums         []int32
-	rows, panels func() []int8
+	kern     *ikernel.Kernels
+	m, k, k4 int
+	data     []int8 // as stored
+	sums     []int32
+	rows     func() left
+	panels   func() []int8
+}
+
+// left is a weight as the left operand of a product: rows of whole steps and, where the
+// kernels want them narrow, the rest of their elements.
+type left struct {
+	rows []int8
+	rest *ikernel.Groups1x4
 }
 
 // rows returns w with rows of ld elements, zeros behind the k of w.
@@ -99,14 +111,19 @@ func panels(w []int8, m, k int) []int8 {
 	return out
 }
 
-func (d *kernel) Name() string  { return "s8_gemm_6x64__" + d.kern.ISA }
+func (d *kernel) Name() string  { return "s8_gemm_" + d.kern.Tile + "__" + d.kern.ISA }
 func (d *kernel) Sums() []int32 { return d.sums }
 func (d *kernel) Groups() int   { return d.kern.Pad(d.k4) }
 
 func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
-	k4 := d.Groups()
+	k4, l := d.Groups(), d.rows()
 	ld := ikernel.Group * k4
-	d.kern.Gemm(r1-r0, k4, d.rows()[r0*ld:], ld, x, cols, c, ikernel.Columns)
+	if l.rest == nil {
+		d.kern.Gemm(r1-r0, k4, l.rows[r0*ld:], ld, x, cols, c, ikernel.Columns)
+		return
+	}
+	d.kern.GemmNarrow(r1-r0, k4, l.rows[r0*ld:], ld, x, cols, c, ikernel.Columns)
+	d.kern.Spmm(l.rest, r0, r1, k4, x, cols, c, ikernel.Columns, true)
 }
 
 func (d *kernel) Planes(taps int) (backend.Columns8, bool) {

@@ -7,6 +7,7 @@ import "unsafe"
 // avx2 has no VNNI: see narrow.go.
 var avx2 = Kernels{
 	ISA:        "avx2",
+	Tile:       "4x16",
 	step:       1,
 	narrow:     true,
 	gemm:       wideTiles(widen_s8_avx2, wideS8U8),
@@ -68,7 +69,7 @@ var avx2 = Kernels{
 // avxvnni is avx2 with products by VNNI.
 var avxvnni = func() Kernels {
 	k := avx2
-	k.ISA, k.narrow, k.gemmNarrow = "avxvnni", false, nil
+	k.ISA, k.Tile, k.narrow, k.gemmNarrow = "avxvnni", "6x16", false, nil
 	k.gemm, k.gemmTokens, k.spmm = inSlices(vexS8U8[:]), inSlices(vexU8S8[:]), groupsBy(&spmmVEX)
 	return k
 }()

@@ -36,8 +36,9 @@ func Groups(k int) int { return (k + Group - 1) / Group }
 type Kernels struct {
 	// ISA names the instruction set: amx, vnni, avxvnni, avx2, or go for pure Go.
 	ISA    string
-	step   int  // groups by which products with panels step, see Pad
-	narrow bool // spmm takes narrow groups only, see Prepare
+	Tile   string // rows and columns of a dense product that are computed together
+	step   int    // groups by which products with panels step, see Pad
+	narrow bool   // spmm takes narrow groups only, see Prepare
 
 	gemm       func(rows, k4 int, w []int8, ldw int, x []uint8, cols int, c []int32, ldc int)
 	gemmNarrow func(rows, k4 int, w []int8, ldw int, x []uint8, cols int, c []int32, ldc int) // see Narrow; nil where gemm is as fast

@@ -28,6 +28,7 @@ func native() []*Kernels {
 
 var vnni = Kernels{
 	ISA:        "vnni",
+	Tile:       "6x64",
 	step:       1,
 	gemm:       tiles(gemmS8U8),
 	gemmTokens: tiles(gemmU8S8),
@@ -63,7 +64,7 @@ var vnni = Kernels{
 // amx computes what is large enough in tiles, and else as vnni does.
 var amx = func() Kernels {
 	k := vnni
-	k.ISA, k.step = "amx", tileStep
+	k.ISA, k.Tile, k.step = "amx", "32x32", tileStep
 	tiles := [2][2]amxTile[int8, uint8]{
 		{gemm_s8u8_16x16_amx, gemm_s8u8_16x32_amx}, {gemm_s8u8_32x16_amx, gemm_s8u8_32x32_amx},
 	}

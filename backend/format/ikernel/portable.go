@@ -5,6 +5,7 @@ import "math"
 // portable is the kernel set in pure Go.
 var portable = Kernels{
 	ISA:        "go",
+	Tile:       "1x4",
 	step:       1,
 	gemm:       gemmGo[int8, uint8],
 	gemmTokens: gemmGo[uint8, int8],

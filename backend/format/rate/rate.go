@@ -36,16 +36,34 @@ var Blocks = map[int]Rate{
 	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.25, VecStart: 0.5, VecColumns: 7},
 }
 
-// Dense8, Tiles8 and Groups8 are the rates of the products of 8-bit integers, with
-// dense weights by VNNI and by AMX, and with 1x4 groups, as shares of the peak of f32,
-// of which VNNI has four times as much and AMX 32 times. A step is a group of four
-// columns of W. See Blocks for the machine; fitted to the layers of ResNet50 without
-// zeros and with 80%. BenchmarkGemm and BenchmarkSpmm of package ikernel print what the
-// kernels reach.
+// Products8 holds the rates of products of 8-bit integers, with dense weights and with
+// 1x4 groups. A step is a group of four columns of W.
+type Products8 struct{ Dense, Groups Rate }
+
+// Integers holds, by the instruction sets of package ikernel, the rates as shares of
+// the peak of f32 on vectors of the same width, of which VNNI has four times as much
+// and AMX 32 times. Pure Go has those of VNNI: what counts there is the ratio of the
+// two. See Blocks for the machine; fitted to the layers of ResNet50 without zeros and
+// with 80%, those of AVX2 to 256 rows of 64 to 512 columns. BenchmarkGemm and
+// BenchmarkSpmm of package ikernel print what the kernels reach.
+var Integers = map[string]Products8{
+	"amx":  {tiles8, groups8},
+	"vnni": {dense8, groups8},
+	"go":   {dense8, groups8},
+	"avxvnni": {
+		Rate{Panel: 3.7, Start: 2.5, BlockK: 1 << 16, Narrow: [4]float64{0.96, 0.98, 1, 1}, Vec: 0.8, VecStart: 4},
+		Rate{Panel: 3.3, Start: 0.7, BlockK: 512, Narrow: [4]float64{0.62, 0.85, 0.95, 1}},
+	},
+	"avx2": {
+		Rate{Panel: 1.7, Start: 0.8, BlockK: 1 << 16, Narrow: [4]float64{0.95, 0.98, 1, 1}, Vec: 0.8, VecStart: 4},
+		Rate{Panel: 1.7, Start: 0.2, BlockK: 512, Narrow: [4]float64{0.94, 0.97, 1, 1}},
+	},
+}
+
 var (
-	Dense8  = Rate{Panel: 3.6, Start: 2, BlockK: 1 << 16, Narrow: [4]float64{0.55, 0.9, 1, 1}, Vec: 0.8, VecStart: 4}
-	Tiles8  = Rate{Panel: 16, Start: 30, BlockK: 1 << 16, Narrow: [4]float64{0.6, 1, 0.95, 1}, Vec: 0.8, VecStart: 4}
-	Groups8 = Rate{Panel: 2.8, Start: 0.8, BlockK: 512, Narrow: [4]float64{0.5, 0.75, 0.9, 1}}
+	dense8  = Rate{Panel: 3.6, Start: 2, BlockK: 1 << 16, Narrow: [4]float64{0.55, 0.9, 1, 1}, Vec: 0.8, VecStart: 4}
+	tiles8  = Rate{Panel: 16, Start: 30, BlockK: 1 << 16, Narrow: [4]float64{0.6, 1, 0.95, 1}, Vec: 0.8, VecStart: 4}
+	groups8 = Rate{Panel: 2.8, Start: 0.8, BlockK: 512, Narrow: [4]float64{0.5, 0.75, 0.9, 1}}
 )
 
 // Runs holds, by their columns, what single columns reach with horizontal blocks,

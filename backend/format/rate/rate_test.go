@@ -3,6 +3,7 @@ package rate
 import (
 	"testing"
 
+	"spc/backend/format/ikernel"
 	"spc/backend/format/ukernel"
 )
 
@@ -19,6 +20,20 @@ func TestEveryKernelHasARate(t *testing.T) {
 	}
 	if len(Blocks) != len(ukernel.Blocks) || len(Runs) != len(ukernel.Runs) {
 		t.Errorf("%d and %d rates, want %d and %d", len(Blocks), len(Runs), len(ukernel.Blocks), len(ukernel.Runs))
+	}
+}
+
+func TestEverySetOfIntegerKernelsHasRates(t *testing.T) {
+	for _, k := range ikernel.Available() {
+		r, ok := Integers[k.ISA]
+		if !ok {
+			t.Errorf("%s has none", k.ISA)
+		}
+		for _, n := range []int{0, 1, 16, 49, 64, 3136} {
+			if r.Dense.Efficiency(64, 256, n) < 0 || n > 0 && (r.Dense.Efficiency(64, 256, n) == 0 || r.Groups.Efficiency(13, 256, n) == 0) {
+				t.Errorf("%s has no rate for %d columns", k.ISA, n)
+			}
+		}
 	}
 }
 
