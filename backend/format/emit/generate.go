@@ -1,0 +1,218 @@
+package emit
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// A group's code has its sums in registers 0 to groupRows-1 and X in the last. It is
+// called with x in r8, the rows of y in r9, the number of granules in rcx; rsi and
+// r11 are its own.
+const (
+	groupRows = 31
+	xRegister = 31
+)
+
+const (
+	// line is a line of the cache; passes the number of granules in which a group
+	// fetches the next group, and stride the distance of the lines that it asks
+	// for: the processor fetches pairs.
+	line   = 64
+	passes = 3
+	stride = 2 * line
+)
+
+// multiplyAdds are the instructions for sums 0 to groupRows-1 without the byte that
+// is the displacement from rsi in floats, their last.
+var multiplyAdds = func() (t [32]uint64) {
+	for r := range groupRows {
+		var a assembler
+		a.multiplyAdd(r, xRegister, rsi, 0)
+		t[r] = binary.LittleEndian.Uint64(append(a.text, 0))
+	}
+	return t
+}()
+
+// multiplyAddLen is the number of their bytes.
+const multiplyAddLen = 7
+
+// generator writes the code of groups.
+type generator[I Index] struct {
+	assembler
+	w    *Weight[I]
+	s    Shape
+	next []uint32  // by row, its first nonzero that is left
+	mask []uint32  // by column of the block, the rows of the group with a nonzero
+	vals []float32 // of the group, as its code reads them
+	hole int       // of the address of the group that the last one fetches
+}
+
+// mostText bounds the bytes of a weight's code and values.
+func mostText[I Index](w *Weight[I], s Shape) int {
+	nonzeros := int(w.Ptr[w.M])
+	chunks := (w.M + s.Chunk - 1) / s.Chunk
+	groups := chunks * ((min(s.Chunk, w.M) + groupRows - 1) / groupRows)
+	// Groups without a nonzero in a block have no code for it, but for block 0.
+	groups = min(groups*(len(s.Bounds)-1), groups+nonzeros)
+	return nonzeros*nonzeroText + min(nonzeros, groups*MaxBlock)*columnText + groups*groupText
+}
+
+// These bound what a nonzero takes: a multiply-add, its value, its share of
+// addresses and of what is fetched; a column of a group: a load and an address, and
+// what is fetched; and a group: loads and stores of sums, its frame, gaps.
+const (
+	nonzeroText = multiplyAddLen + 4 + 1
+	columnText  = 10 + 7 + 1
+	groupText   = groupRows*20 + 256
+)
+
+// generate writes the code, for which there is room, to text, and returns it, but
+// for its text, and how long that is.
+func generate[I Index](w *Weight[I], s Shape, text []byte) (*Code, int) {
+	g := &generator[I]{w: w, s: s, next: slices.Clone(w.Ptr[:w.M]), mask: make([]uint32, MaxBlock), hole: -1}
+	g.text = text[:0:len(text)]
+	c := &Code{m: w.M, chunk: s.Chunk}
+	for b := range len(s.Bounds) - 1 {
+		var blk block
+		for r := 0; r < w.M; r += s.Chunk {
+			blk.start = append(blk.start, len(blk.calls))
+			rows := min(s.Chunk, w.M-r)
+			groups := (rows + groupRows - 1) / groupRows
+			for i := range groups {
+				lo, hi := i*rows/groups, (i+1)*rows/groups
+				if at, ok := g.group(b, r+lo, r+hi); ok {
+					blk.calls = append(blk.calls, call{uint32(at), uint32(4 * columns * lo)})
+				}
+			}
+		}
+		blk.start = append(blk.start, len(blk.calls))
+		for k := s.Bounds[b]; k < s.Bounds[b+1]; k++ {
+			blk.reach = max(blk.reach, g.element(b, k))
+		}
+		c.blocks = append(c.blocks, blk)
+	}
+	if g.hole >= 0 {
+		g.set(g.hole, 0) // what runs next after the last group is the first
+	}
+	return c, len(g.text)
+}
+
+// element is that of the panel of block b at which the columns for column k begin.
+func (g *generator[I]) element(b, k int) int {
+	if g.s.At != nil {
+		return g.s.At[k]
+	}
+	return (k - g.s.Bounds[b]) * columns
+}
+
+// group writes the code of rows r0 to r1-1 of a block and says where it begins; ok
+// is false where there is nothing to do.
+func (g *generator[I]) group(b, r0, r1 int) (at int, ok bool) {
+	lo, hi := g.s.Bounds[b], g.s.Bounds[b+1]
+	mask := g.mask[:hi-lo]
+	clear(mask)
+	var left [32]uint32 // by row, its next nonzero
+	used, nonzeros := uint32(0), 0
+	for r := r0; r < r1; r++ {
+		from, j := g.next[r], g.next[r]
+		for end := g.w.Ptr[r+1]; j < end && int(g.w.Index[j]) < hi; j++ {
+			mask[int(g.w.Index[j])-lo] |= 1 << (r - r0)
+		}
+		if j > from {
+			used |= 1 << (r - r0)
+		}
+		left[r-r0], g.next[r] = from, j
+		nonzeros += int(j - from)
+	}
+	if b == 0 {
+		used = 1<<(r1-r0) - 1 // zeros are written, too
+	}
+	if used == 0 {
+		return 0, false
+	}
+	g.align(line)
+	at = len(g.text)
+	if g.hole >= 0 {
+		g.set(g.hole, at)
+	}
+	g.hole = g.address(r11)
+	loop := len(g.text)
+	const middle = 128 * 4 // from the middle, one byte reaches 256 floats
+	values := g.address(rsi)
+	for rows := used; rows != 0; rows &= rows - 1 {
+		if r := bits.TrailingZeros32(rows); b == 0 {
+			g.zero(r)
+		} else {
+			g.load(r, r9, 4*columns*r)
+		}
+	}
+
+	// The next group is about as large as this one.
+	fetches := (nonzeros*(multiplyAddLen+4) + (hi-lo)*8 + stride*passes - 1) / (stride * passes)
+	fetched, fetchBase := 0, 0
+	xBase := 0
+	valueBase, done := middle, 0
+	g.vals = slices.Grow(g.vals[:0], nonzeros)
+	vals := g.vals[:nonzeros]
+	for k, rows := range mask {
+		if rows == 0 {
+			continue
+		}
+		x := 4 * g.element(b, lo+k)
+		if g.s.At == nil {
+			for x-xBase > 127*line {
+				g.add(r8, 128*line)
+				xBase += 128 * line
+			}
+		}
+		g.load(xRegister, r8, x-xBase)
+		for rows != 0 {
+			if 4*done-valueBase > 127*4 {
+				g.add(rsi, 2*middle)
+				valueBase += 2 * middle
+			}
+			// As many as the address reaches, eight bytes each, of which the last is
+			// written again.
+			n, from := len(g.text), valueBase/4
+			text := g.text[:cap(g.text)]
+			for ; rows != 0 && done-from <= 127; rows &= rows - 1 {
+				r := bits.TrailingZeros32(rows) % 32
+				binary.LittleEndian.PutUint64(text[n:], multiplyAdds[r]|uint64(uint8(done-from))<<48)
+				vals[done] = g.w.Value[left[r]]
+				left[r]++
+				n += multiplyAddLen
+				done++
+			}
+			g.text = g.text[:n]
+		}
+		for fetched*nonzeros < fetches*done {
+			if fetched*stride-fetchBase > 127 {
+				g.add(r11, 2*stride)
+				fetchBase += 2 * stride
+			}
+			g.prefetch(r11, fetched*stride-fetchBase)
+			fetched++
+		}
+	}
+	for rows := used; rows != 0; rows &= rows - 1 {
+		r := bits.TrailingZeros32(rows)
+		g.store(r, r9, 4*columns*r)
+	}
+	g.add(r11, fetches*stride-fetchBase)
+	g.add(r9, 4*granule)
+	g.add(r8, 4*granule-xBase)
+	g.decrement(rcx)
+	g.jumpUnlessZero(loop)
+	g.ret()
+
+	g.align(line)
+	g.set(values, len(g.text)+middle)
+	n := len(g.text)
+	g.text = g.text[:n+4*len(vals)]
+	for i, v := range vals {
+		binary.LittleEndian.PutUint32(g.text[n+4*i:], math.Float32bits(v))
+	}
+	return at, true
+}
