@@ -52,6 +52,13 @@ type Kernel interface {
 	VecColumns() int
 }
 
+// Sizer is a Kernel that is not the fastest for any number of columns.
+type Sizer interface {
+	Kernel
+	// Sized returns the kernel for products of n columns.
+	Sized(n int) Kernel
+}
+
 // Placer is a Kernel for which the columns of X need not lie 64 elements apart in a
 // panel, nor apart at all: those that the taps of a convolution read overlap.
 type Placer interface {

@@ -43,6 +43,7 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1] / ref.Groups, groups: ref.Groups,
 		taps: prod(wshape[2:]),
 	}
+	kernels = sized(kernels, g.images*g.outPlane)
 	ep := newEpilogue(n, &o.Epilogue, bias)
 	if g.flat() {
 		l := &linear{kernel: kernels[0], tokens: g.images, m: g.rows, k: g.channels * g.taps, scale: 1, ep: ep, add: -1}
@@ -93,6 +94,7 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 		spans: spans, in: xs[2:], out: out, channels: xs[1], images: xs[0],
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1], groups: 1, taps: prod(wshape[2:]), transposed: true,
 	}
+	kernels = sized(kernels, g.images*g.outPlane)
 	return g.bind(kernels, newEpilogue(n, &o.Epilogue, bias), &tapLoader{g: &g, list: g.transposedRuns}), nil
 }
 

@@ -176,7 +176,8 @@ func bindMatMul(p *program, n *ir.Node) (*bound, error) {
 	ep := newEpilogue(n, &o.Epilogue, bias)
 	if kernels != nil {
 		k, m := bs[len(bs)-2], bs[len(bs)-1]
-		l := &linear{kernel: kernels[0], tokens: prod(as[:len(as)-1]), m: m, k: k, scale: 1, ep: ep, add: -1}
+		tokens := prod(as[:len(as)-1])
+		l := &linear{kernel: sized(kernels, tokens)[0], tokens: tokens, m: m, k: k, scale: 1, ep: ep, add: -1}
 		return l.bound(), nil
 	}
 	if len(as) < 2 || bias != nil {
@@ -186,7 +187,7 @@ func bindMatMul(p *program, n *ir.Node) (*bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bindBatched(kernels, as, bs, ys, ep), nil
+	return bindBatched(sized(kernels, bs[len(bs)-1]), as, bs, ys, ep), nil
 }
 
 // bindBatched multiplies matrices A[M,K] and B[K,N] batch by batch; kernels holds
@@ -272,7 +273,7 @@ func bindGemm(p *program, n *ir.Node) (*bound, error) {
 	if prod(ys) == 0 {
 		return nil, nil
 	}
-	l := &linear{kernel: kernels[0], tokens: ys[0], m: ys[1], k: prod(as) / ys[0], transX: o.TransA, scale: o.Alpha, add: -1}
+	l := &linear{kernel: sized(kernels, ys[0])[0], tokens: ys[0], m: ys[1], k: prod(as) / ys[0], transX: o.TransA, scale: o.Alpha, add: -1}
 	l.ep = newEpilogue(n, &o.Epilogue, nil)
 	if c := n.Input(2); c != nil && o.Beta != 0 {
 		cs := shapeOf(c)

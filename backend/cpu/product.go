@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/ir"
@@ -179,6 +181,17 @@ func (p *program) weightOf(n *ir.Node, input int) (ir.Weight, []backend.Kernel, 
 		return ref, ks, nil
 	}
 	return ir.Weight{}, nil, nil
+}
+
+// sized returns the kernels for products of n columns in place of those.
+func sized(kernels []backend.Kernel, n int) []backend.Kernel {
+	out := slices.Clone(kernels)
+	for i, k := range out {
+		if s, ok := k.(backend.Sizer); ok {
+			out[i] = s.Sized(n)
+		}
+	}
+	return out
 }
 
 // constant returns the f32 elements of a constant input, nil where it is absent;

@@ -61,6 +61,14 @@ func stored(tb testing.TB, w *tensor.Tensor, format, config string) (*ir.Store, 
 	return s, k
 }
 
+// many returns the kernel for many columns.
+func many(k backend.Kernel) backend.Kernel {
+	if s, ok := k.(backend.Sizer); ok {
+		return s.Sized(math.MaxInt)
+	}
+	return k
+}
+
 // product returns a function that computes all rows of a product of n columns,
 // 1 or a panel.
 func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
@@ -73,7 +81,13 @@ func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
 		y := make([]float32, rows+k.Tile())
 		return func() { k.Vec(y, x, 0, rows) }
 	}
-	y := make([]float32, (rows+k.Tile())*n)
+	return panels(k, w, x, make([]float32, (rows+k.Tile())*n))
+}
+
+// panels returns a function that computes all rows of a product with a panel.
+func panels(k backend.Kernel, w *tensor.Tensor, x, y []float32) func() {
+	const n = backend.Panel
+	rows := w.Dim(0)
 	return func() {
 		for b, at := range k.Bounds()[:len(k.Bounds())-1] {
 			k.Panel(y, x[at*n:], b, n/backend.Granule, 0, rows)
@@ -143,6 +157,9 @@ func BenchmarkProduct(b *testing.B) {
 					b.Run(fmt.Sprintf("%s:%s/%v/%dx%dx%d", kind.format, kind.config, sparsity, shape[0], shape[1], n), func(b *testing.B) {
 						w := pruned(b, shape[0], shape[1], kind.pattern, sparsity)
 						s, kern := stored(b, w, kind.format, kind.config)
+						if n > 1 {
+							kern = many(kern)
+						}
 						_, dense := stored(b, w, "dense", "")
 						sparse := product(kern, w, n)
 						for b.Loop() {
@@ -151,12 +168,74 @@ func BenchmarkProduct(b *testing.B) {
 						t := fastest(20, sparse, product(dense, w, n), peak)
 						values := float64(s.Part("values").Len())
 						mat := choose.NewMatrix(w, "")
-						predicted := seconds(mat, "dense", "", n) / seconds(mat, kind.format, kind.config, n)
+						const strips = 4 // of the product whose time is predicted, if it has panels
+						at := n
+						if n > 1 {
+							at *= strips
+						}
+						predicted := seconds(mat, "dense", "", at) / seconds(mat, kind.format, kind.config, at)
 						b.ReportMetric(predicted, "x_predicted")
 						b.ReportMetric(float64(t[1])/float64(t[0]), "x_dense")
 						b.ReportMetric(100*2*values*float64(n)/float64(t[0])/(flops/float64(t[2])), "%peak")
 					})
 				}
+			}
+		}
+	}
+}
+
+// BenchmarkGenerated compares generated code with the kernels that read indices: on
+// one weight again and again, and on so many in turn that each comes from beyond
+// the level 2 cache, for one panel and for four.
+func BenchmarkGenerated(b *testing.B) {
+	flops := ukernel.Best().Peak(1000)
+	peak := func() { ukernel.Best().Peak(1000) }
+	for _, sparsity := range []float64{0.8, 0.9} {
+		for _, shape := range [][2]int{{64, 576}, {256, 64}, {512, 128}, {256, 1024}, {256, 2304}, {512, 4608}} {
+			w := pruned(b, shape[0], shape[1], "uniform", sparsity)
+			_, first := stored(b, w, "csr", "")
+			if many(first) == first {
+				b.Skip("no code is generated here")
+			}
+			work := 2 * (1 - sparsity) * float64(w.Len()) * backend.Panel
+			x, y := make([]float32, w.Dim(1)*backend.Panel), make([]float32, (w.Dim(0)+256)*backend.Panel)
+			for i := range x {
+				x[i] = 1 // see product
+			}
+			run := func(b *testing.B, read, code func(), calls float64) {
+				for b.Loop() {
+					code()
+				}
+				t := fastest(15, read, code, peak)
+				share := func(i int) float64 {
+					return 100 * calls * work / float64(t[i]) / (flops / float64(t[2]))
+				}
+				b.ReportMetric(share(0), "%peak_indices")
+				b.ReportMetric(share(1), "%peak_code")
+			}
+			name := fmt.Sprintf("%v/%dx%d/", sparsity, shape[0], shape[1])
+			b.Run(name+"hot", func(b *testing.B) {
+				run(b, panels(first, w, x, y), panels(many(first), w, x, y), 1)
+			})
+			for _, count := range []int{1, 4} {
+				b.Run(fmt.Sprintf("%scold/%d", name, count*backend.Panel), func(b *testing.B) {
+					weights := int(20e6/((1-sparsity)*float64(w.Len())*14)) + 2
+					var read, code []func()
+					for range weights {
+						_, k := stored(b, w, "csr", "")
+						read, code = append(read, panels(k, w, x, y)), append(code, panels(many(k), w, x, y))
+					}
+					each := func(fs []func()) func() {
+						return func() {
+							for _, f := range fs {
+								for range count {
+									f()
+								}
+							}
+						}
+					}
+					run(b, each(read), each(code), float64(weights*count))
+				})
 			}
 		}
 	}

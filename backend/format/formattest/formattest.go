@@ -198,10 +198,28 @@ func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *te
 		t.Errorf("%s: %v", what, err)
 		return ""
 	}
+	for _, k := range sizes(kern) {
+		if !checkRanges(t, what, k, s, w, rng) {
+			return ""
+		}
+	}
+	return kern.Name()
+}
+
+// sizes are kern and, if that is another one, the kernel for many columns.
+func sizes(kern backend.Kernel) []backend.Kernel {
+	if s, ok := kern.(backend.Sizer); ok && s.Sized(math.MaxInt) != kern {
+		return []backend.Kernel{kern, s.Sized(math.MaxInt)}
+	}
+	return []backend.Kernel{kern}
+}
+
+func checkRanges(t *testing.T, what string, kern backend.Kernel, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) bool {
+	t.Helper()
 	tile := kern.Tile()
 	if tile < 1 || kern.Name() == "" {
 		t.Errorf("%s: kernel %q has a tile of %d rows", what, kern.Name(), tile)
-		return ""
+		return false
 	}
 	last := (s.Rows - 1) / tile * tile
 	ranges := [][2]int{{0, s.Rows}}
@@ -211,10 +229,10 @@ func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *te
 	for _, span := range ranges {
 		if err := multiply(kern, w, span[0], span[1], rng); err != nil {
 			t.Errorf("%s by %s: rows %d to %d: %v", what, kern.Name(), span[0], span[1], err)
-			return ""
+			return false
 		}
 	}
-	return kern.Name()
+	return true
 }
 
 // multiply runs a kernel between guards: what it reads outside of x makes a sum

@@ -127,8 +127,10 @@ func Fuzz(f *testing.F, format backend.Format, configs ...string) {
 				return // the sums would not be finite
 			}
 		}
-		if err := multiply(kern, w, 0, s.Rows, rand.New(rand.NewPCG(3, 4))); err != nil {
-			t.Fatal(err)
+		for _, k := range sizes(kern) {
+			if err := multiply(k, w, 0, s.Rows, rand.New(rand.NewPCG(3, 4))); err != nil {
+				t.Fatalf("%s: %v", k.Name(), err)
+			}
 		}
 	})
 }

@@ -74,6 +74,15 @@ var Runs = map[int]Rate{
 	16: Blocks[1].single(0.27, 34, 8),
 }
 
+// Generated is the rate of the code that is generated for single rows and many
+// columns, on the machine of Blocks; BenchmarkGenerated of package format prints
+// what it reaches.
+var Generated = func() Rate {
+	r := Blocks[1]
+	r.Panel, r.Start, r.BlockK = 1, 10, 128
+	return r
+}()
+
 // single is r with other rates of single columns.
 func (r Rate) single(vec, start float64, columns int) Rate {
 	r.Vec, r.VecStart, r.VecColumns = vec, start, columns

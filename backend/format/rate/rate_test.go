@@ -38,7 +38,7 @@ func TestEverySetOfIntegerKernelsHasRates(t *testing.T) {
 }
 
 func TestEfficiencyIsAShareThatGrowsWithTheSteps(t *testing.T) {
-	rates := map[int]Rate{0: Dense}
+	rates := map[int]Rate{0: Dense, -1: Generated}
 	for rows, r := range Blocks {
 		rates[rows] = r
 	}

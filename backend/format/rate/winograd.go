@@ -27,6 +27,8 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 const (
 	// patch is the cost of an element of a panel that is loaded from an image.
 	patch = 20
+	// strip is that of one that is read where it lies in a strip of a padded image.
+	strip = 6
 	// word is the cost of a float of a transformed weight, which products are
 	// computed behind: in a model, where other weights have come between, it comes
 	// from beyond the level 2 cache.
@@ -57,6 +59,15 @@ func (c Conv) Patches() float64 { return patch * 9 * float64(c.C) * float64(c.Im
 func Loaded(w *choose.Matrix, work, e float64) float64 {
 	if c, ok := Of(w); ok && work > 0 {
 		return work / (work/e + c.Patches())
+	}
+	return e
+}
+
+// Placed is Loaded for kernels that read patches where they lie in a strip of a
+// padded image.
+func Placed(w *choose.Matrix, work, e float64) float64 {
+	if c, ok := Of(w); ok && work > 0 {
+		return work / (work/e + c.Patches()*strip/patch)
 	}
 	return e
 }

@@ -25,14 +25,17 @@ func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storag
 	}
 	rows := Ceil(w.Dim(0), s.Rows) * s.Rows
 	steps := float64(s.Values) / float64(rows)
-	r := Rate(s.Rows, s.Cols)
+	r, loaded := Rate(s.Rows, s.Cols), rate.Loaded
+	if s.Rows == 1 && n >= generatedColumns {
+		r, loaded = rate.Generated, rate.Placed
+	}
 	if w.Slide != nil { // pixels fill panels
 		r.VecColumns = 1
 	}
 	work := 2 * float64(s.Values) * float64(r.Columns(n))
 	return append(costs, choose.Cost{
 		Config: s.Config, Kernel: Family(format, s.Rows), Work: work, Bytes: s.Bytes,
-		Efficiency: rate.Loaded(w, work, r.Efficiency(steps, w.Dim(1), n)),
+		Efficiency: loaded(w, work, r.Efficiency(steps, w.Dim(1), n)),
 	})
 }
 

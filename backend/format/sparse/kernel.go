@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"spc/backend"
+	"spc/backend/format/emit"
 	"spc/backend/format/rate"
 	"spc/backend/format/ukernel"
 )
@@ -41,8 +43,8 @@ func Family(format string, r int) string {
 	return fmt.Sprintf("f32_%s_%dx%d", format, Height(r), backend.Panel)
 }
 
-// kernel multiplies panels with vectors of height rows, and vectors with these or
-// with runs of columns of one row.
+// kernel multiplies panels with vectors of height rows or by code generated for the
+// weight, and vectors with these or with runs of columns of one row.
 type kernel[I ukernel.Index] struct {
 	*ukernel.Sparse[I]
 	name   string
@@ -50,6 +52,10 @@ type kernel[I ukernel.Index] struct {
 	rows   *ukernel.Rows[I] // nil where blocks are no such runs
 	single int              // columns that are best multiplied one by one
 	kern   *ukernel.Kernels
+
+	generated func() *kernel[I] // the kernel with code for many columns, nil where there is none
+	weight    *emit.Weight[I]   // what code is generated of
+	code      func() *emit.Code // nil in a kernel without; it returns nil where there is none after all
 }
 
 func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
@@ -70,7 +76,46 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 		d.single = rate.Runs[b.C].VecColumns
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
 	}
+	if h == 1 && kern == ukernel.Best() && emit.Available() && b.K > 0 {
+		w := &emit.Weight[I]{M: b.M, K: b.K, Ptr: ptr, Index: convert[I](column), Value: value}
+		d.generated = sync.OnceValue(func() *kernel[I] {
+			g := *d
+			g.name, g.weight = Family(format, b.R)+"_generated__"+kern.ISA, w
+			g.generate(emit.Bounds(w.K), nil)
+			return &g
+		})
+	}
 	return d, err
+}
+
+// generatedColumns is the least number of columns for which code is generated. Code
+// and values are twice as large as what it takes to interpret them: that pays when
+// they are read from near caches once they were read from far ones.
+// BenchmarkGenerated of package format has both.
+const generatedColumns = 2 * backend.Panel
+
+// Sized returns the kernel with generated code for many columns.
+func (d *kernel[I]) Sized(n int) backend.Kernel {
+	if d.generated == nil || n < generatedColumns {
+		return d
+	}
+	return d.generated()
+}
+
+// generate has panels multiplied by generated code, see emit.Shape. Where there is
+// none after all, other kernels multiply the same panels.
+func (d *kernel[I]) generate(bounds, at []int) {
+	w, s := d.weight, emit.Shape{Bounds: bounds, Chunk: d.Sparse.Tile(), At: at}
+	d.code = sync.OnceValue(func() *emit.Code { return emit.New(w, s) })
+	if at == nil {
+		at = make([]int, w.K)
+		for b := range len(bounds) - 1 {
+			for k := bounds[b]; k < bounds[b+1]; k++ {
+				at[k] = (k - bounds[b]) * backend.Panel
+			}
+		}
+	}
+	d.Sparse = d.Sparse.Placed(d.kern, bounds, at)
 }
 
 // vectors lists the vectors of h rows of the blocks, as ukernel wants them.
@@ -98,21 +143,38 @@ func (b *Blocks) vectors(h int) (ptr, column []uint32, value []float32) {
 func (d *kernel[I]) Name() string { return d.name }
 
 func (d *kernel[I]) Panel(y, x []float32, b, granules, r0, r1 int) {
+	if d.code != nil {
+		if c := d.code(); c != nil {
+			c.Mul(b, r0, r1, granules, x, y)
+			return
+		}
+	}
 	d.Mul(b, r0, r1, granules, x, y, b > 0)
+}
+
+// Warm generates the code.
+func (d *kernel[I]) Warm(tokens bool) {
+	if !tokens && d.code != nil {
+		d.code()
+	}
 }
 
 func (d *kernel[I]) VecColumns() int { return d.single }
 
 // placedHeight is the least height of blocks that compute long enough on a column
-// to load it from where two lines of the cache meet.
+// to load it from where two lines of the cache meet. Generated code does, too.
 const placedHeight = 4
 
 func (d *kernel[I]) Placed(bounds, at []int) backend.Kernel {
-	if d.height < placedHeight {
+	if d.height < placedHeight && d.code == nil {
 		return nil
 	}
 	placed := *d
-	placed.Sparse = d.Sparse.Placed(d.kern, bounds, at)
+	if d.code != nil {
+		placed.generate(bounds, at)
+	} else {
+		placed.Sparse = d.Sparse.Placed(d.kern, bounds, at)
+	}
 	return &placed
 }
 

@@ -1,6 +1,6 @@
 // Package sparse is what the sparse storage formats share: a weight as a list
-// of blocks, its checks, its CPU kernel and what that costs. It imports backend
-// and ukernel.
+// of blocks, its checks, its CPU kernels and what they cost. It imports backend,
+// ukernel, emit and rate.
 //
 // Zeros of either sign count as zeros, since masking by multiplication leaves
 // negative ones: a -0 may come back as +0. All other values, NaN included, come

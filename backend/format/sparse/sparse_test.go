@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spc/backend"
+	"spc/backend/format/emit"
 	"spc/backend/format/ukernel"
 	"spc/ir/tensor"
 )
@@ -45,6 +46,65 @@ func TestKernelsOfEveryInstructionSet(t *testing.T) {
 				t.Errorf("kernel %s, want %s", k.Name(), want)
 			}
 			check(t, k, w, fmt.Sprintf("%+v by %s", c, k.Name()))
+		}
+	}
+}
+
+func TestManyColumnsAreMultipliedByGeneratedCode(t *testing.T) {
+	if !emit.Available() {
+		t.Skip("no code is generated here")
+	}
+	const k = 300
+	w := random(70, k, 4)
+	b, err := Find(w, 1, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, err := b.Kernel("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizer := few.(backend.Sizer)
+	if sizer.Sized(generatedColumns-1) != few {
+		t.Error("code is generated for few columns")
+	}
+	many := sizer.Sized(generatedColumns)
+	if want := "f32_test_1x64_generated__" + ukernel.Best().ISA; many.Name() != want {
+		t.Errorf("kernel %s, want %s", many.Name(), want)
+	}
+	if sizer.Sized(generatedColumns+1) != many {
+		t.Error("code is generated twice")
+	}
+	at, bounds := make([]int, k), []int{0, 200, k}
+	for i := range at {
+		at[i] = i % 200 * backend.Panel
+	}
+	placed := many.(backend.Placer).Placed(bounds, at)
+	for _, kern := range []backend.Kernel{many, placed} {
+		kern.(backend.Warmer).Warm(false)
+		d := kern.(*kernel[uint16])
+		if d.code() == nil {
+			t.Fatalf("%s has no code", d.Name())
+		}
+		check(t, d, w, "generated")
+		d.code = func() *emit.Code { return nil }
+		check(t, d, w, "generated, without code")
+	}
+}
+
+func TestBlocksAreNotMultipliedByGeneratedCode(t *testing.T) {
+	w := random(40, 90, 3)
+	for _, rows := range []int{2, 4, 8} {
+		b, err := Find(w, rows, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kern, err := b.Kernel("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kern.(backend.Sizer).Sized(math.MaxInt) != kern {
+			t.Errorf("blocks of %d rows have another kernel for many columns", rows)
 		}
 	}
 }
