@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"spc/backend/format/dense8"
+	"spc/backend/format/formattest"
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -73,6 +74,8 @@ func TestUnpackIsTheInverseOfPackAndProductsAreThoseOfDense(t *testing.T) {
 		}
 	}
 }
+
+func FuzzCheck(f *testing.F) { formattest.Fuzz8(f, Format{}, Config) }
 
 func TestHostileStoresAreRefused(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 0))

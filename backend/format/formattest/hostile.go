@@ -2,11 +2,13 @@ package formattest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"spc/backend"
+	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -108,9 +110,7 @@ func Fuzz(f *testing.F, format backend.Format, configs ...string) {
 	f.Fuzz(func(t *testing.T, config, rows, cols byte, edits []byte) {
 		s := store(t, format, Sample(int(rows%40)+1, int(cols%80)+1), configs[int(config)%len(configs)])
 		s = clone(s)
-		for ; len(edits) >= 4; edits = edits[4:] {
-			edit(s, edits[0], int(edits[1])|int(edits[2])<<8, edits[3], configs)
-		}
+		editAll(s, edits, configs)
 		if format.Check(s) != nil {
 			return
 		}
@@ -133,6 +133,97 @@ func Fuzz(f *testing.F, format backend.Format, configs ...string) {
 			}
 		}
 	})
+}
+
+// Fuzz8 is Fuzz for a format of i8 weights, whose products are exact.
+func Fuzz8(f *testing.F, format backend.Format8, configs ...string) {
+	for i := range configs {
+		f.Add(byte(i), byte(17), byte(24), []byte{})
+		f.Add(byte(i), byte(16), byte(8), []byte{0, 1, 0, 200})
+		f.Add(byte(i), byte(5), byte(33), []byte{1, 3, 0, 1, 4, 0, 0, 1, 5, 0, 0, 255, 2, 9, 0, 128})
+	}
+	f.Fuzz(func(t *testing.T, config, rows, cols byte, edits []byte) {
+		w := Sample(int(rows%40)+1, int(cols%80)+1)
+		for i, v := range w.F32s() {
+			w.F32s()[i] = max(-128, min(127, float32(math.Round(float64(100*v)))))
+		}
+		name := configs[int(config)%len(configs)]
+		parts, err := format.Pack(w, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := clone(&ir.Store{Format: format.Name(), Config: name, Rows: w.Dim(0), Cols: w.Dim(1), Parts: parts})
+		editAll(s, edits, configs)
+		if format.Check(s) != nil {
+			return
+		}
+		w, err = format.Unpack(s)
+		if err != nil {
+			t.Fatalf("Check accepts what Unpack refuses: %v", err)
+		}
+		kern, err := format.Kernel(s)
+		if err != nil {
+			t.Fatalf("Check accepts what Kernel refuses: %v", err)
+		}
+		rng := rand.New(rand.NewPCG(3, 4))
+		for _, cols := range []int{1 + rng.IntN(ikernel.Columns), ikernel.Columns} {
+			if err := multiply8(kern, w, cols, rng); err != nil {
+				t.Fatalf("%d columns by %s: %v", cols, kern.Name(), err)
+			}
+		}
+	})
+}
+
+// multiply8 multiplies a panel, part by part of the rows, and looks for sums that
+// differ from those of w, and for what is written behind them.
+func multiply8(kern backend.Kernel8, w *tensor.Tensor, cols int, rng *rand.Rand) error {
+	const ld, poison = ikernel.Columns, 0x5a5a5a5a
+	m, k := w.Dim(0), w.Dim(1)
+	data := tensor.Data[int8](w)
+	x := make([]uint8, kern.Groups()*ikernel.PanelRow)
+	for i := range x {
+		x[i] = uint8(rng.Uint32()) | uint8(rng.Uint32()) // large ones, too
+	}
+	if len(kern.Sums()) != m {
+		return fmt.Errorf("%d sums of %d rows", len(kern.Sums()), m)
+	}
+	split := rng.IntN(m + 1)
+	for _, rows := range [][2]int{{0, split}, {split, m}} {
+		r0, r1 := rows[0], rows[1]
+		c := make([]int32, (r1-r0)*ld+ld)
+		for i := range c {
+			c[i] = poison
+		}
+		kern.Panel(c[:(r1-r0)*ld], x, cols, r0, r1)
+		for i, got := range c {
+			r, j := r0+i/ld, i%ld
+			if r >= r1 {
+				if got != poison {
+					return fmt.Errorf("element %d past the result is written", i-(r1-r0)*ld)
+				}
+				continue
+			}
+			if j >= cols {
+				continue
+			}
+			want, sum := int32(0), int32(0)
+			for q, v := range data[r*k : (r+1)*k] {
+				want += int32(v) * int32(x[q/ikernel.Group*ikernel.PanelRow+ikernel.Group*j+q%ikernel.Group])
+				sum += int32(v)
+			}
+			if got != want || kern.Sums()[r] != sum {
+				return fmt.Errorf("row %d, column %d is %d, want %d; the row's sum is %d, want %d", r, j, got, want, kern.Sums()[r], sum)
+			}
+		}
+	}
+	return nil
+}
+
+// editAll makes edits of four bytes each.
+func editAll(s *ir.Store, edits []byte, configs []string) {
+	for ; len(edits) >= 4; edits = edits[4:] {
+		edit(s, edits[0], int(edits[1])|int(edits[2])<<8, edits[3], configs)
+	}
 }
 
 // edit changes a byte of a part, a dimension of a part or of the matrix, or the
