@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,32 +29,74 @@ func (p *program) runner(in []*tensor.Tensor) (runner, error) {
 	if n < 2 || !apart(p.graph, in, n) {
 		return p.specialise(in)
 	}
-	size, err := p.partSize(in, n)
+	portions, err := p.portions(in, n)
 	if err != nil {
 		return nil, err
 	}
-	if size == n {
+	if len(portions) == 1 && portions[0].size == n {
 		return p.specialise(in)
 	}
 	if _, err := p.typed(in); err != nil { // a batch may be larger than its parts tell
 		return nil, err
 	}
-	return p.parts(in, n, (n+size-1)/size)
+	return p.batch(in, n, portions)
 }
 
-// parts is a batch of n images cut into so many parts.
-func (p *program) parts(in []*tensor.Tensor, n, parts int) (*batch, error) {
-	b := &batch{n: n, parts: parts}
-	for i := range b.specs {
-		if i == 1 && n%parts == 0 {
-			break
+// portion is a part of a graph: the nodes that compute a value from that of the portion
+// before, or from the inputs, for so many images at a time.
+type portion struct {
+	to   string // the name of the value; empty for the outputs of the graph
+	size int
+}
+
+// batch makes what computes n images portion by portion.
+func (p *program) batch(in []*tensor.Tensor, n int, portions []portion) (*batch, error) {
+	b := &batch{n: n}
+	from := "" // the value that the portion before computed
+	for _, c := range portions {
+		l := leg{n: n, parts: (n + c.size - 1) / c.size}
+		for i := range l.specs {
+			if i == 1 && n%l.parts == 0 {
+				break
+			}
+			g, err := p.typed(part(in, n, n/l.parts+i))
+			if err != nil {
+				return nil, err
+			}
+			if err := between(g, from, c.to); err != nil {
+				return nil, err
+			}
+			if l.specs[i], err = p.bind(g, false); err != nil {
+				return nil, err
+			}
 		}
-		var err error
-		if b.specs[i], err = p.specialise(part(in, n, n/parts+i)); err != nil {
-			return nil, err
-		}
+		b.legs = append(b.legs, l)
+		from = c.to
 	}
 	return b, nil
+}
+
+// between leaves of a graph what computes the value named to, or the outputs, from the
+// value named from, or the inputs.
+func between(g *ir.Graph, from, to string) error {
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			switch {
+			case v == nil:
+			case to != "" && v.Name == to:
+				g.Outputs, g.OutputNames = []*ir.Value{v}, nil
+			case from != "" && v.Name == from:
+				in := g.NewInput("", v.Type)
+				g.ReplaceUses(v, in)
+				g.Inputs = []*ir.Value{in}
+			}
+		}
+	}
+	fold.Dead(g)
+	if to != "" && g.Outputs[0].Name != to || from != "" && len(g.Inputs) != 1 {
+		return fmt.Errorf("no values %s, %s: %w", from, to, ir.ErrInvalid)
+	}
+	return nil
 }
 
 // typed is a copy of the program's graph with the types that inputs of the types of in
@@ -89,77 +132,143 @@ func part(in []*tensor.Tensor, n, size int) []*tensor.Tensor {
 	return out
 }
 
-// The cost of a batch, in nanoseconds: weights are read from the level 3 cache again
-// for each part, and values cost the more the more bytes are in use at once, from
-// nothing in the level 2 cache to what memory takes at farBytes. Fitted to ResNet50
-// with 4x1 blocks in batches of 1 to 16, one core of the Xeon of rate.Blocks.
+// The cost of an image of a batch, in nanoseconds: weights are read from the level 3
+// cache again for each part, and values cost the more the more bytes are in use at
+// once, from nothing in the level 2 cache to what memory takes at farBytes. Fitted to
+// ResNet50 with 4x1 blocks in batches of 1 to 16, one core of the Xeon of rate.Blocks.
 const (
 	weightPace = 1. / 32  // a byte
-	valuePace  = 1. / 16  // a byte
+	valuePace  = 1. / 16  // a byte, written or read
 	farBytes   = 64 << 20 // in use at once
 	nodeCost   = 1000.    // to start a node
 	macPace    = 1. / 80  // a multiply-add
+	cutShare   = 0.03     // of the cost without cuts, what a cut has to save
 )
 
-// partSize is the number of the n images in inputs that are best computed together.
-func (p *program) partSize(in []*tensor.Tensor, n int) (int, error) {
+// distant is what it costs to write and read so many bytes while others are in use.
+func distant(bytes, inUse float64) float64 { return 2 * bytes * valuePace * min(1, inUse/farBytes) }
+
+// portions cuts the graph where one value alone passes from nodes to later ones, and
+// says how many of the n images in inputs are best computed together in each portion.
+func (p *program) portions(in []*tensor.Tensor, n int) ([]portion, error) {
 	g, err := p.typed(part(in, n, 1))
 	if err != nil {
-		return n, err
+		return nil, err
 	}
 	if _, err := fold.Constants(g); err != nil {
-		return n, err
+		return nil, err
 	}
 	fold.Dead(g)
+	type use struct {
+		made, live float64   // bytes
+		passes     *ir.Value // the only value that nodes before hand to this and later ones
+		passing    int
+	}
+	uses := make([]use, len(g.Nodes)) // of nodes, for an image
 	pl := plan.New(g)
-	var values []plan.Buffer
-	bytes := 0 // of all values of an image, written and read
 	for i, span := range pl.Spans() {
-		if v := pl.Values[i]; !v.IsConst() && v.Type.Static() {
-			size := prod(shapeOf(v)) * v.Type.DType.Size()
-			values = append(values, plan.Buffer{Size: size, Span: span})
-			bytes += 2 * size
+		v := pl.Values[i]
+		if v.IsConst() || !v.Type.Static() {
+			continue
+		}
+		size := float64(prod(shapeOf(v)) * v.Type.DType.Size())
+		uses[span.First].made += size
+		for k := span.First; k <= min(span.Last, len(uses)-1); k++ {
+			uses[k].live += size
+			if k > span.First || v.Def == nil {
+				uses[k].passing++
+				uses[k].passes = v
+			}
 		}
 	}
-	atOnce := plan.Peak(values, 1)
-	products := productsOf(g)
-	cost := func(size int) float64 { // of an image
-		c := float64(len(g.Nodes)) * nodeCost
-		for _, w := range products {
-			c += float64(w.bytes)*weightPace + float64(w.weights*backend.Columns(size*w.columns))*macPace
-		}
-		return c/float64(size) + float64(bytes)*valuePace*min(1, float64(size)*float64(atOnce)/farBytes)
-	}
-	best := n
-	for size := 1; size < n; size *= 2 {
-		if cost(size) < cost(best) {
-			best = size
+	ends := []int{0}
+	for k := 1; k < len(uses); k++ {
+		if uses[k].passing == 1 && uses[k].passes.Def != nil {
+			ends = append(ends, k)
 		}
 	}
-	return best, nil
+	ends = append(ends, len(uses))
+	// least is the least cost of the nodes from i to j as one portion, whose values take
+	// made bytes, live of them at once, and the number of images for which it is that.
+	least := func(i, j int, made, live float64, products []weightCost) (cost float64, images int) {
+		cost = math.Inf(1)
+		for size := 1; ; size = min(n, 2*size) {
+			c := float64(j-i) * nodeCost
+			for _, w := range products {
+				c += float64(w.bytes)*weightPace + float64(w.weights*backend.Columns(size*w.columns))*macPace
+			}
+			if c = c/float64(size) + distant(made, float64(size)*live); c < cost {
+				cost, images = c, size
+			}
+			if size == n {
+				return cost, images
+			}
+		}
+	}
+	// best[j] is the least cost of the nodes before ends[j], whose last portion begins
+	// at ends[from] for size images.
+	type choice struct {
+		cost       float64
+		from, size int
+	}
+	best := make([]choice, len(ends))
+	cutCost := 0.
+	for pass := range 2 { // the first for no cuts
+		for j := 1; j < len(ends); j++ {
+			best[j].cost = math.Inf(1)
+			var made, live float64
+			var products []weightCost
+			for i := j - 1; i >= 0; i-- {
+				for k := ends[i]; k < ends[i+1]; k++ {
+					made, live = made+uses[k].made, max(live, uses[k].live)
+					products = append(products, productsOf(g.Nodes[k])...)
+				}
+				before := best[i].cost
+				if i > 0 {
+					if pass == 0 {
+						continue
+					}
+					bytes := float64(imageBytes(uses[ends[i]].passes)) // kept for all images
+					before += distant(bytes, float64(n)*bytes) + cutCost
+				}
+				if c, size := least(ends[i], ends[j], made, live, products); before+c < best[j].cost {
+					best[j] = choice{before + c, i, size}
+				}
+			}
+		}
+		cutCost = best[len(ends)-1].cost * cutShare
+	}
+	var list []portion
+	to := ""
+	for j := len(ends) - 1; j > 0; j = best[j].from {
+		list = append(list, portion{to, best[j].size})
+		if i := best[j].from; i > 0 {
+			to = uses[ends[i]].passes.Name
+		}
+	}
+	slices.Reverse(list)
+	return list, nil
 }
 
 // weightCost is what a weight costs: the bytes that are read, and the multiply-adds
 // for each of the columns of an image.
 type weightCost struct{ bytes, weights, columns int }
 
-func productsOf(g *ir.Graph) []weightCost {
+func productsOf(n *ir.Node) []weightCost {
+	op, ok := n.Op.(ir.WeightOp)
+	if !ok || !static(n) {
+		return nil
+	}
 	var list []weightCost
-	for _, n := range g.Nodes {
-		op, ok := n.Op.(ir.WeightOp)
-		if !ok || !static(n) {
-			continue
-		}
-		for _, ref := range op.Weights(n) {
-			v := n.Input(ref.Input)
-			switch {
-			case v == nil || !v.IsConst() || !ref.Cols.Known():
-			case v.Store != nil:
-				n := v.Store.Bytes()
-				list = append(list, weightCost{n, n / storedBytes, ref.Cols.Size()})
-			default:
-				list = append(list, weightCost{4 * transformed(v, ref), v.Const.Len(), ref.Cols.Size()})
-			}
+	for _, ref := range op.Weights(n) {
+		v := n.Input(ref.Input)
+		switch {
+		case v == nil || !v.IsConst() || !ref.Cols.Known():
+		case v.Store != nil:
+			n := v.Store.Bytes()
+			list = append(list, weightCost{n, n / storedBytes, ref.Cols.Size()})
+		default:
+			list = append(list, weightCost{4 * transformed(v, ref), v.Const.Len(), ref.Cols.Size()})
 		}
 	}
 	return list
@@ -186,22 +295,29 @@ func transformed(v *ir.Value, ref ir.Weight) int {
 	return v.Const.Len()
 }
 
-// batch runs a program on parts of its inputs one after the other, so that what
-// layers hand to each other stays near.
+// batch runs the portions of a program one after the other, each on parts of the
+// images, so that what layers hand to each other stays near.
 type batch struct {
-	n, parts int
-	specs    [2]*spec // for n/parts images, and for one more where that leaves a rest
+	n    int
+	legs []leg
 
 	mu   sync.Mutex
 	free []*batchRun
 }
 
+// leg is a portion as it runs.
+type leg struct {
+	n, parts int
+	specs    [2]*spec // for n/parts images, and for one more where that leaves a rest
+}
+
 // batchRun is the memory of one run of a batch.
 type batchRun struct {
-	in  [2][]*tensor.Tensor // by spec, what parts are copied to; nil for inputs that are not cut
-	arg []*tensor.Tensor
-	out []*tensor.Tensor   // of the whole batch
-	to  [][]*tensor.Tensor // by part, its share of out
+	in   [2][]*tensor.Tensor // by spec of the first leg, what parts are copied to; nil for inputs that are not cut
+	arg  []*tensor.Tensor
+	out  [][]*tensor.Tensor   // by leg, of the whole batch
+	to   [][][]*tensor.Tensor // by leg and part, its share of out
+	from [][][]*tensor.Tensor // by leg and part, its share of what the leg before computed
 
 	times []nodeTime
 	index map[string]int // in times, by name
@@ -221,8 +337,19 @@ func (b *batch) acquire(in []*tensor.Tensor) (*batchRun, error) {
 		b.free = b.free[:n-1]
 		return r, nil
 	}
+	total := 0
+	for _, l := range b.legs {
+		for _, v := range l.outputs() {
+			total += b.n * imageBytes(v)
+		}
+	}
+	outputs := b.outputs()
+	if err := memory.Check(total); err != nil {
+		v := slices.MaxFunc(outputs, func(v, w *ir.Value) int { return imageBytes(v) - imageBytes(w) })
+		return nil, fmt.Errorf("%v: output %s of %d images: %w: %w", v.Def, v.Name, b.n, err, ir.ErrInvalid)
+	}
 	r := &batchRun{arg: make([]*tensor.Tensor, len(in)), index: map[string]int{}}
-	for k, s := range b.specs {
+	for k, s := range b.legs[0].specs {
 		if s == nil {
 			continue
 		}
@@ -233,27 +360,16 @@ func (b *batch) acquire(in []*tensor.Tensor) (*batchRun, error) {
 			}
 		}
 	}
-	outputs, total := b.specs[0].plan.Graph.Outputs, 0
-	for _, v := range outputs {
-		total += b.n * b.imageBytes(v)
-	}
-	if err := memory.Check(total); err != nil {
-		v := slices.MaxFunc(outputs, func(v, w *ir.Value) int { return b.imageBytes(v) - b.imageBytes(w) })
-		return nil, fmt.Errorf("%v: output %s of %d images: %w: %w", v.Def, v.Name, b.n, err, ir.ErrInvalid)
-	}
-	r.to = make([][]*tensor.Tensor, b.parts)
-	for _, v := range outputs {
-		shape, size := append([]int{b.n}, shapeOf(v)[1:]...), b.imageBytes(v)
-		whole := tensor.New(v.Type.DType, shape...)
+	for i, l := range b.legs {
+		var whole []*tensor.Tensor
+		for _, v := range l.outputs() {
+			whole = append(whole, tensor.New(v.Type.DType, append([]int{b.n}, shapeOf(v)[1:]...)...))
+		}
 		r.out = append(r.out, whole)
-		for i := range r.to {
-			from, to := b.part(i)
-			shape[0] = to - from
-			t, err := tensor.FromBytes(v.Type.DType, slices.Clone(shape), whole.Bytes()[from*size:to*size])
-			if err != nil {
-				return nil, err
-			}
-			r.to[i] = append(r.to[i], t)
+		r.to = append(r.to, l.shares(whole))
+		r.from = append(r.from, nil)
+		if i > 0 {
+			r.from[i] = l.shares(r.out[i-1])
 		}
 	}
 	r.note = func(n *ir.Node, d time.Duration) {
@@ -268,14 +384,43 @@ func (b *batch) acquire(in []*tensor.Tensor) (*batchRun, error) {
 	return r, nil
 }
 
-// imageBytes is the size of one image of an output.
-func (*batch) imageBytes(v *ir.Value) int { return prod(shapeOf(v)[1:]) * v.Type.DType.Size() }
+// outputs are those of the program.
+func (b *batch) outputs() []*ir.Value { return b.legs[len(b.legs)-1].outputs() }
+
+func (l *leg) outputs() []*ir.Value { return l.specs[0].plan.Graph.Outputs }
+
+// imageBytes is the size of one image of a value.
+func imageBytes(v *ir.Value) int { return prod(shapeOf(v)[1:]) * v.Type.DType.Size() }
 
 // cut reports whether a tensor of the inputs has the images in its first dimension.
 func (b *batch) cut(t *tensor.Tensor) bool { return t.Rank() > 0 && t.Dim(0) == b.n }
 
 // part is the images of part i.
-func (b *batch) part(i int) (from, to int) { return i * b.n / b.parts, (i + 1) * b.n / b.parts }
+func (l *leg) part(i int) (from, to int) { return i * l.n / l.parts, (i + 1) * l.n / l.parts }
+
+// spec is that of part i, and its number.
+func (l *leg) spec(i int) (int, *spec) {
+	from, to := l.part(i)
+	k := to - from - l.n/l.parts
+	return k, l.specs[k]
+}
+
+// shares cuts tensors of all images into those of the parts.
+func (l *leg) shares(whole []*tensor.Tensor) [][]*tensor.Tensor {
+	list := make([][]*tensor.Tensor, l.parts)
+	for i := range list {
+		from, to := l.part(i)
+		for _, t := range whole {
+			size := len(t.Bytes()) / l.n
+			share, err := tensor.FromBytes(t.DType(), append([]int{to - from}, t.Shape()[1:]...), t.Bytes()[from*size:to*size])
+			if err != nil {
+				panic(err) // the whole is a tensor
+			}
+			list[i] = append(list[i], share)
+		}
+	}
+	return list
+}
 
 // run runs the parts. Where it fails, an operator may still read its memory.
 func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
@@ -288,29 +433,31 @@ func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*i
 		note, r.times = r.note, r.times[:0]
 		clear(r.index)
 	}
-	for i := range b.parts {
-		from, to := b.part(i)
-		k := to - from - b.n/b.parts
-		for j, t := range in {
-			if r.arg[j] = t; b.cut(t) {
-				r.arg[j] = r.in[k][j]
-				each := len(t.Bytes()) / b.n
-				copy(r.arg[j].Bytes(), t.Bytes()[from*each:to*each])
+	for i := range b.legs {
+		l := &b.legs[i]
+		for j := range l.parts {
+			k, s := l.spec(j)
+			arg := r.arg
+			if i == 0 {
+				r.load(b, l, j, k, in)
+			} else {
+				arg = r.from[i][j]
 			}
-		}
-		if err := b.specs[k].run(ctx, r.arg, r.to[i], note); err != nil {
-			return err
+			if err := s.run(ctx, arg, r.to[i][j], note); err != nil {
+				return err
+			}
 		}
 	}
 	clear(r.arg)
-	for i, t := range r.out {
+	whole := r.out[len(b.legs)-1]
+	for i, t := range whole {
 		if !out[i].Fits(t) {
 			if err := memory.Check(len(t.Bytes())); err != nil {
-				return fmt.Errorf("output %s is %v: %w: %w", b.specs[0].plan.Graph.Outputs[i].Name, t, err, ir.ErrInvalid)
+				return fmt.Errorf("output %s is %v: %w: %w", b.outputs()[i].Name, t, err, ir.ErrInvalid)
 			}
 		}
 	}
-	for i, t := range r.out {
+	for i, t := range whole {
 		if out[i].Fits(t) {
 			out[i].CopyFrom(t)
 		} else {
@@ -326,4 +473,16 @@ func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*i
 	b.free = append(b.free, r)
 	b.mu.Unlock()
 	return nil
+}
+
+// load makes arg the inputs of part j of the first leg, whose spec has number k.
+func (r *batchRun) load(b *batch, l *leg, j, k int, in []*tensor.Tensor) {
+	from, to := l.part(j)
+	for i, t := range in {
+		if r.arg[i] = t; b.cut(t) {
+			r.arg[i] = r.in[k][i]
+			size := len(t.Bytes()) / b.n
+			copy(r.arg[i].Bytes(), t.Bytes()[from*size:to*size])
+		}
+	}
 }

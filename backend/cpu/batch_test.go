@@ -129,7 +129,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for parts := 1; parts <= n; parts++ {
-			b, err := p.parts(in, n, parts)
+			b, err := p.batch(in, n, []portion{{"", (n + parts - 1) / parts}})
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, src)
 			}
@@ -138,7 +138,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 				if err := b.run(context.Background(), in, out, nil); err != nil {
 					t.Fatalf("%v in\n%s", err, src)
 				}
-			}); k != 0 && b.specs[0].fast() {
+			}); k != 0 && b.legs[0].specs[0].fast() {
 				t.Errorf("%d parts: %v allocations in\n%s", parts, k, src)
 			}
 			for range 2 {
@@ -163,6 +163,77 @@ func TestBatchesAreTheirParts(t *testing.T) {
 	}
 }
 
+// Portions that end at any values make the whole, whatever parts they run on.
+func TestBatchesRunByPortions(t *testing.T) {
+	const seed, n = 42, 7
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	constant := func(name string, shape ...int) string {
+		v := make([]string, prod(shape))
+		for i := range v {
+			v[i] = fmt.Sprintf("%.3f", r.NormFloat64())
+		}
+		return fmt.Sprintf("  %%%s: f32%s = const {%s}\n", name, dims(shape), strings.Join(v, ", "))
+	}
+	p := load(t, `graph "g"(%x: f32[batch,3,9,9]) {
+`+constant("w1", 8, 3, 3, 3)+constant("w2", 8, 8, 3, 3)+constant("w3", 8, 8, 1, 1)+constant("w4", 8, 5)+`
+  %c1: f32[*] = Conv "c1" (%x, %w1) {strides = [1, 1], pads = [1, 1, 1, 1]}
+  %m: f32[*] = MaxPool "m" (%c1) {kernel_shape = [2, 2], strides = [2, 2]}
+  %c2: f32[*] = Conv "c2" (%m, %w2) {strides = [1, 1], pads = [1, 1, 1, 1]}
+  %c3: f32[*] = Conv "c3" (%c2, %w3, _, %m) {strides = [1, 1]}
+  %a: f32[*] = GlobalAveragePool "a" (%c3)
+  %f: f32[*] = Flatten "f" (%a)
+  %y: f32[*] = Gemm "y" (%f, %w4)
+  return %y, %y
+}`).(*program)
+	x := tensor.New(tensor.F32, n, 3, 9, 9)
+	for i := range x.F32s() {
+		x.F32s()[i] = float32(r.NormFloat64())
+	}
+	in := []*tensor.Tensor{x}
+	s, err := p.specialise(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]*tensor.Tensor, 2)
+	if err := s.run(context.Background(), in, want, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		var portions []portion
+		for _, to := range []string{"c1", "m", "c3", "a", "f"} {
+			if r.IntN(2) == 0 {
+				portions = append(portions, portion{to, 1 + r.IntN(n)})
+			}
+		}
+		portions = append(portions, portion{"", 1 + r.IntN(n)})
+		b, err := p.batch(in, n, portions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, nodes := make([]*tensor.Tensor, 2), 0
+		if err := b.run(context.Background(), in, got, func(*ir.Node, time.Duration) { nodes++ }); err != nil {
+			t.Fatal(err)
+		}
+		if nodes != 7 {
+			t.Errorf("%v: a trace of %d nodes, want 7", portions, nodes)
+		}
+		for o := range want {
+			for i, w := range want[o].F32s() {
+				if g := got[o].F32s()[i]; math.Abs(float64(g-w)) > 1e-4*math.Max(1, math.Abs(float64(w))) {
+					t.Fatalf("%v: element %d is %g, want %g", portions, i, g, w)
+				}
+			}
+		}
+		if k := testing.AllocsPerRun(2, func() { err = b.run(context.Background(), in, got, nil) }); k != 0 || err != nil {
+			t.Errorf("%v: %v allocations, error %v", portions, k, err)
+		}
+	}
+	if _, err := p.batch(in, n, []portion{{"nothing", 1}, {"", 1}}); err == nil {
+		t.Error("no error for a portion that ends nowhere")
+	}
+}
+
 // A batch leaves its outputs as they were where it fails, and finds memory of its own
 // for outputs that are inputs.
 func TestBatchesWriteOutputsAtTheEnd(t *testing.T) {
@@ -173,7 +244,7 @@ func TestBatchesWriteOutputsAtTheEnd(t *testing.T) {
   return %y
 }`).(*program)
 	x := tensor.From([]float32{0, 1, 0, 1}, 4)
-	b, err := p.parts([]*tensor.Tensor{x}, 4, 4)
+	b, err := p.batch([]*tensor.Tensor{x}, 4, []portion{{"", 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +277,8 @@ func TestPartsFitCaches(t *testing.T) {
 	for _, c := range []struct{ size, n, least, most int }{{256, 64, 1, 2}, {8, 4, 4, 4}} {
 		p := conv(c.size)
 		in := []*tensor.Tensor{tensor.New(tensor.F32, c.n, 3, c.size, c.size)}
-		if got, err := p.partSize(in, c.n); err != nil || got < c.least || got > c.most {
-			t.Errorf("%d images of %dx%d are computed by %d (%v), want %d to %d", c.n, c.size, c.size, got, err, c.least, c.most)
+		if got, err := p.portions(in, c.n); err != nil || got[0].size < c.least || got[0].size > c.most {
+			t.Errorf("%d images of %dx%d are computed by %v (%v), want %d to %d", c.n, c.size, c.size, got, err, c.least, c.most)
 		}
 		r, err := p.runner(in)
 		if err != nil {
