@@ -80,6 +80,10 @@ func (b *binding) chains(blk *block, steps []plan.Step) {
 	}
 }
 
+// shareRows is the least number of rows of a product of which a thread's share pays
+// for loading all of X.
+const shareRows = 48
+
 // divide lets threads divide the rows of those products whose planes they divide
 // next, so that a core reads what it wrote, where W has no more columns than rows:
 // each thread loads all of X.
@@ -90,9 +94,10 @@ func (b *binding) divide(steps []*step) {
 			planes[st.in[0]]++
 		}
 	}
+	least := shareRows * b.prog.pool.Threads()
 	for _, st := range steps {
 		l := st.link
-		if l != nil && l.g.images == 1 && l.pointwise() && l.g.rows >= l.g.channels && planes[st.out[0]] > 0 && planes[st.out[0]] == b.read(st.out[0]) {
+		if l != nil && l.g.images == 1 && l.pointwise() && l.g.rows >= max(l.g.channels, least) && planes[st.out[0]] > 0 && planes[st.out[0]] == b.read(st.out[0]) {
 			l.byRows = true
 		}
 	}
