@@ -64,4 +64,7 @@ type TokenKernel8 interface {
 	//
 	// x is read up to the next multiple of 4 behind K in each token.
 	Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int)
+	// Direct reports whether that is faster for so many tokens than to make a panel of
+	// them for Panel.
+	Direct(tokens int) bool
 }

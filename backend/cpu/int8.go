@@ -455,6 +455,9 @@ func (l *linear8) bound() *bound {
 	const block = ikernel.Columns // of tokens, and of rows of the weight
 	ldx, k4 := ikernel.Group*ikernel.Groups(l.k), l.kernel.Groups()
 	direct, ok := l.kernel.(backend.TokenKernel8)
+	if ok && !direct.Direct(l.tokens) {
+		direct, ok = nil, false
+	}
 	shared, panel := 0, 0
 	if ldx != l.k {
 		shared = floats(l.tokens * ldx)
@@ -467,7 +470,7 @@ func (l *linear8) bound() *bound {
 		var xs []uint8
 		var y, res ikernel.Elems
 		padded := asBytes(x.scratch[0][:shared])
-		// A sparse weight wants panels of tokens, which all its rows then meet.
+		// Panels of tokens are made for many rows of the weight.
 		parts := rows
 		if direct == nil {
 			parts = min(rows, max(1, (2*x.pool.Threads()+tokens-1)/tokens))

@@ -147,6 +147,12 @@ func (d *kernel) Planes(taps int) (backend.Columns8, bool) {
 	}, true
 }
 
+// Direct is false where narrow rows are the faster operand, which a panel of the weight
+// cannot be, unless a panel of tokens would be empty for the most part.
+func (d *kernel) Direct(tokens int) bool {
+	return tokens < ikernel.Columns/4 || !d.kern.Narrows() || d.rows().rest == nil
+}
+
 func (d *kernel) Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int) {
 	size := d.k4 * ikernel.PanelRow
 	d.kern.GemmTokens(tokens, d.k4, x, ldx, d.panels()[r0/ikernel.Columns*size:][:size], r1-r0, c, ikernel.Columns)

@@ -46,13 +46,16 @@ func (g *Groups1x4) add(index uint16, w [Group]int8) {
 	g.Value = append(g.Value, w[:]...)
 }
 
+// Narrows reports whether there is GemmNarrow.
+func (k *Kernels) Narrows() bool { return k.gemmNarrow != nil }
+
 // Narrow splits rows of a weight, ld apart and of as many elements, ld being a multiple
 // of Group, into rows that GemmNarrow takes and groups for Spmm that are to be added. It
 // returns nil where Gemm is the faster way: this set has no GemmNarrow, or groups are
 // too many.
 func (k *Kernels) Narrow(w []int8, rows, ld int) ([]int8, *Groups1x4) {
 	k4 := ld / Group
-	if k.gemmNarrow == nil || k4 > 1<<16 {
+	if !k.Narrows() || k4 > 1<<16 {
 		return nil, nil
 	}
 	// Gemm takes half as long again, and a row of Spmm as long as restStart groups.
