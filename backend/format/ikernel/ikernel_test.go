@@ -244,7 +244,7 @@ func TestFinishMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {
 		for _, rows := range []int{1, 2, 5} {
-			for _, n := range []int{1, 15, 16, 17, 33, 64, 100} {
+			for _, n := range []int{1, 6, 7, 8, 9, 13, 15, 16, 17, 33, 64, 100} {
 				for variant := range 12 {
 					e := Epilogue{ByColumn: variant&1 != 0, Limits: NoLimits()}
 					first := r.IntN(3)
@@ -293,7 +293,7 @@ func TestFinishMatchesPureGo(t *testing.T) {
 func TestElementwiseMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {
-		for _, n := range []int{0, 1, 15, 16, 17, 31, 63, 64, 65, 127, 128, 200} {
+		for _, n := range []int{0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 200} {
 			l := NoLimits()
 			l.ToU8(0.05, 30)
 			x := f32s(r, n)
@@ -329,7 +329,7 @@ func TestElementwiseMatchesPureGo(t *testing.T) {
 func TestFrameMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {
-		for _, n := range []int{0, 1, 7, 31, 32, 33, 56, 63, 64, 65, 200} {
+		for _, n := range []int{0, 1, 7, 8, 9, 10, 16, 17, 18, 31, 32, 33, 56, 63, 64, 65, 200} {
 			for _, rows := range []int{0, 1, 3} {
 				for left := range 4 {
 					right, step := r.IntN(4), 1+left%2
@@ -410,7 +410,7 @@ func TestGemmPlanesMultipliesColumnsWhereTheyLie(t *testing.T) {
 func TestMaxPoolMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {
-		for _, n := range []int{1, 2, 31, 32, 33, 55, 64, 65} {
+		for _, n := range []int{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 55, 64, 65} {
 			for _, rows := range []int{1, 3} {
 				ldd, lds := n+r.IntN(3), 2*n+1+r.IntN(3)
 				src := u8s(r, span(2*rows+1, 2*n+1, lds))
