@@ -172,84 +172,66 @@ func (b *binding) read(k int) int {
 // never written to memory.
 func (x *exec) chain(members []*step, keeps []bool) func() error {
 	head := members[0].link
-	type part struct {
-		*link
-		bounds []int
-		block  int       // rows that are finished together
-		res    []float32 // the residual
-		ys     []float32
-	}
-	parts := make([]part, len(members))
-	for i, st := range members {
-		parts[i] = part{link: st.link, bounds: st.link.kernel.Bounds(), block: blockRows(st.link.kernel.Tile())}
-	}
-	batch := min(head.loader.batch(), head.g.images)
-	img0 := 0 // image of column 0
-	// finish completes rows r0 to r0+rows of a tile of columns col to col+n.
-	finish := func(i int, y []float32, r0, rows, col, n int) {
-		p := &parts[i]
-		plane, ep := p.g.outPlane, &p.ep
-		if i < len(parts)-1 && !keeps[i] && p.res == nil {
-			ep.within(nil, y, nil, 0, plane, r0, rows, n) // those between pixels, too
-			return
-		}
-		var kept []float32
-		if keeps[i] {
-			kept = p.ys
-		}
-		for at := 0; at < n; {
-			s := head.loader.pixels(col+at, n-at)
-			out, count := ((img0+s.img)*p.g.rows+r0)*plane+s.pixel, s.count
-			if i == len(parts)-1 {
-				ep.tile(p.ys, p.res, out, plane, y[at:], r0, rows, count)
-			} else {
-				ep.within(kept, y[at:], p.res, out, plane, r0, rows, count)
-			}
-			at += s.width
-		}
-	}
+	products := make([]product, len(members))
+	type value struct{ ys, res []float32 } // a result and its residual
+	values := make([]value, len(members))
 	images, begin, load := head.loader.prepare(x)
-	loadHead := load(0)
-	product := head.product()
-	d := product.divide(x.pool.Threads())
+	batch := min(head.loader.batch(), head.g.images)
+	img0 := 0                                   // image of column 0
+	made := make([][]float32, x.pool.Threads()) // by worker, the strip that the link before made
+	for i, st := range members {
+		p, g, ep := &products[i], st.link.g, &st.link.ep
+		*p = st.link.product()
+		p.whole, p.load = true, load(0)
+		if i > 0 {
+			p.load = func(worker int, _ []float32, k0, k1, _, _ int) []float32 {
+				return made[worker][k0*backend.Panel : k1*backend.Panel]
+			}
+		}
+		last := i == len(members)-1
+		p.store = func(_ int, y []float32, r0, rows, col, n int) {
+			plane, v := g.outPlane, &values[i]
+			if !last && !keeps[i] && v.res == nil {
+				ep.within(nil, y, nil, 0, plane, r0, rows, n) // those between pixels, too
+				return
+			}
+			var kept []float32
+			if keeps[i] {
+				kept = v.ys
+			}
+			for at := 0; at < n; {
+				s := head.loader.pixels(col+at, n-at)
+				out, count := ((img0+s.img)*g.rows+r0)*plane+s.pixel, s.count
+				if last {
+					ep.tile(v.ys, v.res, out, plane, y[at:], r0, rows, count)
+				} else {
+					ep.within(kept, y[at:], v.res, out, plane, r0, rows, count)
+				}
+				at += s.width
+			}
+		}
+	}
+	d := products[0].divide(x.pool.Threads())
 	panelRoom := head.loader.panel(head.kernel)
 	body := func(worker, strip int) {
-		granules, col, n := d.columns(strip, product.n)
+		granules, col, n := d.columns(strip, products[0].n)
 		if begin != nil {
 			begin(worker, col, n)
 		}
 		room := x.scratch[worker]
 		panel, tile := room[:panelRoom], room[panelRoom:]
-		var source []float32 // the strip that the link before made
-		for i := range parts {
-			p := &parts[i]
-			for b := range len(p.bounds) - 1 {
-				from, to := p.bounds[b], p.bounds[b+1]
-				if i == 0 {
-					loadHead(worker, panel, from, to, col, n)
-				} else {
-					panel = source[from*backend.Panel : to*backend.Panel]
-				}
-				if b < len(p.bounds)-2 {
-					p.kernel.Panel(tile, panel, b, granules, 0, p.g.rows)
-					continue
-				}
-				for r := 0; r < p.g.rows; r += p.block {
-					end, y := min(p.g.rows, r+p.block), tile[r*backend.Panel:]
-					p.kernel.Panel(y, panel, b, granules, r, end)
-					finish(i, y, r, end-r, col, n)
-				}
-			}
-			source = tile
-			tile = tile[p.tileRows()*backend.Panel:]
+		for i := range products {
+			p := &products[i]
+			p.strip(worker, granules, col, n, 0, p.m, panel, tile)
+			made[worker], tile = tile, tile[members[i].link.tileRows()*backend.Panel:]
 		}
 	}
 	return func() error {
 		for i, st := range members {
 			in := x.frames[st.number].in
-			parts[i].ys, parts[i].res = x.frames[st.number].out[0].F32s(), nil
+			values[i] = value{ys: x.frames[st.number].out[0].F32s()}
 			if st.link.ep.residual >= 0 {
-				parts[i].res = in[st.link.ep.residual].F32s()
+				values[i].res = in[st.link.ep.residual].F32s()
 			}
 		}
 		xs := x.frames[members[0].number].in[0].F32s()

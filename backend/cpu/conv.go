@@ -155,7 +155,7 @@ type patchLoader interface {
 	panel(k backend.Kernel) int
 	// prepare returns what begins with the next images, x holding all of them,
 	// and the functions of a product for one group of their channels.
-	prepare(x *exec) (images func(xs []float32, img, n int), begin func(worker, col, n int), load func(group int) func(worker int, panel []float32, k0, k1, col, n int))
+	prepare(x *exec) (images func(xs []float32, img, n int), begin func(worker, col, n int), load func(group int) loader)
 }
 
 // pixelRun says that of width columns the first count are the pixels of an image from
@@ -244,7 +244,7 @@ func (l *tapLoader) columns(images int) int     { return images * l.g.outPlane }
 func (l *tapLoader) pixels(col, n int) pixelRun { return l.g.pixels(col, n) }
 func (l *tapLoader) panel(k backend.Kernel) int { return panelRows(k) * backend.Panel }
 
-func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) func(worker int, panel []float32, k0, k1, col, n int)) {
+func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) loader) {
 	g := l.g
 	var image []float32
 	step := g.spans[len(g.spans)-1].Stride
@@ -274,8 +274,8 @@ func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worke
 		size := g.groups * g.channels * g.inPlane
 		image = xs[img*size:][:size]
 	}
-	load := func(group int) func(worker int, panel []float32, k0, k1, col, n int) {
-		return func(worker int, panel []float32, k0, k1, _, n int) {
+	load := func(group int) loader {
+		return func(worker int, panel []float32, k0, k1, _, n int) []float32 {
 			s := &strips[worker]
 			for k := k0; k < k1; k++ {
 				row := panel[(k-k0)*backend.Panel:][:n]
@@ -297,6 +297,7 @@ func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worke
 					}
 				}
 			}
+			return panel
 		}
 	}
 	return images, begin, load

@@ -90,12 +90,11 @@ func (l *linear) prepare(x *exec, o *operands) func() {
 		return l.fromRight(x, o, k)
 	}
 	p := product{kernel: l.kernel, m: l.m, k: l.k, n: l.tokens}
-	p.load = func(_ int, panel []float32, k0, k1, col, n int) {
+	p.load = func(_ int, panel []float32, k0, k1, col, n int) []float32 {
 		if l.transX {
-			loadRows(panel, o.xs[k0*l.tokens:], k1-k0, l.tokens, col, n)
-			return
+			return loadRows(panel, o.xs[k0*l.tokens:], k1-k0, l.tokens, col, n)
 		}
-		loadTransposed(panel, o.xs[k0:], k1-k0, l.k, col, n)
+		return loadTransposed(panel, o.xs[k0:], k1-k0, l.k, col, n)
 	}
 	p.store = func(_ int, y []float32, r0, rows, col, n int) {
 		vec.Transpose(o.ys[col*l.m+r0:], l.m, y, backend.Panel, rows, n)
@@ -211,8 +210,8 @@ func bindBatched(kernels []backend.Kernel, as, bs, ys []int, ep epilogue) *bound
 		var b, ys, res []float32
 		var at int // of the batch
 		p := product{kernel: kernel, m: m, k: k, n: n}
-		p.load = func(_ int, panel []float32, k0, k1, col, cols int) {
-			loadRows(panel, b[bAt[at]+k0*n:], k1-k0, n, col, cols)
+		p.load = func(_ int, panel []float32, k0, k1, col, cols int) []float32 {
+			return loadRows(panel, b[bAt[at]+k0*n:], k1-k0, n, col, cols)
 		}
 		p.store = func(_ int, y []float32, r0, rows, col, cols int) {
 			ep.tile(ys, res, at*m*n+r0*n+col, n, y, r0, rows, cols)

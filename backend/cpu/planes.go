@@ -195,7 +195,7 @@ func (p *planes) shared() int {
 	return p.batch()*p.image() + 2*backend.Panel
 }
 
-func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) func(worker int, panel []float32, k0, k1, col, n int)) {
+func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) loader) {
 	g := p.g
 	var in, src []float32
 	layOut := func(_, i int) {
@@ -215,18 +215,20 @@ func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, 
 		chunks[w] = make([]vec.Chunk, 0, backend.Panel)
 	}
 	if s := p.strip; s != nil {
-		strips := func(_ int, panel []float32, k0, k1, col, _ int) {
+		strips := func(_ int, panel []float32, k0, k1, col, _ int) []float32 {
 			from, channels := k0/g.taps, (k1-k0)/g.taps
 			for f, n := range s.read {
 				vec.PadRows(panel[s.begin[f]:], channels, 0, n, s.length[f]-n, src[from*p.channel+f*p.rows*p.cols+col:], p.channel, 1)
 			}
+			return panel
 		}
-		return images, nil, func(int) func(worker int, panel []float32, k0, k1, col, n int) { return strips }
+		return images, nil, func(int) loader { return strips }
 	}
 	begin := func(worker, col, n int) { chunks[worker] = p.chunks(chunks[worker][:0], col, n) }
-	load := func(group int) func(worker int, panel []float32, k0, k1, col, n int) {
-		return func(worker int, panel []float32, k0, k1, _, _ int) {
+	load := func(group int) loader {
+		return func(worker int, panel []float32, k0, k1, _, _ int) []float32 {
 			vec.Gather(panel, src[group*g.channels*p.channel:], p.offset[k0:k1], chunks[worker])
+			return panel
 		}
 	}
 	return images, begin, load

@@ -17,14 +17,18 @@ type product struct {
 	m, k, n int
 	room    int  // floats of a panel, 0 for the rows of the kernel's largest block
 	byRows  bool // threads divide the rows, however many columns there are
+	whole   bool // all rows of a strip of Y stay where they were computed
 	// begin is called before a strip of columns col to col+n is loaded.
 	begin func(worker, col, n int)
-	// load writes rows k0 to k1 of these columns of X into a panel [k1-k0][64];
-	// what lies behind the columns is not read.
-	load func(worker int, panel []float32, k0, k1, col, n int)
+	load  loader
 	// store takes rows r0 to r0+rows of the columns of Y as [rows][64].
 	store func(worker int, y []float32, r0, rows, col, n int)
 }
+
+// loader brings rows k0 to k1 of the columns col to col+n of X to where kernels read
+// them: into the panel [k1-k0][64] that it is given and returns, or into one that it
+// has. What lies behind the columns does not matter.
+type loader func(worker int, panel []float32, k0, k1, col, n int) []float32
 
 // rowBlock is the number of rows of Y that are computed before they are stored.
 const rowBlock = 64
@@ -112,8 +116,6 @@ func cuts(granules, strips, shares, width int) []int {
 func (p *product) prepare(x *exec) func() {
 	x.warm(p.kernel, false)
 	d := p.divide(x.pool.Threads())
-	bounds, block := p.kernel.Bounds(), blockRows(p.kernel.Tile())
-	blocks := max(0, len(bounds)-1)
 	room := p.room
 	if room == 0 {
 		room = panelRows(p.kernel) * backend.Panel
@@ -126,40 +128,50 @@ func (p *product) prepare(x *exec) func() {
 		if p.begin != nil {
 			p.begin(worker, col, n)
 		}
-		for b := range blocks - 1 {
-			p.load(worker, panel, bounds[b], bounds[b+1], col, n)
-			p.kernel.Panel(y, panel, b, granules, r0, r1)
-		}
-		if blocks > 0 {
-			p.load(worker, panel, bounds[blocks-1], bounds[blocks], col, n)
-		}
-		for r := r0; r < r1; r += block {
-			end, tile := min(r1, r+block), y
-			if blocks > 1 {
-				tile = y[(r-r0)*backend.Panel:]
-			}
-			if blocks > 0 {
-				p.kernel.Panel(tile, panel, blocks-1, granules, r, end)
-			} else {
-				clear(tile[:(end-r)*backend.Panel])
-			}
-			p.store(worker, tile, r, end-r, col, n)
-		}
+		p.strip(worker, granules, col, n, r0, r1, panel, y)
 	}
 	return func() { x.pool.For(d.strips()*d.parts, body) }
 }
 
+// strip computes and stores rows r0 to r1 of a strip of so many granules, which are the
+// columns from col to col+n. panel has room for a block of X, and y for the rows, or
+// for those that are stored together where each block of them is computed at once.
+func (p *product) strip(worker, granules, col, n, r0, r1 int, panel, y []float32) {
+	bounds, block := p.kernel.Bounds(), blockRows(p.kernel.Tile())
+	last := len(bounds) - 2 // block of columns of W
+	for b := range last {
+		p.kernel.Panel(y, p.load(worker, panel, bounds[b], bounds[b+1], col, n), b, granules, r0, r1)
+	}
+	if last >= 0 {
+		panel = p.load(worker, panel, bounds[last], bounds[last+1], col, n)
+	}
+	for r := r0; r < r1; r += block {
+		end, tile := min(r1, r+block), y
+		if p.whole || last > 0 {
+			tile = y[(r-r0)*backend.Panel:]
+		}
+		if last >= 0 {
+			p.kernel.Panel(tile, panel, last, granules, r, end)
+		} else {
+			clear(tile[:(end-r)*backend.Panel])
+		}
+		p.store(worker, tile, r, end-r, col, n)
+	}
+}
+
 // loadRows loads rows of X stored as [K][ldx]: columns are contiguous.
-func loadRows(panel, x []float32, k, ldx, col, n int) {
+func loadRows(panel, x []float32, k, ldx, col, n int) []float32 {
 	for i := range k {
 		copy(panel[i*backend.Panel:][:n], x[i*ldx+col:])
 	}
+	return panel
 }
 
 // loadTransposed loads k rows of X from column col on, X being stored as [N][ldx]:
 // the elements of a column are contiguous, as the features of a token are.
-func loadTransposed(panel, x []float32, k, ldx, col, n int) {
+func loadTransposed(panel, x []float32, k, ldx, col, n int) []float32 {
 	vec.Transpose(panel, backend.Panel, x[col*ldx:], ldx, n, k)
+	return panel
 }
 
 // weightOf returns the weight of n at an input, where that is constant and f32 or

@@ -43,8 +43,8 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 		var xs0, ys []float32
 		var image int
 		pr := product{kernel: kernel, m: m * taps, k: c, n: plane}
-		pr.load = func(_ int, panel []float32, k0, k1, col, n int) {
-			loadRows(panel, xs0[(image*c+k0)*plane:], k1-k0, plane, col, n)
+		pr.load = func(_ int, panel []float32, k0, k1, col, n int) []float32 {
+			return loadRows(panel, xs0[(image*c+k0)*plane:], k1-k0, plane, col, n)
 		}
 		pr.store = func(_ int, y []float32, r0, rows, col, n int) {
 			for r := range rows {
