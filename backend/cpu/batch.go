@@ -159,6 +159,9 @@ func (p *program) portions(in []*tensor.Tensor, n int) ([]portion, error) {
 		return nil, err
 	}
 	fold.Dead(g)
+	if len(g.Nodes) == 0 {
+		return []portion{{size: n}}, nil
+	}
 	type use struct {
 		made, live float64   // bytes
 		passes     *ir.Value // the only value that nodes before hand to this and later ones

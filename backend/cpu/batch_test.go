@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"spc/backend"
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/lower"
 )
 
 // Graphs of an input x of 5 images, and whether these stay apart.
@@ -293,4 +296,25 @@ func TestPartsFitCaches(t *testing.T) {
 // fast reports whether all steps have kernels.
 func (s *spec) fast() bool {
 	return !slices.ContainsFunc(s.steps, func(st *step) bool { return !st.fast() && !st.view })
+}
+
+func TestGraphsOfNoNodesPassBatchesOn(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%x: f32[5,3]) {
+  return %x
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Device{}.Load(lower.Lower(g), backend.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	x, out := tensor.New(tensor.F32, 5, 3), make([]*tensor.Tensor, 1)
+	for i := range x.F32s() {
+		x.F32s()[i] = float32(i)
+	}
+	if err := p.Run(context.Background(), []*tensor.Tensor{x}, out); err != nil || !out[0].Equal(x) {
+		t.Fatalf("%v, %v", out[0], err)
+	}
 }
