@@ -453,11 +453,15 @@ func bindLinear8(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bound, e
 
 func (l *linear8) bound() *bound {
 	const block = ikernel.Columns // of tokens, and of rows of the weight
-	ldx, k4 := ikernel.Group*ikernel.Groups(l.k), l.kernel.Groups()
+	k4 := ikernel.Groups(l.k)
 	direct, ok := l.kernel.(backend.TokenKernel8)
 	if ok && !direct.Direct(l.tokens) {
 		direct, ok = nil, false
 	}
+	if !ok {
+		k4 = l.kernel.Groups()
+	}
+	ldx := ikernel.Group * k4
 	shared, panel := 0, 0
 	if ldx != l.k {
 		shared = floats(l.tokens * ldx)

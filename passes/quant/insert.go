@@ -108,7 +108,7 @@ func weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32, ok 
 	scales = make([]float32, rows)
 	for r, m := range most {
 		if scales[r] = float32(m / 127); !(scales[r] > 1e-30) {
-			scales[r] = 1
+			scales[r] = 0x1p-16 // a row of zeros, whose bias is written in steps of it
 		}
 	}
 	q = tensor.New(tensor.I8, w.Shape()...)

@@ -77,6 +77,10 @@ type kernel struct {
 	sums     []int32
 	rows     func() left
 	panels   func() []int8
+
+	mu      sync.Mutex
+	taps    int // of columns, once that was asked for
+	columns backend.Columns8
 }
 
 // left is a weight as the left operand of a product: rows of whole steps and, where the
@@ -131,6 +135,11 @@ func (d *kernel) Planes(taps int) (backend.Columns8, bool) {
 	if !d.kern.HasPlanes() || d.m%16 != 0 || d.k%taps != 0 || channels%ikernel.PlaneStep != 0 {
 		return nil, false
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.taps == taps {
+		return d.columns, true
+	}
 	w := sync.OnceValue(func() []int8 {
 		out := make([]int8, len(d.data))
 		for i := 0; i < len(out); i += d.k {
@@ -142,9 +151,11 @@ func (d *kernel) Planes(taps int) (backend.Columns8, bool) {
 		}
 		return out
 	})
-	return func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int) {
+	d.taps = taps
+	d.columns = func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int) {
 		d.kern.GemmPlanes(r1-r0, w()[r0*d.k:], d.k, x, at, pitch, cols, c)
-	}, true
+	}
+	return d.columns, true
 }
 
 // Direct is false where narrow rows are the faster operand, which a panel of the weight

@@ -52,6 +52,7 @@ type kernel[I ukernel.Index] struct {
 	rows   *ukernel.Rows[I] // nil where blocks are no such runs
 	single int              // columns that are best multiplied one by one
 	kern   *ukernel.Kernels
+	placed *lastPlaced
 
 	generated func() *kernel[I] // the kernel with code for many columns, nil where there is none
 	weight    *emit.Weight[I]   // what code is generated of
@@ -71,7 +72,7 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 	if err != nil {
 		return nil, err
 	}
-	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, kern: kern, single: rate.Blocks[h].VecColumns}
+	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, kern: kern, placed: &lastPlaced{}, single: rate.Blocks[h].VecColumns}
 	if b.R == 1 && slices.Contains(ukernel.Runs, b.C) && b.K%b.C == 0 {
 		d.single = rate.Runs[b.C].VecColumns
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
@@ -80,6 +81,7 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 		w := &emit.Weight[I]{M: b.M, K: b.K, Ptr: ptr, Index: convert[I](column), Value: value}
 		d.generated = sync.OnceValue(func() *kernel[I] {
 			g := *d
+			g.placed = &lastPlaced{}
 			g.name, g.weight = Family(format, b.R)+"_generated__"+kern.ISA, w
 			g.generate(emit.Bounds(w.K), nil)
 			return &g
@@ -165,11 +167,30 @@ func (d *kernel[I]) VecColumns() int { return d.single }
 // to load it from where two lines of the cache meet. Generated code does, too.
 const placedHeight = 4
 
+// lastPlaced is the kernel that was last placed: convolutions of other numbers of images
+// want the same.
+type lastPlaced struct {
+	mu         sync.Mutex
+	bounds, at []int
+	kernel     backend.Kernel
+}
+
 func (d *kernel[I]) Placed(bounds, at []int) backend.Kernel {
 	if d.height < placedHeight && d.code == nil {
 		return nil
 	}
+	l := d.placed
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kernel == nil || !slices.Equal(l.bounds, bounds) || !slices.Equal(l.at, at) {
+		l.bounds, l.at, l.kernel = bounds, at, d.place(bounds, at)
+	}
+	return l.kernel
+}
+
+func (d *kernel[I]) place(bounds, at []int) backend.Kernel {
 	placed := *d
+	placed.placed = &lastPlaced{}
 	if d.code != nil {
 		placed.generate(bounds, at)
 	} else {
