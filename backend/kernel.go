@@ -55,7 +55,8 @@ type Kernel interface {
 // Sizer is a Kernel that is not the fastest for any number of columns.
 type Sizer interface {
 	Kernel
-	// Sized returns the kernel for products of n columns.
+	// Sized returns the kernel for products of n columns: this one itself where none
+	// is better.
 	Sized(n int) Kernel
 }
 

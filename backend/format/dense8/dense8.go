@@ -1,5 +1,5 @@
 // Package dense8 multiplies dense i8 weights, which are plain constants of the graph.
-// It imports backend and ikernel.
+// It imports backend, ikernel and rate.
 package dense8
 
 import (

@@ -25,9 +25,8 @@ import (
 //     for 4 rows another 1/2 to separate the bytes of the panel: 1.5 cycles, up to
 //     1.33 times the peak of f32.
 //
-// On a Xeon with AMX (family 6 model 207) BenchmarkGemm prints 3.7, 1.65 and 1.1 times
-// what BenchmarkPeak of package ukernel prints for AVX2. Where additions have no port
-// of their own all of that is less.
+// BenchmarkGemm says what of that is reached. Where additions have no port of their own
+// all of it is less.
 func int8AVX2() {
 	laneMasks()
 	byteMasks = GLOBL("byteMasks", attr.RODATA|attr.NOPTR)
