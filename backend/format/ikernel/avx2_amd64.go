@@ -137,21 +137,10 @@ func wideTiles[A, B octet](widen func(k4 int, y *int16, x *A), table [wideRows]w
 	}
 }
 
-// spmms are kernels for 1x4 groups by vectors of 16 columns.
-type spmms [4]func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
-
 var (
 	spmmNarrow = spmms{spmm_s8u8_narrow_1x4_16_avx2, spmm_s8u8_narrow_1x4_32_avx2, spmm_s8u8_narrow_1x4_48_avx2, spmm_s8u8_narrow_1x4_64_avx2}
 	spmmVEX    = spmms{spmm_s8u8_1x4_16_avxvnni, spmm_s8u8_1x4_32_avxvnni, spmm_s8u8_1x4_48_avxvnni, spmm_s8u8_1x4_64_avxvnni}
 )
-
-// groupsBy lets the kernels of a table take slices.
-func groupsBy(table *spmms) func(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
-	return func(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
-		table[(cols-1)/16](rows, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
-			unsafe.SliceData(x), unsafe.SliceData(c), ldc, acc)
-	}
-}
 
 // packAVX2 leaves groups to Go of which a row ends with src: the kernel reads a whole
 // panel row.

@@ -72,8 +72,8 @@ type Elems struct {
 	U8  []uint8
 }
 
-// from drops the first n elements.
-func (e Elems) from(n int) Elems {
+// From drops the first n elements.
+func (e Elems) From(n int) Elems {
 	if e.F32 != nil {
 		return Elems{F32: e.F32[n:]}
 	}
@@ -84,9 +84,6 @@ func (e Elems) from(n int) Elems {
 }
 
 func (e Elems) len() int { return max(len(e.F32), len(e.U8)) }
-
-// From drops the first n elements.
-func (e Elems) From(n int) Elems { return e.from(n) }
 
 // Epilogue says what becomes of sums:
 //

@@ -32,7 +32,7 @@ var vnni = Kernels{
 	step:       1,
 	gemm:       tiles(gemmS8U8),
 	gemmTokens: tiles(gemmU8S8),
-	spmm:       spmmVNNI,
+	spmm:       groupsBy(&spmmVNNI),
 	pack: func(groups int, dst, src []uint8, offset []int32, cols int) {
 		pack_4x64_avx512(groups, unsafe.SliceData(dst), unsafe.SliceData(src), unsafe.SliceData(offset), 1<<cols-1)
 	},
@@ -160,13 +160,17 @@ func tiles[A, B octet](table [4][tileRows]tile[A, B]) func(rows, k4 int, a []A, 
 	}
 }
 
-var spmmTable = [4]func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool){
-	spmm_s8u8_1x4_16_vnni, spmm_s8u8_1x4_32_vnni, spmm_s8u8_1x4_48_vnni, spmm_s8u8_1x4_64_vnni,
-}
+// spmms are kernels for 1x4 groups by vectors of 16 columns.
+type spmms [4]func(rows int, ptr *uint32, index *uint16, value *int8, b *uint8, c *int32, ldc int, acc bool)
 
-func spmmVNNI(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
-	spmmTable[(cols-1)/16](rows, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
-		unsafe.SliceData(x), unsafe.SliceData(c), ldc, acc)
+var spmmVNNI = spmms{spmm_s8u8_1x4_16_vnni, spmm_s8u8_1x4_32_vnni, spmm_s8u8_1x4_48_vnni, spmm_s8u8_1x4_64_vnni}
+
+// groupsBy lets the kernels of a table take slices.
+func groupsBy(table *spmms) func(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
+	return func(rows int, ptr []uint32, index []uint16, value []int8, x []uint8, cols int, c []int32, ldc int, acc bool) {
+		table[(cols-1)/16](rows, unsafe.SliceData(ptr), unsafe.SliceData(index), unsafe.SliceData(value),
+			unsafe.SliceData(x), unsafe.SliceData(c), ldc, acc)
+	}
 }
 
 func packTokensAVX512(tokens, groups int, dst, src []uint8, lds int) {
