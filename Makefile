@@ -20,7 +20,7 @@ demo-model: ## train the demo's model again from its seed and compare its accura
 test: ## every test; those that need ../shared or a C compiler are skipped by name without
 	$(GO) test ./...
 	$(GO) test -tags noasm ./backend/...
-	GODEBUG=cpu.avx512f=off,cpu.avxvnni=off $(GO) test ./backend/cpu/... # the kernels for AVX2
+	$(GO) test -exec 'env GODEBUG=cpu.avx512f=off,cpu.avxvnni=off' ./backend/cpu/... # the kernels for AVX2
 
 check: format vet staticcheck race cross ## what CI checks beside the tests
 

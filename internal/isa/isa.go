@@ -4,7 +4,8 @@
 // Each can be switched off in the environment, which makes kernels for lesser machines
 // run: GODEBUG=cpu.avx512f=off leaves AVX2, with cpu.avxvnni=off as well without VNNI.
 // Go's runtime does not know the second and says "unknown cpu feature", but
-// golang.org/x/sys/cpu, which answers here, obeys it.
+// golang.org/x/sys/cpu, which answers here, obeys it. Set it for spc or a test binary
+// only (go test -exec): go build keeps what its tools say, and says it again later.
 package isa
 
 import "golang.org/x/sys/cpu"
