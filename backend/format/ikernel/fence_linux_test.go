@@ -69,6 +69,19 @@ func TestKernelsStayWithinTheirArguments(t *testing.T) {
 					}
 				}
 			}
+			if k.HasPlanes() {
+				for _, rows := range []int{16, 32, 48} {
+					for _, at := range [][]int32{{0}, {0, 5, 259}} {
+						for _, cols := range []int{1, 16, 17, 33, 64} {
+							const pitch = 301
+							ld := PlaneStep * len(at)
+							x := fenced(t, u8s(r, int(at[len(at)-1])+15*pitch+Group*Columns), first)
+							c := fence[int32](t, span(rows, lanes(cols), Columns), first)
+							k.GemmPlanes(rows, fenced(t, i8s(r, rows*ld), first), ld, x, fenced(t, at, first), pitch, cols, c)
+						}
+					}
+				}
+			}
 			for _, n := range []int{1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65} {
 				f, u := func(n int) []float32 { return fenced(t, f32s(r, n), first) }, func(n int) []uint8 { return fenced(t, u8s(r, n), first) }
 				l := NoLimits()

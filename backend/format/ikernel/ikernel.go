@@ -216,8 +216,11 @@ func (k *Kernels) Spmm(g *Groups1x4, from, to, k4 int, x []uint8, cols int, c []
 	n := lanes(cols)
 	need("panel", len(x), k4*PanelRow)
 	need("output", len(c), span(to-from, n, ldc))
+	need("row bounds", len(g.Ptr), to+1)
 	ptr := g.Ptr[from : to+1]
 	at, end := int(ptr[0]), int(ptr[to-from])
+	need("indices", len(g.Index), end)
+	need("values", len(g.Value), Group*end)
 	k.spmm(to-from, ptr, g.Index[at:end], g.Value[Group*at:Group*end], x, cols, c, ldc, acc)
 }
 

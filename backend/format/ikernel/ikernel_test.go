@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -438,14 +439,92 @@ func TestKernelsRefuseShortArguments(t *testing.T) {
 		},
 	} {
 		for _, k := range available {
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Errorf("%s: %s was accepted", k.ISA, name)
-					}
-				}()
-				f(k)
-			}()
+			if !refuses(func() { f(k) }) {
+				t.Errorf("%s: %s was accepted", k.ISA, name)
+			}
+		}
+	}
+}
+
+// refuses reports whether the checks that precede a kernel panic in f.
+func refuses(f func()) (is bool) {
+	defer func() {
+		what, _ := recover().(string)
+		is = strings.HasPrefix(what, "ikernel: ")
+	}()
+	f()
+	return false
+}
+
+// short is a call of a kernel and the lengths at which its arguments suffice.
+type short struct {
+	name string
+	want []int
+	call func(k *Kernels, n []int)
+}
+
+func TestKernelsRefuseArgumentsThatLackAnElement(t *testing.T) {
+	const rows, k4, cols, ld = 3, 5, 17, 40 // lanes(cols) is 32
+	const stripes, steps, pitch = 16, 2, 300
+	cases := []short{
+		{"GemmNarrow", []int{2*Group*k4 + Group*k4, k4 * PanelRow, 2*ld + 32}, func(k *Kernels, n []int) {
+			k.GemmNarrow(rows, k4, make([]int8, n[0]), Group*k4, make([]uint8, n[1]), cols, make([]int32, n[2]), ld)
+		}},
+		{"GemmPlanes", []int{stripes * steps * PlaneStep, 7 + 15*pitch + Group*Columns, 15*Columns + 32}, func(k *Kernels, n []int) {
+			k.GemmPlanes(stripes, make([]int8, n[0]), steps*PlaneStep, make([]uint8, n[1]), []int32{0, 7}, pitch, cols, make([]int32, n[2]))
+		}},
+		{"Spmm", []int{rows + 1, 6, 6 * Group, k4 * PanelRow, 2*ld + 32}, func(k *Kernels, n []int) {
+			g := &Groups1x4{Ptr: []uint32{0, 2, 3, 6}[:n[0]:n[0]], Index: make([]uint16, n[1]), Value: make([]int8, n[2])}
+			k.Spmm(g, 0, rows, k4, make([]uint8, n[3]), cols, make([]int32, n[4]), ld, false)
+		}},
+		{"MaxPool", []int{2*ld + cols, 6*2*ld + 2*cols + 1}, func(k *Kernels, n []int) {
+			k.MaxPool(make([]uint8, n[0]), ld, make([]uint8, n[1]), 2*ld, rows, cols)
+		}},
+	}
+	for step := 1; step <= 2; step++ {
+		row := step*(cols-1) + 1
+		cases = append(cases,
+			short{fmt.Sprintf("Frame by %d", step), []int{2*ld + 1 + cols + 2, 2*ld + row}, func(k *Kernels, n []int) {
+				k.Frame(make([]uint8, n[0]), ld, make([]uint8, n[1]), ld, step, rows, cols, 1, 2, 9)
+			}},
+			short{fmt.Sprintf("Interleave by %d", step), []int{2*4*ld + 4*(1+cols+2), 3*pitch + 2*ld + row}, func(k *Kernels, n []int) {
+				k.Interleave(make([]uint8, n[0]), 4*ld, make([]uint8, n[1]), ld, pitch, step, rows, cols, 1, 2, 9)
+			}})
+	}
+	elems := []func(n int) Elems{
+		func(n int) Elems { return Elems{F32: make([]float32, n)} },
+		func(n int) Elems { return Elems{U8: make([]uint8, n)} },
+		func(int) Elems { return Elems{} },
+	}
+	for variant := range 12 {
+		e, y, res := Epilogue{ByColumn: variant&1 != 0, Limits: NoLimits()}, elems[variant>>1&1], elems[variant>>2]
+		which := rows
+		if e.ByColumn {
+			which = cols
+		}
+		want := []int{2*ld + cols, 1 + which, 1 + which, 1 + which, 2*ld + cols, 2*ld + cols}
+		if res(1).len() == 0 {
+			want = want[:5]
+		}
+		cases = append(cases, short{fmt.Sprintf("Finish, variant %d", variant), want, func(k *Kernels, n []int) {
+			e := e
+			e.Sum, e.Scale, e.Bias = make([]int32, n[1]), make([]float32, n[2]), make([]float32, n[3])
+			k.Finish(&e, 1, rows, cols, make([]int32, n[0]), ld, y(n[4]), res(n[len(n)-1]), ld)
+		}})
+	}
+	for _, k := range available {
+		for _, c := range cases {
+			if c.name == "GemmNarrow" && !k.Narrows() || c.name == "GemmPlanes" && !k.HasPlanes() {
+				continue
+			}
+			c.call(k, c.want)
+			for i := range c.want {
+				n := slices.Clone(c.want)
+				n[i]--
+				if !refuses(func() { c.call(k, n) }) {
+					t.Errorf("%s: %s: argument %d of %d elements was not refused, %d are needed", k.ISA, c.name, i, n[i], c.want[i])
+				}
+			}
 		}
 	}
 }
