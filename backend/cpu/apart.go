@@ -23,13 +23,15 @@ var images = ir.Sym("images")
 
 // apart reports whether every output of g lists, for inputs of the types of in, what
 // it computes of one image after the other: whether elements along the first
-// dimension of the inputs that have n of them there never meet.
-func apart(g *ir.Graph, in []*tensor.Tensor, n int) bool {
+// dimension of the inputs that have n of them there never meet. listed are the names of
+// the values that do so.
+func apart(g *ir.Graph, in []*tensor.Tensor, n int) (listed map[string]bool, ok bool) {
 	g = g.Clone()
 	kinds := map[*ir.Value]kind{}
+	listed = map[string]bool{}
 	for i, v := range g.Inputs {
 		if v.Type = ir.TypeOf(in[i]); v.Type.DType == tensor.String {
-			return false
+			return nil, false
 		}
 		if in[i].Rank() > 0 && in[i].Dim(0) == n {
 			v.Type.Dims[0] = images
@@ -37,28 +39,31 @@ func apart(g *ir.Graph, in []*tensor.Tensor, n int) bool {
 		}
 	}
 	if g.Infer() != nil {
-		return false
+		return nil, false
 	}
 	if _, err := fold.Constants(g); err != nil {
-		return false
+		return nil, false
 	}
 	fold.Dead(g)
 	for _, node := range g.Nodes {
 		k, ok := kindOf(node, kinds)
 		if !ok {
-			return false
+			return nil, false
 		}
 		for _, v := range node.Outputs {
 			if v == nil {
 				continue
 			}
 			if v.Type.DType == tensor.String || k == rows && !alongFirst(v) {
-				return false
+				return nil, false
 			}
 			kinds[v] = k
+			if k == rows {
+				listed[v.Name] = true
+			}
 		}
 	}
-	return !slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return kinds[v] != rows })
+	return listed, !slices.ContainsFunc(g.Outputs, func(v *ir.Value) bool { return kinds[v] != rows })
 }
 
 // alongFirst reports whether v has images along its first dimension, of one size.
@@ -124,7 +129,10 @@ var rules = map[string]rule{
 	"Relu": lines, "Round": lines, "Sigmoid": lines, "Sin": lines, "Softplus": lines, "Sqrt": lines, "Sub": lines,
 	"Sum": lines, "Swish": lines, "Tanh": lines, "Where": lines,
 
-	"Expand": func(n *ir.Node, kinds []kind) bool { return only(0)(n, kinds) && line(n, 0, kinds) },
+	"Expand": func(n *ir.Node, kinds []kind) bool {
+		sizes := n.Inputs[1].Type.Dims // of the shape: one for each axis, so that none moves
+		return only(0)(n, kinds) && line(n, 0, kinds) && len(sizes) == 1 && sizes[0] == ir.Size(n.Inputs[0].Type.Rank())
+	},
 
 	// Elements keep their order, and images their number.
 	"Flatten": only(0), "Reshape": only(0), "Squeeze": only(0), "Unsqueeze": only(0),
@@ -141,7 +149,7 @@ var rules = map[string]rule{
 	},
 	"DequantizeLinear": func(n *ir.Node, kinds []kind) bool { return scaled(n, n.Op.(*op.DequantizeLinear).Axis, kinds) },
 	"QuantizeLinear":   func(n *ir.Node, kinds []kind) bool { return scaled(n, n.Op.(*op.QuantizeLinear).Axis, kinds) },
-	"Conv":             only(0, op.Residual), "ConvTranspose": only(0, op.Residual),
+	"Conv":             product0, "ConvTranspose": product0,
 	"Pad": func(n *ir.Node, kinds []kind) bool {
 		pads := n.Inputs[1].Const
 		return only(0)(n, kinds) && n.Input(3) == nil && pads != nil && pads.Ints()[0] == 0
@@ -153,7 +161,7 @@ var rules = map[string]rule{
 
 	// Matrices.
 	"Gemm": func(n *ir.Node, kinds []kind) bool {
-		return !n.Op.(*op.Gemm).TransA && only(0, 2, op.Residual)(n, kinds) && line(n, 2, kinds)
+		return !n.Op.(*op.Gemm).TransA && only(0, 2, op.Residual)(n, kinds) && line(n, 2, kinds) && residual(n, kinds)
 	},
 	"MatMul": func(n *ir.Node, kinds []kind) bool {
 		matrix := n.Inputs[1].Type.Rank() == 2
@@ -165,7 +173,7 @@ var rules = map[string]rule{
 				return false
 			}
 		}
-		return true
+		return residual(n, kinds)
 	},
 	"Attention": func(n *ir.Node, kinds []kind) bool {
 		for i, k := range kinds {
@@ -252,6 +260,16 @@ func only(inputs ...int) rule {
 		}
 		return kinds[inputs[0]] == rows
 	}
+}
+
+// product0 is the rule of products of the images of input 0 with a weight.
+func product0(n *ir.Node, kinds []kind) bool {
+	return only(0, op.Residual)(n, kinds) && residual(n, kinds)
+}
+
+// residual reports whether the residual, where there is one, lists images, too.
+func residual(n *ir.Node, kinds []kind) bool {
+	return n.Input(op.Residual) == nil || kinds[op.Residual] == rows
 }
 
 // other reports whether the axes of input 0 are others than the first.

@@ -26,20 +26,27 @@ type runner interface {
 // where parts of one are best computed one after the other.
 func (p *program) runner(in []*tensor.Tensor) (runner, error) {
 	n := batchOf(in)
-	if n < 2 || !apart(p.graph, in, n) {
+	if n < 2 {
 		return p.specialise(in)
 	}
-	portions, err := p.portions(in, n)
+	listed, ok := apart(p.graph, in, n)
+	if !ok {
+		return p.specialise(in)
+	}
+	// Graphs that name the size of the batch may not fit its parts, nor may a batch be
+	// valid because its parts are.
+	portions, err := p.portions(in, n, listed)
+	if err != nil || len(portions) == 1 && portions[0].size == n {
+		return p.specialise(in)
+	}
+	if _, err := p.typed(in); err != nil {
+		return nil, err
+	}
+	b, err := p.batch(in, n, portions)
 	if err != nil {
-		return nil, err
-	}
-	if len(portions) == 1 && portions[0].size == n {
 		return p.specialise(in)
 	}
-	if _, err := p.typed(in); err != nil { // a batch may be larger than its parts tell
-		return nil, err
-	}
-	return p.batch(in, n, portions)
+	return b, nil
 }
 
 // portion is a part of a graph: the nodes that compute a value from that of the portion
@@ -148,9 +155,10 @@ const (
 // distant is what it costs to write and read so many bytes while others are in use.
 func distant(bytes, inUse float64) float64 { return 2 * bytes * valuePace * min(1, inUse/farBytes) }
 
-// portions cuts the graph where one value alone passes from nodes to later ones, and
-// says how many of the n images in inputs are best computed together in each portion.
-func (p *program) portions(in []*tensor.Tensor, n int) ([]portion, error) {
+// portions cuts the graph where one value alone passes from nodes to later ones, one of
+// those listed, and says how many of the n images in inputs are best computed together
+// in each portion.
+func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) ([]portion, error) {
 	g, err := p.typed(part(in, n, 1))
 	if err != nil {
 		return nil, err
@@ -186,7 +194,7 @@ func (p *program) portions(in []*tensor.Tensor, n int) ([]portion, error) {
 	}
 	ends := []int{0}
 	for k := 1; k < len(uses); k++ {
-		if uses[k].passing == 1 && uses[k].passes.Def != nil {
+		if v := uses[k].passes; uses[k].passing == 1 && v.Def != nil && listed[v.Name] {
 			ends = append(ends, k)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/backend/ref"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -116,7 +117,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 			x.F32s()[i] = float32(r.NormFloat64())
 		}
 		in := []*tensor.Tensor{x, shift}
-		if got := apart(p.graph, in, n); got != c.apart {
+		if _, got := apart(p.graph, in, n); got != c.apart {
 			t.Errorf("apart is %v, want %v in\n%s", got, c.apart, src)
 			continue
 		}
@@ -280,7 +281,8 @@ func TestPartsFitCaches(t *testing.T) {
 	for _, c := range []struct{ size, n, least, most int }{{256, 64, 1, 2}, {8, 4, 4, 4}} {
 		p := conv(c.size)
 		in := []*tensor.Tensor{tensor.New(tensor.F32, c.n, 3, c.size, c.size)}
-		if got, err := p.portions(in, c.n); err != nil || got[0].size < c.least || got[0].size > c.most {
+		listed, _ := apart(p.graph, in, c.n)
+		if got, err := p.portions(in, c.n, listed); err != nil || got[0].size < c.least || got[0].size > c.most {
 			t.Errorf("%d images of %dx%d are computed by %v (%v), want %d to %d", c.n, c.size, c.size, got, err, c.least, c.most)
 		}
 		r, err := p.runner(in)
@@ -316,5 +318,74 @@ func TestGraphsOfNoNodesPassBatchesOn(t *testing.T) {
 	}
 	if err := p.Run(context.Background(), []*tensor.Tensor{x}, out); err != nil || !out[0].Equal(x) {
 		t.Fatalf("%v, %v", out[0], err)
+	}
+}
+
+// A value without images may be all that passes from nodes to later ones, and what
+// names the size of the batch does not fit parts.
+func TestBatchesAreNotCutWhereNoImagesPass(t *testing.T) {
+	for name, src := range map[string]string{
+		"matrix": `graph "g"(%x: f32[n, 4], %b: f32[1, 3]) {
+  %w: f32[3, 1] = const {1.0, 2.0, 3.0}
+  %d: f32[*] = MatMul "d" (%b, %w)
+  %s: i64[*] = Shape "s" (%x)
+  %e: f32[*] = Expand "e" (%d, %s)
+  %f: f32[*] = Sin "f" (%e)
+  %y: f32[*] = Neg "y" (%f)
+  return %y
+}`,
+		"scalar": `graph "g"(%x: f32[n, 4], %b: f32[]) {
+  %d: f32[*] = Sin "d" (%b)
+  %s: i64[*] = Shape "s" (%x)
+  %e: f32[*] = Expand "e" (%d, %s)
+  %y: f32[*] = Neg "y" (%e)
+  return %y
+}`,
+		"residual": `graph "g"(%x: f32[n, 1, 2, 2], %b: f32[1, 1, 2, 2]) {
+  %w: f32[1, 1, 1, 1] = const {2.0}
+  %s: i64[4] = const {6, 1, 2, 2}
+  %e: f32[*] = Expand "e" (%b, %s)
+  %c: f32[*] = Conv "c" (%x, %w)
+  %y: f32[*] = Add "y" (%c, %e)
+  return %y
+}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := load(t, src).(*program)
+			in := make([]*tensor.Tensor, len(p.graph.Inputs))
+			for i, v := range p.graph.Inputs {
+				shape := make([]int, v.Type.Rank())
+				for d := range shape {
+					if shape[d] = 6; v.Type.Dims[d].Known() {
+						shape[d] = v.Type.Dims[d].Size()
+					}
+				}
+				in[i] = tensor.New(tensor.F32, shape...)
+				for j := range in[i].F32s() {
+					in[i].F32s()[j] = float32(j%7) - 2.5
+				}
+			}
+			want, err := ref.Run(context.Background(), p.graph, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]*tensor.Tensor, 1)
+			if err := p.Run(context.Background(), in, got); err != nil {
+				t.Fatal(err)
+			}
+			if listed, ok := apart(p.graph, in, 6); ok {
+				if listed["d"] || !listed["e"] {
+					t.Errorf("%v list images, want e and what follows it", listed)
+				}
+			}
+			if !got[0].Fits(want[0]) {
+				t.Fatalf("%v, want %v", got[0], want[0])
+			}
+			for i, w := range want[0].F32s() {
+				if math.Abs(float64(got[0].F32s()[i]-w)) > 1e-5 {
+					t.Fatalf("element %d is %g, want %g", i, got[0].F32s()[i], w)
+				}
+			}
+		})
 	}
 }

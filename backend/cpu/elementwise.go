@@ -64,7 +64,8 @@ func bindBinary(f pair) binder {
 		rows := prod(shape[:last])
 		per := max(1, chunk/max(inner, 1))
 		total := prod(shape)
-		b := &bound{inplace: -1}
+		// An operand that is a part of the other is read again after it is overwritten.
+		b := &bound{inplace: -1, alone: prod(shapeOf(n.Inputs[0])) != prod(shapeOf(n.Inputs[1]))}
 		switch total {
 		case prod(shapeOf(n.Inputs[0])):
 			b.inplace = 0

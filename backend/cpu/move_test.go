@@ -298,3 +298,44 @@ func partsGraph(t *testing.T, rng *rand.Rand) (string, *ir.Graph) {
 	}
 	return src, g
 }
+
+// An operand that is a part of the other, where it was moved to or cut from, must
+// survive until its last element is read.
+func TestPartsOfAnOperandAreNotOverwritten(t *testing.T) {
+	for _, body := range []string{
+		`%a: f32[*] = Sigmoid "a" (%x)
+		%c: f32[*] = Concat "c" (%a, %a) {axis = 1}
+		%y: f32[*] = Sub "y" (%c, %a)`,
+		`%x2: f32[*] = Concat "x2" (%x, %x) {axis = 1}
+		%a: f32[*] = Sigmoid "a" (%x)
+		%c: f32[*] = Concat "c" (%a, %x2) {axis = 1}
+		%y: f32[*] = Mul "y" (%a, %c)`,
+		`%r: f32[*] = Concat "r" (%x, %x) {axis = 1}
+		%s: f32[*] = Sigmoid "s" (%r)
+		%from: i64[1] = const {1}
+		%to: i64[1] = const {2}
+		%axis: i64[1] = const {1}
+		%p: f32[*] = Slice "p" (%s, %from, %to, %axis)
+		%y: f32[*] = Sub "y" (%s, %p)`,
+	} {
+		src := fmt.Sprintf("graph \"g\"(%%x: f32[1, 1, 3, 5]) {\n%s\nreturn %%y\n}", body)
+		p := load(t, src).(*program)
+		x := tensor.New(tensor.F32, 1, 1, 3, 5)
+		for i := range x.F32s() {
+			x.F32s()[i] = float32(i) - 7
+		}
+		want, err := ref.Run(context.Background(), p.graph, []*tensor.Tensor{x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]*tensor.Tensor, 1)
+		if err := p.Run(context.Background(), []*tensor.Tensor{x}, got); err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range want[0].F32s() {
+			if d := got[0].F32s()[i] - w; d < -1e-5 || d > 1e-5 {
+				t.Fatalf("element %d is %g, want %g in\n%s", i, got[0].F32s()[i], w, src)
+			}
+		}
+	}
+}

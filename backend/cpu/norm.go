@@ -18,7 +18,7 @@ func bindRows(n *ir.Node, f func(y, x []float32)) *bound {
 	width := shape[len(shape)-1]
 	rows := prod(shape) / width
 	per := max(1, chunk/width)
-	return &bound{inplace: 0, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: 0, alone: true, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src, dst []float32
 		some := func(_, i int) {
 			for r := i * per; r < min(rows, (i+1)*per); r++ {

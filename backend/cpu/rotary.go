@@ -39,7 +39,7 @@ func bindRotary(_ *program, n *ir.Node) (*bound, error) {
 	per := (size + chunk - 1) / chunk // pieces of a sample
 	each := (size/per + 1) / 2 * 2
 	per = (size + each - 1) / each
-	return &bound{inplace: 0, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: 0, alone: true, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src, dst []float32
 		body := func(_, i int) {
 			from, to := i%per*each, min(size, (i%per+1)*each)
