@@ -11,8 +11,8 @@
 //
 // Code is written into memory of its own that is executable once it is no longer
 // writable. It exists on Linux on amd64 with AVX-512, unless the system forbids
-// such memory or the build has the tag noasm. The package imports internal/isa and
-// internal/memory only.
+// such memory or the build has the tag noasm. The package imports internal/isa,
+// internal/memory and ukernel only.
 package emit
 
 import (
@@ -20,12 +20,13 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"spc/backend/format/ukernel"
 	"spc/internal/memory"
 )
 
 const (
-	columns = 64 // of a panel
-	granule = 16 // columns of a vector
+	columns = ukernel.Columns // of a panel
+	granule = ukernel.Granule // columns of a vector
 )
 
 // BlockK is the number of columns of a block of W that suits the code, as
@@ -55,21 +56,35 @@ type Weight[I Index] struct {
 }
 
 // Shape says how products are cut: into blocks of columns Bounds[b] to
-// Bounds[b+1]-1, at most MaxBlock of them, and into chunks of Chunk rows. At is nil
-// for panels [K][64], else the columns of X that column k of W meets begin at
-// element At[k], not negative and below MaxPlace, of the panel.
+// Bounds[b+1]-1, at most ukernel.BlockK of them, and into chunks of Chunk rows. At is
+// nil for panels [K][64], else the columns of X that column k of W meets begin at
+// element At[k], not negative and below ukernel.MaxPlace, of the panel.
 type Shape struct {
 	Bounds []int
 	Chunk  int
 	At     []int
 }
 
-// MaxBlock is the most columns of a block, MaxPlace what elements of a panel at
-// which columns begin are below.
-const (
-	MaxBlock = 1 << 10
-	MaxPlace = 1 << 20
-)
+// check panics unless s cuts a weight of k columns.
+func (s *Shape) check(k int) {
+	if s.Chunk < 1 {
+		panic("emit: chunks have no rows")
+	}
+	last := len(s.Bounds) - 1
+	if last < 0 || s.Bounds[0] != 0 || s.Bounds[last] != k || s.At != nil && len(s.At) != k {
+		panic("emit: shape is not that of the weight")
+	}
+	for b := range last {
+		if n := s.Bounds[b+1] - s.Bounds[b]; n < 1 || n > ukernel.BlockK {
+			panic("emit: no block of so many columns")
+		}
+	}
+	for _, e := range s.At {
+		if e < 0 || e >= ukernel.MaxPlace {
+			panic("emit: place outside of a panel")
+		}
+	}
+}
 
 // Code is the machine code of a weight. It lives as long as it is reachable.
 type Code struct {
@@ -105,8 +120,10 @@ var since atomic.Int64
 const sinceLimit = 256 << 20
 
 // New returns the code for products with w, which must be as its documentation
-// says; nil where there is none: where Available is false, or memory is short.
+// says; nil where there is none: where Available is false, or memory is short. It
+// panics unless s is a shape of w.
 func New[I Index](w *Weight[I], s Shape) *Code {
+	s.check(w.K)
 	most := mostText(w, s)
 	if !Available() || most > maxText || memory.Check(most) != nil {
 		return nil

@@ -95,6 +95,16 @@ func check[I Index](tb testing.TB, rng *rand.Rand, w *Weight[I], s Shape, granul
 	}
 }
 
+// widest cuts k columns into blocks that are as wide as may be.
+func widest(k int) []int {
+	bounds := []int{0}
+	for at := 0; at < k; {
+		at = min(k, at+ukernel.BlockK)
+		bounds = append(bounds, at)
+	}
+	return bounds
+}
+
 func TestCodeMultiplies(t *testing.T) {
 	needCode(t)
 	const seed = 11
@@ -105,7 +115,7 @@ func TestCodeMultiplies(t *testing.T) {
 			for _, density := range []float64{0, 0.003, 0.1, 0.5, 1} {
 				granules := 1 + rng.IntN(4)
 				check(t, rng, random[uint16](rng, m, k, density), Shape{Bounds: Bounds(k), Chunk: 64}, granules)
-				check(t, rng, random[uint32](rng, m, k, density), Shape{Bounds: []int{0, k}, Chunk: 1 + rng.IntN(200)}, granules)
+				check(t, rng, random[uint32](rng, m, k, density), Shape{Bounds: widest(k), Chunk: 1 + rng.IntN(200)}, granules)
 			}
 		}
 	}
@@ -115,7 +125,9 @@ func TestCodeMultiplies(t *testing.T) {
 
 func TestRangesOfRowsAreWholeChunks(t *testing.T) {
 	needCode(t)
-	rng := rand.New(rand.NewPCG(12, 0))
+	const seed = 12
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
 	w := random[uint16](rng, 150, 300, 0.2)
 	s := Shape{Bounds: Bounds(w.K), Chunk: 64}
 	check(t, rng, w, s, 4, 64)
@@ -151,14 +163,52 @@ func TestCodeReadsColumnsWhereTheyLie(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 20 {
-		k := 2 + rng.IntN(400)
-		cut := 1 + rng.IntN(k-1)
+		cut := 1 + rng.IntN(ukernel.BlockK)
+		k := cut + 1 + rng.IntN(ukernel.BlockK)
 		at := make([]int, k)
 		for i := range at {
 			at[i] = rng.IntN(1 << rng.IntN(15))
 		}
-		at[rng.IntN(k)] = 1<<14 - 1
+		at[rng.IntN(k)] = ukernel.MaxPlace - 1
 		check(t, rng, random[uint16](rng, 1+rng.IntN(150), k, rng.Float64()), Shape{Bounds: []int{0, cut, k}, Chunk: 64, At: at}, 1+rng.IntN(4))
+	}
+}
+
+func TestShapesAreThoseOfTheWeight(t *testing.T) {
+	const k = ukernel.BlockK + 1
+	w := &Weight[uint16]{M: 1, K: k, Ptr: []uint32{0, 0}}
+	at := func(e int) []int {
+		places := make([]int, k)
+		places[7] = e
+		return places
+	}
+	good := []int{0, k - 1, k}
+	for what, c := range map[string]struct {
+		s    Shape
+		fits bool
+	}{
+		"the widest block":      {Shape{good, 64, nil}, true},
+		"the last place":        {Shape{good, 64, at(ukernel.MaxPlace - 1)}, true},
+		"a place behind it":     {Shape{good, 64, at(ukernel.MaxPlace)}, false},
+		"a negative place":      {Shape{good, 64, at(-1)}, false},
+		"too few places":        {Shape{good, 64, at(0)[1:]}, false},
+		"no chunks":             {Shape{good, 0, nil}, false},
+		"no bounds":             {Shape{nil, 64, nil}, false},
+		"a later begin":         {Shape{[]int{1, k}, 64, nil}, false},
+		"an earlier end":        {Shape{[]int{0, k - 1}, 64, nil}, false},
+		"a later end":           {Shape{[]int{0, k - 1, k + 1}, 64, nil}, false},
+		"too wide a block":      {Shape{[]int{0, k}, 64, nil}, false},
+		"a block of no columns": {Shape{[]int{0, 9, 9, k}, 64, nil}, false},
+		"a block backwards":     {Shape{[]int{0, 9, 8, k}, 64, nil}, false},
+	} {
+		func() {
+			defer func() {
+				if got := recover(); (got == nil) != c.fits {
+					t.Errorf("%s: panic %v", what, got)
+				}
+			}()
+			New(w, c.s)
+		}()
 	}
 }
 
@@ -188,7 +238,9 @@ func TestCodeSurvivesTheRuntime(t *testing.T) {
 		defer f.Close()
 		defer pprof.StopCPUProfile()
 	}
-	rng := rand.New(rand.NewPCG(14, 0))
+	const seed = 14
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
 	w := random[uint16](rng, 256, 500, 0.2)
 	s := Shape{Bounds: Bounds(w.K), Chunk: 64}
 	x := floats(rng, 125*columns)
@@ -259,7 +311,9 @@ func TestCodeSurvivesTheRuntime(t *testing.T) {
 
 func TestMemoryIsGivenBack(t *testing.T) {
 	needCode(t)
-	rng := rand.New(rand.NewPCG(15, 0))
+	const seed = 15
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
 	w := random[uint16](rng, 10, 10, 0.5)
 	before := maps.Load()
 	for range 100 {
@@ -304,7 +358,7 @@ func FuzzCode(f *testing.F) {
 		w := random[uint16](rng, int(rows)+1, int(cols%700)+1, float64(density)/255)
 		s := Shape{Bounds: []int{0}, Chunk: int(chunk) + 1}
 		for at := 0; at < w.K; {
-			at = min(w.K, at+1+rng.IntN(MaxBlock))
+			at = min(w.K, at+1+rng.IntN(ukernel.BlockK))
 			s.Bounds = append(s.Bounds, at)
 		}
 		if placed {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"spc/backend/format/ukernel"
 )
 
 // A group's code has its sums in registers 0 to groupRows-1 and X in the last. It is
@@ -56,7 +58,7 @@ func mostText[I Index](w *Weight[I], s Shape) int {
 	groups := chunks * ((min(s.Chunk, w.M) + groupRows - 1) / groupRows)
 	// Groups without a nonzero in a block have no code for it, but for block 0.
 	groups = min(groups*(len(s.Bounds)-1), groups+nonzeros)
-	return nonzeros*nonzeroText + min(nonzeros, groups*MaxBlock)*columnText + groups*groupText
+	return nonzeros*nonzeroText + min(nonzeros, groups*ukernel.BlockK)*columnText + groups*groupText
 }
 
 // These bound what a nonzero takes: a multiply-add, its value, its share of
@@ -71,7 +73,7 @@ const (
 // generate writes the code, for which there is room, to text, and returns it, but
 // for its text, and how long that is.
 func generate[I Index](w *Weight[I], s Shape, text []byte) (*Code, int) {
-	g := &generator[I]{w: w, s: s, next: slices.Clone(w.Ptr[:w.M]), mask: make([]uint32, MaxBlock), hole: -1}
+	g := &generator[I]{w: w, s: s, next: slices.Clone(w.Ptr[:w.M]), mask: make([]uint32, ukernel.BlockK), hole: -1}
 	g.text = text[:0:len(text)]
 	c := &Code{m: w.M, chunk: s.Chunk}
 	for b := range len(s.Bounds) - 1 {
