@@ -18,12 +18,18 @@ import (
 	"spc/lower"
 )
 
-// Graphs of an input x of 5 images, and whether these stay apart.
-var batches = []struct {
+type batchCase struct {
 	body  string // that computes y
 	shape []int  // of an image of x
 	apart bool
-}{
+}
+
+func (c *batchCase) graph() string {
+	return fmt.Sprintf("graph \"g\"(%%x: f32[batch%s, %%shift: f32[1]) {\n  %s\n  return %%y\n}", dims(append([]int{0}, c.shape...))[2:], c.body)
+}
+
+// Graphs of an input x of 5 images, and whether these stay apart.
+var batches = []batchCase{
 	{`%y: f32[*] = Relu "y" (%x)`, []int{3}, true},
 	{`%y: f32[*] = Softmax "y" (%x) {axis = 1}`, []int{3}, true},
 	{`%y: f32[*] = Softmax "y" (%x) {axis = 0}`, []int{3}, false},
@@ -102,6 +108,315 @@ var batches = []struct {
 	%e: f32[1, 3] = const {1.0, 2.0, 3.0}
 	%l: f32[*] = Expand "l" (%e, %d)
 	%y: f32[*] = Concat "y" (%x, %l) {axis = 1}`, []int{3}, true},
+
+	// Images in order and in number. A false row breaks its rule by one thing.
+	{`%y: f32[*] = Concat "y" (%x) {axis = 0}`, []int{3}, false},
+	{`%b: f32[5, 2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 0.0}
+	%y: f32[*] = Concat "y" (%x, %b) {axis = 1}`, []int{3}, false},
+	{`%p: f32[*], %q: f32[*] = Split "p" (%x) {axis = 1, num_outputs = 2}
+	%y: f32[*] = Sub "y" (%p, %q)`, []int{4}, true},
+	{`%y: f32[*] = Split "y" (%x) {axis = 0, num_outputs = 1}`, []int{4}, false},
+	{`%y: f32[*] = Split "y" (%x) {axis = -2, num_outputs = 1}`, []int{4}, false},
+	{`%a: i64[1] = const {1}
+	%b: i64[1] = const {3}
+	%y: f32[*] = Slice "y" (%x, %a, %b, %a)`, []int{4}, true},
+	{`%a: i64[1] = const {0}
+	%b: i64[1] = const {9223372036854775807}
+	%y: f32[*] = Slice "y" (%x, %a, %b, %a)`, []int{4}, false},
+	{`%a: i64[1] = const {0}
+	%b: i64[1] = const {9223372036854775807}
+	%y: f32[*] = Slice "y" (%x, %a, %b)`, []int{4}, false},
+	{`%a: i64[1] = const {1}
+	%y: f32[*] = Squeeze "y" (%x, %a)`, []int{1, 3}, true},
+	{`%y: f32[*] = Squeeze "y" (%x)`, []int{1, 3}, false},
+	{`%a: i64[1] = const {1}
+	%y: f32[*] = Unsqueeze "y" (%x, %a)`, []int{3}, true},
+	{`%a: i64[1] = const {0}
+	%y: f32[*] = Unsqueeze "y" (%x, %a)`, []int{3}, false},
+	{`%d: i64[*] = Shape "d" (%x)
+	%y: f32[*] = Expand "y" (%x, %d)`, []int{3}, true},
+	{`%s: i64[2] = const {1, 3}
+	%y: f32[*] = Expand "y" (%x, %s)`, []int{1}, true},
+	{`%s: i64[3] = const {5, 1, 1}
+	%y: f32[*] = Expand "y" (%x, %s)`, []int{3}, false},
+	{`%a: i64[1] = const {1}
+	%d: i64[*] = Shape "d" (%x)
+	%r: f32[*] = ReduceMax "r" (%x, %a) {keepdims = 0}
+	%y: f32[*] = Expand "y" (%r, %d)`, []int{5}, false},
+	{`%d: i64[*] = Shape "d" (%x)
+	%b: f32[5, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%y: f32[*] = Expand "y" (%b, %d)`, []int{3}, false},
+
+	// Images by their channels.
+	{`%p: i64[2] = const {0, 1}
+	%a: i64[1] = const {1}
+	%y: f32[*] = Pad "y" (%x, %p, _, %a)`, []int{3}, false},
+	{`%y: f32[*] = AveragePool "y" (%x) {kernel_shape = [2, 2]}`, []int{3, 4, 4}, true},
+	{`%y: f32[*] = GlobalMaxPool "y" (%x)`, []int{3, 4, 4}, true},
+	{`%y: f32[*] = DepthToSpace "y" (%x) {blocksize = 2}`, []int{4, 2, 3}, true},
+	{`%y: f32[*] = SpaceToDepth "y" (%x) {blocksize = 2}`, []int{2, 4, 2}, true},
+	{`%c: f32[3] = const {1.0, 2.0, 3.0}
+	%y: f32[*] = BatchNormalization "y" (%x, %c, %c, %c, %c)`, []int{3, 2}, true},
+	{`%c: f32[3] = const {1.0, 2.0, 3.0}
+	%y: f32[*], %m: f32[*], %v: f32[*] = BatchNormalization "y" (%x, %c, %c, %c, %c) {training_mode = 1}`, []int{3, 2}, false},
+	{`%a: i64[1] = const {1}
+	%s: f32[1, 5] = const {0.0, 1.0, 2.0, 3.0, 4.0}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%w: f32[*] = Add "w" (%u, %s)
+	%c: f32[5] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%y: f32[*] = BatchNormalization "y" (%w, %x, %c, %c, %c)`, nil, false},
+	{`%c: f32[3] = const {1.0, 2.0, 3.0}
+	%y: f32[*] = InstanceNormalization "y" (%x, %c, %c)`, []int{3, 4}, true},
+	{`%a: i64[2] = const {1, 2}
+	%s: f32[1, 5, 4] = const {` + numbers(20) + `}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%w: f32[*] = Add "w" (%u, %s)
+	%c: f32[5] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%y: f32[*] = InstanceNormalization "y" (%w, %x, %c)`, nil, false},
+	{`%w: f32[5, 1, 1, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%a: i64[3] = const {1, 2, 3}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%y: f32[*] = Conv "y" (%u, %w, %x)`, nil, false},
+	{`%w: f32[2, 3, 1, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%c: f32[*] = Conv "c" (%x, %w)
+	%y: f32[*] = Conv "y" (%x, %w, _, %c)`, []int{3, 2, 2}, true},
+	{`%w: f32[2, 3, 1, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%r: f32[5, 2, 1, 1] = const {` + numbers(10) + `}
+	%y: f32[*] = Conv "y" (%x, %w, _, %r)`, []int{3, 1, 1}, false},
+	{`%w: f32[2, 3, 2, 2] = const {` + numbers(24) + `}
+	%y: f32[*] = ConvTranspose "y" (%x, %w) {strides = [2, 2]}`, []int{2, 3, 2}, true},
+	{`%w: f32[1, 5, 1, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%a: i64[3] = const {1, 2, 3}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%y: f32[*] = ConvTranspose "y" (%u, %w, %x)`, nil, false},
+	{`%w: f32[3, 2, 1, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%r: f32[5, 2, 1, 1] = const {` + numbers(10) + `}
+	%y: f32[*] = ConvTranspose "y" (%x, %w, _, %r)`, []int{3, 1, 1}, false},
+	{`%s: f32[4] = const {1.0, 1.0, 2.0, 2.0}
+	%y: f32[*] = Resize "y" (%x, _, %s) {mode = "linear"}`, []int{2, 3, 2}, true},
+	{`%s: f32[2] = const {2.0, 2.0}
+	%y: f32[*] = Resize "y" (%x, _, %s) {axes = [2, 3]}`, []int{2, 3, 2}, false},
+	{`%s: f32[2] = const {1.0, 2.0}
+	%r: f32[4] = const {0.25, 0.0, 0.75, 1.0}
+	%y: f32[*] = Resize "y" (%x, %r, %s) {mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"}`, []int{3}, false},
+
+	// Quantised with one scale, with one for each channel, and with one for each image.
+	{`%s: f32[] = const {0.125}
+	%z: u8[] = const {100}
+	%q: u8[*] = QuantizeLinear "q" (%x, %s, %z)
+	%y: f32[*] = DequantizeLinear "y" (%q, %s, %z)`, []int{3, 2}, true},
+	{`%s: f32[3] = const {0.125, 0.25, 0.5}
+	%z: u8[3] = const {100, 110, 120}
+	%q: u8[*] = QuantizeLinear "q" (%x, %s, %z) {axis = 1}
+	%y: f32[*] = DequantizeLinear "y" (%q, %s, %z) {axis = -2}`, []int{3, 2}, true},
+	{`%s: f32[5] = const {0.125, 0.25, 0.5, 1.0, 2.0}
+	%z: u8[5] = const {100, 110, 120, 130, 140}
+	%q: u8[*] = QuantizeLinear "q" (%x, %s, %z) {axis = 0}
+	%y: f32[*] = Cast "y" (%q) {to = 1}`, []int{3}, false},
+	{`%s: f32[5] = const {0.125, 0.25, 0.5, 1.0, 2.0}
+	%q: i8[*] = Cast "q" (%x) {to = 3}
+	%y: f32[*] = DequantizeLinear "y" (%q, %s) {axis = -2}`, []int{3}, false},
+	{`%s: f32[5, 1] = const {0.125, 0.25, 0.5, 1.0, 2.0}
+	%q: i8[*] = Cast "q" (%x) {to = 3}
+	%y: f32[*] = DequantizeLinear "y" (%q, %s) {axis = 1, block_size = 3}`, []int{3}, false},
+	{`%s: f32[5, 1] = const {0.125, 0.25, 0.5, 1.0, 2.0}
+	%q: u8[*] = QuantizeLinear "q" (%x, %s) {axis = 1, block_size = 3}
+	%y: f32[*] = Cast "y" (%q) {to = 1}`, []int{3}, false},
+
+	{`%a: i64[1] = const {1}
+	%s: f32[*] = ReduceMax "s" (%x, %a) {keepdims = 0}
+	%q: u8[*] = QuantizeLinear "q" (%x, %s) {axis = 1}
+	%y: f32[*] = Cast "y" (%q) {to = 1}`, []int{5}, false},
+	{`%a: i64[1] = const {1}
+	%s: f32[*] = ReduceMax "s" (%x, %a) {keepdims = 0}
+	%q: i8[*] = Cast "q" (%x) {to = 3}
+	%y: f32[*] = DequantizeLinear "y" (%q, %s) {axis = 1}`, []int{5}, false},
+
+	// Matrices.
+	{`%w: f32[3, 2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%b: f32[5, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0}
+	%y: f32[*] = Gemm "y" (%x, %w, %b)`, []int{3}, false},
+	{`%w: f32[3, 2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%r: f32[5, 2] = const {` + numbers(10) + `}
+	%y: f32[*] = Gemm "y" (%x, %w, _, %r)`, []int{3}, false},
+	{`%w: f32[3, 2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%g: f32[*] = Gemm "g" (%x, %w)
+	%y: f32[*] = Gemm "y" (%x, %w, _, %g)`, []int{3}, true},
+	{`%y: f32[*] = MatMul "y" (%x, %x)`, []int{5}, false},
+	{`%y: f32[*] = Gemm "y" (%x, %x)`, []int{5}, false},
+	{`%w: f32[5, 3, 2] = const {` + numbers(30) + `}
+	%y: f32[*] = MatMul "y" (%x, %w)`, []int{2, 3}, false},
+
+	// Queries see the keys of their image, by masks of each image or of all.
+	{`%y: f32[*] = Attention "y" (%x, %x, %x)`, []int{2, 3, 4}, true},
+	{`%k: f32[5, 2, 3, 4] = const {` + numbers(120) + `}
+	%y: f32[*] = Attention "y" (%x, %k, %k)`, []int{2, 3, 4}, false},
+	{`%m: f32[3, 3] = const {` + numbers(9) + `}
+	%y: f32[*] = Attention "y" (%x, %x, %x, %m)`, []int{2, 3, 4}, true},
+	{`%m: f32[1, 1, 3, 3] = const {` + numbers(9) + `}
+	%y: f32[*] = Attention "y" (%x, %x, %x, %m)`, []int{2, 3, 4}, true},
+	{`%m: f32[5, 1, 1, 3] = const {` + numbers(15) + `}
+	%y: f32[*] = Attention "y" (%x, %x, %x, %m)`, []int{2, 3, 4}, false},
+	{`%y: f32[*] = Attention "y" (%x, %x, %x, %x)`, []int{2, 3, 3}, true},
+	{`%a: i64[1] = const {-1}
+	%m: f32[*] = ReduceMax "m" (%x, %a) {keepdims = 0}
+	%y: f32[*] = Attention "y" (%x, %x, %x, %m) {q_num_heads = 1, kv_num_heads = 1}`, []int{5, 4}, false},
+	{`%a: i64[1] = const {-1}
+	%c: f32[1, 1, 1, 5] = const {0.5, 1.0, 1.5, 2.0, 2.5}
+	%m: f32[*] = ReduceMax "m" (%x, %a) {keepdims = 0}
+	%q: f32[*] = Mul "q" (%x, %c)
+	%y: f32[*] = Attention "y" (%q, %q, %q, %m)`, []int{5, 5, 5}, false},
+
+	// Turned by the angles of positions, or of each token of each image.
+	{`%c: f32[*] = Cos "c" (%x)
+	%s: f32[*] = Sin "s" (%x)
+	%w: f32[*] = Concat "w" (%x, %x) {axis = 2}
+	%y: f32[*] = RotaryEmbedding "y" (%w, %c, %s) {num_heads = 1}`, []int{3, 2}, true},
+	{`%c: f32[5, 3, 2] = const {` + numbers(30) + `}
+	%y: f32[*] = RotaryEmbedding "y" (%x, %c, %c) {num_heads = 1}`, []int{3, 4}, false},
+	{`%c: f32[2, 2] = const {1.0, 2.0, 3.0, 4.0}
+	%a: i64[1] = const {-1}
+	%r: f32[*] = ReduceMax "r" (%x, %a) {keepdims = 0}
+	%z: f32[] = const {0.0}
+	%g: bool[*] = Greater "g" (%r, %z)
+	%p: i64[*] = Cast "p" (%g) {to = 7}
+	%y: f32[*] = RotaryEmbedding "y" (%x, %c, %c, %p) {num_heads = 1}`, []int{3, 4}, true},
+	{`%c: f32[2, 2] = const {1.0, 2.0, 3.0, 4.0}
+	%p: i64[5, 3] = const {0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1}
+	%y: f32[*] = RotaryEmbedding "y" (%x, %c, %c, %p) {num_heads = 1}`, []int{3, 4}, false},
+	{`%a: i64[1] = const {1}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%w: f32[*] = Concat "w" (%u, %u) {axis = 2}
+	%i: i64[*] = Cast "i" (%u) {to = 7}
+	%j: i64[*] = Sub "j" (%i, %i)
+	%k: i64[1] = const {-1}
+	%p: i64[*] = ReduceMax "p" (%j, %k) {keepdims = 0}
+	%y: f32[*] = RotaryEmbedding "y" (%w, %x, %x, %p) {num_heads = 1}`, []int{2}, false},
+
+	// Along other axes.
+	{`%i: i64[*] = Cast "i" (%x) {to = 7}
+	%j: i64[*] = Sub "j" (%i, %i)
+	%y: f32[*] = Gather "y" (%x, %j) {axis = 0}`, nil, false},
+	{`%e: f32[2, 3] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+	%i: i64[*] = Cast "i" (%x) {to = 7}
+	%j: i64[*] = Sub "j" (%i, %i)
+	%y: f32[*] = Gather "y" (%e, %j) {axis = -2}`, []int{4}, true},
+	{`%s: f32[4] = const {1.0, 2.0, 3.0, 4.0}
+	%y: f32[*] = LayerNormalization "y" (%x, %s)`, []int{3, 4}, true},
+	{`%s: f32[4] = const {1.0, 2.0, 3.0, 4.0}
+	%y: f32[*] = LayerNormalization "y" (%x, %s) {axis = 0}`, []int{3, 4}, false},
+	{`%y: f32[*] = LayerNormalization "y" (%x, %shift) {axis = -3}`, []int{3, 4}, false},
+	{`%a: i64[1] = const {1}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%e: f32[1, 5] = const {0.0, 1.0, 2.0, 3.0, 4.0}
+	%w: f32[*] = Add "w" (%u, %e)
+	%y: f32[*] = LayerNormalization "y" (%w, %x)`, nil, false},
+	{`%s: f32[4] = const {1.0, 2.0, 3.0, 4.0}
+	%y: f32[*] = RMSNormalization "y" (%x, %s)`, []int{3, 4}, true},
+	{`%y: f32[*] = RMSNormalization "y" (%x, %shift) {axis = 0}`, []int{3, 4}, false},
+	{`%a: i64[1] = const {1}
+	%u: f32[*] = Unsqueeze "u" (%x, %a)
+	%e: f32[1, 5] = const {0.0, 1.0, 2.0, 3.0, 4.0}
+	%w: f32[*] = Add "w" (%u, %e)
+	%y: f32[*] = RMSNormalization "y" (%w, %x)`, nil, false},
+	{`%y: f32[*] = LogSoftmax "y" (%x)`, []int{3}, true},
+	{`%y: f32[*] = LogSoftmax "y" (%x) {axis = 0}`, []int{3}, false},
+
+	// Elementwise, with broadcasting.
+	{`%z: f32[] = const {0.0}
+	%c: bool[*] = Greater "c" (%x, %z)
+	%b: f32[1, 3] = const {1.0, 2.0, 3.0}
+	%y: f32[*] = Where "y" (%c, %x, %b)`, []int{3}, true},
+	{`%c: bool[5, 1] = const {1, 0, 0, 1, 1}
+	%y: f32[*] = Where "y" (%c, %x, %shift)`, []int{3}, false},
+	{`%y: f32[*] = Add "y" (%x, %x)`, nil, true},
+	{`%a: i64[1] = const {1}
+	%r: f32[*] = ReduceMax "r" (%x, %a) {keepdims = 0}
+	%z: f32[] = const {0.0}
+	%c: bool[*] = Greater "c" (%r, %z)
+	%y: f32[*] = Where "y" (%c, %x, %x)`, []int{5}, false},
+	{`%l: f32[] = const {-0.5}
+	%y: f32[*] = Clip "y" (%x, %l)`, []int{3}, true},
+}
+
+// numbers lists n constants, none of them 0.
+func numbers(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%.2f", 0.25+float64(i%7)-float64(i)/8)
+	}
+	return strings.Join(list, ", ")
+}
+
+// Operators of each element have a row each. Those that broadcast have one for a
+// constant that all images share, and for one that they do not, and for a vector of the
+// images that meets the elements of each.
+func init() {
+	add := func(shape int, apart bool, format string, args ...any) {
+		batches = append(batches, batchCase{fmt.Sprintf(format, args...), []int{shape}, apart})
+	}
+	for _, kind := range []string{"Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity",
+		"LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Round", "Sigmoid", "Sin", "Softplus", "Sqrt", "Swish", "Tanh"} {
+		add(3, true, `%%a: f32[*] = Abs "a" (%%x)
+	%%y: f32[*] = %s "y" (%%a)`, kind)
+	}
+	for _, b := range []struct {
+		text  string
+		apart bool
+	}{
+		{`%b: f32[1, 1] = const {` + numbers(1) + `}`, true},
+		{`%b: f32[5, 1] = const {` + numbers(5) + `}`, false},
+		{`%i: i64[1] = const {1}
+	%b: f32[*] = ReduceMax "b" (%x, %i) {keepdims = 0}`, false},
+	} {
+		for i, kind := range []string{"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+			"Add", "Div", "Max", "Min", "Mul", "Pow", "PRelu", "Sub", "Sum"} {
+			of := "f32"
+			if i < 5 {
+				of = "bool"
+			}
+			add(5, b.apart, `%s
+	%%a: f32[*] = Abs "a" (%%x)
+	%%c: %s[*] = %s "c" (%%a, %%b)
+	%%y: f32[*] = Cast "y" (%%c) {to = 1}`, b.text, of, kind)
+		}
+		for _, kind := range []string{"And", "Or"} {
+			add(5, b.apart, `%s
+	%%z: f32[] = const {0.0}
+	%%l: bool[*] = Less "l" (%%b, %%z)
+	%%g: bool[*] = Greater "g" (%%x, %%z)
+	%%c: bool[*] = %s "c" (%%g, %%l)
+	%%n: bool[*] = Not "n" (%%c)
+	%%y: f32[*] = Cast "y" (%%n) {to = 1}`, b.text, kind)
+		}
+	}
+	for _, kind := range []string{"ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"} {
+		for _, axis := range []int{0, 1, -1, -2} {
+			add(3, axis == 1 || axis == -1, `%%s: i64[1] = const {%d}
+	%%r: f32[*] = %s "r" (%%x, %%s)
+	%%y: f32[*] = Sub "y" (%%x, %%r)`, axis, kind)
+		}
+		add(3, false, `%%s: i64[0] = const {}
+	%%y: f32[*] = %s "y" (%%x, %%s) {noop_with_empty_axes = 1}`, kind)
+	}
+}
+
+// No rule goes without a row whose images it keeps apart.
+func TestRulesHaveRows(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range batches {
+		if !c.apart {
+			continue
+		}
+		for _, n := range load(t, c.graph()).(*program).graph.Nodes {
+			seen[n.Op.Kind()] = true
+		}
+	}
+	for kind := range rules {
+		if !seen[kind] {
+			t.Errorf("%s has no row whose images stay apart", kind)
+		}
+	}
 }
 
 // Batches are cut just where their images stay apart, and their parts make the whole.
@@ -110,7 +425,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for _, c := range batches {
-		src := fmt.Sprintf("graph \"g\"(%%x: f32[batch%s, %%shift: f32[1]) {\n  %s\n  return %%y\n}", dims(append([]int{0}, c.shape...))[2:], c.body)
+		src := c.graph()
 		p := load(t, src).(*program)
 		x, shift := tensor.New(tensor.F32, append([]int{n}, c.shape...)...), tensor.From([]float32{0.5}, 1)
 		for i := range x.F32s() {
@@ -155,7 +470,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 					t.Fatalf("%d parts: %v, want %v in\n%s", parts, got[0], want[0], src)
 				}
 				for i, w := range want[0].F32s() {
-					if math.Abs(float64(got[0].F32s()[i]-w)) > 1e-5*math.Max(1, math.Abs(float64(w))) {
+					if d := math.Abs(float64(got[0].F32s()[i] - w)); !(d <= 1e-5*math.Max(1, math.Abs(float64(w)))) {
 						t.Fatalf("%d parts: element %d is %g, want %g in\n%s", parts, i, got[0].F32s()[i], w, src)
 					}
 				}
@@ -291,6 +606,32 @@ func TestPartsFitCaches(t *testing.T) {
 		}
 		if _, ok := r.(*batch); ok != (c.most < c.n) {
 			t.Errorf("%d images of %dx%d run as %T", c.n, c.size, c.size, r)
+		}
+	}
+}
+
+// A batch is cut where large images shrink before a large weight, so that each has the
+// size that suits it, and not where the weight is too small to pay for that.
+func TestPortionsAreCutWhereTheyPay(t *testing.T) {
+	const n = 8
+	for _, c := range []struct {
+		size, channels, features int
+		want                     []portion
+	}{{128, 32, 1024, []portion{{"b", 1}, {"", n}}}, {256, 64, 64, []portion{{"", 1}}}} {
+		p := load(t, fmt.Sprintf(`graph "g"(%%x: f32[n, 3, %d, %d]) {
+  %%w: f32[%d, 3, 1, 1] = const {%s}
+  %%v: f32[%d, %d] = const {%s}
+  %%a: f32[*] = Conv "a" (%%x, %%w) {strides = [1, 1]}
+  %%b: f32[*] = GlobalAveragePool "b" (%%a)
+  %%c: f32[*] = Flatten "c" (%%b)
+  %%y: f32[*] = MatMul "y" (%%c, %%v)
+  return %%y
+}`, c.size, c.size, c.channels, numbers(3*c.channels), c.channels, c.features, numbers(c.channels*c.features))).(*program)
+		in := []*tensor.Tensor{tensor.New(tensor.F32, n, 3, c.size, c.size)}
+		listed, _ := apart(p.graph, in, n)
+		got, err := p.portions(in, n, listed)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%d images of %dx%d: portions %v (%v), want %v", n, c.size, c.size, got, err, c.want)
 		}
 	}
 }

@@ -111,6 +111,14 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.constant(m, c, kh, kw)
 		return convTail(x, "Conv", m, "")
 	},
+	"single": func(x *text) (string, string) { // the patch is a corner of the image
+		r := x.rng
+		c, m, kh, kw := 1+r.IntN(20), 1+r.IntN(150), 1+r.IntN(3), 1+r.IntN(3)
+		h, w := kh+r.IntN(3), kw+1+r.IntN(3)
+		x.input(1+r.IntN(3), c, h, w)
+		x.constant(m, c, kh, kw)
+		return convTail(x, "Conv", m, fmt.Sprintf("strides = [%d, %d]", h, w))
+	},
 	"depthwise": func(x *text) (string, string) {
 		r := x.rng
 		c, k := 2+r.IntN(6), 1+r.IntN(5)
