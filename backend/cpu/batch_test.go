@@ -143,6 +143,10 @@ var batches = []batchCase{
 	%d: i64[*] = Shape "d" (%x)
 	%r: f32[*] = ReduceMax "r" (%x, %a) {keepdims = 0}
 	%y: f32[*] = Expand "y" (%r, %d)`, []int{5}, false},
+	{`%a: i64[1] = const {1}
+	%r: f32[*] = ReduceMax "r" (%x, %a) {keepdims = 0}
+	%d: i64[*] = Shape "d" (%r)
+	%y: f32[*] = Expand "y" (%x, %d)`, []int{5}, false},
 	{`%d: i64[*] = Shape "d" (%x)
 	%b: f32[5, 1] = const {1.0, 2.0, 3.0, 4.0, 5.0}
 	%y: f32[*] = Expand "y" (%b, %d)`, []int{3}, false},
