@@ -10326,10 +10326,9 @@ loop:
 tail:
 	ADDQ        $+32, CX
 	JZ          end
-	MOVQ        $0x00000001, R8
-	MOVQ        R8, DI
-	SHLQ        CL, DI
-	SUBQ        R8, DI
+	NEGQ        CX
+	MOVQ        $-1, DI
+	SHRQ        CL, DI
 	KMOVQ       DI, K1
 	VMOVDQU16.Z (BX)(SI*2), K1, Z0
 	VPSRLW      $0x08, Z0, Z1
@@ -10785,10 +10784,9 @@ loop:
 tail:
 	ADDQ       $+64, CX
 	JZ         end
-	MOVQ       $0x00000001, SI
-	MOVQ       SI, BX
-	SHLQ       CL, BX
-	SUBQ       SI, BX
+	NEGQ       CX
+	MOVQ       $-1, BX
+	SHRQ       CL, BX
 	KMOVQ      BX, K1
 	VMOVDQU8.Z (AX), K1, Z0
 	VMOVDQU8.Z (DX), K1, Z1

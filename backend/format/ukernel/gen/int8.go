@@ -513,13 +513,13 @@ func intFinish(out, res string, byColumn bool) {
 	LEAQ(Mem{Base: n, Disp: -1}, last)
 	ANDQ(Imm(15), last)
 	add(1, last)
-	k := lowBits64(last)
+	k := lowBits(last)
 	var bytes Register
 	if out == "u8" {
 		LEAQ(Mem{Base: n, Disp: -1}, last)
 		ANDQ(Imm(63), last)
 		add(1, last)
-		bytes = lowBits64(last)
+		bytes = lowBits(last)
 	}
 
 	Label("row")
@@ -805,19 +805,6 @@ func intSplit() {
 	end()
 }
 
-// lowBits returns a mask of the n lowest bits, n below 64.
-func lowBits(n Register) Register {
-	mask, one := GP64(), GP64()
-	MOVQ(n, RCX)
-	MOVQ(U32(1), one)
-	MOVQ(one, mask)
-	SHLQ(CL, mask)
-	SUBQ(one, mask)
-	k := K()
-	KMOVQ(mask, k)
-	return k
-}
-
 // intFrame generates the copying of rows into wider ones, of every step-th byte, step
 // being 1 or 2.
 func intFrame(step int) {
@@ -857,12 +844,12 @@ func intFrame(step int) {
 	whole := GP64()
 	MOVQ(n, whole)
 	SUBQ(rest, whole)
-	stored := lowBits64(rest)
+	stored := lowBits(rest)
 	loaded := stored
 	if step == 2 {
 		read := GP64()
 		LEAQ(Mem{Base: rest, Index: rest, Scale: 1, Disp: -1}, read)
-		loaded = lowBits64(read)
+		loaded = lowBits(read)
 	}
 	v := zmm()
 	Label("row")
@@ -946,11 +933,11 @@ func intInterleave(step int) {
 	add(1, rest)
 	MOVQ(n, whole)
 	SUBQ(rest, whole)
-	stored := lowBits64(rest)
+	stored := lowBits(rest)
 	loaded := stored
 	if step == 2 { // without the byte behind the last
 		LEAQ(Mem{Base: rest, Index: rest, Scale: 1, Disp: -1}, rest)
-		loaded = lowBits64(rest)
+		loaded = lowBits(rest)
 	}
 	// Byte i of column j is byte step*j of plane i; two planes have 32 bytes each in a
 	// register where step is 2.
@@ -1045,8 +1032,8 @@ func constant64(name string, b [64]byte) Mem {
 	return m
 }
 
-// lowBits64 is lowBits for n from 1 to 64.
-func lowBits64(n Register) Register {
+// lowBits returns a mask of the n lowest bits, n being 1 to 64.
+func lowBits(n Register) Register {
 	mask, shift := GP64(), GP64()
 	MOVQ(n, shift)
 	NEGQ(shift)
@@ -1088,12 +1075,12 @@ func intMaxPool() {
 	add(1, rest)
 	MOVQ(n, whole)
 	SUBQ(rest, whole)
-	stored := lowBits64(rest)
+	stored := lowBits(rest)
 	// The first two bytes of the windows, and the third of each.
 	pair, third, last := GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: rest, Index: rest, Scale: 1}, pair)
 	LEAQ(Mem{Base: pair, Disp: -1}, third)
-	first, second := lowBits64(pair), lowBits64(third)
+	first, second := lowBits(pair), lowBits(third)
 	Label("row")
 	j := GP64()
 	XORQ(j, j)
@@ -1172,14 +1159,7 @@ func intMax() {
 	Label("tail")
 	add(64, n)
 	JZ(LabelRef("end"))
-	mask, one := GP64(), GP64()
-	MOVQ(n, RCX)
-	MOVQ(U32(1), one)
-	MOVQ(one, mask)
-	SHLQ(CL, mask)
-	SUBQ(one, mask)
-	k := K()
-	KMOVQ(mask, k)
+	k := lowBits(n)
 	a, b := zmm(), zmm()
 	VMOVDQU8_Z(Mem{Base: y}, k, a)
 	VMOVDQU8_Z(Mem{Base: x}, k, b)
