@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module in turn for $FUZZTIME each, prints how many
-# executions each had, and fails on the first finding.
+# Runs every fuzz target of the module in turn for $FUZZTIME each, a duration or a count
+# of executions as in 20000x, prints how many executions each had, and fails on the
+# first finding. Up to Go 1.26 a run that its duration ends can fail with nothing but
+# "context deadline exceeded" (golang/go#75804); that is not a finding.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 time=${FUZZTIME:-10m}
@@ -8,7 +10,8 @@ found=0
 while read -r dir target; do
 	log=$(mktemp)
 	echo "fuzzing $dir $target for $time"
-	if ! go test "./$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1; then
+	if ! go test "./$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1 &&
+		! { grep -qx '    context deadline exceeded' "$log" && ! grep -qE 'Failing input|panic|DATA RACE' "$log"; }; then
 		cat "$log"
 		rm -f "$log"
 		exit 1
