@@ -256,11 +256,23 @@ func is(format string) func(Candidate) bool {
 	return func(c Candidate) bool { return c.Format == format }
 }
 
+// margin is how much faster than dense a sparse candidate must be by prediction: what
+// is nearer is within the error of the model, and dense is sure not to lose to itself.
+const margin = 1.05
+
+// near reports whether the times of a and of dense are too close for a prediction.
+func (c *Candidate) near(dense *Candidate) bool {
+	return c.MeasuredUs == 0 && dense.MeasuredUs == 0 && dense.time() < margin*c.time()
+}
+
 // pick marks the first candidate of the format asked for, else dense, and says
 // of every candidate why it won or lost.
 func (c *chooser) pick(l *Layer) *Candidate {
 	dense := &l.Candidates[slices.IndexFunc(l.Candidates, is(Dense))]
 	best := &l.Candidates[0]
+	if best.near(dense) {
+		best = dense
+	}
 	if c.Format != Auto {
 		best = dense
 		if i := slices.IndexFunc(l.Candidates, is(c.Format)); i >= 0 {
@@ -275,6 +287,8 @@ func (c *chooser) pick(l *Layer) *Candidate {
 			a.Why = "chosen"
 		case c.Format != Auto && a.Format != c.Format:
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
+		case a.time() < best.time():
+			a.Why = fmt.Sprintf("%.2fx the time, too close to dense for a prediction", ratio(a.time(), best.time()))
 		default:
 			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
@@ -292,7 +306,7 @@ func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
 	case best != dense:
 		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), best.bound(dense))
 	case len(l.Candidates) > 1:
-		next := l.Candidates[1]
+		next := l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Format != Dense })]
 		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros", next.Format, ratio(next.time(), best.time()), 100*l.Sparsity)
 	case l.Nonzeros < l.Rows*l.Cols:
 		return fmt.Sprintf("only %.1f%% zeros: no sparse format saves storage", 100*l.Sparsity)

@@ -27,8 +27,10 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 const (
 	// patch is the cost of an element of a panel that is loaded from an image.
 	patch = 20
-	// strip is that of one that is read where it lies in a strip of a padded image.
+	// strip is that of one that is read where it lies in a strip of a padded image,
+	// pad the cost of making the strips of a product.
 	strip = 6
+	pad   = 650e3
 	// word is the cost of a float of a transformed weight, which products are
 	// computed behind: in a model, where other weights have come between, it comes
 	// from beyond the level 2 cache.
@@ -41,7 +43,7 @@ const (
 
 // grid is the cost of transforming a tile of 16 channels of the input or of the
 // output, by its size.
-var grid = map[int]float64{2: 6e3, 4: 24e3}
+var grid = map[int]float64{2: 5e3, 4: 20e3}
 
 // Direct is the cost of a product with patches of the images, in floating-point
 // operations at the peak.
@@ -67,7 +69,7 @@ func Loaded(w *choose.Matrix, work, e float64) float64 {
 // padded image.
 func Placed(w *choose.Matrix, work, e float64) float64 {
 	if c, ok := Of(w); ok && work > 0 {
-		return work / (work/e + c.Patches()*strip/patch)
+		return work / (work/e + c.Patches()*strip/patch + pad)
 	}
 	return e
 }
