@@ -35,11 +35,11 @@ const (
 	// spinTime is how long a worker without work, and a loop that waits for its
 	// last calls, keep their processor: longer than the gaps between the loops of
 	// a run, so that these do not wait for the scheduler.
-	spinTime = 20 * time.Microsecond
+	spinTime = 200 * time.Microsecond
 	// pauses is the number of pause instructions between two looks at the clock.
 	pauses = 16
 	// yieldTime is the time after which one that spins lets other goroutines run.
-	yieldTime = 10 * time.Microsecond
+	yieldTime = 100 * time.Microsecond
 )
 
 type worker struct {
