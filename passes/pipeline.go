@@ -112,6 +112,28 @@ var Pipeline = []Pass{
 		Run:   tidy(fuse.Identities),
 	},
 	{
+		Name: "scales", Doc: "fold batch normalisation and constant factors into weights",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Scales),
+	},
+	{
+		Name: "biases", Doc: "fold constant summands into the bias of their producer",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Biases),
+	},
+	{
+		Name: "prune", Doc: "decide which weights are zero",
+		Needs: Typed | Folded, Makes: Pruned,
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			r, err := prune.Graph(g, c.Prune)
+			if err != nil {
+				return 0, err
+			}
+			c.Report.Prune = r
+			return len(r.Layers), nil
+		},
+	},
+	{
 		Name: "activations", Doc: "recognise GELU, SiLU and HardSwish",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Activations),
@@ -132,39 +154,14 @@ var Pipeline = []Pass{
 		Run:   tidy(fuse.Attentions),
 	},
 	{
-		Name: "scales", Doc: "fold batch normalisation and constant factors into weights",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Scales),
-	},
-	{
-		Name: "biases", Doc: "fold constant summands into the bias of their producer",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Biases),
-	},
-	{
 		Name: "residuals", Doc: "add residuals while the producer stores",
 		Needs: Typed | Folded,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
-			c.Prune.Ends = prune.FindEnds(g) // moving nodes changes what is first and last
-			return tidy(fuse.Residuals)(c, g)
-		},
+		Run:   tidy(fuse.Residuals),
 	},
 	{
 		Name: "epilogues", Doc: "apply activations while the producer stores",
 		Needs: Typed | Folded, Makes: Fused,
 		Run: tidy(fuse.Epilogues),
-	},
-	{
-		Name: "prune", Doc: "decide which weights are zero",
-		Needs: Typed | Folded, Makes: Pruned,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
-			r, err := prune.Graph(g, c.Prune)
-			if err != nil {
-				return 0, err
-			}
-			c.Report.Prune = r
-			return len(r.Layers), nil
-		},
 	},
 	{
 		Name: "quantize", Doc: "quantise products, with the ranges that calibration sees",

@@ -14,30 +14,26 @@ type GraphOptions struct {
 	Keep     []Glob        // nodes or weights that stay as they are
 	KeepNone bool          // lifts the exceptions for the first Conv and the last weight-bearing node
 	Targets  []LayerTarget // the last that matches a node or weight gives its sparsity
-
-	// Ends names the exceptions; nil looks for them in the graph as it is.
-	Ends *Ends
 }
 
-// Ends names the nodes that are not pruned unless the user asks for it, empty where
-// there is none. Passes that reorder nodes change what is first and last, so that
-// they are looked for before.
-type Ends struct {
-	FirstConv string // the first Conv
-	Last      string // the last weight-bearing node
+// ends names the nodes that are not pruned unless the user asks for it, empty where
+// there is none.
+type ends struct {
+	firstConv string // the first Conv
+	last      string // the last weight-bearing node
 }
 
-// FindEnds looks for the first Conv and the last weight-bearing node in the order of
+// findEnds looks for the first Conv and the last weight-bearing node in the order of
 // the nodes.
-func FindEnds(g *ir.Graph) *Ends {
-	var e Ends
+func findEnds(g *ir.Graph) ends {
+	var e ends
 	for _, u := range g.WeightUses() {
-		if e.FirstConv == "" && u.Node.Op.Kind() == "Conv" {
-			e.FirstConv = u.Node.Name
+		if e.firstConv == "" && u.Node.Op.Kind() == "Conv" {
+			e.firstConv = u.Node.Name
 		}
-		e.Last = u.Node.Name
+		e.last = u.Node.Name
 	}
-	return &e
+	return e
 }
 
 // Asks reports whether the options ask for zeros.
@@ -105,10 +101,7 @@ var prunableOps = []string{"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "G
 // weight-bearing node, and what the user keeps. A glob that matches nothing is an
 // error.
 func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
-	ends := o.Ends
-	if ends == nil {
-		ends = FindEnds(g)
-	}
+	ends := findEnds(g)
 	var out []*candidate
 	byValue := map[*ir.Value]*candidate{}
 	for _, u := range g.WeightUses() {
@@ -165,12 +158,12 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 
 // protect says why the default or the user keeps the weight, and notes which of the
 // user's globs match it.
-func (c *candidate) protect(o *GraphOptions, ends *Ends, matched []bool) {
+func (c *candidate) protect(o *GraphOptions, e ends, matched []bool) {
 	switch {
 	case o.KeepNone:
-	case c.readBy(ends.FirstConv):
+	case c.readBy(e.firstConv):
 		c.rowsStay = "the first convolution"
-	case c.readBy(ends.Last):
+	case c.readBy(e.last):
 		c.rowsStay = "the last weight-bearing operator"
 	}
 	for i, k := range o.Keep {

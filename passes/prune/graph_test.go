@@ -238,19 +238,6 @@ func TestHalfPrecisionWeightsStay(t *testing.T) {
 	}
 }
 
-func TestEndsMayBeFoundBeforeNodesMove(t *testing.T) {
-	g := threeLayers(t)
-	o := options(t, "uniform", 0.5)
-	o.Ends = &prune.Ends{Last: "m1"}
-	r, err := prune.Graph(g, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"m1 w1: the last weight-bearing operator", "m2 w2", "last w3"}; !slices.Equal(verdicts(r), want) {
-		t.Errorf("have %q, want %q", verdicts(r), want)
-	}
-}
-
 func TestNothingAskedForNothingTouched(t *testing.T) {
 	for _, pattern := range []string{"uniform", "unstructured", "channel", "block:4x1", "dense"} {
 		g := threeLayers(t)
