@@ -72,10 +72,11 @@ type GraphLayer struct {
 type candidate struct {
 	ir.WeightUse
 	readers  []*ir.Node
-	why      string   // why it is not prunable, empty where it is
-	target   *float64 // its own sparsity
-	rowsStay string   // why the user or the default keeps its output channels
-	kept     string   // why the user keeps all of it
+	why      string    // why it is not prunable, empty where it is
+	target   *float64  // its own sparsity
+	rowsStay string    // why the user or the default keeps its output channels
+	kept     string    // why the user keeps all of it
+	saliency []float32 // what ranks its channels, nil for |w|
 
 	rows, cols []int32 // labels of its output and input channels, see flow
 }
@@ -180,6 +181,28 @@ func (c *candidate) protect(o *GraphOptions, e ends, matched []bool) {
 // Graph prunes the weights of g in place. Under Channel, layers lose their output
 // channels and whatever read them; under other patterns, weights become zero.
 func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
+	p, err := NewPlan(g, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Asks() {
+		if err := p.Select(o.Allocate, nil); err != nil {
+			return nil, err
+		}
+	}
+	return p.Result(), nil
+}
+
+// Plan is the pruning of a graph's weights, layer by layer.
+type Plan struct {
+	Options GraphOptions
+	Layers  []GraphLayer // in the order of the nodes
+	graph   *ir.Graph
+	cands   []*candidate // of Layers
+}
+
+// NewPlan lists the weights of g, and which of them may be pruned.
+func NewPlan(g *ir.Graph, o GraphOptions) (*Plan, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ir.ErrInvalid)
 	}
@@ -187,20 +210,105 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &GraphResult{Pattern: o.Pattern.String(), Allocate: string(o.Allocate), Asked: o.Sparsity}
+	p := &Plan{Options: o, graph: g, cands: cands}
 	for _, c := range cands {
-		out.Layers = append(out.Layers, c.layer())
+		p.Layers = append(p.Layers, c.layer())
 	}
-	switch {
-	case !o.Asks():
-	case o.Pattern.Kind == Channel:
-		err = channels(g, &o, cands, out.Layers)
-	default:
-		err = mask(&o, cands, out.Layers)
+	return p, nil
+}
+
+// Use returns the weight of layer i.
+func (p *Plan) Use(i int) ir.WeightUse { return p.cands[i].WeightUse }
+
+// Target is layer i's own sparsity, nil where the user gave none.
+func (p *Plan) Target(i int) *float64 { return p.cands[i].target }
+
+// Matrix returns the weight of layer i as it is now, as a matrix to select in.
+func (p *Plan) Matrix(i int) Layer { return p.cands[i].matrix() }
+
+// Prunable lists the layers that may be pruned.
+func (p *Plan) Prunable() []int {
+	var out []int
+	for i, c := range p.cands {
+		if c.why == "" {
+			out = append(out, i)
+		}
 	}
+	return out
+}
+
+// Rank selects masks for the prunable layers without applying them. Saliency, where
+// it is set, returns what ranks the weights of layer i, as Layer.Saliency; sparsity,
+// where it is set, is each layer's own. The results are those of Prunable.
+func (p *Plan) Rank(a Allocation, saliency func(i int) []float32, sparsity func(i int) *float64) (*Result, error) {
+	var in []Layer
+	for _, i := range p.Prunable() {
+		l := p.Matrix(i)
+		if saliency != nil {
+			l.Saliency = saliency(i)
+		}
+		if sparsity != nil {
+			l.Sparsity = sparsity(i)
+		}
+		in = append(in, l)
+	}
+	o := p.Options.Options
+	o.Allocate = a
+	return Select(in, o)
+}
+
+// Select prunes every prunable layer by saliency, nil for |w|.
+func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
+	if p.Options.Pattern.Kind == Channel {
+		o := p.Options
+		o.Allocate = a
+		for i, c := range p.cands {
+			if saliency != nil && c.why == "" {
+				c.saliency = saliency(i)
+			}
+		}
+		return channels(p.graph, &o, p.cands, p.Layers)
+	}
+	res, err := p.Rank(a, saliency, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	for k, i := range p.Prunable() {
+		r, l := &res.Layers[k], p.Matrix(i)
+		if zeros(l.Weights) != r.Zeros {
+			w := slices.Clone(l.Weights)
+			r.Mask.Apply(w, l.Transposed)
+			p.set(i, w, l.Transposed)
+		}
+		p.Note(i, r)
+	}
+	return nil
+}
+
+// Set replaces the weight of layer i by a matrix [Rows, Cols].
+func (p *Plan) Set(i int, w []float32) { p.set(i, w, false) }
+
+func (p *Plan) set(i int, w []float32, transposed bool) {
+	c := p.cands[i]
+	shape := c.Value.Const.Shape()
+	if transposed {
+		c.Value.SetConst(tensor.From(w, shape...))
+		return
+	}
+	m, k := c.View.Dims(shape)
+	c.Value.SetConst(c.View.Tensor(tensor.From(w, m, k), shape))
+}
+
+// Note reports what was decided for layer i, whose weight is as it should be.
+func (p *Plan) Note(i int, r *LayerResult) {
+	l := &p.Layers[i]
+	l.Zeros, l.Bounded, l.Note = zeros(p.cands[i].Value.Const.F32s()), r.Bounded, r.Note
+	l.RowMin, l.RowMax = r.RowMin, r.RowMax
+}
+
+// Result sums up the layers as they are reported.
+func (p *Plan) Result() *GraphResult {
+	out := &GraphResult{Pattern: p.Options.Pattern.String(), Allocate: string(p.Options.Allocate), Asked: p.Options.Sparsity, Layers: p.Layers}
 	for i := range out.Layers {
 		l := &out.Layers[i]
 		t := Tally{l.Weights, l.Zeros}
@@ -210,7 +318,7 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 			out.Prunable.add(t)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // layer describes the weight as it is.
@@ -228,46 +336,13 @@ func (c *candidate) layer() GraphLayer {
 // matrix returns the weight as a layer to select in.
 func (c *candidate) matrix() Layer {
 	m, k := c.View.Dims(c.Value.Const.Shape())
-	l := Layer{Name: c.Node.String(), Rows: m, Cols: k, Sparsity: c.target}
+	l := Layer{Name: c.Node.String(), Rows: m, Cols: k, Sparsity: c.target, Saliency: c.saliency}
 	if slices.Equal(c.View.Perm, []int{1, 0}) && c.View.RowAxes == 1 {
 		l.Weights, l.Transposed = c.Value.Const.F32s(), true
 	} else {
 		l.Weights = c.View.Matrix(c.Value.Const).F32s()
 	}
 	return l
-}
-
-// mask lets Select decide which weights become zero, and reports it in layers.
-func mask(o *GraphOptions, cands []*candidate, layers []GraphLayer) error {
-	var in []Layer
-	var at []int // of cands
-	for i, c := range cands {
-		if c.why == "" {
-			in = append(in, c.matrix())
-			at = append(at, i)
-		}
-	}
-	res, err := Select(in, o.Options)
-	if err != nil {
-		return err
-	}
-	for k, i := range at {
-		r, l, v := &res.Layers[k], &in[k], cands[i].Value
-		if zeros(l.Weights) != r.Zeros {
-			w := slices.Clone(l.Weights)
-			r.Mask.Apply(w, l.Transposed)
-			shape := v.Const.Shape()
-			if l.Transposed {
-				v.SetConst(tensor.From(w, shape...))
-			} else {
-				v.SetConst(cands[i].View.Tensor(tensor.From(w, l.Rows, l.Cols), shape))
-			}
-		}
-		gl := &layers[i]
-		gl.Zeros, gl.Bounded, gl.Note = r.Zeros, r.Bounded, r.Note
-		gl.RowMin, gl.RowMax = r.RowMin, r.RowMax
-	}
-	return nil
 }
 
 func zeros(w []float32) (n int) {
