@@ -41,7 +41,11 @@ func quantOptions(o *CompileOptions) (*quant.Options, error) {
 			}
 		}
 	}
-	return &quant.Options{Observer: &calib.Observer{Inputs: inputs, Run: calibrator(o)}}, nil
+	ranges, err := quant.ParseRanges(o.Ranges)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ErrInvalid)
+	}
+	return &quant.Options{Observer: &calib.Observer{Inputs: inputs, Run: calibrator(o)}, Ranges: ranges}, nil
 }
 
 // calibrator evaluates graphs on the CPU.

@@ -70,6 +70,7 @@ type CompileOptions struct {
 	Format   string   // auto (default), dense, ell, csr, nm, block
 
 	Quantize string // none (default), int8
+	Ranges   string // of activations: minmax (default), percentile, percentile:P, mse
 	// Calibrate yields the inputs on which the ranges of activations are seen, by
 	// the names of the ports, in the same order every time; an error ends them.
 	// Quantize int8 needs it.

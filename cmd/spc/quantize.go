@@ -22,9 +22,9 @@ const (
 
 // quantFlags are the flags that quantise a model.
 type quantFlags struct {
-	quantize, calib, samples string
-	count                    int
-	norm                     normFlags
+	quantize, calib, samples, ranges string
+	count                            int
+	norm                             normFlags
 }
 
 func (f *quantFlags) add(c *cobra.Command) {
@@ -34,6 +34,8 @@ func (f *quantFlags) add(c *cobra.Command) {
 	fs.StringVar(&f.samples, "samples", "all", "which calibration samples to choose from: all, even, odd or A:B:STEP")
 	fs.IntVar(&f.count, "calib-samples", 0, fmt.Sprintf("how many of them, spread evenly; by default %d, or %d random ones", calibSamples, calibRandomSamples))
 	f.norm.add(c)
+	fs.StringVar(&f.ranges, "ranges", "minmax", "what the steps of an activation span of its range on the samples: minmax all\nof it; percentile[:P] the middle P percent, by default 99.99; mse what makes\nthe squared error least, for weights, too")
+	complete(c, "ranges", values("minmax", "percentile", "mse"))
 	complete(c, "quantize", values("none", "int8"))
 	complete(c, "samples", values("all", "even", "odd"))
 	complete(c, "calib-samples", cobra.NoFileCompletions)
@@ -42,13 +44,15 @@ func (f *quantFlags) add(c *cobra.Command) {
 // apply sets the options that the flags stand for. What it returns closes the data
 // when the compilation is done.
 func (f *quantFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (func(), error) {
-	o.Quantize = f.quantize
+	o.Quantize, o.Ranges = f.quantize, f.ranges
 	nothing := func() {}
 	switch {
 	case f.quantize != "none" && f.quantize != "int8":
 		return nil, fmt.Errorf("--quantize %q, want none or int8", f.quantize)
 	case f.quantize == "none" && f.calib != "":
 		return nil, fmt.Errorf("--calib %s has no use without --quantize int8", f.calib)
+	case f.quantize == "none" && fs.Changed("ranges"):
+		return nil, fmt.Errorf("--ranges %s has no use without --quantize int8", f.ranges)
 	case f.quantize == "none":
 		return nothing, nil
 	case f.calib == "":

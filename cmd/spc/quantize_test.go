@@ -27,6 +27,10 @@ func TestQuantizeAndPrune(t *testing.T) {
 		ok(t, "verify", f, "model.onnx", "--tolerance", "0.05")
 	}
 	ok(t, "verify", "int8.onnx", "int8.spx", "--tolerance", "0.03")
+	for _, r := range []string{"percentile:99.9", "mse"} {
+		ok(t, append([]string{"compile", "model.onnx", "-o", "ranges.spx", "--ranges", r}, quantise...)...)
+		ok(t, "verify", "ranges.spx", "model.onnx", "--tolerance", "0.1")
+	}
 
 	out := ok(t, "prune", "model.onnx", "-o", "pruned.onnx", "--sparsity", "0.5")
 	if !strings.Contains(out, "50.0% of the") {
@@ -37,6 +41,8 @@ func TestQuantizeAndPrune(t *testing.T) {
 
 	for want, args := range map[string][]string{
 		"--quantize int8 needs --calib":              {"compile", "model.onnx", "--quantize", "int8"},
+		`ranges "max": want minmax, percentile`:      append([]string{"compile", "model.onnx", "--ranges", "max"}, quantise...),
+		"--ranges mse has no use":                    {"compile", "model.onnx", "--ranges", "mse"},
 		`--quantize "int9", want none or int8`:       {"compile", "model.onnx", "--quantize", "int9"},
 		"--calib photos has no use":                  {"compile", "model.onnx", "--calib", "photos"},
 		"images need --preprocess":                   {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},

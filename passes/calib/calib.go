@@ -34,22 +34,28 @@ type Range struct{ Lo, Hi float32 }
 // Ranges returns the range of each of the values, f32 tensors of the root graph g,
 // over all samples. Elements that are not finite are an error.
 func (o *Observer) Ranges(ctx context.Context, g *ir.Graph, values []*ir.Value) ([]Range, error) {
-	if len(values) == 0 {
-		return nil, nil
-	}
-	watched, err := watch(g, values)
-	if err != nil {
-		return nil, err
-	}
 	ranges := make([]Range, len(values))
 	for i := range ranges {
 		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
+	}
+	return ranges, o.watch(ctx, g, values, func(i int, x []float32) error { return ranges[i].add(x) })
+}
+
+// watch evaluates g on all samples and calls see with the elements of each of the
+// values, sample by sample. No samples are an error.
+func (o *Observer) watch(ctx context.Context, g *ir.Graph, values []*ir.Value, see func(i int, x []float32) error) error {
+	if len(values) == 0 {
+		return nil
+	}
+	watched, err := watch(g, values)
+	if err != nil {
+		return err
 	}
 	samples := 0
 	err = o.Run(ctx, watched, o.Inputs(ctx, watched), func(out []*tensor.Tensor) error {
 		samples++
 		for i, t := range out {
-			if err := ranges[i].add(t.F32s()); err != nil {
+			if err := see(i, t.F32s()); err != nil {
 				return fmt.Errorf("calibration sample %d: value %s: %w", samples, values[i].Name, err)
 			}
 		}
@@ -58,7 +64,7 @@ func (o *Observer) Ranges(ctx context.Context, g *ir.Graph, values []*ir.Value) 
 	if err == nil && samples == 0 {
 		err = fmt.Errorf("no calibration samples: %w", ir.ErrInvalid)
 	}
-	return ranges, err
+	return err
 }
 
 // add widens r to hold the elements.

@@ -14,6 +14,7 @@ import (
 // Options say how to quantise.
 type Options struct {
 	Observer *calib.Observer
+	Ranges   Ranges
 	// Portable quantises what other runtimes need to compute in integers, too:
 	// biases, and both operands of an Add that follows a product.
 	Portable bool
@@ -35,7 +36,7 @@ func productOf(n *ir.Node) (p product, ok bool) {
 		return p, false
 	}
 	x, w := n.Inputs[0], n.Inputs[1]
-	if x.IsConst() || x.Type.DType != tensor.F32 || w.Const == nil || w.Const.DType() != tensor.F32 {
+	if x.IsConst() || x.Type.DType != tensor.F32 || w.Const == nil || w.Const.DType() != tensor.F32 || !finite(w.Const) {
 		return p, false
 	}
 	return shaped(n, w.Const)
@@ -88,35 +89,70 @@ func vector(t ir.Type, n int) bool {
 	return t.Rank() > 0
 }
 
-// weight returns a weight in integers and the scale of each of its rows. Elements
-// that are not finite make ok false.
-func weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32, ok bool) {
+// finite reports whether a weight has neither infinities nor NaN.
+func finite(w *tensor.Tensor) bool {
+	return !slices.ContainsFunc(w.F32s(), func(v float32) bool { return v-v != 0 })
+}
+
+// weight returns a finite weight in integers and the scale of each of its rows: that
+// of the largest magnitude, or with MSE of the least squared error.
+func (r Ranges) weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32) {
 	inner := 1
 	for _, d := range w.Shape()[axis+1:] {
 		inner *= d
 	}
 	rows := w.Dim(axis)
-	most := make([]float64, rows)
-	for i, v := range w.F32s() {
-		a := math.Abs(float64(v))
-		if !(a <= math.MaxFloat32) {
-			return nil, nil, false
-		}
-		r := i / inner % rows
-		most[r] = max(most[r], a)
-	}
 	scales = make([]float32, rows)
-	for r, m := range most {
-		if scales[r] = float32(m / 127); !(scales[r] > 1e-30) {
-			scales[r] = 0x1p-16 // a row of zeros, whose bias is written in steps of it
+	q = tensor.New(tensor.I8, w.Shape()...)
+	from, to := w.F32s(), tensor.Data[int8](q)
+	row := make([]float32, 0, w.Len()/rows)
+	for m := range rows {
+		row = row[:0]
+		for i := m * inner; i < len(from); i += rows * inner {
+			row = append(row, from[i:i+inner]...)
+		}
+		s := r.rowScale(row)
+		scales[m] = s
+		for i := m * inner; i < len(from); i += rows * inner {
+			for j, v := range from[i : i+inner] {
+				to[i+j] = int8(nearest(float64(v), float64(s)))
+			}
 		}
 	}
-	q = tensor.New(tensor.I8, w.Shape()...)
-	data := tensor.Data[int8](q)
-	for i, v := range w.F32s() {
-		data[i] = int8(min(max(math.RoundToEven(float64(v)/float64(scales[i/inner%rows])), -127), 127))
+	return q, scales
+}
+
+// nearest is the symmetric 8-bit integer for v in steps of scale.
+func nearest(v, scale float64) float64 {
+	return min(max(math.RoundToEven(v/scale), -127), 127)
+}
+
+// rowScale is the scale of a row of a weight.
+func (r Ranges) rowScale(row []float32) float32 {
+	most := 0.0
+	for _, v := range row {
+		most = max(most, math.Abs(float64(v)))
 	}
-	return q, scales, true
+	full := float32(most / 127)
+	if !(full > 1e-30) {
+		return 0x1p-16 // a row of zeros, whose bias is written in steps of it
+	}
+	if r.Method != MSE {
+		return full
+	}
+	best, least := full, math.Inf(1)
+	for i := rangeSteps; i > rangeSteps/4; i-- {
+		s := full * float32(i) / rangeSteps
+		sum := 0.0
+		for _, v := range row {
+			d := nearest(float64(v), float64(s))*float64(s) - float64(v)
+			sum += d * d
+		}
+		if sum < least {
+			best, least = s, sum
+		}
+	}
+	return best
 }
 
 // Insert quantises the products of g: it puts QuantizeLinear and DequantizeLinear
@@ -127,14 +163,12 @@ func Insert(ctx context.Context, g *ir.Graph, o Options) (int, error) {
 	s := &inserter{Options: o, g: g, products: map[*ir.Node]product{}, group: map[*ir.Value]*ir.Value{}}
 	for _, n := range g.Nodes {
 		if p, ok := productOf(n); ok {
-			if _, _, ok := weight(n.Inputs[1].Const, p.axis); ok {
-				s.products[n] = p
-				s.order = append(s.order, p)
-			}
+			s.products[n] = p
+			s.order = append(s.order, p)
 		}
 	}
 	values := s.values()
-	ranges, err := o.Observer.Ranges(ctx, g, values)
+	ranges, err := o.Ranges.observe(ctx, o.Observer, g, values)
 	if err != nil {
 		return 0, err
 	}
@@ -294,7 +328,7 @@ func (s *inserter) weights() error {
 		uses[u] = append(uses[u], p)
 	}
 	for _, u := range order {
-		q, scales, _ := weight(u.Const, u.axis)
+		q, scales := s.Ranges.weight(u.Const, u.axis)
 		ints := u.Value // keeps its name, by which users know the weight, unless others read it
 		shared := s.shared(u.Value, u.axis)
 		if shared {

@@ -47,9 +47,9 @@ func observer(samples ...*tensor.Tensor) *calib.Observer {
 }
 
 // quantise runs what the pipeline does.
-func quantise(t *testing.T, g *ir.Graph, o *calib.Observer) {
+func quantise(t *testing.T, g *ir.Graph, o quant.Options) {
 	t.Helper()
-	if _, err := quant.Insert(context.Background(), g, quant.Options{Observer: o}); err != nil {
+	if _, err := quant.Insert(context.Background(), g, o); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.Verify(); err != nil {
@@ -96,7 +96,7 @@ func TestChainsOfProductsExchangeU8(t *testing.T) {
 	g := graphtest.Parse(t, chain)
 	float := g.Clone()
 	x := ramp(32, 1, 2, 4, 4)
-	quantise(t, g, observer(x))
+	quantise(t, g, quant.Options{Observer: observer(x)})
 	want := "QuantizeLinear:u8 Conv:u8 MaxPool:u8 Conv:f32 Conv:f32"
 	if got := kinds(g); got != want {
 		t.Errorf("%s, want %s in\n%s", got, want, g)
@@ -194,7 +194,7 @@ func TestOtherReadersKeepTheFloat(t *testing.T) {
   %b: f32[2,2] = MatMul "b" (%a, %w)
   return %s, %b
 }`)
-	quantise(t, g, observer(ramp(4, 2, 2)))
+	quantise(t, g, quant.Options{Observer: observer(ramp(4, 2, 2))})
 	want := "QuantizeLinear:u8 MatMul:f32 QuantizeLinear:u8 Sigmoid:f32 MatMul:f32"
 	if got := kinds(g); got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -208,6 +208,35 @@ func TestCalibrationRefusesWhatHasNoRange(t *testing.T) {
 		_, err := quant.Insert(context.Background(), graphtest.Parse(t, chain), quant.Options{Observer: o})
 		if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
+		}
+	}
+}
+
+func TestConstantActivationsAreQuantised(t *testing.T) {
+	const text = `graph "g"(%x: f32[2,2]) {
+  %w: f32[2,2] = const {1, -1, 0.5, 2}
+  %a: f32[2,2] = Relu "a" (%x)
+  %y: f32[2,2] = MatMul "y" (%a, %w)
+  return %y
+}`
+	for _, c := range []float32{-1, 0, 3} {
+		x := tensor.From([]float32{c, c, c, c}, 2, 2)
+		for _, ranges := range []string{"minmax", "percentile", "mse"} {
+			r, err := quant.ParseRanges(ranges)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := graphtest.Parse(t, text)
+			quantise(t, g, quant.Options{Observer: observer(x, x), Ranges: r})
+			y, err := (&ref.Interpreter{}).Run(context.Background(), g, []*tensor.Tensor{x})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, got := range y[0].F32s() {
+				if want := max(c, 0) * []float32{1.5, 1}[i%2]; math.Abs(float64(got-want)) > 0.03 {
+					t.Errorf("%s of %v: element %d is %v, want %v", ranges, c, i, got, want)
+				}
+			}
 		}
 	}
 }

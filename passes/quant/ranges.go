@@ -1,0 +1,183 @@
+package quant
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"spc/ir"
+	"spc/passes/calib"
+)
+
+// Ranges says which part of the range that an activation had on the samples its 256
+// steps span. Elements outside saturate.
+type Ranges struct {
+	Method     RangeMethod
+	Percentile float64 // of Percentile, above 50 and at most 100
+}
+
+// RangeMethod is a way of finding that part.
+type RangeMethod string
+
+// The methods.
+const (
+	// MinMax spans all of it.
+	MinMax RangeMethod = "minmax"
+	// Percentile leaves out as many elements on either side that so many percent
+	// are left.
+	Percentile RangeMethod = "percentile"
+	// MSE makes the mean of the squared errors of rounding and saturating least.
+	// Weights are spanned in the same way, channel by channel.
+	MSE RangeMethod = "mse"
+)
+
+// defaultPercentile is that of "percentile".
+const defaultPercentile = 99.99
+
+// ParseRanges reads minmax, percentile, percentile:P or mse; the empty string is
+// minmax.
+func ParseRanges(s string) (Ranges, error) {
+	name, arg, has := strings.Cut(s, ":")
+	r := Ranges{Method: RangeMethod(name)}
+	switch r.Method {
+	case "":
+		r.Method = MinMax
+	case MinMax, MSE:
+	case Percentile:
+		r.Percentile = defaultPercentile
+		if has {
+			p, err := strconv.ParseFloat(arg, 64)
+			if err != nil || !(p > 50 && p <= 100) {
+				return r, fmt.Errorf("ranges %q: want a percentile above 50 and at most 100, as in percentile:99.9", s)
+			}
+			r.Percentile = p
+			return r, nil
+		}
+	default:
+		return r, fmt.Errorf("ranges %q: want minmax, percentile, percentile:P or mse", s)
+	}
+	if has {
+		return r, fmt.Errorf("ranges %q: %s takes no number", s, name)
+	}
+	return r, nil
+}
+
+// observe returns the range over which each of the values is to be quantised.
+func (r Ranges) observe(ctx context.Context, o *calib.Observer, g *ir.Graph, values []*ir.Value) ([]calib.Range, error) {
+	ranges, err := o.Ranges(ctx, g, values)
+	if err != nil || r.Method == MinMax || r.Method == "" {
+		return ranges, err
+	}
+	hists, err := o.Histograms(ctx, g, values, ranges)
+	if err != nil {
+		return nil, err
+	}
+	for i, h := range hists {
+		if r.Method == Percentile {
+			ranges[i] = percentile(h, r.Percentile)
+		} else {
+			ranges[i] = leastError(h)
+		}
+	}
+	return ranges, nil
+}
+
+// percentile returns the range between the percentiles (100-p)/2 and (100+p)/2, to
+// the edge of a bin outside.
+func percentile(h *calib.Histogram, p float64) calib.Range {
+	drop := int64((100 - p) / 200 * float64(h.Len()))
+	first, last := 0, calib.Bins-1
+	// Zeros are counted in the bin that they lie in.
+	zero := -1
+	if w := h.Width(); w > 0 && h.Lo <= 0 && h.Hi >= 0 {
+		zero = min(int(-float64(h.Lo)/w), calib.Bins-1)
+	}
+	count := func(bin int) int64 {
+		if bin == zero {
+			return h.Count[bin] + h.Zeros
+		}
+		return h.Count[bin]
+	}
+	for n := count(first); n <= drop && first < last; n += count(first) {
+		first++
+	}
+	for n := count(last); n <= drop && last > first; n += count(last) {
+		last--
+	}
+	return edges(h, first, last+1)
+}
+
+// edges returns the range from the lower edge of a bin to that of another.
+func edges(h *calib.Histogram, from, to int) calib.Range {
+	w := h.Width()
+	r := calib.Range{Lo: float32(float64(h.Lo) + float64(from)*w), Hi: float32(float64(h.Lo) + float64(to)*w)}
+	if to == calib.Bins {
+		r.Hi = h.Hi
+	}
+	return r
+}
+
+// rangeSteps is the number of parts into which each side of a range is divided to
+// look for the least error.
+const rangeSteps = 128
+
+// leastError returns the range, within that of h and with 0 in it, over which
+// rounding and saturating make the least squared error. Both sides are searched in
+// turn, the other one held, until neither moves.
+func leastError(h *calib.Histogram) calib.Range {
+	lo, hi := min(float64(h.Lo), 0), max(float64(h.Hi), 0)
+	best := calib.Range{Lo: float32(lo), Hi: float32(hi)}
+	least := squaredError(h, best)
+	for range 8 {
+		before := best
+		for i := 1; i <= rangeSteps; i++ {
+			f := float64(i) / rangeSteps
+			for _, r := range []calib.Range{{Lo: float32(lo * f), Hi: best.Hi}, {Lo: best.Lo, Hi: float32(hi * f)}} {
+				if e := squaredError(h, r); e < least {
+					best, least = r, e
+				}
+			}
+		}
+		if best == before {
+			break
+		}
+	}
+	return best
+}
+
+// squaredError is the sum of the squared errors that the elements of h have when
+// they are quantised over r, the elements of a bin being spread evenly. Zeros have
+// none.
+func squaredError(h *calib.Histogram, r calib.Range) float64 {
+	p := paramsOf(r)
+	step, w := float64(p.scale), h.Width()
+	at := func(x float64) float64 { return x/step + float64(p.zero) } // in steps
+	if w == 0 {
+		u := at(float64(h.Lo))
+		d := u - min(max(math.RoundToEven(u), 0), 255)
+		return float64(h.Len()-h.Zeros) * d * d * step * step
+	}
+	sum := 0.0
+	below := sawtooth(at(float64(h.Lo)))
+	for i, n := range h.Count {
+		above := sawtooth(at(float64(h.Lo) + float64(i+1)*w))
+		if n > 0 {
+			sum += float64(n) * (above - below)
+		}
+		below = above
+	}
+	return sum * step * step * step / w
+}
+
+// sawtooth is the integral from 0 to u of the squared distance to the nearest of
+// the whole numbers 0..255.
+func sawtooth(u float64) float64 {
+	cube := func(d float64) float64 { return d * d * d / 3 }
+	if u <= 0 {
+		return cube(u)
+	}
+	n := min(math.Floor(u+0.5), 255)
+	return n/12 + cube(u-n)
+}
