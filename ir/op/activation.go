@@ -41,6 +41,16 @@ func (o *Celu) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return eval1(in, o.def())
 }
 
+// Grad multiplies by the derivative.
+func (o *Celu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, _ float64) float64 {
+		if x < 0 {
+			return math.Exp(x / float64(o.Alpha))
+		}
+		return 1
+	})
+}
+
 // Elu is x, or alpha (exp(x) - 1) where that is negative, of each element.
 type Elu struct {
 	streaming
@@ -66,6 +76,16 @@ func (o *Elu) Infer(c *ir.Infer) error { return inferUnary(c, o.def()) }
 // Eval applies the function.
 func (o *Elu) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return eval1(in, o.def())
+}
+
+// Grad multiplies by the derivative.
+func (o *Elu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, y float64) float64 {
+		if x < 0 {
+			return y + float64(o.Alpha)
+		}
+		return 1
+	})
 }
 
 // Gelu is x times the normal distribution function at x of each element, exactly
@@ -101,6 +121,20 @@ func (o *Gelu) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return eval1(in, o.def())
 }
 
+// Grad multiplies by the derivative.
+func (o *Gelu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.Approximate == "tanh" {
+		return gradEach(c, in, out, dout, func(x, _ float64) float64 {
+			const a, b = 0.7978845608028654, 0.044715 // sqrt(2/pi)
+			t := math.Tanh(a * (x + b*x*x*x))
+			return 0.5 * (1 + t + x*(1-t*t)*a*(1+3*b*x*x))
+		})
+	}
+	return gradEach(c, in, out, dout, func(x, _ float64) float64 {
+		return 0.5*math.Erfc(-x/math.Sqrt2) + x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
+	})
+}
+
 // HardSigmoid is alpha x + beta of each element, clipped to 0..1.
 type HardSigmoid struct {
 	streaming
@@ -122,6 +156,16 @@ func (o *HardSigmoid) Infer(c *ir.Infer) error { return inferUnary(c, o.def()) }
 // Eval applies the function.
 func (o *HardSigmoid) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return eval1(in, o.def())
+}
+
+// Grad multiplies by the derivative.
+func (o *HardSigmoid) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, _ float64) float64 {
+		if v := float64(o.Alpha)*x + float64(o.Beta); v <= 0 || v >= 1 {
+			return 0
+		}
+		return float64(o.Alpha)
+	})
 }
 
 // LeakyRelu is x, or alpha x where x is negative, of each element.
@@ -151,6 +195,16 @@ func (o *LeakyRelu) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 	return eval1(in, o.def())
 }
 
+// Grad multiplies by the derivative.
+func (o *LeakyRelu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, _ float64) float64 {
+		if x < 0 {
+			return float64(o.Alpha)
+		}
+		return 1
+	})
+}
+
 // Selu is gamma x, or gamma alpha (exp(x) - 1) where x is negative, of each
 // element (Klambauer et al., Self-normalizing neural networks, 2017).
 type Selu struct {
@@ -178,6 +232,16 @@ func (o *Selu) Infer(c *ir.Infer) error { return inferUnary(c, o.def()) }
 // Eval applies the function.
 func (o *Selu) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return eval1(in, o.def())
+}
+
+// Grad multiplies by the derivative.
+func (o *Selu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, y float64) float64 {
+		if x <= 0 {
+			return y + float64(o.Gamma)*float64(o.Alpha)
+		}
+		return float64(o.Gamma)
+	})
 }
 
 // upgradeSelu gives opset 1 its shorter constants.
@@ -248,6 +312,14 @@ func (o *Swish) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) 
 	return eval1(in, o.def())
 }
 
+// Grad multiplies by the derivative.
+func (o *Swish) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, y float64) float64 {
+		s := sigmoid(float64(o.Alpha) * x)
+		return s + float64(o.Alpha)*y*(1-s)
+	})
+}
+
 // ThresholdedRelu is x where it is above alpha, else zero, of each element.
 type ThresholdedRelu struct {
 	streaming
@@ -273,4 +345,14 @@ func (o *ThresholdedRelu) Infer(c *ir.Infer) error { return inferUnary(c, o.def(
 // Eval applies the function.
 func (o *ThresholdedRelu) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return eval1(in, o.def())
+}
+
+// Grad multiplies by the derivative.
+func (o *ThresholdedRelu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradEach(c, in, out, dout, func(x, _ float64) float64 {
+		if x > float64(o.Alpha) {
+			return 1
+		}
+		return 0
+	})
 }

@@ -1,6 +1,7 @@
 package op
 
 import (
+	"math"
 	"strings"
 
 	"spc/ir"
@@ -296,6 +297,85 @@ func (o *Binary) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	return one(binaryFuncs[o.kind].zip(in[0], o.align(in[0], in[1])))
 }
 
+// binaryGrads holds the gradients by both operands, for the operators that have them.
+var binaryGrads = map[string][2]gradRow{
+	"Add": {passRow, passRow},
+	"Sub": {passRow, func(d, g, _, _ []float32, _, _ int) {
+		for i, v := range g {
+			d[i] = -v
+		}
+	}},
+	"Mul": {func(d, g, _, y []float32, _, sy int) {
+		for i, v := range g {
+			d[i] = v * y[i*sy]
+		}
+	}, func(d, g, x, _ []float32, sx, _ int) {
+		for i, v := range g {
+			d[i] = v * x[i*sx]
+		}
+	}},
+	"Div": {func(d, g, _, y []float32, _, sy int) {
+		for i, v := range g {
+			d[i] = v / y[i*sy]
+		}
+	}, func(d, g, x, y []float32, sx, sy int) {
+		for i, v := range g {
+			b := y[i*sy]
+			d[i] = -v * x[i*sx] / (b * b)
+		}
+	}},
+	"PRelu": {func(d, g, x, y []float32, sx, sy int) {
+		for i, v := range g {
+			if x[i*sx] < 0 {
+				v *= y[i*sy]
+			}
+			d[i] = v
+		}
+	}, func(d, g, x, _ []float32, sx, _ int) {
+		for i, v := range g {
+			d[i] = v * min(x[i*sx], 0)
+		}
+	}},
+}
+
+// Grad sums what each operand contributes to the elements that it is broadcast to.
+func (o *Binary) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	f, ok := binaryGrads[o.kind]
+	if !ok {
+		return nil, errNoGrad("of %s", o.kind)
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	x, y := in[0], o.align(in[0], in[1])
+	for i, t := range []*tensor.Tensor{x, y} {
+		if !c.wants(i) {
+			continue
+		}
+		switch {
+		case o.kind == "Add" || o.kind == "Sub" && i == 0:
+			din[i] = c.sumTo(dout[0], t.Shape())
+		default:
+			din[i] = c.zipGrad(dout[0], x, y, i == 1, f[i])
+		}
+		din[i] = din[i].Reshape(in[i].Shape()...)
+	}
+	return din, nil
+}
+
+// Forward combines the elements.
+func (o *Binary) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	f := binaryFuncs[o.kind].f32
+	if f == nil {
+		return o.Eval(nil, in)
+	}
+	x, y := in[0], o.align(in[0], in[1])
+	out := c.New(broadcastShapes(x.Shape(), y.Shape())...)
+	eachRow(out.Shape(), out, x.F32s(), y.F32s(), x.Shape(), y.Shape(), f)
+	return one(out)
+}
+
 // Compare compares two broadcast inputs of one type element by element.
 type Compare struct {
 	family
@@ -373,6 +453,42 @@ func (o *Pow) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return one(powRows.zip(x.To(tensor.F64), y.To(tensor.F64)).To(dt))
 	}
 	return one(powRows.zip(x.To(tensor.F32), y.To(tensor.F32)).To(dt))
+}
+
+// Grad multiplies by y x^(y-1); there is none by the exponent.
+func (o *Pow) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if err := c.wantOnly(1); err != nil {
+		return nil, err
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) || dout[0] == nil {
+		return din, nil
+	}
+	din[0] = c.zipGrad(dout[0], in[0], o.align(in[0], in[1]).To(tensor.F32), false, func(d, g, x, y []float32, sx, sy int) {
+		for i, v := range g {
+			switch a, n := x[i*sx], y[i*sy]; n {
+			case 2:
+				d[i] = v * 2 * a
+			default:
+				d[i] = v * n * float32(math.Pow(float64(a), float64(n-1)))
+			}
+		}
+	})
+	return din, nil
+}
+
+// Forward computes the powers; squares as products.
+func (o *Pow) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x := in[0]
+	if p := in[1]; p.Len() != 1 || p.Rank() > x.Rank() || p.Float64s()[0] != 2 {
+		return o.Eval(nil, in)
+	}
+	out := c.New(x.Shape()...)
+	d := out.F32s()
+	for i, v := range x.F32s() {
+		d[i] = v * v
+	}
+	return one(out)
 }
 
 // Mod is the remainder of the division of two broadcast inputs: with the sign of
@@ -489,6 +605,55 @@ func (o *Variadic) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 		}
 		return one(out)
 	})
+}
+
+// Grad gives the gradient of a sum to each input, that of a mean in equal parts, and
+// that of a maximum or minimum to the first input that is it.
+func (o *Variadic) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	g := dout[0]
+	if g == nil {
+		return din, nil
+	}
+	if o.kind == "Sum" || o.kind == "Mean" {
+		if o.kind == "Mean" {
+			part := c.New(g.Shape()...)
+			d, n := part.F32s(), float32(len(in))
+			for i, v := range g.F32s() {
+				d[i] = v / n
+			}
+			g = part
+		}
+		for i, t := range in {
+			if c.wants(i) {
+				din[i] = c.sumTo(g, t.Shape())
+			}
+		}
+		return din, nil
+	}
+	x, dx := make([][]float32, len(in)), make([][]float32, len(in))
+	strides := make([][]int, len(in))
+	for i, t := range in {
+		x[i], strides[i] = t.F32s(), broadcastStrides(t.Shape(), g.Shape())
+		if c.wants(i) {
+			din[i] = c.Zeros(t.Shape()...)
+			dx[i] = din[i].F32s()
+		}
+	}
+	gv, y := g.F32s(), out[0].F32s()
+	walkRows(g.Shape(), strides, func(at, n int, off, step []int) {
+		for i := at; i < at+n; i++ {
+			for k := range x {
+				if p := off[k] + (i-at)*step[k]; x[k][p] == y[i] {
+					if dx[k] != nil {
+						dx[k][p] += gv[i]
+					}
+					break
+				}
+			}
+		}
+	})
+	return din, nil
 }
 
 // upgradeBinary keeps the axis of the broadcasting of opsets below 7.

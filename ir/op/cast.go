@@ -189,6 +189,14 @@ func (o *Cast) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return one(t)
 }
 
+// Grad passes the gradient of what was f32 and stays so.
+func (o *Cast) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if in[0].DType() != tensor.F32 || out[0].DType() != tensor.F32 {
+		return nil, errNoGrad("of a cast from %v to %v", in[0].DType(), out[0].DType())
+	}
+	return reshaped(c, in, dout)
+}
+
 // upgradeCast turns the names of element types of opsets below 6 into codes.
 func upgradeCast(l *Legacy) error {
 	name, ok := l.Attrs["to"].(string)
@@ -227,6 +235,14 @@ func (o *CastLike) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 		return nil, err
 	}
 	return one(t)
+}
+
+// Grad passes the gradient of what was f32 and stays so.
+func (o *CastLike) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if in[0].DType() != tensor.F32 || out[0].DType() != tensor.F32 {
+		return nil, errNoGrad("of a cast from %v to %v", in[0].DType(), out[0].DType())
+	}
+	return reshaped(c, in, dout)
 }
 
 // BitCast takes the bits of each element as one of another type of the same width.

@@ -90,6 +90,24 @@ func (o *Concat) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	return one(out)
 }
 
+// Grad cuts the gradient as the inputs were joined.
+func (o *Concat) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	a := norm(o.Axis, dout[0].Rank())
+	st, at := tensor.Strides(dout[0].Shape()), 0
+	for i, t := range in {
+		if c.wants(i) {
+			din[i] = c.New(t.Shape()...)
+			tensor.Copy(din[i], dout[0], t.Shape(), 0, tensor.Strides(t.Shape()), at, st)
+		}
+		at += t.Dim(a) * st[a]
+	}
+	return din, nil
+}
+
 // upgradeConcat gives the axis the default that it had in opsets below 4.
 func upgradeConcat(l *Legacy) error {
 	if l.Opset < 4 {
@@ -218,6 +236,25 @@ func (o *Split) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) 
 		at += p * st[a]
 	}
 	return outs, nil
+}
+
+// Grad joins the gradients of the pieces.
+func (o *Split) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) {
+		return din, nil
+	}
+	x := in[0]
+	din[0] = c.Zeros(x.Shape()...)
+	a := norm(o.Axis, x.Rank())
+	st, at := tensor.Strides(x.Shape()), 0
+	for i, g := range dout {
+		if g != nil {
+			tensor.Copy(din[0], g, g.Shape(), at, st, 0, tensor.Strides(g.Shape()))
+		}
+		at += out[i].Dim(a) * st[a]
+	}
+	return din, nil
 }
 
 // upgradeSplit makes the sizes an input, as opsets from 13 have it.

@@ -148,6 +148,78 @@ func (o *ConvTranspose) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor,
 	return o.evalEpilogue(o.scatter(shapes[0], in, spans), in)
 }
 
+// Forward multiplies the transposed weight of each group by the pixels of each image.
+func (o *ConvTranspose) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
+	}
+	s, err := o.slider(c, in, shapes[0])
+	if err != nil {
+		return nil, err
+	}
+	out := c.New(shapes[0]...)
+	y, x, w := out.F32s(), in[0].F32s(), in[1].F32s()
+	for i := range shapes[0][0] * o.Group {
+		s.backInput(y[i*s.plane:][:s.plane], x[i*s.m*s.n:][:s.m*s.n], w[i%o.Group*s.m*s.k:][:s.m*s.k])
+	}
+	if bias := optional(in, 2); bias != nil {
+		b, pixels := bias.F32s(), product(shapes[0][2:])
+		for i := range y {
+			y[i] += b[i/pixels%len(b)]
+		}
+	}
+	return one(out)
+}
+
+// slider is the convolution of the output by the same weight whose gradient by its
+// input this operator is.
+func (o *ConvTranspose) slider(c *GradContext, in []*tensor.Tensor, out []int) (*slider, error) {
+	if err := plainProduct(&o.Epilogue, false, in); err != nil {
+		return nil, err
+	}
+	spans, _, err := o.Geometry(in[0].Shape()[2:], in[1].Shape()[2:])
+	if err != nil {
+		return nil, evalErrorf("%v", err)
+	}
+	return newSlider(c, spans, out, in[1].Shape(), in[0].Shape(), o.Group), nil
+}
+
+// Grad convolves the gradient with the weight.
+func (o *ConvTranspose) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	s, err := o.slider(c, in, out[0].Shape())
+	if err != nil {
+		return nil, err
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	for i, t := range in {
+		if c.wants(i) {
+			din[i] = c.Zeros(t.Shape()...)
+		}
+	}
+	x, w, g := in[0].F32s(), in[1].F32s(), dout[0].F32s()
+	for i := range out[0].Dim(0) * o.Group {
+		at := i % o.Group * s.m * s.k
+		gi, xi := g[i*s.plane:][:s.plane], x[i*s.m*s.n:][:s.m*s.n]
+		if c.wants(0) {
+			s.forward(din[0].F32s()[i*s.m*s.n:][:s.m*s.n], gi, w[at:][:s.m*s.k], nil)
+		}
+		if c.wants(1) {
+			s.backWeight(din[1].F32s()[at:][:s.m*s.k], xi, gi)
+		}
+	}
+	if c.wants(2) {
+		db, pixels := din[2].F32s(), product(out[0].Shape()[2:])
+		for i := 0; i < len(g); i += pixels {
+			db[i/pixels%len(db)] += sum32(g[i:][:pixels])
+		}
+	}
+	return din, nil
+}
+
 func (o *ConvTranspose) scatter(shape []int, in []*tensor.Tensor, spans []Span) *tensor.Tensor {
 	x, bias := in[0].Float64s(), float64s(in, 2)
 	weight := in[1].Reshape(in[1].Dim(0), product(in[1].Shape()[1:])).Permute(1, 0).Float64s() // [M/group*taps, C]

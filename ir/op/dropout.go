@@ -83,6 +83,14 @@ func (o *Dropout) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 	return []*tensor.Tensor{tensor.FromFloat64s(x.DType(), v, x.Shape()...), kept}, nil
 }
 
+// Grad passes the gradient, unless elements were dropped.
+func (o *Dropout) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if t := optional(in, 2); t != nil && tensor.Data[bool](t)[0] {
+		return nil, errNoGrad("of training mode")
+	}
+	return reshaped(c, in, dout)
+}
+
 // upgradeDropout makes the ratio an input, as opsets from 12 have it, where
 // inference does not look at it. Opsets below 7 are never asked to train here.
 func upgradeDropout(l *Legacy) error {

@@ -88,6 +88,34 @@ func (o *Gather) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	return one(out)
 }
 
+// Grad adds the gradient of each row to that of the row it was copied from.
+func (o *Gather) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) || dout[0] == nil {
+		return din, nil
+	}
+	s := in[0].Shape()
+	a := norm(o.Axis, len(s))
+	outer, n, inner := product(s[:a]), s[a], product(s[a+1:])
+	din[0] = c.Zeros(s...)
+	rows := in[1].Ints()
+	for i, r := range rows {
+		p, err := position(r, n)
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = p
+	}
+	dx, g := din[0].F32s(), dout[0].F32s()
+	for i := range outer {
+		for _, r := range rows {
+			addRun(dx[(i*n+r)*inner:], g[:inner], 1)
+			g = g[inner:]
+		}
+	}
+	return din, nil
+}
+
 // GatherElements takes, for each element of its second input, the element of the
 // first at the same place but for one axis, along which that element is the index.
 type GatherElements struct {

@@ -143,6 +143,96 @@ func (o *MatMul) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	})
 }
 
+// matmulPlan lays out a MatMul as products of matrices that broadcasting pairs.
+type matmulPlan struct {
+	m, k, n int
+	lead    []int
+	strides [][]int // over lead, in matrices of A and of B
+}
+
+func newMatmulPlan(as, bs []int) matmulPlan {
+	if len(as) == 1 {
+		as = []int{1, as[0]}
+	}
+	if len(bs) == 1 {
+		bs = []int{bs[0], 1}
+	}
+	p := matmulPlan{m: as[len(as)-2], k: as[len(as)-1], n: bs[len(bs)-1]}
+	la, lb := as[:len(as)-2], bs[:len(bs)-2]
+	if product(lb) == 1 && len(la) >= len(lb) { // one product of all rows
+		p.m, la, lb = p.m*product(la), nil, nil
+	}
+	p.lead = broadcastShapes(la, lb)
+	p.strides = [][]int{broadcastStrides(la, p.lead), broadcastStrides(lb, p.lead)}
+	return p
+}
+
+// each calls f for each product with the offsets of its matrices in A, B and Y.
+func (p matmulPlan) each(f func(a, b, y int)) {
+	walkRows(p.lead, p.strides, func(at, count int, off, step []int) {
+		for i := range count {
+			f((off[0]+i*step[0])*p.m*p.k, (off[1]+i*step[1])*p.k*p.n, (at+i)*p.m*p.n)
+		}
+	})
+}
+
+// Forward multiplies each pair of matrices.
+func (o *MatMul) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
+	}
+	if err := plainProduct(&o.Epilogue, o.Quantised(), in); err != nil {
+		return nil, err
+	}
+	out := c.New(shapes[0]...)
+	a, b, y := in[0].F32s(), in[1].F32s(), out.F32s()
+	var beta float32
+	if bias := optional(in, 2); bias != nil {
+		beta = 1
+		v := bias.F32s()
+		for i := 0; i < len(y); i += len(v) {
+			copy(y[i:], v)
+		}
+	}
+	p := newMatmulPlan(in[0].Shape(), in[1].Shape())
+	p.each(func(ai, bi, yi int) {
+		c.Gemm(false, false, p.m, p.n, p.k, 1, a[ai:], p.k, b[bi:], p.n, beta, y[yi:], p.n)
+	})
+	return one(out)
+}
+
+// Grad multiplies the gradient of each product by both its factors.
+func (o *MatMul) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if err := plainProduct(&o.Epilogue, o.Quantised(), in); err != nil {
+		return nil, err
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	p := newMatmulPlan(in[0].Shape(), in[1].Shape())
+	a, b, g := in[0].F32s(), in[1].F32s(), dout[0].F32s()
+	if c.wants(0) {
+		din[0] = c.Zeros(in[0].Shape()...)
+		da := din[0].F32s()
+		p.each(func(ai, bi, yi int) {
+			c.Gemm(false, true, p.m, p.k, p.n, 1, g[yi:], p.n, b[bi:], p.n, 1, da[ai:], p.k)
+		})
+	}
+	if c.wants(1) {
+		din[1] = c.Zeros(in[1].Shape()...)
+		db := din[1].F32s()
+		p.each(func(ai, bi, yi int) {
+			c.Gemm(true, false, p.k, p.n, p.m, 1, a[ai:], p.k, g[yi:], p.n, 1, db[bi:], p.n)
+		})
+	}
+	if c.wants(2) {
+		din[2] = c.sumTo(dout[0], in[2].Shape())
+	}
+	return din, nil
+}
+
 // matmul sets y to the product of a and b.
 func matmul[T interface {
 	summand
@@ -326,6 +416,65 @@ func (o *Gemm) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		}
 		return o.evalEpilogue(y, in)
 	})
+}
+
+// Forward multiplies.
+func (o *Gemm) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
+	}
+	if err := plainProduct(&o.Epilogue, o.Quantised(), in); err != nil {
+		return nil, err
+	}
+	out := c.New(shapes[0]...)
+	var beta float32
+	if bias := optional(in, 2); bias != nil && o.Beta != 0 {
+		beta = o.Beta
+		tensor.Copy(out, bias, out.Shape(), 0, tensor.Strides(out.Shape()), 0, broadcastStrides(bias.Shape(), out.Shape()))
+	}
+	a, b := in[0], in[1]
+	m, n := out.Dim(0), out.Dim(1)
+	c.Gemm(o.TransA, o.TransB, m, n, a.Len()/m, o.Alpha, a.F32s(), a.Dim(1), b.F32s(), b.Dim(1), beta, out.F32s(), n)
+	return one(out)
+}
+
+// Grad multiplies the gradient by both factors.
+func (o *Gemm) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if err := plainProduct(&o.Epilogue, o.Quantised(), in); err != nil {
+		return nil, err
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil || dout[0].Len() == 0 {
+		return din, nil
+	}
+	a, b, g := in[0], in[1], dout[0].F32s()
+	m, n := dout[0].Dim(0), dout[0].Dim(1)
+	k := a.Len() / m
+	if c.wants(0) {
+		din[0] = c.New(a.Shape()...)
+		if o.TransA { // [K,M]
+			c.Gemm(o.TransB, true, k, m, n, o.Alpha, b.F32s(), b.Dim(1), g, n, 0, din[0].F32s(), m)
+		} else {
+			c.Gemm(false, !o.TransB, m, k, n, o.Alpha, g, n, b.F32s(), b.Dim(1), 0, din[0].F32s(), k)
+		}
+	}
+	if c.wants(1) {
+		din[1] = c.New(b.Shape()...)
+		if o.TransB { // [N,K]
+			c.Gemm(true, o.TransA, n, k, m, o.Alpha, g, n, a.F32s(), a.Dim(1), 0, din[1].F32s(), k)
+		} else {
+			c.Gemm(!o.TransA, false, k, n, m, o.Alpha, a.F32s(), a.Dim(1), g, n, 0, din[1].F32s(), n)
+		}
+	}
+	if c.wants(2) {
+		d := c.New(in[2].Shape()...)
+		for i, v := range c.sumTo(dout[0], in[2].Shape()).F32s() {
+			d.F32s()[i] = v * o.Beta
+		}
+		din[2] = d
+	}
+	return din, nil
 }
 
 func gemm[T interface {

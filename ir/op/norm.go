@@ -103,6 +103,57 @@ func (o *BatchNormalization) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Te
 	return append([]*tensor.Tensor{tensor.FromFloat64s(in[0].DType(), x, shape...)}, extra...), nil
 }
 
+// Grad scales the gradient, outside training mode, and sums it for each channel.
+func (o *BatchNormalization) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.Training {
+		return nil, errNoGrad("of training mode")
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	shape, g, x := in[0].Shape(), dout[0].F32s(), in[0].F32s()
+	scale, mean, variance := in[1].F32s(), in[3].F32s(), in[4].F32s()
+	channels, plane := len(scale), 1
+	if o.Spatial && len(shape) > 2 {
+		plane = product(shape[2:])
+	}
+	inverse, sums, moments := make([]float32, channels), make([]float32, channels), make([]float32, channels)
+	for i, v := range variance {
+		inverse[i] = float32(1 / math.Sqrt(float64(v)+float64(o.Epsilon)))
+	}
+	if c.wants(0) {
+		din[0] = c.New(shape...)
+	}
+	for i := 0; i < len(g); i += plane {
+		ch := i / plane % channels
+		for j := i; j < i+plane; j++ {
+			sums[ch] += g[j]
+			moments[ch] += g[j] * (x[j] - mean[ch]) * inverse[ch]
+		}
+		if c.wants(0) {
+			f, d := scale[ch]*inverse[ch], din[0].F32s()
+			for j := i; j < i+plane; j++ {
+				d[j] = g[j] * f
+			}
+		}
+	}
+	for i, f := range []func(ch int) float32{
+		1: func(ch int) float32 { return moments[ch] },
+		2: func(ch int) float32 { return sums[ch] },
+		3: func(ch int) float32 { return -sums[ch] * scale[ch] * inverse[ch] },
+		4: func(ch int) float32 { return -moments[ch] * scale[ch] * inverse[ch] * inverse[ch] / 2 },
+	} {
+		if i > 0 && c.wants(i) {
+			din[i] = c.New(in[i].Shape()...)
+			for ch := range channels {
+				din[i].F32s()[ch] = f(ch)
+			}
+		}
+	}
+	return din, nil
+}
+
 // moments returns the mean and the variance of each channel of x[N,C,plane].
 func moments(x []float64, channels, plane int) (mean, variance []float64) {
 	mean, variance = make([]float64, channels), make([]float64, channels)
@@ -366,21 +417,79 @@ func (o *LayerNormalization) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Te
 	return out[:max(1, min(c.Outputs, 3))], nil
 }
 
+// Grad is that of a normalisation of rows with the mean taken out.
+func (o *LayerNormalization) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	for _, g := range dout[1:] {
+		if g != nil {
+			return nil, errNoGrad("from the statistics")
+		}
+	}
+	return gradNorm(c, in, dout, o.Axis, o.Epsilon, true)
+}
+
+// gradNorm is the gradient of x' scale + bias, where x' are the slices of x over the
+// axes from a on, divided by the root of their mean square, of their deviations from
+// the mean where centred is set: with h = g scale it is (h - mean(h) - x' mean(h x'))
+// over that root, the first mean only where centred is set.
+func gradNorm(c *GradContext, in, dout []*tensor.Tensor, a int, epsilon float32, centred bool) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	x, g := in[0].F32s(), dout[0].F32s()
+	slice := in[0].Shape()[norm(a, in[0].Rank()):]
+	n := product(slice)
+	scale := widenTo(in[1], slice).F32s()
+	if c.wants(0) {
+		din[0] = c.New(in[0].Shape()...)
+	}
+	unit, dscale, dbias := make([]float64, n), c.Zeros(slice...), c.Zeros(slice...)
+	for i := 0; i < len(x); i += n {
+		mean, square := 0.0, 0.0
+		if centred {
+			mean = meanRow(x[i:][:n])
+		}
+		for j, v := range x[i:][:n] {
+			unit[j] = float64(v) - mean
+			square += unit[j] * unit[j]
+		}
+		inverse := 1 / math.Sqrt(square/float64(n)+float64(epsilon))
+		first, second := 0.0, 0.0
+		for j, v := range g[i:][:n] {
+			unit[j] *= inverse
+			h := float64(v) * float64(scale[j])
+			first += h
+			second += h * unit[j]
+			dscale.F32s()[j] += v * float32(unit[j])
+			dbias.F32s()[j] += v
+		}
+		if first /= float64(n); !centred {
+			first = 0
+		}
+		second /= float64(n)
+		if c.wants(0) {
+			dx := din[0].F32s()[i:][:n]
+			for j := range dx {
+				dx[j] = float32((float64(g[i+j])*float64(scale[j]) - first - unit[j]*second) * inverse)
+			}
+		}
+	}
+	for i, d := range []*tensor.Tensor{1: dscale, 2: dbias} {
+		if i > 0 && c.wants(i) {
+			din[i] = c.sumTo(d, trimmed(in[i].Shape(), len(slice))).Reshape(in[i].Shape()...)
+		}
+	}
+	return din, nil
+}
+
 // scaleSlices multiplies each slice of x by a scale and adds a bias (nil: none),
 // both broadcast to the slice.
 func scaleSlices(x []float64, slice []int, scale, bias *tensor.Tensor) {
 	n := product(slice)
-	widened := func(t *tensor.Tensor) []float64 {
-		shape := t.Shape()
-		for len(shape) > len(slice) { // leading ones
-			shape = shape[1:]
-		}
-		return t.Reshape(shape...).Expand(slice...).Float64s()
-	}
-	f := widened(scale)
+	f := widenTo(scale, slice).Float64s()
 	b := make([]float64, n)
 	if bias != nil {
-		b = widened(bias)
+		b = widenTo(bias, slice).Float64s()
 	}
 	for i := 0; i < len(x); i += n {
 		for j, v := range x[i:][:n] {
@@ -388,6 +497,14 @@ func scaleSlices(x []float64, slice []int, scale, bias *tensor.Tensor) {
 		}
 	}
 }
+
+// widenTo broadcasts a scale or a bias to a slice.
+func widenTo(t *tensor.Tensor, slice []int) *tensor.Tensor {
+	return t.Reshape(trimmed(t.Shape(), len(slice))...).Expand(slice...)
+}
+
+// trimmed drops leading ones beyond the rank.
+func trimmed(shape []int, rank int) []int { return shape[max(0, len(shape)-rank):] }
 
 // Work counts two passes for the statistics and one to normalise.
 func (*LayerNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out[:1], 8) }
@@ -443,6 +560,11 @@ func (o *RMSNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tens
 	}
 	scaleSlices(x, slice, in[1], nil)
 	return one(tensor.FromFloat64s(in[1].DType(), x, shape...))
+}
+
+// Grad is that of a normalisation of rows.
+func (o *RMSNormalization) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return gradNorm(c, in, dout, o.Axis, o.Epsilon, false)
 }
 
 // Work counts a pass for the squares and one to normalise.

@@ -118,13 +118,9 @@ func (o *Pad) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, after := make([]int, len(shape)), make([]int, len(shape))
-	for a := range shape {
-		before[a], after[a] = full[0][a].Size(), full[1][a].Size()
-	}
 	if o.Mode != "constant" {
 		for a := range shape {
-			if x, err = o.extend(x, a, before[a], after[a]); err != nil {
+			if x, err = o.extend(x, a, full[0][a].Size(), full[1][a].Size()); err != nil {
 				return nil, err
 			}
 		}
@@ -144,15 +140,42 @@ func (o *Pad) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		}
 		fill(out, v)
 	}
-	box, from, to := slices.Clone(x.Shape()), tensor.Strides(x.Shape()), tensor.Strides(shape)
-	src, dst := 0, 0
-	for a := range box {
-		box[a] += min(before[a], 0) + min(after[a], 0)
-		src -= min(before[a], 0) * from[a]
-		dst += max(before[a], 0) * to[a]
-	}
-	tensor.Copy(out, x, box, dst, to, src, from)
+	box, from, to, at := o.inside(full, x, out)
+	tensor.Copy(out, x, box, at[1], to, at[0], from)
 	return one(out)
+}
+
+// Grad crops the gradient where a constant was filled in; the other modes have none.
+func (o *Pad) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.Mode != "constant" {
+		return nil, errNoGrad("of mode %s", o.Mode)
+	}
+	var axes []int
+	given := len(in) > 3 && in[3] != nil
+	if given {
+		axes = in[3].Ints()
+	}
+	full, _, err := o.dims(ir.Sizes(in[0].Shape()...), ir.Sizes(in[1].Ints()...), axes, given)
+	if err != nil {
+		return nil, err
+	}
+	return moved(c, in, dout, func(dx, g *tensor.Tensor) {
+		box, from, to, at := o.inside(full, dx, g)
+		tensor.Copy(dx, g, box, at[0], from, at[1], to)
+	})
+}
+
+// inside is the box of elements that x and the padded y share, their strides, and where
+// it begins in each.
+func (o *Pad) inside(full [2][]ir.Dim, x, y *tensor.Tensor) (box, from, to []int, at [2]int) {
+	box, from, to = slices.Clone(x.Shape()), tensor.Strides(x.Shape()), tensor.Strides(y.Shape())
+	for a := range box {
+		before, after := full[0][a].Size(), full[1][a].Size()
+		box[a] += min(before, 0) + min(after, 0)
+		at[0] -= min(before, 0) * from[a]
+		at[1] += max(before, 0) * to[a]
+	}
+	return box, from, to, at
 }
 
 // extend pads one axis by elements of the axis itself.

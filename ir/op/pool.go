@@ -2,6 +2,7 @@ package op
 
 import (
 	"math"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -149,6 +150,72 @@ func (o *MaxPool) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 	return out, nil
 }
 
+// Grad gives each gradient to the first tap that is the maximum.
+func (o *MaxPool) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) || dout[0] == nil {
+		return din, nil
+	}
+	p, err := o.plan(in[0].Shape(), out[0].Shape(), o.CeilMode)
+	if err != nil {
+		return nil, err
+	}
+	din[0] = c.Zeros(in[0].Shape()...)
+	m, n := product(p.in), product(p.out)
+	x, dx, y, g := in[0].F32s(), din[0].F32s(), out[0].F32s(), dout[0].F32s()
+	done := make([]bool, n)
+	for i := range p.planes {
+		clear(done)
+		xp, dp, yp, gp := x[i*m:][:m], dx[i*m:][:m], y[i*n:][:n], g[i*n:][:n]
+		for _, r := range p.runs {
+			pos := r.in
+			for k := r.out; k < r.out+r.n; k++ {
+				if !done[k] && xp[pos] == yp[k] {
+					dp[pos] += gp[k]
+					done[k] = true
+				}
+				pos += p.stride
+			}
+		}
+	}
+	return din, nil
+}
+
+// Forward takes the maximum over the taps.
+func (o *MaxPool) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
+	}
+	p, err := o.plan(in[0].Shape(), shapes[0], o.CeilMode)
+	if err != nil {
+		return nil, err
+	}
+	out := c.New(shapes[0]...)
+	y, x := out.F32s(), in[0].F32s()
+	for i := range y {
+		y[i] = float32(math.Inf(-1))
+	}
+	p.taps(y, x, func(y, x []float32, step int) {
+		for i := range y {
+			y[i] = max(y[i], x[i*step])
+		}
+	})
+	return one(out)
+}
+
+// taps calls add for each run of outputs of y and the inputs of x, step apart, that
+// one tap of it reads.
+func (p *poolPlan) taps(y, x []float32, add func(y, x []float32, step int)) {
+	m, n := product(p.in), product(p.out)
+	for i := range p.planes {
+		yp, xp := y[i*n:][:n], x[i*m:][:m]
+		for _, r := range p.runs {
+			add(yp[r.out:][:r.n], xp[r.in:], p.stride)
+		}
+	}
+}
+
 // index turns positions in a plane into indices of the whole input.
 func (o *MaxPool) index(at []int64, p *poolPlan) {
 	n, m := product(p.out), product(p.in)
@@ -210,24 +277,7 @@ func (o *AveragePool) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, e
 	if err != nil {
 		return nil, err
 	}
-	taps := make([]float64, product(p.out))
-	add := func(_ int, r tapRun) {
-		for k := range r.n {
-			taps[r.out+k]++
-		}
-	}
-	if o.CountPad {
-		padded := *p
-		padded.spans = append([]Span{}, p.spans...)
-		size := make([]int, len(p.in))
-		for i := range size {
-			size[i] = p.in[i] + p.spans[i].Begin + p.spans[i].End
-			padded.spans[i].Begin = 0
-		}
-		padded.each(size, add)
-	} else {
-		p.each(p.in, add)
-	}
+	taps := o.counts(p)
 	y := make([]float64, product(shapes[0]))
 	p.reduce(y, x.Float64s(), func(y, x []float64, r tapRun, _ int) {
 		pos := r.in
@@ -243,6 +293,78 @@ func (o *AveragePool) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, e
 		}
 	})
 	return one(fromFloats(x.DType(), y, shapes[0]...))
+}
+
+// Grad gives each tap its part of the gradient by the mean.
+func (o *AveragePool) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) || dout[0] == nil {
+		return din, nil
+	}
+	p, err := o.plan(in[0].Shape(), out[0].Shape(), o.CeilMode)
+	if err != nil {
+		return nil, err
+	}
+	din[0] = c.Zeros(in[0].Shape()...)
+	part := c.Floats(out[0].Len())
+	count := o.counts(p)
+	for i, v := range dout[0].F32s() {
+		part[i] = v / float32(max(1, count[i%len(count)]))
+	}
+	p.taps(part, din[0].F32s(), func(g, dx []float32, step int) {
+		for i, v := range g {
+			dx[i*step] += v
+		}
+	})
+	return din, nil
+}
+
+// Forward sums the taps and divides by their number.
+func (o *AveragePool) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	shapes, empty, err := evalOutputs(o, 1, in)
+	if err != nil || empty != nil {
+		return empty, err
+	}
+	p, err := o.plan(in[0].Shape(), shapes[0], o.CeilMode)
+	if err != nil {
+		return nil, err
+	}
+	out := c.Zeros(shapes[0]...)
+	y := out.F32s()
+	p.taps(y, in[0].F32s(), func(y, x []float32, step int) {
+		for i := range y {
+			y[i] += x[i*step]
+		}
+	})
+	count := o.counts(p)
+	for i := range y {
+		y[i] /= float32(max(1, count[i%len(count)]))
+	}
+	return one(out)
+}
+
+// counts is the number by which each output of a plane divides the sum of its taps, 0
+// where the window is all padding.
+func (o *AveragePool) counts(p *poolPlan) []float64 {
+	taps := make([]float64, product(p.out))
+	add := func(_ int, r tapRun) {
+		for k := range r.n {
+			taps[r.out+k]++
+		}
+	}
+	if !o.CountPad {
+		p.each(p.in, add)
+		return taps
+	}
+	padded := *p
+	padded.spans = append([]Span{}, p.spans...)
+	size := make([]int, len(p.in))
+	for i := range size {
+		size[i] = p.in[i] + p.spans[i].Begin + p.spans[i].End
+		padded.spans[i].Begin = 0
+	}
+	padded.each(size, add)
+	return taps
 }
 
 // Work counts an addition for each tap.
@@ -405,6 +527,59 @@ func (o *GlobalPool) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, er
 		y[i] = s
 	}
 	return one(fromFloats(x.DType(), y, shapes[0]...))
+}
+
+// Grad gives each element its part of the gradient by the mean, and the first largest
+// one that by the maximum.
+func (o *GlobalPool) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.kind == "GlobalLpPool" {
+		return nil, errNoGrad("of %s", o.kind)
+	}
+	return gradPlanes(c, in, dout, func(i int, dx, x []float32, g float32) {
+		if o.kind == "GlobalAveragePool" {
+			g /= float32(len(dx))
+			for k := range dx {
+				dx[k] = g
+			}
+			return
+		}
+		clear(dx)
+		if k := slices.Index(x, out[0].F32s()[i]); k >= 0 {
+			dx[k] = g
+		}
+	})
+}
+
+// gradPlanes calls f for each plane of the only input with the gradient by its output.
+func gradPlanes(c *GradContext, in, dout []*tensor.Tensor, f func(i int, dx, x []float32, g float32)) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) || dout[0] == nil {
+		return din, nil
+	}
+	din[0] = c.New(in[0].Shape()...)
+	dx, x, n := din[0].F32s(), in[0].F32s(), product(in[0].Shape()[2:])
+	for i, g := range dout[0].F32s() {
+		f(i, dx[i*n:][:n], x[i*n:][:n], g)
+	}
+	return din, nil
+}
+
+// Forward reduces each plane.
+func (o *GlobalPool) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x, n := in[0], product(in[0].Shape()[2:])
+	if o.kind != "GlobalAveragePool" || n == 0 {
+		return o.Eval(&ir.Eval{Outputs: 1}, in)
+	}
+	shape := slices.Clone(x.Shape())
+	for i := range shape[2:] {
+		shape[2+i] = 1
+	}
+	out := c.New(shape...)
+	v := x.F32s()
+	for i := range out.F32s() {
+		out.F32s()[i] = float32(sumRow(v[i*n:][:n]) / float64(n))
+	}
+	return one(out)
 }
 
 // Work counts an operation for each input element.

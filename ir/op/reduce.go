@@ -154,6 +154,53 @@ func (o *Reduce) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	return one(out.To(dt).Reshape(shape...))
 }
 
+// reduceGrads holds, for the operators that have them, the gradient by an element x
+// of n that join to y, given that by y.
+var reduceGrads = map[string]func(g, x, y float32, n int) float32{
+	"ReduceL1":        func(g, x, _ float32, _ int) float32 { return g * float32(sign(float64(x))) },
+	"ReduceL2":        func(g, x, y float32, _ int) float32 { return g * x / max(y, math.SmallestNonzeroFloat32) },
+	"ReduceLogSum":    func(g, _, y float32, _ int) float32 { return g / float32(math.Exp(float64(y))) },
+	"ReduceLogSumExp": func(g, x, y float32, _ int) float32 { return g * float32(math.Exp(float64(x-y))) },
+	"ReduceMean":      func(g, _, _ float32, n int) float32 { return g / float32(n) },
+	"ReduceSum":       func(g, _, _ float32, _ int) float32 { return g },
+	"ReduceSumSquare": func(g, x, _ float32, _ int) float32 { return 2 * g * x },
+}
+
+// Grad gives each element its part of the gradient by what it was joined to.
+func (o *Reduce) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	f := reduceGrads[o.kind]
+	if f == nil {
+		return nil, errNoGrad("of %s", o.kind)
+	}
+	if err := c.wantOnly(1); err != nil {
+		return nil, err
+	}
+	din := make([]*tensor.Tensor, len(in))
+	if !c.wants(0) || dout[0] == nil {
+		return din, nil
+	}
+	x := in[0]
+	var list []int
+	if t := optional(in, 1); t != nil {
+		list = t.Ints()
+	}
+	axes, err := o.axes(list, x.Rank())
+	if err != nil {
+		return nil, err
+	}
+	kept := keepShape(x.Shape(), axes)
+	n := x.Len() / max(1, product(kept))
+	din[0] = c.New(x.Shape()...)
+	dx, xv, g, y := din[0].F32s(), x.F32s(), dout[0].F32s(), out[0].F32s()
+	walkRows(x.Shape(), [][]int{broadcastStrides(kept, x.Shape())}, func(at, count int, off, step []int) {
+		for i := range count {
+			p := off[0] + i*step[0]
+			dx[at+i] = f(g[p], xv[at+i], y[p], n)
+		}
+	})
+	return din, nil
+}
+
 // lastAxes returns the elements as a matrix whose rows run along the axes.
 func lastAxes(x *tensor.Tensor, axes []int) *tensor.Tensor {
 	var perm []int

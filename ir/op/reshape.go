@@ -114,6 +114,11 @@ func (o *Reshape) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 	return one(in[0].Reshape(shape...))
 }
 
+// Grad changes the shape back.
+func (o *Reshape) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return reshaped(c, in, dout)
+}
+
 // upgradeReshape makes the shape an input, as opsets from 5 have it.
 func upgradeReshape(l *Legacy) error {
 	if l.Opset >= 5 {
@@ -166,6 +171,11 @@ func (o *Flatten) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 		return nil, err
 	}
 	return one(in[0].Reshape(product(shape[:a]), product(shape[a:])))
+}
+
+// Grad changes the shape back.
+func (o *Flatten) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return reshaped(c, in, dout)
 }
 
 // Squeeze removes dimensions of one: those that its second input lists, or all.
@@ -232,6 +242,11 @@ func (o *Squeeze) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 	return one(in[0].Reshape(shape...))
 }
 
+// Grad changes the shape back.
+func (o *Squeeze) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return reshaped(c, in, dout)
+}
+
 // Unsqueeze inserts dimensions of one at the axes of the output that its second
 // input lists.
 type Unsqueeze struct{ free }
@@ -288,6 +303,11 @@ func (o *Unsqueeze) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 		return nil, err
 	}
 	return one(in[0].Reshape(shape...))
+}
+
+// Grad changes the shape back.
+func (o *Unsqueeze) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return reshaped(c, in, dout)
 }
 
 // upgradeAxes makes the axes an input, as opsets from 13 have it.

@@ -55,6 +55,40 @@ func (o *Clip) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return one(x)
 }
 
+// bounds returns the bounds as f32 numbers, infinite where they are absent.
+func (o *Clip) bounds(in []*tensor.Tensor) (lo, hi float32) {
+	lo, hi = float32(math.Inf(-1)), float32(math.Inf(1))
+	for i, v := range []*float32{&lo, &hi} {
+		if b := optional(in, i+1); b != nil {
+			*v = float32(b.Float64s()[0])
+		}
+	}
+	return lo, hi
+}
+
+// Grad passes gradients of elements inside the interval; there is none by its bounds.
+func (o *Clip) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	lo, hi := o.bounds(in)
+	return gradRows(c, in, out, dout, func(dx, g, x, _ []float32) {
+		for i, v := range x {
+			if dx[i] = 0; v >= lo && v <= hi {
+				dx[i] = g[i]
+			}
+		}
+	})
+}
+
+// Forward limits the elements.
+func (o *Clip) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	y := c.New(in[0].Shape()...)
+	d := y.F32s()
+	lo, hi := o.bounds(in)
+	for i, v := range in[0].F32s() {
+		d[i] = min(max(v, lo), hi)
+	}
+	return one(y)
+}
+
 // upgradeClip moves the bounds of opsets below 11 from attributes to inputs.
 func upgradeClip(l *Legacy) error {
 	l.Take("consumed_inputs")
@@ -141,6 +175,32 @@ func where[T any](shape []int, strides [][]int, d []T, pick []bool, x, y []T) {
 	})
 }
 
+// Grad gives each gradient to the input that its element came from.
+func (o *Where) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if dout[0] == nil {
+		return din, nil
+	}
+	g, pick := dout[0], tensor.Data[bool](in[0])
+	for k := 1; k <= 2; k++ {
+		if !c.wants(k) {
+			continue
+		}
+		shape, gv := g.Shape(), g.F32s()
+		din[k] = c.Zeros(in[k].Shape()...)
+		dx := din[k].F32s()
+		strides := [][]int{broadcastStrides(in[0].Shape(), shape), broadcastStrides(in[k].Shape(), shape)}
+		walkRows(shape, strides, func(at, n int, off, step []int) {
+			for i := range n {
+				if pick[off[0]+i*step[0]] == (k == 1) {
+					dx[off[1]+i*step[1]] += gv[at+i]
+				}
+			}
+		})
+	}
+	return din, nil
+}
+
 // Not negates bools.
 type Not struct {
 	streaming
@@ -186,6 +246,11 @@ func (o *Identity) Infer(c *ir.Infer) error {
 
 // Eval shares the input.
 func (o *Identity) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) { return one(in[0]) }
+
+// Grad passes the gradient.
+func (o *Identity) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return reshaped(c, in, dout)
+}
 
 // IsInf tells which elements are infinite, of the signs that it detects.
 type IsInf struct {

@@ -143,6 +143,15 @@ func (o *Expand) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	return one(out)
 }
 
+// Grad sums what became of each element.
+func (o *Expand) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	din := make([]*tensor.Tensor, len(in))
+	if c.wants(0) && dout[0] != nil {
+		din[0] = c.sumTo(dout[0], in[0].Shape())
+	}
+	return din, nil
+}
+
 // Tile repeats its first input along each axis as often as its second says.
 type Tile struct{ streaming }
 

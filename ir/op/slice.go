@@ -142,43 +142,70 @@ func sliceRange(d, start, end, step int) (first, n int) {
 	return start, n
 }
 
-// Eval copies the elements.
-func (o *Slice) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+// sliced is where the elements of a slice lie in what they are taken from.
+type sliced struct {
+	shape, strides []int
+	off            int
+}
+
+// cut tells which elements of a tensor of the given shape the inputs from the second
+// on take.
+func (o *Slice) cut(x []int, in []*tensor.Tensor) (s sliced, err error) {
 	ints := func(i int) []int {
-		if i < len(in) && in[i] != nil {
-			return in[i].Ints()
+		if t := optional(in, i); t != nil {
+			return t.Ints()
 		}
 		return nil
 	}
-	x, starts, ends, axes, steps := in[0], ints(1), ints(2), ints(3), ints(4)
+	starts, ends, axes, steps := ints(1), ints(2), ints(3), ints(4)
 	if len(ends) != len(starts) || axes != nil && len(axes) != len(starts) || steps != nil && len(steps) != len(starts) {
-		return nil, evalErrorf("%d starts, %d ends, %d axes and %d steps, want as many of each", len(starts), len(ends), len(axes), len(steps))
+		return s, evalErrorf("%d starts, %d ends, %d axes and %d steps, want as many of each", len(starts), len(ends), len(axes), len(steps))
 	}
-	axes, err := sliceAxes(axes, axes != nil, len(starts), x.Rank())
+	axes, err = sliceAxes(axes, axes != nil, len(starts), len(x))
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	shape, strides, off := slices.Clone(x.Shape()), tensor.Strides(x.Shape()), 0
+	s = sliced{slices.Clone(x), tensor.Strides(x), 0}
 	for i, a := range axes {
 		step := 1
 		if steps != nil {
 			step = steps[i]
 		}
 		if step == 0 {
-			return nil, evalErrorf("step 0 along axis %d", a)
+			return s, evalErrorf("step 0 along axis %d", a)
 		}
-		first, n := sliceRange(x.Dim(a), starts[i], ends[i], step)
-		shape[a] = n
+		first, n := sliceRange(x[a], starts[i], ends[i], step)
+		s.shape[a] = n
 		if n > 0 {
-			off += first * strides[a]
+			s.off += first * s.strides[a]
 		}
 		if n > 1 {
-			strides[a] *= step
+			s.strides[a] *= step
 		}
 	}
-	out := tensor.New(x.DType(), shape...)
-	tensor.Copy(out, x, shape, 0, tensor.Strides(shape), off, strides)
+	return s, nil
+}
+
+// Eval copies the elements.
+func (o *Slice) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	s, err := o.cut(in[0].Shape(), in)
+	if err != nil {
+		return nil, err
+	}
+	out := tensor.New(in[0].DType(), s.shape...)
+	tensor.Copy(out, in[0], s.shape, 0, tensor.Strides(s.shape), s.off, s.strides)
 	return one(out)
+}
+
+// Grad puts the gradients to where the elements came from.
+func (o *Slice) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	s, err := o.cut(in[0].Shape(), in)
+	if err != nil {
+		return nil, err
+	}
+	return moved(c, in, dout, func(dx, g *tensor.Tensor) {
+		tensor.Copy(dx, g, s.shape, s.off, s.strides, 0, tensor.Strides(s.shape))
+	})
 }
 
 // Positions lists, for each axis of a shape, the positions that are taken, nil

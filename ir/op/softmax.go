@@ -40,7 +40,15 @@ func (o *Softmax) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 	}
 	x := in[0]
 	v := x.Float64s()
-	n, stride := 1, 1
+	n, stride := o.lines(x)
+	f := map[string]func([]float64){"Softmax": softmax, "LogSoftmax": logSoftmax, "Hardmax": hardmax}[o.kind]
+	eachLine(v, n, stride, f)
+	return one(tensor.FromFloat64s(x.DType(), v, x.Shape()...))
+}
+
+// lines is how many elements a slice of x has, and how far apart they lie.
+func (o *Softmax) lines(x *tensor.Tensor) (n, stride int) {
+	n, stride = 1, 1
 	if shape := x.Shape(); len(shape) > 0 {
 		a := norm(o.Axis, len(shape))
 		if o.Flatten {
@@ -49,9 +57,66 @@ func (o *Softmax) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 			n, stride = shape[a], product(shape[a+1:])
 		}
 	}
-	f := map[string]func([]float64){"Softmax": softmax, "LogSoftmax": logSoftmax, "Hardmax": hardmax}[o.kind]
-	eachLine(v, n, stride, f)
-	return one(tensor.FromFloat64s(x.DType(), v, x.Shape()...))
+	return n, stride
+}
+
+// Grad is y (g - sum(g y)) for each slice of Softmax, g - exp(y) sum(g) for LogSoftmax.
+func (o *Softmax) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.kind == "Hardmax" {
+		return nil, errNoGrad("of %s", o.kind)
+	}
+	n, stride := o.lines(in[0])
+	return gradRows(c, in, out, dout, func(dx, g, _, y []float32) {
+		for block := 0; block < len(dx); block += n * stride {
+			for from := block; from < block+stride; from++ {
+				var s float32
+				last := from + n*stride
+				if o.kind == "Softmax" {
+					for i := from; i < last; i += stride {
+						s += g[i] * y[i]
+					}
+					for i := from; i < last; i += stride {
+						dx[i] = y[i] * (g[i] - s)
+					}
+					continue
+				}
+				for i := from; i < last; i += stride {
+					s += g[i]
+				}
+				for i := from; i < last; i += stride {
+					dx[i] = g[i] - float32(math.Exp(float64(y[i])))*s
+				}
+			}
+		}
+	})
+}
+
+// Forward normalises each slice.
+func (o *Softmax) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	n, stride := o.lines(in[0])
+	if o.kind != "Softmax" || stride != 1 {
+		return o.Eval(&ir.Eval{Outputs: 1}, in)
+	}
+	y := c.New(in[0].Shape()...)
+	x, d := in[0].F32s(), y.F32s()
+	for ; len(x) > 0; x, d = x[n:], d[n:] {
+		line, to := x[:n], d[:n]
+		m := float32(math.Inf(-1))
+		for _, v := range line {
+			m = max(m, v)
+		}
+		var sum float32
+		for i, v := range line {
+			e := float32(math.Exp(float64(v - m)))
+			to[i] = e
+			sum += e
+		}
+		sum = 1 / sum
+		for i := range to {
+			to[i] *= sum
+		}
+	}
+	return one(y)
 }
 
 // eachLine puts what f makes of it in the place of each line of x: n elements that lie

@@ -54,3 +54,34 @@ func (o *Transpose) Infer(c *ir.Infer) error {
 func (o *Transpose) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	return one(in[0].Permute(o.Order(in[0].Rank())...))
 }
+
+// Grad moves the elements back.
+func (o *Transpose) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return moved(c, in, dout, func(dx, g *tensor.Tensor) { o.move(g, dx, true) })
+}
+
+// Forward moves the elements.
+func (o *Transpose) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x := in[0]
+	shape := make([]int, x.Rank())
+	for i, p := range o.Order(x.Rank()) {
+		shape[i] = x.Dim(p)
+	}
+	y := c.New(shape...)
+	o.move(y, x, false)
+	return one(y)
+}
+
+// move copies the elements of x to y, of which the axes are permuted, or back.
+func (o *Transpose) move(y, x *tensor.Tensor, back bool) {
+	st := tensor.Strides(x.Shape())
+	from := make([]int, len(st))
+	for i, p := range o.Order(len(st)) {
+		from[i] = st[p]
+	}
+	if back {
+		tensor.Copy(x, y, y.Shape(), 0, from, 0, tensor.Strides(y.Shape()))
+	} else {
+		tensor.Copy(y, x, y.Shape(), 0, tensor.Strides(y.Shape()), 0, from)
+	}
+}

@@ -135,3 +135,70 @@ func dropConsumedInputs(l *Legacy) error {
 	l.Take("consumed_inputs")
 	return nil
 }
+
+// unaryGrads holds the derivatives of Unary's functions by operator, from x and f(x);
+// those with jumps have none.
+var unaryGrads = map[string]func(x, y float64) float64{
+	"Abs":   func(x, _ float64) float64 { return sign(x) },
+	"Acos":  func(x, _ float64) float64 { return -1 / math.Sqrt(1-x*x) },
+	"Acosh": func(x, _ float64) float64 { return 1 / math.Sqrt(x*x-1) },
+	"Asin":  func(x, _ float64) float64 { return 1 / math.Sqrt(1-x*x) },
+	"Asinh": func(x, _ float64) float64 { return 1 / math.Sqrt(x*x+1) },
+	"Atan":  func(x, _ float64) float64 { return 1 / (1 + x*x) },
+	"Atanh": func(x, _ float64) float64 { return 1 / (1 - x*x) },
+	"Cos":   func(x, _ float64) float64 { return -math.Sin(x) },
+	"Cosh":  func(x, _ float64) float64 { return math.Sinh(x) },
+	"Erf":   func(x, _ float64) float64 { return 2 / math.SqrtPi * math.Exp(-x*x) },
+	"Exp":   func(_, y float64) float64 { return y },
+	"HardSwish": func(x, _ float64) float64 {
+		switch {
+		case x <= -3:
+			return 0
+		case x >= 3:
+			return 1
+		}
+		return x/3 + 0.5
+	},
+	"Log": func(x, _ float64) float64 { return 1 / x },
+	"Mish": func(x, _ float64) float64 {
+		t := math.Tanh(softplus(x))
+		return t + x*(1-t*t)*sigmoid(x)
+	},
+	"Neg":        func(_, _ float64) float64 { return -1 },
+	"Reciprocal": func(_, y float64) float64 { return -y * y },
+	"Sigmoid":    func(_, y float64) float64 { return y * (1 - y) },
+	"Sin":        func(x, _ float64) float64 { return math.Cos(x) },
+	"Sinh":       func(x, _ float64) float64 { return math.Cosh(x) },
+	"Softplus":   func(x, _ float64) float64 { return sigmoid(x) },
+	"Softsign":   func(x, _ float64) float64 { d := 1 + math.Abs(x); return 1 / (d * d) },
+	"Sqrt":       func(_, y float64) float64 { return 0.5 / y },
+	"Tan":        func(_, y float64) float64 { return 1 + y*y },
+	"Tanh":       func(_, y float64) float64 { return 1 - y*y },
+}
+
+// Grad multiplies by the derivative.
+func (o *Unary) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.kind == "Relu" {
+		return gradRows(c, in, out, dout, func(dx, g, _, y []float32) {
+			for i, v := range y {
+				if dx[i] = 0; v > 0 {
+					dx[i] = g[i]
+				}
+			}
+		})
+	}
+	return gradEach(c, in, out, dout, unaryGrads[o.kind])
+}
+
+// Forward applies the function.
+func (o *Unary) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	if o.kind != "Relu" {
+		return o.Eval(nil, in)
+	}
+	y := c.New(in[0].Shape()...)
+	d := y.F32s()
+	for i, v := range in[0].F32s() {
+		d[i] = max(v, 0)
+	}
+	return one(y)
+}
