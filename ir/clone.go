@@ -8,42 +8,52 @@ import (
 // Clone returns a copy of a root graph that shares constants, their storage and
 // the operators' attributes, but no values, nodes or subgraphs.
 func (g *Graph) Clone() *Graph {
-	c := NewGraph(g.Name)
-	c.root.fresh.Store(g.root.fresh.Load())
-	cl := &cloner{map[*Value]*Value{}}
-	cl.graph(c, g)
-	return c
+	dst := NewGraph(g.Name)
+	c := NewCopier(dst, g, "")
+	c.graph(dst, g)
+	return dst
 }
 
-type cloner struct{ values map[*Value]*Value }
+// Copier copies nodes of one graph into another root graph, with what their
+// subgraphs hold. Copies share constants, their storage and the operators'
+// attributes, as those of Clone do.
+type Copier struct {
+	to     *Graph
+	suffix string // of the names of nodes and of the values that they define
+	values map[*Value]*Value
+}
 
-func (c *cloner) graph(dst, src *Graph) {
+// NewCopier returns a copier from the graph from to the graph to, which appends the
+// suffix to names. Unknown dimensions keep their names, which to will not give to
+// others.
+func NewCopier(to, from *Graph, suffix string) *Copier {
+	to.root.fresh.Store(max(to.root.fresh.Load(), from.root.fresh.Load()))
+	return &Copier{to, suffix, map[*Value]*Value{}}
+}
+
+// Bind makes the copies of nodes that read v read w, a value of the graph that they
+// are copied to.
+func (c *Copier) Bind(v, w *Value) { c.values[v] = w }
+
+// Value returns the copy of v, nil where v is nil or neither bound, defined by a node
+// that was copied, nor a constant, which is copied now.
+func (c *Copier) Value(v *Value) *Value {
+	if v == nil || c.values[v] == nil && !v.IsConst() {
+		return nil
+	}
+	return c.value(c.to, v)
+}
+
+// Node copies n to the end of the graph. What n and its subgraphs read has been
+// bound or copied, or is constant.
+func (c *Copier) Node(n *Node) *Node { return c.node(c.to, n) }
+
+func (c *Copier) graph(dst, src *Graph) {
 	for _, v := range src.Inputs {
-		c.values[v] = dst.NewInput(v.Name, v.Type)
+		c.values[v] = dst.NewInput(v.Name+c.suffix, v.Type)
 	}
 	for _, n := range src.Nodes {
-		in := make([]*Value, len(n.Inputs))
-		for i, v := range n.Inputs {
-			in[i] = c.value(dst, v)
-		}
-		names := make([]string, len(n.Outputs))
-		for i, v := range n.Outputs {
-			if v != nil {
-				names[i] = v.Name
-			}
-		}
-		m := dst.NewNode(n.Name, c.op(dst, n.Op), in, names...)
-		m.own = slices.Clone(n.own)
-		for i, v := range n.Outputs {
-			if v == nil {
-				dst.forget(m.Outputs[i])
-				m.Outputs[i] = nil
-				continue
-			}
-			o := m.Outputs[i]
-			o.Type, o.Elems = v.Type, slices.Clone(v.Elems)
-			c.values[v] = o
-		}
+		c.node(dst, n)
 	}
 	dst.OutputNames = slices.Clone(src.OutputNames)
 	dst.Refused = src.Refused
@@ -52,14 +62,40 @@ func (c *cloner) graph(dst, src *Graph) {
 	}
 }
 
+func (c *Copier) node(dst *Graph, n *Node) *Node {
+	in := make([]*Value, len(n.Inputs))
+	for i, v := range n.Inputs {
+		in[i] = c.value(dst, v)
+	}
+	names := make([]string, len(n.Outputs))
+	for i, v := range n.Outputs {
+		if v != nil {
+			names[i] = v.Name + c.suffix
+		}
+	}
+	m := dst.NewNode(n.Name+c.suffix, c.op(dst, n.Op), in, names...)
+	m.own = slices.Clone(n.own)
+	for i, v := range n.Outputs {
+		if v == nil {
+			dst.forget(m.Outputs[i])
+			m.Outputs[i] = nil
+			continue
+		}
+		o := m.Outputs[i]
+		o.Type, o.Elems = v.Type, slices.Clone(v.Elems)
+		c.values[v] = o
+	}
+	return m
+}
+
 // value returns the copy of v, making it where v is a constant not seen before.
-func (c *cloner) value(g *Graph, v *Value) *Value {
+func (c *Copier) value(g *Graph, v *Value) *Value {
 	if v == nil {
 		return nil
 	}
 	w := c.values[v]
 	if w == nil {
-		w = g.newValue(v.Name, v.Type)
+		w = g.newValue(v.Name+c.suffix, v.Type)
 		w.Const, w.Store, w.Elems = v.Const, v.Store, v.Elems
 		c.values[v] = w
 	}
@@ -67,7 +103,7 @@ func (c *cloner) value(g *Graph, v *Value) *Value {
 }
 
 // op copies an operator that has subgraphs; others are shared.
-func (c *cloner) op(g *Graph, op Op) Op {
+func (c *Copier) op(g *Graph, op Op) Op {
 	if len(Subgraphs(op)) == 0 {
 		return op
 	}

@@ -67,6 +67,24 @@ func (n *Node) Input(i int) *Value {
 	return nil
 }
 
+// Reads calls f for each value that n or a node in its subgraphs reads, as often as
+// it is read; outputs of the subgraphs count as read.
+func (n *Node) Reads(f func(*Value)) {
+	for _, v := range n.Inputs {
+		if v != nil {
+			f(v)
+		}
+	}
+	for _, g := range Subgraphs(n.Op) {
+		for _, m := range g.Nodes {
+			m.Reads(f)
+		}
+		for _, v := range g.Outputs {
+			f(v)
+		}
+	}
+}
+
 // SetInput makes input i of n be v, which may be nil.
 func (n *Node) SetInput(i int, v *Value) {
 	for len(n.Inputs) <= i {

@@ -233,7 +233,7 @@ func lastUses(g *ir.Graph) [][]*ir.Value {
 				last[v] = i
 			}
 		}
-		reads(n, func(v *ir.Value) {
+		n.Reads(func(v *ir.Value) {
 			if v.Graph() == g && !v.IsConst() {
 				last[v] = i
 			}
@@ -247,21 +247,4 @@ func lastUses(g *ir.Graph) [][]*ir.Value {
 		dead[i] = append(dead[i], v)
 	}
 	return dead
-}
-
-// reads calls f for each value that n or a node in its subgraphs reads.
-func reads(n *ir.Node, f func(*ir.Value)) {
-	for _, v := range n.Inputs {
-		if v != nil {
-			f(v)
-		}
-	}
-	for _, g := range ir.Subgraphs(n.Op) {
-		for _, m := range g.Nodes {
-			reads(m, f)
-		}
-		for _, v := range g.Outputs {
-			f(v)
-		}
-	}
 }

@@ -1,6 +1,10 @@
-// Package calib observes the values of a graph on samples. How samples are made and
-// how a graph is evaluated are functions that whoever calls it gives. It imports ir
-// and passes/fold.
+// Package calib observes the values of a graph on samples. How samples are made, how
+// a graph is evaluated and how matrices are multiplied are functions that whoever
+// calls it gives.
+//
+// A Frontier goes through a graph node by node with all samples, Twins show a pruned
+// graph and its dense original at once, and a Gram holds the second moments of what a
+// weight multiplies. The package imports ir, ir/op and passes/fold.
 package calib
 
 import (
@@ -15,17 +19,26 @@ import (
 )
 
 // Inputs yields inputs of a graph, one tensor for each of its inputs, in an order
-// that is the same every time. An error ends the sequence.
+// that is the same every time. Tensors that were yielded do not change any more. An
+// error ends the sequence.
 type Inputs func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error]
 
-// Runner evaluates g on each of the inputs and calls see with the outputs, in the
-// order of the inputs.
+// Runner evaluates g, which it may change, on each of the inputs and calls see with the
+// outputs, in the order of the inputs. The tensors change after see has returned, but
+// for those that it took by setting their places in the slice to nil.
 type Runner func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func(out []*tensor.Tensor) error) error
+
+// Gemm computes C = alpha op(A) op(B) + beta C for row-major matrices, as BLAS does:
+// op(A)[m,k] is A[m,k] or, with tA, the transpose of A[k,m], op(B)[k,n] likewise. lda,
+// ldb and ldc are the elements from a row to the next one. With beta 0, C need not be
+// finite. The result does not depend on the number of threads.
+type Gemm func(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int)
 
 // Observer evaluates graphs on samples.
 type Observer struct {
 	Inputs Inputs
 	Run    Runner
+	Gemm   Gemm // nil for one in plain Go
 }
 
 // Range is the least and the greatest element that a value had.
@@ -72,12 +85,16 @@ func (r *Range) add(x []float32) error {
 	lo, hi := r.Lo, r.Hi
 	for _, v := range x {
 		if !(v-v == 0) {
-			return fmt.Errorf("element %v, want finite numbers: %w", v, ir.ErrInvalid)
+			return notFinite(float64(v))
 		}
 		lo, hi = min(lo, v), max(hi, v)
 	}
 	r.Lo, r.Hi = lo, hi
 	return nil
+}
+
+func notFinite(v float64) error {
+	return fmt.Errorf("element %v, want finite numbers: %w", v, ir.ErrInvalid)
 }
 
 // watch returns a copy of g whose outputs are the values.
