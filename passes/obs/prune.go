@@ -1,0 +1,195 @@
+package obs
+
+import (
+	"context"
+	"fmt"
+
+	"spc/passes/prune"
+)
+
+// Method is how Prune goes about it.
+type Method uint8
+
+const (
+	// Exact removes one unit at a time, the one with the smallest loss, and updates
+	// the survivors. It costs K^3/6 multiplications a group of rows at the most.
+	Exact Method = iota
+	// SparseGPT goes through the columns once. It costs K^2/2 a row.
+	SparseGPT
+)
+
+var methodNames = [...]string{Exact: "exact", SparseGPT: "sparsegpt"}
+
+func (m Method) String() string {
+	if int(m) < len(methodNames) {
+		return methodNames[m]
+	}
+	return fmt.Sprintf("Method(%d)", uint8(m))
+}
+
+// Options say what Prune leaves.
+type Options struct {
+	Pattern prune.Pattern
+	Method  Method
+
+	// Keep is how many weights each row keeps under Uniform, how many blocks each
+	// block row keeps under UniformBlock, and how many weights the layer keeps
+	// under Unstructured and Block, which whole blocks meet as closely as they can.
+	// N:M keeps its own, as prune.Select does. See the function Keep.
+	Keep int
+}
+
+// Result is a pruned layer.
+//
+// Weights that came as zero are zero, and count as removed before any other. Every
+// row, or block row, that came with nonzero weights has some.
+type Result struct {
+	W    []float32   // [M,K]
+	Mask *prune.Mask // where W may be nonzero
+	Loss float64     // tr((W0-W) H (W0-W)^T), without the damping term
+	Note string      // fallbacks, see Solver
+}
+
+func (s *Solver) result() *Result {
+	return &Result{W: make([]float32, len(s.W)), Mask: prune.NewMask(s.Rows, s.Cols), Note: s.Note}
+}
+
+// Prune chooses a mask and the survivors' weights.
+//
+//   - Exact with Unstructured or Block runs every group of rows to its last unit
+//     first, then removes over the whole layer what is next in its group and adds
+//     the least loss for its size (section 4 of arXiv 2208.11580); see Sweep, which
+//     also serves several targets at once.
+//   - Exact with N:M freezes the survivors of a group of M as soon as it has N.
+//   - SparseGPT chooses anew at each 128 columns from the losses of all columns that
+//     are left, as they are then, how many of those 128 go; N:M at each group.
+//
+// R x C blocks are a unit: R rows share the inverse, and the loss of a block S is
+// the sum over its rows of w_S^T ([H^-1]_SS)^-1 w_S.
+func (s *Solver) Prune(ctx context.Context, o Options) (*Result, error) {
+	if err := s.checkPattern(o.Pattern, o.Keep); err != nil {
+		return nil, err
+	}
+	var r *Result
+	var err error
+	switch {
+	case o.Method == SparseGPT:
+		r, err = s.sparseGPT(ctx, o)
+	case o.Method != Exact:
+		return nil, s.errorf("method %s, want exact or sparsegpt", o.Method)
+	case o.Pattern.Kind == prune.Unstructured || o.Pattern.Kind == prune.Block:
+		sweep, err := s.Sweep(ctx, o.Pattern)
+		if err != nil {
+			return nil, err
+		}
+		return sweep.Prune(ctx, o.Keep)
+	default:
+		r, err = s.exact(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Loss, err = s.Loss(ctx, r.W)
+	return r, err
+}
+
+// eachGroup runs do for every group of rows.
+func (s *Solver) eachGroup(ctx context.Context, u *units, do func(e *eliminator)) error {
+	inv := s.invert()
+	work := make([]*eliminator, workerCount(s.workers))
+	return each(ctx, s.workers, u.groups, func(w, g int) {
+		if work[w] == nil {
+			work[w] = newEliminator(s, u, inv)
+		}
+		work[w].begin(g)
+		do(work[w])
+	})
+}
+
+// exact prunes where each group of rows has its own target.
+func (s *Solver) exact(ctx context.Context, o Options) (*Result, error) {
+	u := newUnits(s.Rows, s.Cols, o.Pattern)
+	r := s.result()
+	err := s.eachGroup(ctx, &u, func(e *eliminator) {
+		if o.Pattern.Kind == prune.NM {
+			e.groups(o.Pattern)
+		} else {
+			for e.left > o.Keep {
+				e.remove(e.cheapest())
+			}
+		}
+		e.store(r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, s.refit(ctx, &u, r)
+}
+
+// groups removes until N of each M are left.
+func (e *eliminator) groups(p prune.Pattern) {
+	over := make([]int, (e.s.Cols-1)/p.M+1) // weights that have to go
+	todo := 0
+	for g := range over {
+		lo := g * p.M
+		hi := min(lo+p.M, e.s.Cols)
+		for c := lo; c < hi; c++ {
+			if !e.gone[c] {
+				over[g]++
+			}
+		}
+		over[g] = max(0, over[g]-groupLimit(p, lo, e.s.Cols))
+		todo += over[g]
+		e.freeze(over[g] == 0, lo, hi)
+	}
+	for range todo {
+		c := e.cheapest()
+		e.remove(c)
+		g := c / p.M
+		over[g]--
+		e.freeze(over[g] == 0, g*p.M, min((g+1)*p.M, e.s.Cols))
+	}
+}
+
+func (e *eliminator) freeze(frozen bool, lo, hi int) {
+	for c := lo; c < hi; c++ {
+		e.frozen[c] = frozen
+	}
+}
+
+// refit solves for the rows in which a block that stays has weights that came as
+// zero: the inverse that a group shares takes them for free.
+func (s *Solver) refit(ctx context.Context, u *units, r *Result) error {
+	if u.r*u.c == 1 {
+		return nil
+	}
+	var rows []int
+	for g := range u.groups {
+		lo, hi := u.span(g)
+		for i := lo; i < hi; i++ {
+			if !s.blocksFull(u, r.Mask, g, i) {
+				rows = append(rows, i)
+			}
+		}
+	}
+	return s.solveRows(ctx, r.Mask, rows, r.W)
+}
+
+// blocksFull reports whether a row has all weights of the blocks that its group keeps.
+func (s *Solver) blocksFull(u *units, m *prune.Mask, group, row int) bool {
+	r0, r1 := u.span(group)
+	for unit := range u.each {
+		lo, hi := u.columns(unit)
+		any, all := false, true
+		for c := lo; c < hi; c++ {
+			for i := r0; i < r1; i++ {
+				any = any || m.Keeps(i, c)
+			}
+			all = all && m.Keeps(row, c)
+		}
+		if any && !all {
+			return false
+		}
+	}
+	return true
+}
