@@ -28,6 +28,18 @@ func quantOptions(o *CompileOptions) (*quant.Options, error) {
 	case o.Calibrate == nil:
 		return nil, fmt.Errorf("quantize int8 needs calibration data to see the ranges of activations: %w", ErrInvalid)
 	}
+	ranges, err := quant.ParseRanges(o.Ranges)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, ErrInvalid)
+	}
+	return &quant.Options{Observer: observer(o), Ranges: ranges}, nil
+}
+
+// observer sees the calibration samples, nil where there are none.
+func observer(o *CompileOptions) *calib.Observer {
+	if o.Calibrate == nil {
+		return nil
+	}
 	inputs := func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
 		return func(yield func([]*tensor.Tensor, error) bool) {
 			for sample, err := range o.Calibrate(ctx, inputs(g)) {
@@ -41,11 +53,7 @@ func quantOptions(o *CompileOptions) (*quant.Options, error) {
 			}
 		}
 	}
-	ranges, err := quant.ParseRanges(o.Ranges)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, ErrInvalid)
-	}
-	return &quant.Options{Observer: &calib.Observer{Inputs: inputs, Run: calibrator(o)}, Ranges: ranges}, nil
+	return &calib.Observer{Inputs: inputs, Run: calibrator(o)}
 }
 
 // calibrator evaluates graphs on the CPU.

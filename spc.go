@@ -34,6 +34,7 @@ import (
 	"spc/lower/spx"
 	"spc/passes"
 	"spc/passes/choose"
+	"spc/passes/fit"
 	"spc/passes/prune"
 )
 
@@ -52,6 +53,9 @@ var (
 // AnySize, in CompileOptions.Shapes, leaves a dimension to each run.
 const AnySize = onnx.AnySize
 
+// AimDense, in CompileOptions.Aim, aims at the dense model's outputs.
+const AimDense = "dense"
+
 // CompileOptions say what to compile and how. The zero value of everything but
 // the model keeps the weights as they are.
 type CompileOptions struct {
@@ -62,12 +66,22 @@ type CompileOptions struct {
 	Shapes map[string][]int // sizes of inputs by name, in place of declared ones; AnySize leaves one open
 	Dims   map[string]int   // sizes of symbols
 
-	Sparsity float64  // the fraction of zeros over all prunable weights
-	Pattern  string   // uniform (default), unstructured, N:M, block:RxC, uniform-block:RxC, channel
-	Allocate string   // layer (default): the same sparsity everywhere; global: one threshold
-	Keep     []string // globs of nodes or weights that stay as they are; none lifts the default exceptions
-	Layers   []string // GLOB=S: a sparsity of their own for some layers
-	Format   string   // auto (default), dense, ell, csr, nm, block
+	Sparsity float64 // the fraction of zeros over all prunable weights
+	Pattern  string  // uniform (default), unstructured, N:M, block:RxC, uniform-block:RxC, channel
+	// Allocate spreads the sparsity over the layers: layer, the same everywhere; global,
+	// the pattern's published threshold; normalised, one threshold on saliencies that
+	// calibration makes comparable; curves, by error curves; auto, whichever of these is
+	// nearest the dense model's outputs. The default is auto with Calibrate, else layer.
+	Allocate string
+	// Prune is how the weights that go are chosen: magnitude, wanda, or obs, which
+	// updates the others. The default is obs with Calibrate, which all but magnitude
+	// need, else magnitude.
+	Prune       string
+	Aim         string   // dense: towards the dense model's outputs; weights (default): towards its weights
+	Uncorrected bool     // leaves the means and variances of outputs as pruning with Calibrate makes them
+	Keep        []string // globs of nodes or weights that stay as they are; none lifts the default exceptions
+	Layers      []string // GLOB=S: a sparsity of their own for some layers
+	Format      string   // auto (default), dense, ell, csr, nm, block
 
 	Quantize string // none (default), int8
 	Ranges   string // of activations: minmax (default), percentile, percentile:P, mse
@@ -97,7 +111,7 @@ type Report struct {
 	Options ReportOptions       `json:"options"`
 	Layers  []Layer             `json:"layers"`
 	Totals  Totals              `json:"totals"`
-	Prune   *prune.GraphResult  `json:"prune,omitempty"`
+	Prune   *fit.Result         `json:"prune,omitempty"`
 	Passes  []passes.PassReport `json:"passes"`
 	// Transposes names the Transpose nodes that no pass could fold away.
 	Transposes []string `json:"transposes"`
@@ -172,7 +186,12 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 // keeps the graph in a form that ONNX has.
 func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, error) {
 	o.Pattern = orDefault(o.Pattern, "uniform")
-	o.Allocate = orDefault(o.Allocate, string(prune.PerLayer))
+	if o.Allocate == "" {
+		o.Allocate = string(prune.PerLayer)
+		if o.Calibrate != nil {
+			o.Allocate = fit.Auto
+		}
+	}
 	o.Format = orDefault(o.Format, "auto")
 	o.Target = orDefault(o.Target, "cpu")
 	c, err := passContext(ctx, &o)
@@ -252,13 +271,16 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 	if own, ok := pattern.OwnSparsity(); ok {
 		o.Sparsity = own
 	}
-	allocate, err := prune.ParseAllocation(o.Allocate)
-	if err != nil {
-		return invalid(err)
+	if o.Aim = orDefault(o.Aim, "weights"); o.Aim != "weights" && o.Aim != AimDense {
+		return nil, fmt.Errorf("aim %q: want weights or dense: %w", o.Aim, ErrInvalid)
 	}
 	c := &passes.Context{
 		Context: ctx,
-		Prune:   prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity, Allocate: allocate}},
+		Prune: fit.Options{
+			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
+			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
+			Observer: observer(o), Progress: o.Progress,
+		},
 		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
 		Formats: format.Choices(),
 		Model:   tune.Default,

@@ -14,6 +14,7 @@ import (
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
+	"spc/passes/fit"
 	"spc/passes/fold"
 	"spc/passes/fuse"
 	"spc/passes/prune"
@@ -59,7 +60,7 @@ type Pass struct {
 // Context is what passes share.
 type Context struct {
 	context.Context
-	Prune   prune.GraphOptions
+	Prune   fit.Options
 	Quant   *quant.Options // nil where products stay as they are
 	Choose  choose.Options
 	Formats []choose.Format
@@ -70,7 +71,7 @@ type Context struct {
 // Report collects what the passes did.
 type Report struct {
 	Passes []PassReport
-	Prune  *prune.GraphResult
+	Prune  *fit.Result
 	Layers []choose.Layer
 	// Transposes names the Transpose nodes that are left.
 	Transposes []string
@@ -125,7 +126,7 @@ var Pipeline = []Pass{
 		Name: "prune", Doc: "decide which weights are zero",
 		Needs: Typed | Folded, Makes: Pruned,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
-			r, err := prune.Graph(g, c.Prune)
+			r, err := fit.Run(c, g, c.Prune)
 			if err != nil {
 				return 0, err
 			}

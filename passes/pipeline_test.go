@@ -20,6 +20,7 @@ import (
 	"spc/ir/tensor"
 	"spc/lower"
 	"spc/passes"
+	"spc/passes/fit"
 	"spc/passes/prune"
 	"spc/tests/archs"
 	"spc/tests/graphtest"
@@ -28,7 +29,7 @@ import (
 func newContext() *passes.Context {
 	return &passes.Context{
 		Context: context.Background(),
-		Prune:   prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}},
+		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}}, Allocate: string(prune.PerLayer)},
 		Formats: format.Choices(),
 		Model:   tune.Default,
 	}

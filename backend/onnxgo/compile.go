@@ -14,6 +14,7 @@ import (
 	"spc/lower"
 	"spc/passes"
 	"spc/passes/choose"
+	"spc/passes/fit"
 	"spc/passes/prune"
 )
 
@@ -51,7 +52,7 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 	}
 	c := &passes.Context{
 		Context: context.Background(),
-		Prune:   prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity, Allocate: prune.PerLayer}},
+		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity}}, Allocate: string(prune.PerLayer)},
 		Choose:  choose.Options{Format: "auto"},
 		Formats: format.Choices(),
 		Model:   tune.Default,

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"spc"
 	"spc/backend/format"
@@ -23,7 +24,8 @@ import (
 // patterns, allocations and targets are what shells offer for the flags.
 var (
 	patterns    = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
-	allocations = []string{"layer", "global"}
+	allocations = []string{"layer", "global", "normalised", "curves", "auto"}
+	methods     = []string{"magnitude", "wanda", "obs"}
 	targets     = []string{"cpu"}
 )
 
@@ -43,11 +45,41 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions) {
 	fs := c.Flags()
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
 	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
-	fs.StringVar(&o.Allocate, "allocate", "layer", "layer: the same sparsity in each; global: one threshold for all")
+	fs.StringVar(&o.Allocate, "allocate", "", "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, and auto: the best of those.\nBy default auto with --calib, else layer")
+	fs.StringVar(&o.Prune, "prune", "", "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, obs: those that the others can make up for.\nBy default obs with --calib, else magnitude")
+	fs.StringVar(&o.Aim, "aim", "weights", "what obs stays near: the dense model's weights, or dense: its outputs")
+	fs.BoolVar(&o.Uncorrected, "uncorrected", false, "leave the means and variances of outputs as pruning with --calib makes them")
 	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
 	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
 	complete(c, "pattern", values(patterns...))
 	complete(c, "allocate", values(allocations...))
+	complete(c, "prune", values(methods...))
+	complete(c, "aim", values("weights", "dense"))
+}
+
+// calibrate sets what calibration sees and what is quantised. What it returns closes
+// the data when the compilation is done.
+func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quantise quantFlags, s sizes) (func(), error) {
+	if err := quantise.apply(fs, o, data.calib != ""); err != nil {
+		return nil, err
+	}
+	p, err := prune.ParsePattern(o.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	_, own := p.OwnSparsity()
+	prunes := own || o.Sparsity > 0 || len(o.Layers) > 0
+	if data.calib != "" && !prunes && o.Quantize == "none" {
+		return nil, fmt.Errorf("--calib %s has no use without --sparsity, a pattern that sets its own, or --quantize int8", data.calib)
+	}
+	if data.calib == "" || !prunes {
+		for _, name := range []string{"aim", "uncorrected"} {
+			if fs.Changed(name) {
+				return nil, fmt.Errorf("--%s has no use without --calib and --sparsity", name)
+			}
+		}
+	}
+	return data.apply(fs, o, s)
 }
 
 // setModel sets the model and its sizes among the options and checks that pruning it was
@@ -74,6 +106,7 @@ func setModel(c *cobra.Command, o *spc.CompileOptions, model string, shapes shap
 func compileCommand() *cobra.Command {
 	var o spc.CompileOptions
 	var shapes shapeFlags
+	var data calibFlags
 	var quantise quantFlags
 	var out string
 	var asJSON bool
@@ -97,6 +130,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	addPruning(c, &o)
 	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
 	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", "))
+	data.add(c)
 	quantise.add(c)
 	shapes.add(fs)
 	fs.StringVar(&o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
@@ -120,7 +154,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		if err != nil {
 			return err
 		}
-		done, err := quantise.apply(fs, &o, s)
+		done, err := calibrate(fs, &o, data, quantise, s)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 func pruneCommand() *cobra.Command {
 	var o spc.CompileOptions
 	var shapes shapeFlags
+	var data calibFlags
 	var quantise quantFlags
 	var out string
 	var asJSON bool
@@ -32,6 +33,7 @@ int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .onnx `FILE` to write")
 	addPruning(c, &o)
+	data.add(c)
 	quantise.add(c)
 	shapes.add(fs)
 	jsonFlag(fs, &asJSON)
@@ -53,7 +55,7 @@ int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
 		} else if same {
 			return fmt.Errorf("-o %s is the model itself", out)
 		}
-		done, err := quantise.apply(fs, &o, s)
+		done, err := calibrate(fs, &o, data, quantise, s)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"spc"
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/fit"
 	"spc/passes/prune"
 )
 
@@ -40,7 +41,7 @@ func TestTheListOfBoundedLayersIsShort(t *testing.T) {
 		6:  "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), f (6 rows)\n",
 		20: "kept one nonzero a row: a (1 row), b (2 rows), c (3 rows), d (4 rows), e (5 rows), and 15 more, which --json lists\n",
 	} {
-		r := spc.Report{Prune: &prune.GraphResult{}}
+		r := spc.Report{Prune: &fit.Result{GraphResult: &prune.GraphResult{}}}
 		for i := range layers {
 			r.Prune.Layers = append(r.Prune.Layers, prune.GraphLayer{Node: string(rune('a' + i)), Bounded: i + 1})
 		}

@@ -71,6 +71,9 @@ func (f *Frontier) Keep(values ...*ir.Value) {
 	}
 }
 
+// Graph returns the graph that the position is in.
+func (f *Frontier) Graph() *ir.Graph { return f.g }
+
 // At is the position: the number of nodes behind it.
 func (f *Frontier) At() int { return f.at }
 

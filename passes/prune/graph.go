@@ -65,6 +65,7 @@ type GraphLayer struct {
 	RowMax   int     `json:"row_max"` // and the most
 	Bounded  int     `json:"bounded"` // rows that kept something only because each must
 	Note     string  `json:"note"`
+	How      string  `json:"how,omitempty"` // it was pruned, and what that did, where calibration saw its inputs
 	Sparsity float64 `json:"sparsity"`
 }
 

@@ -27,7 +27,7 @@ type grid struct {
 }
 
 func newGrid(l *Layer, p Pattern) *grid {
-	r, c := p.unit()
+	r, c := p.Unit()
 	return &grid{Layer: l, r: r, c: c, rows: (l.Rows-1)/r + 1, cols: (l.Cols-1)/c + 1}
 }
 

@@ -127,8 +127,8 @@ func (p Pattern) validate() error {
 	return nil
 }
 
-// unit returns the shape of the blocks that stand or fall together.
-func (p Pattern) unit() (r, c int) {
+// Unit returns the shape of the blocks that stand or fall together.
+func (p Pattern) Unit() (r, c int) {
 	if p.Kind == Block || p.Kind == UniformBlock {
 		return p.R, p.C
 	}

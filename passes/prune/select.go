@@ -134,7 +134,7 @@ func note(l *Layer, p Pattern) string {
 	say := func(what string, n, by int, format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("%d %s are not a multiple of %d: ", n, what, by)+fmt.Sprintf(format, args...))
 	}
-	switch r, c := p.unit(); {
+	switch r, c := p.Unit(); {
 	case p.Kind == NM:
 		if tail := l.Cols % p.M; tail != 0 {
 			say("columns", l.Cols, p.M, "the last group keeps %d of %d", tailLimit(p.N, p.M, tail), tail)

@@ -299,7 +299,7 @@ func TestThresholdPatternsMatchTheirDefinition(t *testing.T) {
 	patterns := []string{"unstructured", "block:1x1", "block:4x1", "block:1x4", "block:2x3", "block:32x32"}
 	bounded := 0
 	forRandomLayers(t, patterns, func(t *testing.T, layers []Layer, members [][]int, opts Options, got *Result) {
-		r, c := opts.Pattern.unit()
+		r, c := opts.Pattern.Unit()
 		for _, group := range members {
 			var units []unit
 			for _, i := range group {
@@ -332,7 +332,7 @@ func TestUniformPatternsMatchTheirDefinition(t *testing.T) {
 	patterns := []string{"uniform", "uniform-block:1x1", "uniform-block:4x1", "uniform-block:1x4", "uniform-block:2x3", "uniform-block:16x16"}
 	bounded := 0
 	forRandomLayers(t, patterns, func(t *testing.T, layers []Layer, members [][]int, opts Options, got *Result) {
-		r, c := opts.Pattern.unit()
+		r, c := opts.Pattern.Unit()
 		for _, group := range members {
 			s := target(layers, group, opts)
 			masks, bounds := brutePrefix(layers, group, r, c, s)

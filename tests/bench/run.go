@@ -152,7 +152,10 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 	}
 	o := spc.CompileOptions{Pattern: row.Pattern, Sparsity: row.Sparsity, Keep: row.Keep}
 	if row.Int8 {
-		o.Quantize, o.Calibrate = "int8", s.source.calibrate
+		// The times of a model do not depend on which weights are zero, so that the
+		// fastest way to choose them will do.
+		o.Quantize, o.Calibrate, o.Prune, o.Allocate = "int8", s.source.calibrate, "magnitude", "layer"
+		o.Uncorrected = true
 	}
 	m, err := s.source.compile(ctx, o)
 	if err != nil {

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"spc"
+	"spc/data"
+	"spc/ir/tensor"
+)
+
+// The number of calibration samples by default.
+const (
+	calibSamples       = 128
+	calibRandomSamples = 8
+)
+
+// calibFlags are the flags that say what calibration sees.
+type calibFlags struct {
+	calib, samples string
+	count          int
+	norm           normFlags
+}
+
+func (f *calibFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVar(&f.calib, "calib", "", "what pruning and --quantize see: samples as eval reads them (a folder of images,\nan npy or idx `FILE`), or random:SEED[:LO:HI]")
+	fs.StringVar(&f.samples, "samples", "all", "which calibration samples to choose from: all, even, odd or A:B:STEP")
+	fs.IntVar(&f.count, "calib-samples", 0, fmt.Sprintf("how many of them, spread evenly; by default %d, or %d random ones", calibSamples, calibRandomSamples))
+	f.norm.add(c)
+	complete(c, "samples", values("all", "even", "odd"))
+	complete(c, "calib-samples", cobra.NoFileCompletions)
+}
+
+// apply sets what calibration sees. What it returns closes the data when the
+// compilation is done.
+func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (func(), error) {
+	nothing := func() {}
+	switch {
+	case f.calib == "":
+		for _, name := range []string{"samples", "calib-samples"} {
+			if fs.Changed(name) {
+				return nil, fmt.Errorf("--%s has no use without --calib", name)
+			}
+		}
+		return nothing, nil
+	case f.count < 0:
+		return nil, fmt.Errorf("--calib-samples %d, want 1 or more", f.count)
+	}
+	if strings.HasPrefix(f.calib, "random:") {
+		r, err := data.ParseRandom(f.calib)
+		if err != nil {
+			return nil, fmt.Errorf("--calib: %w", err)
+		}
+		o.Calibrate = f.random(r, s)
+		return nothing, nil
+	}
+	chosen, err := data.ParseSamples(f.samples)
+	if err != nil {
+		return nil, fmt.Errorf("--samples: %w", err)
+	}
+	set, err := data.Open(f.calib, "")
+	if err != nil {
+		return nil, err
+	}
+	index := spread(chosen.Of(set.Len()), f.number(calibSamples))
+	if len(index) == 0 {
+		set.Close()
+		return nil, fmt.Errorf("--samples %s chooses none of the %d of %s", f.samples, set.Len(), f.calib)
+	}
+	e := &evaluator{set: set, index: index}
+	if !set.Tokens() {
+		if e.feed.Norm, err = f.norm.norm(fs); err != nil {
+			set.Close()
+			return nil, err
+		}
+	}
+	o.Calibrate = e.inputs(s)
+	return func() { set.Close() }, nil
+}
+
+// number is the number of samples that the user asked for.
+func (f *calibFlags) number(def int) int {
+	if f.count > 0 {
+		return f.count
+	}
+	return def
+}
+
+// spread picks n of the indices, evenly.
+func spread(index []int, n int) []int {
+	if n >= len(index) {
+		return index
+	}
+	out := make([]int, n)
+	for i := range out {
+		out[i] = index[i*len(index)/n]
+	}
+	return out
+}
+
+// inputs yields the samples as inputs of a model with the given ports.
+func (e *evaluator) inputs(s sizes) func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	return func(ctx context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			if err := e.fit(ports, s); err != nil {
+				yield(nil, fmt.Errorf("--calib: %w", err))
+				return
+			}
+			for b, err := range e.set.Batches(ctx, e.index, e.feed) {
+				if !yield(map[string]*tensor.Tensor{e.input: b.Input}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// random yields random inputs, of a seed that grows by one from sample to sample.
+func (f *calibFlags) random(r data.Random, s sizes) func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	return func(ctx context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			for i := range f.number(calibRandomSamples) {
+				sample := r
+				sample.Seed += uint64(i)
+				in, err := (&request{ports: ports, sizes: s, missing: &sample}).tensors()
+				if err == nil {
+					err = ctx.Err()
+				}
+				if !yield(in, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes/calib"
+	"spc/passes/obs"
+	"spc/passes/prune"
+)
+
+// exactWork bounds the multiplications of exact OBS in a layer, beyond which SparseGPT
+// prunes it: about a minute of one core.
+const exactWork = 60e9
+
+// build prunes the layers one after another, each on the inputs that the pruned layers
+// before it give, and measures how far the outputs are from the dense model's.
+func (f *fitter) build(stage string, sparsities []float64, only bool) (*trial, int, error) {
+	twins := calib.NewTwins(f.graph)
+	front := f.Observer.Frontier(twins.Graph, f.Budget)
+	t := &trial{edits: make([]*edit, len(f.layers))}
+	for k, l := range f.layers {
+		f.report(stage, k, len(f.layers))
+		use := twins.Use(l.WeightUse)
+		gram, err := f.gram(front, use, calib.GramOptions{Twins: twins, Cross: f.AimDense, Dense: !f.Uncorrected})
+		if err != nil && !errors.Is(err, ir.ErrUnsupported) {
+			return nil, 0, err
+		}
+		var e *edit
+		if err != nil {
+			e, err = f.blind(l, sparsities[k], err)
+		} else {
+			e, err = f.solve(l, gram, sparsities[k])
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		t.edits[k] = e
+		twins.SetConst(l.Value, l.View.Tensor(tensor.From(e.w, l.rows, l.cols), l.Value.Const.Shape()))
+		if e.bias != nil {
+			twins.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
+		}
+	}
+	f.report(stage, len(f.layers), len(f.layers))
+	samples, err := front.Samples(f)
+	if err != nil || only {
+		return t, samples, err
+	}
+	t.Divergence, err = divergence(f, front, twins)
+	return t, samples, err
+}
+
+func (f *fitter) report(stage string, done, total int) {
+	if f.Progress != nil {
+		f.Progress(stage, done, total)
+	}
+}
+
+// gram advances to the node and sums up what the weight multiplies.
+func (f *fitter) gram(front *calib.Frontier, use ir.WeightUse, o calib.GramOptions) (*calib.Gram, error) {
+	if use.Node != nil && use.Node.Graph() == front.Graph() {
+		at := front.Index(use.Node)
+		if o.Twins != nil {
+			at-- // the dense copy stands before
+		}
+		if err := front.Advance(f, at); err != nil {
+			return nil, err
+		}
+	}
+	return calib.GramOf(f, front, use, o)
+}
+
+// blind prunes a layer whose inputs cannot be seen, by magnitude.
+func (f *fitter) blind(l *layer, sparsity float64, why error) (*edit, error) {
+	e, err := f.choose(l, l.weights, nil, sparsity)
+	if err != nil {
+		return nil, err
+	}
+	var n *ir.NodeError
+	if errors.As(why, &n) {
+		e.how = "magnitude: " + n.Msg
+	} else {
+		e.how = "magnitude: its inputs cannot be seen"
+	}
+	return e, nil
+}
+
+// choose selects a mask by saliency, nil for |w|, and applies it to w.
+func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edit, error) {
+	r, err := prune.Select([]prune.Layer{{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, Weights: w, Saliency: saliency, Sparsity: &sparsity}},
+		prune.Options{Pattern: f.Pattern, Workers: f.Workers})
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{w: slices.Clone(w), LayerResult: r.Layers[0], how: string(f.Method)}
+	e.Mask.Apply(e.w, false)
+	return e, nil
+}
+
+// solve prunes a layer.
+func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error) {
+	problem := obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}
+	s, err := obs.New(f, problem, f.Workers)
+	if err != nil {
+		return nil, err
+	}
+	from := s
+	var how []string
+	if f.AimDense {
+		w, err := s.Aim(f, g.DX)
+		if err != nil {
+			return nil, err
+		}
+		if from, err = s.With(w); err != nil {
+			return nil, err
+		}
+		how = append(how, "aimed at the dense outputs")
+	}
+	var e *edit
+	switch f.Method {
+	case Magnitude:
+		e, err = f.choose(l, from.W, nil, sparsity)
+	case Wanda:
+		e, err = f.choose(l, from.W, from.Wanda(), sparsity)
+	default:
+		e, err = f.optimal(l, from, sparsity)
+	}
+	if err != nil {
+		return nil, err
+	}
+	how = append([]string{e.how}, how...)
+	if !f.Uncorrected {
+		said, err := f.correct(l, s, g, e)
+		if err != nil {
+			return nil, err
+		}
+		how = append(how, said)
+	}
+	energy, err := s.Energy(f)
+	if err != nil {
+		return nil, err
+	}
+	loss, err := s.Loss(f, e.w)
+	if err != nil {
+		return nil, err
+	}
+	if energy > 0 {
+		how = append(how, fmt.Sprintf("%.2g of its output's energy is lost", loss/energy))
+	}
+	e.how = note(append(how, s.Note)...)
+	return e, nil
+}
+
+// optimal prunes by optimal brain surgery.
+func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+	o := obs.Options{Pattern: f.Pattern, Keep: obs.Keep(f.Pattern, l.rows, l.cols, sparsity)}
+	r, _ := f.Pattern.Unit()
+	groups := (l.rows + r - 1) / r
+	if k := float64(l.cols); float64(groups)*k*k*k/6 > exactWork {
+		o.Method = obs.SparseGPT
+	}
+	if sparsity == 0 {
+		return f.choose(l, s.W, nil, 0)
+	}
+	res, err := s.Prune(f, o)
+	if err != nil {
+		return nil, err
+	}
+	e := &edit{w: res.W, how: "OBS, " + o.Method.String()}
+	e.Mask = res.Mask
+	e.RowMin, e.RowMax = l.cols, 0
+	for row := range l.rows {
+		n := res.Mask.RowCount(row)
+		e.RowMin, e.RowMax = min(e.RowMin, n), max(e.RowMax, n)
+	}
+	return e, nil
+}
+
+// biasInput is the input of a product that is added to each output channel.
+const biasInput = 2
+
+// biasOf returns the bias of a product for each row, nil where it has none; ok is
+// false where it cannot have one of that form.
+func biasOf(l *layer) (b []float32, ok bool) {
+	n := l.Node
+	switch o := n.Op.(type) {
+	case *op.Conv, *op.ConvTranspose:
+	case *op.MatMul:
+		if l.Input != 1 {
+			return nil, false
+		}
+	case *op.Gemm:
+		if l.Input != 1 || o.Beta != 1 || o.Alpha != 1 {
+			return nil, false
+		}
+	default:
+		return nil, false
+	}
+	v := n.Input(biasInput)
+	if v == nil {
+		return nil, true
+	}
+	if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Len() != l.rows || v.Const.Dim(v.Const.Rank()-1) != l.rows {
+		return nil, false
+	}
+	return v.Const.F32s(), true
+}
+
+// setBias gives a product the bias.
+func setBias(n *ir.Node, b []float32) {
+	name := n.Name + ".bias"
+	if v := n.Input(biasInput); v != nil {
+		name = v.Name
+	}
+	n.SetInput(biasInput, n.Graph().NewConst(name, tensor.From(b, len(b))))
+}
+
+// correct restores the means and, of convolutions, the variances of the outputs.
+func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (string, error) {
+	b, ok := biasOf(l)
+	if !ok {
+		return "no bias to correct", nil
+	}
+	_, conv := l.Node.Op.(*op.Conv)
+	c, err := s.Correct(f, e.w, b, obs.Moments{N: g.N, X: g.X, XX: g.XX}, obs.Moments{N: g.N, X: g.D, XX: g.DD}, conv)
+	if err != nil {
+		return "", err
+	}
+	c.Apply(e.w)
+	e.bias = c.Bias
+	return c.Note, nil
+}
+
+// survey sees the inputs of all layers in the dense model.
+func (f *fitter) survey(curves bool) error {
+	front := f.Observer.Frontier(f.graph, f.Budget)
+	for k, l := range f.layers {
+		f.report("survey", k, len(f.layers))
+		g, err := f.gram(front, l.WeightUse, calib.GramOptions{})
+		if errors.Is(err, ir.ErrUnsupported) {
+			g, err = made(l.cols), nil
+		}
+		if err != nil {
+			return err
+		}
+		l.power = make([]float64, l.cols)
+		for c := range l.cols {
+			l.power[c] = g.XX[c*l.cols+c] / float64(g.N)
+		}
+		l.variance = variances(l, g)
+		if curves {
+			if err := f.curve(l, g); err != nil {
+				return err
+			}
+		}
+	}
+	f.report("survey", len(f.layers), len(f.layers))
+	if curves {
+		return f.effects()
+	}
+	return nil
+}
+
+// made makes up moments of inputs that cannot be seen: independent, of variance 1.
+func made(k int) *calib.Gram {
+	g := &calib.Gram{K: k, N: 1, XX: make([]float64, k*k), X: make([]float64, k)}
+	for c := range k {
+		g.XX[c*k+c] = 1
+	}
+	return g
+}
+
+// variances returns the variance of each output.
+func variances(l *layer, g *calib.Gram) []float64 {
+	out := make([]float64, l.rows)
+	k, n := l.cols, float64(g.N)
+	for r := range out {
+		w := l.weights[r*k : (r+1)*k]
+		mean, square := 0.0, 0.0
+		for i, a := range w {
+			if a == 0 {
+				continue
+			}
+			mean += float64(a) * g.X[i]
+			s := 0.0
+			for j, x := range g.XX[i*k : (i+1)*k] {
+				s += float64(w[j]) * x
+			}
+			square += float64(a) * s
+		}
+		mean /= n
+		out[r] = math.Max(square/n-mean*mean, 0)
+	}
+	return out
+}

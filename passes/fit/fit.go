@@ -1,0 +1,255 @@
+// Package fit prunes a graph so that what is left computes what the graph did: it sees
+// the layers' inputs on calibration samples, spreads the sparsity over the layers,
+// solves for the weights of one layer after another on the inputs that the pruned
+// layers before it give, and reconstructs blocks by gradients. It imports ir, ir/op,
+// ir/tensor, passes/calib, passes/obs, passes/prune and passes/recon.
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"spc/ir"
+	"spc/passes/calib"
+	"spc/passes/prune"
+)
+
+// Method is how the weights that go are chosen.
+type Method string
+
+const (
+	Magnitude Method = "magnitude" // by |w|
+	Wanda     Method = "wanda"     // by |w| times the norm of its input
+	OBS       Method = "obs"       // by the loss that remains after the others made up for it
+)
+
+// Methods lists the methods.
+var Methods = []Method{Magnitude, Wanda, OBS}
+
+// Options say how to prune.
+type Options struct {
+	prune.GraphOptions                 // Allocate is not used
+	Method             Method          // empty is OBS with an observer, else Magnitude
+	Allocate           string          // one of Allocations
+	AimDense           bool            // towards the dense model's outputs, from the pruned model's inputs
+	Uncorrected        bool            // keeps the outputs' means and variances as pruning leaves them
+	Observer           *calib.Observer // nil sees nothing, which leaves Magnitude
+	Budget             int             // bytes for values of samples; 0 is calib's own
+	Progress           func(stage string, done, total int)
+}
+
+// Result is what pruning did.
+type Result struct {
+	*prune.GraphResult
+	Method string `json:"method"`
+	// Samples is the number of calibration samples, 0 where none were seen.
+	Samples int `json:"samples,omitempty"`
+	// Trials are the allocations that were built, the chosen one first.
+	Trials []Trial `json:"trials,omitempty"`
+}
+
+// Trial is an allocation that was built.
+type Trial struct {
+	Allocate   string  `json:"allocate"`
+	Divergence float64 `json:"divergence"` // of the outputs from the dense model's
+}
+
+// Check refuses options that contradict each other.
+func (o *Options) Check() error {
+	if o.Method == "" {
+		o.Method = Magnitude
+		if o.Observer != nil {
+			o.Method = OBS
+		}
+	}
+	if !slices.Contains(Methods, o.Method) {
+		return fmt.Errorf("method %q: want magnitude, wanda or obs: %w", o.Method, ir.ErrInvalid)
+	}
+	if err := CheckAllocation(o.Allocate); err != nil {
+		return err
+	}
+	switch {
+	case o.Observer != nil:
+	case o.Method != Magnitude:
+		return fmt.Errorf("method %s needs calibration samples: %w", o.Method, ir.ErrInvalid)
+	case find(o.Allocate) == nil || find(o.Allocate).sees:
+		return fmt.Errorf("allocation %s needs calibration samples: %w", o.Allocate, ir.ErrInvalid)
+	case o.AimDense:
+		return fmt.Errorf("aiming at the dense model's outputs needs calibration samples: %w", ir.ErrInvalid)
+	}
+	return nil
+}
+
+// sightless reports whether nothing that is asked for depends on samples.
+func (o *Options) sightless() bool {
+	r := find(o.Allocate)
+	return o.Method == Magnitude && o.Uncorrected && !o.AimDense && r != nil && !r.sees
+}
+
+// Run prunes g in place.
+func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	p, err := prune.NewPlan(g, o.GraphOptions)
+	if err != nil {
+		return nil, err
+	}
+	out := &Result{Method: string(o.Method)}
+	f := &fitter{Context: ctx, Options: o, graph: g, plan: p}
+	switch {
+	case !o.Asks():
+	case o.Observer == nil || o.Pattern.Kind == prune.Channel || o.sightless():
+		err = p.Select(prune.Allocation(o.Allocate), nil)
+	default:
+		err = f.run(out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.GraphResult = p.Result()
+	out.Allocate = o.Allocate
+	return out, nil
+}
+
+// fitter is the state of one Run.
+type fitter struct {
+	context.Context
+	Options
+	graph  *ir.Graph
+	plan   *prune.Plan
+	layers []*layer // those of plan.Prunable
+}
+
+// layer is a weight to prune, as it is in the dense model.
+type layer struct {
+	ir.WeightUse
+	at         int // in the plan
+	node       *ir.Node
+	rows, cols int
+	weights    []float32 // [rows, cols]
+	target     *float64  // the layer's own sparsity
+
+	// Means over the calibration samples.
+	power    []float64 // x_k^2
+	variance []float64 // of y_m
+	sweep    []point   // relative errors of the layer by sparsity
+	loss     float64   // the relative error of trial
+	trial    []float32 // the weights at the sparsity asked for, pruned in the dense model
+	effect   float64   // divergence of the outputs for a relative error of 1
+
+}
+
+// edit is what becomes of a layer.
+type edit struct {
+	w    []float32 // [rows, cols]
+	bias []float32 // nil where it stays
+	prune.LayerResult
+	how string
+}
+
+// trial is an allocation as it was built.
+type trial struct {
+	Trial
+	edits []*edit // of fitter.layers
+}
+
+func (f *fitter) run(out *Result) error {
+	for _, i := range f.plan.Prunable() {
+		m := f.plan.Matrix(i)
+		l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, target: f.plan.Target(i)}
+		l.node = l.Node
+		if m.Transposed {
+			l.weights = transposed(m.Weights, m.Rows, m.Cols)
+		}
+		f.layers = append(f.layers, l)
+	}
+	names := []string{f.Allocate}
+	if _, own := f.Pattern.OwnSparsity(); own {
+		names = []string{string(prune.PerLayer)}
+	} else if f.Allocate == Auto {
+		names = nil
+		for _, r := range rules {
+			if r.name != string(prune.Global) {
+				names = append(names, r.name)
+			}
+		}
+	}
+	if slices.ContainsFunc(names, func(n string) bool { return find(n).sees || n == string(prune.Global) && f.Method != Magnitude }) {
+		if err := f.survey(slices.Contains(names, "curves")); err != nil {
+			return err
+		}
+	}
+	var best *trial
+	for i, name := range names {
+		if err := f.Err(); err != nil {
+			return err
+		}
+		sparsities, err := find(name).allocate(f)
+		if err != nil {
+			return err
+		}
+		stage := "prune"
+		if len(names) > 1 {
+			stage = fmt.Sprintf("prune, allocation %s", name)
+		}
+		t, samples, err := f.build(stage, sparsities, i == 0 && len(names) == 1)
+		if err != nil {
+			return err
+		}
+		t.Allocate, out.Samples = name, samples
+		out.Trials = append(out.Trials, t.Trial)
+		if best == nil || t.Divergence < best.Divergence {
+			best = t
+		}
+	}
+	slices.SortStableFunc(out.Trials, func(a, b Trial) int {
+		switch {
+		case a.Divergence < b.Divergence:
+			return -1
+		case a.Divergence > b.Divergence:
+			return 1
+		}
+		return 0
+	})
+	for k, l := range f.layers {
+		e := best.edits[k]
+		f.plan.Set(l.at, e.w)
+		if e.bias != nil {
+			setBias(l.Node, e.bias)
+		}
+		f.plan.Note(l.at, &e.LayerResult)
+		f.plan.Layers[l.at].How = e.how
+	}
+	return f.graph.Infer()
+}
+
+func transposed(w []float32, rows, cols int) []float32 {
+	out := make([]float32, len(w))
+	for c := range cols {
+		for r := range rows {
+			out[r*cols+c] = w[c*rows+r]
+		}
+	}
+	return out
+}
+
+// rank is what the method ranks weights of different layers by.
+func (f *fitter) rank(l *layer) []float32 {
+	if f.Method == Magnitude || l.power == nil {
+		return nil
+	}
+	s := make([]float32, len(l.weights))
+	for i, w := range l.weights {
+		s[i] = float32(math.Abs(float64(w)) * math.Sqrt(l.power[i%l.cols]))
+	}
+	return s
+}
+
+// note joins what is worth saying.
+func note(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
+}

@@ -1,0 +1,243 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"spc/tests/conformance"
+)
+
+// Family is a kind of models, which one set of flags prunes: nothing is tuned to a
+// single cell of the table.
+type Family struct {
+	Name        string
+	Prune       string // flags of spc compile
+	Reconstruct string // and those that reconstruct blocks besides
+}
+
+var (
+	convolutional = &Family{"convolutional", "--prune obs", "--reconstruct"}
+	transformer   = &Family{"transformer", "--prune obs --aim dense", "--reconstruct"}
+)
+
+// PrunedModel is a model that is pruned on the even samples and measured on the odd
+// ones.
+type PrunedModel struct {
+	Model   string
+	Family  *Family
+	Data    string // flags that name the samples, for compile as for eval but for --data
+	Eval    string // further flags of eval
+	Samples int    // that calibration sees
+	Dense   float64
+	// Floors holds what an implementation without gradients reached, Aims what
+	// reconstruction is to reach, by cell; what is not there has none.
+	Floors, Aims map[string]float64
+	Noise        float64 // within which two measurements are the same: points, or a share of a perplexity
+	Perplexity   bool
+}
+
+// Cells lists the prunings of the table: a sparsity of uniform rows in percent, or a
+// pattern, after a colon with its sparsity.
+var Cells = []string{"30", "50", "60", "70", "80", "2:4", "4:8", "uniform-block:4x1@50"}
+
+const (
+	cifar  = "cifar10-test/test_images_u8.npy"
+	photos = "imagenet1k-sample"
+)
+
+// PrunedModels lists the models of the table.
+var PrunedModels = []PrunedModel{
+	{
+		Model: "mobilenetv2-imagenet", Family: convolutional, Data: "@" + photos + " --preprocess tf", Eval: "--skip-class 0", Samples: 500, Dense: 89.6, Noise: 2,
+		Floors: map[string]float64{"30": 87.2, "50": 73.4, "60": 47.4, "70": 40.2, "2:4": 48.4, "4:8": 60.0},
+		Aims:   map[string]float64{"50": 80, "60": 70, "70": 55, "2:4": 70, "uniform-block:4x1@50": 60},
+	},
+	{
+		Model: "squeezenet1.1-imagenet", Family: convolutional, Data: "@" + photos + " --preprocess caffe", Samples: 500, Dense: 61.2, Noise: 2,
+		Floors: map[string]float64{"30": 62.0, "50": 61.8, "60": 60.2, "70": 57.6, "80": 28.8, "2:4": 46.2, "4:8": 53.0},
+		Aims:   map[string]float64{"50": 61, "60": 60, "70": 58, "2:4": 55, "uniform-block:4x1@50": 52},
+	},
+	{
+		Model: "resnet56-cifar10", Family: convolutional, Data: "@" + cifar + " --preprocess imagenet", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Dense: 83.1, Noise: 1,
+		Floors: map[string]float64{"50": 82.8, "60": 82.6, "70": 81.9, "80": 80.2, "2:4": 81.6, "4:8": 81.8},
+		Aims:   map[string]float64{"50": 82.5, "60": 82.5, "70": 82, "2:4": 82, "uniform-block:4x1@50": 80},
+	},
+	{
+		Model: "resnet20-cifar10", Family: convolutional, Data: "@" + cifar + " --preprocess imagenet", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Dense: 81.4, Noise: 1,
+		Floors: map[string]float64{"30": 81.4, "50": 81.4, "60": 67.3, "70": 79.3, "80": 73.4, "2:4": 78.7, "4:8": 79.3},
+	},
+	{
+		Model: "vit-cifar10", Family: transformer, Data: "@" + cifar + " --preprocess cifar", Eval: "--labels @cifar10-test/test_labels.npy", Samples: 512, Dense: 60.2, Noise: 1,
+		Floors: map[string]float64{"30": 60.5, "50": 59.0, "60": 57.4, "70": 55.4, "80": 48.6, "2:4": 56.0, "4:8": 56.7},
+		Aims:   map[string]float64{"50": 59, "60": 58, "70": 56, "2:4": 57, "uniform-block:4x1@50": 56},
+	},
+	{
+		Model: "stories260k", Family: transformer, Data: "@tinystories-sampled/tokens.npy", Samples: 16, Dense: 3.456, Noise: 0.05, Perplexity: true,
+		Floors: map[string]float64{"30": 3.77, "50": 6.99, "60": 12.7, "70": 26.2, "2:4": 16.1, "4:8": 10.9},
+		Aims:   map[string]float64{"50": 5.5, "60": 8, "70": 14, "2:4": 9, "uniform-block:4x1@50": 10},
+	},
+}
+
+// PrunedResult is a cell of the table.
+type PrunedResult struct {
+	Model       string   `json:"model"`
+	Cell        string   `json:"cell"`
+	Reconstruct bool     `json:"reconstruct"`
+	Command     string   `json:"command"`
+	Allocate    string   `json:"allocate"` // that was chosen
+	Metric      string   `json:"metric"`
+	Value       float64  `json:"value"`
+	Sparsity    float64  `json:"sparsity"` // of the prunable weights
+	Samples     int      `json:"samples"`  // that were measured
+	Compile     float64  `json:"compile_seconds"`
+	Bar         *float64 `json:"bar,omitempty"` // the floor, with reconstruction the aim
+	Error       string   `json:"error,omitempty"`
+}
+
+// words splits flags and puts the folder of the data in place of @.
+func words(flags string) []string {
+	out := strings.Fields(flags)
+	for i, a := range out {
+		if path, ok := strings.CutPrefix(a, "@"); ok {
+			out[i] = filepath.Join(conformance.Shared(), "data", path)
+		}
+	}
+	return out
+}
+
+// flags are those of spc compile for a cell.
+func (m *PrunedModel) flags(cell string, reconstruct bool) string {
+	f := m.Family.Prune
+	if reconstruct {
+		f += " " + m.Family.Reconstruct
+	}
+	pattern, sparsity, blocks := strings.Cut(cell, "@")
+	percent, err := strconv.Atoi(cell)
+	switch {
+	case err == nil:
+		f = fmt.Sprintf("--pattern uniform --sparsity %.2f %s", float64(percent)/100, f)
+	case blocks:
+		f = fmt.Sprintf("--pattern %s --sparsity 0.%s %s", pattern, sparsity, f)
+	default:
+		f = fmt.Sprintf("--pattern %s %s", pattern, f)
+	}
+	return fmt.Sprintf("%s --calib %s --samples even --calib-samples %d", f, m.Data, m.Samples)
+}
+
+// Measure prunes and evaluates a cell with spc, a program at a path.
+func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct bool) (r PrunedResult) {
+	r = PrunedResult{Model: m.Model, Cell: cell, Reconstruct: reconstruct}
+	bars := m.Floors
+	if reconstruct {
+		bars = m.Aims
+	}
+	if b, ok := bars[cell]; ok {
+		r.Bar = &b
+	}
+	flags := m.flags(cell, reconstruct)
+	r.Command = "spc compile model.onnx " + strings.ReplaceAll(flags, "@", "")
+	err := func() error {
+		dir, err := os.MkdirTemp("", "spc-accuracy-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		out := filepath.Join(dir, "model.spx")
+		var report struct {
+			Prune struct {
+				Trials   []struct{ Allocate string }
+				Prunable struct{ Weights, Zeros int }
+			}
+		}
+		start := time.Now()
+		if err := call(ctx, &report, spc, append([]string{"compile", filepath.Join(Root(), m.Model, "model.onnx"), "-o", out, "--json"}, words(flags)...)); err != nil {
+			return err
+		}
+		r.Compile = time.Since(start).Seconds()
+		if p := report.Prune; p.Prunable.Weights > 0 {
+			r.Sparsity = float64(p.Prunable.Zeros) / float64(p.Prunable.Weights)
+		}
+		if t := report.Prune.Trials; len(t) > 0 {
+			r.Allocate = t[0].Allocate
+		}
+		var e Evaluation
+		if err := call(ctx, &e, spc, append([]string{"eval", out, "--samples", "odd", "--json", "--data"}, words(m.Data+" "+m.Eval)...)); err != nil {
+			return err
+		}
+		r.Metric, r.Value, r.Samples = e.Metric, e.Value, e.N
+		return nil
+	}()
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+// call runs spc and reads the JSON that it prints.
+func call(ctx context.Context, into any, spc string, args []string) error {
+	out, err := exec.CommandContext(ctx, spc, args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("%s", bytes.TrimSpace(exit.Stderr))
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(out, into)
+}
+
+// Verdict compares a result with its bar.
+func (m *PrunedModel) Verdict(r *PrunedResult) string {
+	switch {
+	case r.Error != "":
+		return r.Error
+	case r.Bar == nil:
+		return ""
+	}
+	reached, noise := r.Value >= *r.Bar, *r.Bar-r.Value <= m.Noise
+	if m.Perplexity {
+		reached, noise = r.Value <= *r.Bar, r.Value <= *r.Bar*(1+m.Noise)
+	}
+	switch {
+	case reached:
+		return "reached"
+	case noise:
+		return "within noise"
+	}
+	return "missed"
+}
+
+// PrunedTable renders results, a line each.
+func PrunedTable(results []PrunedResult) string {
+	w := table.NewWriter()
+	w.AppendHeader(table.Row{"model", "zeros", "reconstructed", "dense", "measured", "bar", "", "allocation", "samples", "compile"})
+	for i := range results {
+		r := &results[i]
+		var m *PrunedModel
+		for j := range PrunedModels {
+			if PrunedModels[j].Model == r.Model {
+				m = &PrunedModels[j]
+			}
+		}
+		bar, yes := "", ""
+		if r.Bar != nil {
+			bar = fmt.Sprintf("%.4g", *r.Bar)
+		}
+		if r.Reconstruct {
+			yes = "yes"
+		}
+		w.AppendRow(table.Row{r.Model, r.Cell, yes, m.Dense, fmt.Sprintf("%.4g", r.Value), bar, m.Verdict(r), r.Allocate, r.Samples, fmt.Sprintf("%.0f s", r.Compile)})
+	}
+	return w.Render()
+}
