@@ -62,7 +62,7 @@ const blockColumns = 2048
 
 // blockRows is the number of rows of a symmetric matrix that are computed at once, of
 // which those below the diagonal are for nothing.
-const blockRows = 240
+const blockRows = 480
 
 // moments sums up a Gram.
 type moments struct {
