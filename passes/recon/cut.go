@@ -1,0 +1,121 @@
+package recon
+
+import (
+	"slices"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// block is a run of nodes lo..hi of a graph that ends where one value crosses that
+// depends on what is trained.
+type block struct {
+	lo, hi int
+	out    []*ir.Value // that value, and outputs of the graph that the block computes
+}
+
+// blocks cuts a graph into blocks that hold a weight each, and joins window of them. A
+// cut is made right before the next weight, where what crosses is no larger than
+// what does before the block or at the next such place: an expanding layer is not cut
+// from one that contracts again.
+func blocks(g *ir.Graph, window int) []block {
+	trained := map[*ir.Value]bool{}
+	for _, q := range parameters(g.Nodes, func(string) bool { return false }) {
+		trained[q.value] = true
+	}
+	depends := map[*ir.Value]bool{}
+	weights := make([]bool, len(g.Nodes))
+	at := map[*ir.Node]int{}
+	for i, n := range g.Nodes {
+		at[n] = i
+		if w, ok := n.Op.(ir.WeightOp); ok {
+			for _, u := range w.Weights(n) {
+				weights[i] = weights[i] || trained[n.Input(u.Input)]
+			}
+		}
+		moves := false
+		n.Reads(func(v *ir.Value) { moves = moves || depends[v] || trained[v] })
+		for _, v := range n.Outputs {
+			if v != nil {
+				depends[v] = moves
+			}
+		}
+	}
+	// A place is a position in the order of the nodes where one value crosses.
+	type place struct {
+		at, size int
+		value    *ir.Value
+	}
+	last := map[*ir.Value]int{}
+	for i, n := range g.Nodes {
+		n.Reads(func(v *ir.Value) { last[v] = i })
+	}
+	var places []place // the last before each weight
+	var open []*ir.Value
+	var found *place
+	for i, n := range g.Nodes {
+		open = slices.DeleteFunc(open, func(v *ir.Value) bool { return last[v] < i })
+		if len(open) == 1 && open[0].Type.DType == tensor.F32 {
+			found = &place{i, size(open[0].Type), open[0]}
+		}
+		if weights[i] && found != nil {
+			places = append(places, *found)
+			found = nil
+		}
+		for _, v := range n.Outputs {
+			if _, read := last[v]; v != nil && depends[v] && read {
+				open = append(open, v)
+			}
+		}
+	}
+	places = slices.DeleteFunc(places, func(p place) bool { return !slices.Contains(weights[:p.at], true) })
+	end := place{at: len(g.Nodes)}
+	var out []block
+	lo, before, joined := 0, 0, 0
+	for k, p := range append(places, end) {
+		if p.value != nil {
+			next := p.size
+			if k+1 < len(places) {
+				next = places[k+1].size
+			}
+			if before > 0 && p.size > before && p.size > next || before == 0 && p.size > next {
+				continue
+			}
+			if joined++; joined < window {
+				before = p.size
+				continue
+			}
+		}
+		b := block{lo: lo, hi: p.at}
+		if p.value != nil {
+			b.out = append(b.out, p.value)
+		}
+		for _, v := range g.Outputs {
+			if v.Def != nil && v.Graph() == g && at[v.Def] >= lo && at[v.Def] < p.at && v != p.value && v.Type.DType == tensor.F32 {
+				b.out = append(b.out, logits(v))
+			}
+		}
+		out = append(out, b)
+		lo, before, joined = p.at, p.size, 0
+	}
+	return out
+}
+
+// size is the number of elements of a type, with symbols taken as one.
+func size(t ir.Type) int {
+	n := 1
+	for _, d := range t.Dims {
+		if d.Known() {
+			n *= max(1, d.Size())
+		}
+	}
+	return n
+}
+
+// logits is what a Softmax that ends a model turns into probabilities, else v.
+func logits(v *ir.Value) *ir.Value {
+	if n := v.Def; n != nil && n.Op.Kind() == "Softmax" && n.Inputs[0].Def != nil {
+		return n.Inputs[0]
+	}
+	return v
+}

@@ -1,0 +1,81 @@
+package recon
+
+import (
+	"math"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// loss is how far a value of the pruned model is from the dense one's.
+type loss struct {
+	value  *ir.Value
+	aside  bool    // it guides training and does not count
+	scores bool    // the Kullback-Leibler divergence of distributions over the last axis
+	weight float64 // of this loss in the sum
+	power  float64 // of an element of the target, that squared errors are relative to
+}
+
+// scores reports whether a value holds scores of classes.
+func scores(t ir.Type) bool {
+	if t.DType != tensor.F32 || t.Rank() != 2 && t.Rank() != 3 {
+		return false
+	}
+	d := t.Dims[t.Rank()-1]
+	return d.Known() && d.Size() > 1
+}
+
+// eval returns the loss of y, summed over the samples, and, where g is not nil, sets
+// it to factor times the gradient. The targets of a divergence are scores as well.
+func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor float64) float64 {
+	a, b := y.F32s(), target.F32s()
+	if !l.scores {
+		scale := l.weight * float64(samples) / (l.power * float64(max(1, len(a))))
+		sum := 0.0
+		if g == nil {
+			for i, v := range a {
+				d := float64(v - b[i])
+				sum += d * d
+			}
+			return sum * scale
+		}
+		f := float32(2 * scale * factor)
+		for i, v := range a {
+			d := v - b[i]
+			sum += float64(d) * float64(d)
+			g[i] = f * d
+		}
+		return sum * scale
+	}
+	n := y.Dim(-1)
+	rows := len(a) / n
+	scale := l.weight * float64(samples) / float64(max(1, rows))
+	p, q := make([]float64, n), make([]float64, n)
+	sum := 0.0
+	for i := 0; i < len(a); i += n {
+		logSoftmax(p, b[i:][:n])
+		logSoftmax(q, a[i:][:n])
+		for j := range p {
+			e := math.Exp(p[j])
+			sum += e * (p[j] - q[j])
+			if g != nil {
+				g[i+j] = float32(factor * scale * (math.Exp(q[j]) - e))
+			}
+		}
+	}
+	return sum * scale
+}
+
+func logSoftmax(dst []float64, x []float32) {
+	top, sum := math.Inf(-1), 0.0
+	for _, v := range x {
+		top = max(top, float64(v))
+	}
+	for _, v := range x {
+		sum += math.Exp(float64(v) - top)
+	}
+	top += math.Log(sum)
+	for i, v := range x {
+		dst[i] = float64(v) - top
+	}
+}

@@ -1,0 +1,355 @@
+// Package recon reconstructs a pruned model block by block: it changes the weights that
+// are left, and biases, by gradient descent so that each block gives what the dense
+// model's block gives, on the inputs that the pruned model gives it (Hubara et al.,
+// "Accelerated sparse neural training", 2021, and Li et al., "BRECQ", 2021, do so for
+// layers and for quantised blocks), and at last the whole model. It imports ir, ir/op,
+// ir/tensor and passes/calib.
+package recon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/gonum"
+
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/calib"
+)
+
+// Options say how to reconstruct. Rates are lengths of Adam's steps relative to the
+// root mean square of the row of the weight.
+type Options struct {
+	Epochs      int      // over the samples for each block; 0 leaves blocks alone
+	Rate        float64  // the peak of the rate of blocks
+	WholeEpochs int      // for the whole model, after the blocks
+	WholeRate   float64  // its peak rate
+	Inside      float64  // what the blocks' losses count beside that of the whole model's outputs
+	Augment     bool     // images are mirrored and moved, and tokens joined, for the whole model
+	Warmup      float64  // the share of steps in which the rate rises
+	Batch       int      // samples in a step
+	Window      int      // blocks that are reconstructed together; 0 is 1
+	Fixed       []string // names of nodes and constants that stay as they are
+	Seed        uint64
+	Workers     int // 0 is 1
+	Budget      int // bytes for a block's inputs and targets; 0 is calib.DefaultBudget
+	// Progress, where it is set, is called as steps are done.
+	Progress func(stage string, done, total int)
+}
+
+// Report is what reconstruction did.
+type Report struct {
+	Blocks []Block `json:"blocks"`
+}
+
+// Block is what became of a block.
+type Block struct {
+	First   string  `json:"first"` // its nodes
+	Last    string  `json:"last"`
+	Samples int     `json:"samples"`
+	Steps   int     `json:"steps"`
+	Before  float64 `json:"before"` // the loss of samples that were held out
+	After   float64 `json:"after"`
+	Note    string  `json:"note,omitempty"` // why nothing was done
+}
+
+// runner is the state of one Run.
+type runner struct {
+	Options
+	o     *calib.Observer
+	g     *ir.Graph
+	dense *ir.Graph
+	named map[string]*ir.Value // values of dense by name
+	twins *calib.Twins
+	front *calib.Frontier
+	gemm  calib.Gemm
+}
+
+// Run reconstructs g, a pruned copy of dense: a graph of the same nodes, with other
+// constants, and perhaps with biases that dense has not. Constants of g are replaced.
+func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options) (*Report, error) {
+	r := &runner{Options: opt, o: o, g: g, dense: dense, gemm: o.Gemm}
+	if r.gemm == nil {
+		r.gemm = plainGemm
+	}
+	r.Batch, r.Window, r.Workers = max(1, r.Batch), max(1, r.Window), max(1, r.Workers)
+	if r.Budget == 0 {
+		r.Budget = calib.DefaultBudget
+	}
+	if err := r.pair(); err != nil {
+		return nil, err
+	}
+	r.front = o.Frontier(r.twins.Graph, r.Budget)
+	out := &Report{}
+	if r.Epochs > 0 {
+		for i, b := range blocks(g, r.Window) {
+			rep, err := r.block(ctx, b, fmt.Sprintf("reconstruct block %d", i+1))
+			if err != nil {
+				return nil, err
+			}
+			out.Blocks = append(out.Blocks, rep)
+		}
+	}
+	if r.WholeEpochs > 0 {
+		rep, err := r.whole(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out.Blocks = append(out.Blocks, rep)
+	}
+	return out, nil
+}
+
+// pair makes the twins of both graphs.
+func (r *runner) pair() error {
+	if len(r.g.Nodes) != len(r.dense.Nodes) {
+		return fmt.Errorf("%d nodes, want %d as the dense graph: %w", len(r.g.Nodes), len(r.dense.Nodes), ir.ErrInvalid)
+	}
+	r.twins = calib.NewTwins(r.dense)
+	r.named = map[string]*ir.Value{}
+	for _, v := range r.dense.Inputs {
+		r.named[v.Name] = v
+	}
+	for i, d := range r.dense.Nodes {
+		n := r.g.Nodes[i]
+		if n.Name != d.Name || n.Op.Kind() != d.Op.Kind() {
+			return n.Errorf(ir.ErrInvalid, "the dense graph has %v in this place", d)
+		}
+		for _, v := range d.Outputs {
+			if v != nil {
+				r.named[v.Name] = v
+			}
+		}
+		r.copy(i)
+	}
+	return nil
+}
+
+// copy gives the twin of a node the constants that it has in g.
+func (r *runner) copy(i int) {
+	n, d := r.g.Nodes[i], r.dense.Nodes[i]
+	for k, v := range n.Inputs {
+		if v == nil || v.Const == nil {
+			continue
+		}
+		switch w := r.twins.PrunedNode(d).Input(k); {
+		case w != nil && w.Const == v.Const:
+		case d.Input(k) == nil:
+			r.twins.SetInput(d, k, v.Const)
+		default:
+			r.twins.SetConst(d.Input(k), v.Const)
+		}
+	}
+}
+
+func (r *runner) fixed(name string) bool { return slices.Contains(r.Fixed, name) }
+
+// block reconstructs one block.
+func (r *runner) block(ctx context.Context, b block, stage string) (Block, error) {
+	nodes := r.g.Nodes[b.lo:b.hi]
+	rep := Block{First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	skip := func(err error) (Block, error) {
+		if errors.Is(err, ir.ErrUnsupported) {
+			rep.Note = err.Error()
+			return rep, nil
+		}
+		return rep, err
+	}
+	params := parameters(nodes, r.fixed)
+	if len(params) == 0 || len(b.out) == 0 {
+		rep.Note = "nothing to train"
+		return rep, nil
+	}
+	p, err := newPiece(nodes, b.out, params)
+	if err != nil {
+		return skip(err)
+	}
+	if err := r.front.Advance(ctx, 2*b.lo); err != nil {
+		return rep, err
+	}
+	samples, err := r.collect(ctx, p)
+	if err != nil {
+		return rep, err
+	}
+	losses := make([]loss, len(b.out))
+	for i, v := range b.out {
+		losses[i] = loss{value: v, weight: 1, power: power(samples, i)}
+		if b.hi == len(r.g.Nodes) && len(r.g.Outputs) == 1 {
+			losses[i].scores = scores(v.Type)
+		}
+	}
+	t := &trainer{piece: p, losses: losses, samples: samples}
+	return r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
+}
+
+// fit trains a piece and puts its parameters into the graphs.
+func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage string, skip func(error) (Block, error)) (Block, error) {
+	c.batch, c.warmup, c.seed, c.looks = r.Batch, r.Warmup, r.Seed, 20
+	c.progress = func(done, total int) {
+		if r.Progress != nil {
+			r.Progress(stage, done, total)
+		}
+	}
+	t.gemm, t.workers = r.gemm, r.Workers
+	if err := t.prepare(r.Batch); err != nil {
+		return skip(err)
+	}
+	res, err := t.train(ctx, c)
+	if err != nil {
+		return skip(err)
+	}
+	rep.Samples, rep.Steps, rep.Before, rep.After = len(t.samples), res.steps, res.before, res.after
+	if res.after < res.before {
+		for _, q := range t.piece.params {
+			q.value.SetConst(q.tensor)
+		}
+		for i := range r.g.Nodes {
+			r.copy(i)
+		}
+	}
+	return rep, nil
+}
+
+// collect copies what the pruned model gives a piece and what the dense model gives in
+// the place of its outputs, of as many samples as fit the budget, evenly spread.
+func (r *runner) collect(ctx context.Context, p *piece) ([]sample, error) {
+	var values []*ir.Value
+	for _, v := range p.in {
+		d := r.named[v.Name]
+		if d == nil {
+			return nil, fmt.Errorf("%s is no value of the dense graph: %w", v.Name, ir.ErrInvalid)
+		}
+		values = append(values, r.twins.Pruned(d))
+	}
+	for _, v := range p.out {
+		d := r.named[v.Name]
+		if d == nil {
+			return nil, fmt.Errorf("%s is no value of the dense graph: %w", v.Name, ir.ErrInvalid)
+		}
+		values = append(values, r.twins.Dense(d))
+	}
+	total, err := r.front.Samples(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []sample
+	keep := total
+	err = r.front.See(ctx, values, func(i int, t []*tensor.Tensor) error {
+		if i == 0 {
+			bytes := 1
+			for _, x := range t {
+				bytes += len(x.Bytes())
+			}
+			keep = min(total, max(1, r.Budget/bytes))
+		}
+		if i*keep/total == (i-1)*keep/total && i > 0 {
+			return nil
+		}
+		s := sample{}
+		for k, x := range t {
+			if k < len(p.in) {
+				s.in = append(s.in, x.Clone())
+			} else {
+				s.target = append(s.target, x.Clone())
+			}
+		}
+		out = append(out, s)
+		return nil
+	})
+	return out, err
+}
+
+// power is the mean square of the elements of target k around their means, over the
+// samples: channel by channel a constant says nothing.
+func power(samples []sample, k int) float64 {
+	sum, n := 0.0, 0
+	for _, s := range samples {
+		for _, v := range s.target[k].F32s() {
+			sum += float64(v) * float64(v)
+		}
+		n += s.target[k].Len()
+	}
+	if sum == 0 {
+		return 1
+	}
+	return sum / float64(n)
+}
+
+// plainGemm is calib.Gemm in plain Go.
+func plainGemm(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
+	op := map[bool]blas.Transpose{false: blas.NoTrans, true: blas.Trans}
+	if m > 0 && n > 0 {
+		gonum.Implementation{}.Sgemm(op[tA], op[tB], m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+	}
+}
+
+// whole reconstructs the model as one block, against the dense model's outputs, and
+// those of its blocks.
+func (r *runner) whole(ctx context.Context) (Block, error) {
+	nodes := r.g.Nodes
+	rep := Block{First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	skip := func(err error) (Block, error) {
+		if errors.Is(err, ir.ErrUnsupported) {
+			rep.Note = err.Error()
+			return rep, nil
+		}
+		return rep, err
+	}
+	var losses []loss
+	var out, goals []*ir.Value
+	add := func(l loss) {
+		if !slices.Contains(out, l.value) {
+			losses, out, goals = append(losses, l), append(out, l.value), append(goals, r.named[l.value.Name])
+		}
+	}
+	for _, v := range r.g.Outputs {
+		if v.Type.DType == tensor.F32 && v.Def != nil {
+			add(loss{value: logits(v), weight: 1, scores: len(r.g.Outputs) == 1 && scores(v.Type)})
+		}
+	}
+	if r.Inside > 0 {
+		all := blocks(r.g, r.Window)
+		for _, b := range all[:len(all)-1] {
+			add(loss{value: b.out[0], weight: r.Inside / float64(len(all)), aside: true})
+		}
+	}
+	p, err := newPiece(nodes, out, parameters(nodes, r.fixed))
+	if err != nil {
+		return skip(err)
+	}
+	teacher, err := newPiece(r.dense.Nodes, goals, nil)
+	if err != nil {
+		return skip(err)
+	}
+	t := &trainer{piece: p, losses: losses, teacher: teacher, goals: goals, vary: r.Augment}
+	bytes := 0
+	for in, err := range r.o.Inputs(ctx, r.dense) {
+		if err != nil {
+			return rep, err
+		}
+		s := sample{}
+		for _, v := range p.in {
+			k := slices.IndexFunc(r.dense.Inputs, func(w *ir.Value) bool { return w.Name == v.Name })
+			s.in = append(s.in, in[k])
+			bytes += len(in[k].Bytes())
+		}
+		if t.samples = append(t.samples, s); bytes > r.Budget {
+			break
+		}
+	}
+	w := newPass(teacher, r.gemm)
+	for i := range losses {
+		var seen []sample
+		for _, s := range t.samples[:min(scaleSamples, len(t.samples))] {
+			if err := w.forward(s.in); err != nil {
+				return skip(err)
+			}
+			seen = append(seen, sample{target: []*tensor.Tensor{w.value(goals[i]).Clone()}})
+		}
+		losses[i].power = power(seen, 0)
+	}
+	return r.fit(ctx, rep, t, course{epochs: r.WholeEpochs, rate: r.WholeRate}, "reconstruct the model", skip)
+}

@@ -1,0 +1,435 @@
+package recon
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"spc/backend/ref"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/calib"
+	"spc/tests/graphtest"
+)
+
+// conv is a network of two residual blocks and a classifier, of which WEIGHTS are to be
+// filled in.
+const conv = `graph "conv"(%x: f32[n,3,6,6]) {
+  WEIGHTS
+  %a: f32[n,4,6,6] = Conv "a" (%x, %w1, %b1) {kernel_shape = [3, 3], pads = [1, 1, 1, 1]}
+  %ar: f32[n,4,6,6] = Relu "ar" (%a)
+  %b: f32[n,4,6,6] = Conv "b" (%ar, %w2, %b2) {kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 4}
+  %bc: f32[n,4,6,6] = Tanh "bc" (%b)
+  %c: f32[n,4,6,6] = Conv "c" (%bc, %w3) {kernel_shape = [1, 1]}
+  %s: f32[n,4,6,6] = Add "s" (%ar, %c)
+  %d: f32[n,4,3,3] = Conv "d" (%s, %w4, %b4) {kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]}
+  %dr: f32[n,4,3,3] = ACT "dr" (%d)
+  %p: f32[n,4,1,1] = GlobalAveragePool "p" (%dr)
+  %f: f32[n,4] = Flatten "f" (%p)
+  %y: f32[n,5] = Gemm "y" (%f, %w5, %b5) {transB = 1}
+  return %y
+}
+`
+
+var convShapes = [][]int{{4, 3, 3, 3}, {4}, {4, 1, 3, 3}, {4}, {4, 4, 1, 1}, {4, 4, 3, 3}, {4}, {5, 4}, {5}}
+var convNames = []string{"w1", "b1", "w2", "b2", "w3", "w4", "b4", "w5", "b5"}
+
+// block is a transformer block on five tokens.
+const transformer = `graph "transformer"(%x: f32[n,5,8]) {
+  WEIGHTS
+  %axis: i64[1] = const {-1}
+  %two: f32[] = const {2.0}
+  %eps: f32[] = const {0.001}
+  %half: f32[] = const {0.5}
+  %heads: i64[4] = const {0, 5, 2, 4}
+  %joined: i64[3] = const {0, 5, 8}
+  %sq: f32[n,5,8] = Pow "sq" (%x, %two)
+  %ms: f32[n,5,1] = ReduceMean "ms" (%sq, %axis)
+  %me: f32[n,5,1] = Add "me" (%ms, %eps)
+  %rt: f32[n,5,1] = Sqrt "rt" (%me)
+  %nx: f32[n,5,8] = Div "nx" (%x, %rt)
+  %sx: f32[n,5,8] = Mul "sx" (%nx, %g)
+  %q: f32[n,5,8] = MatMul "q" (%sx, %wq, %bq)
+  %k: f32[n,5,8] = MatMul "k" (%sx, %wk)
+  %v: f32[n,5,8] = MatMul "v" (%sx, %wv)
+  %qh: f32[n,5,2,4] = Reshape "qh" (%q, %heads)
+  %kh: f32[n,5,2,4] = Reshape "kh" (%k, %heads)
+  %vh: f32[n,5,2,4] = Reshape "vh" (%v, %heads)
+  %qt: f32[n,2,5,4] = Transpose "qt" (%qh) {perm = [0, 2, 1, 3]}
+  %kt: f32[n,2,4,5] = Transpose "kt" (%kh) {perm = [0, 2, 3, 1]}
+  %vt: f32[n,2,5,4] = Transpose "vt" (%vh) {perm = [0, 2, 1, 3]}
+  %qk: f32[n,2,5,5] = MatMul "qk" (%qt, %kt)
+  %sc: f32[n,2,5,5] = Mul "sc" (%qk, %half)
+  %pr: f32[n,2,5,5] = Softmax "pr" (%sc)
+  %at: f32[n,2,5,4] = MatMul "at" (%pr, %vt)
+  %ab: f32[n,5,2,4] = Transpose "ab" (%at) {perm = [0, 2, 1, 3]}
+  %aj: f32[n,5,8] = Reshape "aj" (%ab, %joined)
+  %o: f32[n,5,8] = MatMul "o" (%aj, %wo)
+  %r: f32[n,5,8] = Add "r" (%x, %o)
+  %ln: f32[n,5,8] = LayerNormalization "ln" (%r, %g2, %h2)
+  %up: f32[n,5,12] = MatMul "up" (%ln, %wu, %bu)
+  %sg: f32[n,5,12] = Sigmoid "sg" (%up)
+  %sw: f32[n,5,12] = Mul "sw" (%up, %sg)
+  %dn: f32[n,5,8] = MatMul "dn" (%sw, %wd)
+  %y: f32[n,5,8] = Add "yy" (%r, %dn)
+  return %y
+}
+`
+
+var transformerShapes = [][]int{{8}, {8, 8}, {8}, {8, 8}, {8, 8}, {8, 8}, {8}, {8}, {8, 12}, {12}, {12, 8}}
+var transformerNames = []string{"g", "wq", "bq", "wk", "wv", "wo", "g2", "h2", "wu", "bu", "wd"}
+
+const seed = 11
+
+// network reads a text with random weights.
+func network(t *testing.T, text, act string, names []string, shapes [][]int, dtype string) *ir.Graph {
+	t.Helper()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var weights []string
+	for i, name := range names {
+		n, scale := 1, 1.0
+		for k, d := range shapes[i] {
+			if n *= d; k > 0 {
+				scale *= float64(d)
+			}
+		}
+		var v []string
+		for range n {
+			v = append(v, fmt.Sprintf("%.4f", r.NormFloat64()/math.Sqrt(scale)))
+		}
+		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(shapes[i]), "[]"), " ", ",")
+		weights = append(weights, fmt.Sprintf("%%%s: f32[%s] = const {%s}", name, shape, strings.Join(v, ", ")))
+	}
+	text = strings.NewReplacer("WEIGHTS", strings.Join(weights, "\n  "), "ACT", act).Replace(text)
+	return graphtest.Parse(t, strings.ReplaceAll(text, "f32", dtype))
+}
+
+func convNet(t *testing.T, act string) *ir.Graph {
+	return network(t, conv, act, convNames, convShapes, "f32")
+}
+
+// halve sets every other element of the weights of products to zero.
+func halve(g *ir.Graph) {
+	for _, u := range g.WeightUses() {
+		w := u.Value.Const.Clone()
+		for i := range w.F32s() {
+			if i%2 == 0 {
+				w.F32s()[i] = 0
+			}
+		}
+		u.Value.SetConst(w)
+	}
+}
+
+// observer sees random samples of a shape through the interpreter.
+func observer(samples int, shape ...int) *calib.Observer {
+	return &calib.Observer{
+		Inputs: func(context.Context, *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+			return func(yield func([]*tensor.Tensor, error) bool) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				for range samples {
+					x := tensor.New(tensor.F32, shape...)
+					for i := range x.F32s() {
+						x.F32s()[i] = float32(r.NormFloat64())
+					}
+					if !yield([]*tensor.Tensor{x}, nil) {
+						return
+					}
+				}
+			}
+		},
+		Run: func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
+			for x, err := range in {
+				if err != nil {
+					return err
+				}
+				out, err := ref.Run(ctx, g, x)
+				if err != nil {
+					return err
+				}
+				if err := see(out); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func TestGradientsOfWholeBlocksAreThoseOfFiniteDifferences(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		names  []string
+		shapes [][]int
+		in     []int
+	}{
+		{conv, convNames, convShapes, []int{2, 3, 6, 6}},
+		{transformer, transformerNames, transformerShapes, []int{2, 5, 8}},
+	} {
+		g := network(t, c.text, "Softplus", c.names, c.shapes, "f32")
+		wide := network(t, c.text, "Softplus", c.names, c.shapes, "f64")
+		t.Run(g.Name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 2))
+			x := tensor.New(tensor.F32, c.in...)
+			for i := range x.F32s() {
+				x.F32s()[i] = float32(r.NormFloat64())
+			}
+			params := parameters(g.Nodes, func(string) bool { return false })
+			if len(params) != len(c.names) {
+				t.Fatalf("%d parameters, want %d", len(params), len(c.names))
+			}
+			p, err := newPiece(g.Nodes, g.Outputs, params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newPass(p, plainGemm)
+			s.check = true
+			if err := s.forward([]*tensor.Tensor{x}); err != nil {
+				t.Fatal(err)
+			}
+			y := s.value(g.Outputs[0])
+			target := tensor.New(tensor.F32, y.Shape()...)
+			for i := range target.F32s() {
+				target.F32s()[i] = float32(r.NormFloat64())
+			}
+			l := loss{value: g.Outputs[0], weight: 1, power: 1}
+			grad := s.c.New(y.Shape()...)
+			l.eval(y, target, 2, grad.F32s(), 0.5)
+			if err := s.backward(func(add func(*ir.Value, *tensor.Tensor)) { add(l.value, grad) }); err != nil {
+				t.Fatal(err)
+			}
+			consts := map[string]*ir.Value{}
+			for _, v := range wide.Constants() {
+				consts[v.Name] = v
+			}
+			mean := func() float64 {
+				out, err := ref.Run(context.Background(), wide, []*tensor.Tensor{x.To(tensor.F64)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum := 0.0
+				for i, v := range out[0].Float64s() {
+					d := v - float64(target.F32s()[i])
+					sum += d * d
+				}
+				return sum / float64(target.Len())
+			}
+			for i, q := range params {
+				w := tensor.Data[float64](consts[q.value.Name].Const)
+				for _, k := range []int{0, len(w) / 2, len(w) - 1} {
+					const h = 1e-5
+					at := w[k]
+					w[k] = at + h
+					up := mean()
+					w[k] = at - h
+					want := (up - mean()) / (2 * h)
+					w[k] = at
+					if have := float64(s.grads[i].F32s()[k]); math.Abs(have-want) > 1e-5+1e-3*math.Abs(want) {
+						t.Errorf("gradient by element %d of %s is %v, want %v", k, q.value.Name, have, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// bent returns a network of which every other weight is zero, and a copy whose other
+// weights and biases are off, so that they can be found again.
+func bent(g *ir.Graph) (dense, off *ir.Graph) {
+	halve(g)
+	off = g.Clone()
+	r := rand.New(rand.NewPCG(seed, 4))
+	for _, v := range off.Constants() {
+		if v.Type.DType != tensor.F32 || v.Const.Len() == 1 {
+			continue
+		}
+		w := v.Const.Clone()
+		for i := range w.F32s() {
+			w.F32s()[i] *= float32(1 + 0.3*r.NormFloat64())
+		}
+		v.SetConst(w)
+	}
+	return g, off
+}
+
+// reconstructed runs a reconstruction and returns the graph.
+func reconstructed(t *testing.T, dense, g *ir.Graph, o *calib.Observer, opt Options) (*ir.Graph, *Report) {
+	t.Helper()
+	g = g.Clone()
+	rep, err := Run(context.Background(), o, g, dense, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	return g, rep
+}
+
+var some = Options{Epochs: 30, Rate: 0.03, Warmup: 0.1, Batch: 8, Workers: 1, Seed: 3}
+
+func TestReconstructionComesNearerTheDenseModel(t *testing.T) {
+	for _, c := range []struct {
+		text   string
+		names  []string
+		shapes [][]int
+		in     []int
+		blocks int
+	}{
+		{conv, convNames, convShapes, []int{1, 3, 6, 6}, 5},
+		{transformer, transformerNames, transformerShapes, []int{1, 5, 8}, 4},
+	} {
+		dense, off := bent(network(t, c.text, "Relu", c.names, c.shapes, "f32"))
+		t.Run(dense.Name, func(t *testing.T) {
+			whole := some
+			whole.WholeEpochs, whole.WholeRate, whole.Inside = 8, 0.01, 0.5
+			g, rep := reconstructed(t, dense, off, observer(48, c.in...), whole)
+			if len(rep.Blocks) != c.blocks {
+				t.Errorf("%d blocks, want %d: %+v", len(rep.Blocks), c.blocks, rep.Blocks)
+			}
+			for _, b := range rep.Blocks {
+				if b.Note != "" || b.After > b.Before || b.Steps == 0 || b.Samples != 48 {
+					t.Errorf("%+v", b)
+				}
+			}
+			if a, b := rep.Blocks[0].After, rep.Blocks[0].Before; a > b/10 {
+				t.Errorf("the first block's loss went from %v to %v, want a tenth of it", b, a)
+			}
+			if a, b := distance(t, dense, g, c.in), distance(t, dense, off, c.in); a > b/10 {
+				t.Errorf("outputs of unseen samples are off by %v, want a tenth of the %v before", a, b)
+			}
+			before := map[string]*tensor.Tensor{}
+			for _, u := range off.WeightUses() {
+				before[u.Value.Name] = u.Value.Const
+			}
+			for _, u := range g.WeightUses() {
+				for i, v := range u.Value.Const.F32s() {
+					if (v == 0) != (before[u.Value.Name].F32s()[i] == 0) {
+						t.Fatalf("element %d of %s became %v", i, u.Value.Name, v)
+					}
+				}
+			}
+		})
+	}
+}
+
+// distance is the mean squared difference of two graphs' outputs on new samples.
+func distance(t *testing.T, a, b *ir.Graph, shape []int) float64 {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 9))
+	shape = append([]int{32}, shape[1:]...)
+	x := tensor.New(tensor.F32, shape...)
+	for i := range x.F32s() {
+		x.F32s()[i] = float32(r.NormFloat64())
+	}
+	ya, err := ref.Run(context.Background(), a, []*tensor.Tensor{x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yb, err := ref.Run(context.Background(), b, []*tensor.Tensor{x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for i, v := range ya[0].F32s() {
+		d := float64(v - yb[0].F32s()[i])
+		sum += d * d
+	}
+	return sum
+}
+
+func TestResultsDoNotDependOnTheNumberOfWorkersNorOnHowSamplesCome(t *testing.T) {
+	dense, off := bent(convNet(t, "Relu"))
+	opt := some
+	opt.Epochs, opt.WholeEpochs, opt.WholeRate, opt.Augment = 2, 2, 0.01, true
+	want, _ := reconstructed(t, dense, off, observer(40, 1, 3, 6, 6), opt)
+	opt.Workers = 3
+	have, _ := reconstructed(t, dense, off, observer(40, 1, 3, 6, 6), opt)
+	joined, _ := reconstructed(t, dense, off, observer(10, 4, 3, 6, 6), opt)
+	for i, v := range want.Constants() {
+		if !v.Const.Equal(have.Constants()[i].Const) {
+			t.Errorf("%s differs between one worker and three", v.Name)
+		}
+		if !v.Const.Equal(joined.Constants()[i].Const) {
+			t.Errorf("%s differs between samples one by one and four at a time", v.Name)
+		}
+	}
+}
+
+func TestBlocksWithoutGradientStayAndAreNamed(t *testing.T) {
+	dense, off := bent(convNet(t, "Round"))
+	opt := some
+	opt.Epochs, opt.WholeEpochs = 2, 1
+	g, rep := reconstructed(t, dense, off, observer(16, 1, 3, 6, 6), opt)
+	noted := 0
+	for _, b := range rep.Blocks {
+		if strings.Contains(b.Note, "dr (Round): no gradient") {
+			noted++
+		}
+	}
+	if noted != 2 || len(rep.Blocks) != 5 {
+		t.Errorf("%+v, want the block of Round and the whole model to have no gradient", rep.Blocks)
+	}
+	for _, name := range []string{"w4", "b4"} {
+		if !constOf(g, name).Equal(constOf(off, name)) {
+			t.Errorf("%s changed", name)
+		}
+	}
+	if constOf(g, "w1").Equal(constOf(off, "w1")) {
+		t.Error("w1 did not change")
+	}
+}
+
+func constOf(g *ir.Graph, name string) *tensor.Tensor {
+	for _, v := range g.Constants() {
+		if v.Name == name {
+			return v.Const
+		}
+	}
+	return nil
+}
+
+func TestFixedConstantsStay(t *testing.T) {
+	dense, off := bent(convNet(t, "Relu"))
+	opt := some
+	opt.Epochs, opt.Fixed = 2, []string{"a", "w4"}
+	g, _ := reconstructed(t, dense, off, observer(16, 1, 3, 6, 6), opt)
+	for _, name := range []string{"w1", "b1", "w4"} {
+		if !constOf(g, name).Equal(constOf(off, name)) {
+			t.Errorf("%s changed", name)
+		}
+	}
+	if constOf(g, "b4").Equal(constOf(off, "b4")) {
+		t.Error("b4 did not change")
+	}
+}
+
+func TestOtherGraphsAreRefused(t *testing.T) {
+	dense, other := convNet(t, "Relu"), convNet(t, "Tanh")
+	if _, err := Run(context.Background(), observer(4, 1, 3, 6, 6), other, dense, some); err == nil || !strings.Contains(err.Error(), "dr (Tanh)") {
+		t.Errorf("error %v, want one that names the node", err)
+	}
+}
+
+func TestRateRisesAndFallsToZero(t *testing.T) {
+	const n, peak = 100, 0.5
+	if r := rate(0, n, peak, 0.1); r <= 0 || r > peak/9 {
+		t.Errorf("the first rate is %v", r)
+	}
+	if r := rate(10, n, peak, 0.1); r != peak {
+		t.Errorf("the rate after the warm-up is %v, want %v", r, peak)
+	}
+	for i := 11; i < n; i++ {
+		if rate(i, n, peak, 0.1) >= rate(i-1, n, peak, 0.1) {
+			t.Errorf("the rate does not fall at step %d", i)
+		}
+	}
+	if r := rate(n-1, n, peak, 0.1); r <= 0 || r > peak/1000 {
+		t.Errorf("the last rate is %v", r)
+	}
+}
