@@ -1,6 +1,9 @@
 package obs
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // eliminator removes columns from one group of rows, which share a mask. Its memory
 // is used again for every group.
@@ -13,6 +16,10 @@ import "math"
 // whole inverse to be shared by all groups.
 //
 // Survivors are kept together: a column that goes changes places with the last.
+//
+// Columns of the inverse are made several at a time, so that the factor is read less:
+// with that which goes next, those that will probably follow it, which are then brought
+// up to date when it is their turn. What they become does not depend on when.
 type eliminator struct {
 	s   *Solver
 	u   *units
@@ -26,12 +33,20 @@ type eliminator struct {
 	start         []float64 // [height,K] by position: the weights as they came
 	diag          []float64 // [K] by position: the diagonal of the current inverse, for units one column wide
 	blocks        []float64 // [K,c] by column: that of wider units, a row for each column
-	c             []float64 // [K] by position: a column of the current inverse
 	v             []float64 // rows of the factor, packed
 	at            []int     // where the rows of v are
 	coef          []float64
-	byCol         []float64 // [K], for blocks
-	chol, z       []float64
+
+	ahead          []float64 // [slots,stride] by position: columns of the inverse
+	stride         int
+	slots          []slot
+	slotOf         []int     // [K], column to slot, -1 for none
+	made           []float64 // [batch,stride], those that are being made
+	factor         []float64 // [K,batch]
+	scores         []float64 // [K] by position: losses of units one column wide
+	next, likelies []int
+	byCol          []float64 // [K], for blocks
+	chol, z        []float64
 
 	gone   []bool // [units], removed
 	frozen []bool // [units], must stay
@@ -41,17 +56,24 @@ type eliminator struct {
 	moved float64 // the damping term of columns removed
 }
 
+// slot holds a column of the inverse from which so many rows of v are taken out.
+type slot struct{ column, rows int }
+
 func newEliminator(s *Solver, u *units, inv []float64) *eliminator {
 	k := s.Cols
 	e := &eliminator{
 		s: s, u: u, inv: inv,
 		col: make([]int, k), pos: make([]int, k),
 		w: make([]float64, u.r*k), start: make([]float64, u.r*k),
-		c: make([]float64, k), coef: make([]float64, k),
+		coef: make([]float64, k), factor: make([]float64, k*batch()),
 		gone: make([]bool, u.each), frozen: make([]bool, u.each),
+		stride: (k + 7) &^ 7, slotOf: make([]int, k),
 	}
+	e.slots = make([]slot, max(u.c, 4*batch()))
+	e.ahead = make([]float64, len(e.slots)*e.stride)
+	e.made = make([]float64, batch()*e.stride)
 	if u.c == 1 {
-		e.diag = make([]float64, k)
+		e.diag, e.scores = make([]float64, k), make([]float64, k)
 	} else {
 		e.blocks, e.byCol = make([]float64, k*u.c), make([]float64, k)
 		e.chol, e.z = make([]float64, u.c*u.c), make([]float64, u.c)
@@ -69,7 +91,10 @@ func (e *eliminator) begin(group int) {
 	clear(e.gone)
 	clear(e.frozen)
 	for j := range k {
-		e.col[j], e.pos[j] = j, j
+		e.col[j], e.pos[j], e.slotOf[j] = j, j, -1
+	}
+	for i := range e.slots {
+		e.slots[i].column = -1
 	}
 	for i := range e.height {
 		for j, w := range e.s.W[(r0+i)*k : (r0+i+1)*k] {
@@ -89,10 +114,14 @@ func (e *eliminator) begin(group int) {
 			}
 		}
 	}
+	var zeros []int
 	for unit := range e.u.each {
 		if e.zero(unit) {
-			e.remove(unit)
+			zeros = append(zeros, unit)
 		}
+	}
+	for i, unit := range zeros {
+		e.remove(unit, zeros[i+1:])
 	}
 }
 
@@ -109,9 +138,27 @@ func (e *eliminator) zero(unit int) bool {
 	return true
 }
 
-// remove makes a unit zero.
-func (e *eliminator) remove(unit int) {
+// remove makes a unit zero. Others that may be next, the first the most likely, are
+// prepared for as far as that saves time.
+func (e *eliminator) remove(unit int, others []int) {
 	lo, hi := e.u.columns(unit)
+	e.next = e.next[:0]
+	for c := lo; c < hi; c++ {
+		if e.slotOf[c] < 0 {
+			e.next = append(e.next, c)
+		}
+	}
+	if e.u.c == 1 && len(e.next) > 0 {
+		for _, c := range others {
+			if len(e.next) == batch() {
+				break
+			}
+			if e.slotOf[c] < 0 {
+				e.next = append(e.next, c)
+			}
+		}
+	}
+	e.make(e.next)
 	for c := lo; c < hi; c++ {
 		e.removeColumn(c)
 	}
@@ -119,18 +166,67 @@ func (e *eliminator) remove(unit int) {
 	e.left--
 }
 
+// make fills slots with columns of the current inverse. Where there are not enough,
+// those that are held, which were not removed soon, are given up.
+func (e *eliminator) make(columns []int) {
+	free := 0
+	for _, s := range e.slots {
+		if s.column < 0 {
+			free++
+		}
+	}
+	if free < len(columns) {
+		for i := range e.slots {
+			if c := e.slots[i].column; c >= 0 {
+				e.slotOf[c], e.slots[i].column = -1, -1
+			}
+		}
+	}
+	n, at := e.n, 0
+	for len(columns) > 0 {
+		some := columns[:min(batch(), len(columns))]
+		columns = columns[len(some):]
+		for b, column := range some {
+			made := e.made[b*e.stride : b*e.stride+n]
+			row := e.inv[column*e.s.Cols : (column+1)*e.s.Cols]
+			for j, c := range e.col[:n] {
+				made[j] = row[c]
+			}
+		}
+		if len(some) == batch() {
+			for b, column := range some {
+				p := e.pos[column]
+				for q, at := range e.at {
+					e.factor[q*batch()+b] = e.v[at+p]
+				}
+			}
+			subColumns(e.made, e.stride, n, e.factor, e.v, e.at, e.coef)
+		}
+		for b, column := range some {
+			for e.slots[at].column >= 0 {
+				at++
+			}
+			e.slots[at], e.slotOf[column] = slot{column, len(e.at)}, at
+			copy(e.ahead[at*e.stride:], e.made[b*e.stride:b*e.stride+n])
+			if len(some) < batch() {
+				e.slots[at].rows = 0
+			}
+		}
+	}
+}
+
+// removeColumn takes a column that has a slot out of the rows and the inverse.
 func (e *eliminator) removeColumn(column int) {
 	k, n, p := e.s.Cols, e.n, e.pos[column]
-	c := e.c[:n]
-	row := e.inv[column*k : (column+1)*k]
-	for j, col := range e.col[:n] {
-		c[j] = row[col]
-	}
-	coef := e.coef[:len(e.at)]
-	for q, at := range e.at {
+	own := e.slotOf[column]
+	c := e.ahead[own*e.stride : own*e.stride+n]
+	later := e.at[e.slots[own].rows:]
+	coef := e.coef[:len(later)]
+	for q, at := range later {
 		coef[q] = e.v[at+p]
 	}
-	subRows(c, coef, e.v, e.at)
+	subRows(c, coef, e.v, later)
+	e.slots[own].column, e.slotOf[column] = -1, -1
 	pivot := max(c[p], e.s.floor)
 
 	last := n - 1
@@ -150,6 +246,11 @@ func (e *eliminator) removeColumn(column int) {
 	c[p] = c[last]
 	for _, at := range e.at {
 		e.v[at+p] = e.v[at+last]
+	}
+	for i, s := range e.slots {
+		if s.column >= 0 {
+			e.ahead[i*e.stride+p] = e.ahead[i*e.stride+last]
+		}
 	}
 	e.n = last
 	if last == 0 {
@@ -211,6 +312,7 @@ func (e *eliminator) cheapest() int {
 				sum += float64(w * w)
 			}
 			loss := sum / e.diag[j]
+			e.scores[j] = loss
 			if loss < least || loss == least && column > best {
 				if !e.frozen[column] {
 					best, least = column, loss
@@ -228,6 +330,40 @@ func (e *eliminator) cheapest() int {
 		}
 	}
 	return best
+}
+
+// likely returns units one column wide that may be next after the one that cheapest
+// returned: those with the smallest losses, ascending.
+func (e *eliminator) likely(best int) []int {
+	if e.diag == nil || batch() == 1 || e.slotOf[best] >= 0 {
+		return nil
+	}
+	out := e.likelies[:0]
+	for j, column := range e.col[:e.n] {
+		if column == best || e.frozen[column] || e.slotOf[column] >= 0 {
+			continue
+		}
+		at := len(out)
+		for at > 0 && e.scores[j] < e.scores[e.pos[out[at-1]]] {
+			at--
+		}
+		if at == batch()-1 {
+			continue
+		}
+		if len(out) == batch()-1 {
+			out = out[:len(out)-1]
+		}
+		out = slices.Insert(out, at, column)
+	}
+	e.likelies = out
+	return out
+}
+
+// removeCheapest removes the unit that adds the least loss and returns it.
+func (e *eliminator) removeCheapest() int {
+	unit := e.cheapest()
+	e.remove(unit, e.likely(unit))
+	return unit
 }
 
 // unitLoss returns sum over rows of w_S^T B^-1 w_S for a unit S and its block B of

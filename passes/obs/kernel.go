@@ -2,15 +2,65 @@ package obs
 
 import "math"
 
+//go:generate go run -C ../../backend/format/ukernel/gen . -set eliminations -out ../../../../passes/obs/kernels_amd64.s -stubs ../../../../passes/obs/stubs_amd64.go -pkg obs
+
+// kernel is a loop in assembly: for b below a kernel's columns and j below n, a
+// multiple of the lanes above 0,
+//
+//	c[b*ldc+j] -= float64(a[q*columns+b] * v[at[q]+j])
+//
+// for each of the kernel's rows q in turn.
+type kernel func(n int, c *float64, ldc int, a, v *float64, at *int)
+
+// kernels are those for an instruction set.
+type kernels struct {
+	isa        string
+	lanes      int
+	one8, one1 kernel // 8 rows and 1 of one column
+	many4      kernel // 4 rows of several columns
+	columns    int    // of many4
+}
+
+// fast are the machine's kernels, nil where there is only plain Go.
+var fast = func() *kernels {
+	if sets := native(); len(sets) > 0 {
+		return sets[0]
+	}
+	return nil
+}()
+
 // subRows subtracts rows of v from c: c[j] -= sum over q of a[q] * v[at[q]+j], the
 // terms in the order of q and every product and difference rounded, so that any
 // width of vectors gives the same bits.
 func subRows(c, a, v []float64, at []int) {
+	done := 0
+	if k := fast; k != nil && len(c) >= k.lanes && len(a) > 0 {
+		done = len(c) / k.lanes * k.lanes
+		for _, i := range at[:len(a)] {
+			_ = v[i : i+len(c)]
+		}
+		q := 0
+		for ; q+8 <= len(a); q += 8 {
+			k.one8(done, &c[0], 0, &a[q], &v[0], &at[q])
+		}
+		for ; q < len(a); q++ {
+			k.one1(done, &c[0], 0, &a[q], &v[0], &at[q])
+		}
+	}
+	if done < len(c) {
+		plainRows(c, a, v, at, done)
+	}
+}
+
+// plainRows is subRows for the elements of c from the one given on.
+func plainRows(c, a, v []float64, at []int, from int) {
+	c = c[from:]
 	n := len(c)
 	q := 0
 	for ; q+4 <= len(a); q += 4 {
 		a0, a1, a2, a3 := a[q], a[q+1], a[q+2], a[q+3]
-		v0, v1, v2, v3 := v[at[q]:][:n], v[at[q+1]:][:n], v[at[q+2]:][:n], v[at[q+3]:][:n]
+		v0, v1 := v[at[q]+from:][:n], v[at[q+1]+from:][:n]
+		v2, v3 := v[at[q+2]+from:][:n], v[at[q+3]+from:][:n]
 		for j, x := range c {
 			x -= float64(a0 * v0[j])
 			x -= float64(a1 * v1[j])
@@ -20,9 +70,44 @@ func subRows(c, a, v []float64, at []int) {
 	}
 	for ; q < len(a); q++ {
 		f := a[q]
-		for j, x := range v[at[q]:][:n] {
+		for j, x := range v[at[q]+from:][:n] {
 			c[j] -= float64(f * x)
 		}
+	}
+}
+
+// batch is how many columns subColumns takes best.
+func batch() int {
+	if fast == nil {
+		return 1
+	}
+	return fast.columns
+}
+
+// subColumns does what subRows does for batch() columns of n elements, ldc apart in c:
+// a[q*batch()+b] is the factor of row q for column b. scratch holds len(at) elements.
+func subColumns(c []float64, ldc, n int, a, v []float64, at []int, scratch []float64) {
+	k, columns, rows, done := fast, batch(), 0, 0
+	if k != nil && n >= k.lanes && len(at) >= 4 {
+		rows, done = len(at)/4*4, n/k.lanes*k.lanes
+		_ = c[(columns-1)*ldc : (columns-1)*ldc+n]
+		for _, i := range at {
+			_ = v[i : i+n]
+		}
+		for q := 0; q < rows; q += 4 {
+			k.many4(done, &c[0], ldc, &a[q*columns], &v[0], &at[q])
+		}
+	}
+	for b := range columns {
+		factors := scratch[:len(at)]
+		for q := range factors {
+			factors[q] = a[q*columns+b]
+		}
+		column := c[b*ldc:][:n]
+		if done < n {
+			plainRows(column, factors[:rows], v, at, done)
+		}
+		subRows(column, factors[rows:], v, at[rows:])
 	}
 }
 

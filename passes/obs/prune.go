@@ -115,7 +115,7 @@ func (s *Solver) exact(ctx context.Context, o Options) (*Result, error) {
 			e.groups(o.Pattern)
 		} else {
 			for e.left > o.Keep {
-				e.remove(e.cheapest())
+				e.removeCheapest()
 			}
 		}
 		e.store(r)
@@ -143,9 +143,7 @@ func (e *eliminator) groups(p prune.Pattern) {
 		e.freeze(over[g] == 0, lo, hi)
 	}
 	for range todo {
-		c := e.cheapest()
-		e.remove(c)
-		g := c / p.M
+		g := e.removeCheapest() / p.M
 		over[g]--
 		e.freeze(over[g] == 0, g*p.M, min((g+1)*p.M, e.s.Cols))
 	}

@@ -46,8 +46,8 @@ func (s *Solver) Sweep(ctx context.Context, p prune.Pattern) (*Sweep, error) {
 		t.first = len(t.order)
 		t.step, t.total = make([]float64, t.first, w.u.each), make([]float64, t.first, w.u.each)
 		for e.left > 1 {
-			unit, before := e.cheapest(), e.loss
-			e.remove(unit)
+			before := e.loss
+			unit := e.removeCheapest()
 			t.order = append(t.order, int32(unit))
 			t.step = append(t.step, (e.loss-before)*w.u.scale(e.group, unit))
 			t.total = append(t.total, e.undamped())

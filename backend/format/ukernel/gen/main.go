@@ -1,5 +1,5 @@
-// Gen writes the amd64 assembly of packages ukernel, ikernel, vec, plane, tile and
-// winograd, a set of kernels at a time: each once for AVX2 with FMA and once for
+// Gen writes the amd64 assembly of packages ukernel, ikernel, vec, plane, tile,
+// winograd and obs, a set of kernels at a time: each once for AVX2 with FMA and once for
 // AVX-512F and DQ from one description, those of ikernel for what integers need.
 package main
 
@@ -141,7 +141,7 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 }
 
 func main() {
-	set := flag.String("set", "", "products or vectors, the kernels of package ukernel, int8 and int8avx2, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, or winograd, those of package winograd")
+	set := flag.String("set", "", "products or vectors, the kernels of package ukernel, int8 and int8avx2, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, eliminations, those of package obs, or winograd, those of package winograd")
 	flag.Parse()
 	ConstraintExpr("amd64,!noasm")
 	switch *set {
@@ -166,6 +166,8 @@ func main() {
 		planes()
 	case "attention":
 		attention()
+	case "eliminations":
+		eliminations()
 	case "transposes":
 		transpose16()
 	case "int8":
