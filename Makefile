@@ -19,7 +19,7 @@ demo-model: ## train the demo's model again from its seed and compare its accura
 
 test: ## every test; those that need ../shared or a C compiler are skipped by name without
 	$(GO) test ./...
-	$(GO) test -tags noasm ./backend/...
+	$(GO) test -tags noasm ./backend/... ./passes/obs
 	$(GO) test -exec 'env GODEBUG=cpu.avx512f=off,cpu.avxvnni=off' ./backend/cpu/... # the kernels for AVX2
 
 check: format vet staticcheck race cross ## what CI checks beside the tests
@@ -35,7 +35,7 @@ staticcheck:
 	$(GO) run $(STATICCHECK) ./...
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -short . ./backend/... ./data/... ./passes/prune ./ir/onnx
+	CGO_ENABLED=1 $(GO) test -race -short . ./backend/... ./data/... ./passes/prune ./passes/obs ./ir/onnx
 
 cross: ## the pure Go paths of other processors
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...

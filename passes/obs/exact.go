@@ -158,7 +158,7 @@ func (e *eliminator) remove(unit int, others []int) {
 			}
 		}
 	}
-	e.make(e.next)
+	e.prepare(e.next)
 	for c := lo; c < hi; c++ {
 		e.removeColumn(c)
 	}
@@ -166,9 +166,9 @@ func (e *eliminator) remove(unit int, others []int) {
 	e.left--
 }
 
-// make fills slots with columns of the current inverse. Where there are not enough,
+// prepare fills slots with columns of the current inverse. Where there are not enough,
 // those that are held, which were not removed soon, are given up.
-func (e *eliminator) make(columns []int) {
+func (e *eliminator) prepare(columns []int) {
 	free := 0
 	for _, s := range e.slots {
 		if s.column < 0 {
@@ -311,7 +311,11 @@ func (e *eliminator) cheapest() int {
 				w := e.w[i*k+j]
 				sum += float64(w * w)
 			}
-			loss := sum / e.diag[j]
+			d := e.diag[j]
+			if d < e.s.floor {
+				d = e.s.floor
+			}
+			loss := sum / d
 			e.scores[j] = loss
 			if loss < least || loss == least && column > best {
 				if !e.frozen[column] {

@@ -121,12 +121,13 @@ func (s *Solver) With(w []float32) (*Solver, error) {
 
 // diagonal returns what is to be added to H's diagonal at a damping.
 func (l *Layer) diagonal(damp float64) (extra []float64, dead int, err error) {
+	const least = 1e-100 // no square of a float32 is less, nor a sum of them more than its inverse
 	k := l.Cols
 	sum := 0.0
 	for j := range k {
 		d := l.H[j*k+j]
-		if d < 0 {
-			return nil, 0, l.errorf("Gram matrix [%d,%d] is %v, want a sum of squares", j, j, d)
+		if d != 0 && !(d > least && d < 1/least) {
+			return nil, 0, l.errorf("Gram matrix [%d,%d] is %v, want a sum of squares of float32 numbers", j, j, d)
 		}
 		if d == 0 {
 			dead++

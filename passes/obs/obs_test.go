@@ -65,7 +65,7 @@ func weights(rng *rand.Rand, n int) []float32 {
 
 func randomLayer(rng *rand.Rand, rows, cols int) Layer {
 	return Layer{Name: "test (MatMul)", Rows: rows, Cols: cols, W: weights(rng, rows*cols),
-		H: gramOf(inputs(rng, cols, 2*cols+3)), Damp: 0.001}
+		H: gramOf(inputs(rng, cols, min(2*cols+3, 700))), Damp: 0.001}
 }
 
 func gramOf(x [][]float64) []float64 { return gram(x, x) }
@@ -823,6 +823,7 @@ func TestErrors(t *testing.T) {
 		{"gram NaN", "Gram matrix [0,3] is NaN", with(func(l *Layer) { l.H[3] = math.NaN() })},
 		{"gram infinite", "Gram matrix [2,1] is +Inf", with(func(l *Layer) { l.H[9] = math.Inf(1) })},
 		{"negative diagonal", "want a sum of squares", with(func(l *Layer) { l.H[5] = -1 })},
+		{"diagonal too large", "want a sum of squares", with(func(l *Layer) { l.H[5] = 1e200 })},
 		{"indefinite", "not positive semidefinite", with(func(l *Layer) {
 			l.H[1] = 100 * (l.H[0] + l.H[5] + l.H[10] + l.H[15])
 			l.H[4] = l.H[1]
@@ -935,6 +936,38 @@ func TestSweep(t *testing.T) {
 		}
 	})
 	if _, err := solver(t, randomLayer(newRand(t, 12), 2, 4)).Sweep(bg, parse(t, "2:4")); !errors.Is(err, ir.ErrInvalid) {
+		t.Errorf("error %v, want one that wraps ErrInvalid", err)
+	}
+}
+
+// TestCurve compares with pruning at each sparsity.
+func TestCurve(t *testing.T) {
+	rng := newRand(t, 13)
+	s := solver(t, randomLayer(rng, 6, 24))
+	energy, err := s.Energy(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sparsities := []float64{0, 0.25, 0.5, 0.9}
+	for _, text := range []string{"uniform", "unstructured", "2:4", "uniform-block:1x4"} {
+		for _, method := range []Method{Exact, SparseGPT} {
+			p := parse(t, text)
+			curve, err := s.Curve(bg, p, method, sparsities)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range sparsities {
+				want := 0.0
+				if x > 0 {
+					want = mustPrune(t, s, Options{Pattern: p, Method: method, Keep: Keep(p, s.Rows, s.Cols, x)}).Loss / energy
+				}
+				if !near(curve[i], want, 1) {
+					t.Errorf("%s %s at %v: %v, want %v", method, p, x, curve[i], want)
+				}
+			}
+		}
+	}
+	if _, err := s.Curve(bg, parse(t, "uniform"), Exact, []float64{1}); !errors.Is(err, ir.ErrInvalid) {
 		t.Errorf("error %v, want one that wraps ErrInvalid", err)
 	}
 }

@@ -61,8 +61,8 @@ func (s *Solver) result() *Result {
 //     the least loss for its size (section 4 of arXiv 2208.11580); see Sweep, which
 //     also serves several targets at once.
 //   - Exact with N:M freezes the survivors of a group of M as soon as it has N.
-//   - SparseGPT chooses anew at each 128 columns from the losses of all columns that
-//     are left, as they are then, how many of those 128 go; N:M at each group.
+//   - SparseGPT chooses anew every 16 columns, from the losses of all that are left as
+//     they are then, which of those 16 go; N:M at each group.
 //
 // R x C blocks are a unit: R rows share the inverse, and the loss of a block S is
 // the sum over its rows of w_S^T ([H^-1]_SS)^-1 w_S.

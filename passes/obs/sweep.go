@@ -171,3 +171,54 @@ func (w *Sweep) Loss(keep int) float64 {
 	}
 	return sum
 }
+
+// Curve returns, for each sparsity, the loss of the layer as a fraction of its energy
+// (see Loss and Energy): what an allocation of sparsity over layers weighs.
+//
+// Exact takes a single sweep, with each row's loss recorded as it goes; SparseGPT a
+// pass for each sparsity. N:M has one sparsity, and its loss stands for all above 0.
+// As rows are independent under Uniform, a layer of some of the rows has about the
+// same curve for less.
+func (s *Solver) Curve(ctx context.Context, p prune.Pattern, method Method, sparsities []float64) ([]float64, error) {
+	for _, x := range sparsities {
+		if !(x >= 0 && x < 1) {
+			return nil, s.errorf("sparsity %v, want a fraction of at least 0 and below 1", x)
+		}
+	}
+	energy, err := s.Energy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	loss := func(keep int) (float64, error) {
+		r, err := s.Prune(ctx, Options{Pattern: p, Method: method, Keep: keep})
+		if err != nil {
+			return 0, err
+		}
+		return r.Loss, nil
+	}
+	switch {
+	case p.Kind == prune.NM:
+		x, err := loss(0)
+		if err != nil {
+			return nil, err
+		}
+		loss = func(int) (float64, error) { return x, nil }
+	case method == Exact:
+		w, err := s.Sweep(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		loss = func(keep int) (float64, error) { return w.Loss(keep), nil }
+	}
+	out := make([]float64, len(sparsities))
+	for i, x := range sparsities {
+		if x == 0 || energy == 0 {
+			continue
+		}
+		if out[i], err = loss(Keep(p, s.Rows, s.Cols, x)); err != nil {
+			return nil, err
+		}
+		out[i] /= energy
+	}
+	return out, nil
+}
