@@ -11,6 +11,7 @@ import (
 	"spc/ir/tensor"
 	"spc/lower"
 	"spc/passes/calib"
+	"spc/passes/prune"
 	"spc/passes/quant"
 )
 
@@ -32,7 +33,19 @@ func quantOptions(o *CompileOptions) (*quant.Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ErrInvalid)
 	}
-	return &quant.Options{Observer: observer(o), Ranges: ranges}, nil
+	q := &quant.Options{Observer: observer(o), Ranges: ranges}
+	for _, k := range o.KeepFloat {
+		if k == "none" {
+			q.All = true
+			continue
+		}
+		g, err := prune.ParseGlob(k)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", err, ErrInvalid)
+		}
+		q.KeepFloat = append(q.KeepFloat, g)
+	}
+	return q, nil
 }
 
 // observer sees the calibration samples, nil where there are none.

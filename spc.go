@@ -36,6 +36,7 @@ import (
 	"spc/passes/choose"
 	"spc/passes/fit"
 	"spc/passes/prune"
+	"spc/passes/quant"
 )
 
 // Version is the version of this module.
@@ -85,6 +86,9 @@ type CompileOptions struct {
 
 	Quantize string // none (default), int8
 	Ranges   string // of activations: minmax (default), percentile, percentile:P, mse
+	// KeepFloat holds globs of nodes or weights whose products stay in floating point;
+	// none quantises the sensitive ones, too.
+	KeepFloat []string
 	// Calibrate yields the inputs on which the ranges of activations are seen, by
 	// the names of the ports, in the same order every time; an error ends them.
 	// Quantize int8 needs it.
@@ -114,10 +118,9 @@ type Report struct {
 	Prune   *fit.Result         `json:"prune,omitempty"`
 	Passes  []passes.PassReport `json:"passes"`
 	// Transposes names the Transpose nodes that no pass could fold away.
-	Transposes []string `json:"transposes"`
-	// Quantized is the number of products that Quantize made ones of integers.
-	Quantized int            `json:"quantized,omitempty"`
-	Nodes     map[string]int `json:"nodes"` // of the compiled graph, by operator
+	Transposes []string       `json:"transposes"`
+	Quant      *quant.Result  `json:"quant,omitempty"` // what Quantize did
+	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
 }
 
 // ReportOptions are the options that the model was compiled with.
@@ -232,14 +235,10 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize},
 		Layers:     c.Report.Layers,
 		Prune:      c.Report.Prune,
+		Quant:      c.Report.Quant,
 		Passes:     c.Report.Passes,
 		Transposes: c.Report.Transposes,
 		Nodes:      map[string]int{},
-	}
-	for _, p := range c.Report.Passes {
-		if p.Name == "quantize" {
-			m.report.Quantized = p.Changes
-		}
 	}
 	m.report.finish(g)
 	return m, nil
@@ -329,9 +328,18 @@ func (r *Report) finish(g *ir.Graph) {
 			pruned[l.Weight] = l
 		}
 	}
+	kept := map[string]string{}
+	if r.Quant != nil {
+		for _, k := range r.Quant.Kept {
+			kept[k.Node] = k.Why
+		}
+	}
 	seen := map[string]bool{}
 	for i := range r.Layers {
 		l := &r.Layers[i]
+		if why := kept[l.Name]; why != "" {
+			l.Reason = fmt.Sprintf("not quantised, %s; %s", why, l.Reason)
+		}
 		p := pruned[l.Weight]
 		l.Prunable = p.Prunable
 		if seen[l.Weight] {

@@ -65,9 +65,14 @@ func tiny(t *testing.T, name string, o spc.CompileOptions) *spc.Model {
 
 // randomInputs makes inputs in which every symbol has the given size.
 func randomInputs(m *spc.Model, seed uint64, symbol int) map[string]*tensor.Tensor {
+	return randomOf(m.Inputs(), seed, symbol)
+}
+
+// randomOf is randomInputs for inputs of any model.
+func randomOf(ports []spc.Port, seed uint64, symbol int) map[string]*tensor.Tensor {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	in := map[string]*tensor.Tensor{}
-	for _, p := range m.Inputs() {
+	for _, p := range ports {
 		shape := make([]int, len(p.Dims))
 		for i, d := range p.Dims {
 			if shape[i] = symbol; d.Known() {

@@ -72,6 +72,7 @@ type Context struct {
 type Report struct {
 	Passes []PassReport
 	Prune  *fit.Result
+	Quant  *quant.Result
 	Layers []choose.Layer
 	// Transposes names the Transpose nodes that are left.
 	Transposes []string
@@ -171,7 +172,12 @@ var Pipeline = []Pass{
 			if c.Quant == nil {
 				return 0, nil
 			}
-			return quant.Insert(c, g, *c.Quant)
+			r, err := quant.Insert(c, g, *c.Quant)
+			if err != nil {
+				return 0, err
+			}
+			c.Report.Quant = r
+			return r.Products, nil
 		},
 	},
 	{

@@ -254,6 +254,9 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
 	}
+	if err := printQuantised(w, r); err != nil {
+		return err
+	}
 	if n := len(r.Transposes); n > 0 {
 		fmt.Fprintf(w, "left over %s: %s\n", plural(n, "Transpose"), printable(strings.Join(r.Transposes, ", ")))
 	}
@@ -272,14 +275,40 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 			}
 		}
 		if len(bounded) > 0 {
-			const most = 5
-			if n := len(bounded) - most; n > 1 {
-				bounded = append(bounded[:most], fmt.Sprintf("and %d more, which --json lists", n))
-			}
-			fmt.Fprintf(w, "kept one nonzero a row: %s\n", strings.Join(bounded, ", "))
+			fmt.Fprintf(w, "kept one nonzero a row: %s\n", few(bounded))
 		}
 	}
 	return nil
+}
+
+// few joins the first of some texts and says how many more there are.
+func few(texts []string) string {
+	const most = 5
+	if n := len(texts) - most; n > 1 {
+		texts = append(texts[:most:most], fmt.Sprintf("and %d more, which --json lists", n))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// printQuantised prints what was quantised, if anything was to be.
+func printQuantised(w io.Writer, r *spc.Report) error {
+	q := r.Quant
+	if q == nil {
+		return nil
+	}
+	fmt.Fprintf(w, "quantised %s", plural(q.Products, "product"))
+	if q.Divergence > 0 {
+		fmt.Fprintf(w, ", the outputs diverge by %.2g", q.Divergence)
+	}
+	if len(q.Kept) > 0 {
+		var names []string
+		for _, k := range q.Kept {
+			names = append(names, printable(k.Node))
+		}
+		fmt.Fprintf(w, "; not %s", few(names))
+	}
+	_, err := fmt.Fprintln(w)
+	return err
 }
 
 func fileSize(path string) string {

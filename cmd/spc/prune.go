@@ -87,8 +87,8 @@ func printPruned(w io.Writer, r *spc.Report, model, out string) error {
 	t := r.Totals
 	_, err := fmt.Fprintf(w, "zeros     %s of all weights, %s of the %d prunable\n",
 		percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
-	if n := r.Quantized; err == nil && n > 0 {
-		_, err = fmt.Fprintf(w, "quantised %s\n", plural(n, "product"))
+	if err == nil {
+		err = printQuantised(w, r)
 	}
 	return err
 }

@@ -32,7 +32,15 @@ func TestQuantizeAndPrune(t *testing.T) {
 		ok(t, "verify", "ranges.spx", "model.onnx", "--tolerance", "0.1")
 	}
 
-	out := ok(t, "prune", "model.onnx", "-o", "pruned.onnx", "--sparsity", "0.5")
+	out := ok(t, append([]string{"compile", "model.onnx", "-o", "kept.spx", "--keep-float", "*head*"}, quantise...)...)
+	if !strings.Contains(out, "; not /head/Gemm") {
+		t.Errorf("%s, want the layer that is kept", out)
+	}
+	if out := ok(t, "inspect", "kept.spx"); !strings.Contains(out, "not quantised, kept by *head*; ") {
+		t.Errorf("%s, want why head is not quantised", out)
+	}
+
+	out = ok(t, "prune", "model.onnx", "-o", "pruned.onnx", "--sparsity", "0.5")
 	if !strings.Contains(out, "50.0% of the") {
 		t.Errorf("%s, want half of the prunable weights gone", out)
 	}
@@ -43,6 +51,8 @@ func TestQuantizeAndPrune(t *testing.T) {
 		"--quantize int8 needs --calib":              {"compile", "model.onnx", "--quantize", "int8"},
 		`ranges "max": want minmax, percentile`:      append([]string{"compile", "model.onnx", "--ranges", "max"}, quantise...),
 		"--ranges mse has no use":                    {"compile", "model.onnx", "--ranges", "mse"},
+		"--keep-float x has no use":                  {"compile", "model.onnx", "--keep-float", "x"},
+		"--keep-float heart*: no layer or weight":    append([]string{"compile", "model.onnx", "--keep-float", "heart*"}, quantise...),
 		`--quantize "int9", want none or int8`:       {"compile", "model.onnx", "--quantize", "int9"},
 		"--calib photos has no use":                  {"compile", "model.onnx", "--calib", "photos"},
 		"images need --preprocess":                   {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},

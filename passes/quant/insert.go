@@ -2,6 +2,7 @@ package quant
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -9,15 +10,36 @@ import (
 	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/passes/calib"
+	"spc/passes/prune"
 )
 
 // Options say how to quantise.
 type Options struct {
 	Observer *calib.Observer
 	Ranges   Ranges
+	// KeepFloat names nodes or weights whose products stay in floating point.
+	KeepFloat []prune.Glob
+	// All quantises the products that make most of the model's error, too.
+	All bool
 	// Portable quantises what other runtimes need to compute in integers, too:
 	// biases, and both operands of an Add that follows a product.
 	Portable bool
+}
+
+// Result says what was quantised.
+type Result struct {
+	Products int `json:"products"`
+	// Divergence of the outputs from those of the model in floating point, on some
+	// of the samples, as calib.Divergence measures it; 0 where it was not measured.
+	Divergence float64 `json:"divergence,omitempty"`
+	Kept       []Kept  `json:"kept,omitempty"`
+}
+
+// Kept is a product that stayed in floating point.
+type Kept struct {
+	Node   string `json:"node"`
+	Weight string `json:"weight"`
+	Why    string `json:"why"`
 }
 
 // product is a node that can be quantised.
@@ -157,36 +179,114 @@ func (r Ranges) rowScale(row []float32) float32 {
 
 // Insert quantises the products of g: it puts QuantizeLinear and DequantizeLinear
 // behind the values that they read and before their weights, with ranges that the
-// observer sees, and returns the number of products. What the products compute stays
-// written in floating point.
-func Insert(ctx context.Context, g *ir.Graph, o Options) (int, error) {
-	s := &inserter{Options: o, g: g, products: map[*ir.Node]product{}, group: map[*ir.Value]*ir.Value{}}
-	for _, n := range g.Nodes {
-		if p, ok := productOf(n); ok {
-			s.products[n] = p
-			s.order = append(s.order, p)
-		}
+// observer sees. What the products compute stays written in floating point. Products
+// that KeepFloat names are left out, and unless All is set those that make most of
+// the error (see sensitive).
+func Insert(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
+	r := &Result{}
+	names, err := o.chosen(g, r)
+	if err != nil || len(names) == 0 {
+		return r, err
 	}
+	s := o.inserter(g, names)
 	values := s.values()
 	ranges, err := o.Ranges.observe(ctx, o.Observer, g, values)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if err := s.activations(values, ranges); err != nil {
-		return 0, err
+	seen := &observed{ranges: map[string]calib.Range{}, weights: map[rowsOf]*quantised{}}
+	for i, v := range values {
+		seen.ranges[v.Name] = ranges[i]
 	}
-	if err := s.weights(); err != nil {
-		return 0, err
+	if !o.All {
+		if names, err = o.sensitive(ctx, g, names, seen, r); err != nil {
+			return nil, err
+		}
 	}
-	return len(s.order), g.Infer()
+	r.Products = len(names)
+	return r, o.inserter(g, names).insert(seen)
 }
 
+// chosen names the products of g that can be quantised and that the user does not
+// keep, of which r takes note. A glob that matches no weight is an error.
+func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
+	matched := make([]bool, len(o.KeepFloat))
+	kept := map[*ir.Node]prune.Glob{}
+	for _, u := range g.WeightUses() {
+		for i, glob := range o.KeepFloat {
+			if glob.Match(u.Node.Name) || glob.Match(u.Value.Name) {
+				matched[i], kept[u.Node] = true, glob
+			}
+		}
+	}
+	if i := slices.Index(matched, false); i >= 0 {
+		return nil, fmt.Errorf("--keep-float %s: no layer or weight has a name like this: %w", o.KeepFloat[i], ir.ErrInvalid)
+	}
+	var names []string
+	for _, n := range g.Nodes {
+		if _, ok := productOf(n); !ok {
+			continue
+		}
+		if glob, ok := kept[n]; ok {
+			r.Kept = append(r.Kept, Kept{n.Name, n.Inputs[1].Name, "kept by " + glob.String()})
+			continue
+		}
+		names = append(names, n.Name)
+	}
+	return names, nil
+}
+
+// observed is what quantising needs to know beside the graph.
+type observed struct {
+	ranges  map[string]calib.Range // by the names of values
+	weights map[rowsOf]*quantised
+}
+
+// rowsOf is a weight, by its name, whose rows lie along an axis.
+type rowsOf struct {
+	name string
+	axis int
+}
+
+// quantised is a weight in integers.
+type quantised struct {
+	ints   *tensor.Tensor
+	scales []float32
+}
+
+// inserter quantises some products of a graph.
 type inserter struct {
-	Options
+	*Options
 	g        *ir.Graph
 	products map[*ir.Node]product
 	order    []product
 	group    map[*ir.Value]*ir.Value // a forest: values that share their parameters
+}
+
+func (o *Options) inserter(g *ir.Graph, products []string) *inserter {
+	s := &inserter{Options: o, g: g, products: map[*ir.Node]product{}, group: map[*ir.Value]*ir.Value{}}
+	named := map[string]bool{}
+	for _, name := range products {
+		named[name] = true
+	}
+	for _, n := range g.Nodes {
+		if p, ok := productOf(n); ok && named[n.Name] {
+			s.products[n] = p
+			s.order = append(s.order, p)
+		}
+	}
+	return s
+}
+
+// insert changes the graph.
+func (s *inserter) insert(seen *observed) error {
+	if err := s.activations(s.values(), seen.ranges); err != nil {
+		return err
+	}
+	if err := s.weights(seen.weights); err != nil {
+		return err
+	}
+	return s.g.Infer()
 }
 
 // find returns the value that stands for the group of v.
@@ -252,18 +352,18 @@ func (s *inserter) takes(u ir.Use) bool {
 // activations quantises the values. A group of
 // values is quantised where its values are made if only products and nodes that are
 // transparent to quantisation read it; else only for the products.
-func (s *inserter) activations(values []*ir.Value, ranges []calib.Range) error {
+func (s *inserter) activations(values []*ir.Value, ranges map[string]calib.Range) error {
 	union := map[*ir.Value]calib.Range{}
 	whole := map[*ir.Value]bool{}
 	in := map[*ir.Value]bool{}
-	for i, v := range values {
+	for _, v := range values {
 		in[v] = true
-		r := s.find(v)
+		r, seen := s.find(v), ranges[v.Name]
 		u, ok := union[r]
 		if !ok {
-			u, whole[r] = ranges[i], true
+			u, whole[r] = seen, true
 		}
-		union[r] = calib.Range{Lo: min(u.Lo, ranges[i].Lo), Hi: max(u.Hi, ranges[i].Hi)}
+		union[r] = calib.Range{Lo: min(u.Lo, seen.Lo), Hi: max(u.Hi, seen.Hi)}
 	}
 	for _, v := range values {
 		if v.IsOutput() {
@@ -278,11 +378,11 @@ func (s *inserter) activations(values []*ir.Value, ranges []calib.Range) error {
 			}
 		}
 	}
-	for i, v := range values {
+	for _, v := range values {
 		r := s.find(v)
 		p := paramsOf(union[r])
 		if !whole[r] {
-			p = paramsOf(ranges[i])
+			p = paramsOf(ranges[v.Name])
 		}
 		uses := slices.Clone(v.Uses())
 		read := slices.ContainsFunc(uses, s.takes)
@@ -312,8 +412,9 @@ func (s *inserter) shared(w *ir.Value, axis int) bool {
 	})
 }
 
-// weights quantises the weights. Products that read the same one still do.
-func (s *inserter) weights() error {
+// weights quantises the weights, or takes them from those quantised before. Products
+// that read the same one still do.
+func (s *inserter) weights(before map[rowsOf]*quantised) error {
 	type use struct {
 		*ir.Value
 		axis int
@@ -328,7 +429,14 @@ func (s *inserter) weights() error {
 		uses[u] = append(uses[u], p)
 	}
 	for _, u := range order {
-		q, scales := s.Ranges.weight(u.Const, u.axis)
+		key := rowsOf{u.Name, u.axis}
+		w := before[key]
+		if w == nil {
+			w = &quantised{}
+			w.ints, w.scales = s.Ranges.weight(u.Const, u.axis)
+			before[key] = w
+		}
+		q, scales := w.ints, w.scales
 		ints := u.Value // keeps its name, by which users know the weight, unless others read it
 		shared := s.shared(u.Value, u.axis)
 		if shared {

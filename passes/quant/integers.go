@@ -217,22 +217,22 @@ func drop(g *ir.Graph) {
 			continue
 		}
 		v := m.Inputs[0]
-		if d := defined(v); d == nil || len(v.Uses()) != 1 || v.IsOutput() || !quantised(d) {
+		if d := defined(v); d == nil || len(v.Uses()) != 1 || v.IsOutput() || !isQuantised(d) {
 			continue
 		}
 		g.ReplaceUses(n.Outputs[0], v)
 	}
 }
 
-// quantised reports whether n is a product of 8-bit integers.
-func quantised(n *ir.Node) bool {
+// isQuantised reports whether n is a product of 8-bit integers.
+func isQuantised(n *ir.Node) bool {
 	o, ok := n.Op.(op.Quantisable)
 	return ok && o.Integers().Quantised()
 }
 
 // residual has a quantised product read its residual as u8.
 func residual(n *ir.Node) (bool, error) {
-	if !quantised(n) || n.Input(op.Residual) == nil {
+	if !isQuantised(n) || n.Input(op.Residual) == nil {
 		return false, nil
 	}
 	d := defined(n.Input(op.Residual))
@@ -264,7 +264,7 @@ func quantizedBy(v *ir.Value) (p params, ok bool) {
 
 // requantise has a quantised product store u8 where its result is only quantised.
 func requantise(n *ir.Node) (bool, error) {
-	if !quantised(n) || n.Outputs[0].Type.DType != tensor.F32 {
+	if !isQuantised(n) || n.Outputs[0].Type.DType != tensor.F32 {
 		return false, nil
 	}
 	p, ok := quantizedBy(n.Outputs[0])

@@ -2,8 +2,8 @@
 // QuantizeLinear and DequantizeLinear nodes, as ONNX does; Integers turns products
 // between such nodes, whoever made them, into quantised ones (op.Quant). Weights are
 // i8, symmetric, with a scale for each output channel; activations are u8 with one
-// scale and zero point a tensor. The package imports ir, ir/op, passes/calib and
-// passes/fold.
+// scale and zero point a tensor. The package imports ir, ir/op, passes/calib,
+// passes/fold and passes/prune.
 package quant
 
 import (

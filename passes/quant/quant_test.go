@@ -129,8 +129,8 @@ func TestWhatInsertWritesIsRecognised(t *testing.T) {
   return %y
 }`)
 		o := quant.Options{Observer: observer(ramp(6, 2, 3)), Portable: portable}
-		if n, err := quant.Insert(context.Background(), g, o); err != nil || n != 2 {
-			t.Fatalf("%d products, %v", n, err)
+		if r, err := quant.Insert(context.Background(), g, o); err != nil || r.Products != 2 {
+			t.Fatalf("%+v, %v, want 2 products", r, err)
 		}
 		bias := g.Nodes[len(g.Nodes)-1] // the Gemm's
 		for _, n := range g.Nodes {

@@ -94,7 +94,7 @@ func TestRangesHaveTheLeastError(t *testing.T) {
 		got := leastError(h)
 		lo, hi := min(slices.Min(x), 0), max(slices.Max(x), 0)
 		best, least := calib.Range{}, math.Inf(1)
-		const steps = 64
+		const steps = 48
 		for i := range steps + 1 {
 			for j := range steps + 1 {
 				r := calib.Range{Lo: lo * float32(i) / steps, Hi: hi * float32(j) / steps}
@@ -177,8 +177,8 @@ func TestRowsOfWeightsHaveTheLeastError(t *testing.T) {
 		full := Ranges{Method: MinMax}.rowScale(row)
 		got := Ranges{Method: MSE}.rowScale(row)
 		least := squared(row, full)
-		for i := 1; i < 500; i++ {
-			least = min(least, squared(row, full*float32(i)/500))
+		for i := 1; i < 200; i++ {
+			least = min(least, squared(row, full*float32(i)/200))
 		}
 		if e := squared(row, got); e > 1.05*least {
 			t.Errorf("%s: the scale %g has the error %g, want %g (%g by the largest)", name, got, e, least, squared(row, full))

@@ -155,7 +155,7 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 		// The times of a model do not depend on which weights are zero, so that the
 		// fastest way to choose them will do.
 		o.Quantize, o.Calibrate, o.Prune, o.Allocate = "int8", s.source.calibrate, "magnitude", "layer"
-		o.Uncorrected = true
+		o.Uncorrected, o.KeepFloat = true, []string{"none"}
 	}
 	m, err := s.source.compile(ctx, o)
 	if err != nil {

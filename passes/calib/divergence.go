@@ -1,0 +1,189 @@
+package calib
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Divergence measures how far the outputs of a changed model are from those of the
+// model that it was made of, on the same inputs. Of scores of classes, logits or
+// probabilities, it is the mean of the Kullback-Leibler divergences of their
+// distributions, in nats; of other outputs the mean squared error in relation to
+// their variance. Outputs that are not floating point do not count.
+type Divergence struct {
+	outputs []outputError
+}
+
+// outputError is what is summed of one output.
+type outputError struct {
+	name    string
+	float   bool
+	classes bool
+
+	kl, rows             float64
+	squared, sum, square float64
+	count                float64
+}
+
+// NewDivergence returns the measure for the outputs of g. Those of two dimensions
+// [n,classes], with dimensions of 1 behind them or none, are scores, and so are those
+// of three dimensions of a model whose input is integers of two dimensions: scores of
+// the next token.
+func NewDivergence(g *ir.Graph) *Divergence {
+	tokens := slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool { return v.Type.DType.IsInt() && v.Type.Rank() == 2 })
+	d := &Divergence{}
+	for i, v := range g.Outputs {
+		o := outputError{name: g.OutputName(i), float: v.Type.DType.IsFloat()}
+		rank := v.Type.Rank()
+		for rank > 2 && v.Type.Dims[rank-1] == ir.Size(1) {
+			rank--
+		}
+		if v.Type.Ranked && (rank == 2 || rank == 3 && tokens) {
+			o.classes = v.Type.Dims[rank-1] != ir.Size(1)
+		}
+		d.outputs = append(d.outputs, o)
+	}
+	return d
+}
+
+// Counts reports whether any output does.
+func (d *Divergence) Counts() bool {
+	return slices.ContainsFunc(d.outputs, func(o outputError) bool { return o.float })
+}
+
+// Add adds what a model and its changed self gave for a sample. An output of the model
+// that is NaN is an error, and one that is infinite does not count; what the changed
+// one gives in the place of finite numbers makes the measure infinite, as outputs of
+// another shape do.
+func (d *Divergence) Add(want, got []*tensor.Tensor) error {
+	for i := range d.outputs {
+		o := &d.outputs[i]
+		if !o.float {
+			continue
+		}
+		w, g := want[i].To(tensor.F32).F32s(), got[i].To(tensor.F32).F32s()
+		for _, v := range w {
+			if v != v {
+				return fmt.Errorf("output %s: element %v, want a number: %w", o.name, v, ir.ErrInvalid)
+			}
+		}
+		if len(w) != len(g) {
+			o.squared, o.kl = math.Inf(1), math.Inf(1)
+			continue
+		}
+		if !o.classes || len(w) == 0 {
+			o.addValues(w, g)
+			continue
+		}
+		shape := want[i].Shape()
+		for len(shape) > 2 && shape[len(shape)-1] == 1 {
+			shape = shape[:len(shape)-1]
+		}
+		o.addScores(w, g, shape[len(shape)-1])
+	}
+	return nil
+}
+
+func (o *outputError) addValues(want, got []float32) {
+	for i, v := range want {
+		if math.IsInf(float64(v), 0) {
+			continue
+		}
+		w, e := float64(v), float64(got[i])-float64(v)
+		o.squared += e * e
+		o.sum += w
+		o.square += w * w
+		o.count++
+	}
+}
+
+// addScores adds the divergences of rows of so many classes.
+func (o *outputError) addScores(want, got []float32, classes int) {
+	p, q := make([]float64, classes), make([]float64, classes)
+	for r := 0; r < len(want); r += classes {
+		w, g := want[r:r+classes], got[r:r+classes]
+		// What are probabilities is decided by the model, not by its changed self.
+		logits := !probabilities(w)
+		logarithms(p, w, logits)
+		logarithms(q, g, logits)
+		kl := 0.0
+		for i := range p {
+			if math.IsInf(float64(w[i]), 0) {
+				continue
+			}
+			kl += math.Exp(p[i]) * (p[i] - q[i])
+		}
+		o.kl += max(kl, 0) // NaN stays NaN
+	}
+	o.rows += float64(len(want) / classes)
+}
+
+// probabilities reports whether a row is one of probabilities.
+func probabilities(row []float32) bool {
+	sum := 0.0
+	for _, v := range row {
+		if v < 0 {
+			return false
+		}
+		sum += float64(v)
+	}
+	return math.Abs(sum-1) < 1e-3
+}
+
+// leastProbability stands for what a softmax of f32 rounds to zero.
+const leastProbability = 1e-12
+
+// logarithms computes the logarithms of the probabilities that a row stands for.
+func logarithms(p []float64, row []float32, logits bool) {
+	if !logits {
+		for i, v := range row {
+			p[i] = math.Log(max(float64(v), leastProbability))
+		}
+		return
+	}
+	most := float64(slices.Max(row))
+	sum := 0.0
+	for i, v := range row {
+		p[i] = float64(v) - most
+		sum += math.Exp(p[i])
+	}
+	norm := math.Log(sum)
+	for i := range p {
+		p[i] -= norm
+	}
+}
+
+// Value is the measure over all that was added: that of the output in which it is
+// largest, infinite where the changed model gave something that is not finite.
+func (d *Divergence) Value() float64 {
+	most := 0.0
+	for i := range d.outputs {
+		v := d.outputs[i].value()
+		if v != v {
+			return math.Inf(1)
+		}
+		most = max(most, v)
+	}
+	return most
+}
+
+func (o *outputError) value() float64 {
+	if o.rows > 0 {
+		return o.kl / o.rows
+	}
+	if o.squared == 0 || o.count == 0 {
+		return o.squared
+	}
+	mean := o.sum / o.count
+	if variance := o.square/o.count - mean*mean; variance > 1e-12*o.square/o.count {
+		return o.squared / o.count / variance
+	}
+	if o.square > 0 { // an output that is constant
+		return o.squared / o.square
+	}
+	return o.squared / o.count
+}
