@@ -1,9 +1,6 @@
 package obs
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // eliminator removes columns from one group of rows, which share a mask. Its memory
 // is used again for every group.
@@ -48,9 +45,8 @@ type eliminator struct {
 	byCol          []float64 // [K], for blocks
 	chol, z        []float64
 
-	gone   []bool // [units], removed
-	frozen []bool // [units], must stay
-	left   int    // units that are not removed
+	gone []bool // [units], removed
+	left int    // units that are not removed
 
 	loss  float64 // with the damping term
 	moved float64 // the damping term of columns removed
@@ -66,7 +62,7 @@ func newEliminator(s *Solver, u *units, inv []float64) *eliminator {
 		col: make([]int, k), pos: make([]int, k),
 		w: make([]float64, u.r*k), start: make([]float64, u.r*k),
 		coef: make([]float64, k), factor: make([]float64, k*batch()),
-		gone: make([]bool, u.each), frozen: make([]bool, u.each),
+		gone:   make([]bool, u.each),
 		stride: (k + 7) &^ 7, slotOf: make([]int, k),
 	}
 	e.slots = make([]slot, max(u.c, 4*batch()))
@@ -89,7 +85,6 @@ func (e *eliminator) begin(group int) {
 	e.loss, e.moved = 0, 0
 	e.v, e.at = e.v[:0], e.at[:0]
 	clear(e.gone)
-	clear(e.frozen)
 	for j := range k {
 		e.col[j], e.pos[j], e.slotOf[j] = j, j, -1
 	}
@@ -298,76 +293,79 @@ func grow(s []float64, n int) []float64 {
 	return s[:n]
 }
 
-// cheapest returns the unit whose removal adds the least loss for its size, the
-// last among equals, or -1 where none may go.
-func (e *eliminator) cheapest() int {
-	best, least := -1, math.Inf(1)
+// score computes the losses of removing each of the survivors, for units one column
+// wide.
+func (e *eliminator) score() {
 	k := e.s.Cols
-	if e.diag != nil {
-		for j, column := range e.col[:e.n] {
-			w := e.w[j]
-			sum := float64(w * w)
-			for i := 1; i < e.height; i++ {
-				w := e.w[i*k+j]
-				sum += float64(w * w)
+	for j, d := range e.diag[:e.n] {
+		w := e.w[j]
+		sum := float64(w * w)
+		for i := 1; i < e.height; i++ {
+			w := e.w[i*k+j]
+			sum += float64(w * w)
+		}
+		if d < e.s.floor {
+			d = e.s.floor
+		}
+		e.scores[j] = sum / d
+	}
+}
+
+// removeCheapest removes the unit that adds the least loss for its size, the last
+// among equals, and returns it.
+func (e *eliminator) removeCheapest() int {
+	best, least := -1, math.Inf(1)
+	if e.diag == nil {
+		for unit := range e.u.each {
+			if e.gone[unit] {
+				continue
 			}
-			d := e.diag[j]
-			if d < e.s.floor {
-				d = e.s.floor
-			}
-			loss := sum / d
-			e.scores[j] = loss
-			if loss < least || loss == least && column > best {
-				if !e.frozen[column] {
-					best, least = column, loss
-				}
+			if loss := e.unitLoss(unit) * e.u.scale(e.group, unit); loss <= least {
+				best, least = unit, loss
 			}
 		}
+		e.remove(best, nil)
 		return best
 	}
-	for unit := range e.u.each {
-		if e.gone[unit] || e.frozen[unit] {
-			continue
-		}
-		if loss := e.unitLoss(unit) * e.u.scale(e.group, unit); loss <= least {
-			best, least = unit, loss
+	e.score()
+	for j, loss := range e.scores[:e.n] {
+		if loss < least || loss == least && e.col[j] > best {
+			best, least = e.col[j], loss
 		}
 	}
+	e.remove(best, e.likely(best, e.n, func(j int) (int, float64) { return e.col[j], e.scores[j] }))
 	return best
 }
 
-// likely returns units one column wide that may be next after the one that cheapest
-// returned: those with the smallest losses, ascending.
-func (e *eliminator) likely(best int) []int {
-	if e.diag == nil || batch() == 1 || e.slotOf[best] >= 0 {
-		return nil
-	}
+// likely returns columns that may go soon after the given one: those of the n
+// candidates, -1 for none, with the smallest losses, ascending.
+func (e *eliminator) likely(best, n int, candidate func(i int) (column int, loss float64)) []int {
 	out := e.likelies[:0]
-	for j, column := range e.col[:e.n] {
-		if column == best || e.frozen[column] || e.slotOf[column] >= 0 {
+	if batch() == 1 || e.slotOf[best] >= 0 {
+		return out
+	}
+	var losses [maxBatch]float64
+	for i := range n {
+		column, loss := candidate(i)
+		if column < 0 || column == best || e.slotOf[column] >= 0 {
 			continue
 		}
 		at := len(out)
-		for at > 0 && e.scores[j] < e.scores[e.pos[out[at-1]]] {
+		for at > 0 && loss < losses[at-1] {
 			at--
 		}
 		if at == batch()-1 {
 			continue
 		}
-		if len(out) == batch()-1 {
-			out = out[:len(out)-1]
+		if len(out) < batch()-1 {
+			out = append(out, 0)
 		}
-		out = slices.Insert(out, at, column)
+		copy(out[at+1:], out[at:])
+		copy(losses[at+1:], losses[at:])
+		out[at], losses[at] = column, loss
 	}
 	e.likelies = out
 	return out
-}
-
-// removeCheapest removes the unit that adds the least loss and returns it.
-func (e *eliminator) removeCheapest() int {
-	unit := e.cheapest()
-	e.remove(unit, e.likely(unit))
-	return unit
 }
 
 // unitLoss returns sum over rows of w_S^T B^-1 w_S for a unit S and its block B of

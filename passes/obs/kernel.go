@@ -76,6 +76,9 @@ func plainRows(c, a, v []float64, at []int, from int) {
 	}
 }
 
+// maxBatch is the most that batch returns.
+const maxBatch = 4
+
 // batch is how many columns subColumns takes best.
 func batch() int {
 	if fast == nil {

@@ -214,7 +214,8 @@ func dropZeros(rng *rand.Rand, w []float32) {
 }
 
 // TestExactIsGreedy removes by the definition, from scratch at every step: the unit
-// without which the least squares loss of its rows is the smallest for its size.
+// without which the least squares loss of its rows is the smallest for its size, under
+// N:M the one of its group, which is that with the most at stake.
 func TestExactIsGreedy(t *testing.T) {
 	eachCase(t, allPatterns, func(t *testing.T, rng *rand.Rand, p prune.Pattern, rows, cols, keep int) {
 		l := randomLayer(rng, rows, cols)
@@ -244,22 +245,28 @@ func TestExactIsGreedy(t *testing.T) {
 		// find looks for the unit of a group that goes next, -1 for none.
 		find := func(g int) {
 			next[g], cost[g] = -1, math.Inf(1)
-			for unit := range u.each {
-				lo := unit / max(p.M, 1) * p.M
-				if p.Kind == prune.NM {
-					n := 0
+			if p.Kind == prune.NM {
+				stake := -1.0
+				for lo := 0; lo < cols; lo += p.M {
+					cheapest, losses := -1, []float64{}
 					for c := lo; c < min(lo+p.M, cols); c++ {
-						if !cut[g][c] {
-							n++
+						if cut[g][c] {
+							continue
+						}
+						losses = append(losses, loss(g, c)-total[g])
+						if cheapest < 0 || losses[len(losses)-1] < slices.Min(losses[:len(losses)-1]) {
+							cheapest = c
 						}
 					}
-					if n <= groupLimit(p, lo, cols) {
-						continue
+					over := len(losses) - groupLimit(p, lo, cols)
+					if slices.Sort(losses); over > 0 && losses[over]-losses[0] > stake {
+						next[g], stake = cheapest, losses[over]-losses[0]
 					}
-				} else if left[g] == 1 {
-					continue
 				}
-				if cut[g][unit] {
+				return
+			}
+			for unit := range u.each {
+				if left[g] == 1 || cut[g][unit] {
 					continue
 				}
 				if x := (loss(g, unit) - total[g]) * u.scale(g, unit); x < cost[g] {
