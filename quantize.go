@@ -69,10 +69,14 @@ func observer(o *CompileOptions) *calib.Observer {
 	return &calib.Observer{Inputs: inputs, Run: calibrator(o)}
 }
 
+// calibShares is the number of threads that calibration's work is divided for, so that
+// what it sees does not depend on how many there are. No more than these take part.
+const calibShares = 8
+
 // calibrator evaluates graphs on the CPU.
 func calibrator(o *CompileOptions) calib.Runner {
 	return func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
-		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: o.Threads})
+		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: o.Threads, Shares: calibShares})
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package spc_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -25,6 +26,28 @@ func samples(n int, edit func(i int, in map[string]*tensor.Tensor)) func(context
 				if !yield(in, nil) {
 					return
 				}
+			}
+		}
+	}
+}
+
+func TestQuantisedModelsDoNotDependOnThreads(t *testing.T) {
+	for _, c := range []struct{ arch, ranges string }{{"resnet", "minmax"}, {"mobilenet", "percentile:99"}, {"bert", "mse"}} {
+		var first []byte
+		for _, threads := range []int{1, 2, 3, 9} {
+			m := tiny(t, c.arch, spc.CompileOptions{Quantize: "int8", Ranges: c.ranges, Calibrate: samples(3, nil), Threads: threads})
+			var b bytes.Buffer
+			if err := m.Write(&b); err != nil {
+				t.Fatal(err)
+			}
+			q := m.Explain().Quant
+			if q == nil || q.Products == 0 || !(q.Divergence > 0) {
+				t.Fatalf("%s: quantised %+v, want products, and by how much outputs diverge", c.arch, q)
+			}
+			if first == nil {
+				first = b.Bytes()
+			} else if !bytes.Equal(b.Bytes(), first) {
+				t.Errorf("%s, %s: %d threads give another model than 1", c.arch, c.ranges, threads)
 			}
 		}
 	}

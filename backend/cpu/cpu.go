@@ -33,9 +33,12 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 	if o.Threads == 0 {
 		o.Threads = Cores()
 	}
+	if o.Shares == 0 {
+		o.Shares = o.Threads
+	}
 	prog := &program{
 		graph:    p.Graph,
-		pool:     NewPool(o.Threads),
+		pool:     newPool(o.Threads, o.Shares),
 		kernels:  map[kernelKey]*weightEntry{},
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
