@@ -487,7 +487,7 @@ func TestOrderOfLosses(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			rng := newRand(t, 3)
 			p := parse(t, text)
-			l := randomLayer(rng, 24, 200)
+			l := randomLayer(rng, 16, 120)
 			l.Damp = 1e-9
 			s := solver(t, l)
 			keep := Keep(p, l.Rows, l.Cols, 0.5)
@@ -695,8 +695,8 @@ func TestCorrect(t *testing.T) {
 // TestWorkers requires the same bytes from any number of workers.
 func TestWorkers(t *testing.T) {
 	rng := newRand(t, 7)
-	l := randomLayer(rng, 21, 150)
-	dx := gramOf(inputs(rng, 150, 160))
+	l := randomLayer(rng, 11, 100)
+	dx := gramOf(inputs(rng, 100, 110))
 	var want []byte
 	for _, workers := range []int{1, 2, 5} {
 		var out bytes.Buffer
