@@ -33,6 +33,7 @@ import (
 	"spc/lower"
 	"spc/lower/spx"
 	"spc/passes"
+	"spc/passes/calib"
 	"spc/passes/choose"
 	"spc/passes/fit"
 	"spc/passes/prune"
@@ -197,7 +198,9 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	}
 	o.Format = orDefault(o.Format, "auto")
 	o.Target = orDefault(o.Target, "cpu")
-	c, err := passContext(ctx, &o)
+	seen, done := observer(&o)
+	defer done()
+	c, err := passContext(ctx, &o, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -251,8 +254,8 @@ func orDefault(s, def string) string {
 	return s
 }
 
-// passContext parses the options.
-func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error) {
+// passContext parses the options. seen is nil without calibration samples.
+func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (*passes.Context, error) {
 	invalid := func(err error) (*passes.Context, error) { return nil, fmt.Errorf("%w: %w", err, ErrInvalid) }
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
@@ -278,7 +281,7 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 		Prune: fit.Options{
 			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
 			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
-			Observer: observer(o), Progress: o.Progress,
+			Observer: seen, Progress: o.Progress,
 		},
 		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
 		Formats: format.Choices(),
@@ -311,7 +314,7 @@ func passContext(ctx context.Context, o *CompileOptions) (*passes.Context, error
 		}
 		return nil, fmt.Errorf("format %q: want one of %s: %w", o.Format, strings.Join(names, ", "), ErrInvalid)
 	}
-	if c.Quant, err = quantOptions(o); err != nil {
+	if c.Quant, err = quantOptions(o, seen); err != nil {
 		return nil, err
 	}
 	if o.Progress != nil {

@@ -17,10 +17,6 @@ type Options struct {
 	// Threads is the number of threads that one Run may use; 0 means one for
 	// each physical core.
 	Threads int
-	// Shares, where it is not 0, is the number of threads that work is divided for,
-	// however many there are, which are no more: sums whose last bits depend on the
-	// division are then the same for any number of threads.
-	Shares int
 	// Checked says that the stored weights have passed the checks of their formats.
 	Checked bool
 	// Unneeded, where it is set, is called with bytes of weights that the device

@@ -213,6 +213,22 @@ func tidy(rewrite func(g *ir.Graph) (int, error)) func(*Context, *ir.Graph) (int
 	}
 }
 
+// fusing lists the passes of Fuse.
+var fusing = []string{"activations", "norms", "rotary", "attention", "residuals", "epilogues"}
+
+// Fuse runs the passes that recognise and fuse operators, in the order of Pipeline:
+// g then computes the same faster. Types are inferred and what is constant is folded.
+func Fuse(g *ir.Graph) error {
+	for _, p := range Pipeline {
+		if slices.Contains(fusing, p.Name) {
+			if _, err := p.Run(nil, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func init() {
 	if err := check(Pipeline); err != nil {
 		panic(err)

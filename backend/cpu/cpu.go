@@ -33,12 +33,9 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 	if o.Threads == 0 {
 		o.Threads = Cores()
 	}
-	if o.Shares == 0 {
-		o.Shares = o.Threads
-	}
 	prog := &program{
 		graph:    p.Graph,
-		pool:     newPool(o.Threads, o.Shares),
+		pool:     NewPool(o.Threads),
 		kernels:  map[kernelKey]*weightEntry{},
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,

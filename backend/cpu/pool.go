@@ -49,20 +49,15 @@ type worker struct {
 }
 
 // NewPool starts a pool on which a loop runs on up to threads goroutines.
-func NewPool(threads int) *Pool { return newPool(threads, threads) }
-
-// newPool is NewPool for loops that are divided between as many threads as shares
-// says. Those that there are not leave their shares to the others.
-func newPool(threads, shares int) *Pool {
-	p := &Pool{threads: shares, asleep: make([]*worker, 0, threads)}
-	for i := 1; i < min(threads, shares); i++ {
+func NewPool(threads int) *Pool {
+	p := &Pool{threads: threads, asleep: make([]*worker, 0, threads)}
+	for i := 1; i < threads; i++ {
 		go p.work(&worker{index: i, turn: i, wake: make(chan struct{}, 1)})
 	}
 	return p
 }
 
-// Threads is the number of goroutines for which loops are divided, the most that one
-// runs on.
+// Threads is the most goroutines that a loop runs on.
 func (p *Pool) Threads() int { return p.threads }
 
 // Close stops the workers once they are idle. Loops that start afterwards run on

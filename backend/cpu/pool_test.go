@@ -216,25 +216,3 @@ func BenchmarkLoop(b *testing.B) {
 		})
 	}
 }
-
-func TestSharesOutnumberThreads(t *testing.T) {
-	for _, threads := range []int{1, 2, 9} {
-		p := newPool(threads, 5)
-		if p.Threads() != 5 {
-			t.Errorf("divided for %d threads, want 5", p.Threads())
-		}
-		calls := make([]int32, 1000)
-		p.NewTeam().For(len(calls), func(worker, i int) {
-			if worker < 0 || worker >= min(threads, 5) {
-				t.Errorf("worker %d of %d threads", worker, threads)
-			}
-			calls[i]++
-		})
-		for i, n := range calls {
-			if n != 1 {
-				t.Fatalf("%d threads: call %d is made %d times", threads, i, n)
-			}
-		}
-		p.Close()
-	}
-}

@@ -273,13 +273,25 @@ func TestFrontierRefuses(t *testing.T) {
 		}
 	}
 
-	samples[1][0].F32s()[3] = float32(math.NaN())
-	bad := (&lab{samples: samples}).observer().Frontier(g, 0)
-	if err := bad.See(t.Context(), g.Nodes[0].Outputs, nothing); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "sample 2: value h: element NaN") {
-		t.Errorf("a NaN: %v", err)
+	x := samples[1][0].F32s()
+	for i, v := range x { // in any place, of which some are looked at together
+		for _, odd := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+			x[i] = float32(odd)
+			bad := (&lab{samples: samples}).observer().Frontier(g, 0)
+			want := fmt.Sprintf("sample 2: value x: element %v", odd)
+			if err := bad.See(t.Context(), g.Inputs, nothing); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v at %d: %v", odd, i, err)
+			}
+		}
+		x[i] = v
+	}
+	x[0] = math.MaxFloat32
+	large := (&lab{samples: samples}).observer().Frontier(g, 0)
+	if err := large.See(t.Context(), g.Inputs, nothing); err != nil {
+		t.Errorf("the largest float: %v", err)
 	}
 	samples[1][0] = tensor.New(tensor.F32, 3, 5)
-	bad = (&lab{samples: samples}).observer().Frontier(g, 0)
+	bad := (&lab{samples: samples}).observer().Frontier(g, 0)
 	if err := bad.Advance(t.Context(), 1); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "input x is") {
 		t.Errorf("a sample of the wrong shape: %v", err)
 	}

@@ -255,11 +255,15 @@ func (m *moments) sum(sum []float64, x []float32) {
 		return
 	}
 	for i := range sum {
-		s := 0.0
-		for _, v := range x[i*blockColumns:][:m.fill] {
-			s += float64(v)
+		row := x[i*blockColumns:][:m.fill]
+		var a, b, c, d float64
+		for ; len(row) >= 4; row = row[4:] {
+			a, b, c, d = a+float64(row[0]), b+float64(row[1]), c+float64(row[2]), d+float64(row[3])
 		}
-		sum[i] += s
+		for _, v := range row {
+			a += float64(v)
+		}
+		sum[i] += a + b + (c + d)
 	}
 }
 

@@ -1,0 +1,146 @@
+package spc
+
+import (
+	"cmp"
+	"context"
+	"iter"
+
+	"spc/backend"
+	"spc/backend/cpu"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower"
+	"spc/passes"
+	"spc/passes/calib"
+)
+
+// observer sees the calibration samples on the CPU; it is nil where there are none.
+// done ends its threads.
+func observer(o *CompileOptions) (seen *calib.Observer, done func()) {
+	if o.Calibrate == nil {
+		return nil, func() {}
+	}
+	blas := cpu.NewBLAS(o.Threads)
+	return &calib.Observer{Inputs: calibration(o), Run: calibrator(o.Threads), Gemm: blas.Gemm}, blas.Close
+}
+
+// calibration yields the samples in the order of a graph's inputs.
+func calibration(o *CompileOptions) calib.Inputs {
+	return func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+		return func(yield func([]*tensor.Tensor, error) bool) {
+			done := 0
+			for sample, err := range o.Calibrate(ctx, inputs(g)) {
+				in := make([]*tensor.Tensor, len(g.Inputs))
+				if err == nil {
+					err = arrange(g, in, sample)
+				}
+				if !yield(in, err) || err != nil {
+					return
+				}
+				if done++; o.Progress != nil {
+					o.Progress("calibrate", done, done+1)
+				}
+			}
+		}
+	}
+}
+
+// calibrator evaluates graphs on the CPU, with operators fused as in compiled models.
+// Each sample is evaluated on one thread, as many at the same time as there are
+// threads: what they give then does not depend on their number.
+func calibrator(threads int) calib.Runner {
+	if threads == 0 {
+		threads = cpu.Cores()
+	}
+	return func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
+		if err := passes.Fuse(g); err != nil {
+			return err
+		}
+		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: 1})
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		ctx, cancel := context.WithCancel(ctx)
+		f := &flight{see: see}
+		defer f.wait()
+		defer cancel()
+		for sample, err := range in {
+			if err != nil {
+				return cmp.Or(f.all(), err)
+			}
+			if len(f.runs) == threads {
+				if err := f.land(); err != nil {
+					return err
+				}
+			}
+			out := f.outputs(len(g.Outputs))
+			f.start(out, func() error { return p.Run(ctx, sample, out) })
+		}
+		return f.all()
+	}
+}
+
+// flight is the samples that are being evaluated, the first one first.
+type flight struct {
+	see  func([]*tensor.Tensor) error
+	runs []run
+	free [][]*tensor.Tensor
+}
+
+// run is the evaluation of a sample.
+type run struct {
+	out  []*tensor.Tensor
+	done chan error
+}
+
+// outputs returns a place for outputs, with tensors of a sample before where nobody
+// has taken them.
+func (f *flight) outputs(n int) []*tensor.Tensor {
+	if k := len(f.free); k > 0 {
+		out := f.free[k-1]
+		f.free = f.free[:k-1]
+		return out
+	}
+	return make([]*tensor.Tensor, n)
+}
+
+func (f *flight) start(out []*tensor.Tensor, evaluate func() error) {
+	r := run{out, make(chan error, 1)}
+	f.runs = append(f.runs, r)
+	go func() { r.done <- evaluate() }()
+}
+
+// land shows the outputs of the first sample once they are there.
+func (f *flight) land() error {
+	if len(f.runs) == 0 {
+		return nil
+	}
+	r := f.runs[0]
+	f.runs = f.runs[1:]
+	if err := <-r.done; err != nil {
+		return err
+	}
+	if err := f.see(r.out); err != nil {
+		return err
+	}
+	f.free = append(f.free, r.out)
+	return nil
+}
+
+// all shows the outputs of all samples that are left.
+func (f *flight) all() error {
+	for len(f.runs) > 0 {
+		if err := f.land(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait returns when nothing is evaluated any more.
+func (f *flight) wait() {
+	for _, r := range f.runs {
+		<-r.done
+	}
+}
