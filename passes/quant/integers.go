@@ -10,11 +10,15 @@ import (
 	"spc/passes/fold"
 )
 
-// Products makes the products of g whose operands DequantizeLinear nodes make
-// products of 8-bit integers with an f32 result, and returns their number. It must
+// Products makes the products of g whose operands DequantizeLinear nodes make, and
+// QLinearConv and QLinearMatMul nodes, products of 8-bit integers with an f32 result,
+// and returns their number. It must
 // come before constants are folded: a folded DequantizeLinear of a weight cannot be
 // told from an f32 weight.
 func Products(g *ir.Graph) (int, error) {
+	if _, err := spell(g); err != nil {
+		return 0, err
+	}
 	unsign(g)
 	count := 0
 	for _, n := range slices.Clone(g.Nodes) {
