@@ -1,24 +1,42 @@
-// Command accuracy measures the trained models on the shared data with spc eval and
-// compares them with their baselines.
+// Command accuracy measures the trained models on the shared data with spc eval: dense,
+// against their baselines, and pruned on one half of the samples and measured on the
+// other, against what other implementations reached.
 //
 //	go run ./tests/e2e/accuracy -spc bin/spc -run mnist
+//	go run ./tests/e2e/accuracy -spc bin/spc -pruned -run 'resnet20|stories' -cells 50,2:4
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
+	"slices"
+	"strings"
+	"time"
 
+	"spc/internal/atomicfile"
+	"spc/tests/bench"
 	"spc/tests/e2e"
 )
 
-func main() {
-	spc := flag.String("spc", "bin/spc", "the `program` that is measured")
-	e2e.Main("accuracy", func(ctx context.Context, match *regexp.Regexp) error { return run(ctx, match, *spc) })
-}
+var (
+	spc         = flag.String("spc", "bin/spc", "the `program` that is measured")
+	pruned      = flag.Bool("pruned", false, "measure pruned models")
+	cells       = flag.String("cells", strings.Join(e2e.Cells, ","), "the prunings to measure: `LIST` of percents of uniform zeros, N:M, PATTERN@PERCENT")
+	reconstruct = flag.String("reconstruct", "both", "yes, no or both: with reconstruction, without")
+	save        = flag.String("save", "", "write the results of pruned models into this `FILE`, too")
+)
 
-func run(ctx context.Context, match *regexp.Regexp, spc string) error {
+func main() { e2e.Main("accuracy", run) }
+
+func run(ctx context.Context, match *regexp.Regexp) error {
+	if *pruned {
+		return prune(ctx, match)
+	}
 	var list []e2e.Baseline
 	var measured []e2e.Evaluation
 	var errs []error
@@ -27,7 +45,7 @@ func run(ctx context.Context, match *regexp.Regexp, spc string) error {
 		if !match.MatchString(b.Model) {
 			continue
 		}
-		e, err := b.Measure(ctx, spc)
+		e, err := b.Measure(ctx, *spc)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -42,6 +60,75 @@ func run(ctx context.Context, match *regexp.Regexp, spc string) error {
 	fmt.Println(e2e.AccuracyTable(list, measured, errs))
 	if failed > 0 {
 		return fmt.Errorf("%d of %d failed", failed, len(list))
+	}
+	return nil
+}
+
+// results is the file that -save writes.
+type results struct {
+	Date    string             `json:"date"`
+	Commit  string             `json:"commit"`
+	Machine bench.Machine      `json:"machine"`
+	Cells   []e2e.PrunedResult `json:"cells"`
+}
+
+func prune(ctx context.Context, match *regexp.Regexp) error {
+	here := bench.Here()
+	out := results{Date: here.Date, Commit: here.Commit, Machine: here.Machine}
+	with := map[string][]bool{"yes": {true}, "no": {false}, "both": {false, true}}[*reconstruct]
+	if with == nil {
+		return fmt.Errorf("-reconstruct %q, want yes, no or both", *reconstruct)
+	}
+	start, failed := time.Now(), 0
+	for i := range e2e.PrunedModels {
+		m := &e2e.PrunedModels[i]
+		if !match.MatchString(m.Model) {
+			continue
+		}
+		for _, cell := range strings.Split(*cells, ",") {
+			for _, with := range with {
+				if _, aimed := m.Aims[cell]; with && !aimed {
+					continue
+				}
+				r := m.Measure(ctx, *spc, cell, with)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if r.Error != "" {
+					failed++
+				}
+				fmt.Fprintf(os.Stderr, "%s %s %v: %.4g %s (%.0f s)\n", m.Model, cell, with, r.Value, m.Verdict(&r), r.Compile)
+				out.Cells = append(out.Cells, r)
+			}
+		}
+	}
+	if len(out.Cells) == 0 {
+		return fmt.Errorf("no model matches %q", match)
+	}
+	fmt.Printf("%s, commit %s, %s\n", out.Date, out.Commit, out.Machine.CPU)
+	fmt.Println(e2e.PrunedTable(out.Cells))
+	var commands []string
+	for _, r := range out.Cells {
+		if !slices.Contains(commands, r.Command) {
+			commands = append(commands, r.Command)
+		}
+	}
+	fmt.Println("Calibrated on even samples, measured on odd ones, in " + time.Since(start).Round(time.Second).String() + ":")
+	for _, c := range commands {
+		fmt.Println("  " + c)
+	}
+	if *save != "" {
+		err := atomicfile.Write(*save, func(w io.Writer) error {
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			return e.Encode(out)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d failed", failed, len(out.Cells))
 	}
 	return nil
 }
