@@ -18,18 +18,50 @@ import (
 // prunes it: about a minute of one core.
 const exactWork = 60e9
 
+// heldOut says which samples measure an allocation that was built on the others.
+func heldOut(i int) bool { return i%4 == 3 }
+
+// try builds an allocation on some of the samples and measures on the others how far
+// the outputs are from the dense model's.
+func (f *fitter) try(name string, sparsities []float64) (float64, error) {
+	if f.samples < 4 { // too few to hold any out
+		t, front, err := f.build("prune, "+name, sparsities, f.Observer)
+		if err != nil {
+			return 0, err
+		}
+		return divergence(f, front, t.twins)
+	}
+	t, _, err := f.build("prune, "+name, sparsities, f.sees(func(i int) bool { return !heldOut(i) }))
+	if err != nil {
+		return 0, err
+	}
+	return divergence(f, f.sees(heldOut).Frontier(t.twins.Graph, f.Budget), t.twins)
+}
+
+// sees is the observer of some of the samples.
+func (f *fitter) sees(take func(i int) bool) *calib.Observer {
+	o := *f.Observer
+	o.Inputs = some(o.Inputs, take)
+	return &o
+}
+
+// trial is a model as it was built.
+type trial struct {
+	twins *calib.Twins
+	edits []*edit // of fitter.layers
+}
+
 // build prunes the layers one after another, each on the inputs that the pruned layers
-// before it give, and measures how far the outputs are from the dense model's.
-func (f *fitter) build(stage string, sparsities []float64, only bool) (*trial, int, error) {
-	twins := calib.NewTwins(f.graph)
-	front := f.Observer.Frontier(twins.Graph, f.Budget)
-	t := &trial{edits: make([]*edit, len(f.layers))}
+// before it give.
+func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*trial, *calib.Frontier, error) {
+	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers))}
+	front := o.Frontier(t.twins.Graph, f.Budget)
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
-		use := twins.Use(l.WeightUse)
-		gram, err := f.gram(front, use, calib.GramOptions{Twins: twins, Cross: f.AimDense, Dense: !f.Uncorrected})
+		use := t.twins.Use(l.WeightUse)
+		gram, err := f.gram(front, use, calib.GramOptions{Twins: t.twins, Cross: f.AimDense, Dense: !f.Uncorrected})
 		if err != nil && !errors.Is(err, ir.ErrUnsupported) {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		var e *edit
 		if err != nil {
@@ -38,21 +70,16 @@ func (f *fitter) build(stage string, sparsities []float64, only bool) (*trial, i
 			e, err = f.solve(l, gram, sparsities[k])
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		t.edits[k] = e
-		twins.SetConst(l.Value, l.View.Tensor(tensor.From(e.w, l.rows, l.cols), l.Value.Const.Shape()))
+		t.twins.SetConst(l.Value, l.View.Tensor(tensor.From(e.w, l.rows, l.cols), l.Value.Const.Shape()))
 		if e.bias != nil {
-			twins.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
+			t.twins.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
 		}
 	}
 	f.report(stage, len(f.layers), len(f.layers))
-	samples, err := front.Samples(f)
-	if err != nil || only {
-		return t, samples, err
-	}
-	t.Divergence, err = divergence(f, front, twins)
-	return t, samples, err
+	return t, front, nil
 }
 
 func (f *fitter) report(stage string, done, total int) {
@@ -220,13 +247,17 @@ func setBias(n *ir.Node, b []float32) {
 	n.SetInput(biasInput, n.Graph().NewConst(name, tensor.From(b, len(b))))
 }
 
-// correct restores the means and, of convolutions, the variances of the outputs.
+// correct restores the means of outputs that have a bias and, of convolutions, the
+// variances.
 func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (string, error) {
 	b, ok := biasOf(l)
 	if !ok {
 		return "no bias to correct", nil
 	}
 	_, conv := l.Node.Op.(*op.Conv)
+	if b == nil && !conv {
+		return "", nil // a bias would cost time
+	}
 	c, err := s.Correct(f, e.w, b, obs.Moments{N: g.N, X: g.X, XX: g.XX}, obs.Moments{N: g.N, X: g.D, XX: g.DD}, conv)
 	if err != nil {
 		return "", err

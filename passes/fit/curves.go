@@ -16,7 +16,7 @@ var grid = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95}
 
 const fine = 0.01
 
-// effectSamples is the number of samples on which the effect of single layers is seen.
+// effectSamples is the number of runs on samples on which the effect of single layers is seen.
 const effectSamples = 32
 
 // curves picks a point of each layer's error curve. An error counts by what it does to
@@ -91,8 +91,8 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 
 // effects measures what pruning each layer alone does to the outputs.
 func (f *fitter) effects() error {
-	few := *f.Observer
-	few.Inputs = first(f.Observer.Inputs, effectSamples)
+	n := max(f.samples, effectSamples)
+	few := f.sees(func(i int) bool { return (i+1)*effectSamples/n > i*effectSamples/n })
 	twins := calib.NewTwins(f.graph)
 	front := few.Frontier(twins.Graph, f.Budget)
 	for k, l := range f.layers {
@@ -117,24 +117,13 @@ func (f *fitter) effects() error {
 	return nil
 }
 
-// first yields every so-many-th of the inputs, n in all where there are as many; how
-// many there are is counted first.
-func first(inputs calib.Inputs, n int) calib.Inputs {
-	count := 0
+// some yields those of the inputs, count in all, that take says.
+func some(inputs calib.Inputs, take func(i int) bool) calib.Inputs {
 	return func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
 		return func(yield func([]*tensor.Tensor, error) bool) {
-			if count == 0 {
-				for _, err := range inputs(ctx, g) {
-					if err != nil {
-						yield(nil, err)
-						return
-					}
-					count++
-				}
-			}
 			i := 0
 			for in, err := range inputs(ctx, g) {
-				if err != nil || (i+1)*n/max(count, n) > i*n/max(count, n) {
+				if err != nil || take(i) {
 					if !yield(in, err) || err != nil {
 						return
 					}

@@ -53,8 +53,10 @@ type Result struct {
 
 // Trial is an allocation that was built.
 type Trial struct {
-	Allocate   string  `json:"allocate"`
-	Divergence float64 `json:"divergence"` // of the outputs from the dense model's
+	Allocate string `json:"allocate"`
+	// Divergence is that of the outputs from the dense model's, on samples that the
+	// trial was not built on; 0 where there was but one.
+	Divergence float64 `json:"divergence,omitempty"`
 }
 
 // Check refuses options that contradict each other.
@@ -122,6 +124,8 @@ type fitter struct {
 	graph  *ir.Graph
 	plan   *prune.Plan
 	layers []*layer // those of plan.Prunable
+
+	samples int // that calibration sees
 }
 
 // layer is a weight to prune, as it is in the dense model.
@@ -151,12 +155,6 @@ type edit struct {
 	how string
 }
 
-// trial is an allocation as it was built.
-type trial struct {
-	Trial
-	edits []*edit // of fitter.layers
-}
-
 func (f *fitter) run(out *Result) error {
 	for _, i := range f.plan.Prunable() {
 		m := f.plan.Matrix(i)
@@ -178,43 +176,43 @@ func (f *fitter) run(out *Result) error {
 			}
 		}
 	}
+	var err error
+	if f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f); err != nil {
+		return err
+	}
+	out.Samples = f.samples
 	if slices.ContainsFunc(names, func(n string) bool { return find(n).sees || n == string(prune.Global) && f.Method != Magnitude }) {
 		if err := f.survey(slices.Contains(names, "curves")); err != nil {
 			return err
 		}
 	}
-	var best *trial
-	for i, name := range names {
+	var sparsities []float64
+	for _, name := range names {
 		if err := f.Err(); err != nil {
 			return err
 		}
-		sparsities, err := find(name).allocate(f)
+		s, err := find(name).allocate(f)
 		if err != nil {
 			return err
 		}
-		stage := "prune"
+		t := Trial{Allocate: name}
 		if len(names) > 1 {
-			stage = fmt.Sprintf("prune, allocation %s", name)
+			if t.Divergence, err = f.try(name, s); err != nil {
+				return err
+			}
 		}
-		t, samples, err := f.build(stage, sparsities, i == 0 && len(names) == 1)
-		if err != nil {
-			return err
+		at := 0
+		for at < len(out.Trials) && out.Trials[at].Divergence <= t.Divergence {
+			at++
 		}
-		t.Allocate, out.Samples = name, samples
-		out.Trials = append(out.Trials, t.Trial)
-		if best == nil || t.Divergence < best.Divergence {
-			best = t
+		if out.Trials = slices.Insert(out.Trials, at, t); at == 0 {
+			sparsities = s
 		}
 	}
-	slices.SortStableFunc(out.Trials, func(a, b Trial) int {
-		switch {
-		case a.Divergence < b.Divergence:
-			return -1
-		case a.Divergence > b.Divergence:
-			return 1
-		}
-		return 0
-	})
+	best, _, err := f.build("prune", sparsities, f.Observer)
+	if err != nil {
+		return err
+	}
 	for k, l := range f.layers {
 		e := best.edits[k]
 		f.plan.Set(l.at, e.w)
