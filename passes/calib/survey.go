@@ -1,0 +1,237 @@
+package calib
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+
+	"spc/internal/atomicfile"
+	"spc/internal/mapped"
+	"spc/ir"
+	"spc/ir/tensor"
+)
+
+// Survey is what samples show of a model: the moments of what each weight multiplies,
+// and the ranges of its values. It lies in a file, of which one weight at a time is in
+// memory.
+//
+// The file is little-endian: a header of 64 bytes, then records of 32 bytes and what
+// belongs to them, one after the other.
+//
+//	header              record
+//	 0  8 magic          0 4 kind: RNGS, GRAM or NONE
+//	 8  4 version, 1     4 4 length of the name
+//	12  4 records        8 8 length of the payload
+//	16 32 key           16 4 input of the node
+//	48  4 samples       20 4 zero
+//	52  8 zero          24 4 CRC-32C of name and payload
+//	60  4 CRC-32C of    28 4 CRC-32C of bytes 0..27
+//	      bytes 0..59
+//
+// The first record holds the ranges, each the length of a name u32, the name, and the
+// least and the greatest element f32. Each of the others is a weight's, named after its
+// node: K u64, N u64, X f64[K] and the rows of XX from the diagonal on, f64, or as NONE
+// the reason why its inputs cannot be seen.
+type Survey struct {
+	// Samples is the number of samples that were seen.
+	Samples int
+
+	path   string
+	ranges map[string]Range
+	grams  map[weightKey]record
+	close  func() error
+}
+
+// weightKey names a weight by the node that reads it, and its input.
+type weightKey struct {
+	node  string
+	input int
+}
+
+// SurveyOptions say what a survey sums.
+type SurveyOptions struct {
+	// Samples identifies the samples, and what is done to them before a model sees them.
+	Samples    string
+	MaxColumns int // as in GramOptions
+	Budget     int // of the Frontier
+	// Progress, where it is set, is called with the number of weights that were seen.
+	Progress func(done, total int)
+}
+
+// Survey returns the survey of g in the file at path, which is made where there is none.
+// One of another model, or of other samples, is an error that wraps ir.ErrInvalid.
+func (o *Observer) Survey(ctx context.Context, g *ir.Graph, path string, s SurveyOptions) (*Survey, error) {
+	key, err := surveyKey(g, &s)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		err := atomicfile.Write(path, func(w io.Writer) error { return o.writeSurvey(ctx, w, g, key, &s) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	m, err := mapped.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	out, err := readSurvey(m.Data, key)
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	out.path, out.close = path, m.Close
+	return out, nil
+}
+
+// Close unmaps the file.
+func (s *Survey) Close() error { return s.close() }
+
+// Range returns the range of a value; ok is false for one that is no f32 tensor of the
+// graph, or not finite in some sample.
+func (s *Survey) Range(v *ir.Value) (r Range, ok bool) {
+	r, ok = s.ranges[v.Name]
+	return r, ok
+}
+
+// Gram returns XX, X and N of a weight as GramOf does, and its errors that wrap
+// ir.ErrUnsupported.
+func (s *Survey) Gram(use ir.WeightUse) (*Gram, error) {
+	r, ok := s.grams[weightKey{use.Node.Name, use.Input}]
+	if !ok {
+		return nil, fmt.Errorf("%s: no record of weight %s of %v: %w", s.path, use.Value.Name, use.Node, ir.ErrCorrupt)
+	}
+	k := 0
+	if shape, ok := use.Value.Type.Shape(); ok {
+		_, k = use.View.Dims(shape)
+	}
+	err := r.check()
+	if err == nil && r.kind == kindNone {
+		return nil, use.Node.Errorf(ir.ErrUnsupported, "%s", r.payload)
+	}
+	var g *Gram
+	if err == nil {
+		g, err = r.gram(k)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.path, err)
+	}
+	return g, nil
+}
+
+// surveyKey identifies what a survey is of: the graph with its weights, the samples,
+// and how many columns are summed.
+func surveyKey(g *ir.Graph, s *SurveyOptions) (key [sha256.Size]byte, err error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %q %d\n", surveyVersion, s.Samples, s.MaxColumns)
+	var weights []*tensor.Tensor
+	p := ir.Printer{Ref: func(t *tensor.Tensor) (int, bool) {
+		if t.DType() == tensor.String {
+			return 0, false
+		}
+		weights = append(weights, t)
+		return len(weights), true
+	}}
+	if err := p.Print(h, g); err != nil {
+		return key, err
+	}
+	for _, t := range weights {
+		h.Write(t.Bytes())
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// writeSurvey sees the samples and writes what they show.
+func (o *Observer) writeSurvey(ctx context.Context, w io.Writer, g *ir.Graph, key [sha256.Size]byte, s *SurveyOptions) error {
+	f := o.Frontier(g, s.Budget)
+	samples, err := f.Samples(ctx)
+	if err != nil {
+		return err
+	}
+	uses := g.WeightUses()
+	head := append([]byte(surveyMagic), make([]byte, headBytes-len(surveyMagic))...)
+	le := binary.LittleEndian
+	le.PutUint32(head[8:], surveyVersion)
+	le.PutUint32(head[12:], uint32(1+len(uses)))
+	copy(head[16:], key[:])
+	le.PutUint32(head[48:], uint32(samples))
+	le.PutUint32(head[60:], checksum(head[:60]))
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	ranges, err := o.surveyRanges(ctx, g)
+	if err != nil {
+		return err
+	}
+	if err := writeRecord(w, kindRanges, "", 0, ranges); err != nil {
+		return err
+	}
+	for i, u := range uses {
+		if s.Progress != nil {
+			s.Progress(i, len(uses))
+		}
+		if u.Node.Graph() == g {
+			if err := f.Advance(ctx, f.Index(u.Node)); err != nil {
+				return err
+			}
+		}
+		gram, err := GramOf(ctx, f, u, GramOptions{MaxColumns: s.MaxColumns})
+		var n *ir.NodeError
+		switch {
+		case err == nil:
+			err = writeRecord(w, kindGram, u.Node.Name, u.Input, gram.encode())
+		case errors.As(err, &n) && errors.Is(err, ir.ErrUnsupported):
+			err = writeRecord(w, kindNone, u.Node.Name, u.Input, []byte(n.Msg))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// surveyRanges returns the ranges of the f32 values of g, as they are written.
+func (o *Observer) surveyRanges(ctx context.Context, g *ir.Graph) ([]byte, error) {
+	var values []*ir.Value
+	add := func(v *ir.Value) {
+		if v != nil && v.Type.DType == tensor.F32 {
+			values = append(values, v)
+		}
+	}
+	for _, v := range g.Inputs {
+		add(v)
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			add(v)
+		}
+	}
+	ranges, infinite := make([]Range, len(values)), make([]bool, len(values))
+	for i := range ranges {
+		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
+	}
+	err := o.watch(ctx, g, values, func(i int, x []float32) error {
+		infinite[i] = infinite[i] || ranges[i].add(x) != nil
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var b []byte
+	le := binary.LittleEndian
+	for i, v := range values {
+		if r := ranges[i]; !infinite[i] && r.Lo <= r.Hi {
+			b = le.AppendUint32(b, uint32(len(v.Name)))
+			b = append(b, v.Name...)
+			b = le.AppendUint32(b, math.Float32bits(r.Lo))
+			b = le.AppendUint32(b, math.Float32bits(r.Hi))
+		}
+	}
+	return b, nil
+}
