@@ -95,6 +95,10 @@ type CompileOptions struct {
 	// Quantize int8 needs it.
 	Calibrate func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
 	Threads   int // of calibration; 0 for one a physical core
+	// CalibCache is a file for what allocations see of the dense model, which is made
+	// where there is none and saves time where it is there. CalibSamples identifies the
+	// samples: statistics of others are an error.
+	CalibCache, CalibSamples string
 
 	Disable   []string // passes that do not run
 	StopAfter string   // the last pass that runs
@@ -281,7 +285,7 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 		Prune: fit.Options{
 			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
 			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
-			Observer: seen, Progress: o.Progress,
+			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
 		},
 		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
 		Formats: format.Choices(),

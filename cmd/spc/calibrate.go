@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,9 +24,9 @@ const (
 
 // calibFlags are the flags that say what calibration sees.
 type calibFlags struct {
-	calib, samples string
-	count          int
-	norm           normFlags
+	calib, samples, cache string
+	count                 int
+	norm                  normFlags
 }
 
 func (f *calibFlags) add(c *cobra.Command) {
@@ -32,6 +34,7 @@ func (f *calibFlags) add(c *cobra.Command) {
 	fs.StringVar(&f.calib, "calib", "", "what pruning and --quantize see: samples as eval reads them (a folder of images,\nan npy or idx `FILE`), or random:SEED[:LO:HI]")
 	fs.StringVar(&f.samples, "samples", "all", "which calibration samples to choose from: all, even, odd or A:B:STEP")
 	fs.IntVar(&f.count, "calib-samples", 0, fmt.Sprintf("how many of them, spread evenly; by default %d, or %d random ones", calibSamples, calibRandomSamples))
+	fs.StringVar(&f.cache, "calib-cache", "", "a `FILE` for what --allocate normalised, curves and auto see of the dense model: made\nwhere there is none, read where it is there")
 	f.norm.add(c)
 	complete(c, "samples", values("all", "even", "odd"))
 	complete(c, "calib-samples", cobra.NoFileCompletions)
@@ -43,7 +46,7 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 	nothing := func() {}
 	switch {
 	case f.calib == "":
-		for _, name := range []string{"samples", "calib-samples"} {
+		for _, name := range []string{"samples", "calib-samples", "calib-cache"} {
 			if fs.Changed(name) {
 				return nil, fmt.Errorf("--%s has no use without --calib", name)
 			}
@@ -52,11 +55,13 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 	case f.count < 0:
 		return nil, fmt.Errorf("--calib-samples %d, want 1 or more", f.count)
 	}
+	o.CalibCache = f.cache
 	if strings.HasPrefix(f.calib, "random:") {
 		r, err := data.ParseRandom(f.calib)
 		if err != nil {
 			return nil, fmt.Errorf("--calib: %w", err)
 		}
+		o.CalibSamples = fmt.Sprint(f.calib, f.number(calibRandomSamples), s)
 		o.Calibrate = f.random(r, s)
 		return nothing, nil
 	}
@@ -80,8 +85,25 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 			return nil, err
 		}
 	}
+	if o.CalibSamples, err = f.identity(index, e.feed.Norm, s); err != nil {
+		set.Close()
+		return nil, err
+	}
 	o.Calibrate = e.inputs(s)
 	return func() { set.Close() }, nil
+}
+
+// identity says which samples of which data a model sees, and how they are prepared.
+func (f *calibFlags) identity(index []int, norm data.Norm, s sizes) (string, error) {
+	path, err := filepath.Abs(f.calib)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %d %v %v %v %v", path, info.Size(), info.ModTime().UTC(), index, norm, s), nil
 }
 
 // number is the number of samples that the user asked for.

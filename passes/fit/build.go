@@ -270,9 +270,19 @@ func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (strin
 // survey sees the inputs of all layers in the dense model.
 func (f *fitter) survey(curves bool) error {
 	front := f.Observer.Frontier(f.graph, f.Budget)
+	gram := func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }
+	if f.Cache != "" {
+		s, err := f.Observer.Survey(f, f.graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
+			Progress: func(done, total int) { f.report("calibration statistics", done, total) }})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		gram = s.Gram
+	}
 	for k, l := range f.layers {
 		f.report("survey", k, len(f.layers))
-		g, err := f.gram(front, l.WeightUse, calib.GramOptions{})
+		g, err := gram(l.WeightUse)
 		if errors.Is(err, ir.ErrUnsupported) {
 			g, err = made(l.cols), nil
 		}

@@ -38,6 +38,8 @@ type Options struct {
 	Uncorrected        bool            // keeps the outputs' means and variances as pruning leaves them
 	Observer           *calib.Observer // nil sees nothing, which leaves Magnitude
 	Budget             int             // bytes for values of samples; 0 is calib's own
+	Cache              string          // a file for what allocations see of the dense model; empty for none
+	Samples            string          // identifies the observer's samples in that file
 	Progress           func(stage string, done, total int)
 }
 
@@ -75,6 +77,8 @@ func (o *Options) Check() error {
 	}
 	switch {
 	case o.Observer != nil:
+	case o.Cache != "":
+		return fmt.Errorf("%s: statistics need calibration samples: %w", o.Cache, ir.ErrInvalid)
 	case o.Method != Magnitude:
 		return fmt.Errorf("method %s needs calibration samples: %w", o.Method, ir.ErrInvalid)
 	case find(o.Allocate) == nil || find(o.Allocate).sees:
