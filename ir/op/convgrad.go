@@ -1,6 +1,10 @@
 package op
 
-import "spc/ir/tensor"
+import (
+	"slices"
+
+	"spc/ir/tensor"
+)
 
 // slider computes a convolution and its gradients on f32 tensors, image by image.
 type slider struct {
@@ -11,6 +15,9 @@ type slider struct {
 	m, k, n int // of a group's product: output channels, channels times taps, output pixels
 	taps    int
 	plane   int // elements of an image in a group's input channels
+
+	sheet *sheet // of a depthwise product
+	back  *flipped
 }
 
 // maxPatches is the most elements of patches that are made at a time.
@@ -33,8 +40,9 @@ func (s *slider) pointwise() bool {
 	return true
 }
 
-// depthwise reports whether each channel of the input is a group.
-func (s *slider) depthwise() bool { return s.k == s.taps && s.taps > 1 }
+// depthwise reports whether each channel of the input is a group of its own, over which
+// a window slides in two dimensions.
+func (s *slider) depthwise() bool { return s.k == s.taps && s.taps > 1 && len(s.spans) == 2 }
 
 // panels calls f for blocks of columns from..from+n of the patches [k,n] of x, with
 // the elements of a row ld apart.
@@ -101,10 +109,10 @@ func (s *slider) forward(y, x, w, bias []float32) {
 		}
 	}
 	if s.depthwise() {
+		p := s.plain()
+		p.pad(x)
 		for i := range s.m {
-			s.eachRow(func(out, in, tap int) {
-				correlate(y[i*s.n+out:][:s.width()], x[in:][:s.inWidth()], w[i*s.k+tap:][:s.last().Kernel], s.last())
-			})
+			p.correlate(y[i*s.n:][:s.n], w[i*s.k:][:s.k])
 		}
 		return
 	}
@@ -116,10 +124,10 @@ func (s *slider) forward(y, x, w, bias []float32) {
 // backWeight adds the gradient by w to dw, given that by y, g.
 func (s *slider) backWeight(dw, g, x []float32) {
 	if s.depthwise() {
+		p := s.plain()
+		p.pad(x)
 		for i := range s.m {
-			s.eachRow(func(out, in, tap int) {
-				correlateWeight(dw[i*s.k+tap:][:s.last().Kernel], g[i*s.n+out:][:s.width()], x[in:][:s.inWidth()], s.last())
-			})
+			p.weight(dw[i*s.k:][:s.k], g[i*s.n:][:s.n])
 		}
 		return
 	}
@@ -134,12 +142,7 @@ func (s *slider) backInput(dx, g, w []float32) {
 		clear(dx)
 	}
 	if s.depthwise() {
-		flipped := make([]float32, s.last().Kernel)
-		for i := range s.m {
-			s.eachRow(func(out, in, tap int) {
-				correlateInput(dx[in:][:s.inWidth()], g[i*s.n+out:][:s.width()], w[i*s.k+tap:][:len(flipped)], flipped, s.last())
-			})
-		}
+		s.slideBack(dx, g, w)
 		return
 	}
 	stride := s.last().Stride
@@ -163,137 +166,184 @@ func (s *slider) backInput(dx, g, w []float32) {
 	})
 }
 
-func (s *slider) last() Span   { return s.spans[len(s.spans)-1] }
-func (s *slider) width() int   { return s.out[len(s.out)-1] }
-func (s *slider) inWidth() int { return s.in[len(s.in)-1] }
+func (s *slider) last() Span { return s.spans[len(s.spans)-1] }
 
-// eachRow calls f for each row of output pixels and each row of taps that is not in
-// the padding there: the offsets of the row in a plane of the output and in one of
-// the input, and of the taps in the kernel.
-func (s *slider) eachRow(f func(out, in, tap int)) {
-	axes := len(s.spans) - 1
-	w, wi, kw := s.width(), s.inWidth(), s.last().Kernel
-	for t := range s.taps / kw {
-		for r := range s.n / max(1, w) {
-			if p, ok := rowOffset(s.spans[:axes], s.out, s.in, t, r); ok {
-				f(r*w, p*wi, t*kw)
-			}
+// plain is the memory for a padded plane of a depthwise convolution.
+func (s *slider) plain() *sheet {
+	if s.sheet == nil {
+		s.sheet = newSheet(s.spans, s.in, s.out)
+	}
+	return s.sheet
+}
+
+// slideBack sets dx, a plane, to the gradient by x of a depthwise convolution. With
+// strides of one it is a convolution of the padded gradient with the taps in reverse.
+func (s *slider) slideBack(dx, g, w []float32) {
+	if s.back == nil {
+		s.back = &flipped{taps: make([]float32, s.taps), fits: true}
+		spans := slices.Clone(s.spans)
+		for i, p := range s.spans {
+			spans[i].Begin, spans[i].End = p.Extent()-1-p.Begin, p.Extent()-1-p.End
+			s.back.fits = s.back.fits && p.Stride == 1 && spans[i].Begin >= 0
+		}
+		if s.back.fits {
+			s.back.sheet = newSheet(spans, s.out, s.in)
+		}
+	}
+	for i := range s.m {
+		g, w := g[i*s.n:][:s.n], w[i*s.k:][:s.k]
+		if !s.back.fits {
+			s.plain().input(dx, g, w)
+			continue
+		}
+		for k, v := range w {
+			s.back.taps[len(w)-1-k] = v
+		}
+		s.back.sheet.pad(g)
+		s.back.sheet.correlate(dx, s.back.taps)
+	}
+}
+
+// flipped is what takes gradients of a depthwise convolution back.
+type flipped struct {
+	sheet *sheet
+	taps  []float32
+	fits  bool
+}
+
+// sheet is a plane with its padding, over which the window of a depthwise convolution
+// slides.
+type sheet struct {
+	rows, cols    Span
+	h, w          int // of the plane
+	outH, outW    int
+	width, height int
+	pixels        []float32 // [height][width], zero in the padding
+}
+
+func newSheet(spans []Span, in, out []int) *sheet {
+	s := &sheet{rows: spans[0], cols: spans[1], h: in[0], w: in[1], outH: out[0], outW: out[1]}
+	s.height = max(s.rows.Begin+s.h, (s.outH-1)*s.rows.Stride+s.rows.Extent())
+	s.width = max(s.cols.Begin+s.w, (s.outW-1)*s.cols.Stride+s.cols.Extent())
+	s.pixels = make([]float32, s.height*s.width)
+	return s
+}
+
+// pad copies a plane.
+func (s *sheet) pad(x []float32) {
+	to := s.pixels[s.rows.Begin*s.width+s.cols.Begin:]
+	for i := range s.h {
+		copy(to[i*s.width:][:s.w], x[i*s.w:])
+	}
+}
+
+// each calls f for each row of outputs and of taps with the pixels from the first that
+// they read.
+func (s *sheet) each(f func(row, tap int, x []float32)) {
+	for r := range s.outH {
+		for k := range s.rows.Kernel {
+			f(r*s.outW, k*s.cols.Kernel, s.pixels[(r*s.rows.Stride+k*s.rows.Dilation)*s.width:])
 		}
 	}
 }
 
-// interior is the range of columns of which no tap is in the padding.
-func (s Span) interior(cols, size int) (lo, hi int) {
-	lo, hi = s.inside(-s.Begin, cols, size)
-	l, h := s.inside(s.Extent()-1-s.Begin, cols, size)
-	lo, hi = max(lo, l), min(hi, h)
-	return lo, max(lo, hi)
-}
-
-// correlate adds to y the products of a row of taps w with what it reads of x.
-func correlate(y, x, w []float32, s Span) {
-	lo, hi := s.interior(len(y), len(x))
-	edge := func(from, to int) {
-		for o := from; o < to; o++ {
-			for k, v := range w {
-				if p := o*s.Stride + k*s.Dilation - s.Begin; p >= 0 && p < len(x) {
-					y[o] += v * x[p]
-				}
-			}
+// correlate adds to y, a plane of outputs, the products of the taps with what they read.
+func (s *sheet) correlate(y, w []float32) {
+	if s.rows.Kernel == 3 && s.cols.Kernel == 3 && s.cols.Dilation == 1 {
+		for r := range s.outH {
+			x, d := s.pixels[r*s.rows.Stride*s.width:], s.rows.Dilation*s.width
+			correlate3(y[r*s.outW:][:s.outW], x, x[d:], x[2*d:], (*[9]float32)(w), s.cols.Stride)
 		}
-	}
-	edge(0, lo)
-	edge(hi, len(y))
-	if lo == hi {
 		return
 	}
-	y = y[lo:hi]
-	x = x[lo*s.Stride-s.Begin:]
-	switch {
-	case len(w) == 3 && s.Dilation == 1 && s.Stride == 1:
-		w0, w1, w2 := w[0], w[1], w[2]
-		x0, x1, x2 := x[:len(y)], x[1:][:len(y)], x[2:][:len(y)]
-		for i := range y {
-			y[i] += w0*x0[i] + w1*x1[i] + w2*x2[i]
-		}
-	case len(w) == 3 && s.Dilation == 1:
-		w0, w1, w2, p := w[0], w[1], w[2], 0
-		for i := range y {
-			t := x[p:][:3]
-			y[i] += w0*t[0] + w1*t[1] + w2*t[2]
-			p += s.Stride
-		}
-	default:
-		for k, v := range w {
-			p := k * s.Dilation
+	s.each(func(row, tap int, x []float32) {
+		y := y[row:][:s.outW]
+		for k, v := range w[tap:][:s.cols.Kernel] {
+			p := k * s.cols.Dilation
 			for i := range y {
 				y[i] += v * x[p]
-				p += s.Stride
+				p += s.cols.Stride
 			}
 		}
+	})
+}
+
+// correlate3 adds to a row y the products of 3x3 taps with three rows.
+func correlate3(y, a, b, c []float32, w *[9]float32, stride int) {
+	w0, w1, w2, w3, w4, w5, w6, w7, w8 := w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]
+	if stride != 1 {
+		p := 0
+		for i := range y {
+			a, b, c := a[p:][:3], b[p:][:3], c[p:][:3]
+			y[i] += (w0*a[0] + w1*a[1] + w2*a[2]) + (w3*b[0] + w4*b[1] + w5*b[2]) + (w6*c[0] + w7*c[1] + w8*c[2])
+			p += stride
+		}
+		return
+	}
+	// Neighbours share six of nine pixels.
+	a0, a1, b0, b1, c0, c1 := a[0], a[1], b[0], b[1], c[0], c[1]
+	a, b, c = a[2:][:len(y)], b[2:][:len(y)], c[2:][:len(y)]
+	for i := range y {
+		a2, b2, c2 := a[i], b[i], c[i]
+		y[i] += (w0*a0 + w1*a1 + w2*a2) + (w3*b0 + w4*b1 + w5*b2) + (w6*c0 + w7*c1 + w8*c2)
+		a0, a1, b0, b1, c0, c1 = a1, a2, b1, b2, c1, c2
 	}
 }
 
-// correlateInput adds to dx the gradient by x of correlate, given that by y, g. It
-// needs memory for the flipped taps.
-func correlateInput(dx, g, w, flipped []float32, s Span) {
-	if s.Stride == 1 {
-		for k, v := range w {
-			flipped[len(w)-1-k] = v
+// weight adds to dw the gradient by the taps, given that by the outputs, g.
+func (s *sheet) weight(dw, g []float32) {
+	s.each(func(row, tap int, x []float32) {
+		g, d := g[row:][:s.outW], dw[tap:][:s.cols.Kernel]
+		if len(d) == 3 && s.cols.Dilation == 1 && s.cols.Stride == 1 {
+			dot3((*[3]float32)(d), g, x)
+			return
 		}
-		correlate(dx, g, flipped, Span{Kernel: s.Kernel, Stride: 1, Dilation: s.Dilation, Begin: s.Extent() - 1 - s.Begin})
-		return
-	}
-	for k, v := range w {
-		off := k*s.Dilation - s.Begin
-		lo, hi := s.inside(off, len(g), len(dx))
-		p := lo*s.Stride + off
-		for _, e := range g[lo:max(lo, hi)] {
-			dx[p] += v * e
-			p += s.Stride
+		for k := range d {
+			p, sum := k*s.cols.Dilation, float32(0)
+			for _, e := range g {
+				sum += e * x[p]
+				p += s.cols.Stride
+			}
+			d[k] += sum
 		}
-	}
+	})
 }
 
-// correlateWeight adds to dw the gradient by w of correlate, given that by y, g.
-func correlateWeight(dw, g, x []float32, s Span) {
-	if lo, hi := s.interior(len(g), len(x)); len(dw) == 3 && s.Dilation == 1 && s.Stride == 1 && lo < hi {
-		for k := range dw {
-			for _, o := range [][2]int{{0, lo}, {hi, len(g)}} {
-				for i := o[0]; i < o[1]; i++ {
-					if p := i + k - s.Begin; p >= 0 && p < len(x) {
-						dw[k] += g[i] * x[p]
-					}
-				}
+// input adds to dx, a plane, the gradient by it, given that by the outputs, g.
+func (s *sheet) input(dx, g, w []float32) {
+	clear(s.pixels)
+	s.each(func(row, tap int, x []float32) {
+		g := g[row:][:s.outW]
+		for k, v := range w[tap:][:s.cols.Kernel] {
+			p := k * s.cols.Dilation
+			for _, e := range g {
+				x[p] += v * e
+				p += s.cols.Stride
 			}
 		}
-		g, x = g[lo:hi], x[lo-s.Begin:]
-		x0, x1, x2 := x[:len(g)], x[1:][:len(g)], x[2:][:len(g)]
-		var s0, s1, s2, t0, t1, t2 float32
-		for len(g) >= 2 {
-			a, b := g[0], g[1]
-			s0, t0 = s0+a*x0[0], t0+b*x0[1]
-			s1, t1 = s1+a*x1[0], t1+b*x1[1]
-			s2, t2 = s2+a*x2[0], t2+b*x2[1]
-			g, x0, x1, x2 = g[2:], x0[2:], x1[2:], x2[2:]
-		}
-		if len(g) > 0 {
-			s0, s1, s2 = s0+g[0]*x0[0], s1+g[0]*x1[0], s2+g[0]*x2[0]
-		}
-		dw[0], dw[1], dw[2] = dw[0]+s0+t0, dw[1]+s1+t1, dw[2]+s2+t2
-		return
+	})
+	from := s.pixels[s.rows.Begin*s.width+s.cols.Begin:]
+	for i := range s.h {
+		addRun(dx[i*s.w:], from[i*s.width:][:s.w], 1)
 	}
-	for k := range dw {
-		off := k*s.Dilation - s.Begin
-		lo, hi := s.inside(off, len(g), len(x))
-		p := lo*s.Stride + off
-		var sum float32
-		for _, e := range g[lo:max(lo, hi)] {
-			sum += e * x[p]
-			p += s.Stride
-		}
-		dw[k] += sum
+	clear(s.pixels)
+}
+
+// dot3 adds to d the products of g with x from its first, second and third element on.
+func dot3(d *[3]float32, g, x []float32) {
+	x0, x1, x2 := x[:len(g)], x[1:][:len(g)], x[2:][:len(g)]
+	var s0, s1, s2, t0, t1, t2 float32
+	for len(g) >= 2 && len(x0) >= 2 && len(x1) >= 2 && len(x2) >= 2 {
+		a, b := g[0], g[1]
+		s0, t0 = s0+a*x0[0], t0+b*x0[1]
+		s1, t1 = s1+a*x1[0], t1+b*x1[1]
+		s2, t2 = s2+a*x2[0], t2+b*x2[1]
+		g, x0, x1, x2 = g[2:], x0[2:], x1[2:], x2[2:]
 	}
+	if len(g) > 0 {
+		s0, s1, s2 = s0+g[0]*x0[0], s1+g[0]*x1[0], s2+g[0]*x2[0]
+	}
+	d[0], d[1], d[2] = d[0]+s0+t0, d[1]+s1+t1, d[2]+s2+t2
 }
 
 // Forward multiplies the weight matrix of each group by the patches of each image.

@@ -71,9 +71,14 @@ func (o *Clip) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.T
 	lo, hi := o.bounds(in)
 	return gradRows(c, in, out, dout, func(dx, g, x, _ []float32) {
 		for i, v := range x {
-			if dx[i] = 0; v >= lo && v <= hi {
-				dx[i] = g[i]
+			bits := math.Float32bits(g[i]) // chosen without a branch, which would be guessed wrong
+			if v < lo {
+				bits = 0
 			}
+			if v > hi {
+				bits = 0
+			}
+			dx[i] = math.Float32frombits(bits)
 		}
 	})
 }
@@ -83,8 +88,16 @@ func (o *Clip) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, e
 	y := c.New(in[0].Shape()...)
 	d := y.F32s()
 	lo, hi := o.bounds(in)
-	for i, v := range in[0].F32s() {
-		d[i] = min(max(v, lo), hi)
+	least, most := math.Float32bits(lo), math.Float32bits(hi)
+	for i, v := range in[0].F32s()[:len(d)] {
+		bits := math.Float32bits(v) // chosen without a branch, which would be guessed wrong
+		if v < lo {
+			bits = least
+		}
+		if v > hi {
+			bits = most
+		}
+		d[i] = math.Float32frombits(bits)
 	}
 	return one(y)
 }

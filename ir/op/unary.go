@@ -181,9 +181,11 @@ func (o *Unary) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.
 	if o.kind == "Relu" {
 		return gradRows(c, in, out, dout, func(dx, g, _, y []float32) {
 			for i, v := range y {
-				if dx[i] = 0; v > 0 {
-					dx[i] = g[i]
+				bits := math.Float32bits(g[i]) // chosen without a branch, which would be guessed wrong
+				if v <= 0 {
+					bits = 0
 				}
+				dx[i] = math.Float32frombits(bits)
 			}
 		})
 	}

@@ -161,10 +161,17 @@ func (s *spread) add(y *tensor.Tensor, n int) {
 	for _, d := range y.Shape()[axis+1:] {
 		inner *= d
 	}
-	for i, v := range y.F32s() {
-		c := i / inner % n
-		s.sum[c] += float64(v)
-		s.square[c] += float64(v) * float64(v)
+	for c, v := 0, y.F32s(); len(v) > 0; v = v[inner:] {
+		sum, square := 0.0, 0.0
+		for _, e := range v[:inner] {
+			sum += float64(e)
+			square += float64(e) * float64(e)
+		}
+		s.sum[c] += sum
+		s.square[c] += square
+		if c++; c == n {
+			c = 0
+		}
 	}
 	s.count += y.Len() / n
 }

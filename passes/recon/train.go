@@ -31,6 +31,8 @@ type trainer struct {
 	batched bool // samples are evaluated several at a time
 	chunk   int  // how many
 	pool    []*worker
+	seen    []int // samples to learn from; the others are held out
+	held    []int
 }
 
 // worker evaluates chunks of samples, one at a time.
@@ -55,6 +57,16 @@ func (t *trainer) prepare(size int) error {
 	floats := 0
 	if err := t.split(w); err != nil {
 		return err
+	}
+	for i := range t.samples {
+		if i%heldOut == heldOut-1 {
+			t.held = append(t.held, i)
+		} else {
+			t.seen = append(t.seen, i)
+		}
+	}
+	if len(t.held) == 0 {
+		t.held = t.seen
 	}
 	if err := w.run(t, []int{0}, &batch{1, 0}); err != nil {
 		return err
@@ -314,7 +326,7 @@ func (w *worker) vary(t *trainer, index []int, in []*tensor.Tensor, step int) []
 			from := t.samples[s].in[i]
 			to, err := tensor.FromBytes(x.DType(), from.Shape(), out[i].Bytes()[k*n:][:n])
 			if err == nil {
-				augment(to, from, t.samples[rng.IntN(len(t.samples))].in[i], rng)
+				augment(to, from, t.samples[t.seen[rng.IntN(len(t.seen))]].in[i], rng)
 			}
 		}
 	}
@@ -428,30 +440,19 @@ const heldOut = 8
 // train leaves the parameters with which the loss of the samples that are held out was
 // the least, those that there were before included.
 func (t *trainer) train(ctx context.Context, c course) (result, error) {
-	var seen, held []int
-	for i := range t.samples {
-		if i%heldOut == heldOut-1 {
-			held = append(held, i)
-		} else {
-			seen = append(seen, i)
-		}
-	}
-	if len(held) == 0 {
-		held = seen
-	}
 	var r result
 	var err error
-	if r.before, err = t.mean(ctx, held); err != nil {
+	if r.before, err = t.mean(ctx, t.held); err != nil {
 		return r, err
 	}
 	if r.after = r.before; r.before < negligible {
 		return r, nil
 	}
 	rng := rand.New(rand.NewPCG(c.seed, 0))
-	perEpoch := (len(seen) + c.batch - 1) / c.batch
+	perEpoch := (len(t.seen) + c.batch - 1) / c.batch
 	total := c.epochs * perEpoch
 	look := max(1, total/max(1, c.looks))
-	order := slices.Clone(seen)
+	order := slices.Clone(t.seen)
 	for r.steps < total {
 		at := r.steps % perEpoch
 		if at == 0 {
@@ -467,7 +468,7 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 			return r, err
 		}
 		if r.steps++; r.steps%look == 0 || r.steps == total {
-			now, err := t.mean(ctx, held)
+			now, err := t.mean(ctx, t.held)
 			if err != nil {
 				return r, err
 			}
