@@ -141,6 +141,9 @@ type Weight struct {
 	Reuse Dim
 	// Slide is how a convolution moves the weight, nil for other products.
 	Slide *Slide
+	// Dense says why kernels want the weight dense, whatever its zeros; empty where
+	// they do not.
+	Dense string
 }
 
 // Slide is how a weight W[M,C,k1..kn] moves over images, by spatial axis.
@@ -148,6 +151,32 @@ type Slide struct {
 	Kernel, Stride, Dilation []int
 	Images                   Dim
 	Out                      []Dim // sizes of the output
+}
+
+// pixelsGuess is the size that symbols in the sizes of images are taken for: that of
+// images halfway through a network.
+const pixelsGuess = 32
+
+// Pixels returns the sizes of an output image, where unknown ones are guessed, and the
+// number of images, unknown ones taken for one.
+func (s *Slide) Pixels() (images int, out []int) {
+	for _, d := range s.Out {
+		out = append(out, max(1, d.AtEvery(pixelsGuess)))
+	}
+	return max(1, s.Images.AtOne()), out
+}
+
+// Columns returns the number of columns of the product, where the types do not tell
+// an estimate.
+func (w *Weight) Columns() int {
+	if w.Slide == nil {
+		return max(1, w.Cols.AtOne())
+	}
+	n, out := w.Slide.Pixels()
+	for _, d := range out {
+		n *= d
+	}
+	return n
 }
 
 // WeightOp is an operator that multiplies weights: Conv, ConvTranspose, MatMul,

@@ -299,7 +299,10 @@ func (d Dim) replace(f func(sym string) Dim) Dim {
 
 // AtOne returns the size that d has where every symbol in it is one: an
 // estimate of what is not known yet.
-func (d Dim) AtOne() int { return d.replace(func(string) Dim { return Size(1) }).size }
+func (d Dim) AtOne() int { return d.AtEvery(1) }
+
+// AtEvery returns the size that d has where every symbol in it is n.
+func (d Dim) AtEvery(n int) int { return d.replace(func(string) Dim { return Size(n) }).size }
 
 // At returns the size that d has where symbols have the given sizes; ok is false
 // where one of its symbols has none.

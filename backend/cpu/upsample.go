@@ -16,13 +16,8 @@ import (
 func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound {
 	o, v := n.Op.(*op.ConvTranspose), n.Inputs[1]
 	bias, ok := constantF32(n, 2)
-	if !ok || v.Const == nil || n.Input(op.Residual) != nil || len(spans) > 2 {
+	if !ok || v.Const == nil || n.Input(op.Residual) != nil || len(spans) > 2 || !o.Disjoint(v.Const.Shape()[2:]) {
 		return nil
-	}
-	for i, s := range spans {
-		if s.Kernel != s.Stride || s.Dilation != 1 || s.Begin != 0 || out[i] != in[i]*s.Stride {
-			return nil
-		}
 	}
 	xs, ws := shapeOf(n.Inputs[0]), v.Const.Shape()
 	c, m, taps := ws[0], ws[1], prod(ws[2:])

@@ -275,5 +275,28 @@ func (o *ConvTranspose) Weights(n *ir.Node) []ir.Weight {
 		perm[i] = i
 	}
 	perm[0], perm[1] = 1, 0
-	return []ir.Weight{{Input: 1, View: ir.View{Perm: perm, RowAxes: 1}, Groups: 1, Cols: pixels(n, n.Inputs), Reuse: ir.Size(1)}}
+	w := ir.Weight{Input: 1, View: ir.View{Perm: perm, RowAxes: 1}, Groups: 1, Cols: pixels(n, n.Inputs), Reuse: ir.Size(1)}
+	if shape, ok := n.Inputs[1].Type.Shape(); ok && o.Disjoint(shape[2:]) {
+		w.Dense = "patches that do not overlap are written where they belong, which only the dense kernel does"
+	}
+	return []ir.Weight{w}
+}
+
+// Disjoint reports whether every output pixel lies in the patch of one input pixel, of
+// images of any size.
+func (o *ConvTranspose) Disjoint(kernel []int) bool {
+	if len(o.OutputShape) > 0 {
+		return false
+	}
+	in := make([]int, len(kernel))
+	for i := range in {
+		in[i] = 2
+	}
+	spans, out, err := o.Geometry(in, kernel)
+	for i, s := range spans {
+		if err != nil || s.Kernel != s.Stride || s.Dilation != 1 || s.Begin != 0 || out[i] != in[i]*s.Stride {
+			return false
+		}
+	}
+	return err == nil
 }

@@ -100,8 +100,8 @@ type Options struct {
 	Progress  func(done, total int)
 }
 
-// Run chooses a format for each weight of g, packs it, and says why. Symbols in
-// the number of columns count as one.
+// Run chooses a format for each weight of g, packs it, and says why. What is not known
+// of the number of columns is estimated, see ir.Weight.Columns.
 func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
 	c := &chooser{formats: map[tensor.DType][]Format{tensor.F32: formats, tensor.I8: o.Integers}, readers: map[*ir.Value]int{}, model: model, Options: o}
 	var names []string
@@ -150,7 +150,7 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 	rows, cols := w.View.Dims(shape)
 	*l = Layer{
 		Name: w.Node.Name, Weight: v.Name, Op: w.Node.Op.Kind(),
-		Rows: rows, Cols: cols, N: max(1, w.Cols.AtOne()),
+		Rows: rows, Cols: cols, N: w.Columns(),
 		Format: Dense, DType: v.Type.DType.String(), DenseBytes: rows * cols * v.Type.DType.Size(),
 	}
 	if v.Const == nil {
@@ -205,6 +205,8 @@ func find(formats []Format, name string) Format {
 func (c *chooser) keep(w ir.WeightUse) string {
 	uses := len(w.Value.Uses())
 	switch {
+	case w.Dense != "":
+		return "kept dense: " + w.Dense
 	case w.Groups != 1:
 		return fmt.Sprintf("kept dense: %d groups", w.Groups)
 	case w.Value.IsOutput():

@@ -19,7 +19,8 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 	if s == nil || !slices.Equal(s.Kernel, []int{3, 3}) || !slices.Equal(s.Stride, []int{1, 1}) || !slices.Equal(s.Dilation, []int{1, 1}) {
 		return c, false
 	}
-	return Conv{M: w.Dim(0), C: w.Dim(1) / 9, Images: max(1, s.Images.AtOne()), OH: max(1, s.Out[0].AtOne()), OW: max(1, s.Out[1].AtOne())}, true
+	images, out := s.Pixels()
+	return Conv{M: w.Dim(0), C: w.Dim(1) / 9, Images: images, OH: out[0], OW: out[1]}, true
 }
 
 // Costs in floating-point operations that the peak allows in their time, measured
@@ -27,10 +28,14 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 const (
 	// patch is the cost of an element of a panel that is loaded from an image.
 	patch = 20
-	// strip is that of one that is read where it lies in a strip of a padded image,
-	// pad the cost of making the strips of a product.
-	strip = 6
-	pad   = 650e3
+	// strip is the cost of an element that is copied into a strip of a padded image, in
+	// which kernels read patches where they lie; far what it costs in addition where
+	// the images do not fit the level 2 cache; pad that of making the strips at all.
+	strip = 36
+	far   = 20
+	pad   = 450e3
+	// level2 is the floats that the level 2 cache holds.
+	level2 = 2 << 20 / 4
 	// word is the cost of a float of a transformed weight, which products are
 	// computed behind: in a model, where other weights have come between, it comes
 	// from beyond the level 2 cache.
@@ -69,9 +74,25 @@ func Loaded(w *choose.Matrix, work, e float64) float64 {
 // padded image.
 func Placed(w *choose.Matrix, work, e float64) float64 {
 	if c, ok := Of(w); ok && work > 0 {
-		return work / (work/e + c.Patches()*strip/patch + pad)
+		return work / (work/e + c.strips())
 	}
 	return e
+}
+
+// strips is the cost of the strips, which hold the rows of the image that a panel of
+// pixels lies in, and one more above, below and on both sides.
+func (c Conv) strips() float64 {
+	width := min(c.OW, panel)
+	rows := float64(panel) / float64(width)
+	if panel%width != 0 {
+		rows++ // a panel begins within a row
+	}
+	cost, floats := float64(strip), float64(c.C*c.OH*c.OW)
+	if floats > level2 {
+		cost += far
+	}
+	copied := min((rows+2)*float64(width+2)/panel*float64(c.OH*c.OW), float64((c.OH+2)*(c.OW+2)*((c.OH*c.OW+panel-1)/panel)))
+	return cost*copied*float64(c.C*c.Images) + pad
 }
 
 // Tiles returns the size of the tiles, 2 or 4, by which Winograd's algorithm is
