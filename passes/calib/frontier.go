@@ -51,8 +51,8 @@ type variant struct {
 }
 
 // Frontier returns the position before the first node of a root graph. What it keeps
-// takes up to budget bytes, DefaultBudget where that is 0, and while it advances,
-// what it kept before as well.
+// takes up to budget bytes, DefaultBudget where that is 0, and while it advances to
+// values whose sizes are not known before, what it kept until then as well.
 func (o *Observer) Frontier(g *ir.Graph, budget int) *Frontier {
 	f := &Frontier{o: o, g: g, budget: budget, index: map[*ir.Node]int{}, keep: map[*ir.Value]bool{}, same: map[*ir.Value]*ir.Value{}}
 	if budget == 0 {
@@ -278,7 +278,8 @@ func (f *Frontier) bytes(values []*ir.Value) (n int, ok bool) {
 }
 
 // Advance moves the position to the one before node to, or as far towards it as what
-// crosses fits the budget: later calls then evaluate more nodes.
+// crosses fits the budget: later calls then evaluate more nodes. After an error, as
+// that of a context, the position may be the first one again.
 func (f *Frontier) Advance(ctx context.Context, to int) error {
 	if to > len(f.g.Nodes) {
 		return fmt.Errorf("position %d of %d nodes: %w", to, len(f.g.Nodes), ir.ErrInvalid)
@@ -293,9 +294,7 @@ func (f *Frontier) Advance(ctx context.Context, to int) error {
 		if known && n > f.budget {
 			continue
 		}
-		if ok, err := f.advance(ctx, p, values, same, known); ok || err != nil || !known {
-			return err
-		}
+		return f.advance(ctx, p, values, same, known)
 	}
 	return nil
 }
@@ -303,10 +302,10 @@ func (f *Frontier) Advance(ctx context.Context, to int) error {
 // advance moves the position to p, where the values cross, unless they turn out to
 // be larger than the budget, or where that is not known before, those of the first
 // samples as large as if all were.
-func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same map[*ir.Value]*ir.Value, known bool) (ok bool, err error) {
+func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same map[*ir.Value]*ir.Value, known bool) error {
 	cache := make([][]*tensor.Tensor, 0, f.samples)
 	bytes := 0
-	err = f.eval(ctx, values, same, func(sample int, out []*tensor.Tensor) error {
+	err := f.eval(ctx, values, same, func(sample int, out []*tensor.Tensor) error {
 		kept := make([]*tensor.Tensor, len(values))
 		for i, t := range out {
 			kept[i] = t
@@ -316,16 +315,22 @@ func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same 
 			}
 		}
 		cache = append(cache, kept)
+		if known && !f.streaming() {
+			f.cache[sample] = nil // of no use any more
+		}
 		if bytes > f.budget || !known && bytes/(sample+1) > f.budget/f.samples {
 			return errTooLarge
 		}
 		return nil
 	})
+	if err != nil && known {
+		f.rewind()
+	}
 	if errors.Is(err, errTooLarge) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	// Values that are the same as one that is kept, from now on.
 	behind := map[*ir.Value]*ir.Value{}
@@ -335,7 +340,12 @@ func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same 
 		}
 	}
 	f.settle(p, values, cache, behind)
-	return true, nil
+	return nil
+}
+
+// rewind goes back to the beginning, where samples are read anew.
+func (f *Frontier) rewind() {
+	f.at, f.cached, f.place, f.fixed, f.cache, f.same = 0, nil, nil, nil, nil, map[*ir.Value]*ir.Value{}
 }
 
 // errTooLarge ends an evaluation whose values do not fit the budget.

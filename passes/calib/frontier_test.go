@@ -306,6 +306,38 @@ func TestFrontierRefuses(t *testing.T) {
 	}
 }
 
+func TestFrontierGoesOnAfterAnError(t *testing.T) {
+	g := graphtest.Parse(t, mixed)
+	l := &lab{samples: mixedSamples()}
+	for stop := range len(l.samples) {
+		o := l.observer()
+		run, broken := o.Run, errors.New("broken")
+		f := o.Frontier(g, 0)
+		if err := f.Advance(t.Context(), 4); err != nil {
+			t.Fatal(err)
+		}
+		o.Run = func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
+			seen := 0
+			return run(ctx, g, in, func(out []*tensor.Tensor) error {
+				if seen++; seen > stop {
+					return broken
+				}
+				return see(out)
+			})
+		}
+		if err := f.Advance(t.Context(), 8); !errors.Is(err, broken) {
+			t.Fatalf("error %v, want %v", err, broken)
+		}
+		o.Run = run
+		values := ahead(g, f.At())
+		wantSeen(t, f, values, evaluate(t, g, values, l.samples))
+		if err := f.Advance(t.Context(), 8); err != nil || f.At() != 8 {
+			t.Errorf("at %d (%v), want 8", f.At(), err)
+		}
+		wantSeen(t, f, ahead(g, 8), evaluate(t, g, ahead(g, 8), l.samples))
+	}
+}
+
 const pair = `graph "g"(%x: f32[1,2,4,4]) {
   %w1: f32[2,2,1,1] = const {1.0, -1.0, 0.5, 2.0}
   %w2: f32[3,2,1,1] = const {1.0, 2.0, -3.0, 0.25, 0.5, 1.0}
