@@ -33,7 +33,7 @@ var Methods = []Method{Magnitude, Wanda, OBS}
 type Options struct {
 	prune.GraphOptions                 // Allocate is not used
 	Method             Method          // empty is OBS with an observer, else Magnitude
-	Allocate           string          // one of Allocations
+	Allocate           string          // one of Allocations; empty is prune.PerLayer
 	AimDense           bool            // towards the dense model's outputs, from the pruned model's inputs
 	Uncorrected        bool            // keeps the outputs' means and variances as pruning leaves them
 	Observer           *calib.Observer // nil sees nothing, which leaves Magnitude
@@ -68,6 +68,9 @@ func (o *Options) Check() error {
 		if o.Observer != nil {
 			o.Method = OBS
 		}
+	}
+	if o.Allocate == "" {
+		o.Allocate = string(prune.PerLayer)
 	}
 	if !slices.Contains(Methods, o.Method) {
 		return fmt.Errorf("method %q: want magnitude, wanda or obs: %w", o.Method, ir.ErrInvalid)
