@@ -32,7 +32,7 @@ const (
 	// which kernels read patches where they lie; far what it costs in addition where
 	// the images do not fit the level 2 cache; pad that of making the strips at all.
 	strip = 36
-	far   = 20
+	far   = 28
 	pad   = 450e3
 	// level2 is the floats that the level 2 cache holds.
 	level2 = 2 << 20 / 4
