@@ -285,7 +285,8 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 		Prune: fit.Options{
 			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
 			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
-			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
+			Reconstruct: o.Reconstruct,
+			Observer:    seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
 		},
 		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
 		Formats: format.Choices(),

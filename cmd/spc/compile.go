@@ -48,6 +48,7 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions) {
 	fs.StringVar(&o.Allocate, "allocate", "", "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, and auto: the best of those.\nBy default auto with --calib, else layer")
 	fs.StringVar(&o.Prune, "prune", "", "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, obs: those that the others can make up for.\nBy default obs with --calib, else magnitude")
 	fs.StringVar(&o.Aim, "aim", "weights", "what obs stays near: the dense model's weights, or dense: its outputs")
+	fs.BoolVar(&o.Reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
 	fs.BoolVar(&o.Uncorrected, "uncorrected", false, "leave the means and variances of outputs as pruning with --calib makes them")
 	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
 	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
@@ -73,7 +74,7 @@ func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quanti
 		return nil, fmt.Errorf("--calib %s has no use without --sparsity, a pattern that sets its own, or --quantize int8", data.calib)
 	}
 	if data.calib == "" || !prunes {
-		for _, name := range []string{"aim", "uncorrected"} {
+		for _, name := range []string{"aim", "uncorrected", "reconstruct"} {
 			if fs.Changed(name) {
 				return nil, fmt.Errorf("--%s has no use without --calib and --sparsity", name)
 			}

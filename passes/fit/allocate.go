@@ -91,20 +91,22 @@ func (f *fitter) normalised() ([]float64, error) {
 	case prune.UniformBlock:
 		pattern.Kind = prune.Block
 	}
-	return f.threshold(pattern, func(l *layer) []float32 {
-		s := make([]float32, len(l.weights))
-		for r := range l.rows {
-			scale := 0.0
-			if v := l.variance[r]; v > 0 {
-				scale = 1 / math.Sqrt(v)
-			}
-			for c := range l.cols {
-				i := r*l.cols + c
-				s[i] = float32(math.Abs(float64(l.weights[i])) * math.Sqrt(l.power[c]) * scale)
-			}
+	return f.threshold(pattern, normalised)
+}
+
+func normalised(l *layer) []float32 {
+	s := make([]float32, len(l.weights))
+	for r := range l.rows {
+		scale := 0.0
+		if v := l.variance[r]; v > 0 {
+			scale = 1 / math.Sqrt(v)
 		}
-		return s
-	})
+		for c := range l.cols {
+			i := r*l.cols + c
+			s[i] = float32(math.Abs(float64(l.weights[i])) * math.Sqrt(l.power[c]) * scale)
+		}
+	}
+	return s
 }
 
 // threshold returns what one threshold over the layers without a sparsity of their own

@@ -9,12 +9,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"spc/ir"
 	"spc/passes/calib"
 	"spc/passes/prune"
+	"spc/passes/recon"
 )
 
 // Method is how the weights that go are chosen.
@@ -37,6 +40,7 @@ type Options struct {
 	AimDense           bool            // towards the dense model's outputs, from the pruned model's inputs
 	Uncorrected        bool            // keeps the outputs' means and variances as pruning leaves them
 	Observer           *calib.Observer // nil sees nothing, which leaves Magnitude
+	Reconstruct        bool            // blocks by gradients, afterwards
 	Budget             int             // bytes for values of samples; 0 is calib's own
 	Cache              string          // a file for what allocations see of the dense model; empty for none
 	Samples            string          // identifies the observer's samples in that file
@@ -51,6 +55,8 @@ type Result struct {
 	Samples int `json:"samples,omitempty"`
 	// Trials are the allocations that were built, the chosen one first.
 	Trials []Trial `json:"trials,omitempty"`
+	// Blocks are those that were reconstructed.
+	Blocks []recon.Block `json:"blocks,omitempty"`
 }
 
 // Trial is an allocation that was built.
@@ -86,6 +92,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("method %s needs calibration samples: %w", o.Method, ir.ErrInvalid)
 	case find(o.Allocate) == nil || find(o.Allocate).sees:
 		return fmt.Errorf("allocation %s needs calibration samples: %w", o.Allocate, ir.ErrInvalid)
+	case o.Reconstruct:
+		return fmt.Errorf("reconstruction needs calibration samples: %w", ir.ErrInvalid)
 	case o.AimDense:
 		return fmt.Errorf("aiming at the dense model's outputs needs calibration samples: %w", ir.ErrInvalid)
 	}
@@ -111,8 +119,10 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	f := &fitter{Context: ctx, Options: o, graph: g, plan: p}
 	switch {
 	case !o.Asks():
-	case o.Observer == nil || o.Pattern.Kind == prune.Channel || o.sightless():
+	case o.Observer == nil || o.sightless():
 		err = p.Select(prune.Allocation(o.Allocate), nil)
+	case o.Pattern.Kind == prune.Channel:
+		err = f.channels(out)
 	default:
 		err = f.run(out)
 	}
@@ -162,7 +172,8 @@ type edit struct {
 	how string
 }
 
-func (f *fitter) run(out *Result) error {
+// open lists the layers and counts the samples.
+func (f *fitter) open() (err error) {
 	for _, i := range f.plan.Prunable() {
 		m := f.plan.Matrix(i)
 		l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, target: f.plan.Target(i)}
@@ -172,6 +183,15 @@ func (f *fitter) run(out *Result) error {
 		}
 		f.layers = append(f.layers, l)
 	}
+	f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f)
+	return err
+}
+
+func (f *fitter) run(out *Result) error {
+	if err := f.open(); err != nil {
+		return err
+	}
+	out.Samples = f.samples
 	names := []string{f.Allocate}
 	if _, own := f.Pattern.OwnSparsity(); own {
 		names = []string{string(prune.PerLayer)}
@@ -183,11 +203,6 @@ func (f *fitter) run(out *Result) error {
 			}
 		}
 	}
-	var err error
-	if f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f); err != nil {
-		return err
-	}
-	out.Samples = f.samples
 	if slices.ContainsFunc(names, func(n string) bool { return find(n).sees || n == string(prune.Global) && f.Method != Magnitude }) {
 		if err := f.survey(slices.Contains(names, "curves")); err != nil {
 			return err
@@ -220,6 +235,7 @@ func (f *fitter) run(out *Result) error {
 	if err != nil {
 		return err
 	}
+	dense := f.graph.Clone()
 	for k, l := range f.layers {
 		e := best.edits[k]
 		f.plan.Set(l.at, e.w)
@@ -229,7 +245,66 @@ func (f *fitter) run(out *Result) error {
 		f.plan.Note(l.at, &e.LayerResult)
 		f.plan.Layers[l.at].How = e.how
 	}
-	return f.graph.Infer()
+	if err := f.graph.Infer(); err != nil || !f.Reconstruct {
+		return err
+	}
+	return f.reconstruct(dense, out)
+}
+
+// reconstruct changes the weights that are left by gradients.
+func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
+	o := recon.Recipe(f.graph)
+	o.Workers, o.Budget, o.Progress = f.Workers, f.Budget, f.Progress
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	o.Fixed = f.plan.Kept()
+	r, err := recon.Run(f, f.Observer, f.graph, dense, o)
+	if err != nil {
+		return err
+	}
+	out.Blocks = r.Blocks
+	for _, l := range f.layers {
+		f.plan.Count(l.at)
+	}
+	return nil
+}
+
+// channels removes channels by what they add to the variance of their layer's outputs,
+// which normalised and auto compare between layers, too.
+func (f *fitter) channels(out *Result) error {
+	switch {
+	case f.Reconstruct:
+		return fmt.Errorf("reconstruction of a model without some of its channels: want another pattern than channel: %w", ir.ErrInvalid)
+	case f.AimDense:
+		return fmt.Errorf("aiming at the outputs of a model with more channels: want another pattern than channel: %w", ir.ErrInvalid)
+	case f.Allocate == "curves":
+		return fmt.Errorf("allocation curves: layers have no error curves by channels, want layer, global, normalised or auto: %w", ir.ErrInvalid)
+	}
+	if err := f.open(); err != nil {
+		return err
+	}
+	if err := f.survey(false); err != nil {
+		return err
+	}
+	out.Samples = f.samples
+	a, rank := prune.Global, normalised
+	switch f.Allocate {
+	case string(prune.PerLayer):
+		a, rank = prune.PerLayer, f.rank
+	case string(prune.Global):
+		rank = f.rank
+	}
+	at := map[int][]float32{}
+	for _, l := range f.layers {
+		s := rank(l)
+		if s != nil && f.plan.Matrix(l.at).Transposed {
+			s = transposed(s, l.cols, l.rows)
+		}
+		at[l.at] = s
+		f.plan.Layers[l.at].How = "channels ranked by " + string(f.Method) + " on " + strconv.Itoa(f.samples) + " samples"
+	}
+	return f.plan.Select(a, func(i int) []float32 { return at[i] })
 }
 
 func transposed(w []float32, rows, cols int) []float32 {

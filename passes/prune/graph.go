@@ -303,8 +303,26 @@ func (p *Plan) set(i int, w []float32, transposed bool) {
 // Note reports what was decided for layer i, whose weight is as it should be.
 func (p *Plan) Note(i int, r *LayerResult) {
 	l := &p.Layers[i]
-	l.Zeros, l.Bounded, l.Note = zeros(p.cands[i].Value.Const.F32s()), r.Bounded, r.Note
-	l.RowMin, l.RowMax = r.RowMin, r.RowMax
+	l.Bounded, l.Note, l.RowMin, l.RowMax = r.Bounded, r.Note, r.RowMin, r.RowMax
+	p.Count(i)
+}
+
+// Count counts the zeros of layer i anew.
+func (p *Plan) Count(i int) { p.Layers[i].Zeros = zeros(p.cands[i].Value.Const.F32s()) }
+
+// Kept names the weights, and the nodes that read them, that the user keeps.
+func (p *Plan) Kept() []string {
+	var out []string
+	for _, c := range p.cands {
+		if c.kept == "" {
+			continue
+		}
+		out = append(out, c.Value.Name)
+		for _, n := range c.readers {
+			out = append(out, n.Name)
+		}
+	}
+	return out
 }
 
 // Result sums up the layers as they are reported.
