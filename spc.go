@@ -78,8 +78,11 @@ type CompileOptions struct {
 	// Prune is how the weights that go are chosen: magnitude, wanda, or obs, which
 	// updates the others. The default is obs with Calibrate, which all but magnitude
 	// need, else magnitude.
-	Prune       string
-	Aim         string   // dense: towards the dense model's outputs; weights (default): towards its weights
+	Prune string
+	Aim   string // dense: towards the dense model's outputs; weights (default): towards its weights
+	// Reconstruct changes what is left by gradients, block by block, on the samples of
+	// Calibrate, towards what the dense model computes.
+	Reconstruct bool
 	Uncorrected bool     // leaves the means and variances of outputs as pruning with Calibrate makes them
 	Keep        []string // globs of nodes or weights that stay as they are; none lifts the default exceptions
 	Layers      []string // GLOB=S: a sparsity of their own for some layers

@@ -22,6 +22,13 @@ const (
 	calibRandomSamples = 8
 )
 
+// Calibration samples are run in batches of up to calibBatch, as long as there are
+// calibRuns of them.
+const (
+	calibBatch = 16
+	calibRuns  = 32
+)
+
 // calibFlags are the flags that say what calibration sees.
 type calibFlags struct {
 	calib, samples, cache string
@@ -78,7 +85,8 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 		set.Close()
 		return nil, fmt.Errorf("--samples %s chooses none of the %d of %s", f.samples, set.Len(), f.calib)
 	}
-	e := &evaluator{set: set, index: index}
+	// Runs of several samples are faster; allocations are compared on some of the runs.
+	e := &evaluator{set: set, index: index, prefer: min(max(len(index)/calibRuns, 1), calibBatch)}
 	if !set.Tokens() {
 		if e.feed.Norm, err = f.norm.norm(fs); err != nil {
 			set.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -136,6 +137,7 @@ type evaluator struct {
 	metric string
 	skip   []int
 	batch  int
+	prefer int // the batch where the model leaves it open, 0 for 16
 	feed   data.Feed
 
 	input, output string
@@ -204,7 +206,7 @@ func (e *evaluator) fit(ports []spc.Port, s sizes) error {
 	case e.batch > 0:
 		e.feed.Batch = e.batch
 	default:
-		e.feed.Batch = 16
+		e.feed.Batch = cmp.Or(e.prefer, 16)
 	}
 	return nil
 }

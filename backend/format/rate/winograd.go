@@ -26,7 +26,8 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 // Costs in floating-point operations that the peak allows in their time, measured
 // as Blocks was.
 const (
-	// patch is the cost of an element of a panel that is loaded from an image.
+	// patch is the cost of an element of a panel that is loaded from an image, twice
+	// that where the images do not fit the level 2 cache.
 	patch = 20
 	// strip is the cost of an element that is copied into a strip of a padded image, in
 	// which kernels read patches where they lie; far what it costs in addition where
@@ -59,7 +60,16 @@ func (c Conv) Direct() float64 {
 }
 
 // Patches is the part of Direct that loading patches takes.
-func (c Conv) Patches() float64 { return patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW) }
+func (c Conv) Patches() float64 {
+	cost := patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW)
+	if c.far() {
+		cost *= 2
+	}
+	return cost
+}
+
+// far reports whether an image does not fit the level 2 cache.
+func (c Conv) far() bool { return c.C*c.OH*c.OW > level2 }
 
 // Loaded is the share of the peak that is left of efficiency e in a product of so
 // much work where patches of images must be loaded.
@@ -87,8 +97,8 @@ func (c Conv) strips() float64 {
 	if panel%width != 0 {
 		rows++ // a panel begins within a row
 	}
-	cost, floats := float64(strip), float64(c.C*c.OH*c.OW)
-	if floats > level2 {
+	cost := float64(strip)
+	if c.far() {
 		cost += far
 	}
 	copied := min((rows+2)*float64(width+2)/panel*float64(c.OH*c.OW), float64((c.OH+2)*(c.OW+2)*((c.OH*c.OW+panel-1)/panel)))
