@@ -1,0 +1,323 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"spc/backend/ref"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/calib"
+	"spc/passes/prune"
+	"spc/tests/graphtest"
+)
+
+// network has two convolutions, a depthwise one, and a classifier between the first and
+// the last layer, which are not pruned.
+const network = `graph "g"(%x: f32[n,3,6,6]) {
+  WEIGHTS
+  %a: f32[n,8,6,6] = Conv "first" (%x, %w1, %b1) {pads = [1, 1, 1, 1]}
+  %ar: f32[n,8,6,6] = Relu "ar" (%a)
+  %d: f32[n,8,6,6] = Conv "depth" (%ar, %w2) {pads = [1, 1, 1, 1], group = 8}
+  %b: f32[n,16,6,6] = Conv "point" (%d, %w3, %b3)
+  %br: f32[n,16,6,6] = Relu "br" (%b)
+  %c: f32[n,8,3,3] = Conv "stride" (%br, %w4) {pads = [1, 1, 1, 1], strides = [2, 2]}
+  %cr: f32[n,8,3,3] = Relu "cr" (%c)
+  %f: f32[n,72] = Flatten "f" (%cr)
+  %g: f32[n,16] = Gemm "wide" (%f, %w5, %b5)
+  %gr: f32[n,16] = Relu "gr" (%g)
+  %y: f32[n,5] = MatMul "last" (%gr, %w6)
+  return %y
+}
+`
+
+var shapes = map[string][]int{
+	"w1": {8, 3, 3, 3}, "b1": {8}, "w2": {8, 1, 3, 3}, "w3": {16, 8, 1, 1}, "b3": {16}, "w4": {8, 16, 3, 3}, "w5": {72, 16}, "b5": {16}, "w6": {16, 5},
+}
+
+const seed = 11
+
+func model(t *testing.T) *ir.Graph {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		shape := shapes[name]
+		n, fan := 1, 1
+		for i, d := range shape {
+			if n *= d; i > 0 {
+				fan *= d
+			}
+		}
+		fmt.Fprintf(&text, "  %%%s: f32%s = const {", name, strings.ReplaceAll(fmt.Sprint(shape), " ", ","))
+		for i := range n {
+			if i > 0 {
+				text.WriteString(", ")
+			}
+			fmt.Fprintf(&text, "%.6f", rng.NormFloat64()/math.Sqrt(float64(fan)))
+		}
+		text.WriteString("}\n")
+	}
+	return graphtest.Parse(t, strings.Replace(network, "  WEIGHTS\n", text.String(), 1))
+}
+
+// observer sees so many runs of two samples on the interpreter, in which channels of the
+// input are correlated.
+func observer(runs int) *calib.Observer {
+	return &calib.Observer{
+		Inputs: func(context.Context, *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+			return func(yield func([]*tensor.Tensor, error) bool) {
+				for i := range runs {
+					rng := rand.New(rand.NewPCG(seed, uint64(i)))
+					x := tensor.New(tensor.F32, 2, 3, 6, 6)
+					for j := range x.F32s() {
+						x.F32s()[j] = float32(rng.NormFloat64())
+						if j >= 36 {
+							x.F32s()[j] += 0.8 * x.F32s()[j-36]
+						}
+					}
+					if !yield([]*tensor.Tensor{x}, nil) {
+						return
+					}
+				}
+			}
+		},
+		Run: func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
+			for x, err := range in {
+				if err != nil {
+					return err
+				}
+				out, err := ref.Run(ctx, g, x)
+				if err != nil {
+					return err
+				}
+				if err := see(out); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func options(t *testing.T, pattern string, sparsity float64) Options {
+	t.Helper()
+	p, err := prune.ParsePattern(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, ok := p.OwnSparsity(); ok {
+		sparsity = own
+	}
+	return Options{
+		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: p, Sparsity: sparsity}},
+		Allocate:     string(prune.PerLayer), Observer: observer(12),
+	}
+}
+
+// apart is the divergence of g from the dense model.
+func apart(t *testing.T, g *ir.Graph) float64 {
+	t.Helper()
+	dense, sum := model(t), 0.0
+	for in := range observer(16).Inputs(context.Background(), g) {
+		a, err := ref.Run(context.Background(), dense, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := ref.Run(context.Background(), g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, _ := kullback(a[0].F32s(), b[0].F32s(), 5)
+		sum += k
+	}
+	return sum
+}
+
+func fitted(t *testing.T, o Options) (*ir.Graph, *Result) {
+	t.Helper()
+	g := model(t)
+	r, err := Run(context.Background(), g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Verify(); err != nil {
+		t.Fatal(err)
+	}
+	return g, r
+}
+
+func TestEveryMethodPrunesToEveryPattern(t *testing.T) {
+	t.Logf("seed %d", seed)
+	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "channel"} {
+		for _, m := range Methods {
+			o := options(t, pattern, 0.5)
+			o.Method = m
+			g, r := fitted(t, o)
+			if pattern == "channel" {
+				if r.Prunable.Sparsity() < 0.3 {
+					t.Errorf("%s %s: %v", pattern, m, r.Prunable)
+				}
+				continue
+			}
+			for _, l := range r.Layers {
+				if !l.Prunable {
+					continue
+				}
+				if math.Abs(l.Sparsity-0.5) > 0.07 || l.How == "" {
+					t.Errorf("%s %s: %s has %.2f zeros, %q", pattern, m, l.Node, l.Sparsity, l.How)
+				}
+				if pattern == "uniform" && l.RowMin != l.RowMax {
+					t.Errorf("%s: rows of %s have %d to %d", m, l.Node, l.RowMin, l.RowMax)
+				}
+			}
+			if d := apart(t, g); !(d > 0) || math.IsInf(d, 0) {
+				t.Errorf("%s %s: divergence %v", pattern, m, d)
+			}
+		}
+	}
+}
+
+func TestWhatSeesMoreIsNearerTheDenseModel(t *testing.T) {
+	of := func(change func(o *Options)) float64 {
+		o := options(t, "uniform", 0.5)
+		change(&o)
+		g, _ := fitted(t, o)
+		return apart(t, g)
+	}
+	blind := of(func(o *Options) { o.Observer = nil })
+	corrected := of(func(o *Options) { o.Method = Magnitude })
+	obs := of(func(o *Options) {})
+	t.Logf("magnitude %.4g, corrected %.4g, obs %.4g", blind, corrected, obs)
+	if !(obs < corrected && corrected < blind) {
+		t.Errorf("magnitude %.4g, corrected %.4g, obs %.4g, want them to fall", blind, corrected, obs)
+	}
+	rebuilt := of(func(o *Options) { o.Reconstruct = true })
+	if !(rebuilt < obs) {
+		t.Errorf("%.4g after reconstruction, %.4g before", rebuilt, obs)
+	}
+}
+
+func TestAutoKeepsTheNearestAllocation(t *testing.T) {
+	o := options(t, "uniform", 0.6)
+	o.Allocate = Auto
+	_, r := fitted(t, o)
+	if len(r.Trials) != 3 || r.Samples != 12 {
+		t.Fatalf("%d samples, trials %+v", r.Samples, r.Trials)
+	}
+	if !slices.IsSortedFunc(r.Trials, func(a, b Trial) int {
+		if a.Divergence < b.Divergence {
+			return -1
+		}
+		return 1
+	}) {
+		t.Errorf("trials %+v are not sorted", r.Trials)
+	}
+	if got := r.Prunable.Sparsity(); math.Abs(got-0.6) > 0.02 {
+		t.Errorf("%.3f zeros, want 0.6", got)
+	}
+	o.Allocate = r.Trials[0].Allocate
+	_, s := fitted(t, o)
+	for i := range r.Layers {
+		if r.Layers[i].Zeros != s.Layers[i].Zeros {
+			t.Errorf("%s: %d zeros, want %d as with %s", r.Layers[i].Node, r.Layers[i].Zeros, s.Layers[i].Zeros, o.Allocate)
+		}
+	}
+}
+
+func TestWorkersChangeNothing(t *testing.T) {
+	var first string
+	for _, workers := range []int{1, 3} {
+		o := options(t, "uniform", 0.5)
+		o.Allocate, o.Workers, o.AimDense, o.Reconstruct = Auto, workers, true, true
+		g, _ := fitted(t, o)
+		if text := ir.Print(g); first == "" {
+			first = text
+		} else if text != first {
+			t.Error("three workers give other weights than one")
+		}
+	}
+}
+
+func TestKeptLayersStayAsTheyAre(t *testing.T) {
+	o := options(t, "uniform", 0.5)
+	glob, err := prune.ParseGlob("stride")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Keep, o.Reconstruct = []prune.Glob{glob}, true
+	g, _ := fitted(t, o)
+	dense := model(t)
+	for i, n := range g.Nodes {
+		if n.Name == "stride" && !slices.Equal(n.Inputs[1].Const.F32s(), dense.Nodes[i].Inputs[1].Const.F32s()) {
+			t.Error("the weight that the user keeps changed")
+		}
+	}
+}
+
+func TestSparseWeightsKeepTheirZeros(t *testing.T) {
+	g := model(t)
+	o := options(t, "uniform", 0.5)
+	if _, err := Run(context.Background(), g, o); err != nil {
+		t.Fatal(err)
+	}
+	zero := map[string][]bool{}
+	for _, v := range g.Constants() {
+		for _, w := range v.Const.F32s() {
+			zero[v.Name] = append(zero[v.Name], w == 0)
+		}
+	}
+	if _, err := Run(context.Background(), g, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range g.Constants() {
+		for i, w := range v.Const.F32s() {
+			if zero[v.Name] != nil && zero[v.Name][i] != (w == 0) {
+				t.Fatalf("%s [%d] is %v, and was zero: %v", v.Name, i, w, zero[v.Name][i])
+			}
+		}
+	}
+}
+
+func TestBadInputIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(o *Options)
+		want   string
+	}{
+		"no samples":          {func(o *Options) { o.Observer = observer(0) }, "no calibration samples"},
+		"obs without samples": {func(o *Options) { o.Observer, o.Method = nil, OBS }, "needs calibration"},
+		"auto without":        {func(o *Options) { o.Observer, o.Allocate = nil, Auto }, "needs calibration"},
+		"reconstruct without": {func(o *Options) { o.Observer, o.Reconstruct = nil, true }, "needs calibration"},
+		"a method":            {func(o *Options) { o.Method = "taste" }, "want magnitude"},
+		"an allocation":       {func(o *Options) { o.Allocate = "fair" }, "want one of"},
+		"curves of channels":  {func(o *Options) { o.Allocate, o.Pattern = "curves", prune.Pattern{Kind: prune.Channel} }, "no error curves"},
+		"a sample that is not finite": {func(o *Options) {
+			see := o.Observer.Inputs
+			o.Observer.Inputs = func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+				return func(yield func([]*tensor.Tensor, error) bool) {
+					for in := range see(ctx, g) {
+						in[0].F32s()[7] = float32(math.NaN())
+						if !yield(in, nil) {
+							return
+						}
+					}
+				}
+			}
+		}, "want finite"},
+	} {
+		o := options(t, "uniform", 0.5)
+		c.change(&o)
+		_, err := Run(context.Background(), model(t), o)
+		if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}
