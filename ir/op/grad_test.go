@@ -413,6 +413,20 @@ func TestGradOfTheWrongInputIsUnsupported(t *testing.T) {
 	}
 }
 
+func TestExp32IsExp(t *testing.T) {
+	for x := float32(-87); x < 89; x += 0.00390625 {
+		if want := math.Exp(float64(x)); !(math.Abs(float64(exp32(x))-want) <= 3e-7*want) && want < math.MaxFloat32 {
+			t.Fatalf("exp32(%v) = %v, want %v", x, exp32(x), want)
+		}
+	}
+	if v := exp32(float32(math.Inf(-1))); v != 0 {
+		t.Errorf("exp32(-Inf) = %v", v)
+	}
+	if v := exp32(float32(math.NaN())); v == v {
+		t.Errorf("exp32(NaN) = %v", v)
+	}
+}
+
 func TestContextMemoryIsTakenAgainAfterReset(t *testing.T) {
 	var c GradContext
 	a := c.Floats(100)

@@ -107,7 +107,7 @@ func (o *Softmax) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor
 		}
 		var sum float32
 		for i, v := range line {
-			e := float32(math.Exp(float64(v - m)))
+			e := exp32(v - m)
 			to[i] = e
 			sum += e
 		}

@@ -194,13 +194,39 @@ func (o *Unary) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.
 
 // Forward applies the function.
 func (o *Unary) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if o.kind != "Relu" {
-		return o.Eval(nil, in)
-	}
 	y := c.New(in[0].Shape()...)
 	d := y.F32s()
-	for i, v := range in[0].F32s() {
-		d[i] = max(v, 0)
+	switch o.kind {
+	case "Relu":
+		for i, v := range in[0].F32s() {
+			d[i] = max(v, 0)
+		}
+	case "Sigmoid":
+		for i, v := range in[0].F32s() {
+			d[i] = 1 / (1 + exp32(-v))
+		}
+	default:
+		return o.Eval(nil, in)
 	}
 	return one(y)
+}
+
+// exp32 is the exponential to within some units in the last place: 2^n e^r, where e^r is
+// a Taylor polynomial for |r| up to half of ln 2.
+func exp32(x float32) float32 {
+	const high, low = 0.693359375, -2.12194440e-4 // ln 2 in two parts, the first short
+	switch {
+	case x < -87:
+		return 0
+	case !(x < 88):
+		return float32(math.Exp(float64(x)))
+	}
+	n := x * math.Log2E
+	if n += 0.5; n < 0 {
+		n-- // the conversion cuts towards zero
+	}
+	k := int32(n)
+	r := x - float32(k)*high - float32(k)*low
+	p := 1 + r*(1+r*(1./2+r*(1./6+r*(1./24+r*(1./120+r*(1./720+r*(1./5040)))))))
+	return p * math.Float32frombits(uint32(k+127)<<23)
 }

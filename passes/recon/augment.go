@@ -1,6 +1,7 @@
 package recon
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"spc/ir/tensor"
@@ -38,4 +39,42 @@ func augment(dst, x, other *tensor.Tensor, rng *rand.Rand) {
 	default:
 		copy(dst.Bytes(), x.Bytes())
 	}
+}
+
+// redrawn is the share of tokens that redraw replaces.
+const redrawn = 0.5
+
+// redraw replaces a share of the tokens ids[n,t], but for the first of each row, by
+// others, drawn as the dense model's scores y[n,t,v] of the token before say: a few
+// sequences become as many as are wanted, and like those that the model knows (Liu et
+// al., "LLM-QAT", 2023, draw whole sequences). Where y is nothing like that, the tokens
+// stay. There is a source of random numbers for each row.
+func redraw(ids, y *tensor.Tensor, draws []*rand.Rand) {
+	if ids.Rank() != 2 || y.Rank() != 3 || ids.Dim(0) != len(draws) || y.Dim(0) != ids.Dim(0) || y.Dim(1) != ids.Dim(1) {
+		return
+	}
+	n, v := ids.Dim(1), y.Dim(2)
+	tokens := ids.Int64s()
+	for _, id := range tokens {
+		if id < 0 || id >= int64(v) {
+			return
+		}
+	}
+	logs := make([]float64, v)
+	for k, rng := range draws {
+		for p := 1; p < n; p++ {
+			if rng.Float64() >= redrawn {
+				continue
+			}
+			logSoftmax(logs, y.F32s()[(k*n+p-1)*v:][:v])
+			u := rng.Float64()
+			for j, l := range logs {
+				if u -= math.Exp(l); u < 0 {
+					tokens[k*n+p] = int64(j)
+					break
+				}
+			}
+		}
+	}
+	ids.CopyFrom(tensor.FromInt64s(ids.DType(), tokens, ids.Shape()...))
 }

@@ -28,7 +28,7 @@ type Options struct {
 	WholeEpochs int      // for the whole model, after the blocks
 	WholeRate   float64  // its peak rate
 	Inside      float64  // what the blocks' losses count beside that of the whole model's outputs
-	Augment     bool     // images are mirrored and moved, and tokens joined, for the whole model
+	Augment     bool     // the whole model sees images mirrored and moved, and tokens joined and drawn anew
 	Warmup      float64  // the share of steps in which the rate rises
 	Batch       int      // samples in a step
 	Window      int      // blocks that are reconstructed together; 0 is 1
@@ -324,7 +324,7 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 	if err != nil {
 		return skip(err)
 	}
-	t := &trainer{piece: p, losses: losses, teacher: teacher, goals: goals, vary: r.Augment}
+	t := &trainer{piece: p, losses: losses, teacher: teacher, goals: goals, vary: r.Augment, seed: r.Seed << 32}
 	bytes := 0
 	for in, err := range r.o.Inputs(ctx, r.dense) {
 		if err != nil {

@@ -25,6 +25,7 @@ type trainer struct {
 	teacher *piece      // gives the targets, where samples do not
 	goals   []*ir.Value // its values that are the targets, by loss
 	vary    bool        // samples are augmented
+	seed    uint64      // of the augmentation
 	samples []sample
 	gemm    calib.Gemm
 	workers int
@@ -268,7 +269,10 @@ func (w *worker) run(t *trainer, index []int, of *batch) error {
 	w.in.Reset()
 	in := w.join(t, index, inputs)
 	if t.vary && of != nil {
-		in = w.vary(t, index, in, of.step)
+		var err error
+		if in, err = w.vary(t, index, in, of.step); err != nil {
+			return err
+		}
 	}
 	if err := w.pass.forward(in); err != nil {
 		return err
@@ -316,21 +320,32 @@ func (w *worker) targets(t *trainer, index []int, in []*tensor.Tensor) ([]*tenso
 }
 
 // vary augments the samples.
-func (w *worker) vary(t *trainer, index []int, in []*tensor.Tensor, step int) []*tensor.Tensor {
+func (w *worker) vary(t *trainer, index []int, in []*tensor.Tensor, step int) ([]*tensor.Tensor, error) {
 	out := make([]*tensor.Tensor, len(in))
+	draws := make([]*rand.Rand, len(index))
+	for k, s := range index {
+		draws[k] = rand.New(rand.NewPCG(t.seed+uint64(step), uint64(s)))
+	}
 	for i, x := range in {
 		out[i] = x.Clone()
 		n := len(x.Bytes()) / len(index)
 		for k, s := range index {
-			rng := rand.New(rand.NewPCG(uint64(step), uint64(s)))
 			from := t.samples[s].in[i]
 			to, err := tensor.FromBytes(x.DType(), from.Shape(), out[i].Bytes()[k*n:][:n])
-			if err == nil {
-				augment(to, from, t.samples[t.seen[rng.IntN(len(t.seen))]].in[i], rng)
+			if err != nil {
+				return nil, err
 			}
+			augment(to, from, t.samples[t.seen[draws[k].IntN(len(t.seen))]].in[i], draws[k])
 		}
 	}
-	return out
+	if w.teacher == nil || len(out) != 1 || !t.losses[0].scores || !out[0].DType().IsInt() {
+		return out, nil
+	}
+	if err := w.teacher.forward(out); err != nil {
+		return nil, err
+	}
+	redraw(out[0], w.teacher.value(t.goals[0]), draws)
+	return out, nil
 }
 
 // each evaluates chunks of samples on all workers and calls done for each chunk, in
