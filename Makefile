@@ -5,7 +5,7 @@ export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy models fuzz bench-ort bench-sparse clean
+.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models fuzz bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -48,8 +48,13 @@ conformance: ## the official ONNX suite in $(SPC_SHARED), through the compiler a
 e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
 	$(GO) run ./tests/e2e/cmd
 
-accuracy: build ## spc eval on the real models and data in $(SPC_SHARED), against their baselines
+accuracy: build ## spc eval on the real models and data in $(SPC_SHARED): dense against their baselines, and pruned (hours)
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
+	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json
+
+accuracy-quick: build ## the dense models, and a few prunings of the smallest
+	$(GO) run ./tests/e2e/accuracy -spc bin/spc
+	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -run 'resnet20|stories' -cells 50,2:4 -reconstruct no -strict
 
 models: ## well-known architectures with random weights, into models/
 	$(GO) run ./tests/archs/gen -o models

@@ -197,6 +197,9 @@ func call(ctx context.Context, into any, spc string, args []string) error {
 	return json.Unmarshal(out, into)
 }
 
+// Missed is the verdict on a result that is worse than its bar beyond the noise.
+const Missed = "missed"
+
 // Verdict compares a result with its bar.
 func (m *PrunedModel) Verdict(r *PrunedResult) string {
 	switch {
@@ -215,7 +218,7 @@ func (m *PrunedModel) Verdict(r *PrunedResult) string {
 	case noise:
 		return "within noise"
 	}
-	return "missed"
+	return Missed
 }
 
 // PrunedTable renders results, a line each.

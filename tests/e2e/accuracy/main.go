@@ -28,6 +28,7 @@ var (
 	pruned      = flag.Bool("pruned", false, "measure pruned models")
 	cells       = flag.String("cells", strings.Join(e2e.Cells, ","), "the prunings to measure: `LIST` of percents of uniform zeros, N:M, PATTERN@PERCENT")
 	reconstruct = flag.String("reconstruct", "both", "yes, no or both: with reconstruction, without")
+	strict      = flag.Bool("strict", false, "fail where a pruned model misses its bar")
 	save        = flag.String("save", "", "write the results of pruned models into this `FILE`, too")
 )
 
@@ -94,7 +95,7 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				if r.Error != "" {
+				if r.Error != "" || *strict && m.Verdict(&r) == e2e.Missed {
 					failed++
 				}
 				fmt.Fprintf(os.Stderr, "%s %s %v: %.4g %s (%.0f s)\n", m.Model, cell, with, r.Value, m.Verdict(&r), r.Compile)
