@@ -17,7 +17,7 @@ var grid = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95}
 const fine = 0.01
 
 // effectSamples is the number of runs on samples on which the effect of single layers is seen.
-const effectSamples = 32
+const effectSamples = 8
 
 // curves picks a point of each layer's error curve. An error counts by what it does to
 // the model's outputs, which is measured for each layer alone, at the sparsity asked
