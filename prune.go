@@ -8,6 +8,7 @@ import (
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
+	"spc/ir/tensor"
 )
 
 // unportable lists the passes whose results have no form in ONNX, or one that few
@@ -18,6 +19,7 @@ var unportable = []string{"quantized", "activations", "norms", "attention", "res
 type Pruned struct {
 	graph  *ir.Graph
 	report Report
+	masks  map[string]*tensor.Tensor
 }
 
 // Prune prunes an ONNX model, and quantises it, as Compile would with the same options;
@@ -28,11 +30,14 @@ func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pruned{m.graph, m.report}, nil
+	return &Pruned{m.graph, m.report, m.masks}, nil
 }
 
 // Explain says what pruning did.
 func (p *Pruned) Explain() *Report { return &p.report }
+
+// Masks is that of Model.
+func (p *Pruned) Masks() map[string]*tensor.Tensor { return p.masks }
 
 // Write writes the content of an ONNX file. Quantised products stand between
 // QuantizeLinear and DequantizeLinear nodes.

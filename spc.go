@@ -97,7 +97,8 @@ type CompileOptions struct {
 	// the names of the ports, in the same order every time; an error ends them.
 	// Quantize int8 needs it.
 	Calibrate func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
-	Threads   int // of calibration; 0 for one a physical core
+	Masks     bool // keep where pruned weights are not zero, for Masks of the result
+	Threads   int  // of calibration; 0 for one a physical core
 	// CalibCache is a file for what allocations see of the dense model, which is made
 	// where there is none and saves time where it is there. CalibSamples identifies the
 	// samples: statistics of others are an error.
@@ -175,6 +176,7 @@ type Model struct {
 	report  Report
 	file    *spx.File // nil unless the model was opened from a file
 	threads int
+	masks   map[string]*tensor.Tensor
 
 	mu     sync.Mutex
 	prog   backend.Program
@@ -241,6 +243,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		return nil, err
 	}
 	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
+	m.masks = c.Report.Masks
 	m.report = Report{
 		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize},
 		Layers:     c.Report.Layers,
@@ -285,6 +288,7 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 	}
 	c := &passes.Context{
 		Context: ctx,
+		Masks:   o.Masks,
 		Prune: fit.Options{
 			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
 			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
@@ -433,6 +437,10 @@ func (m *Model) SetThreads(n int) { m.threads = n }
 
 // Explain says how each weight is stored, and why.
 func (m *Model) Explain() *Report { return &m.report }
+
+// Masks tells which elements of each pruned weight, by its name, are not zero. It is nil
+// unless the model was compiled with CompileOptions.Masks.
+func (m *Model) Masks() map[string]*tensor.Tensor { return m.masks }
 
 // Graph prints the compiled graph as text.
 func (m *Model) Graph() string { return m.graph.String() }

@@ -61,6 +61,7 @@ type Pass struct {
 type Context struct {
 	context.Context
 	Prune   fit.Options
+	Masks   bool           // report where pruned weights are not zero
 	Quant   *quant.Options // nil where products stay as they are
 	Choose  choose.Options
 	Formats []choose.Format
@@ -72,6 +73,9 @@ type Context struct {
 type Report struct {
 	Passes []PassReport
 	Prune  *fit.Result
+	// Masks tells, where asked for, which elements of each pruned weight are not zero,
+	// by the weight's name.
+	Masks  map[string]*tensor.Tensor
 	Quant  *quant.Result
 	Layers []choose.Layer
 	// Transposes names the Transpose nodes that are left.
@@ -132,6 +136,9 @@ var Pipeline = []Pass{
 				return 0, err
 			}
 			c.Report.Prune = r
+			if c.Masks {
+				c.Report.Masks = masks(g, r)
+			}
 			return len(r.Layers), nil
 		},
 	},
@@ -201,6 +208,25 @@ var Pipeline = []Pass{
 			return len(layers), err
 		},
 	},
+}
+
+// masks returns where the prunable weights are not zero.
+func masks(g *ir.Graph, r *fit.Result) map[string]*tensor.Tensor {
+	prunable, out := map[string]bool{}, map[string]*tensor.Tensor{}
+	for _, l := range r.Layers {
+		prunable[l.Weight] = l.Prunable
+	}
+	for _, u := range g.WeightUses() {
+		if v := u.Value; prunable[v.Name] && v.Const != nil && v.Const.DType() == tensor.F32 {
+			m := tensor.New(tensor.Bool, v.Const.Shape()...)
+			keeps := tensor.Data[bool](m)
+			for i, w := range v.Const.F32s() {
+				keeps[i] = w != 0
+			}
+			out[v.Name] = m
+		}
+	}
+	return out
 }
 
 // tidy runs a rewrite and removes the nodes that nobody reads afterwards, which

@@ -17,6 +17,7 @@ import (
 	"spc"
 	"spc/backend/format"
 	"spc/internal/atomicfile"
+	"spc/ir/tensor"
 	"spc/passes"
 	"spc/passes/prune"
 )
@@ -41,8 +42,10 @@ func formats() []string {
 }
 
 // addPruning adds the flags that say which weights become zero.
-func addPruning(c *cobra.Command, o *spc.CompileOptions) {
+func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 	fs := c.Flags()
+	fs.StringVar(masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each")
+	complete(c, "masks", files(0, "npz"))
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
 	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
 	fs.StringVar(&o.Allocate, "allocate", "", "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, and auto: the best of those.\nBy default auto with --calib, else layer")
@@ -109,7 +112,7 @@ func compileCommand() *cobra.Command {
 	var shapes shapeFlags
 	var data calibFlags
 	var quantise quantFlags
-	var out string
+	var out, masks string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "compile MODEL.onnx",
@@ -128,7 +131,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	}
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
-	addPruning(c, &o)
+	addPruning(c, &o, &masks)
 	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
 	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", "))
 	data.add(c)
@@ -160,6 +163,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 			return err
 		}
 		defer done()
+		o.Masks = masks != ""
 		m, err := compileModel(c, o)
 		if err != nil {
 			return err
@@ -179,6 +183,9 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 			return fmt.Errorf("-o %s is the model itself", out)
 		}
 		if err := save(c.Context(), m, out); err != nil {
+			return err
+		}
+		if err := writeMasks(masks, m.Masks()); err != nil {
 			return err
 		}
 		if asJSON {
@@ -217,6 +224,17 @@ func save(ctx context.Context, m *spc.Model, path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return err
+}
+
+// writeMasks writes masks where a path is given.
+func writeMasks(path string, masks map[string]*tensor.Tensor) error {
+	if path == "" {
+		return nil
+	}
+	if len(masks) == 0 {
+		return fmt.Errorf("--masks %s: no weight is prunable", path)
+	}
+	return tensor.WriteNPZ(path, masks)
 }
 
 // contextWriter fails once its context is done.

@@ -17,7 +17,7 @@ func pruneCommand() *cobra.Command {
 	var shapes shapeFlags
 	var data calibFlags
 	var quantise quantFlags
-	var out string
+	var out, masks string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "prune MODEL.onnx -o PRUNED.onnx",
@@ -32,7 +32,7 @@ int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
 	}
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .onnx `FILE` to write")
-	addPruning(c, &o)
+	addPruning(c, &o, &masks)
 	data.add(c)
 	quantise.add(c)
 	shapes.add(fs)
@@ -61,7 +61,7 @@ int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
 		}
 		defer done()
 		p := newProgress(c)
-		o.Progress = p.stage
+		o.Progress, o.Masks = p.stage, masks != ""
 		m, err := spc.Prune(c.Context(), o)
 		p.close()
 		if err != nil {
@@ -70,6 +70,9 @@ int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
 		err = atomicfile.Write(out, func(w io.Writer) error { return m.Write(contextWriter{c.Context(), w}) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", out, err)
+		}
+		if err := writeMasks(masks, m.Masks()); err != nil {
+			return err
 		}
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
