@@ -3,8 +3,8 @@ package recon
 import "spc/ir"
 
 // Recipe returns the options that suit a graph's family: those of convolutional models
-// where a convolution is among the prunable weights, else those of transformers. They
-// were chosen on calibration samples; see RATIONALE.md.
+// where most weights are of convolutions, else those of transformers, of which the
+// whole model is trained at once. See RATIONALE.md.
 func Recipe(g *ir.Graph) Options {
 	convs, products := 0, 0
 	for _, u := range g.WeightUses() {
@@ -14,8 +14,9 @@ func Recipe(g *ir.Graph) Options {
 			products++
 		}
 	}
+	o := Options{WholeEpochs: 60, WholeRate: 0.01, Inside: 1, Augment: true, Warmup: 0.1, Seed: 1}
 	if convs > products {
-		return Options{Epochs: 20, Rate: 0.01, WholeEpochs: 20, WholeRate: 0.005, Inside: 10, Augment: true, Warmup: 0.1, Batch: 16, Seed: 1}
+		o.Epochs, o.Rate, o.WholeEpochs, o.WholeRate, o.Inside = 20, 0.01, 20, 0.005, 10
 	}
-	return Options{Epochs: 40, Rate: 0.02, WholeEpochs: 100, WholeRate: 0.01, Inside: 10, Augment: true, Warmup: 0.1, Batch: 4, Seed: 1}
+	return o
 }

@@ -30,7 +30,7 @@ type Options struct {
 	Inside      float64  // what the blocks' losses count beside that of the whole model's outputs
 	Augment     bool     // the whole model sees images mirrored and moved, and tokens joined and drawn anew
 	Warmup      float64  // the share of steps in which the rate rises
-	Batch       int      // samples in a step
+	Batch       int      // samples in a step; 0 is a sixteenth of all, from 4 to 32
 	Window      int      // blocks that are reconstructed together; 0 is 1
 	Fixed       []string // names of nodes and constants that stay as they are
 	Seed        uint64
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 	if r.gemm == nil {
 		r.gemm = plainGemm
 	}
-	r.Batch, r.Window, r.Workers = max(1, r.Batch), max(1, r.Window), max(1, r.Workers)
+	r.Window, r.Workers = max(1, r.Window), max(1, r.Workers)
 	if r.Budget == 0 {
 		r.Budget = calib.DefaultBudget
 	}
@@ -187,14 +187,24 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 
 // fit trains a piece and puts its parameters into the graphs.
 func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage string, skip func(error) (Block, error)) (Block, error) {
-	c.batch, c.warmup, c.seed, c.looks = r.Batch, r.Warmup, r.Seed, 20
+	batch := r.Batch
+	if batch < 1 {
+		rows := 0
+		for _, s := range t.samples {
+			if x := s.in[0]; x.Rank() > 0 {
+				rows += x.Dim(0)
+			}
+		}
+		batch = min(max(rows/16, 4), 32)
+	}
+	c.batch, c.warmup, c.seed, c.looks = batch, r.Warmup, r.Seed, 20
 	c.progress = func(done, total int) {
 		if r.Progress != nil {
 			r.Progress(stage, done, total)
 		}
 	}
 	t.gemm, t.workers = r.gemm, r.Workers
-	if err := t.prepare(r.Batch); err != nil {
+	if err := t.prepare(batch); err != nil {
 		return skip(err)
 	}
 	res, err := t.train(ctx, c)
