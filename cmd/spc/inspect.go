@@ -50,7 +50,7 @@ which that layer's weight could have been stored, and why it was not.`,
 		case asJSON:
 			return printReport(w, r)
 		case layer != "":
-			printCandidates(w, r.Layers)
+			printCandidates(w, &r)
 		default:
 			printLayers(w, &r)
 		}
@@ -121,9 +121,36 @@ func printLayers(w io.Writer, r *spc.Report) {
 		n.Weights, n.Nonzeros, percent(share(n.Weights-n.Nonzeros, n.Weights)),
 		n.Prunable, percent(share(n.PrunableZeros, n.Prunable)),
 		size(int64(n.StoredBytes)), size(int64(n.DenseBytes)))
+	printFitted(w, r)
 }
 
-func printCandidates(w io.Writer, layers []spc.Layer) {
+// printFitted says on one line how the model was pruned on samples.
+func printFitted(w io.Writer, r *spc.Report) {
+	if r.Prune == nil || r.Prune.Samples == 0 {
+		return
+	}
+	p := r.Prune
+	fmt.Fprintf(w, "pruned by %s on %s of calibration samples, allocation %s", p.Method, plural(p.Samples, "run"), p.Allocate)
+	for i, t := range p.Trials {
+		switch {
+		case len(p.Trials) == 1 && t.Allocate == p.Allocate:
+		case i == 0:
+			fmt.Fprintf(w, ": %s, divergence %.3g", t.Allocate, t.Divergence)
+		default:
+			fmt.Fprintf(w, ", not %s, %.3g", t.Allocate, t.Divergence)
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func printCandidates(w io.Writer, r *spc.Report) {
+	how := map[string]string{}
+	if r.Prune != nil {
+		for _, l := range r.Prune.Layers {
+			how[l.Weight] = l.How
+		}
+	}
+	layers := r.Layers
 	for i := range layers {
 		l := &layers[i]
 		if i > 0 {
@@ -131,6 +158,9 @@ func printCandidates(w io.Writer, layers []spc.Layer) {
 		}
 		fmt.Fprintf(w, "%s (%s), weight %s: %s, %s zeros, %d columns\n%s: %s\n",
 			printable(l.Name), l.Op, printable(l.Weight), matrix(l), percent(l.Sparsity), l.N, withConfig(l.Format, l.Config), l.Reason)
+		if h := how[l.Weight]; h != "" {
+			fmt.Fprintf(w, "pruned by %s\n", h)
+		}
 		if len(l.Candidates) == 0 {
 			continue
 		}
