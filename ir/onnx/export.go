@@ -232,6 +232,9 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		}
 	}
 	for _, a := range attrs {
+		if a.Name == "coerce_2d" && lastAxis(n) {
+			continue // taking all axes from the last one on as one changes nothing
+		}
 		if strings.HasPrefix(a.Name, "spc_") || own[kind][a.Name] {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
 		}
@@ -242,6 +245,13 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		m.Attribute = append(m.Attribute, p)
 	}
 	return m, nil
+}
+
+// lastAxis reports whether a Softmax, or one like it, works along the last axis.
+func lastAxis(n *ir.Node) bool {
+	o, ok := n.Op.(*op.Softmax)
+	x := n.Inputs[0].Type
+	return ok && x.Ranked && (o.Axis == -1 || o.Axis == x.Rank()-1)
 }
 
 func (e *exporter) attribute(a ir.Attr) (*onnxpb.AttributeProto, error) {

@@ -130,6 +130,29 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
 	}
 }
 
+func TestExportWritesOldSoftmaxAlongTheLastAxisAsNew(t *testing.T) {
+	for _, axis := range []string{"2", "-1"} {
+		g, err := ir.Parse(`graph "g"(%x: f32[2,3,4]) {
+  %y: f32[2,3,4] = Softmax "y" (%x) {axis = `+axis+`, coerce_2d = 1}
+  return %y
+}`, op.Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := onnx.Export(&b, g, "test", "1"); err != nil {
+			t.Fatal(err)
+		}
+		back, _, err := onnx.ImportBytes(b.Bytes(), "", onnx.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := back.Nodes[0].Op.(*op.Softmax); o.Flatten || o.Axis != 2 && o.Axis != -1 {
+			t.Errorf("axis %s came back as %+v", axis, o)
+		}
+	}
+}
+
 func TestExportKeepsTheNamesOfOutputs(t *testing.T) {
 	g, err := ir.Parse(`graph "g"(%x: f32[2]) {
   %a: f32[2] = Relu "a" (%x)
