@@ -114,7 +114,7 @@ func normalised(l *layer) []float32 {
 func (f *fitter) threshold(pattern prune.Pattern, saliency func(l *layer) []float32) ([]float64, error) {
 	var in []prune.Layer
 	for _, l := range f.layers {
-		in = append(in, prune.Layer{Name: l.node.String(), Rows: l.rows, Cols: l.cols, Weights: l.weights, Saliency: saliency(l), Sparsity: l.target})
+		in = append(in, prune.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, Weights: l.weights, Saliency: saliency(l), Sparsity: l.target})
 	}
 	r, err := prune.Select(in, prune.Options{Pattern: pattern, Sparsity: f.Sparsity, Allocate: prune.Global, Workers: f.Workers})
 	if err != nil {

@@ -149,7 +149,6 @@ type fitter struct {
 type layer struct {
 	ir.WeightUse
 	at         int // in the plan
-	node       *ir.Node
 	rows, cols int
 	weights    []float32 // [rows, cols]
 	target     *float64  // the layer's own sparsity
@@ -177,7 +176,6 @@ func (f *fitter) open() (err error) {
 	for _, i := range f.plan.Prunable() {
 		m := f.plan.Matrix(i)
 		l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, target: f.plan.Target(i)}
-		l.node = l.Node
 		if m.Transposed {
 			l.weights = transposed(m.Weights, m.Rows, m.Cols)
 		}

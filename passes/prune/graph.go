@@ -238,27 +238,8 @@ func (p *Plan) Prunable() []int {
 	return out
 }
 
-// Rank selects masks for the prunable layers without applying them. Saliency, where
-// it is set, returns what ranks the weights of layer i, as Layer.Saliency; sparsity,
-// where it is set, is each layer's own. The results are those of Prunable.
-func (p *Plan) Rank(a Allocation, saliency func(i int) []float32, sparsity func(i int) *float64) (*Result, error) {
-	var in []Layer
-	for _, i := range p.Prunable() {
-		l := p.Matrix(i)
-		if saliency != nil {
-			l.Saliency = saliency(i)
-		}
-		if sparsity != nil {
-			l.Sparsity = sparsity(i)
-		}
-		in = append(in, l)
-	}
-	o := p.Options.Options
-	o.Allocate = a
-	return Select(in, o)
-}
-
-// Select prunes every prunable layer by saliency, nil for |w|.
+// Select prunes every prunable layer. Saliency, where it is set, returns what ranks the
+// weights of layer i, as Layer.Saliency, in place of |w|.
 func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 	if p.Options.Pattern.Kind == Channel {
 		o := p.Options
@@ -270,12 +251,22 @@ func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 		}
 		return channels(p.graph, &o, p.cands, p.Layers)
 	}
-	res, err := p.Rank(a, saliency, nil)
+	var in []Layer
+	for _, i := range p.Prunable() {
+		l := p.Matrix(i)
+		if saliency != nil {
+			l.Saliency = saliency(i)
+		}
+		in = append(in, l)
+	}
+	o := p.Options.Options
+	o.Allocate = a
+	res, err := Select(in, o)
 	if err != nil {
 		return err
 	}
 	for k, i := range p.Prunable() {
-		r, l := &res.Layers[k], p.Matrix(i)
+		r, l := &res.Layers[k], &in[k]
 		if zeros(l.Weights) != r.Zeros {
 			w := slices.Clone(l.Weights)
 			r.Mask.Apply(w, l.Transposed)

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"archive/zip"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestPruneOnSamples(t *testing.T) {
+	workspace(t)
+	sees := []string{"--sparsity", "0.5", "--calib", "photos", "--preprocess", "imagenet", "--keep", "none"}
+	with := func(more ...string) []string { return append(append([]string{}, more...), sees...) }
+
+	ok(t, with("compile", "model.onnx", "-o", "auto.spx", "--masks", "masks.npz")...)
+	out := ok(t, "inspect", "auto.spx")
+	if !strings.Contains(out, "pruned by obs on 5 runs of calibration samples, allocation auto: ") || !strings.Contains(out, ", not ") {
+		t.Errorf("%s, want how it was pruned", out)
+	}
+	if out := ok(t, "inspect", "auto.spx", "--layer", "*head*"); !strings.Contains(out, "pruned by OBS, exact; ") {
+		t.Errorf("%s, want how the layer was pruned", out)
+	}
+	z, err := zip.OpenReader("masks.npz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(z.File) < 2 {
+		t.Errorf("%d masks", len(z.File))
+	}
+	z.Close()
+
+	// Both commands give the same weights, for any number of processors.
+	for _, how := range []string{"--prune=wanda", "--aim=dense", "--allocate=curves", "--reconstruct"} {
+		ok(t, with("compile", "model.onnx", "-o", "a.spx", how)...)
+		ok(t, with("compile", "model.onnx", "-o", "b.spx", how)...)
+		ok(t, with("prune", "model.onnx", "-o", "a.onnx", how)...)
+		ok(t, "verify", "a.spx", "a.onnx", "--tolerance", "1e-5")
+		a, err := os.ReadFile("a.spx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile("b.spx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(a) != string(b) {
+			t.Errorf("%s: compiled twice, the files differ", how)
+		}
+	}
+
+	for want, args := range map[string][]string{
+		"--aim has no use without --calib":                   {"compile", "model.onnx", "--sparsity", "0.5", "--aim", "dense"},
+		"--reconstruct has no use without --calib":           {"compile", "model.onnx", "--sparsity", "0.5", "--reconstruct"},
+		"--calib-samples has no use without --calib":         {"compile", "model.onnx", "--sparsity", "0.5", "--calib-samples", "4"},
+		"method obs needs calibration samples":               {"compile", "model.onnx", "--sparsity", "0.5", "--prune", "obs"},
+		"allocation auto needs calibration samples":          {"compile", "model.onnx", "--sparsity", "0.5", "--allocate", "auto"},
+		`method "taste": want magnitude, wanda or obs`:       with("compile", "model.onnx", "--prune", "taste"),
+		`aim "moon": want weights or dense`:                  with("compile", "model.onnx", "--aim", "moon"),
+		`allocation "fair": want one of layer, global, norm`: with("compile", "model.onnx", "--allocate", "fair"),
+		"want another pattern than channel":                  with("compile", "model.onnx", "--pattern", "channel", "--reconstruct"),
+	} {
+		fails(t, args, want)
+	}
+}
