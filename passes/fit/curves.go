@@ -26,7 +26,7 @@ func (f *fitter) curves() ([]float64, error) {
 	var sizes []int
 	var curves [][]point
 	out := make([]float64, len(f.layers))
-	zeros, total := 0.0, 0
+	total := 0
 	for k, l := range f.layers {
 		if l.target != nil {
 			out[k] = *l.target
@@ -40,11 +40,10 @@ func (f *fitter) curves() ([]float64, error) {
 		}
 		curves = append(curves, c)
 	}
-	zeros = f.Sparsity
 	if total == 0 {
 		return out, nil
 	}
-	for k, s := 0, spread(sizes, curves, zeros); k < len(out); k++ {
+	for k, s := 0, spread(sizes, curves, f.Sparsity); k < len(out); k++ {
 		if f.layers[k].target == nil {
 			out[k], s = s[0], s[1:]
 		}
