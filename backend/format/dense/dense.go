@@ -32,9 +32,10 @@ func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
 	work := 2 * float64(w.Len()) * float64(columns)
 	c := choose.Cost{
 		Kernel: "f32_gemm", Work: work, Bytes: 4 * w.Len(),
-		Efficiency: rate.Loaded(w, work, rate.Dense.Efficiency(float64(k), k, n)),
+		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
 	}
 	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
+		c.Efficiency = work / conv.Direct()
 		if tile, work, cost := conv.Tiles(); cost < conv.Direct() {
 			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
 		}

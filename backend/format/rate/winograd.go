@@ -71,11 +71,11 @@ func (c Conv) Patches() float64 {
 // far reports whether an image does not fit the level 2 cache.
 func (c Conv) far() bool { return c.C*c.OH*c.OW > level2 }
 
-// Loaded is the share of the peak that is left of efficiency e in a product of so
-// much work where patches of images must be loaded.
+// Loaded is the share of the peak that is left of efficiency e in a sparse product of
+// so much work where patches of images must be loaded.
 func Loaded(w *choose.Matrix, work, e float64) float64 {
 	if c, ok := Of(w); ok && work > 0 {
-		return work / (work/e + c.Patches())
+		return work / (work/e + c.Patches() + pad)
 	}
 	return e
 }
