@@ -56,7 +56,7 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		}
 		direct := g.bind(kernels, ep, l)
 		if win, ok := g.winogradWindow(n.Inputs[1]); ok {
-			if w := p.winogradWeight(n.Inputs[1].Const, tiles(&g)); w != nil {
+			if w := p.winogradWeight(n.Inputs[1], tiles(&g)); w != nil {
 				return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
 			}
 		}

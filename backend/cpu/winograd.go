@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"spc/backend/cpu/winograd"
+	"spc/backend/format/dense"
 	"spc/backend/format/rate"
 	"spc/internal/memory"
 	"spc/ir"
@@ -17,21 +18,35 @@ type winogradKey struct {
 	tile  int
 }
 
+// denseValues returns the elements of a weight that are stored as they are, f32 or
+// narrower; nil where those of a sparse format are.
+func denseValues(v *ir.Value) *tensor.Tensor {
+	switch {
+	case v.Const != nil:
+		return v.Const
+	case v.Store != nil && v.Store.Format == (dense.Format{}).Name():
+		return v.Store.Part("values")
+	}
+	return nil
+}
+
 // winogradWeight returns the weight of a convolution transformed for tiles, nil for
-// tiles of size 0 and where memory does not hold it.
-func (p *program) winogradWeight(w *tensor.Tensor, tile int) *winograd.Weight {
+// tiles of size 0 and where memory does not hold it. The transformed weight is f32,
+// whatever its elements are stored as.
+func (p *program) winogradWeight(v *ir.Value, tile int) *winograd.Weight {
 	if tile == 0 {
 		return nil
 	}
+	w, shape := denseValues(v), shapeOf(v)
 	key := winogradKey{w, tile}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, ok := p.winograd[key]
 	if !ok {
-		if memory.Check(4*winograd.WeightLen(w.Dim(0), w.Dim(1), tile)) != nil {
+		if memory.Check(4*winograd.WeightLen(shape[0], shape[1], tile)) != nil {
 			return nil
 		}
-		t = winograd.NewWeight(w.F32s(), w.Dim(0), w.Dim(1), tile, p.pool.NewTeam().For)
+		t = winograd.NewWeight(w.To(tensor.F32).F32s(), shape[0], shape[1], tile, p.pool.NewTeam().For)
 		p.winograd[key] = t
 	}
 	return t
@@ -49,7 +64,7 @@ func winogradFloats(w *winograd.Weight) int {
 
 // winogradWindow returns where a dense 3x3 kernel stands if one does everywhere.
 func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool) {
-	if g.groups != 1 || len(g.spans) != 2 || w.Const == nil {
+	if g.groups != 1 || len(g.spans) != 2 || denseValues(w) == nil {
 		return win, false
 	}
 	for _, s := range g.spans {

@@ -26,5 +26,8 @@ func AMX() bool {
 // AVX2 reports whether kernels for AVX2 run: they use FMA, too.
 func AVX2() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA }
 
+// F16C reports whether there are instructions that convert 16-bit numbers.
+func F16C() bool { return cpu.X86.HasF16C }
+
 // AVXVNNI reports whether kernels for VNNI on registers of AVX2 run.
 func AVXVNNI() bool { return AVX2() && cpu.X86.HasAVXVNNI }

@@ -13,6 +13,7 @@ package choose
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,8 +95,11 @@ const Auto = "auto"
 
 // Options are the choices of the user.
 type Options struct {
-	Integers  []Format // of i8 weights, whose matrices are f32 of whole numbers
-	Format    string   // Auto, or the name of the only format to use where it suits; empty is Auto
+	Integers []Format // of i8 weights, whose matrices are f32 of whole numbers
+	// Half, where it is F16 or BF16, is the type in which f32 weights are stored that it
+	// holds exactly.
+	Half      tensor.DType
+	Format    string // Auto, or the name of the only format to use where it suits; empty is Auto
 	Recognise func(w *tensor.Tensor) string
 	Progress  func(done, total int)
 }
@@ -133,6 +137,29 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 		}
 	}
 	return layers, nil
+}
+
+// Narrow stores the values of a weight, its parts of f32, in a type that holds them
+// exactly.
+func Narrow(parts []ir.Part, dt tensor.DType) []ir.Part {
+	out := slices.Clone(parts)
+	for i, p := range out {
+		if p.Data.DType() == tensor.F32 && dt != tensor.F32 {
+			out[i].Data = p.Data.To(dt)
+		}
+	}
+	return out
+}
+
+// exact reports whether a type holds the elements of a weight as they are.
+func exact(w *tensor.Tensor, dt tensor.DType) bool {
+	back := w.To(dt).To(tensor.F32).F32s()
+	for i, v := range w.F32s() {
+		if math.Float32bits(v) != math.Float32bits(back[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 type chooser struct {
@@ -175,15 +202,22 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 	if l.Reason = c.keep(w); l.Reason != "" {
 		return nil
 	}
+	half := c.Half != tensor.Undefined && v.Const.DType() == tensor.F32 && exact(mat, c.Half)
+	if half {
+		m.ValueBytes, l.DType = c.Half.Size(), c.Half.String()
+	}
 	c.compete(l, m, c.formats[v.Const.DType()])
 	best := c.pick(l)
 	l.Format, l.Config = best.Format, best.Config
-	if best.Format == Dense {
+	if best.Format == Dense && !half {
 		return nil
 	}
 	parts, err := find(c.formats[v.Const.DType()], best.Format).Pack(mat, best.Config)
 	if err != nil {
 		return w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
+	}
+	if half {
+		parts = Narrow(parts, c.Half)
 	}
 	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: rows, Cols: cols, Parts: parts}
 	v.Const = nil

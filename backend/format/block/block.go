@@ -44,7 +44,7 @@ func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
 		blocks, down, across := w.Blocks(r, c).Blocks, sparse.Ceil(w.Dim(0), r), sparse.Ceil(w.Dim(1), c)
 		out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
 			Config: fmt.Sprintf("%dx%d", r, c), Rows: r, Cols: c, Values: blocks * r * c,
-			Bytes: 4*(down+1) + blocks*(4*r*c+sparse.IndexType(across).Size()),
+			Bytes: 4*(down+1) + blocks*(w.ValueBytes*r*c+sparse.IndexType(across).Size()),
 		})
 	}
 	return out
@@ -64,7 +64,7 @@ func (Scheme) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	return []ir.Part{
 		{Name: "rows", Data: tensor.From(b.Ptr, len(b.Ptr))},
 		{Name: "columns", Data: sparse.Narrow(b.Column, sparse.Ceil(b.K, c), n)},
-		{Name: "values", Data: tensor.From(b.Values, n, c, r)},
+		{Name: "values", Data: tensor.From(b.Values.Float32s(), n, c, r)},
 	}, nil
 }
 
@@ -83,6 +83,6 @@ func (Scheme) Blocks(s *ir.Store) (*sparse.Blocks, error) {
 	}
 	return &sparse.Blocks{
 		M: s.Rows, K: s.Cols, R: r, C: c,
-		Ptr: tensor.Data[uint32](p[0]), Column: sparse.Widen(p[1]), Values: p[2].F32s(),
+		Ptr: tensor.Data[uint32](p[0]), Column: sparse.Widen(p[1]), Values: sparse.Values(p[2]),
 	}, nil
 }

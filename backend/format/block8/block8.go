@@ -13,6 +13,7 @@ import (
 	"spc/backend/format/ikernel"
 	"spc/backend/format/rate"
 	"spc/backend/format/sparse"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -55,7 +56,7 @@ func (Format) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	}
 	values := tensor.New(tensor.I8, len(b.Column), ikernel.Group)
 	data := tensor.Data[int8](values)
-	for i, v := range b.Values {
+	for i, v := range b.Values.Float32s() {
 		if data[i] = int8(v); float32(data[i]) != v {
 			return nil, fmt.Errorf("element %v, want a whole number in -128..127", v)
 		}
@@ -91,10 +92,11 @@ func (Format) Check(s *ir.Store) error {
 	if err != nil {
 		return err
 	}
-	b.Values = make([]float32, len(values))
+	floats := make([]float32, len(values))
 	for i, v := range values {
-		b.Values[i] = float32(v)
+		floats[i] = float32(v)
 	}
+	b.Values = ukernel.F32(floats)
 	return b.Check()
 }
 

@@ -25,7 +25,7 @@ func (Scheme) Name() string { return "csr" }
 func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
 	return sparse.Offer(nil, s.Name(), w, n, sparse.Storage{
 		Rows: 1, Values: w.Nonzeros,
-		Bytes: 4*(w.Dim(0)+1) + w.Nonzeros*(4+sparse.IndexType(w.Dim(1)).Size()),
+		Bytes: 4*(w.Dim(0)+1) + w.Nonzeros*(w.ValueBytes+sparse.IndexType(w.Dim(1)).Size()),
 	})
 }
 
@@ -41,7 +41,7 @@ func (Scheme) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	return []ir.Part{
 		{Name: "rows", Data: tensor.From(b.Ptr, len(b.Ptr))},
 		{Name: "columns", Data: sparse.Narrow(b.Column, b.K, len(b.Column))},
-		{Name: "values", Data: tensor.From(b.Values, len(b.Values))},
+		{Name: "values", Data: tensor.From(b.Values.Float32s(), b.Values.Len())},
 	}, nil
 }
 
@@ -59,6 +59,6 @@ func (Scheme) Blocks(s *ir.Store) (*sparse.Blocks, error) {
 	}
 	return &sparse.Blocks{
 		M: s.Rows, K: s.Cols, R: 1, C: 1,
-		Ptr: tensor.Data[uint32](p[0]), Column: sparse.Widen(p[1]), Values: p[2].F32s(),
+		Ptr: tensor.Data[uint32](p[0]), Column: sparse.Widen(p[1]), Values: sparse.Values(p[2]),
 	}, nil
 }

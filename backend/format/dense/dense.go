@@ -1,5 +1,5 @@
 // Package dense is the format that stores every element of a weight: one part,
-// values f32 [M,K].
+// values [M,K], f32, f16 or bf16.
 package dense
 
 import (
@@ -8,6 +8,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/rate"
+	"spc/backend/format/sparse"
 	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -31,7 +32,7 @@ func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
 	}
 	work := 2 * float64(w.Len()) * float64(columns)
 	c := choose.Cost{
-		Kernel: "f32_gemm", Work: work, Bytes: 4 * w.Len(),
+		Kernel: "f32_gemm", Work: work, Bytes: w.ValueBytes * w.Len(),
 		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
 	}
 	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
@@ -56,31 +57,33 @@ func (Format) Check(s *ir.Store) error {
 	if s.Config != "" {
 		return fmt.Errorf("unknown configuration %q", s.Config)
 	}
-	if v := s.Part("values"); v == nil || len(s.Parts) != 1 || v.DType() != tensor.F32 || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
-		return fmt.Errorf("want one part values f32[%d,%d]", s.Rows, s.Cols)
+	if v := s.Part("values"); v == nil || len(s.Parts) != 1 || !sparse.IsValue(v.DType()) || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
+		return fmt.Errorf("want one part values f32, f16 or bf16[%d,%d]", s.Rows, s.Cols)
 	}
 	return nil
 }
 
-// Unpack returns the values.
-func (Format) Unpack(s *ir.Store) (*tensor.Tensor, error) { return s.Part("values"), nil }
+// Unpack returns the values as f32.
+func (Format) Unpack(s *ir.Store) (*tensor.Tensor, error) {
+	return s.Part("values").To(tensor.F32), nil
+}
 
 // Kernel multiplies with the values.
 func (Format) Kernel(s *ir.Store) (backend.Kernel, error) { return New(s.Part("values")), nil }
 
-// New prepares a dense weight f32 [M,K], which it keeps.
+// New prepares a dense weight [M,K] of f32, f16 or bf16, which it keeps.
 func New(w *tensor.Tensor) backend.Kernel { return bind(w, false, ukernel.Best()) }
 
-// NewTransposed prepares a dense weight of which W^T f32 [K,M] is given and kept.
+// NewTransposed prepares a dense weight of which W^T [K,M] is given and kept.
 func NewTransposed(wt *tensor.Tensor) backend.Kernel { return bind(wt, true, ukernel.Best()) }
 
 func bind(w *tensor.Tensor, transposed bool, kern *ukernel.Kernels) *kernel {
-	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), given: w.F32s(), transposed: transposed}
+	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), given: sparse.Values(w), transposed: transposed}
 	if transposed {
 		d.m, d.k = d.k, d.m
 	}
 	d.bounds = kern.Gemm.Bounds(d.k)
-	d.rows = func() []float32 { return d.given }
+	d.rows = func() ukernel.Values { return d.given }
 	if transposed {
 		d.rows = sync.OnceValue(d.packRows)
 	}
@@ -95,12 +98,12 @@ func bind(w *tensor.Tensor, transposed bool, kern *ukernel.Kernels) *kernel {
 type kernel struct {
 	kern       *ukernel.Kernels
 	m, k       int
-	given      []float32
+	given      ukernel.Values
 	transposed bool
 	bounds     []int
-	rows       func() []float32 // [M][K]
-	tiles      func() []float32 // by block of columns, [M/MR][columns][MR]
-	panels     func() []float32 // by panel of rows, W^T [K][granules of rows]
+	rows       func() ukernel.Values // [M][K]
+	tiles      func() ukernel.Values // by block of columns, [M/MR][columns][MR]
+	panels     func() ukernel.Values // by panel of rows, W^T [K][granules of rows]
 }
 
 // Warm makes the panels or the tiles.
@@ -112,15 +115,21 @@ func (d *kernel) Warm(tokens bool) {
 	}
 }
 
-func (d *kernel) packRows() []float32 {
-	w := make([]float32, d.m*d.k)
-	transpose(w, d.k, d.given, d.m, d.k, d.m)
-	return w
+func (d *kernel) packRows() ukernel.Values {
+	return d.given.Rearrange(d.m*d.k, transposed[float32](d), transposed[uint16](d))
 }
+
+// transposed, tiled and panelled return what writes the copies.
+func transposed[T number](d *kernel) func(dst, src []T) {
+	return func(dst, src []T) { transpose(dst, d.k, src, d.m, d.k, d.m) }
+}
+
+// number is a value, or the bits of one.
+type number interface{ float32 | uint16 }
 
 // transpose writes src [rows][cols] as [cols][rows], rows of both being so many
 // elements apart. It goes through squares that stay in the level 1 cache.
-func transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
+func transpose[T number](dst []T, ldd int, src []T, lds, rows, cols int) {
 	const side = 16
 	for r0 := 0; r0 < rows; r0 += side {
 		n := min(side, rows-r0)
@@ -135,24 +144,28 @@ func transpose(dst []float32, ldd int, src []float32, lds, rows, cols int) {
 	}
 }
 
-func (d *kernel) packTiles() []float32 {
+func (d *kernel) packTiles() ukernel.Values {
+	return d.given.Rearrange(d.kern.Gemm.PackedLen(d.m, d.k), tiled[float32](d), tiled[uint16](d))
+}
+
+func tiled[T number](d *kernel) func(dst, src []T) {
 	const mr = ukernel.MR
-	p := make([]float32, d.kern.Gemm.PackedLen(d.m, d.k))
-	rows := (d.m + mr - 1) / mr * mr
-	for b := range len(d.bounds) - 1 {
-		from, to := d.bounds[b], d.bounds[b+1]
-		block := p[rows*from : rows*to]
-		if !d.transposed {
-			d.kern.Gemm.Pack(block, d.given[from:], d.m, to-from, d.k)
-			continue
-		}
-		for i := from; i < to; i++ {
-			for r := 0; r < d.m; r += mr {
-				copy(block[r*(to-from)+(i-from)*mr:][:mr], d.given[i*d.m+r:(i+1)*d.m])
+	return func(dst, src []T) {
+		rows := (d.m + mr - 1) / mr * mr
+		for b := range len(d.bounds) - 1 {
+			from, to := d.bounds[b], d.bounds[b+1]
+			block := dst[rows*from : rows*to]
+			if !d.transposed {
+				ukernel.Pack(&d.kern.Gemm, block, src[from:], d.m, to-from, d.k)
+				continue
+			}
+			for i := from; i < to; i++ {
+				for r := 0; r < d.m; r += mr {
+					copy(block[r*(to-from)+(i-from)*mr:][:mr], src[i*d.m+r:(i+1)*d.m])
+				}
 			}
 		}
 	}
-	return p
 }
 
 func (d *kernel) Name() string { return name(d.kern) }
@@ -166,13 +179,14 @@ func (d *kernel) Bounds() []int { return d.bounds }
 
 func (d *kernel) Panel(y, x []float32, b, granules, r0, r1 int) {
 	rows, k := (d.m+ukernel.MR-1)/ukernel.MR*ukernel.MR, d.bounds[b+1]-d.bounds[b]
-	d.kern.Gemm.Panel(r1-r0, granules, k, d.tiles()[rows*d.bounds[b]+r0*k:], x, y, b > 0)
+	tiles := d.tiles()
+	d.kern.PanelOf(r1-r0, granules, k, tiles.Slice(rows*d.bounds[b]+r0*k, tiles.Len()), x, y, b > 0)
 }
 
 func (d *kernel) VecColumns() int { return rate.Dense.VecColumns }
 
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
-	d.kern.MulVec(r1-r0, d.k, d.rows()[r0*d.k:], d.k, x, y)
+	d.kern.MulVecOf(r1-r0, d.k, d.rows().Slice(r0*d.k, r1*d.k), x, y)
 }
 
 // width is the number of columns of the panel of W^T that starts at row m0.
@@ -180,20 +194,24 @@ func (d *kernel) width(m0 int) int { return backend.Columns(max(2, min(backend.P
 
 // packPanels lays out W^T in panels, the last of which is as narrow as granules
 // allow and filled up with zeros.
-func (d *kernel) packPanels() []float32 {
-	p := make([]float32, backend.Columns(max(2, d.m))*d.k)
-	for m0 := 0; m0 < d.m; m0 += backend.Panel {
-		panel, width := p[m0*d.k:], d.width(m0)
-		m1 := min(d.m, m0+backend.Panel)
-		if d.transposed {
-			for i := range d.k {
-				copy(panel[i*width:], d.given[i*d.m+m0:i*d.m+m1])
+func (d *kernel) packPanels() ukernel.Values {
+	return d.given.Rearrange(backend.Columns(max(2, d.m))*d.k, panelled[float32](d), panelled[uint16](d))
+}
+
+func panelled[T number](d *kernel) func(dst, src []T) {
+	return func(dst, src []T) {
+		for m0 := 0; m0 < d.m; m0 += backend.Panel {
+			panel, width := dst[m0*d.k:], d.width(m0)
+			m1 := min(d.m, m0+backend.Panel)
+			if d.transposed {
+				for i := range d.k {
+					copy(panel[i*width:], src[i*d.m+m0:i*d.m+m1])
+				}
+				continue
 			}
-			continue
+			transpose(panel, width, src[m0*d.k:], d.k, m1-m0, d.k)
 		}
-		transpose(panel, width, d.given[m0*d.k:], d.k, m1-m0, d.k)
 	}
-	return p
 }
 
 func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
@@ -206,21 +224,22 @@ func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
 			if d.k > 0 {
 				from, to = d.bounds[b], d.bounds[b+1]
 			}
-			panel := w[m0*d.k+from*width:]
-			for t := 0; t < tokens; t += ukernel.MR {
-				rows := min(ukernel.MR, tokens-t)
-				out, ldy := y[t*d.m+m0:], d.m
-				if !whole {
-					out, ldy = scratch, width
-					if b > 0 {
-						copyRows(out, width, y[t*d.m+m0:], d.m, rows, d.m-m0)
+			d.kern.Widened(w, m0*d.k+from*width, m0*d.k+to*width, func(panel []float32) {
+				for t := 0; t < tokens; t += ukernel.MR {
+					rows := min(ukernel.MR, tokens-t)
+					out, ldy := y[t*d.m+m0:], d.m
+					if !whole {
+						out, ldy = scratch, width
+						if b > 0 {
+							copyRows(out, width, y[t*d.m+m0:], d.m, rows, d.m-m0)
+						}
+					}
+					gemm.Tile(rows, width/backend.Granule, to-from, x[t*d.k+from:], d.k, 1, panel, width, out, ldy, b > 0)
+					if !whole {
+						copyRows(y[t*d.m+m0:], d.m, out, width, rows, d.m-m0)
 					}
 				}
-				gemm.Tile(rows, width/backend.Granule, to-from, x[t*d.k+from:], d.k, 1, panel, width, out, ldy, b > 0)
-				if !whole {
-					copyRows(y[t*d.m+m0:], d.m, out, width, rows, d.m-m0)
-				}
-			}
+			})
 		}
 	}
 }

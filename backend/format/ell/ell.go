@@ -30,7 +30,7 @@ func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
 		vectors := sparse.Ceil(w.Dim(0), r) * max(1, w.Blocks(r, 1).Widest)
 		out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
 			Config: fmt.Sprintf("%dx1", r), Rows: r, Values: vectors * r,
-			Bytes: vectors * (4*r + sparse.IndexType(w.Dim(1)).Size()),
+			Bytes: vectors * (w.ValueBytes*r + sparse.IndexType(w.Dim(1)).Size()),
 		})
 	}
 	return out
@@ -59,7 +59,7 @@ func (Scheme) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	rows := len(b.Ptr) - 1
 	return []ir.Part{
 		{Name: "columns", Data: sparse.Narrow(b.Column, b.K, rows, s)},
-		{Name: "values", Data: tensor.From(b.Values, rows, s, r)},
+		{Name: "values", Data: tensor.From(b.Values.Float32s(), rows, s, r)},
 	}, nil
 }
 
@@ -80,7 +80,7 @@ func (Scheme) Blocks(s *ir.Store) (*sparse.Blocks, error) {
 	if width != p[1].Dim(1) || width == 0 || uint64(p[0].Len()) > math.MaxUint32 {
 		return nil, fmt.Errorf("%d columns and %d vectors in a block row, want as many, at least one", width, p[1].Dim(1))
 	}
-	b := &sparse.Blocks{M: s.Rows, K: s.Cols, R: r, C: 1, Column: sparse.Widen(p[0]), Values: p[1].F32s()}
+	b := &sparse.Blocks{M: s.Rows, K: s.Cols, R: r, C: 1, Column: sparse.Widen(p[0]), Values: sparse.Values(p[1])}
 	b.Ptr = make([]uint32, rows+1)
 	for i := range b.Ptr {
 		b.Ptr[i] = uint32(i * width)

@@ -72,6 +72,9 @@ var shapes = [][2]int{
 	{16, 31}, {17, 64}, {33, 257}, {50, 100}, {31, 700}, {2, 65535}, {1, 65536}, {5, 70000},
 }
 
+// halves are the types of 16 bits that some of the weights are stored in, too.
+var halves = []tensor.DType{tensor.F16, tensor.Undefined, tensor.BF16, tensor.Undefined, tensor.Undefined}
+
 // Run runs the tests on the configurations that the format offers and on those
 // given, which the format may refuse to pack.
 func Run(t *testing.T, f backend.Format, configs ...string) {
@@ -79,7 +82,36 @@ func Run(t *testing.T, f backend.Format, configs ...string) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, seed))
 	stored := 0
-	for _, shape := range shapes {
+	run := func(name string, w *tensor.Tensor, dt tensor.DType, kernels bool) {
+		m, k := w.Dim(0), w.Dim(1)
+		mat := choose.NewMatrix(w, "")
+		mat.ValueBytes = dt.Size()
+		costs := f.Costs(mat, 1)
+		for _, config := range union(costs, configs) {
+			what := fmt.Sprintf("%s of %v %d x %d as %q", name, dt, m, k, config)
+			offered := slices.IndexFunc(costs, func(c choose.Cost) bool { return c.Config == config })
+			parts, err := f.Pack(w, config)
+			if err != nil {
+				if offered >= 0 {
+					t.Errorf("%s is offered: %v", what, err)
+				}
+				continue
+			}
+			s := &ir.Store{Format: f.Name(), Config: config, Rows: m, Cols: k, Parts: choose.Narrow(parts, dt)}
+			stored++
+			if offered >= 0 {
+				checkCost(t, what, s, costs[offered])
+			}
+			checkRoundTrip(t, what, f, s, w)
+			if kernels && m > 0 {
+				name := checkKernel(t, what, f, s, w, rng)
+				if offered >= 0 && !strings.HasPrefix(name, costs[offered].Kernel) {
+					t.Errorf("%s is multiplied by %s, its cost is that of %s", what, name, costs[offered].Kernel)
+				}
+			}
+		}
+	}
+	for n, shape := range shapes {
 		m, k := shape[0], shape[1]
 		for i, fill := range fills {
 			if wide := k > 1000; (wide || testing.Short()) && i%4 != 3 || wide && testing.Short() {
@@ -87,30 +119,9 @@ func Run(t *testing.T, f backend.Format, configs ...string) {
 			}
 			for _, special := range []bool{false, true} {
 				w := fill.matrix(rng, m, k, special)
-				mat := choose.NewMatrix(w, "")
-				costs := f.Costs(mat, 1)
-				for _, config := range union(costs, configs) {
-					what := fmt.Sprintf("%s of %d x %d as %q", fill.name, m, k, config)
-					offered := slices.IndexFunc(costs, func(c choose.Cost) bool { return c.Config == config })
-					parts, err := f.Pack(w, config)
-					if err != nil {
-						if offered >= 0 {
-							t.Errorf("%s is offered: %v", what, err)
-						}
-						continue
-					}
-					s := &ir.Store{Format: f.Name(), Config: config, Rows: m, Cols: k, Parts: parts}
-					stored++
-					if offered >= 0 {
-						checkCost(t, what, s, costs[offered])
-					}
-					checkRoundTrip(t, what, f, s, w)
-					if !special && m > 0 {
-						name := checkKernel(t, what, f, s, w, rng)
-						if offered >= 0 && !strings.HasPrefix(name, costs[offered].Kernel) {
-							t.Errorf("%s is multiplied by %s, its cost is that of %s", what, name, costs[offered].Kernel)
-						}
-					}
+				run(fill.name, w, tensor.F32, !special)
+				if dt := halves[(n+i)%len(halves)]; dt != tensor.Undefined {
+					run(fill.name, w.To(dt).To(tensor.F32), dt, !special)
 				}
 			}
 		}
@@ -135,7 +146,7 @@ func checkCost(t *testing.T, what string, s *ir.Store, c choose.Cost) {
 	if c.Bytes != s.Bytes() {
 		t.Errorf("%s takes %d bytes, its cost says %d", what, s.Bytes(), c.Bytes)
 	}
-	if s.Format != choose.Dense && c.Bytes >= 4*s.Rows*s.Cols {
+	if s.Format != choose.Dense && c.Bytes >= s.Part("values").DType().Size()*s.Rows*s.Cols {
 		t.Errorf("%s is offered though it takes %d bytes", what, c.Bytes)
 	}
 	if !(c.Efficiency > 0 && c.Efficiency <= 1) || c.Work < 0 || c.Kernel == "" {

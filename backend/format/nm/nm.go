@@ -65,7 +65,7 @@ func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
 		if values := w.Dim(0) * slots; p.n > 0 && 3*values <= 4*w.Nonzeros {
 			out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
 				Config: fmt.Sprintf("%d:%d", p.n, m), Rows: 1, Values: values,
-				Bytes: 4*values + w.Dim(0)*p.positionBytes(slots),
+				Bytes: w.ValueBytes*values + w.Dim(0)*p.positionBytes(slots),
 			})
 		}
 	}
@@ -142,12 +142,12 @@ func (Scheme) Blocks(s *ir.Store) (*sparse.Blocks, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &sparse.Blocks{M: s.Rows, K: s.Cols, R: 1, C: 1, Values: parts[0].F32s()}
-	if slots == 0 || uint64(len(b.Values)) > math.MaxUint32 {
+	b := &sparse.Blocks{M: s.Rows, K: s.Cols, R: 1, C: 1, Values: sparse.Values(parts[0])}
+	if slots == 0 || uint64(b.Values.Len()) > math.MaxUint32 {
 		return nil, fmt.Errorf("%d values in each of %d rows", slots, s.Rows)
 	}
 	b.Ptr = make([]uint32, 1, s.Rows+1)
-	b.Column = make([]uint32, 0, len(b.Values))
+	b.Column = make([]uint32, 0, b.Values.Len())
 	positions := tensor.Data[uint8](parts[1])
 	for r := range s.Rows {
 		row := positions[r*p.positionBytes(slots):][:p.positionBytes(slots)]

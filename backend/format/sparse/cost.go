@@ -20,13 +20,13 @@ type Storage struct {
 // values are not zero. With fewer, single rows do so much less work that no
 // kernel for blocks makes up for it.
 func Offer(costs []choose.Cost, format string, w *choose.Matrix, n int, s Storage) []choose.Cost {
-	if 10*s.Bytes >= 9*4*w.Len() || s.Values > 2*w.Nonzeros || w.Len() > maxElems {
+	if 10*s.Bytes >= 9*w.ValueBytes*w.Len() || s.Values > 2*w.Nonzeros || w.Len() > maxElems {
 		return costs
 	}
 	rows := Ceil(w.Dim(0), s.Rows) * s.Rows
 	steps := float64(s.Values) / float64(rows)
 	r, loaded := Rate(s.Rows, s.Cols), rate.Loaded
-	if s.Rows == 1 && n >= generatedColumns {
+	if s.Rows == 1 && n >= generatedColumns && w.ValueBytes == 4 {
 		r, loaded = rate.Generated, rate.Placed
 	}
 	if w.Slide != nil { // pixels fill panels

@@ -77,8 +77,8 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 		d.single = rate.Runs[b.C].VecColumns
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
 	}
-	if h == 1 && kern == ukernel.Best() && emit.Available() && b.K > 0 {
-		w := &emit.Weight[I]{M: b.M, K: b.K, Ptr: ptr, Index: convert[I](column), Value: value}
+	if h == 1 && !value.Half() && kern == ukernel.Best() && emit.Available() && b.K > 0 {
+		w := &emit.Weight[I]{M: b.M, K: b.K, Ptr: ptr, Index: convert[I](column), Value: value.Float32s()}
 		d.generated = sync.OnceValue(func() *kernel[I] {
 			g := *d
 			g.placed = &lastPlaced{}
@@ -121,11 +121,11 @@ func (d *kernel[I]) generate(bounds, at []int) {
 }
 
 // vectors lists the vectors of h rows of the blocks, as ukernel wants them.
-func (b *Blocks) vectors(h int) (ptr, column []uint32, value []float32) {
+func (b *Blocks) vectors(h int) (ptr, column []uint32, value ukernel.Values) {
 	n := len(b.Column) * b.C * (b.R / h)
 	ptr = make([]uint32, 1, Ceil(b.M, h)+1)
 	column = make([]uint32, 0, n)
-	value = make([]float32, 0, n*h)
+	value = b.Values.Make(n * h)
 	for row := range len(b.Ptr) - 1 {
 		for sub := 0; sub < min(b.R, b.M-row*b.R); sub += h {
 			for j := int(b.Ptr[row]); j < int(b.Ptr[row+1]); j++ {
@@ -133,7 +133,7 @@ func (b *Blocks) vectors(h int) (ptr, column []uint32, value []float32) {
 				for c := range min(b.C, b.K-k) {
 					column = append(column, uint32(k+c))
 					at := (j*b.C+c)*b.R + sub
-					value = append(value, b.Values[at:at+h]...)
+					value.Append(b.Values.Slice(at, at+h))
 				}
 			}
 			ptr = append(ptr, uint32(len(column)))

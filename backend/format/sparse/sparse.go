@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 
+	"spc/backend/format/ukernel"
 	"spc/ir/tensor"
 )
 
@@ -19,9 +20,9 @@ import (
 // edge reach over the matrix; their elements out there are zero.
 type Blocks struct {
 	M, K, R, C int
-	Ptr        []uint32  // block row i has the blocks Ptr[i] to Ptr[i+1]
-	Column     []uint32  // the block column of each block
-	Values     []float32 // [blocks][C][R]: block by block, column by column
+	Ptr        []uint32       // block row i has the blocks Ptr[i] to Ptr[i+1]
+	Column     []uint32       // the block column of each block
+	Values     ukernel.Values // [blocks][C][R]: block by block, column by column
 }
 
 // Ceil is a/b, rounded up.
@@ -73,7 +74,7 @@ func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 		}
 		b.Ptr = append(b.Ptr, uint32(len(b.Column)))
 	}
-	b.Values = make([]float32, len(b.Column)*r*c)
+	b.Values = ukernel.F32(make([]float32, len(b.Column)*r*c))
 	b.each(func(block []float32, m, k int) {
 		for i := range min(r, b.M-m) {
 			row := data[(m+i)*b.K+k:]
@@ -101,9 +102,10 @@ func mark(used []bool, row []float32, c int) {
 // each calls f with the values of each block, its first row and its first column.
 func (b *Blocks) each(f func(block []float32, m, k int)) {
 	size := b.R * b.C
+	values := b.Values.Float32s()
 	for i := range len(b.Ptr) - 1 {
 		for j := int(b.Ptr[i]); j < int(b.Ptr[i+1]); j++ {
-			f(b.Values[j*size:(j+1)*size], i*b.R, int(b.Column[j])*b.C)
+			f(values[j*size:(j+1)*size], i*b.R, int(b.Column[j])*b.C)
 		}
 	}
 }
@@ -139,8 +141,8 @@ func (b *Blocks) Check() error {
 	if int(b.Ptr[rows]) != len(b.Column) {
 		return fmt.Errorf("row pointers end at %d, want the number of blocks %d", b.Ptr[rows], len(b.Column))
 	}
-	if len(b.Values)/(b.R*b.C) != len(b.Column) || len(b.Values)%(b.R*b.C) != 0 {
-		return fmt.Errorf("%d values for %d blocks of %d x %d", len(b.Values), len(b.Column), b.R, b.C)
+	if n := b.Values.Len(); n/(b.R*b.C) != len(b.Column) || n%(b.R*b.C) != 0 {
+		return fmt.Errorf("%d values for %d blocks of %d x %d", n, len(b.Column), b.R, b.C)
 	}
 	for i := range rows {
 		edge := b.M - i*b.R // rows of the matrix in this block row
@@ -156,7 +158,7 @@ func (b *Blocks) Check() error {
 			if edge >= b.R && width >= b.C {
 				continue
 			}
-			for at, v := range b.Values[int(j)*b.R*b.C : (int(j)+1)*b.R*b.C] {
+			for at, v := range b.Values.Slice(int(j)*b.R*b.C, (int(j)+1)*b.R*b.C).Float32s() {
 				if (at%b.R >= edge || at/b.R >= width) && v != 0 {
 					return fmt.Errorf("block row %d, block column %d: a value outside the matrix is not zero", i, c)
 				}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"spc/backend"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -61,10 +62,24 @@ func Shape(config string) (r, c int, err error) {
 // be possible to unpack.
 const maxElems = 1 << 31
 
+// IsValue reports whether values of a weight may have that type.
+func IsValue(dt tensor.DType) bool { return dt == tensor.F32 || dt == tensor.F16 || dt == tensor.BF16 }
+
+// Values are the elements of a tensor of such a type, which is kept.
+func Values(t *tensor.Tensor) ukernel.Values {
+	switch t.DType() {
+	case tensor.F16:
+		return ukernel.F16(tensor.Data[tensor.Half](t))
+	case tensor.BF16:
+		return ukernel.BF16(tensor.Data[tensor.Brain](t))
+	}
+	return ukernel.F32(t.F32s())
+}
+
 // Any stands for a dimension of any size in the shape of a Spec.
 const Any = -1
 
-// Spec is what a format wants of a part.
+// Spec is what a format wants of a part. Where F32 is wanted, f16 and bf16 are taken.
 type Spec struct {
 	Name  string
 	DType tensor.DType
@@ -83,7 +98,7 @@ func Parts(s *ir.Store, want ...Spec) ([]*tensor.Tensor, error) {
 	data := make([]*tensor.Tensor, len(want))
 	for i, w := range want {
 		p := s.Parts[i]
-		if p.Name != w.Name || p.Data == nil || p.Data.DType() != w.DType || !matches(p.Data.Shape(), w.Shape) {
+		if p.Name != w.Name || p.Data == nil || p.Data.DType() != w.DType && !(w.DType == tensor.F32 && IsValue(p.Data.DType())) || !matches(p.Data.Shape(), w.Shape) {
 			return nil, fmt.Errorf("part %d is %s %v, want %s %v%v", i, p.Name, p.Data, w.Name, w.DType, w.Shape)
 		}
 		data[i] = p.Data

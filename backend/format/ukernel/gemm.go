@@ -21,7 +21,10 @@ func (g *Gemm) PackedLen(m, k int) int { return (m + MR - 1) / MR * MR * k }
 // Pack lays out w, m rows of k elements, ldw apart, as tiles [m/MR][k][MR] in
 // dst; the missing rows of the last tile become zeros. It panics if dst is
 // shorter than PackedLen(m, k) or w than its rows.
-func (g *Gemm) Pack(dst, w []float32, m, k, ldw int) {
+func (g *Gemm) Pack(dst, w []float32, m, k, ldw int) { Pack(g, dst, w, m, k, ldw) }
+
+// Pack is Gemm.Pack for a weight of f32, or of bits of 16-bit numbers.
+func Pack[T float32 | uint16](g *Gemm, dst, w []T, m, k, ldw int) {
 	need("packed weight", len(dst), g.PackedLen(m, k))
 	if m > 0 {
 		need("weight", len(w), (m-1)*ldw+k)
@@ -29,10 +32,10 @@ func (g *Gemm) Pack(dst, w []float32, m, k, ldw int) {
 	for i := 0; i < m; i += MR {
 		tile := dst[i*k : (i+MR)*k]
 		if i+MR <= m {
-			row := func(r int) []float32 { return w[(i+r)*ldw:][:k] }
+			row := func(r int) []T { return w[(i+r)*ldw:][:k] }
 			r0, r1, r2, r3, r4, r5 := row(0), row(1), row(2), row(3), row(4), row(5)
 			for c, v := range r0 {
-				t := (*[MR]float32)(tile[c*MR:])
+				t := (*[MR]T)(tile[c*MR:])
 				t[0], t[1], t[2], t[3], t[4], t[5] = v, r1[c], r2[c], r3[c], r4[c], r5[c]
 			}
 			continue
@@ -78,5 +81,20 @@ func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
 	need("packed weight", len(w), g.PackedLen(m, k))
 	for i := 0; i < m; i += MR {
 		g.tile(min(MR, m-i), width, k, w[i*k:], 1, MR, x, Columns, y[i*Columns:], Columns, acc)
+	}
+}
+
+// PanelOf is Gemm.Panel for a packed weight of any type.
+func (kern *Kernels) PanelOf(m, width, k int, w Values, x, y []float32, acc bool) {
+	g := &kern.Gemm
+	if !w.Half() {
+		g.Panel(m, width, k, w.f32, x, y, acc)
+		return
+	}
+	lent := w.lend()
+	defer lent.giveBack()
+	for i := 0; i < m; i += MR {
+		tile := kern.widened(lent, w, i*k, (i+MR)*k)
+		g.Panel(min(MR, m-i), width, k, tile, x, y[i*Columns:], acc)
 	}
 }

@@ -12,6 +12,7 @@ var portable = Kernels{
 	spmv32: byRows(spmvGo[uint32]),
 	run16:  byRun(runGo[uint16]),
 	run32:  byRun(runGo[uint32]),
+	widen:  widening{ieee: widenF16, brain: widenBF16},
 	peak:   peakGo,
 	flop:   16,
 }

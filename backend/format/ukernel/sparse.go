@@ -21,8 +21,8 @@ type Sparse[I Index] struct {
 	rows, m, k int
 	ptr        []uint32
 	index      []I
-	value      []float32
-	isa        string
+	value      Values
+	kern       *Kernels
 	spmv       spmv[I]
 	bounds     []int // of the blocks of columns
 	panels     func() *panels
@@ -39,7 +39,7 @@ type spmm func(groups int, group []uint32, offset []uint16, value, x, y []float3
 // value[j*rows:][:rows]. The last group is padded with zeros if m does not fill
 // it. The slices are kept and must not change. The error says which of these
 // properties is violated.
-func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, value []float32) (*Sparse[I], error) {
+func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, value Values) (*Sparse[I], error) {
 	if !slices.Contains(Blocks, rows) {
 		return nil, fmt.Errorf("sparse weight: no kernel for %dx1 blocks", rows)
 	}
@@ -49,7 +49,7 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 	if err := checkSteps((m+rows-1)/rows, k, rows, ptr, index, value); err != nil {
 		return nil, err
 	}
-	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, isa: kern.ISA}
+	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, kern: kern}
 	a.spmv = vecKernel[I](kern.spmv16[rows], kern.spmv32[rows])
 	a.place(kern, blockBounds(k, blockK(rows)), nil)
 	return a, nil
@@ -57,7 +57,7 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 
 // checkSteps returns an error unless there are so many groups, whose indices ascend
 // below k, and size values for each index.
-func checkSteps[I Index](groups, k, size int, ptr []uint32, index []I, value []float32) error {
+func checkSteps[I Index](groups, k, size int, ptr []uint32, index []I, value Values) error {
 	if len(ptr) != groups+1 {
 		return fmt.Errorf("sparse weight: %d group bounds, want %d", len(ptr), groups+1)
 	}
@@ -70,7 +70,7 @@ func checkSteps[I Index](groups, k, size int, ptr []uint32, index []I, value []f
 	if have := uint64(len(index)); have < steps {
 		return fmt.Errorf("sparse weight: %d indices, want %d", have, steps)
 	}
-	if have := uint64(len(value)); have < steps*uint64(size) {
+	if have := uint64(value.Len()); have < steps*uint64(size) {
 		return fmt.Errorf("sparse weight: %d values, want %d", have, steps*uint64(size))
 	}
 	for g := range groups {
@@ -125,7 +125,7 @@ const MaxPlace = 1 << 14
 // Kernel returns the name of the kernel that multiplies panels: dtype, block,
 // columns and instruction set.
 func (a *Sparse[I]) Kernel() string {
-	return fmt.Sprintf("spmm_f32_%dx1x%d_%s", a.rows, Columns, a.isa)
+	return fmt.Sprintf("spmm_f32_%dx1x%d_%s", a.rows, Columns, a.kern.ISA)
 }
 
 // panels is a sparse weight in the order in which panels are multiplied: cut into
@@ -143,7 +143,7 @@ type panelBlock struct {
 	start  []panelStart // by chunk, and the end
 	group  []uint32     // pairs of row in the chunk and bundles
 	offset []uint16
-	value  []float32
+	value  Values
 	reach  int // the element of the panel at which the last column begins
 }
 
@@ -213,7 +213,7 @@ func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm, at []int) 
 			steps += (int(j-next[g]) + u - 1) / u * u
 		}
 		blk.offset = make([]uint16, 0, steps)
-		blk.value = make([]float32, 0, steps*a.rows)
+		blk.value = a.value.Make(steps * a.rows)
 		blk.group = make([]uint32, 0, 2*groups)
 		for c := range chunks {
 			blk.start = append(blk.start, panelStart{len(blk.group) / 2, len(blk.offset)})
@@ -237,10 +237,10 @@ func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm, at []int) 
 					for j := from[i]; j < to[i]; j++ {
 						blk.offset = append(blk.offset, place[int(a.index[j])-lo])
 					}
-					blk.value = append(blk.value, a.value[int(from[i])*a.rows:int(to[i])*a.rows]...)
+					blk.value.Append(a.value.Slice(int(from[i])*a.rows, int(to[i])*a.rows))
 					for range l*u - int(to[i]-from[i]) {
 						blk.offset = append(blk.offset, blk.offset[len(blk.offset)-1])
-						blk.value = append(blk.value, make([]float32, a.rows)...)
+						blk.value.AppendZeros(a.rows)
 					}
 				}
 				byLength[l] = is[:0]
@@ -276,11 +276,32 @@ func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool) {
 	b := &p.blocks[block]
 	checkPanel((r1-r0+a.rows-1)/a.rows*a.rows, width, 0, x, y)
 	need("panel", len(x), b.reach+width*Granule)
+	lent := b.value.lend()
+	defer lent.giveBack()
 	for c := r0 / p.chunk; c*p.chunk < r1; c++ {
 		at, end := b.start[c], b.start[c+1]
-		if at.group < end.group {
-			p.kernel[width-1](end.group-at.group, b.group[2*at.group:2*end.group], b.offset[at.step:], b.value[at.step*a.rows:],
+		for at.group < end.group {
+			to := b.strip(at, end, a.rows)
+			value := a.kern.widened(lent, b.value, at.step*a.rows, to.step*a.rows)
+			p.kernel[width-1](to.group-at.group, b.group[2*at.group:2*to.group], b.offset[at.step:to.step], value,
 				x, y[(c*p.chunk-r0)*Columns:], acc)
+			at = to
 		}
 	}
+}
+
+// strip returns the end of the groups from at to end whose values are read together:
+// all of them but where values are widened.
+func (b *panelBlock) strip(at, end panelStart, rows int) panelStart {
+	if !b.value.Half() {
+		return end
+	}
+	for first := at.step; at.group < end.group; at.group++ {
+		steps := int(b.group[2*at.group+1]) * bundle[rows]
+		if at.step > first && (at.step+steps-first)*rows > stripLen {
+			break
+		}
+		at.step += steps
+	}
+	return at
 }

@@ -40,6 +40,7 @@ type Kernels struct {
 	spmv32 map[int]spmv[uint32]
 	run16  map[int]spmv[uint16] // by the columns of a block
 	run32  map[int]spmv[uint32]
+	widen  widening
 	peak   func(n int)
 	flop   int // floating point operations of a round of peak
 }

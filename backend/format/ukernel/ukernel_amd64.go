@@ -60,8 +60,9 @@ var avx512 = Kernels{
 		8:  sparseVec(spmv_f32_u32_1x8_avx512),
 		16: sparseVec(spmv_f32_u32_1x16_avx512),
 	},
-	peak: fmaPeak_avx512,
-	flop: 12 * 16 * 2,
+	widen: widening{ieee: inBlocks(widen_f16_avx512, widenF16), brain: inBlocks(widen_bf16_avx512, widenBF16)},
+	peak:  fmaPeak_avx512,
+	flop:  12 * 16 * 2,
 }
 
 var avx2 = Kernels{
@@ -104,8 +105,17 @@ var avx2 = Kernels{
 		8:  sparseVec(spmv_f32_u32_1x8_avx2),
 		16: sparseVec(spmv_f32_u32_1x16_avx2),
 	},
-	peak: fmaPeak_avx2,
-	flop: 12 * 8 * 2,
+	widen: widening{ieee: widenF16AVX2(), brain: inBlocks(widen_bf16_avx2, widenBF16)},
+	peak:  fmaPeak_avx2,
+	flop:  12 * 8 * 2,
+}
+
+// widenF16AVX2 returns what widens f16 beside AVX2, with which F16C nearly always comes.
+func widenF16AVX2() func(dst []float32, src []uint16) {
+	if !isa.F16C() {
+		return widenF16
+	}
+	return inBlocks(widen_f16_avx2, widenF16)
 }
 
 // gemmTiles are the kernels of GEMM tiles by their width and rows, each less one.

@@ -220,7 +220,7 @@ func testSparse[I Index](t *testing.T, kern *Kernels) {
 					continue
 				}
 				w := newSparseWeight[I](rng, rows, m, k, i)
-				a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, w.value)
+				a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, F32(w.value))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -293,7 +293,7 @@ func testRows[I Index](t *testing.T, kern *Kernels) {
 					ptr = append(ptr, uint32(len(index)))
 				}
 				value := random(rng, len(index)*columns, m)
-				a, err := NewRows(kern, columns, m, k, ptr, index, value)
+				a, err := NewRows(kern, columns, m, k, ptr, index, F32(value))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -330,19 +330,19 @@ func TestRowsEqualReference(t *testing.T) {
 func TestNewRowsRefusesBrokenWeights(t *testing.T) {
 	ptr, index, value := []uint32{0, 1, 3}, []uint16{2, 0, 1}, make([]float32, 12)
 	kern := Best()
-	a, err := NewRows(kern, 4, 2, 12, ptr, index, value)
+	a, err := NewRows(kern, 4, 2, 12, ptr, index, F32(value))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, create := range map[string]func() (*Rows[uint16], error){
-		"block":       func() (*Rows[uint16], error) { return NewRows(kern, 2, 2, 12, ptr, index, value) },
-		"edge":        func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 13, ptr, index, value) },
-		"shape":       func() (*Rows[uint16], error) { return NewRows(kern, 4, -1, 12, ptr, index, value) },
-		"bounds":      func() (*Rows[uint16], error) { return NewRows(kern, 4, 3, 12, ptr, index, value) },
-		"index":       func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 8, ptr, index, value) },
-		"ascending":   func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, []uint16{2, 1, 1}, value) },
-		"index count": func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, index[:2], value) },
-		"value count": func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, index, value[:11]) },
+		"block":       func() (*Rows[uint16], error) { return NewRows(kern, 2, 2, 12, ptr, index, F32(value)) },
+		"edge":        func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 13, ptr, index, F32(value)) },
+		"shape":       func() (*Rows[uint16], error) { return NewRows(kern, 4, -1, 12, ptr, index, F32(value)) },
+		"bounds":      func() (*Rows[uint16], error) { return NewRows(kern, 4, 3, 12, ptr, index, F32(value)) },
+		"index":       func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 8, ptr, index, F32(value)) },
+		"ascending":   func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, []uint16{2, 1, 1}, F32(value)) },
+		"index count": func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, index[:2], F32(value)) },
+		"value count": func() (*Rows[uint16], error) { return NewRows(kern, 4, 2, 12, ptr, index, F32(value[:11])) },
 	} {
 		if w, err := create(); err == nil || w != nil {
 			t.Errorf("%s: no error", name)
@@ -405,7 +405,7 @@ func TestMulVecTakesAnyNumberOfSteps(t *testing.T) {
 					}
 					ptr = append(ptr, uint32(len(index)))
 				}
-				a, err := NewSparse(kern, rows, 2*rows, steps+1, ptr, index, value)
+				a, err := NewSparse(kern, rows, 2*rows, steps+1, ptr, index, F32(value))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -423,7 +423,7 @@ func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
 	const k = 1<<16 + 3
 	x := make([]float32, BlockK*Columns)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
-		a, err := NewSparse(kern, 1, 1, k, []uint32{0, 1}, []uint32{k - 1}, []float32{3})
+		a, err := NewSparse(kern, 1, 1, k, []uint32{0, 1}, []uint32{k - 1}, F32([]float32{3}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,20 +450,20 @@ func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
 func TestNewSparseRefusesBrokenWeights(t *testing.T) {
 	ptr, index, value := []uint32{0, 1, 3}, []uint16{4, 0, 1}, make([]float32, 6)
 	kern := Best()
-	if _, err := NewSparse(kern, 2, 3, 5, ptr, index, value); err != nil {
+	if _, err := NewSparse(kern, 2, 3, 5, ptr, index, F32(value)); err != nil {
 		t.Fatal(err)
 	}
 	for name, create := range map[string]func() (*Sparse[uint16], error){
-		"block":       func() (*Sparse[uint16], error) { return NewSparse(kern, 3, 3, 5, ptr, index, value) },
-		"shape":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, -1, 5, ptr, index, value) },
-		"bounds":      func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 5, 5, ptr, index, value) },
-		"order":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, []uint32{4, 1, 3}, index, value) },
-		"index count": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index[:2], value) },
-		"value count": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index, value[:5]) },
+		"block":       func() (*Sparse[uint16], error) { return NewSparse(kern, 3, 3, 5, ptr, index, F32(value)) },
+		"shape":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, -1, 5, ptr, index, F32(value)) },
+		"bounds":      func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 5, 5, ptr, index, F32(value)) },
+		"order":       func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, []uint32{4, 1, 3}, index, F32(value)) },
+		"index count": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index[:2], F32(value)) },
+		"value count": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 5, ptr, index, F32(value[:5])) },
 		"column order": func() (*Sparse[uint16], error) {
-			return NewSparse(kern, 2, 3, 5, ptr, []uint16{4, 1, 1}, value)
+			return NewSparse(kern, 2, 3, 5, ptr, []uint16{4, 1, 1}, F32(value))
 		},
-		"column range": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 4, ptr, index, value) },
+		"column range": func() (*Sparse[uint16], error) { return NewSparse(kern, 2, 3, 4, ptr, index, F32(value)) },
 	} {
 		if a, err := create(); err == nil || a != nil {
 			t.Errorf("wrong %s is accepted", name)
@@ -475,7 +475,7 @@ func TestSparseRefusesShortSlices(t *testing.T) {
 	const m, k = 5, 4
 	w := newSparseWeight[uint16](rand.New(rand.NewSource(1)), 2, m, k, 0)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
-		a, err := NewSparse(kern, 2, m, k, w.ptr, w.index, w.value)
+		a, err := NewSparse(kern, 2, m, k, w.ptr, w.index, F32(w.value))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -633,7 +633,7 @@ func BenchmarkSparse(b *testing.B) {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/%v/%dx1", s.m, s.k, s.sparsity, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, s.m, s.k, int(float64(s.k)*(1-s.sparsity)+0.5))
 				x, y := random(rand.New(rand.NewSource(2)), s.k*Columns, 0), make([]float32, s.m*Columns)
-				measure(b, kern, 2*float64(len(a.value))*Columns, func() {
+				measure(b, kern, 2*float64(a.value.Len())*Columns, func() {
 					for b, at := range a.Bounds()[:len(a.Bounds())-1] {
 						a.Mul(b, 0, s.m, Columns/Granule, x[at*Columns:], y, b > 0)
 					}
@@ -656,7 +656,7 @@ func uniformWeight(b *testing.B, kern *Kernels, rows, m, k, nnz int) *Sparse[uin
 		}
 		ptr = append(ptr, uint32((g+1)*nnz))
 	}
-	a, err := NewSparse(kern, rows, m, k, ptr, index, random(rng, m*nnz, 0))
+	a, err := NewSparse(kern, rows, m, k, ptr, index, F32(random(rng, m*nnz, 0)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -674,17 +674,17 @@ func BenchmarkMulVec(b *testing.B) {
 		for _, rows := range Blocks {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/0.8/%dx1", m, k, rows), func(b *testing.B, kern *Kernels) {
 				a := uniformWeight(b, kern, rows, m/16*16, k, k/5)
-				measure(b, kern, 2*float64(len(a.value)), func() { a.MulVec(0, a.Groups(), x, y) })
+				measure(b, kern, 2*float64(a.value.Len()), func() { a.MulVec(0, a.Groups(), x, y) })
 			})
 		}
 		for _, columns := range Runs {
 			eachBenchISA(b, fmt.Sprintf("%dx%d/0.8/1x%d", m, k, columns), func(b *testing.B, kern *Kernels) {
 				runs := uniformWeight(b, kern, 1, m, k/columns, k/columns/5)
-				a, err := NewRows(kern, columns, m, k, runs.ptr, runs.index, random(rand.New(rand.NewSource(1)), len(runs.index)*columns, 0))
+				a, err := NewRows(kern, columns, m, k, runs.ptr, runs.index, F32(random(rand.New(rand.NewSource(1)), len(runs.index)*columns, 0)))
 				if err != nil {
 					b.Fatal(err)
 				}
-				measure(b, kern, 2*float64(len(a.value)), func() { a.MulVec(0, m, x, y) })
+				measure(b, kern, 2*float64(a.value.Len()), func() { a.MulVec(0, m, x, y) })
 			})
 		}
 	}
@@ -698,7 +698,7 @@ func TestPlacedReadsColumnsWhereTheyLie(t *testing.T) {
 		for _, rows := range Blocks {
 			const m, k = 37, 90
 			w := newSparseWeight[uint16](rng, rows, m, k, 0)
-			a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, w.value)
+			a, err := NewSparse(kern, rows, m, k, w.ptr, w.index, F32(w.value))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -733,7 +733,7 @@ func TestPlacedReadsColumnsWhereTheyLie(t *testing.T) {
 				})
 			}
 		}
-		a, _ := NewSparse(kern, 4, 4, 2, []uint32{0, 1}, []uint16{1}, make([]float32, 4))
+		a, _ := NewSparse(kern, 4, 4, 2, []uint32{0, 1}, []uint16{1}, F32(make([]float32, 4)))
 		for name, f := range map[string]func(){
 			"number": func() { a.Placed(kern, []int{0, 2}, []int{0}) },
 			"begin":  func() { a.Placed(kern, []int{1, 2}, []int{0, 0}) },

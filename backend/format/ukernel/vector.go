@@ -39,6 +39,26 @@ func (kern *Kernels) MulVec(m, k int, w []float32, ldw int, x, y []float32) {
 	kern.gemv(m, k, w, ldw, x, y)
 }
 
+// MulVecOf is MulVec for w of any type, m rows without gaps.
+func (kern *Kernels) MulVecOf(m, k int, w Values, x, y []float32) {
+	if !w.Half() {
+		kern.MulVec(m, k, w.f32, k, x, y)
+		return
+	}
+	const least = 4 // rows, which kernels compute at a time
+	lent := w.lend()
+	defer lent.giveBack()
+	rows := max(stripLen/max(k, 1)/least*least, least)
+	for r := 0; r < m; {
+		n := min(rows, m-r)
+		if m-r-n < least { // fewer would take as long as these
+			n = m - r
+		}
+		kern.MulVec(n, k, kern.widened(lent, w, r*k, (r+n)*k), k, x, y[r:])
+		r += n
+	}
+}
+
 // MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
 // k elements; y begins with the first of these rows. Rows that pad the last group
 // are not written.
@@ -55,24 +75,47 @@ func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
 	if rows%a.rows != 0 {
 		whole--
 	}
-	if from < whole {
-		ptr, index, value := a.steps(from, whole)
-		a.spmv(whole-from, ptr, index, value, x, y)
-	}
+	steps := steps[I]{a.kern, a.rows, a.ptr, a.index, a.value, a.spmv}
+	steps.mul(from, whole, a.rows, x, y)
 	if whole == to {
 		return
 	}
 	last := tails.Get().(*[16]float32)
 	defer tails.Put(last)
-	ptr, index, value := a.steps(whole, to)
-	a.spmv(1, ptr, index, value, x, last[:])
+	steps.mul(whole, to, a.rows, x, last[:])
 	copy(y[(whole-from)*a.rows:rows], last[:])
 }
 
-// steps returns what the kernels read of groups from to to-1.
-func (a *Sparse[I]) steps(from, to int) (ptr []uint32, index []I, value []float32) {
-	start := int(a.ptr[from])
-	return a.ptr[from : to+1], a.index[start:], a.value[start*a.rows:]
+// steps are the steps of groups, size values each, and the kernel that multiplies them
+// by a vector.
+type steps[I Index] struct {
+	kern  *Kernels
+	size  int
+	ptr   []uint32
+	index []I
+	value Values
+	spmv  spmv[I]
+}
+
+// mul computes the products of groups from to to-1, of so many rows each. Values are
+// widened as many groups at a time as fit into a strip.
+func (s *steps[I]) mul(from, to, rows int, x, y []float32) {
+	lent := s.value.lend()
+	defer lent.giveBack()
+	for from < to {
+		end := to
+		if s.value.Half() {
+			end = from + 1
+			for end < to && int(s.ptr[end+1]-s.ptr[from])*s.size <= stripLen {
+				end++
+			}
+		}
+		first, last := int(s.ptr[from]), int(s.ptr[end])
+		value := s.kern.widened(lent, s.value, first*s.size, last*s.size)
+		s.spmv(end-from, s.ptr[from:end+1], s.index[first:last], value, x, y)
+		y = y[(end-from)*rows:]
+		from = end
+	}
 }
 
 // tails lends the output of a padded group.
@@ -88,7 +131,8 @@ type Rows[I Index] struct {
 	columns, k int
 	ptr        []uint32
 	index      []I
-	value      []float32
+	value      Values
+	kern       *Kernels
 	spmv       spmv[I]
 }
 
@@ -97,7 +141,7 @@ type Rows[I Index] struct {
 // ptr[r] to ptr[r+1]-1; block j begins with the column index[j]*columns, ascending
 // within a row, and has the values value[j*columns:][:columns]. The slices are kept
 // and must not change. The error says which of these properties is violated.
-func NewRows[I Index](kern *Kernels, columns, m, k int, ptr []uint32, index []I, value []float32) (*Rows[I], error) {
+func NewRows[I Index](kern *Kernels, columns, m, k int, ptr []uint32, index []I, value Values) (*Rows[I], error) {
 	if !slices.Contains(Runs, columns) {
 		return nil, fmt.Errorf("sparse weight: no kernel for 1x%d blocks", columns)
 	}
@@ -107,7 +151,7 @@ func NewRows[I Index](kern *Kernels, columns, m, k int, ptr []uint32, index []I,
 	if err := checkSteps(m, k/columns, columns, ptr, index, value); err != nil {
 		return nil, err
 	}
-	return &Rows[I]{columns, k, ptr, index, value, vecKernel[I](kern.run16[columns], kern.run32[columns])}, nil
+	return &Rows[I]{columns, k, ptr, index, value, kern, vecKernel[I](kern.run16[columns], kern.run32[columns])}, nil
 }
 
 // MulVec computes the rows from to to-1 of y = W x for a vector x of k elements; y
@@ -121,6 +165,6 @@ func (a *Rows[I]) MulVec(from, to int, x, y []float32) {
 	}
 	need("vector", len(x), a.k)
 	need("output", len(y), to-from)
-	start := int(a.ptr[from])
-	a.spmv(to-from, a.ptr[from:to+1], a.index[start:], a.value[start*a.columns:], x, y)
+	steps := steps[I]{a.kern, a.columns, a.ptr, a.index, a.value, a.spmv}
+	steps.mul(from, to, 1, x, y)
 }

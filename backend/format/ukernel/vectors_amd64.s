@@ -1492,6 +1492,46 @@ store:
 	VZEROUPPER
 	RET
 
+// func widen_f16_avx2(blocks int, src *uint16, dst *float32)
+// Requires: AVX, F16C
+TEXT ·widen_f16_avx2(SB), NOSPLIT, $0-24
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dst+16(FP), DX
+
+block:
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (DX)
+	VCVTPH2PS 16(CX), Y0
+	VMOVUPS   Y0, 32(DX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, DX
+	DECQ      AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func widen_bf16_avx2(blocks int, src *uint16, dst *float32)
+// Requires: AVX, AVX2
+TEXT ·widen_bf16_avx2(SB), NOSPLIT, $0-24
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dst+16(FP), DX
+
+block:
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (DX)
+	VPMOVZXWD 16(CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 32(DX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, DX
+	DECQ      AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
 // func spmv_f32_u16_1x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·spmv_f32_u16_1x1_avx512(SB), NOSPLIT, $0-48
@@ -3041,5 +3081,40 @@ store:
 	LEAQ   (DX)(BX*4), DX
 	DECQ   AX
 	JNZ    group
+	VZEROUPPER
+	RET
+
+// func widen_f16_avx512(blocks int, src *uint16, dst *float32)
+// Requires: AVX, AVX512F
+TEXT ·widen_f16_avx512(SB), NOSPLIT, $0-24
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dst+16(FP), DX
+
+block:
+	VCVTPH2PS (CX), Z0
+	VMOVUPS   Z0, (DX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, DX
+	DECQ      AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func widen_bf16_avx512(blocks int, src *uint16, dst *float32)
+// Requires: AVX, AVX512F
+TEXT ·widen_bf16_avx512(SB), NOSPLIT, $0-24
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dst+16(FP), DX
+
+block:
+	VPMOVZXWD (CX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (DX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, DX
+	DECQ      AX
+	JNZ       block
 	VZEROUPPER
 	RET

@@ -257,6 +257,24 @@ func spmv_f32_u32_1x16_avx2(groups int, ptr *uint32, index *uint32, value *float
 //go:noescape
 func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32)
 
+// widen_f16_avx2 is
+//
+//	for i := range 16 * blocks {
+//		dst[i] = f16(src[i])
+//	}
+//
+//go:noescape
+func widen_f16_avx2(blocks int, src *uint16, dst *float32)
+
+// widen_bf16_avx2 is
+//
+//	for i := range 16 * blocks {
+//		dst[i] = bf16(src[i])
+//	}
+//
+//go:noescape
+func widen_bf16_avx2(blocks int, src *uint16, dst *float32)
+
 // spmv_f32_u16_1x1_avx512 multiplies groups of 1 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
@@ -509,3 +527,21 @@ func spmv_f32_u32_1x16_avx512(groups int, ptr *uint32, index *uint32, value *flo
 //
 //go:noescape
 func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)
+
+// widen_f16_avx512 is
+//
+//	for i := range 16 * blocks {
+//		dst[i] = f16(src[i])
+//	}
+//
+//go:noescape
+func widen_f16_avx512(blocks int, src *uint16, dst *float32)
+
+// widen_bf16_avx512 is
+//
+//	for i := range 16 * blocks {
+//		dst[i] = bf16(src[i])
+//	}
+//
+//go:noescape
+func widen_bf16_avx512(blocks int, src *uint16, dst *float32)

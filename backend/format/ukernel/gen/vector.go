@@ -153,6 +153,8 @@ func vectors() {
 			}
 		}
 		gemv(a)
+		widenHalf(a, "f16")
+		widenHalf(a, "bf16")
 	}
 }
 

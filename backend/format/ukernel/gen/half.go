@@ -1,0 +1,37 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+)
+
+// widenHalf generates the conversion of 16-bit numbers, f16 or bf16, to f32, sixteen at a
+// time.
+func widenHalf(a isa, format string) {
+	name := "widen_" + format + "_" + a.name
+	begin(name, "func(blocks int, src *uint16, dst *float32)",
+		name+" is",
+		"",
+		"\tfor i := range 16 * blocks {",
+		"\t\tdst[i] = "+format+"(src[i])",
+		"\t}")
+	blocks := Load(Param("blocks"), GP64())
+	src := Load(Param("src"), GP64())
+	dst := Load(Param("dst"), GP64())
+	Label("block")
+	for i := 0; i < 16; i += a.lanes {
+		x := a.vec()
+		if format == "f16" {
+			VCVTPH2PS(Mem{Base: src, Disp: 2 * i}, x)
+		} else {
+			VPMOVZXWD(Mem{Base: src, Disp: 2 * i}, x)
+			VPSLLD(Imm(16), x, x)
+		}
+		VMOVUPS(x, Mem{Base: dst, Disp: 4 * i})
+	}
+	add(32, src)
+	add(64, dst)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	end()
+}
