@@ -77,3 +77,65 @@ func TestQuantiseRefusesSamplesThatAreNotFinite(t *testing.T) {
 		}
 	}
 }
+
+func TestHalfWeightsTakeHalfTheBytes(t *testing.T) {
+	for _, arch := range []string{"resnet", "mobilenet", "bert", "vit", "encoder", "lstm"} {
+		for _, sparsity := range []float64{0, 0.8} {
+			full := tiny(t, arch, spc.CompileOptions{Sparsity: sparsity})
+			want := weightBytes(full)
+			for _, q := range []string{"fp16", "bf16"} {
+				var file bytes.Buffer
+				if err := tiny(t, arch, spc.CompileOptions{Sparsity: sparsity, Quantize: q}).Write(&file); err != nil {
+					t.Fatal(err)
+				}
+				m, err := spc.Read(file.Bytes())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := weightBytes(m)
+				if got == nil || len(got) != len(want) {
+					t.Fatalf("%s %s: %d weights are stored, want %d", arch, q, len(got), len(want))
+				}
+				for name, n := range got {
+					if n > want[name]*3/4 { // indices keep their size
+						t.Errorf("%s %s: %s takes %d bytes, %d in f32", arch, q, name, n, want[name])
+					}
+				}
+				for _, batch := range []int{1, 3} {
+					in := randomInputs(m, 5, batch)
+					exact, err := m.Interpret(context.Background(), in)
+					if err != nil {
+						t.Fatal(err)
+					}
+					out, err := m.Run(context.Background(), in)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if e := relL2(t, out, exact); !(e < 1e-4) {
+						t.Errorf("%s %s, sparsity %g: relative l2 error %g", arch, q, sparsity, e)
+					}
+					float, err := full.Run(context.Background(), in)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if e := relL2(t, out, float); !(e < 0.03) {
+						t.Errorf("%s %s, sparsity %g: relative l2 error %g against f32", arch, q, sparsity, e)
+					}
+				}
+				m.Close()
+			}
+			full.Close()
+		}
+	}
+}
+
+// weightBytes is the storage of the weights that formats may store, by name.
+func weightBytes(m *spc.Model) map[string]int {
+	out := map[string]int{}
+	for _, l := range m.Explain().Layers {
+		if len(l.Candidates) > 0 {
+			out[l.Weight] = l.StoredBytes
+		}
+	}
+	return out
+}

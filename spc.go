@@ -88,8 +88,8 @@ type CompileOptions struct {
 	Layers      []string // GLOB=S: a sparsity of their own for some layers
 	Format      string   // auto (default), dense, ell, csr, nm, block
 
-	Quantize string // none (default), int8
-	Ranges   string // of activations: minmax (default), percentile, percentile:P, mse
+	Quantize string // none (default), int8, fp16, bf16: the last two for weights alone
+	Ranges   string // of activations: mse (default), percentile, percentile:P, minmax
 	// KeepFloat holds globs of nodes or weights whose products stay in floating point;
 	// none quantises the sensitive ones, too.
 	KeepFloat []string
@@ -328,6 +328,9 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 	}
 	if c.Quant, err = quantOptions(o, seen); err != nil {
 		return nil, err
+	}
+	if c.Quant != nil && c.Quant.Type != tensor.I8 {
+		c.Choose.Half = c.Quant.Type
 	}
 	if o.Progress != nil {
 		c.Choose.Progress = func(done, total int) { o.Progress("choose", done, total) }

@@ -179,7 +179,7 @@ var Pipeline = []Pass{
 			if c.Quant == nil {
 				return 0, nil
 			}
-			r, err := quant.Insert(c, g, *c.Quant)
+			r, err := quant.Run(c, g, *c.Quant)
 			if err != nil {
 				return 0, err
 			}
@@ -313,7 +313,7 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 	switch {
 	case slices.Contains(o.Disable, "prune") && c.Prune.Asks():
 		return fmt.Errorf("--disable prune: a sparsity is asked for, which needs that pass: %w", ir.ErrInvalid)
-	case c.Quant != nil && (slices.Contains(o.Disable, "quantize") || !c.Quant.Portable && slices.Contains(o.Disable, "integers")):
+	case c.Quant != nil && (slices.Contains(o.Disable, "quantize") || c.Quant.Type == tensor.I8 && !c.Quant.Portable && slices.Contains(o.Disable, "integers")):
 		return fmt.Errorf("--disable: quantisation is asked for, which needs the passes quantize and integers: %w", ir.ErrInvalid)
 	case slices.Contains(o.Disable, "choose") && c.Choose.Format != "" && c.Choose.Format != choose.Auto:
 		return fmt.Errorf("--disable choose: the format %s is asked for, which needs that pass: %w", c.Choose.Format, ir.ErrInvalid)

@@ -315,7 +315,11 @@ func printQuantised(w io.Writer, r *spc.Report) error {
 	if q == nil {
 		return nil
 	}
-	fmt.Fprintf(w, "quantised %s", plural(q.Products, "product"))
+	if q.Type == tensor.I8.String() {
+		fmt.Fprintf(w, "quantised %s", plural(q.Products, "product"))
+	} else {
+		fmt.Fprintf(w, "as %s    %s", q.Type, plural(q.Products, "weight"))
+	}
 	if q.Divergence > 0 {
 		fmt.Fprintf(w, ", the outputs diverge by %.2g", q.Divergence)
 	}

@@ -24,7 +24,8 @@ func pruneCommand() *cobra.Command {
 		Short: "Prune an ONNX model, and quantise it, into an ONNX model",
 		Long: `Prune an ONNX model as compile does, and write it as an ONNX model that any runtime
 or trainer reads. Batch normalisation is folded into the weights. With --quantize
-int8, products stand between QuantizeLinear and DequantizeLinear nodes.`,
+int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16 or
+bf16, weights stand before Cast nodes.`,
 		Example: `  spc prune model.onnx -o pruned.onnx --sparsity 0.8 --pattern block:4x1
   spc prune model.onnx -o quantized.onnx --quantize int8 --calib photos/ --preprocess imagenet`,
 		Args:              usage(cobra.ExactArgs(1)),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -40,6 +41,19 @@ func TestQuantizeAndPrune(t *testing.T) {
 		t.Errorf("%s, want why head is not quantised", out)
 	}
 
+	for q, dt := range map[string]string{"fp16": "f16", "bf16": "bf16"} {
+		ok(t, "compile", "model.onnx", "-o", "half.spx", "--quantize", q, "--keep-float", "*head*")
+		ok(t, "verify", "half.spx", "model.onnx", "--tolerance", "0.02")
+		if out := ok(t, "inspect", "half.spx"); strings.Count(out, " "+dt+" ") != 4 || !strings.Contains(out, "not quantised, kept by *head*; ") {
+			t.Errorf("%s, want four weights of %s, and why the fifth is not", out, dt)
+		}
+		ok(t, "prune", "model.onnx", "-o", "half.onnx", "--quantize", q, "--keep-float", "*head*")
+		ok(t, "verify", "half.onnx", "half.spx", "--tolerance", "1e-5")
+		if a, b := fileBytes(t, "half.onnx"), fileBytes(t, "model.onnx"); a > b*6/10 {
+			t.Errorf("half.onnx takes %d bytes, model.onnx %d", a, b)
+		}
+	}
+
 	out = ok(t, "prune", "model.onnx", "-o", "pruned.onnx", "--sparsity", "0.5")
 	if !strings.Contains(out, "50.0% of the") {
 		t.Errorf("%s, want half of the prunable weights gone", out)
@@ -53,7 +67,7 @@ func TestQuantizeAndPrune(t *testing.T) {
 		"--ranges mse has no use":                    {"compile", "model.onnx", "--ranges", "mse"},
 		"--keep-float x has no use":                  {"compile", "model.onnx", "--keep-float", "x"},
 		"--keep-float heart*: no layer or weight":    append([]string{"compile", "model.onnx", "--keep-float", "heart*"}, quantise...),
-		`--quantize "int9", want none or int8`:       {"compile", "model.onnx", "--quantize", "int9"},
+		`--quantize "int9", want one of none`:        {"compile", "model.onnx", "--quantize", "int9"},
 		"--calib photos has no use":                  {"compile", "model.onnx", "--calib", "photos"},
 		"images need --preprocess":                   {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},
 		`-o pruned.spx, want an .onnx file`:          {"prune", "model.onnx", "-o", "pruned.spx"},
@@ -64,4 +78,13 @@ func TestQuantizeAndPrune(t *testing.T) {
 	} {
 		fails(t, args, want)
 	}
+}
+
+func fileBytes(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }

@@ -51,12 +51,12 @@ func (o *Observer) Ranges(ctx context.Context, g *ir.Graph, values []*ir.Value) 
 	for i := range ranges {
 		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
 	}
-	return ranges, o.watch(ctx, g, values, func(i int, x []float32) error { return ranges[i].add(x) })
+	return ranges, o.See(ctx, g, values, func(i int, t *tensor.Tensor) error { return ranges[i].add(t.F32s()) })
 }
 
-// watch evaluates g on all samples and calls see with the elements of each of the
-// values, sample by sample. No samples are an error.
-func (o *Observer) watch(ctx context.Context, g *ir.Graph, values []*ir.Value, see func(i int, x []float32) error) error {
+// See evaluates g on all samples and calls see with each of the values, f32 tensors of
+// the root graph g, sample by sample; the tensors are lent. No samples are an error.
+func (o *Observer) See(ctx context.Context, g *ir.Graph, values []*ir.Value, see func(i int, t *tensor.Tensor) error) error {
 	if len(values) == 0 {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (o *Observer) watch(ctx context.Context, g *ir.Graph, values []*ir.Value, s
 	err = o.Run(ctx, watched, o.Inputs(ctx, watched), func(out []*tensor.Tensor) error {
 		samples++
 		for i, t := range out {
-			if err := see(i, t.F32s()); err != nil {
+			if err := see(i, t); err != nil {
 				return fmt.Errorf("calibration sample %d: value %s: %w", samples, values[i].Name, err)
 			}
 		}

@@ -1,11 +1,5 @@
 package calib
 
-import (
-	"context"
-
-	"spc/ir"
-)
-
 // Bins is the number of bins of a histogram.
 const Bins = 2048
 
@@ -17,19 +11,9 @@ type Histogram struct {
 	Zeros int64 // elements that are exactly 0, which no bin counts
 }
 
-// Histograms counts the elements of the values, f32 tensors of the root graph g, of
-// which ranges are those that Ranges gave. It evaluates the graph on all samples; its
-// result does not depend on the order in which elements are counted.
-func (o *Observer) Histograms(ctx context.Context, g *ir.Graph, values []*ir.Value, ranges []Range) ([]*Histogram, error) {
-	hists := make([]*Histogram, len(values))
-	for i, r := range ranges {
-		hists[i] = &Histogram{Range: r}
-	}
-	return hists, o.watch(ctx, g, values, func(i int, x []float32) error {
-		hists[i].add(x)
-		return nil
-	})
-}
+// NewHistogram returns the histogram of a value of whose elements Observer.Ranges gave
+// the range.
+func NewHistogram(r Range) *Histogram { return &Histogram{Range: r} }
 
 // Width is the width of a bin, 0 where all elements are the same.
 func (h *Histogram) Width() float64 { return (float64(h.Hi) - float64(h.Lo)) / Bins }
@@ -43,8 +27,9 @@ func (h *Histogram) Len() int64 {
 	return n
 }
 
-// add counts elements, which lie in the range.
-func (h *Histogram) add(x []float32) {
+// Add counts elements, which lie in the range. What it counts does not depend on their
+// order.
+func (h *Histogram) Add(x []float32) {
 	lo, scale := float64(h.Lo), 0.0
 	if w := h.Width(); w > 0 {
 		scale = 1 / w

@@ -216,8 +216,8 @@ func (o *Observer) surveyRanges(ctx context.Context, g *ir.Graph) ([]byte, error
 	for i := range ranges {
 		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
 	}
-	err := o.watch(ctx, g, values, func(i int, x []float32) error {
-		infinite[i] = infinite[i] || ranges[i].add(x) != nil
+	err := o.See(ctx, g, values, func(i int, t *tensor.Tensor) error {
+		infinite[i] = infinite[i] || ranges[i].add(t.F32s()) != nil
 		return nil
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 // Options say how to quantise.
 type Options struct {
+	Type     tensor.DType // I8 for products of 8-bit integers; F16 or BF16 for weights of it
 	Observer *calib.Observer
 	Ranges   Ranges
 	// KeepFloat names nodes or weights whose products stay in floating point.
@@ -28,7 +29,8 @@ type Options struct {
 
 // Result says what was quantised.
 type Result struct {
-	Products int `json:"products"`
+	Type     string `json:"type"`
+	Products int    `json:"products"`
 	// Divergence of the outputs from those of the model in floating point, on some
 	// of the samples, as calib.Divergence measures it; 0 where it was not measured.
 	Divergence float64 `json:"divergence,omitempty"`
@@ -116,65 +118,38 @@ func finite(w *tensor.Tensor) bool {
 	return !slices.ContainsFunc(w.F32s(), func(v float32) bool { return v-v != 0 })
 }
 
-// weight returns a finite weight in integers and the scale of each of its rows: that
-// of the largest magnitude, or with MSE of the least squared error.
-func (r Ranges) weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32) {
+// weight returns a finite weight in integers and the scale of each of its rows.
+func weight(w *tensor.Tensor, axis int) (q *tensor.Tensor, scales []float32) {
 	inner := 1
 	for _, d := range w.Shape()[axis+1:] {
 		inner *= d
 	}
 	rows := w.Dim(axis)
+	most := make([]float64, rows)
+	for i, v := range w.F32s() {
+		r := i / inner % rows
+		most[r] = max(most[r], math.Abs(float64(v)))
+	}
 	scales = make([]float32, rows)
+	for r, m := range most {
+		if scales[r] = float32(m / 127); !(scales[r] > 1e-30) {
+			scales[r] = 0x1p-16 // a row of zeros, whose bias is written in steps of it
+		}
+	}
 	q = tensor.New(tensor.I8, w.Shape()...)
-	from, to := w.F32s(), tensor.Data[int8](q)
-	row := make([]float32, 0, w.Len()/rows)
-	for m := range rows {
-		row = row[:0]
-		for i := m * inner; i < len(from); i += rows * inner {
-			row = append(row, from[i:i+inner]...)
-		}
-		s := r.rowScale(row)
-		scales[m] = s
-		for i := m * inner; i < len(from); i += rows * inner {
-			for j, v := range from[i : i+inner] {
-				to[i+j] = int8(nearest(float64(v), float64(s)))
-			}
-		}
+	data := tensor.Data[int8](q)
+	for i, v := range w.F32s() {
+		data[i] = int8(min(max(math.RoundToEven(float64(v)/float64(scales[i/inner%rows])), -127), 127))
 	}
 	return q, scales
 }
 
-// nearest is the symmetric 8-bit integer for v in steps of scale.
-func nearest(v, scale float64) float64 {
-	return min(max(math.RoundToEven(v/scale), -127), 127)
-}
-
-// rowScale is the scale of a row of a weight.
-func (r Ranges) rowScale(row []float32) float32 {
-	most := 0.0
-	for _, v := range row {
-		most = max(most, math.Abs(float64(v)))
+// Run quantises g as the options say.
+func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
+	if o.Type == tensor.I8 {
+		return Insert(ctx, g, o)
 	}
-	full := float32(most / 127)
-	if !(full > 1e-30) {
-		return 0x1p-16 // a row of zeros, whose bias is written in steps of it
-	}
-	if r.Method != MSE {
-		return full
-	}
-	best, least := full, math.Inf(1)
-	for i := rangeSteps; i > rangeSteps/4; i-- {
-		s := full * float32(i) / rangeSteps
-		sum := 0.0
-		for _, v := range row {
-			d := nearest(float64(v), float64(s))*float64(s) - float64(v)
-			sum += d * d
-		}
-		if sum < least {
-			best, least = s, sum
-		}
-	}
-	return best
+	return Half(g, o.Type, o)
 }
 
 // Insert quantises the products of g: it puts QuantizeLinear and DequantizeLinear
@@ -183,20 +158,15 @@ func (r Ranges) rowScale(row []float32) float32 {
 // that KeepFloat names are left out, and unless All is set those that make most of
 // the error (see sensitive).
 func Insert(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
-	r := &Result{}
+	r := &Result{Type: tensor.I8.String()}
 	names, err := o.chosen(g, r)
 	if err != nil || len(names) == 0 {
 		return r, err
 	}
 	s := o.inserter(g, names)
-	values := s.values()
-	ranges, err := o.Ranges.observe(ctx, o.Observer, g, values)
+	seen, err := s.observe(ctx)
 	if err != nil {
 		return nil, err
-	}
-	seen := &observed{ranges: map[string]calib.Range{}, weights: map[rowsOf]*quantised{}}
-	for i, v := range values {
-		seen.ranges[v.Name] = ranges[i]
 	}
 	if !o.All {
 		if names, err = o.sensitive(ctx, g, names, seen, r); err != nil {
@@ -208,19 +178,11 @@ func Insert(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 }
 
 // chosen names the products of g that can be quantised and that the user does not
-// keep, of which r takes note. A glob that matches no weight is an error.
+// keep, of which r takes note.
 func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
-	matched := make([]bool, len(o.KeepFloat))
-	kept := map[*ir.Node]prune.Glob{}
-	for _, u := range g.WeightUses() {
-		for i, glob := range o.KeepFloat {
-			if glob.Match(u.Node.Name) || glob.Match(u.Value.Name) {
-				matched[i], kept[u.Node] = true, glob
-			}
-		}
-	}
-	if i := slices.Index(matched, false); i >= 0 {
-		return nil, fmt.Errorf("--keep-float %s: no layer or weight has a name like this: %w", o.KeepFloat[i], ir.ErrInvalid)
+	kept, err := o.kept(g)
+	if err != nil {
+		return nil, err
 	}
 	var names []string
 	for _, n := range g.Nodes {
@@ -236,22 +198,22 @@ func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
 	return names, nil
 }
 
-// observed is what quantising needs to know beside the graph.
-type observed struct {
-	ranges  map[string]calib.Range // by the names of values
-	weights map[rowsOf]*quantised
-}
-
-// rowsOf is a weight, by its name, whose rows lie along an axis.
-type rowsOf struct {
-	name string
-	axis int
-}
-
-// quantised is a weight in integers.
-type quantised struct {
-	ints   *tensor.Tensor
-	scales []float32
+// kept returns the nodes that the user keeps, with a glob that says so. A glob that
+// matches no weight is an error.
+func (o *Options) kept(g *ir.Graph) (map[*ir.Node]prune.Glob, error) {
+	matched := make([]bool, len(o.KeepFloat))
+	kept := map[*ir.Node]prune.Glob{}
+	for _, u := range g.WeightUses() {
+		for i, glob := range o.KeepFloat {
+			if glob.Match(u.Node.Name) || glob.Match(u.Value.Name) {
+				matched[i], kept[u.Node] = true, glob
+			}
+		}
+	}
+	if i := slices.Index(matched, false); i >= 0 {
+		return nil, fmt.Errorf("--keep-float %s: no layer or weight has a name like this: %w", o.KeepFloat[i], ir.ErrInvalid)
+	}
+	return kept, nil
 }
 
 // inserter quantises some products of a graph.
@@ -280,10 +242,11 @@ func (o *Options) inserter(g *ir.Graph, products []string) *inserter {
 
 // insert changes the graph.
 func (s *inserter) insert(seen *observed) error {
+	s.correct(seen)
 	if err := s.activations(s.values(), seen.ranges); err != nil {
 		return err
 	}
-	if err := s.weights(seen.weights); err != nil {
+	if err := s.weights(seen); err != nil {
 		return err
 	}
 	return s.g.Infer()
@@ -412,9 +375,8 @@ func (s *inserter) shared(w *ir.Value, axis int) bool {
 	})
 }
 
-// weights quantises the weights, or takes them from those quantised before. Products
-// that read the same one still do.
-func (s *inserter) weights(before map[rowsOf]*quantised) error {
+// weights quantises the weights. Products that read the same one still do.
+func (s *inserter) weights(seen *observed) error {
 	type use struct {
 		*ir.Value
 		axis int
@@ -429,13 +391,7 @@ func (s *inserter) weights(before map[rowsOf]*quantised) error {
 		uses[u] = append(uses[u], p)
 	}
 	for _, u := range order {
-		key := rowsOf{u.Name, u.axis}
-		w := before[key]
-		if w == nil {
-			w = &quantised{}
-			w.ints, w.scales = s.Ranges.weight(u.Const, u.axis)
-			before[key] = w
-		}
+		w := seen.weight(uses[u][0])
 		q, scales := w.ints, w.scales
 		ints := u.Value // keeps its name, by which users know the weight, unless others read it
 		shared := s.shared(u.Value, u.axis)

@@ -240,3 +240,58 @@ func TestConstantActivationsAreQuantised(t *testing.T) {
 		}
 	}
 }
+
+func TestBiasesMakeUpForRoundedWeights(t *testing.T) {
+	// Rows whose small weights all round down, by 0.4 of a step, with inputs around 3.
+	for name, text := range map[string]string{
+		"Conv": `graph "g"(%x: f32[n,4,2,2]) {
+  %w: f32[2,4,1,1] = const {1.27, 0.004, 0.004, 0.004, -1.27, 0.014, 0.014, 0.004}
+  %y: f32[n,2,2,2] = Conv "y" (%x, %w)
+  return %y
+}`,
+		"Gemm": `graph "g"(%x: f32[n,4]) {
+  %w: f32[2,4] = const {1.27, 0.004, 0.004, 0.004, -1.27, 0.014, 0.014, 0.004}
+  %b: f32[2] = const {0.5, -1}
+  %y: f32[n,2] = Gemm "y" (%x, %w, %b) {transB = 1}
+  return %y
+}`,
+		"MatMul": `graph "g"(%x: f32[n,3,4]) {
+  %w: f32[4,2] = const {1.27, -1.27, 0.004, 0.014, 0.004, 0.014, 0.004, 0.004}
+  %y: f32[n,3,2] = MatMul "y" (%x, %w)
+  return %y
+}`,
+	} {
+		g := graphtest.Parse(t, text)
+		float := g.Clone()
+		shape := []int{50}
+		for _, d := range g.Inputs[0].Type.Dims[1:] {
+			shape = append(shape, d.Size())
+		}
+		x := tensor.New(tensor.F32, shape...)
+		for i := range x.F32s() {
+			x.F32s()[i] = 3 + float32(i*7%11-5)/5
+		}
+		quantise(t, g, quant.Options{Observer: observer(x)})
+		mean := func(g *ir.Graph) (m [2]float64) {
+			y, err := (&ref.Interpreter{}).Run(context.Background(), g, []*tensor.Tensor{x})
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner := 1
+			if name == "Conv" {
+				inner = 4
+			}
+			for i, v := range y[0].F32s() {
+				m[i/inner%2] += float64(v) / float64(y[0].Len()/2)
+			}
+			return m
+		}
+		want, got := mean(float), mean(g)
+		for r := range want {
+			// Without biases they would be 0.036 apart.
+			if d := math.Abs(got[r] - want[r]); d > 0.005 {
+				t.Errorf("%s: the mean of row %d is %v, want %v", name, r, got[r], want[r])
+			}
+		}
+	}
+}

@@ -1,13 +1,11 @@
 package quant
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
-	"spc/ir"
 	"spc/passes/calib"
 )
 
@@ -28,22 +26,21 @@ const (
 	// Percentile leaves out as many elements on either side that so many percent
 	// are left.
 	Percentile RangeMethod = "percentile"
-	// MSE makes the mean of the squared errors of rounding and saturating least.
-	// Weights are spanned in the same way, channel by channel.
+	// MSE makes the mean of the squared errors of rounding and saturating least. The
+	// zero value is MSE.
 	MSE RangeMethod = "mse"
 )
 
 // defaultPercentile is that of "percentile".
 const defaultPercentile = 99.99
 
-// ParseRanges reads minmax, percentile, percentile:P or mse; the empty string is
-// minmax.
+// ParseRanges reads minmax, percentile, percentile:P or mse; the empty string is mse.
 func ParseRanges(s string) (Ranges, error) {
 	name, arg, has := strings.Cut(s, ":")
 	r := Ranges{Method: RangeMethod(name)}
 	switch r.Method {
 	case "":
-		r.Method = MinMax
+		r.Method = MSE
 	case MinMax, MSE:
 	case Percentile:
 		r.Percentile = defaultPercentile
@@ -64,24 +61,15 @@ func ParseRanges(s string) (Ranges, error) {
 	return r, nil
 }
 
-// observe returns the range over which each of the values is to be quantised.
-func (r Ranges) observe(ctx context.Context, o *calib.Observer, g *ir.Graph, values []*ir.Value) ([]calib.Range, error) {
-	ranges, err := o.Ranges(ctx, g, values)
-	if err != nil || r.Method == MinMax || r.Method == "" {
-		return ranges, err
+// of returns the range over which a value with these elements is to be quantised.
+func (r Ranges) of(h *calib.Histogram) calib.Range {
+	switch r.Method {
+	case MinMax:
+		return h.Range
+	case Percentile:
+		return percentile(h, r.Percentile)
 	}
-	hists, err := o.Histograms(ctx, g, values, ranges)
-	if err != nil {
-		return nil, err
-	}
-	for i, h := range hists {
-		if r.Method == Percentile {
-			ranges[i] = percentile(h, r.Percentile)
-		} else {
-			ranges[i] = leastError(h)
-		}
-	}
-	return ranges, nil
+	return leastError(h)
 }
 
 // percentile returns the range between the percentiles (100-p)/2 and (100+p)/2, to

@@ -1,55 +1,26 @@
 package quant
 
 import (
-	"context"
-	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
-	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/calib"
-	"spc/tests/graphtest"
 )
 
-// histogram counts elements as calibration does, those of two samples.
+// histogram counts elements in two portions.
 func histogram(t *testing.T, x []float32) *calib.Histogram {
 	t.Helper()
-	o := &calib.Observer{
-		Inputs: func(context.Context, *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
-			return func(yield func([]*tensor.Tensor, error) bool) {
-				for _, part := range [][]float32{x[:len(x)/2], x[len(x)/2:]} {
-					if !yield([]*tensor.Tensor{tensor.From(part, len(part))}, nil) {
-						return
-					}
-				}
-			}
-		},
-		Run: func(_ context.Context, _ *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
-			for s := range in {
-				if err := see(s); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+	h := calib.NewHistogram(calib.Range{Lo: slices.Min(x), Hi: slices.Max(x)})
+	h.Add(x[len(x)/2:])
+	h.Add(x[:len(x)/2])
+	if h.Len() != int64(len(x)) {
+		t.Fatalf("%d elements counted, want %d", h.Len(), len(x))
 	}
-	g := graphtest.Parse(t, `graph "g"(%x: f32[n]) { return %x }`)
-	ranges, err := o.Ranges(context.Background(), g, g.Inputs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := o.Histograms(context.Background(), g, g.Inputs, ranges)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h[0].Len() != int64(len(x)) {
-		t.Fatalf("%d elements counted, want %d", h[0].Len(), len(x))
-	}
-	return h[0]
+	return h
 }
 
 // rounding is the sum of the squared errors of x, quantised over r.
@@ -163,32 +134,9 @@ func TestPercentilesLeaveOutTheShare(t *testing.T) {
 	}
 }
 
-func TestRowsOfWeightsHaveTheLeastError(t *testing.T) {
-	const seed = 10
-	t.Logf("seed %d", seed)
-	squared := func(row []float32, s float32) (sum float64) {
-		for _, v := range row {
-			d := nearest(float64(v), float64(s))*float64(s) - float64(v)
-			sum += d * d
-		}
-		return sum
-	}
-	for name, row := range samples(seed) {
-		full := Ranges{Method: MinMax}.rowScale(row)
-		got := Ranges{Method: MSE}.rowScale(row)
-		least := squared(row, full)
-		for i := 1; i < 200; i++ {
-			least = min(least, squared(row, full*float32(i)/200))
-		}
-		if e := squared(row, got); e > 1.05*least {
-			t.Errorf("%s: the scale %g has the error %g, want %g (%g by the largest)", name, got, e, least, squared(row, full))
-		}
-	}
-}
-
 func TestWeightsAreRoundedRowByRow(t *testing.T) {
 	w := tensor.From([]float32{127, 1, -254, 0, 63.5, 0, 2, 0, 4}, 3, 3)
-	q, scales := Ranges{}.weight(w, 1)
+	q, scales := weight(w, 1)
 	if want := []float32{1, 0.5, 2}; !slices.Equal(scales, want) {
 		t.Errorf("scales of the columns %v, want %v", scales, want)
 	}
@@ -199,7 +147,7 @@ func TestWeightsAreRoundedRowByRow(t *testing.T) {
 
 func TestParseRanges(t *testing.T) {
 	for text, want := range map[string]Ranges{
-		"": {Method: MinMax}, "minmax": {Method: MinMax}, "mse": {Method: MSE},
+		"": {Method: MSE}, "minmax": {Method: MinMax}, "mse": {Method: MSE},
 		"percentile": {Percentile, 99.99}, "percentile:99.9": {Percentile, 99.9}, "percentile:100": {Percentile, 100},
 	} {
 		if got, err := ParseRanges(text); err != nil || got != want {
