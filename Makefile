@@ -35,7 +35,7 @@ staticcheck:
 	$(GO) run $(STATICCHECK) ./...
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -short . ./backend/... ./data/... ./passes/prune ./passes/obs ./ir/onnx
+	CGO_ENABLED=1 $(GO) test -race -short . ./backend/... ./data/... ./passes/prune ./passes/obs ./passes/calib ./passes/recon ./passes/fit ./ir/onnx
 
 cross: ## the pure Go paths of other processors
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
