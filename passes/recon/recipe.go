@@ -4,7 +4,8 @@ import "spc/ir"
 
 // Recipe returns the options that suit a graph's family: those of convolutional models
 // where most weights are of convolutions, else those of transformers, of which the
-// whole model is trained at once. See RATIONALE.md.
+// whole model is trained at once. RATIONALE.md says how they were found, and that those
+// of convolutions were not measured.
 func Recipe(g *ir.Graph) Options {
 	convs, products := 0, 0
 	for _, u := range g.WeightUses() {
