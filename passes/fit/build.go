@@ -29,13 +29,13 @@ func (f *fitter) try(name string, sparsities []float64) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		return divergence(f, front, t.twins)
+		return f.divergence(front, t.twins)
 	}
 	t, _, err := f.build("prune, "+name, sparsities, f.sees(func(i int) bool { return !heldOut(i) }))
 	if err != nil {
 		return 0, err
 	}
-	return divergence(f, f.sees(heldOut).Frontier(t.twins.Graph, f.Budget), t.twins)
+	return f.divergence(f.sees(heldOut).Frontier(t.twins.Graph, f.Budget), t.twins)
 }
 
 // sees is the observer of some of the samples.

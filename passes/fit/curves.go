@@ -102,7 +102,7 @@ func (f *fitter) effects() error {
 			}
 		}
 		twins.SetConst(l.Value, l.View.Tensor(tensor.From(l.trial, l.rows, l.cols), l.Value.Const.Shape()))
-		d, err := divergence(f, front, twins)
+		d, err := f.divergence(front, twins)
 		if err != nil {
 			return err
 		}
