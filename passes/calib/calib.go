@@ -13,6 +13,9 @@ import (
 	"iter"
 	"math"
 
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/gonum"
+
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/fold"
@@ -39,6 +42,21 @@ type Observer struct {
 	Inputs Inputs
 	Run    Runner
 	Gemm   Gemm // nil for one in plain Go
+}
+
+// Multiply is Gemm, or the one in plain Go.
+func (o *Observer) Multiply() Gemm {
+	if o.Gemm != nil {
+		return o.Gemm
+	}
+	return plainGemm
+}
+
+func plainGemm(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
+	t := map[bool]blas.Transpose{false: blas.NoTrans, true: blas.Trans}
+	if m > 0 && n > 0 {
+		gonum.Implementation{}.Sgemm(t[tA], t[tB], m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+	}
 }
 
 // Range is the least and the greatest element that a value had.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/gonum"
-
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -98,10 +95,7 @@ func newMoments(ctx context.Context, f *Frontier, use ir.WeightUse, o GramOption
 	if err != nil {
 		return nil, err
 	}
-	m := &moments{node: use.Node, gemm: f.o.Gemm, in: in, values: []*ir.Value{in.x}, samples: samples, most: o.MaxColumns, o: o}
-	if m.gemm == nil {
-		m.gemm = plainGemm
-	}
+	m := &moments{node: use.Node, gemm: f.o.Multiply(), in: in, values: []*ir.Value{in.x}, samples: samples, most: o.MaxColumns, o: o}
 	if m.most <= 0 {
 		m.most = max(minColumns, 16*in.k)
 	}
@@ -301,10 +295,4 @@ func mirror(s []float64, k int) {
 			s[i*k+j] = s[j*k+i]
 		}
 	}
-}
-
-// plainGemm is a Gemm in plain Go.
-func plainGemm(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
-	t := map[bool]blas.Transpose{false: blas.NoTrans, true: blas.Trans}
-	gonum.Implementation{}.Sgemm(t[tA], t[tB], m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 }

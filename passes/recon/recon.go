@@ -12,9 +12,6 @@ import (
 	"fmt"
 	"slices"
 
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/gonum"
-
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/calib"
@@ -71,10 +68,7 @@ type runner struct {
 // Run reconstructs g, a pruned copy of dense: a graph of the same nodes, with other
 // constants, and perhaps with biases that dense has not. Constants of g are replaced.
 func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options) (*Report, error) {
-	r := &runner{Options: opt, o: o, g: g, dense: dense, gemm: o.Gemm}
-	if r.gemm == nil {
-		r.gemm = plainGemm
-	}
+	r := &runner{Options: opt, o: o, g: g, dense: dense, gemm: o.Multiply()}
 	r.Window, r.Workers = max(1, r.Window), max(1, r.Workers)
 	if r.Budget == 0 {
 		r.Budget = calib.DefaultBudget
@@ -286,14 +280,6 @@ func power(samples []sample, k int) float64 {
 		return 1
 	}
 	return sum / float64(n)
-}
-
-// plainGemm is calib.Gemm in plain Go.
-func plainGemm(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
-	op := map[bool]blas.Transpose{false: blas.NoTrans, true: blas.Trans}
-	if m > 0 && n > 0 {
-		gonum.Implementation{}.Sgemm(op[tA], op[tB], m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-	}
 }
 
 // whole reconstructs the model as one block, against the dense model's outputs, and

@@ -187,7 +187,7 @@ func TestGradientsOfWholeBlocksAreThoseOfFiniteDifferences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newPass(p, plainGemm)
+			s := newPass(p, (&calib.Observer{}).Multiply())
 			s.check = true
 			if err := s.forward([]*tensor.Tensor{x}); err != nil {
 				t.Fatal(err)
