@@ -90,21 +90,7 @@ func observer(runs int) *calib.Observer {
 				}
 			}
 		},
-		Run: func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
-			for x, err := range in {
-				if err != nil {
-					return err
-				}
-				out, err := ref.Run(ctx, g, x)
-				if err != nil {
-					return err
-				}
-				if err := see(out); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		Run: graphtest.Run,
 	}
 }
 

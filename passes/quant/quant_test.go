@@ -28,21 +28,7 @@ func observer(samples ...*tensor.Tensor) *calib.Observer {
 				}
 			}
 		},
-		Run: func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
-			for sample, err := range in {
-				if err != nil {
-					return err
-				}
-				out, err := (&ref.Interpreter{}).Run(ctx, g, sample)
-				if err != nil {
-					return err
-				}
-				if err := see(out); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		Run: graphtest.Run,
 	}
 }
 

@@ -5,6 +5,7 @@ package graphtest
 
 import (
 	"context"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -177,4 +178,21 @@ func Inputs(g *ir.Graph, seed uint64) []*tensor.Tensor {
 		in[i] = tensor.FromInt64s(v.Type.DType, ints, shape...)
 	}
 	return in
+}
+
+// Run evaluates g on each of the inputs with the interpreter, as a calib.Runner does.
+func Run(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func([]*tensor.Tensor) error) error {
+	for sample, err := range in {
+		if err != nil {
+			return err
+		}
+		out, err := ref.Run(ctx, g, sample)
+		if err != nil {
+			return err
+		}
+		if err := see(out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
