@@ -83,6 +83,10 @@ type CompileOptions struct {
 	// Reconstruct changes what is left by gradients, block by block, on the samples of
 	// Calibrate, towards what the dense model computes.
 	Reconstruct bool
+	// Recipe changes how: NAME=VALUE after NAME=VALUE, parted by commas, with the names
+	// blocks (epochs for each block), rate, model (epochs for the whole), model-rate,
+	// inside, warmup, batch, window, augment (0 or 1) and seed.
+	Recipe      string
 	Uncorrected bool     // leaves the means and variances of outputs as pruning with Calibrate makes them
 	Keep        []string // globs of nodes or weights that stay as they are; none lifts the default exceptions
 	Layers      []string // GLOB=S: a sparsity of their own for some layers
@@ -292,8 +296,8 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 		Prune: fit.Options{
 			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
 			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
-			Reconstruct: o.Reconstruct,
-			Observer:    seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
+			Reconstruct: o.Reconstruct, Recipe: o.Recipe,
+			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
 		},
 		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
 		Formats: format.Choices(),

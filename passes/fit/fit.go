@@ -41,6 +41,7 @@ type Options struct {
 	Uncorrected        bool            // keeps the outputs' means and variances as pruning leaves them
 	Observer           *calib.Observer // nil sees nothing, which leaves Magnitude
 	Reconstruct        bool            // blocks by gradients, afterwards
+	Recipe             string          // changes how, see recon.Options.Set
 	Budget             int             // bytes for values of samples; 0 is calib's own
 	Cache              string          // a file for what allocations see of the dense model; empty for none
 	Samples            string          // identifies the observer's samples in that file
@@ -84,7 +85,12 @@ func (o *Options) Check() error {
 	if err := CheckAllocation(o.Allocate); err != nil {
 		return err
 	}
+	if err := new(recon.Options).Set(o.Recipe); err != nil {
+		return err
+	}
 	switch {
+	case o.Recipe != "" && !o.Reconstruct:
+		return fmt.Errorf("recipe %q: nothing is reconstructed: %w", o.Recipe, ir.ErrInvalid)
 	case o.Observer != nil:
 	case o.Cache != "":
 		return fmt.Errorf("%s: statistics need calibration samples: %w", o.Cache, ir.ErrInvalid)
@@ -252,6 +258,9 @@ func (f *fitter) run(out *Result) error {
 // reconstruct changes the weights that are left by gradients.
 func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
 	o := recon.Recipe(f.graph)
+	if err := o.Set(f.Recipe); err != nil {
+		return err
+	}
 	o.Workers, o.Budget, o.Progress = f.Workers, f.Budget, f.Progress
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

@@ -1,6 +1,13 @@
 package recon
 
-import "spc/ir"
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"spc/ir"
+)
 
 // Recipe returns the options that suit a graph's family: those of convolutional models
 // where most weights are of convolutions, else those of transformers, of which the
@@ -20,4 +27,66 @@ func Recipe(g *ir.Graph) Options {
 		o.Epochs, o.Rate, o.WholeEpochs, o.WholeRate, o.Inside = 20, 0.01, 20, 0.005, 10
 	}
 	return o
+}
+
+// settings lists what Set changes, by name.
+var settings = []struct {
+	name string
+	set  func(o *Options, v float64) (ok bool)
+}{
+	{"blocks", count(func(o *Options) *int { return &o.Epochs })},
+	{"rate", number(func(o *Options) *float64 { return &o.Rate })},
+	{"model", count(func(o *Options) *int { return &o.WholeEpochs })},
+	{"model-rate", number(func(o *Options) *float64 { return &o.WholeRate })},
+	{"inside", number(func(o *Options) *float64 { return &o.Inside })},
+	{"warmup", number(func(o *Options) *float64 { return &o.Warmup })},
+	{"batch", count(func(o *Options) *int { return &o.Batch })},
+	{"window", count(func(o *Options) *int { return &o.Window })},
+	{"augment", func(o *Options, v float64) bool {
+		o.Augment = v == 1
+		return v == 0 || v == 1
+	}},
+	{"seed", func(o *Options, v float64) bool {
+		o.Seed = uint64(v)
+		return v >= 0 && v == math.Trunc(v) && v < 1<<53
+	}},
+}
+
+func count(of func(*Options) *int) func(*Options, float64) bool {
+	return func(o *Options, v float64) bool {
+		*of(o) = int(v)
+		return v >= 0 && v == math.Trunc(v) && v <= 1e6
+	}
+}
+
+func number(of func(*Options) *float64) func(*Options, float64) bool {
+	return func(o *Options, v float64) bool {
+		*of(o) = v
+		return v >= 0 && v <= 1e6
+	}
+}
+
+// Set changes the options that s names: NAME=VALUE after NAME=VALUE, parted by commas.
+// Epochs are named blocks, and those of the whole model model.
+func (o *Options) Set(s string) error {
+	if s == "" {
+		return nil
+	}
+next:
+	for _, part := range strings.Split(s, ",") {
+		name, text, _ := strings.Cut(part, "=")
+		var names []string
+		for _, k := range settings {
+			names = append(names, k.name)
+			if k.name != name {
+				continue
+			}
+			if v, err := strconv.ParseFloat(text, 64); err != nil || !k.set(o, v) {
+				return fmt.Errorf("recipe %q: %q is no value of %s: %w", s, text, name, ir.ErrInvalid)
+			}
+			continue next
+		}
+		return fmt.Errorf("recipe %q: nothing is named %q, want NAME=VALUE with one of %s: %w", s, name, strings.Join(names, ", "), ir.ErrInvalid)
+	}
+	return nil
 }

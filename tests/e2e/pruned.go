@@ -117,8 +117,18 @@ func words(flags string) []string {
 	return out
 }
 
+// Split says which samples calibrate and which measure, as spc's --samples does.
+type Split struct{ Calibrate, Measure string }
+
+// Even and odd samples make the table. Recipes are chosen within the even ones, so that
+// what the table measures was never looked at.
+var (
+	Tabled = Split{"even", "odd"}
+	Choice = Split{"0::4", "2::4"}
+)
+
 // flags are those of spc compile for a cell.
-func (m *PrunedModel) flags(cell string, reconstruct bool) string {
+func (m *PrunedModel) flags(cell string, reconstruct bool, s Split) string {
 	f := m.Family.Prune
 	if reconstruct {
 		f += " " + m.Family.Reconstruct
@@ -133,11 +143,12 @@ func (m *PrunedModel) flags(cell string, reconstruct bool) string {
 	default:
 		f = fmt.Sprintf("--pattern %s %s", pattern, f)
 	}
-	return fmt.Sprintf("%s --calib %s --samples even --calib-samples %d", f, m.Data, m.Samples)
+	return fmt.Sprintf("%s --calib %s --samples %s --calib-samples %d", f, m.Data, s.Calibrate, m.Samples)
 }
 
-// Measure prunes and evaluates a cell with spc, a program at a path.
-func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct bool) (r PrunedResult) {
+// Measure prunes and evaluates a cell with spc, a program at a path. A recipe, where
+// there is one, changes how it is reconstructed.
+func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct bool, s Split, recipe string) (r PrunedResult) {
 	r = PrunedResult{Model: m.Model, Cell: cell, Reconstruct: reconstruct}
 	bars := m.Floors
 	if reconstruct {
@@ -146,7 +157,10 @@ func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct
 	if b, ok := bars[cell]; ok {
 		r.Bar = &b
 	}
-	flags := m.flags(cell, reconstruct)
+	flags := m.flags(cell, reconstruct, s)
+	if reconstruct && recipe != "" {
+		flags += " --recipe " + recipe
+	}
 	r.Command = "spc compile model.onnx " + strings.ReplaceAll(flags, "@", "")
 	err := func() error {
 		dir, err := os.MkdirTemp("", "spc-accuracy-")
@@ -173,7 +187,7 @@ func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct
 			r.Allocate = t[0].Allocate
 		}
 		var e Evaluation
-		if err := call(ctx, &e, spc, append([]string{"eval", out, "--samples", "odd", "--json", "--data"}, words(m.Data+" "+m.Eval)...)); err != nil {
+		if err := call(ctx, &e, spc, append([]string{"eval", out, "--samples", s.Measure, "--json", "--data"}, words(m.Data+" "+m.Eval)...)); err != nil {
 			return err
 		}
 		r.Metric, r.Value, r.Samples = e.Metric, e.Value, e.N

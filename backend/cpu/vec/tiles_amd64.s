@@ -436,12 +436,12 @@ TEXT ·finishRowsSiLU_avx2(SB), NOSPLIT, $0-81
 	MOVQ    rows+32(FP), DX
 	MOVQ    bias+48(FP), BX
 	MOVQ    res+56(FP), SI
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
 	MOVQ    ldd+8(FP), DI
 	SHLQ    $0x02, DI
 	MOVQ    ldy+24(FP), R8
 	SHLQ    $0x02, R8
-	MOVQ    ldr+64(FP), R9
-	SHLQ    $0x02, R9
 	MOVB    back+80(FP), R10
 	MOVQ    cols+40(FP), R12
 	MOVQ    R12, R11
@@ -738,90 +738,100 @@ TEXT ·gather_avx2(SB), NOSPLIT, $0-48
 	MOVQ n+40(FP), DI
 
 chunk:
-	MOVQ    (SI), R8
-	LEAQ    (AX)(R8*4), R8
-	MOVQ    8(SI), R9
-	LEAQ    (DX)(R9*4), R9
-	MOVQ    16(SI), R10
-	XORQ    R11, R11
-	CMPQ    R10, $0x08
-	JG      over1
+	MOVQ (SI), R8
+	LEAQ (AX)(R8*4), R8
+	MOVQ 8(SI), R9
+	LEAQ (DX)(R9*4), R9
+	MOVQ 16(SI), R10
+	XORQ R11, R11
+	CMPQ R10, $0x08
+	JG   over1
+	CMPQ R10, $0x08
+	JL   short
+
+row1:
+	MOVQ    (BX)(R11*8), R12
+	LEAQ    (R9)(R12*4), R12
+	VMOVUPS (R12), Y0
+	VMOVUPS Y0, (R8)
+	ADDQ    $+256, R8
+	INCQ    R11
+	CMPQ    R11, CX
+	JL      row1
+	JMP     next
+
+short:
 	LEAQ    masks<>+32(SB), R12
 	NEGQ    R10
 	VMOVUPS (R12)(R10*4), Y0
 
-row1:
-	MOVQ       (BX)(R11*8), R10
-	VMASKMOVPS (R9)(R10*4), Y0, Y1
+few:
+	MOVQ       (BX)(R11*8), R12
+	LEAQ       (R9)(R12*4), R12
+	VMASKMOVPS (R12), Y0, Y1
 	VMASKMOVPS Y1, Y0, (R8)
 	ADDQ       $+256, R8
 	INCQ       R11
 	CMPQ       R11, CX
-	JL         row1
+	JL         few
 	JMP        next
 
 over1:
-	SUBQ    $0x08, R10
-	CMPQ    R10, $0x08
-	JG      over2
-	LEAQ    masks<>+32(SB), R12
-	NEGQ    R10
-	VMOVUPS (R12)(R10*4), Y0
+	SUBQ $0x08, R10
+	CMPQ R10, $0x08
+	JG   over2
 
 row2:
-	MOVQ       (BX)(R11*8), R10
-	VMOVUPS    (R9)(R10*4), Y1
-	VMASKMOVPS 32(R9)(R10*4), Y0, Y2
-	VMOVUPS    Y1, (R8)
-	VMASKMOVPS Y2, Y0, 32(R8)
-	ADDQ       $+256, R8
-	INCQ       R11
-	CMPQ       R11, CX
-	JL         row2
-	JMP        next
+	MOVQ    (BX)(R11*8), R12
+	LEAQ    (R9)(R12*4), R12
+	VMOVUPS (R12), Y0
+	VMOVUPS (R12)(R10*4), Y1
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, (R8)(R10*4)
+	ADDQ    $+256, R8
+	INCQ    R11
+	CMPQ    R11, CX
+	JL      row2
+	JMP     next
 
 over2:
-	SUBQ    $0x08, R10
-	CMPQ    R10, $0x08
-	JG      over3
-	LEAQ    masks<>+32(SB), R12
-	NEGQ    R10
-	VMOVUPS (R12)(R10*4), Y0
+	SUBQ $0x08, R10
+	CMPQ R10, $0x08
+	JG   over3
 
 row3:
-	MOVQ       (BX)(R11*8), R10
-	VMOVUPS    (R9)(R10*4), Y1
-	VMOVUPS    32(R9)(R10*4), Y2
-	VMASKMOVPS 64(R9)(R10*4), Y0, Y3
-	VMOVUPS    Y1, (R8)
-	VMOVUPS    Y2, 32(R8)
-	VMASKMOVPS Y3, Y0, 64(R8)
-	ADDQ       $+256, R8
-	INCQ       R11
-	CMPQ       R11, CX
-	JL         row3
-	JMP        next
+	MOVQ    (BX)(R11*8), R12
+	LEAQ    (R9)(R12*4), R12
+	VMOVUPS (R12), Y0
+	VMOVUPS 32(R12), Y1
+	VMOVUPS 32(R12)(R10*4), Y2
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 32(R8)(R10*4)
+	ADDQ    $+256, R8
+	INCQ    R11
+	CMPQ    R11, CX
+	JL      row3
+	JMP     next
 
 over3:
-	SUBQ    $0x08, R10
-	LEAQ    masks<>+32(SB), R12
-	NEGQ    R10
-	VMOVUPS (R12)(R10*4), Y0
+	SUBQ $0x08, R10
 
 row4:
-	MOVQ       (BX)(R11*8), R10
-	VMOVUPS    (R9)(R10*4), Y1
-	VMOVUPS    32(R9)(R10*4), Y2
-	VMOVUPS    64(R9)(R10*4), Y3
-	VMASKMOVPS 96(R9)(R10*4), Y0, Y4
-	VMOVUPS    Y1, (R8)
-	VMOVUPS    Y2, 32(R8)
-	VMOVUPS    Y3, 64(R8)
-	VMASKMOVPS Y4, Y0, 96(R8)
-	ADDQ       $+256, R8
-	INCQ       R11
-	CMPQ       R11, CX
-	JL         row4
+	MOVQ    (BX)(R11*8), R12
+	LEAQ    (R9)(R12*4), R12
+	VMOVUPS (R12), Y0
+	VMOVUPS 32(R12), Y1
+	VMOVUPS 64(R12), Y2
+	VMOVUPS 64(R12)(R10*4), Y3
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 64(R8)(R10*4)
+	ADDQ    $+256, R8
+	INCQ    R11
+	CMPQ    R11, CX
+	JL      row4
 
 next:
 	ADDQ $+24, SI
@@ -831,7 +841,7 @@ next:
 	RET
 
 // func padRows1_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
-// Requires: AVX
+// Requires: AVX, CMOV
 TEXT ·padRows1_avx2(SB), NOSPLIT, $0-56
 	MOVQ    dst+0(FP), AX
 	MOVQ    rows+8(FP), CX
@@ -850,43 +860,72 @@ TEXT ·padRows1_avx2(SB), NOSPLIT, $0-56
 	MOVQ    SI, R9
 	NEGQ    R9
 	VMOVUPS (R10)(R9*4), Y2
-	MOVQ    BX, R9
-	ANDQ    $0x07, R9
-	LEAQ    masks<>+32(SB), R11
-	MOVQ    R9, R10
-	NEGQ    R10
-	VMOVUPS (R11)(R10*4), Y3
+	MOVQ    $0x00000001, R9
+	LEAQ    (DX)(SI*1), R10
+	ADDQ    BX, R10
+	CMPQ    R10, $0x08
+	CMOVQLT CX, R9
+	MOVQ    BX, R10
+	ANDQ    $0x07, R10
+	LEAQ    masks<>+32(SB), R12
+	MOVQ    R10, R11
+	NEGQ    R11
+	VMOVUPS (R12)(R11*4), Y3
 	SHRQ    $0x03, BX
 
 row:
-	MOVQ       DI, R10
+	MOVQ    DI, R11
+	CMPQ    CX, R9
+	JLE     left_last
+	VMOVUPS Y0, (AX)
+	JMP     left_stored
+
+left_last:
 	VMASKMOVPS Y0, Y1, (AX)
-	LEAQ       (AX)(DX*4), AX
-	MOVQ       BX, R11
-	TESTQ      R11, R11
-	JZ         rest
+
+left_stored:
+	LEAQ  (AX)(DX*4), AX
+	MOVQ  BX, R12
+	TESTQ R12, R12
+	JZ    rest
 
 vector:
-	VMOVUPS (R10), Y4
+	VMOVUPS (R11), Y4
 	VMOVUPS Y4, (AX)
-	ADDQ    $+32, R10
+	ADDQ    $+32, R11
 	ADDQ    $+32, AX
-	DECQ    R11
+	DECQ    R12
 	JNZ     vector
 
 rest:
-	TESTQ      R9, R9
+	TESTQ      R10, R10
 	JZ         after
-	VMASKMOVPS (R10), Y3, Y4
+	VMASKMOVPS (R11), Y3, Y4
+	CMPQ       CX, R9
+	JLE        part_last
+	VMOVUPS    Y4, (AX)
+	JMP        part_stored
+
+part_last:
 	VMASKMOVPS Y4, Y3, (AX)
-	LEAQ       (AX)(R9*4), AX
+
+part_stored:
+	LEAQ (AX)(R10*4), AX
 
 after:
+	CMPQ    CX, R9
+	JLE     right_last
+	VMOVUPS Y0, (AX)
+	JMP     right_stored
+
+right_last:
 	VMASKMOVPS Y0, Y2, (AX)
-	LEAQ       (AX)(SI*4), AX
-	ADDQ       R8, DI
-	DECQ       CX
-	JNZ        row
+
+right_stored:
+	LEAQ (AX)(SI*4), AX
+	ADDQ R8, DI
+	DECQ CX
+	JNZ  row
 	VZEROUPPER
 	RET
 
@@ -910,66 +949,95 @@ TEXT ·padRows2_avx2(SB), NOSPLIT, $0-56
 	MOVQ    SI, R9
 	NEGQ    R9
 	VMOVUPS (R10)(R9*4), Y2
-	MOVQ    BX, R9
-	ANDQ    $0x07, R9
-	LEAQ    masks<>+32(SB), R11
-	MOVQ    R9, R10
-	NEGQ    R10
-	VMOVUPS (R11)(R10*4), Y3
-	SHRQ    $0x03, BX
-	MOVQ    $0x00000008, R12
-	LEAQ    -1(R9)(R9*1), R10
-	TESTQ   R9, R9
-	CMOVQEQ R9, R10
-	MOVQ    R10, R11
-	SUBQ    R12, R11
-	CMPQ    R10, R12
-	CMOVQGT R12, R10
-	XORQ    R12, R12
-	TESTQ   R11, R11
-	CMOVQLT R12, R11
+	MOVQ    $0x00000001, R9
+	LEAQ    (DX)(SI*1), R10
+	ADDQ    BX, R10
+	CMPQ    R10, $0x08
+	CMOVQLT CX, R9
+	MOVQ    BX, R10
+	ANDQ    $0x07, R10
 	LEAQ    masks<>+32(SB), R12
-	NEGQ    R10
-	VMOVUPS (R12)(R10*4), Y4
-	LEAQ    masks<>+32(SB), R10
+	MOVQ    R10, R11
 	NEGQ    R11
-	VMOVUPS (R10)(R11*4), Y5
+	VMOVUPS (R12)(R11*4), Y3
+	SHRQ    $0x03, BX
+	MOVQ    $0x00000008, R13
+	LEAQ    -1(R10)(R10*1), R11
+	TESTQ   R10, R10
+	CMOVQEQ R10, R11
+	MOVQ    R11, R12
+	SUBQ    R13, R12
+	CMPQ    R11, R13
+	CMOVQGT R13, R11
+	XORQ    R13, R13
+	TESTQ   R12, R12
+	CMOVQLT R13, R12
+	LEAQ    masks<>+32(SB), R13
+	NEGQ    R11
+	VMOVUPS (R13)(R11*4), Y4
+	LEAQ    masks<>+32(SB), R11
+	NEGQ    R12
+	VMOVUPS (R11)(R12*4), Y5
 
 row:
-	MOVQ       DI, R10
+	MOVQ    DI, R11
+	CMPQ    CX, R9
+	JLE     left_last
+	VMOVUPS Y0, (AX)
+	JMP     left_stored
+
+left_last:
 	VMASKMOVPS Y0, Y1, (AX)
-	LEAQ       (AX)(DX*4), AX
-	MOVQ       BX, R11
-	TESTQ      R11, R11
-	JZ         rest
+
+left_stored:
+	LEAQ  (AX)(DX*4), AX
+	MOVQ  BX, R12
+	TESTQ R12, R12
+	JZ    rest
 
 vector:
-	VMOVUPS (R10), Y6
-	VMOVUPS 32(R10), Y7
+	VMOVUPS (R11), Y6
+	VMOVUPS 32(R11), Y7
 	VSHUFPS $0x88, Y7, Y6, Y6
 	VPERMPD $0xd8, Y6, Y6
 	VMOVUPS Y6, (AX)
-	ADDQ    $+64, R10
+	ADDQ    $+64, R11
 	ADDQ    $+32, AX
-	DECQ    R11
+	DECQ    R12
 	JNZ     vector
 
 rest:
-	TESTQ      R9, R9
+	TESTQ      R10, R10
 	JZ         after
-	VMASKMOVPS (R10), Y4, Y6
-	VMASKMOVPS 32(R10), Y5, Y7
+	VMASKMOVPS (R11), Y4, Y6
+	VMASKMOVPS 32(R11), Y5, Y7
 	VSHUFPS    $0x88, Y7, Y6, Y6
 	VPERMPD    $0xd8, Y6, Y6
+	CMPQ       CX, R9
+	JLE        part_last
+	VMOVUPS    Y6, (AX)
+	JMP        part_stored
+
+part_last:
 	VMASKMOVPS Y6, Y3, (AX)
-	LEAQ       (AX)(R9*4), AX
+
+part_stored:
+	LEAQ (AX)(R10*4), AX
 
 after:
+	CMPQ    CX, R9
+	JLE     right_last
+	VMOVUPS Y0, (AX)
+	JMP     right_stored
+
+right_last:
 	VMASKMOVPS Y0, Y2, (AX)
-	LEAQ       (AX)(SI*4), AX
-	ADDQ       R8, DI
-	DECQ       CX
-	JNZ        row
+
+right_stored:
+	LEAQ (AX)(SI*4), AX
+	ADDQ R8, DI
+	DECQ CX
+	JNZ  row
 	VZEROUPPER
 	RET
 
@@ -981,12 +1049,12 @@ TEXT ·finishRows_avx512(SB), NOSPLIT, $0-81
 	MOVQ         rows+32(FP), DX
 	MOVQ         bias+48(FP), BX
 	MOVQ         res+56(FP), SI
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
 	MOVQ         ldd+8(FP), DI
 	SHLQ         $0x02, DI
 	MOVQ         ldy+24(FP), R8
 	SHLQ         $0x02, R8
-	MOVQ         ldr+64(FP), R9
-	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
 	VBROADCASTSS lo+72(FP), Z1
 	VBROADCASTSS hi+76(FP), Z2
@@ -1126,8 +1194,8 @@ TEXT ·finishColumns_avx512(SB), NOSPLIT, $0-81
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
-	VBROADCASTSS lo+72(FP), Z1
 	VBROADCASTSS hi+76(FP), Z2
+	VBROADCASTSS lo+72(FP), Z1
 	MOVQ         cols+40(FP), R12
 	MOVQ         R12, R11
 	ANDQ         $0x0f, R11
@@ -1530,7 +1598,8 @@ chunk:
 
 row1:
 	MOVQ      (BX)(R11*8), R10
-	VMOVUPS.Z (R9)(R10*4), K1, Z0
+	LEAQ      (R9)(R10*4), R10
+	VMOVUPS.Z (R10), K1, Z0
 	VMOVUPS   Z0, K1, (R8)
 	ADDQ      $+256, R8
 	INCQ      R11
@@ -1548,8 +1617,9 @@ over1:
 
 row2:
 	MOVQ      (BX)(R11*8), R10
-	VMOVUPS   (R9)(R10*4), Z0
-	VMOVUPS.Z 64(R9)(R10*4), K1, Z1
+	LEAQ      (R9)(R10*4), R10
+	VMOVUPS   (R10), Z0
+	VMOVUPS.Z 64(R10), K1, Z1
 	VMOVUPS   Z0, (R8)
 	VMOVUPS   Z1, K1, 64(R8)
 	ADDQ      $+256, R8
@@ -1568,9 +1638,10 @@ over2:
 
 row3:
 	MOVQ      (BX)(R11*8), R10
-	VMOVUPS   (R9)(R10*4), Z0
-	VMOVUPS   64(R9)(R10*4), Z1
-	VMOVUPS.Z 128(R9)(R10*4), K1, Z2
+	LEAQ      (R9)(R10*4), R10
+	VMOVUPS   (R10), Z0
+	VMOVUPS   64(R10), Z1
+	VMOVUPS.Z 128(R10), K1, Z2
 	VMOVUPS   Z0, (R8)
 	VMOVUPS   Z1, 64(R8)
 	VMOVUPS   Z2, K1, 128(R8)
@@ -1588,10 +1659,11 @@ over3:
 
 row4:
 	MOVQ      (BX)(R11*8), R10
-	VMOVUPS   (R9)(R10*4), Z0
-	VMOVUPS   64(R9)(R10*4), Z1
-	VMOVUPS   128(R9)(R10*4), Z2
-	VMOVUPS.Z 192(R9)(R10*4), K1, Z3
+	LEAQ      (R9)(R10*4), R10
+	VMOVUPS   (R10), Z0
+	VMOVUPS   64(R10), Z1
+	VMOVUPS   128(R10), Z2
+	VMOVUPS.Z 192(R10), K1, Z3
 	VMOVUPS   Z0, (R8)
 	VMOVUPS   Z1, 64(R8)
 	VMOVUPS   Z2, 128(R8)

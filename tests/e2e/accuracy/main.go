@@ -28,6 +28,8 @@ var (
 	pruned      = flag.Bool("pruned", false, "measure pruned models")
 	cells       = flag.String("cells", strings.Join(e2e.Cells, ","), "the prunings to measure: `LIST` of percents of uniform zeros, N:M, PATTERN@PERCENT")
 	reconstruct = flag.String("reconstruct", "both", "yes, no or both: with reconstruction, without")
+	choose      = flag.Bool("choose", false, "calibrate on one half of the even samples and measure on the other: for choosing a recipe")
+	recipe      = flag.String("recipe", "", "`SETTINGS` of reconstruction, as spc's --recipe takes them")
 	strict      = flag.Bool("strict", false, "fail where a pruned model misses its bar")
 	save        = flag.String("save", "", "write the results of pruned models into this `FILE`, too")
 )
@@ -81,6 +83,10 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 		return fmt.Errorf("-reconstruct %q, want yes, no or both", *reconstruct)
 	}
 	start, failed := time.Now(), 0
+	split := e2e.Tabled
+	if *choose {
+		split = e2e.Choice
+	}
 	for i := range e2e.PrunedModels {
 		m := &e2e.PrunedModels[i]
 		if !match.MatchString(m.Model) {
@@ -91,7 +97,7 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 				if _, aimed := m.Aims[cell]; with && !aimed {
 					continue
 				}
-				r := m.Measure(ctx, *spc, cell, with)
+				r := m.Measure(ctx, *spc, cell, with, split, *recipe)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -114,7 +120,7 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 			commands = append(commands, r.Command)
 		}
 	}
-	fmt.Println("Calibrated on even samples, measured on odd ones, in " + time.Since(start).Round(time.Second).String() + ":")
+	fmt.Printf("Calibrated on samples %s, measured on %s, in %s:\n", split.Calibrate, split.Measure, time.Since(start).Round(time.Second))
 	for _, c := range commands {
 		fmt.Println("  " + c)
 	}

@@ -173,7 +173,8 @@ func finish(a isa, name string, end last) {
 const chunkVectors = 4
 
 // gatherChunks generates the loading of a panel: chunk by chunk down its rows,
-// in a loop for each number of vectors, of which the last is under a mask.
+// in a loop for each number of vectors, of which the last is under a mask or, as masked
+// stores of AVX2 take many cycles on some processors, overlaps the one before it.
 func gatherChunks(a isa) {
 	name := "gather_" + a.name
 	begin(name, "func(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)",
@@ -205,32 +206,51 @@ func gatherChunks(a isa) {
 			CMPQ(last, Imm(uint64(a.lanes)))
 			JG(LabelRef(next))
 		}
-		t := m.newTail(last)
+		// copy moves whole vectors and a last one, which ends where back says.
+		copy := func(label string, whole int, t *tail, back Register) {
+			Label(label)
+			MOVQ(Mem{Base: offset, Index: r, Scale: 8}, o)
+			LEAQ(Mem{Base: from, Index: o, Scale: 4}, o)
+			at := func(base Register, i int) Mem {
+				m := Mem{Base: base, Disp: a.bytes() * i}
+				if i == whole && back != nil {
+					m.Index, m.Scale, m.Disp = back, 4, m.Disp-a.bytes()
+				}
+				return m
+			}
+			mask := func(i int) *tail {
+				if i == whole {
+					return t
+				}
+				return nil
+			}
+			vs := make([]VecVirtual, whole+1)
+			for i := range vs {
+				vs[i] = m.load(at(o, i), mask(i))
+			}
+			for i := range vs {
+				m.store(vs[i], at(to, i), mask(i))
+			}
+			add(rowBytes, to)
+			INCQ(r)
+			CMPQ(r, rows)
+			JL(LabelRef(label))
+			JMP(LabelRef("next"))
+		}
 		label := fmt.Sprintf("row%d", v)
-		Label(label)
-		MOVQ(Mem{Base: offset, Index: r, Scale: 8}, o)
-		vs := make([]VecVirtual, v)
-		for i := range vs {
-			at := Mem{Base: from, Index: o, Scale: 4, Disp: a.bytes() * i}
-			if i < v-1 {
-				vs[i] = m.load(at, nil)
-			} else {
-				vs[i] = m.load(at, t)
-			}
+		switch {
+		case a.lanes == 16:
+			copy(label, v-1, m.newTail(last), nil)
+		case v > 1:
+			copy(label, v-1, nil, last)
+		default:
+			CMPQ(last, Imm(uint64(a.lanes)))
+			JL(LabelRef("short"))
+			copy(label, 0, nil, nil)
+			Label("short")
+			t := m.newTail(last)
+			copy("few", 0, t, nil)
 		}
-		for i := range vs {
-			at := Mem{Base: to, Disp: a.bytes() * i}
-			if i < v-1 {
-				m.store(vs[i], at, nil)
-			} else {
-				m.store(vs[i], at, t)
-			}
-		}
-		add(rowBytes, to)
-		INCQ(r)
-		CMPQ(r, rows)
-		JL(LabelRef(label))
-		JMP(LabelRef("next"))
 		if v < chunkVectors {
 			Label(next)
 			SUBQ(Imm(uint64(a.lanes)), last)
@@ -271,6 +291,18 @@ func padRows(a isa, step int) {
 	zero := a.vec()
 	VXORPS(zero, zero, zero)
 	before, after := m.newTail(left), m.newTail(right)
+	// masked is the number of rows at the end that are stored under masks: above them a
+	// vector may end beyond its place, as what it covers is written afterwards. Masked
+	// stores of AVX2 take many cycles on some processors.
+	masked := GP64()
+	if a.lanes == 8 {
+		short := GP64()
+		MOVQ(U32(1), masked)
+		LEAQ(Mem{Base: left, Index: right, Scale: 1}, short)
+		ADDQ(n, short)
+		CMPQ(short, Imm(8)) // elements of a row
+		CMOVQLT(rows, masked)
+	}
 	rest := GP64()
 	MOVQ(n, rest)
 	ANDQ(Imm(uint64(a.lanes-1)), rest)
@@ -329,7 +361,20 @@ func padRows(a isa, step int) {
 	Label("row")
 	from, to, count := GP64(), GP64(), GP64()
 	MOVQ(src, from)
-	m.store(zero, Mem{Base: dst}, before)
+	part := func(label string, v VecVirtual, at Register, t *tail) {
+		if a.lanes == 16 {
+			m.store(v, Mem{Base: at}, t)
+			return
+		}
+		CMPQ(rows, masked)
+		JLE(LabelRef(label + "_last"))
+		m.store(v, Mem{Base: at}, nil)
+		JMP(LabelRef(label + "_stored"))
+		Label(label + "_last")
+		m.store(v, Mem{Base: at}, t)
+		Label(label + "_stored")
+	}
+	part("left", zero, dst, before)
 	LEAQ(Mem{Base: dst, Index: left, Scale: 4}, to)
 	MOVQ(n, count)
 	TESTQ(count, count)
@@ -343,10 +388,10 @@ func padRows(a isa, step int) {
 	Label("rest")
 	TESTQ(rest, rest)
 	JZ(LabelRef("after"))
-	m.store(read(from, true), Mem{Base: to}, t)
+	part("part", read(from, true), to, t)
 	LEAQ(Mem{Base: to, Index: rest, Scale: 4}, to)
 	Label("after")
-	m.store(zero, Mem{Base: to}, after)
+	part("right", zero, to, after)
 	LEAQ(Mem{Base: to, Index: right, Scale: 4}, dst)
 	ADDQ(lds, src)
 	DECQ(rows)
