@@ -521,14 +521,129 @@ tile_edge_store:
 	VMAXPS       Y12, Y14, Y12
 	VMINPS       Y12, Y15, Y12
 	MOVQ         AX, R12
-	VMASKMOVPS   Y9, Y13, (R12)
-	ADDQ         CX, R12
-	VMASKMOVPS   Y10, Y13, (R12)
-	ADDQ         CX, R12
-	VMASKMOVPS   Y11, Y13, (R12)
-	ADDQ         CX, R12
-	VMASKMOVPS   Y12, Y13, (R12)
+	VMOVMSKPS    Y13, R13
+	LEAQ         (R12), R14
+	TESTL        $0x00000080, R13
+	JZ           tail1_four
+	VMOVUPS      Y9, (R14)
+	JMP          tail1_done
 
+tail1_four:
+	VMOVAPS      X9, X14
+	TESTL        $0x00000008, R13
+	JZ           tail1_two
+	VMOVUPS      X14, (R14)
+	VEXTRACTF128 $0x01, Y9, X14
+	ADDQ         $+16, R14
+	SHRL         $0x04, R13
+
+tail1_two:
+	TESTL    $0x00000002, R13
+	JZ       tail1_one
+	VMOVLPS  X14, (R14)
+	VMOVHLPS X14, X14, X14
+	ADDQ     $+8, R14
+	SHRL     $0x02, R13
+
+tail1_one:
+	TESTL  $0x00000001, R13
+	JZ     tail1_done
+	VMOVSS X14, (R14)
+
+tail1_done:
+	ADDQ      CX, R12
+	VMOVMSKPS Y13, R13
+	LEAQ      (R12), R14
+	TESTL     $0x00000080, R13
+	JZ        tail2_four
+	VMOVUPS   Y10, (R14)
+	JMP       tail2_done
+
+tail2_four:
+	VMOVAPS      X10, X9
+	TESTL        $0x00000008, R13
+	JZ           tail2_two
+	VMOVUPS      X9, (R14)
+	VEXTRACTF128 $0x01, Y10, X9
+	ADDQ         $+16, R14
+	SHRL         $0x04, R13
+
+tail2_two:
+	TESTL    $0x00000002, R13
+	JZ       tail2_one
+	VMOVLPS  X9, (R14)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $+8, R14
+	SHRL     $0x02, R13
+
+tail2_one:
+	TESTL  $0x00000001, R13
+	JZ     tail2_done
+	VMOVSS X9, (R14)
+
+tail2_done:
+	ADDQ      CX, R12
+	VMOVMSKPS Y13, R13
+	LEAQ      (R12), R14
+	TESTL     $0x00000080, R13
+	JZ        tail3_four
+	VMOVUPS   Y11, (R14)
+	JMP       tail3_done
+
+tail3_four:
+	VMOVAPS      X11, X9
+	TESTL        $0x00000008, R13
+	JZ           tail3_two
+	VMOVUPS      X9, (R14)
+	VEXTRACTF128 $0x01, Y11, X9
+	ADDQ         $+16, R14
+	SHRL         $0x04, R13
+
+tail3_two:
+	TESTL    $0x00000002, R13
+	JZ       tail3_one
+	VMOVLPS  X9, (R14)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $+8, R14
+	SHRL     $0x02, R13
+
+tail3_one:
+	TESTL  $0x00000001, R13
+	JZ     tail3_done
+	VMOVSS X9, (R14)
+
+tail3_done:
+	ADDQ      CX, R12
+	VMOVMSKPS Y13, R13
+	LEAQ      (R12), R12
+	TESTL     $0x00000080, R13
+	JZ        tail4_four
+	VMOVUPS   Y12, (R12)
+	JMP       tail4_done
+
+tail4_four:
+	VMOVAPS      X12, X9
+	TESTL        $0x00000008, R13
+	JZ           tail4_two
+	VMOVUPS      X9, (R12)
+	VEXTRACTF128 $0x01, Y12, X9
+	ADDQ         $+16, R12
+	SHRL         $0x04, R13
+
+tail4_two:
+	TESTL    $0x00000002, R13
+	JZ       tail4_one
+	VMOVLPS  X9, (R12)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $+8, R12
+	SHRL     $0x02, R13
+
+tail4_one:
+	TESTL  $0x00000001, R13
+	JZ     tail4_done
+	VMOVSS X9, (R12)
+
+tail4_done:
 tile_next:
 	ADDQ    $+36, R9
 	ADDQ    $+32, AX
@@ -689,8 +804,36 @@ single_edge_store:
 	VMAXPS       Y9, Y11, Y9
 	VMINPS       Y9, Y12, Y9
 	MOVQ         AX, R12
-	VMASKMOVPS   Y9, Y10, (R12)
+	VMOVMSKPS    Y10, R13
+	LEAQ         (R12), R12
+	TESTL        $0x00000080, R13
+	JZ           tail5_four
+	VMOVUPS      Y9, (R12)
+	JMP          tail5_done
 
+tail5_four:
+	VMOVAPS      X9, X10
+	TESTL        $0x00000008, R13
+	JZ           tail5_two
+	VMOVUPS      X10, (R12)
+	VEXTRACTF128 $0x01, Y9, X10
+	ADDQ         $+16, R12
+	SHRL         $0x04, R13
+
+tail5_two:
+	TESTL    $0x00000002, R13
+	JZ       tail5_one
+	VMOVLPS  X10, (R12)
+	VMOVHLPS X10, X10, X10
+	ADDQ     $+8, R12
+	SHRL     $0x02, R13
+
+tail5_one:
+	TESTL  $0x00000001, R13
+	JZ     tail5_done
+	VMOVSS X10, (R12)
+
+tail5_done:
 single_next:
 	ADDQ $+36, R9
 	ADDQ $+32, AX
@@ -1252,14 +1395,129 @@ tile_edge_store:
 	VMAXPS       Y7, Y9, Y7
 	VMINPS       Y7, Y10, Y7
 	MOVQ         DX, R13
-	VMASKMOVPS   Y4, Y8, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y5, Y8, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y6, Y8, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y7, Y8, (R13)
+	VMOVMSKPS    Y8, R14
+	LEAQ         (R13), R15
+	TESTL        $0x00000080, R14
+	JZ           tail6_four
+	VMOVUPS      Y4, (R15)
+	JMP          tail6_done
 
+tail6_four:
+	VMOVAPS      X4, X9
+	TESTL        $0x00000008, R14
+	JZ           tail6_two
+	VMOVUPS      X9, (R15)
+	VEXTRACTF128 $0x01, Y4, X9
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail6_two:
+	TESTL    $0x00000002, R14
+	JZ       tail6_one
+	VMOVLPS  X9, (R15)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail6_one:
+	TESTL  $0x00000001, R14
+	JZ     tail6_done
+	VMOVSS X9, (R15)
+
+tail6_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y8, R14
+	LEAQ      (R13), R15
+	TESTL     $0x00000080, R14
+	JZ        tail7_four
+	VMOVUPS   Y5, (R15)
+	JMP       tail7_done
+
+tail7_four:
+	VMOVAPS      X5, X4
+	TESTL        $0x00000008, R14
+	JZ           tail7_two
+	VMOVUPS      X4, (R15)
+	VEXTRACTF128 $0x01, Y5, X4
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail7_two:
+	TESTL    $0x00000002, R14
+	JZ       tail7_one
+	VMOVLPS  X4, (R15)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail7_one:
+	TESTL  $0x00000001, R14
+	JZ     tail7_done
+	VMOVSS X4, (R15)
+
+tail7_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y8, R14
+	LEAQ      (R13), R15
+	TESTL     $0x00000080, R14
+	JZ        tail8_four
+	VMOVUPS   Y6, (R15)
+	JMP       tail8_done
+
+tail8_four:
+	VMOVAPS      X6, X4
+	TESTL        $0x00000008, R14
+	JZ           tail8_two
+	VMOVUPS      X4, (R15)
+	VEXTRACTF128 $0x01, Y6, X4
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail8_two:
+	TESTL    $0x00000002, R14
+	JZ       tail8_one
+	VMOVLPS  X4, (R15)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail8_one:
+	TESTL  $0x00000001, R14
+	JZ     tail8_done
+	VMOVSS X4, (R15)
+
+tail8_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y8, R14
+	LEAQ      (R13), R13
+	TESTL     $0x00000080, R14
+	JZ        tail9_four
+	VMOVUPS   Y7, (R13)
+	JMP       tail9_done
+
+tail9_four:
+	VMOVAPS      X7, X4
+	TESTL        $0x00000008, R14
+	JZ           tail9_two
+	VMOVUPS      X4, (R13)
+	VEXTRACTF128 $0x01, Y7, X4
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail9_two:
+	TESTL    $0x00000002, R14
+	JZ       tail9_one
+	VMOVLPS  X4, (R13)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail9_one:
+	TESTL  $0x00000001, R14
+	JZ     tail9_done
+	VMOVSS X4, (R13)
+
+tail9_done:
 tile_next:
 	ADDQ    $+36, R10
 	ADDQ    $+32, DX
@@ -1456,8 +1714,36 @@ single_edge_store:
 	VMAXPS       Y4, Y6, Y4
 	VMINPS       Y4, Y7, Y4
 	MOVQ         DX, R13
-	VMASKMOVPS   Y4, Y5, (R13)
+	VMOVMSKPS    Y5, R14
+	LEAQ         (R13), R13
+	TESTL        $0x00000080, R14
+	JZ           tail10_four
+	VMOVUPS      Y4, (R13)
+	JMP          tail10_done
 
+tail10_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, R14
+	JZ           tail10_two
+	VMOVUPS      X5, (R13)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail10_two:
+	TESTL    $0x00000002, R14
+	JZ       tail10_one
+	VMOVLPS  X5, (R13)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail10_one:
+	TESTL  $0x00000001, R14
+	JZ     tail10_done
+	VMOVSS X5, (R13)
+
+tail10_done:
 single_next:
 	ADDQ $+36, R10
 	ADDQ $+32, DX
@@ -2123,14 +2409,129 @@ tile_edge_store:
 	VMAXPS       Y10, Y12, Y10
 	VMINPS       Y10, Y13, Y10
 	MOVQ         DX, R13
-	VMASKMOVPS   Y7, Y11, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y8, Y11, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y9, Y11, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y10, Y11, (R13)
+	VMOVMSKPS    Y11, R14
+	LEAQ         (R13), R15
+	TESTL        $0x00000080, R14
+	JZ           tail11_four
+	VMOVUPS      Y7, (R15)
+	JMP          tail11_done
 
+tail11_four:
+	VMOVAPS      X7, X12
+	TESTL        $0x00000008, R14
+	JZ           tail11_two
+	VMOVUPS      X12, (R15)
+	VEXTRACTF128 $0x01, Y7, X12
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail11_two:
+	TESTL    $0x00000002, R14
+	JZ       tail11_one
+	VMOVLPS  X12, (R15)
+	VMOVHLPS X12, X12, X12
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail11_one:
+	TESTL  $0x00000001, R14
+	JZ     tail11_done
+	VMOVSS X12, (R15)
+
+tail11_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y11, R14
+	LEAQ      (R13), R15
+	TESTL     $0x00000080, R14
+	JZ        tail12_four
+	VMOVUPS   Y8, (R15)
+	JMP       tail12_done
+
+tail12_four:
+	VMOVAPS      X8, X7
+	TESTL        $0x00000008, R14
+	JZ           tail12_two
+	VMOVUPS      X7, (R15)
+	VEXTRACTF128 $0x01, Y8, X7
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail12_two:
+	TESTL    $0x00000002, R14
+	JZ       tail12_one
+	VMOVLPS  X7, (R15)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail12_one:
+	TESTL  $0x00000001, R14
+	JZ     tail12_done
+	VMOVSS X7, (R15)
+
+tail12_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y11, R14
+	LEAQ      (R13), R15
+	TESTL     $0x00000080, R14
+	JZ        tail13_four
+	VMOVUPS   Y9, (R15)
+	JMP       tail13_done
+
+tail13_four:
+	VMOVAPS      X9, X7
+	TESTL        $0x00000008, R14
+	JZ           tail13_two
+	VMOVUPS      X7, (R15)
+	VEXTRACTF128 $0x01, Y9, X7
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail13_two:
+	TESTL    $0x00000002, R14
+	JZ       tail13_one
+	VMOVLPS  X7, (R15)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail13_one:
+	TESTL  $0x00000001, R14
+	JZ     tail13_done
+	VMOVSS X7, (R15)
+
+tail13_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y11, R14
+	LEAQ      (R13), R13
+	TESTL     $0x00000080, R14
+	JZ        tail14_four
+	VMOVUPS   Y10, (R13)
+	JMP       tail14_done
+
+tail14_four:
+	VMOVAPS      X10, X7
+	TESTL        $0x00000008, R14
+	JZ           tail14_two
+	VMOVUPS      X7, (R13)
+	VEXTRACTF128 $0x01, Y10, X7
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail14_two:
+	TESTL    $0x00000002, R14
+	JZ       tail14_one
+	VMOVLPS  X7, (R13)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail14_one:
+	TESTL  $0x00000001, R14
+	JZ     tail14_done
+	VMOVSS X7, (R13)
+
+tail14_done:
 tile_next:
 	ADDQ    $+36, R10
 	ADDQ    $+32, DX
@@ -2423,8 +2824,36 @@ single_edge_store:
 	VMAXPS       Y7, Y9, Y7
 	VMINPS       Y7, Y10, Y7
 	MOVQ         DX, R13
-	VMASKMOVPS   Y7, Y8, (R13)
+	VMOVMSKPS    Y8, R14
+	LEAQ         (R13), R13
+	TESTL        $0x00000080, R14
+	JZ           tail15_four
+	VMOVUPS      Y7, (R13)
+	JMP          tail15_done
 
+tail15_four:
+	VMOVAPS      X7, X8
+	TESTL        $0x00000008, R14
+	JZ           tail15_two
+	VMOVUPS      X8, (R13)
+	VEXTRACTF128 $0x01, Y7, X8
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail15_two:
+	TESTL    $0x00000002, R14
+	JZ       tail15_one
+	VMOVLPS  X8, (R13)
+	VMOVHLPS X8, X8, X8
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail15_one:
+	TESTL  $0x00000001, R14
+	JZ     tail15_done
+	VMOVSS X8, (R13)
+
+tail15_done:
 single_next:
 	ADDQ $+36, R10
 	ADDQ $+32, DX
@@ -3372,14 +3801,129 @@ tile_edge_store:
 	VMAXPS       Y7, Y9, Y7
 	VMINPS       Y7, Y10, Y7
 	MOVQ         DX, R13
-	VMASKMOVPS   Y4, Y8, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y5, Y8, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y6, Y8, (R13)
-	ADDQ         CX, R13
-	VMASKMOVPS   Y7, Y8, (R13)
+	VMOVMSKPS    Y8, R14
+	LEAQ         (R13), R15
+	TESTL        $0x00000080, R14
+	JZ           tail16_four
+	VMOVUPS      Y4, (R15)
+	JMP          tail16_done
 
+tail16_four:
+	VMOVAPS      X4, X9
+	TESTL        $0x00000008, R14
+	JZ           tail16_two
+	VMOVUPS      X9, (R15)
+	VEXTRACTF128 $0x01, Y4, X9
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail16_two:
+	TESTL    $0x00000002, R14
+	JZ       tail16_one
+	VMOVLPS  X9, (R15)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail16_one:
+	TESTL  $0x00000001, R14
+	JZ     tail16_done
+	VMOVSS X9, (R15)
+
+tail16_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y8, R14
+	LEAQ      (R13), R15
+	TESTL     $0x00000080, R14
+	JZ        tail17_four
+	VMOVUPS   Y5, (R15)
+	JMP       tail17_done
+
+tail17_four:
+	VMOVAPS      X5, X4
+	TESTL        $0x00000008, R14
+	JZ           tail17_two
+	VMOVUPS      X4, (R15)
+	VEXTRACTF128 $0x01, Y5, X4
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail17_two:
+	TESTL    $0x00000002, R14
+	JZ       tail17_one
+	VMOVLPS  X4, (R15)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail17_one:
+	TESTL  $0x00000001, R14
+	JZ     tail17_done
+	VMOVSS X4, (R15)
+
+tail17_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y8, R14
+	LEAQ      (R13), R15
+	TESTL     $0x00000080, R14
+	JZ        tail18_four
+	VMOVUPS   Y6, (R15)
+	JMP       tail18_done
+
+tail18_four:
+	VMOVAPS      X6, X4
+	TESTL        $0x00000008, R14
+	JZ           tail18_two
+	VMOVUPS      X4, (R15)
+	VEXTRACTF128 $0x01, Y6, X4
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail18_two:
+	TESTL    $0x00000002, R14
+	JZ       tail18_one
+	VMOVLPS  X4, (R15)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail18_one:
+	TESTL  $0x00000001, R14
+	JZ     tail18_done
+	VMOVSS X4, (R15)
+
+tail18_done:
+	ADDQ      CX, R13
+	VMOVMSKPS Y8, R14
+	LEAQ      (R13), R13
+	TESTL     $0x00000080, R14
+	JZ        tail19_four
+	VMOVUPS   Y7, (R13)
+	JMP       tail19_done
+
+tail19_four:
+	VMOVAPS      X7, X4
+	TESTL        $0x00000008, R14
+	JZ           tail19_two
+	VMOVUPS      X4, (R13)
+	VEXTRACTF128 $0x01, Y7, X4
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail19_two:
+	TESTL    $0x00000002, R14
+	JZ       tail19_one
+	VMOVLPS  X4, (R13)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail19_one:
+	TESTL  $0x00000001, R14
+	JZ     tail19_done
+	VMOVSS X4, (R13)
+
+tail19_done:
 tile_next:
 	ADDQ    $+36, R10
 	ADDQ    $+32, DX
@@ -3750,8 +4294,36 @@ single_edge_store:
 	VMAXPS       Y4, Y6, Y4
 	VMINPS       Y4, Y7, Y4
 	MOVQ         DX, R13
-	VMASKMOVPS   Y4, Y5, (R13)
+	VMOVMSKPS    Y5, R14
+	LEAQ         (R13), R13
+	TESTL        $0x00000080, R14
+	JZ           tail20_four
+	VMOVUPS      Y4, (R13)
+	JMP          tail20_done
 
+tail20_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, R14
+	JZ           tail20_two
+	VMOVUPS      X5, (R13)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail20_two:
+	TESTL    $0x00000002, R14
+	JZ       tail20_one
+	VMOVLPS  X5, (R13)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail20_one:
+	TESTL  $0x00000001, R14
+	JZ     tail20_done
+	VMOVSS X5, (R13)
+
+tail20_done:
 single_next:
 	ADDQ $+36, R10
 	ADDQ $+32, DX
@@ -3835,8 +4407,36 @@ rest:
 	VCMPPS     $0x03, Y1, Y1, Y3
 	VMAXPS     Y2, Y1, Y2
 	VBLENDVPS  Y3, Y1, Y2, Y2
-	VMASKMOVPS Y2, Y0, (CX)(SI*1)
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail21_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail21_done
 
+tail21_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail21_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail21_two:
+	TESTL    $0x00000002, AX
+	JZ       tail21_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail21_one:
+	TESTL  $0x00000001, AX
+	JZ     tail21_done
+	VMOVSS X0, (CX)
+
+tail21_done:
 done:
 	VZEROUPPER
 	RET
@@ -4210,14 +4810,129 @@ tile_edge:
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	MOVQ         CX, R11
-	VMASKMOVPS   Y1, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y2, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y3, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y4, Y5, (R11)
+	VMOVMSKPS    Y5, R12
+	LEAQ         (R11), R13
+	TESTL        $0x00000080, R12
+	JZ           tail22_four
+	VMOVUPS      Y1, (R13)
+	JMP          tail22_done
 
+tail22_four:
+	VMOVAPS      X1, X6
+	TESTL        $0x00000008, R12
+	JZ           tail22_two
+	VMOVUPS      X6, (R13)
+	VEXTRACTF128 $0x01, Y1, X6
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail22_two:
+	TESTL    $0x00000002, R12
+	JZ       tail22_one
+	VMOVLPS  X6, (R13)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail22_one:
+	TESTL  $0x00000001, R12
+	JZ     tail22_done
+	VMOVSS X6, (R13)
+
+tail22_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R13
+	TESTL     $0x00000080, R12
+	JZ        tail23_four
+	VMOVUPS   Y2, (R13)
+	JMP       tail23_done
+
+tail23_four:
+	VMOVAPS      X2, X1
+	TESTL        $0x00000008, R12
+	JZ           tail23_two
+	VMOVUPS      X1, (R13)
+	VEXTRACTF128 $0x01, Y2, X1
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail23_two:
+	TESTL    $0x00000002, R12
+	JZ       tail23_one
+	VMOVLPS  X1, (R13)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail23_one:
+	TESTL  $0x00000001, R12
+	JZ     tail23_done
+	VMOVSS X1, (R13)
+
+tail23_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R13
+	TESTL     $0x00000080, R12
+	JZ        tail24_four
+	VMOVUPS   Y3, (R13)
+	JMP       tail24_done
+
+tail24_four:
+	VMOVAPS      X3, X1
+	TESTL        $0x00000008, R12
+	JZ           tail24_two
+	VMOVUPS      X1, (R13)
+	VEXTRACTF128 $0x01, Y3, X1
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail24_two:
+	TESTL    $0x00000002, R12
+	JZ       tail24_one
+	VMOVLPS  X1, (R13)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail24_one:
+	TESTL  $0x00000001, R12
+	JZ     tail24_done
+	VMOVSS X1, (R13)
+
+tail24_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R11
+	TESTL     $0x00000080, R12
+	JZ        tail25_four
+	VMOVUPS   Y4, (R11)
+	JMP       tail25_done
+
+tail25_four:
+	VMOVAPS      X4, X1
+	TESTL        $0x00000008, R12
+	JZ           tail25_two
+	VMOVUPS      X1, (R11)
+	VEXTRACTF128 $0x01, Y4, X1
+	ADDQ         $+16, R11
+	SHRL         $0x04, R12
+
+tail25_two:
+	TESTL    $0x00000002, R12
+	JZ       tail25_one
+	VMOVLPS  X1, (R11)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R11
+	SHRL     $0x02, R12
+
+tail25_one:
+	TESTL  $0x00000001, R12
+	JZ     tail25_done
+	VMOVSS X1, (R11)
+
+tail25_done:
 tile_next:
 	ADDQ    $+36, R8
 	ADDQ    $+32, CX
@@ -4337,8 +5052,36 @@ single_edge:
 	VPAND        bits<>+0(SB), Y2, Y2
 	VPCMPEQD     bits<>+0(SB), Y2, Y2
 	MOVQ         CX, R11
-	VMASKMOVPS   Y1, Y2, (R11)
+	VMOVMSKPS    Y2, R12
+	LEAQ         (R11), R11
+	TESTL        $0x00000080, R12
+	JZ           tail26_four
+	VMOVUPS      Y1, (R11)
+	JMP          tail26_done
 
+tail26_four:
+	VMOVAPS      X1, X2
+	TESTL        $0x00000008, R12
+	JZ           tail26_two
+	VMOVUPS      X2, (R11)
+	VEXTRACTF128 $0x01, Y1, X2
+	ADDQ         $+16, R11
+	SHRL         $0x04, R12
+
+tail26_two:
+	TESTL    $0x00000002, R12
+	JZ       tail26_one
+	VMOVLPS  X2, (R11)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R11
+	SHRL     $0x02, R12
+
+tail26_one:
+	TESTL  $0x00000001, R12
+	JZ     tail26_done
+	VMOVSS X2, (R11)
+
+tail26_done:
 single_next:
 	ADDQ $+36, R8
 	ADDQ $+32, CX
@@ -4762,14 +5505,129 @@ tile_edge:
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	MOVQ         CX, R11
-	VMASKMOVPS   Y1, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y2, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y3, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y4, Y5, (R11)
+	VMOVMSKPS    Y5, R12
+	LEAQ         (R11), R13
+	TESTL        $0x00000080, R12
+	JZ           tail27_four
+	VMOVUPS      Y1, (R13)
+	JMP          tail27_done
 
+tail27_four:
+	VMOVAPS      X1, X6
+	TESTL        $0x00000008, R12
+	JZ           tail27_two
+	VMOVUPS      X6, (R13)
+	VEXTRACTF128 $0x01, Y1, X6
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail27_two:
+	TESTL    $0x00000002, R12
+	JZ       tail27_one
+	VMOVLPS  X6, (R13)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail27_one:
+	TESTL  $0x00000001, R12
+	JZ     tail27_done
+	VMOVSS X6, (R13)
+
+tail27_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R13
+	TESTL     $0x00000080, R12
+	JZ        tail28_four
+	VMOVUPS   Y2, (R13)
+	JMP       tail28_done
+
+tail28_four:
+	VMOVAPS      X2, X1
+	TESTL        $0x00000008, R12
+	JZ           tail28_two
+	VMOVUPS      X1, (R13)
+	VEXTRACTF128 $0x01, Y2, X1
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail28_two:
+	TESTL    $0x00000002, R12
+	JZ       tail28_one
+	VMOVLPS  X1, (R13)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail28_one:
+	TESTL  $0x00000001, R12
+	JZ     tail28_done
+	VMOVSS X1, (R13)
+
+tail28_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R13
+	TESTL     $0x00000080, R12
+	JZ        tail29_four
+	VMOVUPS   Y3, (R13)
+	JMP       tail29_done
+
+tail29_four:
+	VMOVAPS      X3, X1
+	TESTL        $0x00000008, R12
+	JZ           tail29_two
+	VMOVUPS      X1, (R13)
+	VEXTRACTF128 $0x01, Y3, X1
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail29_two:
+	TESTL    $0x00000002, R12
+	JZ       tail29_one
+	VMOVLPS  X1, (R13)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail29_one:
+	TESTL  $0x00000001, R12
+	JZ     tail29_done
+	VMOVSS X1, (R13)
+
+tail29_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R11
+	TESTL     $0x00000080, R12
+	JZ        tail30_four
+	VMOVUPS   Y4, (R11)
+	JMP       tail30_done
+
+tail30_four:
+	VMOVAPS      X4, X1
+	TESTL        $0x00000008, R12
+	JZ           tail30_two
+	VMOVUPS      X1, (R11)
+	VEXTRACTF128 $0x01, Y4, X1
+	ADDQ         $+16, R11
+	SHRL         $0x04, R12
+
+tail30_two:
+	TESTL    $0x00000002, R12
+	JZ       tail30_one
+	VMOVLPS  X1, (R11)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R11
+	SHRL     $0x02, R12
+
+tail30_one:
+	TESTL  $0x00000001, R12
+	JZ     tail30_done
+	VMOVSS X1, (R11)
+
+tail30_done:
 tile_next:
 	ADDQ    $+36, R8
 	ADDQ    $+32, CX
@@ -4948,8 +5806,36 @@ single_edge:
 	VPAND        bits<>+0(SB), Y2, Y2
 	VPCMPEQD     bits<>+0(SB), Y2, Y2
 	MOVQ         CX, R11
-	VMASKMOVPS   Y1, Y2, (R11)
+	VMOVMSKPS    Y2, R12
+	LEAQ         (R11), R11
+	TESTL        $0x00000080, R12
+	JZ           tail31_four
+	VMOVUPS      Y1, (R11)
+	JMP          tail31_done
 
+tail31_four:
+	VMOVAPS      X1, X2
+	TESTL        $0x00000008, R12
+	JZ           tail31_two
+	VMOVUPS      X2, (R11)
+	VEXTRACTF128 $0x01, Y1, X2
+	ADDQ         $+16, R11
+	SHRL         $0x04, R12
+
+tail31_two:
+	TESTL    $0x00000002, R12
+	JZ       tail31_one
+	VMOVLPS  X2, (R11)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R11
+	SHRL     $0x02, R12
+
+tail31_one:
+	TESTL  $0x00000001, R12
+	JZ     tail31_done
+	VMOVSS X2, (R11)
+
+tail31_done:
 single_next:
 	ADDQ $+36, R8
 	ADDQ $+32, CX
@@ -5592,14 +6478,129 @@ tile_edge:
 	VPAND        bits<>+0(SB), Y5, Y5
 	VPCMPEQD     bits<>+0(SB), Y5, Y5
 	MOVQ         CX, R11
-	VMASKMOVPS   Y1, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y2, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y3, Y5, (R11)
-	ADDQ         AX, R11
-	VMASKMOVPS   Y4, Y5, (R11)
+	VMOVMSKPS    Y5, R12
+	LEAQ         (R11), R13
+	TESTL        $0x00000080, R12
+	JZ           tail32_four
+	VMOVUPS      Y1, (R13)
+	JMP          tail32_done
 
+tail32_four:
+	VMOVAPS      X1, X6
+	TESTL        $0x00000008, R12
+	JZ           tail32_two
+	VMOVUPS      X6, (R13)
+	VEXTRACTF128 $0x01, Y1, X6
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail32_two:
+	TESTL    $0x00000002, R12
+	JZ       tail32_one
+	VMOVLPS  X6, (R13)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail32_one:
+	TESTL  $0x00000001, R12
+	JZ     tail32_done
+	VMOVSS X6, (R13)
+
+tail32_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R13
+	TESTL     $0x00000080, R12
+	JZ        tail33_four
+	VMOVUPS   Y2, (R13)
+	JMP       tail33_done
+
+tail33_four:
+	VMOVAPS      X2, X1
+	TESTL        $0x00000008, R12
+	JZ           tail33_two
+	VMOVUPS      X1, (R13)
+	VEXTRACTF128 $0x01, Y2, X1
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail33_two:
+	TESTL    $0x00000002, R12
+	JZ       tail33_one
+	VMOVLPS  X1, (R13)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail33_one:
+	TESTL  $0x00000001, R12
+	JZ     tail33_done
+	VMOVSS X1, (R13)
+
+tail33_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R13
+	TESTL     $0x00000080, R12
+	JZ        tail34_four
+	VMOVUPS   Y3, (R13)
+	JMP       tail34_done
+
+tail34_four:
+	VMOVAPS      X3, X1
+	TESTL        $0x00000008, R12
+	JZ           tail34_two
+	VMOVUPS      X1, (R13)
+	VEXTRACTF128 $0x01, Y3, X1
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail34_two:
+	TESTL    $0x00000002, R12
+	JZ       tail34_one
+	VMOVLPS  X1, (R13)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail34_one:
+	TESTL  $0x00000001, R12
+	JZ     tail34_done
+	VMOVSS X1, (R13)
+
+tail34_done:
+	ADDQ      AX, R11
+	VMOVMSKPS Y5, R12
+	LEAQ      (R11), R11
+	TESTL     $0x00000080, R12
+	JZ        tail35_four
+	VMOVUPS   Y4, (R11)
+	JMP       tail35_done
+
+tail35_four:
+	VMOVAPS      X4, X1
+	TESTL        $0x00000008, R12
+	JZ           tail35_two
+	VMOVUPS      X1, (R11)
+	VEXTRACTF128 $0x01, Y4, X1
+	ADDQ         $+16, R11
+	SHRL         $0x04, R12
+
+tail35_two:
+	TESTL    $0x00000002, R12
+	JZ       tail35_one
+	VMOVLPS  X1, (R11)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, R11
+	SHRL     $0x02, R12
+
+tail35_one:
+	TESTL  $0x00000001, R12
+	JZ     tail35_done
+	VMOVSS X1, (R11)
+
+tail35_done:
 tile_next:
 	ADDQ    $+36, R8
 	ADDQ    $+32, CX
@@ -5817,8 +6818,36 @@ single_edge:
 	VPAND        bits<>+0(SB), Y2, Y2
 	VPCMPEQD     bits<>+0(SB), Y2, Y2
 	MOVQ         CX, R11
-	VMASKMOVPS   Y1, Y2, (R11)
+	VMOVMSKPS    Y2, R12
+	LEAQ         (R11), R11
+	TESTL        $0x00000080, R12
+	JZ           tail36_four
+	VMOVUPS      Y1, (R11)
+	JMP          tail36_done
 
+tail36_four:
+	VMOVAPS      X1, X2
+	TESTL        $0x00000008, R12
+	JZ           tail36_two
+	VMOVUPS      X2, (R11)
+	VEXTRACTF128 $0x01, Y1, X2
+	ADDQ         $+16, R11
+	SHRL         $0x04, R12
+
+tail36_two:
+	TESTL    $0x00000002, R12
+	JZ       tail36_one
+	VMOVLPS  X2, (R11)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R11
+	SHRL     $0x02, R12
+
+tail36_one:
+	TESTL  $0x00000001, R12
+	JZ     tail36_done
+	VMOVSS X2, (R11)
+
+tail36_done:
 single_next:
 	ADDQ $+36, R8
 	ADDQ $+32, CX

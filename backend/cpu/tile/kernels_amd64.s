@@ -1648,8 +1648,36 @@ rest:
 	VMULPS      Y3, Y2, Y2
 	VMASKMOVPS  (BX)(DI*4), Y0, Y3
 	VFMADD231PS Y3, Y1, Y2
-	VMASKMOVPS  Y2, Y0, (CX)(DI*4)
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(DI*4), CX
+	TESTL       $0x00000080, AX
+	JZ          tail1_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail1_done
 
+tail1_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail1_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail1_two:
+	TESTL    $0x00000002, AX
+	JZ       tail1_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail1_one:
+	TESTL  $0x00000001, AX
+	JZ     tail1_done
+	VMOVSS X0, (CX)
+
+tail1_done:
 done:
 	VZEROUPPER
 	RET

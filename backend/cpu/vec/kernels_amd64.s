@@ -447,8 +447,36 @@ rest:
 	VMASKMOVPS (DX)(SI*1), Y0, Y1
 	VMASKMOVPS (BX)(SI*1), Y0, Y2
 	VADDPS     Y2, Y1, Y1
-	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail1_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail1_done
 
+tail1_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail1_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail1_two:
+	TESTL    $0x00000002, AX
+	JZ       tail1_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail1_one:
+	TESTL  $0x00000001, AX
+	JZ     tail1_done
+	VMOVSS X0, (CX)
+
+tail1_done:
 done:
 	VZEROUPPER
 	RET
@@ -500,8 +528,36 @@ rest:
 	VMASKMOVPS (DX)(SI*1), Y0, Y1
 	VMASKMOVPS (BX)(SI*1), Y0, Y2
 	VSUBPS     Y2, Y1, Y1
-	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail2_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail2_done
 
+tail2_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail2_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail2_two:
+	TESTL    $0x00000002, AX
+	JZ       tail2_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail2_one:
+	TESTL  $0x00000001, AX
+	JZ     tail2_done
+	VMOVSS X0, (CX)
+
+tail2_done:
 done:
 	VZEROUPPER
 	RET
@@ -553,8 +609,36 @@ rest:
 	VMASKMOVPS (DX)(SI*1), Y0, Y1
 	VMASKMOVPS (BX)(SI*1), Y0, Y2
 	VMULPS     Y2, Y1, Y1
-	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail3_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail3_done
 
+tail3_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail3_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail3_two:
+	TESTL    $0x00000002, AX
+	JZ       tail3_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail3_one:
+	TESTL  $0x00000001, AX
+	JZ     tail3_done
+	VMOVSS X0, (CX)
+
+tail3_done:
 done:
 	VZEROUPPER
 	RET
@@ -606,8 +690,36 @@ rest:
 	VMASKMOVPS (DX)(SI*1), Y0, Y1
 	VMASKMOVPS (BX)(SI*1), Y0, Y2
 	VDIVPS     Y2, Y1, Y1
-	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail4_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail4_done
 
+tail4_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail4_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail4_two:
+	TESTL    $0x00000002, AX
+	JZ       tail4_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail4_one:
+	TESTL  $0x00000001, AX
+	JZ     tail4_done
+	VMOVSS X0, (CX)
+
+tail4_done:
 done:
 	VZEROUPPER
 	RET
@@ -676,8 +788,36 @@ rest:
 	VFMADD213PS Y1, Y0, Y5
 	VMAXPS      Y5, Y2, Y0
 	VMINPS      Y0, Y3, Y0
-	VMASKMOVPS  Y0, Y4, (CX)(BX*1)
+	VMOVMSKPS   Y4, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail5_four
+	VMOVUPS     Y0, (CX)
+	JMP         tail5_done
 
+tail5_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, AX
+	JZ           tail5_two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail5_two:
+	TESTL    $0x00000002, AX
+	JZ       tail5_one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail5_one:
+	TESTL  $0x00000001, AX
+	JZ     tail5_done
+	VMOVSS X1, (CX)
+
+tail5_done:
 done:
 	VZEROUPPER
 	RET
@@ -744,8 +884,36 @@ rest:
 	VADDPS     Y0, Y4, Y4
 	VMAXPS     Y4, Y1, Y0
 	VMINPS     Y0, Y2, Y0
-	VMASKMOVPS Y0, Y3, (CX)(SI*1)
+	VMOVMSKPS  Y3, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail6_four
+	VMOVUPS    Y0, (CX)
+	JMP        tail6_done
 
+tail6_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, AX
+	JZ           tail6_two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail6_two:
+	TESTL    $0x00000002, AX
+	JZ       tail6_one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail6_one:
+	TESTL  $0x00000001, AX
+	JZ     tail6_done
+	VMOVSS X1, (CX)
+
+tail6_done:
 done:
 	VZEROUPPER
 	RET
@@ -805,8 +973,36 @@ rest:
 	VMASKMOVPS  (CX)(BX*1), Y1, Y2
 	VMASKMOVPS  (DX)(BX*1), Y1, Y3
 	VFMADD231PS Y3, Y0, Y2
-	VMASKMOVPS  Y2, Y1, (CX)(BX*1)
+	VMOVMSKPS   Y1, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail7_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail7_done
 
+tail7_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail7_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail7_two:
+	TESTL    $0x00000002, AX
+	JZ       tail7_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail7_one:
+	TESTL  $0x00000001, AX
+	JZ     tail7_done
+	VMOVSS X0, (CX)
+
+tail7_done:
 done:
 	VZEROUPPER
 	RET
@@ -873,8 +1069,36 @@ rest:
 	VSUBPS      Y0, Y3, Y3
 	VMULPS      Y1, Y3, Y3
 	VFMADD213PS Y5, Y4, Y3
-	VMASKMOVPS  Y3, Y2, (CX)(DI*1)
+	VMOVMSKPS   Y2, AX
+	LEAQ        (CX)(DI*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail8_four
+	VMOVUPS     Y3, (CX)
+	JMP         tail8_done
 
+tail8_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail8_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail8_two:
+	TESTL    $0x00000002, AX
+	JZ       tail8_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail8_one:
+	TESTL  $0x00000001, AX
+	JZ     tail8_done
+	VMOVSS X0, (CX)
+
+tail8_done:
 done:
 	VZEROUPPER
 	RET
@@ -941,8 +1165,36 @@ rest:
 	VSUBPS      Y4, Y3, Y3
 	VMULPS      Y5, Y3, Y3
 	VFMADD213PS Y1, Y0, Y3
-	VMASKMOVPS  Y3, Y2, (CX)(DI*1)
+	VMOVMSKPS   Y2, AX
+	LEAQ        (CX)(DI*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail9_four
+	VMOVUPS     Y3, (CX)
+	JMP         tail9_done
 
+tail9_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail9_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail9_two:
+	TESTL    $0x00000002, AX
+	JZ       tail9_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail9_one:
+	TESTL  $0x00000001, AX
+	JZ     tail9_done
+	VMOVSS X0, (CX)
+
+tail9_done:
 done:
 	VZEROUPPER
 	RET
@@ -1002,8 +1254,36 @@ rest:
 	VMASKMOVPS  (BX)(SI*1), Y0, Y3
 	VSUBPS      Y3, Y2, Y2
 	VFMADD231PS Y2, Y2, Y1
-	VMASKMOVPS  Y1, Y0, (CX)(SI*1)
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(SI*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail10_four
+	VMOVUPS     Y1, (CX)
+	JMP         tail10_done
 
+tail10_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail10_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail10_two:
+	TESTL    $0x00000002, AX
+	JZ       tail10_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail10_one:
+	TESTL  $0x00000001, AX
+	JZ     tail10_done
+	VMOVSS X0, (CX)
+
+tail10_done:
 done:
 	VZEROUPPER
 	RET
@@ -1324,30 +1604,59 @@ loop:
 	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y2
-	VMASKMOVPS   (DX)(BX*1), Y2, Y3
-	VSUBPS       Y0, Y3, Y3
-	VMULPS       consts<>+64(SB), Y3, Y0
-	VROUNDPS     $0x08, Y0, Y3
-	VSUBPS       Y3, Y0, Y4
-	VMOVUPS      consts<>+128(SB), Y5
-	VFMADD213PS  consts<>+160(SB), Y4, Y5
-	VFMADD213PS  consts<>+192(SB), Y4, Y5
-	VFMADD213PS  consts<>+224(SB), Y4, Y5
-	VFMADD213PS  consts<>+256(SB), Y4, Y5
-	VFMADD213PS  consts<>+288(SB), Y4, Y5
-	VCMPPS       $0x05, consts<>+96(SB), Y0, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       Y3, Y5, Y5
-	VANDPS       Y4, Y5, Y5
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VORPS        Y0, Y5, Y5
-	VMASKMOVPS   Y5, Y2, (CX)(BX*1)
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y2
+	VMASKMOVPS  (DX)(BX*1), Y2, Y3
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      consts<>+64(SB), Y3, Y0
+	VROUNDPS    $0x08, Y0, Y3
+	VSUBPS      Y3, Y0, Y4
+	VMOVUPS     consts<>+128(SB), Y5
+	VFMADD213PS consts<>+160(SB), Y4, Y5
+	VFMADD213PS consts<>+192(SB), Y4, Y5
+	VFMADD213PS consts<>+224(SB), Y4, Y5
+	VFMADD213PS consts<>+256(SB), Y4, Y5
+	VFMADD213PS consts<>+288(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+96(SB), Y0, Y4
+	VCVTPS2DQ   Y3, Y3
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      Y3, Y5, Y5
+	VANDPS      Y4, Y5, Y5
+	VCMPPS      $0x03, Y0, Y0, Y0
+	VORPS       Y0, Y5, Y5
+	VMOVMSKPS   Y2, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail11_four
+	VMOVUPS     Y5, (CX)
+	JMP         tail11_done
+
+tail11_four:
+	VMOVAPS      X5, X0
+	TESTL        $0x00000008, AX
+	JZ           tail11_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y5, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail11_two:
+	TESTL    $0x00000002, AX
+	JZ       tail11_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail11_one:
+	TESTL  $0x00000001, AX
+	JZ     tail11_done
+	VMOVSS X0, (CX)
+
+tail11_done:
 	VBROADCASTSS consts<>+0(SB), Y0
 	VBLENDVPS    Y2, Y5, Y0, Y0
 	VADDPS       Y0, Y1, Y1
@@ -1439,8 +1748,36 @@ rest:
 	VPSLLD       $0x17, Y1, Y1
 	VPADDD       consts<>+288(SB), Y1, Y1
 	VMULPS       Y1, Y3, Y3
-	VMASKMOVPS   Y3, Y0, (CX)(BX*1)
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail12_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail12_done
 
+tail12_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail12_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail12_two:
+	TESTL    $0x00000002, AX
+	JZ       tail12_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail12_one:
+	TESTL  $0x00000001, AX
+	JZ     tail12_done
+	VMOVSS X0, (CX)
+
+tail12_done:
 done:
 	VZEROUPPER
 	RET
@@ -1525,8 +1862,36 @@ rest:
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
 	VDIVPS      Y4, Y2, Y1
-	VMASKMOVPS  Y1, Y0, (CX)(BX*1)
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail13_four
+	VMOVUPS     Y1, (CX)
+	JMP         tail13_done
 
+tail13_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail13_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail13_two:
+	TESTL    $0x00000002, AX
+	JZ       tail13_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail13_one:
+	TESTL  $0x00000001, AX
+	JZ     tail13_done
+	VMOVSS X0, (CX)
+
+tail13_done:
 done:
 	VZEROUPPER
 	RET
@@ -1605,8 +1970,36 @@ rest:
 	VFMADD213PS  Y2, Y1, Y3
 	VADDPS       consts<>+1056(SB), Y3, Y2
 	VDIVPS       Y2, Y3, Y3
-	VMASKMOVPS   Y3, Y0, (CX)(BX*1)
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail14_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail14_done
 
+tail14_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail14_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail14_two:
+	TESTL    $0x00000002, AX
+	JZ       tail14_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail14_one:
+	TESTL  $0x00000001, AX
+	JZ     tail14_done
+	VMOVSS X0, (CX)
+
+tail14_done:
 done:
 	VZEROUPPER
 	RET
@@ -1693,8 +2086,36 @@ rest:
 	VADDPS      Y2, Y5, Y5
 	VDIVPS      Y5, Y2, Y2
 	VMULPS      Y1, Y2, Y2
-	VMASKMOVPS  Y2, Y0, (CX)(BX*1)
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail15_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail15_done
 
+tail15_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail15_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail15_two:
+	TESTL    $0x00000002, AX
+	JZ       tail15_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail15_one:
+	TESTL  $0x00000001, AX
+	JZ     tail15_done
+	VMOVSS X0, (CX)
+
+tail15_done:
 done:
 	VZEROUPPER
 	RET
@@ -1827,8 +2248,36 @@ rest:
 	VXORPS       Y3, Y3, Y3
 	VMAXPS       Y1, Y3, Y3
 	VFNMADD231PS Y2, Y4, Y3
-	VMASKMOVPS   Y3, Y0, (CX)(BX*1)
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail16_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail16_done
 
+tail16_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail16_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail16_two:
+	TESTL    $0x00000002, AX
+	JZ       tail16_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail16_one:
+	TESTL  $0x00000001, AX
+	JZ     tail16_done
+	VMOVSS X0, (CX)
+
+tail16_done:
 done:
 	VZEROUPPER
 	RET
@@ -1923,8 +2372,36 @@ rest:
 	VADDPS      Y3, Y5, Y5
 	VDIVPS      Y5, Y3, Y2
 	VMULPS      Y1, Y2, Y2
-	VMASKMOVPS  Y2, Y0, (CX)(BX*1)
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail17_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail17_done
 
+tail17_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail17_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail17_two:
+	TESTL    $0x00000002, AX
+	JZ       tail17_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail17_one:
+	TESTL  $0x00000001, AX
+	JZ     tail17_done
+	VMOVSS X0, (CX)
+
+tail17_done:
 done:
 	VZEROUPPER
 	RET
@@ -1967,8 +2444,36 @@ rest:
 	VMAXPS      Y2, Y3, Y2
 	VMINPS      Y2, Y4, Y2
 	VMULPS      Y1, Y2, Y2
-	VMASKMOVPS  Y2, Y0, (CX)(BX*1)
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail18_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail18_done
 
+tail18_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail18_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail18_two:
+	TESTL    $0x00000002, AX
+	JZ       tail18_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail18_one:
+	TESTL  $0x00000001, AX
+	JZ     tail18_done
+	VMOVSS X0, (CX)
+
+tail18_done:
 done:
 	VZEROUPPER
 	RET
@@ -2100,10 +2605,38 @@ tail_tap:
 	JL           tail_tap
 
 tail_last:
-	VMAXPS     Y0, Y1, Y0
-	VMINPS     Y0, Y2, Y0
-	VMASKMOVPS Y0, Y3, (CX)
+	VMAXPS    Y0, Y1, Y0
+	VMINPS    Y0, Y2, Y0
+	VMOVMSKPS Y3, AX
+	LEAQ      (CX), CX
+	TESTL     $0x00000080, AX
+	JZ        tail19_four
+	VMOVUPS   Y0, (CX)
+	JMP       tail19_done
 
+tail19_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, AX
+	JZ           tail19_two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail19_two:
+	TESTL    $0x00000002, AX
+	JZ       tail19_one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail19_one:
+	TESTL  $0x00000001, AX
+	JZ     tail19_done
+	VMOVSS X1, (CX)
+
+tail19_done:
 done:
 	VZEROUPPER
 	RET

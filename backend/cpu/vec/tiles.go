@@ -123,7 +123,7 @@ func PadRows(dst []float32, rows, left, n, right int, src []float32, lds, step i
 		panic("vec: rows do not fit their slice")
 	}
 	kernel := padRowsGo
-	if step <= len(best.padRows) && n > 0 && left <= best.chunk/4 && right <= best.chunk/4 {
+	if step <= len(best.padRows) && n > 0 && left <= best.chunk/4 {
 		kernel = best.padRows[step-1]
 	}
 	if len(src) < (rows-1)*lds+n*step { // assembly reads whole steps

@@ -256,13 +256,70 @@ rest:
 	VADDPS     Y5, Y4, Y4
 
 part_last:
-	VMAXPS     Y4, Y1, Y4
-	VMINPS     Y4, Y2, Y4
-	VMASKMOVPS Y4, Y3, (AX)(R13*1)
-	TESTB      R10, R10
-	JZ         part_stored
-	VMASKMOVPS Y4, Y3, (CX)(R13*1)
+	VMAXPS    Y4, Y1, Y4
+	VMINPS    Y4, Y2, Y4
+	VMOVMSKPS Y3, R14
+	LEAQ      (AX)(R13*1), R15
+	TESTL     $0x00000080, R14
+	JZ        tail1_four
+	VMOVUPS   Y4, (R15)
+	JMP       tail1_done
 
+tail1_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, R14
+	JZ           tail1_two
+	VMOVUPS      X5, (R15)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail1_two:
+	TESTL    $0x00000002, R14
+	JZ       tail1_one
+	VMOVLPS  X5, (R15)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail1_one:
+	TESTL  $0x00000001, R14
+	JZ     tail1_done
+	VMOVSS X5, (R15)
+
+tail1_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y3, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail2_four
+	VMOVUPS   Y4, (R13)
+	JMP       tail2_done
+
+tail2_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, R14
+	JZ           tail2_two
+	VMOVUPS      X5, (R13)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail2_two:
+	TESTL    $0x00000002, R14
+	JZ       tail2_one
+	VMOVLPS  X5, (R13)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail2_one:
+	TESTL  $0x00000001, R14
+	JZ     tail2_done
+	VMOVSS X5, (R13)
+
+tail2_done:
 part_stored:
 next:
 	TESTQ SI, SI
@@ -285,12 +342,12 @@ TEXT ·finishColumns_avx2(SB), NOSPLIT, $0-81
 	MOVQ         rows+32(FP), DX
 	MOVQ         bias+48(FP), BX
 	MOVQ         res+56(FP), SI
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
 	MOVQ         ldd+8(FP), DI
 	SHLQ         $0x02, DI
 	MOVQ         ldy+24(FP), R8
 	SHLQ         $0x02, R8
-	MOVQ         ldr+64(FP), R9
-	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
 	VBROADCASTSS lo+72(FP), Y1
 	VBROADCASTSS hi+76(FP), Y2
@@ -407,13 +464,70 @@ part_unbiased:
 	VADDPS     Y4, Y0, Y0
 
 part_last:
-	VMAXPS     Y0, Y1, Y0
-	VMINPS     Y0, Y2, Y0
-	VMASKMOVPS Y0, Y3, (AX)(R13*1)
-	TESTB      R10, R10
-	JZ         part_stored
-	VMASKMOVPS Y0, Y3, (CX)(R13*1)
+	VMAXPS    Y0, Y1, Y0
+	VMINPS    Y0, Y2, Y0
+	VMOVMSKPS Y3, R14
+	LEAQ      (AX)(R13*1), R15
+	TESTL     $0x00000080, R14
+	JZ        tail3_four
+	VMOVUPS   Y0, (R15)
+	JMP       tail3_done
 
+tail3_four:
+	VMOVAPS      X0, X4
+	TESTL        $0x00000008, R14
+	JZ           tail3_two
+	VMOVUPS      X4, (R15)
+	VEXTRACTF128 $0x01, Y0, X4
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail3_two:
+	TESTL    $0x00000002, R14
+	JZ       tail3_one
+	VMOVLPS  X4, (R15)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail3_one:
+	TESTL  $0x00000001, R14
+	JZ     tail3_done
+	VMOVSS X4, (R15)
+
+tail3_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y3, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail4_four
+	VMOVUPS   Y0, (R13)
+	JMP       tail4_done
+
+tail4_four:
+	VMOVAPS      X0, X4
+	TESTL        $0x00000008, R14
+	JZ           tail4_two
+	VMOVUPS      X4, (R13)
+	VEXTRACTF128 $0x01, Y0, X4
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail4_two:
+	TESTL    $0x00000002, R14
+	JZ       tail4_one
+	VMOVLPS  X4, (R13)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail4_one:
+	TESTL  $0x00000001, R14
+	JZ     tail4_done
+	VMOVSS X4, (R13)
+
+tail4_done:
 part_stored:
 next:
 	TESTQ SI, SI
@@ -436,12 +550,12 @@ TEXT ·finishRowsSiLU_avx2(SB), NOSPLIT, $0-81
 	MOVQ    rows+32(FP), DX
 	MOVQ    bias+48(FP), BX
 	MOVQ    res+56(FP), SI
-	MOVQ    ldr+64(FP), R9
-	SHLQ    $0x02, R9
 	MOVQ    ldd+8(FP), DI
 	SHLQ    $0x02, DI
 	MOVQ    ldy+24(FP), R8
 	SHLQ    $0x02, R8
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
 	MOVB    back+80(FP), R10
 	MOVQ    cols+40(FP), R12
 	MOVQ    R12, R11
@@ -708,11 +822,68 @@ part_last:
 	VADDPS      Y3, Y6, Y6
 	VDIVPS      Y6, Y3, Y3
 	VMULPS      Y2, Y3, Y3
-	VMASKMOVPS  Y3, Y1, (AX)(R13*1)
-	TESTB       R10, R10
-	JZ          part_stored
-	VMASKMOVPS  Y3, Y1, (CX)(R13*1)
+	VMOVMSKPS   Y1, R14
+	LEAQ        (AX)(R13*1), R15
+	TESTL       $0x00000080, R14
+	JZ          tail5_four
+	VMOVUPS     Y3, (R15)
+	JMP         tail5_done
 
+tail5_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R14
+	JZ           tail5_two
+	VMOVUPS      X2, (R15)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail5_two:
+	TESTL    $0x00000002, R14
+	JZ       tail5_one
+	VMOVLPS  X2, (R15)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail5_one:
+	TESTL  $0x00000001, R14
+	JZ     tail5_done
+	VMOVSS X2, (R15)
+
+tail5_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y1, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail6_four
+	VMOVUPS   Y3, (R13)
+	JMP       tail6_done
+
+tail6_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R14
+	JZ           tail6_two
+	VMOVUPS      X2, (R13)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail6_two:
+	TESTL    $0x00000002, R14
+	JZ       tail6_one
+	VMOVLPS  X2, (R13)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail6_one:
+	TESTL  $0x00000001, R14
+	JZ     tail6_done
+	VMOVSS X2, (R13)
+
+tail6_done:
 part_stored:
 next:
 	TESTQ SI, SI
@@ -769,12 +940,41 @@ few:
 	MOVQ       (BX)(R11*8), R12
 	LEAQ       (R9)(R12*4), R12
 	VMASKMOVPS (R12), Y0, Y1
-	VMASKMOVPS Y1, Y0, (R8)
-	ADDQ       $+256, R8
-	INCQ       R11
-	CMPQ       R11, CX
-	JL         few
-	JMP        next
+	VMOVMSKPS  Y0, R10
+	LEAQ       (R8), R12
+	TESTL      $0x00000080, R10
+	JZ         tail7_four
+	VMOVUPS    Y1, (R12)
+	JMP        tail7_done
+
+tail7_four:
+	VMOVAPS      X1, X2
+	TESTL        $0x00000008, R10
+	JZ           tail7_two
+	VMOVUPS      X2, (R12)
+	VEXTRACTF128 $0x01, Y1, X2
+	ADDQ         $+16, R12
+	SHRL         $0x04, R10
+
+tail7_two:
+	TESTL    $0x00000002, R10
+	JZ       tail7_one
+	VMOVLPS  X2, (R12)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R12
+	SHRL     $0x02, R10
+
+tail7_one:
+	TESTL  $0x00000001, R10
+	JZ     tail7_done
+	VMOVSS X2, (R12)
+
+tail7_done:
+	ADDQ $+256, R8
+	INCQ R11
+	CMPQ R11, CX
+	JL   few
+	JMP  next
 
 over1:
 	SUBQ $0x08, R10
@@ -852,12 +1052,13 @@ TEXT ·padRows1_avx2(SB), NOSPLIT, $0-56
 	MOVQ    lds+48(FP), R8
 	SHLQ    $0x02, R8
 	VXORPS  Y0, Y0, Y0
-	LEAQ    masks<>+32(SB), R10
-	MOVQ    DX, R9
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y1
-	LEAQ    masks<>+32(SB), R10
 	MOVQ    SI, R9
+	ANDQ    $0x07, R9
+	LEAQ    masks<>+32(SB), R11
+	MOVQ    DX, R10
+	NEGQ    R10
+	VMOVUPS (R11)(R10*4), Y1
+	LEAQ    masks<>+32(SB), R10
 	NEGQ    R9
 	VMOVUPS (R10)(R9*4), Y2
 	MOVQ    $0x00000001, R9
@@ -881,8 +1082,36 @@ row:
 	JMP     left_stored
 
 left_last:
-	VMASKMOVPS Y0, Y1, (AX)
+	VMOVMSKPS Y1, R12
+	LEAQ      (AX), R13
+	TESTL     $0x00000080, R12
+	JZ        tail8_four
+	VMOVUPS   Y0, (R13)
+	JMP       tail8_done
 
+tail8_four:
+	VMOVAPS      X0, X4
+	TESTL        $0x00000008, R12
+	JZ           tail8_two
+	VMOVUPS      X4, (R13)
+	VEXTRACTF128 $0x01, Y0, X4
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail8_two:
+	TESTL    $0x00000002, R12
+	JZ       tail8_one
+	VMOVLPS  X4, (R13)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail8_one:
+	TESTL  $0x00000001, R12
+	JZ     tail8_done
+	VMOVSS X4, (R13)
+
+tail8_done:
 left_stored:
 	LEAQ  (AX)(DX*4), AX
 	MOVQ  BX, R12
@@ -907,22 +1136,89 @@ rest:
 	JMP        part_stored
 
 part_last:
-	VMASKMOVPS Y4, Y3, (AX)
+	VMOVMSKPS Y3, R11
+	LEAQ      (AX), R12
+	TESTL     $0x00000080, R11
+	JZ        tail9_four
+	VMOVUPS   Y4, (R12)
+	JMP       tail9_done
 
+tail9_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, R11
+	JZ           tail9_two
+	VMOVUPS      X5, (R12)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, R12
+	SHRL         $0x04, R11
+
+tail9_two:
+	TESTL    $0x00000002, R11
+	JZ       tail9_one
+	VMOVLPS  X5, (R12)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, R12
+	SHRL     $0x02, R11
+
+tail9_one:
+	TESTL  $0x00000001, R11
+	JZ     tail9_done
+	VMOVSS X5, (R12)
+
+tail9_done:
 part_stored:
 	LEAQ (AX)(R10*4), AX
 
 after:
+	MOVQ SI, R12
+	SUBQ $0x08, R12
+	JL   zeros
+
+zero:
+	VMOVUPS Y0, (AX)
+	ADDQ    $+32, AX
+	SUBQ    $0x08, R12
+	JGE     zero
+
+zeros:
 	CMPQ    CX, R9
 	JLE     right_last
 	VMOVUPS Y0, (AX)
 	JMP     right_stored
 
 right_last:
-	VMASKMOVPS Y0, Y2, (AX)
+	VMOVMSKPS Y2, R11
+	LEAQ      (AX), R13
+	TESTL     $0x00000080, R11
+	JZ        tail10_four
+	VMOVUPS   Y0, (R13)
+	JMP       tail10_done
 
+tail10_four:
+	VMOVAPS      X0, X4
+	TESTL        $0x00000008, R11
+	JZ           tail10_two
+	VMOVUPS      X4, (R13)
+	VEXTRACTF128 $0x01, Y0, X4
+	ADDQ         $+16, R13
+	SHRL         $0x04, R11
+
+tail10_two:
+	TESTL    $0x00000002, R11
+	JZ       tail10_one
+	VMOVLPS  X4, (R13)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R13
+	SHRL     $0x02, R11
+
+tail10_one:
+	TESTL  $0x00000001, R11
+	JZ     tail10_done
+	VMOVSS X4, (R13)
+
+tail10_done:
 right_stored:
-	LEAQ (AX)(SI*4), AX
+	LEAQ 32(AX)(R12*4), AX
 	ADDQ R8, DI
 	DECQ CX
 	JNZ  row
@@ -941,12 +1237,13 @@ TEXT ·padRows2_avx2(SB), NOSPLIT, $0-56
 	MOVQ    lds+48(FP), R8
 	SHLQ    $0x02, R8
 	VXORPS  Y0, Y0, Y0
-	LEAQ    masks<>+32(SB), R10
-	MOVQ    DX, R9
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y1
-	LEAQ    masks<>+32(SB), R10
 	MOVQ    SI, R9
+	ANDQ    $0x07, R9
+	LEAQ    masks<>+32(SB), R11
+	MOVQ    DX, R10
+	NEGQ    R10
+	VMOVUPS (R11)(R10*4), Y1
+	LEAQ    masks<>+32(SB), R10
 	NEGQ    R9
 	VMOVUPS (R10)(R9*4), Y2
 	MOVQ    $0x00000001, R9
@@ -987,8 +1284,36 @@ row:
 	JMP     left_stored
 
 left_last:
-	VMASKMOVPS Y0, Y1, (AX)
+	VMOVMSKPS Y1, R12
+	LEAQ      (AX), R13
+	TESTL     $0x00000080, R12
+	JZ        tail11_four
+	VMOVUPS   Y0, (R13)
+	JMP       tail11_done
 
+tail11_four:
+	VMOVAPS      X0, X6
+	TESTL        $0x00000008, R12
+	JZ           tail11_two
+	VMOVUPS      X6, (R13)
+	VEXTRACTF128 $0x01, Y0, X6
+	ADDQ         $+16, R13
+	SHRL         $0x04, R12
+
+tail11_two:
+	TESTL    $0x00000002, R12
+	JZ       tail11_one
+	VMOVLPS  X6, (R13)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $+8, R13
+	SHRL     $0x02, R12
+
+tail11_one:
+	TESTL  $0x00000001, R12
+	JZ     tail11_done
+	VMOVSS X6, (R13)
+
+tail11_done:
 left_stored:
 	LEAQ  (AX)(DX*4), AX
 	MOVQ  BX, R12
@@ -1019,22 +1344,89 @@ rest:
 	JMP        part_stored
 
 part_last:
-	VMASKMOVPS Y6, Y3, (AX)
+	VMOVMSKPS Y3, R11
+	LEAQ      (AX), R12
+	TESTL     $0x00000080, R11
+	JZ        tail12_four
+	VMOVUPS   Y6, (R12)
+	JMP       tail12_done
 
+tail12_four:
+	VMOVAPS      X6, X7
+	TESTL        $0x00000008, R11
+	JZ           tail12_two
+	VMOVUPS      X7, (R12)
+	VEXTRACTF128 $0x01, Y6, X7
+	ADDQ         $+16, R12
+	SHRL         $0x04, R11
+
+tail12_two:
+	TESTL    $0x00000002, R11
+	JZ       tail12_one
+	VMOVLPS  X7, (R12)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $+8, R12
+	SHRL     $0x02, R11
+
+tail12_one:
+	TESTL  $0x00000001, R11
+	JZ     tail12_done
+	VMOVSS X7, (R12)
+
+tail12_done:
 part_stored:
 	LEAQ (AX)(R10*4), AX
 
 after:
+	MOVQ SI, R12
+	SUBQ $0x08, R12
+	JL   zeros
+
+zero:
+	VMOVUPS Y0, (AX)
+	ADDQ    $+32, AX
+	SUBQ    $0x08, R12
+	JGE     zero
+
+zeros:
 	CMPQ    CX, R9
 	JLE     right_last
 	VMOVUPS Y0, (AX)
 	JMP     right_stored
 
 right_last:
-	VMASKMOVPS Y0, Y2, (AX)
+	VMOVMSKPS Y2, R11
+	LEAQ      (AX), R13
+	TESTL     $0x00000080, R11
+	JZ        tail13_four
+	VMOVUPS   Y0, (R13)
+	JMP       tail13_done
 
+tail13_four:
+	VMOVAPS      X0, X6
+	TESTL        $0x00000008, R11
+	JZ           tail13_two
+	VMOVUPS      X6, (R13)
+	VEXTRACTF128 $0x01, Y0, X6
+	ADDQ         $+16, R13
+	SHRL         $0x04, R11
+
+tail13_two:
+	TESTL    $0x00000002, R11
+	JZ       tail13_one
+	VMOVLPS  X6, (R13)
+	VMOVHLPS X6, X6, X6
+	ADDQ     $+8, R13
+	SHRL     $0x02, R11
+
+tail13_one:
+	TESTL  $0x00000001, R11
+	JZ     tail13_done
+	VMOVSS X6, (R13)
+
+tail13_done:
 right_stored:
-	LEAQ (AX)(SI*4), AX
+	LEAQ 32(AX)(R12*4), AX
 	ADDQ R8, DI
 	DECQ CX
 	JNZ  row
@@ -1194,8 +1586,8 @@ TEXT ·finishColumns_avx512(SB), NOSPLIT, $0-81
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
-	VBROADCASTSS hi+76(FP), Z2
 	VBROADCASTSS lo+72(FP), Z1
+	VBROADCASTSS hi+76(FP), Z2
 	MOVQ         cols+40(FP), R12
 	MOVQ         R12, R11
 	ANDQ         $0x0f, R11
@@ -1692,12 +2084,14 @@ TEXT ·padRows1_avx512(SB), NOSPLIT, $0-56
 	MOVQ   lds+48(FP), R8
 	SHLQ   $0x02, R8
 	VXORPS Z0, Z0, Z0
-	MOVQ   $-1, R9
-	BZHIQ  DX, R9, R9
-	KMOVW  R9, K1
-	MOVQ   $-1, R9
-	BZHIQ  SI, R9, R9
-	KMOVW  R9, K2
+	MOVQ   SI, R9
+	ANDQ   $0x0f, R9
+	MOVQ   $-1, R10
+	BZHIQ  DX, R10, R10
+	KMOVW  R10, K1
+	MOVQ   $-1, R10
+	BZHIQ  R9, R10, R10
+	KMOVW  R10, K2
 	MOVQ   BX, R9
 	ANDQ   $0x0f, R9
 	MOVQ   $-1, R10
@@ -1729,8 +2123,19 @@ rest:
 	LEAQ      (AX)(R9*4), AX
 
 after:
+	MOVQ SI, R11
+	SUBQ $0x10, R11
+	JL   zeros
+
+zero:
+	VMOVUPS Z0, (AX)
+	ADDQ    $+64, AX
+	SUBQ    $0x10, R11
+	JGE     zero
+
+zeros:
 	VMOVUPS Z0, K2, (AX)
-	LEAQ    (AX)(SI*4), AX
+	LEAQ    64(AX)(R11*4), AX
 	ADDQ    R8, DI
 	DECQ    CX
 	JNZ     row
@@ -1749,12 +2154,14 @@ TEXT ·padRows2_avx512(SB), NOSPLIT, $0-56
 	MOVQ      lds+48(FP), R8
 	SHLQ      $0x02, R8
 	VXORPS    Z0, Z0, Z0
-	MOVQ      $-1, R9
-	BZHIQ     DX, R9, R9
-	KMOVW     R9, K1
-	MOVQ      $-1, R9
-	BZHIQ     SI, R9, R9
-	KMOVW     R9, K2
+	MOVQ      SI, R9
+	ANDQ      $0x0f, R9
+	MOVQ      $-1, R10
+	BZHIQ     DX, R10, R10
+	KMOVW     R10, K1
+	MOVQ      $-1, R10
+	BZHIQ     R9, R10, R10
+	KMOVW     R10, K2
 	MOVQ      BX, R9
 	ANDQ      $0x0f, R9
 	MOVQ      $-1, R10
@@ -1811,8 +2218,19 @@ rest:
 	LEAQ      (AX)(R9*4), AX
 
 after:
+	MOVQ SI, R11
+	SUBQ $0x10, R11
+	JL   zeros
+
+zero:
+	VMOVUPS Z0, (AX)
+	ADDQ    $+64, AX
+	SUBQ    $0x10, R11
+	JGE     zero
+
+zeros:
 	VMOVUPS Z0, K2, (AX)
-	LEAQ    (AX)(SI*4), AX
+	LEAQ    64(AX)(R11*4), AX
 	ADDQ    R8, DI
 	DECQ    CX
 	JNZ     row

@@ -68,7 +68,7 @@ func gather_avx2(dst *float32, rows int, src *float32, offset *int, chunks *int,
 //		dst = dst[left+n+right:]
 //	}
 //
-// left and right are at most 8.
+// left is at most 8.
 //
 //go:noescape
 func padRows1_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
@@ -84,7 +84,7 @@ func padRows1_avx2(dst *float32, rows int, left int, n int, right int, src *floa
 //		dst = dst[left+n+right:]
 //	}
 //
-// left and right are at most 8.
+// left is at most 8.
 //
 //go:noescape
 func padRows2_avx2(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
@@ -153,7 +153,7 @@ func gather_avx512(dst *float32, rows int, src *float32, offset *int, chunks *in
 //		dst = dst[left+n+right:]
 //	}
 //
-// left and right are at most 16.
+// left is at most 16.
 //
 //go:noescape
 func padRows1_avx512(dst *float32, rows int, left int, n int, right int, src *float32, lds int)
@@ -169,7 +169,7 @@ func padRows1_avx512(dst *float32, rows int, left int, n int, right int, src *fl
 //		dst = dst[left+n+right:]
 //	}
 //
-// left and right are at most 16.
+// left is at most 16.
 //
 //go:noescape
 func padRows2_avx512(dst *float32, rows int, left int, n int, right int, src *float32, lds int)

@@ -5773,8 +5773,36 @@ over1:
 	VFMADD213PS Y4, Y3, Y6
 	VMAXPS      Y0, Y6, Y6
 	VMINPS      Y1, Y6, Y6
-	VMASKMOVPS  Y6, Y5, (R8)(R9*4)
+	VMOVMSKPS   Y5, R10
+	LEAQ        (R8)(R9*4), R9
+	TESTL       $0x00000080, R10
+	JZ          tail1_four
+	VMOVUPS     Y6, (R9)
+	JMP         tail1_done
 
+tail1_four:
+	VMOVAPS      X6, X2
+	TESTL        $0x00000008, R10
+	JZ           tail1_two
+	VMOVUPS      X2, (R9)
+	VEXTRACTF128 $0x01, Y6, X2
+	ADDQ         $+16, R9
+	SHRL         $0x04, R10
+
+tail1_two:
+	TESTL    $0x00000002, R10
+	JZ       tail1_one
+	VMOVLPS  X2, (R9)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R9
+	SHRL     $0x02, R10
+
+tail1_one:
+	TESTL  $0x00000001, R10
+	JZ     tail1_done
+	VMOVSS X2, (R9)
+
+tail1_done:
 next:
 	MOVQ ldc+24(FP), R9
 	LEAQ (DX)(R9*4), DX
@@ -5872,8 +5900,36 @@ over1:
 	VADDPS      Y2, Y6, Y6
 	VMAXPS      Y0, Y6, Y6
 	VMINPS      Y1, Y6, Y6
-	VMASKMOVPS  Y6, Y5, (R8)(R10*4)
+	VMOVMSKPS   Y5, R11
+	LEAQ        (R8)(R10*4), R10
+	TESTL       $0x00000080, R11
+	JZ          tail2_four
+	VMOVUPS     Y6, (R10)
+	JMP         tail2_done
 
+tail2_four:
+	VMOVAPS      X6, X2
+	TESTL        $0x00000008, R11
+	JZ           tail2_two
+	VMOVUPS      X2, (R10)
+	VEXTRACTF128 $0x01, Y6, X2
+	ADDQ         $+16, R10
+	SHRL         $0x04, R11
+
+tail2_two:
+	TESTL    $0x00000002, R11
+	JZ       tail2_one
+	VMOVLPS  X2, (R10)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R10
+	SHRL     $0x02, R11
+
+tail2_one:
+	TESTL  $0x00000001, R11
+	JZ     tail2_done
+	VMOVSS X2, (R10)
+
+tail2_done:
 next:
 	MOVQ ldc+24(FP), R10
 	LEAQ (DX)(R10*4), DX
@@ -6004,8 +6060,36 @@ res4:
 	VFMADD231PS Y3, Y2, Y7
 	VMAXPS      Y0, Y7, Y7
 	VMINPS      Y1, Y7, Y7
-	VMASKMOVPS  Y7, Y6, (R8)(R10*4)
+	VMOVMSKPS   Y6, R11
+	LEAQ        (R8)(R10*4), R10
+	TESTL       $0x00000080, R11
+	JZ          tail3_four
+	VMOVUPS     Y7, (R10)
+	JMP         tail3_done
 
+tail3_four:
+	VMOVAPS      X7, X3
+	TESTL        $0x00000008, R11
+	JZ           tail3_two
+	VMOVUPS      X3, (R10)
+	VEXTRACTF128 $0x01, Y7, X3
+	ADDQ         $+16, R10
+	SHRL         $0x04, R11
+
+tail3_two:
+	TESTL    $0x00000002, R11
+	JZ       tail3_one
+	VMOVLPS  X3, (R10)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $+8, R10
+	SHRL     $0x02, R11
+
+tail3_one:
+	TESTL  $0x00000001, R11
+	JZ     tail3_done
+	VMOVSS X3, (R10)
+
+tail3_done:
 next:
 	MOVQ ldc+24(FP), R10
 	LEAQ (DX)(R10*4), DX
@@ -6634,8 +6718,36 @@ over1:
 	VFMADD213PS Y5, Y4, Y3
 	VMAXPS      Y0, Y3, Y3
 	VMINPS      Y1, Y3, Y3
-	VMASKMOVPS  Y3, Y2, (R8)(R9*4)
+	VMOVMSKPS   Y2, R10
+	LEAQ        (R8)(R9*4), R9
+	TESTL       $0x00000080, R10
+	JZ          tail4_four
+	VMOVUPS     Y3, (R9)
+	JMP         tail4_done
 
+tail4_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R10
+	JZ           tail4_two
+	VMOVUPS      X2, (R9)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R9
+	SHRL         $0x04, R10
+
+tail4_two:
+	TESTL    $0x00000002, R10
+	JZ       tail4_one
+	VMOVLPS  X2, (R9)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R9
+	SHRL     $0x02, R10
+
+tail4_one:
+	TESTL  $0x00000001, R10
+	JZ     tail4_done
+	VMOVSS X2, (R9)
+
+tail4_done:
 next:
 	MOVQ ldc+24(FP), R9
 	LEAQ (DX)(R9*4), DX
@@ -6739,8 +6851,36 @@ over1:
 	VADDPS      Y4, Y3, Y3
 	VMAXPS      Y0, Y3, Y3
 	VMINPS      Y1, Y3, Y3
-	VMASKMOVPS  Y3, Y2, (R8)(R10*4)
+	VMOVMSKPS   Y2, R11
+	LEAQ        (R8)(R10*4), R10
+	TESTL       $0x00000080, R11
+	JZ          tail5_four
+	VMOVUPS     Y3, (R10)
+	JMP         tail5_done
 
+tail5_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R11
+	JZ           tail5_two
+	VMOVUPS      X2, (R10)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R10
+	SHRL         $0x04, R11
+
+tail5_two:
+	TESTL    $0x00000002, R11
+	JZ       tail5_one
+	VMOVLPS  X2, (R10)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R10
+	SHRL     $0x02, R11
+
+tail5_one:
+	TESTL  $0x00000001, R11
+	JZ     tail5_done
+	VMOVSS X2, (R10)
+
+tail5_done:
 next:
 	MOVQ ldc+24(FP), R10
 	LEAQ (DX)(R10*4), DX
@@ -6877,8 +7017,36 @@ res4:
 	VFMADD231PS Y5, Y2, Y4
 	VMAXPS      Y0, Y4, Y4
 	VMINPS      Y1, Y4, Y4
-	VMASKMOVPS  Y4, Y3, (R8)(R10*4)
+	VMOVMSKPS   Y3, R11
+	LEAQ        (R8)(R10*4), R10
+	TESTL       $0x00000080, R11
+	JZ          tail6_four
+	VMOVUPS     Y4, (R10)
+	JMP         tail6_done
 
+tail6_four:
+	VMOVAPS      X4, X3
+	TESTL        $0x00000008, R11
+	JZ           tail6_two
+	VMOVUPS      X3, (R10)
+	VEXTRACTF128 $0x01, Y4, X3
+	ADDQ         $+16, R10
+	SHRL         $0x04, R11
+
+tail6_two:
+	TESTL    $0x00000002, R11
+	JZ       tail6_one
+	VMOVLPS  X3, (R10)
+	VMOVHLPS X3, X3, X3
+	ADDQ     $+8, R10
+	SHRL     $0x02, R11
+
+tail6_one:
+	TESTL  $0x00000001, R11
+	JZ     tail6_done
+	VMOVSS X3, (R10)
+
+tail6_done:
 next:
 	MOVQ ldc+24(FP), R10
 	LEAQ (DX)(R10*4), DX

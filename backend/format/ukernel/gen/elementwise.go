@@ -176,8 +176,46 @@ func (m *arith) store(v VecVirtual, at Mem, t *tail) {
 	case m.lanes == 16:
 		VMOVUPS(v, t.k, at)
 	default:
-		VMASKMOVPS(v, t.lane, at)
+		m.storeTail(v, at, t)
 	}
+}
+
+// tails counts the stores of tails, for their labels.
+var tails int
+
+// storeTail writes the elements of an AVX2 vector that a mask begins with, by halves:
+// VMASKMOVPS to memory takes tens of cycles on AMD's processors.
+func (m *arith) storeTail(v VecVirtual, at Mem, t *tail) {
+	tails++
+	n := tails
+	label := func(s string) string { return fmt.Sprintf("tail%d_%s", n, s) }
+	bits, p, x := GP32(), GP64(), XMM()
+	VMOVMSKPS(t.lane, bits)
+	LEAQ(at, p)
+	TESTL(U32(1<<7), bits)
+	JZ(LabelRef(label("four")))
+	VMOVUPS(v, Mem{Base: p})
+	JMP(LabelRef(label("done")))
+	Label(label("four"))
+	VMOVAPS(v.AsX(), x)
+	TESTL(U32(1<<3), bits)
+	JZ(LabelRef(label("two")))
+	VMOVUPS(x, Mem{Base: p})
+	VEXTRACTF128(Imm(1), v.AsY(), x)
+	add(16, p)
+	SHRL(Imm(4), bits)
+	Label(label("two"))
+	TESTL(U32(1<<1), bits)
+	JZ(LabelRef(label("one")))
+	VMOVLPS(x, Mem{Base: p})
+	VMOVHLPS(x, x, x)
+	add(8, p)
+	SHRL(Imm(2), bits)
+	Label(label("one"))
+	TESTL(U32(1), bits)
+	JZ(LabelRef(label("done")))
+	VMOVSS(x, Mem{Base: p})
+	Label(label("done"))
 }
 
 // keep replaces the lanes of v outside the mask by other.

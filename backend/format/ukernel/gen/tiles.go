@@ -278,7 +278,7 @@ func padRows(a isa, step int) {
 		"\t\tdst = dst[left+n+right:]",
 		"\t}",
 		"",
-		fmt.Sprintf("left and right are at most %d.", a.lanes))
+		fmt.Sprintf("left is at most %d.", a.lanes))
 	m := &arith{isa: a}
 	dst := Load(Param("dst"), GP64())
 	rows := Load(Param("rows"), GP64())
@@ -290,7 +290,10 @@ func padRows(a isa, step int) {
 	SHLQ(Imm(2), lds)
 	zero := a.vec()
 	VXORPS(zero, zero, zero)
-	before, after := m.newTail(left), m.newTail(right)
+	zeros := GP64() // elements of right in the last vector, whole vectors before it in more
+	MOVQ(right, zeros)
+	ANDQ(Imm(uint64(a.lanes-1)), zeros)
+	before, after := m.newTail(left), m.newTail(zeros)
 	// masked is the number of rows at the end that are stored under masks: above them a
 	// vector may end beyond its place, as what it covers is written afterwards. Masked
 	// stores of AVX2 take many cycles on some processors.
@@ -391,8 +394,17 @@ func padRows(a isa, step int) {
 	part("part", read(from, true), to, t)
 	LEAQ(Mem{Base: to, Index: rest, Scale: 4}, to)
 	Label("after")
+	MOVQ(right, count)
+	SUBQ(Imm(uint64(a.lanes)), count)
+	JL(LabelRef("zeros"))
+	Label("zero")
+	m.store(zero, Mem{Base: to}, nil)
+	add(a.bytes(), to)
+	SUBQ(Imm(uint64(a.lanes)), count)
+	JGE(LabelRef("zero"))
+	Label("zeros")
 	part("right", zero, to, after)
-	LEAQ(Mem{Base: to, Index: right, Scale: 4}, dst)
+	LEAQ(Mem{Base: to, Index: count, Scale: 4, Disp: a.bytes()}, dst)
 	ADDQ(lds, src)
 	DECQ(rows)
 	JNZ(LabelRef("row"))
