@@ -26,9 +26,10 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 // Costs in floating-point operations that the peak allows in their time, measured
 // as Blocks was.
 const (
-	// patch is the cost of an element of a panel that is loaded from an image, twice
-	// that where the images do not fit the level 2 cache.
-	patch = 20
+	// patch is the cost of an element of a panel that is loaded from an image, and
+	// farther times that where the images do not fit the level 2 cache.
+	patch   = 20
+	farther = 2.5
 	// strip is the cost of an element that is copied into a strip of a padded image, in
 	// which kernels read patches where they lie; far what it costs in addition where
 	// the images do not fit the level 2 cache; pad that of making the strips at all.
@@ -63,7 +64,7 @@ func (c Conv) Direct() float64 {
 func (c Conv) Patches() float64 {
 	cost := patch * 9 * float64(c.C) * float64(c.Images*c.OH*c.OW)
 	if c.far() {
-		cost *= 2
+		cost *= farther
 	}
 	return cost
 }
