@@ -191,11 +191,8 @@ func (r *Results) printSparse(w io.Writer) {
 	}
 }
 
-// The README's table stands between these lines.
-const (
-	begin = "<!-- bench-ort -->"
-	end   = "<!-- /bench-ort -->"
-)
+// mark names the README's table.
+const mark = "bench-ort"
 
 // Markdown returns the README's table.
 func (r *Results) Markdown() string {
@@ -259,23 +256,25 @@ func (r *Results) Markdown() string {
 	return b.String()
 }
 
-// Replace returns a README with another table.
-func Replace(readme, table string) (string, error) {
-	before, rest, ok1 := strings.Cut(readme, begin+"\n")
+// Replace returns a README with another table between the lines <!-- mark --> and
+// <!-- /mark -->.
+func Replace(readme, mark, table string) (string, error) {
+	begin, end := "<!-- "+mark+" -->\n", "<!-- /"+mark+" -->"
+	before, rest, ok1 := strings.Cut(readme, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		return "", fmt.Errorf("no lines %s and %s around a table", begin, end)
+		return "", fmt.Errorf("no lines %s and %s around a table", strings.TrimSpace(begin), end)
 	}
-	return before + begin + "\n" + table + end + after, nil
+	return before + begin + table + end + after, nil
 }
 
-// UpdateReadme writes the table of r into the README at path.
-func (r *Results) UpdateReadme(path string) error {
+// UpdateFile writes a table between the lines that mark names in the file at path.
+func UpdateFile(path, mark, table string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	s, err := Replace(string(b), r.Markdown())
+	s, err := Replace(string(b), mark, table)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -284,3 +283,6 @@ func (r *Results) UpdateReadme(path string) error {
 		return err
 	})
 }
+
+// UpdateReadme writes the table of r into the README at path.
+func (r *Results) UpdateReadme(path string) error { return UpdateFile(path, mark, r.Markdown()) }

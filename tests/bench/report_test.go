@@ -84,12 +84,13 @@ qdq the quantised one; commit abcdef012345, 2026-01-02.
 }
 
 func TestReplaceLeavesTheRest(t *testing.T) {
-	got, err := Replace("x\n"+begin+"\nold\n"+end+"\ny\n", "new\n")
+	const begin, end = "<!-- t -->", "<!-- /t -->"
+	got, err := Replace("x\n"+begin+"\nold\n"+end+"\ny\n", "t", "new\n")
 	if want := "x\n" + begin + "\nnew\n" + end + "\ny\n"; err != nil || got != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 	for _, s := range []string{"", begin + "\n", end + "\n" + begin + "\n"} {
-		if _, err := Replace(s, "new"); err == nil {
+		if _, err := Replace(s, "t", "new"); err == nil {
 			t.Errorf("%q: want an error", s)
 		}
 	}
@@ -157,7 +158,7 @@ func TestReadmeHasTheCommittedResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Replace(string(b), r.Markdown())
+	want, err := Replace(string(b), mark, r.Markdown())
 	if err != nil {
 		t.Fatal(err)
 	}

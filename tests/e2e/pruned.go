@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"spc/tests/conformance"
 )
 
@@ -104,6 +102,9 @@ type PrunedResult struct {
 	Compile     float64  `json:"compile_seconds"`
 	Bar         *float64 `json:"bar,omitempty"` // the floor, with reconstruction the aim
 	Error       string   `json:"error,omitempty"`
+	Date        string   `json:"date,omitempty"` // and where it was measured
+	Commit      string   `json:"commit,omitempty"`
+	CPU         string   `json:"cpu,omitempty"`
 }
 
 // words splits flags and puts the folder of the data in place of @.
@@ -234,28 +235,4 @@ func (m *PrunedModel) Verdict(r *PrunedResult) string {
 		return "within noise"
 	}
 	return Missed
-}
-
-// PrunedTable renders results, a line each.
-func PrunedTable(results []PrunedResult) string {
-	w := table.NewWriter()
-	w.AppendHeader(table.Row{"model", "zeros", "reconstructed", "dense", "measured", "bar", "", "allocation", "samples", "compile"})
-	for i := range results {
-		r := &results[i]
-		var m *PrunedModel
-		for j := range PrunedModels {
-			if PrunedModels[j].Model == r.Model {
-				m = &PrunedModels[j]
-			}
-		}
-		bar, yes := "", ""
-		if r.Bar != nil {
-			bar = fmt.Sprintf("%.4g", *r.Bar)
-		}
-		if r.Reconstruct {
-			yes = "yes"
-		}
-		w.AppendRow(table.Row{r.Model, r.Cell, yes, m.Dense, fmt.Sprintf("%.4g", r.Value), bar, m.Verdict(r), r.Allocate, r.Samples, fmt.Sprintf("%.0f s", r.Compile)})
-	}
-	return w.Render()
 }

@@ -8,17 +8,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"spc/internal/atomicfile"
 	"spc/tests/bench"
 	"spc/tests/e2e"
 )
@@ -31,7 +28,8 @@ var (
 	choose      = flag.Bool("choose", false, "calibrate on one half of the even samples and measure on the other: for choosing a recipe")
 	recipe      = flag.String("recipe", "", "`SETTINGS` of reconstruction, as spc's --recipe takes them")
 	strict      = flag.Bool("strict", false, "fail where a pruned model misses its bar")
-	save        = flag.String("save", "", "write the results of pruned models into this `FILE`, too")
+	save        = flag.String("save", "", "put the results of pruned models into this `FILE`, too, in place of what it has of the same cells")
+	readme      = flag.String("readme", "", "write all of that file into the table of this README, a `FILE`")
 )
 
 func main() { e2e.Main("accuracy", run) }
@@ -67,17 +65,16 @@ func run(ctx context.Context, match *regexp.Regexp) error {
 	return nil
 }
 
-// results is the file that -save writes.
-type results struct {
-	Date    string             `json:"date"`
-	Commit  string             `json:"commit"`
-	Machine bench.Machine      `json:"machine"`
-	Cells   []e2e.PrunedResult `json:"cells"`
-}
-
 func prune(ctx context.Context, match *regexp.Regexp) error {
 	here := bench.Here()
-	out := results{Date: here.Date, Commit: here.Commit, Machine: here.Machine}
+	out := &e2e.PrunedResults{}
+	kept := out
+	if *save != "" {
+		var err error
+		if kept, err = e2e.ReadPruned(*save); err != nil {
+			return err
+		}
+	}
 	with := map[string][]bool{"yes": {true}, "no": {false}, "both": {false, true}}[*reconstruct]
 	if with == nil {
 		return fmt.Errorf("-reconstruct %q, want yes, no or both", *reconstruct)
@@ -105,35 +102,32 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 					failed++
 				}
 				fmt.Fprintf(os.Stderr, "%s %s %v: %.4g %s (%.0f s)\n", m.Model, cell, with, r.Value, m.Verdict(&r), r.Compile)
-				out.Cells = append(out.Cells, r)
+				r.Date, r.Commit, r.CPU = here.Date, here.Commit, here.Machine.CPU
+				out.Put(r)
+				if *save == "" {
+					continue
+				}
+				kept.Put(r)
+				if err := kept.Write(*save); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	if len(out.Cells) == 0 {
 		return fmt.Errorf("no model matches %q", match)
 	}
-	fmt.Printf("%s, commit %s, %s\n", out.Date, out.Commit, out.Machine.CPU)
-	fmt.Println(e2e.PrunedTable(out.Cells))
-	var commands []string
-	for _, r := range out.Cells {
-		if !slices.Contains(commands, r.Command) {
-			commands = append(commands, r.Command)
-		}
-	}
+	fmt.Printf("%s, commit %s, %s\n", here.Date, here.Commit, here.Machine.CPU)
+	fmt.Println(out.Table())
 	fmt.Printf("Calibrated on samples %s, measured on %s, in %s:\n", split.Calibrate, split.Measure, time.Since(start).Round(time.Second))
-	for _, c := range commands {
+	for _, c := range out.Commands() {
 		fmt.Println("  " + c)
 	}
 	if slices.Contains(with, true) {
 		fmt.Println("The recipe of --reconstruct was compared on the odd samples of vit-cifar10 and stories260k: these cells flatter it.")
 	}
-	if *save != "" {
-		err := atomicfile.Write(*save, func(w io.Writer) error {
-			e := json.NewEncoder(w)
-			e.SetIndent("", "  ")
-			return e.Encode(out)
-		})
-		if err != nil {
+	if *readme != "" {
+		if err := bench.UpdateFile(*readme, e2e.Mark, kept.Markdown()); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"spc/internal/atomicfile"
+)
+
+// PrunedResults are cells of the table, each with where and of which commit it was
+// measured: a run may measure some of them anew.
+type PrunedResults struct {
+	Cells []PrunedResult `json:"cells"`
+}
+
+// ReadPruned reads what Write wrote; a file that is missing holds nothing.
+func ReadPruned(path string) (*PrunedResults, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &PrunedResults{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &PrunedResults{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Write writes the cells as JSON.
+func (r *PrunedResults) Write(path string) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	})
+}
+
+// find returns the index of the cell that x measures, or -1.
+func (r *PrunedResults) find(model, cell string, reconstruct bool) int {
+	return slices.IndexFunc(r.Cells, func(c PrunedResult) bool {
+		return c.Model == model && c.Cell == cell && c.Reconstruct == reconstruct
+	})
+}
+
+// Put replaces what an earlier run measured of the cell.
+func (r *PrunedResults) Put(x PrunedResult) {
+	if i := r.find(x.Model, x.Cell, x.Reconstruct); i >= 0 {
+		r.Cells[i] = x
+		return
+	}
+	r.Cells = append(r.Cells, x)
+}
+
+func pruned(model string) *PrunedModel {
+	for i := range PrunedModels {
+		if PrunedModels[i].Model == model {
+			return &PrunedModels[i]
+		}
+	}
+	return nil
+}
+
+// Table renders the cells, a line each.
+func (r *PrunedResults) Table() string {
+	w := table.NewWriter()
+	w.AppendHeader(table.Row{"model", "zeros", "reconstructed", "dense", "measured", "bar", "", "allocation", "samples", "compile"})
+	for i := range r.Cells {
+		x := &r.Cells[i]
+		m := pruned(x.Model)
+		bar, yes := "", ""
+		if x.Bar != nil {
+			bar = fmt.Sprintf("%.4g", *x.Bar)
+		}
+		if x.Reconstruct {
+			yes = "yes"
+		}
+		w.AppendRow(table.Row{x.Model, x.Cell, yes, m.Dense, fmt.Sprintf("%.4g", x.Value), bar, m.Verdict(x), x.Allocate, x.Samples, fmt.Sprintf("%.0f s", x.Compile)})
+	}
+	return w.Render()
+}
+
+// Commands lists the command lines of the cells.
+func (r *PrunedResults) Commands() []string {
+	var out []string
+	for _, x := range r.Cells {
+		if !slices.Contains(out, x.Command) {
+			out = append(out, x.Command)
+		}
+	}
+	return out
+}
+
+// Mark names the README's table.
+const Mark = "accuracy"
+
+// Markdown returns the README's table: a row for each model without reconstruction, and
+// one with. Behind a value stands the bar that it misses by more than the noise.
+func (r *PrunedResults) Markdown() string {
+	var b strings.Builder
+	var where []string
+	for _, x := range r.Cells {
+		if s := fmt.Sprintf("%s, commit %s, %s", x.CPU, x.Commit, strings.SplitN(x.Date, "T", 2)[0]); !slices.Contains(where, s) {
+			where = append(where, s)
+		}
+	}
+	fmt.Fprintf(&b, "Measured on %s.\n\n", strings.Join(where, "; "))
+	b.WriteString("| model (dense) | |")
+	for _, c := range Cells {
+		if strings.Trim(c, "0123456789") == "" {
+			c += "%"
+		}
+		fmt.Fprintf(&b, " %s |", strings.Replace(c, "@", " ", 1))
+	}
+	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(Cells)) + "\n")
+	for i := range PrunedModels {
+		m := &PrunedModels[i]
+		for _, reconstruct := range []bool{false, true} {
+			row, any := fmt.Sprintf("| %s (%.4g) | obs |", m.Model, m.Dense), false
+			if reconstruct {
+				row = "| | and reconstruct |"
+			}
+			for _, c := range Cells {
+				at := r.find(m.Model, c, reconstruct)
+				if at < 0 {
+					row += " |"
+					continue
+				}
+				any = true
+				x := &r.Cells[at]
+				switch v := m.Verdict(x); {
+				case x.Error != "":
+					row += " failed |"
+				case v == Missed:
+					row += fmt.Sprintf(" %.4g (bar %.4g) |", x.Value, *x.Bar)
+				default:
+					row += fmt.Sprintf(" %.4g |", x.Value)
+				}
+			}
+			if any {
+				b.WriteString(row + "\n")
+			}
+		}
+	}
+	return b.String()
+}
