@@ -87,6 +87,14 @@ func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quanti
 	return data.apply(fs, o, s)
 }
 
+// collectEarly keeps the peak of memory near two copies of the weights, which are most
+// of the heap while passes replace them.
+func collectEarly() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(20)
+	}
+}
+
 // setModel sets the model and its sizes among the options and checks that pruning it was
 // asked for in earnest.
 func setModel(c *cobra.Command, o *spc.CompileOptions, model string, shapes shapeFlags) (sizes, error) {
@@ -150,11 +158,7 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 	complete(c, "dump-passes", folders)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
-		// Weights are most of the heap, and each pass replaces some: collecting
-		// early keeps the peak near two copies of them.
-		if os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(20)
-		}
+		collectEarly()
 		s, err := setModel(c, &o, args[0], shapes)
 		if err != nil {
 			return err

@@ -44,6 +44,7 @@ bf16, weights stand before Cast nodes.`,
 	}
 
 	c.RunE = func(c *cobra.Command, args []string) error {
+		collectEarly()
 		s, err := setModel(c, &o, args[0], shapes)
 		if err != nil {
 			return err
