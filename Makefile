@@ -50,7 +50,7 @@ e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
 
 accuracy: build ## spc eval on the real models and data in $(SPC_SHARED): dense against their baselines, and pruned (hours)
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
-	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json
+	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json -readme README.md
 
 accuracy-quick: build ## the dense models, and a few prunings of the smallest
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc

@@ -9,10 +9,9 @@ import (
 	"spc/ir"
 )
 
-// Recipe returns the options that suit a graph's family: those of convolutional models
-// where most weights are of convolutions, else those of transformers, of which the
-// whole model is trained at once. RATIONALE.md says how they were found, and that those
-// of convolutions were not measured.
+// Recipe returns the options that suit a graph's family: those of convolutional models,
+// block by block, where most weights are of convolutions, else those of transformers, of
+// which the whole model is trained at once. RATIONALE.md says how they were found.
 func Recipe(g *ir.Graph) Options {
 	convs, products := 0, 0
 	for _, u := range g.WeightUses() {
@@ -22,9 +21,11 @@ func Recipe(g *ir.Graph) Options {
 			products++
 		}
 	}
-	o := Options{WholeEpochs: 60, WholeRate: 0.01, Inside: 1, Augment: true, Warmup: 0.1, Seed: 1}
+	o := Options{Rate: 0.01, WholeRate: 0.01, Inside: 1, Augment: true, Warmup: 0.1, Seed: 1}
 	if convs > products {
-		o.Epochs, o.Rate, o.WholeEpochs, o.WholeRate, o.Inside = 20, 0.01, 20, 0.005, 10
+		o.Epochs = 10
+	} else {
+		o.WholeEpochs = 60
 	}
 	return o
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,19 +74,24 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 			return err
 		}
 	}
+	if *choose && *save != "" {
+		return fmt.Errorf("-save keeps what odd samples measured, and -choose measures even ones")
+	}
 	with := map[string][]bool{"yes": {true}, "no": {false}, "both": {false, true}}[*reconstruct]
 	if with == nil {
 		return fmt.Errorf("-reconstruct %q, want yes, no or both", *reconstruct)
 	}
 	start, failed := time.Now(), 0
-	split := e2e.Tabled
-	if *choose {
-		split = e2e.Choice
-	}
 	for i := range e2e.PrunedModels {
 		m := &e2e.PrunedModels[i]
 		if !match.MatchString(m.Model) {
 			continue
+		}
+		split := e2e.Tabled
+		if *choose {
+			if split = e2e.Choice; m.Choice != nil {
+				split = *m.Choice
+			}
 		}
 		for _, cell := range strings.Split(*cells, ",") {
 			for _, with := range with {
@@ -119,12 +123,13 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 	}
 	fmt.Printf("%s, commit %s, %s\n", here.Date, here.Commit, here.Machine.CPU)
 	fmt.Println(out.Table())
-	fmt.Printf("Calibrated on samples %s, measured on %s, in %s:\n", split.Calibrate, split.Measure, time.Since(start).Round(time.Second))
+	half := "odd"
+	if *choose {
+		half = "other even"
+	}
+	fmt.Printf("Calibrated on even samples, measured on %s ones, in %s:\n", half, time.Since(start).Round(time.Second))
 	for _, c := range out.Commands() {
 		fmt.Println("  " + c)
-	}
-	if slices.Contains(with, true) {
-		fmt.Println("The recipe of --reconstruct was compared on the odd samples of vit-cifar10 and stories260k: these cells flatter it.")
 	}
 	if *readme != "" {
 		if err := bench.UpdateFile(*readme, e2e.Mark, kept.Markdown()); err != nil {
