@@ -58,10 +58,12 @@ func (t *Twins) Pruned(v *ir.Value) *ir.Value { return t.pruned.Value(v) }
 // subgraphs.
 func (t *Twins) DenseNode(n *ir.Node) *ir.Node { return t.dense.nodes[n] }
 
-// PrunedNode returns the pruned copy of a node of the original.
+// PrunedNode returns the pruned copy of a node of the original, nil for one of its
+// subgraphs.
 func (t *Twins) PrunedNode(n *ir.Node) *ir.Node { return t.pruned.nodes[n] }
 
-// Use returns the pruned copy of a use of the original.
+// Use returns the pruned copy of a use of the original, without a node where that is one
+// of a subgraph.
 func (t *Twins) Use(u ir.WeightUse) ir.WeightUse {
 	u.Node, u.Value = t.pruned.nodes[u.Node], t.pruned.Value(u.Value)
 	return u

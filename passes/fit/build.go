@@ -88,9 +88,13 @@ func (f *fitter) report(stage string, done, total int) {
 	}
 }
 
-// gram advances to the node and sums up what the weight multiplies.
+// gram advances to the node and sums up what the weight multiplies. Twins have no copies
+// of the nodes of subgraphs that are known by their originals.
 func (f *fitter) gram(front *calib.Frontier, use ir.WeightUse, o calib.GramOptions) (*calib.Gram, error) {
-	if use.Node != nil && use.Node.Graph() == front.Graph() {
+	if use.Node == nil {
+		return nil, fmt.Errorf("a node of a subgraph: %w", ir.ErrUnsupported)
+	}
+	if use.Node.Graph() == front.Graph() {
 		at := front.Index(use.Node)
 		if o.Twins != nil {
 			at-- // the dense copy stands before

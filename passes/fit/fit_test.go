@@ -274,6 +274,42 @@ func TestSparseWeightsKeepTheirZeros(t *testing.T) {
 	}
 }
 
+func TestWeightsOfBranchesArePrunedUnseen(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[2,4], %k: bool[]) {
+  %w1: f32[4,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+  %w3: f32[4,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+  %a: f32[2,4] = MatMul "before" (%x, %w1)
+  %r: f32[2,4] = If "if" (%k) {then_branch = graph "t"() {
+    %w2: f32[4,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+    %n: f32[2,4] = MatMul "branch" (%a, %w2)
+    return %n
+  }, else_branch = graph "e"() {
+    return %a
+  }}
+  %y: f32[2,4] = MatMul "last" (%r, %w3)
+  return %y
+}`)
+	o := options(t, "uniform", 0.5)
+	o.Observer = &calib.Observer{Run: graphtest.Run, Inputs: func(context.Context, *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+		x := tensor.From([]float32{1, 2, 3, 5, 8, 13, 21, 34}, 2, 4)
+		return func(yield func([]*tensor.Tensor, error) bool) {
+			yield([]*tensor.Tensor{x, tensor.New(tensor.Bool)}, nil)
+		}
+	}}
+	r, err := Run(context.Background(), g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range r.Layers {
+		if want := map[string]float64{"before": 0.5, "branch": 0.5}[l.Node]; l.Sparsity != want {
+			t.Errorf("%s: %.2f zeros, want %.2f", l.Node, l.Sparsity, want)
+		}
+		if unseen := strings.Contains(l.How, "cannot be seen"); unseen != (l.Node == "branch") {
+			t.Errorf("%s: %q", l.Node, l.How)
+		}
+	}
+}
+
 func TestBadInputIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(o *Options)
