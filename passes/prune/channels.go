@@ -20,21 +20,71 @@ type bundle struct {
 	order float64 // those that come first go first
 }
 
-// channels removes output channels of the layers of g, and what fed on them, until
-// the fraction of the prunable weights that is gone is as near the sparsity as whole
-// channels allow. A layer's own sparsity is the fraction of its channels that goes.
-// Weights that have no channel to lose are not prunable.
-func channels(g *ir.Graph, o *GraphOptions, cands []*candidate, layers []GraphLayer) error {
-	f := follow(g, cands)
-	s, err := f.shrink(cands, o)
+// removal is what was decided about the channels of a graph, which still has them all.
+type removal struct {
+	*flow
+	bounded map[*candidate]int
+}
+
+// SelectChannels decides, under Channel, which output channels of the layers go, and what
+// fed on them: as many that the fraction of the prunable weights that is gone is as near
+// the sparsity as whole channels allow. A layer's own sparsity is the fraction of its
+// channels that goes. Weights that have no channel to lose are not prunable. The graph
+// keeps all of them until Shrink; constants may change in between, and products get a
+// bias. Saliency is that of Select.
+func (p *Plan) SelectChannels(a Allocation, saliency func(i int) []float32) error {
+	o := p.Options
+	o.Allocate = a
+	for i, c := range p.cands {
+		if saliency != nil && c.why == "" {
+			c.saliency = saliency(i)
+		}
+	}
+	f := follow(p.graph, p.cands)
+	s, err := f.shrink(p.cands, &o)
 	if err != nil {
 		return err
 	}
-	if err := f.apply(g); err != nil {
+	p.removal = &removal{f, s.bounded}
+	return nil
+}
+
+// Gone tells which rows and columns of layer i's matrix go with the channels that
+// SelectChannels chose, nil where none does. Columns are where channels end: with zeros
+// in them nothing depends on the channels any more.
+func (p *Plan) Gone(i int) (rows, cols []bool) {
+	c := p.cands[i]
+	rows, cols = p.removal.lost(c.rows), p.removal.lost(c.cols)
+	if cols != nil {
+		_, k := c.View.Dims(c.Value.Const.Shape())
+		each := k / len(cols)
+		all := make([]bool, 0, k)
+		for _, g := range cols {
+			all = append(all, slices.Repeat([]bool{g}, each)...)
+		}
+		cols = all
+	}
+	return rows, cols
+}
+
+// GoneOf tells which slices of a value along an axis go with the channels that
+// SelectChannels chose, nil where none does.
+func (p *Plan) GoneOf(v *ir.Value) (axis int, gone []bool) {
+	t := p.removal.of[v]
+	if t == nil {
+		return 0, nil
+	}
+	return t.axis, p.removal.lost(t.labels)
+}
+
+// Shrink removes the channels that SelectChannels chose, and reports it.
+func (p *Plan) Shrink() error {
+	f := p.removal
+	if err := f.apply(p.graph); err != nil {
 		return err
 	}
-	for i, c := range cands {
-		l := &layers[i]
+	for i, c := range p.cands {
+		l := &p.Layers[i]
 		l.Why, l.Prunable = c.why, c.why == ""
 		if w := c.Value.Const; w != nil {
 			l.Removed = l.Weights - w.Len()
@@ -44,7 +94,7 @@ func channels(g *ir.Graph, o *GraphOptions, cands []*candidate, layers []GraphLa
 			}
 		}
 		l.Note = f.note(c)
-		l.Bounded = s.bounded[c]
+		l.Bounded = f.bounded[c]
 	}
 	return nil
 }

@@ -107,7 +107,88 @@ func checkChannels(t *testing.T, g *ir.Graph, o prune.GraphOptions) (*prune.Grap
 		t.Errorf("the report counts %v and %d removed, want %v and %d", r.Weights, removed, want, before-after)
 	}
 	graphtest.Same(t, silent, small, 1e-5)
+	checkSteps(t, g.Clone(), silent, o)
 	return r, small, nil
+}
+
+// checkSteps decides which channels of g go, changes constants, and removes them. What
+// Gone says makes of g what silent is, and the channels go with biases that are new.
+func checkSteps(t *testing.T, g, silent *ir.Graph, o prune.GraphOptions) {
+	t.Helper()
+	p, err := prune.NewPlan(g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SelectChannels(o.Allocate, nil); err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]int{}
+	for i := range p.Layers {
+		rows, cols := p.Gone(i)
+		if use := p.Use(i); rows != nil || cols != nil {
+			w := use.View.Matrix(use.Value.Const).Clone()
+			if rows != nil && len(rows) != w.Dim(0) || cols != nil && len(cols) != w.Dim(1) {
+				t.Fatalf("%s: %d rows, %d columns, want %v", use.Value.Name, len(rows), len(cols), w)
+			}
+			for k := range w.F32s() {
+				if cols != nil && cols[k%len(cols)] {
+					w.F32s()[k] = 0
+				} else if rows == nil || !rows[k/w.Dim(1)] {
+					left[use.Value.Name]++
+				}
+			}
+			p.Set(i, w.F32s())
+		}
+	}
+	graphtest.Same(t, silent, g, 1e-5)
+	for i := range p.Layers {
+		use := p.Use(i)
+		if n := use.Node; n.Input(2) == nil && use.Groups == 1 && use.Input == 1 && strings.Contains("Conv ConvTranspose Gemm MatMul", n.Op.Kind()) {
+			rows, _ := use.View.Dims(use.Value.Const.Shape())
+			n.SetInput(2, n.Graph().NewConst(n.Name+".bias", tensor.New(tensor.F32, rows)))
+		}
+	}
+	draw(g, 7)
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	whole := g.Clone()
+	type track struct {
+		axis int
+		gone []bool
+	}
+	tracks := map[*ir.Value]track{}
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			if axis, gone := p.GoneOf(v); gone != nil {
+				tracks[v] = track{axis, gone}
+			}
+		}
+	}
+	if err := p.Shrink(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Verify(); err != nil {
+		t.Errorf("%v in\n%s", err, g)
+	}
+	graphtest.Same(t, whole, g, 1e-5)
+	for i := range p.Layers {
+		v := p.Use(i).Value
+		if n, ok := left[v.Name]; ok && v.Const.Len() != n {
+			t.Errorf("%s is %v, want %d elements", v.Name, v.Const, n)
+		}
+	}
+	for v, k := range tracks {
+		n := 0
+		for _, gone := range k.gone {
+			if !gone {
+				n++
+			}
+		}
+		if v.Type.Dims[k.axis] != ir.Size(n) {
+			t.Errorf("%s is %v, want %d channels", v.Name, v.Type, n)
+		}
+	}
 }
 
 // count returns the weights of g, each once, and how many are not zero.

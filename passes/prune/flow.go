@@ -30,10 +30,11 @@ type track struct {
 	labels []int32
 }
 
-// cut is a constant input of a node that shrinks along an axis with its labels.
+// cut is a constant input of a node that shrinks along an axis with its labels; one
+// that is absent when channels go does not.
 type cut struct {
 	node        *ir.Node
-	input, axis int
+	input, axis int // an axis below 0 counts from the last
 	labels      []int32
 	reads       bool // the columns of a weight, where channels end
 }
@@ -301,16 +302,16 @@ func (f *flow) product(n *ir.Node, rows, cols, in, out int) bool {
 // finish follows the channels of the product n, whose output carries labels along an
 // axis, through its bias and its epilogue.
 func (f *flow) finish(n *ir.Node, axis int, labels []int32) bool {
-	if b := n.Input(2); b != nil {
-		switch {
-		case b.Const == nil:
-			f.keepFor(labels, fmt.Sprintf("the bias of %v is computed", n))
-			f.keep(f.of[b], fmt.Sprintf("%v adds them as a bias", n))
-		case b.Const.Rank() > 0 && b.Const.Dim(b.Const.Rank()-1) == len(labels):
-			f.cuts = append(f.cuts, cut{n, 2, b.Const.Rank() - 1, labels, false})
-		case b.Const.Len() != 1 && b.Const.Dim(b.Const.Rank()-1) != 1:
-			f.keepFor(labels, fmt.Sprintf("the bias of %v is %v", n, b.Type))
-		}
+	switch b := n.Input(2); {
+	case b == nil: // it may get one before the channels go
+		f.cuts = append(f.cuts, cut{n, 2, -1, labels, false})
+	case b.Const == nil:
+		f.keepFor(labels, fmt.Sprintf("the bias of %v is computed", n))
+		f.keep(f.of[b], fmt.Sprintf("%v adds them as a bias", n))
+	case b.Const.Rank() > 0 && b.Const.Dim(b.Const.Rank()-1) == len(labels):
+		f.cuts = append(f.cuts, cut{n, 2, -1, labels, false})
+	case b.Const.Len() != 1 && b.Const.Dim(b.Const.Rank()-1) != 1:
+		f.keepFor(labels, fmt.Sprintf("the bias of %v is %v", n, b.Type))
 	}
 	if r := n.Input(op.Residual); r != nil {
 		if t := f.of[r]; t != nil && t.axis == axis && len(t.labels) == len(labels) {
@@ -688,6 +689,18 @@ func (f *flow) softmax(n *ir.Node) bool {
 	return axis != t.axis && f.pass(n, t.axis)
 }
 
+// lost tells which of the labels belong to channels that are gone, nil where none does.
+func (f *flow) lost(labels []int32) []bool {
+	if f.left(labels) == len(labels) {
+		return nil
+	}
+	out := make([]bool, len(labels))
+	for i, l := range labels {
+		out[i] = f.gone[f.root(l)]
+	}
+	return out
+}
+
 // left counts the labels whose channels are not gone.
 func (f *flow) left(labels []int32) (n int) {
 	for _, l := range labels {
@@ -707,11 +720,15 @@ func (f *flow) apply(g *ir.Graph) error {
 				keep = append(keep, i)
 			}
 		}
-		if len(keep) == len(c.labels) {
+		v := c.node.Input(c.input)
+		if len(keep) == len(c.labels) || v == nil {
 			continue
 		}
-		v := c.node.Inputs[c.input]
-		t := take(v.Const, c.axis, keep)
+		axis := c.axis
+		if axis < 0 {
+			axis += v.Const.Rank()
+		}
+		t := take(v.Const, axis, keep)
 		if len(v.Uses()) == 1 && !v.IsOutput() {
 			v.SetConst(t)
 		} else {

@@ -200,6 +200,7 @@ type Plan struct {
 	Layers  []GraphLayer // in the order of the nodes
 	graph   *ir.Graph
 	cands   []*candidate // of Layers
+	removal *removal     // of channels, once they were chosen
 }
 
 // NewPlan lists the weights of g, and which of them may be pruned.
@@ -242,14 +243,10 @@ func (p *Plan) Prunable() []int {
 // weights of layer i, as Layer.Saliency, in place of |w|.
 func (p *Plan) Select(a Allocation, saliency func(i int) []float32) error {
 	if p.Options.Pattern.Kind == Channel {
-		o := p.Options
-		o.Allocate = a
-		for i, c := range p.cands {
-			if saliency != nil && c.why == "" {
-				c.saliency = saliency(i)
-			}
+		if err := p.SelectChannels(a, saliency); err != nil {
+			return err
 		}
-		return channels(p.graph, &o, p.cands, p.Layers)
+		return p.Shrink()
 	}
 	var in []Layer
 	for _, i := range p.Prunable() {

@@ -14,6 +14,30 @@ type loss struct {
 	scores bool    // the Kullback-Leibler divergence of distributions over the last axis
 	weight float64 // of this loss in the sum
 	power  float64 // of an element of the target, that squared errors are relative to
+	axis   int
+	gone   []bool // slices along the axis that do not count in squared errors; nil where all do
+}
+
+// runs calls do with the runs of the elements of t that count, and returns their number.
+func (l *loss) runs(t *tensor.Tensor, do func(lo, hi int)) (n int) {
+	if l.gone == nil {
+		do(0, t.Len())
+		return t.Len()
+	}
+	inner := 1
+	for _, d := range t.Shape()[l.axis+1:] {
+		inner *= d
+	}
+	for lo, c := 0, 0; lo < t.Len(); lo += inner {
+		if !l.gone[c] {
+			do(lo, lo+inner)
+			n += inner
+		}
+		if c++; c == len(l.gone) {
+			c = 0
+		}
+	}
+	return n
 }
 
 // scores reports whether a value holds scores of classes.
@@ -30,22 +54,7 @@ func scores(t ir.Type) bool {
 func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor float64) float64 {
 	a, b := y.F32s(), target.F32s()
 	if !l.scores {
-		scale := l.weight * float64(samples) / (l.power * float64(max(1, len(a))))
-		sum := 0.0
-		if g == nil {
-			for i, v := range a {
-				d := float64(v - b[i])
-				sum += d * d
-			}
-			return sum * scale
-		}
-		f := float32(2 * scale * factor)
-		for i, v := range a {
-			d := v - b[i]
-			sum += float64(d) * float64(d)
-			g[i] = f * d
-		}
-		return sum * scale
+		return l.squares(y, target, samples, g, factor)
 	}
 	n := y.Dim(-1)
 	rows := len(a) / n
@@ -62,6 +71,31 @@ func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor f
 				g[i+j] = float32(factor * scale * (math.Exp(q[j]) - e))
 			}
 		}
+	}
+	return sum * scale
+}
+
+// squares is eval of squared errors.
+func (l *loss) squares(y, target *tensor.Tensor, samples int, g []float32, factor float64) float64 {
+	a, b := y.F32s(), target.F32s()
+	sum := 0.0
+	count := l.runs(y, func(lo, hi int) {
+		s := 0.0
+		for i, v := range a[lo:hi] {
+			d := float64(v - b[lo+i])
+			s += d * d
+		}
+		sum += s
+	})
+	scale := l.weight * float64(samples) / (l.power * float64(max(1, count)))
+	if g != nil {
+		clear(g)
+		f := float32(2 * scale * factor)
+		l.runs(y, func(lo, hi int) {
+			for i, v := range a[lo:hi] {
+				g[lo+i] = f * (v - b[lo+i])
+			}
+		})
 	}
 	return sum * scale
 }

@@ -33,6 +33,9 @@ type Options struct {
 	Seed        uint64
 	Workers     int // 0 is 1
 	Budget      int // bytes for a block's inputs and targets; 0 is calib.DefaultBudget
+	// Gone, where it is set, tells which slices of a value of the pruned graph along an
+	// axis nothing depends on: what they are does not count. It is nil where all do.
+	Gone func(v *ir.Value) (axis int, gone []bool)
 	// Progress, where it is set, is called as steps are done.
 	Progress func(stage string, done, total int)
 }
@@ -170,13 +173,26 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 	}
 	losses := make([]loss, len(b.out))
 	for i, v := range b.out {
-		losses[i] = loss{value: v, weight: 1, power: power(samples, i)}
+		losses[i] = r.loss(v, 1)
+		losses[i].power = losses[i].meanSquare(samples, i)
 		if b.hi == len(r.g.Nodes) && len(r.g.Outputs) == 1 {
 			losses[i].scores = scores(v.Type)
 		}
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
 	return r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
+}
+
+// loss is that of a value of the pruned graph.
+func (r *runner) loss(v *ir.Value, weight float64) loss {
+	l := loss{value: v, weight: weight}
+	if r.Gone != nil {
+		// Samples are joined and taken apart along the first axis.
+		if l.axis, l.gone = r.Gone(v); l.axis == 0 {
+			l.gone = nil
+		}
+	}
+	return l
 }
 
 // fit trains a piece and puts its parameters into the graphs.
@@ -266,15 +282,16 @@ func (r *runner) collect(ctx context.Context, p *piece) ([]sample, error) {
 	return out, err
 }
 
-// power is the mean square of the elements of target k around their means, over the
-// samples: channel by channel a constant says nothing.
-func power(samples []sample, k int) float64 {
+// meanSquare is that of the elements of target k that count, 1 where they are all zero.
+func (l *loss) meanSquare(samples []sample, k int) float64 {
 	sum, n := 0.0, 0
 	for _, s := range samples {
-		for _, v := range s.target[k].F32s() {
-			sum += float64(v) * float64(v)
-		}
-		n += s.target[k].Len()
+		x := s.target[k].F32s()
+		n += l.runs(s.target[k], func(lo, hi int) {
+			for _, v := range x[lo:hi] {
+				sum += float64(v) * float64(v)
+			}
+		})
 	}
 	if sum == 0 {
 		return 1
@@ -303,13 +320,17 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 	}
 	for _, v := range r.g.Outputs {
 		if v.Type.DType == tensor.F32 && v.Def != nil {
-			add(loss{value: logits(v), weight: 1, scores: len(r.g.Outputs) == 1 && scores(v.Type)})
+			l := r.loss(logits(v), 1)
+			l.scores = len(r.g.Outputs) == 1 && scores(v.Type)
+			add(l)
 		}
 	}
 	if r.Inside > 0 {
 		all := blocks(r.g, r.Window)
 		for _, b := range all[:len(all)-1] {
-			add(loss{value: b.out[0], weight: r.Inside / float64(len(all)), aside: true})
+			l := r.loss(b.out[0], r.Inside/float64(len(all)))
+			l.aside = true
+			add(l)
 		}
 	}
 	p, err := newPiece(nodes, out, parameters(nodes, r.fixed))
@@ -345,7 +366,7 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 			}
 			seen = append(seen, sample{target: []*tensor.Tensor{w.value(goals[i]).Clone()}})
 		}
-		losses[i].power = power(seen, 0)
+		losses[i].power = losses[i].meanSquare(seen, 0)
 	}
 	return r.fit(ctx, rep, t, course{epochs: r.WholeEpochs, rate: r.WholeRate}, "reconstruct the model", skip)
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -392,6 +393,93 @@ func TestFixedConstantsStay(t *testing.T) {
 	}
 	if constOf(g, "b4").Equal(constOf(off, "b4")) {
 		t.Error("b4 did not change")
+	}
+}
+
+// slice calls change with the elements of slice k along an axis of a constant, and sets
+// them to what it returns.
+func slice(g *ir.Graph, name string, axis, k int, change func(x float32) float32) {
+	for _, v := range g.Constants() {
+		if v.Name != name {
+			continue
+		}
+		w, inner := v.Const.Clone(), 1
+		for _, d := range w.Shape()[axis+1:] {
+			inner *= d
+		}
+		for i, x := range w.F32s() {
+			if i/inner%w.Dim(axis) == k {
+				w.F32s()[i] = change(x)
+			}
+		}
+		v.SetConst(w)
+	}
+}
+
+func TestWhatNothingDependsOnDoesNotCount(t *testing.T) {
+	// No weight reads channel 1 of the first stage.
+	const k = 1
+	dense := convNet(t, "Relu")
+	for _, name := range []string{"w3", "w4"} {
+		slice(dense, name, 1, k, func(float32) float32 { return 0 })
+	}
+	makers := []string{"w1", "b1", "w2", "b2", "w3"}
+	other := dense.Clone()
+	for _, name := range makers {
+		slice(other, name, 0, k, func(x float32) float32 { return 3 * x })
+	}
+	opt := some
+	opt.Epochs, opt.WholeEpochs, opt.WholeRate, opt.Inside = 3, 3, 0.01, 1
+	o := observer(16, 1, 3, 6, 6)
+	_, rep := reconstructed(t, dense, other, o, opt)
+	if rep.Blocks[0].Before < 0.1 {
+		t.Fatalf("%+v, want what channel %d has to count without Gone", rep.Blocks[0], k)
+	}
+	opt.Gone = func(v *ir.Value) (int, []bool) {
+		if strings.Contains(" a ar b bc c s ", " "+v.Name+" ") {
+			return 1, []bool{false, true, false, false}
+		}
+		return 0, nil
+	}
+	_, rep = reconstructed(t, dense, other, o, opt)
+	for _, b := range rep.Blocks {
+		if b.Before > negligible || b.Steps > 0 {
+			t.Errorf("%+v, want no loss", b)
+		}
+	}
+
+	// Elements that count train as ever, and those of the channel stay.
+	_, off := bent(dense.Clone())
+	g, rep := reconstructed(t, dense, off, o, opt)
+	for _, name := range makers {
+		var before, after []float32
+		same := func(to *[]float32) func(x float32) float32 {
+			return func(x float32) float32 {
+				*to = append(*to, x)
+				return x
+			}
+		}
+		slice(off, name, 0, k, same(&before))
+		slice(g, name, 0, k, same(&after))
+		if !slices.Equal(before, after) {
+			t.Errorf("channel %d of %s became %v, was %v", k, name, after, before)
+		}
+		if constOf(g, name).Equal(constOf(off, name)) {
+			t.Errorf("%s did not change", name)
+		}
+	}
+	if b := rep.Blocks[0]; b.After >= b.Before {
+		t.Errorf("%+v, want a smaller loss", b)
+	}
+	// Without the channel, the loss is relative to what is left.
+	l := loss{weight: 1, power: 2, axis: 1, gone: []bool{false, true, false}}
+	y, z := tensor.From([]float32{1, 9, 7, 7, 3, 9}, 1, 3, 2), tensor.New(tensor.F32, 1, 3, 2)
+	grad := slices.Repeat([]float32{5}, 6)
+	if have, want := l.eval(y, z, 1, grad, 1), (1.0+81+9+81)/4/2; math.Abs(have-want) > 1e-9 {
+		t.Errorf("loss %v, want %v", have, want)
+	}
+	if want := []float32{0.25, 2.25, 0, 0, 0.75, 2.25}; !slices.Equal(grad, want) {
+		t.Errorf("gradient %v, want %v", grad, want)
 	}
 }
 
