@@ -30,7 +30,7 @@ func TestPruneOnSamples(t *testing.T) {
 	z.Close()
 
 	// Both commands give the same weights, for any number of processors.
-	for _, how := range []string{"--prune=wanda", "--aim=dense", "--allocate=curves", "--reconstruct"} {
+	for _, how := range []string{"--prune=wanda", "--aim=dense", "--allocate=curves", "--reconstruct", "--pattern=channel"} {
 		ok(t, with("compile", "model.onnx", "-o", "a.spx", how)...)
 		ok(t, with("compile", "model.onnx", "-o", "b.spx", how)...)
 		ok(t, with("prune", "model.onnx", "-o", "a.onnx", how)...)
@@ -57,7 +57,7 @@ func TestPruneOnSamples(t *testing.T) {
 		`method "taste": want magnitude, wanda or obs`:       with("compile", "model.onnx", "--prune", "taste"),
 		`aim "moon": want weights or dense`:                  with("compile", "model.onnx", "--aim", "moon"),
 		`allocation "fair": want one of layer, global, norm`: with("compile", "model.onnx", "--allocate", "fair"),
-		"want another pattern than channel":                  with("compile", "model.onnx", "--pattern", "channel", "--reconstruct"),
+		"layers have no error curves by channels":            with("compile", "model.onnx", "--pattern", "channel", "--allocate", "curves"),
 	} {
 		fails(t, args, want)
 	}

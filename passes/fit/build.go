@@ -73,7 +73,9 @@ func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*
 			return nil, nil, err
 		}
 		t.edits[k] = e
-		t.twins.SetConst(l.Value, l.View.Tensor(tensor.From(e.w, l.rows, l.cols), l.Value.Const.Shape()))
+		if !slices.Equal(e.w, l.weights) { // else the copies of the nodes stay the same
+			t.twins.SetConst(l.Value, l.View.Tensor(tensor.From(e.w, l.rows, l.cols), l.Value.Const.Shape()))
+		}
 		if e.bias != nil {
 			t.twins.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
 		}
@@ -113,16 +115,24 @@ func (f *fitter) blind(l *layer, sparsity float64, why error) (*edit, error) {
 		return nil, err
 	}
 	var n *ir.NodeError
+	e.how = "its inputs cannot be seen"
 	if errors.As(why, &n) {
-		e.how = "magnitude: " + n.Msg
-	} else {
-		e.how = "magnitude: its inputs cannot be seen"
+		e.how = n.Msg
+	}
+	if l.stays == nil {
+		e.how = "magnitude: " + e.how
 	}
 	return e, nil
 }
 
-// choose selects a mask by saliency, nil for |w|, and applies it to w.
+// choose selects a mask by saliency, nil for |w|, unless there is one already, and applies
+// it to w.
 func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edit, error) {
+	if l.stays != nil {
+		e := &edit{w: slices.Clone(w)}
+		l.stays.Apply(e.w, false)
+		return e, nil
+	}
 	r, err := prune.Select([]prune.Layer{{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, Weights: w, Saliency: saliency, Sparsity: &sparsity}},
 		prune.Options{Pattern: f.Pattern, Workers: f.Workers})
 	if err != nil {
@@ -172,11 +182,15 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 		}
 		how = append(how, said)
 	}
-	energy, err := s.Energy(f)
+	left, err := s.With(l.silenced(l.weights))
 	if err != nil {
 		return nil, err
 	}
-	loss, err := s.Loss(f, e.w)
+	energy, err := left.Energy(f)
+	if err != nil {
+		return nil, err
+	}
+	loss, err := left.Loss(f, l.silenced(e.w))
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +203,17 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 
 // optimal prunes by optimal brain surgery.
 func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+	if l.stays != nil {
+		res, err := s.Solve(f, l.stays)
+		if err != nil {
+			return nil, err
+		}
+		e := &edit{w: res.W}
+		if l.stays.Count() < len(l.weights) {
+			e.how = "OBS for the columns that stay"
+		}
+		return e, nil
+	}
 	o := obs.Options{Pattern: f.Pattern, Keep: obs.Keep(f.Pattern, l.rows, l.cols, sparsity)}
 	r, _ := f.Pattern.Unit()
 	groups := (l.rows + r - 1) / r
@@ -267,7 +292,12 @@ func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (strin
 		return "", err
 	}
 	c.Apply(e.w)
-	e.bias = c.Bias
+	if b == nil {
+		b = make([]float32, l.rows)
+	}
+	if !slices.Equal(c.Bias, b) {
+		e.bias = c.Bias
+	}
 	return c.Note, nil
 }
 

@@ -1,8 +1,9 @@
 // Package fit prunes a graph so that what is left computes what the graph did: it sees
 // the layers' inputs on calibration samples, spreads the sparsity over the layers,
 // solves for the weights of one layer after another on the inputs that the pruned
-// layers before it give, and reconstructs blocks by gradients. It imports ir, ir/op,
-// ir/tensor, passes/calib, passes/obs, passes/prune and passes/recon.
+// layers before it give, and reconstructs blocks by gradients. Whole channels stay until
+// then, with zeros in the columns that read them, and are removed last. It imports ir,
+// ir/op, ir/tensor, passes/calib, passes/obs, passes/prune and passes/recon.
 package fit
 
 import (
@@ -11,7 +12,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"spc/ir"
@@ -159,6 +159,9 @@ type layer struct {
 	weights    []float32 // [rows, cols]
 	target     *float64  // the layer's own sparsity
 
+	stays *prune.Mask // what is left, where that was decided before
+	gone  []bool      // rows that will be removed, nil where none
+
 	// Means over the calibration samples.
 	power    []float64 // x_k^2
 	variance []float64 // of y_m
@@ -166,7 +169,6 @@ type layer struct {
 	loss     float64   // the relative error of trial
 	trial    []float32 // the weights at the sparsity asked for, pruned in the dense model
 	effect   float64   // divergence of the outputs for a relative error of 1
-
 }
 
 // edit is what becomes of a layer.
@@ -180,15 +182,20 @@ type edit struct {
 // open lists the layers and counts the samples.
 func (f *fitter) open() (err error) {
 	for _, i := range f.plan.Prunable() {
-		m := f.plan.Matrix(i)
-		l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, target: f.plan.Target(i)}
-		if m.Transposed {
-			l.weights = transposed(m.Weights, m.Rows, m.Cols)
-		}
-		f.layers = append(f.layers, l)
+		f.layers = append(f.layers, f.layer(i))
 	}
 	f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f)
 	return err
+}
+
+// layer is layer i of the plan.
+func (f *fitter) layer(i int) *layer {
+	m := f.plan.Matrix(i)
+	l := &layer{WeightUse: f.plan.Use(i), at: i, rows: m.Rows, cols: m.Cols, weights: m.Weights, target: f.plan.Target(i)}
+	if m.Transposed {
+		l.weights = transposed(m.Weights, m.Rows, m.Cols)
+	}
+	return l
 }
 
 func (f *fitter) run(out *Result) error {
@@ -239,15 +246,26 @@ func (f *fitter) run(out *Result) error {
 	if err != nil {
 		return err
 	}
-	dense := f.graph.Clone()
+	if err := f.adopt(best, out); err != nil {
+		return err
+	}
 	for k, l := range f.layers {
 		e := best.edits[k]
-		f.plan.Set(l.at, e.w)
-		if e.bias != nil {
-			setBias(l.Node, e.bias)
-		}
 		f.plan.Note(l.at, &e.LayerResult)
 		f.plan.Layers[l.at].How = e.how
+	}
+	return nil
+}
+
+// adopt puts a model as it was built into the graph, and reconstructs it where that is
+// asked for.
+func (f *fitter) adopt(t *trial, out *Result) error {
+	dense := f.graph.Clone()
+	for k, l := range f.layers {
+		f.plan.Set(l.at, t.edits[k].w)
+		if b := t.edits[k].bias; b != nil {
+			setBias(l.Node, b)
+		}
 	}
 	if err := f.graph.Infer(); err != nil || !f.Reconstruct {
 		return err
@@ -266,52 +284,15 @@ func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
 	o.Fixed = f.plan.Kept()
+	if f.Pattern.Kind == prune.Channel {
+		o.Gone = f.plan.GoneOf
+	}
 	r, err := recon.Run(f, f.Observer, f.graph, dense, o)
 	if err != nil {
 		return err
 	}
 	out.Blocks = r.Blocks
-	for _, l := range f.layers {
-		f.plan.Count(l.at)
-	}
 	return nil
-}
-
-// channels removes channels by what they add to the variance of their layer's outputs,
-// which normalised and auto compare between layers, too.
-func (f *fitter) channels(out *Result) error {
-	switch {
-	case f.Reconstruct:
-		return fmt.Errorf("reconstruction of a model without some of its channels: want another pattern than channel: %w", ir.ErrInvalid)
-	case f.AimDense:
-		return fmt.Errorf("aiming at the outputs of a model with more channels: want another pattern than channel: %w", ir.ErrInvalid)
-	case f.Allocate == "curves":
-		return fmt.Errorf("allocation curves: layers have no error curves by channels, want layer, global, normalised or auto: %w", ir.ErrInvalid)
-	}
-	if err := f.open(); err != nil {
-		return err
-	}
-	if err := f.survey(false); err != nil {
-		return err
-	}
-	out.Samples = f.samples
-	a, rank := prune.Global, normalised
-	switch f.Allocate {
-	case string(prune.PerLayer):
-		a, rank = prune.PerLayer, f.rank
-	case string(prune.Global):
-		rank = f.rank
-	}
-	at := map[int][]float32{}
-	for _, l := range f.layers {
-		s := rank(l)
-		if s != nil && f.plan.Matrix(l.at).Transposed {
-			s = transposed(s, l.cols, l.rows)
-		}
-		at[l.at] = s
-		f.plan.Layers[l.at].How = "channels ranked by " + string(f.Method) + " on " + strconv.Itoa(f.samples) + " samples"
-	}
-	return f.plan.Select(a, func(i int) []float32 { return at[i] })
 }
 
 func transposed(w []float32, rows, cols int) []float32 {

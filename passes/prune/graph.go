@@ -292,11 +292,8 @@ func (p *Plan) set(i int, w []float32, transposed bool) {
 func (p *Plan) Note(i int, r *LayerResult) {
 	l := &p.Layers[i]
 	l.Bounded, l.Note, l.RowMin, l.RowMax = r.Bounded, r.Note, r.RowMin, r.RowMax
-	p.Count(i)
+	l.Zeros = zeros(p.cands[i].Value.Const.F32s())
 }
-
-// Count counts the zeros of layer i anew.
-func (p *Plan) Count(i int) { p.Layers[i].Zeros = zeros(p.cands[i].Value.Const.F32s()) }
 
 // Kept names the weights, and the nodes that read them, that the user keeps.
 func (p *Plan) Kept() []string {
