@@ -81,6 +81,9 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 	}
 	r.front = o.Frontier(r.twins.Graph, r.Budget)
 	out := &Report{}
+	if len(g.Nodes) == 0 {
+		return out, nil
+	}
 	if r.Epochs > 0 {
 		for i, b := range blocks(g, r.Window) {
 			rep, err := r.block(ctx, b, fmt.Sprintf("reconstruct block %d", i+1))
@@ -163,6 +166,10 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 	p, err := newPiece(nodes, b.out, params)
 	if err != nil {
 		return skip(err)
+	}
+	if len(p.in) == 0 {
+		rep.Note = "it reads no input"
+		return rep, nil
 	}
 	if err := r.front.Advance(ctx, 2*b.lo); err != nil {
 		return rep, err
@@ -333,9 +340,18 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 			add(l)
 		}
 	}
-	p, err := newPiece(nodes, out, parameters(nodes, r.fixed))
+	params := parameters(nodes, r.fixed)
+	if len(params) == 0 || len(out) == 0 {
+		rep.Note = "nothing to train, or no output of f32 to train towards"
+		return rep, nil
+	}
+	p, err := newPiece(nodes, out, params)
 	if err != nil {
 		return skip(err)
+	}
+	if len(p.in) == 0 {
+		rep.Note = "it reads no input"
+		return rep, nil
 	}
 	teacher, err := newPiece(r.dense.Nodes, goals, nil)
 	if err != nil {

@@ -507,3 +507,62 @@ func TestRateRisesAndFallsToZero(t *testing.T) {
 		t.Errorf("the last rate is %v", r)
 	}
 }
+
+// A model without gradients to follow stays as it is, and the report says why.
+func TestNothingToReconstruct(t *testing.T) {
+	weight := "%w: f32[4,2] = const {1.0, 0.0, -2.0, 0.5, 0.0, 3.0, 1.0, 0.0}"
+	for name, text := range map[string]string{
+		"no output of f32": `graph "g"(%x: f32[n,4]) {
+  ` + weight + `
+  %h: f32[n,2] = MatMul "fc" (%x, %w)
+  %y: i64[n] = ArgMax "best" (%h) {axis = 1, keepdims = 0}
+  return %y
+}`,
+		"no input": `graph "g"() {
+  %c: f32[1,4] = const {1.0, 2.0, 3.0, 4.0}
+  ` + weight + `
+  %y: f32[1,2] = MatMul "fc" (%c, %w)
+  return %y
+}`,
+		"weights of f64": `graph "g"(%x: f64[n,4]) {
+  ` + strings.ReplaceAll(weight, "f32", "f64") + `
+  %y: f64[n,2] = MatMul "fc" (%x, %w)
+  return %y
+}`,
+		"no node": `graph "g"(%x: f32[n,4]) {
+  return %x
+}`,
+	} {
+		g := graphtest.Parse(t, text)
+		dense := g.Clone()
+		o := observer(4, 2, 4)
+		if len(g.Inputs) == 0 || g.Inputs[0].Type.DType == tensor.F64 {
+			see := o.Inputs
+			o.Inputs = func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+				return func(yield func([]*tensor.Tensor, error) bool) {
+					for in, err := range see(ctx, g) {
+						if in = in[:len(g.Inputs)]; len(in) > 0 {
+							in[0] = in[0].To(tensor.F64)
+						}
+						if !yield(in, err) {
+							return
+						}
+					}
+				}
+			}
+		}
+		r, err := Run(t.Context(), o, g, dense, Options{Epochs: 2, Rate: 0.1, WholeEpochs: 2, WholeRate: 0.1, Inside: 1, Augment: true})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, b := range r.Blocks {
+			if b.Note == "" || b.Steps > 0 {
+				t.Errorf("%s: %+v, want the reason why nothing was done", name, b)
+			}
+		}
+		if len(r.Blocks) == 0 && len(g.Nodes) > 0 || ir.Print(g) != ir.Print(dense) {
+			t.Errorf("%s: %d blocks in\n%s", name, len(r.Blocks), g)
+		}
+	}
+}
