@@ -3,6 +3,7 @@ package fuse_test
 import (
 	"testing"
 
+	"spc/ir"
 	"spc/passes/fuse"
 	"spc/tests/graphtest"
 )
@@ -531,4 +532,19 @@ graph "g"(%x: f32[2,batch,3]) {
   return %y
 }`, ""},
 	})
+}
+
+func TestNodesWithoutInputs(t *testing.T) {
+	const text = `graph "g"(%x: f32[2,3]) {
+  %r: f32[2,3] = RandomUniform "r" () {shape = [2, 3], seed = 1.0}
+  %t: f32[3,2] = Transpose "t" (%r) {perm = [1, 0]}
+  %s: f32[2,3] = Add "s" (%r, %x)
+  return %t, %s
+}
+`
+	g := graphtest.Parse(t, text)
+	before := ir.Print(g)
+	if n, err := fuse.Identities(g); n != 0 || err != nil || ir.Print(g) != before {
+		t.Errorf("%d changes, error %v in\n%s", n, err, g)
+	}
 }

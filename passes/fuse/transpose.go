@@ -99,8 +99,11 @@ var unary = []string{
 // one by one, or channels, which become another axis.
 func passTranspose(n *ir.Node) (bool, error) {
 	q, ok := order(n)
+	if !ok {
+		return false, nil
+	}
 	u := n.Inputs[0].Def
-	if !ok || u == nil || !sole(n.Inputs[0]) || !spare(u) {
+	if u == nil || u.Input(0) == nil || !sole(n.Inputs[0]) || !spare(u) {
 		return false, nil
 	}
 	first, p, ok := transposed(u.Inputs[0])
