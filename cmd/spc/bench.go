@@ -104,8 +104,10 @@ where the system (other than Linux) does not tell that, since the start of the p
 		}
 		if b.Batch == 0 {
 			b.Batch = 1
-			if x := in[r.ports[0].Name]; x != nil && x.Rank() > 0 {
-				b.Batch = x.Dim(0)
+			if len(r.ports) > 0 {
+				if x := in[r.ports[0].Name]; x != nil && x.Rank() > 0 {
+					b.Batch = x.Dim(0)
+				}
 			}
 		}
 		p := newProgress(c)
@@ -177,11 +179,20 @@ func loadBatch(c *cobra.Command, path string, batch int, s *sizes) (*spc.Model, 
 // setBatch sets the symbol that is named after the batch, else the leading dimension
 // of all inputs that share the first one's. It reports whether the model fixes it.
 func setBatch(ports []spc.Port, batch int, s *sizes) (fixed bool, err error) {
-	if named := batchSymbol(ports); named != "" {
-		s.dims[named] = batch
-		return false, nil
+	give := func(symbol string) error {
+		if n, given := s.dims[symbol]; given && n != batch {
+			return fmt.Errorf("--batch %d, but --dim %s=%d", batch, symbol, n)
+		}
+		s.dims[symbol] = batch
+		return nil
 	}
-	if len(ports) == 0 || len(ports[0].Dims) == 0 {
+	if named := batchSymbol(ports); named != "" {
+		return false, give(named)
+	}
+	switch {
+	case len(ports) == 0:
+		return false, fmt.Errorf("--batch: the model has no inputs")
+	case len(ports[0].Dims) == 0:
 		return false, fmt.Errorf("--batch: the inputs have no leading dimension: %s", describe(ports))
 	}
 	lead := ports[0].Dims[0]
@@ -192,7 +203,9 @@ func setBatch(ports []spc.Port, batch int, s *sizes) (fixed bool, err error) {
 		d := p.Dims[0]
 		switch {
 		case !d.Known() && (d == lead || d.Fresh()):
-			s.dims[d.Symbol()] = batch
+			if err := give(d.Symbol()); err != nil {
+				return false, err
+			}
 		case d.Known() && d == lead && d.Size() != batch:
 			fixed = true
 			shape := make([]int, len(p.Dims))

@@ -598,6 +598,20 @@ func TestBench(t *testing.T) {
 	for _, bad := range [][]string{{"--runs", "0"}, {"--batch", "0"}, {"--warmup", "-1"}, {"--threads", "-1"}} {
 		fails(t, append([]string{"bench", "model.onnx"}, bad...), bad[0])
 	}
+	ok(t, "compile", "model.onnx", "-o", "open.spx")
+	fails(t, []string{"bench", "open.spx", "--batch", "2", "--dim", "batch=3"}, "--batch 2, but --dim batch=3")
+	fails(t, []string{"bench", "model.onnx", "--batch", "2", "--dim", "batch=3"}, "makes dimension batch 2, want 3")
+	writeModel(t, "made.onnx", func() (*archs.Model, error) {
+		b := archs.New("made", 17)
+		shape := b.Node("Constant", archs.Attrs{"value_ints": []int{2, 3}})
+		b.Output("y", b.Node("RandomUniform", archs.Attrs{"shape": []int{2, 3}}), archs.Float32, 2, 3)
+		b.Output("z", shape, archs.Int64, 2)
+		return b.Model(1)
+	})
+	if b := decoded[benchmark](t, "bench", "made.onnx", "--runs", "1"); b.Batch != 1 {
+		t.Errorf("batch %d of a model without inputs", b.Batch)
+	}
+	fails(t, []string{"bench", "made.onnx", "--batch", "2"}, "the model has no inputs")
 }
 
 func TestEval(t *testing.T) {
