@@ -29,25 +29,34 @@ type outputError struct {
 	count                float64
 }
 
-// NewDivergence returns the measure for the outputs of g. Those of two dimensions
-// [n,classes], with dimensions of 1 behind them or none, are scores, and so are those
-// of three dimensions of a model whose input is integers of two dimensions: scores of
-// the next token.
+// NewDivergence returns the measure for the outputs of g.
 func NewDivergence(g *ir.Graph) *Divergence {
-	tokens := slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool { return v.Type.DType.IsInt() && v.Type.Rank() == 2 })
 	d := &Divergence{}
 	for i, v := range g.Outputs {
-		o := outputError{name: g.OutputName(i), float: v.Type.DType.IsFloat()}
-		rank := v.Type.Rank()
-		for rank > 2 && v.Type.Dims[rank-1] == ir.Size(1) {
-			rank--
-		}
-		if v.Type.Ranked && (rank == 2 || rank == 3 && tokens) {
-			o.classes = v.Type.Dims[rank-1] != ir.Size(1)
-		}
-		d.outputs = append(d.outputs, o)
+		d.outputs = append(d.outputs, outputError{name: g.OutputName(i), float: v.Type.DType.IsFloat(), classes: Scores(g, v)})
 	}
 	return d
+}
+
+// Scores reports whether an output of g holds scores of classes: of two dimensions
+// [n,classes], with dimensions of 1 behind them or none, or of three dimensions where an
+// input is integers of two dimensions: scores of the next token.
+func Scores(g *ir.Graph, v *ir.Value) bool {
+	tokens := slices.ContainsFunc(g.Inputs, func(v *ir.Value) bool { return v.Type.DType.IsInt() && v.Type.Rank() == 2 })
+	rank := v.Type.Rank()
+	for rank > 2 && v.Type.Dims[rank-1] == ir.Size(1) {
+		rank--
+	}
+	return v.Type.Ranked && (rank == 2 || rank == 3 && tokens) && v.Type.Dims[rank-1] != ir.Size(1)
+}
+
+// Classes is the number of scores in a row of an output of Scores.
+func Classes(y *tensor.Tensor) int {
+	shape := y.Shape()
+	for len(shape) > 2 && shape[len(shape)-1] == 1 {
+		shape = shape[:len(shape)-1]
+	}
+	return shape[len(shape)-1]
 }
 
 // Counts reports whether any output does.
@@ -79,11 +88,7 @@ func (d *Divergence) Add(want, got []*tensor.Tensor) error {
 			o.addValues(w, g)
 			continue
 		}
-		shape := want[i].Shape()
-		for len(shape) > 2 && shape[len(shape)-1] == 1 {
-			shape = shape[:len(shape)-1]
-		}
-		o.addScores(w, g, shape[len(shape)-1])
+		o.addScores(w, g, Classes(want[i]))
 	}
 	return nil
 }
@@ -107,7 +112,7 @@ func (o *outputError) addScores(want, got []float32, classes int) {
 	for r := 0; r < len(want); r += classes {
 		w, g := want[r:r+classes], got[r:r+classes]
 		// What are probabilities is decided by the model, not by its changed self.
-		logits := !probabilities(w)
+		logits := !Probabilities(w)
 		logarithms(p, w, logits)
 		logarithms(q, g, logits)
 		kl := 0.0
@@ -122,8 +127,8 @@ func (o *outputError) addScores(want, got []float32, classes int) {
 	o.rows += float64(len(want) / classes)
 }
 
-// probabilities reports whether a row is one of probabilities.
-func probabilities(row []float32) bool {
+// Probabilities reports whether a row of scores is one of probabilities.
+func Probabilities(row []float32) bool {
 	sum := 0.0
 	for _, v := range row {
 		if v < 0 {

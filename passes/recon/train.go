@@ -96,41 +96,63 @@ func (t *trainer) prepare(size int) error {
 func (t *trainer) split(w *worker) error {
 	var rows []sample
 	for _, s := range t.samples {
-		n := 0
-		for i, x := range slices.Concat(s.in, s.target) {
-			if x.Rank() == 0 || i > 0 && x.Dim(0) != n {
-				return nil
-			}
-			n = x.Dim(0)
+		n := rowsOf(slices.Concat(s.in, s.target))
+		if n < 0 {
+			return nil
 		}
 		for k := range n {
 			rows = append(rows, sample{rowOf(s.in, k), rowOf(s.target, k)})
 		}
 	}
-	first := t.samples[0]
 	if len(rows) == len(t.samples) {
 		return nil
 	}
-	if err := w.pass.forward(first.in); err != nil {
-		return err
+	var values []*ir.Value
+	for _, l := range t.losses {
+		values = append(values, l.value)
+	}
+	apart, err := w.pass.apart(t.samples[0].in, values)
+	if apart {
+		t.samples = rows
+	}
+	return err
+}
+
+// apart reports whether the rows of the inputs do not meet: the first and the last one
+// give alone what they give among the others.
+func (s *pass) apart(in []*tensor.Tensor, values []*ir.Value) (bool, error) {
+	if err := s.forward(in); err != nil {
+		return false, err
 	}
 	var whole []*tensor.Tensor
-	for _, l := range t.losses {
-		whole = append(whole, w.pass.value(l.value).Clone())
+	for _, v := range values {
+		whole = append(whole, s.value(v).Clone())
 	}
-	for _, k := range []int{0, first.in[0].Dim(0) - 1} {
-		if err := w.pass.forward(rows[k].in); err != nil {
-			return nil
+	n := rowsOf(in)
+	for _, k := range []int{0, n - 1} {
+		if err := s.forward(rowOf(in, k)); err != nil {
+			return false, nil
 		}
-		for i, l := range t.losses {
-			y := w.pass.value(l.value).F32s()
-			if whole[i].Len() != len(y)*first.in[0].Dim(0) || !near(whole[i].F32s()[k*len(y):][:len(y)], y) {
-				return nil
+		for i, v := range values {
+			y := s.value(v).F32s()
+			if whole[i].Len() != len(y)*n || !near(whole[i].F32s()[k*len(y):][:len(y)], y) {
+				return false, nil
 			}
 		}
 	}
-	t.samples = rows
-	return nil
+	return true, nil
+}
+
+// rowsOf is the number of rows that tensors have, all the same, else -1.
+func rowsOf(all []*tensor.Tensor) int {
+	n := -1
+	for i, x := range all {
+		if x.Rank() == 0 || i > 0 && x.Dim(0) != n {
+			return -1
+		}
+		n = x.Dim(0)
+	}
+	return n
 }
 
 // rowOf is row k of tensors, of which it shares the storage.
