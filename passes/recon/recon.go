@@ -2,7 +2,8 @@
 // are left, and biases, by gradient descent so that each block gives what the dense
 // model's block gives, on the inputs that the pruned model gives it (Hubara et al.,
 // "Accelerated sparse neural training", 2021, and Li et al., "BRECQ", 2021, do so for
-// layers and for quantised blocks), and at last the whole model. It imports ir, ir/op,
+// layers and for quantised blocks), and at last the whole model. Squares tells from the
+// same gradients how much the dense model's weights matter. The package imports ir, ir/op,
 // ir/tensor and passes/calib.
 package recon
 
