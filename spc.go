@@ -75,9 +75,9 @@ type CompileOptions struct {
 	// calibration makes comparable; curves, by error curves; auto, whichever of these is
 	// nearest the dense model's outputs. The default is auto with Calibrate, else layer.
 	Allocate string
-	// Prune is how the weights that go are chosen: magnitude, wanda, or obs, which
-	// updates the others. The default is obs with Calibrate, which all but magnitude
-	// need, else magnitude.
+	// Prune is how the weights that go are chosen: magnitude, wanda, taylor, which needs
+	// gradients of the model's operators, or obs, which updates the others. The default is
+	// obs with Calibrate, which all but magnitude need, else magnitude.
 	Prune string
 	Aim   string // dense: towards the dense model's outputs; weights (default): towards its weights
 	// Reconstruct changes what is left by gradients, block by block, on the samples of

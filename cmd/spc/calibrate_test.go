@@ -30,7 +30,7 @@ func TestPruneOnSamples(t *testing.T) {
 	z.Close()
 
 	// Both commands give the same weights, for any number of processors.
-	for _, how := range []string{"--prune=wanda", "--aim=dense", "--allocate=curves", "--reconstruct", "--pattern=channel"} {
+	for _, how := range []string{"--prune=wanda", "--prune=taylor", "--aim=dense", "--allocate=curves", "--reconstruct", "--pattern=channel"} {
 		ok(t, with("compile", "model.onnx", "-o", "a.spx", how)...)
 		ok(t, with("compile", "model.onnx", "-o", "b.spx", how)...)
 		ok(t, with("prune", "model.onnx", "-o", "a.onnx", how)...)
@@ -54,7 +54,7 @@ func TestPruneOnSamples(t *testing.T) {
 		"--calib-samples has no use without --calib":         {"compile", "model.onnx", "--sparsity", "0.5", "--calib-samples", "4"},
 		"method obs needs calibration samples":               {"compile", "model.onnx", "--sparsity", "0.5", "--prune", "obs"},
 		"allocation auto needs calibration samples":          {"compile", "model.onnx", "--sparsity", "0.5", "--allocate", "auto"},
-		`method "taste": want magnitude, wanda or obs`:       with("compile", "model.onnx", "--prune", "taste"),
+		`method "taste": want magnitude, wanda, taylor`:      with("compile", "model.onnx", "--prune", "taste"),
 		`aim "moon": want weights or dense`:                  with("compile", "model.onnx", "--aim", "moon"),
 		`allocation "fair": want one of layer, global, norm`: with("compile", "model.onnx", "--allocate", "fair"),
 		"layers have no error curves by channels":            with("compile", "model.onnx", "--pattern", "channel", "--allocate", "curves"),

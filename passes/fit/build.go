@@ -168,6 +168,8 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 		e, err = f.choose(l, from.W, nil, sparsity)
 	case Wanda:
 		e, err = f.choose(l, from.W, from.Wanda(), sparsity)
+	case Taylor:
+		e, err = f.steep(l, from.W, sparsity)
 	default:
 		e, err = f.optimal(l, from, sparsity)
 	}

@@ -11,8 +11,9 @@ import (
 )
 
 // channels removes channels by what they add to the variance of their layer's outputs,
-// which normalised and auto compare between layers, too. The layers that read them make
-// up for it before they go: until then these see what they lose.
+// which normalised and auto compare between layers, too, or by Taylor's importance, which
+// is comparable as it is. The layers that read them make up for it before they go: until
+// then these see what they lose.
 func (f *fitter) channels(out *Result) error {
 	if f.Allocate == "curves" {
 		return fmt.Errorf("allocation curves: layers have no error curves by channels, want layer, global, normalised or auto: %w", ir.ErrInvalid)
@@ -54,7 +55,12 @@ func (f *fitter) pick() error {
 	case string(prune.Global):
 		rank = f.rank
 	}
-	if r := find(f.Allocate); f.Method != Magnitude || r == nil || r.sees {
+	if r := find(f.Allocate); f.Method == Taylor {
+		rank = f.rank
+		if err := f.slopes(); err != nil {
+			return err
+		}
+	} else if f.Method != Magnitude || r == nil || r.sees {
 		if err := f.survey(false); err != nil {
 			return err
 		}

@@ -26,11 +26,12 @@ type Method string
 const (
 	Magnitude Method = "magnitude" // by |w|
 	Wanda     Method = "wanda"     // by |w| times the norm of its input
+	Taylor    Method = "taylor"    // by the change of the model's loss to first order
 	OBS       Method = "obs"       // by the loss that remains after the others made up for it
 )
 
 // Methods lists the methods.
-var Methods = []Method{Magnitude, Wanda, OBS}
+var Methods = []Method{Magnitude, Wanda, Taylor, OBS}
 
 // Options say how to prune.
 type Options struct {
@@ -80,7 +81,7 @@ func (o *Options) Check() error {
 		o.Allocate = string(prune.PerLayer)
 	}
 	if !slices.Contains(Methods, o.Method) {
-		return fmt.Errorf("method %q: want magnitude, wanda or obs: %w", o.Method, ir.ErrInvalid)
+		return fmt.Errorf("method %q: want magnitude, wanda, taylor or obs: %w", o.Method, ir.ErrInvalid)
 	}
 	if err := CheckAllocation(o.Allocate); err != nil {
 		return err
@@ -169,6 +170,8 @@ type layer struct {
 	loss     float64   // the relative error of trial
 	trial    []float32 // the weights at the sparsity asked for, pruned in the dense model
 	effect   float64   // divergence of the outputs for a relative error of 1
+
+	slope []float64 // [rows, cols], roots of the sums of recon.Squares
 }
 
 // edit is what becomes of a layer.
@@ -214,7 +217,14 @@ func (f *fitter) run(out *Result) error {
 			}
 		}
 	}
-	if slices.ContainsFunc(names, func(n string) bool { return find(n).sees || n == string(prune.Global) && f.Method != Magnitude }) {
+	if f.Method == Taylor {
+		if err := f.slopes(); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(names, func(n string) bool {
+		return find(n).sees || n == string(prune.Global) && f.Method != Magnitude && f.Method != Taylor
+	}) {
 		if err := f.survey(slices.Contains(names, "curves")); err != nil {
 			return err
 		}
@@ -307,7 +317,10 @@ func transposed(w []float32, rows, cols int) []float32 {
 
 // rank is what the method ranks weights of different layers by.
 func (f *fitter) rank(l *layer) []float32 {
-	if f.Method == Magnitude || l.power == nil {
+	switch {
+	case f.Method == Taylor:
+		return l.taylor(l.weights)
+	case f.Method == Magnitude || l.power == nil:
 		return nil
 	}
 	s := make([]float32, len(l.weights))

@@ -3,10 +3,10 @@
 // It works on matrices W[M,K], row-major float32, a row an output channel: a
 // convolution is seen as [Cout, Cin*kh*kw], a MatMul or Gemm by its columns.
 // Each weight has a saliency, |w| unless the layer brings another, in units
-// whose squares add up: Wanda's |w|*||x||, or the square root of the OBS error
-// w^2/[H^-1]jj. A Pattern says which weights stand or fall together, an
-// Allocation how the sparsity is spread over the layers, and Select returns a
-// mask for each layer.
+// whose squares add up: Wanda's |w|*||x||, Taylor's |w| times the l2 norm of the
+// loss's gradients, or the square root of the OBS error w^2/[H^-1]jj. A Pattern
+// says which weights stand or fall together, an Allocation how the sparsity is
+// spread over the layers, and Select returns a mask for each layer.
 //
 // The uniform rule is that of the published algorithm: every row is sorted by
 // saliency, each sorted column is ranked by its raw l2 norm (not divided by
