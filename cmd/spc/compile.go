@@ -163,6 +163,19 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		if err != nil {
 			return err
 		}
+		prints := o.StopAfter != "" && out == ""
+		if out == "" {
+			base := filepath.Base(o.Model)
+			out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
+		}
+		if !prints {
+			if err := checkOutput(o.Model, out, masks); err != nil {
+				return err
+			}
+			if strings.EqualFold(filepath.Ext(out), ".onnx") {
+				return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", out)
+			}
+		}
 		done, err := calibrate(fs, &o, data, quantise, s)
 		if err != nil {
 			return err
@@ -174,18 +187,9 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 			return err
 		}
 		defer m.Close()
-		if o.StopAfter != "" && out == "" {
+		if prints {
 			_, err := io.WriteString(c.OutOrStdout(), m.Graph())
 			return err
-		}
-		if out == "" {
-			base := filepath.Base(o.Model)
-			out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
-		}
-		if same, err := sameFile(o.Model, out); err != nil {
-			return err
-		} else if same {
-			return fmt.Errorf("-o %s is the model itself", out)
 		}
 		if err := save(c.Context(), m, out); err != nil {
 			return err
@@ -207,6 +211,25 @@ as they are; those of a model that arrives sparse keep their zeros.`,
 		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
 	}
 	return c
+}
+
+// checkOutput finds out before long work whether files can be written and are not the model.
+func checkOutput(model, out, masks string) error {
+	if same, err := sameFile(model, out); err != nil {
+		return err
+	} else if same {
+		return fmt.Errorf("-o %s is the model itself", out)
+	}
+	if err := atomicfile.Check(out); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	if masks == "" {
+		return nil
+	}
+	if err := atomicfile.Check(masks); err != nil {
+		return fmt.Errorf("--masks: %w", err)
+	}
+	return nil
 }
 
 func sameFile(a, b string) (bool, error) {

@@ -52,10 +52,8 @@ bf16, weights stand before Cast nodes.`,
 		if !strings.EqualFold(filepath.Ext(out), ".onnx") {
 			return fmt.Errorf("-o %s, want an .onnx file", out)
 		}
-		if same, err := sameFile(o.Model, out); err != nil {
+		if err := checkOutput(o.Model, out, masks); err != nil {
 			return err
-		} else if same {
-			return fmt.Errorf("-o %s is the model itself", out)
 		}
 		done, err := calibrate(fs, &o, data, quantise, s)
 		if err != nil {

@@ -37,6 +37,29 @@ func Write(path string, write func(w io.Writer) error) error {
 	return err
 }
 
+// Check reports before long work what would keep Write from making the file: a folder
+// of that name, or one around it that is missing or cannot be written to.
+func Check(path string) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s is a folder, want a file", path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".*")
+	if err != nil {
+		if pe, ok := err.(*fs.PathError); ok {
+			err = pe.Err
+		}
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	f.Close()
+	return os.Remove(f.Name())
+}
+
 func fill(path string, flag int, write func(w io.Writer) error) error {
 	f, err := os.OpenFile(path, flag, 0o666)
 	if err != nil {

@@ -72,3 +72,32 @@ func TestLinksAreFollowedAndDevicesSpared(t *testing.T) {
 		t.Error(os.DevNull + " became a file")
 	}
 }
+
+func TestCheckFindsWhatWriteWouldMeet(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old")
+	if err := Write(old, text("old")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{old, filepath.Join(dir, "new"), os.DevNull} {
+		if err := Check(path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%d files in the folder, want 1", len(entries))
+	}
+	if b, _ := os.ReadFile(old); string(b) != "old" {
+		t.Errorf("the file holds %q, want old", b)
+	}
+	missing := filepath.Join(dir, "none", "f")
+	if err := Check(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing+":") {
+		t.Errorf("%v, want one that names %s", err, missing)
+	}
+	if err := Check(filepath.Join(old, "f")); err == nil {
+		t.Error("a file was taken for a folder")
+	}
+	if err := Check(dir); err == nil {
+		t.Error("a folder was taken for a file")
+	}
+}
