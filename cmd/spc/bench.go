@@ -75,8 +75,13 @@ where the system (other than Linux) does not tell that, since the start of the p
 	}
 
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if runs < 1 || warmup < 0 || batch < 0 || fs.Changed("batch") && batch == 0 {
-			return fmt.Errorf("--runs %d, --warmup %d, --batch %d: want 1, 0 and 1 or more", runs, warmup, batch)
+		switch {
+		case runs < 1:
+			return fmt.Errorf("--runs %d, want 1 or more", runs)
+		case warmup < 0:
+			return fmt.Errorf("--warmup %d, want 0 or more", warmup)
+		case batch < 0 || fs.Changed("batch") && batch == 0:
+			return fmt.Errorf("--batch %d, want 1 or more", batch)
 		}
 		s, err := shapes.parse()
 		if err != nil {

@@ -746,11 +746,17 @@ func TestBadArguments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"comple"}, `unknown command "comple"`},
+		{[]string{"comple"}, `unknown command "comple" for "spc" Did you mean this? compile`},
 		{[]string{"compile"}, "accepts 1 arg(s), received 0; use: spc compile MODEL.onnx"},
 		{[]string{"compile", "a", "b"}, "received 2"},
 		{[]string{"compile", "model.onnx", "--nope"}, "unknown flag: --nope (see spc compile --help)"},
-		{[]string{"compile", "model.onnx", "--sparsity", "lots"}, "--sparsity"},
+		{[]string{"compile", "model.onnx", "--sparsty", "0.5"}, "unknown flag: --sparsty; did you mean --sparsity? (see spc compile --help)"},
+		{[]string{"compile", "model.onnx", "-sparsity", "0.5"}, "in -sparsity; did you mean --sparsity? (see spc compile --help)"},
+		{[]string{"compile", "model.onnx", "--sparsity", "50%"}, `--sparsity "50%", want a number (see spc compile --help)`},
+		{[]string{"compile", "model.onnx", "--mean", "a,b"}, `--mean "a,b", want numbers with commas between them`},
+		{[]string{"compile", "model.onnx", "--calib-samples", "1e3"}, `--calib-samples "1e3", want a whole number`},
+		{[]string{"eval", "model.onnx", "--data", "d", "--skip-class", "0.5"}, `--skip-class "0.5", want whole numbers`},
+		{[]string{"compile", "model.onnx", "--json=perhaps"}, `--json "perhaps", want true or false`},
 		{[]string{"compile", "model.onnx", "--sparsity", "1.5"}, "1.5"},
 		{[]string{"compile", "model.onnx", "--sparsity", "-0.1"}, "-0.1"},
 		{[]string{"compile", "model.onnx", "--sparsity", "NaN"}, "NaN"},
@@ -778,6 +784,8 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"inspect", "model.spx", "--layer", "[a"}, "[a"},
 		{[]string{"verify", "model.onnx"}, "received 1"},
 		{[]string{"verify", "model.onnx", "lm.onnx"}, "inputs of model.onnx are input"},
+		{[]string{"inspect", "cut.jpg"}, "cut.jpg: the model breaks off or is damaged at byte 0 of"},
+		{[]string{"bench", "model.spx", "--runs", "0"}, "spc: --runs 0, want 1 or more"},
 		{[]string{"verify", "model.onnx", "model.spx", "--seeds", "0"}, "--seeds 0"},
 		{[]string{"verify", "model.onnx", "model.spx", "--tolerance", "-1"}, "--tolerance -1"},
 		{[]string{"devices", "all"}, `unknown command "all"`},

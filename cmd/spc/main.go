@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"spc"
 	"spc/internal/memory"
@@ -86,12 +87,52 @@ weights untouched.`,
 		DisableAutoGenTag: true,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
+		return fmt.Errorf("%w (see %s --help)", flagError(c.Flags(), err), c.CommandPath())
 	})
 	for _, make := range commands {
 		root.AddCommand(make())
 	}
 	return root
+}
+
+// flagError says what a flag that could not be parsed should have been.
+func flagError(fs *pflag.FlagSet, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			name = short // of -sparsity
+		}
+		if near := similar(fs, name); len(name) > 1 && len(near) > 0 {
+			return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, ", --"))
+		}
+	case errors.As(err, &invalid):
+		if want := wanted[invalid.GetFlag().Value.Type()]; want != "" {
+			return fmt.Errorf("--%s %q, want %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+		}
+	}
+	return err
+}
+
+// wanted describes the values of flags by their type.
+var wanted = map[string]string{
+	"bool":         "true or false",
+	"float64":      "a number",
+	"float64Slice": "numbers with commas between them",
+	"int":          "a whole number",
+	"intSlice":     "whole numbers with commas between them",
+}
+
+// similar returns the flags whose names are like the given one, as commands are found
+// that are like a mistyped one.
+func similar(fs *pflag.FlagSet, name string) []string {
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	fs.VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	return names.SuggestionsFor(name)
 }
 
 // errFailed ends a command with status 1 whose output has said why already.
@@ -116,14 +157,21 @@ func (o *output) Write(b []byte) (int, error) {
 // needs no saying after what was expected.
 func message(err error) string {
 	msg := strings.TrimSuffix(err.Error(), ": "+spc.ErrInvalid.Error())
+	msg = strings.ReplaceAll(msg, "\u00a0", " ") // which errors of protocol buffers hold
 	lines := strings.Split(msg, "\n")
-	for i, l := range lines {
-		lines[i] = printable(l)
-	}
 	if errors.Is(err, spc.ErrUnsupported) {
+		for i, l := range lines {
+			lines[i] = printable(l)
+		}
 		return strings.Join(lines, "\n")
 	}
-	return strings.Join(lines, " ")
+	var one []string
+	for _, l := range lines {
+		if l = strings.TrimSpace(l); l != "" {
+			one = append(one, printable(l))
+		}
+	}
+	return strings.Join(one, " ")
 }
 
 // usage wraps a check of arguments so that its error says how the command is used.
