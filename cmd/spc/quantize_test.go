@@ -37,6 +37,13 @@ func TestQuantizeAndPrune(t *testing.T) {
 	if !strings.Contains(out, "; not /head/Gemm") {
 		t.Errorf("%s, want the layer that is kept", out)
 	}
+	note := "the rows count zeros that rounding to 8 bits made"
+	if out := ok(t, "inspect", "model.onnx"); strings.Contains(out, note) {
+		t.Errorf("%s, want nothing about rounding", out)
+	}
+	if out := ok(t, "inspect", "int8.spx"); !strings.Contains(out, note) {
+		t.Errorf("%s, want why the zeros differ", out)
+	}
 	if out := ok(t, "inspect", "kept.spx"); !strings.Contains(out, "not quantised, kept by *head*; ") {
 		t.Errorf("%s, want why head is not quantised", out)
 	}

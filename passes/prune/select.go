@@ -17,7 +17,10 @@ type Options struct {
 }
 
 // Tally counts weights and how many of them are zero.
-type Tally struct{ Weights, Zeros int }
+type Tally struct {
+	Weights int `json:"weights"`
+	Zeros   int `json:"zeros"`
+}
 
 // Sparsity is the fraction of zeros.
 func (t Tally) Sparsity() float64 {
