@@ -128,8 +128,13 @@ func compileCommand() *cobra.Command {
 		Short: "Compile an ONNX model into an .spx file",
 		Long: `Compile an ONNX model into an .spx file: prune its weights to a sparsity, choose
 a storage format for each, and write the program. Without --sparsity, weights stay
-as they are; those of a model that arrives sparse keep their zeros.`,
+as they are; those of a model that arrives sparse keep their zeros.
+
+Without --calib the smallest weights go. Most models that were not trained for that are
+ruined where half of them are gone; some hundred samples of what a model sees, given as
+--calib, keep it far better. spc eval tells how accurate a model is.`,
 		Example: `  spc compile model.onnx -o model.spx --sparsity 0.8
+  spc compile model.onnx -o model.spx --sparsity 0.6 --calib photos/ --preprocess imagenet
   spc compile model.onnx -o model.spx --pattern 2:4
   spc compile model.onnx -o model.spx --sparsity 0.5 --allocate global --keep '*head*'
   spc compile model.onnx -o model.spx --sparsity 0.5 --layer '/layer1*=0.9'
@@ -305,7 +310,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		return err
 	}
 	if n := len(r.Transposes); n > 0 {
-		fmt.Fprintf(w, "left over %s: %s\n", plural(n, "Transpose"), printable(strings.Join(r.Transposes, ", ")))
+		fmt.Fprintf(w, "left over %s that nothing could absorb: %s\n", plural(n, "Transpose"), printable(strings.Join(r.Transposes, ", ")))
 	}
 	if r.Prune != nil {
 		removed := 0

@@ -44,7 +44,8 @@ func evalCommand() *cobra.Command {
 		Short: "Measure a model's accuracy or perplexity on labelled samples",
 		Long: `Measure a model on samples: a folder of .jpg and .png files with labels in a .csv
 whose columns are file and class_index, npy images u8[n,c,h,w], npy tokens [n,t], or
-idx images. Images are resized to the model's input.
+idx images. Images are resized to the model's input. A model that also scores a
+background, which labels do not count, wants --skip-class.
 
 The perplexity of tokens is that of positions 1 to t-1, each given those before it.`,
 		Example: `  spc eval model.spx --data photos/ --labels labels.csv --preprocess imagenet

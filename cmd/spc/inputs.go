@@ -27,9 +27,12 @@ type normFlags struct {
 
 func (f *normFlags) add(c *cobra.Command) {
 	fs := c.Flags()
-	fs.StringVar(&f.name, "preprocess", "", "how pixels 0..255 become numbers: "+strings.Join(data.NormNames(), ", "))
-	fs.Float64SliceVar(&f.mean, "mean", nil, "in place of --preprocess: what is subtracted, one or a number a channel;\nof x/255 where all of --mean and --std are at most 1, else of x")
-	fs.Float64SliceVar(&f.std, "std", nil, "what is then divided by, one or a number a channel")
+	fs.StringVar(&f.name, "preprocess", "", "how pixels x, 0 to 255, become what the model was trained on, by `NAME`: imagenet,\ncifar: (x/255 - mean) / std of that data set; tf: x/127.5 - 1; unit: x/255; none: x;\ncaffe: x - mean, the channels blue, green, red")
+	fs.Float64SliceVar(&f.mean, "mean", nil, "in place of --preprocess: (x - mean) / std by `NUMBERS`, one or one a channel, such as\n0.485,0.456,0.406; where none of --mean and --std is above 1, of x/255")
+	fs.Float64SliceVar(&f.std, "std", nil, "see --mean, in `NUMBERS`")
+	for _, name := range []string{"mean", "std"} {
+		fs.Lookup(name).DefValue = "" // which help leaves out
+	}
 	fs.BoolVar(&f.bgr, "bgr", false, "order the channels blue, green, red")
 	for _, own := range []string{"mean", "std", "bgr"} {
 		c.MarkFlagsMutuallyExclusive("preprocess", own)
