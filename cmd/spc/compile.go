@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +14,6 @@ import (
 
 	"spc"
 	"spc/backend/format"
-	"spc/internal/atomicfile"
 	"spc/ir/tensor"
 	"spc/passes"
 	"spc/passes/prune"
@@ -169,17 +166,19 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 			return err
 		}
 		prints := o.StopAfter != "" && out == ""
-		if out == "" {
+		if prints && masks != "" {
+			return fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", masks)
+		}
+		if !prints && out == "" {
 			base := filepath.Base(o.Model)
 			out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
 		}
-		if !prints {
-			if err := checkOutput(o.Model, out, masks); err != nil {
-				return err
-			}
-			if strings.EqualFold(filepath.Ext(out), ".onnx") {
-				return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", out)
-			}
+		files := outputs{model: out, masks: masks, cache: data.cache}
+		if err := files.check(o.Model, data.calib); err != nil {
+			return err
+		}
+		if strings.EqualFold(filepath.Ext(out), ".onnx") {
+			return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", out)
 		}
 		done, err := calibrate(fs, &o, data, quantise, s)
 		if err != nil {
@@ -196,10 +195,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 			_, err := io.WriteString(c.OutOrStdout(), m.Graph())
 			return err
 		}
-		if err := save(c.Context(), m, out); err != nil {
-			return err
-		}
-		if err := writeMasks(masks, m.Masks()); err != nil {
+		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
 		if asJSON {
@@ -216,71 +212,6 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
 	}
 	return c
-}
-
-// checkOutput finds out before long work whether files can be written and are not the model.
-func checkOutput(model, out, masks string) error {
-	if same, err := sameFile(model, out); err != nil {
-		return err
-	} else if same {
-		return fmt.Errorf("-o %s is the model itself", out)
-	}
-	if err := atomicfile.Check(out); err != nil {
-		return fmt.Errorf("-o: %w", err)
-	}
-	if masks == "" {
-		return nil
-	}
-	if err := atomicfile.Check(masks); err != nil {
-		return fmt.Errorf("--masks: %w", err)
-	}
-	return nil
-}
-
-func sameFile(a, b string) (bool, error) {
-	ia, err := os.Stat(a)
-	if err != nil {
-		return false, err
-	}
-	ib, err := os.Stat(b)
-	if err != nil {
-		return false, nil // it will be made
-	}
-	return os.SameFile(ia, ib), nil
-}
-
-// save writes the model; an interrupt leaves no file.
-func save(ctx context.Context, m *spc.Model, path string) error {
-	err := atomicfile.Write(path, func(w io.Writer) error { return m.Write(contextWriter{ctx, w}) })
-	var pe *os.PathError
-	if err != nil && !errors.As(err, &pe) {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return err
-}
-
-// writeMasks writes masks where a path is given.
-func writeMasks(path string, masks map[string]*tensor.Tensor) error {
-	if path == "" {
-		return nil
-	}
-	if len(masks) == 0 {
-		return fmt.Errorf("--masks %s: no weight is prunable", path)
-	}
-	return tensor.WriteNPZ(path, masks)
-}
-
-// contextWriter fails once its context is done.
-type contextWriter struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (w contextWriter) Write(b []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.w.Write(b)
 }
 
 // printCompiled prints what became of the model in a few lines.

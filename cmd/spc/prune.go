@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"spc"
-	"spc/internal/atomicfile"
 )
 
 func pruneCommand() *cobra.Command {
@@ -52,7 +51,8 @@ bf16, weights stand before Cast nodes.`,
 		if !strings.EqualFold(filepath.Ext(out), ".onnx") {
 			return fmt.Errorf("-o %s, want an .onnx file", out)
 		}
-		if err := checkOutput(o.Model, out, masks); err != nil {
+		files := outputs{model: out, masks: masks, cache: data.cache}
+		if err := files.check(o.Model, data.calib); err != nil {
 			return err
 		}
 		done, err := calibrate(fs, &o, data, quantise, s)
@@ -67,11 +67,7 @@ bf16, weights stand before Cast nodes.`,
 		if err != nil {
 			return err
 		}
-		err = atomicfile.Write(out, func(w io.Writer) error { return m.Write(contextWriter{c.Context(), w}) })
-		if err != nil {
-			return fmt.Errorf("%s: %w", out, err)
-		}
-		if err := writeMasks(masks, m.Masks()); err != nil {
+		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
 		if asJSON {
