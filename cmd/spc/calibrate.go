@@ -51,15 +51,18 @@ func (f *calibFlags) add(c *cobra.Command) {
 // compilation is done.
 func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (func(), error) {
 	nothing := func() {}
-	switch {
-	case f.calib == "":
-		for _, name := range []string{"samples", "calib-samples", "calib-cache"} {
+	unused := func(reason string, names ...string) error {
+		for _, name := range names {
 			if fs.Changed(name) {
-				return nil, fmt.Errorf("--%s has no use without --calib", name)
+				return fmt.Errorf("--%s has no use %s", name, reason)
 			}
 		}
-		return nothing, nil
-	case f.count < 0:
+		return nil
+	}
+	switch {
+	case f.calib == "":
+		return nothing, unused("without --calib", append(f.norm.flags(), "samples", "calib-samples", "calib-cache")...)
+	case fs.Changed("calib-samples") && f.count < 1:
 		return nil, fmt.Errorf("--calib-samples %d, want 1 or more", f.count)
 	}
 	o.CalibCache = f.cache
@@ -67,6 +70,9 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 		r, err := data.ParseRandom(f.calib)
 		if err != nil {
 			return nil, fmt.Errorf("--calib: %w", err)
+		}
+		if err := unused("with --calib random", append(f.norm.flags(), "samples")...); err != nil {
+			return nil, err
 		}
 		o.CalibSamples = fmt.Sprint(f.calib, f.number(calibRandomSamples), s)
 		o.Calibrate = f.random(r, s)
@@ -87,11 +93,14 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 	}
 	// Runs of several samples are faster; allocations are compared on some of the runs.
 	e := &evaluator{set: set, index: index, prefer: min(max(len(index)/calibRuns, 1), calibBatch)}
-	if !set.Tokens() {
-		if e.feed.Norm, err = f.norm.norm(fs); err != nil {
-			set.Close()
-			return nil, err
-		}
+	if set.Tokens() {
+		err = unused("with tokens", f.norm.flags()...)
+	} else {
+		e.feed.Norm, err = f.norm.norm(fs)
+	}
+	if err != nil {
+		set.Close()
+		return nil, err
 	}
 	if o.CalibSamples, err = f.identity(index, e.feed.Norm, s); err != nil {
 		set.Close()

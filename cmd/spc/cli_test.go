@@ -763,7 +763,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"compile", "model.onnx", "--pattern", "stripes"}, "stripes"},
 		{[]string{"compile", "model.onnx", "--pattern", "2:4", "--sparsity", "0.7"}, "2:4"},
 		{[]string{"compile", "model.onnx", "--pattern", "2:4", "--sparsity", "0"}, "2:4"},
-		{[]string{"compile", "model.onnx", "--allocate", "fairly"}, "fairly"},
+		{[]string{"compile", "model.onnx", "--sparsity", "0.5", "--allocate", "fairly"}, "fairly"},
 		{[]string{"compile", "model.onnx", "--format", "zip"}, "zip"},
 		{[]string{"compile", "model.onnx", "--target", "tpu"}, "tpu"},
 		{[]string{"compile", "model.onnx", "--keep", "[a"}, "[a"},

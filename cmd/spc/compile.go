@@ -71,8 +71,18 @@ func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quanti
 	}
 	_, own := p.OwnSparsity()
 	prunes := own || o.Sparsity > 0 || len(o.Layers) > 0
-	if data.calib != "" && !prunes && o.Quantize == "none" {
+	if data.calib != "" && !prunes && o.Quantize != "int8" {
 		return nil, fmt.Errorf("--calib %s has no use without --sparsity, a pattern that sets its own, or --quantize int8", data.calib)
+	}
+	if !prunes && !fs.Changed("sparsity") {
+		for _, name := range []string{"prune", "allocate"} {
+			if fs.Changed(name) {
+				return nil, fmt.Errorf("--%s has no use without --sparsity, or a pattern that sets its own", name)
+			}
+		}
+		if fs.Changed("pattern") && !own {
+			return nil, fmt.Errorf("--pattern %s has no use without --sparsity", o.Pattern)
+		}
 	}
 	if data.calib == "" || !prunes {
 		for _, name := range []string{"aim", "uncorrected", "reconstruct", "recipe"} {

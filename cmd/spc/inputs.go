@@ -34,11 +34,14 @@ func (f *normFlags) add(c *cobra.Command) {
 		fs.Lookup(name).DefValue = "" // which help leaves out
 	}
 	fs.BoolVar(&f.bgr, "bgr", false, "order the channels blue, green, red")
-	for _, own := range []string{"mean", "std", "bgr"} {
+	for _, own := range f.flags()[1:] {
 		c.MarkFlagsMutuallyExclusive("preprocess", own)
 	}
 	complete(c, "preprocess", values(data.NormNames()...))
 }
+
+// flags names the flags, --preprocess first, which stands alone.
+func (f *normFlags) flags() []string { return []string{"preprocess", "mean", "std", "bgr"} }
 
 // errNoNorm is the error of norm where no flag was given.
 var errNoNorm = errors.New("images need --preprocess, or --mean and --std")

@@ -55,12 +55,12 @@ func (f *fitter) pick() error {
 	case string(prune.Global):
 		rank = f.rank
 	}
-	if r := find(f.Allocate); f.Method == Taylor {
+	if f.Method == Taylor {
 		rank = f.rank
 		if err := f.slopes(); err != nil {
 			return err
 		}
-	} else if f.Method != Magnitude || r == nil || r.sees {
+	} else if f.surveys() {
 		if err := f.survey(false); err != nil {
 			return err
 		}

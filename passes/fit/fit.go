@@ -92,6 +92,8 @@ func (o *Options) Check() error {
 	switch {
 	case o.Recipe != "" && !o.Reconstruct:
 		return fmt.Errorf("recipe %q: nothing is reconstructed: %w", o.Recipe, ir.ErrInvalid)
+	case o.Observer != nil && o.Cache != "" && !o.surveys():
+		return fmt.Errorf("statistics %s: nothing is pruned by what the dense model shows; want a sparsity, a pattern that sets none, and allocation normalised, curves or auto: %w", o.Cache, ir.ErrInvalid)
 	case o.Observer != nil:
 	case o.Cache != "":
 		return fmt.Errorf("%s: statistics need calibration samples: %w", o.Cache, ir.ErrInvalid)
@@ -110,7 +112,38 @@ func (o *Options) Check() error {
 // sightless reports whether nothing that is asked for depends on samples.
 func (o *Options) sightless() bool {
 	r := find(o.Allocate)
-	return o.Method == Magnitude && o.Uncorrected && !o.AimDense && r != nil && !r.sees
+	return o.Method == Magnitude && o.Uncorrected && !o.AimDense && !o.Reconstruct && r != nil && !r.sees
+}
+
+// allocations lists the rules to build and compare.
+func (o *Options) allocations() []string {
+	if _, own := o.Pattern.OwnSparsity(); own {
+		return []string{string(prune.PerLayer)}
+	}
+	if o.Allocate != Auto {
+		return []string{o.Allocate}
+	}
+	var names []string
+	for _, r := range rules {
+		if r.name != string(prune.Global) {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
+// surveys reports whether the moments of the dense model's values are needed before
+// anything is pruned.
+func (o *Options) surveys() bool {
+	switch r := find(o.Allocate); {
+	case !o.Asks() || o.sightless():
+		return false
+	case o.Pattern.Kind == prune.Channel:
+		return o.Method != Taylor && (o.Method != Magnitude || r == nil || r.sees)
+	}
+	return slices.ContainsFunc(o.allocations(), func(n string) bool {
+		return find(n).sees || n == string(prune.Global) && o.Method != Magnitude && o.Method != Taylor
+	})
 }
 
 // Run prunes g in place.
@@ -206,25 +239,13 @@ func (f *fitter) run(out *Result) error {
 		return err
 	}
 	out.Samples = f.samples
-	names := []string{f.Allocate}
-	if _, own := f.Pattern.OwnSparsity(); own {
-		names = []string{string(prune.PerLayer)}
-	} else if f.Allocate == Auto {
-		names = nil
-		for _, r := range rules {
-			if r.name != string(prune.Global) {
-				names = append(names, r.name)
-			}
-		}
-	}
 	if f.Method == Taylor {
 		if err := f.slopes(); err != nil {
 			return err
 		}
 	}
-	if slices.ContainsFunc(names, func(n string) bool {
-		return find(n).sees || n == string(prune.Global) && f.Method != Magnitude && f.Method != Taylor
-	}) {
+	names := f.allocations()
+	if f.surveys() {
 		if err := f.survey(slices.Contains(names, "curves")); err != nil {
 			return err
 		}

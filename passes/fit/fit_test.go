@@ -322,6 +322,15 @@ func TestWeightsOfBranchesArePrunedUnseen(t *testing.T) {
 	}
 }
 
+// Magnitudes need no samples, but reconstruction does.
+func TestReconstructionAfterMagnitude(t *testing.T) {
+	o := options(t, "uniform", 0.5)
+	o.Method, o.Uncorrected, o.Reconstruct, o.Recipe = Magnitude, true, true, "blocks=2,model=0"
+	if _, r := fitted(t, o); len(r.Blocks) == 0 {
+		t.Error("nothing was reconstructed")
+	}
+}
+
 func TestBadInputIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(o *Options)
@@ -334,6 +343,11 @@ func TestBadInputIsRefused(t *testing.T) {
 		"a method":            {func(o *Options) { o.Method = "taste" }, "want magnitude"},
 		"an allocation":       {func(o *Options) { o.Allocate = "fair" }, "want one of"},
 		"curves of channels":  {func(o *Options) { o.Allocate, o.Pattern = "curves", prune.Pattern{Kind: prune.Channel} }, "no error curves"},
+		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "statistics cache: nothing is pruned by what"},
+		"those of 2:4": {func(o *Options) {
+			o.Cache, o.Allocate, o.Pattern = "cache", Auto, prune.Pattern{Kind: prune.NM, N: 2, M: 4}
+		}, "want a sparsity, a pattern that sets none"},
+		"those of nothing": {func(o *Options) { o.Cache, o.Allocate, o.Sparsity = "cache", Auto, 0 }, "want a sparsity"},
 		"a sample that is not finite": {func(o *Options) {
 			see := o.Observer.Inputs
 			o.Observer.Inputs = func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
