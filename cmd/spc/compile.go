@@ -300,7 +300,9 @@ func printQuantised(w io.Writer, r *spc.Report) error {
 	if len(q.Kept) > 0 {
 		var names []string
 		for _, k := range q.Kept {
-			names = append(names, printable(k.Node))
+			if n := printable(k.Node); !slices.Contains(names, n) { // which may read several weights
+				names = append(names, n)
+			}
 		}
 		fmt.Fprintf(w, "; not %s", few(names))
 	}

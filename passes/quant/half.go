@@ -11,10 +11,10 @@ import (
 
 // Half rounds the f32 weights of g to numbers that dt, f16 or bf16, holds exactly, so
 // that choosing may store them in half the bytes. Products compute in f32. Weights stay
-// as they are where KeepFloat names them or a node that reads them, and where one of
-// their elements is too large for dt or not finite; the result says so. Weights of
-// grouped convolutions, and those that are read more than once, stay, too. With
-// Portable, weights become constants of dt behind Cast nodes.
+// as they are where KeepFloat names them or a node that reads them, where one of their
+// elements is too large for dt or not finite, where they are so small that dt has no
+// digits for them, in grouped convolutions, and where they are read more than once; the
+// result says so. With Portable, weights become constants of dt behind Cast nodes.
 func Half(g *ir.Graph, dt tensor.DType, o Options) (*Result, error) {
 	r := &Result{Type: dt.String()}
 	kept, err := o.kept(g)
@@ -23,16 +23,20 @@ func Half(g *ir.Graph, dt tensor.DType, o Options) (*Result, error) {
 	}
 	for _, u := range g.WeightUses() {
 		w := u.Value.Const
-		if w == nil || w.DType() != tensor.F32 || u.Groups != 1 || len(u.Value.Uses()) != 1 || u.Value.IsOutput() {
-			continue
-		}
-		if glob, ok := kept[u.Node]; ok {
-			r.Kept = append(r.Kept, Kept{u.Node.Name, u.Value.Name, "kept by " + glob.String()})
+		if w == nil || w.DType() != tensor.F32 || w.Len() == 0 {
 			continue
 		}
 		half := w.To(dt)
 		back := half.To(tensor.F32)
-		if why := overflow(w.F32s(), back.F32s(), dt); why != "" {
+		why := misfit(w.F32s(), back.F32s(), dt)
+		if glob, ok := kept[u.Node]; ok {
+			why = "kept by " + glob.String()
+		} else if u.Groups != 1 {
+			why = fmt.Sprintf("a product of %d groups", u.Groups)
+		} else if len(u.Value.Uses()) != 1 || u.Value.IsOutput() {
+			why = "the weight is read more than once"
+		}
+		if why != "" {
 			r.Kept = append(r.Kept, Kept{u.Node.Name, u.Value.Name, why})
 			continue
 		}
@@ -51,16 +55,27 @@ func Half(g *ir.Graph, dt tensor.DType, o Options) (*Result, error) {
 	return r, g.Infer()
 }
 
-// overflow says why a weight cannot be rounded to dt, empty where it can.
-func overflow(w, rounded []float32, dt tensor.DType) string {
+// maxRounding bounds the relative error of a weight in 16 bits. That of normal numbers
+// is 1/256 at most.
+const maxRounding = 0.01
+
+// misfit says why a weight cannot be rounded to dt, empty where it can.
+func misfit(w, rounded []float32, dt tensor.DType) string {
+	lost, all := 0.0, 0.0
 	for i, v := range rounded {
+		x := float64(w[i])
+		lost += (x - float64(v)) * (x - float64(v))
+		all += x * x
 		if v-v == 0 {
 			continue
 		}
 		if w[i]-w[i] == 0 {
-			return fmt.Sprintf("an element is %.4g, too large for %v", math.Abs(float64(w[i])), dt)
+			return fmt.Sprintf("an element is %.4g, too large for %v", math.Abs(x), dt)
 		}
 		return fmt.Sprintf("an element is %v", w[i])
+	}
+	if e := math.Sqrt(lost / max(all, math.SmallestNonzeroFloat64)); e > maxRounding {
+		return fmt.Sprintf("its elements are too small for %v, which would change it by %.0f%%", dt, 100*e)
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package quant_test
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,9 +62,10 @@ func TestHalfRoundsWeights(t *testing.T) {
 					t.Errorf("%v: %s is %v, want it as it was", dt, name, after[name])
 				}
 			}
-			products, why := 2, "e: kept by e"
+			const twice = "c: the weight is read more than once; d: the weight is read more than once; e: kept by e"
+			products, why := 2, twice
 			if dt == tensor.F16 {
-				products, why = 1, "b: an element is 7e+04, too large for f16; e: kept by e"
+				products, why = 1, "b: an element is 7e+04, too large for f16; "+twice
 			}
 			var kept []string
 			for _, k := range r.Kept {
@@ -87,6 +89,36 @@ func TestHalfRoundsWeights(t *testing.T) {
 			if d := graphtest.Difference(y[0], z[0]); d > 0.01 {
 				t.Errorf("%v: outputs differ by %g", dt, d)
 			}
+		}
+	}
+}
+
+// A weight of which rounding would leave nothing, or few digits, stays as it is.
+func TestHalfKeepsTinyWeights(t *testing.T) {
+	for w, kept := range map[string]string{
+		"1e-9, -2e-9, 3e-9, 4e-9":     "its elements are too small for f16, which would change it by 100%",
+		"1e-7, 2e-7, -1e-7, 1.5e-7":   "its elements are too small for f16, which would change it by 16%",
+		"1e-9, 2e-9, 0.5, 1e-9":       "", // what is lost is small beside what is not
+		"0, 0, 0, 0":                  "",
+		"1e-4, -2e-4, 3.3e-4, 4.4e-4": "",
+	} {
+		g := graphtest.Parse(t, `graph "g"(%x: f32[n,2]) {
+  %w: f32[2,2] = const {`+w+`}
+  %y: f32[n,2] = MatMul "y" (%x, %w)
+  return %y
+}`)
+		before := slices.Clone(weights(g)["w"].F32s())
+		r, err := quant.Run(t.Context(), g, quant.Options{Type: tensor.F16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case kept == "":
+			if r.Products != 1 || len(r.Kept) > 0 {
+				t.Errorf("%s: kept: %v", w, r.Kept)
+			}
+		case len(r.Kept) != 1 || r.Kept[0].Why != kept || !slices.Equal(weights(g)["w"].F32s(), before):
+			t.Errorf("%s: kept %v, want %q; it is %v", w, r.Kept, kept, weights(g)["w"].F32s())
 		}
 	}
 }

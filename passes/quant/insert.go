@@ -178,24 +178,50 @@ func Insert(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 }
 
 // chosen names the products of g that can be quantised and that the user does not
-// keep, of which r takes note.
+// keep. Of the others r takes note, unless they are quantised already.
 func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
 	kept, err := o.kept(g)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	for _, n := range g.Nodes {
-		if _, ok := productOf(n); !ok {
+	for _, u := range g.WeightUses() {
+		n := u.Node
+		if q, ok := n.Op.(op.Quantisable); ok && q.Integers().Quantised() {
 			continue
 		}
+		_, product := productOf(n)
+		product = product && n.Graph() == g
 		if glob, ok := kept[n]; ok {
-			r.Kept = append(r.Kept, Kept{n.Name, n.Inputs[1].Name, "kept by " + glob.String()})
-			continue
+			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, "kept by " + glob.String()})
+		} else if product && u.Input == 1 {
+			names = append(names, n.Name)
+		} else {
+			r.Kept = append(r.Kept, Kept{n.Name, u.Value.Name, unfit(g, u)})
 		}
-		names = append(names, n.Name)
 	}
 	return names, nil
+}
+
+// unfit says why the product of a weight cannot be one of 8-bit integers.
+func unfit(g *ir.Graph, u ir.WeightUse) string {
+	_, ok := u.Node.Op.(op.Quantisable)
+	w := u.Value.Const
+	switch {
+	case u.Node.Graph() != g:
+		return "it lies in a subgraph"
+	case !ok:
+		return u.Node.Op.Kind() + " does not compute in integers"
+	case u.Groups != 1:
+		return fmt.Sprintf("a product of %d groups", u.Groups)
+	case u.Input != 1:
+		return "the weight is on the left"
+	case w == nil || w.DType() != tensor.F32:
+		return fmt.Sprintf("the weight is %v, want f32", u.Value.Type.DType)
+	case !finite(w):
+		return "an element of the weight is not finite"
+	}
+	return "its operands have no form in integers"
 }
 
 // kept returns the nodes that the user keeps, with a glob that says so. A glob that

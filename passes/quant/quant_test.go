@@ -281,3 +281,38 @@ func TestBiasesMakeUpForRoundedWeights(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be computed in integers is named, with the reason.
+func TestWhatIsNotQuantisedIsNamed(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[2,2,2,2]) {
+  %d: f32[2,1,1,1] = const {1.0, 2.0}
+  %p: f32[2,2,1,1] = const {1.0, 2.0, 3.0, 4.0}
+  %left: f32[2,2] = const {1.0, 0.0, 0.5, 2.0}
+  %zero: f32[] = const {0.0}
+  %inner: f32[2,2] = const {1.0, 0.0, 0.5, 2.0}
+  %a: f32[2,2,2,2] = Conv "depth" (%x, %d) {group = 2}
+  %b: f32[2,2,2,2] = Conv "point" (%a, %p)
+  %c: f32[2,2,2,2] = MatMul "before" (%left, %b)
+  %s: f32[] = ReduceSum "sum" (%c) {keepdims = 0}
+  %k: bool[] = Greater "large" (%s, %zero)
+  %y: f32[2,2,2,2] = If "if" (%k) {then_branch = graph "t"() {
+    %t: f32[2,2,2,2] = MatMul "inside" (%c, %inner)
+    return %t
+  }, else_branch = graph "e"() {
+    return %c
+  }}
+  return %y
+}`)
+	r, err := quant.Insert(t.Context(), g, quant.Options{Observer: observer(tensor.New(tensor.F32, 2, 2, 2, 2)), All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range r.Kept {
+		got = append(got, k.Node+": "+k.Why)
+	}
+	want := "depth: a product of 2 groups; before: the weight is on the left; inside: it lies in a subgraph"
+	if s := strings.Join(got, "; "); s != want || r.Products != 1 {
+		t.Errorf("%d products, not %s; want 1, not %s", r.Products, s, want)
+	}
+}
