@@ -3,6 +3,7 @@ package spc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 
 	"spc/backend"
@@ -83,9 +84,10 @@ func calibrator(threads int) calib.Runner {
 
 // flight is the samples that are being evaluated, the first one first.
 type flight struct {
-	see  func([]*tensor.Tensor) error
-	runs []run
-	free [][]*tensor.Tensor
+	see    func([]*tensor.Tensor) error
+	runs   []run
+	landed int
+	free   [][]*tensor.Tensor
 }
 
 // run is the evaluation of a sample.
@@ -118,8 +120,9 @@ func (f *flight) land() error {
 	}
 	r := f.runs[0]
 	f.runs = f.runs[1:]
+	f.landed++
 	if err := <-r.done; err != nil {
-		return err
+		return fmt.Errorf("calibration sample %d: %w", f.landed, err)
 	}
 	if err := f.see(r.out); err != nil {
 		return err

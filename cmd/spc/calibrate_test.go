@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"spc/ir/tensor"
 )
 
 func TestPruneOnSamples(t *testing.T) {
@@ -48,7 +50,10 @@ func TestPruneOnSamples(t *testing.T) {
 		}
 	}
 
+	writeNPY(t, "strange.npy", tensor.FromInt64s(tensor.I64, []int64{1, 2, 3, 4, 5, 99}, 3, 2))
 	for want, args := range map[string][]string{
+		"lm.onnx: calibration sample 3: /Gather (Gather)":    {"compile", "lm.onnx", "--quantize", "int8", "--calib", "strange.npy"},
+		"has no elements in any calibration sample":          {"compile", "lm.onnx", "--quantize", "int8", "--calib", "random:1", "--dim", "t=0"},
 		"--aim has no use without --calib":                   {"compile", "model.onnx", "--sparsity", "0.5", "--aim", "dense"},
 		"--reconstruct has no use without --calib":           {"compile", "model.onnx", "--sparsity", "0.5", "--reconstruct"},
 		"--calib-samples has no use without --calib":         {"compile", "model.onnx", "--sparsity", "0.5", "--calib-samples", "4"},

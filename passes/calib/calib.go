@@ -63,13 +63,20 @@ func plainGemm(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b 
 type Range struct{ Lo, Hi float32 }
 
 // Ranges returns the range of each of the values, f32 tensors of the root graph g,
-// over all samples. Elements that are not finite are an error.
+// over all samples. Elements that are not finite are an error, and so is a value that
+// has no elements in any sample.
 func (o *Observer) Ranges(ctx context.Context, g *ir.Graph, values []*ir.Value) ([]Range, error) {
 	ranges := make([]Range, len(values))
 	for i := range ranges {
 		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
 	}
-	return ranges, o.See(ctx, g, values, func(i int, t *tensor.Tensor) error { return ranges[i].add(t.F32s()) })
+	err := o.See(ctx, g, values, func(i int, t *tensor.Tensor) error { return ranges[i].add(t.F32s()) })
+	for i, r := range ranges {
+		if err == nil && r.Lo > r.Hi {
+			err = fmt.Errorf("value %s has no elements in any calibration sample, want some: %w", values[i].Name, ir.ErrInvalid)
+		}
+	}
+	return ranges, err
 }
 
 // See evaluates g on all samples and calls see with each of the values, f32 tensors of
