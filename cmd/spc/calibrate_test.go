@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spc/ir/tensor"
+	"spc/tests/archs"
 )
 
 func TestPruneOnSamples(t *testing.T) {
@@ -48,6 +49,27 @@ func TestPruneOnSamples(t *testing.T) {
 		if string(a) != string(b) {
 			t.Errorf("%s: compiled twice, the files differ", how)
 		}
+	}
+
+	// What was asked for and not done is said.
+	if out := ok(t, with("compile", "model.onnx", "-o", "a.spx", "--pattern", "block:500x500")...); !strings.Contains(out, "0.0% of the") || !strings.Contains(out, "; 50.0% were asked for") {
+		t.Errorf("%s, want that nothing was pruned", out)
+	}
+	if out := ok(t, with("prune", "model.onnx", "-o", "a.onnx", "--pattern", "unstructured")...); strings.Contains(out, "asked for") {
+		t.Errorf("%s, want no word about zeros", out)
+	}
+	if out := ok(t, with("prune", "model.onnx", "-o", "a.onnx", "--reconstruct", "--recipe", "blocks=1,model=0")...); !strings.Contains(out, "rebuilt   ") || !strings.Contains(out, " blocks") {
+		t.Errorf("%s, want the number of blocks", out)
+	}
+	writeModel(t, "best.onnx", func() (*archs.Model, error) {
+		b := archs.New("best", 17)
+		x := b.Node("MatMul", nil, b.Input("x", archs.Float32, "batch", 8), b.Weight("w", archs.He(8), 8, 4))
+		b.Output("y", b.Node("ArgMax", archs.Attrs{"axis": 1, "keepdims": 0}, x), archs.Int64, "batch")
+		return b.Model(1)
+	})
+	best := []string{"best.onnx", "--keep", "none", "--sparsity", "0.5", "--calib", "random:1", "--reconstruct"}
+	if out := ok(t, append([]string{"prune", "-o", "a.onnx"}, best...)...); !strings.Contains(out, "rebuilt   0 of 1 block; not ") || !strings.Contains(out, "no output of f32 to train towards") {
+		t.Errorf("%s, want why nothing was reconstructed", out)
 	}
 
 	writeNPY(t, "strange.npy", tensor.FromInt64s(tensor.I64, []int64{1, 2, 3, 4, 5, 99}, 3, 2))

@@ -233,7 +233,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	}
 	fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, size(before.Size()))
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
-	fmt.Fprintf(w, "zeros     %s of all weights, %s of the %d prunable\n", percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
+	fmt.Fprintln(w, zeros(r))
 	count := map[string]int{}
 	for _, l := range r.Layers {
 		count[l.Format]++
@@ -246,6 +246,9 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	}
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
+	}
+	if what := reconstructed(r); what != "" {
+		fmt.Fprintf(w, "rebuilt   %s\n", what)
 	}
 	if err := printQuantised(w, r); err != nil {
 		return err
@@ -272,6 +275,20 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		}
 	}
 	return nil
+}
+
+// fallShort is how far below the sparsity that was asked for that of the prunable weights
+// must be to be worth a word.
+const fallShort = 0.01
+
+// zeros says how many there are.
+func zeros(r *spc.Report) string {
+	t := r.Totals
+	s := fmt.Sprintf("zeros     %s of all weights, %s of the %d prunable", percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
+	if want := r.Options.Sparsity; want-share(t.PrunableZeros, t.Prunable) > fallShort {
+		s += fmt.Sprintf("; %s were asked for", percent(want))
+	}
+	return s
 }
 
 // few joins the first of some texts and says how many more there are.

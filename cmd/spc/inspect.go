@@ -139,6 +139,8 @@ func printFitted(w io.Writer, r *spc.Report) {
 	for i, t := range p.Trials {
 		switch {
 		case len(p.Trials) == 1 && t.Allocate == p.Allocate:
+		case len(p.Trials) == 1: // nothing to compare
+			fmt.Fprintf(w, ": %s", t.Allocate)
 		case i == 0:
 			fmt.Fprintf(w, ": %s, divergence %.3g", t.Allocate, t.Divergence)
 		default:
@@ -146,6 +148,34 @@ func printFitted(w io.Writer, r *spc.Report) {
 		}
 	}
 	fmt.Fprintln(w)
+	if what := reconstructed(r); what != "" {
+		fmt.Fprintf(w, "reconstructed %s\n", what)
+	}
+}
+
+// reconstructed says how many blocks gradients made better, and why they did nothing
+// for others; it is empty where none were tried.
+func reconstructed(r *spc.Report) string {
+	if r.Prune == nil || len(r.Prune.Blocks) == 0 {
+		return ""
+	}
+	better := 0
+	var not []string
+	for _, b := range r.Prune.Blocks {
+		switch {
+		case b.Note != "":
+			not = append(not, fmt.Sprintf("%s to %s: %s", printable(b.First), printable(b.Last), printable(b.Note)))
+		case !(b.After < b.Before):
+			not = append(not, fmt.Sprintf("%s to %s: no better on samples held out", printable(b.First), printable(b.Last)))
+		default:
+			better++
+		}
+	}
+	what := fmt.Sprintf("%d of %s", better, plural(len(r.Prune.Blocks), "block"))
+	if len(not) > 0 {
+		what += "; not " + few(not)
+	}
+	return what
 }
 
 func printCandidates(w io.Writer, r *spc.Report) {

@@ -83,9 +83,10 @@ func printPruned(w io.Writer, r *spc.Report, model, out string) error {
 	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, fileSize(model)); err != nil {
 		return err
 	}
-	t := r.Totals
-	_, err := fmt.Fprintf(w, "zeros     %s of all weights, %s of the %d prunable\n",
-		percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
+	_, err := fmt.Fprintln(w, zeros(r))
+	if what := reconstructed(r); what != "" {
+		_, err = fmt.Fprintf(w, "rebuilt   %s\n", what)
+	}
 	if err == nil {
 		err = printQuantised(w, r)
 	}
