@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -24,5 +26,44 @@ func TestEvalReproducesBaselines(t *testing.T) {
 			}
 			t.Logf("%s %.4f of %d in %.1f s", e.Metric, e.Value, e.N, e.Seconds)
 		})
+	}
+}
+
+func TestReadmeHoldsTheResults(t *testing.T) {
+	r, err := ReadPruned("results/pruned.json")
+	if err != nil || len(r.Cells) == 0 {
+		t.Fatalf("%d cells, %v", len(r.Cells), err)
+	}
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), "<!-- "+Mark+" -->\n"+r.Markdown()+"<!-- /"+Mark+" -->") {
+		t.Error("README.md differs from results/pruned.json; go run ./tests/e2e/accuracy -pruned -run '^$' -save tests/e2e/results/pruned.json -readme README.md writes it")
+	}
+}
+
+func TestResultsKeepOtherCells(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	r, err := ReadPruned(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bar := 59.0
+	vit := PrunedResult{Model: "vit-cifar10", Cell: "50", Value: 58.5, Bar: &bar}
+	r.Put(vit)
+	r.Put(PrunedResult{Model: "vit-cifar10", Cell: "50", Reconstruct: true, Value: 59.5})
+	vit.Value = 57.5
+	r.Put(vit)
+	if err := r.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = ReadPruned(path); err != nil || len(r.Cells) != 2 || r.Cells[0].Value != 57.5 || r.Cells[1].Value != 59.5 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, want := range []string{"| vit-cifar10 (60.2) | obs | | 57.5 (bar 59) |", "| | and reconstruct | | 59.5 |"} {
+		if !strings.Contains(r.Markdown(), want) {
+			t.Errorf("no %q in\n%s", want, r.Markdown())
+		}
 	}
 }
