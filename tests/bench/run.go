@@ -35,6 +35,8 @@ type Bench struct {
 	Threads []int
 	Turns   Turns
 
+	Int8Tolerance float64 // in place of Int8Tolerance, where it is not 0
+
 	// Progress, where it is set, is told what is measured next.
 	Progress func(what string, done, total int)
 	// Skip, where it is set, is told which rows lack their data.
@@ -247,7 +249,9 @@ func (s *session) measure(ctx context.Context, row Row, model, path string, want
 	}
 	most := Tolerance
 	if row.Int8 {
-		most = Int8Tolerance
+		if most = Int8Tolerance; s.Int8Tolerance > 0 {
+			most = s.Int8Tolerance
+		}
 	}
 	if !(r.RelL2 <= most) {
 		return fmt.Errorf("relative l2 error %.2g, want at most %.0e", r.RelL2, most)

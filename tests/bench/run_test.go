@@ -148,6 +148,7 @@ func TestRowsAgainstONNXRuntime(t *testing.T) {
 	small(t, dir, "bert", "minilm")
 	small(t, dir, "lstm", "lstm")
 	b := Bench{ORT: o, Models: dir, Scratch: t.TempDir(), Threads: []int{1, 2}, Turns: Turns{Rounds: 2, Runs: 2}}
+	b.Int8Tolerance = 0.1 // rows quantise all layers: this narrow network of random weights loses 7%, with minmax, too
 	got, err := b.Run(context.Background(), []Row{
 		{Name: "dense", Group: Dense, Model: "resnet50", Dims: batch1, Bar: 1},
 		{Name: "pruned", Model: "resnet50", Dims: batch1, Pattern: "uniform", Sparsity: 0.9},
@@ -160,7 +161,7 @@ func TestRowsAgainstONNXRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 12 {
-		t.Fatalf("%d results, want 12", len(got))
+		t.Fatalf("%d results, want 12: %+v", len(got), got)
 	}
 	for i, x := range got {
 		if x.Error != "" || x.Threads != i%2+1 || x.ORT <= 0 || x.SPC <= 0 || x.Rounds == 0 || x.Macs.Dense <= 0 {
