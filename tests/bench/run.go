@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"spc"
@@ -49,6 +50,12 @@ func (b *Bench) progress(what string, done, total int) {
 	}
 }
 
+// reason is an error as results keep it: files of the networks are named without the
+// folders of the machine.
+func (b *Bench) reason(err error) string {
+	return strings.ReplaceAll(err.Error(), filepath.Clean(b.Models)+string(filepath.Separator), "")
+}
+
 // Run measures the rows on each number of threads. What goes wrong with a row is
 // its result; an error is of the whole, such as the end of the context, and comes
 // with what was measured before.
@@ -75,7 +82,7 @@ func (b *Bench) Run(ctx context.Context, rows []Row) ([]Result, error) {
 			results = []Result{row.result(b.Threads[0])}
 		}
 		if err != nil {
-			results[len(results)-1].Error = err.Error()
+			results[len(results)-1].Error = b.reason(err)
 		}
 		out = append(out, results...)
 	}

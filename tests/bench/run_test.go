@@ -238,3 +238,10 @@ func TestWorkerReportsErrorsAndGoesOn(t *testing.T) {
 		t.Error("want an error from a process that ended")
 	}
 }
+
+func TestReasonsNameNoFolders(t *testing.T) {
+	b := Bench{Models: "/some/where/models/"}
+	if got, want := b.reason(errors.New("/some/where/models/lstm.onnx: no channel")), "lstm.onnx: no channel"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

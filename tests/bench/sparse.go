@@ -119,7 +119,7 @@ func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Varian
 				return out, ctx.Err()
 			}
 			if err != nil {
-				results = append(results, Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Error: err.Error()})
+				results = append(results, Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Error: b.reason(err)})
 			}
 			out = append(out, results...)
 		}
