@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -200,6 +201,24 @@ func Read(path string) (*Results, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &r, nil
+}
+
+// Resume takes over the measurements of sparse models that succeeded from results
+// of the same commit and machine, and their date.
+func (r *Results) Resume(old *Results) error {
+	if old.Commit != r.Commit || strings.HasSuffix(r.Commit, "-dirty") {
+		return fmt.Errorf("results of commit %s cannot be resumed at %s: want one commit, without changes", old.Commit, r.Commit)
+	}
+	if !reflect.DeepEqual(old.Machine, r.Machine) {
+		return fmt.Errorf("results of %+v cannot be resumed on %+v", old.Machine, r.Machine)
+	}
+	r.Date, r.Sparse = old.Date, nil
+	for _, x := range old.Sparse {
+		if x.Error == "" {
+			r.Sparse = append(r.Sparse, x)
+		}
+	}
+	return nil
 }
 
 // Write writes results as JSON, numbers to four digits.

@@ -95,7 +95,7 @@ func TestSparseModelsAgainstTheirDenseCompile(t *testing.T) {
 	b.Skip = func(row string, _ error) { skipped = append(skipped, row) }
 	t.Setenv("SPC_SHARED", filepath.Join(dir, "nothing"))
 	subjects := []Row{{Name: "resnet50", Model: "resnet50", Dims: batch1}, {Name: "away", Model: "away"}}
-	got, err := b.RunSparse(context.Background(), subjects, []Variant{{Untouched, 0}, {"unstructured", 0.9}, {"block:3x", 0.5}})
+	got, err := b.RunSparse(context.Background(), subjects, []Variant{{Untouched, 0}, {"unstructured", 0.9}, {"block:3x", 0.5}}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +114,35 @@ func TestSparseModelsAgainstTheirDenseCompile(t *testing.T) {
 	}
 	if got[4].Error == "" {
 		t.Errorf("%+v: want an error", got[4])
+	}
+
+	// One of the two numbers of threads is there already, and all of the untouched
+	// model: only the former's variant is measured again.
+	have := []Sparse{got[0], got[1], {Model: "resnet50", Pattern: "unstructured", Sparsity: 0.9, Threads: 2}}
+	saves := 0
+	again, err := b.RunSparse(context.Background(), subjects[:1], []Variant{{Untouched, 0}, {"unstructured", 0.9}}, have, func(all []Sparse) error {
+		saves++
+		return nil
+	})
+	if err != nil || len(again) != 4 || again[2].Threads != 1 || again[3].Rounds == 0 || saves != 1 {
+		t.Errorf("%+v, %d saves, %v", again, saves, err)
+	}
+}
+
+func TestResume(t *testing.T) {
+	old := Results{Date: "then", Commit: "c", Machine: Machine{CPU: "x", Features: []string{"avx2"}}, Sparse: []Sparse{{Model: "m"}, {Model: "n", Error: "failed"}}}
+	r := Results{Date: "now", Commit: "c", Machine: Machine{CPU: "x", Features: []string{"avx2"}}}
+	if err := r.Resume(&old); err != nil || r.Date != "then" || len(r.Sparse) != 1 || r.Sparse[0].Model != "m" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, bad := range []Results{{Commit: "d", Machine: old.Machine}, {Commit: "c", Machine: Machine{CPU: "y"}}} {
+		if err := bad.Resume(&old); err == nil {
+			t.Errorf("%+v: want an error", bad)
+		}
+	}
+	old.Commit, r.Commit = "c-dirty", "c-dirty"
+	if r.Resume(&old) == nil {
+		t.Error("want an error: a dirty tree is no commit")
 	}
 }
 

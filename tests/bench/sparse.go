@@ -92,12 +92,17 @@ func name(r Row) string {
 
 // RunSparse measures each variant of each subject against the dense compile of
 // the same file. One that seems slower than Limit is measured again in twice as
-// many rounds, which then count.
-func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Variant) ([]Sparse, error) {
+// many rounds, which then count. What have holds already is not measured again; the
+// results follow it. After each variant save, unless it is nil, gets all so far.
+func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Variant, have []Sparse, save func([]Sparse) error) ([]Sparse, error) {
 	s := session{Bench: b}
-	var out []Sparse
+	out := slices.Clone(have)
 	total := len(subjects) * len(variants)
 	for i, row := range subjects {
+		missing := slices.DeleteFunc(slices.Clone(variants), func(v Variant) bool { return b.has(have, row.Name, v) })
+		if len(missing) == 0 {
+			continue
+		}
 		err := s.open(ctx, row)
 		if errors.Is(err, ErrNoData) {
 			if b.Skip != nil {
@@ -112,8 +117,8 @@ func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Varian
 		if _, err := s.save(ctx, dense, spc.CompileOptions{Format: "dense"}); err != nil {
 			return out, fmt.Errorf("%s: %w", row.Name, err)
 		}
-		for j, v := range variants {
-			b.progress(fmt.Sprintf("%s, %s %g", row.Name, v.Pattern, v.Sparsity), i*len(variants)+j, total)
+		for j, v := range missing {
+			b.progress(fmt.Sprintf("%s, %s %g", row.Name, v.Pattern, v.Sparsity), (i+1)*len(variants)-len(missing)+j, total)
 			results, err := s.variant(ctx, row, v, dense)
 			if ctx.Err() != nil {
 				return out, ctx.Err()
@@ -121,10 +126,31 @@ func (b *Bench) RunSparse(ctx context.Context, subjects []Row, variants []Varian
 			if err != nil {
 				results = append(results, Sparse{Model: row.Name, Pattern: v.Pattern, Sparsity: v.Sparsity, Error: b.reason(err)})
 			}
-			out = append(out, results...)
+			out = append(slices.DeleteFunc(out, func(r Sparse) bool { return r.of(row.Name, v) }), results...)
+			if save == nil {
+				continue
+			}
+			if err := save(out); err != nil {
+				return out, err
+			}
 		}
 	}
 	return out, nil
+}
+
+// has reports whether results hold a variant of a model on each number of threads.
+func (b *Bench) has(results []Sparse, model string, v Variant) bool {
+	for _, t := range b.Threads {
+		if !slices.ContainsFunc(results, func(r Sparse) bool { return r.of(model, v) && r.Threads == t }) {
+			return false
+		}
+	}
+	return true
+}
+
+// of reports whether a result is of a variant of a model.
+func (s Sparse) of(model string, v Variant) bool {
+	return s.Model == model && s.Pattern == v.Pattern && s.Sparsity == v.Sparsity
 }
 
 // save compiles the source into a file and returns the formats of its weights.

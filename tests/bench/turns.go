@@ -29,15 +29,20 @@ type Times struct {
 	Best  float64   // the fastest run of all
 }
 
+// cold is how long a run takes, in milliseconds, to which it matters nothing that
+// caches still hold what the others left: filling them takes a few.
+const cold = 1000
+
 // Play lets the sides take turns. The first run of a turn is not counted: caches
-// then still hold what the others left.
+// then still hold what the others left. A run of more than a second counts.
 func (t Turns) Play(ctx context.Context, sides ...Side) ([]Times, error) {
-	runs := make([]int, len(sides))
+	runs, warm := make([]int, len(sides)), make([]int, len(sides))
 	out := make([]Times, len(sides))
 	for i, s := range sides {
 		if _, err := s(ctx, 1); err != nil { // which may bind kernels
 			return nil, err
 		}
+		warm[i] = 1
 		if runs[i] = t.Runs; runs[i] > 0 {
 			continue
 		}
@@ -46,6 +51,9 @@ func (t Turns) Play(ctx context.Context, sides ...Side) ([]Times, error) {
 			return nil, err
 		}
 		runs[i] = int(min(max(1, t.Turn.Seconds()*1e3/ms[0]), 1000))
+		if ms[0] > cold {
+			warm[i] = 0
+		}
 	}
 	start := time.Now()
 	for round := range t.Rounds {
@@ -53,14 +61,14 @@ func (t Turns) Play(ctx context.Context, sides ...Side) ([]Times, error) {
 			break
 		}
 		for i, s := range sides {
-			ms, err := s(ctx, runs[i]+1)
+			ms, err := s(ctx, runs[i]+warm[i])
 			if err != nil {
 				return nil, err
 			}
-			if best := slices.Min(ms[1:]); round == 0 || best < out[i].Best {
+			if best := slices.Min(ms[warm[i]:]); round == 0 || best < out[i].Best {
 				out[i].Best = best
 			}
-			out[i].Turns = append(out[i].Turns, Median(ms[1:]))
+			out[i].Turns = append(out[i].Turns, Median(ms[warm[i]:]))
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -48,7 +48,7 @@ func TestTurnsAreFilledWithRuns(t *testing.T) {
 	for _, c := range []struct {
 		ms   float64
 		runs int
-	}{{10, 15}, {400, 1}, {0, 1000}} {
+	}{{10, 15}, {400, 1}, {0, 1000}, {1500, 0}} { // the last counts its first run
 		var calls []int
 		side := scripted(&calls, func(int) float64 { return c.ms })
 		if _, err := (Turns{Rounds: 1, Turn: 150 * time.Millisecond}).Play(context.Background(), side); err != nil {

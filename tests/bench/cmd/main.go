@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -88,6 +89,11 @@ func (o *options) run(c *cobra.Command, name string, measure func(*bench.Results
 			return err
 		}
 	}
+	return o.keep(r, name)
+}
+
+// keep writes results into the folder of --save, if there is one.
+func (o *options) keep(r *bench.Results, name string) error {
 	if o.save == "" {
 		return nil
 	}
@@ -152,13 +158,18 @@ func ortCommand() *cobra.Command {
 func sparseCommand() *cobra.Command {
 	var o options
 	var patterns []string
+	var resume bool
 	c := &cobra.Command{
 		Use:   "sparse [GLOB ...]",
 		Short: "Measure pruned models of the rows with these names against their dense compile",
 	}
 	o.add(c)
 	c.Flags().StringArrayVar(&patterns, "pattern", nil, "the patterns of zeros with these names, by default all")
+	c.Flags().BoolVar(&resume, "resume", false, "do not measure again what --save's folder holds of this commit and machine")
 	c.RunE = func(c *cobra.Command, globs []string) error {
+		if resume && o.save == "" {
+			return errors.New("--resume goes on with the results in the folder of --save, which is not given")
+		}
 		rows, err := bench.Select(bench.Rows, globs)
 		if err != nil {
 			return err
@@ -169,7 +180,19 @@ func sparseCommand() *cobra.Command {
 		}
 		return o.scratch(func() error {
 			return o.run(c, "sparse", func(r *bench.Results) (err error) {
-				r.Sparse, err = o.bench.RunSparse(c.Context(), bench.Subjects(rows), variants)
+				if resume {
+					old, err := bench.Read(filepath.Join(o.save, "sparse.json"))
+					if err != nil {
+						return err
+					}
+					if err := r.Resume(old); err != nil {
+						return err
+					}
+				}
+				r.Sparse, err = o.bench.RunSparse(c.Context(), bench.Subjects(rows), variants, r.Sparse, func(done []bench.Sparse) error {
+					r.Sparse = done
+					return o.keep(r, "sparse")
+				})
 				return err
 			})
 		})

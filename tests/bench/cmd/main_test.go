@@ -76,6 +76,7 @@ func TestBadArguments(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no row is named like":         {"ort", "nothing"},
 		"no pattern is named":          {"sparse", "--pattern", "round"},
+		"folder of --save":             {"sparse", "--resume"},
 		"--threads 0":                  {"sparse", "resnet50", "--threads", "0"},
 		"--rounds 0":                   {"sparse", "resnet50", "--rounds", "0"},
 		"want both files or none":      {"readme", "a.json"},
