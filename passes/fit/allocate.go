@@ -110,7 +110,7 @@ func normalised(l *layer) []float32 {
 }
 
 // threshold returns what one threshold over the layers without a sparsity of their own
-// drops of each.
+// drops of each, one weight at least excepted: of no weights nothing can be solved.
 func (f *fitter) threshold(pattern prune.Pattern, saliency func(l *layer) []float32) ([]float64, error) {
 	var in []prune.Layer
 	for _, l := range f.layers {
@@ -122,7 +122,7 @@ func (f *fitter) threshold(pattern prune.Pattern, saliency func(l *layer) []floa
 	}
 	out := make([]float64, len(in))
 	for k := range in {
-		out[k] = r.Layers[k].Allocated
+		out[k] = min(r.Layers[k].Allocated, 1-1/float64(len(in[k].Weights)))
 	}
 	return out, nil
 }

@@ -131,10 +131,9 @@ func TestTaylorWorksWithEveryAllocation(t *testing.T) {
 	}
 }
 
-// Weights that the outputs do not depend on are pruned by magnitude, which is said.
-func TestTaylorSaysWhatLayersItCannotJudge(t *testing.T) {
-	t.Logf("seed %d", seed)
-	g := graphtest.Parse(t, `graph "g"(%x: f32[2,3,6,6]) {
+// deadEnd has a second convolution that the outputs do not depend on.
+func deadEnd(t *testing.T) *ir.Graph {
+	return graphtest.Parse(t, `graph "g"(%x: f32[2,3,6,6]) {
   %w1: f32[3,4,2,2] = const {`+numbers(48)+`}
   %w3: f32[4,4,1,1] = const {`+numbers(16)+`}
   %low: f32[4] = const {-1000.0, -1000.0, -1000.0, -1000.0}
@@ -144,15 +143,41 @@ func TestTaylorSaysWhatLayersItCannotJudge(t *testing.T) {
   return %a, %d
 }
 `)
+}
+
+// Weights that the outputs do not depend on are pruned by magnitude, which is said.
+func TestTaylorSaysWhatLayersItCannotJudge(t *testing.T) {
+	t.Logf("seed %d", seed)
 	o := options(t, "uniform", 0.5)
 	o.Method, o.KeepNone = Taylor, true
-	r, err := Run(context.Background(), g, o)
+	r, err := Run(context.Background(), deadEnd(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"taylor; ", "magnitude, as the outputs do not depend on it; "} {
 		if l := r.Layers[i]; !strings.HasPrefix(l.How, want) || l.Sparsity != 0.5 {
 			t.Errorf("%s has %.2f zeros, %q, want %q", l.Node, l.Sparsity, l.How, want)
+		}
+	}
+}
+
+// One threshold drops first what is nothing already.
+func TestOneThresholdMayLeaveALayerAlmostEmpty(t *testing.T) {
+	t.Logf("seed %d", seed)
+	for _, m := range Methods {
+		o := options(t, "unstructured", 0.5)
+		o.Method, o.KeepNone, o.Allocate = m, true, string(prune.Global)
+		g := deadEnd(t)
+		clear(g.WeightUses()[1].Value.Const.F32s())
+		r, err := Run(context.Background(), g, o)
+		if err != nil {
+			t.Fatalf("%s: %v", m, err)
+		}
+		if math.Abs(r.Prunable.Sparsity()-0.5) > 0.05 {
+			t.Errorf("%s: %v", m, r.Prunable)
+		}
+		if l := r.Layers[1]; l.Sparsity < 0.9 {
+			t.Errorf("%s: %s has %.2f zeros", m, l.Node, l.Sparsity)
 		}
 	}
 }
