@@ -1036,6 +1036,9 @@ func TestDevicesAndVersion(t *testing.T) {
 	if len(d.Devices) != 1 || d.Devices[0].Name != "cpu" || d.Devices[0].Cores < 1 || d.Devices[0].Threads < d.Devices[0].Cores {
 		t.Errorf("%+v", d)
 	}
+	if a, b := finish(process(t, nil, "version")), finish(process(t, nil, "--version")); a.out != b.out {
+		t.Errorf("version prints %q, --version %q", a.out, b.out)
+	}
 	v := decoded[map[string]string](t, "version")
 	if v["version"] == "" || v["go"] == "" || v["platform"] == "" {
 		t.Errorf("%v", v)

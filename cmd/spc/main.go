@@ -82,10 +82,12 @@ weights untouched.`,
   spc inspect model.spx
   spc run model.spx -i input=cat.npy -o out/
   spc verify model.onnx model.spx`,
+		Version:           thisVersion().String(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", flagError(c.Flags(), err), c.CommandPath())
 	})

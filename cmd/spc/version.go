@@ -20,21 +20,31 @@ func versionCommand() *cobra.Command {
 		Args:              usage(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Revision string `json:"revision"`
-				Go       string `json:"go"`
-				Platform string `json:"platform"`
-			}{spc.Version, revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			v := thisVersion()
 			if asJSON {
 				return printJSON(c.OutOrStdout(), v)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "spc %s %s %s %s\n", v.Version, v.Revision, v.Go, v.Platform)
+			fmt.Fprintln(c.OutOrStdout(), v)
 			return nil
 		},
 	}
 	jsonFlag(c.Flags(), &asJSON)
 	return c
+}
+
+type version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func thisVersion() version {
+	return version{spc.Version, revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+}
+
+func (v version) String() string {
+	return fmt.Sprintf("spc %s %s %s %s", v.Version, v.Revision, v.Go, v.Platform)
 }
 
 // revision is the commit that the program was built from.

@@ -96,15 +96,15 @@ func (o *Options) Check() error {
 		return fmt.Errorf("statistics %s: nothing is pruned by what the dense model shows; want a sparsity, a pattern that sets none, and allocation normalised, curves or auto: %w", o.Cache, ir.ErrInvalid)
 	case o.Observer != nil:
 	case o.Cache != "":
-		return fmt.Errorf("%s: statistics need calibration samples: %w", o.Cache, ir.ErrInvalid)
+		return fmt.Errorf("%s: statistics need calibration samples, which --calib gives: %w", o.Cache, ir.ErrInvalid)
 	case o.Method != Magnitude:
-		return fmt.Errorf("method %s needs calibration samples: %w", o.Method, ir.ErrInvalid)
+		return fmt.Errorf("method %s needs calibration samples, which --calib gives: %w", o.Method, ir.ErrInvalid)
 	case find(o.Allocate) == nil || find(o.Allocate).sees:
-		return fmt.Errorf("allocation %s needs calibration samples: %w", o.Allocate, ir.ErrInvalid)
+		return fmt.Errorf("allocation %s needs calibration samples, which --calib gives: %w", o.Allocate, ir.ErrInvalid)
 	case o.Reconstruct:
-		return fmt.Errorf("reconstruction needs calibration samples: %w", ir.ErrInvalid)
+		return fmt.Errorf("reconstruction needs calibration samples, which --calib gives: %w", ir.ErrInvalid)
 	case o.AimDense:
-		return fmt.Errorf("aiming at the dense model's outputs needs calibration samples: %w", ir.ErrInvalid)
+		return fmt.Errorf("aiming at the dense model's outputs needs calibration samples, which --calib gives: %w", ir.ErrInvalid)
 	}
 	return nil
 }
