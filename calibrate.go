@@ -22,7 +22,7 @@ func observer(o *CompileOptions) (seen *calib.Observer, done func()) {
 		return nil, func() {}
 	}
 	blas := cpu.NewBLAS(o.Threads)
-	return &calib.Observer{Inputs: calibration(o), Run: calibrator(o.Threads), Gemm: blas.Gemm}, blas.Close
+	return &calib.Observer{Inputs: calibration(o), Run: calibrator(o.Threads), Kernels: blas.Kernels()}, blas.Close
 }
 
 // calibration yields the samples in the order of a graph's inputs.

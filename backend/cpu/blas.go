@@ -1,11 +1,13 @@
 package cpu
 
 import (
+	"math"
 	"sync"
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/backend/format/ukernel"
+	"spc/ir/op"
 )
 
 // BLAS multiplies matrices on threads of its own. It may be used concurrently.
@@ -29,6 +31,16 @@ func newBLAS(threads int, kern *ukernel.Kernels) *BLAS {
 
 // Close ends the threads. A Gemm that is called afterwards uses one.
 func (b *BLAS) Close() { b.pool.Close() }
+
+// Kernels are what calibration and reconstruction multiply with.
+func (b *BLAS) Kernels() op.Kernels {
+	return op.Kernels{Gemm: b.Gemm, Taps: taps, Dot: vec.Dot, Add: vec.Add, Clip: vec.Clip}
+}
+
+func taps(y, x []float32, offset []int, w []float32, bias float32) {
+	inf := float32(math.Inf(1))
+	vec.Taps(y, x, offset, w, bias, -inf, inf, false)
+}
 
 // Gemm computes C = alpha op(A) op(B) + beta C for row-major float32 matrices, where
 // op(A)[m,k] is A[m,k] or, with tA, the transpose of A[k,m], and op(B)[k,n] likewise;

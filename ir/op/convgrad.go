@@ -1,350 +1,408 @@
 package op
 
-import (
-	"slices"
-
-	"spc/ir/tensor"
-)
+import "spc/ir/tensor"
 
 // slider computes a convolution and its gradients on f32 tensors, image by image.
 type slider struct {
 	c       *GradContext
-	spans   []Span
-	in, out []int // spatial sizes
 	groups  int
 	m, k, n int // of a group's product: output channels, channels times taps, output pixels
 	taps    int
 	plane   int // elements of an image in a group's input channels
+	size    int // of an image in one channel
 
-	sheet *sheet // of a depthwise product
-	back  *flipped
+	sheet  *sheet    // nil where the pixels themselves are the patches
+	pixels []float32 // the channels of a group, laid out
+	spread []float32 // a channel of outputs with gaps, for a depthwise product
+	zero   []float32
+	picked []float32 // of a row of the weight, the taps of a phase
 }
 
-// maxPatches is the most elements of patches that are made at a time.
-const maxPatches = 1 << 20
+// maxPatches is about the most elements of patches that are made at a time: they stay in
+// the level 2 cache.
+const maxPatches = 1 << 16
 
 func newSlider(c *GradContext, spans []Span, x, w, y []int, groups int) *slider {
-	s := &slider{c: c, spans: spans, in: x[2:], out: y[2:], groups: groups, taps: product(w[2:])}
+	s := &slider{c: c, groups: groups, taps: product(w[2:]), size: product(x[2:])}
 	s.m, s.k, s.n = y[1]/groups, product(w[1:]), product(y[2:])
-	s.plane = w[1] * product(s.in)
+	s.plane = w[1] * s.size
+	for _, p := range spans {
+		if p.Kernel != 1 || p.Stride != 1 || p.Begin != 0 || p.End != 0 {
+			s.sheet = newSheet(spans, x[2:], y[2:])
+		}
+	}
 	return s
 }
 
-// pointwise reports whether the pixels themselves are the patches.
-func (s *slider) pointwise() bool {
-	for _, p := range s.spans {
-		if p.Kernel != 1 || p.Stride != 1 || p.Begin != 0 || p.End != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // depthwise reports whether each channel of the input is a group of its own, over which
-// a window slides in two dimensions.
-func (s *slider) depthwise() bool { return s.k == s.taps && s.taps > 1 && len(s.spans) == 2 }
+// a window slides.
+func (s *slider) depthwise() bool { return s.k == s.taps && s.sheet != nil }
 
-// panels calls f for blocks of columns from..from+n of the patches [k,n] of x, with
-// the elements of a row ld apart.
-func (s *slider) panels(x []float32, f func(patches []float32, ld, from, n int)) {
-	s.blocks(func(buf []float32, from, n int) {
-		if buf == nil {
-			f(x, s.n, from, n)
-			return
-		}
-		clear(buf)
-		stride := s.last().Stride
-		s.runs(from, n, func(at, n, p int) {
-			if stride == 1 {
-				copy(buf[at:][:n], x[p:])
-				return
-			}
-			for i := range buf[at:][:n] {
-				buf[at+i] = x[p]
-				p += stride
-			}
-		})
-		f(buf, n, from, n)
-	})
+// channels is the number of channels of a group's input.
+func (s *slider) channels() int { return s.k / s.taps }
+
+// laid returns memory for the channels of a group, zero where no pixel comes to lie.
+func (s *slider) laid() []float32 {
+	if s.pixels == nil {
+		s.pixels = s.c.Floats(s.channels() * s.sheet.len())
+		clear(s.pixels)
+	}
+	return s.pixels
 }
 
-// blocks calls f for blocks of columns, with memory for their patches, nil where the
-// pixels are the patches.
-func (s *slider) blocks(f func(buf []float32, from, n int)) {
-	if s.pointwise() {
-		f(nil, 0, s.n)
-		return
+// lay lays out the channels of x.
+func (s *slider) lay(x []float32) []float32 {
+	to := s.laid()
+	for i := range s.channels() {
+		s.sheet.lay(to[i*s.sheet.len():], x[i*s.size:][:s.size])
 	}
+	return to
+}
+
+// gaps returns memory for a channel of outputs with gaps, which are zero, and where
+// the first output lies in it.
+func (s *slider) gaps() (all []float32, first int) {
+	if s.spread == nil {
+		s.spread = s.c.Floats(s.sheet.lead + s.sheet.size)
+		clear(s.spread)
+	}
+	return s.spread, s.sheet.lead
+}
+
+// blocks calls f for blocks of rows of outputs, with memory for their patches [k,n],
+// where n is the distance from their first output to the last and one more.
+func (s *slider) blocks(f func(buf []float32, r0, r1, from, n int)) {
 	defer s.c.scratch()()
-	step := min(s.n, max(64, maxPatches/max(1, s.k)))
-	buf := s.c.Floats(s.k * step)
-	for from := 0; from < s.n; from += step {
-		n := min(step, s.n-from)
-		f(buf[:s.k*n], from, n)
+	h := s.sheet
+	step := max(1, max(64, maxPatches/s.k)/h.pitch)
+	var buf []float32
+	for r0 := 0; r0 < len(h.outs); r0 += step {
+		r1 := min(len(h.outs), r0+step)
+		from, n := h.outs[r0], h.outs[r1-1]-h.outs[r0]+h.outW
+		if buf == nil || s.k*n > len(buf) {
+			buf = s.c.Floats(s.k * n)
+		}
+		f(buf[:s.k*n], r0, r1, from, n)
 	}
 }
 
-// runs calls f for each run of neighbours among columns from..from+n of the patches
-// that are not in the padding: where it begins in their matrix [k,n], its length, and
-// where its first pixel lies in the input of the group.
-func (s *slider) runs(from, n int, f func(at, n, p int)) {
-	size := product(s.in)
+// patches copies columns from..from+n of the patches of what is laid out.
+func (s *slider) patches(buf, pixels []float32, from, n int) {
+	h := s.sheet
 	for r := range s.k {
-		TapRuns(s.spans, s.out, s.in, r%s.taps, from, n, func(j, count, p int) {
-			f(r*n+j-from, count, r/s.taps*size+p)
-		})
+		copy(buf[r*n:][:n], pixels[r/s.taps*h.len()+h.off[r%s.taps]+from:])
 	}
 }
 
 // forward sets y to the convolution of x of one image and one group.
 func (s *slider) forward(y, x, w, bias []float32) {
-	for i := range s.m {
-		row := y[i*s.n:][:s.n]
-		var b float32
-		if bias != nil {
-			b = bias[i]
-		}
-		for j := range row {
-			row[j] = b
-		}
+	if bias == nil {
+		bias = s.zeros()
 	}
-	if s.depthwise() {
-		p := s.plain()
-		p.pad(x)
+	h := s.sheet
+	switch {
+	case h == nil:
 		for i := range s.m {
-			p.correlate(y[i*s.n:][:s.n], w[i*s.k:][:s.k])
+			setAll(y[i*s.n:][:s.n], bias[i])
 		}
-		return
+		s.c.Gemm(false, false, s.m, s.n, s.k, 1, w, s.k, x, s.n, 1, y, s.n)
+	case s.depthwise():
+		pixels := s.lay(x)
+		defer s.c.scratch()()
+		sums := s.c.Floats(h.run)
+		for i := range s.m {
+			s.c.taps(sums, pixels[:h.len()], h.off, w[i*s.k:][:s.k], bias[i])
+			h.close(y[i*s.n:][:s.n], sums, 0, len(h.outs))
+		}
+	default:
+		pixels := s.lay(x)
+		s.blocks(func(buf []float32, r0, r1, from, n int) {
+			s.patches(buf, pixels, from, n)
+			defer s.c.scratch()()
+			sums := s.c.Floats(s.m * n)
+			for i := range s.m {
+				setAll(sums[i*n:][:n], bias[i])
+			}
+			s.c.Gemm(false, false, s.m, n, s.k, 1, w, s.k, buf, n, 1, sums, n)
+			for i := range s.m {
+				h.close(y[i*s.n:][:s.n], sums[i*n:][:n], r0, r1)
+			}
+		})
 	}
-	s.panels(x, func(p []float32, ld, from, n int) {
-		s.c.Gemm(false, false, s.m, n, s.k, 1, w, s.k, p, ld, 1, y[from:], s.n)
-	})
+}
+
+// zeros are biases.
+func (s *slider) zeros() []float32 {
+	if s.zero == nil {
+		s.zero = make([]float32, s.m)
+	}
+	return s.zero
+}
+
+func setAll(row []float32, v float32) {
+	for i := range row[:min(len(row), 16)] {
+		row[i] = v
+	}
+	for n := 16; n < len(row); n *= 2 { // copying is faster than assigning one by one
+		copy(row[n:], row[:n])
+	}
 }
 
 // backWeight adds the gradient by w to dw, given that by y, g.
 func (s *slider) backWeight(dw, g, x []float32) {
-	if s.depthwise() {
-		p := s.plain()
-		p.pad(x)
+	h := s.sheet
+	switch {
+	case h == nil:
+		s.c.Gemm(false, true, s.m, s.k, s.n, 1, g, s.n, x, s.n, 1, dw, s.k)
+	case s.depthwise():
+		pixels := s.lay(x)
+		all, first := s.gaps()
+		row := all[first:][:h.run]
 		for i := range s.m {
-			p.weight(dw[i*s.k:][:s.k], g[i*s.n:][:s.n])
+			h.open(row, g[i*s.n:][:s.n], 0, len(h.outs))
+			d := dw[i*s.k:][:s.k]
+			for t := range d {
+				d[t] += s.c.dot(row, pixels[h.off[t]:][:h.run])
+			}
 		}
-		return
+	default:
+		pixels := s.lay(x)
+		s.blocks(func(buf []float32, r0, r1, from, n int) {
+			s.patches(buf, pixels, from, n)
+			defer s.c.scratch()()
+			s.c.Gemm(false, true, s.m, s.k, n, 1, s.opened(g, r0, r1, n), n, buf, n, 1, dw, s.k)
+		})
 	}
-	s.panels(x, func(p []float32, ld, from, n int) {
-		s.c.Gemm(false, true, s.m, s.k, n, 1, g[from:], s.n, p, ld, 1, dw, s.k)
-	})
+}
+
+// opened returns rows r0 to r1 of the outputs g of all channels, with gaps.
+func (s *slider) opened(g []float32, r0, r1, n int) []float32 {
+	open := s.c.Floats(s.m * n)
+	clear(open)
+	for i := range s.m {
+		s.sheet.open(open[i*n:][:n], g[i*s.n:][:s.n], r0, r1)
+	}
+	return open
 }
 
 // backInput sets dx to the gradient by x, given that by y, g.
 func (s *slider) backInput(dx, g, w []float32) {
-	if !s.pointwise() {
-		clear(dx)
-	}
-	if s.depthwise() {
-		s.slideBack(dx, g, w)
-		return
-	}
-	stride := s.last().Stride
-	s.blocks(func(buf []float32, from, n int) {
-		if buf == nil {
-			s.c.Gemm(true, false, s.k, n, s.m, 1, w, s.k, g, s.n, 0, dx, s.n)
-			return
-		}
-		s.c.Gemm(true, false, s.k, n, s.m, 1, w, s.k, g[from:], s.n, 0, buf, n)
-		s.runs(from, n, func(at, n, p int) {
-			src := buf[at:][:n]
-			if stride == 1 {
-				addRun(dx[p:], src, 1)
-				return
+	h := s.sheet
+	switch {
+	case h == nil:
+		s.c.Gemm(true, false, s.k, s.n, s.m, 1, w, s.k, g, s.n, 0, dx, s.n)
+	case s.depthwise():
+		// What lies in a phase met those of the outputs that the taps of the phase
+		// are away from it.
+		all, first := s.gaps()
+		defer s.c.scratch()()
+		laid, sums := s.c.Floats(h.len()), s.c.Floats(h.size)
+		for i := range s.m {
+			h.open(all[first:], g[i*s.n:][:s.n], 0, len(h.outs))
+			for f, b := range h.back {
+				s.picked = s.picked[:0]
+				for _, t := range b.taps {
+					s.picked = append(s.picked, w[i*s.k+t])
+				}
+				to := laid[f*h.size:][:h.size]
+				if i == 0 {
+					s.c.taps(to, all, b.off, s.picked, 0)
+					continue
+				}
+				s.c.taps(sums, all, b.off, s.picked, 0)
+				s.c.add(to, to, sums)
 			}
-			for _, v := range src {
-				dx[p] += v
-				p += stride
+		}
+		h.take(dx, laid)
+	default:
+		laid := s.laid()
+		clear(laid)
+		s.blocks(func(buf []float32, r0, r1, from, n int) {
+			defer s.c.scratch()()
+			s.c.Gemm(true, false, s.k, n, s.m, 1, w, s.k, s.opened(g, r0, r1, n), n, 0, buf, n)
+			for r := range s.k {
+				to := laid[r/s.taps*h.len()+h.off[r%s.taps]+from:][:n]
+				s.c.add(to, to, buf[r*n:][:n])
 			}
 		})
-	})
-}
-
-func (s *slider) last() Span { return s.spans[len(s.spans)-1] }
-
-// plain is the memory for a padded plane of a depthwise convolution.
-func (s *slider) plain() *sheet {
-	if s.sheet == nil {
-		s.sheet = newSheet(s.spans, s.in, s.out)
-	}
-	return s.sheet
-}
-
-// slideBack sets dx, a plane, to the gradient by x of a depthwise convolution. With
-// strides of one it is a convolution of the padded gradient with the taps in reverse.
-func (s *slider) slideBack(dx, g, w []float32) {
-	if s.back == nil {
-		s.back = &flipped{taps: make([]float32, s.taps), fits: true}
-		spans := slices.Clone(s.spans)
-		for i, p := range s.spans {
-			spans[i].Begin, spans[i].End = p.Extent()-1-p.Begin, p.Extent()-1-p.End
-			s.back.fits = s.back.fits && p.Stride == 1 && spans[i].Begin >= 0
+		for i := range s.channels() {
+			h.take(dx[i*s.size:][:s.size], laid[i*h.len():])
 		}
-		if s.back.fits {
-			s.back.sheet = newSheet(spans, s.out, s.in)
-		}
-	}
-	for i := range s.m {
-		g, w := g[i*s.n:][:s.n], w[i*s.k:][:s.k]
-		if !s.back.fits {
-			s.plain().input(dx, g, w)
-			continue
-		}
-		for k, v := range w {
-			s.back.taps[len(w)-1-k] = v
-		}
-		s.back.sheet.pad(g)
-		s.back.sheet.correlate(dx, s.back.taps)
+		clear(laid)
 	}
 }
 
-// flipped is what takes gradients of a depthwise convolution back.
-type flipped struct {
-	sheet *sheet
-	taps  []float32
-	fits  bool
-}
-
-// sheet is a plane with its padding, over which the window of a depthwise convolution
-// slides.
+// sheet says how a channel of an input is laid out for a window to slide over it. Its
+// positions, padded, are cut into phases: those whose coordinates leave the same rests
+// when divided by the strides. A phase holds the quotients, so that of any tap the
+// inputs of neighbouring outputs are neighbours, at the same distance for all taps; it
+// reaches as far as taps do. Rows of outputs lie in it with gaps between them.
 type sheet struct {
-	rows, cols    Span
-	h, w          int // of the plane
-	outH, outW    int
-	width, height int
-	pixels        []float32 // [height][width], zero in the padding
+	phases int
+	size   int   // elements of a phase
+	pitch  int   // of one of its rows
+	off    []int // by tap, what the first output reads
+	lead   int   // the most by which a tap's input lies behind the output in its phase
+
+	ins  []int // by row of inputs, the place of the first coordinate 0 of the last axis; -1 where no tap reads it
+	cols []columns
+	inW  int
+	outs []int // by row of outputs, its place
+	outW int
+	run  int // from the first output to the last, and one more
+
+	back []backTaps // by phase
 }
+
+// columns are those of a row of inputs that lie in the same phase: each step-th from the
+// first on.
+type columns struct{ first, step, at, n int }
 
 func newSheet(spans []Span, in, out []int) *sheet {
-	s := &sheet{rows: spans[0], cols: spans[1], h: in[0], w: in[1], outH: out[0], outW: out[1]}
-	s.height = max(s.rows.Begin+s.h, (s.outH-1)*s.rows.Stride+s.rows.Extent())
-	s.width = max(s.cols.Begin+s.w, (s.outW-1)*s.cols.Stride+s.cols.Extent())
-	s.pixels = make([]float32, s.height*s.width)
-	return s
-}
-
-// pad copies a plane.
-func (s *sheet) pad(x []float32) {
-	to := s.pixels[s.rows.Begin*s.width+s.cols.Begin:]
-	for i := range s.h {
-		copy(to[i*s.width:][:s.w], x[i*s.w:])
+	last := len(spans) - 1
+	h := &sheet{phases: 1, size: 1, inW: in[last], outW: out[last]}
+	sizes, pitches, phasePitch := make([]int, len(spans)), make([]int, len(spans)), make([]int, len(spans))
+	for i := last; i >= 0; i-- {
+		p := spans[i]
+		reach := (p.Extent() - 1) / p.Stride
+		sizes[i], pitches[i], phasePitch[i] = out[i]+reach, h.size, h.phases
+		h.lead += reach * h.size
+		h.size *= sizes[i]
+		h.phases *= p.Stride
 	}
-}
-
-// each calls f for each row of outputs and of taps with the pixels from the first that
-// they read.
-func (s *sheet) each(f func(row, tap int, x []float32)) {
-	for r := range s.outH {
-		for k := range s.rows.Kernel {
-			f(r*s.outW, k*s.cols.Kernel, s.pixels[(r*s.rows.Stride+k*s.rows.Dilation)*s.width:])
+	h.pitch = sizes[last]
+	// place is where a padded coordinate lies on an axis; ok is false where no tap
+	// reads it.
+	place := func(axis, q int) (at int, ok bool) {
+		s := spans[axis].Stride
+		if q < 0 || q/s >= sizes[axis] {
+			return 0, false
+		}
+		return q%s*phasePitch[axis]*h.size + q/s*pitches[axis], true
+	}
+	// rows lists the sums of the places at the indices of all axes but the last.
+	rows := func(dims []int, coordinate func(axis, i int) int) []int {
+		list := []int{0}
+		for axis := range last {
+			var next []int
+			for _, base := range list {
+				for i := range dims[axis] {
+					at, ok := place(axis, coordinate(axis, i))
+					if base < 0 || !ok {
+						next = append(next, -1)
+						continue
+					}
+					next = append(next, base+at)
+				}
+			}
+			list = next
+		}
+		return list
+	}
+	h.ins = rows(in, func(axis, i int) int { return i + spans[axis].Begin })
+	h.outs = rows(out, func(axis, i int) int { return i * spans[axis].Stride })
+	if n := len(h.outs); n > 0 {
+		h.run = h.outs[n-1] + h.outW
+	}
+	kernel := make([]int, len(spans))
+	for i, p := range spans {
+		kernel[i] = p.Kernel
+	}
+	for _, row := range rows(kernel, func(axis, i int) int { return i * spans[axis].Dilation }) {
+		for k := range kernel[last] {
+			at, _ := place(last, k*spans[last].Dilation)
+			h.off = append(h.off, row+at)
 		}
 	}
+	h.back = make([]backTaps, h.phases)
+	for t, off := range h.off {
+		b := &h.back[off/h.size]
+		b.taps, b.off = append(b.taps, t), append(b.off, h.lead-off%h.size)
+	}
+	p := spans[last]
+	for phase := range p.Stride {
+		c := columns{first: max(0, -p.Begin), step: p.Stride}
+		c.first += ((phase-c.first-p.Begin)%p.Stride + p.Stride) % p.Stride
+		u := (c.first + p.Begin) / p.Stride
+		c.at = phase*h.size + u
+		c.n = min((h.inW-c.first+p.Stride-1)/p.Stride, h.pitch-u)
+		if c.n > 0 {
+			h.cols = append(h.cols, c)
+		}
+	}
+	return h
 }
 
-// correlate adds to y, a plane of outputs, the products of the taps with what they read.
-func (s *sheet) correlate(y, w []float32) {
-	if s.rows.Kernel == 3 && s.cols.Kernel == 3 && s.cols.Dilation == 1 {
-		for r := range s.outH {
-			x, d := s.pixels[r*s.rows.Stride*s.width:], s.rows.Dilation*s.width
-			correlate3(y[r*s.outW:][:s.outW], x, x[d:], x[2*d:], (*[9]float32)(w), s.cols.Stride)
+// len is the number of elements of a channel that is laid out.
+func (h *sheet) len() int { return h.phases * h.size }
+
+// lay puts a channel into its places.
+func (h *sheet) lay(to, x []float32) {
+	for r, base := range h.ins {
+		if base < 0 {
+			continue
 		}
-		return
-	}
-	s.each(func(row, tap int, x []float32) {
-		y := y[row:][:s.outW]
-		for k, v := range w[tap:][:s.cols.Kernel] {
-			p := k * s.cols.Dilation
-			for i := range y {
-				y[i] += v * x[p]
-				p += s.cols.Stride
+		row := x[r*h.inW:][:h.inW]
+		for _, c := range h.cols {
+			d, s := to[base+c.at:][:c.n], row[c.first:]
+			if c.step == 1 {
+				copy(d, s)
+				continue
+			}
+			j := 0
+			for i := range d {
+				d[i] = s[j]
+				j += c.step
 			}
 		}
-	})
-}
-
-// correlate3 adds to a row y the products of 3x3 taps with three rows.
-func correlate3(y, a, b, c []float32, w *[9]float32, stride int) {
-	w0, w1, w2, w3, w4, w5, w6, w7, w8 := w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]
-	if stride != 1 {
-		p := 0
-		for i := range y {
-			a, b, c := a[p:][:3], b[p:][:3], c[p:][:3]
-			y[i] += (w0*a[0] + w1*a[1] + w2*a[2]) + (w3*b[0] + w4*b[1] + w5*b[2]) + (w6*c[0] + w7*c[1] + w8*c[2])
-			p += stride
-		}
-		return
-	}
-	// Neighbours share six of nine pixels.
-	a0, a1, b0, b1, c0, c1 := a[0], a[1], b[0], b[1], c[0], c[1]
-	a, b, c = a[2:][:len(y)], b[2:][:len(y)], c[2:][:len(y)]
-	for i := range y {
-		a2, b2, c2 := a[i], b[i], c[i]
-		y[i] += (w0*a0 + w1*a1 + w2*a2) + (w3*b0 + w4*b1 + w5*b2) + (w6*c0 + w7*c1 + w8*c2)
-		a0, a1, b0, b1, c0, c1 = a1, a2, b1, b2, c1, c2
 	}
 }
 
-// weight adds to dw the gradient by the taps, given that by the outputs, g.
-func (s *sheet) weight(dw, g []float32) {
-	s.each(func(row, tap int, x []float32) {
-		g, d := g[row:][:s.outW], dw[tap:][:s.cols.Kernel]
-		if len(d) == 3 && s.cols.Dilation == 1 && s.cols.Stride == 1 {
-			dot3((*[3]float32)(d), g, x)
-			return
+// take sets a channel to what lies in its places, and to zero where no tap reads.
+func (h *sheet) take(x, from []float32) {
+	for r, base := range h.ins {
+		row := x[r*h.inW:][:h.inW]
+		if base < 0 {
+			clear(row)
+			continue
 		}
-		for k := range d {
-			p, sum := k*s.cols.Dilation, float32(0)
-			for _, e := range g {
-				sum += e * x[p]
-				p += s.cols.Stride
+		for _, c := range h.cols {
+			s := from[base+c.at:][:c.n]
+			if c.step == 1 && c.n == len(row) {
+				copy(row, s)
+				continue
 			}
-			d[k] += sum
-		}
-	})
-}
-
-// input adds to dx, a plane, the gradient by it, given that by the outputs, g.
-func (s *sheet) input(dx, g, w []float32) {
-	clear(s.pixels)
-	s.each(func(row, tap int, x []float32) {
-		g := g[row:][:s.outW]
-		for k, v := range w[tap:][:s.cols.Kernel] {
-			p := k * s.cols.Dilation
-			for _, e := range g {
-				x[p] += v * e
-				p += s.cols.Stride
+			d := row[c.first:]
+			j := 0
+			for _, v := range s {
+				d[j] = v
+				j += c.step
+			}
+			for ; j < len(d); j += c.step {
+				d[j] = 0
 			}
 		}
-	})
-	from := s.pixels[s.rows.Begin*s.width+s.cols.Begin:]
-	for i := range s.h {
-		addRun(dx[i*s.w:], from[i*s.width:][:s.w], 1)
 	}
-	clear(s.pixels)
 }
 
-// dot3 adds to d the products of g with x from its first, second and third element on.
-func dot3(d *[3]float32, g, x []float32) {
-	x0, x1, x2 := x[:len(g)], x[1:][:len(g)], x[2:][:len(g)]
-	var s0, s1, s2, t0, t1, t2 float32
-	for len(g) >= 2 && len(x0) >= 2 && len(x1) >= 2 && len(x2) >= 2 {
-		a, b := g[0], g[1]
-		s0, t0 = s0+a*x0[0], t0+b*x0[1]
-		s1, t1 = s1+a*x1[0], t1+b*x1[1]
-		s2, t2 = s2+a*x2[0], t2+b*x2[1]
-		g, x0, x1, x2 = g[2:], x0[2:], x1[2:], x2[2:]
+// open copies rows r0 to r1 of a channel of outputs into their places, from that of the
+// first of these rows on.
+func (h *sheet) open(to, y []float32, r0, r1 int) {
+	for r := r0; r < r1; r++ {
+		copy(to[h.outs[r]-h.outs[r0]:][:h.outW], y[r*h.outW:])
 	}
-	if len(g) > 0 {
-		s0, s1, s2 = s0+g[0]*x0[0], s1+g[0]*x1[0], s2+g[0]*x2[0]
-	}
-	d[0], d[1], d[2] = d[0]+s0+t0, d[1]+s1+t1, d[2]+s2+t2
 }
+
+// close takes them back.
+func (h *sheet) close(y, from []float32, r0, r1 int) {
+	for r := r0; r < r1; r++ {
+		copy(y[r*h.outW:][:h.outW], from[h.outs[r]-h.outs[r0]:])
+	}
+}
+
+// backTaps are the taps that read a phase, and where each finds the output that reads
+// its first element, given lead elements before the first output.
+type backTaps struct{ taps, off []int }
 
 // Forward multiplies the weight matrix of each group by the patches of each image.
 func (o *Conv) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
@@ -360,6 +418,7 @@ func (o *Conv) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, e
 		return nil, evalErrorf("%v", err)
 	}
 	out := c.New(shapes[0]...)
+	defer c.scratch()()
 	s := newSlider(c, spans, in[0].Shape(), in[1].Shape(), shapes[0], o.Group)
 	y, x, w := out.F32s(), in[0].F32s(), in[1].F32s()
 	var bias []float32
@@ -399,6 +458,7 @@ func (o *Conv) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.T
 			}
 		}
 	}
+	defer c.scratch()()
 	x, w, g := in[0].F32s(), in[1].F32s(), dout[0].F32s()
 	for i := range out[0].Dim(0) * o.Group {
 		at := i % o.Group

@@ -159,6 +159,7 @@ func (o *ConvTranspose) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.
 		return nil, err
 	}
 	out := c.New(shapes[0]...)
+	defer c.scratch()()
 	y, x, w := out.F32s(), in[0].F32s(), in[1].F32s()
 	for i := range shapes[0][0] * o.Group {
 		s.backInput(y[i*s.plane:][:s.plane], x[i*s.m*s.n:][:s.m*s.n], w[i%o.Group*s.m*s.k:][:s.m*s.k])
@@ -200,6 +201,7 @@ func (o *ConvTranspose) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]
 			din[i] = c.Zeros(t.Shape()...)
 		}
 	}
+	defer c.scratch()()
 	x, w, g := in[0].F32s(), in[1].F32s(), dout[0].F32s()
 	for i := range out[0].Dim(0) * o.Group {
 		at := i % o.Group * s.m * s.k

@@ -29,13 +29,28 @@ type Forward interface {
 	Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 }
 
-// GradContext is what operators compute gradients with: a matrix product, and memory
-// that is taken again after Reset. It serves one goroutine at a time.
-type GradContext struct {
-	// Gemm computes C = alpha op(A) op(B) + beta C for row-major op(A)[m,k], op(B)[k,n]
-	// and C[m,n] with rows lda, ldb and ldc apart; op transposes where tA or tB is
-	// set. With beta 0 C is not read.
+// Kernels are the loops in which gradients, and what is learnt from samples, spend their
+// time. Those that are nil are plain Go, but for Gemm.
+type Kernels struct {
+	// Gemm computes C = alpha op(A) op(B) + beta C for row-major matrices, as BLAS does:
+	// op(A)[m,k] is A[m,k] or, with tA, the transpose of A[k,m], op(B)[k,n] likewise. lda,
+	// ldb and ldc are the elements from a row to the next one. With beta 0, C need not be
+	// finite. The result does not depend on the number of threads.
 	Gemm func(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int)
+	// Taps computes y[i] = bias + sum over t of w[t]*x[offset[t]+i].
+	Taps func(y, x []float32, offset []int, w []float32, bias float32)
+	// Dot returns the sum of a[i]*b[i].
+	Dot func(a, b []float32) float32
+	// Add computes y = a + b.
+	Add func(y, a, b []float32)
+	// Clip computes y = min(max(x, lo), hi).
+	Clip func(y, x []float32, lo, hi float32)
+}
+
+// GradContext is what operators compute gradients with: kernels, and memory that is
+// taken again after Reset. It serves one goroutine at a time.
+type GradContext struct {
+	Kernels
 	// Wants says for each input whether Grad is to compute its gradient.
 	Wants []bool
 
@@ -84,6 +99,56 @@ func (c *GradContext) scratch() (release func()) {
 
 // wants reports whether the gradient by input i is asked for.
 func (c *GradContext) wants(i int) bool { return i < len(c.Wants) && c.Wants[i] }
+
+func (c *GradContext) taps(y, x []float32, offset []int, w []float32, bias float32) {
+	if c.Taps != nil {
+		c.Taps(y, x, offset, w, bias)
+		return
+	}
+	setAll(y, bias)
+	for t, o := range offset {
+		for i, v := range x[o:][:len(y)] {
+			y[i] += w[t] * v
+		}
+	}
+}
+
+func (c *GradContext) dot(a, b []float32) float32 {
+	if c.Dot != nil {
+		return c.Dot(a, b)
+	}
+	sum := float32(0)
+	for i, v := range a {
+		sum += v * b[i]
+	}
+	return sum
+}
+
+func (c *GradContext) add(y, a, b []float32) {
+	if c.Add != nil {
+		c.Add(y, a, b)
+		return
+	}
+	for i := range y {
+		y[i] = a[i] + b[i]
+	}
+}
+
+func (c *GradContext) clip(y, x []float32, lo, hi float32) {
+	if c.Clip != nil {
+		c.Clip(y, x, lo, hi)
+		return
+	}
+	for i, v := range x[:len(y)] {
+		if v < lo {
+			v = lo
+		}
+		if v > hi {
+			v = hi
+		}
+		y[i] = v
+	}
+}
 
 // errNoGrad is the error of a Grad that has none for these attributes or inputs.
 func errNoGrad(format string, args ...any) error {

@@ -246,7 +246,7 @@ func TestGradientsAreThoseOfFiniteDifferences(t *testing.T) {
 			}
 			n, in := gc.build(t, tensor.F32, x)
 			d := n.Op.(Differentiable)
-			c := &GradContext{Gemm: plainGemm, Wants: make([]bool, len(in))}
+			c := &GradContext{Kernels: Kernels{Gemm: plainGemm}, Wants: make([]bool, len(in))}
 			for i, v := range in {
 				c.Wants[i] = v.DType() == tensor.F32 && i < len(x)+first(gc.op)
 			}
@@ -396,7 +396,7 @@ func TestEveryDifferentiableOperatorHasACase(t *testing.T) {
 			continue
 		}
 		x := tensor.From([]float32{0.5, 0.25}, 1, 2)
-		c := &GradContext{Gemm: plainGemm, Wants: []bool{true}}
+		c := &GradContext{Kernels: Kernels{Gemm: plainGemm}, Wants: []bool{true}}
 		if _, err := o.(Differentiable).Grad(c, []*tensor.Tensor{x, x}, []*tensor.Tensor{x}, []*tensor.Tensor{x}); !errors.Is(err, ir.ErrUnsupported) {
 			t.Errorf("%s has a gradient (error %v) and no case", d.Kind, err)
 		}
@@ -405,7 +405,7 @@ func TestEveryDifferentiableOperatorHasACase(t *testing.T) {
 
 func TestGradOfTheWrongInputIsUnsupported(t *testing.T) {
 	x := tensor.From([]float32{1, 2}, 2)
-	c := &GradContext{Gemm: plainGemm, Wants: []bool{true, true}}
+	c := &GradContext{Kernels: Kernels{Gemm: plainGemm}, Wants: []bool{true, true}}
 	for _, o := range []Differentiable{&Pow{}, &Clip{}, &Conv{Epilogue: Epilogue{Act: "Relu"}}} {
 		if _, err := o.Grad(c, []*tensor.Tensor{x, x}, []*tensor.Tensor{x}, []*tensor.Tensor{x}); !errors.Is(err, ir.ErrUnsupported) {
 			t.Errorf("%s: error %v, want one that is unsupported", o.Kind(), err)

@@ -198,9 +198,7 @@ func (o *Unary) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, 
 	d := y.F32s()
 	switch o.kind {
 	case "Relu":
-		for i, v := range in[0].F32s() {
-			d[i] = max(v, 0)
-		}
+		c.clip(d, in[0].F32s(), 0, float32(math.Inf(1)))
 	case "Sigmoid":
 		for i, v := range in[0].F32s() {
 			d[i] = 1 / (1 + exp32(-v))

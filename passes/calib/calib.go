@@ -17,6 +17,7 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/passes/fold"
 )
@@ -31,25 +32,20 @@ type Inputs func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, e
 // for those that it took by setting their places in the slice to nil.
 type Runner func(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error], see func(out []*tensor.Tensor) error) error
 
-// Gemm computes C = alpha op(A) op(B) + beta C for row-major matrices, as BLAS does:
-// op(A)[m,k] is A[m,k] or, with tA, the transpose of A[k,m], op(B)[k,n] likewise. lda,
-// ldb and ldc are the elements from a row to the next one. With beta 0, C need not be
-// finite. The result does not depend on the number of threads.
-type Gemm func(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int)
-
 // Observer evaluates graphs on samples.
 type Observer struct {
-	Inputs Inputs
-	Run    Runner
-	Gemm   Gemm // nil for one in plain Go
+	Inputs  Inputs
+	Run     Runner
+	Kernels op.Kernels // those that are nil are plain Go
 }
 
-// Multiply is Gemm, or the one in plain Go.
-func (o *Observer) Multiply() Gemm {
-	if o.Gemm != nil {
-		return o.Gemm
+// Loops are the kernels, with a Gemm.
+func (o *Observer) Loops() op.Kernels {
+	k := o.Kernels
+	if k.Gemm == nil {
+		k.Gemm = plainGemm
 	}
-	return plainGemm
+	return k
 }
 
 func plainGemm(tA, tB bool, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -63,8 +64,8 @@ const blockRows = 480
 
 // moments sums up a Gram.
 type moments struct {
-	node   *ir.Node
-	gemm   Gemm
+	node *ir.Node
+	op.Kernels
 	in     *operand
 	values []*ir.Value // x, xd where there is one, and the operand's lengths
 	twin   bool        // values has xd
@@ -95,7 +96,7 @@ func newMoments(ctx context.Context, f *Frontier, use ir.WeightUse, o GramOption
 	if err != nil {
 		return nil, err
 	}
-	m := &moments{node: use.Node, gemm: f.o.Multiply(), in: in, values: []*ir.Value{in.x}, samples: samples, most: o.MaxColumns, o: o}
+	m := &moments{node: use.Node, Kernels: f.o.Loops(), in: in, values: []*ir.Value{in.x}, samples: samples, most: o.MaxColumns, o: o}
 	if m.most <= 0 {
 		m.most = max(minColumns, 16*in.k)
 	}
@@ -226,9 +227,9 @@ func (m *moments) block(sum []float64, a, b []float32, r, c int) {
 	}
 	p := m.product[:rows*cols]
 	if m.in.tokens {
-		m.gemm(true, false, rows, cols, m.fill, 1, a[r:], k, b[c:], k, 0, p, cols)
+		m.Gemm(true, false, rows, cols, m.fill, 1, a[r:], k, b[c:], k, 0, p, cols)
 	} else {
-		m.gemm(false, true, rows, cols, m.fill, 1, a[r*blockColumns:], blockColumns, b[c*blockColumns:], blockColumns, 0, p, cols)
+		m.Gemm(false, true, rows, cols, m.fill, 1, a[r*blockColumns:], blockColumns, b[c*blockColumns:], blockColumns, 0, p, cols)
 	}
 	for i := range rows {
 		dst := sum[(r+i)*k+c:][:cols]

@@ -7,7 +7,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/passes/calib"
 )
 
 // piece is a run of nodes with its values numbered, which is evaluated and
@@ -107,9 +106,9 @@ type pass struct {
 	check  bool   // that operators take what they get
 }
 
-func newPass(p *piece, gemm calib.Gemm) *pass {
+func newPass(p *piece, kernels op.Kernels) *pass {
 	s := &pass{piece: p, values: make([]*tensor.Tensor, p.slots), grads: make([]*tensor.Tensor, p.slots), owned: make([]bool, p.slots)}
-	s.c.Gemm = gemm
+	s.c.Kernels = kernels
 	return s
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/passes/calib"
 )
@@ -66,13 +67,13 @@ type runner struct {
 	named map[string]*ir.Value // values of dense by name
 	twins *calib.Twins
 	front *calib.Frontier
-	gemm  calib.Gemm
+	loops op.Kernels
 }
 
 // Run reconstructs g, a pruned copy of dense: a graph of the same nodes, with other
 // constants, and perhaps with biases that dense has not. Constants of g are replaced.
 func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options) (*Report, error) {
-	r := &runner{Options: opt, o: o, g: g, dense: dense, gemm: o.Multiply()}
+	r := &runner{Options: opt, o: o, g: g, dense: dense, loops: o.Loops()}
 	r.Window, r.Workers = max(1, r.Window), max(1, r.Workers)
 	if r.Budget == 0 {
 		r.Budget = calib.DefaultBudget
@@ -221,7 +222,7 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 			r.Progress(stage, done, total)
 		}
 	}
-	t.gemm, t.workers = r.gemm, r.Workers
+	t.kernels, t.workers = r.loops, r.Workers
 	if err := t.prepare(batch); err != nil {
 		return skip(err)
 	}
@@ -374,7 +375,7 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 			break
 		}
 	}
-	w := newPass(teacher, r.gemm)
+	w := newPass(teacher, r.loops)
 	for i := range losses {
 		var seen []sample
 		for _, s := range t.samples[:min(scaleSamples, len(t.samples))] {

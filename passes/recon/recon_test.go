@@ -174,7 +174,7 @@ func TestGradientsOfWholeBlocksAreThoseOfFiniteDifferences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newPass(p, (&calib.Observer{}).Multiply())
+			s := newPass(p, (&calib.Observer{}).Loops())
 			s.check = true
 			if err := s.forward([]*tensor.Tensor{x}); err != nil {
 				t.Fatal(err)

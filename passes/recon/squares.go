@@ -48,7 +48,7 @@ func Squares(ctx context.Context, o *calib.Observer, g *ir.Graph, weights []*ir.
 		return nil, err
 	}
 	for range max(1, opt.Workers) {
-		s.ring = append(s.ring, &flight{pass: newPass(s.piece, o.Multiply()), done: make(chan error, 1)})
+		s.ring = append(s.ring, &flight{pass: newPass(s.piece, o.Loops()), done: make(chan error, 1)})
 	}
 	defer s.wait()
 	runs := 0

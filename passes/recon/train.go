@@ -12,7 +12,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/passes/calib"
 )
 
 // sample is what a piece reads and what its values are compared with.
@@ -27,7 +26,7 @@ type trainer struct {
 	vary    bool        // samples are augmented
 	seed    uint64      // of the augmentation
 	samples []sample
-	gemm    calib.Gemm
+	kernels op.Kernels
 	workers int
 	batched bool // samples are evaluated several at a time
 	chunk   int  // how many
@@ -194,9 +193,9 @@ func (t *trainer) scale(w *worker) error {
 }
 
 func (t *trainer) worker() *worker {
-	w := &worker{pass: newPass(t.piece, t.gemm)}
+	w := &worker{pass: newPass(t.piece, t.kernels)}
 	if t.teacher != nil {
-		w.teacher = newPass(t.teacher, t.gemm)
+		w.teacher = newPass(t.teacher, t.kernels)
 	}
 	return w
 }
