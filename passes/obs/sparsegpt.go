@@ -2,6 +2,7 @@ package obs
 
 import (
 	"context"
+	"math"
 
 	"spc/passes/prune"
 )
@@ -27,6 +28,8 @@ type sparseGPT struct {
 	kept    []bool    // [groups], those that have kept something
 	scores  []float64 // [groups,each], losses scaled to a whole unit
 	rank    []int     // units of groups to choose from
+	diag    []float64 // [K], of U
+	edges   []float64 // [groups], the largest score that went last
 }
 
 func (s *Solver) sparseGPT(ctx context.Context, o Options) (*Result, error) {
@@ -36,6 +39,11 @@ func (s *Solver) sparseGPT(ctx context.Context, o Options) (*Result, error) {
 	for i, w := range s.W {
 		g.w[i] = float64(w)
 	}
+	g.diag = make([]float64, k)
+	for j := range g.diag {
+		g.diag[j] = g.u[j*k+j]
+	}
+	g.edges = make([]float64, g.groups)
 	g.cut = make([]bool, g.groups*g.each)
 	g.kept = make([]bool, g.groups)
 	g.scores = make([]float64, len(g.cut))
@@ -87,21 +95,40 @@ type settler struct {
 	z, coef []float64
 	at      []int
 	rank    []int
+	values  []float64
 }
 
 // choose scores the units of a group from u0 on and, where the group has a target of
 // its own, decides which of [u0,u1) go.
 func (t *settler) choose(g *sparseGPT, group, u0, u1 int) {
-	t.score(g, group, u0, g.each)
+	if g.r == 1 && g.c == 1 {
+		g.scoreWeights(group, u0)
+	} else {
+		t.score(g, group, u0, g.each)
+	}
 	if g.pattern.Kind != prune.Uniform && g.pattern.Kind != prune.UniformBlock {
 		return
 	}
 	base := group * g.each
-	t.cut(g, base+u0, base+g.each, g.each-u0-g.room[group])
+	t.cutFirst(g, group, u0, u1, g.each-u0-g.room[group])
 	for _, cut := range g.cut[base+u0 : base+u1] {
 		if !cut {
 			g.room[group]--
 		}
+	}
+}
+
+// scoreWeights is score for units of one weight, of which all from u0 on are scored.
+func (g *sparseGPT) scoreWeights(row, u0 int) {
+	at, end := row*g.Cols+u0, (row+1)*g.Cols
+	scores, came, diag := g.scores[at:end], g.W[at:end], g.diag[u0:]
+	for j, w := range g.w[at:end] {
+		y := w / diag[j]
+		s := float64(y * y)
+		if came[j] == 0 {
+			s = -1
+		}
+		scores[j] = s
 	}
 }
 
@@ -122,7 +149,7 @@ func (t *settler) score(g *sparseGPT, group, u0, u1 int) {
 				for q, z := range t.z[:j-lo] {
 					y -= float64(g.u[(lo+q)*k+j] * z)
 				}
-				y /= g.u[j*k+j]
+				y /= g.diag[j]
 				t.z[j-lo] = y
 				sum += float64(y * y)
 			}
@@ -132,6 +159,94 @@ func (t *settler) score(g *sparseGPT, group, u0, u1 int) {
 		}
 		g.scores[group*g.each+unit] = sum * g.scale(group, unit)
 	}
+}
+
+// cutFirst marks those of the units [u0,u1) of a group that go, if so many of all units
+// from u0 on do: those with the smallest scores, the later among equals.
+func (t *settler) cutFirst(g *sparseGPT, group, u0, u1, drop int) {
+	base := group * g.each
+	scores, cut := g.scores[base+u0:base+g.each], g.cut[base+u0:base+u1]
+	edge, last := math.Inf(-1), 0 // those below the edge go, and the last of those on it
+	switch {
+	case drop >= len(scores):
+		edge = math.Inf(1)
+	case drop > 0:
+		edge = t.smallest(scores, drop-1, g.edges[group])
+		g.edges[group] = edge
+		last = drop
+		for _, s := range scores {
+			if s < edge {
+				last--
+			}
+		}
+	}
+	for i := range cut {
+		s := scores[i]
+		cut[i] = s < 0 || s < edge
+		if s != edge || cut[i] {
+			continue
+		}
+		after := 0
+		for _, o := range scores[i+1:] {
+			if o == edge {
+				after++
+			}
+		}
+		cut[i] = after < last
+	}
+}
+
+// smallest returns the value that n others are not above, given one that it is likely to
+// be near.
+func (t *settler) smallest(values []float64, n int, near float64) float64 {
+	t.values = append(t.values[:0], values...)
+	lo, hi := 0.75*near, 1.25*near
+	below, in := 0, 0
+	for _, v := range values {
+		if v < lo {
+			below++
+		}
+		t.values[in] = v
+		if v >= lo && v <= hi {
+			in++
+		}
+	}
+	if i := n - below; i >= 0 && i < in {
+		return nth(t.values[:in], i)
+	}
+	return nth(append(t.values[:0], values...), n)
+}
+
+// nth returns the value that would be at n if v were sorted, and moves others. It takes
+// linear time.
+func nth(v []float64, n int) float64 {
+	lo, hi := 0, len(v)-1
+	for lo < hi {
+		a, pivot, c := v[lo], v[(lo+hi)/2], v[hi]
+		pivot = max(min(a, pivot), min(max(a, pivot), c)) // the median of three
+		i, j := lo, hi
+		for i <= j {
+			for v[i] < pivot {
+				i++
+			}
+			for v[j] > pivot {
+				j--
+			}
+			if i <= j {
+				v[i], v[j] = v[j], v[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case n <= j:
+			hi = j
+		case n >= i:
+			lo = i
+		default:
+			return v[n]
+		}
+	}
+	return v[n]
 }
 
 // cut marks the units [lo,hi) of the layer that go, at least so many.

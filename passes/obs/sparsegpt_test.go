@@ -1,0 +1,55 @@
+package obs
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// The units that go are those that come first when all are sorted by their scores, the
+// later before the earlier among equals.
+func TestUnitsThatGoHaveTheSmallestScores(t *testing.T) {
+	const seed = 3
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var w settler
+	for range 3000 {
+		n := 1 + rng.IntN(60)
+		g := &sparseGPT{units: units{r: 1, c: 1, groups: 1, each: n}, edges: []float64{rng.Float64() * float64(rng.IntN(9))}}
+		values := 1 + rng.IntN(2*n) // few: many are equal
+		for range n {
+			s := float64(rng.IntN(values)) / 2
+			if rng.IntN(8) == 0 {
+				s = -1
+			}
+			g.scores = append(g.scores, s)
+		}
+		g.cut = make([]bool, n)
+		u0 := rng.IntN(n)
+		u1 := u0 + 1 + rng.IntN(n-u0)
+		drop := rng.IntN(n+4) - 2
+		order := make([]int, 0, n)
+		for i := u0; i < n; i++ {
+			order = append(order, i)
+		}
+		slices.SortFunc(order, func(a, b int) int {
+			if g.scores[a] != g.scores[b] {
+				if g.scores[a] < g.scores[b] {
+					return -1
+				}
+				return 1
+			}
+			return b - a
+		})
+		want := make([]bool, n)
+		for i, u := range order {
+			if u < u1 {
+				want[u] = i < drop || g.scores[u] < 0
+			}
+		}
+		w.cutFirst(g, 0, u0, u1, drop)
+		if !slices.Equal(g.cut, want) {
+			t.Fatalf("scores %v from %d, %d to go: %v go up to %d, want %v", g.scores, u0, drop, g.cut, u1, want)
+		}
+	}
+}
