@@ -61,3 +61,38 @@ func TestSpreadTakesWhatItCanGet(t *testing.T) {
 		t.Errorf("%v, want all that the curves offer", got)
 	}
 }
+
+func TestCurvesSampleWholeGroups(t *testing.T) {
+	for _, c := range []struct{ rows, cols, group, want int }{
+		{512, 4608, 1, 64}, {512, 4608, 6, 66}, {1024, 1024, 8, 288}, {64, 4608, 1, 0}, {65, 4608, 4, 0}, {256, 64, 1, 0},
+	} {
+		rows := curveSample(c.rows, c.cols, c.group)
+		if len(rows) != c.want {
+			t.Errorf("%+v: %d rows", c, len(rows))
+		}
+		for i, r := range rows {
+			if r >= c.rows || r%c.group != i%c.group || i > 0 && r <= rows[i-1] {
+				t.Errorf("%+v: %v", c, rows)
+				break
+			}
+		}
+		if n := len(rows); n > 0 && rows[n-1] < c.rows*3/4 {
+			t.Errorf("%+v: the last row is %d", c, rows[n-1])
+		}
+	}
+}
+
+func TestTrialsLeaveTheCostliestLayersToSparseGPT(t *testing.T) {
+	f := &fitter{}
+	for _, cols := range []int{100, 1000, 600} { // 512 rows: 8.5e7, 8.5e10, too much, and 1.8e10
+		f.layers = append(f.layers, &layer{rows: 512, cols: cols})
+	}
+	for _, c := range []struct {
+		trials int
+		want   float64
+	}{{1, exactWork}, {3, exactWork}, {40, f.exactCost(f.layers[0])}, {1e6, 0}} {
+		if got := f.trialBound(c.trials); got != c.want {
+			t.Errorf("%d trials: %g, want %g", c.trials, got, c.want)
+		}
+	}
+}

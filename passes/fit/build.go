@@ -15,8 +15,40 @@ import (
 )
 
 // exactWork bounds the multiplications of exact OBS in a layer, beyond which SparseGPT
-// prunes it: about a minute of one core.
-const exactWork = 60e9
+// prunes it: about a minute of one core. trialWork bounds those of all models that are
+// built to compare allocations: the layers that take the most are left to SparseGPT.
+const (
+	exactWork = 60e9
+	trialWork = 600e9
+)
+
+// exactCost is the number of multiplications of exact OBS in a layer.
+func (f *fitter) exactCost(l *layer) float64 {
+	r, _ := f.Pattern.Unit()
+	groups, k := float64((l.rows+r-1)/r), float64(l.cols)
+	return groups * k * k * k / 6
+}
+
+// trialBound is exactWork for one of so many trials.
+func (f *fitter) trialBound(trials int) float64 {
+	var costs []float64
+	for _, l := range f.layers {
+		if c := f.exactCost(l); c <= exactWork {
+			costs = append(costs, c)
+		}
+	}
+	slices.Sort(costs)
+	sum := 0.0
+	for i, c := range costs {
+		if sum += c; sum*float64(trials) > trialWork {
+			if i == 0 {
+				return 0
+			}
+			return costs[i-1]
+		}
+	}
+	return exactWork
+}
 
 // heldOut says which samples measure an allocation that was built on the others.
 func heldOut(i int) bool { return i%4 == 3 }
@@ -217,9 +249,7 @@ func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, erro
 		return e, nil
 	}
 	o := obs.Options{Pattern: f.Pattern, Keep: obs.Keep(f.Pattern, l.rows, l.cols, sparsity)}
-	r, _ := f.Pattern.Unit()
-	groups := (l.rows + r - 1) / r
-	if k := float64(l.cols); float64(groups)*k*k*k/6 > exactWork {
+	if f.exactCost(l) > f.exact {
 		o.Method = obs.SparseGPT
 	}
 	if sparsity == 0 {

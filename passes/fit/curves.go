@@ -51,6 +51,30 @@ func (f *fitter) curves() ([]float64, error) {
 	return out, nil
 }
 
+// Rows of a layer on which its curve is measured are so many that curveRows is reached,
+// and further as long as SparseGPT's multiplications for them stay within curveWork.
+const (
+	curveRows = 64
+	curveWork = 3e8
+)
+
+// curveSample returns the rows on which the curve of a layer is measured: whole groups of
+// rows that share a mask, evenly spread. It is nil for all.
+func curveSample(rows, cols, group int) []int {
+	n := max(curveRows, int(curveWork/(float64(cols)*float64(cols))))
+	all, some := rows/group, (n+group-1)/group
+	if some >= all {
+		return nil
+	}
+	var out []int
+	for i := range some {
+		for r := range group {
+			out = append(out, i*all/some*group+r)
+		}
+	}
+	return out
+}
+
 // curve measures a layer's relative error by sparsity, with SparseGPT, and keeps the
 // weights at the sparsity asked for.
 func (f *fitter) curve(l *layer, g *calib.Gram) error {
@@ -58,21 +82,26 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 	if err != nil {
 		return err
 	}
-	energy, err := s.Energy(f)
-	if err != nil {
-		return err
+	some := s
+	group, _ := f.Pattern.Unit()
+	if rows := curveSample(l.rows, l.cols, group); rows != nil {
+		some = s.Some(rows)
 	}
-	at := func(sparsity float64) (float64, []float32, error) {
-		r, err := s.Prune(f, obs.Options{Pattern: f.Pattern, Method: obs.SparseGPT, Keep: obs.Keep(f.Pattern, l.rows, l.cols, sparsity)})
+	at := func(s *obs.Solver, sparsity float64) (float64, []float32, error) {
+		energy, err := s.Energy(f)
+		if err != nil {
+			return 0, nil, err
+		}
+		r, err := s.Prune(f, obs.Options{Pattern: f.Pattern, Method: obs.SparseGPT, Keep: obs.Keep(f.Pattern, s.Rows, s.Cols, sparsity)})
 		if err != nil || energy == 0 {
-			return 0, l.weights, err
+			return 0, s.W, err
 		}
 		return r.Loss / energy, r.W, nil
 	}
 	last := point{}
 	l.sweep = []point{last}
 	for _, sparsity := range grid {
-		loss, _, err := at(sparsity)
+		loss, _, err := at(some, sparsity)
 		if err != nil {
 			return err
 		}
@@ -84,7 +113,7 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		l.sweep = append(l.sweep, next)
 		last = next
 	}
-	l.loss, l.trial, err = at(f.own(l))
+	l.loss, l.trial, err = at(s, f.own(l))
 	return err
 }
 

@@ -156,7 +156,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 		return nil, err
 	}
 	out := &Result{Method: string(o.Method)}
-	f := &fitter{Context: ctx, Options: o, graph: g, plan: p}
+	f := &fitter{Context: ctx, Options: o, graph: g, plan: p, exact: exactWork}
 	switch {
 	case !o.Asks():
 	case o.Observer == nil || o.sightless():
@@ -182,7 +182,8 @@ type fitter struct {
 	plan   *prune.Plan
 	layers []*layer // those of plan.Prunable
 
-	samples int // that calibration sees
+	samples int     // that calibration sees
+	exact   float64 // layers for which exact OBS takes more multiplications are left to SparseGPT
 }
 
 // layer is a weight to prune, as it is in the dense model.
@@ -251,6 +252,7 @@ func (f *fitter) run(out *Result) error {
 		}
 	}
 	var sparsities []float64
+	f.exact = f.trialBound(len(names))
 	for _, name := range names {
 		if err := f.Err(); err != nil {
 			return err
@@ -273,6 +275,7 @@ func (f *fitter) run(out *Result) error {
 			sparsities = s
 		}
 	}
+	f.exact = exactWork
 	best, _, err := f.build("prune", sparsities, f.Observer)
 	if err != nil {
 		return err

@@ -119,6 +119,16 @@ func (s *Solver) With(w []float32) (*Solver, error) {
 	return &t, nil
 }
 
+// Some returns a solver for some rows of the weights.
+func (s *Solver) Some(rows []int) *Solver {
+	t := *s
+	t.Rows, t.W = len(rows), make([]float32, 0, len(rows)*s.Cols)
+	for _, r := range rows {
+		t.W = append(t.W, s.W[r*s.Cols:(r+1)*s.Cols]...)
+	}
+	return &t
+}
+
 // diagonal returns what is to be added to H's diagonal at a damping.
 func (l *Layer) diagonal(damp float64) (extra []float64, dead int, err error) {
 	const least = 1e-100 // no square of a float32 is less, nor a sum of them more than its inverse

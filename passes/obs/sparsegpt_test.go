@@ -4,7 +4,54 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"spc/passes/prune"
 )
+
+func TestSomeRowsArePrunedAsAmongAll(t *testing.T) {
+	const seed, rows, cols = 4, 9, 12
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	l := Layer{Name: "l", Rows: rows, Cols: cols, W: make([]float32, rows*cols), H: make([]float64, cols*cols)}
+	for i := range l.W {
+		l.W[i] = float32(rng.NormFloat64())
+	}
+	for range 3 * cols {
+		x := make([]float64, cols)
+		for i := range x {
+			x[i] = rng.NormFloat64()
+			for j := range i + 1 {
+				l.H[i*cols+j] += x[i] * x[j]
+			}
+		}
+	}
+	for i := range cols {
+		for j := range i {
+			l.H[j*cols+i] = l.H[i*cols+j]
+		}
+	}
+	s, err := New(t.Context(), l, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []Method{Exact, SparseGPT} {
+		o := Options{Pattern: prune.Pattern{Kind: prune.Uniform}, Keep: 5, Method: m}
+		all, err := s.Prune(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		picked := []int{1, 4, 8}
+		some, err := s.Some(picked).Prune(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range picked {
+			if !slices.Equal(some.W[i*cols:(i+1)*cols], all.W[r*cols:(r+1)*cols]) {
+				t.Errorf("%v: row %d is %v alone, %v among all", m, r, some.W[i*cols:(i+1)*cols], all.W[r*cols:(r+1)*cols])
+			}
+		}
+	}
+}
 
 // The units that go are those that come first when all are sorted by their scores, the
 // later before the earlier among equals.
