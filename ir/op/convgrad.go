@@ -70,7 +70,8 @@ func (s *slider) gaps() (all []float32, first int) {
 }
 
 // blocks calls f for blocks of rows of outputs, with memory for their patches [k,n],
-// where n is the distance from their first output to the last and one more.
+// where n is the distance from their first output to the last and one more. What f takes
+// of the context's memory is taken back.
 func (s *slider) blocks(f func(buf []float32, r0, r1, from, n int)) {
 	defer s.c.scratch()()
 	h := s.sheet
@@ -82,8 +83,19 @@ func (s *slider) blocks(f func(buf []float32, r0, r1, from, n int)) {
 		if buf == nil || s.k*n > len(buf) {
 			buf = s.c.Floats(s.k * n)
 		}
+		release := s.c.scratch()
 		f(buf[:s.k*n], r0, r1, from, n)
+		release()
 	}
+}
+
+// panels calls f for blocks of rows of outputs with their patches of x [k,n].
+func (s *slider) panels(x []float32, f func(patches []float32, r0, r1, n int)) {
+	pixels := s.lay(x)
+	s.blocks(func(buf []float32, r0, r1, from, n int) {
+		s.patches(buf, pixels, from, n)
+		f(buf, r0, r1, n)
+	})
 }
 
 // patches copies columns from..from+n of the patches of what is laid out.
@@ -115,15 +127,12 @@ func (s *slider) forward(y, x, w, bias []float32) {
 			h.close(y[i*s.n:][:s.n], sums, 0, len(h.outs))
 		}
 	default:
-		pixels := s.lay(x)
-		s.blocks(func(buf []float32, r0, r1, from, n int) {
-			s.patches(buf, pixels, from, n)
-			defer s.c.scratch()()
+		s.panels(x, func(patches []float32, r0, r1, n int) {
 			sums := s.c.Floats(s.m * n)
 			for i := range s.m {
 				setAll(sums[i*n:][:n], bias[i])
 			}
-			s.c.Gemm(false, false, s.m, n, s.k, 1, w, s.k, buf, n, 1, sums, n)
+			s.c.Gemm(false, false, s.m, n, s.k, 1, w, s.k, patches, n, 1, sums, n)
 			for i := range s.m {
 				h.close(y[i*s.n:][:s.n], sums[i*n:][:n], r0, r1)
 			}
@@ -166,11 +175,8 @@ func (s *slider) backWeight(dw, g, x []float32) {
 			}
 		}
 	default:
-		pixels := s.lay(x)
-		s.blocks(func(buf []float32, r0, r1, from, n int) {
-			s.patches(buf, pixels, from, n)
-			defer s.c.scratch()()
-			s.c.Gemm(false, true, s.m, s.k, n, 1, s.opened(g, r0, r1, n), n, buf, n, 1, dw, s.k)
+		s.panels(x, func(patches []float32, r0, r1, n int) {
+			s.c.Gemm(false, true, s.m, s.k, n, 1, s.opened(g, r0, r1, n), n, patches, n, 1, dw, s.k)
 		})
 	}
 }
@@ -218,7 +224,6 @@ func (s *slider) backInput(dx, g, w []float32) {
 		laid := s.laid()
 		clear(laid)
 		s.blocks(func(buf []float32, r0, r1, from, n int) {
-			defer s.c.scratch()()
 			s.c.Gemm(true, false, s.k, n, s.m, 1, w, s.k, s.opened(g, r0, r1, n), n, 0, buf, n)
 			for r := range s.k {
 				to := laid[r/s.taps*h.len()+h.off[r%s.taps]+from:][:n]
