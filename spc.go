@@ -72,7 +72,8 @@ type CompileOptions struct {
 	Pattern  string  // uniform (default), unstructured, N:M, block:RxC, uniform-block:RxC, channel
 	// Allocate spreads the sparsity over the layers: layer, the same everywhere; global,
 	// the pattern's published threshold; normalised, one threshold on saliencies that
-	// calibration makes comparable; curves, by error curves; auto, whichever of these is
+	// calibration makes comparable; curves, by error curves; joint, by these and the
+	// effects that layers have together; auto, whichever of these is
 	// nearest the dense model's outputs. The default is auto with Calibrate, else layer.
 	Allocate string
 	// Prune is how the weights that go are chosen: magnitude, wanda, taylor, which needs

@@ -16,14 +16,16 @@ type rule struct {
 	name, doc string
 	allocate  func(f *fitter) ([]float64, error)
 	sees      bool // needs what calibration sees
+	curves    bool // and error curves
 }
 
 // rules lists the allocations. Those that need no calibration come first.
 var rules = []rule{
-	{string(prune.PerLayer), "the same sparsity in each layer", (*fitter).perLayer, false},
-	{string(prune.Global), "the pattern's published rule: one threshold over all layers", (*fitter).global, false},
-	{"normalised", "one threshold over w^2 E[x^2] / var(y)", (*fitter).normalised, true},
-	{"curves", "error curves and their effect on the outputs, by dynamic programming", (*fitter).curves, true},
+	{string(prune.PerLayer), "the same sparsity in each layer", (*fitter).perLayer, false, false},
+	{string(prune.Global), "the pattern's published rule: one threshold over all layers", (*fitter).global, false, false},
+	{"normalised", "one threshold over w^2 E[x^2] / var(y)", (*fitter).normalised, true, false},
+	{"curves", "error curves and their effect on the outputs, by dynamic programming", (*fitter).curves, true, true},
+	{"joint", "as curves, by the effects of layers alone and among pruned ones", (*fitter).joint, true, true},
 }
 
 // Auto is the allocation that builds several and keeps the one whose outputs are

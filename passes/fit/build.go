@@ -55,19 +55,20 @@ func heldOut(i int) bool { return i%4 == 3 }
 
 // try builds an allocation on some of the samples and measures on the others how far
 // the outputs are from the dense model's.
-func (f *fitter) try(name string, sparsities []float64) (float64, error) {
-	if f.samples < 4 { // too few to hold any out
-		t, front, err := f.build("prune, "+name, sparsities, f.Observer)
-		if err != nil {
-			return 0, err
-		}
-		return f.divergence(front, t.twins)
+func (f *fitter) try(name string, sparsities []float64) (*trial, float64, error) {
+	on, measure := f.Observer, f.Observer
+	if f.samples >= 4 { // else too few to hold any out
+		on, measure = f.sees(func(i int) bool { return !heldOut(i) }), f.sees(heldOut)
 	}
-	t, _, err := f.build("prune, "+name, sparsities, f.sees(func(i int) bool { return !heldOut(i) }))
+	t, front, err := f.build("prune, "+name, sparsities, on)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	return f.divergence(f.sees(heldOut).Frontier(t.twins.Graph, f.Budget), t.twins)
+	if measure != on {
+		front = measure.Frontier(t.twins.Graph, f.Budget)
+	}
+	d, err := f.divergence(front, t.twins)
+	return t, d, err
 }
 
 // sees is the observer of some of the samples.
@@ -79,14 +80,15 @@ func (f *fitter) sees(take func(i int) bool) *calib.Observer {
 
 // trial is a model as it was built.
 type trial struct {
-	twins *calib.Twins
-	edits []*edit // of fitter.layers
+	twins      *calib.Twins
+	edits      []*edit // of fitter.layers
+	sparsities []float64
 }
 
 // build prunes the layers one after another, each on the inputs that the pruned layers
 // before it give.
 func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*trial, *calib.Frontier, error) {
-	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers))}
+	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers)), sparsities: sparsities}
 	front := o.Frontier(t.twins.Graph, f.Budget)
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
@@ -105,15 +107,23 @@ func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*
 			return nil, nil, err
 		}
 		t.edits[k] = e
-		if !slices.Equal(e.w, l.weights) { // else the copies of the nodes stay the same
-			t.twins.SetConst(l.Value, l.View.Tensor(tensor.From(e.w, l.rows, l.cols), l.Value.Const.Shape()))
-		}
-		if e.bias != nil {
-			t.twins.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
-		}
+		e.put(t.twins, l)
 	}
 	f.report(stage, len(f.layers), len(f.layers))
 	return t, front, nil
+}
+
+// put makes the edit in the pruned copy of the layer. Weights that are the dense model's
+// are its very constant, so that both copies of the node are known to be the same.
+func (e *edit) put(t *calib.Twins, l *layer) {
+	c := l.Value.Const
+	if !slices.Equal(e.w, l.weights) {
+		c = l.View.Tensor(tensor.From(e.w, l.rows, l.cols), c.Shape())
+	}
+	t.SetConst(l.Value, c)
+	if e.bias != nil {
+		t.SetInput(l.Node, biasInput, tensor.From(e.bias, l.rows))
+	}
 }
 
 func (f *fitter) report(stage string, done, total int) {
@@ -355,6 +365,7 @@ func (f *fitter) survey(curves bool) error {
 		if err != nil {
 			return err
 		}
+		l.positions = float64(g.N)
 		l.power = make([]float64, l.cols)
 		for c := range l.cols {
 			l.power[c] = g.XX[c*l.cols+c] / float64(g.N)

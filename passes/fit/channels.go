@@ -15,8 +15,8 @@ import (
 // is comparable as it is. The layers that read them make up for it before they go: until
 // then these see what they lose.
 func (f *fitter) channels(out *Result) error {
-	if f.Allocate == "curves" {
-		return fmt.Errorf("allocation curves: layers have no error curves by channels, want layer, global, normalised or auto: %w", ir.ErrInvalid)
+	if r := find(f.Allocate); r != nil && r.curves {
+		return fmt.Errorf("allocation %s: layers have no error curves by channels, want layer, global, normalised or auto: %w", f.Allocate, ir.ErrInvalid)
 	}
 	if err := f.open(); err != nil {
 		return err

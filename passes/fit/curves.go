@@ -16,13 +16,80 @@ var grid = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95}
 
 const fine = 0.01
 
-// effectSamples is the number of runs on samples on which the effect of single layers is seen.
-const effectSamples = 8
+// The effects of single layers are seen on effectRuns runs on samples, or as many as keep
+// the multiplications for them within effectWork, but on leastRuns.
+const (
+	effectRuns = 64
+	effectWork = 3e12
+	leastRuns  = 8
+)
 
 // curves picks a point of each layer's error curve. An error counts by what it does to
 // the model's outputs, which is measured for each layer alone, at the sparsity asked
 // for; that their effects add up is an assumption, as in SPDY.
 func (f *fitter) curves() ([]float64, error) {
+	return f.along(func(k int) float64 { return f.layers[k].effect }), nil
+}
+
+// joint is curves with the effects that layers have together: the mean of what pruning a
+// layer alone does and of what is gained where it alone is dense in a model in which all are
+// pruned, the best of those built before. They are the first and the last term of Shapley's
+// value (1953), the mean over the orders in which layers may be pruned.
+func (f *fitter) joint() ([]float64, error) {
+	best := f.best
+	if best == nil {
+		s, err := f.curves()
+		if err != nil {
+			return nil, err
+		}
+		if best, _, err = f.build("prune, curves", s, f.Observer); err != nil {
+			return nil, err
+		}
+	}
+	pruned, err := f.divergence(f.few().Frontier(best.twins.Graph, f.Budget), best.twins)
+	if err != nil {
+		return nil, err
+	}
+	d, err := f.divergences("effects together", best.twins, func(k int, on bool) {
+		l, e := f.layers[k], best.edits[k]
+		if on {
+			undone := &edit{w: l.weights}
+			if e.bias != nil {
+				if undone.bias, _ = biasOf(l); undone.bias == nil {
+					undone.bias = make([]float32, l.rows)
+				}
+			}
+			e = undone
+		}
+		e.put(best.twins, l)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f.along(func(k int) float64 {
+		l, last := f.layers[k], 0.0
+		if lost := l.lost(best.sparsities[k]); lost > 0 {
+			last = max(0, pruned-d[k]) / lost
+		}
+		return (l.effect + last) / 2
+	}), nil
+}
+
+// lost is the relative error on the layer's curve.
+func (l *layer) lost(sparsity float64) float64 {
+	cost := 0.0
+	for _, p := range l.sweep {
+		if p.sparsity > sparsity+fine/2 {
+			break
+		}
+		cost = p.cost
+	}
+	return cost
+}
+
+// along picks points of the curves by dynamic programming, where a relative error of 1 in
+// layer k costs effect(k).
+func (f *fitter) along(effect func(k int) float64) []float64 {
 	var sizes []int
 	var curves [][]point
 	out := make([]float64, len(f.layers))
@@ -36,19 +103,19 @@ func (f *fitter) curves() ([]float64, error) {
 		total += len(l.weights)
 		var c []point
 		for _, p := range l.sweep {
-			c = append(c, point{p.sparsity, p.cost * l.effect})
+			c = append(c, point{p.sparsity, p.cost * effect(k)})
 		}
 		curves = append(curves, c)
 	}
 	if total == 0 {
-		return out, nil
+		return out
 	}
 	for k, s := 0, spread(sizes, curves, f.Sparsity); k < len(out); k++ {
 		if f.layers[k].target == nil {
 			out[k], s = s[0], s[1:]
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Rows of a layer on which its curve is measured are so many that curveRows is reached,
@@ -119,30 +186,57 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 
 // effects measures what pruning each layer alone does to the outputs.
 func (f *fitter) effects() error {
-	n := max(f.samples, effectSamples)
-	few := f.sees(func(i int) bool { return (i+1)*effectSamples/n > i*effectSamples/n })
 	twins := calib.NewTwins(f.graph)
-	front := few.Frontier(twins.Graph, f.Budget)
+	d, err := f.divergences("effects", twins, func(k int, on bool) {
+		l := f.layers[k]
+		e := &edit{w: l.weights}
+		if on {
+			e.w = l.trial
+		}
+		e.put(twins, l)
+	})
 	for k, l := range f.layers {
-		f.report("effects", k, len(f.layers))
-		if n := twins.DenseNode(l.Node); n != nil {
-			if err := front.Advance(f, front.Index(n)); err != nil {
-				return err
-			}
-		}
-		twins.SetConst(l.Value, l.View.Tensor(tensor.From(l.trial, l.rows, l.cols), l.Value.Const.Shape()))
-		d, err := f.divergence(front, twins)
-		if err != nil {
-			return err
-		}
-		twins.SetConst(l.Value, l.Value.Const)
-		l.effect, l.trial = 0, nil
-		if l.loss > 0 {
-			l.effect = d / l.loss
+		l.trial = nil
+		if err == nil && l.loss > 0 {
+			l.effect = d[k] / l.loss
 		}
 	}
-	f.report("effects", len(f.layers), len(f.layers))
-	return nil
+	return err
+}
+
+// few is the observer of the runs on which effects are seen.
+func (f *fitter) few() *calib.Observer {
+	work := 0.0 // of one run of the layers
+	for _, l := range f.layers {
+		work += float64(l.rows) * float64(l.cols) * l.positions / float64(f.samples)
+	}
+	// For a layer about half of the model is evaluated.
+	work *= float64(len(f.layers)) / 2
+	runs := min(f.samples, max(leastRuns, int(min(effectRuns, effectWork/max(1, work)))))
+	return f.sees(func(i int) bool { return (i+1)*runs/f.samples > i*runs/f.samples })
+}
+
+// divergences returns the divergence of the outputs with each layer changed, before it is
+// changed back.
+func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int, on bool)) ([]float64, error) {
+	front := f.few().Frontier(twins.Graph, f.Budget)
+	out := make([]float64, len(f.layers))
+	for k, l := range f.layers {
+		f.report(stage, k, len(f.layers))
+		if n := twins.DenseNode(l.Node); n != nil {
+			if err := front.Advance(f, front.Index(n)); err != nil {
+				return nil, err
+			}
+		}
+		change(k, true)
+		var err error
+		if out[k], err = f.divergence(front, twins); err != nil {
+			return nil, err
+		}
+		change(k, false)
+	}
+	f.report(stage, len(f.layers), len(f.layers))
+	return out, nil
 }
 
 // some yields those of the inputs, count in all, that take says.

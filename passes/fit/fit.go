@@ -93,7 +93,7 @@ func (o *Options) Check() error {
 	case o.Recipe != "" && !o.Reconstruct:
 		return fmt.Errorf("recipe %q: nothing is reconstructed: %w", o.Recipe, ir.ErrInvalid)
 	case o.Observer != nil && o.Cache != "" && !o.surveys():
-		return fmt.Errorf("statistics %s: nothing is pruned by what the dense model shows; want a sparsity, a pattern that sets none, and allocation normalised, curves or auto: %w", o.Cache, ir.ErrInvalid)
+		return fmt.Errorf("statistics %s: nothing is pruned by what the dense model shows; want a sparsity, a pattern that sets none, and allocation normalised, curves, joint or auto: %w", o.Cache, ir.ErrInvalid)
 	case o.Observer != nil:
 	case o.Cache != "":
 		return fmt.Errorf("%s: statistics need calibration samples, which --calib gives: %w", o.Cache, ir.ErrInvalid)
@@ -183,6 +183,7 @@ type fitter struct {
 	layers []*layer // those of plan.Prunable
 
 	samples int     // that calibration sees
+	best    *trial  // of those built so far to compare allocations
 	exact   float64 // layers for which exact OBS takes more multiplications are left to SparseGPT
 }
 
@@ -198,12 +199,13 @@ type layer struct {
 	gone  []bool      // rows that will be removed, nil where none
 
 	// Means over the calibration samples.
-	power    []float64 // x_k^2
-	variance []float64 // of y_m
-	sweep    []point   // relative errors of the layer by sparsity
-	loss     float64   // the relative error of trial
-	trial    []float32 // the weights at the sparsity asked for, pruned in the dense model
-	effect   float64   // divergence of the outputs for a relative error of 1
+	power     []float64 // x_k^2
+	variance  []float64 // of y_m
+	positions float64   // columns that the weight multiplies, of all samples
+	sweep     []point   // relative errors of the layer by sparsity
+	loss      float64   // the relative error of trial
+	trial     []float32 // the weights at the sparsity asked for, pruned in the dense model
+	effect    float64   // divergence of the outputs for a relative error of 1
 
 	slope []float64 // [rows, cols], roots of the sums of recon.Squares
 }
@@ -247,7 +249,7 @@ func (f *fitter) run(out *Result) error {
 	}
 	names := f.allocations()
 	if f.surveys() {
-		if err := f.survey(slices.Contains(names, "curves")); err != nil {
+		if err := f.survey(slices.ContainsFunc(names, func(n string) bool { return find(n).curves })); err != nil {
 			return err
 		}
 	}
@@ -262,8 +264,9 @@ func (f *fitter) run(out *Result) error {
 			return err
 		}
 		t := Trial{Allocate: name}
+		var built *trial
 		if len(names) > 1 {
-			if t.Divergence, err = f.try(name, s); err != nil {
+			if built, t.Divergence, err = f.try(name, s); err != nil {
 				return err
 			}
 		}
@@ -272,10 +275,10 @@ func (f *fitter) run(out *Result) error {
 			at++
 		}
 		if out.Trials = slices.Insert(out.Trials, at, t); at == 0 {
-			sparsities = s
+			sparsities, f.best = s, built
 		}
 	}
-	f.exact = exactWork
+	f.best, f.exact = nil, exactWork
 	best, _, err := f.build("prune", sparsities, f.Observer)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,8 +125,14 @@ func apart(t *testing.T, g *ir.Graph) float64 {
 // between is the divergence of g from another model.
 func between(t *testing.T, dense, g *ir.Graph) float64 {
 	t.Helper()
+	return betweenOn(t, observer(16), dense, g)
+}
+
+// betweenOn is that on what an observer sees.
+func betweenOn(t *testing.T, o *calib.Observer, dense, g *ir.Graph) float64 {
+	t.Helper()
 	d := calib.NewDivergence(g)
-	for in := range observer(16).Inputs(context.Background(), g) {
+	for in := range o.Inputs(context.Background(), g) {
 		want, err := ref.Run(context.Background(), dense, in)
 		if err != nil {
 			t.Fatal(err)
@@ -209,15 +216,10 @@ func TestAutoKeepsTheNearestAllocation(t *testing.T) {
 	o := options(t, "uniform", 0.6)
 	o.Allocate = Auto
 	_, r := fitted(t, o)
-	if len(r.Trials) != 3 || r.Samples != 12 {
+	if len(r.Trials) != 4 || r.Samples != 12 {
 		t.Fatalf("%d samples, trials %+v", r.Samples, r.Trials)
 	}
-	if !slices.IsSortedFunc(r.Trials, func(a, b Trial) int {
-		if a.Divergence < b.Divergence {
-			return -1
-		}
-		return 1
-	}) {
+	if !slices.IsSortedFunc(r.Trials, func(a, b Trial) int { return cmp.Compare(a.Divergence, b.Divergence) }) {
 		t.Errorf("trials %+v are not sorted", r.Trials)
 	}
 	if got := r.Prunable.Sparsity(); math.Abs(got-0.6) > 0.02 {
@@ -343,6 +345,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		"a method":            {func(o *Options) { o.Method = "taste" }, "want magnitude"},
 		"an allocation":       {func(o *Options) { o.Allocate = "fair" }, "want one of"},
 		"curves of channels":  {func(o *Options) { o.Allocate, o.Pattern = "curves", prune.Pattern{Kind: prune.Channel} }, "no error curves"},
+		"joint of channels":   {func(o *Options) { o.Allocate, o.Pattern = "joint", prune.Pattern{Kind: prune.Channel} }, "allocation joint: layers have no error curves"},
 		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "statistics cache: nothing is pruned by what"},
 		"those of 2:4": {func(o *Options) {
 			o.Cache, o.Allocate, o.Pattern = "cache", Auto, prune.Pattern{Kind: prune.NM, N: 2, M: 4}
