@@ -23,7 +23,7 @@ func Recipe(g *ir.Graph) Options {
 	}
 	o := Options{Rate: 0.01, WholeRate: 0.01, Inside: 1, Augment: true, Warmup: 0.1, Seed: 1}
 	if convs > products {
-		o.Epochs = 10
+		o.Epochs, o.Batch = 10, 4
 	} else {
 		o.WholeEpochs = 60
 	}
