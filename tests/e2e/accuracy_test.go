@@ -67,3 +67,30 @@ func TestResultsKeepOtherCells(t *testing.T) {
 		}
 	}
 }
+
+func TestCellsOfIntegersAreComparedWithFloatingPoint(t *testing.T) {
+	m := pruned("resnet56-cifar10")
+	for cell, want := range map[string]string{
+		"int8":    "--quantize int8 --calib",
+		"50+int8": "--pattern uniform --sparsity 0.50 --prune obs --quantize int8 --calib",
+		"50":      "--pattern uniform --sparsity 0.50 --prune obs --calib",
+	} {
+		if got := m.flags(cell, false, Tabled); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s ...", cell, got, want)
+		}
+	}
+	r := &PrunedResults{Cells: []PrunedResult{{Model: m.Model, Cell: "50", Value: 82.5}}}
+	for _, c := range []struct {
+		cell  string
+		value float64
+		want  string
+	}{
+		{"int8", 82.1, "reached"}, {"int8", 82.0, Missed}, {"50+int8", 81.5, "reached"}, {"50+int8", 81.4, Missed},
+		{"2:4+int8", 10, ""}, {"50", 10, ""},
+	} {
+		x := PrunedResult{Model: m.Model, Cell: c.cell, Value: c.value}
+		if r.Judge(&x); m.Verdict(&x) != c.want {
+			t.Errorf("%s %v: %q, want %q", c.cell, c.value, m.Verdict(&x), c.want)
+		}
+	}
+}

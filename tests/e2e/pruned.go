@@ -48,8 +48,20 @@ type PrunedModel struct {
 }
 
 // Cells lists the prunings of the table: a sparsity of uniform rows in percent, or a
-// pattern, after a colon with its sparsity.
-var Cells = []string{"30", "50", "60", "70", "80", "2:4", "4:8", "uniform-block:4x1@50"}
+// pattern, after an @ with its sparsity; with +int8 in 8-bit integers besides, and int8
+// without pruning.
+var Cells = []string{"30", "50", "60", "70", "80", "2:4", "4:8", "uniform-block:4x1@50", "int8", "50+int8"}
+
+// quantised cuts int8 from a cell that has it: what is left is pruned, if anything is.
+func quantised(cell string) (rest string, ok bool) {
+	if cell == "int8" {
+		return "", true
+	}
+	return strings.CutSuffix(cell, "+int8")
+}
+
+// quantisedLoss is how many points of accuracy 8-bit integers may lose.
+const quantisedLoss = 1
 
 const (
 	cifar  = "cifar10-test/test_images_u8.npy"
@@ -131,6 +143,14 @@ var (
 
 // flags are those of spc compile for a cell.
 func (m *PrunedModel) flags(cell string, reconstruct bool, s Split) string {
+	seen := fmt.Sprintf("--calib %s --samples %s --calib-samples %d", m.Data, s.Calibrate, m.Samples)
+	cell, integers := quantised(cell)
+	if integers {
+		seen = "--quantize int8 " + seen
+	}
+	if cell == "" {
+		return seen
+	}
 	f := m.Family.Prune
 	if reconstruct {
 		f += " " + m.Family.Reconstruct
@@ -145,7 +165,7 @@ func (m *PrunedModel) flags(cell string, reconstruct bool, s Split) string {
 	default:
 		f = fmt.Sprintf("--pattern %s %s", pattern, f)
 	}
-	return fmt.Sprintf("%s --calib %s --samples %s --calib-samples %d", f, m.Data, s.Calibrate, m.Samples)
+	return f + " " + seen
 }
 
 // Measure prunes and evaluates a cell with spc, a program at a path. A recipe, where
@@ -228,6 +248,9 @@ func (m *PrunedModel) Verdict(r *PrunedResult) string {
 	reached, noise := r.Value >= *r.Bar, *r.Bar-r.Value <= m.Noise
 	if m.Perplexity {
 		reached, noise = r.Value <= *r.Bar, r.Value <= *r.Bar*(1+m.Noise)
+	}
+	if _, ok := quantised(r.Cell); ok {
+		noise = false
 	}
 	switch {
 	case reached:

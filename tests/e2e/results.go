@@ -62,6 +62,26 @@ func (r *PrunedResults) Put(x PrunedResult) {
 	r.Cells = append(r.Cells, x)
 }
 
+// Judge gives a cell of 8-bit integers its bar: what the same model reached in floating
+// point, dense or in a cell that was measured, and what may be lost of that.
+func (r *PrunedResults) Judge(x *PrunedResult) {
+	rest, ok := quantised(x.Cell)
+	m := pruned(x.Model)
+	if !ok || m == nil || m.Perplexity {
+		return
+	}
+	float := m.Dense
+	if rest != "" {
+		i := r.find(x.Model, rest, x.Reconstruct)
+		if i < 0 || r.Cells[i].Error != "" {
+			return
+		}
+		float = r.Cells[i].Value
+	}
+	bar := float - quantisedLoss
+	x.Bar = &bar
+}
+
 func pruned(model string) *PrunedModel {
 	for i := range PrunedModels {
 		if PrunedModels[i].Model == model {
@@ -117,10 +137,14 @@ func (r *PrunedResults) Markdown() string {
 	fmt.Fprintf(&b, "Measured on %s.\n\n", strings.Join(where, "; "))
 	b.WriteString("| model (dense) | |")
 	for _, c := range Cells {
-		if strings.Trim(c, "0123456789") == "" {
-			c += "%"
+		rest, integers := quantised(c)
+		if strings.Trim(rest, "0123456789") == "" && rest != "" {
+			rest += "%"
 		}
-		fmt.Fprintf(&b, " %s |", strings.Replace(c, "@", " ", 1))
+		if integers {
+			rest = strings.TrimSpace(rest + " int8")
+		}
+		fmt.Fprintf(&b, " %s |", strings.Replace(rest, "@", " ", 1))
 	}
 	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(Cells)) + "\n")
 	for i := range PrunedModels {

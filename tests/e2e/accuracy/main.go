@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"spc/ir"
+	"spc/passes/recon"
 	"spc/tests/bench"
 	"spc/tests/e2e"
 )
@@ -22,7 +24,7 @@ import (
 var (
 	spc         = flag.String("spc", "bin/spc", "the `program` that is measured")
 	pruned      = flag.Bool("pruned", false, "measure pruned models")
-	cells       = flag.String("cells", strings.Join(e2e.Cells, ","), "the prunings to measure: `LIST` of percents of uniform zeros, N:M, PATTERN@PERCENT")
+	cells       = flag.String("cells", strings.Join(e2e.Cells, ","), "the prunings to measure: `LIST` of percents of uniform zeros, N:M, PATTERN@PERCENT, each with +int8, and int8")
 	reconstruct = flag.String("reconstruct", "both", "yes, no or both: with reconstruction, without")
 	choose      = flag.Bool("choose", false, "calibrate on one half of the even samples and measure on the other: for choosing a recipe")
 	recipe      = flag.String("recipe", "", "`SETTINGS` of reconstruction, as spc's --recipe takes them")
@@ -102,6 +104,7 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
+				kept.Judge(&r)
 				if r.Error != "" || *strict && m.Verdict(&r) == e2e.Missed {
 					failed++
 				}
@@ -131,6 +134,11 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 	for _, c := range out.Commands() {
 		fmt.Println("  " + c)
 	}
+	drawn := recon.Recipe(&ir.Graph{})
+	if err := drawn.Set(*recipe); err != nil {
+		return err
+	}
+	fmt.Printf("Reconstruction draws from seed %d; nothing else is random.\n", drawn.Seed)
 	if *readme != "" {
 		if err := bench.UpdateFile(*readme, e2e.Mark, kept.Markdown()); err != nil {
 			return err
