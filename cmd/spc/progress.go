@@ -30,6 +30,11 @@ func (p *progress) stage(name string, done, total int) {
 	if p.out == nil {
 		return
 	}
+	// A bar that is told of fewer steps than it has shown is finished for good.
+	if name != p.name {
+		p.close()
+		p.name = name
+	}
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(p.out),
@@ -37,13 +42,10 @@ func (p *progress) stage(name string, done, total int) {
 			progressbar.OptionShowCount(),
 			progressbar.OptionThrottle(50*time.Millisecond),
 			progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetDescription(name),
 		)
 	}
 	// Errors mean only that the terminal is gone.
-	if name != p.name {
-		p.name = name
-		p.bar.Describe(name)
-	}
 	if total != p.bar.GetMax() {
 		p.bar.ChangeMax(total)
 	}
