@@ -20,7 +20,7 @@ const fine = 0.01
 // the multiplications for them within effectWork, but on leastRuns.
 const (
 	effectRuns = 64
-	effectWork = 3e12
+	effectWork = 2e11
 	leastRuns  = 8
 )
 
