@@ -82,6 +82,9 @@ func integers(n *ir.Node) (bool, error) {
 	bias := n.Input(2)
 	var b []float32
 	if bias != nil {
+		if o, gemm := n.Op.(*op.Gemm); gemm && o.Beta != 1 {
+			return false, nil
+		}
 		if b, ok = constantBias(bias); !ok {
 			return false, nil
 		}

@@ -316,3 +316,23 @@ func TestWhatIsNotQuantisedIsNamed(t *testing.T) {
 		t.Errorf("%d products, not %s; want 1, not %s", r.Products, s, want)
 	}
 }
+
+func TestScaledBiasesStayInFloatingPoint(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[2,2]) {
+  %s: f32[] = const {0.02}
+  %z: u8[] = const {128}
+  %wi: i8[2,2] = const {1, 2, 3, 4}
+  %ws: f32[] = const {0.5}
+  %wz: i8[] = const {0}
+  %b: f32[2] = const {1, 2}
+  %q: u8[2,2] = QuantizeLinear "q" (%x, %s, %z)
+  %d: f32[2,2] = DequantizeLinear "d" (%q, %s, %z)
+  %w: f32[2,2] = DequantizeLinear "w" (%wi, %ws, %wz)
+  %y: f32[2,2] = Gemm "y" (%d, %w, %b) {beta = 0.5}
+  return %y
+}`)
+	before := ir.Print(g)
+	if n, err := quant.Products(g); n != 0 || err != nil || ir.Print(g) != before {
+		t.Errorf("%d products, %v in\n%s", n, err, ir.Print(g))
+	}
+}
