@@ -5,13 +5,14 @@ import (
 
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/calib"
 )
 
 // loss is how far a value of the pruned model is from the dense one's.
 type loss struct {
 	value  *ir.Value
 	aside  bool    // it guides training and does not count
-	scores bool    // the Kullback-Leibler divergence of distributions over the last axis
+	scores bool    // the Kullback-Leibler divergence of distributions over classes
 	weight float64 // of this loss in the sum
 	power  float64 // of an element of the target, that squared errors are relative to
 	axis   int
@@ -40,15 +41,6 @@ func (l *loss) runs(t *tensor.Tensor, do func(lo, hi int)) (n int) {
 	return n
 }
 
-// scores reports whether a value holds scores of classes.
-func scores(t ir.Type) bool {
-	if t.DType != tensor.F32 || t.Rank() != 2 && t.Rank() != 3 {
-		return false
-	}
-	d := t.Dims[t.Rank()-1]
-	return d.Known() && d.Size() > 1
-}
-
 // eval returns the loss of y, summed over the samples, and, where g is not nil, sets
 // it to factor times the gradient. The targets of a divergence are scores as well.
 func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor float64) float64 {
@@ -56,7 +48,7 @@ func (l *loss) eval(y, target *tensor.Tensor, samples int, g []float32, factor f
 	if !l.scores {
 		return l.squares(y, target, samples, g, factor)
 	}
-	n := y.Dim(-1)
+	n := calib.Classes(y)
 	rows := len(a) / n
 	scale := l.weight * float64(samples) / float64(max(1, rows))
 	p, q := make([]float64, n), make([]float64, n)

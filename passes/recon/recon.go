@@ -139,7 +139,7 @@ func (r *runner) copy(i int) {
 		}
 		switch w := r.twins.PrunedNode(d).Input(k); {
 		case w != nil && w.Const == v.Const:
-		case d.Input(k) == nil:
+		case d.Input(k) == nil || len(d.Input(k).Uses()) > 1: // others may read another one now
 			r.twins.SetInput(d, k, v.Const)
 		default:
 			r.twins.SetConst(d.Input(k), v.Const)
@@ -185,7 +185,7 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 		losses[i] = r.loss(v, 1)
 		losses[i].power = losses[i].meanSquare(samples, i)
 		if b.hi == len(r.g.Nodes) && len(r.g.Outputs) == 1 {
-			losses[i].scores = scores(v.Type)
+			losses[i].scores = calib.Scores(r.g, v)
 		}
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
@@ -330,7 +330,7 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 	for _, v := range r.g.Outputs {
 		if v.Type.DType == tensor.F32 && v.Def != nil {
 			l := r.loss(logits(v), 1)
-			l.scores = len(r.g.Outputs) == 1 && scores(v.Type)
+			l.scores = len(r.g.Outputs) == 1 && calib.Scores(r.g, v)
 			add(l)
 		}
 	}

@@ -566,3 +566,52 @@ func TestNothingToReconstruct(t *testing.T) {
 		}
 	}
 }
+
+func TestABiasThatLayersShareIsEachTwinsOwn(t *testing.T) {
+	dense := network(t, `graph "g"(%x: f32[n,2,3,3]) {
+  WEIGHTS
+  %a: f32[n,2,3,3] = Conv "a" (%x, %w1, %b)
+  %y: f32[n,2,3,3] = Conv "y" (%a, %w2, %b)
+  return %y
+}
+`, "", []string{"w1", "w2", "b"}, [][]int{{2, 2, 1, 1}, {2, 2, 1, 1}, {2}}, "f32")
+	g := dense.Clone()
+	for i, n := range g.Nodes {
+		n.SetInput(2, g.NewConst(n.Name+".b", tensor.From([]float32{float32(i), 2}, 2)))
+	}
+	r := &runner{g: g, dense: dense}
+	if err := r.pair(); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range g.Nodes {
+		if have := r.twins.PrunedNode(dense.Nodes[i]).Input(2).Const.F32s(); have[0] != float32(i) {
+			t.Errorf("the twin of %s adds %v, want %v", n.Name, have, n.Input(2).Const.F32s())
+		}
+	}
+}
+
+func TestOutputsThatAreNoScoresAreComparedByTheirSquares(t *testing.T) {
+	// Off by the same everywhere, which a distribution over the last axis would not show.
+	dense := network(t, `graph "g"(%x: f32[n,5,4]) {
+  WEIGHTS
+  %h: f32[n,5,4] = MatMul "h" (%x, %w1)
+  %r: f32[n,5,4] = Relu "r" (%h)
+  %y: f32[n,5,4] = MatMul "y" (%r, %w2, %b)
+  return %y
+}
+`, "", []string{"w1", "w2", "b"}, [][]int{{4, 4}, {4, 4}, {4}}, "f32")
+	g := dense.Clone()
+	b := slices.Clone(g.Nodes[2].Input(2).Const.F32s())
+	for i := range b {
+		b[i] += 7
+	}
+	g.Nodes[2].SetInput(2, g.NewConst("off", tensor.From(b, 4)))
+	opt := some
+	opt.Epochs, opt.WholeEpochs, opt.WholeRate = 3, 3, 0.05
+	_, rep := reconstructed(t, dense, g, observer(32, 1, 5, 4), opt)
+	for _, b := range rep.Blocks[1:] {
+		if !(b.Before > 0.1 && b.After < b.Before) {
+			t.Errorf("%+v, want the shift to count", b)
+		}
+	}
+}
