@@ -174,6 +174,14 @@ func (s *Set) fillTokens(i int, row *tensor.Tensor) error {
 // TokensOf returns a token sequence.
 func (s *Set) TokensOf(i int) ([]int64, error) { return s.ids(i) }
 
+// File is the path of the file that holds sample i.
+func (s *Set) File(i int) string {
+	if s.files != nil {
+		return s.files[i]
+	}
+	return s.Path
+}
+
 func (s *Set) name(i int) string {
 	if s.files != nil {
 		return s.files[i]

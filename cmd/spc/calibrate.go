@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"iter"
 	"os"
@@ -102,7 +103,7 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 		set.Close()
 		return nil, err
 	}
-	if o.CalibSamples, err = f.identity(index, e.feed.Norm, s); err != nil {
+	if o.CalibSamples, err = f.identity(set, index, e.feed.Norm, s); err != nil {
 		set.Close()
 		return nil, err
 	}
@@ -110,17 +111,27 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 	return func() { set.Close() }, nil
 }
 
-// identity says which samples of which data a model sees, and how they are prepared.
-func (f *calibFlags) identity(index []int, norm data.Norm, s sizes) (string, error) {
+// identity says which samples of which data a model sees, and how they are prepared. Files
+// are told apart by their size and the time of their last change.
+func (f *calibFlags) identity(set *data.Set, index []int, norm data.Norm, s sizes) (string, error) {
 	path, err := filepath.Abs(f.calib)
 	if err != nil {
 		return "", err
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
+	files, last := sha256.New(), ""
+	for _, i := range index {
+		file := set.File(i)
+		if file == last {
+			continue
+		}
+		last = file
+		info, err := os.Stat(file)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(files, "%q %d %v\n", filepath.Base(file), info.Size(), info.ModTime().UTC())
 	}
-	return fmt.Sprintf("%s %d %v %v %v %v", path, info.Size(), info.ModTime().UTC(), index, norm, s), nil
+	return fmt.Sprintf("%s %x %v %v %v", path, files.Sum(nil), index, norm, s), nil
 }
 
 // number is the number of samples that the user asked for.

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,4 +100,23 @@ func TestPruneOnSamples(t *testing.T) {
 	} {
 		fails(t, args, want)
 	}
+}
+
+func TestStatisticsOfPhotosThatChangedAreRefused(t *testing.T) {
+	workspace(t)
+	args := []string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--calib", "photos", "--preprocess", "imagenet", "--allocate", "normalised", "--calib-cache", "cache"}
+	ok(t, args...)
+	ok(t, args...)
+	photos, err := filepath.Glob("photos/*.*g")
+	if err != nil || len(photos) < 2 {
+		t.Fatal(photos, err)
+	}
+	b, err := os.ReadFile(photos[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(photos[0], append(b, 0), 0o644); err != nil { // in place, which the folder does not show
+		t.Fatal(err)
+	}
+	fails(t, args, "cache: the statistics belong to another model or other samples")
 }
