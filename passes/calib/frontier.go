@@ -363,6 +363,18 @@ func (f *Frontier) has(v *ir.Value) bool {
 // an error that names the sample and the value. The position stays: where the same
 // nodes would be evaluated again and again, Advance goes first.
 func (f *Frontier) See(ctx context.Context, values []*ir.Value, see func(sample int, values []*tensor.Tensor) error) error {
+	return f.SeeAny(ctx, values, func(sample int, out []*tensor.Tensor) error {
+		for i, t := range out {
+			if err := finite(t); err != nil {
+				return fmt.Errorf("calibration sample %d: value %s: %w", sample+1, values[i].Name, err)
+			}
+		}
+		return see(sample, out)
+	})
+}
+
+// SeeAny is See for values that need not be finite.
+func (f *Frontier) SeeAny(ctx context.Context, values []*ir.Value, see func(sample int, values []*tensor.Tensor) error) error {
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
@@ -373,14 +385,7 @@ func (f *Frontier) See(ctx context.Context, values []*ir.Value, see func(sample 
 		}
 		to = max(to, f.origin(v))
 	}
-	return f.eval(ctx, values, f.sameness(to), func(sample int, out []*tensor.Tensor) error {
-		for i, t := range out {
-			if err := finite(t); err != nil {
-				return fmt.Errorf("calibration sample %d: value %s: %w", sample+1, values[i].Name, err)
-			}
-		}
-		return see(sample, out)
-	})
+	return f.eval(ctx, values, f.sameness(to), see)
 }
 
 // finite returns an error for floats that are not.

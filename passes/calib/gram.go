@@ -13,10 +13,12 @@ import (
 // the patches of a convolution, in the order [Cin, k1, .., kn] of the weight's rows, or
 // tokens. They are sums and not means; matrices are row-major.
 type Gram struct {
-	K  int
-	N  int       // columns that were summed over
-	XX []float64 // [K,K], x x^T of the inputs x of the model as it is; symmetric
-	X  []float64 // [K], x
+	K int
+	N int // columns that were summed over
+	// Seen is the number of columns that there were, of which N were picked.
+	Seen int
+	XX   []float64 // [K,K], x x^T of the inputs x of the model as it is; symmetric
+	X    []float64 // [K], x
 
 	// Of Twins, the inputs xd of the dense model at the same places; nil where they
 	// were not asked for.
@@ -150,6 +152,7 @@ func (m *moments) add(sample int, values []*tensor.Tensor) error {
 			return m.node.Errorf(ir.ErrInvalid, "its input is %v, that of its dense copy %v", x, xd)
 		}
 	}
+	m.gramOf.Seen += n
 	quota := (sample+1)*m.most/m.samples - sample*m.most/m.samples
 	m.picks = pick(m.picks[:0], n, quota, sample)
 	for picks := m.picks; len(picks) > 0; {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 
 	"spc/internal/atomicfile"
@@ -17,16 +16,15 @@ import (
 	"spc/ir/tensor"
 )
 
-// Survey is what samples show of a model: the moments of what each weight multiplies,
-// and the ranges of its values. It lies in a file, of which one weight at a time is in
-// memory.
+// Survey is what samples show of a model: the moments of what each weight multiplies. It
+// lies in a file, of which one weight at a time is in memory.
 //
 // The file is little-endian: a header of 64 bytes, then records of 32 bytes and what
 // belongs to them, one after the other.
 //
 //	header              record
-//	 0  8 magic          0 4 kind: RNGS, GRAM or NONE
-//	 8  4 version, 1     4 4 length of the name
+//	 0  8 magic          0 4 kind: GRAM or NONE
+//	 8  4 version, 2     4 4 length of the name
 //	12  4 records        8 8 length of the payload
 //	16 32 key           16 4 input of the node
 //	48  4 samples       20 4 zero
@@ -34,18 +32,16 @@ import (
 //	60  4 CRC-32C of    28 4 CRC-32C of bytes 0..27
 //	      bytes 0..59
 //
-// The first record holds the ranges, each the length of a name u32, the name, and the
-// least and the greatest element f32. Each of the others is a weight's, named after its
-// node: K u64, N u64, X f64[K] and the rows of XX from the diagonal on, f64, or as NONE
-// the reason why its inputs cannot be seen.
+// Each record is a weight's, named after its node: K, N and Seen u64, X f64[K] and the
+// rows of XX from the diagonal on, f64, or as NONE the reason why its inputs cannot be
+// seen.
 type Survey struct {
 	// Samples is the number of samples that were seen.
 	Samples int
 
-	path   string
-	ranges map[string]Range
-	grams  map[weightKey]record
-	close  func() error
+	path  string
+	grams map[weightKey]record
+	close func() error
 }
 
 // weightKey names a weight by the node that reads it, and its input.
@@ -93,14 +89,7 @@ func (o *Observer) Survey(ctx context.Context, g *ir.Graph, path string, s Surve
 // Close unmaps the file.
 func (s *Survey) Close() error { return s.close() }
 
-// Range returns the range of a value; ok is false for one that is no f32 tensor of the
-// graph, or not finite in some sample.
-func (s *Survey) Range(v *ir.Value) (r Range, ok bool) {
-	r, ok = s.ranges[v.Name]
-	return r, ok
-}
-
-// Gram returns XX, X and N of a weight as GramOf does, and its errors that wrap
+// Gram returns XX, X, N and Seen of a weight as GramOf does, and its errors that wrap
 // ir.ErrUnsupported.
 func (s *Survey) Gram(use ir.WeightUse) (*Gram, error) {
 	r, ok := s.grams[weightKey{use.Node.Name, use.Input}]
@@ -158,18 +147,11 @@ func (o *Observer) writeSurvey(ctx context.Context, w io.Writer, g *ir.Graph, ke
 	head := append([]byte(surveyMagic), make([]byte, headBytes-len(surveyMagic))...)
 	le := binary.LittleEndian
 	le.PutUint32(head[8:], surveyVersion)
-	le.PutUint32(head[12:], uint32(1+len(uses)))
+	le.PutUint32(head[12:], uint32(len(uses)))
 	copy(head[16:], key[:])
 	le.PutUint32(head[48:], uint32(samples))
 	le.PutUint32(head[60:], checksum(head[:60]))
 	if _, err := w.Write(head); err != nil {
-		return err
-	}
-	ranges, err := o.surveyRanges(ctx, g)
-	if err != nil {
-		return err
-	}
-	if err := writeRecord(w, kindRanges, "", 0, ranges); err != nil {
 		return err
 	}
 	for i, u := range uses {
@@ -194,44 +176,4 @@ func (o *Observer) writeSurvey(ctx context.Context, w io.Writer, g *ir.Graph, ke
 		}
 	}
 	return nil
-}
-
-// surveyRanges returns the ranges of the f32 values of g, as they are written.
-func (o *Observer) surveyRanges(ctx context.Context, g *ir.Graph) ([]byte, error) {
-	var values []*ir.Value
-	add := func(v *ir.Value) {
-		if v != nil && v.Type.DType == tensor.F32 {
-			values = append(values, v)
-		}
-	}
-	for _, v := range g.Inputs {
-		add(v)
-	}
-	for _, n := range g.Nodes {
-		for _, v := range n.Outputs {
-			add(v)
-		}
-	}
-	ranges, infinite := make([]Range, len(values)), make([]bool, len(values))
-	for i := range ranges {
-		ranges[i] = Range{float32(math.Inf(1)), float32(math.Inf(-1))}
-	}
-	err := o.See(ctx, g, values, func(i int, t *tensor.Tensor) error {
-		infinite[i] = infinite[i] || ranges[i].add(t.F32s()) != nil
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	var b []byte
-	le := binary.LittleEndian
-	for i, v := range values {
-		if r := ranges[i]; !infinite[i] && r.Lo <= r.Hi {
-			b = le.AppendUint32(b, uint32(len(v.Name)))
-			b = append(b, v.Name...)
-			b = le.AppendUint32(b, math.Float32bits(r.Lo))
-			b = le.AppendUint32(b, math.Float32bits(r.Hi))
-		}
-	}
-	return b, nil
 }

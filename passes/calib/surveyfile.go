@@ -14,13 +14,12 @@ import (
 
 const (
 	surveyMagic   = "\x89SCA\r\n\x1a\n"
-	surveyVersion = 1
+	surveyVersion = 2
 	headBytes     = 64
 	recordBytes   = 32
 
-	kindRanges = "RNGS"
-	kindGram   = "GRAM"
-	kindNone   = "NONE"
+	kindGram = "GRAM"
+	kindNone = "NONE"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -108,15 +107,6 @@ func readSurvey(b []byte, key [sha256.Size]byte) (*Survey, error) {
 			return nil, err
 		}
 		switch {
-		case (r.kind == kindRanges) != (i == 0):
-			return nil, corrupt("record %d is %q, want the ranges first and only there", i, r.kind)
-		case r.kind == kindRanges:
-			if err := r.check(); err != nil {
-				return nil, err
-			}
-			if s.ranges, err = readRanges(r.payload); err != nil {
-				return nil, err
-			}
 		case r.kind == kindGram, r.kind == kindNone:
 			k := weightKey{r.name, r.input}
 			if _, twice := s.grams[k]; twice {
@@ -127,40 +117,19 @@ func readSurvey(b []byte, key [sha256.Size]byte) (*Survey, error) {
 			return nil, corrupt("record %d is of the unknown kind %q", i, r.kind)
 		}
 	}
-	if len(rest) > 0 || records == 0 {
+	if len(rest) > 0 {
 		return nil, corrupt("%d bytes follow the %d records", len(rest), records)
 	}
 	return s, nil
 }
 
-func readRanges(b []byte) (map[string]Range, error) {
-	le := binary.LittleEndian
-	out := map[string]Range{}
-	for len(b) > 0 {
-		if len(b) < 4 || uint64(len(b)-4) < uint64(le.Uint32(b))+8 {
-			return nil, corrupt("the ranges end in an entry")
-		}
-		n := int(le.Uint32(b))
-		name := string(b[4 : 4+n])
-		r := Range{math.Float32frombits(le.Uint32(b[4+n:])), math.Float32frombits(le.Uint32(b[8+n:]))}
-		if !(r.Lo <= r.Hi) || r.Lo-r.Lo != 0 || r.Hi-r.Hi != 0 {
-			return nil, corrupt("the range of value %q is %v to %v", name, r.Lo, r.Hi)
-		}
-		if _, twice := out[name]; twice {
-			return nil, corrupt("two ranges of value %q", name)
-		}
-		out[name] = r
-		b = b[12+n:]
-	}
-	return out, nil
-}
-
-// encode returns K, N, X and half of XX as they are written.
+// encode returns K, N, Seen, X and half of XX as they are written.
 func (g *Gram) encode() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, gramBytes(g.K))
 	b = le.AppendUint64(b, uint64(g.K))
 	b = le.AppendUint64(b, uint64(g.N))
+	b = le.AppendUint64(b, uint64(g.Seen))
 	for _, v := range g.X {
 		b = le.AppendUint64(b, math.Float64bits(v))
 	}
@@ -176,7 +145,7 @@ func (g *Gram) encode() []byte {
 const maxK = 1 << 24
 
 // gramBytes is the length of the record of a weight of k columns.
-func gramBytes(k int) int { return 16 + 8*k + 4*k*(k+1) }
+func gramBytes(k int) int { return 24 + 8*k + 4*k*(k+1) }
 
 // gram decodes what encode wrote for a weight of k columns.
 func (r *record) gram(k int) (*Gram, error) {
@@ -185,11 +154,11 @@ func (r *record) gram(k int) (*Gram, error) {
 	if k > maxK || len(b) != gramBytes(k) || le.Uint64(b) != uint64(k) {
 		return nil, corrupt("record %q is none of a weight of %d columns", r.name, k)
 	}
-	n := le.Uint64(b[8:])
-	if n == 0 || n > math.MaxInt64 {
-		return nil, corrupt("record %q is of %d columns of the input", r.name, n)
+	n, seen := le.Uint64(b[8:]), le.Uint64(b[16:])
+	if n == 0 || n > seen || seen > math.MaxInt64 {
+		return nil, corrupt("record %q is of %d columns of the input's %d", r.name, n, seen)
 	}
-	b = b[16:]
+	b = b[24:]
 	finite := true
 	take := func(dst []float64) {
 		for i := range dst {
@@ -198,7 +167,7 @@ func (r *record) gram(k int) (*Gram, error) {
 		}
 		b = b[8*len(dst):]
 	}
-	g := &Gram{K: k, N: int(n), X: make([]float64, k), XX: make([]float64, k*k)}
+	g := &Gram{K: k, N: int(n), Seen: int(seen), X: make([]float64, k), XX: make([]float64, k*k)}
 	take(g.X)
 	for i := range k {
 		take(g.XX[i*k+i : (i+1)*k])

@@ -19,7 +19,8 @@ type rule struct {
 	curves    bool // and error curves
 }
 
-// rules lists the allocations. Those that need no calibration come first.
+// rules lists the allocations, in the order in which auto builds them. Those that need no
+// calibration come first, and what starts from the best of the others last.
 var rules = []rule{
 	{string(prune.PerLayer), "the same sparsity in each layer", (*fitter).perLayer, false, false},
 	{string(prune.Global), "the pattern's published rule: one threshold over all layers", (*fitter).global, false, false},

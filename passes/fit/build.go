@@ -365,7 +365,7 @@ func (f *fitter) survey(curves bool) error {
 		if err != nil {
 			return err
 		}
-		l.positions = float64(g.N)
+		l.positions = float64(g.Seen)
 		l.power = make([]float64, l.cols)
 		for c := range l.cols {
 			l.power[c] = g.XX[c*l.cols+c] / float64(g.N)
@@ -386,7 +386,7 @@ func (f *fitter) survey(curves bool) error {
 
 // made makes up moments of inputs that cannot be seen: independent, of variance 1.
 func made(k int) *calib.Gram {
-	g := &calib.Gram{K: k, N: 1, XX: make([]float64, k*k), X: make([]float64, k)}
+	g := &calib.Gram{K: k, N: 1, Seen: 1, XX: make([]float64, k*k), X: make([]float64, k)}
 	for c := range k {
 		g.XX[c*k+c] = 1
 	}

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -12,7 +13,7 @@ import (
 
 // grid is the sparsities at which curves are measured; between them they are
 // interpolated in steps of fine.
-var grid = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95}
+var grid = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.98, 0.99}
 
 const fine = 0.01
 
@@ -28,7 +29,11 @@ const (
 // the model's outputs, which is measured for each layer alone, at the sparsity asked
 // for; that their effects add up is an assumption, as in SPDY.
 func (f *fitter) curves() ([]float64, error) {
-	return f.along(func(k int) float64 { return f.layers[k].effect }), nil
+	effects := make([]float64, len(f.layers))
+	for k, l := range f.layers {
+		effects[k] = l.effect
+	}
+	return f.along(effects), nil
 }
 
 // joint is curves with the effects that layers have together: the mean of what pruning a
@@ -36,16 +41,25 @@ func (f *fitter) curves() ([]float64, error) {
 // pruned, the best of those built before. They are the first and the last term of Shapley's
 // value (1953), the mean over the orders in which layers may be pruned.
 func (f *fitter) joint() ([]float64, error) {
-	best := f.best
-	if best == nil {
+	if f.best == nil {
 		s, err := f.curves()
 		if err != nil {
 			return nil, err
 		}
-		if best, _, err = f.build("prune, curves", s, f.Observer); err != nil {
+		if f.best, _, err = f.build("prune, curves", s, f.Observer); err != nil {
 			return nil, err
 		}
 	}
+	effects, err := f.effectsTogether()
+	if err != nil {
+		return nil, err
+	}
+	return f.along(effects), nil
+}
+
+// effectsTogether returns the effects that joint goes by.
+func (f *fitter) effectsTogether() ([]float64, error) {
+	best := f.best
 	pruned, err := f.divergence(f.few().Frontier(best.twins.Graph, f.Budget), best.twins)
 	if err != nil {
 		return nil, err
@@ -66,13 +80,15 @@ func (f *fitter) joint() ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.along(func(k int) float64 {
-		l, last := f.layers[k], 0.0
+	for k, l := range f.layers {
+		// A layer that is dense among the pruned ones shows nothing there.
+		last := l.effect
 		if lost := l.lost(best.sparsities[k]); lost > 0 {
 			last = max(0, pruned-d[k]) / lost
 		}
-		return (l.effect + last) / 2
-	}), nil
+		d[k] = (l.effect + last) / 2
+	}
+	return d, nil
 }
 
 // lost is the relative error on the layer's curve.
@@ -88,8 +104,8 @@ func (l *layer) lost(sparsity float64) float64 {
 }
 
 // along picks points of the curves by dynamic programming, where a relative error of 1 in
-// layer k costs effect(k).
-func (f *fitter) along(effect func(k int) float64) []float64 {
+// layer k costs effects[k].
+func (f *fitter) along(effects []float64) []float64 {
 	var sizes []int
 	var curves [][]point
 	out := make([]float64, len(f.layers))
@@ -103,7 +119,7 @@ func (f *fitter) along(effect func(k int) float64) []float64 {
 		total += len(l.weights)
 		var c []point
 		for _, p := range l.sweep {
-			c = append(c, point{p.sparsity, p.cost * effect(k)})
+			c = append(c, point{p.sparsity, p.cost * effects[k]})
 		}
 		curves = append(curves, c)
 	}
@@ -180,7 +196,14 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		l.sweep = append(l.sweep, next)
 		last = next
 	}
-	l.loss, l.trial, err = at(s, f.own(l))
+	// A layer that is that sparse already shows its effect where it loses something.
+	sparsity := f.own(l)
+	if l.lost(sparsity) == 0 {
+		if i := slices.IndexFunc(l.sweep, func(p point) bool { return p.cost > 0 && p.sparsity > sparsity }); i >= 0 {
+			sparsity = l.sweep[i].sparsity
+		}
+	}
+	l.loss, l.trial, err = at(s, sparsity)
 	return err
 }
 
@@ -210,7 +233,7 @@ func (f *fitter) few() *calib.Observer {
 	for _, l := range f.layers {
 		work += float64(l.rows) * float64(l.cols) * l.positions / float64(f.samples)
 	}
-	// For a layer about half of the model is evaluated.
+	// For a layer about half of the pruned copy is evaluated.
 	work *= float64(len(f.layers)) / 2
 	runs := min(f.samples, max(leastRuns, int(min(effectRuns, effectWork/max(1, work)))))
 	return f.sees(func(i int) bool { return (i+1)*runs/f.samples > i*runs/f.samples })
@@ -220,6 +243,10 @@ func (f *fitter) few() *calib.Observer {
 // changed back.
 func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int, on bool)) ([]float64, error) {
 	front := f.few().Frontier(twins.Graph, f.Budget)
+	dense, err := f.goal(front, twins)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]float64, len(f.layers))
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
@@ -229,8 +256,7 @@ func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int
 			}
 		}
 		change(k, true)
-		var err error
-		if out[k], err = f.divergence(front, twins); err != nil {
+		if out[k], err = f.distance(front, twins, dense); err != nil {
 			return nil, err
 		}
 		change(k, false)

@@ -5,15 +5,14 @@ import (
 	"math"
 	"testing"
 
+	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/prune"
 )
 
-// TestJointEffectsAreThoseOfTheModelWithOneLayerDense compares the allocation with one from
-// models in which all layers but one are pruned, each made and run by itself.
-func TestJointEffectsAreThoseOfTheModelWithOneLayerDense(t *testing.T) {
-	g := model(t)
-	o := options(t, "uniform", 0.6)
+// opened is a fitter that has seen the layers' curves.
+func opened(t *testing.T, g *ir.Graph, o Options) *fitter {
+	t.Helper()
 	if err := o.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +27,14 @@ func TestJointEffectsAreThoseOfTheModelWithOneLayerDense(t *testing.T) {
 	if err := f.survey(true); err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// TestJointEffectsAreThoseOfTheModelWithOneLayerDense compares the allocation with one from
+// models in which all layers but one are pruned, each made and run by itself.
+func TestJointEffectsAreThoseOfTheModelWithOneLayerDense(t *testing.T) {
+	g := model(t)
+	f := opened(t, g, options(t, "uniform", 0.6))
 	s, err := f.perLayer()
 	if err != nil {
 		t.Fatal(err)
@@ -58,13 +65,17 @@ func TestJointEffectsAreThoseOfTheModelWithOneLayerDense(t *testing.T) {
 		return betweenOn(t, f.few(), g, c)
 	}
 	all := without(-1)
-	want := f.along(func(k int) float64 {
-		last := 0.0
-		if lost := f.layers[k].lost(0.6); lost > 0 {
-			last = math.Max(0, all-without(k)) / lost
+	effects, err := f.effectsTogether()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, l := range f.layers {
+		lost := l.lost(0.6)
+		if want := (l.effect + math.Max(0, all-without(k))/lost) / 2; !(lost > 0) || math.Abs(effects[k]-want) > 1e-9*want {
+			t.Errorf("%s: effect %v, want %v", l.Node.Name, effects[k], want)
 		}
-		return (f.layers[k].effect + last) / 2
-	})
+	}
+	want := f.along(effects)
 	got, err := f.joint()
 	if err != nil {
 		t.Fatal(err)
@@ -78,5 +89,66 @@ func TestJointEffectsAreThoseOfTheModelWithOneLayerDense(t *testing.T) {
 	}
 	if !differs {
 		t.Errorf("%v is what was there before", got)
+	}
+}
+
+func TestLayersThatAreSparseAlreadyShowTheirEffect(t *testing.T) {
+	g := model(t)
+	o := options(t, "unstructured", 0)
+	glob, err := prune.ParseGlob("wide")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Targets = []prune.LayerTarget{{Glob: glob, Sparsity: 0.6}}
+	if _, err := Run(context.Background(), g, o); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range opened(t, g, options(t, "unstructured", 0.5)).layers {
+		if l.lost(0.5) > 0 == (l.Node.Name == "wide") || !(l.effect > 0) {
+			t.Errorf("%s: %v lost at 50%%, effect %v", l.Node.Name, l.lost(0.5), l.effect)
+		}
+	}
+}
+
+func TestHighSparsitiesAreReachedByCurves(t *testing.T) {
+	for _, a := range []string{"curves", "joint"} {
+		o := options(t, "unstructured", 0.975)
+		o.Allocate = a
+		if _, r := fitted(t, o); math.Abs(r.Prunable.Sparsity()-0.975) > 0.01 {
+			t.Errorf("%s: %.3f zeros, want 0.975", a, r.Prunable.Sparsity())
+		}
+	}
+}
+
+func TestAllocationsThatFallShortAreTheLastChoice(t *testing.T) {
+	o := options(t, "unstructured", 0.997) // beyond the grid
+	o.Allocate = Auto
+	_, r := fitted(t, o)
+	for i, trial := range r.Trials {
+		switch by := trial.Allocate; {
+		case by == "layer" && trial.Short, (by == "curves" || by == "joint") && !trial.Short, i > 0 && r.Trials[i-1].Short && !trial.Short:
+			t.Errorf("trials %+v", r.Trials)
+		}
+	}
+}
+
+func TestEffectsAreSeenOnFewRunsWhereLayersAreLarge(t *testing.T) {
+	f := opened(t, model(t), options(t, "uniform", 0.5)) // 12 runs
+	for _, c := range []struct {
+		positions float64
+		want      int
+	}{{1, 12}, {1e15, leastRuns}} {
+		for _, l := range f.layers {
+			l.positions = c.positions
+		}
+		n := 0
+		for _, err := range f.few().Inputs(f, f.graph) {
+			if n++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n != c.want {
+			t.Errorf("%d runs, want %d", n, c.want)
+		}
 	}
 }

@@ -67,6 +67,17 @@ type Trial struct {
 	// Divergence is that of the outputs from the dense model's, on samples that the
 	// trial was not built on; 0 where there was but one.
 	Divergence float64 `json:"divergence,omitempty"`
+	// Short is set where layers cannot take as many zeros as were asked for. Such a trial
+	// is chosen only where all are short.
+	Short bool `json:"short,omitempty"`
+}
+
+// less orders trials by what makes them better.
+func (t *Trial) less(u *Trial) bool {
+	if t.Short != u.Short {
+		return u.Short
+	}
+	return t.Divergence < u.Divergence
 }
 
 // Check refuses options that contradict each other.
@@ -263,7 +274,7 @@ func (f *fitter) run(out *Result) error {
 		if err != nil {
 			return err
 		}
-		t := Trial{Allocate: name}
+		t := Trial{Allocate: name, Short: f.short(s)}
 		var built *trial
 		if len(names) > 1 {
 			if built, t.Divergence, err = f.try(name, s); err != nil {
@@ -271,7 +282,7 @@ func (f *fitter) run(out *Result) error {
 			}
 		}
 		at := 0
-		for at < len(out.Trials) && out.Trials[at].Divergence <= t.Divergence {
+		for at < len(out.Trials) && !t.less(&out.Trials[at]) {
 			at++
 		}
 		if out.Trials = slices.Insert(out.Trials, at, t); at == 0 {
@@ -292,6 +303,20 @@ func (f *fitter) run(out *Result) error {
 		f.plan.Layers[l.at].How = e.how
 	}
 	return nil
+}
+
+// slack is how much an allocation may stay below the sparsity asked for: layers are
+// sparse in steps.
+const slack = 0.005
+
+// short reports whether the sparsities of layers add up to less than was asked for.
+func (f *fitter) short(sparsities []float64) bool {
+	have, want, all := 0.0, 0.0, 0.0
+	for k, l := range f.layers {
+		n := float64(len(l.weights))
+		have, want, all = have+sparsities[k]*n, want+f.own(l)*n, all+n
+	}
+	return have < want-slack*all
 }
 
 // adopt puts a model as it was built into the graph, and reconstructs it where that is
