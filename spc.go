@@ -73,7 +73,7 @@ type CompileOptions struct {
 	// Allocate spreads the sparsity over the layers: layer, the same everywhere; global,
 	// the pattern's published threshold; normalised, one threshold on saliencies that
 	// calibration makes comparable; curves, by error curves; joint, by these and the
-	// effects that layers have together; auto, whichever of these is
+	// effects that layers have together; auto, whichever of these but global is
 	// nearest the dense model's outputs. The default is auto with Calibrate, else layer.
 	Allocate string
 	// Prune is how the weights that go are chosen: magnitude, wanda, taylor, which needs

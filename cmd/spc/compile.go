@@ -45,7 +45,7 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 	complete(c, "masks", files(0, "npz"))
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
 	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
-	fs.StringVar(&o.Allocate, "allocate", "", "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of those.\nBy default auto with --calib, else layer")
+	fs.StringVar(&o.Allocate, "allocate", "", "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
 	fs.StringVar(&o.Prune, "prune", "", "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, taylor: those on which the outputs hardly depend, by gradients, obs:\nthose that the others can make up for. By default obs with --calib, else magnitude")
 	fs.StringVar(&o.Aim, "aim", "weights", "what obs stays near: the dense model's weights, or dense: its outputs")
 	fs.BoolVar(&o.Reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")

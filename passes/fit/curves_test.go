@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 
 	"spc/ir"
@@ -149,6 +150,26 @@ func TestEffectsAreSeenOnFewRunsWhereLayersAreLarge(t *testing.T) {
 		}
 		if n != c.want {
 			t.Errorf("%d runs, want %d", n, c.want)
+		}
+	}
+}
+
+func TestOutputsMayBeInfinite(t *testing.T) {
+	// A mask on the scores, as exporters of language models write.
+	g := drawn(t, strings.Replace(network, `  return %y
+`, `  %mask: f32[5] = const {0, -Inf, 0, 0, 0}
+  %z: f32[n,5] = Add "masked" (%y, %mask)
+  return %z
+`, 1), shapes)
+	o := options(t, "uniform", 0.5)
+	o.Allocate = Auto
+	r, err := Run(context.Background(), g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trial := range r.Trials {
+		if !(trial.Divergence > 0) || math.IsInf(trial.Divergence, 0) {
+			t.Errorf("trials %+v", r.Trials)
 		}
 	}
 }
