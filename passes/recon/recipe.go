@@ -40,7 +40,10 @@ var settings = []struct {
 	{"model", count(func(o *Options) *int { return &o.WholeEpochs })},
 	{"model-rate", number(func(o *Options) *float64 { return &o.WholeRate })},
 	{"inside", number(func(o *Options) *float64 { return &o.Inside })},
-	{"warmup", number(func(o *Options) *float64 { return &o.Warmup })},
+	{"warmup", func(o *Options, v float64) bool {
+		o.Warmup = v
+		return v >= 0 && v <= 1
+	}},
 	{"batch", count(func(o *Options) *int { return &o.Batch })},
 	{"window", count(func(o *Options) *int { return &o.Window })},
 	{"augment", func(o *Options, v float64) bool {

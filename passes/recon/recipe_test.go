@@ -33,6 +33,7 @@ func TestSet(t *testing.T) {
 		"rate=1,":       "nothing is named",
 		"model=1e9":     "model",
 		"window=Inf":    "window",
+		"warmup=1.5":    "warmup",
 		"inside=1 rate": "inside",
 	} {
 		if err := new(Options).Set(s); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), part) {

@@ -344,13 +344,12 @@ func (w *worker) targets(t *trainer, index []int, in []*tensor.Tensor) ([]*tenso
 func (w *worker) vary(t *trainer, index []int, in []*tensor.Tensor, step int) ([]*tensor.Tensor, error) {
 	out := make([]*tensor.Tensor, len(in))
 	draws := make([]*rand.Rand, len(index))
-	for k, s := range index {
-		draws[k] = rand.New(rand.NewPCG(t.seed+uint64(step), uint64(s)))
-	}
 	for i, x := range in {
 		out[i] = x.Clone()
 		n := len(x.Bytes()) / len(index)
 		for k, s := range index {
+			// All inputs of a sample change the same way: masks belong to tokens.
+			draws[k] = rand.New(rand.NewPCG(t.seed+uint64(step), uint64(s)))
 			from := t.samples[s].in[i]
 			to, err := tensor.FromBytes(x.DType(), from.Shape(), out[i].Bytes()[k*n:][:n])
 			if err != nil {
