@@ -70,16 +70,14 @@ func (r *PrunedResults) Judge(x *PrunedResult) {
 	if !ok || m == nil || m.Perplexity {
 		return
 	}
-	float := m.Dense
-	if rest != "" {
-		i := r.find(x.Model, rest, x.Reconstruct)
-		if i < 0 || r.Cells[i].Error != "" {
-			return
-		}
-		float = r.Cells[i].Value
+	reconstruct := x.Reconstruct
+	if rest == "" {
+		rest, reconstruct = Whole, false
 	}
-	bar := float - quantisedLoss
-	x.Bar = &bar
+	if i := r.find(x.Model, rest, reconstruct); i >= 0 && r.Cells[i].Error == "" {
+		bar := r.Cells[i].Value - quantisedLoss
+		x.Bar = &bar
+	}
 }
 
 func pruned(model string) *PrunedModel {
@@ -94,7 +92,7 @@ func pruned(model string) *PrunedModel {
 // Table renders the cells, a line each.
 func (r *PrunedResults) Table() string {
 	w := table.NewWriter()
-	w.AppendHeader(table.Row{"model", "zeros", "reconstructed", "dense", "measured", "bar", "", "allocation", "samples", "compile"})
+	w.AppendHeader(table.Row{"model", "zeros", "reconstructed", "measured", "bar", "", "allocation", "samples", "compile"})
 	for i := range r.Cells {
 		x := &r.Cells[i]
 		m := pruned(x.Model)
@@ -105,7 +103,7 @@ func (r *PrunedResults) Table() string {
 		if x.Reconstruct {
 			yes = "yes"
 		}
-		w.AppendRow(table.Row{x.Model, x.Cell, yes, m.Dense, fmt.Sprintf("%.4g", x.Value), bar, m.Verdict(x), x.Allocate, x.Samples, fmt.Sprintf("%.0f s", x.Compile)})
+		w.AppendRow(table.Row{x.Model, x.Cell, yes, fmt.Sprintf("%.4g", x.Value), bar, m.Verdict(x), x.Allocate, x.Samples, fmt.Sprintf("%.0f s", x.Compile)})
 	}
 	return w.Render()
 }
@@ -136,7 +134,7 @@ func (r *PrunedResults) Markdown() string {
 	}
 	fmt.Fprintf(&b, "Measured on %s.\n\n", strings.Join(where, "; "))
 	b.WriteString("| model (dense) | |")
-	for _, c := range Cells {
+	for _, c := range Cells[1:] {
 		rest, integers := quantised(c)
 		if strings.Trim(rest, "0123456789") == "" && rest != "" {
 			rest += "%"
@@ -146,15 +144,19 @@ func (r *PrunedResults) Markdown() string {
 		}
 		fmt.Fprintf(&b, " %s |", strings.Replace(rest, "@", " ", 1))
 	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(Cells)) + "\n")
+	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(Cells)-1) + "\n")
 	for i := range PrunedModels {
 		m := &PrunedModels[i]
 		for _, reconstruct := range []bool{false, true} {
-			row, any := fmt.Sprintf("| %s (%.4g) | obs |", m.Model, m.Dense), false
+			row, any := "| "+m.Model, false
+			if i := r.find(m.Model, Whole, false); i >= 0 && r.Cells[i].Error == "" {
+				row += fmt.Sprintf(" (%.4g)", r.Cells[i].Value)
+			}
+			row += " | obs |"
 			if reconstruct {
 				row = "| | and reconstruct |"
 			}
-			for _, c := range Cells {
+			for _, c := range Cells[1:] {
 				at := r.find(m.Model, c, reconstruct)
 				if at < 0 {
 					row += " |"
