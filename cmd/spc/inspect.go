@@ -123,7 +123,7 @@ func printLayers(w io.Writer, r *spc.Report) {
 		n.Weights, n.Nonzeros, percent(share(n.Weights-n.Nonzeros, n.Weights)),
 		n.Prunable, percent(share(n.PrunableZeros, n.Prunable)),
 		size(int64(n.StoredBytes)), size(int64(n.DenseBytes)))
-	if slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
+	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
 	printFitted(w, r)

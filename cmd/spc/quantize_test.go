@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,6 +44,13 @@ func TestQuantizeAndPrune(t *testing.T) {
 	}
 	if out := ok(t, "inspect", "int8.spx"); !strings.Contains(out, note) {
 		t.Errorf("%s, want why the zeros differ", out)
+	}
+	ok(t, append([]string{"prune", "model.onnx", "-o", "sparse.onnx", "--sparsity", "0.6", "--prune", "magnitude"}, quantise...)...)
+	if out := ok(t, "compile", "sparse.onnx", "-o", "sparse.spx"); !regexp.MustCompile(`zeros +[3-6][0-9]\.`).MatchString(out) {
+		t.Errorf("%s, want the zeros of the pruned integers", out)
+	}
+	if out := ok(t, "inspect", "sparse.spx"); strings.Contains(out, note) || strings.Contains(out, "not zero (0.0% zeros)") {
+		t.Errorf("%s, want the totals of the rows", out)
 	}
 	if out := ok(t, "inspect", "kept.spx"); !strings.Contains(out, "not quantised, kept by *head*; ") {
 		t.Errorf("%s, want why head is not quantised", out)

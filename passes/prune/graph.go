@@ -331,8 +331,13 @@ func (c *candidate) layer() GraphLayer {
 	if shape, ok := c.Value.Type.Shape(); ok {
 		l.Weights, _ = tensor.Elems(shape)
 	}
-	if c.Value.Const != nil && c.Value.Const.DType() == tensor.F32 {
-		l.Zeros = zeros(c.Value.Const.F32s())
+	if w := c.Value.Const; w != nil {
+		switch w.DType() {
+		case tensor.F32:
+			l.Zeros = zeros(w.F32s())
+		case tensor.I8: // symmetric, as the weights of products are
+			l.Zeros = zeros(tensor.Data[int8](w))
+		}
 	}
 	return l
 }
@@ -349,7 +354,7 @@ func (c *candidate) matrix() Layer {
 	return l
 }
 
-func zeros(w []float32) (n int) {
+func zeros[T float32 | int8](w []T) (n int) {
 	for _, v := range w {
 		if v == 0 {
 			n++
