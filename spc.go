@@ -364,6 +364,9 @@ func (r *Report) finish(g *ir.Graph) {
 			l.Reason = fmt.Sprintf("not quantised, %s; %s", why, l.Reason)
 		}
 		p := pruned[l.Weight]
+		if p.Why != "" && r.Prune.Asks {
+			l.Reason = fmt.Sprintf("not pruned, %s; %s", p.Why, l.Reason)
+		}
 		l.Prunable = p.Prunable
 		if seen[l.Weight] {
 			continue

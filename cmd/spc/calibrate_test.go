@@ -21,8 +21,15 @@ func TestPruneOnSamples(t *testing.T) {
 	if !strings.Contains(out, "pruned by obs on 5 runs of calibration samples, allocation auto: ") || !strings.Contains(out, ", not ") {
 		t.Errorf("%s, want how it was pruned", out)
 	}
-	if out := ok(t, "inspect", "auto.spx", "--layer", "*head*"); !strings.Contains(out, "pruned by OBS, exact; ") {
+	if out := ok(t, "inspect", "auto.spx", "--layer", "*head*"); !strings.Contains(out, "pruned by OBS, exact; ") || !strings.Contains(out, "; sparsity by ") {
 		t.Errorf("%s, want how the layer was pruned", out)
+	}
+	ok(t, "compile", "model.onnx", "-o", "first.spx", "--sparsity", "0.5", "--layer", "*layer1.0*=0.25", "--calib", "photos", "--preprocess", "imagenet")
+	if out := ok(t, "inspect", "first.spx"); !strings.Contains(out, "not pruned, the first convolution; ") {
+		t.Errorf("%s, want why the first layer is dense", out)
+	}
+	if out := ok(t, "inspect", "first.spx", "--layer", "*layer1.0*"); !strings.Contains(out, "; a sparsity of its own") {
+		t.Errorf("%s, want that the layer has a sparsity of its own", out)
 	}
 	z, err := zip.OpenReader("masks.npz")
 	if err != nil {

@@ -300,9 +300,24 @@ func (f *fitter) run(out *Result) error {
 	for k, l := range f.layers {
 		e := best.edits[k]
 		f.plan.Note(l.at, &e.LayerResult)
-		f.plan.Layers[l.at].How = e.how
+		f.plan.Layers[l.at].How = note(e.how, f.shared(l, out))
 	}
 	return nil
+}
+
+// shared says by what the layer has its share of zeros.
+func (f *fitter) shared(l *layer, out *Result) string {
+	if _, own := f.Pattern.OwnSparsity(); own {
+		return ""
+	}
+	if l.target != nil {
+		return "a sparsity of its own"
+	}
+	r := find(out.Trials[0].Allocate)
+	if r.curves {
+		return fmt.Sprintf("sparsity by %s: as much error as output would diverge the model's by %.2g", r.name, l.effect)
+	}
+	return "sparsity by " + r.name + ": " + r.doc
 }
 
 // slack is how much an allocation may stay below the sparsity asked for: layers are

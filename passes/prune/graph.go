@@ -46,7 +46,8 @@ func (o *GraphOptions) Asks() bool {
 type GraphResult struct {
 	Pattern  string       `json:"pattern"`
 	Allocate string       `json:"allocate"`
-	Asked    float64      `json:"asked"` // the sparsity asked for
+	Asks     bool         `json:"asks"`  // zeros were asked for
+	Asked    float64      `json:"asked"` // the sparsity of all
 	Prunable Tally        `json:"prunable"`
 	Weights  Tally        `json:"weights"` // of every weight-bearing node
 	Layers   []GraphLayer `json:"layers"`
@@ -312,7 +313,7 @@ func (p *Plan) Kept() []string {
 
 // Result sums up the layers as they are reported.
 func (p *Plan) Result() *GraphResult {
-	out := &GraphResult{Pattern: p.Options.Pattern.String(), Allocate: string(p.Options.Allocate), Asked: p.Options.Sparsity, Layers: p.Layers}
+	out := &GraphResult{Pattern: p.Options.Pattern.String(), Allocate: string(p.Options.Allocate), Asks: p.Options.Asks(), Asked: p.Options.Sparsity, Layers: p.Layers}
 	for i := range out.Layers {
 		l := &out.Layers[i]
 		t := Tally{l.Weights, l.Zeros}
