@@ -234,6 +234,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, size(before.Size()))
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
 	fmt.Fprintln(w, zeros(r))
+	printRebuilt(w, r)
 	count := map[string]int{}
 	for _, l := range r.Layers {
 		count[l.Format]++
@@ -246,9 +247,6 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	}
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "formats   %s\n", strings.Join(parts, ", "))
-	}
-	if what := reconstructed(r); what != "" {
-		fmt.Fprintf(w, "rebuilt   %s\n", what)
 	}
 	if err := printQuantised(w, r); err != nil {
 		return err
@@ -275,6 +273,16 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		}
 	}
 	return nil
+}
+
+// printRebuilt says what samples did for the weights that are left.
+func printRebuilt(w io.Writer, r *spc.Report) {
+	if what := fitted(r); what != "" {
+		fmt.Fprintf(w, "pruned    %s\n", what)
+	}
+	if what := reconstructed(r); what != "" {
+		fmt.Fprintf(w, "rebuilt   %s\n", what)
+	}
 }
 
 // fallShort is how far below the sparsity that was asked for that of the prunable weights

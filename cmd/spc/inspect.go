@@ -129,25 +129,31 @@ func printLayers(w io.Writer, r *spc.Report) {
 	printFitted(w, r)
 }
 
-// printFitted says on one line how the model was pruned on samples.
-func printFitted(w io.Writer, r *spc.Report) {
+// fitted says how the model was pruned on samples; it is empty where it was not.
+func fitted(r *spc.Report) string {
 	if r.Prune == nil || r.Prune.Samples == 0 {
-		return
+		return ""
 	}
 	p := r.Prune
-	fmt.Fprintf(w, "pruned by %s on %s of calibration samples, allocation %s", p.Method, plural(p.Samples, "run"), p.Allocate)
+	s := fmt.Sprintf("by %s on %s of calibration samples, allocation %s", p.Method, plural(p.Samples, "run"), p.Allocate)
 	for i, t := range p.Trials {
 		switch {
 		case len(p.Trials) == 1 && t.Allocate == p.Allocate:
 		case len(p.Trials) == 1: // nothing to compare
-			fmt.Fprintf(w, ": %s", t.Allocate)
+			s += ": " + t.Allocate
 		case i == 0:
-			fmt.Fprintf(w, ": %s, divergence %.3g", t.Allocate, t.Divergence)
+			s += fmt.Sprintf(": %s, divergence %.3g", t.Allocate, t.Divergence)
 		default:
-			fmt.Fprintf(w, ", not %s, %.3g", t.Allocate, t.Divergence)
+			s += fmt.Sprintf(", not %s, %.3g", t.Allocate, t.Divergence)
 		}
 	}
-	fmt.Fprintln(w)
+	return s
+}
+
+func printFitted(w io.Writer, r *spc.Report) {
+	if what := fitted(r); what != "" {
+		fmt.Fprintf(w, "pruned %s\n", what)
+	}
 	if what := reconstructed(r); what != "" {
 		fmt.Fprintf(w, "reconstructed %s\n", what)
 	}

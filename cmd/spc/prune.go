@@ -83,12 +83,7 @@ func printPruned(w io.Writer, r *spc.Report, model, out string) error {
 	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, fileSize(model)); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, zeros(r))
-	if what := reconstructed(r); what != "" {
-		_, err = fmt.Fprintf(w, "rebuilt   %s\n", what)
-	}
-	if err == nil {
-		err = printQuantised(w, r)
-	}
-	return err
+	fmt.Fprintln(w, zeros(r))
+	printRebuilt(w, r)
+	return printQuantised(w, r)
 }
