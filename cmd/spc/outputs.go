@@ -73,31 +73,32 @@ type saved interface {
 	Masks() map[string]*tensor.Tensor
 }
 
-// write writes the model and its masks; an error or an interrupt leaves neither.
+// write writes the model and its masks; an error or an interrupt leaves neither, and what
+// was there before as it was.
 func (o *outputs) write(ctx context.Context, m saved) error {
-	masked := false
-	err := atomicfile.Write(o.model, func(w io.Writer) error {
-		err := m.Write(contextWriter{ctx, w})
-		if err != nil || o.masks == "" {
-			return err
-		}
-		if len(m.Masks()) == 0 {
-			return fmt.Errorf("--masks %s: no weight is prunable", o.masks)
-		}
-		err = tensor.WriteNPZ(o.masks, m.Masks())
-		masked = err == nil
-		return err
-	})
-	if err != nil && masked {
-		if info, serr := os.Stat(o.masks); serr == nil && info.Mode().IsRegular() {
-			os.Remove(o.masks)
-		}
+	if o.masks != "" && len(m.Masks()) == 0 {
+		return fmt.Errorf("--masks %s: no weight is prunable", o.masks)
 	}
+	model, err := atomicfile.Stage(o.model, func(w io.Writer) error { return m.Write(contextWriter{ctx, w}) })
 	var pe *os.PathError
 	if err != nil && !errors.As(err, &pe) {
 		return fmt.Errorf("%s: %w", o.model, err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	defer model.Discard()
+	if o.masks != "" {
+		masks, err := atomicfile.Stage(o.masks, func(w io.Writer) error { return tensor.EncodeNPZ(contextWriter{ctx, w}, m.Masks()) })
+		if err != nil {
+			return err
+		}
+		defer masks.Discard()
+		if err := masks.Commit(); err != nil {
+			return err
+		}
+	}
+	return model.Commit()
 }
 
 // contextWriter fails once its context is done.

@@ -17,22 +17,55 @@ import (
 // keeps pointing to the file; where path is a device or a pipe, the bytes go to
 // it directly.
 func Write(path string, write func(w io.Writer) error) error {
+	s, err := Stage(path, write)
+	if err != nil {
+		return err
+	}
+	return s.Commit()
+}
+
+// Staged is a file that is complete and has not its name yet. Several that belong together
+// are staged first and then committed.
+type Staged struct{ temp, path string }
+
+// Stage is Write without the last step.
+func Stage(path string, write func(w io.Writer) error) (*Staged, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fill(path, os.O_WRONLY, write)
+		return &Staged{}, fill(path, os.O_WRONLY, write)
 	}
-	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x", filepath.Base(path), rand.Uint64()))
-	err := fill(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, write)
-	if err == nil {
-		err = os.Rename(temp, path)
+	s := &Staged{filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x", filepath.Base(path), rand.Uint64())), path}
+	if err := fill(s.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, write); err != nil {
+		return nil, s.undo(err)
 	}
-	if err != nil {
-		os.Remove(temp)
-		if pe, ok := err.(*fs.PathError); ok && pe.Path == temp {
-			pe.Path = path // the name that the caller knows
-		}
+	return s, nil
+}
+
+// Commit gives the file its name, in place of an older one.
+func (s *Staged) Commit() error {
+	if s.temp == "" {
+		return nil
+	}
+	if err := os.Rename(s.temp, s.path); err != nil {
+		return s.undo(err)
+	}
+	return nil
+}
+
+// Discard removes the file unless it was committed.
+func (s *Staged) Discard() {
+	if s != nil && s.temp != "" {
+		os.Remove(s.temp)
+	}
+}
+
+// undo discards the file and returns the error with the name that the caller knows.
+func (s *Staged) undo(err error) error {
+	s.Discard()
+	if pe, ok := err.(*fs.PathError); ok && pe.Path == s.temp {
+		pe.Path = s.path
 	}
 	return err
 }

@@ -101,3 +101,35 @@ func TestCheckFindsWhatWriteWouldMeet(t *testing.T) {
 		t.Error("a folder was taken for a file")
 	}
 }
+
+func TestStagedFilesLeaveOldOnesUntilTheyAreCommitted(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is := func(want string) {
+		t.Helper()
+		b, err := os.ReadFile(path)
+		if err != nil || string(b) != want {
+			t.Errorf("%q, %v, want %q", b, err, want)
+		}
+	}
+	for _, commit := range []bool{false, true} {
+		s, err := Stage(path, text("new"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		is("old")
+		if commit {
+			if err := s.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Discard()
+	}
+	is("new")
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
