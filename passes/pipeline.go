@@ -303,6 +303,17 @@ func errPass(flag, name string) error {
 	return fmt.Errorf("%s: no pass is named %q; the passes are %s: %w", flag, name, strings.Join(Names(), ", "), ir.ErrInvalid)
 }
 
+// leavesOut is the flag that keeps a pass from running, empty where it runs.
+func (o *Options) leavesOut(pass string) string {
+	switch {
+	case slices.Contains(o.Disable, pass):
+		return "--disable " + pass
+	case o.StopAfter != "" && slices.Index(Names(), o.StopAfter) < slices.Index(Names(), pass):
+		return "--stop-after " + o.StopAfter
+	}
+	return ""
+}
+
 // Run runs the pipeline over g.
 func Run(c *Context, g *ir.Graph, o Options) error {
 	for _, name := range o.Disable {
@@ -310,16 +321,22 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 			return errPass("--disable", name)
 		}
 	}
-	switch {
-	case slices.Contains(o.Disable, "prune") && c.Prune.Asks():
-		return fmt.Errorf("--disable prune: a sparsity is asked for, which needs that pass: %w", ir.ErrInvalid)
-	case c.Quant != nil && (slices.Contains(o.Disable, "quantize") || c.Quant.Type == tensor.I8 && !c.Quant.Portable && slices.Contains(o.Disable, "integers")):
-		return fmt.Errorf("--disable: quantisation is asked for, which needs the passes quantize and integers: %w", ir.ErrInvalid)
-	case slices.Contains(o.Disable, "choose") && c.Choose.Format != "" && c.Choose.Format != choose.Auto:
-		return fmt.Errorf("--disable choose: the format %s is asked for, which needs that pass: %w", c.Choose.Format, ir.ErrInvalid)
-	}
 	if o.StopAfter != "" && !slices.Contains(Names(), o.StopAfter) {
 		return errPass("--stop-after", o.StopAfter)
+	}
+	integers := c.Quant != nil && c.Quant.Type == tensor.I8 && !c.Quant.Portable
+	for _, need := range []struct {
+		asked      bool
+		what, pass string
+	}{
+		{c.Prune.Asks(), "a sparsity", "prune"},
+		{c.Quant != nil, "quantisation", "quantize"},
+		{integers, "quantisation", "integers"},
+		{c.Choose.Format != "" && c.Choose.Format != choose.Auto, "the format " + c.Choose.Format, "choose"},
+	} {
+		if flag := o.leavesOut(need.pass); need.asked && flag != "" {
+			return fmt.Errorf("%s: %s is asked for, which needs the pass %s: %w", flag, need.what, need.pass, ir.ErrInvalid)
+		}
 	}
 	if c.Choose.Recognise == nil {
 		c.Choose.Recognise = recognise

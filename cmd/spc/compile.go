@@ -62,6 +62,16 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 // calibrate sets what calibration sees and what is quantised. What it returns closes
 // the data when the compilation is done.
 func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quantise quantFlags, s sizes) (func(), error) {
+	// Nothing in the place of a value is a variable of the shell that was not set.
+	var empty error
+	fs.Visit(func(f *pflag.Flag) {
+		if empty == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			empty = fmt.Errorf("--%s is empty, want a value", f.Name)
+		}
+	})
+	if empty != nil {
+		return nil, empty
+	}
 	if err := quantise.apply(fs, o, data.calib != ""); err != nil {
 		return nil, err
 	}
@@ -280,9 +290,26 @@ func printRebuilt(w io.Writer, r *spc.Report) {
 	if what := fitted(r); what != "" {
 		fmt.Fprintf(w, "pruned    %s\n", what)
 	}
+	if unseen := blind(r); len(unseen) > 0 {
+		fmt.Fprintf(w, "unseen    by magnitude: %s\n", few(unseen))
+	}
 	if what := reconstructed(r); what != "" {
 		fmt.Fprintf(w, "rebuilt   %s\n", what)
 	}
+}
+
+// blind lists the layers that were pruned by magnitude since samples do not show their
+// inputs, and why.
+func blind(r *spc.Report) (out []string) {
+	if r.Prune == nil {
+		return nil
+	}
+	for _, l := range r.Prune.Layers {
+		if l.Unseen != "" {
+			out = append(out, fmt.Sprintf("%s (%s)", printable(l.Node), l.Unseen))
+		}
+	}
+	return out
 }
 
 // fallShort is how far below the sparsity that was asked for that of the prunable weights

@@ -154,6 +154,9 @@ func printFitted(w io.Writer, r *spc.Report) {
 	if what := fitted(r); what != "" {
 		fmt.Fprintf(w, "pruned %s\n", what)
 	}
+	if unseen := blind(r); len(unseen) > 0 {
+		fmt.Fprintf(w, "by magnitude, unseen: %s\n", few(unseen))
+	}
 	if what := reconstructed(r); what != "" {
 		fmt.Fprintf(w, "reconstructed %s\n", what)
 	}

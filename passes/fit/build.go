@@ -162,6 +162,7 @@ func (f *fitter) blind(l *layer, sparsity float64, why error) (*edit, error) {
 		e.how = n.Msg
 	}
 	if l.stays == nil {
+		e.unseen = e.how
 		e.how = "magnitude: " + e.how
 	}
 	return e, nil

@@ -226,7 +226,8 @@ type edit struct {
 	w    []float32 // [rows, cols]
 	bias []float32 // nil where it stays
 	prune.LayerResult
-	how string
+	how    string
+	unseen string // why magnitudes decided
 }
 
 // open lists the layers and counts the samples.
@@ -300,6 +301,7 @@ func (f *fitter) run(out *Result) error {
 	for k, l := range f.layers {
 		e := best.edits[k]
 		f.plan.Note(l.at, &e.LayerResult)
+		f.plan.Layers[l.at].Unseen = e.unseen
 		f.plan.Layers[l.at].How = note(e.how, f.shared(l, out))
 	}
 	return nil

@@ -318,7 +318,7 @@ func TestWeightsOfBranchesArePrunedUnseen(t *testing.T) {
 		if want := map[string]float64{"before": 0.5, "branch": 0.5}[l.Node]; l.Sparsity != want {
 			t.Errorf("%s: %.2f zeros, want %.2f", l.Node, l.Sparsity, want)
 		}
-		if unseen := strings.Contains(l.How, "cannot be seen"); unseen != (l.Node == "branch") {
+		if unseen := strings.Contains(l.How, "cannot be seen"); unseen != (l.Node == "branch") || unseen != (l.Unseen != "") {
 			t.Errorf("%s: %q", l.Node, l.How)
 		}
 	}

@@ -127,6 +127,9 @@ func (f *flow) shrink(cands []*candidate, o *GraphOptions) (*shrinking, error) {
 		if len(why) > most {
 			why = append(why[:most], fmt.Sprintf("and %d more", len(why)-most))
 		}
+		if len(why) == 0 {
+			why = []string{"no weight is prunable"}
+		}
 		return nil, fmt.Errorf("--pattern channel: no channel of a prunable weight can be removed, want another pattern (%s): %w", strings.Join(why, "; "), ir.ErrInvalid)
 	}
 	s := newShrinking(f, cands)

@@ -66,7 +66,8 @@ type GraphLayer struct {
 	RowMax   int     `json:"row_max"` // and the most
 	Bounded  int     `json:"bounded"` // rows that kept something only because each must
 	Note     string  `json:"note"`
-	How      string  `json:"how,omitempty"` // it was pruned, and what that did, where calibration saw its inputs
+	How      string  `json:"how,omitempty"`    // it was pruned, and what that did, where calibration saw its inputs
+	Unseen   string  `json:"unseen,omitempty"` // why samples did not show its inputs, and magnitudes decided
 	Sparsity float64 `json:"sparsity"`
 }
 

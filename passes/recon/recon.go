@@ -376,15 +376,22 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 		}
 	}
 	w := newPass(teacher, r.loops)
-	for i := range losses {
-		var seen []sample
-		for _, s := range t.samples[:min(scaleSamples, len(t.samples))] {
-			if err := w.forward(s.in); err != nil {
-				return skip(err)
-			}
-			seen = append(seen, sample{target: []*tensor.Tensor{w.value(goals[i]).Clone()}})
+	var seen []sample
+	for _, s := range t.samples[:min(scaleSamples, len(t.samples))] {
+		if err := ctx.Err(); err != nil {
+			return rep, err
 		}
-		losses[i].power = losses[i].meanSquare(seen, 0)
+		if err := w.forward(s.in); err != nil {
+			return skip(err)
+		}
+		var goal []*tensor.Tensor
+		for _, v := range goals {
+			goal = append(goal, w.value(v).Clone())
+		}
+		seen = append(seen, sample{target: goal})
+	}
+	for i := range losses {
+		losses[i].power = losses[i].meanSquare(seen, i)
 	}
 	return r.fit(ctx, rep, t, course{epochs: r.WholeEpochs, rate: r.WholeRate}, "reconstruct the model", skip)
 }
