@@ -77,7 +77,7 @@ type saved interface {
 // was there before as it was.
 func (o *outputs) write(ctx context.Context, m saved) error {
 	if o.masks != "" && len(m.Masks()) == 0 {
-		return fmt.Errorf("--masks %s: no weight is prunable", o.masks)
+		return fmt.Errorf("%s: --masks %s: no weight is prunable", o.model, o.masks)
 	}
 	model, err := atomicfile.Stage(o.model, func(w io.Writer) error { return m.Write(contextWriter{ctx, w}) })
 	var pe *os.PathError
