@@ -244,7 +244,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, size(before.Size()))
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
 	fmt.Fprintln(w, zeros(r))
-	printRebuilt(w, r)
+	printRebuilt(w, r, "%-9s %s\n")
 	count := map[string]int{}
 	for _, l := range r.Layers {
 		count[l.Format]++
@@ -285,16 +285,17 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	return nil
 }
 
-// printRebuilt says what samples did for the weights that are left.
-func printRebuilt(w io.Writer, r *spc.Report) {
-	if what := fitted(r); what != "" {
-		fmt.Fprintf(w, "pruned    %s\n", what)
+// printRebuilt says what samples did for the weights that are left, in lines of a word
+// and what it stands for.
+func printRebuilt(w io.Writer, r *spc.Report, line string) {
+	unseen := few(blind(r))
+	if unseen != "" {
+		unseen = "by magnitude: " + unseen
 	}
-	if unseen := blind(r); len(unseen) > 0 {
-		fmt.Fprintf(w, "unseen    by magnitude: %s\n", few(unseen))
-	}
-	if what := reconstructed(r); what != "" {
-		fmt.Fprintf(w, "rebuilt   %s\n", what)
+	for _, l := range [][2]string{{"pruned", fitted(r)}, {"unseen", unseen}, {"rebuilt", reconstructed(r)}} {
+		if l[1] != "" {
+			fmt.Fprintf(w, line, l[0], l[1])
+		}
 	}
 }
 

@@ -126,7 +126,7 @@ func printLayers(w io.Writer, r *spc.Report) {
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
-	printFitted(w, r)
+	printRebuilt(w, r, "%s %s\n")
 }
 
 // fitted says how the model was pruned on samples; it is empty where it was not.
@@ -148,18 +148,6 @@ func fitted(r *spc.Report) string {
 		}
 	}
 	return s
-}
-
-func printFitted(w io.Writer, r *spc.Report) {
-	if what := fitted(r); what != "" {
-		fmt.Fprintf(w, "pruned %s\n", what)
-	}
-	if unseen := blind(r); len(unseen) > 0 {
-		fmt.Fprintf(w, "by magnitude, unseen: %s\n", few(unseen))
-	}
-	if what := reconstructed(r); what != "" {
-		fmt.Fprintf(w, "reconstructed %s\n", what)
-	}
 }
 
 // reconstructed says how many blocks gradients made better, and why they did nothing

@@ -84,6 +84,6 @@ func printPruned(w io.Writer, r *spc.Report, model, out string) error {
 		return err
 	}
 	fmt.Fprintln(w, zeros(r))
-	printRebuilt(w, r)
+	printRebuilt(w, r, "%-9s %s\n")
 	return printQuantised(w, r)
 }
