@@ -49,7 +49,7 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 	fs.StringVar(&o.Prune, "prune", "", "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, taylor: those on which the outputs hardly depend, by gradients, obs:\nthose that the others can make up for. By default obs with --calib, else magnitude")
 	fs.StringVar(&o.Aim, "aim", "weights", "what obs stays near: the dense model's weights, or dense: its outputs")
 	fs.BoolVar(&o.Reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
-	fs.StringVar(&o.Recipe, "recipe", "", "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and inside, warmup,\nbatch, window, augment, seed; by default what suits the kind of model")
+	fs.StringVar(&o.Recipe, "recipe", "", "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")
 	fs.BoolVar(&o.Uncorrected, "uncorrected", false, "leave the means and variances of outputs as pruning with --calib makes them")
 	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
 	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")

@@ -164,6 +164,8 @@ func reconstructed(r *spc.Report) string {
 			not = append(not, fmt.Sprintf("%s to %s: %s", printable(b.First), printable(b.Last), printable(b.Note)))
 		case !(b.After < b.Before):
 			not = append(not, fmt.Sprintf("%s to %s: no better on samples held out", printable(b.First), printable(b.Last)))
+		case b.Share == 0:
+			not = append(not, fmt.Sprintf("%s to %s: outputs no better on samples held out", printable(b.First), printable(b.Last)))
 		default:
 			better++
 		}

@@ -305,7 +305,7 @@ func (f *Frontier) Advance(ctx context.Context, to int) error {
 func (f *Frontier) advance(ctx context.Context, p int, values []*ir.Value, same map[*ir.Value]*ir.Value, known bool) error {
 	cache := make([][]*tensor.Tensor, 0, f.samples)
 	bytes := 0
-	err := f.eval(ctx, values, same, func(sample int, out []*tensor.Tensor) error {
+	err := f.eval(ctx, values, same, nil, func(sample int, out []*tensor.Tensor) error {
 		kept := make([]*tensor.Tensor, len(values))
 		for i, t := range out {
 			kept[i] = t
@@ -375,6 +375,12 @@ func (f *Frontier) See(ctx context.Context, values []*ir.Value, see func(sample 
 
 // SeeAny is See for values that need not be finite.
 func (f *Frontier) SeeAny(ctx context.Context, values []*ir.Value, see func(sample int, values []*tensor.Tensor) error) error {
+	return f.SeeSome(ctx, values, nil, see)
+}
+
+// SeeSome is SeeAny for the samples that pick chooses by their numbers, all where it is
+// nil.
+func (f *Frontier) SeeSome(ctx context.Context, values []*ir.Value, pick func(sample int) bool, see func(sample int, values []*tensor.Tensor) error) error {
 	if err := f.begin(ctx); err != nil {
 		return err
 	}
@@ -385,7 +391,7 @@ func (f *Frontier) SeeAny(ctx context.Context, values []*ir.Value, see func(samp
 		}
 		to = max(to, f.origin(v))
 	}
-	return f.eval(ctx, values, f.sameness(to), see)
+	return f.eval(ctx, values, f.sameness(to), pick, see)
 }
 
 // finite returns an error for floats that are not.
@@ -418,19 +424,26 @@ func allFinite(x []float32) bool {
 	return (a|b|c|d)>>31 == 0
 }
 
-// eval calls see for every sample with the values. Entries that are not kept may be
-// taken out of the slice and stay the taker's.
-func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Value]*ir.Value, see func(sample int, values []*tensor.Tensor) error) error {
+// eval calls see with the values for every sample that pick chooses. Entries that are not
+// kept may be taken out of the slice and stay the taker's.
+func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Value]*ir.Value, pick func(sample int) bool, see func(sample int, values []*tensor.Tensor) error) error {
 	x, err := f.extract(values, same)
 	if err != nil {
 		return err
 	}
-	sample := 0
+	var picked []int
+	for i := range f.samples {
+		if pick == nil || pick(i) {
+			picked = append(picked, i)
+		}
+	}
+	seen := 0
 	out := make([]*tensor.Tensor, len(values))
 	show := func(made []*tensor.Tensor) error {
-		if sample >= f.samples {
+		if seen >= len(picked) {
 			return f.miscounted()
 		}
+		sample := picked[seen]
 		for i, s := range x.sources {
 			switch {
 			case s.made:
@@ -449,11 +462,11 @@ func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Va
 				made[s.at] = nil
 			}
 		}
-		sample++
+		seen++
 		return nil
 	}
 	if len(x.graph.Outputs) == 0 {
-		for range f.samples {
+		for range picked {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -463,10 +476,10 @@ func (f *Frontier) eval(ctx context.Context, values []*ir.Value, same map[*ir.Va
 		}
 		return nil
 	}
-	if err := f.o.Run(ctx, x.graph, x.inputs(ctx, f), show); err != nil {
+	if err := f.o.Run(ctx, x.graph, x.inputs(ctx, f, pick), show); err != nil {
 		return err
 	}
-	if sample != f.samples {
+	if seen != len(picked) {
 		return f.miscounted()
 	}
 	return nil
@@ -571,10 +584,10 @@ func (f *Frontier) extract(values []*ir.Value, same map[*ir.Value]*ir.Value) (*e
 	return x, x.graph.Infer()
 }
 
-// inputs yields what the extract takes, sample by sample.
-func (x *extract) inputs(ctx context.Context, f *Frontier) iter.Seq2[[]*tensor.Tensor, error] {
+// inputs yields what the extract takes, sample by sample of those that are picked.
+func (x *extract) inputs(ctx context.Context, f *Frontier, pick func(sample int) bool) iter.Seq2[[]*tensor.Tensor, error] {
 	return func(yield func([]*tensor.Tensor, error) bool) {
-		pick := func(all []*tensor.Tensor) []*tensor.Tensor {
+		places := func(all []*tensor.Tensor) []*tensor.Tensor {
 			in := make([]*tensor.Tensor, len(x.from))
 			for i, k := range x.from {
 				in[i] = all[k]
@@ -582,18 +595,22 @@ func (x *extract) inputs(ctx context.Context, f *Frontier) iter.Seq2[[]*tensor.T
 			return in
 		}
 		if !f.streaming() {
-			for _, s := range f.cache {
-				if !yield(pick(s), nil) {
+			for i, s := range f.cache {
+				if (pick == nil || pick(i)) && !yield(places(s), nil) {
 					return
 				}
 			}
 			return
 		}
+		i := -1
 		for s, err := range f.o.Inputs(ctx, f.g) {
+			if i++; err == nil && pick != nil && !pick(i) {
+				continue
+			}
 			var in []*tensor.Tensor
 			if err == nil {
 				if err = ir.CheckInputs(f.g, s); err == nil {
-					in = pick(s)
+					in = places(s)
 				}
 			}
 			if !yield(in, err) || err != nil {

@@ -162,6 +162,24 @@ func wantSeen(t *testing.T, f *calib.Frontier, values []*ir.Value, want [][]*ten
 	}
 }
 
+// wantPicked checks that a frontier of four samples shows the second and the last one alone.
+func wantPicked(t *testing.T, f *calib.Frontier, values []*ir.Value, want [][]*tensor.Tensor) {
+	t.Helper()
+	var seen []int
+	err := f.SeeSome(t.Context(), values, func(sample int) bool { return sample%2 == 1 }, func(sample int, have []*tensor.Tensor) error {
+		seen = append(seen, sample)
+		for i, v := range values {
+			if !have[i].Equal(want[sample][i]) {
+				t.Errorf("position %d: sample %d: %s is %v, want %v", f.At(), sample, v.Name, have[i], want[sample][i])
+			}
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(seen, []int{1, 3}) {
+		t.Errorf("position %d: samples %v were seen (%v), want 1 and 3", f.At(), seen, err)
+	}
+}
+
 // ahead lists the values that nodes from a position on define.
 func ahead(g *ir.Graph, at int) []*ir.Value {
 	var values []*ir.Value
@@ -189,7 +207,9 @@ func TestFrontierShowsWhatTheGraphComputes(t *testing.T) {
 					t.Errorf("position %d, asked for %d", f.At(), to)
 				}
 				values := ahead(g, f.At())
-				wantSeen(t, f, values, evaluate(t, g, values, l.samples))
+				want := evaluate(t, g, values, l.samples)
+				wantSeen(t, f, values, want)
+				wantPicked(t, f, values, want)
 			}
 			if budget == 500 && (f.At() == 0 || f.At() < len(g.Nodes)) {
 				t.Errorf("at %d of %d nodes: no value of the last one crosses", f.At(), len(g.Nodes))
@@ -417,6 +437,48 @@ func TestTwinsShowTheDenseAndThePrunedModel(t *testing.T) {
 				wantSeen(t, f, prunedCopies, after)
 			}
 		})
+	}
+}
+
+func TestGoalIsTheDivergenceOfThePickedSamples(t *testing.T) {
+	g := graphtest.Parse(t, mixed)
+	samples := mixedSamples()
+	use := g.WeightUses()[0]
+	pruned := use.Value.Const.Clone()
+	pruned.F32s()[0] = 0
+	dense := evaluate(t, g, g.Outputs, samples)
+	tw := calib.NewTwins(g)
+	other := g.Clone()
+	other.WeightUses()[0].Value.SetConst(pruned)
+	after := evaluate(t, other, other.Outputs, samples)
+	for _, budget := range []int{0, 1} { // outputs kept, and evaluated again
+		for _, odd := range []bool{false, true} {
+			var pick func(int) bool
+			want := calib.NewDivergence(g)
+			for i := range samples {
+				if !odd || i%2 == 1 {
+					if err := want.Add(dense[i], after[i]); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if odd {
+				pick = func(i int) bool { return i%2 == 1 }
+			}
+			tw.SetConst(use.Value, use.Value.Const)
+			f := (&lab{samples: samples}).observer().Frontier(tw.Graph, 0)
+			goal, err := tw.Goal(t.Context(), f, g, pick, budget)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d, err := goal.Divergence(t.Context(), f); d != 0 || err != nil {
+				t.Errorf("the dense model diverges from itself by %v (%v)", d, err)
+			}
+			tw.SetConst(use.Value, pruned)
+			if d, err := goal.Divergence(t.Context(), f); d != want.Value() || d == 0 || err != nil {
+				t.Errorf("budget %d, odd %v: divergence %v (%v), want %v", budget, odd, d, err, want.Value())
+			}
+		}
 	}
 }
 

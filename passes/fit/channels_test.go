@@ -314,7 +314,7 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 	}
 	dense, plain, _ := without(t, func(o *Options) { o.Uncorrected = true })
 	// The first block that is off ends with project. Its loss is that of the channels
-	// that stay, in every eighth image, relative to their mean square.
+	// that stay, in every eighth run of two images, relative to their mean square.
 	_, _, r := without(t, func(o *Options) { o.Uncorrected, o.Reconstruct, o.Recipe = true, true, "blocks=1,model=0" })
 	_, projected := survivors(t, dense, plain)
 	want, have := columns(seen(t, dense, "p"), 1), columns(seen(t, plain, "p"), 1)
@@ -322,7 +322,7 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 	for n, x := range want {
 		for i, c := range projected {
 			square += x[c] * x[c] / float64(len(want))
-			if n/36%8 == 7 {
+			if n/(2*36)%8 == 7 {
 				held += (have[n][i] - x[c]) * (have[n][i] - x[c]) / float64(len(want)/8)
 			}
 		}

@@ -243,7 +243,7 @@ func (f *fitter) few() *calib.Observer {
 // changed back.
 func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int, on bool)) ([]float64, error) {
 	front := f.few().Frontier(twins.Graph, f.Budget)
-	dense, err := f.goal(front, twins)
+	goal, err := twins.Goal(f, front, f.graph, nil, f.Budget)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +256,7 @@ func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int
 			}
 		}
 		change(k, true)
-		if out[k], err = f.distance(front, twins, dense); err != nil {
+		if out[k], err = goal.Divergence(f, front); err != nil {
 			return nil, err
 		}
 		change(k, false)

@@ -17,6 +17,9 @@ type param struct {
 	scale  []float32      // by element, the size of a step of relative length 1
 	grad   []float32
 	m, v   []float32 // running means of the gradient and of its square
+	old    []float32 // what it was before
+	row    []int32   // of a weight, the row of each element
+	gain   *gains    // where only the sizes of rows are trained
 	best   []float32
 }
 
@@ -84,7 +87,7 @@ func parameters(nodes []*ir.Node, fixed func(name string) bool) []*param {
 		}
 		n := p.tensor.Len()
 		p.grad, p.m, p.v = make([]float32, n), make([]float32, n), make([]float32, n)
-		p.best = slices.Clone(p.tensor.F32s())
+		p.old, p.best = slices.Clone(p.tensor.F32s()), slices.Clone(p.tensor.F32s())
 	}
 	return out
 }
@@ -110,7 +113,7 @@ func (p *param) byRows(view ir.View) {
 		index[i] = int32(i)
 	}
 	at := tensor.Data[int32](view.Matrix(tensor.From(index, p.tensor.Shape()...)))
-	p.scale = make([]float32, len(w))
+	p.scale, p.row = make([]float32, len(w)), make([]int32, len(w))
 	least := rms(w) / 100
 	row := make([]float32, cols)
 	for r := range rows {
@@ -119,6 +122,7 @@ func (p *param) byRows(view ir.View) {
 		}
 		s := max(rms(row), least)
 		for c := range row {
+			p.row[at[r*cols+c]] = int32(r)
 			if row[c] != 0 {
 				p.scale[at[r*cols+c]] = s
 			}
@@ -209,6 +213,10 @@ const (
 // scale of each element, so that the rate means the same in all layers.
 func (p *param) adam(t int, rate float64) {
 	w := p.tensor.F32s()
+	if p.gain != nil {
+		p.gain.adam(p, t, rate)
+		return
+	}
 	c1 := float32(rate / (1 - math.Pow(beta1, float64(t))))
 	c2 := float32(1 / (1 - math.Pow(beta2, float64(t))))
 	for i, g := range p.grad {
@@ -224,5 +232,36 @@ func (p *param) adam(t int, rate float64) {
 			next = w[i]
 		}
 		w[i] = next
+	}
+}
+
+// gains are factors of the rows of a weight.
+type gains struct{ value, grad, m, v []float64 }
+
+// byGain makes the factors of rows the only parameters of a weight.
+func (p *param) byGain() {
+	n := int(slices.Max(p.row)) + 1
+	p.gain = &gains{make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+	for i := range p.gain.value {
+		p.gain.value[i] = 1
+	}
+}
+
+func (g *gains) adam(p *param, t int, rate float64) {
+	clear(g.grad)
+	for i, d := range p.grad {
+		g.grad[p.row[i]] += float64(d) * float64(p.old[i])
+	}
+	c1, c2 := rate/(1-math.Pow(beta1, float64(t))), 1/(1-math.Pow(beta2, float64(t)))
+	for i, d := range g.grad {
+		g.m[i] = beta1*g.m[i] + (1-beta1)*d
+		g.v[i] = beta2*g.v[i] + (1-beta2)*d*d
+		g.value[i] -= c1 * g.m[i] / (math.Sqrt(g.v[i]*c2) + tiny)
+	}
+	w := p.tensor.F32s()
+	for i, r := range p.row {
+		if v := p.old[i] * float32(g.value[r]); v != 0 {
+			w[i] = v
+		}
 	}
 }

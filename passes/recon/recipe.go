@@ -10,8 +10,8 @@ import (
 )
 
 // Recipe returns the options that suit a graph's family: those of convolutional models,
-// block by block, where most weights are of convolutions, else those of transformers, of
-// which the whole model is trained at once. RATIONALE.md says how they were found.
+// block by block and at last the sizes of all rows, where most weights are of convolutions,
+// else those of transformers, of which the whole model is trained at once. RATIONALE.md says how they were found.
 func Recipe(g *ir.Graph) Options {
 	convs, products := 0, 0
 	for _, u := range g.WeightUses() {
@@ -21,9 +21,9 @@ func Recipe(g *ir.Graph) Options {
 			products++
 		}
 	}
-	o := Options{Rate: 0.01, WholeRate: 0.01, Inside: 1, Augment: true, Warmup: 0.1, Seed: 1}
+	o := Options{Rate: 0.01, GainRate: 0.0002, WholeRate: 0.01, Inside: 1, Augment: true, Warmup: 0.1, Seed: 1}
 	if convs > products {
-		o.Epochs, o.Batch = 10, 4
+		o.Epochs, o.GainEpochs, o.Batch = 10, 8, 4
 	} else {
 		o.WholeEpochs = 60
 	}
@@ -39,6 +39,8 @@ var settings = []struct {
 	{"rate", number(func(o *Options) *float64 { return &o.Rate })},
 	{"model", count(func(o *Options) *int { return &o.WholeEpochs })},
 	{"model-rate", number(func(o *Options) *float64 { return &o.WholeRate })},
+	{"gains", count(func(o *Options) *int { return &o.GainEpochs })},
+	{"gain-rate", number(func(o *Options) *float64 { return &o.GainRate })},
 	{"inside", number(func(o *Options) *float64 { return &o.Inside })},
 	{"warmup", func(o *Options, v float64) bool {
 		o.Warmup = v

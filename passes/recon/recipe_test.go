@@ -10,11 +10,12 @@ import (
 
 func TestSet(t *testing.T) {
 	o := Options{Epochs: 7, Rate: 0.5, Augment: true}
-	if err := o.Set("rate=0.01,model=30,model-rate=2e-3,inside=4,batch=16,window=2,warmup=0.2,augment=0,seed=9"); err != nil {
+	if err := o.Set("rate=0.01,model=30,model-rate=2e-3,gains=5,gain-rate=0.125,inside=4,batch=16,window=2,warmup=0.2,augment=0,seed=9"); err != nil {
 		t.Fatal(err)
 	}
-	want := Options{Epochs: 7, Rate: 0.01, WholeEpochs: 30, WholeRate: 0.002, Inside: 4, Batch: 16, Window: 2, Warmup: 0.2, Seed: 9}
+	want := Options{Epochs: 7, Rate: 0.01, WholeEpochs: 30, WholeRate: 0.002, GainEpochs: 5, GainRate: 0.125, Inside: 4, Batch: 16, Window: 2, Warmup: 0.2, Seed: 9}
 	if o.Epochs != want.Epochs || o.Rate != want.Rate || o.WholeEpochs != want.WholeEpochs || o.WholeRate != want.WholeRate ||
+		o.GainEpochs != want.GainEpochs || o.GainRate != want.GainRate ||
 		o.Inside != want.Inside || o.Batch != want.Batch || o.Window != want.Window || o.Warmup != want.Warmup || o.Augment || o.Seed != want.Seed {
 		t.Errorf("%+v, want %+v", o, want)
 	}

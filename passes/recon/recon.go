@@ -2,7 +2,8 @@
 // are left, and biases, by gradient descent so that each block gives what the dense
 // model's block gives, on the inputs that the pruned model gives it (Hubara et al.,
 // "Accelerated sparse neural training", 2021, and Li et al., "BRECQ", 2021, do so for
-// layers and for quantised blocks), and at last the whole model. Squares tells from the
+// layers and for quantised blocks), keeps as much of that as brings the model's outputs
+// nearer, and at last trains the whole model, or sizes of its rows. Squares tells from the
 // same gradients how much the dense model's weights matter. The package imports ir, ir/op,
 // ir/tensor and passes/calib.
 package recon
@@ -26,6 +27,8 @@ type Options struct {
 	Rate        float64  // the peak of the rate of blocks
 	WholeEpochs int      // for the whole model, after the blocks
 	WholeRate   float64  // its peak rate
+	GainEpochs  int      // for the whole model, where only the sizes of rows, and biases, change; before WholeEpochs
+	GainRate    float64  // its peak rate
 	Inside      float64  // what the blocks' losses count beside that of the whole model's outputs
 	Augment     bool     // the whole model sees images mirrored and moved, and tokens joined and drawn anew
 	Warmup      float64  // the share of steps in which the rate rises
@@ -55,6 +58,7 @@ type Block struct {
 	Steps   int     `json:"steps"`
 	Before  float64 `json:"before"` // the loss of samples that were held out
 	After   float64 `json:"after"`
+	Share   float64 `json:"share"`          // of the way to the trained parameters that was gone, 0 where outputs got no nearer
 	Note    string  `json:"note,omitempty"` // why nothing was done
 }
 
@@ -68,6 +72,12 @@ type runner struct {
 	twins *calib.Twins
 	front *calib.Frontier
 	loops op.Kernels
+
+	// Of blocks: samples held out, nil where those are rows of samples; what the dense
+	// model gives for them; and how far the pruned model is from that.
+	held     func(sample int) bool
+	goal     *calib.Goal // nil where no output counts
+	distance float64
 }
 
 // Run reconstructs g, a pruned copy of dense: a graph of the same nodes, with other
@@ -87,6 +97,9 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 		return out, nil
 	}
 	if r.Epochs > 0 {
+		if err := r.aim(ctx); err != nil {
+			return nil, err
+		}
 		for i, b := range blocks(g, r.Window) {
 			rep, err := r.block(ctx, b, fmt.Sprintf("reconstruct block %d", i+1))
 			if err != nil {
@@ -95,8 +108,15 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 			out.Blocks = append(out.Blocks, rep)
 		}
 	}
+	if r.GainEpochs > 0 {
+		rep, err := r.whole(ctx, true)
+		if err != nil {
+			return nil, err
+		}
+		out.Blocks = append(out.Blocks, rep)
+	}
 	if r.WholeEpochs > 0 {
-		rep, err := r.whole(ctx)
+		rep, err := r.whole(ctx, false)
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +124,28 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 	}
 	return out, nil
 }
+
+// aim holds samples out, the same ones of all blocks, and sees what the dense model gives
+// for them.
+func (r *runner) aim(ctx context.Context) error {
+	total, err := r.front.Samples(ctx)
+	if err != nil {
+		return err
+	}
+	if total >= heldOut {
+		r.held = isHeld
+	}
+	if !calib.NewDivergence(r.g).Counts() {
+		return nil
+	}
+	if r.goal, err = r.twins.Goal(ctx, r.front, r.g, r.held, r.Budget); err != nil {
+		return err
+	}
+	r.distance, err = r.goal.Divergence(ctx, r.front)
+	return err
+}
+
+func isHeld(sample int) bool { return sample%heldOut == heldOut-1 }
 
 // pair makes the twins of both graphs.
 func (r *runner) pair() error {
@@ -189,7 +231,56 @@ func (r *runner) block(ctx context.Context, b block, stage string) (Block, error
 		}
 	}
 	t := &trainer{piece: p, losses: losses, samples: samples}
-	return r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
+	rep, err = r.fit(ctx, rep, t, course{epochs: r.Epochs, rate: r.Rate}, stage, skip)
+	if err != nil || rep.Share == 0 || r.goal == nil {
+		return rep, err
+	}
+	rep.Share, err = r.search(ctx, p)
+	return rep, err
+}
+
+// shares are those of the way from old parameters to new ones that are tried.
+var shares = []float64{1, 0.75, 0.5, 0.25}
+
+// search goes from the old parameters of a piece to the new ones as far as brings the
+// outputs of the whole model, whose other blocks are as they are, nearest to those of the
+// dense one on samples held out: a block that is nearer by itself need not help (the points
+// between are those of Wortsman et al., "Robust fine-tuning of zero-shot models", 2022,
+// section 3).
+func (r *runner) search(ctx context.Context, p *piece) (float64, error) {
+	best := 0.0
+	for _, a := range shares {
+		r.set(p, a)
+		d, err := r.goal.Divergence(ctx, r.front)
+		if err != nil {
+			return 0, err
+		}
+		if d < r.distance {
+			best, r.distance = a, d
+		}
+	}
+	r.set(p, best)
+	return best, nil
+}
+
+// set puts the parameters of a piece, a share of the way from old ones to new ones, into
+// the graphs.
+func (r *runner) set(p *piece, share float64) {
+	for _, q := range p.params {
+		w := q.tensor.Clone()
+		if share < 1 {
+			x := w.F32s()
+			for i, v := range q.old {
+				if y := v + float32(share)*(x[i]-v); y != 0 || !q.weight {
+					x[i] = y
+				}
+			}
+		}
+		q.value.SetConst(w)
+	}
+	for i := range r.g.Nodes {
+		r.copy(i)
+	}
 }
 
 // loss is that of a value of the pruned graph.
@@ -232,12 +323,8 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 	}
 	rep.Samples, rep.Steps, rep.Before, rep.After = len(t.samples), res.steps, res.before, res.after
 	if res.after < res.before {
-		for _, q := range t.piece.params {
-			q.value.SetConst(q.tensor)
-		}
-		for i := range r.g.Nodes {
-			r.copy(i)
-		}
+		rep.Share = 1
+		r.set(t.piece, 1)
 	}
 	return rep, nil
 }
@@ -265,19 +352,29 @@ func (r *runner) collect(ctx context.Context, p *piece) ([]sample, error) {
 		return nil, err
 	}
 	var out []sample
-	keep := total
+	kept := [2]quota{{of: total}, {}}
+	if r.held != nil {
+		kept[1].of = total / heldOut
+		kept[0].of -= kept[1].of
+	}
 	err = r.front.See(ctx, values, func(i int, t []*tensor.Tensor) error {
 		if i == 0 {
 			bytes := 1
 			for _, x := range t {
 				bytes += len(x.Bytes())
 			}
-			keep = min(total, max(1, r.Budget/bytes))
+			for k := range kept {
+				kept[k].take = max(1, min(r.Budget/bytes, total)*kept[k].of/total)
+			}
 		}
-		if i*keep/total == (i-1)*keep/total && i > 0 {
+		s := sample{held: r.held != nil && r.held(i)}
+		q := &kept[0]
+		if s.held {
+			q = &kept[1]
+		}
+		if !q.next() {
 			return nil
 		}
-		s := sample{}
 		for k, x := range t {
 			if k < len(p.in) {
 				s.in = append(s.in, x.Clone())
@@ -289,6 +386,14 @@ func (r *runner) collect(ctx context.Context, p *piece) ([]sample, error) {
 		return nil
 	})
 	return out, err
+}
+
+// quota takes some of a number of things, evenly spread.
+type quota struct{ of, take, seen int }
+
+func (q *quota) next() bool {
+	q.seen++
+	return q.seen*q.take/q.of > (q.seen-1)*q.take/q.of
 }
 
 // meanSquare is that of the elements of target k that count, 1 where they are all zero.
@@ -310,7 +415,7 @@ func (l *loss) meanSquare(samples []sample, k int) float64 {
 
 // whole reconstructs the model as one block, against the dense model's outputs, and
 // those of its blocks.
-func (r *runner) whole(ctx context.Context) (Block, error) {
+func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 	nodes := r.g.Nodes
 	rep := Block{First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
 	skip := func(err error) (Block, error) {
@@ -355,6 +460,15 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 		rep.Note = "it reads no input"
 		return rep, nil
 	}
+	c, stage := course{epochs: r.WholeEpochs, rate: r.WholeRate}, "reconstruct the model"
+	if gains {
+		c, stage = course{epochs: r.GainEpochs, rate: r.GainRate}, "reconstruct the sizes of rows"
+		for _, q := range params {
+			if q.weight {
+				q.byGain()
+			}
+		}
+	}
 	teacher, err := newPiece(r.dense.Nodes, goals, nil)
 	if err != nil {
 		return skip(err)
@@ -393,5 +507,5 @@ func (r *runner) whole(ctx context.Context) (Block, error) {
 	for i := range losses {
 		losses[i].power = losses[i].meanSquare(seen, i)
 	}
-	return r.fit(ctx, rep, t, course{epochs: r.WholeEpochs, rate: r.WholeRate}, "reconstruct the model", skip)
+	return r.fit(ctx, rep, t, c, stage, skip)
 }

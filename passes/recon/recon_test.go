@@ -333,18 +333,165 @@ func distance(t *testing.T, a, b *ir.Graph, shape []int) float64 {
 func TestResultsDoNotDependOnTheNumberOfWorkersNorOnHowSamplesCome(t *testing.T) {
 	dense, off := bent(convNet(t, "Relu"))
 	opt := some
-	opt.Epochs, opt.WholeEpochs, opt.WholeRate, opt.Augment = 2, 2, 0.01, true
+	opt.Epochs, opt.GainEpochs, opt.GainRate, opt.WholeEpochs, opt.WholeRate, opt.Augment = 2, 2, 0.01, 2, 0.01, true
 	want, _ := reconstructed(t, dense, off, observer(40, 1, 3, 6, 6), opt)
 	opt.Workers = 3
 	have, _ := reconstructed(t, dense, off, observer(40, 1, 3, 6, 6), opt)
+	same(t, "one worker and three", want, have)
+
+	// Blocks hold out what comes together, the whole model single samples.
+	opt.Epochs = 0
+	single, _ := reconstructed(t, dense, off, observer(40, 1, 3, 6, 6), opt)
 	joined, _ := reconstructed(t, dense, off, observer(10, 4, 3, 6, 6), opt)
-	for i, v := range want.Constants() {
-		if !v.Const.Equal(have.Constants()[i].Const) {
-			t.Errorf("%s differs between one worker and three", v.Name)
+	same(t, "samples one by one and four at a time", single, joined)
+}
+
+// same checks that constants of two graphs are equal.
+func same(t *testing.T, between string, a, b *ir.Graph) {
+	t.Helper()
+	for i, v := range a.Constants() {
+		if !v.Const.Equal(b.Constants()[i].Const) {
+			t.Errorf("%s differs between %s", v.Name, between)
 		}
-		if !v.Const.Equal(joined.Constants()[i].Const) {
-			t.Errorf("%s differs between samples one by one and four at a time", v.Name)
+	}
+}
+
+// numbered sees samples [1,4] all of whose elements are their number.
+func numbered(samples int) *calib.Observer {
+	o := observer(samples, 1, 4)
+	see := o.Inputs
+	o.Inputs = func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
+		return func(yield func([]*tensor.Tensor, error) bool) {
+			i := 0
+			for in, err := range see(ctx, g) {
+				for k := range in[0].F32s() {
+					in[0].F32s()[k] = float32(i)
+				}
+				if i++; !yield(in, err) {
+					return
+				}
+			}
 		}
+	}
+	return o
+}
+
+func TestBlocksHoldOutTheSameSamples(t *testing.T) {
+	dense := network(t, `graph "g"(%x: f32[n,4]) {
+  WEIGHTS
+  %y: f32[n,3] = MatMul "y" (%x, %w)
+  return %y
+}
+`, "", []string{"w"}, [][]int{{4, 3}}, "f32")
+	for samples, want := range map[int]string{64: "[7 15 23 31 39 47 55 63]", 20: "[7 15]", 7: "[]"} {
+		for _, share := range []int{1, 2, 3} { // of the samples that fit the budget
+			g := dense.Clone()
+			r := &runner{Options: Options{Budget: samples * (1 + (4+3)*4) / share}, o: numbered(samples), g: g, dense: dense}
+			if err := r.pair(); err != nil {
+				t.Fatal(err)
+			}
+			r.front = r.o.Frontier(r.twins.Graph, 0)
+			if err := r.aim(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p, err := newPiece(g.Nodes, g.Outputs, parameters(g.Nodes, r.fixed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := r.collect(t.Context(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, seen := []int{}, []int{}
+			for _, s := range all {
+				if i := int(s.in[0].F32s()[0]); s.held {
+					held = append(held, i)
+				} else {
+					seen = append(seen, i)
+				}
+			}
+			if share == 1 {
+				if fmt.Sprint(held) != want || len(all) < samples-1 {
+					t.Errorf("%d samples: %v of %d are held out, want %s of all", samples, held, len(all), want)
+				}
+				continue
+			}
+			if n := samples / heldOut; n > 0 && len(held) != max(1, n/share) || len(seen) < (samples-n)/share-2 || len(all) > samples/share+1 {
+				t.Errorf("%d samples, %d in the budget: %v are held out, %v are seen", samples, samples/share, held, seen)
+			}
+			for _, i := range held {
+				if !isHeld(i) {
+					t.Errorf("%d samples: sample %d is held out", samples, i)
+				}
+			}
+			if want != "[]" && slices.ContainsFunc(seen, isHeld) {
+				t.Errorf("%d samples: of %v some are to be held out", samples, seen)
+			}
+		}
+	}
+}
+
+func TestABlockThatMakesOutputsNoBetterStays(t *testing.T) {
+	// What the first block is off by, no output depends on.
+	dense := convNet(t, "Relu")
+	slice(dense, "w4", 1, 1, func(float32) float32 { return 0 })
+	other := dense.Clone()
+	slice(other, "w3", 0, 1, func(x float32) float32 { return x + 1 })
+	g, rep := reconstructed(t, dense, other, observer(32, 1, 3, 6, 6), some)
+	if b := rep.Blocks[1]; b.Last != "s" || !(b.After < b.Before) || b.Share != 0 {
+		t.Errorf("%+v, want a block that got better and was not kept", b)
+	}
+	if !constOf(g, "w3").Equal(constOf(other, "w3")) {
+		t.Error("w3 changed")
+	}
+	// What the second one is off by, they do.
+	slice(other, "w3", 0, 2, func(x float32) float32 { return x + 1 })
+	g, rep = reconstructed(t, dense, other, observer(32, 1, 3, 6, 6), some)
+	if b := rep.Blocks[1]; b.Share == 0 || constOf(g, "w3").Equal(constOf(other, "w3")) {
+		t.Errorf("%+v, want a block that was kept", b)
+	}
+}
+
+func TestGainsChangeTheSizesOfRows(t *testing.T) {
+	dense, off := bent(convNet(t, "Relu"))
+	for _, u := range off.WeightUses() { // rows of the dense weights, at other sizes
+		var w *tensor.Tensor
+		if w = constOf(dense, u.Value.Name).Clone(); u.Value.Name == "w5" {
+			for i := range w.F32s() {
+				w.F32s()[i] *= 1 + 0.1*float32(i/4)
+			}
+		}
+		u.Value.SetConst(w)
+	}
+	opt := Options{GainEpochs: 40, GainRate: 0.02, Warmup: 0.1, Batch: 8, Workers: 1, Seed: 3}
+	g, rep := reconstructed(t, dense, off, observer(48, 1, 3, 6, 6), opt)
+	if b := rep.Blocks[0]; len(rep.Blocks) != 1 || b.After > b.Before/10 {
+		t.Errorf("%+v, want a tenth of the loss", rep.Blocks)
+	}
+	changed := false
+	for _, u := range off.WeightUses() {
+		before, after := u.View.Matrix(u.Value.Const), u.View.Matrix(constOf(g, u.Value.Name))
+		rows, cols := u.View.Dims(u.Value.Const.Shape())
+		a, b := tensor.Data[float32](before), tensor.Data[float32](after)
+		for r := range rows {
+			gain := float32(0)
+			for c := range cols {
+				switch x, y := a[r*cols+c], b[r*cols+c]; {
+				case x == 0:
+					if y != 0 {
+						t.Errorf("a zero of %s became %v", u.Value.Name, y)
+					}
+				case gain == 0:
+					gain = y / x
+					changed = changed || gain != 1
+				case math.Abs(float64(y/x/gain-1)) > 1e-5:
+					t.Errorf("row %d of %s changed by %v and %v", r, u.Value.Name, gain, y/x)
+				}
+			}
+		}
+	}
+	if !changed {
+		t.Error("no row changed")
 	}
 }
 
@@ -382,7 +529,11 @@ func constOf(g *ir.Graph, name string) *tensor.Tensor {
 }
 
 func TestFixedConstantsStay(t *testing.T) {
-	dense, off := bent(convNet(t, "Relu"))
+	dense := convNet(t, "Relu")
+	off := dense.Clone()
+	for _, name := range []string{"w1", "w4", "b4"} {
+		slice(off, name, 0, 2, func(x float32) float32 { return x + 1 })
+	}
 	opt := some
 	opt.Epochs, opt.Fixed = 2, []string{"a", "w4"}
 	g, _ := reconstructed(t, dense, off, observer(16, 1, 3, 6, 6), opt)

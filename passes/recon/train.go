@@ -15,7 +15,10 @@ import (
 )
 
 // sample is what a piece reads and what its values are compared with.
-type sample struct{ in, target []*tensor.Tensor }
+type sample struct {
+	in, target []*tensor.Tensor
+	held       bool // out; where no sample is, every eighth is
+}
 
 // trainer changes the parameters of a piece so that its values come near targets.
 type trainer struct {
@@ -58,8 +61,9 @@ func (t *trainer) prepare(size int) error {
 	if err := t.split(w); err != nil {
 		return err
 	}
-	for i := range t.samples {
-		if i%heldOut == heldOut-1 {
+	marked := slices.ContainsFunc(t.samples, func(s sample) bool { return s.held })
+	for i, s := range t.samples {
+		if marked && s.held || !marked && isHeld(i) {
 			t.held = append(t.held, i)
 		} else {
 			t.seen = append(t.seen, i)
@@ -100,7 +104,7 @@ func (t *trainer) split(w *worker) error {
 			return nil
 		}
 		for k := range n {
-			rows = append(rows, sample{rowOf(s.in, k), rowOf(s.target, k)})
+			rows = append(rows, sample{rowOf(s.in, k), rowOf(s.target, k), s.held})
 		}
 	}
 	if len(rows) == len(t.samples) {
