@@ -20,8 +20,14 @@ type Scheme interface {
 	Blocks(s *ir.Store) (*Blocks, error)
 }
 
-// New returns the storage format of a scheme.
-func New(s Scheme) backend.Format { return format{s} }
+// New returns the storage format of a scheme, a backend.GPUFormat where that is a
+// GPUScheme.
+func New(s Scheme) backend.Format {
+	if g, ok := s.(GPUScheme); ok {
+		return gpuFormat{format{s}, g}
+	}
+	return format{s}
+}
 
 type format struct{ Scheme }
 
@@ -47,6 +53,26 @@ func (f format) Kernel(s *ir.Store) (backend.Kernel, error) {
 		return nil, err
 	}
 	return b.Kernel(f.Name())
+}
+
+// GPUScheme is a Scheme that has kernels for GPUs.
+type GPUScheme interface {
+	Scheme
+	// GPU is backend.GPUFormat's, of what Blocks returned for the store.
+	GPU(b *Blocks, dt tensor.DType) ([]backend.GPUKernel, error)
+}
+
+type gpuFormat struct {
+	format
+	gpu GPUScheme
+}
+
+func (f gpuFormat) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error) {
+	b, err := f.Blocks(s)
+	if err != nil {
+		return nil, err
+	}
+	return f.gpu.GPU(b, dt)
 }
 
 // Shape reads a configuration RxC, such as 4x1.

@@ -1,0 +1,136 @@
+// device.cuh is what kernels are written against: nvcc compiles them for a GPU, and any
+// C++17 compiler for the emulator of tests/simt. Kernels use nothing of CUDA C++ that is
+// not named here or in simt.h.
+#pragma once
+
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+#define SPC_SHARED(type, name) __shared__ type name
+#define SPC_DYNAMIC(type, name) \
+  extern __shared__ __align__(128) unsigned char spc_dynamic[]; \
+  type *name = reinterpret_cast<type *>(spc_dynamic)
+#define SPC_REGISTER(kernel)
+#else
+#include "simt.h"
+// Shared variables begin poisoned, and bounds of each are checked by AddressSanitizer.
+#define SPC_SHARED(type, name) \
+  static char name##_declared; \
+  type &name = *simt::shared<type>(&name##_declared)
+#define SPC_DYNAMIC(type, name) type *name = reinterpret_cast<type *>(simt::block->dynamic.get())
+#define SPC_REGISTER(kernel) static simt::Registered kernel##_registered(#kernel, kernel);
+#endif
+
+// SPC_KERNEL declares a kernel with C linkage that is launched with so many threads:
+// SPC_KERNEL(name, threads, (parameters), call).
+#define SPC_KERNEL(name, threads, parameters, call) \
+  extern "C" __global__ void __launch_bounds__(threads) name parameters { call; } \
+  SPC_REGISTER(name)
+
+namespace spc {
+
+// f32, f16 and bf16 as they lie in memory.
+using f32 = float;
+struct f16 { uint16_t bits; };
+struct bf16 { uint16_t bits; };
+
+#if defined(__CUDACC__)
+__device__ __forceinline__ float number(f16 h) { return __half2float(__ushort_as_half(h.bits)); }
+__device__ __forceinline__ float number(bf16 h) { return __uint_as_float(uint32_t(h.bits) << 16); }
+__device__ __forceinline__ void put(f16 &to, float v) { to.bits = __half_as_ushort(__float2half_rn(v)); }
+__device__ __forceinline__ void put(bf16 &to, float v) { to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
+__device__ __forceinline__ float bits2float(uint32_t u) { return __uint_as_float(u); }
+__device__ __forceinline__ uint32_t float2bits(float v) { return __float_as_uint(v); }
+#else
+inline float bits2float(uint32_t u) {
+  float v;
+  memcpy(&v, &u, 4);
+  return v;
+}
+inline uint32_t float2bits(float v) {
+  uint32_t u;
+  memcpy(&u, &v, 4);
+  return u;
+}
+inline float number(bf16 h) { return bits2float(uint32_t(h.bits) << 16); }
+inline float number(f16 h) {
+  uint32_t sign = uint32_t(h.bits >> 15) << 31, exponent = h.bits >> 10 & 31, fraction = h.bits & 1023;
+  if (exponent == 31)
+    return bits2float(sign | 0x7f800000 | fraction << 13);
+  if (exponent == 0)
+    return bits2float(sign | float2bits(std::ldexp(float(fraction), -24)));
+  return bits2float(sign | (exponent + 112) << 23 | fraction << 13);
+}
+// Both round to the nearest, ties to even.
+inline void put(f16 &to, float v) {
+  uint32_t u = float2bits(v), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+  if (a > 0x7f800000)
+    to.bits = uint16_t(sign | 0x7fff);
+  else if (a >= 0x477ff000)
+    to.bits = uint16_t(sign | 0x7c00);
+  else if (a < 0x38800000)
+    to.bits = uint16_t(sign | uint32_t(std::lrint(std::ldexp(bits2float(a), 24))));
+  else
+    to.bits = uint16_t(sign | (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13);
+}
+inline void put(bf16 &to, float v) {
+  uint32_t u = float2bits(v);
+  to.bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? (u | 0x400000) >> 16 : (u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+#endif
+__device__ __forceinline__ float number(float v) { return v; }
+__device__ __forceinline__ void put(float &to, float v) { to = v; }
+
+// Vec is V elements that are loaded and stored at once; their address is a multiple of
+// their size.
+template <class T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vec { T at[V]; };
+
+// Activations that epilogues apply, as backend.Activation numbers them.
+enum Activation { None, Clip, LeakyRelu, HardSigmoid, HardSwish, Sigmoid, Tanh, Swish, Gelu, GeluTanh };
+
+// clip passes NaN on.
+__device__ __forceinline__ float clip(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
+
+__device__ __forceinline__ float activate(int act, float a, float b, float v) {
+  switch (act) {
+  case Clip: return clip(v, a, b);
+  case LeakyRelu: return v < 0 ? a * v : v;
+  case HardSigmoid: return clip(a * v + b, 0, 1);
+  case HardSwish: return v * clip(v / 6 + 0.5f, 0, 1);
+  case Sigmoid: return 1 / (1 + expf(-v));
+  case Tanh: return tanhf(v);
+  case Swish: return v / (1 + expf(-a * v));
+  case Gelu: return 0.5f * v * (1 + erff(v * 0.70710678f));
+  case GeluTanh: return 0.5f * v * (1 + tanhf(0.79788456f * (v + 0.044715f * v * v * v)));
+  }
+  return v;
+}
+
+// EPILOGUE is the parameters by which a kernel finishes the element of row m of a product
+// W X: act(alpha[m] * y + bias[m] + residual), each of which may be missing. The driver
+// binding moves parameters of up to 8 bytes, so there is no struct.
+#define SPC_EPILOGUE const float *alpha, const float *bias, const void *residual, int act, float act_a, float act_b
+#define SPC_EPILOGUE_ARGS alpha, bias, residual, act, act_a, act_b
+
+// Epilogue is those parameters, where the residual and the result have type T.
+template <class T> struct Epilogue {
+  const float *alpha, *bias;
+  const T *residual;
+  int act;
+  float a, b;
+  __device__ Epilogue(SPC_EPILOGUE)
+      : alpha(alpha), bias(bias), residual(static_cast<const T *>(residual)), act(act), a(act_a), b(act_b) {}
+  // finish is the element of row m whose place in the result is at.
+  __device__ __forceinline__ float finish(float y, int m, size_t at) const {
+    if (alpha)
+      y *= alpha[m];
+    if (bias)
+      y += bias[m];
+    if (residual)
+      y += number(residual[at]);
+    return act == None ? y : activate(act, a, b, y);
+  }
+};
+
+} // namespace spc

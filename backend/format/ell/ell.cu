@@ -1,0 +1,73 @@
+// Uniform ELL times dense: Y[M,N] = W X, where every row of W[M,K] has S nonzeros. Values and
+// columns are column-major [S][M], so that the 32 rows of a warp read them coalesced.
+#include "spc/device.cuh"
+
+namespace spc {
+
+// uspmm is USpMM, the kernel published with the uniform rule: 32 rows and VS columns of Y
+// for each block of NW warps. A thread multiplies every NW-th nonzero of its row with VS
+// columns of X, which it loads VEC at a time; the warps' sums are added up in shared memory.
+// Grid (ceil(M/32), ceil(N/VS)), block (32, NW).
+template <class T, class I, int NW, int VS>
+__device__ __forceinline__ void uspmm(const T *values, const I *columns, const T *x, T *y, int M, int N, int S, const Epilogue<T> &e) {
+  constexpr int VEC = VS * sizeof(T) < 16 ? VS : 16 / sizeof(T);
+  using Sums = float[NW][32][VS + 1]; // odd rows, so that lanes meet different banks
+  SPC_SHARED(Sums, sums);
+  int lane = threadIdx.x, warp = threadIdx.y;
+  int row = blockIdx.x * 32 + lane, n0 = blockIdx.y * VS;
+  bool whole = n0 + VS <= N && N % VEC == 0;
+  float sum[VS];
+  for (int v = 0; v < VS; v++)
+    sum[v] = 0;
+  if (row < M) {
+    for (int s = warp; s < S; s += NW) {
+      size_t at = size_t(s) * M + row;
+      float w = number(values[at]);
+      const T *from = x + size_t(columns[at]) * N + n0;
+      if (whole) {
+#pragma unroll
+        for (int v = 0; v < VS; v += VEC) {
+          Vec<T, VEC> part = *reinterpret_cast<const Vec<T, VEC> *>(from + v);
+#pragma unroll
+          for (int i = 0; i < VEC; i++)
+            sum[v + i] += w * number(part.at[i]);
+        }
+      } else {
+#pragma unroll
+        for (int v = 0; v < VS; v++)
+          if (n0 + v < N)
+            sum[v] += w * number(from[v]);
+      }
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < VS; v++)
+    sums[warp][lane][v] = sum[v];
+  __syncthreads();
+  for (int t = warp * 32 + lane; t < 32 * VS; t += NW * 32) {
+    int r = t / VS, v = t % VS, m = blockIdx.x * 32 + r;
+    float total = 0;
+    for (int w = 0; w < NW; w++)
+      total += sums[w][r][v];
+    if (m < M && n0 + v < N) {
+      size_t at = size_t(m) * N + n0 + v;
+      put(y[at], e.finish(total, m, at));
+    }
+  }
+}
+
+} // namespace spc
+
+#define USPMM(T, I, index, NW, VS) \
+  SPC_KERNEL(T##_ell_32x##VS##w##NW##_##index##_simt, 32 * NW, \
+             (const spc::T *values, const I *columns, const spc::T *x, spc::T *y, int M, int, int N, int S, SPC_EPILOGUE), \
+             (spc::uspmm<spc::T, I, NW, VS>(values, columns, x, y, M, N, S, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define USPMM_TILES(T, I, index) \
+  USPMM(T, I, index, 4, 1) USPMM(T, I, index, 8, 1) \
+  USPMM(T, I, index, 4, 4) USPMM(T, I, index, 8, 4) \
+  USPMM(T, I, index, 4, 8) USPMM(T, I, index, 8, 8) \
+  USPMM(T, I, index, 4, 16) USPMM(T, I, index, 8, 16)
+#define USPMM_INDICES(T) USPMM_TILES(T, uint16_t, u16) USPMM_TILES(T, uint32_t, u32)
+USPMM_INDICES(f32)
+USPMM_INDICES(f16)
+USPMM_INDICES(bf16)

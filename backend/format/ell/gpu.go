@@ -1,0 +1,63 @@
+package ell
+
+import (
+	"fmt"
+
+	"spc/backend"
+	"spc/backend/format/sparse"
+	"spc/ir/tensor"
+)
+
+// GPU lists the USpMM kernels of ell.cu, by warps and columns of a tile. Their parts are
+// values [S,M] and columns u16 or u32 [S,M], both column by column, S nonzeros a row.
+func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error) {
+	values, columns := columnMajor(b)
+	m := b.M
+	width := len(columns) / max(1, m)
+	index := sparse.IndexType(b.K)
+	parts := []*tensor.Tensor{tensor.From(values, width, m).To(dt), sparse.Narrow(columns, b.K, width, m)}
+	var out []backend.GPUKernel
+	for _, warps := range []int{4, 8} {
+		for _, vector := range []int{1, 4, 8, 16} {
+			out = append(out, backend.GPUKernel{
+				Name:  fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
+				Parts: parts,
+				Extra: []int{width},
+				Launch: func(n int) backend.Geometry {
+					return backend.Geometry{
+						Grid:  [3]int{sparse.Ceil(m, 32), sparse.Ceil(n, vector), 1},
+						Block: [3]int{32, warps, 1},
+					}
+				},
+			})
+		}
+	}
+	return out, nil
+}
+
+// columnMajor lists the nonzeros of each row, S of them, nonzero by nonzero: element s*M+m
+// is nonzero s of row m. Rows with fewer are filled up with zeros at column 0.
+func columnMajor(b *sparse.Blocks) (values []float32, columns []uint32) {
+	w := b.Matrix().F32s()
+	width := 0
+	for m := range b.M {
+		n := 0
+		for _, v := range w[m*b.K : (m+1)*b.K] {
+			if v != 0 {
+				n++
+			}
+		}
+		width = max(width, n)
+	}
+	values, columns = make([]float32, width*b.M), make([]uint32, width*b.M)
+	for m := range b.M {
+		s := 0
+		for k, v := range w[m*b.K : (m+1)*b.K] {
+			if v != 0 {
+				values[s*b.M+m], columns[s*b.M+m] = v, uint32(k)
+				s++
+			}
+		}
+	}
+	return values, columns
+}

@@ -1,0 +1,214 @@
+package simt
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+const seed = 5
+
+// product is Y[M,N] = W X with an epilogue, and its float64 reference.
+type product struct {
+	m, k, n int
+	dt      tensor.DType
+	w       *tensor.Tensor // f32, of values that dt holds
+	x, res  *tensor.Tensor // dt
+	alpha   []float32
+	bias    []float32
+	ep      op.Epilogue
+}
+
+func draw(rng *rand.Rand, dt tensor.DType, shape ...int) *tensor.Tensor {
+	t := tensor.New(tensor.F32, shape...)
+	for i := range t.F32s() {
+		t.F32s()[i] = float32(rng.NormFloat64())
+	}
+	return t.To(dt)
+}
+
+// rows draws a weight of which each row has about so many nonzeros, some none at all.
+func rows(rng *rand.Rand, dt tensor.DType, m, k int, share float64) *tensor.Tensor {
+	w := draw(rng, dt, m, k).To(tensor.F32)
+	for i := range w.F32s() {
+		if rng.Float64() >= share || m > 3 && i/max(1, k) == 2 {
+			w.F32s()[i] = 0
+		}
+	}
+	return w
+}
+
+// epilogues lists some of the epilogues that a product may have.
+var epilogues = []op.Epilogue{
+	{}, {Act: "Relu"}, {Act: "Clip", ActArgs: []float32{-0.5, 1.5}}, {Act: "LeakyRelu", ActArgs: []float32{0.1}},
+	{Act: "HardSigmoid", ActArgs: []float32{0.2, 0.5}}, {Act: "HardSwish"}, {Act: "Sigmoid"}, {Act: "Tanh"},
+	{Act: "Swish", ActArgs: []float32{1.5}}, {Act: "Gelu", ActArgs: []float32{0}}, {Act: "Gelu", ActArgs: []float32{1}},
+}
+
+func newProduct(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, n int) *product {
+	p := &product{m: w.Dim(0), k: w.Dim(1), n: n, dt: dt, w: w, x: draw(rng, dt, w.Dim(1), n), ep: epilogues[rng.IntN(len(epilogues))]}
+	if rng.IntN(2) == 0 {
+		p.res = draw(rng, dt, p.m, n)
+	}
+	if rng.IntN(2) == 0 {
+		p.bias = draw(rng, tensor.F32, p.m).F32s()
+	}
+	if rng.IntN(2) == 0 {
+		p.alpha = draw(rng, tensor.F32, p.m).F32s()
+	}
+	return p
+}
+
+// check compares y, of dt, with the sums in float64. Sums in float32 may be off by a
+// rounding of each of their terms, and results by one to dt; activations stretch what
+// comes before them by no more than a factor of 2.
+func (p *product) check(y *tensor.Tensor) error {
+	w, x := p.w.F32s(), p.x.Float64s()
+	have := y.Float64s()
+	round := map[tensor.DType]float64{tensor.F32: 0x1p-23, tensor.F16: 0x1p-11, tensor.BF16: 0x1p-8}[p.dt]
+	for m := range p.m {
+		for n := range p.n {
+			sum, size, terms := 0.0, 0.0, 3.0
+			for k := range p.k {
+				if v := float64(w[m*p.k+k]); v != 0 {
+					sum += v * x[k*p.n+n]
+					size += math.Abs(v * x[k*p.n+n])
+					terms++
+				}
+			}
+			add := func(v float64) {
+				sum += v
+				size += math.Abs(v)
+			}
+			if p.alpha != nil {
+				sum *= float64(p.alpha[m])
+				size *= math.Abs(float64(p.alpha[m]))
+			}
+			if p.bias != nil {
+				add(float64(p.bias[m]))
+			}
+			if p.res != nil {
+				add(p.res.Float64s()[m*p.n+n])
+			}
+			if a, ok := op.Activations[p.ep.Act]; ok {
+				sum = a.F(sum, p.ep.ActArgs)
+			}
+			got := have[m*p.n+n]
+			if limit := 2*terms*size*0x1p-24 + math.Abs(sum)*round + 0x1p-20*math.Min(1, size) + 0x1p-25; !(math.Abs(got-sum) <= limit) {
+				return fmt.Errorf("row %d, column %d is %v, want %v within %v", m, n, got, sum, limit)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *product) String() string {
+	return fmt.Sprintf("%v M=%d K=%d N=%d %s%v residual %t bias %t alpha %t", p.dt, p.m, p.k, p.n, p.ep.Act, p.ep.ActArgs, p.res != nil, p.bias != nil, p.alpha != nil)
+}
+
+// run launches a kernel on the product, and returns Y.
+func (p *product) run(e *Emulator, k *backend.GPUKernel, order int) (*tensor.Tensor, error) {
+	act, a, b, err := backend.GPUActivation(&p.ep)
+	if err != nil {
+		return nil, err
+	}
+	y := tensor.New(p.dt, p.m, p.n)
+	for i := range y.Bytes() { // not a number, so that an element that is not written is seen
+		y.Bytes()[i] = 0xff
+	}
+	var parameters []any
+	for _, part := range k.Parts {
+		parameters = append(parameters, part.Bytes())
+	}
+	parameters = append(parameters, p.x.Bytes(), y.Bytes(), p.m, p.k, p.n)
+	for _, v := range k.Extra {
+		parameters = append(parameters, v)
+	}
+	optional := func(v []float32) any {
+		if v == nil {
+			return nil
+		}
+		return tensor.From(v, len(v)).Bytes()
+	}
+	residual := any(nil)
+	if p.res != nil {
+		residual = p.res.Bytes()
+	}
+	parameters = append(parameters, optional(p.alpha), optional(p.bias), residual, act, a, b)
+	return y, e.Launch(Launch{Kernel: k.Name, Geometry: k.Launch(p.n), Order: order, Parameters: parameters})
+}
+
+// store packs a weight in a configuration that the format offers.
+func store(f backend.Format, w *tensor.Tensor, n int) (*ir.Store, error) {
+	costs := f.Costs(choose.NewMatrix(w, ""), n)
+	if len(costs) == 0 {
+		return nil, nil
+	}
+	s := &ir.Store{Format: f.Name(), Config: costs[0].Config, Rows: w.Dim(0), Cols: w.Dim(1)}
+	var err error
+	s.Parts, err = f.Pack(w, s.Config)
+	return s, err
+}
+
+// Every kernel of every format gives the product, whatever the shape and the order of the
+// threads.
+func TestKernelsOfFormats(t *testing.T) {
+	e := Start(t, "backend/format")
+	t.Logf("seed %d", seed)
+	type shape struct{ m, k, n int }
+	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}}
+	launched := 0
+	for _, f := range format.Table {
+		g, ok := f.(backend.GPUFormat)
+		if !ok {
+			continue
+		}
+		for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+			t.Run(fmt.Sprintf("%s %v", f.Name(), dt), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, uint64(dt)))
+				all := shapes
+				if dt == tensor.F16 {
+					all = append(all, shape{3, 70000, 4}) // columns of 32 bits
+				}
+				for _, s := range all {
+					w := rows(rng, dt, s.m, s.k, []float64{0.5, 0.2, 1, 0.05}[rng.IntN(4)])
+					p := newProduct(rng, dt, w, s.n)
+					st, err := store(f, w, s.n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if st == nil {
+						continue
+					}
+					kernels, err := g.GPU(st, dt)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range kernels {
+						for _, order := range Orders {
+							y, err := p.run(e, &kernels[i], order)
+							if err == nil {
+								err = p.check(y)
+							}
+							if err != nil {
+								t.Fatalf("%s on %v, order %d: %v", kernels[i].Name, p, order, err)
+							}
+							launched++
+						}
+					}
+				}
+			})
+		}
+	}
+	if launched < 8*3*3 {
+		t.Errorf("%d launches", launched)
+	}
+}

@@ -1,0 +1,411 @@
+// simt.h runs CUDA C++ kernels on the CPU: every thread of a block is a fibre, and blocks
+// run one after another on each of some OS threads. Barriers, warp collectives, atomics and
+// tensor-core products mean what the CUDA C++ Programming Guide says of them; schedules
+// are chosen, so that a missing barrier shows. What it cannot show: races within a barrier
+// interval that no chosen order exposes, bank conflicts, coalescing, and asynchronous copies
+// that are read too early (they are done at once).
+//
+// It is what a kernel sees through spc/device.cuh where nvcc does not compile it.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct __align__(8) uint2 { uint32_t x, y; };
+struct __align__(16) uint4 { uint32_t x, y, z, w; };
+
+namespace simt {
+
+// Order says in which order the threads of a block run between barriers.
+enum Order { Ascending, Descending, Shuffled };
+
+// Fiber is a thread of a block.
+struct Fiber {
+  dim3 index;
+  int linear = 0;
+  bool done = false;
+  const uint64_t *waits = nullptr; // it goes on when this is no longer
+  uint64_t until = 0;
+  std::unique_ptr<char[]> stack;
+#if defined(__x86_64__)
+  void *sp = nullptr;
+#else
+  ucontext_t context;
+#endif
+};
+
+// Gathering is a warp collective that lanes arrive at: what each brings and gets.
+struct Gathering {
+  uint64_t generation = 0;
+  unsigned arrived = 0;
+  uint32_t in[32][24], out[32][8];
+};
+
+// Block is what an OS thread knows of the block that it runs.
+struct Block {
+  dim3 id, size, grid;
+  std::vector<Fiber> fibers;
+  Fiber *current = nullptr;
+  int live = 0, waiting = 0; // threads that have not returned, and those at the barrier
+  uint64_t barrier = 0;
+  std::map<std::pair<int, unsigned>, Gathering> gatherings; // by warp and mask
+  std::map<const void *, std::unique_ptr<char[]>> shared;   // by declaration
+  std::unique_ptr<char, decltype(&free)> dynamic{nullptr, &free};
+  const std::function<void()> *body = nullptr;
+  const void *bottom = nullptr; // of the OS thread's stack
+  size_t depth = 0;
+#if defined(__x86_64__)
+  void *sp = nullptr;
+#else
+  ucontext_t context;
+#endif
+};
+
+inline thread_local Block *block;
+
+constexpr size_t stackBytes = 128 << 10;
+
+// Why a launch failed.
+inline std::string problem;
+inline std::mutex problemLock;
+
+// What uninitialised shared memory holds: NaN in every floating-point type.
+constexpr unsigned char poison = 0xff;
+
+#if defined(__x86_64__)
+// swap saves the registers that a call keeps, and the stack pointer, and goes on with
+// another stack.
+__attribute__((naked, noinline)) inline void swap(void **, void *) {
+  asm volatile(
+      "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+      "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+      "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
+}
+#endif
+
+// leave goes from the current fibre to the scheduler; last says that it never comes back.
+inline void leave(bool last = false) {
+  Fiber *f = block->current;
+#if defined(__SANITIZE_ADDRESS__)
+  void *fake = nullptr;
+  __sanitizer_start_switch_fiber(last ? nullptr : &fake, block->bottom, block->depth);
+#endif
+  (void)last;
+#if defined(__x86_64__)
+  swap(&f->sp, block->sp);
+#else
+  swapcontext(&f->context, &block->context);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake, &block->bottom, &block->depth);
+#endif
+}
+
+// enter lets a fibre run until it waits or returns.
+inline void enter(Fiber &f) {
+  block->current = &f;
+#if defined(__SANITIZE_ADDRESS__)
+  void *fake;
+  __sanitizer_start_switch_fiber(&fake, f.stack.get(), stackBytes);
+#endif
+#if defined(__x86_64__)
+  swap(&block->sp, f.sp);
+#else
+  swapcontext(&block->context, &f.context);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+}
+
+// wait lets others run until the counter changes.
+inline void wait(const uint64_t *counter) {
+  block->current->waits = counter;
+  block->current->until = *counter;
+  leave();
+}
+
+inline void release() {
+  block->waiting = 0;
+  block->barrier++;
+}
+
+inline void barrier() {
+  if (++block->waiting == block->live)
+    release();
+  else
+    wait(&block->barrier);
+}
+
+inline void start() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &block->bottom, &block->depth);
+#endif
+  (*block->body)();
+  block->current->done = true;
+  // A barrier does not wait for threads that have returned.
+  if (--block->live > 0 && block->waiting == block->live)
+    release();
+  leave(true);
+  abort();
+}
+
+inline void prepare(Fiber &f, int linear) {
+  const dim3 &n = block->size;
+  f.index = dim3(linear % n.x, linear / n.x % n.y, linear / (n.x * n.y));
+  f.linear = linear;
+  f.done = false;
+  f.waits = nullptr;
+  if (!f.stack)
+    f.stack.reset(new char[stackBytes]);
+#if defined(__x86_64__)
+  // start finds its stack as after a call; six registers are popped before.
+  void **top = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(f.stack.get() + stackBytes) & ~uintptr_t(15)) - 2;
+  *top = reinterpret_cast<void *>(start);
+  memset(top - 6, 0, 6 * sizeof *top);
+  f.sp = top - 6;
+#else
+  getcontext(&f.context);
+  f.context.uc_stack.ss_sp = f.stack.get();
+  f.context.uc_stack.ss_size = stackBytes;
+  f.context.uc_link = nullptr;
+  makecontext(&f.context, start, 0);
+#endif
+}
+
+// run runs a block to its end. It returns false, and says so in problem, where all of its
+// threads wait.
+inline bool run(Order order, uint64_t seed) {
+  Block &b = *block;
+  int n = static_cast<int>(b.fibers.size());
+  b.live = n;
+  b.waiting = 0;
+  b.gatherings.clear();
+  b.shared.clear();
+  std::vector<int> turns(n);
+  for (int i = 0; i < n; i++) {
+    prepare(b.fibers[i], i);
+    turns[i] = order == Descending ? n - 1 - i : i;
+  }
+  while (b.live > 0) {
+    if (order == Shuffled)
+      for (int i = n - 1; i > 0; i--) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u; // Knuth, MMIX
+        std::swap(turns[i], turns[(seed >> 33) % (i + 1)]);
+      }
+    bool moved = false;
+    for (int i : turns) {
+      Fiber &f = b.fibers[i];
+      if (f.done || (f.waits && *f.waits == f.until))
+        continue;
+      f.waits = nullptr;
+      moved = true;
+      enter(f);
+    }
+    if (!moved) {
+      char said[128];
+      snprintf(said, sizeof said, "block (%u,%u,%u): %d of %d threads wait for others that do not come", b.id.x, b.id.y, b.id.z, b.live, n);
+      std::lock_guard<std::mutex> lock(problemLock);
+      problem = said;
+      return false;
+    }
+  }
+  return true;
+}
+
+// Geometry is the shape of a launch.
+struct Geometry {
+  dim3 grid, block;
+  size_t dynamic; // bytes of dynamic shared memory
+  Order order;
+  int workers;
+};
+
+// launch runs a grid. It returns false where a block cannot finish.
+inline bool launch(const Geometry &g, const std::function<void()> &body) {
+  uint64_t blocks = uint64_t(g.grid.x) * g.grid.y * g.grid.z;
+  std::atomic<uint64_t> next{0};
+  std::atomic<bool> ok{true};
+  auto work = [&] {
+    Block b;
+    block = &b;
+    b.size = g.block;
+    b.grid = g.grid;
+    b.body = &body;
+    b.fibers = std::vector<Fiber>(size_t(g.block.x) * g.block.y * g.block.z);
+    for (uint64_t i; (i = next++) < blocks && ok;) {
+      b.id = dim3(i % g.grid.x, i / g.grid.x % g.grid.y, i / (uint64_t(g.grid.x) * g.grid.y));
+      // As large as was asked for, so that AddressSanitizer knows its end.
+      void *dynamic = nullptr;
+      if (posix_memalign(&dynamic, 128, g.dynamic) != 0)
+        abort();
+      b.dynamic.reset(static_cast<char *>(dynamic));
+      memset(dynamic, poison, g.dynamic);
+      if (!run(g.order, i + 1))
+        ok = false;
+    }
+    block = nullptr;
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < g.workers; i++)
+    threads.emplace_back(work);
+  work();
+  for (auto &t : threads)
+    t.join();
+  return ok;
+}
+
+// shared returns a block's variable of a declaration, which is poisoned at first.
+template <class T> T *shared(const void *declaration) {
+  auto &at = block->shared[declaration];
+  if (!at) {
+    at.reset(new char[sizeof(T)]);
+    memset(at.get(), poison, sizeof(T));
+  }
+  return reinterpret_cast<T *>(at.get());
+}
+
+// lanes is the mask of the lanes of the current warp that the block has.
+inline unsigned lanes() {
+  int left = static_cast<int>(block->fibers.size()) - (block->current->linear & ~31);
+  return left >= 32 ? ~0u : (1u << left) - 1;
+}
+
+// gather brings what each lane of a mask has to the last one that comes, which computes
+// what each of them gets.
+template <class F> void gather(unsigned mask, const void *in, size_t bytesIn, void *out, size_t bytesOut, F compute) {
+  int lane = block->current->linear & 31;
+  if (!(mask >> lane & 1)) {
+    fprintf(stderr, "simt: lane %d is not in the mask %08x of its collective\n", lane, mask);
+    abort();
+  }
+  Gathering &g = block->gatherings[{block->current->linear >> 5, mask}];
+  memcpy(g.in[lane], in, bytesIn);
+  if (++g.arrived == static_cast<unsigned>(__builtin_popcount(mask))) {
+    g.arrived = 0;
+    compute(g);
+    g.generation++;
+  } else {
+    wait(&g.generation);
+  }
+  memcpy(out, g.out[lane], bytesOut);
+}
+
+// shuffle gives each lane the value of the lane that from says.
+template <class T, class F> T shuffle(unsigned mask, T v, F from) {
+  static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
+  struct { uint32_t value[2]; int source; } in = {};
+  memcpy(in.value, &v, sizeof v);
+  in.source = from(block->current->linear & 31);
+  T out;
+  gather(mask & lanes(), &in, sizeof in, &out, sizeof out, [mask](Gathering &g) {
+    for (int l = 0; l < 32; l++) {
+      int source = static_cast<int>(g.in[l][2]);
+      if (mask >> l & 1 && source >= 0 && source < 32)
+        memcpy(g.out[l], g.in[source], 8);
+    }
+  });
+  return out;
+}
+
+// Kernel launches a kernel with a pointer to each of its parameters.
+using Kernel = std::function<bool(const Geometry &, void **)>;
+
+inline std::map<std::string, Kernel> &kernels() {
+  static std::map<std::string, Kernel> all;
+  return all;
+}
+
+template <class... A, size_t... I> Kernel caller(void (*k)(A...), std::index_sequence<I...>) {
+  return [k](const Geometry &g, void **p) {
+    return launch(g, [=] { k(*static_cast<std::decay_t<A> *>(p[I])...); });
+  };
+}
+
+// Registered makes a kernel known by its name.
+struct Registered {
+  template <class... A> Registered(const char *name, void (*k)(A...)) {
+    kernels()[name] = caller(k, std::index_sequence_for<A...>{});
+  }
+};
+
+} // namespace simt
+
+#define threadIdx (simt::block->current->index)
+#define blockIdx (simt::block->id)
+#define blockDim (simt::block->size)
+#define gridDim (simt::block->grid)
+
+inline void __syncthreads() { simt::barrier(); }
+
+inline void __syncwarp(unsigned mask = ~0u) {
+  uint32_t none = 0;
+  simt::gather(mask & simt::lanes(), &none, 0, &none, 0, [](simt::Gathering &) {});
+}
+
+template <class T> T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
+  return simt::shuffle(mask, v, [=](int l) { return (l & ~(width - 1)) | (lane & (width - 1)); });
+}
+
+template <class T> T __shfl_xor_sync(unsigned mask, T v, int other, int width = 32) {
+  return simt::shuffle(mask, v, [=](int l) {
+    int from = l ^ other;
+    return from / width == l / width ? from : l;
+  });
+}
+
+template <class T> T __shfl_down_sync(unsigned mask, T v, int by, int width = 32) {
+  return simt::shuffle(mask, v, [=](int l) { return (l & (width - 1)) + by < width ? l + by : l; });
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  uint32_t in = predicate != 0, out;
+  simt::gather(mask & simt::lanes(), &in, 4, &out, 4, [mask](simt::Gathering &g) {
+    uint32_t bits = 0;
+    for (int l = 0; l < 32; l++)
+      if (mask >> l & 1 && g.in[l][0])
+        bits |= 1u << l;
+    for (auto &o : g.out)
+      o[0] = bits;
+  });
+  return out;
+}
+
+template <class T> T atomicAdd(T *p, T v) {
+  T old, sum;
+  __atomic_load(p, &old, __ATOMIC_RELAXED);
+  do
+    sum = old + v;
+  while (!__atomic_compare_exchange(p, &old, &sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return old;
+}
