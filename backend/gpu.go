@@ -18,15 +18,17 @@ type GPUFormat interface {
 	GPU(s *ir.Store, dt tensor.DType) ([]GPUKernel, error)
 }
 
-// GPUKernel is a kernel in CUDA C++ that computes Y[M,N] = W X for a prepared weight
-// W[M,K], and finishes Y by an epilogue. All of them take the same parameters: the parts,
-// X[K,N], Y, then M, K, N and Extra as 32-bit integers, and those of the epilogue.
+// GPUKernel is a kernel in CUDA C++ that computes Y = W X for a prepared weight W[M,K] and
+// a batch of matrices X[K,N], and finishes each Y[M,N] by an epilogue. All of them take the
+// same parameters: the parts; pointers to X and Y; M, K, N; the strides in elements of X by
+// row, by column and by matrix, and those of Y, which are also the residual's; Extra; and
+// those of the epilogue. Sizes are 32-bit integers, strides those of 64 bits.
 type GPUKernel struct {
 	Name  string           // format, dtype, tile and instruction set
 	Parts []*tensor.Tensor // what the device holds of the weight
 	Extra []int
-	// Launch returns the shape of a launch for N columns.
-	Launch func(n int) Geometry
+	// Launch returns the shape of a launch for N columns and so many matrices.
+	Launch func(n, batch int) Geometry
 }
 
 // Geometry is the shape of a launch.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"spc/backend"
@@ -16,15 +17,16 @@ import (
 
 const seed = 5
 
-// product is Y[M,N] = W X with an epilogue, and its float64 reference.
+// product is Y[M,N] = W X with an epilogue, and its float64 reference, for a batch of X.
 type product struct {
-	m, k, n int
-	dt      tensor.DType
-	w       *tensor.Tensor // f32, of values that dt holds
-	x, res  *tensor.Tensor // dt
-	alpha   []float32
-	bias    []float32
-	ep      op.Epilogue
+	m, k, n, batch int
+	dt             tensor.DType
+	tokens         bool           // X lies as [batch,N,K] and Y as [batch,N,M], else as [batch,K,N] and [batch,M,N]
+	w              *tensor.Tensor // f32, of values that dt holds
+	x, res         *tensor.Tensor // dt
+	alpha          []float32
+	bias           []float32
+	ep             op.Epilogue
 }
 
 func draw(rng *rand.Rand, dt tensor.DType, shape ...int) *tensor.Tensor {
@@ -54,9 +56,10 @@ var epilogues = []op.Epilogue{
 }
 
 func newProduct(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, n int) *product {
-	p := &product{m: w.Dim(0), k: w.Dim(1), n: n, dt: dt, w: w, x: draw(rng, dt, w.Dim(1), n), ep: epilogues[rng.IntN(len(epilogues))]}
+	p := &product{m: w.Dim(0), k: w.Dim(1), n: n, batch: 1 + rng.IntN(2), dt: dt, tokens: rng.IntN(3) == 0, w: w, ep: epilogues[rng.IntN(len(epilogues))]}
+	p.x = draw(rng, dt, p.batch, p.k, n)
 	if rng.IntN(2) == 0 {
-		p.res = draw(rng, dt, p.m, n)
+		p.res = draw(rng, dt, p.batch, p.m, n)
 	}
 	if rng.IntN(2) == 0 {
 		p.bias = draw(rng, tensor.F32, p.m).F32s()
@@ -67,51 +70,60 @@ func newProduct(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, n int) *produ
 	return p
 }
 
+// strides are those of X or Y with so many rows: by row, by column and by matrix.
+func (p *product) strides(rows int) [3]int {
+	if p.tokens {
+		return [3]int{1, rows, rows * p.n}
+	}
+	return [3]int{p.n, 1, rows * p.n}
+}
+
 // check compares y, of dt, with the sums in float64. Sums in float32 may be off by a
 // rounding of each of their terms, and results by one to dt; activations stretch what
 // comes before them by no more than a factor of 2.
 func (p *product) check(y *tensor.Tensor) error {
 	w, x := p.w.F32s(), p.x.Float64s()
-	have := y.Float64s()
+	have, xs, ys := y.Float64s(), p.strides(p.k), p.strides(p.m)
 	round := map[tensor.DType]float64{tensor.F32: 0x1p-23, tensor.F16: 0x1p-11, tensor.BF16: 0x1p-8}[p.dt]
-	for m := range p.m {
-		for n := range p.n {
-			sum, size, terms := 0.0, 0.0, 3.0
-			for k := range p.k {
-				if v := float64(w[m*p.k+k]); v != 0 {
-					sum += v * x[k*p.n+n]
-					size += math.Abs(v * x[k*p.n+n])
-					terms++
-				}
-			}
-			add := func(v float64) {
+	for i := range p.batch * p.m * p.n {
+		b, m, n := i/(p.m*p.n), i/p.n%p.m, i%p.n
+		at := m*ys[0] + n*ys[1] + b*ys[2]
+		sum, size, terms := 0.0, 0.0, 3.0
+		for k := range p.k {
+			if v := float64(w[m*p.k+k]); v != 0 {
+				v *= x[k*xs[0]+n*xs[1]+b*xs[2]]
 				sum += v
 				size += math.Abs(v)
+				terms++
 			}
-			if p.alpha != nil {
-				sum *= float64(p.alpha[m])
-				size *= math.Abs(float64(p.alpha[m]))
-			}
-			if p.bias != nil {
-				add(float64(p.bias[m]))
-			}
-			if p.res != nil {
-				add(p.res.Float64s()[m*p.n+n])
-			}
-			if a, ok := op.Activations[p.ep.Act]; ok {
-				sum = a.F(sum, p.ep.ActArgs)
-			}
-			got := have[m*p.n+n]
-			if limit := 2*terms*size*0x1p-24 + math.Abs(sum)*round + 0x1p-20*math.Min(1, size) + 0x1p-25; !(math.Abs(got-sum) <= limit) {
-				return fmt.Errorf("row %d, column %d is %v, want %v within %v", m, n, got, sum, limit)
-			}
+		}
+		add := func(v float64) {
+			sum += v
+			size += math.Abs(v)
+		}
+		if p.alpha != nil {
+			sum *= float64(p.alpha[m])
+			size *= math.Abs(float64(p.alpha[m]))
+		}
+		if p.bias != nil {
+			add(float64(p.bias[m]))
+		}
+		if p.res != nil {
+			add(p.res.Float64s()[at])
+		}
+		if a, ok := op.Activations[p.ep.Act]; ok {
+			sum = a.F(sum, p.ep.ActArgs)
+		}
+		got := have[at]
+		if limit := 2*terms*size*0x1p-24 + math.Abs(sum)*round + 0x1p-20*math.Min(1, size) + 0x1p-25; !(math.Abs(got-sum) <= limit) {
+			return fmt.Errorf("matrix %d, row %d, column %d is %v, want %v within %v", b, m, n, got, sum, limit)
 		}
 	}
 	return nil
 }
 
 func (p *product) String() string {
-	return fmt.Sprintf("%v M=%d K=%d N=%d %s%v residual %t bias %t alpha %t", p.dt, p.m, p.k, p.n, p.ep.Act, p.ep.ActArgs, p.res != nil, p.bias != nil, p.alpha != nil)
+	return fmt.Sprintf("%v M=%d K=%d N=%d batch %d tokens %t %s%v residual %t bias %t alpha %t", p.dt, p.m, p.k, p.n, p.batch, p.tokens, p.ep.Act, p.ep.ActArgs, p.res != nil, p.bias != nil, p.alpha != nil)
 }
 
 // run launches a kernel on the product, and returns Y.
@@ -120,15 +132,19 @@ func (p *product) run(e *Emulator, k *backend.GPUKernel, order int) (*tensor.Ten
 	if err != nil {
 		return nil, err
 	}
-	y := tensor.New(p.dt, p.m, p.n)
+	y := tensor.New(p.dt, p.batch, p.m, p.n)
 	for i := range y.Bytes() { // not a number, so that an element that is not written is seen
 		y.Bytes()[i] = 0xff
 	}
+	xs, ys := p.strides(p.k), p.strides(p.m)
 	var parameters []any
 	for _, part := range k.Parts {
 		parameters = append(parameters, part.Bytes())
 	}
 	parameters = append(parameters, p.x.Bytes(), y.Bytes(), p.m, p.k, p.n)
+	for _, stride := range append(slices.Clone(xs[:]), ys[:]...) {
+		parameters = append(parameters, stride)
+	}
 	for _, v := range k.Extra {
 		parameters = append(parameters, v)
 	}
@@ -143,7 +159,7 @@ func (p *product) run(e *Emulator, k *backend.GPUKernel, order int) (*tensor.Ten
 		residual = p.res.Bytes()
 	}
 	parameters = append(parameters, optional(p.alpha), optional(p.bias), residual, act, a, b)
-	return y, e.Launch(Launch{Kernel: k.Name, Geometry: k.Launch(p.n), Order: order, Parameters: parameters})
+	return y, e.Launch(Launch{Kernel: k.Name, Geometry: k.Launch(p.n, p.batch), Order: order, Parameters: parameters})
 }
 
 // store packs a weight in a configuration that the format offers.

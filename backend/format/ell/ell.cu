@@ -9,21 +9,22 @@ namespace spc {
 // columns of X, which it loads VEC at a time; the warps' sums are added up in shared memory.
 // Grid (ceil(M/32), ceil(N/VS)), block (32, NW).
 template <class T, class I, int NW, int VS>
-__device__ __forceinline__ void uspmm(const T *values, const I *columns, const T *x, T *y, int M, int N, int S, const Epilogue<T> &e) {
+__device__ __forceinline__ void uspmm(const T *values, const I *columns, const Operands<T> &o, int S, const Epilogue<T> &e) {
   constexpr int VEC = VS * sizeof(T) < 16 ? VS : 16 / sizeof(T);
   using Sums = float[NW][32][VS + 1]; // odd rows, so that lanes meet different banks
   SPC_SHARED(Sums, sums);
   int lane = threadIdx.x, warp = threadIdx.y;
   int row = blockIdx.x * 32 + lane, n0 = blockIdx.y * VS;
-  bool whole = n0 + VS <= N && N % VEC == 0;
+  const T *x = o.x + blockIdx.z * o.xBatch + n0 * o.xColumn;
+  bool whole = n0 + VS <= o.N && o.vectors(VEC);
   float sum[VS];
   for (int v = 0; v < VS; v++)
     sum[v] = 0;
-  if (row < M) {
+  if (row < o.M) {
     for (int s = warp; s < S; s += NW) {
-      size_t at = size_t(s) * M + row;
+      size_t at = size_t(s) * o.M + row;
       float w = number(values[at]);
-      const T *from = x + size_t(columns[at]) * N + n0;
+      const T *from = x + columns[at] * o.xRow;
       if (whole) {
 #pragma unroll
         for (int v = 0; v < VS; v += VEC) {
@@ -35,8 +36,8 @@ __device__ __forceinline__ void uspmm(const T *values, const I *columns, const T
       } else {
 #pragma unroll
         for (int v = 0; v < VS; v++)
-          if (n0 + v < N)
-            sum[v] += w * number(from[v]);
+          if (n0 + v < o.N)
+            sum[v] += w * number(from[v * o.xColumn]);
       }
     }
   }
@@ -45,14 +46,14 @@ __device__ __forceinline__ void uspmm(const T *values, const I *columns, const T
     sums[warp][lane][v] = sum[v];
   __syncthreads();
   for (int t = warp * 32 + lane; t < 32 * VS; t += NW * 32) {
-    int r = t / VS, v = t % VS, m = blockIdx.x * 32 + r;
+    // Threads that are neighbours write neighbours.
+    int r = o.yColumn == 1 ? t / VS : t % 32, v = o.yColumn == 1 ? t % VS : t / 32;
+    int m = blockIdx.x * 32 + r, n = n0 + v;
     float total = 0;
     for (int w = 0; w < NW; w++)
       total += sums[w][r][v];
-    if (m < M && n0 + v < N) {
-      size_t at = size_t(m) * N + n0 + v;
-      put(y[at], e.finish(total, m, at));
-    }
+    if (m < o.M && n < o.N)
+      o.store(e, total, m, n);
   }
 }
 
@@ -60,8 +61,8 @@ __device__ __forceinline__ void uspmm(const T *values, const I *columns, const T
 
 #define USPMM(T, I, index, NW, VS) \
   SPC_KERNEL(T##_ell_32x##VS##w##NW##_##index##_simt, 32 * NW, \
-             (const spc::T *values, const I *columns, const spc::T *x, spc::T *y, int M, int, int N, int S, SPC_EPILOGUE), \
-             (spc::uspmm<spc::T, I, NW, VS>(values, columns, x, y, M, N, S, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+             (const spc::T *values, const I *columns, SPC_OPERANDS(spc::T), int S, SPC_EPILOGUE), \
+             (spc::uspmm<spc::T, I, NW, VS>(values, columns, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), S, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define USPMM_TILES(T, I, index) \
   USPMM(T, I, index, 4, 1) USPMM(T, I, index, 8, 1) \
   USPMM(T, I, index, 4, 4) USPMM(T, I, index, 8, 4) \

@@ -23,9 +23,9 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 				Name:  fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
 				Parts: parts,
 				Extra: []int{width},
-				Launch: func(n int) backend.Geometry {
+				Launch: func(n, batch int) backend.Geometry {
 					return backend.Geometry{
-						Grid:  [3]int{sparse.Ceil(m, 32), sparse.Ceil(n, vector), 1},
+						Grid:  [3]int{sparse.Ceil(m, 32), sparse.Ceil(n, vector), batch},
 						Block: [3]int{32, warps, 1},
 					}
 				},

@@ -107,9 +107,10 @@ __device__ __forceinline__ float activate(int act, float a, float b, float v) {
   return v;
 }
 
-// EPILOGUE is the parameters by which a kernel finishes the element of row m of a product
-// W X: act(alpha[m] * y + bias[m] + residual), each of which may be missing. The driver
-// binding moves parameters of up to 8 bytes, so there is no struct.
+// The driver binding moves parameters of up to 8 bytes, so kernels take no structs.
+
+// SPC_EPILOGUE is the parameters by which a kernel finishes the element of row m of a
+// product W X: act(alpha[m] * y + bias[m] + residual), each of which may be missing.
 #define SPC_EPILOGUE const float *alpha, const float *bias, const void *residual, int act, float act_a, float act_b
 #define SPC_EPILOGUE_ARGS alpha, bias, residual, act, act_a, act_b
 
@@ -130,6 +131,32 @@ template <class T> struct Epilogue {
     if (residual)
       y += number(residual[at]);
     return act == None ? y : activate(act, a, b, y);
+  }
+};
+
+// SPC_OPERANDS is the parameters that tell the operands of a product Y = W X, of which
+// block z of the grid computes matrix z.
+#define SPC_OPERANDS(T) \
+  const T *x, T *y, int M, int K, int N, int64_t x_row, int64_t x_column, int64_t x_batch, int64_t y_row, int64_t y_column, int64_t y_batch
+#define SPC_OPERANDS_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch
+
+// Operands is those parameters. Element (k,n) of matrix b of X is at k*xRow + n*xColumn +
+// b*xBatch, and so in Y.
+template <class T> struct Operands {
+  const T *x;
+  T *y;
+  int M, K, N;
+  int64_t xRow, xColumn, xBatch, yRow, yColumn, yBatch;
+  __device__ Operands(SPC_OPERANDS(T))
+      : x(x), y(y), M(M), K(K), N(N), xRow(x_row), xColumn(x_column), xBatch(x_batch), yRow(y_row), yColumn(y_column), yBatch(y_batch) {}
+  // vectors reports whether V neighbours in a row of X can be loaded at once.
+  __device__ __forceinline__ bool vectors(int V) const {
+    return xColumn == 1 && xRow % V == 0 && xBatch % V == 0 && reinterpret_cast<uintptr_t>(x) % (V * sizeof(T)) == 0;
+  }
+  // store finishes element (m,n) of the block's matrix and writes it.
+  __device__ __forceinline__ void store(const Epilogue<T> &e, float v, int m, int n) const {
+    size_t at = m * yRow + n * yColumn + blockIdx.z * yBatch;
+    put(y[at], e.finish(v, m, at));
   }
 };
 
