@@ -181,6 +181,7 @@ type Model struct {
 	report  Report
 	file    *spx.File // nil unless the model was opened from a file
 	threads int
+	device  backend.Device // nil for the CPU
 	masks   map[string]*tensor.Tensor
 
 	mu     sync.Mutex
@@ -446,6 +447,10 @@ func load(f *spx.File) (*Model, error) {
 // must be called before the first Run.
 func (m *Model) SetThreads(n int) { m.threads = n }
 
+// SetDevice sets the device that runs the model, in place of the CPU. It must be called
+// before the first Run.
+func (m *Model) SetDevice(d backend.Device) { m.device = d }
+
 // Explain says how each weight is stored, and why.
 func (m *Model) Explain() *Report { return &m.report }
 
@@ -489,8 +494,12 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		if m.file != nil {
 			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
 		}
+		device := m.device
+		if device == nil {
+			device = cpu.Device{}
+		}
 		var err error
-		if m.prog, err = (cpu.Device{}).Load(lower.Lower(m.graph), o); err != nil {
+		if m.prog, err = device.Load(lower.Lower(m.graph), o); err != nil {
 			return nil, nil, err
 		}
 	}

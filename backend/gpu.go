@@ -24,9 +24,10 @@ type GPUFormat interface {
 // row, by column and by matrix, and those of Y, which are also the residual's; Extra; and
 // those of the epilogue. Sizes are 32-bit integers, strides those of 64 bits.
 type GPUKernel struct {
-	Name  string           // format, dtype, tile and instruction set
-	Parts []*tensor.Tensor // what the device holds of the weight
-	Extra []int
+	Name    string           // format, dtype, tile and instruction set
+	Parts   []*tensor.Tensor // what the device holds of the weight
+	Columns int              // of a tile
+	Extra   []int
 	// Launch returns the shape of a launch for N columns and so many matrices.
 	Launch func(n, batch int) Geometry
 }

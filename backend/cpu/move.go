@@ -422,30 +422,11 @@ func bindSlice(_ *program, n *ir.Node) (*bound, error) {
 	if !movable(n) {
 		return nil, nil
 	}
-	var args [5][]int
-	for i := 1; i < 5; i++ {
-		v, ok := constInts(n, i)
-		if !ok {
-			return nil, nil
-		}
-		args[i] = v
+	at, from, ok, err := n.Op.(*op.Slice).Strided(n)
+	if !ok {
+		return nil, err
 	}
-	shape := shapeOf(n.Inputs[0])
-	tables, err := n.Op.(*op.Slice).Positions(shape, args[1], args[2], args[3], args[4])
-	if err != nil {
-		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
-	}
-	from, to := tensor.Strides(shape), shapeOf(n.Outputs[0])
-	at := 0
-	for a, t := range tables {
-		if t == nil {
-			continue
-		}
-		at += t[0] * from[a]
-		if len(t) > 1 {
-			from[a] *= t[1] - t[0]
-		}
-	}
+	to := shapeOf(n.Outputs[0])
 	m := newPermutation(to, tensor.Strides(to), from)
 	m.srcAt = at
 	b := boundMove(n, m)

@@ -118,23 +118,11 @@ func bindGlobalAverage(_ *program, n *ir.Node) (*bound, error) {
 // bindMean takes the mean, or with mean false the sum, over neighbouring axes.
 func bindMean(mean bool) binder {
 	return func(_ *program, n *ir.Node) (*bound, error) {
-		o := n.Op.(*op.Reduce)
-		list, ok := constInts(n, 1)
+		first, last, ok := n.Op.(*op.Reduce).Neighbours(n)
+		if !ok {
+			return nil, nil
+		}
 		s := shapeOf(n.Inputs[0])
-		if !ok || len(list) == 0 && o.NoopEmpty {
-			return nil, nil
-		}
-		reduced := make([]bool, len(s))
-		for i := range s {
-			reduced[i] = len(list) == 0 || slices.Contains(list, i) || slices.Contains(list, i-len(s))
-		}
-		first, last := slices.Index(reduced, true), len(s)
-		for last > 0 && !reduced[last-1] {
-			last--
-		}
-		if first < 0 || slices.Contains(reduced[first:last], false) {
-			return nil, nil
-		}
 		return bindRuns(n, prod(s[:first]), prod(s[first:last]), prod(s[last:]), mean), nil
 	}
 }

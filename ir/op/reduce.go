@@ -94,6 +94,24 @@ func (o *Reduce) axes(list []int, rank int) ([]int, error) {
 	return axesOf(list, rank)
 }
 
+// Neighbours returns the axes of its input that n, a reduction, joins, from lo to hi-1; ok
+// is false where they are no constant, or not next to each other.
+func (o *Reduce) Neighbours(n *ir.Node) (lo, hi int, ok bool) {
+	var list []int
+	if v := n.Input(1); v != nil {
+		if v.Const == nil {
+			return 0, 0, false
+		}
+		list = v.Const.Ints()
+	}
+	axes, err := o.axes(list, n.Inputs[0].Type.Rank())
+	if err != nil || len(axes) == 0 {
+		return 0, 0, false
+	}
+	lo, hi = slices.Min(axes), slices.Max(axes)+1
+	return lo, hi, hi-lo == len(axes)
+}
+
 func allAxes(rank int) []int {
 	axes := make([]int, rank)
 	for i := range axes {

@@ -234,6 +234,36 @@ func (o *Slice) Positions(shape, starts, ends, axes, steps []int) ([][]int, erro
 	return out, nil
 }
 
+// Strided returns where in the first input of n, a slice of it, the output begins, and the
+// stride of each of its axes there, in elements; ok is false where its arguments are no
+// constants.
+func (o *Slice) Strided(n *ir.Node) (at int, strides []int, ok bool, err error) {
+	var args [5][]int
+	for i := 1; i < 5; i++ {
+		if v := n.Input(i); v != nil {
+			if v.Const == nil {
+				return 0, nil, false, nil
+			}
+			args[i] = v.Const.Ints()
+		}
+	}
+	shape, _ := n.Inputs[0].Type.Shape()
+	tables, err := o.Positions(shape, args[1], args[2], args[3], args[4])
+	if err != nil {
+		return 0, nil, false, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	strides = tensor.Strides(shape)
+	for a, t := range tables {
+		if len(t) > 0 {
+			at += t[0] * strides[a]
+		}
+		if len(t) > 1 {
+			strides[a] *= t[1] - t[0]
+		}
+	}
+	return at, strides, true, nil
+}
+
 // upgradeSlice makes starts, ends and axes inputs, as opsets from 10 have it.
 func upgradeSlice(l *Legacy) error {
 	if l.Opset >= 10 {

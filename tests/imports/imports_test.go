@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"lower"},
 	{"backend"},
 	{"backend/format"},
-	{"backend/cpu", "backend/ref", "backend/tune", "backend/onnxgo"},
+	{"backend/cpu", "backend/ref", "backend/tune", "backend/onnxgo", "backend/cuda"},
 	{"."},
 	{"cmd", "demo", "tests"},
 }

@@ -1,6 +1,7 @@
 // Package simt runs the CUDA C++ kernels of the back end without a GPU: a C++ compiler
 // builds them with an emulator, src/simt.h, under AddressSanitizer, into a process that
-// launches them as it is asked to. It imports backend.
+// launches them as it is asked to; Driver is a GPU of that kind for the back end. It imports
+// backend and backend/cuda.
 package simt
 
 import (
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +35,8 @@ type Emulator struct {
 	stderr *bytes.Buffer
 	cmd    *exec.Cmd
 	binary string
+
+	workers int // of a Driver
 }
 
 // Launch is a launch of a kernel. Parameters are uint64, int, float32, []byte for a
@@ -46,14 +50,20 @@ type Launch struct {
 }
 
 // Start starts an emulator of the kernels in the .cu files below folders of the module,
-// given as paths from its root. The test is skipped where there is no C++ compiler.
-func Start(t testing.TB, sources ...string) *Emulator {
+// given as paths from its root, under AddressSanitizer. The test is skipped where there is no
+// C++ compiler.
+func Start(t testing.TB, sources ...string) *Emulator { return start(t, checked, sources) }
+
+// StartFast starts one without AddressSanitizer, for whole models.
+func StartFast(t testing.TB, sources ...string) *Emulator { return start(t, fast, sources) }
+
+func start(t testing.TB, flags, sources []string) *Emulator {
 	t.Helper()
 	compiler := compiler()
 	if compiler == "" {
 		t.Skip("skipped: kernels run on the emulator where there is a C++ compiler, g++ or clang++")
 	}
-	binary, err := build(compiler, sources)
+	binary, err := build(compiler, append(slices.Clone(common), flags...), sources)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,13 +87,17 @@ var root = sync.OnceValue(func() string {
 	return filepath.Join(filepath.Dir(file), "../..")
 })
 
-var flags = []string{"-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-pthread"}
+var (
+	common  = []string{"-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"}
+	checked = []string{"-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}
+	fast    = []string{"-O2"}
+)
 
 var building sync.Mutex
 
 // build compiles the sources into out/simt, where they are found again as long as nothing
 // changed that they include.
-func build(compiler string, sources []string) (string, error) {
+func build(compiler string, flags, sources []string) (string, error) {
 	building.Lock()
 	defer building.Unlock()
 	src := filepath.Join(root(), "tests/simt/src")
@@ -169,68 +183,111 @@ func (e *Emulator) start() (err error) {
 // kernel reads or writes outside of its buffers, or its threads wait for each other for
 // ever, the error has the emulator's report.
 func (e *Emulator) Launch(l Launch) error {
-	if e.cmd == nil {
-		if err := e.start(); err != nil {
-			return err
-		}
-	}
-	var buffers [][]byte
-	request := binary.LittleEndian.AppendUint32(nil, uint32(len(l.Kernel)))
-	request = append(request, l.Kernel...)
-	for _, d := range append(l.Grid[:], l.Block[:]...) {
-		request = binary.LittleEndian.AppendUint32(request, uint32(d))
-	}
-	request = binary.LittleEndian.AppendUint64(request, uint64(l.Shared))
-	for _, v := range []int{l.Order, max(1, l.Workers), len(l.Parameters)} {
-		request = binary.LittleEndian.AppendUint32(request, uint32(v))
-	}
-	const value, buffer, null = 0, 1, 2
-	for _, p := range l.Parameters {
-		kind, cell := value, uint64(0)
+	cells := make([]uint64, len(l.Parameters))
+	buffers := map[int][]byte{}
+	for i, p := range l.Parameters {
+		var err error
 		switch p := p.(type) {
 		case nil:
-			kind = null
 		case []byte:
-			kind, cell = buffer, uint64(len(p))
-			buffers = append(buffers, p)
-		default:
-			var err error
-			if cell, err = backend.Cell(p); err != nil {
-				return fmt.Errorf("%s: %w", l.Kernel, err)
+			if cells[i], err = e.alloc(len(p)); err == nil {
+				err = e.write(cells[i], p)
 			}
+			buffers[i] = p
+		default:
+			cells[i], err = backend.Cell(p)
 		}
-		request = binary.LittleEndian.AppendUint32(request, uint32(kind))
-		request = binary.LittleEndian.AppendUint64(request, cell)
-		if kind == buffer {
-			request = append(request, p.([]byte)...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.Kernel, err)
 		}
 	}
-	if _, err := e.in.Write(request); err != nil {
-		return e.died(l.Kernel, err)
+	if err := e.launch(l.Kernel, l.Geometry, l.Order, l.Workers, cells); err != nil {
+		return fmt.Errorf("%s: %w", l.Kernel, err)
 	}
-	var size [4]byte
-	if _, err := io.ReadFull(e.out, size[:]); err != nil {
-		return e.died(l.Kernel, err)
-	}
-	if n := binary.LittleEndian.Uint32(size[:]); n > 0 {
-		said := make([]byte, n)
-		if _, err := io.ReadFull(e.out, said); err != nil {
-			return e.died(l.Kernel, err)
-		}
-		return fmt.Errorf("%s: %s", l.Kernel, said)
-	}
-	for _, b := range buffers {
-		if _, err := io.ReadFull(e.out, b); err != nil {
-			return e.died(l.Kernel, err)
+	for i, b := range buffers {
+		if err := errors.Join(e.read(b, cells[i]), e.release(cells[i])); err != nil {
+			return fmt.Errorf("%s: %w", l.Kernel, err)
 		}
 	}
 	return nil
 }
 
-// died returns what the process said before it ended. The next launch starts another.
-func (e *Emulator) died(kernel string, err error) error {
+func (e *Emulator) alloc(n int) (at uint64, err error) {
+	var answer [8]byte
+	if err = e.do(binary.LittleEndian.AppendUint64([]byte{'a'}, uint64(n)), nil, answer[:]); err != nil {
+		return 0, err
+	}
+	if at = binary.LittleEndian.Uint64(answer[:]); at == 0 {
+		err = fmt.Errorf("%d bytes: out of memory", n)
+	}
+	return at, err
+}
+
+func (e *Emulator) release(at uint64) error {
+	return e.do(binary.LittleEndian.AppendUint64([]byte{'f'}, at), nil, nil)
+}
+
+func (e *Emulator) write(at uint64, b []byte) error {
+	return e.do(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{'w'}, at), uint64(len(b))), b, nil)
+}
+
+func (e *Emulator) read(b []byte, at uint64) error {
+	return e.do(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{'r'}, at), uint64(len(b))), nil, b)
+}
+
+func (e *Emulator) has(kernel string) (bool, error) {
+	var answer [1]byte
+	err := e.do(append(binary.LittleEndian.AppendUint32([]byte{'k'}, uint32(len(kernel))), kernel...), nil, answer[:])
+	return answer[0] == 1, err
+}
+
+func (e *Emulator) launch(kernel string, g backend.Geometry, order, workers int, cells []uint64) error {
+	c := append(binary.LittleEndian.AppendUint32([]byte{'l'}, uint32(len(kernel))), kernel...)
+	for _, d := range append(g.Grid[:], g.Block[:]...) {
+		c = binary.LittleEndian.AppendUint32(c, uint32(d))
+	}
+	c = binary.LittleEndian.AppendUint64(c, uint64(g.Shared))
+	for _, v := range []int{order, max(1, workers), len(cells)} {
+		c = binary.LittleEndian.AppendUint32(c, uint32(v))
+	}
+	for _, v := range cells {
+		c = binary.LittleEndian.AppendUint64(c, v)
+	}
+	var size [4]byte
+	if err := e.do(c, nil, size[:]); err != nil {
+		return err
+	}
+	n := binary.LittleEndian.Uint32(size[:])
+	if n == 0 {
+		return nil
+	}
+	said := make([]byte, n)
+	if err := e.do(nil, nil, said); err != nil {
+		return err
+	}
+	return errors.New(string(said))
+}
+
+// do sends a command with the bytes that it carries, and reads the answer. After the
+// process has died the next command starts another, whose memory is empty.
+func (e *Emulator) do(command, carry, answer []byte) error {
+	if e.cmd == nil {
+		if err := e.start(); err != nil {
+			return err
+		}
+	}
+	_, err := e.in.Write(command)
+	if err == nil && len(carry) > 0 {
+		_, err = e.in.Write(carry)
+	}
+	if err == nil && len(answer) > 0 {
+		_, err = io.ReadFull(e.out, answer)
+	}
+	if err == nil {
+		return nil
+	}
 	e.in.Close()
 	end := e.cmd.Wait()
 	e.cmd = nil
-	return fmt.Errorf("%s: %w\n%s", kernel, errors.Join(err, end), e.stderr)
+	return fmt.Errorf("%w\n%s", errors.Join(err, end), e.stderr)
 }

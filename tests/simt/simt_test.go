@@ -68,7 +68,7 @@ func TestFaultsAreReported(t *testing.T) {
 		{"shared_outside", "out of bounds", 0, []any{make([]byte, 32*4)}},
 		{"dynamic_outside", "heap-buffer-overflow", 31 * 4, []any{make([]byte, 32*4)}},
 		{"half_a_warp", "16 of 32 threads wait for others that do not come", 0, []any{make([]byte, 32*4)}},
-		{"missing", "no kernel is named missing", 0, nil},
+		{"missing", "no kernel has that name", 0, nil},
 	} {
 		g := block(32)
 		g.Shared = c.shared

@@ -20,9 +20,10 @@ func (Format) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error) {
 // no constant: then it comes before the other parameters.
 func GEMM(dt tensor.DType, m, k int, strides [3]int, w ...*tensor.Tensor) backend.GPUKernel {
 	return backend.GPUKernel{
-		Name:  fmt.Sprintf("%v_dense_64x64x16_simt", dt),
-		Parts: w,
-		Extra: strides[:],
+		Name:    fmt.Sprintf("%v_dense_64x64x16_simt", dt),
+		Parts:   w,
+		Columns: 64,
+		Extra:   strides[:],
 		Launch: func(n, batch int) backend.Geometry {
 			return backend.Geometry{Grid: [3]int{sparse.Ceil(n, 64), sparse.Ceil(m, 64), batch}, Block: [3]int{256, 1, 1}}
 		},

@@ -7,14 +7,14 @@ namespace spc {
 // uspmm is USpMM, the kernel published with the uniform rule: 32 rows and VS columns of Y
 // for each block of NW warps. A thread multiplies every NW-th nonzero of its row with VS
 // columns of X, which it loads VEC at a time; the warps' sums are added up in shared memory.
-// Grid (ceil(M/32), ceil(N/VS)), block (32, NW).
+// Grid (ceil(N/VS), ceil(M/32), batch), block (32, NW).
 template <class T, class I, int NW, int VS>
 __device__ __forceinline__ void uspmm(const T *values, const I *columns, const Operands<T> &o, int S, const Epilogue<T> &e) {
   constexpr int VEC = VS * sizeof(T) < 16 ? VS : 16 / sizeof(T);
   using Sums = float[NW][32][VS + 1]; // odd rows, so that lanes meet different banks
   SPC_SHARED(Sums, sums);
   int lane = threadIdx.x, warp = threadIdx.y;
-  int row = blockIdx.x * 32 + lane, n0 = blockIdx.y * VS;
+  int row = blockIdx.y * 32 + lane, n0 = blockIdx.x * VS;
   const T *x = o.x + blockIdx.z * o.xBatch + n0 * o.xColumn;
   bool whole = n0 + VS <= o.N && o.vectors(VEC);
   float sum[VS];
@@ -48,7 +48,7 @@ __device__ __forceinline__ void uspmm(const T *values, const I *columns, const O
   for (int t = warp * 32 + lane; t < 32 * VS; t += NW * 32) {
     // Threads that are neighbours write neighbours.
     int r = o.yColumn == 1 ? t / VS : t % 32, v = o.yColumn == 1 ? t % VS : t / 32;
-    int m = blockIdx.x * 32 + r, n = n0 + v;
+    int m = blockIdx.y * 32 + r, n = n0 + v;
     float total = 0;
     for (int w = 0; w < NW; w++)
       total += sums[w][r][v];

@@ -20,12 +20,13 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 	for _, warps := range []int{4, 8} {
 		for _, vector := range []int{1, 4, 8, 16} {
 			out = append(out, backend.GPUKernel{
-				Name:  fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
-				Parts: parts,
-				Extra: []int{width},
+				Name:    fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
+				Parts:   parts,
+				Columns: vector,
+				Extra:   []int{width},
 				Launch: func(n, batch int) backend.Geometry {
 					return backend.Geometry{
-						Grid:  [3]int{sparse.Ceil(m, 32), sparse.Ceil(n, vector), batch},
+						Grid:  [3]int{sparse.Ceil(n, vector), sparse.Ceil(m, 32), batch},
 						Block: [3]int{32, warps, 1},
 					}
 				},

@@ -1,0 +1,194 @@
+// Package cuda runs programs on NVIDIA GPUs. A program is specialised once for each set of
+// input shapes: its graph is cloned, inferred with those shapes and folded, nodes are bound
+// to kernels, and the values between them get places in an arena of device memory. Runs of
+// kernels are captured into graphs of launches. Nodes without a kernel run on the CPU, and
+// values are copied there and back. The package imports backend, its formats, backend/cpu,
+// lower/plan and passes/fold.
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+// Device is a GPU.
+type Device struct{ Driver }
+
+// Name names the GPU.
+func (d Device) Name() string { return d.Driver.Name() }
+
+// Load prepares a program. Weights are uploaded when a kernel first needs them.
+func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
+	if !o.Checked {
+		if err := format.CheckAll(p.Graph.Constants()); err != nil {
+			return nil, err
+		}
+	}
+	return &program{
+		driver: d.Driver, graph: p.Graph, options: o,
+		specs:    map[string]*spec{},
+		memory:   map[*tensor.Tensor]Pointer{},
+		unpacked: map[*ir.Store]*tensor.Tensor{},
+		kernels:  map[string]Kernel{},
+		weights:  map[weightKey]*weight{},
+	}, nil
+}
+
+type program struct {
+	driver  Driver
+	graph   *ir.Graph
+	options backend.Options
+
+	mu       sync.Mutex
+	specs    map[string]*spec             // by the shapes of inputs
+	memory   map[*tensor.Tensor]Pointer   // constants on the device
+	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
+	kernels  map[string]Kernel
+	weights  map[weightKey]*weight
+}
+
+// Run evaluates the program.
+func (p *program) Run(ctx context.Context, in, out []*tensor.Tensor) error {
+	return p.Trace(ctx, in, out, nil)
+}
+
+// Trace evaluates the program. With f, each step waits for the one before.
+func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
+	if err := ir.CheckInputs(p.graph, in); err != nil {
+		return err
+	}
+	s, err := p.spec(in)
+	if err != nil {
+		return err
+	}
+	defer p.done(s)
+	return s.run(ctx, in, out, f)
+}
+
+// maxSpecs is the number of sets of input shapes that a program remembers.
+const maxSpecs = 8
+
+// spec returns the program for inputs of these shapes, which stays until done is called.
+func (p *program) spec(in []*tensor.Tensor) (*spec, error) {
+	key := ""
+	for _, t := range in {
+		key += fmt.Sprint(t.Shape())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.specs[key]; s != nil {
+		s.runs++
+		return s, nil
+	}
+	s, err := p.specialise(in)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.specs) >= maxSpecs {
+		for k, old := range p.specs {
+			if old.runs == 0 {
+				delete(p.specs, k)
+				if err := old.close(); err != nil {
+					return nil, err
+				}
+				break
+			}
+		}
+	}
+	p.specs[key] = s
+	s.runs++
+	return s, nil
+}
+
+func (p *program) done(s *spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.runs--
+}
+
+// Close frees device memory.
+func (p *program) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, s := range p.specs {
+		errs = append(errs, s.close())
+	}
+	for _, at := range p.memory {
+		errs = append(errs, p.driver.Free(at))
+	}
+	p.specs, p.memory = nil, nil
+	if p.options.Closed != nil {
+		errs = append(errs, p.options.Closed())
+	}
+	return errors.Join(errs...)
+}
+
+// constant returns where a tensor, which does not change, is on the device.
+func (p *program) constant(s Stream, t *tensor.Tensor) (uint64, error) {
+	at, ok := p.memory[t]
+	if !ok {
+		var err error
+		if at, err = p.upload(s, t); err != nil {
+			return 0, err
+		}
+		p.memory[t] = at
+	}
+	return uint64(at), nil
+}
+
+// upload copies a tensor to memory that the caller frees.
+func (p *program) upload(s Stream, t *tensor.Tensor) (Pointer, error) {
+	b := t.Bytes()
+	at, err := p.driver.Alloc(max(1, len(b)))
+	if err != nil || len(b) == 0 {
+		return at, err
+	}
+	if err := s.Upload(at, b); err != nil {
+		return 0, errors.Join(err, p.driver.Free(at))
+	}
+	return at, nil
+}
+
+// output returns the elements of a constant that is an output.
+func (p *program) output(v *ir.Value) (*tensor.Tensor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.elements(v)
+}
+
+// elements are those of a constant.
+func (p *program) elements(v *ir.Value) (*tensor.Tensor, error) {
+	if v.Store == nil {
+		return v.Const, nil
+	}
+	if t := p.unpacked[v.Store]; t != nil {
+		return t, nil
+	}
+	t, err := format.Unpack(v.Store, v.Type)
+	if err == nil {
+		p.unpacked[v.Store] = t
+	}
+	return t, err
+}
+
+// kernel finds a kernel of the image.
+func (p *program) kernel(name string) (Kernel, error) {
+	if k, ok := p.kernels[name]; ok {
+		return k, nil
+	}
+	k, err := p.driver.Kernel(name)
+	if err == nil {
+		p.kernels[name] = k
+	}
+	return k, err
+}

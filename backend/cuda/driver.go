@@ -1,0 +1,41 @@
+package cuda
+
+import "spc/backend"
+
+// Pointer is an address in device memory.
+type Pointer uint64
+
+// Kernel is a kernel of the image that a Driver has loaded.
+type Kernel uint64
+
+// Driver is what the back end asks of a GPU and its driver. It may be used concurrently.
+type Driver interface {
+	// Name names the device.
+	Name() string
+	Kernel(name string) (Kernel, error)
+	// Alloc returns so many bytes of device memory, aligned to 256.
+	Alloc(bytes int) (Pointer, error)
+	Free(p Pointer) error
+	Stream() (Stream, error)
+}
+
+// Stream is a queue of work for a device, which goes through it in order. It is used by one
+// goroutine at a time.
+type Stream interface {
+	// Upload copies to device memory. What it copies from may change when it returns.
+	Upload(to Pointer, from []byte) error
+	// Download copies from device memory, and waits for all that was queued before.
+	Download(to []byte, from Pointer) error
+	// Launch queues a kernel with its parameters, as backend.Cell makes them.
+	Launch(k Kernel, g backend.Geometry, cells []uint64) error
+	// Capture returns the launches that f makes as one that can be queued again and again.
+	Capture(f func() error) (Graph, error)
+	Sync() error
+	Close() error
+}
+
+// Graph is launches that were captured on a stream.
+type Graph interface {
+	Launch() error
+	Close() error
+}

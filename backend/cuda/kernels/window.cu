@@ -1,0 +1,104 @@
+// Convolutions and pools over images [images][channels][height][width].
+#include "spc/device.cuh"
+
+namespace spc {
+
+constexpr int WindowThreads = 256;
+
+// Window is how a kernel slides over an image: SPC_WINDOW are its parameters, those of the
+// rows before those of the columns.
+#define SPC_WINDOW \
+  int in_h, int in_w, int out_h, int out_w, int k_h, int k_w, int stride_h, int stride_w, int dilation_h, int dilation_w, int pad_h, int pad_w
+#define SPC_WINDOW_ARGS in_h, in_w, out_h, out_w, k_h, k_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w
+
+struct Window {
+  int inH, inW, outH, outW, kH, kW, strideH, strideW, dilationH, dilationW, padH, padW;
+  __device__ Window(SPC_WINDOW)
+      : inH(in_h), inW(in_w), outH(out_h), outW(out_w), kH(k_h), kW(k_w), strideH(stride_h), strideW(stride_w), dilationH(dilation_h),
+        dilationW(dilation_w), padH(pad_h), padW(pad_w) {}
+  // place is where in an image tap (i,j) of output pixel p lies, -1 outside.
+  __device__ __forceinline__ int place(int p, int i, int j) const {
+    int y = p / outW * strideH + i * dilationH - padH, x = p % outW * strideW + j * dilationW - padW;
+    return y < 0 || y >= inH || x < 0 || x >= inW ? -1 : y * inW + x;
+  }
+};
+
+// patches writes X[channels*kH*kW][outH*outW], of which column p is what output pixel p of a
+// convolution reads, for one image after the other, zeros outside of it; n elements in all.
+// Grid (ceil(n/256)).
+template <class T> __device__ __forceinline__ void patches(const T *x, T *y, int64_t n, const Window &w) {
+  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  if (at >= n)
+    return;
+  int pixels = w.outH * w.outW, taps = w.kH * w.kW;
+  int64_t row = at / pixels;
+  int tap = int(row % taps), from = w.place(int(at % pixels), tap / w.kW, tap % w.kW);
+  if (from < 0)
+    put(y[at], 0.f);
+  else
+    y[at] = x[row / taps * w.inH * w.inW + from];
+}
+
+// grouped is a convolution of groups of channels, each of which gives perOut channels from
+// perIn, weights [channels out][perIn][kH][kW]; n elements in all. A thread computes one.
+// Grid (ceil(n/256)).
+template <class T>
+__device__ __forceinline__ void grouped(const T *weights, const T *x, T *y, int64_t n, int channels, int perIn, int perOut, int groups, const Window &w, const Epilogue<T> &e) {
+  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  if (at >= n)
+    return;
+  int pixels = w.outH * w.outW, p = int(at % pixels), channel = int(at / pixels % channels), taps = w.kH * w.kW;
+  int64_t image = at / pixels / channels;
+  const T *mine = weights + int64_t(channel) * perIn * taps;
+  const T *from = x + (image * groups * perIn + int64_t(channel / perOut) * perIn) * w.inH * w.inW;
+  float sum = 0;
+  for (int c = 0; c < perIn; c++)
+    for (int i = 0; i < w.kH; i++)
+      for (int j = 0; j < w.kW; j++) {
+        int place = w.place(p, i, j);
+        if (place >= 0)
+          sum += number(mine[(c * w.kH + i) * w.kW + j]) * number(from[int64_t(c) * w.inH * w.inW + place]);
+      }
+  put(y[at], e.finish(sum, channel, at));
+}
+
+// Pools, as backend/cuda numbers them: the greatest element of a window, and the mean of
+// those inside of the image or of those inside of it and its padding.
+enum Pool { MaxPool, AveragePool, AveragePadded };
+
+// pool takes windows of n elements in all; endH and endW pad the other side. Grid
+// (ceil(n/256)).
+template <class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_t n, int kind, int endH, int endW, const Window &w) {
+  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  if (at >= n)
+    return;
+  int pixels = w.outH * w.outW, p = int(at % pixels), inside = 0, counted = 0;
+  const T *plane = x + at / pixels * w.inH * w.inW;
+  float sum = 0, most = -INFINITY;
+  for (int i = 0; i < w.kH; i++)
+    for (int j = 0; j < w.kW; j++) {
+      int row = p / w.outW * w.strideH + i * w.dilationH - w.padH, column = p % w.outW * w.strideW + j * w.dilationW - w.padW;
+      counted += row < w.inH + endH && column < w.inW + endW;
+      int place = w.place(p, i, j);
+      if (place < 0)
+        continue;
+      float v = number(plane[place]);
+      inside++;
+      sum += v;
+      most = v != v || v > most ? v : most;
+    }
+  int by = kind == AveragePadded ? counted : inside;
+  put(y[at], kind == MaxPool ? most : by > 0 ? sum / by : 0);
+}
+
+} // namespace spc
+
+#define WINDOW(T) \
+  SPC_KERNEL(T##_patches, 256, (const spc::T *x, spc::T *y, int64_t n, SPC_WINDOW), spc::patches(x, y, n, spc::Window(SPC_WINDOW_ARGS))) \
+  SPC_KERNEL(T##_grouped_conv, 256, (const spc::T *weights, const spc::T *x, spc::T *y, int64_t n, int channels, int per_in, int per_out, int groups, SPC_WINDOW, SPC_EPILOGUE), \
+             spc::grouped(weights, x, y, n, channels, per_in, per_out, groups, spc::Window(SPC_WINDOW_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))) \
+  SPC_KERNEL(T##_pool, 256, (const spc::T *x, spc::T *y, int64_t n, int kind, int end_h, int end_w, SPC_WINDOW), \
+             spc::pool(x, y, n, kind, end_h, end_w, spc::Window(SPC_WINDOW_ARGS)))
+WINDOW(f32)
+WINDOW(f16)
+WINDOW(bf16)

@@ -1,0 +1,540 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"spc/backend"
+	"spc/backend/cpu"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+	"spc/passes/fold"
+)
+
+// spec is a program specialised for the shapes of its inputs.
+type spec struct {
+	prog      *program
+	graph     *ir.Graph
+	parts     []part
+	offset    map[*ir.Value]int // in the arena, of values that are on the device
+	arena     int
+	outputs   []*ir.Value // those that the device computes
+	constants []Pointer   // on the device
+
+	runs int // under way; under the program's lock
+
+	mu   sync.Mutex
+	free []*exec
+}
+
+// part is a run of nodes that one side computes.
+type part struct {
+	nodes    []*ir.Node
+	launches []launch        // of the device
+	host     backend.Program // of the CPU
+	in, out  []*ir.Value     // of the CPU's graph
+	upload   []*ir.Value     // what the device needs first here, and has not computed
+	download []*ir.Value     // what the CPU needs first here, and has not computed
+}
+
+// launch is a kernel that a node was bound to.
+type launch struct {
+	node     *ir.Node
+	name     string
+	kernel   Kernel
+	geometry backend.Geometry
+	params   []param
+}
+
+// param is a parameter of a launch: a cell, or, where place is set, an address in the arena.
+type param struct {
+	cell  uint64
+	place bool
+	value *ir.Value // whose place it is, nil for a temporary buffer
+	temp  int       // its number
+}
+
+// binder makes launches of nodes.
+type binder struct {
+	*spec
+	stream Stream
+	node   *ir.Node
+	made   []launch
+	temps  []temp
+	alias  map[*ir.Value]*ir.Value // views, by the value whose storage they share
+}
+
+// temp is a buffer that one node needs.
+type temp struct{ bytes, at int }
+
+// specialise binds the program to inputs of the given shapes.
+func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
+	g := p.graph.Clone()
+	for i, v := range g.Inputs {
+		v.Type = ir.TypeOf(in[i])
+	}
+	if err := g.Infer(); err != nil {
+		return nil, err
+	}
+	if _, err := fold.Constants(g); err != nil {
+		return nil, err
+	}
+	fold.Dead(g)
+	stream, err := p.driver.Stream()
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	s := &spec{prog: p, graph: g, offset: map[*ir.Value]int{}}
+	b := &binder{spec: s, stream: stream, alias: map[*ir.Value]*ir.Value{}}
+	if err := b.bind(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, stream.Sync()
+}
+
+// root is the value whose storage v has.
+func (b *binder) root(v *ir.Value) *ir.Value {
+	for b.alias[v] != nil {
+		v = b.alias[v]
+	}
+	return v
+}
+
+// bind divides the graph into parts and lays out the arena.
+func (b *binder) bind() error {
+	device := map[*ir.Value]bool{} // computed there
+	at := map[*ir.Node]int{}
+	for i, n := range b.graph.Nodes {
+		at[n] = i
+		b.node, b.made = n, nil
+		ok := static(n) && binders[n.Op.Kind()] != nil
+		if ok {
+			var err error
+			if ok, err = binders[n.Op.Kind()](b, n); err != nil {
+				return err
+			}
+		}
+		last := len(b.parts) - 1
+		if last < 0 || (b.parts[last].in != nil) == ok {
+			b.parts = append(b.parts, part{})
+			if last++; !ok {
+				b.parts[last].in = []*ir.Value{}
+			}
+		}
+		part := &b.parts[last]
+		part.nodes = append(part.nodes, n)
+		if ok {
+			part.launches = append(part.launches, b.made...)
+			for _, v := range n.Outputs {
+				device[v] = v != nil
+			}
+		}
+	}
+	if err := b.connect(device); err != nil {
+		return err
+	}
+	b.layout(at)
+	return nil
+}
+
+// connect finds out what parts take from each other, and makes the CPU's programs.
+func (b *binder) connect(device map[*ir.Value]bool) error {
+	uploaded, downloaded := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	for i := range b.parts {
+		p := &b.parts[i]
+		if p.in == nil {
+			for _, n := range p.nodes {
+				for _, v := range n.Inputs {
+					if v != nil && !v.IsConst() && !device[v] && !uploaded[v] && b.reads(p, v) {
+						uploaded[v] = true
+						p.upload = append(p.upload, v)
+					}
+				}
+			}
+			continue
+		}
+		if err := b.host(p); err != nil {
+			return err
+		}
+		for _, v := range p.in {
+			if device[v] && !downloaded[v] {
+				downloaded[v] = true
+				p.download = append(p.download, v)
+			}
+		}
+	}
+	for _, v := range b.graph.Outputs {
+		if device[v] && !downloaded[v] && !slices.Contains(b.outputs, v) {
+			b.outputs = append(b.outputs, v)
+		}
+	}
+	return nil
+}
+
+// reads reports whether launches of a part, or views in it, read a value.
+func (b *binder) reads(p *part, v *ir.Value) bool {
+	for _, l := range p.launches {
+		for _, q := range l.params {
+			if q.value != nil && b.root(q.value) == b.root(v) {
+				return true
+			}
+		}
+	}
+	for _, n := range p.nodes {
+		for _, o := range n.Outputs {
+			if o != nil && b.alias[o] == v {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// host makes the CPU's program of a part.
+func (b *binder) host(p *part) error {
+	g := ir.NewGraph(b.graph.Name)
+	c := ir.NewCopier(g, b.graph, "")
+	inside := map[*ir.Value]bool{}
+	for _, n := range p.nodes {
+		n.Reads(func(v *ir.Value) {
+			if v.Graph() == b.graph && !v.IsConst() && !inside[v] && !slices.Contains(p.in, v) {
+				p.in = append(p.in, v)
+				c.Bind(v, g.NewInput(v.Name, v.Type))
+			}
+		})
+		c.Node(n)
+		for _, v := range n.Outputs {
+			inside[v] = v != nil
+		}
+	}
+	for _, n := range p.nodes {
+		for _, v := range n.Outputs {
+			if v != nil && (v.IsOutput() || slices.ContainsFunc(v.Uses(), func(u ir.Use) bool { return !slices.Contains(p.nodes, u.Node) })) {
+				p.out = append(p.out, v)
+				g.Outputs = append(g.Outputs, c.Value(v))
+			}
+		}
+	}
+	var err error
+	p.host, err = cpu.Device{}.Load(plan.New(g), backend.Options{Threads: b.prog.options.Threads, Checked: true})
+	return err
+}
+
+// layout places values and temporary buffers in the arena.
+func (b *binder) layout(at map[*ir.Node]int) {
+	spans := map[*ir.Value]plan.Span{}
+	temps := map[int]plan.Span{}
+	see := func(v *ir.Value, i int) {
+		v = b.root(v)
+		s, ok := spans[v]
+		if !ok {
+			s = plan.Span{First: i, Last: i}
+		}
+		spans[v] = plan.Span{First: min(s.First, i), Last: max(s.Last, i)}
+	}
+	for _, p := range b.parts {
+		first := at[p.nodes[0]]
+		for _, v := range append(slices.Clone(p.upload), p.download...) {
+			see(v, first)
+		}
+		for _, l := range p.launches {
+			for _, q := range l.params {
+				switch {
+				case q.value != nil:
+					see(q.value, at[l.node])
+				case q.place:
+					temps[q.temp] = plan.Span{First: at[l.node], Last: at[l.node]}
+				}
+			}
+		}
+	}
+	for _, v := range b.outputs {
+		see(v, len(b.graph.Nodes))
+	}
+	var buffers []plan.Buffer
+	var places []func(offset int)
+	for _, v := range valuesOf(b.graph) { // in an order that is the same every time
+		if s, ok := spans[v]; ok {
+			buffers = append(buffers, plan.Buffer{Size: bytesOf(v), Span: s})
+			places = append(places, func(offset int) { b.offset[v] = offset })
+		}
+	}
+	for i, t := range b.temps {
+		buffers = append(buffers, plan.Buffer{Size: t.bytes, Span: temps[i]})
+		places = append(places, func(offset int) { b.temps[i].at = offset })
+	}
+	const align = 256
+	offsets, size := plan.Arena(buffers, align)
+	b.arena = size
+	for i, place := range places {
+		place(offsets[i])
+	}
+	for o := range b.alias {
+		if at, ok := b.offset[b.root(o)]; ok {
+			b.offset[o] = at
+		}
+	}
+	for i := range b.parts {
+		for j := range b.parts[i].launches {
+			params := b.parts[i].launches[j].params
+			for k, q := range params {
+				switch {
+				case q.value != nil:
+					params[k].cell = uint64(b.offset[q.value])
+				case q.place:
+					params[k].cell = uint64(b.temps[q.temp].at)
+				}
+			}
+		}
+	}
+}
+
+func valuesOf(g *ir.Graph) []*ir.Value {
+	values := slices.Clone(g.Inputs)
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			if v != nil {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+func bytesOf(v *ir.Value) int {
+	shape, _ := v.Type.Shape()
+	n, err := tensor.Elems(shape)
+	if err != nil {
+		return 0
+	}
+	return n * v.Type.DType.Size()
+}
+
+// static reports whether a node's inputs and outputs are f32, or integers that are constant,
+// of known shapes.
+func static(n *ir.Node) bool {
+	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
+		for _, v := range vs {
+			if v != nil && (!v.Type.Static() || v.Type.DType != tensor.F32 && !v.IsConst()) {
+				return false
+			}
+		}
+	}
+	return len(ir.Subgraphs(n.Op)) == 0
+}
+
+func (s *spec) close() error {
+	var errs []error
+	for _, x := range s.free {
+		errs = append(errs, x.close())
+	}
+	for _, at := range s.constants {
+		errs = append(errs, s.prog.driver.Free(at))
+	}
+	s.free, s.constants = nil, nil
+	for _, p := range s.parts {
+		if p.host != nil {
+			errs = append(errs, p.host.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// exec is the memory of one run on the device: it is used by one run at a time.
+type exec struct {
+	*spec
+	stream Stream
+	arena  Pointer
+	graphs []Graph // by part
+}
+
+func (s *spec) acquire() (*exec, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		x := s.free[n-1]
+		s.free = s.free[:n-1]
+		return x, nil
+	}
+	x := &exec{spec: s, graphs: make([]Graph, len(s.parts))}
+	var err error
+	if x.stream, err = s.prog.driver.Stream(); err != nil {
+		return nil, err
+	}
+	if x.arena, err = s.prog.driver.Alloc(max(1, s.arena)); err != nil {
+		return nil, errors.Join(err, x.stream.Close())
+	}
+	return x, nil
+}
+
+func (s *spec) release(x *exec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, x)
+}
+
+func (x *exec) close() error {
+	var errs []error
+	for _, g := range x.graphs {
+		if g != nil {
+			errs = append(errs, g.Close())
+		}
+	}
+	return errors.Join(append(errs, x.stream.Close(), x.prog.driver.Free(x.arena))...)
+}
+
+// launch queues a kernel.
+func (x *exec) launch(l *launch) error {
+	cells := make([]uint64, len(l.params))
+	for i, q := range l.params {
+		cells[i] = q.cell
+		if q.place {
+			cells[i] += uint64(x.arena)
+		}
+	}
+	if err := x.stream.Launch(l.kernel, l.geometry, cells); err != nil {
+		return x.failed(l, err)
+	}
+	return nil
+}
+
+// failed names the device, the step and the kernel.
+func (x *exec) failed(l *launch, err error) error {
+	return fmt.Errorf("%v: kernel %s on %s: %w", l.node, l.name, x.prog.driver.Name(), err)
+}
+
+// run evaluates the spec and puts its outputs into out.
+func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+	x, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer s.release(x)
+	host := map[*ir.Value]*tensor.Tensor{}
+	for i, v := range s.graph.Inputs {
+		host[v] = in[i]
+	}
+	for i := range s.parts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if s.parts[i].host != nil {
+			err = x.hostPart(ctx, &s.parts[i], host, trace)
+		} else {
+			err = x.devicePart(i, host, trace)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := x.fetch(s.outputs, host); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	results := make([]*tensor.Tensor, len(out))
+	for i, v := range s.graph.Outputs {
+		t := host[v]
+		if v.IsConst() {
+			var err error
+			if t, err = s.prog.output(v); err != nil {
+				return err
+			}
+		}
+		if slices.Contains(in, t) || v.IsConst() || slices.Contains(results, t) {
+			t = t.Clone()
+		}
+		results[i] = t
+	}
+	for i, t := range results {
+		if out[i].Fits(t) {
+			out[i].CopyFrom(t)
+		} else {
+			out[i] = t
+		}
+	}
+	return nil
+}
+
+// fetch downloads values.
+func (x *exec) fetch(values []*ir.Value, host map[*ir.Value]*tensor.Tensor) error {
+	for _, v := range values {
+		shape, _ := v.Type.Shape()
+		t := tensor.New(v.Type.DType, shape...)
+		if len(t.Bytes()) > 0 {
+			if err := x.stream.Download(t.Bytes(), x.arena+Pointer(x.offset[v])); err != nil {
+				return err
+			}
+		}
+		host[v] = t
+	}
+	return nil
+}
+
+func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+	if err := x.fetch(p.download, host); err != nil {
+		return err
+	}
+	in, out := make([]*tensor.Tensor, len(p.in)), make([]*tensor.Tensor, len(p.out))
+	for i, v := range p.in {
+		in[i] = host[v]
+	}
+	if err := p.host.Trace(ctx, in, out, trace); err != nil {
+		return err
+	}
+	for i, v := range p.out {
+		host[v] = out[i]
+	}
+	return nil
+}
+
+// devicePart uploads what the kernels of a part need and launches them: one by one the
+// first time and with trace, as a graph from then on.
+func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+	p := &x.parts[i]
+	for _, v := range p.upload {
+		if b := host[v].Bytes(); len(b) > 0 {
+			if err := x.stream.Upload(x.arena+Pointer(x.offset[v]), b); err != nil {
+				return err
+			}
+		}
+	}
+	if len(p.launches) == 0 {
+		return nil
+	}
+	if trace != nil {
+		for k := range p.launches {
+			start := time.Now()
+			if err := x.launch(&p.launches[k]); err != nil {
+				return err
+			}
+			if err := x.stream.Sync(); err != nil {
+				return x.failed(&p.launches[k], err)
+			}
+			trace(p.launches[k].node, time.Since(start))
+		}
+		return nil
+	}
+	if x.graphs[i] == nil {
+		g, err := x.stream.Capture(func() error {
+			for k := range p.launches {
+				if err := x.launch(&p.launches[k]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		x.graphs[i] = g
+	}
+	return x.graphs[i].Launch()
+}

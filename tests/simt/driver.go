@@ -1,0 +1,129 @@
+package simt
+
+import (
+	"fmt"
+	"sync"
+
+	"spc/backend"
+	"spc/backend/cuda"
+)
+
+// Driver is a GPU that an Emulator plays.
+type Driver struct {
+	mu      sync.Mutex
+	e       *Emulator
+	order   int
+	kernels []string
+	held    int // allocations
+	Launches,
+	Replays int
+}
+
+// Driver returns a GPU whose blocks run on so many OS threads, in an order of Orders.
+func (e *Emulator) Driver(order, workers int) *Driver {
+	e.workers = workers
+	return &Driver{e: e, order: order}
+}
+
+// Name says what it is.
+func (d *Driver) Name() string { return "emulator" }
+
+// Held is the number of allocations that were not freed.
+func (d *Driver) Held() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.held
+}
+
+// Kernel finds a kernel among those that were built.
+func (d *Driver) Kernel(name string) (cuda.Kernel, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ok, err := d.e.has(name)
+	if err == nil && !ok {
+		err = fmt.Errorf("no kernel is named %s", name)
+	}
+	d.kernels = append(d.kernels, name)
+	return cuda.Kernel(len(d.kernels) - 1), err
+}
+
+// Alloc allocates memory of the emulator's process.
+func (d *Driver) Alloc(bytes int) (cuda.Pointer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, err := d.e.alloc(bytes)
+	if err == nil {
+		d.held++
+	}
+	return cuda.Pointer(at), err
+}
+
+// Free frees it.
+func (d *Driver) Free(p cuda.Pointer) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held--
+	return d.e.release(uint64(p))
+}
+
+// Stream returns a queue whose work is done at once.
+func (d *Driver) Stream() (cuda.Stream, error) { return &stream{Driver: d}, nil }
+
+type stream struct {
+	*Driver
+	capturing bool
+	captured  []func() error
+}
+
+func (s *stream) Upload(to cuda.Pointer, from []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.e.write(uint64(to), from)
+}
+
+func (s *stream) Download(to []byte, from cuda.Pointer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.e.read(to, uint64(from))
+}
+
+func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error {
+	run := func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.Launches++
+		return s.e.launch(s.kernels[k], g, s.order, s.e.workers, cells)
+	}
+	if s.capturing {
+		s.captured = append(s.captured, run)
+		return nil
+	}
+	return run()
+}
+
+func (s *stream) Capture(f func() error) (cuda.Graph, error) {
+	s.capturing, s.captured = true, nil
+	err := f()
+	s.capturing = false
+	return &graph{s, s.captured}, err
+}
+
+func (s *stream) Sync() error  { return nil }
+func (s *stream) Close() error { return nil }
+
+type graph struct {
+	*stream
+	launches []func() error
+}
+
+func (g *graph) Launch() error {
+	g.mu.Lock()
+	g.Replays++
+	g.mu.Unlock()
+	for _, run := range g.launches {
+		if err := run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package simt
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"spc"
+	"spc/backend"
+	"spc/backend/cuda"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower"
+	"spc/tests/conformance"
+	"spc/tests/e2e"
+	"spc/tests/graphtest"
+)
+
+// all are the sources of all kernels.
+var all = []string{"backend/format", "backend/cuda/kernels"}
+
+// pipeline compiles models and runs them on an emulated GPU.
+func pipeline(d *Driver) conformance.Pipeline {
+	return conformance.Pipeline{Name: "cuda", Prepare: func(ctx context.Context, model []byte) (conformance.Run, error) {
+		m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model})
+		if err != nil {
+			return nil, err
+		}
+		m.SetThreads(1)
+		m.SetDevice(cuda.Device{Driver: d})
+		return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+			defer m.Close()
+			args := map[string]*tensor.Tensor{}
+			for i, p := range m.Inputs() {
+				if i < len(in) {
+					args[p.Name] = in[i]
+				}
+			}
+			outs, err := m.Run(ctx, args)
+			if err != nil {
+				return nil, err
+			}
+			var out []*tensor.Tensor
+			for _, p := range m.Outputs() {
+				out = append(out, outs[p.Name])
+			}
+			return out, nil
+		}, nil
+	}}
+}
+
+func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
+	e := Start(t, all...)
+	for name, text := range map[string]string{
+		"chain": `graph "g"(%x: f32[n,4]) {
+  %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
+  %half: f32[] = const {0.5}
+  %axis: i64[] = const {0}
+  %h: f32[n,3] = MatMul "fc" (%x, %w)
+  %r: f32[n,3] = Relu "relu" (%h)
+  %c: f32[n,3] = CumSum "sum" (%r, %axis)
+  %m: f32[n,3] = Mul "mul" (%c, %h)
+  %y: f32[n,3] = Add "add" (%m, %half)
+  return %y, %h, %x
+}`,
+		"views": `graph "g"(%x: f32[n,2,6]) {
+  %s: i64[3] = const {0, 3, 4}
+  %one: i64[1] = const {1}
+  %last: i64[1] = const {-1}
+  %big: i64[1] = const {100}
+  %v: f32[n,3,4] = Reshape "view" (%x, %s)
+  %t: f32[4,3,n] = Transpose "t" (%v)
+  %b: f32[n,4,3] = Transpose "b" (%t) {perm = [2, 0, 1]}
+  %l: f32[n,3,3] = Slice "l" (%b, %one, %big, %one)
+  %c: f32[n,7,3] = Concat "c" (%l, %b) {axis = 1}
+  %e: f32[n,7,3] = Exp "e" (%c)
+  %m: f32[n,3] = ReduceMean "m" (%e, %one) {keepdims = 0}
+  return %c, %m, %v
+}`,
+		"loop": `graph "g"(%x: f32[n,4], %k: i64[]) {
+  %yes: bool[] = const {1}
+  %r: f32[n,4] = Relu "relu" (%x)
+  %z: f32[n,4] = Loop "loop" (%k, %yes, %r) {body = graph "body"(%i: i64[], %go: bool[], %v: f32[n,4]) {
+    %next: f32[n,4] = Sub "sub" (%v, %r)
+    return %go, %next
+  }}
+  %y: f32[n,4] = Sigmoid "out" (%z)
+  return %y
+}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := graphtest.Parse(t, text)
+			d := e.Driver(Orders[2], 2)
+			p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seed := range uint64(6) { // of which some have the same shapes
+				in := graphtest.Inputs(g, seed)
+				var want []*tensor.Tensor
+				graphtest.Run(t.Context(), g, one(in), func(out []*tensor.Tensor) error {
+					want = slices.Clone(out)
+					return nil
+				})
+				for range 2 {
+					have := make([]*tensor.Tensor, len(g.Outputs))
+					if err := p.Run(t.Context(), in, have); err != nil {
+						t.Fatal(err)
+					}
+					for i := range want {
+						if d := graphtest.Difference(want[i], have[i]); !(d < 1e-5) {
+							t.Errorf("seed %d: output %s is off by %v: %v, want %v", seed, g.OutputName(i), d, have[i], want[i])
+						}
+					}
+				}
+				seen := 0
+				if err := p.Trace(t.Context(), in, make([]*tensor.Tensor, len(g.Outputs)), func(*ir.Node, time.Duration) { seen++ }); err != nil || seen == 0 {
+					t.Errorf("%d steps traced: %v", seen, err)
+				}
+			}
+			if d.Replays == 0 {
+				t.Error("no graph of launches ran")
+			}
+			if err := p.Close(); err != nil || d.Held() != 0 {
+				t.Errorf("%d allocations are left after Close: %v", d.Held(), err)
+			}
+		})
+	}
+}
+
+// one yields a single sample.
+func one(in []*tensor.Tensor) func(yield func([]*tensor.Tensor, error) bool) {
+	return func(yield func([]*tensor.Tensor, error) bool) { yield(in, nil) }
+}
+
+func TestRunsOverlap(t *testing.T) {
+	e := Start(t, all...)
+	g := graphtest.Parse(t, `graph "g"(%x: f32[n,4]) {
+  %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
+  %h: f32[n,3] = MatMul "fc" (%x, %w)
+  %y: f32[n,3] = Sigmoid "s" (%h)
+  return %y
+}`)
+	d := e.Driver(Orders[0], 1)
+	p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for k := range 4 {
+		wg.Go(func() {
+			for i := range 12 { // more shapes than are remembered
+				x := tensor.New(tensor.F32, i+1, 4)
+				for j := range x.F32s() {
+					x.F32s()[j] = float32(k*i - j)
+				}
+				want, have := []*tensor.Tensor(nil), make([]*tensor.Tensor, 1)
+				graphtest.Run(context.Background(), g, one([]*tensor.Tensor{x}), func(out []*tensor.Tensor) error {
+					want = slices.Clone(out)
+					return nil
+				})
+				if err := p.Run(context.Background(), []*tensor.Tensor{x}, have); err != nil {
+					t.Error(err)
+					return
+				}
+				if d := graphtest.Difference(want[0], have[0]); !(d < 1e-5) {
+					t.Errorf("run %d of %d rows is off by %v", k, i+1, d)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := p.Close(); err != nil || d.Held() != 0 {
+		t.Errorf("%d allocations are left: %v", d.Held(), err)
+	}
+}
+
+func TestTrainedModels(t *testing.T) {
+	if _, err := os.Stat(e2e.Root()); err != nil {
+		t.Skipf("shared data missing: %v", err)
+	}
+	e := StartFast(t, all...)
+	without := []string{"silero-vad", "silero-vad-ifless"} // all of them in branches, or of shapes that depend on data
+	for _, name := range e2e.Models {
+		t.Run(name, func(t *testing.T) {
+			d := e.Driver(Orders[0], 2)
+			r := e2e.Evaluate(t.Context(), pipeline(d), name)
+			if r.Err != nil {
+				t.Error(r.Err)
+			}
+			t.Logf("relative l2 error %.1e, %d launches, %v", r.RelL2, d.Launches, r.Run.Round(time.Millisecond))
+			if d.Held() != 0 || d.Launches == 0 && !slices.Contains(without, name) {
+				t.Errorf("%d launches, %d allocations are left", d.Launches, d.Held())
+			}
+		})
+	}
+}
+
+// The official suite gives on the emulated GPU what it gives on the CPU.
+func TestOfficialSuite(t *testing.T) {
+	archive := filepath.Join(conformance.Shared(), conformance.Archive)
+	if _, err := os.Stat(archive); err != nil {
+		t.Skipf("shared data missing: %v", err)
+	}
+	tests, err := conformance.Load(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests = conformance.Select(tests, func(t *conformance.Test) bool { return t.Group != "light" })
+	d := StartFast(t, all...).Driver(Orders[1], 1)
+	launched, last := 0, 0
+	passed := 0
+	conformance.RunAll(t.Context(), pipeline(d), tests, conformance.Options{Workers: 1, Budget: time.Minute}, func(r conformance.Result) {
+		switch r.Status {
+		case conformance.Failed:
+			t.Logf("%s/%s: %s", r.Group, r.Name, r.Reason)
+		case conformance.Passed:
+			passed++
+		}
+		if d.Launches > last {
+			launched++
+		}
+		last = d.Launches
+	})
+	t.Logf("%d of %d tests passed, %d with kernels of the GPU; %d allocations are left", passed, len(tests), launched, d.Held())
+	if passed < 1877 || launched < 100 || d.Held() != 0 {
+		t.Errorf("%d tests passed, want 1877; %d launched kernels; %d allocations are left", passed, launched, d.Held())
+	}
+}
