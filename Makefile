@@ -4,8 +4,9 @@ SPC_SHARED ?= $(abspath ../shared)
 export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+NVCC = out/nvcc/nvcc
 
-.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models fuzz bench-ort bench-sparse clean
+.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -62,6 +63,15 @@ models: ## well-known architectures with random weights, into models/
 
 fuzz: ## each fuzz target in turn for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) ./tests/fuzz/run.sh
+
+kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched for it (needs apt)
+	sh backend/cuda/image/build.sh $(NVCC) backend/cuda/image
+
+kernels-check: $(NVCC) ## that they compile, and to what is in the repository
+	sh backend/cuda/image/check.sh $(NVCC) out/image
+
+out/nvcc/nvcc:
+	sh backend/cuda/image/nvcc.sh out/nvcc
 
 bench-ort: build out/ort/node_modules ## every row of tests/bench against ONNX Runtime, into tests/bench/results and the README (needs node and npm)
 	$(GO) run ./tests/bench/cmd ort --save tests/bench/results

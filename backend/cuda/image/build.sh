@@ -1,0 +1,36 @@
+#!/bin/sh
+# build.sh NVCC DIR compiles the kernels of the back end with that compiler: a fat binary for
+# each .cu file, with code for sm_80 and sm_90a and PTX for what comes later, and manifest.json
+# with the hashes of what each was made of. It runs in the root of the repository.
+set -eu
+nvcc=$1 dir=$2
+include=backend/cuda/include
+mkdir -p "$dir"
+version=$("$nvcc" --version | sed -n 's/.*release.*, V//p')
+[ -n "$version" ] || { echo "$nvcc does not tell its version" >&2; exit 1; }
+headers=$(find $include -name '*.cuh' | LC_ALL=C sort)
+sources=$(find backend/format backend/cuda/kernels -name '*.cu' | LC_ALL=C sort)
+hash() { sha256sum "$1" | cut -d' ' -f1; }
+for cu in $sources; do
+	echo "$cu"
+	"$nvcc" -std=c++17 -O3 -I $include -Werror all-warnings -Xfatbin -compress-all \
+		-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80 \
+		-fatbin "$cu" -o "$dir/$(basename "$cu" .cu).fatbin"
+done
+{
+	printf '{\n\t"compiler": "nvcc %s",\n\t"headers": {' "$version"
+	comma=
+	for h in $headers; do
+		printf '%s\n\t\t"%s": "%s"' "$comma" "$h" "$(hash "$h")"
+		comma=,
+	done
+	printf '\n\t},\n\t"kernels": ['
+	comma=
+	for cu in $sources; do
+		name=$(basename "$cu" .cu).fatbin
+		printf '%s\n\t\t{"source": "%s", "source_sha256": "%s", "image": "%s", "image_sha256": "%s"}' \
+			"$comma" "$cu" "$(hash "$cu")" "$name" "$(hash "$dir/$name")"
+		comma=,
+	done
+	printf '\n\t]\n}\n'
+} >"$dir/manifest.json"
