@@ -1,0 +1,119 @@
+// mma.cuh is the tensor cores' products of a warp (PTX ISA, "Matrix multiply-accumulate
+// operations"): inline assembly on a GPU, a warp collective on the emulator. Registers hold
+// two 16-bit elements each, the one of the lower column or row in the lower half. With
+// g = lane/4 and t = lane%4, the lanes hold
+//
+//	a[r] of A[16,16]: row g + 8*(r%2), columns 8*(r/2) + 2*t and the next
+//	b[r] of B[K,8]:   rows 8*r + 2*t and the next, column g
+//	d[i] of D[16,8]:  row g + 8*(i/2), column 2*t + i%2
+#pragma once
+
+#include "spc/device.cuh"
+
+namespace spc {
+
+#if defined(__CUDACC__)
+// mma adds A[16,16] B[16,8] to D.
+template <class T> __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+template <> __device__ __forceinline__ void mma<f16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <> __device__ __forceinline__ void mma<bf16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// mmaSparse adds A[16,32] B[32,8] to D, where of every 4 consecutive elements of a row of A
+// two are there: a holds those, packed as A[16,16], and the lanes t = 0 and 1 in places where
+// each lies in its group, 2 bits each, those of row g in the lower half: t = 0 those of columns
+// 0 to 15, t = 1 of the others.
+template <class T> __device__ __forceinline__ void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4], uint32_t places);
+#if defined(__CUDACC_VER_MAJOR__) && (__CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 5)
+#define SPC_MMA_SP "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32."
+#else
+#define SPC_MMA_SP "mma.sp.sync.aligned.m16n8k32.row.col.f32."
+#endif
+template <> __device__ __forceinline__ void mmaSparse<f16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4], uint32_t places) {
+  asm volatile(SPC_MMA_SP "f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, 0x0;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places));
+}
+template <> __device__ __forceinline__ void mmaSparse<bf16>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4], uint32_t places) {
+  asm volatile(SPC_MMA_SP "bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, 0x0;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places));
+}
+#else
+namespace emulated {
+
+// half is one of the two elements of a register.
+template <class T> float half(uint32_t r, int i) { return number(T{uint16_t(r >> 16 * i)}); }
+
+// multiply adds A[16,K] B[K,8] to D of the lanes, each of which brought it from word at on.
+template <int K> void multiply(simt::Gathering &g, const float (&a)[16][K], const float (&b)[K][8], int at) {
+  for (int lane = 0; lane < 32; lane++) {
+    float d[4];
+    memcpy(d, &g.in[lane][at], sizeof d);
+    for (int i = 0; i < 4; i++)
+      for (int k = 0; k < K; k++)
+        if (float v = a[lane / 4 + 8 * (i / 2)][k]; v != 0)
+          d[i] += v * b[k][2 * (lane % 4) + i % 2];
+    memcpy(g.out[lane], d, sizeof d);
+  }
+}
+
+template <class T, int K> void readB(simt::Gathering &g, float (&b)[K][8], int at) {
+  for (int lane = 0; lane < 32; lane++)
+    for (int r = 0; r < K / 8; r++)
+      for (int i = 0; i < 2; i++)
+        b[8 * r + 2 * (lane % 4) + i][lane / 4] = half<T>(g.in[lane][at + r], i);
+}
+
+} // namespace emulated
+
+template <class T> void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  uint32_t in[10];
+  memcpy(in, a, 16);
+  memcpy(in + 4, b, 8);
+  memcpy(in + 6, d, 16);
+  simt::gather(~0u, in, sizeof in, d, 16, [](simt::Gathering &g) {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++)
+      for (int r = 0; r < 4; r++)
+        for (int i = 0; i < 2; i++)
+          a[lane / 4 + 8 * (r % 2)][8 * (r / 2) + 2 * (lane % 4) + i] = emulated::half<T>(g.in[lane][r], i);
+    emulated::readB<T>(g, b, 4);
+    emulated::multiply(g, a, b, 6);
+  });
+}
+
+template <class T> void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4], uint32_t places) {
+  uint32_t in[13];
+  memcpy(in, a, 16);
+  memcpy(in + 4, b, 16);
+  memcpy(in + 8, d, 16);
+  in[12] = places;
+  simt::gather(~0u, in, sizeof in, d, 16, [](simt::Gathering &g) {
+    float a[16][32] = {}, b[32][8];
+    for (int lane = 0; lane < 32; lane++)
+      for (int r = 0; r < 4; r++) {
+        int row = lane / 4 + 8 * (r % 2), group = 4 * (r / 2) + lane % 4;
+        uint32_t bits = g.in[lane / 4 * 4 + group / 4][12] >> (16 * (r % 2) + 4 * (group % 4));
+        int first = bits & 3, second = bits >> 2 & 3;
+        if (first >= second) {
+          fprintf(stderr, "simt: the places of row %d, group %d are %d and %d, want them ascending\n", row, group, first, second);
+          abort();
+        }
+        a[row][4 * group + first] = emulated::half<T>(g.in[lane][r], 0);
+        a[row][4 * group + second] = emulated::half<T>(g.in[lane][r], 1);
+      }
+    emulated::readB<T>(g, b, 4);
+    emulated::multiply(g, a, b, 8);
+  });
+}
+#endif
+
+} // namespace spc
