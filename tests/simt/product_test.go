@@ -61,6 +61,21 @@ func halve(rng *rand.Rand, w *tensor.Tensor) {
 	}
 }
 
+// holes empties half of the blocks of 32 x 16, and the blocks of the first 64 rows but one.
+func holes(rng *rand.Rand, w *tensor.Tensor) {
+	rows, cols := w.Dim(0), w.Dim(1)
+	for r := 0; r < rows; r += 32 {
+		for c := 0; c < cols; c += 16 {
+			if r+c == 0 || r >= 64 && rng.IntN(2) == 0 {
+				continue
+			}
+			for i := r; i < min(r+32, rows); i++ {
+				clear(w.F32s()[i*cols+c : i*cols+min(c+16, cols)])
+			}
+		}
+	}
+}
+
 // epilogues lists some of the epilogues that a product may have.
 var epilogues = []op.Epilogue{
 	{}, {Act: "Relu"}, {Act: "Clip", ActArgs: []float32{-0.5, 1.5}}, {Act: "LeakyRelu", ActArgs: []float32{0.1}},
@@ -175,13 +190,17 @@ func (p *product) run(e *Emulator, k *backend.GPUKernel, order int) (*tensor.Ten
 	return y, e.Launch(Launch{Kernel: k.Name, Geometry: k.Launch(p.n, p.batch), Order: order, Parameters: parameters})
 }
 
-// store packs a weight in a configuration that the format offers.
-func store(f backend.Format, w *tensor.Tensor, n int) (*ir.Store, error) {
-	costs := f.Costs(choose.NewMatrix(w, ""), n)
-	if len(costs) == 0 {
-		return nil, nil
+// store packs a weight in a configuration, or, where none is given, in the first that the
+// format offers.
+func store(f backend.Format, config string, w *tensor.Tensor, n int) (*ir.Store, error) {
+	if config == "" {
+		costs := f.Costs(choose.NewMatrix(w, ""), n)
+		if len(costs) == 0 {
+			return nil, nil
+		}
+		config = costs[0].Config
 	}
-	s := &ir.Store{Format: f.Name(), Config: costs[0].Config, Rows: w.Dim(0), Cols: w.Dim(1)}
+	s := &ir.Store{Format: f.Name(), Config: config, Rows: w.Dim(0), Cols: w.Dim(1)}
 	var err error
 	s.Parts, err = f.Pack(w, s.Config)
 	return s, err
@@ -193,7 +212,7 @@ func TestKernelsOfFormats(t *testing.T) {
 	e := Start(t, "backend/format")
 	t.Logf("seed %d", seed)
 	type shape struct{ m, k, n int }
-	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}}
+	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}, {130, 70, 65}}
 	launched := map[string]int{}
 	for _, f := range format.Table {
 		g, ok := f.(backend.GPUFormat)
@@ -209,11 +228,16 @@ func TestKernelsOfFormats(t *testing.T) {
 				}
 				for _, s := range all {
 					w := rows(rng, dt, s.m, s.k, []float64{0.5, 0.2, 1, 0.05}[rng.IntN(4)])
-					if f.Name() == "nm" {
+					config := ""
+					switch f.Name() {
+					case "nm":
 						halve(rng, w)
+					case "block":
+						config = []string{"16x16", "32x32", "64x64", "32x16", "4x1"}[rng.IntN(5)]
+						holes(rng, w)
 					}
 					p := newProduct(rng, dt, w, s.n)
-					st, err := store(f, w, s.n)
+					st, err := store(f, config, w, s.n)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -240,7 +264,8 @@ func TestKernelsOfFormats(t *testing.T) {
 			})
 		}
 	}
-	for _, name := range []string{"f32_dense_64x64x16_simt", "f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f16_nm24_64x64x32_mmasp", "bf16_nm24_64x64x32_mmasp"} {
+	for _, name := range []string{"f32_dense_64x64x16_simt", "f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f16_nm24_64x64x32_mmasp", "bf16_nm24_64x64x32_mmasp",
+		"f16_block_16x64x16_mma", "f16_block_32x64x16_mma", "f16_block_64x64x16_mma"} {
 		if launched[name] < len(Orders) {
 			t.Errorf("%s was launched %d times", name, launched[name])
 		}
