@@ -15,11 +15,15 @@ import (
 )
 
 // exactWork bounds the multiplications of exact OBS in a layer, beyond which SparseGPT
-// prunes it: about a minute of one core. trialWork bounds those of all models that are
-// built to compare allocations: the layers that take the most are left to SparseGPT.
+// prunes it: about a minute of one core. Models that are built to compare allocations are
+// left to SparseGPT altogether where exact OBS would take more than trialWork in all of them,
+// and see no more runs on samples than keep the multiplications of the model itself within
+// passWork, but trialRuns.
 const (
 	exactWork = 60e9
 	trialWork = 600e9
+	passWork  = 400e9
+	trialRuns = 16
 )
 
 // exactCost is the number of multiplications of exact OBS in a layer.
@@ -29,25 +33,34 @@ func (f *fitter) exactCost(l *layer) float64 {
 	return groups * k * k * k / 6
 }
 
-// trialBound is exactWork for one of so many trials.
+// trialBound is exactWork for one of so many trials, or 0.
 func (f *fitter) trialBound(trials int) float64 {
-	var costs []float64
+	sum := 0.0
 	for _, l := range f.layers {
 		if c := f.exactCost(l); c <= exactWork {
-			costs = append(costs, c)
+			sum += c
 		}
 	}
-	slices.Sort(costs)
-	sum := 0.0
-	for i, c := range costs {
-		if sum += c; sum*float64(trials) > trialWork {
-			if i == 0 {
-				return 0
-			}
-			return costs[i-1]
-		}
+	if sum*float64(trials) > trialWork {
+		return 0
 	}
 	return exactWork
+}
+
+// runWork is the multiplications of the layers in one run.
+func (f *fitter) runWork() float64 {
+	work := 0.0
+	for _, l := range f.layers {
+		work += float64(l.rows) * float64(l.cols) * l.positions / float64(f.samples)
+	}
+	return work
+}
+
+// spread returns the place of a run among so many of all that are evenly spread, and whether
+// it is one of them.
+func (f *fitter) spread(i, runs int) (at int, ok bool) {
+	at = i * runs / f.samples
+	return at, (i+1)*runs/f.samples > at
 }
 
 // heldOut says which samples measure an allocation that was built on the others.
@@ -58,7 +71,14 @@ func heldOut(i int) bool { return i%4 == 3 }
 func (f *fitter) try(name string, sparsities []float64) (*trial, float64, error) {
 	on, measure := f.Observer, f.Observer
 	if f.samples >= 4 { // else too few to hold any out
-		on, measure = f.sees(func(i int) bool { return !heldOut(i) }), f.sees(heldOut)
+		runs := min(f.samples, max(trialRuns, int(passWork/max(1, f.runWork()))))
+		side := func(held bool) *calib.Observer {
+			return f.sees(func(i int) bool {
+				at, ok := f.spread(i, runs)
+				return ok && heldOut(at) == held
+			})
+		}
+		on, measure = side(false), side(true)
 	}
 	t, front, err := f.build("prune, "+name, sparsities, on)
 	if err != nil {

@@ -229,14 +229,13 @@ func (f *fitter) effects() error {
 
 // few is the observer of the runs on which effects are seen.
 func (f *fitter) few() *calib.Observer {
-	work := 0.0 // of one run of the layers
-	for _, l := range f.layers {
-		work += float64(l.rows) * float64(l.cols) * l.positions / float64(f.samples)
-	}
 	// For a layer about half of the pruned copy is evaluated.
-	work *= float64(len(f.layers)) / 2
+	work := f.runWork() * float64(len(f.layers)) / 2
 	runs := min(f.samples, max(leastRuns, int(min(effectRuns, effectWork/max(1, work)))))
-	return f.sees(func(i int) bool { return (i+1)*runs/f.samples > i*runs/f.samples })
+	return f.sees(func(i int) bool {
+		_, ok := f.spread(i, runs)
+		return ok
+	})
 }
 
 // divergences returns the divergence of the outputs with each layer changed, before it is
