@@ -66,7 +66,7 @@ func TestPruneOnSamples(t *testing.T) {
 	if out := ok(t, with("prune", "model.onnx", "-o", "a.onnx", "--pattern", "unstructured")...); strings.Contains(out, "asked for") {
 		t.Errorf("%s, want no word about zeros", out)
 	}
-	if out := ok(t, with("prune", "model.onnx", "-o", "a.onnx", "--reconstruct", "--recipe", "blocks=1,model=0")...); !strings.Contains(out, "rebuilt   ") || !strings.Contains(out, " blocks") {
+	if out := ok(t, with("prune", "model.onnx", "-o", "a.onnx", "--reconstruct", "--recipe", "blocks=1,model=0")...); !strings.Contains(out, "rebuilt   ") || !strings.Contains(out, " kept") || !strings.Contains(out, "sizes of rows") || !strings.Contains(out, "divergence on samples held out") {
 		t.Errorf("%s, want the number of blocks", out)
 	}
 	writeModel(t, "best.onnx", func() (*archs.Model, error) {
@@ -76,7 +76,7 @@ func TestPruneOnSamples(t *testing.T) {
 		return b.Model(1)
 	})
 	best := []string{"best.onnx", "--keep", "none", "--sparsity", "0.5", "--calib", "random:1", "--reconstruct"}
-	if out := ok(t, append([]string{"prune", "-o", "a.onnx"}, best...)...); !strings.Contains(out, "rebuilt   0 of 1 block; not ") || !strings.Contains(out, "no output of f32 to train towards") {
+	if out := ok(t, append([]string{"prune", "-o", "a.onnx"}, best...)...); !strings.Contains(out, "rebuilt   not ") || !strings.Contains(out, "no output of f32 to train towards") {
 		t.Errorf("%s, want why nothing was reconstructed", out)
 	}
 

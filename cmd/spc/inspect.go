@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"spc"
 	"spc/ir/tensor"
 	"spc/passes/prune"
+	"spc/passes/recon"
 )
 
 func inspectCommand() *cobra.Command {
@@ -150,31 +152,55 @@ func fitted(r *spc.Report) string {
 	return s
 }
 
-// reconstructed says how many blocks gradients made better, and why they did nothing
-// for others; it is empty where none were tried.
+// reconstructed says what gradients did; it is empty where nothing was trained.
 func reconstructed(r *spc.Report) string {
 	if r.Prune == nil || len(r.Prune.Blocks) == 0 {
 		return ""
 	}
-	better := 0
-	var not []string
+	// Of the blocks that pruning changed anything in, those that were kept, those that did
+	// not come nearer by themselves, and those that moved the model's outputs away.
+	blocks, kept, stuck, away := 0, 0, 0, 0
+	var whole, not []string
 	for _, b := range r.Prune.Blocks {
-		switch {
-		case b.Note != "":
+		if b.Note != "" {
 			not = append(not, fmt.Sprintf("%s to %s: %s", printable(b.First), printable(b.Last), printable(b.Note)))
-		case !(b.After < b.Before):
-			not = append(not, fmt.Sprintf("%s to %s: no better on samples held out", printable(b.First), printable(b.Last)))
-		case b.Share == 0:
-			not = append(not, fmt.Sprintf("%s to %s: outputs no better on samples held out", printable(b.First), printable(b.Last)))
+		}
+		what, of := map[string]string{recon.OfGains: "sizes of rows", recon.OfModel: "the whole model"}[b.Of]
+		switch {
+		case b.Steps == 0: // nothing was off, or there is a note
+		case of && b.Share > 0:
+			whole = append(whole, fmt.Sprintf("%s, loss %.3g to %.3g", what, b.Before, b.After))
+		case of:
+			whole = append(whole, what+" no better")
 		default:
-			better++
+			switch blocks++; {
+			case b.Share > 0:
+				kept++
+			case b.After < b.Before:
+				away++
+			default:
+				stuck++
+			}
 		}
 	}
-	what := fmt.Sprintf("%d of %s", better, plural(len(r.Prune.Blocks), "block"))
-	if len(not) > 0 {
-		what += "; not " + few(not)
+	var said []string
+	if blocks > 0 {
+		said = append(said, fmt.Sprintf("%d of %s kept", kept, plural(blocks, "block")))
 	}
-	return what
+	if away > 0 {
+		said = append(said, fmt.Sprintf("%d left as they moved the model's outputs away", away))
+	}
+	if stuck > 0 {
+		said = append(said, fmt.Sprintf("%d came no nearer", stuck))
+	}
+	said = append(said, whole...)
+	if d := r.Prune.Rebuilt; d[0] > 0 {
+		said = append(said, fmt.Sprintf("divergence on samples held out %.3g to %.3g", d[0], d[1]))
+	}
+	if len(not) > 0 {
+		said = append(said, "not "+few(not))
+	}
+	return strings.Join(said, "; ")
 }
 
 func printCandidates(w io.Writer, r *spc.Report) {

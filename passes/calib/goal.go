@@ -23,6 +23,7 @@ func (t *Twins) Goal(ctx context.Context, front *Frontier, g *ir.Graph, pick fun
 	if budget == 0 {
 		budget = DefaultBudget
 	}
+	front.Keep(t.Graph.Outputs...) // the position may pass some that no node reads
 	goal := &Goal{twins: t, g: g, pick: pick, out: map[int][]*tensor.Tensor{}}
 	err := front.SeeSome(ctx, t.Graph.Outputs[:len(g.Outputs)], pick, func(i int, values []*tensor.Tensor) error {
 		if goal.out == nil {

@@ -110,6 +110,7 @@ type trial struct {
 func (f *fitter) build(stage string, sparsities []float64, o *calib.Observer) (*trial, *calib.Frontier, error) {
 	t := &trial{twins: calib.NewTwins(f.graph), edits: make([]*edit, len(f.layers)), sparsities: sparsities}
 	front := o.Frontier(t.twins.Graph, f.Budget)
+	front.Keep(t.twins.Graph.Outputs...) // the position may pass some that no node reads
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
 		use := t.twins.Use(l.WeightUse)

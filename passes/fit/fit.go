@@ -59,6 +59,8 @@ type Result struct {
 	Trials []Trial `json:"trials,omitempty"`
 	// Blocks are those that were reconstructed.
 	Blocks []recon.Block `json:"blocks,omitempty"`
+	// Rebuilt is recon.Report's divergence before and after.
+	Rebuilt [2]float64 `json:"rebuilt,omitzero"`
 }
 
 // Trial is an allocation that was built.
@@ -165,6 +167,15 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	p, err := prune.NewPlan(g, o.GraphOptions)
 	if err != nil {
 		return nil, err
+	}
+	if o.Reconstruct {
+		recipe := recon.Recipe(g)
+		if err := recipe.Set(o.Recipe); err != nil {
+			return nil, err
+		}
+		if !recipe.Trains() {
+			return nil, fmt.Errorf("recipe %q: nothing is trained, want epochs of blocks, gains or model: %w", o.Recipe, ir.ErrInvalid)
+		}
 	}
 	out := &Result{Method: string(o.Method)}
 	f := &fitter{Context: ctx, Options: o, graph: g, plan: p, exact: exactWork}
@@ -370,7 +381,7 @@ func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
 	if err != nil {
 		return err
 	}
-	out.Blocks = r.Blocks
+	out.Blocks, out.Rebuilt = r.Blocks, [2]float64{r.Before, r.After}
 	return nil
 }
 

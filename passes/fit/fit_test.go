@@ -373,3 +373,19 @@ func TestBadInputIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// An output that no later node reads counts like the others, for every allocation and
+// however few runs there are.
+func TestOutputsBeforeTheLastLayer(t *testing.T) {
+	for _, runs := range []int{2, 12} {
+		for _, allocate := range []string{Auto, "layer", "curves", "joint", "normalised"} {
+			text := strings.Replace(network, "  %br:", "  %e: f32[n,16,6,6] = Neg \"early\" (%b)\n  %br:", 1)
+			g := drawn(t, strings.Replace(text, "return ", "return %e, ", 1), shapes)
+			o := options(t, "uniform", 0.5)
+			o.Method, o.Allocate, o.Observer, o.Reconstruct, o.Recipe = OBS, allocate, observer(runs), true, "blocks=1,gains=1,model=1"
+			if _, err := Run(t.Context(), g, o); err != nil {
+				t.Errorf("%s, %d runs: %v", allocate, runs, err)
+			}
+		}
+	}
+}

@@ -30,33 +30,42 @@ func Recipe(g *ir.Graph) Options {
 	return o
 }
 
+const (
+	counts  = "a whole number from 0 to 1000000"
+	numbers = "a number from 0 to 1000000"
+)
+
 // settings lists what Set changes, by name.
 var settings = []struct {
 	name string
+	want string
 	set  func(o *Options, v float64) (ok bool)
 }{
-	{"blocks", count(func(o *Options) *int { return &o.Epochs })},
-	{"rate", number(func(o *Options) *float64 { return &o.Rate })},
-	{"model", count(func(o *Options) *int { return &o.WholeEpochs })},
-	{"model-rate", number(func(o *Options) *float64 { return &o.WholeRate })},
-	{"gains", count(func(o *Options) *int { return &o.GainEpochs })},
-	{"gain-rate", number(func(o *Options) *float64 { return &o.GainRate })},
-	{"inside", number(func(o *Options) *float64 { return &o.Inside })},
-	{"warmup", func(o *Options, v float64) bool {
+	{"blocks", counts, count(func(o *Options) *int { return &o.Epochs })},
+	{"rate", numbers, number(func(o *Options) *float64 { return &o.Rate })},
+	{"model", counts, count(func(o *Options) *int { return &o.WholeEpochs })},
+	{"model-rate", numbers, number(func(o *Options) *float64 { return &o.WholeRate })},
+	{"gains", counts, count(func(o *Options) *int { return &o.GainEpochs })},
+	{"gain-rate", numbers, number(func(o *Options) *float64 { return &o.GainRate })},
+	{"inside", numbers, number(func(o *Options) *float64 { return &o.Inside })},
+	{"warmup", "a number from 0 to 1", func(o *Options, v float64) bool {
 		o.Warmup = v
 		return v >= 0 && v <= 1
 	}},
-	{"batch", count(func(o *Options) *int { return &o.Batch })},
-	{"window", count(func(o *Options) *int { return &o.Window })},
-	{"augment", func(o *Options, v float64) bool {
+	{"batch", counts, count(func(o *Options) *int { return &o.Batch })},
+	{"window", counts, count(func(o *Options) *int { return &o.Window })},
+	{"augment", "0 or 1", func(o *Options, v float64) bool {
 		o.Augment = v == 1
 		return v == 0 || v == 1
 	}},
-	{"seed", func(o *Options, v float64) bool {
+	{"seed", "a whole number from 0 to 2^53-1", func(o *Options, v float64) bool {
 		o.Seed = uint64(v)
 		return v >= 0 && v == math.Trunc(v) && v < 1<<53
 	}},
 }
+
+// Trains reports whether anything is trained at all.
+func (o *Options) Trains() bool { return o.Epochs+o.GainEpochs+o.WholeEpochs > 0 }
 
 func count(of func(*Options) *int) func(*Options, float64) bool {
 	return func(o *Options, v float64) bool {
@@ -78,6 +87,7 @@ func (o *Options) Set(s string) error {
 	if s == "" {
 		return nil
 	}
+	set := map[string]bool{}
 next:
 	for _, part := range strings.Split(s, ",") {
 		name, text, _ := strings.Cut(part, "=")
@@ -88,8 +98,12 @@ next:
 				continue
 			}
 			if v, err := strconv.ParseFloat(text, 64); err != nil || !k.set(o, v) {
-				return fmt.Errorf("recipe %q: %q is no value of %s: %w", s, text, name, ir.ErrInvalid)
+				return fmt.Errorf("recipe %q: %q is no value of %s, want %s: %w", s, text, name, k.want, ir.ErrInvalid)
 			}
+			if set[name] {
+				return fmt.Errorf("recipe %q: %s is set twice: %w", s, name, ir.ErrInvalid)
+			}
+			set[name] = true
 			continue next
 		}
 		return fmt.Errorf("recipe %q: nothing is named %q, want NAME=VALUE with one of %s: %w", s, name, strings.Join(names, ", "), ir.ErrInvalid)

@@ -34,7 +34,10 @@ func TestSet(t *testing.T) {
 		"rate=1,":       "nothing is named",
 		"model=1e9":     "model",
 		"window=Inf":    "window",
-		"warmup=1.5":    "warmup",
+		"warmup=1.5":    "want a number from 0 to 1",
+		"rate=1e9":      "want a number from 0 to 1000000",
+		"batch=-1":      "want a whole number from 0 to 1000000",
+		"rate=1,rate=2": "rate is set twice",
 		"inside=1 rate": "inside",
 	} {
 		if err := new(Options).Set(s); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), part) {

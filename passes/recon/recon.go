@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"spc/ir"
@@ -48,10 +49,23 @@ type Options struct {
 // Report is what reconstruction did.
 type Report struct {
 	Blocks []Block `json:"blocks"`
+	// How far the model's outputs are from the dense one's on samples that no block was
+	// trained on, see calib.Divergence, before and after the blocks and the sizes of rows.
+	// Both are 0 where there were no blocks.
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
 }
 
-// Block is what became of a block.
+// What a Block is.
+const (
+	OfBlock = "block" // a block
+	OfGains = "gains" // the sizes of rows in the whole model
+	OfModel = "model" // the whole model
+)
+
+// Block is what became of a block, or of the whole model.
 type Block struct {
+	Of      string  `json:"of"`
 	First   string  `json:"first"` // its nodes
 	Last    string  `json:"last"`
 	Samples int     `json:"samples"`
@@ -100,6 +114,7 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 		if err := r.aim(ctx); err != nil {
 			return nil, err
 		}
+		out.Before = r.distance
 		for i, b := range blocks(g, r.Window) {
 			rep, err := r.block(ctx, b, fmt.Sprintf("reconstruct block %d", i+1))
 			if err != nil {
@@ -114,6 +129,12 @@ func Run(ctx context.Context, o *calib.Observer, g, dense *ir.Graph, opt Options
 			return nil, err
 		}
 		out.Blocks = append(out.Blocks, rep)
+	}
+	if r.goal != nil {
+		var err error
+		if out.After, err = r.goal.Divergence(ctx, r.front); err != nil {
+			return nil, err
+		}
 	}
 	if r.WholeEpochs > 0 {
 		rep, err := r.whole(ctx, false)
@@ -194,7 +215,7 @@ func (r *runner) fixed(name string) bool { return slices.Contains(r.Fixed, name)
 // block reconstructs one block.
 func (r *runner) block(ctx context.Context, b block, stage string) (Block, error) {
 	nodes := r.g.Nodes[b.lo:b.hi]
-	rep := Block{First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	rep := Block{Of: OfBlock, First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
 	skip := func(err error) (Block, error) {
 		if errors.Is(err, ir.ErrUnsupported) {
 			rep.Note = err.Error()
@@ -321,7 +342,12 @@ func (r *runner) fit(ctx context.Context, rep Block, t *trainer, c course, stage
 	if err != nil {
 		return skip(err)
 	}
-	rep.Samples, rep.Steps, rep.Before, rep.After = len(t.samples), res.steps, res.before, res.after
+	rep.Samples = len(t.samples)
+	if d := res.before; math.IsNaN(d) || math.IsInf(d, 0) {
+		rep.Note = errDiverged.Error()
+		return rep, nil
+	}
+	rep.Steps, rep.Before, rep.After = res.steps, res.before, res.after
 	if res.after < res.before {
 		rep.Share = 1
 		r.set(t.piece, 1)
@@ -417,7 +443,10 @@ func (l *loss) meanSquare(samples []sample, k int) float64 {
 // those of its blocks.
 func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 	nodes := r.g.Nodes
-	rep := Block{First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	rep := Block{Of: OfModel, First: nodes[0].Name, Last: nodes[len(nodes)-1].Name}
+	if gains {
+		rep.Of = OfGains
+	}
 	skip := func(err error) (Block, error) {
 		if errors.Is(err, ir.ErrUnsupported) {
 			rep.Note = err.Error()
@@ -448,7 +477,7 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		}
 	}
 	params := parameters(nodes, r.fixed)
-	if len(params) == 0 || len(out) == 0 {
+	if len(params) == 0 || !slices.ContainsFunc(losses, func(l loss) bool { return !l.aside }) {
 		rep.Note = "nothing to train, or no output of f32 to train towards"
 		return rep, nil
 	}

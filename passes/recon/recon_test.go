@@ -444,9 +444,15 @@ func TestABlockThatMakesOutputsNoBetterStays(t *testing.T) {
 	if !constOf(g, "w3").Equal(constOf(other, "w3")) {
 		t.Error("w3 changed")
 	}
+	if rep.Before != rep.After || rep.Before > negligible {
+		t.Errorf("outputs go from %v to %v away, want no difference", rep.Before, rep.After)
+	}
 	// What the second one is off by, they do.
 	slice(other, "w3", 0, 2, func(x float32) float32 { return x + 1 })
 	g, rep = reconstructed(t, dense, other, observer(32, 1, 3, 6, 6), some)
+	if !(rep.After < rep.Before/2) {
+		t.Errorf("outputs go from %v to %v away, want half", rep.Before, rep.After)
+	}
 	if b := rep.Blocks[1]; b.Share == 0 || constOf(g, "w3").Equal(constOf(other, "w3")) {
 		t.Errorf("%+v, want a block that was kept", b)
 	}
@@ -465,7 +471,7 @@ func TestGainsChangeTheSizesOfRows(t *testing.T) {
 	}
 	opt := Options{GainEpochs: 40, GainRate: 0.02, Warmup: 0.1, Batch: 8, Workers: 1, Seed: 3}
 	g, rep := reconstructed(t, dense, off, observer(48, 1, 3, 6, 6), opt)
-	if b := rep.Blocks[0]; len(rep.Blocks) != 1 || b.After > b.Before/10 {
+	if b := rep.Blocks[0]; len(rep.Blocks) != 1 || b.Of != OfGains || b.After > b.Before/10 || rep.Before != 0 {
 		t.Errorf("%+v, want a tenth of the loss", rep.Blocks)
 	}
 	changed := false

@@ -484,7 +484,7 @@ func (t *trainer) train(ctx context.Context, c course) (result, error) {
 	if r.before, err = t.mean(ctx, t.held); err != nil {
 		return r, err
 	}
-	if r.after = r.before; r.before < negligible {
+	if r.after = r.before; r.before < negligible || math.IsNaN(r.before) || math.IsInf(r.before, 0) {
 		return r, nil
 	}
 	rng := rand.New(rand.NewPCG(c.seed, 0))
