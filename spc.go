@@ -85,8 +85,9 @@ type CompileOptions struct {
 	// Calibrate, towards what the dense model computes.
 	Reconstruct bool
 	// Recipe changes how: NAME=VALUE after NAME=VALUE, parted by commas, with the names
-	// blocks (epochs for each block), rate, model (epochs for the whole), model-rate,
-	// inside, warmup, batch, window, augment (0 or 1) and seed.
+	// blocks (epochs for each block), rate, gains (epochs for the sizes of rows), gain-rate,
+	// model (epochs for the whole), model-rate, inside, warmup, batch, window, augment (0 or
+	// 1) and seed.
 	Recipe      string
 	Uncorrected bool     // leaves the means and variances of outputs as pruning with Calibrate makes them
 	Keep        []string // globs of nodes or weights that stay as they are; none lifts the default exceptions

@@ -574,7 +574,7 @@ func scaleAndZero(n *ir.Node) (scale float32, zero int, ok bool) {
 		return 0, 0, false
 	}
 	if z != nil {
-		if z.Const == nil || z.Const.Len() != 1 {
+		if z.Const == nil || z.Const.Len() != 1 || !z.Const.DType().IsInt() {
 			return 0, 0, false
 		}
 		zero = int(z.Const.Int64s()[0])

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"spc/backend"
@@ -33,14 +34,22 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 			return nil, err
 		}
 	}
-	return &program{
+	prog := &program{
 		driver: d.Driver, graph: p.Graph, options: o,
 		specs:    map[string]*spec{},
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
 		kernels:  map[string]Kernel{},
 		weights:  map[weightKey]*weight{},
-	}, nil
+		lasting:  map[*tensor.Tensor]bool{},
+	}
+	for _, v := range p.Graph.Constants() {
+		if v.Const != nil {
+			prog.lasting[v.Const] = true
+		}
+	}
+	prog.readers.Store(1)
+	return prog, nil
 }
 
 type program struct {
@@ -54,6 +63,18 @@ type program struct {
 	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
 	kernels  map[string]Kernel
 	weights  map[weightKey]*weight
+	lasting  map[*tensor.Tensor]bool // that are not of one set of input shapes alone
+	clock    int                     // calls of spec
+
+	readers atomic.Int64 // of the graph's weights: the program, and its parts on the CPU
+}
+
+// let says that a reader of the weights is gone.
+func (p *program) let() error {
+	if p.readers.Add(-1) == 0 && p.options.Closed != nil {
+		return p.options.Closed()
+	}
+	return nil
 }
 
 // Run evaluates the program.
@@ -85,27 +106,35 @@ func (p *program) spec(in []*tensor.Tensor) (*spec, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.clock++
 	if s := p.specs[key]; s != nil {
 		s.runs++
+		s.used = p.clock
 		return s, nil
 	}
 	s, err := p.specialise(in)
 	if err != nil {
 		return nil, err
 	}
-	if len(p.specs) >= maxSpecs {
-		for k, old := range p.specs {
-			if old.runs == 0 {
-				delete(p.specs, k)
-				if err := old.close(); err != nil {
-					return nil, err
-				}
-				break
+	p.specs[key] = s
+	s.runs, s.used = 1, p.clock
+	for len(p.specs) > maxSpecs {
+		oldest := ""
+		for k, o := range p.specs {
+			if o.runs == 0 && (oldest == "" || o.used < p.specs[oldest].used) {
+				oldest = k
 			}
 		}
+		if oldest == "" { // all run
+			break
+		}
+		old := p.specs[oldest]
+		delete(p.specs, oldest)
+		if err := old.close(); err != nil {
+			s.runs--
+			return nil, err
+		}
 	}
-	p.specs[key] = s
-	s.runs++
 	return s, nil
 }
 
@@ -127,10 +156,7 @@ func (p *program) Close() error {
 		errs = append(errs, p.driver.Free(at))
 	}
 	p.specs, p.memory = nil, nil
-	if p.options.Closed != nil {
-		errs = append(errs, p.options.Closed())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.let())...)
 }
 
 // constant returns where a tensor, which does not change, is on the device.
@@ -176,7 +202,7 @@ func (p *program) elements(v *ir.Value) (*tensor.Tensor, error) {
 	}
 	t, err := format.Unpack(v.Store, v.Type)
 	if err == nil {
-		p.unpacked[v.Store] = t
+		p.unpacked[v.Store], p.lasting[t] = t, true
 	}
 	return t, err
 }

@@ -75,7 +75,7 @@ func (b *binder) temp(bytes int) int {
 
 // launch adds a launch of a kernel to those of the node. Parameters are those of
 // backend.Cell; values of the graph and temporary buffers, which stand for their addresses;
-// tensors, which are uploaded once; slices of float32 and of int64, which are this set of
+// tensors, of which those of the program are uploaded once; slices of float32 and of int64, which are this set of
 // input shapes' own; and nil.
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	k, err := b.prog.kernel(name)
@@ -94,7 +94,7 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 			}
 			t, err := b.prog.elements(p)
 			if err == nil {
-				q.cell, err = b.prog.constant(b.stream, t)
+				q.cell, err = b.constant(t)
 			}
 			if err != nil {
 				return err
@@ -102,7 +102,7 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 		case tempParam:
 			q = param{place: true, temp: int(p)}
 		case *tensor.Tensor:
-			if q.cell, err = b.prog.constant(b.stream, p); err != nil {
+			if q.cell, err = b.constant(p); err != nil {
 				return err
 			}
 		case []float32:
@@ -122,6 +122,14 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	}
 	b.made = append(b.made, l)
 	return nil
+}
+
+// constant uploads a tensor: once, if it is the program's.
+func (b *binder) constant(t *tensor.Tensor) (uint64, error) {
+	if !b.prog.lasting[t] {
+		return b.own(t)
+	}
+	return b.prog.constant(b.stream, t)
 }
 
 // own uploads a tensor for this set of input shapes alone.
@@ -161,7 +169,7 @@ func (b *binder) mapped(n *ir.Node, f int, a1, a2 float32) (bool, error) {
 func zip(f int) func(b *binder, n *ir.Node) (bool, error) {
 	return func(b *binder, n *ir.Node) (bool, error) {
 		ys := shapeOf(n.Outputs[0])
-		if len(n.Inputs) != 2 || prod(ys) == 0 {
+		if len(n.Inputs) != 2 || prod(ys) == 0 || ir.AttrOf(n.Op, "axis") != nil || n.Inputs[0].Type.DType != tensor.F32 || n.Inputs[1].Type.DType != tensor.F32 {
 			return false, nil
 		}
 		axes := []int64{int64(len(ys))}

@@ -54,6 +54,7 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 		return known.kernels, rows, cols, nil
 	}
 	made := &weight{}
+	lasts := v.Store != nil || b.prog.lasting[v.Const]
 	if v.Store != nil {
 		if f, ok := format.Lookup(v.Store.Format).(backend.GPUFormat); ok {
 			var err error
@@ -70,7 +71,14 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 		m := ref.View.Matrix(t)
 		made.kernels = []backend.GPUKernel{dense.GEMM(tensor.F32, rows, cols, [3]int{cols, 1, 0}, m)}
 	}
-	b.prog.weights[key] = made
+	if lasts {
+		b.prog.weights[key] = made
+		for _, k := range made.kernels {
+			for _, part := range k.Parts {
+				b.prog.lasting[part] = true
+			}
+		}
+	}
 	return made.kernels, rows, cols, nil
 }
 
@@ -138,7 +146,7 @@ func biasOf(n *ir.Node, input, rows int) (b []float32, ok bool) {
 	if v == nil {
 		return nil, true
 	}
-	if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Len() != rows {
+	if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Rank() == 0 || v.Const.Len() != rows || v.Const.Dim(-1) != rows {
 		return nil, false
 	}
 	return v.Const.F32s(), true
@@ -203,6 +211,9 @@ func bindGemm(b *binder, n *ir.Node) (bool, error) {
 		return false, err
 	}
 	bias, ok := biasOf(n, 2, rows)
+	if o.Beta == 0 { // whatever it holds
+		bias, ok = nil, true
+	}
 	if o.Quantised() || kernels == nil || !ok || prod(ys) == 0 {
 		return false, nil
 	}

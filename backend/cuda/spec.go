@@ -26,7 +26,7 @@ type spec struct {
 	outputs   []*ir.Value // those that the device computes
 	constants []Pointer   // on the device
 
-	runs int // under way; under the program's lock
+	runs, used int // those under way, and when the last began; under the program's lock
 
 	mu   sync.Mutex
 	free []*exec
@@ -95,7 +95,10 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 	if err := b.bind(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	return s, stream.Sync()
+	if err := stream.Sync(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
 }
 
 // root is the value whose storage v has.
@@ -221,8 +224,11 @@ func (b *binder) host(p *part) error {
 			}
 		}
 	}
+	b.prog.readers.Add(1)
 	var err error
-	p.host, err = cpu.Device{}.Load(plan.New(g), backend.Options{Threads: b.prog.options.Threads, Checked: true})
+	if p.host, err = (cpu.Device{}).Load(plan.New(g), backend.Options{Threads: b.prog.options.Threads, Checked: true, Closed: b.prog.let}); err != nil {
+		b.prog.readers.Add(-1)
+	}
 	return err
 }
 
@@ -495,8 +501,8 @@ func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor
 	return nil
 }
 
-// devicePart uploads what the kernels of a part need and launches them: one by one the
-// first time and with trace, as a graph from then on.
+// devicePart uploads what the kernels of a part need and launches them: one by one with
+// trace, else as a graph.
 func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
 	p := &x.parts[i]
 	for _, v := range p.upload {
@@ -510,15 +516,19 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*
 		return nil
 	}
 	if trace != nil {
+		start := time.Now()
 		for k := range p.launches {
-			start := time.Now()
-			if err := x.launch(&p.launches[k]); err != nil {
+			l := &p.launches[k]
+			if err := x.launch(l); err != nil {
 				return err
 			}
 			if err := x.stream.Sync(); err != nil {
-				return x.failed(&p.launches[k], err)
+				return x.failed(l, err)
 			}
-			trace(p.launches[k].node, time.Since(start))
+			if k+1 == len(p.launches) || p.launches[k+1].node != l.node {
+				trace(l.node, time.Since(start))
+				start = time.Now()
+			}
 		}
 		return nil
 	}

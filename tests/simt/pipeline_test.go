@@ -81,6 +81,30 @@ func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
   %m: f32[n,3] = ReduceMean "m" (%e, %one) {keepdims = 0}
   return %c, %m, %v
 }`,
+		"edges": `graph "g"(%x: f32[n,3]) {
+  %w: f32[3,2] = const {1.0, -1.0, 0.5, 2.0, 0.25, 4.0}
+  %c: f32[2,1] = const {10.0, 20.0}
+  %bad: f32[2] = const {inf, nan}
+  %lo: f32[] = const {3.0}
+  %hi: f32[] = const {1.0}
+  %two: i64[] = const {2}
+  %sel: f32[2,3] = const {1.0, 0.0, 0.0, 0.0, 1.0, 0.0}
+  %zero: i64[1] = const {0}
+  %first: f32[1,3] = ReduceMean "first" (%x, %zero) {keepdims = 1}
+  %both: f32[2,3] = Mul "both" (%first, %sel)
+  %g1: f32[2,2] = Gemm "columns" (%both, %w, %c)
+  %g0: f32[n,2] = Gemm "without" (%x, %w, %bad) {beta = 0.0}
+  %cl: f32[n,2] = Clip "clip" (%g0, %lo, %hi)
+  %p: f32[n,2] = Pow "pow" (%g0, %two)
+  return %g1, %g0, %cl, %p
+}`,
+		"folded": `graph "g"(%x: f32[n,3]) {
+  %s: i64[2] = Shape "shape" (%x)
+  %k: f32[n,3] = ConstantOfShape "ones" (%s)
+  %e: f32[n,3] = Exp "e" (%k)
+  %y: f32[n,3] = Add "add" (%x, %e)
+  return %y
+}`,
 		"loop": `graph "g"(%x: f32[n,4], %k: i64[]) {
   %yes: bool[] = const {1}
   %r: f32[n,4] = Relu "relu" (%x)
@@ -99,13 +123,16 @@ func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for seed := range uint64(6) { // of which some have the same shapes
+			most := 0
+			for seed := range uint64(40) { // of which some have the same shapes
 				in := graphtest.Inputs(g, seed)
 				var want []*tensor.Tensor
-				graphtest.Run(t.Context(), g, one(in), func(out []*tensor.Tensor) error {
+				if err := graphtest.Run(t.Context(), g, one(in), func(out []*tensor.Tensor) error {
 					want = slices.Clone(out)
 					return nil
-				})
+				}); err != nil {
+					t.Fatal(err)
+				}
 				for range 2 {
 					have := make([]*tensor.Tensor, len(g.Outputs))
 					if err := p.Run(t.Context(), in, have); err != nil {
@@ -117,10 +144,16 @@ func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
 						}
 					}
 				}
+				if seed == 20 {
+					most = d.Held()
+				}
 				seen := 0
 				if err := p.Trace(t.Context(), in, make([]*tensor.Tensor, len(g.Outputs)), func(*ir.Node, time.Duration) { seen++ }); err != nil || seen == 0 {
 					t.Errorf("%d steps traced: %v", seen, err)
 				}
+			}
+			if d.Held() > most {
+				t.Errorf("allocations grew from %d to %d", most, d.Held())
 			}
 			if d.Replays == 0 {
 				t.Error("no graph of launches ran")
@@ -159,10 +192,13 @@ func TestRunsOverlap(t *testing.T) {
 					x.F32s()[j] = float32(k*i - j)
 				}
 				want, have := []*tensor.Tensor(nil), make([]*tensor.Tensor, 1)
-				graphtest.Run(context.Background(), g, one([]*tensor.Tensor{x}), func(out []*tensor.Tensor) error {
+				if err := graphtest.Run(context.Background(), g, one([]*tensor.Tensor{x}), func(out []*tensor.Tensor) error {
 					want = slices.Clone(out)
 					return nil
-				})
+				}); err != nil {
+					t.Error(err)
+					return
+				}
 				if err := p.Run(context.Background(), []*tensor.Tensor{x}, have); err != nil {
 					t.Error(err)
 					return

@@ -86,11 +86,14 @@ __device__ __forceinline__ void put(float &to, float v) { to = v; }
 // their size.
 template <class T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vec { T at[V]; };
 
-// Activations that epilogues apply, as backend.Activation numbers them.
+// Activations that epilogues apply, as backend.GPUActivation numbers them.
 enum Activation { None, Clip, LeakyRelu, HardSigmoid, HardSwish, Sigmoid, Tanh, Swish, Gelu, GeluTanh };
 
-// clip passes NaN on.
-__device__ __forceinline__ float clip(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
+// clip passes NaN on, and gives hi where that is below lo.
+__device__ __forceinline__ float clip(float v, float lo, float hi) {
+  v = v < lo ? lo : v;
+  return v > hi ? hi : v;
+}
 
 __device__ __forceinline__ float activate(int act, float a, float b, float v) {
   switch (act) {

@@ -52,15 +52,17 @@ namespace emulated {
 // half is one of the two elements of a register.
 template <class T> float half(uint32_t r, int i) { return number(T{uint16_t(r >> 16 * i)}); }
 
-// multiply adds A[16,K] B[K,8] to D of the lanes, each of which brought it from word at on.
-template <int K> void multiply(simt::Gathering &g, const float (&a)[16][K], const float (&b)[K][8], int at) {
+// multiply adds A B[K,8] to D of the lanes, each of which brought it from word at on. a holds
+// 16 elements of each row of A, whose columns are in column; zeros among them count.
+template <int K> void multiply(simt::Gathering &g, const float (&a)[16][16], const int (&column)[16][16], const float (&b)[K][8], int at) {
   for (int lane = 0; lane < 32; lane++) {
     float d[4];
     memcpy(d, &g.in[lane][at], sizeof d);
-    for (int i = 0; i < 4; i++)
-      for (int k = 0; k < K; k++)
-        if (float v = a[lane / 4 + 8 * (i / 2)][k]; v != 0)
-          d[i] += v * b[k][2 * (lane % 4) + i % 2];
+    for (int i = 0; i < 4; i++) {
+      int row = lane / 4 + 8 * (i / 2);
+      for (int k = 0; k < 16; k++)
+        d[i] += a[row][k] * b[column[row][k]][2 * (lane % 4) + i % 2];
+    }
     memcpy(g.out[lane], d, sizeof d);
   }
 }
@@ -81,12 +83,16 @@ template <class T> void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
   memcpy(in + 6, d, 16);
   simt::gather(~0u, in, sizeof in, d, 16, [](simt::Gathering &g) {
     float a[16][16], b[16][8];
+    int column[16][16];
     for (int lane = 0; lane < 32; lane++)
       for (int r = 0; r < 4; r++)
-        for (int i = 0; i < 2; i++)
-          a[lane / 4 + 8 * (r % 2)][8 * (r / 2) + 2 * (lane % 4) + i] = emulated::half<T>(g.in[lane][r], i);
+        for (int i = 0; i < 2; i++) {
+          int row = lane / 4 + 8 * (r % 2), k = 8 * (r / 2) + 2 * (lane % 4) + i;
+          a[row][k] = emulated::half<T>(g.in[lane][r], i);
+          column[row][k] = k;
+        }
     emulated::readB<T>(g, b, 4);
-    emulated::multiply(g, a, b, 6);
+    emulated::multiply(g, a, column, b, 6);
   });
 }
 
@@ -97,7 +103,8 @@ template <class T> void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const u
   memcpy(in + 8, d, 16);
   in[12] = places;
   simt::gather(~0u, in, sizeof in, d, 16, [](simt::Gathering &g) {
-    float a[16][32] = {}, b[32][8];
+    float a[16][16], b[32][8];
+    int column[16][16];
     for (int lane = 0; lane < 32; lane++)
       for (int r = 0; r < 4; r++) {
         int row = lane / 4 + 8 * (r % 2), group = 4 * (r / 2) + lane % 4;
@@ -107,11 +114,13 @@ template <class T> void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const u
           fprintf(stderr, "simt: the places of row %d, group %d are %d and %d, want them ascending\n", row, group, first, second);
           abort();
         }
-        a[row][4 * group + first] = emulated::half<T>(g.in[lane][r], 0);
-        a[row][4 * group + second] = emulated::half<T>(g.in[lane][r], 1);
+        for (int i = 0; i < 2; i++) {
+          a[row][2 * group + i] = emulated::half<T>(g.in[lane][r], i);
+          column[row][2 * group + i] = 4 * group + (i == 0 ? first : second);
+        }
       }
     emulated::readB<T>(g, b, 4);
-    emulated::multiply(g, a, b, 8);
+    emulated::multiply(g, a, column, b, 8);
   });
 }
 #endif
