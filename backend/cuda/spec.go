@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -116,12 +117,16 @@ func (b *binder) bind() error {
 	for i, n := range b.graph.Nodes {
 		at[n] = i
 		b.node, b.made = n, nil
+		temps := len(b.temps)
 		ok := static(n) && binders[n.Op.Kind()] != nil
 		if ok {
 			var err error
 			if ok, err = binders[n.Op.Kind()](b, n); err != nil {
 				return err
 			}
+		}
+		if !ok {
+			b.temps = b.temps[:temps]
 		}
 		last := len(b.parts) - 1
 		if last < 0 || (b.parts[last].in != nil) == ok {
@@ -322,12 +327,15 @@ func bytesOf(v *ir.Value) int {
 	return n * v.Type.DType.Size()
 }
 
-// static reports whether a node's inputs and outputs are f32, or integers that are constant,
-// of known shapes.
+// static reports whether a node's inputs and outputs are f32, or constant, of known shapes,
+// and no more elements than kernels count.
 func static(n *ir.Node) bool {
 	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
 		for _, v := range vs {
-			if v != nil && (!v.Type.Static() || v.Type.DType != tensor.F32 && !v.IsConst()) {
+			if v == nil {
+				continue
+			}
+			if !v.Type.Static() || v.Type.DType != tensor.F32 && !v.IsConst() || prod(shapeOf(v)) > math.MaxInt32 {
 				return false
 			}
 		}

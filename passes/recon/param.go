@@ -11,13 +11,14 @@ import (
 // param is a constant that is trained. Zeros of a weight are no parameters: they stay.
 type param struct {
 	value  *ir.Value
+	was    *tensor.Tensor // before
 	tensor *tensor.Tensor // what it is now
 	weight bool           // of a weight-bearing operator
 	shift  *ir.Node       // the node to whose output it is added, channel by channel
 	scale  []float32      // by element, the size of a step of relative length 1
 	grad   []float32
 	m, v   []float32 // running means of the gradient and of its square
-	old    []float32 // what it was before
+	old    []float32 // the elements of was
 	row    []int32   // of a weight, the row of each element
 	gain   *gains    // where only the sizes of rows are trained
 	best   []float32
@@ -45,7 +46,7 @@ func parameters(nodes []*ir.Node, fixed func(name string) bool) []*param {
 		if p := seen[v]; p != nil {
 			return p
 		}
-		p := &param{value: v, tensor: v.Const.Clone()}
+		p := &param{value: v, was: v.Const, tensor: v.Const.Clone()}
 		seen[v] = p
 		out = append(out, p)
 		return p
@@ -87,7 +88,7 @@ func parameters(nodes []*ir.Node, fixed func(name string) bool) []*param {
 		}
 		n := p.tensor.Len()
 		p.grad, p.m, p.v = make([]float32, n), make([]float32, n), make([]float32, n)
-		p.old, p.best = slices.Clone(p.tensor.F32s()), slices.Clone(p.tensor.F32s())
+		p.old, p.best = p.was.F32s(), slices.Clone(p.tensor.F32s())
 	}
 	return out
 }

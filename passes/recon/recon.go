@@ -288,6 +288,10 @@ func (r *runner) search(ctx context.Context, p *piece) (float64, error) {
 // the graphs.
 func (r *runner) set(p *piece, share float64) {
 	for _, q := range p.params {
+		if share == 0 { // the very tensors, which nodes may have in common
+			q.value.SetConst(q.was)
+			continue
+		}
 		w := q.tensor.Clone()
 		if share < 1 {
 			x := w.F32s()
