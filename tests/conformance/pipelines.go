@@ -56,6 +56,11 @@ func compiled(ctx context.Context, model []byte) (Run, error) {
 		return nil, err
 	}
 	m.SetThreads(1)
+	return InOrder(m), nil
+}
+
+// InOrder runs a model on inputs in its order, and returns its outputs in theirs.
+func InOrder(m *spc.Model) Run {
 	return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		args := map[string]*tensor.Tensor{}
 		for i, p := range m.Inputs() {
@@ -72,5 +77,5 @@ func compiled(ctx context.Context, model []byte) (Run, error) {
 			out = append(out, outs[p.Name])
 		}
 		return out, nil
-	}, nil
+	}
 }

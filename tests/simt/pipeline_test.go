@@ -34,21 +34,7 @@ func pipeline(d *Driver) conformance.Pipeline {
 		m.SetDevice(cuda.Device{Driver: d})
 		return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 			defer m.Close()
-			args := map[string]*tensor.Tensor{}
-			for i, p := range m.Inputs() {
-				if i < len(in) {
-					args[p.Name] = in[i]
-				}
-			}
-			outs, err := m.Run(ctx, args)
-			if err != nil {
-				return nil, err
-			}
-			var out []*tensor.Tensor
-			for _, p := range m.Outputs() {
-				out = append(out, outs[p.Name])
-			}
-			return out, nil
+			return conformance.InOrder(m)(ctx, in)
 		}, nil
 	}}
 }
