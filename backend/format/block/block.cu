@@ -7,51 +7,30 @@ namespace spc {
 // blocks gives a row of blocks, 16 rows of it to each of Warps = R/16 warps, and 64 columns of Y
 // to a block of threads. Values come as tiles of 16 x 16, of each block first those of its first
 // 16 columns: by lane the four registers of a tile. Row i of blocks has those from first[i] to
-// first[i+1]-1, whose columns begin at column[b]. 16 rows of X at a time go through shared
-// memory, transposed, so that two elements of a column are one word. Grid (ceil(N/64), rows of
-// blocks, batch).
+// first[i+1]-1, whose columns begin at column[b]. 16 rows of X at a time go through a Slab.
+// Grid (ceil(N/64), rows of blocks, batch).
 template <class T, int Warps>
 __device__ __forceinline__ void blocks(const uint4 *values, const uint32_t *first, const uint32_t *column, const Operands<T> &o, int C, const Epilogue<T> &e) {
-  constexpr int Columns = 64, Depth = 16, Threads = 32 * Warps;
-  using Slab = uint32_t[Columns][Depth / 2 + 4]; // 12 words apart: lanes of a fragment meet all banks
-  SPC_SHARED(Slab, slab);
+  constexpr int Depth = 16;
+  SPC_SHARED(Slab<Depth>, slab);
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  int m0 = (blockIdx.y * Warps + warp) * 16, n0 = blockIdx.x * Columns;
+  int n0 = blockIdx.x * 64;
   const T *x = o.x + blockIdx.z * o.xBatch;
-  float d[Columns / 8][4];
-#pragma unroll
-  for (int j = 0; j < Columns / 8; j++)
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      d[j][i] = 0;
-  uint16_t *halves = reinterpret_cast<uint16_t *>(&slab[0][0]);
+  Sums sums;
   for (uint32_t b = first[blockIdx.y]; b < first[blockIdx.y + 1]; b++)
     for (int part = 0; part < C / Depth; part++) {
-      int k0 = int(column[b]) + part * Depth;
-      for (int at = threadIdx.x; at < Columns * Depth; at += Threads) {
-        // Neighbours load neighbours, whichever way X lies.
-        int k = o.xRow == 1 ? at % Depth : at / Columns, n = o.xRow == 1 ? at / Depth : at % Columns;
-        bool inside = k0 + k < o.K && n0 + n < o.N;
-        halves[n * (Depth + 8) + k] = inside ? x[(k0 + k) * o.xRow + (n0 + n) * o.xColumn].bits : 0;
-      }
+      slab.template load<32 * Warps>(x, o, int(column[b]) + part * Depth, n0);
       __syncthreads();
       uint4 v = values[((int64_t(b) * (C / Depth) + part) * Warps + warp) * 32 + lane];
       uint32_t a[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-      for (int j = 0; j < Columns / 8; j++) {
-        uint32_t pair[2] = {slab[8 * j + g][t], slab[8 * j + g][4 + t]};
-        mma<T>(d[j], a, pair);
+      for (int j = 0; j < 8; j++) {
+        uint32_t pair[2] = {slab.words[8 * j + g][t], slab.words[8 * j + g][4 + t]};
+        mma<T>(sums.d[j], a, pair);
       }
       __syncthreads();
     }
-#pragma unroll
-  for (int j = 0; j < Columns / 8; j++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int m = m0 + g + 8 * (i / 2), n = n0 + 8 * j + 2 * t + i % 2;
-      if (m < o.M && n < o.N)
-        o.store(e, d[j][i], m, n);
-    }
+  sums.store(o, e, (blockIdx.y * Warps + warp) * 16, n0);
 }
 
 } // namespace spc

@@ -125,4 +125,48 @@ template <class T> void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const u
 }
 #endif
 
+// Slab is Depth rows of 64 columns of X in shared memory, transposed, so that two elements of a
+// column are one word; columns are 4 words further apart, so that the lanes of a fragment meet
+// different banks.
+template <int Depth> struct Slab {
+  static constexpr int Columns = 64;
+  uint32_t words[Columns][Depth / 2 + 4];
+
+  // load copies rows k0 to k0+Depth-1 from column n0 on, zeros outside of X, with all threads
+  // of a block; x is the block's matrix.
+  template <int Threads, class T> __device__ __forceinline__ void load(const T *x, const Operands<T> &o, int k0, int n0) {
+    uint16_t *halves = reinterpret_cast<uint16_t *>(&words[0][0]);
+    for (int at = threadIdx.x; at < Columns * Depth; at += Threads) {
+      // Neighbours load neighbours, whichever way X lies.
+      int k = o.xRow == 1 ? at % Depth : at / Columns, n = o.xRow == 1 ? at / Depth : at % Columns;
+      bool inside = k0 + k < o.K && n0 + n < o.N;
+      halves[n * (Depth + 8) + k] = inside ? x[(k0 + k) * o.xRow + (n0 + n) * o.xColumn].bits : 0;
+    }
+  }
+};
+
+// Sums are a warp's 16 x 64 elements of Y.
+struct Sums {
+  float d[8][4];
+  __device__ __forceinline__ Sums() {
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        d[j][i] = 0;
+  }
+  // store finishes those that lie in Y, of which the first is element (m0,n0).
+  template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0) const {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        int m = m0 + g + 8 * (i / 2), n = n0 + 8 * j + 2 * t + i % 2;
+        if (m < o.M && n < o.N)
+          o.store(e, d[j][i], m, n);
+      }
+  }
+};
+
 } // namespace spc
