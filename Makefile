@@ -5,12 +5,19 @@ export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NVCC = out/nvcc/nvcc
+# The folder of cuda.h, of CUDA 11 or 12.
+CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
+WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: build demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz bench-ort bench-sparse clean
+.PHONY: build build-cuda check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
 	$(GO) build -trimpath -o bin/spc ./cmd/spc
+
+build-cuda: $(CUDA_INCLUDE)/cuda.h ## build bin/spc for GPUs too (Linux on x86-64; needs a C compiler and cuda.h, which is fetched with apt)
+	@mkdir -p bin
+	$(WITH_CUDA) $(GO) build -tags cuda -trimpath -o bin/spc ./cmd/spc
 
 demo: build ## compile the model that the repository ships, run it, and see why
 	@./demo/run.sh
@@ -34,6 +41,10 @@ vet:
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
+
+check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
+	$(WITH_CUDA) $(GO) vet -tags cuda ./...
+	$(WITH_CUDA) $(GO) run $(STATICCHECK) -tags cuda ./...
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -short . ./backend/... ./data/... ./passes/prune ./passes/obs ./passes/calib ./passes/recon ./passes/fit ./ir/onnx
@@ -69,6 +80,8 @@ kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched
 
 kernels-check: $(NVCC) ## that they compile, and to what is in the repository
 	sh backend/cuda/image/check.sh $(NVCC) out/image
+
+$(CURDIR)/out/nvcc/usr/include/cuda.h: $(NVCC)
 
 out/nvcc/nvcc:
 	sh backend/cuda/image/nvcc.sh out/nvcc

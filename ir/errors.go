@@ -8,5 +8,5 @@ var (
 	ErrUnsupported = errors.New("unsupported")
 	ErrCorrupt     = errors.New("corrupt file")
 	ErrVersion     = errors.New("unsupported version")
-	ErrNoDevice    = errors.New("no device")
+	ErrNoDevice    = errors.New("no CUDA device")
 )

@@ -1,6 +1,10 @@
 package cuda
 
-import "spc/backend"
+import (
+	"time"
+
+	"spc/backend"
+)
 
 // Pointer is an address in device memory.
 type Pointer uint64
@@ -30,6 +34,8 @@ type Stream interface {
 	Launch(k Kernel, g backend.Geometry, cells []uint64) error
 	// Capture returns the launches that f makes as one that can be queued again and again.
 	Capture(f func() error) (Graph, error)
+	// Time returns how long the device took for what f queues, and waits for it.
+	Time(f func() error) (time.Duration, error)
 	Sync() error
 	Close() error
 }

@@ -366,6 +366,7 @@ type exec struct {
 	stream Stream
 	arena  Pointer
 	graphs []Graph // by part
+	under  *part   // whose kernels were queued last
 }
 
 func (s *spec) acquire() (*exec, error) {
@@ -420,7 +421,20 @@ func (x *exec) launch(l *launch) error {
 
 // failed names the device, the step and the kernel.
 func (x *exec) failed(l *launch, err error) error {
-	return fmt.Errorf("%v: kernel %s on %s: %w", l.node, l.name, x.prog.driver.Name(), err)
+	return fmt.Errorf("%s: %v: kernel %s: %w", x.prog.driver.Name(), l.node, l.name, err)
+}
+
+// waited names the device and the steps of which one has failed, where a call fails that
+// waits for them.
+func (x *exec) waited(err error) error {
+	if err == nil {
+		return nil
+	}
+	if x.under == nil {
+		return fmt.Errorf("%s: %w", x.prog.driver.Name(), err)
+	}
+	launches := x.under.launches
+	return fmt.Errorf("%s: kernels of %v to %v: %w", x.prog.driver.Name(), launches[0].node, launches[len(launches)-1].node, err)
 }
 
 // run evaluates the spec and puts its outputs into out.
@@ -430,6 +444,7 @@ func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir
 		return err
 	}
 	defer s.release(x)
+	x.under = nil
 	host := map[*ir.Value]*tensor.Tensor{}
 	for i, v := range s.graph.Inputs {
 		host[v] = in[i]
@@ -484,7 +499,7 @@ func (x *exec) fetch(values []*ir.Value, host map[*ir.Value]*tensor.Tensor) erro
 		t := tensor.New(v.Type.DType, shape...)
 		if len(t.Bytes()) > 0 {
 			if err := x.stream.Download(t.Bytes(), x.arena+Pointer(x.offset[v])); err != nil {
-				return err
+				return x.waited(err)
 			}
 		}
 		host[v] = t
@@ -516,7 +531,7 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*
 	for _, v := range p.upload {
 		if b := host[v].Bytes(); len(b) > 0 {
 			if err := x.stream.Upload(x.arena+Pointer(x.offset[v]), b); err != nil {
-				return err
+				return x.waited(err)
 			}
 		}
 	}
@@ -550,9 +565,10 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*
 			return nil
 		})
 		if err != nil {
-			return err
+			return x.waited(err)
 		}
 		x.graphs[i] = g
 	}
-	return x.graphs[i].Launch()
+	x.under = p
+	return x.waited(x.graphs[i].Launch())
 }

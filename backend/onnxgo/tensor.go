@@ -70,8 +70,11 @@ func fromGorgonia(t gorgonia.Tensor) (*tensor.Tensor, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("elements of type %v: %w", d.Dtype(), ir.ErrUnsupported)
 	}
-	flat := types[i].wrap(d.Data())
 	shape, strides := []int(d.Shape()), d.Strides()
+	if slices.Contains(shape, 0) { // of which Data panics
+		return tensor.New(types[i].dtype, shape...), nil
+	}
+	flat := types[i].wrap(d.Data())
 	n, err := tensor.Elems(shape)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, ir.ErrInvalid)

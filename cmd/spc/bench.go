@@ -20,6 +20,7 @@ import (
 type benchmark struct {
 	Model      string      `json:"model"`
 	Batch      int         `json:"batch"`
+	Device     string      `json:"device"`
 	Threads    int         `json:"threads"`
 	Runs       int         `json:"runs"`
 	Ms         latency     `json:"ms"`
@@ -46,7 +47,8 @@ type layerTime struct {
 func benchCommand() *cobra.Command {
 	var inputs inputFlags
 	var shapes shapeFlags
-	var batch, threads, runs, warmup int
+	var device deviceFlags
+	var batch, runs, warmup int
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "bench MODEL.{spx,onnx}",
@@ -67,7 +69,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 	fs.IntVar(&batch, "batch", 0, "samples in a run; by default what the model declares, else 1")
 	fs.IntVar(&runs, "runs", 50, "timed runs")
 	fs.IntVar(&warmup, "warmup", 10, "runs before those")
-	threadsFlag(c, &threads)
+	device.add(c, "the model")
 	shapes.add(fs)
 	jsonFlag(fs, &asJSON)
 	for _, f := range []string{"batch", "runs", "warmup"} {
@@ -92,7 +94,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 			return err
 		}
 		defer m.Close()
-		if err := setThreads(m, threads); err != nil {
+		if err := device.set(m); err != nil {
 			return err
 		}
 		r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
@@ -103,7 +105,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		b := benchmark{Model: args[0], Batch: batch, Threads: threads, Runs: runs}
+		b := benchmark{Model: args[0], Batch: batch, Device: device.device, Threads: device.threads, Runs: runs}
 		if b.Threads == 0 {
 			b.Threads = cpu.Cores()
 		}
@@ -257,7 +259,11 @@ func percentile(sorted []float64, p float64) float64 {
 }
 
 func (b *benchmark) print(w io.Writer) {
-	fmt.Fprintf(w, "%s  batch %d, %s, %s\n\n", b.Model, b.Batch, plural(b.Threads, "thread"), plural(b.Runs, "run"))
+	on := ""
+	if b.Device != "cpu" {
+		on = b.Device + ", "
+	}
+	fmt.Fprintf(w, "%s  batch %d, %s%s, %s\n\n", b.Model, b.Batch, on, plural(b.Threads, "thread"), plural(b.Runs, "run"))
 	t := newTable(w, "mean", "p50", "p90", "p99", "min", "throughput", "peak memory")
 	right(t, 1, 2, 3, 4, 5, 6, 7)
 	ms := func(v float64) string { return fmt.Sprintf("%.4g ms", v) }

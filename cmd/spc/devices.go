@@ -2,14 +2,19 @@ package main
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	xcpu "golang.org/x/sys/cpu"
 
+	"spc"
 	"spc/backend/cpu"
+	"spc/backend/cuda/driver"
 )
 
 // device is what a program can run on.
@@ -17,9 +22,40 @@ type device struct {
 	Name     string   `json:"name"`
 	Model    string   `json:"model"`
 	Arch     string   `json:"arch"`
-	Cores    int      `json:"cores"`   // physical
-	Threads  int      `json:"threads"` // logical
+	Cores    int      `json:"cores"`            // physical; of a GPU, multiprocessors
+	Threads  int      `json:"threads"`          // logical; of a GPU, 0
+	Memory   int64    `json:"memory,omitempty"` // of a GPU, in bytes
+	Driver   string   `json:"driver,omitempty"` // the version of CUDA that a GPU's driver knows
 	Features []string `json:"features"`
+}
+
+// found is what devices prints.
+type found struct {
+	Devices []device `json:"devices"`
+	NoCUDA  string   `json:"no_cuda,omitempty"` // why there is no GPU
+}
+
+func findDevices() (found, error) {
+	f := found{Devices: []device{{
+		Name: cpu.Device{}.Name(), Model: cpuModel(), Arch: runtime.GOARCH,
+		Cores: cpu.Cores(), Threads: runtime.NumCPU(), Features: cpuFeatures(),
+	}}}
+	gpus, err := driver.Devices()
+	if errors.Is(err, spc.ErrNoDevice) {
+		f.NoCUDA = message(err)
+		return f, nil
+	}
+	for _, g := range gpus {
+		features := []string{"mma", "mma.sp"} // tensor cores, and sparse ones
+		if g.Arch == "sm_90" {
+			features = append(features, "wgmma")
+		}
+		f.Devices = append(f.Devices, device{
+			Name: fmt.Sprintf("cuda:%d", g.Ordinal), Model: g.Name, Arch: g.Arch,
+			Cores: g.Multiprocessors, Memory: g.Memory, Driver: g.Driver, Features: features,
+		})
+	}
+	return f, err
 }
 
 func devicesCommand() *cobra.Command {
@@ -32,18 +68,30 @@ func devicesCommand() *cobra.Command {
 		Args:              usage(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			list := []device{{cpu.Device{}.Name(), cpuModel(), runtime.GOARCH, cpu.Cores(), runtime.NumCPU(), cpuFeatures()}}
-			if asJSON {
-				return printJSON(c.OutOrStdout(), struct {
-					Devices []device `json:"devices"`
-				}{list})
+			f, err := findDevices()
+			if err != nil {
+				return err
 			}
-			t := newTable(c.OutOrStdout(), "device", "model", "arch", "cores", "threads", "features")
-			right(t, 4, 5)
-			for _, d := range list {
-				t.AppendRow([]any{d.Name, d.Model, d.Arch, d.Cores, d.Threads, strings.Join(d.Features, " ")})
+			w := c.OutOrStdout()
+			if asJSON {
+				return printJSON(w, f)
+			}
+			t := newTable(w, "device", "model", "arch", "cores", "threads", "memory", "features")
+			right(t, 4, 5, 6)
+			for _, d := range f.Devices {
+				threads, memory := "", ""
+				if d.Threads > 0 {
+					threads = strconv.Itoa(d.Threads)
+				}
+				if d.Memory > 0 {
+					memory = size(d.Memory)
+				}
+				t.AppendRow([]any{d.Name, d.Model, d.Arch, d.Cores, threads, memory, strings.Join(d.Features, " ")})
 			}
 			t.Render()
+			if f.NoCUDA != "" {
+				fmt.Fprintln(w, f.NoCUDA)
+			}
 			return nil
 		},
 	}

@@ -37,7 +37,8 @@ func evalCommand() *cobra.Command {
 	var shapes shapeFlags
 	var path, labels, samples, metric string
 	var skip []int
-	var batch, threads int
+	var device deviceFlags
+	var batch int
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "eval MODEL.{spx,onnx} --data PATH",
@@ -63,7 +64,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 	norm.add(c)
 	fs.IntSliceVar(&skip, "skip-class", nil, "scores to leave out, such as 0 for a background class")
 	fs.StringVar(&metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
-	threadsFlag(c, &threads)
+	device.add(c, "the model")
 	shapes.add(fs)
 	jsonFlag(fs, &asJSON)
 	if err := c.MarkFlagRequired("data"); err != nil {
@@ -108,7 +109,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 			return err
 		}
 		defer e.model.Close()
-		if err := setThreads(e.model, threads); err != nil {
+		if err := device.set(e.model); err != nil {
 			return err
 		}
 		e.output = e.model.Outputs()[0].Name

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"spc"
 	"spc/data"
 	"spc/ir/tensor"
 )
@@ -21,7 +20,7 @@ func runCommand() *cobra.Command {
 	var inputs inputFlags
 	var shapes shapeFlags
 	var dir string
-	var threads int
+	var device deviceFlags
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "run MODEL.{spx,onnx} -i NAME=FILE ...",
@@ -37,7 +36,7 @@ summary is printed, for a classifier with its five best classes.`,
 	inputs.add(c)
 	fs := c.Flags()
 	fs.StringVarP(&dir, "output", "o", "", "a `DIR` for the outputs")
-	threadsFlag(c, &threads)
+	device.add(c, "the model")
 	shapes.add(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "output", folders)
@@ -52,7 +51,7 @@ summary is printed, for a classifier with its five best classes.`,
 			return err
 		}
 		defer m.Close()
-		if err := setThreads(m, threads); err != nil {
+		if err := device.set(m); err != nil {
 			return err
 		}
 		r := request{ports: m.Inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
@@ -95,20 +94,6 @@ summary is printed, for a classifier with its five best classes.`,
 		return nil
 	}
 	return c
-}
-
-// threadsFlag adds --threads.
-func threadsFlag(c *cobra.Command, to *int) {
-	c.Flags().IntVar(to, "threads", 0, "threads to run on; 0: one for each physical core")
-	complete(c, "threads", cobra.NoFileCompletions)
-}
-
-func setThreads(m *spc.Model, n int) error {
-	if n < 0 || n > 1<<12 {
-		return fmt.Errorf("--threads %d, want 0 to %d", n, 1<<12)
-	}
-	m.SetThreads(n)
-	return nil
 }
 
 // fileNames returns a file name for each output: bytes outside [A-Za-z0-9._-]

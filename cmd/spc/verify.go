@@ -22,7 +22,8 @@ type verification struct {
 func verifyCommand() *cobra.Command {
 	var inputs inputFlags
 	var shapes shapeFlags
-	var seeds, threads int
+	var device deviceFlags
+	var seeds int
 	var tolerance float64
 	var asJSON bool
 	c := &cobra.Command{
@@ -45,7 +46,7 @@ the exit status is 1.`,
 	fs := c.Flags()
 	fs.IntVar(&seeds, "seeds", 3, "how many random inputs to compare on")
 	fs.Float64Var(&tolerance, "tolerance", 0, "the largest relative l2 error that passes; without it any does")
-	threadsFlag(c, &threads)
+	device.add(c, "the first model")
 	shapes.add(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "seeds", cobra.NoFileCompletions)
@@ -70,9 +71,10 @@ the exit status is 1.`,
 				return err
 			}
 			defer models[i].Close()
-			if err := setThreads(models[i], threads); err != nil {
+			if err := device.set(models[i]); err != nil {
 				return err
 			}
+			device.device = "cpu" // of the second
 		}
 		if err := samePorts(args, models); err != nil {
 			return err

@@ -3,6 +3,7 @@ package simt
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"spc/backend"
 	"spc/backend/cuda"
@@ -14,9 +15,6 @@ type Driver struct {
 	e       *Emulator
 	order   int
 	kernels []string
-	held    int // allocations
-	Launches,
-	Replays int
 }
 
 // Driver returns a GPU whose blocks run on so many OS threads, in an order of Orders.
@@ -27,13 +25,6 @@ func (e *Emulator) Driver(order, workers int) *Driver {
 
 // Name says what it is.
 func (d *Driver) Name() string { return "emulator" }
-
-// Held is the number of allocations that were not freed.
-func (d *Driver) Held() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.held
-}
 
 // Kernel finds a kernel among those that were built.
 func (d *Driver) Kernel(name string) (cuda.Kernel, error) {
@@ -52,9 +43,6 @@ func (d *Driver) Alloc(bytes int) (cuda.Pointer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at, err := d.e.alloc(bytes)
-	if err == nil {
-		d.held++
-	}
 	return cuda.Pointer(at), err
 }
 
@@ -62,7 +50,6 @@ func (d *Driver) Alloc(bytes int) (cuda.Pointer, error) {
 func (d *Driver) Free(p cuda.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.held--
 	return d.e.release(uint64(p))
 }
 
@@ -91,7 +78,6 @@ func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error
 	run := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.Launches++
 		return s.e.launch(s.kernels[k], g, s.order, s.e.workers, cells)
 	}
 	if s.capturing {
@@ -108,6 +94,12 @@ func (s *stream) Capture(f func() error) (cuda.Graph, error) {
 	return &graph{s, s.captured}, err
 }
 
+func (s *stream) Time(f func() error) (time.Duration, error) {
+	start := time.Now()
+	err := f()
+	return time.Since(start), err
+}
+
 func (s *stream) Sync() error  { return nil }
 func (s *stream) Close() error { return nil }
 
@@ -117,9 +109,6 @@ type graph struct {
 }
 
 func (g *graph) Launch() error {
-	g.mu.Lock()
-	g.Replays++
-	g.mu.Unlock()
 	for _, run := range g.launches {
 		if err := run(); err != nil {
 			return err

@@ -52,24 +52,26 @@ type Launch struct {
 // Start starts an emulator of the kernels in the .cu files below folders of the module,
 // given as paths from its root, under AddressSanitizer. The test is skipped where there is no
 // C++ compiler.
-func Start(t testing.TB, sources ...string) *Emulator { return start(t, checked, sources) }
-
-// StartFast starts one without AddressSanitizer, for whole models.
-func StartFast(t testing.TB, sources ...string) *Emulator { return start(t, fast, sources) }
-
-func start(t testing.TB, flags, sources []string) *Emulator {
+func Start(t testing.TB, sources ...string) *Emulator {
 	t.Helper()
-	compiler := compiler()
-	if compiler == "" {
-		t.Skip("skipped: kernels run on the emulator where there is a C++ compiler, g++ or clang++")
-	}
-	binary, err := build(compiler, append(slices.Clone(common), flags...), sources)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &Emulator{binary: binary}
+	e := &Emulator{binary: build(t, "runner.cpp", checked, sources)}
 	t.Cleanup(e.stop)
 	return e
+}
+
+// Library builds libcuda.so.1, a driver whose GPUs are emulated, with the kernels of such
+// sources, and returns its folder.
+func Library(t testing.TB, sources ...string) string {
+	t.Helper()
+	file := build(t, "libcuda.cpp", library, sources)
+	dir := file + ".lib"
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join("..", filepath.Base(file)), filepath.Join(dir, "libcuda.so.1")); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func compiler() string {
@@ -90,19 +92,32 @@ var root = sync.OnceValue(func() string {
 var (
 	common  = []string{"-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"}
 	checked = []string{"-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}
-	fast    = []string{"-O2"}
+	library = []string{"-O2", "-shared", "-fPIC", "-ftls-model=initial-exec"}
 )
 
 var building sync.Mutex
 
-// build compiles the sources into out/simt, where they are found again as long as nothing
-// changed that they include.
-func build(compiler string, flags, sources []string) (string, error) {
+// build compiles the sources and a file of src into out/simt, where they are found again as
+// long as nothing changed that they include.
+func build(t testing.TB, main string, flags, sources []string) string {
+	t.Helper()
+	compiler := compiler()
+	if compiler == "" {
+		t.Skip("skipped: kernels run on the emulator where there is a C++ compiler, g++ or clang++")
+	}
+	file, err := compile(compiler, main, append(slices.Clone(common), flags...), sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func compile(compiler, main string, flags, sources []string) (string, error) {
 	building.Lock()
 	defer building.Unlock()
 	src := filepath.Join(root(), "tests/simt/src")
 	include := filepath.Join(root(), "backend/cuda/include")
-	files := []string{filepath.Join(src, "runner.cpp")}
+	files := []string{filepath.Join(src, main)}
 	for _, s := range sources {
 		found, err := list(filepath.Join(root(), s), ".cu")
 		if err != nil {

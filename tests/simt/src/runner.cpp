@@ -51,7 +51,7 @@ void launch() {
   std::string said;
   if (kernel == simt::kernels().end())
     said = "no kernel has that name";
-  else if (!kernel->second(g, parameters.data()))
+  else if (!kernel->second.call(g, parameters.data()))
     said = simt::problem;
   uint32_t size = said.size();
   fwrite(&size, sizeof size, 1, stdout);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -338,8 +339,12 @@ template <class T, class F> T shuffle(unsigned mask, T v, F from) {
   return out;
 }
 
-// Kernel launches a kernel with a pointer to each of its parameters.
-using Kernel = std::function<bool(const Geometry &, void **)>;
+// Kernel is a kernel that is launched with a pointer to each of its parameters, of so many
+// bytes.
+struct Kernel {
+  std::function<bool(const Geometry &, void **)> call;
+  std::vector<size_t> sizes;
+};
 
 inline std::map<std::string, Kernel> &kernels() {
   static std::map<std::string, Kernel> all;
@@ -347,9 +352,8 @@ inline std::map<std::string, Kernel> &kernels() {
 }
 
 template <class... A, size_t... I> Kernel caller(void (*k)(A...), std::index_sequence<I...>) {
-  return [k](const Geometry &g, void **p) {
-    return launch(g, [=] { k(*static_cast<std::decay_t<A> *>(p[I])...); });
-  };
+  static_assert(((sizeof(A) <= 8) && ...), "the back end passes parameters of up to 8 bytes");
+  return {[k](const Geometry &g, void **p) { return launch(g, [=] { k(*static_cast<std::decay_t<A> *>(p[I])...); }); }, {sizeof(A)...}};
 }
 
 // Registered makes a kernel known by its name.

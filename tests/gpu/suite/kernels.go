@@ -1,6 +1,9 @@
-package simt
+// Package suite has the tests of the CUDA back end for any driver: the emulator, the emulator
+// behind the binding of the driver, or a GPU. It imports the back end and the other tests.
+package suite
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -8,6 +11,7 @@ import (
 	"testing"
 
 	"spc/backend"
+	"spc/backend/cuda"
 	"spc/backend/format"
 	"spc/ir"
 	"spc/ir/op"
@@ -155,7 +159,7 @@ func (p *product) String() string {
 }
 
 // run launches a kernel on the product, and returns Y.
-func (p *product) run(e *Emulator, k *backend.GPUKernel, order int) (*tensor.Tensor, error) {
+func (p *product) run(d cuda.Driver, k *backend.GPUKernel) (*tensor.Tensor, error) {
 	act, a, b, err := backend.GPUActivation(&p.ep)
 	if err != nil {
 		return nil, err
@@ -167,27 +171,67 @@ func (p *product) run(e *Emulator, k *backend.GPUKernel, order int) (*tensor.Ten
 	xs, ys := p.strides(p.k), p.strides(p.m)
 	var parameters []any
 	for _, part := range k.Parts {
-		parameters = append(parameters, part.Bytes())
+		parameters = append(parameters, part)
 	}
-	parameters = append(parameters, p.x.Bytes(), y.Bytes(), p.m, p.k, p.n)
-	for _, stride := range append(slices.Clone(xs[:]), ys[:]...) {
-		parameters = append(parameters, stride)
-	}
-	for _, v := range k.Extra {
+	parameters = append(parameters, p.x, y, p.m, p.k, p.n)
+	for _, v := range slices.Concat(xs[:], ys[:], k.Extra) {
 		parameters = append(parameters, v)
 	}
-	optional := func(v []float32) any {
+	optional := func(v []float32) *tensor.Tensor {
 		if v == nil {
 			return nil
 		}
-		return tensor.From(v, len(v)).Bytes()
+		return tensor.From(v, len(v))
 	}
-	residual := any(nil)
-	if p.res != nil {
-		residual = p.res.Bytes()
+	parameters = append(parameters, optional(p.alpha), optional(p.bias), p.res, act, a, b)
+	return y, launch(d, k.Name, k.Launch(p.n, p.batch), parameters)
+}
+
+// launch runs a kernel to its end. Parameters are those of backend.Cell, and tensors, nil
+// where a pointer is null, which hold afterwards what the kernel wrote.
+func launch(d cuda.Driver, kernel string, g backend.Geometry, parameters []any) (err error) {
+	k, err := d.Kernel(kernel)
+	if err != nil {
+		return err
 	}
-	parameters = append(parameters, optional(p.alpha), optional(p.bias), residual, act, a, b)
-	return y, e.Launch(Launch{Kernel: k.Name, Geometry: k.Launch(p.n, p.batch), Order: order, Parameters: parameters})
+	s, err := d.Stream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	cells := make([]uint64, len(parameters))
+	for i, p := range parameters {
+		t, ok := p.(*tensor.Tensor)
+		if !ok {
+			if cells[i], err = backend.Cell(p); err != nil {
+				return err
+			}
+			continue
+		}
+		if t == nil {
+			continue
+		}
+		at, err := d.Alloc(max(1, len(t.Bytes())))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.Free(at)) }()
+		if err := s.Upload(at, t.Bytes()); err != nil {
+			return err
+		}
+		cells[i] = uint64(at)
+	}
+	if err := s.Launch(k, g, cells); err != nil {
+		return err
+	}
+	for i, p := range parameters {
+		if t, ok := p.(*tensor.Tensor); ok && t != nil {
+			if err := s.Download(t.Bytes(), cuda.Pointer(cells[i])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // store packs a weight in a configuration, or, where none is given, in the first that the
@@ -206,10 +250,9 @@ func store(f backend.Format, config string, w *tensor.Tensor, n int) (*ir.Store,
 	return s, err
 }
 
-// Every kernel of every format gives the product, whatever the shape and the order of the
-// threads.
-func TestKernelsOfFormats(t *testing.T) {
-	e := Start(t, "backend/format")
+// Kernels tests that every kernel of every format gives the product, whatever the shape, on
+// each of some drivers.
+func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	t.Logf("seed %d", seed)
 	type shape struct{ m, k, n int }
 	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}, {130, 70, 65}}
@@ -249,13 +292,13 @@ func TestKernelsOfFormats(t *testing.T) {
 						t.Fatal(err)
 					}
 					for i := range kernels {
-						for _, order := range Orders {
-							y, err := p.run(e, &kernels[i], order)
+						for j, d := range drivers {
+							y, err := p.run(d, &kernels[i])
 							if err == nil {
 								err = p.check(y)
 							}
 							if err != nil {
-								t.Fatalf("%s on %v, order %d: %v", kernels[i].Name, p, order, err)
+								t.Fatalf("%s on %v, driver %d: %v", kernels[i].Name, p, j, err)
 							}
 							launched[kernels[i].Name]++
 						}
@@ -266,7 +309,7 @@ func TestKernelsOfFormats(t *testing.T) {
 	}
 	for _, name := range []string{"f32_dense_64x64x16_simt", "f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f16_nm24_64x64x32_mmasp", "bf16_nm24_64x64x32_mmasp",
 		"f16_block_16x64x16_mma", "f16_block_32x64x16_mma", "f16_block_64x64x16_mma"} {
-		if launched[name] < len(Orders) {
+		if launched[name] < len(drivers) {
 			t.Errorf("%s was launched %d times", name, launched[name])
 		}
 	}

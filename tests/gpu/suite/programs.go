@@ -1,4 +1,4 @@
-package simt
+package suite
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,11 +21,60 @@ import (
 	"spc/tests/graphtest"
 )
 
-// all are the sources of all kernels.
-var all = []string{"backend/format", "backend/cuda/kernels"}
+// Counted is a driver that counts.
+type Counted struct {
+	cuda.Driver
+	held, launches, replays atomic.Int64
+}
 
-// pipeline compiles models and runs them on an emulated GPU.
-func pipeline(d *Driver) conformance.Pipeline {
+// Alloc counts the allocations that were not freed.
+func (c *Counted) Alloc(bytes int) (cuda.Pointer, error) {
+	p, err := c.Driver.Alloc(bytes)
+	if err == nil {
+		c.held.Add(1)
+	}
+	return p, err
+}
+
+// Free frees memory.
+func (c *Counted) Free(p cuda.Pointer) error {
+	c.held.Add(-1)
+	return c.Driver.Free(p)
+}
+
+// Stream returns a stream whose launches count.
+func (c *Counted) Stream() (cuda.Stream, error) {
+	s, err := c.Driver.Stream()
+	return &countedStream{s, c}, err
+}
+
+type countedStream struct {
+	cuda.Stream
+	of *Counted
+}
+
+func (s *countedStream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error {
+	s.of.launches.Add(1)
+	return s.Stream.Launch(k, g, cells)
+}
+
+func (s *countedStream) Capture(f func() error) (cuda.Graph, error) {
+	g, err := s.Stream.Capture(f)
+	return &countedGraph{g, s.of}, err
+}
+
+type countedGraph struct {
+	cuda.Graph
+	of *Counted
+}
+
+func (g *countedGraph) Launch() error {
+	g.of.replays.Add(1)
+	return g.Graph.Launch()
+}
+
+// pipeline compiles models and runs them on a GPU.
+func pipeline(d cuda.Driver) conformance.Pipeline {
 	return conformance.Pipeline{Name: "cuda", Prepare: func(ctx context.Context, model []byte) (conformance.Run, error) {
 		m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model})
 		if err != nil {
@@ -39,8 +89,8 @@ func pipeline(d *Driver) conformance.Pipeline {
 	}}
 }
 
-func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
-	e := Start(t, all...)
+// Programs tests that small programs give what the interpreter gives, and free their memory.
+func Programs(t *testing.T, driver cuda.Driver) {
 	for name, text := range map[string]string{
 		"chain": `graph "g"(%x: f32[n,4]) {
   %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
@@ -104,12 +154,12 @@ func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := graphtest.Parse(t, text)
-			d := e.Driver(Orders[2], 2)
+			d := &Counted{Driver: driver}
 			p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			most := 0
+			most := int64(0)
 			for seed := range uint64(40) { // of which some have the same shapes
 				in := graphtest.Inputs(g, seed)
 				var want []*tensor.Tensor
@@ -131,21 +181,21 @@ func TestProgramsGiveWhatTheInterpreterGives(t *testing.T) {
 					}
 				}
 				if seed == 20 {
-					most = d.Held()
+					most = d.held.Load()
 				}
 				seen := 0
 				if err := p.Trace(t.Context(), in, make([]*tensor.Tensor, len(g.Outputs)), func(*ir.Node, time.Duration) { seen++ }); err != nil || seen == 0 {
 					t.Errorf("%d steps traced: %v", seen, err)
 				}
 			}
-			if d.Held() > most {
-				t.Errorf("allocations grew from %d to %d", most, d.Held())
+			if d.held.Load() > most {
+				t.Errorf("allocations grew from %d to %d", most, d.held.Load())
 			}
-			if d.Replays == 0 {
+			if d.replays.Load() == 0 {
 				t.Error("no graph of launches ran")
 			}
-			if err := p.Close(); err != nil || d.Held() != 0 {
-				t.Errorf("%d allocations are left after Close: %v", d.Held(), err)
+			if err := p.Close(); err != nil || d.held.Load() != 0 {
+				t.Errorf("%d allocations are left after Close: %v", d.held.Load(), err)
 			}
 		})
 	}
@@ -156,15 +206,15 @@ func one(in []*tensor.Tensor) func(yield func([]*tensor.Tensor, error) bool) {
 	return func(yield func([]*tensor.Tensor, error) bool) { yield(in, nil) }
 }
 
-func TestRunsOverlap(t *testing.T) {
-	e := Start(t, all...)
+// Overlap tests that runs may overlap.
+func Overlap(t *testing.T, driver cuda.Driver) {
 	g := graphtest.Parse(t, `graph "g"(%x: f32[n,4]) {
   %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
   %h: f32[n,3] = MatMul "fc" (%x, %w)
   %y: f32[n,3] = Sigmoid "s" (%h)
   return %y
 }`)
-	d := e.Driver(Orders[0], 1)
+	d := &Counted{Driver: driver}
 	p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -196,34 +246,34 @@ func TestRunsOverlap(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := p.Close(); err != nil || d.Held() != 0 {
-		t.Errorf("%d allocations are left: %v", d.Held(), err)
+	if err := p.Close(); err != nil || d.held.Load() != 0 {
+		t.Errorf("%d allocations are left: %v", d.held.Load(), err)
 	}
 }
 
-func TestTrainedModels(t *testing.T) {
+// Models tests the trained models of e2e.
+func Models(t *testing.T, driver cuda.Driver) {
 	if _, err := os.Stat(e2e.Root()); err != nil {
 		t.Skipf("shared data missing: %v", err)
 	}
-	e := StartFast(t, all...)
 	without := []string{"silero-vad", "silero-vad-ifless"} // all of them in branches, or of shapes that depend on data
 	for _, name := range e2e.Models {
 		t.Run(name, func(t *testing.T) {
-			d := e.Driver(Orders[0], 2)
+			d := &Counted{Driver: driver}
 			r := e2e.Evaluate(t.Context(), pipeline(d), name)
 			if r.Err != nil {
 				t.Error(r.Err)
 			}
-			t.Logf("relative l2 error %.1e, %d launches, %v", r.RelL2, d.Launches, r.Run.Round(time.Millisecond))
-			if d.Held() != 0 || d.Launches == 0 && !slices.Contains(without, name) {
-				t.Errorf("%d launches, %d allocations are left", d.Launches, d.Held())
+			t.Logf("relative l2 error %.1e, %d launches, %v", r.RelL2, d.launches.Load(), r.Run.Round(time.Millisecond))
+			if d.held.Load() != 0 || d.launches.Load() == 0 && !slices.Contains(without, name) {
+				t.Errorf("%d launches, %d allocations are left", d.launches.Load(), d.held.Load())
 			}
 		})
 	}
 }
 
-// The official suite gives on the emulated GPU what it gives on the CPU.
-func TestOfficialSuite(t *testing.T) {
+// Official tests that the official suite gives on the GPU what it gives on the CPU.
+func Official(t *testing.T, driver cuda.Driver) {
 	archive := filepath.Join(conformance.Shared(), conformance.Archive)
 	if _, err := os.Stat(archive); err != nil {
 		t.Skipf("shared data missing: %v", err)
@@ -233,8 +283,8 @@ func TestOfficialSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests = conformance.Select(tests, func(t *conformance.Test) bool { return t.Group != "light" })
-	d := StartFast(t, all...).Driver(Orders[1], 1)
-	launched, last := 0, 0
+	d := &Counted{Driver: driver}
+	launched, last := 0, int64(0)
 	passed := 0
 	conformance.RunAll(t.Context(), pipeline(d), tests, conformance.Options{Workers: 1, Budget: time.Minute}, func(r conformance.Result) {
 		switch r.Status {
@@ -243,13 +293,13 @@ func TestOfficialSuite(t *testing.T) {
 		case conformance.Passed:
 			passed++
 		}
-		if d.Launches > last {
+		if d.launches.Load() > last {
 			launched++
 		}
-		last = d.Launches
+		last = d.launches.Load()
 	})
-	t.Logf("%d of %d tests passed, %d with kernels of the GPU; %d allocations are left", passed, len(tests), launched, d.Held())
-	if passed < 1877 || launched < 100 || d.Held() != 0 {
-		t.Errorf("%d tests passed, want 1877; %d launched kernels; %d allocations are left", passed, launched, d.Held())
+	t.Logf("%d of %d tests passed, %d with kernels of the GPU; %d allocations are left", passed, len(tests), launched, d.held.Load())
+	if passed < 1877 || launched < 100 || d.held.Load() != 0 {
+		t.Errorf("%d tests passed, want 1877; %d launched kernels; %d allocations are left", passed, launched, d.held.Load())
 	}
 }

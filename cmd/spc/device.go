@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+)
+
+// deviceFlags say where and how a model runs.
+type deviceFlags struct {
+	device  string
+	threads int
+}
+
+// add adds the flags; what says which model runs on the device.
+func (f *deviceFlags) add(c *cobra.Command, what string) {
+	c.Flags().StringVar(&f.device, "device", "cpu", "the `DEVICE` that "+what+" runs on: cpu, cuda, cuda:N for\nthe GPU of that number, or auto for a GPU where there is one")
+	c.Flags().IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
+	complete(c, "device", values("cpu", "cuda", "auto"))
+	complete(c, "threads", cobra.NoFileCompletions)
+}
+
+func (f *deviceFlags) check() error {
+	if f.threads < 0 || f.threads > 1<<12 {
+		return fmt.Errorf("--threads %d, want 0 to %d", f.threads, 1<<12)
+	}
+	return nil
+}
+
+// set sets a model's threads, and its device.
+func (f *deviceFlags) set(m *spc.Model) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	m.SetThreads(f.threads)
+	if f.device == "cpu" {
+		return nil
+	}
+	d, err := spc.OpenDevice(f.device)
+	if err != nil {
+		if errors.Is(err, spc.ErrInvalid) {
+			return fmt.Errorf("--device: %w", err)
+		}
+		return fmt.Errorf("--device %s: %w", f.device, err)
+	}
+	m.SetDevice(d)
+	return nil
+}

@@ -1,0 +1,124 @@
+//go:build !cuda
+
+// Package gpu has the tests of the CUDA back end on a GPU, with the tag cuda, and what runs
+// them on emulated ones: without the tag the same tests, and the command line, run with the
+// emulator in the place of libcuda.so.1.
+package gpu
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"spc/tests/simt"
+)
+
+// include is a folder that has cuda.h, or empty.
+func include(t *testing.T) string {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{filepath.Join(os.Getenv("CUDA_HOME"), "include"), filepath.Join(root, "out/nvcc/usr/include"), "/usr/local/cuda/include", "/usr/include"} {
+		if _, err := os.Stat(filepath.Join(dir, "cuda.h")); err == nil {
+			return dir
+		}
+	}
+	return ""
+}
+
+// tagged runs the go command with the tag cuda, and returns its output.
+func tagged(t *testing.T, env []string, args ...string) (string, error) {
+	t.Helper()
+	dir := include(t)
+	if dir == "" {
+		t.Skip("skipped: the binding of the driver needs cuda.h; make out/nvcc/nvcc fetches one")
+	}
+	c := exec.CommandContext(t.Context(), "go", append([]string{args[0], "-tags", "cuda"}, args[1:]...)...)
+	c.Env = append(append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+dir), env...)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func library(t *testing.T) string {
+	return "LD_LIBRARY_PATH=" + simt.Library(t, "backend/format", "backend/cuda/kernels")
+}
+
+// The tests pass on an emulated GPU, none of them skipped but for its own reason.
+func TestSuiteOnEmulatedGPU(t *testing.T) {
+	out, err := tagged(t, []string{library(t), "SPC_EMULATED_ORDER=1"}, "test", "-count=1", "-v", ".")
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "passed") || strings.Contains(line, "launches") || strings.Contains(line, "SKIP") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	if err != nil || strings.Contains(out, "no CUDA device") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The command line finds GPUs, runs models on them, and says what is wrong.
+func TestCommandsOnEmulatedGPUs(t *testing.T) {
+	spc := filepath.Join(t.TempDir(), "spc")
+	if out, err := tagged(t, nil, "build", "-o", spc, "../../cmd/spc"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lib := library(t)
+	run := func(env []string, args ...string) (string, error) {
+		c := exec.CommandContext(t.Context(), spc, args...)
+		c.Env = append(os.Environ(), env...)
+		out, err := c.CombinedOutput()
+		return string(out), err
+	}
+	const model = "../../demo/model.onnx"
+	sparse := filepath.Join(t.TempDir(), "sparse.spx")
+	if out, err := run(nil, "compile", model, "-o", sparse, "--sparsity", "0.7"); err != nil {
+		t.Fatal(out)
+	}
+
+	out, err := run([]string{lib, "SPC_EMULATED_GPUS=2"}, "devices", "--json")
+	var found struct {
+		Devices []struct {
+			Name, Arch, Driver string
+			Memory             int64
+		}
+		NoCUDA string `json:"no_cuda"`
+	}
+	if err != nil || json.Unmarshal([]byte(out), &found) != nil || len(found.Devices) != 3 || found.NoCUDA != "" {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if d := found.Devices[2]; d.Name != "cuda:1" || d.Arch != "sm_80" || d.Memory < 1<<30 || d.Driver != "12.4" {
+		t.Errorf("%+v", d)
+	}
+
+	for _, c := range []struct {
+		name string
+		env  []string
+		args []string
+		fail bool
+		want string // an expression
+	}{
+		{"a GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, false, `logits`},
+		{"the second GPU", []string{lib, "SPC_EMULATED_GPUS=2"}, []string{"verify", sparse, sparse, "--device", "cuda:1", "--tolerance", "1e-5"}, false, `(?i)pass`},
+		{"bench", []string{lib}, []string{"bench", sparse, "--device", "cuda", "--runs", "2"}, false, `cuda, `},
+		{"a GPU where there is one", []string{lib}, []string{"verify", model, model, "--device", "auto", "--tolerance", "1e-5"}, false, `(?i)pass`},
+		{"the CPU without a driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1", "--device", "auto"}, false, `logits`},
+		{"the CPU without a GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "auto"}, false, `logits`},
+		{"nothing is said without a driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1"}, false, `^output `},
+		{"no driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: libcuda\.so\.1: .*\n$`},
+		{"no GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: the driver finds no GPU\n$`},
+		{"no such GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda:3"}, true, `^spc: --device cuda:3: no CUDA device: there is no GPU 3; there are 1, numbered from 0\n$`},
+		{"no such device", []string{lib}, []string{"run", sparse, "--device", "gpu"}, true, `^spc: --device: "gpu", want cpu, cuda, cuda:N or auto\n$`},
+		{"a kernel that fails", []string{lib, "SPC_EMULATED_FAULT=f32_dense_64x64x16_simt"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, true, `(?m)^spc: .*model\.onnx: cuda:0 \(SIMT emulator\): kernels of .* to .*: cuStreamSynchronize: .*\n$`},
+		{"a kernel that fails by itself", []string{lib, "SPC_EMULATED_FAULT=f32_dense_64x64x16_simt"}, []string{"bench", model, "--device", "cuda", "--runs", "1", "--warmup", "0"}, true, `cuda:0 \(SIMT emulator\)`},
+	} {
+		out, err := run(c.env, c.args...)
+		if (err != nil) != c.fail || !regexp.MustCompile(c.want).MatchString(out) {
+			t.Errorf("%s: %v\n%s", c.name, err, out)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+//go:build cuda
+
+// The tests of the CUDA back end on the first GPU of the machine, through the binding of
+// the driver.
+package gpu
+
+import (
+	"errors"
+	"testing"
+
+	"spc/backend/cuda"
+	"spc/backend/cuda/driver"
+	"spc/ir"
+	"spc/tests/gpu/suite"
+)
+
+func open(t *testing.T) cuda.Driver {
+	t.Helper()
+	d, err := driver.Open(0)
+	if errors.Is(err, ir.ErrNoDevice) {
+		t.Skipf("skipped: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestKernelsOfFormats(t *testing.T) { suite.Kernels(t, open(t)) }
+func TestPrograms(t *testing.T)         { suite.Programs(t, open(t)) }
+func TestOverlap(t *testing.T)          { suite.Overlap(t, open(t)) }
+func TestTrainedModels(t *testing.T)    { suite.Models(t, open(t)) }
+func TestOfficialSuite(t *testing.T)    { suite.Official(t, open(t)) }
