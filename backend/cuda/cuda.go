@@ -22,7 +22,12 @@ import (
 )
 
 // Device is a GPU.
-type Device struct{ Driver }
+type Device struct {
+	Driver
+	// Precision is the type that floats have on the GPU: f16 or bf16, where products are
+	// summed in f32, else f32.
+	Precision tensor.DType
+}
 
 // Name names the GPU.
 func (d Device) Name() string { return d.Driver.Name() }
@@ -35,13 +40,17 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		}
 	}
 	prog := &program{
-		driver: d.Driver, graph: p.Graph, options: o,
+		driver: d.Driver, float: tensor.F32, graph: p.Graph, options: o,
 		specs:    map[string]*spec{},
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
 		kernels:  map[string]Kernel{},
 		weights:  map[weightKey]*weight{},
 		lasting:  map[*tensor.Tensor]bool{},
+		rounded:  map[*tensor.Tensor]*tensor.Tensor{},
+	}
+	if d.Precision == tensor.F16 || d.Precision == tensor.BF16 {
+		prog.float = d.Precision
 	}
 	for _, v := range p.Graph.Constants() {
 		if v.Const != nil {
@@ -54,6 +63,7 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 
 type program struct {
 	driver  Driver
+	float   tensor.DType // of floats on the device
 	graph   *ir.Graph
 	options backend.Options
 
@@ -63,8 +73,9 @@ type program struct {
 	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
 	kernels  map[string]Kernel
 	weights  map[weightKey]*weight
-	lasting  map[*tensor.Tensor]bool // that are not of one set of input shapes alone
-	clock    int                     // calls of spec
+	lasting  map[*tensor.Tensor]bool           // that are not of one set of input shapes alone
+	rounded  map[*tensor.Tensor]*tensor.Tensor // those of them that have another type on the device
+	clock    int                               // calls of spec
 
 	readers atomic.Int64 // of the graph's weights: the program, and its parts on the CPU
 }

@@ -10,7 +10,7 @@ import (
 	"spc/ir/tensor"
 )
 
-// binders make launches of nodes whose tensors are f32 and of known shapes; they report
+// binders make launches of nodes whose tensors are floats and of known shapes; they report
 // false, and leave no launch behind, for those that they have no kernel for.
 var binders map[string]func(b *binder, n *ir.Node) (bool, error)
 
@@ -75,8 +75,8 @@ func (b *binder) temp(bytes int) int {
 
 // launch adds a launch of a kernel to those of the node. Parameters are those of
 // backend.Cell; values of the graph and temporary buffers, which stand for their addresses;
-// tensors, of which those of the program are uploaded once; slices of float32 and of int64, which are this set of
-// input shapes' own; and nil.
+// tensors as they are, of which those of the program are uploaded once; slices of float32 and of int64,
+// which are this set of input shapes' own; and nil.
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	k, err := b.prog.kernel(name)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 			}
 			t, err := b.prog.elements(p)
 			if err == nil {
-				q.cell, err = b.constant(t)
+				q.cell, err = b.constant(b.round(t))
 			}
 			if err != nil {
 				return err
@@ -122,6 +122,25 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	}
 	b.made = append(b.made, l)
 	return nil
+}
+
+// name is that of a kernel for floats of the device.
+func (b *binder) name(kernel string) string { return b.prog.float.String() + "_" + kernel }
+
+// round returns a tensor with the type that its elements have on the device.
+func (b *binder) round(t *tensor.Tensor) *tensor.Tensor {
+	if t.DType() != tensor.F32 || b.prog.float == tensor.F32 {
+		return t
+	}
+	if !b.prog.lasting[t] {
+		return t.To(b.prog.float)
+	}
+	r := b.prog.rounded[t]
+	if r == nil {
+		r = t.To(b.prog.float)
+		b.prog.rounded[t], b.prog.lasting[r] = r, true
+	}
+	return r
 }
 
 // constant uploads a tensor: once, if it is the program's.
@@ -162,7 +181,7 @@ func (b *binder) mapped(n *ir.Node, f int, a1, a2 float32) (bool, error) {
 	if count == 0 {
 		return false, nil
 	}
-	return true, b.launch("f32_map", flat(count), n.Inputs[0], n.Outputs[0], count, f, a1, a2)
+	return true, b.launch(b.name("map"), flat(count), n.Inputs[0], n.Outputs[0], count, f, a1, a2)
 }
 
 // zip binds a function of two operands that are broadcast.
@@ -179,7 +198,7 @@ func zip(f int) func(b *binder, n *ir.Node) (bool, error) {
 		for _, v := range n.Inputs {
 			axes = append(axes, broadcast(shapeOf(v), ys)...)
 		}
-		return true, b.launch("f32_zip", flat(prod(ys)), n.Inputs[0], n.Inputs[1], n.Outputs[0], prod(ys), axes, f)
+		return true, b.launch(b.name("zip"), flat(prod(ys)), n.Inputs[0], n.Inputs[1], n.Outputs[0], prod(ys), axes, f)
 	}
 }
 
@@ -213,7 +232,7 @@ func (b *binder) move(x, y *ir.Value, size, xs, ys []int, from, to int) error {
 	for _, v := range slices.Concat(size, xs, ys) {
 		axes = append(axes, int64(v))
 	}
-	return b.launch("f32_move", flat(prod(size)), x, y, prod(size), axes, from, to)
+	return b.launch(b.name("move"), flat(prod(size)), x, y, prod(size), axes, from, to)
 }
 
 func bindTranspose(b *binder, n *ir.Node) (bool, error) {
@@ -282,7 +301,7 @@ func (b *binder) pool(n *ir.Node, kind int, w *op.Window, ceil bool) (bool, erro
 		ends[2-len(spans)+i] = s.End
 	}
 	params := []any{n.Inputs[0], n.Outputs[0], prod(ys), kind, ends[0], ends[1]}
-	return true, b.launch("f32_pool", flat(prod(ys)), append(params, window(xs[2:], out, spans)...)...)
+	return true, b.launch(b.name("pool"), flat(prod(ys)), append(params, window(xs[2:], out, spans)...)...)
 }
 
 func bindMaxPool(b *binder, n *ir.Node) (bool, error) {
@@ -304,7 +323,7 @@ func bindGlobalAverage(b *binder, n *ir.Node) (bool, error) {
 	if prod(xs) == 0 {
 		return false, nil
 	}
-	return true, b.launch("f32_reduce", byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, 1, 1/float32(plane))
+	return true, b.launch(b.name("reduce"), byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, 1, 1/float32(plane))
 }
 
 // bindReduce sums over axes that are neighbours, or takes their mean.
@@ -320,7 +339,7 @@ func bindReduce(mean bool) func(b *binder, n *ir.Node) (bool, error) {
 		if mean {
 			factor /= float32(size)
 		}
-		return true, b.launch("f32_reduce", byRow(outer*step), n.Inputs[0], n.Outputs[0], size, step, factor)
+		return true, b.launch(b.name("reduce"), byRow(outer*step), n.Inputs[0], n.Outputs[0], size, step, factor)
 	}
 }
 
@@ -334,7 +353,7 @@ func bindSoftmax(b *binder, n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	step := prod(xs[axis+1:])
-	return true, b.launch("f32_softmax", byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step)
+	return true, b.launch(b.name("softmax"), byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step)
 }
 
 func bindLayerNorm(b *binder, n *ir.Node) (bool, error) {
@@ -359,5 +378,5 @@ func (b *binder) normalise(n *ir.Node, axis int, epsilon float32, centred int) (
 	if !ok1 || !ok2 {
 		return false, nil
 	}
-	return true, b.launch("f32_normalise", byRow(prod(xs)/width), n.Inputs[0], n.Outputs[0], width, 1, floats(scale), floats(shift), epsilon, centred)
+	return true, b.launch(b.name("normalise"), byRow(prod(xs)/width), n.Inputs[0], n.Outputs[0], width, 1, floats(scale), floats(shift), epsilon, centred)
 }

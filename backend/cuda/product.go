@@ -58,7 +58,7 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 	if v.Store != nil {
 		if f, ok := format.Lookup(v.Store.Format).(backend.GPUFormat); ok {
 			var err error
-			if made.kernels, err = f.GPU(v.Store, tensor.F32); err != nil {
+			if made.kernels, err = f.GPU(v.Store, b.prog.float); err != nil {
 				return nil, 0, 0, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
 			}
 		}
@@ -68,8 +68,8 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		m := ref.View.Matrix(t)
-		made.kernels = []backend.GPUKernel{dense.GEMM(tensor.F32, rows, cols, [3]int{cols, 1, 0}, m)}
+		m := ref.View.Matrix(t).To(b.prog.float)
+		made.kernels = []backend.GPUKernel{dense.GEMM(b.prog.float, rows, cols, [3]int{cols, 1, 0}, m)}
 	}
 	if lasts {
 		b.prog.weights[key] = made
@@ -195,7 +195,7 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	if !ok1 || !ok2 {
 		return false, nil
 	}
-	kernel := dense.GEMM(tensor.F32, aRows, k, [3]int{k, 1, ab})
+	kernel := dense.GEMM(b.prog.float, aRows, k, [3]int{k, 1, ab})
 	return b.product(&kernel, n.Inputs[0], aRows, k, operands{
 		x: n.Inputs[1], y: n.Outputs[0], n: m, batch: batch,
 		xs: [3]int{m, 1, bb}, ys: [3]int{m, 1, aRows * m},
@@ -264,9 +264,9 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		params := []any{t, n.Inputs[0], n.Outputs[0], prod(ys), ys[1], ws[1], ys[1] / o.Group, o.Group}
+		params := []any{b.round(t), n.Inputs[0], n.Outputs[0], prod(ys), ys[1], ws[1], ys[1] / o.Group, o.Group}
 		params = append(append(params, w...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
-		return true, b.launch("f32_grouped_conv", flat(prod(ys)), params...)
+		return true, b.launch(b.name("grouped_conv"), flat(prod(ys)), params...)
 	}
 	kernels, rows, cols, err := b.weightOf(n, 1)
 	if err != nil || kernels == nil {
@@ -278,9 +278,9 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	}
 	if cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
 		count := xs[0] * cols * pixels
-		p.x, p.temp = nil, b.temp(4*count)
+		p.x, p.temp = nil, b.temp(count*b.prog.float.Size())
 		params := append([]any{n.Inputs[0], tempParam(p.temp), count}, w...)
-		if err := b.launch("f32_patches", flat(count), params...); err != nil {
+		if err := b.launch(b.name("patches"), flat(count), params...); err != nil {
 			return false, err
 		}
 	}

@@ -24,8 +24,8 @@ type spec struct {
 	parts     []part
 	offset    map[*ir.Value]int // in the arena, of values that are on the device
 	arena     int
-	outputs   []*ir.Value // those that the device computes
-	constants []Pointer   // on the device
+	outputs   []port    // those that the device computes
+	constants []Pointer // on the device
 
 	runs, used int // those under way, and when the last began; under the program's lock
 
@@ -39,8 +39,15 @@ type part struct {
 	launches []launch        // of the device
 	host     backend.Program // of the CPU
 	in, out  []*ir.Value     // of the CPU's graph
-	upload   []*ir.Value     // what the device needs first here, and has not computed
-	download []*ir.Value     // what the CPU needs first here, and has not computed
+	upload   []port          // what the device needs first here, and has not computed
+	download []port          // what the CPU needs first here, and has not computed
+}
+
+// port is a value that is copied to the device or from it, in f32.
+type port struct {
+	value *ir.Value
+	temp  int // a buffer for it, where floats of the device are not f32, else -1
+	at    int // in the arena
 }
 
 // launch is a kernel that a node was bound to.
@@ -70,8 +77,11 @@ type binder struct {
 	alias  map[*ir.Value]*ir.Value // views, by the value whose storage they share
 }
 
-// temp is a buffer that one node needs.
-type temp struct{ bytes, at int }
+// temp is a buffer, which is needed by one node unless span says more.
+type temp struct {
+	bytes, at int
+	span      plan.Span
+}
 
 // specialise binds the program to inputs of the given shapes.
 func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
@@ -144,7 +154,7 @@ func (b *binder) bind() error {
 			}
 		}
 	}
-	if err := b.connect(device); err != nil {
+	if err := b.connect(device, at); err != nil {
 		return err
 	}
 	b.layout(at)
@@ -152,16 +162,21 @@ func (b *binder) bind() error {
 }
 
 // connect finds out what parts take from each other, and makes the CPU's programs.
-func (b *binder) connect(device map[*ir.Value]bool) error {
+func (b *binder) connect(device map[*ir.Value]bool, at map[*ir.Node]int) error {
 	uploaded, downloaded := map[*ir.Value]bool{}, map[*ir.Value]bool{}
 	for i := range b.parts {
 		p := &b.parts[i]
+		first := at[p.nodes[0]]
 		if p.in == nil {
 			for _, n := range p.nodes {
 				for _, v := range n.Inputs {
 					if v != nil && !v.IsConst() && !device[v] && !uploaded[v] && b.reads(p, v) {
 						uploaded[v] = true
-						p.upload = append(p.upload, v)
+						in, err := b.enter(p, v, first)
+						if err != nil {
+							return err
+						}
+						p.upload = append(p.upload, in)
 					}
 				}
 			}
@@ -173,16 +188,77 @@ func (b *binder) connect(device map[*ir.Value]bool) error {
 		for _, v := range p.in {
 			if device[v] && !downloaded[v] {
 				downloaded[v] = true
-				p.download = append(p.download, v)
+				out, err := b.leave(v, first)
+				if err != nil {
+					return err
+				}
+				p.download = append(p.download, out)
 			}
 		}
 	}
 	for _, v := range b.graph.Outputs {
-		if device[v] && !downloaded[v] && !slices.Contains(b.outputs, v) {
-			b.outputs = append(b.outputs, v)
+		if device[v] && !downloaded[v] {
+			downloaded[v] = true
+			out, err := b.leave(v, len(b.graph.Nodes))
+			if err != nil {
+				return err
+			}
+			b.outputs = append(b.outputs, out)
 		}
 	}
 	return nil
+}
+
+// enter returns where a value is uploaded that a part needs first, whose first node is at
+// first, and converts it there.
+func (b *binder) enter(p *part, v *ir.Value, first int) (port, error) {
+	if b.prog.float == tensor.F32 {
+		return port{value: v, temp: -1}, nil
+	}
+	b.node, b.made = p.nodes[0], nil
+	in := port{value: v, temp: b.lasting(v, first, first)}
+	err := b.cast(tensor.F32, b.prog.float, tempParam(in.temp), v)
+	p.launches = append(b.made, p.launches...)
+	return in, err
+}
+
+// leave returns from where a value is downloaded that the device computes, before node until,
+// and converts it there.
+func (b *binder) leave(v *ir.Value, until int) (port, error) {
+	if b.prog.float == tensor.F32 {
+		return port{value: v, temp: -1}, nil
+	}
+	i := slices.IndexFunc(b.parts, func(p part) bool {
+		return slices.ContainsFunc(p.nodes, func(n *ir.Node) bool { return slices.Contains(n.Outputs, v) })
+	})
+	p := &b.parts[i]
+	last := len(p.nodes) - 1
+	b.node, b.made = p.nodes[last], nil
+	from := slices.Index(b.graph.Nodes, p.nodes[last])
+	out := port{value: v, temp: b.lasting(v, from, until)}
+	err := b.cast(b.prog.float, tensor.F32, v, tempParam(out.temp))
+	p.launches = append(p.launches, b.made...)
+	return out, err
+}
+
+// lasting asks for a buffer for a value in f32, from one node to another.
+func (b *binder) lasting(v *ir.Value, from, to int) int {
+	t := b.temp(max(1, prod(shapeOf(v))) * tensor.F32.Size())
+	b.temps[t].span = plan.Span{First: from, Last: to}
+	return t
+}
+
+// cast converts the elements of a value.
+func (b *binder) cast(from, to tensor.DType, x, y any) error {
+	v, ok := x.(*ir.Value)
+	if !ok {
+		v = y.(*ir.Value)
+	}
+	n := prod(shapeOf(v))
+	if n == 0 {
+		return nil
+	}
+	return b.launch(fmt.Sprintf("%v_to_%v", from, to), flat(n), x, y, n)
 }
 
 // reads reports whether launches of a part, or views in it, read a value.
@@ -251,8 +327,8 @@ func (b *binder) layout(at map[*ir.Node]int) {
 	}
 	for _, p := range b.parts {
 		first := at[p.nodes[0]]
-		for _, v := range append(slices.Clone(p.upload), p.download...) {
-			see(v, first)
+		for _, q := range slices.Concat(p.upload, p.download) {
+			see(q.value, first)
 		}
 		for _, l := range p.launches {
 			for _, q := range l.params {
@@ -261,18 +337,21 @@ func (b *binder) layout(at map[*ir.Node]int) {
 					see(q.value, at[l.node])
 				case q.place:
 					temps[q.temp] = plan.Span{First: at[l.node], Last: at[l.node]}
+					if s := b.temps[q.temp].span; s != (plan.Span{}) {
+						temps[q.temp] = s
+					}
 				}
 			}
 		}
 	}
-	for _, v := range b.outputs {
-		see(v, len(b.graph.Nodes))
+	for _, q := range b.outputs {
+		see(q.value, len(b.graph.Nodes))
 	}
 	var buffers []plan.Buffer
 	var places []func(offset int)
 	for _, v := range valuesOf(b.graph) { // in an order that is the same every time
 		if s, ok := spans[v]; ok {
-			buffers = append(buffers, plan.Buffer{Size: bytesOf(v), Span: s})
+			buffers = append(buffers, plan.Buffer{Size: prod(shapeOf(v)) * b.prog.float.Size(), Span: s})
 			places = append(places, func(offset int) { b.offset[v] = offset })
 		}
 	}
@@ -291,7 +370,18 @@ func (b *binder) layout(at map[*ir.Node]int) {
 			b.offset[o] = at
 		}
 	}
+	place := func(ports []port) {
+		for i := range ports {
+			q := &ports[i]
+			if q.at = b.offset[q.value]; q.temp >= 0 {
+				q.at = b.temps[q.temp].at
+			}
+		}
+	}
+	place(b.outputs)
 	for i := range b.parts {
+		place(b.parts[i].upload)
+		place(b.parts[i].download)
 		for j := range b.parts[i].launches {
 			params := b.parts[i].launches[j].params
 			for k, q := range params {
@@ -316,15 +406,6 @@ func valuesOf(g *ir.Graph) []*ir.Value {
 		}
 	}
 	return values
-}
-
-func bytesOf(v *ir.Value) int {
-	shape, _ := v.Type.Shape()
-	n, err := tensor.Elems(shape)
-	if err != nil {
-		return 0
-	}
-	return n * v.Type.DType.Size()
 }
 
 // static reports whether a node's inputs and outputs are f32, or constant, of known shapes,
@@ -493,16 +574,15 @@ func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir
 }
 
 // fetch downloads values.
-func (x *exec) fetch(values []*ir.Value, host map[*ir.Value]*tensor.Tensor) error {
-	for _, v := range values {
-		shape, _ := v.Type.Shape()
-		t := tensor.New(v.Type.DType, shape...)
+func (x *exec) fetch(ports []port, host map[*ir.Value]*tensor.Tensor) error {
+	for _, q := range ports {
+		t := tensor.New(tensor.F32, shapeOf(q.value)...)
 		if len(t.Bytes()) > 0 {
-			if err := x.stream.Download(t.Bytes(), x.arena+Pointer(x.offset[v])); err != nil {
+			if err := x.stream.Download(t.Bytes(), x.arena+Pointer(q.at)); err != nil {
 				return x.waited(err)
 			}
 		}
-		host[v] = t
+		host[q.value] = t
 	}
 	return nil
 }
@@ -528,9 +608,9 @@ func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor
 // trace, else as a graph.
 func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
 	p := &x.parts[i]
-	for _, v := range p.upload {
-		if b := host[v].Bytes(); len(b) > 0 {
-			if err := x.stream.Upload(x.arena+Pointer(x.offset[v]), b); err != nil {
+	for _, q := range p.upload {
+		if b := host[q.value].Bytes(); len(b) > 0 {
+			if err := x.stream.Upload(x.arena+Pointer(q.at), b); err != nil {
 				return x.waited(err)
 			}
 		}

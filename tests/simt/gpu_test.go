@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"spc/backend/cuda"
+	"spc/ir/tensor"
 	"spc/tests/gpu/suite"
 )
 
@@ -21,5 +22,11 @@ func TestKernelsOfFormats(t *testing.T) {
 	suite.Kernels(t, drivers...)
 }
 
-func TestPrograms(t *testing.T) { suite.Programs(t, Start(t, all...).Driver(Orders[2], 2)) }
-func TestOverlap(t *testing.T)  { suite.Overlap(t, Start(t, all...).Driver(Orders[0], 1)) }
+func TestPrograms(t *testing.T) {
+	d := Start(t, all...).Driver(Orders[2], 2)
+	for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+		t.Run(dt.String(), func(t *testing.T) { suite.Programs(t, d, dt) })
+	}
+}
+
+func TestOverlap(t *testing.T) { suite.Overlap(t, Start(t, all...).Driver(Orders[0], 1)) }

@@ -93,6 +93,13 @@ template <class T> __device__ __forceinline__ void fill(T *y, int64_t n, float v
     put(y[i], v);
 }
 
+// cast converts n elements. Grid (ceil(n/256)).
+template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *y, int64_t n) {
+  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  if (i < n)
+    put(y[i], number(x[i]));
+}
+
 } // namespace spc
 
 #define ELEMENTWISE(T) \
@@ -103,3 +110,8 @@ template <class T> __device__ __forceinline__ void fill(T *y, int64_t n, float v
 ELEMENTWISE(f32)
 ELEMENTWISE(f16)
 ELEMENTWISE(bf16)
+#define CAST(T, U) SPC_KERNEL(T##_to_##U, 256, (const spc::T *x, spc::U *y, int64_t n), spc::cast(x, y, n))
+CAST(f32, f16)
+CAST(f16, f32)
+CAST(f32, bf16)
+CAST(bf16, f32)

@@ -89,8 +89,11 @@ func pipeline(d cuda.Driver) conformance.Pipeline {
 	}}
 }
 
+// Tolerances are what the relative l2 error of programs may be, by the precision of floats.
+var tolerances = map[tensor.DType]float64{tensor.F32: 1e-5, tensor.F16: 1e-2, tensor.BF16: 8e-2}
+
 // Programs tests that small programs give what the interpreter gives, and free their memory.
-func Programs(t *testing.T, driver cuda.Driver) {
+func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 	for name, text := range map[string]string{
 		"chain": `graph "g"(%x: f32[n,4]) {
   %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
@@ -155,7 +158,7 @@ func Programs(t *testing.T, driver cuda.Driver) {
 		t.Run(name, func(t *testing.T) {
 			g := graphtest.Parse(t, text)
 			d := &Counted{Driver: driver}
-			p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
+			p, err := cuda.Device{Driver: d, Precision: precision}.Load(lower.Lower(g), backend.Options{Threads: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +178,7 @@ func Programs(t *testing.T, driver cuda.Driver) {
 						t.Fatal(err)
 					}
 					for i := range want {
-						if d := graphtest.Difference(want[i], have[i]); !(d < 1e-5) {
+						if d := graphtest.Difference(want[i], have[i]); !(d < tolerances[precision]) {
 							t.Errorf("seed %d: output %s is off by %v: %v, want %v", seed, g.OutputName(i), d, have[i], want[i])
 						}
 					}
