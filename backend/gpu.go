@@ -28,8 +28,57 @@ type GPUKernel struct {
 	Parts   []*tensor.Tensor // what the device holds of the weight
 	Columns int              // of a tile
 	Extra   []int
+	// What it does, for choosing among kernels: multiply-adds for each column of X, zeros that
+	// it multiplies among them, and elements of X that it loads for each.
+	Unit            GPUUnit
+	Products, Loads int
 	// Launch returns the shape of a launch for N columns and so many matrices.
 	Launch func(n, batch int) Geometry
+}
+
+// GPUUnit is what computes products.
+type GPUUnit int
+
+// The units: the cores for floats, tensor cores, and those for 2:4.
+const (
+	Cores GPUUnit = iota
+	TensorCores
+	SparseTensorCores
+)
+
+// GPUTile is the shape of what a block of threads computes on tensor cores, Tile of
+// spc/mma.cuh.
+type GPUTile struct{ MW, KW, R, C, Depth int }
+
+// GPUTiles are those of kernels whose rows of tiles any number of warps may share: for many,
+// some and few columns.
+var GPUTiles = []GPUTile{{4, 1, 2, 8, 32}, {1, 4, 2, 4, 64}, {1, 4, 1, 1, 64}}
+
+// Rows and Columns are those of Y.
+func (t GPUTile) Rows() int    { return 16 * t.R * t.MW }
+func (t GPUTile) Columns() int { return 8 * t.C }
+
+// String is the tile in a kernel's name: rows x columns x depth, and how many warps share the
+// depth.
+func (t GPUTile) String() string {
+	s := fmt.Sprintf("%dx%dx%d", t.Rows(), t.Columns(), t.Depth)
+	if t.KW > 1 {
+		s += fmt.Sprintf("k%d", t.KW)
+	}
+	return s
+}
+
+// Kernel is the kernel of such a tile for a weight [M,K].
+func (t GPUTile) Kernel(name string, m, k int, parts []*tensor.Tensor, extra ...int) GPUKernel {
+	ceil := func(a, b int) int { return (a + b - 1) / b }
+	down := ceil(m, t.Rows())
+	return GPUKernel{
+		Name: name, Parts: parts, Columns: t.Columns(), Extra: extra,
+		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k,
+		Launch: func(n, batch int) Geometry {
+			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.MW * t.KW, 1, 1}}
+		},
+	}
 }
 
 // Geometry is the shape of a launch.

@@ -68,8 +68,7 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		m := ref.View.Matrix(t).To(b.prog.float)
-		made.kernels = []backend.GPUKernel{dense.GEMM(b.prog.float, rows, cols, [3]int{cols, 1, 0}, m)}
+		made.kernels = dense.GPU(ref.View.Matrix(t), b.prog.float)
 	}
 	if lasts {
 		b.prog.weights[key] = made
@@ -80,19 +79,6 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 		}
 	}
 	return made.kernels, rows, cols, nil
-}
-
-// pick chooses among the kernels for a weight: that whose tile has as many columns as the
-// product, or the most of those with fewer.
-func pick(kernels []backend.GPUKernel, n int) *backend.GPUKernel {
-	best := &kernels[0]
-	for i := range kernels {
-		k := &kernels[i]
-		if over := best.Columns > n; k.Columns <= n && (over || k.Columns > best.Columns) || over && k.Columns < best.Columns {
-			best = k
-		}
-	}
-	return best
 }
 
 // product launches a kernel on its operands; false where no grid is large enough. w, where
@@ -170,7 +156,7 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	}
 	if kernels != nil && len(bs) == 2 {
 		tokens := prod(as[:len(as)-1])
-		return b.product(pick(kernels, tokens), nil, rows, cols, operands{
+		return b.product(pick(kernels, tokens, 1, b.prog.float.Size()), nil, rows, cols, operands{
 			x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: tokens, batch: 1,
 			xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
 		}, nil, bias, &o.Epilogue)
@@ -231,7 +217,7 @@ func bindGemm(b *binder, n *ir.Node) (bool, error) {
 			bias[i] *= o.Beta
 		}
 	}
-	return b.product(pick(kernels, ys[0]), nil, rows, cols, operands{
+	return b.product(pick(kernels, ys[0], 1, b.prog.float.Size()), nil, rows, cols, operands{
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: ys[0], batch: 1, xs: x, ys: [3]int{1, rows, 0},
 	}, alpha, bias, &o.Epilogue)
 }
@@ -284,7 +270,7 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 			return false, err
 		}
 	}
-	return b.product(pick(kernels, pixels), nil, rows, cols, p, nil, bias, &o.Epilogue)
+	return b.product(pick(kernels, pixels, xs[0], b.prog.float.Size()), nil, rows, cols, p, nil, bias, &o.Epilogue)
 }
 
 // window is the parameters SPC_WINDOW; one spatial axis is a row.

@@ -4,43 +4,47 @@
 
 namespace spc {
 
-// blocks gives a row of blocks, 16 rows of it to each of Warps = R/16 warps, and 64 columns of Y
-// to a block of threads. Values come as tiles of 16 x 16, of each block first those of its first
-// 16 columns: by lane the four registers of a tile. Row i of blocks has those from first[i] to
-// first[i+1]-1, whose columns begin at column[b]. 16 rows of X at a time go through a Slab.
-// Grid (ceil(N/64), rows of blocks, batch).
-template <class T, int Warps>
-__device__ __forceinline__ void blocks(const uint4 *values, const uint32_t *first, const uint32_t *column, const Operands<T> &o, int C, const Epilogue<T> &e) {
-  constexpr int Depth = 16;
-  SPC_SHARED(Slab<Depth>, slab);
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  int n0 = blockIdx.x * 64;
-  const T *x = o.x + blockIdx.z * o.xBatch;
-  Sums sums;
-  for (uint32_t b = first[blockIdx.y]; b < first[blockIdx.y + 1]; b++)
-    for (int part = 0; part < C / Depth; part++) {
-      slab.template load<32 * Warps>(x, o, int(column[b]) + part * Depth, n0);
-      __syncthreads();
-      uint4 v = values[((int64_t(b) * (C / Depth) + part) * Warps + warp) * 32 + lane];
-      uint32_t a[4] = {v.x, v.y, v.z, v.w};
+// Blocks is a source of a row of blocks of W, of S::Rows rows and C columns each. Values come as
+// tiles of 16 x 16, of each block first those of its first 16 columns: by lane the four
+// registers of a tile. Row i of blocks has those from first[i] to first[i+1]-1, whose columns
+// begin at column[b].
+template <class S, class T> struct Blocks {
+  const uint4 *values;
+  const uint32_t *column;
+  uint32_t begin, end;
+  int across; // slabs in a block
+  static constexpr int Steps = S::Depth / 16;
+  struct Part { uint32_t a[Steps][S::R][4]; };
+
+  __device__ Blocks(const uint4 *values, const uint32_t *first, const uint32_t *column, int C)
+      : values(values), column(column), begin(first[blockIdx.y]), end(first[blockIdx.y + 1]), across(C / S::Depth) {}
+  __device__ __forceinline__ int count() const { return int(end - begin) * across; }
+  __device__ __forceinline__ int row(int i) const { return int(column[begin + i / across]) + i % across * S::Depth; }
+  __device__ __forceinline__ Part load(int i) const {
+    Part p;
 #pragma unroll
-      for (int j = 0; j < 8; j++) {
-        uint32_t pair[2] = {slab.words[8 * j + g][t], slab.words[8 * j + g][4 + t]};
-        mma<T>(sums.d[j], a, pair);
-      }
-      __syncthreads();
-    }
-  sums.store(o, e, (blockIdx.y * Warps + warp) * 16, n0);
-}
+    for (int s = 0; s < Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+        fragment(p.a[s][r], values, ((int64_t(begin) * across + i) * Steps + s) * S::MW * S::R + threadIdx.x / 32 * S::R + r);
+    return p;
+  }
+  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
+  }
+};
 
 } // namespace spc
 
-#define BLOCKS(T, R) \
-  SPC_KERNEL(T##_block_##R##x64x16_mma, 2 * R, (const uint4 *values, const uint32_t *first, const uint32_t *column, SPC_OPERANDS(spc::T), int C, SPC_EPILOGUE), \
-             (spc::blocks<spc::T, R / 16>(values, first, column, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), C, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-BLOCKS(f16, 16)
-BLOCKS(f16, 32)
-BLOCKS(f16, 64)
-BLOCKS(bf16, 16)
-BLOCKS(bf16, 32)
-BLOCKS(bf16, 64)
+#define BLOCKS(T, name, MW, R, C, Depth) \
+  SPC_KERNEL(T##_block_##name##_mma, 32 * MW, (const uint4 *values, const uint32_t *first, const uint32_t *column, SPC_OPERANDS(spc::T), int C_, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<MW, 1, R, C, Depth>>(spc::Blocks<spc::Tile<MW, 1, R, C, Depth>, spc::T>(values, first, column, C_), \
+                                                                 spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define BLOCKS_TILES(T) \
+  BLOCKS(T, 16x64x16, 1, 1, 8, 16) BLOCKS(T, 16x64x32, 1, 1, 8, 32) BLOCKS(T, 16x8x16, 1, 1, 1, 16) BLOCKS(T, 16x8x32, 1, 1, 1, 32) \
+  BLOCKS(T, 32x64x16, 1, 2, 8, 16) BLOCKS(T, 32x64x32, 1, 2, 8, 32) BLOCKS(T, 32x8x16, 2, 1, 1, 16) BLOCKS(T, 32x8x32, 2, 1, 1, 32) \
+  BLOCKS(T, 64x64x16, 2, 2, 8, 16) BLOCKS(T, 64x64x32, 2, 2, 8, 32) BLOCKS(T, 64x8x16, 4, 1, 1, 16) BLOCKS(T, 64x8x32, 4, 1, 1, 32)
+BLOCKS_TILES(f16)
+BLOCKS_TILES(bf16)

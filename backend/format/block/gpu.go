@@ -9,11 +9,14 @@ import (
 	"spc/ir/tensor"
 )
 
-// GPU lists the kernel of block.cu for tensor cores: for 16-bit floats in blocks of 16, 32
-// or 64 rows by a multiple of 16 columns.
+// GPU lists the kernels of block.cu for tensor cores: for 16-bit floats in blocks of 16, 32
+// or 64 rows by a multiple of 16 columns; for others, those of bitmap.cu.
 func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error) {
-	if dt != tensor.F16 && dt != tensor.BF16 || b.R != 16 && b.R != 32 && b.R != 64 || b.C%16 != 0 || len(b.Column) == 0 {
+	if dt != tensor.F16 && dt != tensor.BF16 {
 		return nil, nil
+	}
+	if tiles[b.R] == nil || b.C%16 != 0 || len(b.Column) == 0 {
+		return sparse.Bitmap(b.Matrix(), dt), nil
 	}
 	rows := len(b.Ptr) - 1
 	columns := make([]uint32, len(b.Column))
@@ -21,15 +24,26 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 		columns[i] = c * uint32(b.C)
 	}
 	values := fragments(b, dt)
-	return []backend.GPUKernel{{
-		Name:    fmt.Sprintf("%v_block_%dx64x16_mma", dt, b.R),
-		Parts:   []*tensor.Tensor{tensor.From(values, len(values)), tensor.From(b.Ptr, rows+1), tensor.From(columns, len(columns))},
-		Columns: 64,
-		Extra:   []int{b.C},
-		Launch: func(n, batch int) backend.Geometry {
-			return backend.Geometry{Grid: [3]int{sparse.Ceil(n, 64), rows, batch}, Block: [3]int{2 * b.R, 1, 1}}
-		},
-	}}, nil
+	parts := []*tensor.Tensor{tensor.From(values, len(values)), tensor.From(b.Ptr, rows+1), tensor.From(columns, len(columns))}
+	depth := 32
+	if b.C%depth > 0 {
+		depth = 16
+	}
+	var out []backend.GPUKernel
+	for _, t := range tiles[b.R] {
+		t.Depth = depth
+		k := t.Kernel(fmt.Sprintf("%v_block_%v_mma", dt, t), b.M, b.K, parts, b.C)
+		k.Products, k.Loads = len(columns)*b.R*b.C, len(columns)*b.C
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// tiles are the kernels by the rows of a block: for many columns, and for few.
+var tiles = map[int][]backend.GPUTile{
+	16: {{MW: 1, KW: 1, R: 1, C: 8}, {MW: 1, KW: 1, R: 1, C: 1}},
+	32: {{MW: 1, KW: 1, R: 2, C: 8}, {MW: 2, KW: 1, R: 1, C: 1}},
+	64: {{MW: 2, KW: 1, R: 2, C: 8}, {MW: 4, KW: 1, R: 1, C: 1}},
 }
 
 // fragments arranges blocks as lanes hold them, see spc/mma.cuh: of each block, 16 columns by

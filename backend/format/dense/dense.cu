@@ -1,5 +1,5 @@
 // Dense times dense: Y[M,N] = W X, with sums in f32.
-#include "spc/device.cuh"
+#include "spc/mma.cuh"
 
 namespace spc {
 
@@ -58,11 +58,92 @@ __device__ __forceinline__ void gemm(const T *w, const Operands<T> &o, int64_t w
     }
 }
 
+// Tiles is a source of all of W as tiles of 16 x 16, those of 16 rows one after another: by lane
+// the four registers of a tile.
+template <class S, class T> struct Tiles {
+  const uint4 *values;
+  int tiles; // in a row, of whole slabs
+  static constexpr int Steps = S::Depth / S::KW / 16;
+  struct Part { uint32_t a[Steps][S::R][4]; };
+
+  __device__ __forceinline__ int count() const { return tiles / (S::Depth / 16); }
+  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
+  __device__ __forceinline__ Part load(int i) const {
+    int warp = threadIdx.x / 32;
+    Part p;
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+        fragment(p.a[s][r], values, (int64_t(blockIdx.y) * S::MW * S::R + warp % S::MW * S::R + r) * tiles + (i * S::KW + warp / S::MW) * Steps + s);
+    return p;
+  }
+  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
+  }
+};
+
+// Strided is a source of W as it lies, of which element (m,k) is at m*row + k*column + b*batch
+// for matrix b.
+template <class S, class T> struct Strided {
+  const T *w;
+  int M, K;
+  int64_t rowStride, column;
+  static constexpr int Steps = S::Depth / 16;
+  struct Part { uint32_t a[Steps][S::R][4]; };
+
+  __device__ Strided(const T *w, int M, int K, int64_t row, int64_t column, int64_t batch)
+      : w(w + blockIdx.z * batch), M(M), K(K), rowStride(row), column(column) {}
+  __device__ __forceinline__ int count() const { return (K + S::Depth - 1) / S::Depth; }
+  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
+  __device__ __forceinline__ Part load(int i) const {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m0 = (blockIdx.y * S::MW + threadIdx.x / 32) * 16 * S::R;
+    Part p;
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+#pragma unroll
+        for (int q = 0; q < 4; q++) {
+          int m = m0 + 16 * r + g + 8 * (q % 2), k = i * S::Depth + 16 * s + 8 * (q / 2) + 2 * t;
+          const T *at = w + m * rowStride + k * column;
+          uint32_t pair = 0;
+          if (m < M && k < K)
+            pair = at[0].bits;
+          if (m < M && k + 1 < K)
+            pair |= uint32_t(at[column].bits) << 16;
+          p.a[s][r][q] = pair;
+        }
+    return p;
+  }
+  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
+  }
+};
+
 } // namespace spc
 
 #define GEMM(T) \
   SPC_KERNEL(T##_dense_64x64x16_simt, 256, (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \
              (spc::gemm<spc::T>(w, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), w_row, w_column, w_batch, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 GEMM(f32)
-GEMM(f16)
-GEMM(bf16)
+
+#define TILES(T, name, MW, KW, R, C, Depth) \
+  SPC_KERNEL(T##_dense_##name##_mma, 32 * MW * KW, (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Tiles<spc::Tile<MW, KW, R, C, Depth>, spc::T>{values, tiles}, \
+                                                                  spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define STRIDED(T) \
+  SPC_KERNEL(T##_dense_strided_64x64x32_mma, 128, (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<4, 1, 1, 8, 32>>(spc::Strided<spc::Tile<4, 1, 1, 8, 32>, spc::T>(w, M, K, w_row, w_column, w_batch), \
+                                                             spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define TENSOR(T) \
+  TILES(T, 128x64x32, 4, 1, 2, 8, 32) \
+  TILES(T, 32x32x64k4, 1, 4, 2, 4, 64) \
+  TILES(T, 16x8x64k4, 1, 4, 1, 1, 64) \
+  STRIDED(T)
+TENSOR(f16)
+TENSOR(bf16)

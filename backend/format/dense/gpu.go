@@ -9,23 +9,42 @@ import (
 	"spc/ir/tensor"
 )
 
-// GPU lists the kernels of dense.cu for a stored weight. Their part is values [M,K].
+// GPU lists the kernels of dense.cu for a stored weight.
 func (Format) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error) {
-	w := s.Part("values").To(dt)
-	return []backend.GPUKernel{GEMM(dt, s.Rows, s.Cols, [3]int{s.Cols, 1, 0}, w)}, nil
+	return GPU(s.Part("values"), dt), nil
 }
 
-// GEMM is the kernel for matrices W[M,K] of type dt, with their strides by row, by column
-// and from one matrix of a batch to the next. W is the kernel's only part, none where it is
-// no constant: then it comes before the other parameters.
-func GEMM(dt tensor.DType, m, k int, strides [3]int, w ...*tensor.Tensor) backend.GPUKernel {
-	return backend.GPUKernel{
-		Name:    fmt.Sprintf("%v_dense_64x64x16_simt", dt),
-		Parts:   w,
-		Columns: 64,
-		Extra:   strides[:],
-		Launch: func(n, batch int) backend.Geometry {
-			return backend.Geometry{Grid: [3]int{sparse.Ceil(n, 64), sparse.Ceil(m, 64), batch}, Block: [3]int{256, 1, 1}}
-		},
+// GPU lists the kernels for a weight f32 [M,K]: on the cores for floats its part are its
+// values, and on tensor cores tiles of them as lanes hold them.
+func GPU(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
+	m, k := w.Dim(0), w.Dim(1)
+	w = w.To(dt)
+	if dt == tensor.F32 {
+		return []backend.GPUKernel{GEMM(dt, m, k, [3]int{k, 1, 0}, w)}
 	}
+	registers, across := sparse.Fragments(w)
+	parts := []*tensor.Tensor{tensor.From(registers, len(registers))}
+	var out []backend.GPUKernel
+	for _, t := range backend.GPUTiles {
+		out = append(out, t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, parts, across))
+	}
+	return out
+}
+
+// GEMM is the kernel for matrices W[M,K] of type dt as they lie, with their strides by row, by
+// column and from one matrix of a batch to the next. W is the kernel's only part, none where
+// it is no constant: then it comes before the other parameters.
+func GEMM(dt tensor.DType, m, k int, strides [3]int, w ...*tensor.Tensor) backend.GPUKernel {
+	t := backend.GPUTile{MW: 4, KW: 1, R: 1, C: 8, Depth: 32}
+	if dt != tensor.F32 {
+		return t.Kernel(fmt.Sprintf("%v_dense_strided_%v_mma", dt, t), m, k, w, strides[:]...)
+	}
+	g := t.Kernel("f32_dense_64x64x16_simt", m, k, w, strides[:]...)
+	launch := g.Launch
+	g.Unit, g.Launch = backend.Cores, func(n, batch int) backend.Geometry {
+		l := launch(n, batch)
+		l.Block[0] = 256
+		return l
+	}
+	return g
 }

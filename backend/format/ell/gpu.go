@@ -8,8 +8,8 @@ import (
 	"spc/ir/tensor"
 )
 
-// GPU lists the USpMM kernels of ell.cu, by warps and columns of a tile. Their parts are
-// values [S,M] and columns u16 or u32 [S,M], both column by column, S nonzeros a row.
+// GPU lists the USpMM kernels of ell.cu, by warps and columns of a tile, and those of
+// bitmap.cu. The parts of the former are values [S,M] and columns u16 or u32 [S,M], both column by column, S nonzeros a row.
 func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error) {
 	values, columns := columnMajor(b)
 	m := b.M
@@ -22,8 +22,8 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 			out = append(out, backend.GPUKernel{
 				Name:    fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
 				Parts:   parts,
-				Columns: vector,
-				Extra:   []int{width},
+				Columns: vector, Products: width * m, Loads: width * m,
+				Extra: []int{width},
 				Launch: func(n, batch int) backend.Geometry {
 					return backend.Geometry{
 						Grid:  [3]int{sparse.Ceil(n, vector), sparse.Ceil(m, 32), batch},
@@ -33,7 +33,7 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 			})
 		}
 	}
-	return out, nil
+	return append(out, sparse.Bitmap(b.Matrix(), dt)...), nil
 }
 
 // columnMajor lists the nonzeros of each row, S of them, nonzero by nonzero: element s*M+m

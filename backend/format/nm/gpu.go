@@ -9,8 +9,8 @@ import (
 	"spc/ir/tensor"
 )
 
-// GPU lists the kernel of nm.cu for sparse tensor cores: for weights of 16-bit floats of
-// which at most 2 of every 4 elements of a row are not zero.
+// GPU lists the kernels of nm.cu for sparse tensor cores: for weights of 16-bit floats of
+// which at most 2 of every 4 elements of a row are not zero; for others, those of bitmap.cu.
 func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error) {
 	if dt != tensor.F16 && dt != tensor.BF16 {
 		return nil, nil
@@ -18,18 +18,17 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 	w := b.Matrix().To(dt)
 	values, places, ok := fragments(w)
 	if !ok {
-		return nil, nil
+		return sparse.Bitmap(b.Matrix(), dt), nil
 	}
-	m := b.M
-	return []backend.GPUKernel{{
-		Name:    fmt.Sprintf("%v_nm24_64x64x32_mmasp", dt),
-		Parts:   []*tensor.Tensor{tensor.From(values, len(values)), tensor.From(places, len(places))},
-		Columns: 64,
-		Extra:   []int{sparse.Ceil(b.K, 32)},
-		Launch: func(n, batch int) backend.Geometry {
-			return backend.Geometry{Grid: [3]int{sparse.Ceil(n, 64), sparse.Ceil(m, 64), batch}, Block: [3]int{128, 1, 1}}
-		},
-	}}, nil
+	parts := []*tensor.Tensor{tensor.From(values, len(values)), tensor.From(places, len(places))}
+	var out []backend.GPUKernel
+	for _, t := range backend.GPUTiles {
+		t.Depth = max(32, t.KW*32)
+		k := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), b.M, b.K, parts, sparse.Ceil(b.K, 32))
+		k.Unit = backend.SparseTensorCores
+		out = append(out, k)
+	}
+	return out, nil
 }
 
 // fragments arranges a matrix of 16-bit floats as lanes hold it, see spc/mma.cuh: for each
@@ -39,7 +38,7 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 func fragments(w *tensor.Tensor) (values, places []uint32, ok bool) {
 	rows, cols := w.Dim(0), w.Dim(1)
 	across := sparse.Ceil(cols, 32)
-	tiles := sparse.Ceil(rows, 64) * 4 * across // whole blocks of the kernel
+	tiles := sparse.Ceil(rows, 128) * 8 * across // whole blocks of the kernels
 	values, places = make([]uint32, tiles*32*4), make([]uint32, tiles*16)
 	for i := range places { // what lies outside of the matrix: zeros, at places 0 and 1
 		places[i] = 0x44444444

@@ -4,43 +4,59 @@
 
 namespace spc {
 
-// sparse24 gives 64 x 64 elements of Y to a block of 4 warps, 16 rows to each. The weight comes
-// as tiles of 16 rows by 32 columns, those of 16 rows one after another: by lane the four
-// registers of a tile, and the places of pairs of lanes, 16 words. 32 rows of X at a time go
-// through a Slab. Grid (ceil(N/64), ceil(M/64), batch).
-template <class T>
-__device__ __forceinline__ void sparse24(const uint4 *values, const uint32_t *places, const Operands<T> &o, int tiles, const Epilogue<T> &e) {
-  constexpr int Depth = 32, Threads = 128;
-  SPC_SHARED(Slab<Depth>, slab);
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  int m0 = blockIdx.y * 64 + warp * 16, n0 = blockIdx.x * 64;
-  const T *x = o.x + blockIdx.z * o.xBatch;
-  int64_t tile = int64_t(blockIdx.y * 4 + warp) * tiles;
-  Sums sums;
-  for (int k0 = 0; k0 < o.K; k0 += Depth, tile++) {
-    slab.template load<Threads>(x, o, k0, n0);
-    __syncthreads();
-    if (m0 < o.M) {
-      uint4 v = values[tile * 32 + lane];
-      uint32_t a[4] = {v.x, v.y, v.z, v.w}, where = places[tile * 16 + g * 2 + t % 2];
+// Pairs24 is a source of W as tiles of 16 rows by 32 columns, those of 16 rows one after another:
+// by lane the four registers of a tile, and the places of pairs of lanes, 16 words.
+template <class S, class T> struct Pairs24 {
+  const uint4 *values;
+  const uint32_t *places;
+  int tiles; // in a row
+  static constexpr int Steps = S::Depth / S::KW / 32;
+  struct Part { uint32_t a[Steps][S::R][4], places[Steps][S::R]; };
+
+  __device__ __forceinline__ int count() const { return (tiles * 32 + S::Depth - 1) / S::Depth; }
+  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
+  __device__ __forceinline__ Part load(int i) const {
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = (i * S::KW + warp / S::MW) * Steps;
+    Part p;
 #pragma unroll
-      for (int j = 0; j < 8; j++) {
+    for (int s = 0; s < Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++) {
+        bool inside = first + s < tiles;
+        int64_t tile = (int64_t(blockIdx.y) * S::MW * S::R + warp % S::MW * S::R + r) * tiles + (inside ? first + s : 0);
+        fragment(p.a[s][r], values, tile);
+        p.places[s][r] = places[tile * 16 + lane / 4 * 2 + lane % 2];
+        if (!inside)
+          p.a[s][r][0] = p.a[s][r][1] = p.a[s][r][2] = p.a[s][r][3] = 0;
+      }
+    return p;
+  }
+  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+#pragma unroll
+      for (int c = 0; c < S::C; c++) {
         uint32_t b[4];
 #pragma unroll
-        for (int r = 0; r < 4; r++)
-          b[r] = slab.words[8 * j + g][4 * r + t];
-        mmaSparse<T>(sums.d[j], a, b, where);
+        for (int q = 0; q < 4; q++)
+          b[q] = slab.at(8 * c + g, pair + 16 * s + 4 * q + t);
+#pragma unroll
+        for (int r = 0; r < S::R; r++)
+          mmaSparse<T>(sums.d[r][c], p.a[s][r], b, p.places[s][r]);
       }
-    }
-    __syncthreads();
   }
-  sums.store(o, e, m0, n0);
-}
+};
 
 } // namespace spc
 
-#define SPARSE24(T) \
-  SPC_KERNEL(T##_nm24_64x64x32_mmasp, 128, (const uint4 *values, const uint32_t *places, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::sparse24<spc::T>(values, places, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), tiles, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-SPARSE24(f16)
-SPARSE24(bf16)
+#define SPARSE24(T, name, MW, KW, R, C, Depth) \
+  SPC_KERNEL(T##_nm24_##name##_mmasp, 32 * MW * KW, (const uint4 *values, const uint32_t *places, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Pairs24<spc::Tile<MW, KW, R, C, Depth>, spc::T>{values, places, tiles}, \
+                                                                  spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define SPARSE24_TILES(T) \
+  SPARSE24(T, 128x64x32, 4, 1, 2, 8, 32) \
+  SPARSE24(T, 32x32x128k4, 1, 4, 2, 4, 128) \
+  SPARSE24(T, 16x8x128k4, 1, 4, 1, 1, 128)
+SPARSE24_TILES(f16)
+SPARSE24_TILES(bf16)

@@ -13,6 +13,7 @@ import (
 	"spc/backend"
 	"spc/backend/cuda"
 	"spc/backend/format"
+	"spc/backend/format/dense"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -28,6 +29,7 @@ type product struct {
 	tokens         bool           // X lies as [batch,N,K] and Y as [batch,N,M], else as [batch,K,N] and [batch,M,N]
 	w              *tensor.Tensor // f32, of values that dt holds
 	x, res         *tensor.Tensor // dt
+	want, limit    []float64 // of Y, and how far it may be off
 	alpha          []float32
 	bias           []float32
 	ep             op.Epilogue
@@ -99,6 +101,7 @@ func newProduct(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, n int) *produ
 	if rng.IntN(2) == 0 {
 		p.alpha = draw(rng, tensor.F32, p.m).F32s()
 	}
+	p.reference()
 	return p
 }
 
@@ -110,12 +113,17 @@ func (p *product) strides(rows int) [3]int {
 	return [3]int{p.n, 1, rows * p.n}
 }
 
-// check compares y, of dt, with the sums in float64. Sums in float32 may be off by a
+// reference computes want in float64, and limit. Sums in float32 may be off by a
 // rounding of each of their terms, and results by one to dt; activations stretch what
 // comes before them by no more than a factor of 2.
-func (p *product) check(y *tensor.Tensor) error {
+func (p *product) reference() {
 	w, x := p.w.F32s(), p.x.Float64s()
-	have, xs, ys := y.Float64s(), p.strides(p.k), p.strides(p.m)
+	var res []float64
+	if p.res != nil {
+		res = p.res.Float64s()
+	}
+	xs, ys := p.strides(p.k), p.strides(p.m)
+	p.want, p.limit = make([]float64, p.batch*p.m*p.n), make([]float64, p.batch*p.m*p.n)
 	round := map[tensor.DType]float64{tensor.F32: 0x1p-23, tensor.F16: 0x1p-11, tensor.BF16: 0x1p-8}[p.dt]
 	for i := range p.batch * p.m * p.n {
 		b, m, n := i/(p.m*p.n), i/p.n%p.m, i%p.n
@@ -141,14 +149,20 @@ func (p *product) check(y *tensor.Tensor) error {
 			add(float64(p.bias[m]))
 		}
 		if p.res != nil {
-			add(p.res.Float64s()[at])
+			add(res[at])
 		}
 		if a, ok := op.Activations[p.ep.Act]; ok {
 			sum = a.F(sum, p.ep.ActArgs)
 		}
-		got := have[at]
-		if limit := 2*terms*size*0x1p-24 + math.Abs(sum)*round + 0x1p-20*math.Min(1, size) + 0x1p-25; !(math.Abs(got-sum) <= limit) {
-			return fmt.Errorf("matrix %d, row %d, column %d is %v, want %v within %v", b, m, n, got, sum, limit)
+		p.want[at], p.limit[at] = sum, 2*terms*size*0x1p-24+math.Abs(sum)*round+0x1p-20*math.Min(1, size)+0x1p-25
+	}
+}
+
+// check compares y, of dt, with the reference.
+func (p *product) check(y *tensor.Tensor) error {
+	for i, v := range y.Float64s() {
+		if !(math.Abs(v-p.want[i]) <= p.limit[i]) {
+			return fmt.Errorf("element %d is %v, want %v within %v", i, v, p.want[i], p.limit[i])
 		}
 	}
 	return nil
@@ -291,7 +305,13 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					if f.Name() == "dense" && dt != tensor.F32 {
+						kernels = append(kernels, dense.GEMM(dt, s.m, s.k, [3]int{s.k, 1, 0}, w.To(dt)))
+					}
 					for i := range kernels {
+						if s.k > 1<<16 && kernels[i].Unit != backend.Cores { // their columns have no indices
+							continue
+						}
 						for j, d := range drivers {
 							y, err := p.run(d, &kernels[i])
 							if err == nil {
@@ -307,8 +327,14 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 			})
 		}
 	}
-	for _, name := range []string{"f32_dense_64x64x16_simt", "f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f16_nm24_64x64x32_mmasp", "bf16_nm24_64x64x32_mmasp",
-		"f16_block_16x64x16_mma", "f16_block_32x64x16_mma", "f16_block_64x64x16_mma"} {
+	for _, name := range []string{
+		"f32_dense_64x64x16_simt", "f16_dense_128x64x32_mma", "bf16_dense_32x32x64k4_mma", "f16_dense_16x8x64k4_mma",
+		"f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f32_csr_4x128_u16_simt", "f16_csr_4x8_u32_simt", "f32_csr_4x1_u16_simt", "bf16_csr_4x32_u16_simt",
+		"f16_bitmap_128x64x32_mma", "bf16_bitmap_32x32x64k4_mma", "f16_bitmap_16x8x64k4_mma",
+		"f16_nm24_128x64x32_mmasp", "bf16_nm24_32x32x128k4_mmasp", "f16_nm24_16x8x128k4_mmasp",
+		"f16_block_16x64x16_mma", "f16_block_32x64x32_mma", "f16_block_64x64x32_mma", "f16_block_64x8x32_mma",
+		"f16_dense_strided_64x64x32_mma", "bf16_dense_strided_64x64x32_mma",
+	} {
 		if launched[name] < len(drivers) {
 			t.Errorf("%s was launched %d times", name, launched[name])
 		}

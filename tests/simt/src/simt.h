@@ -35,6 +35,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 
@@ -369,6 +370,8 @@ struct Registered {
 #define blockIdx (simt::block->id)
 #define blockDim (simt::block->size)
 #define gridDim (simt::block->grid)
+
+inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 
 inline void __syncthreads() { simt::barrier(); }
 

@@ -125,48 +125,201 @@ template <class T> void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const u
 }
 #endif
 
-// Slab is Depth rows of 64 columns of X in shared memory, transposed, so that two elements of a
-// column are one word; columns are 4 words further apart, so that the lanes of a fragment meet
-// different banks.
-template <int Depth> struct Slab {
-  static constexpr int Columns = 64;
-  uint32_t words[Columns][Depth / 2 + 4];
+// Slab is Depth rows of Columns columns of X in shared memory, transposed, so that two
+// elements of a column are one word. Columns are 4 words further apart, and groups of 4 words
+// change places from one 8 columns to the next, so that the lanes of a fragment meet different
+// banks, and few of those of a copy the same.
+template <int Depth, int Columns> struct Slab {
+  static constexpr int Stride = Depth / 2 + 4, Units = Depth * Columns / 16;
+  alignas(16) uint32_t words[Columns * Stride];
 
-  // load copies rows k0 to k0+Depth-1 from column n0 on, zeros outside of X, with all threads
-  // of a block; x is the block's matrix.
-  template <int Threads, class T> __device__ __forceinline__ void load(const T *x, const Operands<T> &o, int k0, int n0) {
-    uint16_t *halves = reinterpret_cast<uint16_t *>(&words[0][0]);
-    for (int at = threadIdx.x; at < Columns * Depth; at += Threads) {
-      // Neighbours load neighbours, whichever way X lies.
-      int k = o.xRow == 1 ? at % Depth : at / Columns, n = o.xRow == 1 ? at / Depth : at % Columns;
-      bool inside = k0 + k < o.K && n0 + n < o.N;
-      halves[n * (Depth + 8) + k] = inside ? x[(k0 + k) * o.xRow + (n0 + n) * o.xColumn].bits : 0;
+  __device__ static __forceinline__ int place(int n, int pair) { return n * Stride + (pair ^ ((n >> 3 & (Depth / 8 - 1)) << 2)); }
+
+  // at is elements 2*pair and 2*pair+1 of column n.
+  __device__ __forceinline__ uint32_t at(int n, int pair) const { return words[place(n, pair)]; }
+
+  // Unit is 16 elements on their way: of 8 columns 2 rows, one after the other, or, where the
+  // rows of X are neighbours in memory, of a column 16 rows.
+  struct Unit { uint4 v[2]; };
+
+  // edge reads those of 8 elements that lie in X, some apart, zeros in place of the others.
+  template <class T> __device__ __noinline__ static uint4 edge(const T *from, int64_t step, int inside) {
+    uint32_t word[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (i < inside)
+        word[i / 2] |= uint32_t(from[i * step].bits) << (i % 2 * 16);
+    return {word[0], word[1], word[2], word[3]};
+  }
+
+  // fetch reads a unit of the slab from row k0 and column n0 on, zeros outside of X; x is the
+  // block's matrix. wide says that 8 neighbours can be loaded at once.
+  template <class T> __device__ static __forceinline__ Unit fetch(const T *x, const Operands<T> &o, int k0, int n0, int unit, bool wide) {
+    bool down = o.xRow == 1;
+    // Neighbours load neighbours.
+    int k = k0 + (down ? unit % (Depth / 16) * 16 : unit / (Columns / 8) * 2), n = n0 + (down ? unit / (Depth / 16) : unit % (Columns / 8) * 8);
+    Unit u;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      int row = down ? k + 8 * half : k + half;
+      const T *from = x + row * o.xRow + n * o.xColumn;
+      int inside = row < o.K && n < o.N ? down ? o.K - row : o.N - n : 0;
+      u.v[half] = wide && inside >= 8 ? *reinterpret_cast<const uint4 *>(from) : edge(from, down ? o.xRow : o.xColumn, inside);
+    }
+    return u;
+  }
+
+  // put stores it.
+  __device__ __forceinline__ void put(const Unit &u, int unit, bool down) {
+    if (down) {
+      int n = unit / (Depth / 16), pair = unit % (Depth / 16) * 8;
+      *reinterpret_cast<uint4 *>(words + place(n, pair)) = u.v[0];
+      *reinterpret_cast<uint4 *>(words + place(n, pair + 4)) = u.v[1];
+      return;
+    }
+    int n = unit % (Columns / 8) * 8, pair = unit / (Columns / 8);
+    uint32_t lo[4] = {u.v[0].x, u.v[0].y, u.v[0].z, u.v[0].w}, hi[4] = {u.v[1].x, u.v[1].y, u.v[1].z, u.v[1].w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      words[place(n + 2 * i, pair)] = (lo[i] & 0xffff) | hi[i] << 16;
+      words[place(n + 2 * i + 1, pair)] = lo[i] >> 16 | (hi[i] & 0xffff0000);
     }
   }
 };
 
-// Sums are a warp's 16 x 64 elements of Y.
-struct Sums {
-  float d[8][4];
+// Sums are a warp's elements of Y, 16 R rows by 8 C columns.
+template <int R, int C> struct Sums {
+  float d[R][C][4];
   __device__ __forceinline__ Sums() {
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+    for (int r = 0; r < R; r++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
-        d[j][i] = 0;
+      for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          d[r][c][i] = 0;
   }
-  // store finishes those that lie in Y, of which the first is element (m0,n0).
-  template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0) const {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  // store finishes those that lie in Y, of which the first is element (m0,n0). They go through
+  // stage, 16 rows at a time, so that neighbours write neighbours.
+  template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0, float (&stage)[16][8 * C + 1]) const {
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+    for (int r = 0; r < R; r++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        int m = m0 + g + 8 * (i / 2), n = n0 + 8 * j + 2 * t + i % 2;
+      for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          stage[g + 8 * (i / 2)][8 * c + 2 * t + i % 2] = d[r][c][i];
+      __syncwarp();
+#pragma unroll 1
+      for (int at = lane; at < 16 * 8 * C; at += 32) {
+        int row = o.yColumn == 1 ? at / (8 * C) : at % 16, column = o.yColumn == 1 ? at % (8 * C) : at / 16;
+        int m = m0 + 16 * r + row, n = n0 + column;
         if (m < o.M && n < o.N)
-          o.store(e, d[j][i], m, n);
+          o.store(e, stage[row][column], m, n);
       }
+      __syncwarp();
+    }
   }
 };
+
+// Tile is the shape of what a block of threads computes: MW warps, one below the other, have 16 R
+// rows each, and KW warps share the rows of X; all of them have 8 C columns. Depth rows of X at a
+// time go through a Slab.
+template <int MW_, int KW_, int R_, int C_, int Depth_> struct Tile {
+  static constexpr int MW = MW_, KW = KW_, R = R_, C = C_, Depth = Depth_;
+  static constexpr int Rows = 16 * R * MW, Columns = 8 * C, Threads = 32 * MW * KW;
+  using Slabs = Slab<Depth, Columns>[2];
+  using Stages = float[MW][16][8 * C + 1];
+  using Partial = float[KW > 1 ? KW - 1 : 1][MW][R * C * 4][32];
+};
+
+// tensor_product computes a Tile of Y for a source of W: count() slabs of X, of which slab i
+// begins at row(i); load(i) reads what a warp multiplies with its share of it, and
+// multiply(w, slab, pair, sums) adds their product, where that share begins at word pair of a
+// column. While a slab is multiplied the next one is on its way. Grid (ceil(N/Columns),
+// ceil(M/Rows), batch).
+template <class S, class T, class Source> __device__ __forceinline__ void tensor_product(const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
+  using Slab = spc::Slab<S::Depth, S::Columns>;
+  constexpr int Each = (Slab::Units + S::Threads - 1) / S::Threads;
+  SPC_SHARED(typename S::Slabs, slabs);
+  int warp = threadIdx.x / 32, kw = warp / S::MW, mw = warp % S::MW, n0 = blockIdx.x * S::Columns;
+  const T *x = o.x + blockIdx.z * o.xBatch;
+  bool down = o.xRow == 1;
+  int64_t far = down ? o.xColumn : o.xRow; // neighbours lie along the other axis
+  bool wide = (down || o.xColumn == 1) && far % 8 == 0 && o.xBatch % 8 == 0 && reinterpret_cast<uintptr_t>(o.x) % 16 == 0;
+  typename Slab::Unit units[Each];
+  auto fetch = [&](int i) {
+    bool aligned = wide && (!down || source.row(i) % 8 == 0);
+#pragma unroll
+    for (int j = 0; j < Each; j++)
+      if (j * S::Threads + int(threadIdx.x) < Slab::Units)
+        units[j] = Slab::fetch(x, o, source.row(i), n0, j * S::Threads + threadIdx.x, aligned);
+  };
+  auto put = [&](int i) {
+#pragma unroll
+    for (int j = 0; j < Each; j++)
+      if (j * S::Threads + int(threadIdx.x) < Slab::Units)
+        slabs[i % 2].put(units[j], j * S::Threads + threadIdx.x, down);
+  };
+  Sums<S::R, S::C> sums;
+  int count = source.count();
+  if (count > 0) {
+    auto w = source.load(0);
+    fetch(0);
+    put(0);
+    __syncthreads();
+    for (int i = 0; i < count; i++) {
+      auto current = w;
+      if (i + 1 < count) {
+        w = source.load(i + 1);
+        fetch(i + 1);
+      }
+      source.multiply(current, slabs[i % 2], kw * (S::Depth / S::KW / 2), sums);
+      if (i + 1 < count)
+        put(i + 1);
+      __syncthreads();
+    }
+  }
+  if (S::KW > 1) {
+    SPC_SHARED(typename S::Partial, partial);
+    int lane = threadIdx.x % 32;
+    if (kw > 0)
+#pragma unroll
+      for (int i = 0; i < S::R * S::C * 4; i++)
+        partial[kw - 1][mw][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
+    __syncthreads();
+    if (kw > 0)
+      return;
+#pragma unroll
+    for (int other = 0; other + 1 < S::KW; other++)
+#pragma unroll
+      for (int i = 0; i < S::R * S::C * 4; i++)
+        sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += partial[other][mw][i][lane];
+  }
+  SPC_SHARED(typename S::Stages, stages);
+  sums.store(o, e, blockIdx.y * S::Rows + mw * 16 * S::R, n0, stages[mw]);
+}
+
+// multiply adds the products of R tiles of 16 x 16 of W, by registers, with 16 rows of a slab.
+template <class T, int R, int C, class Slab> __device__ __forceinline__ void multiply(const uint32_t (&a)[R][4], const Slab &slab, int pair, Sums<R, C> &sums) {
+  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int c = 0; c < C; c++) {
+    uint32_t b[2] = {slab.at(8 * c + g, pair + t), slab.at(8 * c + g, pair + 4 + t)};
+#pragma unroll
+    for (int r = 0; r < R; r++)
+      mma<T>(sums.d[r][c], a[r], b);
+  }
+}
+
+// fragment is a tile of 16 x 16 of W as lanes hold it, of such tiles one after another.
+__device__ __forceinline__ void fragment(uint32_t (&a)[4], const uint4 *values, int64_t tile) {
+  uint4 v = values[tile * 32 + threadIdx.x % 32];
+  a[0] = v.x;
+  a[1] = v.y;
+  a[2] = v.z;
+  a[3] = v.w;
+}
 
 } // namespace spc
