@@ -10,14 +10,35 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/cuda"
 	"spc/backend/cuda/driver"
+	"spc/ir/tensor"
 )
 
+// DeviceOptions are the choices of OpenDevice.
+type DeviceOptions struct {
+	// Precision is the type that floats have on a GPU, f32, f16 or bf16; empty is f32. Inputs
+	// and outputs of models stay f32, and products are summed in f32.
+	Precision string
+}
+
 // OpenDevice returns a device by its name: cpu; cuda or cuda:N, a GPU by its ordinal; or auto,
-// the first GPU where there is one, else the CPU. Without such a GPU the error is
-// ErrNoDevice.
-func OpenDevice(name string) (backend.Device, error) {
+// the first GPU where there is one, else the CPU, which computes in f32. Without such a GPU
+// the error is ErrNoDevice.
+func OpenDevice(name string, o DeviceOptions) (backend.Device, error) {
+	precision, ok := map[string]tensor.DType{"": tensor.F32, "f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16}[o.Precision]
+	if !ok {
+		return nil, fmt.Errorf("precision %q, want f32, f16 or bf16: %w", o.Precision, ErrInvalid)
+	}
+	gpu := func(ordinal int) (backend.Device, error) {
+		d, err := driver.Open(ordinal)
+		if err != nil {
+			return nil, err
+		}
+		return cuda.Device{Driver: d, Precision: precision}, nil
+	}
 	kind, number, numbered := strings.Cut(name, ":")
 	switch {
+	case name == "cpu" && precision != tensor.F32:
+		return nil, fmt.Errorf("precision %s: the CPU computes in f32: %w", o.Precision, ErrInvalid)
 	case name == "cpu":
 		return cpu.Device{}, nil
 	case name == "auto":
@@ -33,13 +54,5 @@ func OpenDevice(name string) (backend.Device, error) {
 			return gpu(n)
 		}
 	}
-	return nil, fmt.Errorf("%q, want cpu, cuda, cuda:N or auto: %w", name, ErrInvalid)
-}
-
-func gpu(ordinal int) (backend.Device, error) {
-	d, err := driver.Open(ordinal)
-	if err != nil {
-		return nil, err
-	}
-	return cuda.Device{Driver: d}, nil
+	return nil, fmt.Errorf("device %q, want cpu, cuda, cuda:N or auto: %w", name, ErrInvalid)
 }

@@ -11,15 +11,18 @@ import (
 
 // deviceFlags say where and how a model runs.
 type deviceFlags struct {
-	device  string
-	threads int
+	device    string
+	precision string
+	threads   int
 }
 
 // add adds the flags; what says which model runs on the device.
 func (f *deviceFlags) add(c *cobra.Command, what string) {
 	c.Flags().StringVar(&f.device, "device", "cpu", "the `DEVICE` that "+what+" runs on: cpu, cuda, cuda:N for\nthe GPU of that number, or auto for a GPU where there is one")
+	c.Flags().StringVar(&f.precision, "precision", "f32", "the type that floats have on a GPU: f32, f16 or bf16")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
 	complete(c, "device", values("cpu", "cuda", "auto"))
+	complete(c, "precision", values("f32", "f16", "bf16"))
 	complete(c, "threads", cobra.NoFileCompletions)
 }
 
@@ -36,15 +39,12 @@ func (f *deviceFlags) set(m *spc.Model) error {
 		return err
 	}
 	m.SetThreads(f.threads)
-	if f.device == "cpu" {
-		return nil
-	}
-	d, err := spc.OpenDevice(f.device)
-	if err != nil {
-		if errors.Is(err, spc.ErrInvalid) {
-			return fmt.Errorf("--device: %w", err)
-		}
+	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision})
+	if errors.Is(err, spc.ErrNoDevice) {
 		return fmt.Errorf("--device %s: %w", f.device, err)
+	}
+	if err != nil {
+		return err
 	}
 	m.SetDevice(d)
 	return nil

@@ -19,7 +19,7 @@ import (
 	"spc/tests/conformance"
 )
 
-// Tolerance bounds the relative l2 error of every output.
+// Tolerance bounds the relative l2 error of every output of models in f32.
 const Tolerance = 1e-4
 
 // Models lists the trained models, folders of shared/models.
@@ -56,15 +56,15 @@ type Result struct {
 	Err             error
 }
 
-// Evaluate runs a model on its stored inputs. An output beyond Tolerance is an
-// error.
-func Evaluate(ctx context.Context, p conformance.Pipeline, model string) Result {
+// Evaluate runs a model on its stored inputs. An output whose relative l2 error is beyond a
+// tolerance is an error.
+func Evaluate(ctx context.Context, p conformance.Pipeline, model string, tolerance float64) Result {
 	r := Result{Model: model, Pipeline: p.Name}
-	r.Err = r.evaluate(ctx, p, filepath.Join(Root(), model))
+	r.Err = r.evaluate(ctx, p, filepath.Join(Root(), model), tolerance)
 	return r
 }
 
-func (r *Result) evaluate(ctx context.Context, p conformance.Pipeline, dir string) error {
+func (r *Result) evaluate(ctx context.Context, p conformance.Pipeline, dir string, tolerance float64) error {
 	model, err := os.ReadFile(filepath.Join(dir, "model.onnx"))
 	if err != nil {
 		return err
@@ -90,13 +90,13 @@ func (r *Result) evaluate(ctx context.Context, p conformance.Pipeline, dir strin
 		return err
 	}
 	r.Run = time.Since(start)
-	r.RelL2, err = Compare(got, want)
+	r.RelL2, err = Compare(got, want, tolerance)
 	return err
 }
 
 // Compare returns the largest relative l2 error of the outputs, and an error
-// where one is beyond Tolerance or of another type or shape.
-func Compare(got, want []*tensor.Tensor) (worst float64, err error) {
+// where one is beyond a tolerance or of another type or shape.
+func Compare(got, want []*tensor.Tensor, tolerance float64) (worst float64, err error) {
 	if len(got) != len(want) {
 		return 0, fmt.Errorf("%d outputs, want %d", len(got), len(want))
 	}
@@ -105,8 +105,8 @@ func Compare(got, want []*tensor.Tensor) (worst float64, err error) {
 		if err != nil {
 			return worst, fmt.Errorf("output %d: %w", i, err)
 		}
-		if worst = max(worst, e); !(e <= Tolerance) {
-			return worst, fmt.Errorf("output %d: relative l2 error %.3g, want at most %.0e", i, e, Tolerance)
+		if worst = max(worst, e); !(e <= tolerance) {
+			return worst, fmt.Errorf("output %d: relative l2 error %.3g, want at most %.0e", i, e, tolerance)
 		}
 	}
 	return worst, nil

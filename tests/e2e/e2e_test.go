@@ -26,7 +26,7 @@ func TestModelsReproduceStoredOutputs(t *testing.T) {
 	for _, m := range Models {
 		for _, p := range conformance.Pipelines {
 			t.Run(m+"/"+p.Name, func(t *testing.T) {
-				r := Evaluate(context.Background(), p, m)
+				r := Evaluate(context.Background(), p, m, Tolerance)
 				if r.Err != nil {
 					t.Error(r.Err)
 				}
@@ -148,7 +148,7 @@ func TestSequenceIsChosenAtEachRun(t *testing.T) {
 			t.Fatalf("%v: %v", size, err)
 		}
 		want := part(out[0], size[0], size[1], out[0].Dim(2))
-		if _, err := Compare([]*tensor.Tensor{got["logits"]}, []*tensor.Tensor{want}); err != nil {
+		if _, err := Compare([]*tensor.Tensor{got["logits"]}, []*tensor.Tensor{want}, Tolerance); err != nil {
 			t.Errorf("%v: %v", size, err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestBatchIsChosenAtEachRun(t *testing.T) {
 				if err != nil {
 					t.Fatalf("batch %d: %v", n, err)
 				}
-				if _, err := Compare(got, []*tensor.Tensor{part(out[0], n, out[0].Dim(1), out[0].Dim(2))}); err != nil {
+				if _, err := Compare(got, []*tensor.Tensor{part(out[0], n, out[0].Dim(1), out[0].Dim(2))}, Tolerance); err != nil {
 					t.Errorf("batch %d: %v", n, err)
 				}
 			}
@@ -196,7 +196,7 @@ func TestBatchAndSequenceAreChosenAtEachRun(t *testing.T) {
 			}
 			alone := eval(1, 3, []int64{7, 8, 9}, []int64{1, 1, 1})
 			beside := eval(2, 5, []int64{7, 8, 9, 0, 0, 1, 2, 3, 4, 5}, []int64{1, 1, 1, 0, 0, 1, 1, 1, 1, 1})
-			if _, err := Compare([]*tensor.Tensor{part(beside[0], 1, 3, 32), part(beside[1], 1, 32)}, alone); err != nil {
+			if _, err := Compare([]*tensor.Tensor{part(beside[0], 1, 3, 32), part(beside[1], 1, 32)}, alone, Tolerance); err != nil {
 				t.Error(err)
 			}
 			eval(3, 16, make([]int64, 48), make([]int64, 48))
@@ -221,7 +221,7 @@ func TestSpeechDetectorKeepsItsState(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := Compare(x, y); err != nil {
+				if _, err := Compare(x, y, Tolerance); err != nil {
 					t.Fatalf("window %d: %v", window, err)
 				}
 				a[1], b[2] = x[1], y[1]

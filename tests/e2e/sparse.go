@@ -88,6 +88,6 @@ func (r *Result) evaluateSparse(ctx context.Context, dir string, o spc.CompileOp
 		}
 		return out
 	}
-	r.RelL2, err = Compare(list(got), list(want))
+	r.RelL2, err = Compare(list(got), list(want), Tolerance)
 	return err
 }

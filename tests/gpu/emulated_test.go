@@ -104,6 +104,9 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 	}{
 		{"a GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, false, `logits`},
 		{"the second GPU", []string{lib, "SPC_EMULATED_GPUS=2"}, []string{"verify", sparse, sparse, "--device", "cuda:1", "--tolerance", "1e-5"}, false, `(?i)pass`},
+		{"f16", []string{lib}, []string{"verify", sparse, sparse, "--device", "cuda", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
+		{"f16 on the CPU", nil, []string{"run", sparse, "--precision", "f16"}, true, `^spc: precision f16: the CPU computes in f32\n$`},
+		{"no such precision", []string{lib}, []string{"run", sparse, "--device", "cuda", "--precision", "f8"}, true, `^spc: precision "f8", want f32, f16 or bf16\n$`},
 		{"bench", []string{lib}, []string{"bench", sparse, "--device", "cuda", "--runs", "2"}, false, `cuda, `},
 		{"a GPU where there is one", []string{lib}, []string{"verify", model, model, "--device", "auto", "--tolerance", "1e-5"}, false, `(?i)pass`},
 		{"the CPU without a driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1", "--device", "auto"}, false, `logits`},
@@ -112,7 +115,7 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"no driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: libcuda\.so\.1: .*\n$`},
 		{"no GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: the driver finds no GPU\n$`},
 		{"no such GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda:3"}, true, `^spc: --device cuda:3: no CUDA device: there is no GPU 3; there are 1, numbered from 0\n$`},
-		{"no such device", []string{lib}, []string{"run", sparse, "--device", "gpu"}, true, `^spc: --device: "gpu", want cpu, cuda, cuda:N or auto\n$`},
+		{"no such device", []string{lib}, []string{"run", sparse, "--device", "gpu"}, true, `^spc: device "gpu", want cpu, cuda, cuda:N or auto\n$`},
 		{"a kernel that fails", []string{lib, "SPC_EMULATED_FAULT=f32_dense_64x64x16_simt"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, true, `(?m)^spc: .*model\.onnx: cuda:0 \(SIMT emulator\): kernels of .* to .*: cuStreamSynchronize: .*\n$`},
 		{"a kernel that fails by itself", []string{lib, "SPC_EMULATED_FAULT=f32_dense_64x64x16_simt"}, []string{"bench", model, "--device", "cuda", "--runs", "1", "--warmup", "0"}, true, `cuda:0 \(SIMT emulator\)`},
 	} {

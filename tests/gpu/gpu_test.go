@@ -11,6 +11,7 @@ import (
 	"spc/backend/cuda"
 	"spc/backend/cuda/driver"
 	"spc/ir"
+	"spc/ir/tensor"
 	"spc/tests/gpu/suite"
 )
 
@@ -27,7 +28,14 @@ func open(t *testing.T) cuda.Driver {
 }
 
 func TestKernelsOfFormats(t *testing.T) { suite.Kernels(t, open(t)) }
-func TestPrograms(t *testing.T)         { suite.Programs(t, open(t)) }
 func TestOverlap(t *testing.T)          { suite.Overlap(t, open(t)) }
-func TestTrainedModels(t *testing.T)    { suite.Models(t, open(t)) }
 func TestOfficialSuite(t *testing.T)    { suite.Official(t, open(t)) }
+
+func TestTrainedModels(t *testing.T) { suite.Models(t, open(t)) }
+
+func TestPrograms(t *testing.T) {
+	d := open(t)
+	for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+		t.Run(dt.String(), func(t *testing.T) { suite.Programs(t, d, dt) })
+	}
+}

@@ -29,7 +29,7 @@ func run(ctx context.Context, match *regexp.Regexp, pipe string) error {
 			if !match.MatchString(m) || pipe != "" && p.Name != pipe {
 				continue
 			}
-			r := e2e.Evaluate(ctx, p, m)
+			r := e2e.Evaluate(ctx, p, m, e2e.Tolerance)
 			results = append(results, r)
 			if r.Err != nil {
 				failed++

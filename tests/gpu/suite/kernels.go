@@ -29,7 +29,7 @@ type product struct {
 	tokens         bool           // X lies as [batch,N,K] and Y as [batch,N,M], else as [batch,K,N] and [batch,M,N]
 	w              *tensor.Tensor // f32, of values that dt holds
 	x, res         *tensor.Tensor // dt
-	want, limit    []float64 // of Y, and how far it may be off
+	want, limit    []float64      // of Y, and how far it may be off
 	alpha          []float32
 	bias           []float32
 	ep             op.Epilogue

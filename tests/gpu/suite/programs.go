@@ -74,14 +74,14 @@ func (g *countedGraph) Launch() error {
 }
 
 // pipeline compiles models and runs them on a GPU.
-func pipeline(d cuda.Driver) conformance.Pipeline {
+func pipeline(d cuda.Driver, precision tensor.DType) conformance.Pipeline {
 	return conformance.Pipeline{Name: "cuda", Prepare: func(ctx context.Context, model []byte) (conformance.Run, error) {
 		m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model})
 		if err != nil {
 			return nil, err
 		}
 		m.SetThreads(1)
-		m.SetDevice(cuda.Device{Driver: d})
+		m.SetDevice(cuda.Device{Driver: d, Precision: precision})
 		return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 			defer m.Close()
 			return conformance.InOrder(m)(ctx, in)
@@ -254,22 +254,37 @@ func Overlap(t *testing.T, driver cuda.Driver) {
 	}
 }
 
-// Models tests the trained models of e2e.
+// Models tests the trained models of e2e. Errors of f16 and bf16 may be as much larger than that
+// of f32 as a rounding is, and four times more.
 func Models(t *testing.T, driver cuda.Driver) {
 	if _, err := os.Stat(e2e.Root()); err != nil {
 		t.Skipf("shared data missing: %v", err)
 	}
 	without := []string{"silero-vad", "silero-vad-ifless"} // all of them in branches, or of shapes that depend on data
+	// Adds 1e-10 before a logarithm, which is 0 in f16.
+	const underflows = "basic-pitch"
 	for _, name := range e2e.Models {
 		t.Run(name, func(t *testing.T) {
-			d := &Counted{Driver: driver}
-			r := e2e.Evaluate(t.Context(), pipeline(d), name)
-			if r.Err != nil {
-				t.Error(r.Err)
-			}
-			t.Logf("relative l2 error %.1e, %d launches, %v", r.RelL2, d.launches.Load(), r.Run.Round(time.Millisecond))
-			if d.held.Load() != 0 || d.launches.Load() == 0 && !slices.Contains(without, name) {
-				t.Errorf("%d launches, %d allocations are left", d.launches.Load(), d.held.Load())
+			tolerance := e2e.Tolerance
+			for _, c := range []struct {
+				precision tensor.DType
+				rounding  float64 // over that of f32
+			}{{tensor.F32, 1}, {tensor.F16, 0x1p13}, {tensor.BF16, 0x1p16}} {
+				d := &Counted{Driver: driver}
+				if c.precision == tensor.F16 && name == underflows {
+					continue
+				}
+				r := e2e.Evaluate(t.Context(), pipeline(d, c.precision), name, tolerance*c.rounding)
+				if r.Err != nil {
+					t.Errorf("%v: %v", c.precision, r.Err)
+				}
+				t.Logf("%v: relative l2 error %.1e, %d launches, %v", c.precision, r.RelL2, d.launches.Load(), r.Run.Round(time.Millisecond))
+				if d.held.Load() != 0 || d.launches.Load() == 0 && !slices.Contains(without, name) {
+					t.Errorf("%d launches, %d allocations are left", d.launches.Load(), d.held.Load())
+				}
+				if c.precision == tensor.F32 {
+					tolerance = 4 * r.RelL2
+				}
 			}
 		})
 	}
@@ -289,7 +304,7 @@ func Official(t *testing.T, driver cuda.Driver) {
 	d := &Counted{Driver: driver}
 	launched, last := 0, int64(0)
 	passed := 0
-	conformance.RunAll(t.Context(), pipeline(d), tests, conformance.Options{Workers: 1, Budget: time.Minute}, func(r conformance.Result) {
+	conformance.RunAll(t.Context(), pipeline(d, tensor.F32), tests, conformance.Options{Workers: 1, Budget: time.Minute}, func(r conformance.Result) {
 		switch r.Status {
 		case conformance.Failed:
 			t.Logf("%s/%s: %s", r.Group, r.Name, r.Reason)
