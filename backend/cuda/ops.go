@@ -29,6 +29,8 @@ func init() {
 
 		"MaxPool": bindMaxPool, "AveragePool": bindAveragePool, "GlobalAveragePool": bindGlobalAverage, "ReduceMean": bindReduce(true), "ReduceSum": bindReduce(false),
 
+		"Attention": bindAttention,
+
 		"Softmax": bindSoftmax, "LayerNormalization": bindLayerNorm, "RMSNormalization": bindRMSNorm,
 	}
 	for kind := range op.Activations {
@@ -64,6 +66,12 @@ func byRow(n int) backend.Geometry {
 // Programming Guide, table of technical specifications).
 const maxGrid = 65535
 
+// element is a parameter that is the address of an element of a value.
+type element struct {
+	of *ir.Value
+	at int
+}
+
 // tempParam is a parameter that is the address of a temporary buffer.
 type tempParam int
 
@@ -74,7 +82,7 @@ func (b *binder) temp(bytes int) int {
 }
 
 // launch adds a launch of a kernel to those of the node. Parameters are those of
-// backend.Cell; values of the graph and temporary buffers, which stand for their addresses;
+// backend.Cell; values of the graph, elements of them and temporary buffers, which stand for their addresses;
 // tensors as they are, of which those of the program are uploaded once; slices of float32 and of int64,
 // which are this set of input shapes' own; and nil.
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
@@ -85,16 +93,20 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	l := launch{node: b.node, name: name, kernel: k, geometry: g}
 	for _, p := range params {
 		q := param{}
+		if e, ok := p.(element); ok {
+			p, q.offset = e.of, uint64(e.at*b.prog.float.Size())
+		}
 		switch p := p.(type) {
 		case nil:
 		case *ir.Value:
 			if !p.IsConst() {
-				q = param{place: true, value: p}
+				q.place, q.value = true, p
 				break
 			}
 			t, err := b.prog.elements(p)
 			if err == nil {
 				q.cell, err = b.constant(b.round(t))
+				q.cell += q.offset
 			}
 			if err != nil {
 				return err

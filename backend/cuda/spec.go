@@ -64,7 +64,9 @@ type param struct {
 	cell  uint64
 	place bool
 	value *ir.Value // whose place it is, nil for a temporary buffer
-	temp  int       // its number
+	// and how many bytes from its beginning on
+	offset uint64
+	temp   int // its number
 }
 
 // binder makes launches of nodes.
@@ -387,7 +389,7 @@ func (b *binder) layout(at map[*ir.Node]int) {
 			for k, q := range params {
 				switch {
 				case q.value != nil:
-					params[k].cell = uint64(b.offset[q.value])
+					params[k].cell = uint64(b.offset[q.value]) + q.offset
 				case q.place:
 					params[k].cell = uint64(b.temps[q.temp].at)
 				}

@@ -185,6 +185,113 @@ func (o *Attention) part(t *tensor.Tensor, i int) *tensor.Tensor {
 	return out
 }
 
+// AttentionPlan is how an Attention without a past, a window, a soft cap or further outputs
+// reads its operands, for back ends.
+type AttentionPlan struct {
+	Batch, Heads  int
+	Queries, Keys int
+	Depth, Width  int // of the heads of Q and K, and of V
+	Group         int // query heads that share a key head
+	Scale         float32
+	Causal        bool
+	Q, K, V, Y    AttentionHeads
+	Mask          *AttentionMask
+}
+
+// AttentionHeads says where the heads of a tensor are: element d of a token t of a head h of
+// a sample b is at From + b*Batch + h*Head + t*Token + d.
+type AttentionHeads struct{ From, Batch, Head, Token int }
+
+// At is where a token begins.
+func (h AttentionHeads) At(b, head, token int) int {
+	return h.From + b*h.Batch + head*h.Head + token*h.Token
+}
+
+// AttentionMask is a mask [B,H,S,T'], f32 or bool, with strides of 0 along the axes that it is
+// repeated along; keys from T' on are hidden.
+type AttentionMask struct {
+	Bool               bool
+	Batch, Head, Query int
+	Keys               int
+}
+
+// Plan returns the plan of a node whose shapes are known; ok is false where the operator does
+// more than it says, or nothing.
+func (o *Attention) Plan(n *ir.Node) (a *AttentionPlan, ok bool) {
+	for i := attnPastKey; i < len(n.Inputs); i++ {
+		if n.Inputs[i] != nil {
+			return nil, false
+		}
+	}
+	for _, v := range n.Outputs[1:] {
+		if v != nil {
+			return nil, false
+		}
+	}
+	if o.LeftWindow >= 0 || o.RightWindow >= 0 || o.Softcap > 0 || o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
+		return nil, false
+	}
+	var shapes [4][]int
+	for i, v := range []*ir.Value{n.Inputs[attnQ], n.Inputs[attnK], n.Inputs[attnV], n.Outputs[0]} {
+		shapes[i], _ = v.Type.Shape()
+		if size, err := tensor.Elems(shapes[i]); err != nil || size == 0 {
+			return nil, false
+		}
+	}
+	q, k, v, y := shapes[0], shapes[1], shapes[2], shapes[3]
+	a = &AttentionPlan{Batch: q[0], Causal: o.Causal}
+	var kvHeads int
+	if len(q) == 4 {
+		a.Heads, kvHeads = q[1], k[1]
+		a.Queries, a.Keys, a.Depth, a.Width = q[2], k[2], q[3], v[3]
+		packed := func(s []int) AttentionHeads {
+			return AttentionHeads{Batch: s[1] * s[2] * s[3], Head: s[2] * s[3], Token: s[3]}
+		}
+		a.Q, a.K, a.V, a.Y = packed(q), packed(k), packed(v), packed(y)
+	} else {
+		a.Heads, kvHeads = *o.QHeads, *o.KVHeads
+		a.Queries, a.Keys, a.Depth, a.Width = q[1], k[1], q[2]/a.Heads, v[2]/kvHeads
+		tokens := func(s []int, width int) AttentionHeads {
+			return AttentionHeads{Batch: s[1] * s[2], Head: width, Token: s[2]}
+		}
+		if o.Packed {
+			a.Depth = q[2] / (a.Heads + 2*kvHeads)
+			a.Width = a.Depth
+		}
+		a.Q, a.K, a.V, a.Y = tokens(q, a.Depth), tokens(k, a.Depth), tokens(v, a.Width), tokens(y, a.Width)
+		if o.Packed {
+			a.K.From = a.Heads * a.Depth
+			a.V.From = (a.Heads + kvHeads) * a.Depth
+		}
+	}
+	a.Group = a.Heads / kvHeads
+	a.Scale = float32(1 / math.Sqrt(float64(a.Depth)))
+	if o.Scale != nil {
+		a.Scale = *o.Scale
+	}
+	if !(a.Scale > 0) { // a hidden key would get a score that is no number
+		return nil, false
+	}
+	if m := n.Input(attnMask); m != nil {
+		if m.Type.DType != tensor.F32 && m.Type.DType != tensor.Bool {
+			return nil, false
+		}
+		s, _ := m.Type.Shape()
+		s = append([]int{1, 1, 1, 1}[len(s):], s...)
+		a.Mask = &AttentionMask{Bool: m.Type.DType == tensor.Bool, Keys: s[3]}
+		for i, at := range []*int{&a.Mask.Batch, &a.Mask.Head, &a.Mask.Query} {
+			if s[i] == 1 {
+				continue
+			}
+			*at = s[3]
+			for _, d := range s[i+1 : 3] {
+				*at *= d
+			}
+		}
+	}
+	return a, true
+}
+
 // maxHeads bounds the heads that packed dimensions split into.
 const maxHeads = 1 << 16
 

@@ -51,6 +51,41 @@ namespace simt {
 // Order says in which order the threads of a block run between barriers.
 enum Order { Ascending, Descending, Shuffled };
 
+constexpr size_t stackBytes = 128 << 10;
+
+// Stack is a stack of a fibre. Stacks are kept for the fibres of later launches.
+class Stack {
+  static std::mutex &lock() {
+    static std::mutex m;
+    return m;
+  }
+  static std::vector<char *> &kept() {
+    static std::vector<char *> all;
+    return all;
+  }
+  char *at = nullptr;
+
+public:
+  Stack() = default;
+  Stack(Stack &&o) noexcept : at(std::exchange(o.at, nullptr)) {}
+  ~Stack() {
+    if (!at)
+      return;
+    std::lock_guard<std::mutex> guard(lock());
+    kept().push_back(at);
+  }
+  char *get() {
+    if (at)
+      return at;
+    std::lock_guard<std::mutex> guard(lock());
+    if (kept().empty())
+      return at = new char[stackBytes];
+    at = kept().back();
+    kept().pop_back();
+    return at;
+  }
+};
+
 // Fiber is a thread of a block.
 struct Fiber {
   dim3 index;
@@ -58,7 +93,7 @@ struct Fiber {
   bool done = false;
   const uint64_t *waits = nullptr; // it goes on when this is no longer
   uint64_t until = 0;
-  std::unique_ptr<char[]> stack;
+  Stack stack;
 #if defined(__x86_64__)
   void *sp = nullptr;
 #else
@@ -94,8 +129,6 @@ struct Block {
 };
 
 inline thread_local Block *block;
-
-constexpr size_t stackBytes = 128 << 10;
 
 // Why a launch failed.
 inline std::string problem;
@@ -188,8 +221,6 @@ inline void prepare(Fiber &f, int linear) {
   f.linear = linear;
   f.done = false;
   f.waits = nullptr;
-  if (!f.stack)
-    f.stack.reset(new char[stackBytes]);
 #if defined(__x86_64__)
   // start finds its stack as after a call; six registers are popped before.
   void **top = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(f.stack.get() + stackBytes) & ~uintptr_t(15)) - 2;
