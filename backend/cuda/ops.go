@@ -18,14 +18,14 @@ func init() {
 	binders = map[string]func(b *binder, n *ir.Node) (bool, error){
 		"Conv": bindConv, "Gemm": bindGemm, "MatMul": bindMatMul,
 
-		"Add": zip(0), "Sub": zip(1), "Mul": zip(2), "Div": zip(3), "Pow": zip(4), "Max": zip(5), "Min": zip(6),
+		"Add": zip(0), "Sub": zip(1), "Mul": zip(2), "Div": zip(3), "Pow": zip(4), "Max": zip(5), "Min": zip(6), "PRelu": zip(7),
 
 		"Abs": mapBy(32), "Ceil": mapBy(33), "Cos": mapBy(34), "Erf": mapBy(35), "Exp": mapBy(36), "Floor": mapBy(37), "Log": mapBy(38),
 		"Neg": mapBy(39), "Reciprocal": mapBy(40), "Sin": mapBy(41), "Softplus": mapBy(42), "Sqrt": mapBy(43),
 
 		"Reshape": bindView, "Flatten": bindView, "Squeeze": bindView, "Unsqueeze": bindView, "Identity": bindView,
 
-		"Transpose": bindTranspose, "Slice": bindSlice, "Concat": bindConcat, "Expand": bindExpand,
+		"Transpose": bindTranspose, "Slice": bindSlice, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "Pad": bindPad,
 
 		"MaxPool": bindMaxPool, "AveragePool": bindAveragePool, "GlobalAveragePool": bindGlobalAverage, "ReduceMean": bindReduce(true), "ReduceSum": bindReduce(false),
 
@@ -290,6 +290,80 @@ func bindConcat(b *binder, n *ir.Node) (bool, error) {
 		at += xs[axis] * strides[axis]
 	}
 	return true, nil
+}
+
+// take copies the elements of x that tables name along the axes of y, which has x's axes; see
+// elementwise.cu.
+func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside float32) error {
+	axes := []int64{int64(len(ys))}
+	for _, v := range slices.Concat(ys, tensor.Strides(xs)) {
+		axes = append(axes, int64(v))
+	}
+	all := []int64{}
+	for _, t := range tables {
+		if t == nil {
+			axes = append(axes, -1)
+			continue
+		}
+		axes = append(axes, int64(len(all)))
+		for _, v := range t {
+			all = append(all, int64(v))
+		}
+	}
+	return b.launch(b.name("take"), flat(prod(ys)), x, y, prod(ys), axes, all, outside)
+}
+
+// bindGather takes slices whose indices are constant.
+func bindGather(b *binder, n *ir.Node) (bool, error) {
+	at := n.Inputs[1].Const
+	xs := shapeOf(n.Inputs[0])
+	if at == nil || prod(shapeOf(n.Outputs[0])) == 0 {
+		return false, nil
+	}
+	a := n.Op.(*op.Gather).Axis
+	if a < 0 {
+		a += len(xs)
+	}
+	rows := at.Ints()
+	for i := range rows {
+		if rows[i] < 0 {
+			rows[i] += xs[a]
+		}
+		if rows[i] < 0 || rows[i] >= xs[a] { // Eval says which
+			return false, nil
+		}
+	}
+	outer, inner := prod(xs[:a]), prod(xs[a+1:])
+	return true, b.take(n.Inputs[0], n.Outputs[0], []int{outer, xs[a], inner}, []int{outer, len(rows), inner}, [][]int{nil, rows, nil}, 0)
+}
+
+func bindPad(b *binder, n *ir.Node) (bool, error) {
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	var args [2][]int
+	for i, v := range []*ir.Value{n.Input(1), n.Input(3)} {
+		if v == nil {
+			continue
+		}
+		if v.Const == nil {
+			return false, nil
+		}
+		args[i] = v.Const.Ints()
+	}
+	outside := float32(0)
+	if v := n.Input(2); v != nil {
+		if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Len() != 1 {
+			return false, nil
+		}
+		outside = v.Const.F32s()[0]
+	}
+	if prod(xs) == 0 || prod(ys) == 0 {
+		return false, nil
+	}
+	tables, err := n.Op.(*op.Pad).Positions(xs, args[0], args[1], n.Input(3) != nil)
+	if err != nil {
+		return false, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	return true, b.take(n.Inputs[0], n.Outputs[0], xs, ys, tables, outside)
 }
 
 // Pools, as window.cu numbers them.

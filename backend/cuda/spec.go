@@ -124,10 +124,8 @@ func (b *binder) root(v *ir.Value) *ir.Value {
 
 // bind divides the graph into parts and lays out the arena.
 func (b *binder) bind() error {
-	device := map[*ir.Value]bool{} // computed there
-	at := map[*ir.Node]int{}
-	for i, n := range b.graph.Nodes {
-		at[n] = i
+	launches := map[*ir.Node][]launch{} // of nodes of the device
+	for _, n := range b.graph.Nodes {
 		b.node, b.made = n, nil
 		temps := len(b.temps)
 		ok := static(n) && binders[n.Op.Kind()] != nil
@@ -137,9 +135,21 @@ func (b *binder) bind() error {
 				return err
 			}
 		}
-		if !ok {
+		if ok {
+			launches[n] = b.made
+		} else {
 			b.temps = b.temps[:temps]
 		}
+	}
+	b.graph.Nodes = grouped(b.graph.Nodes, func(n *ir.Node) bool {
+		_, ok := launches[n]
+		return ok
+	})
+	device := map[*ir.Value]bool{} // computed there
+	at := map[*ir.Node]int{}
+	for i, n := range b.graph.Nodes {
+		at[n] = i
+		made, ok := launches[n]
 		last := len(b.parts) - 1
 		if last < 0 || (b.parts[last].in != nil) == ok {
 			b.parts = append(b.parts, part{})
@@ -150,7 +160,7 @@ func (b *binder) bind() error {
 		part := &b.parts[last]
 		part.nodes = append(part.nodes, n)
 		if ok {
-			part.launches = append(part.launches, b.made...)
+			part.launches = append(part.launches, made...)
 			for _, v := range n.Outputs {
 				device[v] = v != nil
 			}
@@ -161,6 +171,38 @@ func (b *binder) bind() error {
 	}
 	b.layout(at)
 	return nil
+}
+
+// grouped orders nodes so that those of either side come together, and stay in an order in which
+// each comes after those that it needs: as many as can of the one side, and then of the other.
+func grouped(nodes []*ir.Node, device func(*ir.Node) bool) []*ir.Node {
+	waiting := map[*ir.Value]bool{} // for nodes that are left
+	for _, n := range nodes {
+		for _, v := range n.Outputs {
+			waiting[v] = true
+		}
+	}
+	ready := func(n *ir.Node) bool {
+		ok := true
+		n.Reads(func(v *ir.Value) { ok = ok && !waiting[v] })
+		return ok
+	}
+	out := make([]*ir.Node, 0, len(nodes))
+	for side := false; len(nodes) > 0; side = !side {
+		var left []*ir.Node
+		for _, n := range nodes {
+			if device(n) != side || !ready(n) {
+				left = append(left, n)
+				continue
+			}
+			out = append(out, n)
+			for _, v := range n.Outputs {
+				delete(waiting, v)
+			}
+		}
+		nodes = left
+	}
+	return out
 }
 
 // connect finds out what parts take from each other, and makes the CPU's programs.
@@ -190,7 +232,7 @@ func (b *binder) connect(device map[*ir.Value]bool, at map[*ir.Node]int) error {
 		for _, v := range p.in {
 			if device[v] && !downloaded[v] {
 				downloaded[v] = true
-				out, err := b.leave(v, first)
+				out, err := b.leave(v, at, first)
 				if err != nil {
 					return err
 				}
@@ -201,7 +243,7 @@ func (b *binder) connect(device map[*ir.Value]bool, at map[*ir.Node]int) error {
 	for _, v := range b.graph.Outputs {
 		if device[v] && !downloaded[v] {
 			downloaded[v] = true
-			out, err := b.leave(v, len(b.graph.Nodes))
+			out, err := b.leave(v, at, len(b.graph.Nodes))
 			if err != nil {
 				return err
 			}
@@ -226,7 +268,7 @@ func (b *binder) enter(p *part, v *ir.Value, first int) (port, error) {
 
 // leave returns from where a value is downloaded that the device computes, before node until,
 // and converts it there.
-func (b *binder) leave(v *ir.Value, until int) (port, error) {
+func (b *binder) leave(v *ir.Value, at map[*ir.Node]int, until int) (port, error) {
 	if b.prog.float == tensor.F32 {
 		return port{value: v, temp: -1}, nil
 	}
@@ -236,8 +278,7 @@ func (b *binder) leave(v *ir.Value, until int) (port, error) {
 	p := &b.parts[i]
 	last := len(p.nodes) - 1
 	b.node, b.made = p.nodes[last], nil
-	from := slices.Index(b.graph.Nodes, p.nodes[last])
-	out := port{value: v, temp: b.lasting(v, from, until)}
+	out := port{value: v, temp: b.lasting(v, at[b.node], until)}
 	err := b.cast(b.prog.float, tensor.F32, v, tempParam(out.temp))
 	p.launches = append(p.launches, b.made...)
 	return out, err

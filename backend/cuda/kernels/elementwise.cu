@@ -34,7 +34,7 @@ template <class T> __device__ __forceinline__ void map(const T *x, T *y, int64_t
 }
 
 // Binary functions, as backend/cuda numbers them.
-enum Binary { Add, Sub, Mul, Div, Pow, Max, Min };
+enum Binary { Add, Sub, Mul, Div, Pow, Max, Min, PRelu };
 
 __device__ __forceinline__ float binary(int f, float a, float b) {
   switch (f) {
@@ -45,6 +45,7 @@ __device__ __forceinline__ float binary(int f, float a, float b) {
   case Pow: return powf(a, b);
   case Max: return a != a || a > b ? a : b; // NaN where either is
   case Min: return a != a || a < b ? a : b;
+  case PRelu: return a < 0 ? a * b : a;
   }
   return 0;
 }
@@ -86,6 +87,32 @@ template <class T> __device__ __forceinline__ void move(const T *x, T *y, int64_
   y[to] = x[from];
 }
 
+// take copies to each of n elements of y the one that tables name, or outside. axes holds the
+// number of axes of y, their sizes, the strides of x along them, and for each where in tables its
+// own begins, -1 where it has none; a table has for each position that of x, -1 for outside.
+// Grid (ceil(n/256)).
+template <class T> __device__ __forceinline__ void take(const T *x, T *y, int64_t n, const int64_t *axes, const int64_t *tables, float outside) {
+  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  if (i >= n)
+    return;
+  int rank = int(axes[0]);
+  const int64_t *size = axes + 1, *xs = size + rank, *table = xs + rank;
+  int64_t left = i, from = 0;
+  bool inside = true;
+  for (int d = rank - 1; d >= 0; d--) {
+    int64_t at = left % size[d];
+    left /= size[d];
+    if (table[d] >= 0)
+      at = tables[table[d] + at];
+    inside = inside && at >= 0;
+    from += at * xs[d];
+  }
+  if (inside)
+    y[i] = x[from];
+  else
+    put(y[i], outside);
+}
+
 // fill sets n elements to v. Grid (ceil(n/256)).
 template <class T> __device__ __forceinline__ void fill(T *y, int64_t n, float v) {
   int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
@@ -106,6 +133,8 @@ template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *
   SPC_KERNEL(T##_map, 256, (const spc::T *x, spc::T *y, int64_t n, int f, float a, float b), spc::map(x, y, n, f, a, b)) \
   SPC_KERNEL(T##_zip, 256, (const spc::T *a, const spc::T *b, spc::T *y, int64_t n, const int64_t *axes, int f), spc::zip(a, b, y, n, axes, f)) \
   SPC_KERNEL(T##_move, 256, (const spc::T *x, spc::T *y, int64_t n, const int64_t *axes, int64_t from, int64_t to), spc::move(x, y, n, axes, from, to)) \
+  SPC_KERNEL(T##_take, 256, (const spc::T *x, spc::T *y, int64_t n, const int64_t *axes, const int64_t *tables, float outside), \
+             spc::take(x, y, n, axes, tables, outside)) \
   SPC_KERNEL(T##_fill, 256, (spc::T *y, int64_t n, float v), spc::fill(y, n, v))
 ELEMENTWISE(f32)
 ELEMENTWISE(f16)

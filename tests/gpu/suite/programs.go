@@ -137,6 +137,21 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
   %p: f32[n,2] = Pow "pow" (%g0, %two)
   return %g1, %g0, %cl, %p
 }`,
+		"taken": `graph "g"(%x: f32[n,5,6]) {
+  %at: i64[2,2] = const {4, 0, -1, 2}
+  %last: i64[] = const {-1}
+  %pads: i64[6] = const {0, 2, -1, 1, 1, 3}
+  %round: i64[4] = const {3, 2, 1, 4}
+  %axes: i64[2] = const {1, 2}
+  %v: f32[] = const {7.0}
+  %slope: f32[5,1] = const {0.5, 0.25, -1.0, 2.0, 0.0}
+  %g: f32[n,2,2,6] = Gather "rows" (%x, %at) {axis = 1}
+  %l: f32[n,5] = Gather "last" (%x, %last) {axis = -1}
+  %p: f32[m,8,8] = Pad "pad" (%x, %pads, %v)
+  %r: f32[n,9,12] = Pad "reflect" (%x, %round, %v, %axes) {mode = "reflect"}
+  %e: f32[n,5,6] = PRelu "prelu" (%x, %slope)
+  return %g, %l, %p, %r, %e
+}`,
 		"attention": `graph "g"(%q: f32[n,70,24], %k: f32[n,90,12], %p: f32[n,66,160], %m: f32[n,1,70,88], %d: f32[2,3,n,130]) {
   %see: bool[1,1,1,90] = const {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   %a: f32[n,70,24] = Attention "mask" (%q, %k, %k, %m) {kv_num_heads = 2, q_num_heads = 4}
