@@ -9,7 +9,7 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: build build-cuda check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz bench-ort bench-sparse clean
+.PHONY: build build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -41,6 +41,14 @@ vet:
 
 staticcheck:
 	$(GO) run $(STATICCHECK) ./...
+
+gpu: $(CUDA_INCLUDE)/cuda.h ## into out/gpu what tests/gpu/run.sh needs on a machine with a GPU and no Go
+	@mkdir -p out/gpu
+	$(WITH_CUDA) $(GO) build -tags cuda -trimpath -ldflags "-s -w" -o out/gpu/spc ./cmd/spc
+	$(WITH_CUDA) $(GO) test -c -tags cuda -trimpath -ldflags "-s -w" -o out/gpu/gpu.test ./tests/gpu
+	$(GO) build -trimpath -ldflags "-s -w" -o out/gpu/archs ./tests/archs/gen
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -buildmode=c-shared -o out/gpu/libspcgpu.so ./tests/gpu/lib
+	git rev-parse --short=12 HEAD >out/gpu/commit
 
 check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 	$(WITH_CUDA) $(GO) vet -tags cuda ./...

@@ -34,8 +34,8 @@ func predicted(k *backend.GPUKernel, n, batch, size int) float64 {
 	return max(max(compute, cache)/share, float64(bytes)/memoryRate)
 }
 
-// pick chooses the kernel that is predicted to be the fastest.
-func pick(kernels []backend.GPUKernel, n, batch, size int) *backend.GPUKernel {
+// Pick chooses the kernel that is predicted to be the fastest.
+func Pick(kernels []backend.GPUKernel, n, batch, size int) *backend.GPUKernel {
 	best, least := &kernels[0], math.Inf(1)
 	for i := range kernels {
 		if t := predicted(&kernels[i], n, batch, size); t < least {

@@ -61,6 +61,29 @@ func TestSuiteOnEmulatedGPU(t *testing.T) {
 	}
 }
 
+// What the benchmark launches from Python are the kernels, with the parameters that they take.
+func TestKernelsFromPython(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3")
+	}
+	lib := filepath.Join(t.TempDir(), "libspcgpu.so")
+	c := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", lib, "./lib")
+	c.Env = append(os.Environ(), "CGO_ENABLED=1")
+	driver := library(t) // which skips where there is no compiler
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c = exec.CommandContext(t.Context(), python, "-B", "check.py", lib, "../../backend/cuda/image")
+	c.Env = append(os.Environ(), driver)
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "kernels agree") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), python, "-B", "-c", "import ast; ast.parse(open('bench.py').read())").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // The command line finds GPUs, runs models on them, and says what is wrong.
 func TestCommandsOnEmulatedGPUs(t *testing.T) {
 	spc := filepath.Join(t.TempDir(), "spc")

@@ -1,0 +1,149 @@
+// Command lib is a shared library that prepares weights for the GPU kernels of the formats, so
+// that a benchmark in another language times the kernels as the back end launches them. It
+// launches nothing itself. Build it with -buildmode=c-shared.
+package main
+
+// #include <stdint.h>
+// #include <stdlib.h>
+import "C"
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"spc/backend"
+	"spc/backend/cuda"
+	"spc/backend/format"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+// prepared is a weight with its kernels, which hold the parts.
+type prepared struct {
+	kernels []backend.GPUKernel
+	dt      tensor.DType
+}
+
+var (
+	mu      sync.Mutex
+	weights = map[int64]*prepared{}
+	next    int64
+)
+
+// answer is what every function returns, as JSON that the caller frees.
+type answer struct {
+	Error   string   `json:"error,omitempty"`
+	Weight  int64    `json:"weight,omitempty"`
+	Kernels []kernel `json:"kernels,omitempty"`
+}
+
+// kernel is one with its launch for some columns.
+type kernel struct {
+	Name   string `json:"name"`
+	Parts  []part `json:"parts"`
+	Grid   [3]int `json:"grid"`
+	Block  [3]int `json:"block"`
+	Shared int    `json:"shared"`
+	Extra  []int  `json:"extra"`
+	Picked bool   `json:"picked"` // by the back end
+}
+
+// part is bytes in memory; parts at the same address are the same.
+type part struct {
+	At    uint64 `json:"at"`
+	Bytes int    `json:"bytes"`
+}
+
+func reply(a answer, err error) *C.char {
+	if err != nil {
+		a = answer{Error: err.Error()}
+	}
+	b, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // an answer is plain data
+	}
+	return C.CString(string(b))
+}
+
+// spc_prepare stores a weight f32 [m,k] in a format and a configuration, the first that the
+// format offers where it is empty, for kernels of a type. Its kernels are listed without
+// launches.
+//
+//export spc_prepare
+func spc_prepare(name, config, dtype *C.char, m, k C.int, values *C.float) *C.char {
+	return reply(prepare(C.GoString(name), C.GoString(config), C.GoString(dtype), int(m), int(k), unsafe.Slice((*float32)(unsafe.Pointer(values)), int(m)*int(k))))
+}
+
+func prepare(name, config, dtype string, m, k int, values []float32) (answer, error) {
+	dt, ok := map[string]tensor.DType{"f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16}[dtype]
+	f, isGPU := format.Lookup(name).(backend.GPUFormat)
+	if !ok || !isGPU {
+		return answer{}, fmt.Errorf("no GPU kernels for format %q and type %q", name, dtype)
+	}
+	w := tensor.From(append([]float32(nil), values...), m, k)
+	if config == "" {
+		costs := f.Costs(choose.NewMatrix(w, ""), 1)
+		if len(costs) == 0 {
+			return answer{}, fmt.Errorf("the format %s does not take the weight", name)
+		}
+		config = costs[0].Config
+	}
+	s := &ir.Store{Format: name, Config: config, Rows: m, Cols: k}
+	var err error
+	if s.Parts, err = f.Pack(w, config); err != nil {
+		return answer{}, err
+	}
+	p := &prepared{dt: dt}
+	if p.kernels, err = f.GPU(s, dt); err != nil {
+		return answer{}, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	next++
+	weights[next] = p
+	return answer{Weight: next, Kernels: p.launches(1, 1)}, nil
+}
+
+// spc_launches lists the kernels of a weight with their launches for n columns in each of some
+// matrices.
+//
+//export spc_launches
+func spc_launches(weight C.int64_t, n, batch C.int) *C.char {
+	mu.Lock()
+	defer mu.Unlock()
+	p := weights[int64(weight)]
+	if p == nil {
+		return reply(answer{}, fmt.Errorf("no weight %d", weight))
+	}
+	return reply(answer{Weight: int64(weight), Kernels: p.launches(int(n), int(batch))}, nil)
+}
+
+func (p *prepared) launches(n, batch int) []kernel {
+	picked := cuda.Pick(p.kernels, n, batch, p.dt.Size())
+	var out []kernel
+	for i := range p.kernels {
+		k := &p.kernels[i]
+		g := k.Launch(n, batch)
+		l := kernel{Name: k.Name, Grid: g.Grid, Block: g.Block, Shared: g.Shared, Extra: k.Extra, Picked: k == picked}
+		for _, t := range k.Parts {
+			b := t.Bytes()
+			l.Parts = append(l.Parts, part{uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), len(b)})
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// spc_release forgets a weight.
+//
+//export spc_release
+func spc_release(weight C.int64_t) {
+	mu.Lock()
+	defer mu.Unlock()
+	delete(weights, int64(weight))
+}
+
+func main() {}
