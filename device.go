@@ -10,8 +10,30 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/cuda"
 	"spc/backend/cuda/driver"
+	"spc/backend/format"
+	"spc/backend/tune"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
+
+// target is a device that formats are chosen for.
+type target struct {
+	formats []choose.Format
+	model   choose.Model
+}
+
+// parseTarget reads cpu, cuda, cuda:sm_80 or cuda:sm_90; cuda is the last. GPUs are taken to
+// compute in 16-bit floats.
+func parseTarget(name string) (target, error) {
+	switch name {
+	case "cpu":
+		return target{format.Choices(), tune.Default}, nil
+	case "cuda", "cuda:sm_80", "cuda:sm_90":
+		rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(name, "cuda"), ":"))
+		return target{format.GPUChoices(rates, tensor.F16), tune.GPU(rates)}, nil
+	}
+	return target{}, fmt.Errorf("target %q, want cpu, cuda, cuda:sm_80 or cuda:sm_90: %w", name, ErrInvalid)
+}
 
 // DeviceOptions are the choices of OpenDevice.
 type DeviceOptions struct {

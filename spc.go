@@ -25,7 +25,6 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/format"
 	"spc/backend/ref"
-	"spc/backend/tune"
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
@@ -277,8 +276,12 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
 	}
-	if o.Target != "cpu" {
-		return nil, fmt.Errorf("target %q: want cpu: %w", o.Target, ErrNoDevice)
+	target, err := parseTarget(o.Target)
+	if err != nil {
+		return nil, err
+	}
+	if o.Quantize != "" && o.Quantize != "none" && o.Target != "cpu" {
+		return nil, fmt.Errorf("target %s: quantised models run on the CPU: %w", o.Target, ErrUnsupported)
 	}
 	pattern, err := prune.ParsePattern(o.Pattern)
 	if err != nil {
@@ -303,8 +306,8 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
 		},
 		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
-		Formats: format.Choices(),
-		Model:   tune.Default,
+		Formats: target.formats,
+		Model:   target.model,
 	}
 	for _, k := range o.Keep {
 		if k == "none" {

@@ -8,6 +8,7 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // GPUFormat is a Format that has kernels for GPUs.
@@ -16,6 +17,9 @@ type GPUFormat interface {
 	// GPU prepares a store that Check accepts for the kernels that multiply it by X of
 	// type dt, f32, f16 or bf16, and lists them. Values are rounded to dt.
 	GPU(s *ir.Store, dt tensor.DType) ([]GPUKernel, error)
+	// GPUKernels lists those that GPU would list for w in a configuration that Costs
+	// offers, without parts.
+	GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []GPUKernel
 }
 
 // GPUKernel is a kernel in CUDA C++ that computes Y = W X for a prepared weight W[M,K] and
@@ -26,6 +30,7 @@ type GPUFormat interface {
 type GPUKernel struct {
 	Name    string           // format, dtype, tile and instruction set
 	Parts   []*tensor.Tensor // what the device holds of the weight
+	Bytes   int              // about what they take
 	Columns int              // of a tile
 	Extra   []int
 	// What it does, for choosing among kernels: multiply-adds for each column of X, zeros that
@@ -69,16 +74,69 @@ func (t GPUTile) String() string {
 }
 
 // Kernel is the kernel of such a tile for a weight [M,K].
-func (t GPUTile) Kernel(name string, m, k int, parts []*tensor.Tensor, extra ...int) GPUKernel {
+func (t GPUTile) Kernel(name string, m, k, bytes int, extra ...int) GPUKernel {
 	ceil := func(a, b int) int { return (a + b - 1) / b }
 	down := ceil(m, t.Rows())
 	return GPUKernel{
-		Name: name, Parts: parts, Columns: t.Columns(), Extra: extra,
+		Name: name, Bytes: bytes, Columns: t.Columns(), Extra: extra,
 		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k,
 		Launch: func(n, batch int) Geometry {
 			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.MW * t.KW, 1, 1}}
 		},
 	}
+}
+
+// WithParts gives kernels the same parts.
+func WithParts(kernels []GPUKernel, parts ...*tensor.Tensor) []GPUKernel {
+	for i := range kernels {
+		kernels[i].Parts = parts
+	}
+	return kernels
+}
+
+// GPURates are what a GPU can do, by which kernels are compared: those of data sheets, of
+// which kernels reach shares that are about the same. Only their ratios count.
+type GPURates struct {
+	Cores         float64 // floating-point operations a second, f32
+	Tensor        float64 // by mma.sync, 16-bit floats
+	Memory, Cache float64 // bytes a second
+	Launch        float64 // seconds that the least kernel of a graph takes
+	Processors    int
+}
+
+// RatesOf returns the rates of an architecture, as nvcc names it: of the A100 for those before
+// sm_90, else of the H100.
+func RatesOf(arch string) GPURates {
+	if arch < "sm_90" && len(arch) == len("sm_90") {
+		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Launch: 1.5e-6, Processors: 108}
+	}
+	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Launch: 1.5e-6, Processors: 132}
+}
+
+// Time is about how long a kernel takes for n columns in each of some matrices of elements of
+// so many bytes: a launch, and what its unit, the cache or the memory needs, whichever is most, on the
+// multiprocessors that have blocks.
+func (r GPURates) Time(k *GPUKernel, n, batch, size int) float64 {
+	const blocksToFill = 2 // on each of them
+	g := k.Launch(n, batch)
+	columns := float64(g.Grid[0] * k.Columns * batch)
+	rate := map[GPUUnit]float64{Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor}[k.Unit]
+	compute := 2 * float64(k.Products) * columns / rate
+	cache := (float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch)) / r.Cache
+	share := min(1, float64(g.Grid[0]*g.Grid[1]*g.Grid[2])/float64(r.Processors*blocksToFill))
+	return r.Launch + max(max(compute, cache)/share, float64(k.Bytes)/r.Memory)
+}
+
+// Pick chooses the kernel that is predicted to be the fastest, nil of none.
+func (r GPURates) Pick(kernels []GPUKernel, n, batch, size int) *GPUKernel {
+	var best *GPUKernel
+	least := math.Inf(1)
+	for i := range kernels {
+		if t := r.Time(&kernels[i], n, batch, size); t < least {
+			best, least = &kernels[i], t
+		}
+	}
+	return best
 }
 
 // Geometry is the shape of a launch.

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-
 	"spc/backend/cpu/tile"
 	"spc/backend/cpu/vec"
 	"spc/ir"

@@ -40,7 +40,7 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		}
 	}
 	prog := &program{
-		driver: d.Driver, float: tensor.F32, graph: p.Graph, options: o,
+		driver: d.Driver, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: p.Graph, options: o,
 		specs:    map[string]*spec{},
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
@@ -63,6 +63,7 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 
 type program struct {
 	driver  Driver
+	rates   backend.GPURates
 	float   tensor.DType // of floats on the device
 	graph   *ir.Graph
 	options backend.Options

@@ -16,6 +16,7 @@ type Kernel uint64
 type Driver interface {
 	// Name names the device.
 	Name() string
+	Arch() string // as nvcc names it, sm_90
 	Kernel(name string) (Kernel, error)
 	// Alloc returns so many bytes of device memory, aligned to 256.
 	Alloc(bytes int) (Pointer, error)

@@ -156,7 +156,7 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	}
 	if kernels != nil && len(bs) == 2 {
 		tokens := prod(as[:len(as)-1])
-		return b.product(Pick(kernels, tokens, 1, b.prog.float.Size()), nil, rows, cols, operands{
+		return b.product(b.prog.rates.Pick(kernels, tokens, 1, b.prog.float.Size()), nil, rows, cols, operands{
 			x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: tokens, batch: 1,
 			xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
 		}, nil, bias, &o.Epilogue)
@@ -217,7 +217,7 @@ func bindGemm(b *binder, n *ir.Node) (bool, error) {
 			bias[i] *= o.Beta
 		}
 	}
-	return b.product(Pick(kernels, ys[0], 1, b.prog.float.Size()), nil, rows, cols, operands{
+	return b.product(b.prog.rates.Pick(kernels, ys[0], 1, b.prog.float.Size()), nil, rows, cols, operands{
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: ys[0], batch: 1, xs: x, ys: [3]int{1, rows, 0},
 	}, alpha, bias, &o.Epilogue)
 }
@@ -270,7 +270,7 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 			return false, err
 		}
 	}
-	return b.product(Pick(kernels, pixels, xs[0], b.prog.float.Size()), nil, rows, cols, p, nil, bias, &o.Epilogue)
+	return b.product(b.prog.rates.Pick(kernels, pixels, xs[0], b.prog.float.Size()), nil, rows, cols, p, nil, bias, &o.Epilogue)
 }
 
 // window is the parameters SPC_WINDOW; one spatial axis is a row.

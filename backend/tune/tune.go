@@ -2,7 +2,12 @@
 // a bandwidth; formats say which share of the peak their kernels reach.
 package tune
 
-import "spc/passes/choose"
+import (
+	"math"
+
+	"spc/backend"
+	"spc/passes/choose"
+)
 
 // Analytic is the resource model time = max(W / (P*E), bytes / bandwidth). The
 // bandwidth binds weights that, stored densely, do not fit into the cache: a
@@ -19,6 +24,11 @@ type Analytic struct {
 // machine; the shares of the peak that formats of i8 weights reach are those of the
 // machine that compiles.
 var Default = Analytic{Peak: 96e9, Bandwidth: 20e9, Cache: 1 << 20}
+
+// GPU is the model of a GPU, whose formats say of their kernels all that binds them.
+func GPU(rates backend.GPURates) Analytic {
+	return Analytic{Peak: rates.Tensor, Bandwidth: rates.Memory, Cache: math.MaxInt}
+}
 
 // Predict returns the time that a product takes.
 func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {

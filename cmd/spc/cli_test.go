@@ -1067,7 +1067,7 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"compile", "--allocate", ""}, []string{"layer", "global"}},
 		{[]string{"compile", "--format", ""}, []string{"auto", "dense", "ell", "csr", "nm", "block"}},
 		{[]string{"compile", "--stop-after", ""}, []string{"infer", "fold", "choose"}},
-		{[]string{"compile", "--target", ""}, []string{"cpu"}},
+		{[]string{"compile", "--target", ""}, []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}},
 		{[]string{"eval", "--preprocess", ""}, []string{"imagenet", "tf", "caffe", "cifar", "unit", "none"}},
 		{[]string{"eval", "--metric", ""}, []string{"top1", "top5", "perplexity"}},
 		{[]string{"eval", "--samples", ""}, []string{"all", "even", "odd"}},
@@ -1079,4 +1079,36 @@ func TestShellCompletion(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Formats chosen for a GPU are those of kernels for it, and the program runs on the CPU too.
+func TestCompileForAGPU(t *testing.T) {
+	workspace(t)
+	for _, target := range []string{"cuda", "cuda:sm_80", "cuda:sm_90"} {
+		ok(t, "compile", "model.onnx", "-o", "gpu.spx", "--target", target, "--pattern", "2:4")
+		type report struct {
+			Options struct{ Target string }
+			Layers  []struct {
+				Candidates []struct {
+					Kernel      string
+					Chosen      bool
+					PredictedUs float64 `json:"predicted_us"`
+				}
+			}
+		}
+		r := decoded[report](t, "inspect", "gpu.spx", "--layer", "*")
+		if r.Options.Target != target || len(r.Layers) == 0 {
+			t.Errorf("%s: %+v", target, r)
+		}
+		for _, l := range r.Layers {
+			for _, c := range l.Candidates {
+				if !strings.HasPrefix(c.Kernel, "f16_") || c.PredictedUs < 1 {
+					t.Errorf("%s: %+v", target, c)
+				}
+			}
+		}
+		ok(t, "verify", "gpu.spx", "gpu.spx", "--tolerance", "0")
+	}
+	r := finish(process(t, nil, "compile", "model.onnx", "-o", "int8.spx", "--target", "cuda", "--quantize", "int8", "--calib", "random:1"))
+	checkFailure(t, []string{"--target", "cuda", "--quantize", "int8"}, r, "quantised models run on the CPU")
 }

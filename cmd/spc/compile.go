@@ -24,7 +24,7 @@ var (
 	patterns    = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
 	allocations = []string{"layer", "global", "normalised", "curves", "joint", "auto"}
 	methods     = []string{"magnitude", "wanda", "taylor", "obs"}
-	targets     = []string{"cpu"}
+	targets     = []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}
 )
 
 // formats lists the values of --format.
@@ -164,7 +164,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	fs.StringVarP(&out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
 	addPruning(c, &o, &masks)
 	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
-	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", "))
+	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
 	data.add(c)
 	quantise.add(c)
 	shapes.add(fs)

@@ -158,6 +158,9 @@ func (d *device) do(f func() error) error {
 // Name names the GPU as the command line does, and its model.
 func (d *device) Name() string { return fmt.Sprintf("cuda:%d (%s)", d.info.Ordinal, d.info.Name) }
 
+// Arch is the GPU's architecture.
+func (d *device) Arch() string { return d.info.Arch }
+
 // Kernel finds a kernel in the images.
 func (d *device) Kernel(name string) (cuda.Kernel, error) {
 	d.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // GPU lists the kernels of block.cu for tensor cores: for 16-bit floats in blocks of 16, 32
@@ -24,19 +25,35 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 		columns[i] = c * uint32(b.C)
 	}
 	values := fragments(b, dt)
-	parts := []*tensor.Tensor{tensor.From(values, len(values)), tensor.From(b.Ptr, rows+1), tensor.From(columns, len(columns))}
+	return backend.WithParts(kernels(b.M, b.K, b.R, b.C, len(columns), dt),
+		tensor.From(values, len(values)), tensor.From(b.Ptr, rows+1), tensor.From(columns, len(columns))), nil
+}
+
+// GPUKernels lists them without their parts.
+func (Scheme) GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []backend.GPUKernel {
+	m, k := w.Dim(0), w.Dim(1)
+	r, c, err := sparse.Shape(config)
+	if err != nil || dt != tensor.F16 && dt != tensor.BF16 {
+		return nil
+	}
+	if blocks := w.Blocks(r, c).Blocks; tiles[r] != nil && c%16 == 0 && blocks > 0 {
+		return kernels(m, k, r, c, blocks, dt)
+	}
+	return sparse.BitmapKernels(m, k, w.Nonzeros, dt)
+}
+
+func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) {
 	depth := 32
-	if b.C%depth > 0 {
+	if c%depth > 0 {
 		depth = 16
 	}
-	var out []backend.GPUKernel
-	for _, t := range tiles[b.R] {
+	for _, t := range tiles[r] {
 		t.Depth = depth
-		k := t.Kernel(fmt.Sprintf("%v_block_%v_mma", dt, t), b.M, b.K, parts, b.C)
-		k.Products, k.Loads = len(columns)*b.R*b.C, len(columns)*b.C
-		out = append(out, k)
+		kernel := t.Kernel(fmt.Sprintf("%v_block_%v_mma", dt, t), m, k, blocks*(r*c*dt.Size()+4), c)
+		kernel.Products, kernel.Loads = blocks*r*c, blocks*c
+		out = append(out, kernel)
 	}
-	return out, nil
+	return out
 }
 
 // tiles are the kernels by the rows of a block: for many columns, and for few.

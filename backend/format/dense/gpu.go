@@ -7,6 +7,7 @@ import (
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // GPU lists the kernels of dense.cu for a stored weight.
@@ -14,32 +15,42 @@ func (Format) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error) {
 	return GPU(s.Part("values"), dt), nil
 }
 
-// GPU lists the kernels for a weight f32 [M,K]: on the cores for floats its part are its
-// values, and on tensor cores tiles of them as lanes hold them.
-func GPU(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
-	m, k := w.Dim(0), w.Dim(1)
-	w = w.To(dt)
+// GPUKernels lists them without their parts.
+func (Format) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.GPUKernel {
+	return kernels(w.Dim(0), w.Dim(1), dt)
+}
+
+func kernels(m, k int, dt tensor.DType) []backend.GPUKernel {
 	if dt == tensor.F32 {
-		return []backend.GPUKernel{GEMM(dt, m, k, [3]int{k, 1, 0}, w)}
+		return []backend.GPUKernel{GEMM(dt, m, k, [3]int{k, 1, 0})}
 	}
-	registers, across := sparse.Fragments(w)
-	parts := []*tensor.Tensor{tensor.From(registers, len(registers))}
 	var out []backend.GPUKernel
 	for _, t := range backend.GPUTiles {
-		out = append(out, t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, parts, across))
+		out = append(out, t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, m*k*dt.Size(), sparse.TilesAcross(k)))
 	}
 	return out
 }
 
+// GPU lists the kernels for a weight f32 [M,K]: on the cores for floats its part are its
+// values, and on tensor cores tiles of them as lanes hold them.
+func GPU(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
+	out := kernels(w.Dim(0), w.Dim(1), dt)
+	if w = w.To(dt); dt == tensor.F32 {
+		return backend.WithParts(out, w)
+	}
+	registers := sparse.Fragments(w)
+	return backend.WithParts(out, tensor.From(registers, len(registers)))
+}
+
 // GEMM is the kernel for matrices W[M,K] of type dt as they lie, with their strides by row, by
-// column and from one matrix of a batch to the next. W is the kernel's only part, none where
-// it is no constant: then it comes before the other parameters.
-func GEMM(dt tensor.DType, m, k int, strides [3]int, w ...*tensor.Tensor) backend.GPUKernel {
+// column and from one matrix of a batch to the next. W is the kernel's only part, or, where it
+// is no constant, comes before the other parameters.
+func GEMM(dt tensor.DType, m, k int, strides [3]int) backend.GPUKernel {
 	t := backend.GPUTile{MW: 4, KW: 1, R: 1, C: 8, Depth: 32}
 	if dt != tensor.F32 {
-		return t.Kernel(fmt.Sprintf("%v_dense_strided_%v_mma", dt, t), m, k, w, strides[:]...)
+		return t.Kernel(fmt.Sprintf("%v_dense_strided_%v_mma", dt, t), m, k, m*k*dt.Size(), strides[:]...)
 	}
-	g := t.Kernel("f32_dense_64x64x16_simt", m, k, w, strides[:]...)
+	g := t.Kernel("f32_dense_64x64x16_simt", m, k, m*k*dt.Size(), strides[:]...)
 	launch := g.Launch
 	g.Unit, g.Launch = backend.Cores, func(n, batch int) backend.Geometry {
 		l := launch(n, batch)

@@ -6,22 +6,31 @@ import (
 	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // GPU lists the USpMM kernels of ell.cu, by warps and columns of a tile, and those of
 // bitmap.cu. The parts of the former are values [S,M] and columns u16 or u32 [S,M], both column by column, S nonzeros a row.
 func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error) {
 	values, columns := columnMajor(b)
-	m := b.M
-	width := len(columns) / max(1, m)
-	index := sparse.IndexType(b.K)
-	parts := []*tensor.Tensor{tensor.From(values, width, m).To(dt), sparse.Narrow(columns, b.K, width, m)}
-	var out []backend.GPUKernel
+	width := len(columns) / max(1, b.M)
+	out := backend.WithParts(kernels(b.M, b.K, width, dt), tensor.From(values, width, b.M).To(dt), sparse.Narrow(columns, b.K, width, b.M))
+	return append(out, sparse.Bitmap(b.Matrix(), dt)...), nil
+}
+
+// GPUKernels lists them without their parts.
+func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.GPUKernel {
+	m, k := w.Dim(0), w.Dim(1)
+	return append(kernels(m, k, w.RowMax, dt), sparse.BitmapKernels(m, k, w.Nonzeros, dt)...)
+}
+
+func kernels(m, k, width int, dt tensor.DType) (out []backend.GPUKernel) {
+	index := sparse.IndexType(k)
 	for _, warps := range []int{4, 8} {
 		for _, vector := range []int{1, 4, 8, 16} {
 			out = append(out, backend.GPUKernel{
 				Name:    fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
-				Parts:   parts,
+				Bytes:   width * m * (dt.Size() + index.Size()),
 				Columns: vector, Products: width * m, Loads: width * m,
 				Extra: []int{width},
 				Launch: func(n, batch int) backend.Geometry {
@@ -33,7 +42,7 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 			})
 		}
 	}
-	return append(out, sparse.Bitmap(b.Matrix(), dt)...), nil
+	return out
 }
 
 // columnMajor lists the nonzeros of each row, S of them, nonzero by nonzero: element s*M+m

@@ -7,6 +7,7 @@ import (
 	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // GPU lists the kernels of nm.cu for sparse tensor cores: for weights of 16-bit floats of
@@ -20,15 +21,29 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 	if !ok {
 		return sparse.Bitmap(b.Matrix(), dt), nil
 	}
-	parts := []*tensor.Tensor{tensor.From(values, len(values)), tensor.From(places, len(places))}
-	var out []backend.GPUKernel
+	return backend.WithParts(kernels(b.M, b.K, dt), tensor.From(values, len(values)), tensor.From(places, len(places))), nil
+}
+
+// GPUKernels lists them without their parts.
+func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.GPUKernel {
+	m, k := w.Dim(0), w.Dim(1)
+	if dt != tensor.F16 && dt != tensor.BF16 {
+		return nil
+	}
+	if w.Most(4) > 2 {
+		return sparse.BitmapKernels(m, k, w.Nonzeros, dt)
+	}
+	return kernels(m, k, dt)
+}
+
+func kernels(m, k int, dt tensor.DType) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles {
 		t.Depth = max(32, t.KW*32)
-		k := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), b.M, b.K, parts, sparse.Ceil(b.K, 32))
-		k.Unit = backend.SparseTensorCores
-		out = append(out, k)
+		kernel := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), m, k, m*k/2*dt.Size()+m*k/8, sparse.Ceil(k, 32))
+		kernel.Unit = backend.SparseTensorCores
+		out = append(out, kernel)
 	}
-	return out, nil
+	return out
 }
 
 // fragments arranges a matrix of 16-bit floats as lanes hold it, see spc/mma.cuh: for each

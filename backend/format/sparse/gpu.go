@@ -15,6 +15,9 @@ const (
 	tensorColumns = 64
 )
 
+// TilesAcross is the number of tiles of 16 columns in a row of k elements.
+func TilesAcross(k int) int { return Ceil(k, tensorColumns) * tensorColumns / 16 }
+
 // fragmentAt returns the row and the column in a tile of 16 x 16 of the first of the two
 // elements in a register of a lane, see spc/mma.cuh.
 func fragmentAt(lane, register int) (row, column int) {
@@ -23,11 +26,11 @@ func fragmentAt(lane, register int) (row, column int) {
 
 // Fragments arranges a matrix of 16-bit floats [M,K] as lanes hold it, see spc/mma.cuh: tiles
 // of 16 x 16, those of 16 rows one after another, four registers for each of the 32 lanes.
-// across is the number of tiles in a row; there are zeros for whole tiles of the kernels.
-func Fragments(w *tensor.Tensor) (registers []uint32, across int) {
+// There are zeros for whole tiles of the kernels.
+func Fragments(w *tensor.Tensor) (registers []uint32) {
 	m, k := w.Dim(0), w.Dim(1)
 	down := Ceil(m, tensorRows) * tensorRows / 16
-	across = Ceil(k, tensorColumns) * tensorColumns / 16
+	across := TilesAcross(k)
 	registers = make([]uint32, down*across*32*4)
 	data := w.Bytes()
 	for r := range m {
@@ -37,7 +40,7 @@ func Fragments(w *tensor.Tensor) (registers []uint32, across int) {
 			registers[((r/16*across+c/16)*32+lane)*4+register] |= bits << (16 * (c % 2))
 		}
 	}
-	return registers, across
+	return registers
 }
 
 // Bitmap lists the kernels of bitmap.cu for a matrix f32 [M,K] and 16-bit floats. Their parts
@@ -49,7 +52,7 @@ func Bitmap(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
 	}
 	m, k := w.Dim(0), w.Dim(1)
 	down := Ceil(m, tensorRows) * tensorRows / 16
-	across := Ceil(k, tensorColumns) * tensorColumns / 16
+	across := TilesAcross(k)
 	masks, first := make([]uint64, down*across*4), make([]uint32, down*across)
 	data := w.To(dt).Bytes()
 	var values []byte
@@ -76,10 +79,17 @@ func Bitmap(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
 	if err != nil {
 		panic(err) // the sizes agree
 	}
-	parts := []*tensor.Tensor{tensor.From(masks, len(masks)), tensor.From(first, len(first)), nonzeros}
+	return backend.WithParts(BitmapKernels(m, k, len(values)/2, dt), tensor.From(masks, len(masks)), tensor.From(first, len(first)), nonzeros)
+}
+
+// BitmapKernels lists them for a matrix with so many nonzeros, without parts.
+func BitmapKernels(m, k, nonzeros int, dt tensor.DType) []backend.GPUKernel {
+	if dt != tensor.F16 && dt != tensor.BF16 {
+		return nil
+	}
 	var out []backend.GPUKernel
 	for _, t := range backend.GPUTiles {
-		out = append(out, t.Kernel(fmt.Sprintf("%v_bitmap_%v_mma", dt, t), m, k, parts, across))
+		out = append(out, t.Kernel(fmt.Sprintf("%v_bitmap_%v_mma", dt, t), m, k, 2*nonzeros+m*k/8+m*k/64, TilesAcross(k)))
 	}
 	return out
 }

@@ -60,6 +60,8 @@ type GPUScheme interface {
 	Scheme
 	// GPU is backend.GPUFormat's, of what Blocks returned for the store.
 	GPU(b *Blocks, dt tensor.DType) ([]backend.GPUKernel, error)
+	// GPUKernels is backend.GPUFormat's.
+	GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []backend.GPUKernel
 }
 
 type gpuFormat struct {
@@ -73,6 +75,10 @@ func (f gpuFormat) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error
 		return nil, err
 	}
 	return f.gpu.GPU(b, dt)
+}
+
+func (f gpuFormat) GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []backend.GPUKernel {
+	return f.gpu.GPUKernels(w, config, dt)
 }
 
 // Shape reads a configuration RxC, such as 4x1.

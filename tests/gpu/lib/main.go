@@ -14,7 +14,6 @@ import (
 	"unsafe"
 
 	"spc/backend"
-	"spc/backend/cuda"
 	"spc/backend/format"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -122,7 +121,7 @@ func spc_launches(weight C.int64_t, n, batch C.int) *C.char {
 }
 
 func (p *prepared) launches(n, batch int) []kernel {
-	picked := cuda.Pick(p.kernels, n, batch, p.dt.Size())
+	picked := backend.RatesOf("sm_90").Pick(p.kernels, n, batch, p.dt.Size())
 	var out []kernel
 	for i := range p.kernels {
 		k := &p.kernels[i]

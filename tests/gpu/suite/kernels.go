@@ -305,8 +305,22 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					offered := g.GPUKernels(choose.NewMatrix(w, ""), st.Config, dt)
+					if len(offered) != len(kernels) {
+						t.Fatalf("%d kernels, and %d that costs speak of", len(kernels), len(offered))
+					}
+					for i, k := range kernels {
+						bytes := 0
+						for _, p := range k.Parts {
+							bytes += len(p.Bytes())
+						}
+						// Parts are made up to whole tiles.
+						if o := offered[i]; o.Name != k.Name || o.Bytes != k.Bytes || o.Products != k.Products || k.Bytes > bytes+64 {
+							t.Fatalf("%+v with parts of %d bytes, but costs speak of %+v", k, bytes, o)
+						}
+					}
 					if f.Name() == "dense" && dt != tensor.F32 {
-						kernels = append(kernels, dense.GEMM(dt, s.m, s.k, [3]int{s.k, 1, 0}, w.To(dt)))
+						kernels = append(kernels, backend.WithParts([]backend.GPUKernel{dense.GEMM(dt, s.m, s.k, [3]int{s.k, 1, 0})}, w.To(dt))...)
 					}
 					for i := range kernels {
 						if s.k > 1<<16 && kernels[i].Unit != backend.Cores { // their columns have no indices
