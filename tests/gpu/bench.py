@@ -411,7 +411,7 @@ def main():
     for flag in ("library", "images", "spc", "models", "out"):
         p.add_argument("--" + flag, required=True)
     p.add_argument("--commit", default="unknown")
-    p.add_argument("--seconds", type=float, default=290, help="in which to begin")
+    p.add_argument("--seconds", type=float, default=290, help="after which nothing new is measured")
     a = p.parse_args()
     timer = Timer()
     torch.zeros(1, device="cuda")  # makes the context

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 enum { notInitialised = 3, notSupported = 801 }; // CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_SUPPORTED
 
@@ -214,6 +215,8 @@ static int result = notInitialised;
 static const char *problem;
 
 static void load(void) {
+  // Kernels are loaded with their modules, not by their first launch, which may be captured.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     problem = dlerror();
