@@ -8,13 +8,14 @@ namespace spc {
 // tiles of 16 x 16, of each block first those of its first 16 columns: by lane the four
 // registers of a tile. Row i of blocks has those from first[i] to first[i+1]-1, whose columns
 // begin at column[b].
-template <class S, class T> struct Blocks {
+template <class S, class T> struct Blocks : Registers<S, T, S::Depth / 16> {
+  using Base = Registers<S, T, S::Depth / 16>;
+  using Base::Steps;
+  using typename Base::Part;
   const uint4 *values;
   const uint32_t *column;
   uint32_t begin, end;
   int across; // slabs in a block
-  static constexpr int Steps = S::Depth / 16;
-  struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ Blocks(const uint4 *values, const uint32_t *first, const uint32_t *column, int C)
       : values(values), column(column), begin(first[blockIdx.y]), end(first[blockIdx.y + 1]), across(C / S::Depth) {}
@@ -28,11 +29,6 @@ template <class S, class T> struct Blocks {
       for (int r = 0; r < S::R; r++)
         fragment(p.a[s][r], values, ((int64_t(begin) * across + i) * Steps + s) * S::MW * S::R + threadIdx.x / 32 * S::R + r);
     return p;
-  }
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
-#pragma unroll
-    for (int s = 0; s < Steps; s++)
-      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
   }
 };
 

@@ -60,11 +60,12 @@ __device__ __forceinline__ void gemm(const T *w, const Operands<T> &o, int64_t w
 
 // Tiles is a source of all of W as tiles of 16 x 16, those of 16 rows one after another: by lane
 // the four registers of a tile.
-template <class S, class T> struct Tiles {
+template <class S, class T> struct Tiles : Registers<S, T, S::Depth / S::KW / 16> {
+  using Base = Registers<S, T, S::Depth / S::KW / 16>;
+  using Base::Steps;
+  using typename Base::Part;
   const uint4 *values;
   int tiles; // in a row, of whole slabs
-  static constexpr int Steps = S::Depth / S::KW / 16;
-  struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ __forceinline__ int count() const { return tiles / (S::Depth / 16); }
   __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
@@ -78,21 +79,17 @@ template <class S, class T> struct Tiles {
         fragment(p.a[s][r], values, (int64_t(blockIdx.y) * S::MW * S::R + warp % S::MW * S::R + r) * tiles + (i * S::KW + warp / S::MW) * Steps + s);
     return p;
   }
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
-#pragma unroll
-    for (int s = 0; s < Steps; s++)
-      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
-  }
 };
 
 // Strided is a source of W as it lies, of which element (m,k) is at m*row + k*column + b*batch
 // for matrix b.
-template <class S, class T> struct Strided {
+template <class S, class T> struct Strided : Registers<S, T, S::Depth / 16> {
+  using Base = Registers<S, T, S::Depth / 16>;
+  using Base::Steps;
+  using typename Base::Part;
   const T *w;
   int M, K;
   int64_t rowStride, column;
-  static constexpr int Steps = S::Depth / 16;
-  struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ Strided(const T *w, int M, int K, int64_t row, int64_t column, int64_t batch)
       : w(w + blockIdx.z * batch), M(M), K(K), rowStride(row), column(column) {}
@@ -118,11 +115,6 @@ template <class S, class T> struct Strided {
         }
     return p;
   }
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
-#pragma unroll
-    for (int s = 0; s < Steps; s++)
-      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
-  }
 };
 
 } // namespace spc
@@ -134,7 +126,7 @@ GEMM(f32)
 
 #define TILES(T, name, MW, KW, R, C, Depth) \
   SPC_KERNEL(T##_dense_##name##_mma, 32 * MW * KW, (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Tiles<spc::Tile<MW, KW, R, C, Depth>, spc::T>{values, tiles}, \
+             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Tiles<spc::Tile<MW, KW, R, C, Depth>, spc::T>{{}, values, tiles}, \
                                                                   spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define STRIDED(T) \
   SPC_KERNEL(T##_dense_strided_64x64x32_mma, 128, (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \

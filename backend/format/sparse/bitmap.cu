@@ -9,13 +9,14 @@ namespace spc {
 // Bitmap is a source of W as tiles of 16 x 16, those of 16 rows one after another: for each
 // four masks, of the 8 x 8 elements of a register, whose bits are row by row, and where in
 // values the nonzeros of the tile begin, mask by mask and bit by bit.
-template <class S, class T> struct Bitmap {
+template <class S, class T> struct Bitmap : Registers<S, T, S::Depth / S::KW / 16> {
+  using Base = Registers<S, T, S::Depth / S::KW / 16>;
+  using Base::Steps;
+  using typename Base::Part;
   const uint64_t *masks;
   const uint32_t *first;
   const T *values;
   int tiles; // in a row, of whole slabs
-  static constexpr int Steps = S::Depth / S::KW / 16;
-  struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ __forceinline__ int count() const { return tiles / (S::Depth / 16); }
   __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
@@ -41,18 +42,13 @@ template <class S, class T> struct Bitmap {
       }
     return p;
   }
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
-#pragma unroll
-    for (int s = 0; s < Steps; s++)
-      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
-  }
 };
 
 } // namespace spc
 
 #define BITMAP(T, name, MW, KW, R, C, Depth) \
   SPC_KERNEL(T##_bitmap_##name##_mma, 32 * MW * KW, (const uint64_t *masks, const uint32_t *first, const spc::T *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Bitmap<spc::Tile<MW, KW, R, C, Depth>, spc::T>{masks, first, values, tiles}, \
+             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Bitmap<spc::Tile<MW, KW, R, C, Depth>, spc::T>{{}, masks, first, values, tiles}, \
                                                                   spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define BITMAP_TILES(T) \
   BITMAP(T, 128x64x32, 4, 1, 2, 8, 32) \

@@ -313,6 +313,19 @@ template <class T, int R, int C, class Slab> __device__ __forceinline__ void mul
   }
 }
 
+// Registers is what sources have in common whose warps load Steps times R tiles of 16 x 16 for a
+// slab, those of the same rows of X together.
+template <class S, class T, int Steps_> struct Registers {
+  static constexpr int Steps = Steps_;
+  struct Part { uint32_t a[Steps][S::R][4]; };
+
+  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
+  }
+};
+
 // fragment is a tile of 16 x 16 of W as lanes hold it, of such tiles one after another.
 __device__ __forceinline__ void fragment(uint32_t (&a)[4], const uint4 *values, int64_t tile) {
   uint4 v = values[tile * 32 + threadIdx.x % 32];
