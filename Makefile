@@ -49,6 +49,7 @@ gpu: $(CUDA_INCLUDE)/cuda.h ## into out/gpu what tests/gpu/run.sh needs on a mac
 	$(GO) build -trimpath -ldflags "-s -w" -o out/gpu/archs ./tests/archs/gen
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -buildmode=c-shared -o out/gpu/libspcgpu.so ./tests/gpu/lib
 	git rev-parse --short=12 HEAD >out/gpu/commit
+	sha256sum <backend/cuda/image/manifest.json >out/gpu/manifest
 
 check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 	$(WITH_CUDA) $(GO) vet -tags cuda ./...

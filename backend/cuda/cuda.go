@@ -192,7 +192,7 @@ func (p *program) upload(s Stream, t *tensor.Tensor) (Pointer, error) {
 		return at, err
 	}
 	if err := s.Upload(at, b); err != nil {
-		return 0, errors.Join(err, p.driver.Free(at))
+		return 0, errors.Join(err, s.Sync(), p.driver.Free(at))
 	}
 	return at, nil
 }

@@ -106,7 +106,7 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 	s := &spec{prog: p, graph: g, offset: map[*ir.Value]int{}}
 	b := &binder{spec: s, stream: stream, alias: map[*ir.Value]*ir.Value{}}
 	if err := b.bind(); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, stream.Sync(), s.close()) // copies may be under way
 	}
 	if err := stream.Sync(); err != nil {
 		return nil, errors.Join(err, s.close())

@@ -29,7 +29,14 @@ report() {
 	echo "$1: $2 $3"
 }
 
-$bin/spc devices || exit 1
+# Where containers find the driver.
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64:/usr/local/nvidia/lib
+$bin/spc devices | tee "$work/devices"
+grep -q cuda:0 "$work/devices" || { report device failed "$(tail -1 "$work/devices")"; exit 1; }
+[ "$(sha256sum <backend/cuda/image/manifest.json)" = "$(cat $bin/manifest)" ] || {
+	report binaries failed "they are of other kernels than the images: make gpu builds them again"
+	exit 1
+}
 
 # The models that are measured, while the tests run.
 $bin/archs -o "$work" -only resnet50,bert-base,minilm,transformer-big >"$work/archs.log" 2>&1 &
@@ -48,7 +55,10 @@ for tool in memcheck racecheck; do
 		report $tool "not run" "compute-sanitizer is not installed"
 		continue
 	fi
-	timeout 45 compute-sanitizer --tool $tool --error-exitcode 9 $bin/gpu.test -test.run 'TestKernelsOfFormats/(ell|nm|dense)_f16' >"$work/log" 2>&1
+	# A look-up of a kernel in a module that lacks it is an error of the driver's, and expected.
+	options=
+	[ $tool = memcheck ] && options='--report-api-errors no'
+	timeout 45 compute-sanitizer --tool $tool $options --error-exitcode 9 $bin/gpu.test -test.run 'TestKernelsOfFormats/(ell|nm|dense)_f16' >"$work/log" 2>&1
 	code=$?
 	{ echo "== $tool"; head -c 200000 "$work/log"; } >>"$out/sanitizer.log"
 	said=$(grep -m1 -E 'ERROR SUMMARY|RACECHECK SUMMARY|Error:|not supported' "$work/log")

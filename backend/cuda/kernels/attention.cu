@@ -53,7 +53,8 @@ template <class T> struct Attention {
 };
 
 // attend gives 64 queries to a block of 4 warps, 16 to each, and goes through the keys 64 at a
-// time; heads have at most D features. The sums are those of FlashAttention-2 (Dao, 2023, algorithm
+// time; heads have at most D features. V of a hidden key must be finite: it is multiplied with 0.
+// The sums are those of FlashAttention-2 (Dao, 2023, algorithm
 // 1). Grid (ceil(queries/64), heads, batch).
 template <class T, int D> __device__ __forceinline__ void attend(const Attention<T> &o) {
   constexpr int Threads = 128, Keys = 64;
@@ -85,10 +86,10 @@ template <class T, int D> __device__ __forceinline__ void attend(const Attention
   for (int key0 = 0; key0 < last; key0 += Keys) {
 #pragma unroll
     for (int u = threadIdx.x; u < Features::Units; u += Threads)
-      ks.put(Features::fetch(o.k, ko, 0, key0, u, wideK), u, true);
+      ks.put(Features::fetch(o.k, ko, 0, key0, u, true, wideK), u, true);
 #pragma unroll
     for (int u = threadIdx.x; u < Tokens::Units; u += Threads)
-      vs.put(Tokens::fetch(o.v, vo, key0, 0, u, wideV), u, false);
+      vs.put(Tokens::fetch(o.v, vo, key0, 0, u, false, wideV), u, false);
     __syncthreads();
     float s[8][4];
 #pragma unroll

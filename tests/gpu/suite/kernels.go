@@ -271,13 +271,16 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	type shape struct{ m, k, n int }
 	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}, {130, 70, 65}}
 	launched := map[string]int{}
+	whole := true // no part of the test was left out
 	for _, f := range format.Table {
 		g, ok := f.(backend.GPUFormat)
 		if !ok {
 			continue
 		}
 		for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+			ran := false
 			t.Run(fmt.Sprintf("%s %v", f.Name(), dt), func(t *testing.T) {
+				ran = true
 				rng := rand.New(rand.NewPCG(seed, uint64(dt)))
 				all := shapes
 				if dt == tensor.F16 {
@@ -339,6 +342,7 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					}
 				}
 			})
+			whole = whole && ran
 		}
 	}
 	for _, name := range []string{
@@ -349,7 +353,7 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 		"f16_block_16x64x16_mma", "f16_block_32x64x32_mma", "f16_block_64x64x32_mma", "f16_block_64x8x32_mma",
 		"f16_dense_strided_64x64x32_mma", "bf16_dense_strided_64x64x32_mma",
 	} {
-		if launched[name] < len(drivers) {
+		if whole && launched[name] < len(drivers) {
 			t.Errorf("%s was launched %d times", name, launched[name])
 		}
 	}

@@ -152,13 +152,14 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
   %e: f32[n,5,6] = PRelu "prelu" (%x, %slope)
   return %g, %l, %p, %r, %e
 }`,
-		"attention": `graph "g"(%q: f32[n,70,24], %k: f32[n,90,12], %p: f32[n,66,160], %m: f32[n,1,70,88], %d: f32[2,3,n,130]) {
+		"attention": `graph "g"(%q: f32[n,70,24], %k: f32[n,90,12], %p: f32[n,66,160], %m: f32[n,1,70,88], %d: f32[2,3,n,130], %u: f32[n,2,70,8], %w: f32[n,2,90,8], %one: f32[n,2,90,1]) {
   %see: bool[1,1,1,90] = const {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   %a: f32[n,70,24] = Attention "mask" (%q, %k, %k, %m) {kv_num_heads = 2, q_num_heads = 4}
   %b: f32[n,70,24] = Attention "keys" (%q, %k, %k, %see) {kv_num_heads = 2, q_num_heads = 4}
   %c: f32[n,66,80] = Attention "packed" (%p, %p, %p) {is_causal = 1, kv_num_heads = 1, q_num_heads = 2, spc_packed = 1}
   %e: f32[2,3,n,130] = Attention "deep" (%d, %d, %d) {is_causal = 1, scale = 0.05}
-  return %a, %b, %c, %e
+  %f: f32[n,2,70,1] = Attention "narrow" (%u, %w, %one)
+  return %a, %b, %c, %e, %f
 }`,
 		"folded": `graph "g"(%x: f32[n,3]) {
   %s: i64[2] = Shape "shape" (%x)

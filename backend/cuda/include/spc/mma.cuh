@@ -153,9 +153,9 @@ template <int Depth, int Columns> struct Slab {
   }
 
   // fetch reads a unit of the slab from row k0 and column n0 on, zeros outside of X; x is the
-  // block's matrix. wide says that 8 neighbours can be loaded at once.
-  template <class T> __device__ static __forceinline__ Unit fetch(const T *x, const Operands<T> &o, int k0, int n0, int unit, bool wide) {
-    bool down = o.xRow == 1;
+  // block's matrix. down says that rows are neighbours in memory, and else columns are, and wide
+  // that 8 of them can be loaded at once.
+  template <class T> __device__ static __forceinline__ Unit fetch(const T *x, const Operands<T> &o, int k0, int n0, int unit, bool down, bool wide) {
     // Neighbours load neighbours.
     int k = k0 + (down ? unit % (Depth / 16) * 16 : unit / (Columns / 8) * 2), n = n0 + (down ? unit / (Depth / 16) : unit % (Columns / 8) * 8);
     Unit u;
@@ -254,7 +254,7 @@ template <class S, class T, class Source> __device__ __forceinline__ void tensor
 #pragma unroll
     for (int j = 0; j < Each; j++)
       if (j * S::Threads + int(threadIdx.x) < Slab::Units)
-        units[j] = Slab::fetch(x, o, source.row(i), n0, j * S::Threads + threadIdx.x, aligned);
+        units[j] = Slab::fetch(x, o, source.row(i), n0, j * S::Threads + threadIdx.x, down, aligned);
   };
   auto put = [&](int i) {
 #pragma unroll
