@@ -61,12 +61,11 @@ type launch struct {
 
 // param is a parameter of a launch: a cell, or, where place is set, an address in the arena.
 type param struct {
-	cell  uint64
-	place bool
-	value *ir.Value // whose place it is, nil for a temporary buffer
-	// and how many bytes from its beginning on
-	offset uint64
-	temp   int // its number
+	cell   uint64
+	place  bool
+	value  *ir.Value // whose place it is, nil for a temporary buffer
+	offset uint64    // bytes from the value's beginning on
+	temp   int       // the buffer's number
 }
 
 // binder makes launches of nodes.
