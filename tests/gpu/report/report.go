@@ -148,7 +148,7 @@ func number(b *strings.Builder, v float64, ok bool) {
 		b.WriteString(" - |")
 		return
 	}
-	fmt.Fprintf(b, " %.3g |", v)
+	fmt.Fprintf(b, " %.4g |", v)
 }
 
 // writeKernels has a row for each weight and a column for each number of columns.
