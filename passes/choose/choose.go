@@ -343,7 +343,11 @@ func (c *chooser) reason(l *Layer, best, dense *Candidate) string {
 		return fmt.Sprintf("%s %.1fx faster than dense: %s", best.basis(), ratio(dense.time(), best.time()), best.bound(dense))
 	case len(l.Candidates) > 1:
 		next := l.Candidates[slices.IndexFunc(l.Candidates, func(c Candidate) bool { return c.Format != Dense })]
-		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros", next.Format, ratio(next.time(), best.time()), 100*l.Sparsity)
+		r, less := ratio(next.time(), best.time()), ""
+		if r < 1 {
+			less = ", a gain too small to rely on"
+		}
+		return fmt.Sprintf("%s would take %.2fx the time of dense at %.0f%% zeros%s", next.Format, r, 100*l.Sparsity, less)
 	case l.Nonzeros < l.Rows*l.Cols:
 		return fmt.Sprintf("only %.1f%% zeros: no sparse format saves storage", 100*l.Sparsity)
 	}
