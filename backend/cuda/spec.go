@@ -131,6 +131,9 @@ func (b *binder) bind() error {
 		if ok {
 			var err error
 			if ok, err = binders[n.Op.Kind()](b, n); err != nil {
+				if named := (*ir.NodeError)(nil); !errors.As(err, &named) {
+					err = fmt.Errorf("%v: %w", n, err)
+				}
 				return err
 			}
 		}
@@ -506,7 +509,7 @@ func (s *spec) acquire() (*exec, error) {
 		return nil, err
 	}
 	if x.arena, err = s.prog.driver.Alloc(max(1, s.arena)); err != nil {
-		return nil, errors.Join(err, x.stream.Close())
+		return nil, errors.Join(fmt.Errorf("memory for a run: %w", err), x.stream.Close())
 	}
 	return x, nil
 }

@@ -139,6 +139,8 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"no GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: the driver finds no GPU\n$`},
 		{"no such GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda:3"}, true, `^spc: --device cuda:3: no CUDA device: there is no GPU 3; there are 1, numbered from 0\n$`},
 		{"no such device", []string{lib}, []string{"run", sparse, "--device", "gpu"}, true, `^spc: device "gpu", want cpu, cuda, cuda:N or auto\n$`},
+		{"no memory for weights", []string{lib, "SPC_EMULATED_MEMORY=600000"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, true, `(?m)^spc: .*model\.onnx: hidden \(Gemm\): 524288 bytes on cuda:0 \(SIMT emulator\): .*OUT_OF_MEMORY.*\n$`},
+		{"no memory for a run", []string{lib, "SPC_EMULATED_MEMORY=1010000"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, true, `(?m)^spc: .*model\.onnx: memory for a run: \d+ bytes on cuda:0 \(SIMT emulator\): .*OUT_OF_MEMORY.*\n$`},
 		{"a kernel that fails", []string{lib, "SPC_EMULATED_FAULT=f32_dense_64x64x16_simt"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, true, `(?m)^spc: .*model\.onnx: cuda:0 \(SIMT emulator\): kernels of .* to .*: cuStreamSynchronize: .*\n$`},
 		{"a kernel that fails by itself", []string{lib, "SPC_EMULATED_FAULT=f32_dense_64x64x16_simt"}, []string{"bench", model, "--device", "cuda", "--runs", "1", "--warmup", "0"}, true, `cuda:0 \(SIMT emulator\)`},
 	} {

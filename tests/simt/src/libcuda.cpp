@@ -2,7 +2,8 @@
 // makes. Work of a stream is done when somebody waits for it and no earlier, so that whoever
 // does not wait sees it; a kernel that cannot finish leaves the GPU unusable, as on hardware.
 // Of the environment it takes SPC_EMULATED_GPUS, their number (1), and SPC_EMULATED_ORDER, the
-// order of threads (0, simt::Order), and SPC_EMULATED_FAULT, a kernel that fails.
+// order of threads (0, simt::Order), SPC_EMULATED_FAULT, a kernel that fails, and
+// SPC_EMULATED_MEMORY, the bytes that a GPU has (as much as the host).
 #include "simt.h"
 
 #include <deque>
@@ -73,6 +74,7 @@ struct Stream;
 struct Device {
   std::mutex lock; // of what follows
   std::map<Address, size_t> memory, host;
+  size_t held = 0; // bytes of memory
   std::set<Stream *> streams;
   std::atomic<bool> broken{false};
 
@@ -87,19 +89,28 @@ struct Device {
     void *p = nullptr;
     if (n == 0)
       return InvalidValue;
+    const char *limit = getenv("SPC_EMULATED_MEMORY");
+    if (limit && &of == &memory && held + n > strtoull(limit, nullptr, 10))
+      return OutOfMemory;
     if (posix_memalign(&p, 256, n) != 0)
       return OutOfMemory;
     memset(p, simt::poison, n);
     std::lock_guard<std::mutex> guard(lock);
     *at = reinterpret_cast<Address>(p);
     of[*at] = n;
+    if (&of == &memory)
+      held += n;
     return Success;
   }
 
   Result release(std::map<Address, size_t> &of, Address at) {
     std::lock_guard<std::mutex> guard(lock);
-    if (!of.erase(at))
+    auto found = of.find(at);
+    if (found == of.end())
       return InvalidValue;
+    if (&of == &memory)
+      held -= found->second;
+    of.erase(found);
     free(reinterpret_cast<void *>(at));
     return Success;
   }
