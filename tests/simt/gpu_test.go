@@ -14,7 +14,7 @@ var all = []string{"backend/format", "backend/cuda/kernels"}
 // In no order of the threads do kernels touch memory that is not theirs, or give something
 // else than the product.
 func TestKernelsOfFormats(t *testing.T) {
-	e := Start(t, "backend/format")
+	e := Start(t, all...) // which the other tests build, too
 	var drivers []cuda.Driver
 	for _, order := range Orders {
 		drivers = append(drivers, e.Driver(order, 1))
