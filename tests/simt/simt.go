@@ -97,8 +97,8 @@ var (
 
 var building sync.Mutex
 
-// build compiles the sources and a file of src into out/simt, where they are found again as
-// long as nothing changed that they include.
+// build compiles the sources and a file of src into out/simt, each on its own, where they are
+// found again as long as nothing changed that they include.
 func build(t testing.TB, main string, flags, sources []string) string {
 	t.Helper()
 	compiler := compiler()
@@ -133,31 +133,56 @@ func compile(compiler, main string, flags, sources []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	hash := sha256.New()
-	fmt.Fprintln(hash, compiler, flags)
-	for _, f := range append(append(headers, more...), files...) {
-		text, err := os.ReadFile(f)
+	var before []byte // what all files are compiled with
+	for _, h := range append(headers, more...) {
+		text, err := os.ReadFile(h)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintln(hash, f, len(text))
-		hash.Write(text)
+		before = append(before, text...)
 	}
 	dir := filepath.Join(root(), "out/simt")
-	binary := filepath.Join(dir, fmt.Sprintf("%x", hash.Sum(nil)[:12]))
-	if _, err := os.Stat(binary); err == nil {
-		return binary, nil
-	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", err
 	}
-	part := fmt.Sprintf("%s.%d", binary, os.Getpid())
-	args := append(append([]string{}, flags...), "-I", include, "-I", src, "-o", part, "-x", "c++")
-	if out, err := exec.Command(compiler, append(args, files...)...).CombinedOutput(); err != nil {
+	objects, errs := make([]string, len(files)), make([]error, len(files))
+	var all sync.WaitGroup
+	places := make(chan bool, runtime.NumCPU())
+	for i, f := range files {
+		all.Go(func() {
+			places <- true
+			defer func() { <-places }()
+			text, err := os.ReadFile(f)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			hash := sha256.New()
+			fmt.Fprintln(hash, compiler, flags, f, len(before), len(text))
+			hash.Write(before)
+			hash.Write(text)
+			objects[i], errs[i] = run(compiler, filepath.Join(dir, fmt.Sprintf("%x.o", hash.Sum(nil)[:12])), append(slices.Clone(flags), "-I", include, "-I", src, "-c", "-x", "c++", f))
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return "", err
+	}
+	name := sha256.Sum256([]byte(strings.Join(append(objects, flags...), "\n")))
+	return run(compiler, filepath.Join(dir, fmt.Sprintf("%x", name[:12])), append(slices.Clone(flags), objects...))
+}
+
+// run runs the compiler for a file, unless there is one.
+func run(compiler, file string, args []string) (string, error) {
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	part := fmt.Sprintf("%s.%d", file, os.Getpid())
+	if out, err := exec.Command(compiler, append(args, "-o", part)...).CombinedOutput(); err != nil {
 		os.Remove(part)
 		return "", fmt.Errorf("%s: %w\n%s", compiler, err, out)
 	}
-	return binary, os.Rename(part, binary)
+	return file, os.Rename(part, file)
 }
 
 // list returns the files below a folder, or the file itself, whose names end in ext.
