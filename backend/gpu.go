@@ -25,8 +25,9 @@ type GPUFormat interface {
 // GPUKernel is a kernel in CUDA C++ that computes Y = W X for a prepared weight W[M,K] and
 // a batch of matrices X[K,N], and finishes each Y[M,N] by an epilogue. All of them take the
 // same parameters: the parts; pointers to X and Y; M, K, N; the strides in elements of X by
-// row, by column and by matrix, and those of Y, which are also the residual's; Extra; and
-// those of the epilogue. Sizes are 32-bit integers, strides those of 64 bits.
+// row, by column and by matrix, and those of Y, which are also the residual's; the patches of
+// images that X is (see spc/device.cuh), null for a matrix; Extra; and those of the epilogue.
+// Sizes are 32-bit integers, strides those of 64 bits.
 type GPUKernel struct {
 	Name    string           // format, dtype, tile and instruction set
 	Parts   []*tensor.Tensor // what the device holds of the weight
@@ -52,16 +53,16 @@ const (
 )
 
 // GPUTile is the shape of what a block of threads computes on tensor cores, Tile of
-// spc/mma.cuh.
-type GPUTile struct{ MW, KW, R, C, Depth int }
+// spc/product.cuh.
+type GPUTile struct{ MW, NW, KW, R, C, Depth int }
 
-// GPUTiles are those of kernels whose rows of tiles any number of warps may share: for many,
-// some and few columns.
-var GPUTiles = []GPUTile{{4, 1, 2, 8, 32}, {1, 4, 2, 4, 64}, {1, 4, 1, 1, 64}}
+// GPUTiles are those of kernels whose rows of tiles any number of warps may share, SPC_TILES of
+// spc/product.cuh: for many columns to few.
+var GPUTiles = []GPUTile{{4, 2, 1, 2, 8, 64}, {4, 1, 1, 2, 8, 64}, {1, 1, 4, 2, 4, 128}, {1, 1, 4, 1, 1, 256}}
 
 // Rows and Columns are those of Y.
 func (t GPUTile) Rows() int    { return 16 * t.R * t.MW }
-func (t GPUTile) Columns() int { return 8 * t.C }
+func (t GPUTile) Columns() int { return 8 * t.C * t.NW }
 
 // String is the tile in a kernel's name: rows x columns x depth, and how many warps share the
 // depth.
@@ -81,7 +82,7 @@ func (t GPUTile) Kernel(name string, m, k, bytes int, extra ...int) GPUKernel {
 		Name: name, Bytes: bytes, Columns: t.Columns(), Extra: extra,
 		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k,
 		Launch: func(n, batch int) Geometry {
-			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.MW * t.KW, 1, 1}}
+			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.MW * t.NW * t.KW, 1, 1}}
 		},
 	}
 }

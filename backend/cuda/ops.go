@@ -125,6 +125,10 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
 				return err
 			}
+		case []int32:
+			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
+				return err
+			}
 		default:
 			if q.cell, err = backend.Cell(p); err != nil {
 				return err

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"spc/backend"
@@ -29,7 +30,8 @@ type operands struct {
 	x, y, residual *ir.Value
 	temp           int // of X where x is nil
 	n, batch       int
-	xs, ys         [3]int // by row, by column and by matrix
+	xs, ys         [3]int  // by row, by column and by matrix
+	patches        []int32 // of the images that X is, nil of a matrix
 }
 
 // weightOf returns the kernels for the weight of a node, nil where it is no constant.
@@ -104,7 +106,13 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 		x = tempParam(o.temp)
 	}
 	params = append(params, x, o.y, rows, cols, o.n)
-	for _, v := range slices.Concat(o.xs[:], o.ys[:], k.Extra) {
+	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
+		params = append(params, v)
+	}
+	if params = append(params, nil); o.patches != nil {
+		params[len(params)-1] = o.patches
+	}
+	for _, v := range k.Extra {
 		params = append(params, v)
 	}
 	return true, b.launch(k.Name, g, append(params, floats(alpha), floats(bias), valueOrNil(o.residual), act, a1, a2)...)
@@ -222,8 +230,8 @@ func bindGemm(b *binder, n *ir.Node) (bool, error) {
 	}, alpha, bias, &o.Epilogue)
 }
 
-// bindConv multiplies the weight with the patches of each image, which are in memory unless
-// they are the image; groups are convolved directly.
+// bindConv multiplies the weight with the patches of each image, which kernels on tensor cores
+// read from the image, and which are in memory for others; groups are convolved directly.
 func bindConv(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(*op.Conv)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
@@ -242,17 +250,7 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	w := window(xs[2:], out, spans)
 	pixels, plane := prod(out), prod(xs[2:])
 	if o.Group > 1 {
-		t, err := b.prog.elements(n.Inputs[1])
-		if err != nil {
-			return false, err
-		}
-		act, a1, a2, err := backend.GPUActivation(&o.Epilogue)
-		if err != nil {
-			return false, err
-		}
-		params := []any{b.round(t), n.Inputs[0], n.Outputs[0], prod(ys), ys[1], ws[1], ys[1] / o.Group, o.Group}
-		params = append(append(params, w...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
-		return true, b.launch(b.name("grouped_conv"), flat(prod(ys)), params...)
+		return b.grouped(n, ws, spans, out, w, bias)
 	}
 	kernels, rows, cols, err := b.weightOf(n, 1)
 	if err != nil || kernels == nil {
@@ -262,25 +260,89 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
 		xs: [3]int{pixels, 1, cols * pixels}, ys: [3]int{pixels, 1, rows * pixels},
 	}
+	kernel := b.prog.rates.Pick(kernels, pixels, xs[0], b.prog.float.Size())
 	if cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
-		count := xs[0] * cols * pixels
-		p.x, p.temp = nil, b.temp(count*b.prog.float.Size())
-		params := append([]any{n.Inputs[0], tempParam(p.temp), count}, w...)
-		if err := b.launch(b.name("patches"), flat(count), params...); err != nil {
-			return false, err
+		if p.patches = Patches(xs[1], xs[2:], out, spans); kernel.Unit != backend.Cores && p.patches != nil {
+			p.xs[2] = xs[1] * plane
+		} else {
+			count := xs[0] * cols * pixels
+			p.x, p.temp, p.patches = nil, b.temp(count*b.prog.float.Size()), nil
+			params := append([]any{n.Inputs[0], tempParam(p.temp), count}, w...)
+			if err := b.launch(b.name("patches"), flat(count), params...); err != nil {
+				return false, err
+			}
 		}
 	}
-	return b.product(b.prog.rates.Pick(kernels, pixels, xs[0], b.prog.float.Size()), nil, rows, cols, p, nil, bias, &o.Epilogue)
+	return b.product(kernel, nil, rows, cols, p, nil, bias, &o.Epilogue)
 }
 
-// window is the parameters SPC_WINDOW; one spatial axis is a row.
-func window(in, out []int, spans []op.Span) []any {
-	axes := []op.Span{{Kernel: 1, Stride: 1, Dilation: 1}, {Kernel: 1, Stride: 1, Dilation: 1}}
-	ins, outs := []int{1, 1}, []int{1, 1}
+// grouped convolves groups of channels: by a kernel for channels of their own and squares of 3 or 5
+// at steps of 1 or 2, or else an element at a time.
+func (b *binder) grouped(n *ir.Node, ws []int, spans []op.Span, out []int, w []any, bias []float32) (bool, error) {
+	o, ys := n.Op.(*op.Conv), shapeOf(n.Outputs[0])
+	t, err := b.prog.elements(n.Inputs[1])
+	if err != nil {
+		return false, err
+	}
+	act, a1, a2, err := backend.GPUActivation(&o.Epilogue)
+	if err != nil {
+		return false, err
+	}
+	g := flat(prod(ys))
+	name, params := "grouped_conv", []any{b.round(t), n.Inputs[0], n.Outputs[0]}
+	h, v := spans[0], spans[len(spans)-1]
+	square := len(spans) == 2 && (h.Kernel == 3 || h.Kernel == 5) && v.Kernel == h.Kernel && h.Stride <= 2 && v.Stride == h.Stride && h.Dilation == 1 && v.Dilation == 1
+	if square && ws[1] == 1 && o.Group == ys[1] && ys[0] <= maxGrid && ys[1] <= maxGrid {
+		name = fmt.Sprintf("depthwise_%dx%ds%d", h.Kernel, h.Kernel, h.Stride)
+		g = backend.Geometry{Grid: [3]int{(out[0]*((out[1]+3)/4) + 127) / 128, ys[1], ys[0]}, Block: [3]int{128, 1, 1}}
+	} else {
+		params = append(params, prod(ys), ys[1], ws[1], ys[1]/o.Group, o.Group)
+	}
+	params = append(append(params, w...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
+	return true, b.launch(b.name(name), g, params...)
+}
+
+// Patches describes the images [channels, in...] of a convolution to kernels, as Patches and Taps of
+// spc/device.cuh; nil where a number is too large for them.
+func Patches(channels int, in, out []int, spans []op.Span) []int32 {
+	s := sliding(in, out, spans)
+	if channels*s.in[0]*s.in[1] > math.MaxInt32 {
+		return nil
+	}
+	words := []int32{int32(s.in[0]), int32(s.in[1]), int32(s.out[1]), int32(s.axes[0].Stride), int32(s.axes[1].Stride), 0}
+	for c := range channels {
+		for i := range s.axes[0].Kernel {
+			for j := range s.axes[1].Kernel {
+				y, x := i*s.axes[0].Dilation-s.axes[0].Begin, j*s.axes[1].Dilation-s.axes[1].Begin
+				if y != int(int16(y)) || x != int(int16(x)) {
+					return nil
+				}
+				words = append(words, int32(c*s.in[0]*s.in[1]), int32(uint16(y))|int32(x)<<16)
+			}
+		}
+	}
+	return words
+}
+
+// slide is how a kernel goes over an image, of one or two axes: those of one are a row.
+type slide struct {
+	in, out [2]int
+	axes    [2]op.Span
+}
+
+func sliding(in, out []int, spans []op.Span) slide {
+	one := op.Span{Kernel: 1, Stride: 1, Dilation: 1}
+	s := slide{in: [2]int{1, 1}, out: [2]int{1, 1}, axes: [2]op.Span{one, one}}
 	for i := range spans {
 		at := 2 - len(spans) + i
-		axes[at], ins[at], outs[at] = spans[i], in[i], out[i]
+		s.axes[at], s.in[at], s.out[at] = spans[i], in[i], out[i]
 	}
-	h, v := axes[0], axes[1]
-	return []any{ins[0], ins[1], outs[0], outs[1], h.Kernel, v.Kernel, h.Stride, v.Stride, h.Dilation, v.Dilation, h.Begin, v.Begin}
+	return s
+}
+
+// window is the parameters SPC_WINDOW.
+func window(in, out []int, spans []op.Span) []any {
+	s := sliding(in, out, spans)
+	h, v := s.axes[0], s.axes[1]
+	return []any{s.in[0], s.in[1], s.out[0], s.out[1], h.Kernel, v.Kernel, h.Stride, v.Stride, h.Dilation, v.Dilation, h.Begin, v.Begin}
 }

@@ -96,4 +96,4 @@ def f32(v):
 def product(kernel, parts, x, y, m, k, n, x_strides, y_strides):
     """The cells of a product Y = W X without an epilogue; parts, x and y are addresses on the
     device, strides those by row, by column and by matrix, in elements."""
-    return [*parts, x, y, m, k, n, *x_strides, *y_strides, *(kernel["extra"] or []), 0, 0, 0, 0, f32(0), f32(0)]
+    return [*parts, x, y, m, k, n, *x_strides, *y_strides, 0, *(kernel["extra"] or []), 0, 0, 0, 0, f32(0), f32(0)]

@@ -1,5 +1,5 @@
 // Scaled dot-product attention, softmax(scale Q K' + mask) V, of which the scores never lie in memory.
-#include "spc/mma.cuh"
+#include "spc/product.cuh"
 
 namespace spc {
 
@@ -58,13 +58,12 @@ template <class T> struct Attention {
 // 1). Grid (ceil(queries/64), heads, batch).
 template <class T, int D> __device__ __forceinline__ void attend(const Attention<T> &o) {
   constexpr int Threads = 128, Keys = 64;
-  using Features = Slab<D, Keys>; // K', two features in a word
-  using Tokens = Slab<Keys, D>;   // V, two keys in a word
-  SPC_SHARED(Features, ks);
-  SPC_SHARED(Tokens, vs);
+  using Features = Feed<T, D, Keys, Threads>; // K'
+  using Tokens = Feed<T, Keys, D, Threads>;   // V
+  SPC_SHARED(typename Features::Slab, ks);
+  SPC_SHARED(typename Tokens::Slab, vs);
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, first = blockIdx.x * 64 + threadIdx.x / 32 * 16;
-  Operands<T> ko(o.k, nullptr, 0, o.depth, o.keys, 1, o.kToken, 0, 0, 0, 0), vo(o.v, nullptr, 0, o.keys, o.width, o.vToken, 1, 0, 0, 0, 0);
-  bool wideK = o.kToken % 8 == 0 && reinterpret_cast<uintptr_t>(o.k) % 16 == 0, wideV = o.vToken % 8 == 0 && reinterpret_cast<uintptr_t>(o.v) % 16 == 0;
+  Operands<T> ko(o.k, nullptr, 0, o.depth, o.keys, 1, o.kToken, 0, 0, 0, 0, nullptr), vo(o.v, nullptr, 0, o.keys, o.width, o.vToken, 1, 0, 0, 0, 0, nullptr);
   uint32_t a[D / 16][4];
 #pragma unroll
   for (int s = 0; s < D / 16; s++)
@@ -84,24 +83,30 @@ template <class T, int D> __device__ __forceinline__ void attend(const Attention
       out[c][i] = 0;
   int last = o.causal && blockIdx.x * 64 + 64 < unsigned(o.keys) ? blockIdx.x * 64 + 64 : o.keys;
   for (int key0 = 0; key0 < last; key0 += Keys) {
-#pragma unroll
-    for (int u = threadIdx.x; u < Features::Units; u += Threads)
-      ks.put(Features::fetch(o.k, ko, 0, key0, u, true, wideK), u, true);
-#pragma unroll
-    for (int u = threadIdx.x; u < Tokens::Units; u += Threads)
-      vs.put(Tokens::fetch(o.v, vo, key0, 0, u, false, wideV), u, false);
+    // V comes while K' is multiplied.
+    Features keys(ko, o.k, key0);
+    keys.template begin<true>(ks, 0);
+    keys.template end<true>(ks);
+    copy_commit();
+    Tokens values(vo, o.v, 0);
+    values.template begin<false>(vs, key0);
+    values.template end<false>(vs);
+    copy_commit();
+    copy_wait<1>();
     __syncthreads();
     float s[8][4];
 #pragma unroll
-    for (int c = 0; c < 8; c++) {
+    for (int c = 0; c < 8; c++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
         s[c][i] = 0;
 #pragma unroll
-      for (int f = 0; f < D / 16; f++) {
-        uint32_t b[2] = {ks.at(8 * c + g, 8 * f + t), ks.at(8 * c + g, 8 * f + 4 + t)};
-        mma<T>(s[c], a[f], b);
-      }
+    for (int f = 0; f < D / 16; f++) {
+      uint32_t b[8][2];
+      ks.template fragments<true, 8, 1>(b, 16 * f, 0);
+#pragma unroll
+      for (int c = 0; c < 8; c++)
+        mma<T>(s[c], a[f], b[c]);
     }
     float now[2] = {top[0], top[1]};
 #pragma unroll
@@ -142,13 +147,16 @@ template <class T, int D> __device__ __forceinline__ void attend(const Attention
         }
         p[c / 2][c % 2 * 2 + h] = pair[0].bits | uint32_t(pair[1].bits) << 16;
       }
+    copy_wait<0>();
+    __syncthreads();
 #pragma unroll
-    for (int f = 0; f < 4; f++)
+    for (int f = 0; f < 4; f++) {
+      uint32_t b[D / 8][2];
+      vs.template fragments<false, D / 8, 1>(b, 16 * f, 0);
 #pragma unroll
-      for (int c = 0; c < D / 8; c++) {
-        uint32_t b[2] = {vs.at(8 * c + g, 8 * f + t), vs.at(8 * c + g, 8 * f + 4 + t)};
-        mma<T>(out[c], p[f], b);
-      }
+      for (int c = 0; c < D / 8; c++)
+        mma<T>(out[c], p[f], b[c]);
+    }
     __syncthreads();
   }
 #pragma unroll

@@ -62,6 +62,45 @@ __device__ __forceinline__ void grouped(const T *weights, const T *x, T *y, int6
   put(y[at], e.finish(sum, channel, at));
 }
 
+// depthwise is a convolution of each channel with K x K weights of its own, [channels][K][K], at steps
+// of S. A thread computes 4 neighbours of a row from what it loads once. Grid
+// (ceil(outH*ceil(outW/4)/128), channels, images).
+template <class T, int K, int S> __device__ __forceinline__ void depthwise(const T *weights, const T *x, T *y, const Window &w, const Epilogue<T> &e) {
+  constexpr int Each = 4, Loads = (Each - 1) * S + K;
+  int across = (w.outW + Each - 1) / Each, at = blockIdx.x * 128 + threadIdx.x, row = at / across, first = (at - row * across) * Each, channel = blockIdx.y;
+  if (row >= w.outH)
+    return;
+  const T *mine = weights + channel * K * K;
+  size_t plane = size_t(blockIdx.z) * gridDim.y + channel;
+  const T *from = x + plane * w.inH * w.inW;
+  float sum[Each] = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < K; i++) {
+    int r = row * S + i - w.padH;
+    if (r < 0 || r >= w.inH)
+      continue;
+    float line[Loads];
+#pragma unroll
+    for (int j = 0; j < Loads; j++) {
+      int c = first * S + j - w.padW;
+      line[j] = c >= 0 && c < w.inW ? number(from[r * w.inW + c]) : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < K; j++) {
+      float v = number(mine[i * K + j]);
+#pragma unroll
+      for (int c = 0; c < Each; c++)
+        sum[c] += v * line[c * S + j];
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < Each; c++)
+    if (first + c < w.outW) {
+      size_t place = (plane * w.outH + row) * w.outW + first + c;
+      put(y[place], e.finish(sum[c], channel, place));
+    }
+}
+
 // Pools, as backend/cuda numbers them: the greatest element of a window, and the mean of
 // those inside of the image or of those inside of it and its padding.
 enum Pool { MaxPool, AveragePool, AveragePadded };
@@ -93,7 +132,11 @@ template <class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_
 
 } // namespace spc
 
+#define DEPTHWISE(T, K, S) \
+  SPC_KERNEL(T##_depthwise_##K##x##K##s##S, 128, (const spc::T *weights, const spc::T *x, spc::T *y, SPC_WINDOW, SPC_EPILOGUE), \
+             (spc::depthwise<spc::T, K, S>(weights, x, y, spc::Window(SPC_WINDOW_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define WINDOW(T) \
+  DEPTHWISE(T, 3, 1) DEPTHWISE(T, 3, 2) DEPTHWISE(T, 5, 1) DEPTHWISE(T, 5, 2) \
   SPC_KERNEL(T##_patches, 256, (const spc::T *x, spc::T *y, int64_t n, SPC_WINDOW), spc::patches(x, y, n, spc::Window(SPC_WINDOW_ARGS))) \
   SPC_KERNEL(T##_grouped_conv, 256, (const spc::T *weights, const spc::T *x, spc::T *y, int64_t n, int channels, int per_in, int per_out, int groups, SPC_WINDOW, SPC_EPILOGUE), \
              spc::grouped(weights, x, y, n, channels, per_in, per_out, groups, spc::Window(SPC_WINDOW_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))) \

@@ -43,12 +43,10 @@ func (Scheme) GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []bac
 }
 
 func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) {
-	depth := 32
-	if c%depth > 0 {
-		depth = 16
-	}
 	for _, t := range tiles[r] {
-		t.Depth = depth
+		if c%t.Depth > 0 {
+			t.Depth, t.KW = 16, 1
+		}
 		kernel := t.Kernel(fmt.Sprintf("%v_block_%v_mma", dt, t), m, k, blocks*(r*c*dt.Size()+4), c)
 		kernel.Products, kernel.Loads = blocks*r*c, blocks*c
 		out = append(out, kernel)
@@ -56,11 +54,12 @@ func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) 
 	return out
 }
 
-// tiles are the kernels by the rows of a block: for many columns, and for few.
+// tiles are the kernels by the rows of a block: for many columns, and for few. Other
+// blocks than of whole depths have those of 16.
 var tiles = map[int][]backend.GPUTile{
-	16: {{MW: 1, KW: 1, R: 1, C: 8}, {MW: 1, KW: 1, R: 1, C: 1}},
-	32: {{MW: 1, KW: 1, R: 2, C: 8}, {MW: 2, KW: 1, R: 1, C: 1}},
-	64: {{MW: 2, KW: 1, R: 2, C: 8}, {MW: 4, KW: 1, R: 1, C: 1}},
+	16: {{MW: 1, NW: 2, KW: 1, R: 1, C: 8, Depth: 32}, {MW: 1, NW: 1, KW: 2, R: 1, C: 1, Depth: 32}},
+	32: {{MW: 1, NW: 2, KW: 1, R: 2, C: 8, Depth: 32}, {MW: 2, NW: 1, KW: 2, R: 1, C: 1, Depth: 32}},
+	64: {{MW: 4, NW: 2, KW: 1, R: 1, C: 8, Depth: 64}, {MW: 4, NW: 1, KW: 4, R: 1, C: 1, Depth: 64}},
 }
 
 // fragments arranges blocks as lanes hold them, see spc/mma.cuh: of each block, 16 columns by

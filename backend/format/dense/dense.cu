@@ -1,5 +1,5 @@
 // Dense times dense: Y[M,N] = W X, with sums in f32.
-#include "spc/mma.cuh"
+#include "spc/product.cuh"
 
 namespace spc {
 
@@ -58,35 +58,23 @@ __device__ __forceinline__ void gemm(const T *w, const Operands<T> &o, int64_t w
     }
 }
 
-// Tiles is a source of all of W as tiles of 16 x 16, those of 16 rows one after another: by lane
-// the four registers of a tile.
-template <class S, class T> struct Tiles : Registers<S, T, S::Depth / S::KW / 16> {
-  using Base = Registers<S, T, S::Depth / S::KW / 16>;
-  using Base::Steps;
-  using typename Base::Part;
+// Tiles is a source of all of W as tiles of 16 x 16: by lane the four registers of a tile.
+template <class S, class T> struct Tiles : Registers<S, T>, Grid<S, 1> {
   const uint4 *values;
-  int tiles; // in a row, of whole slabs
 
-  __device__ __forceinline__ int count() const { return tiles / (S::Depth / 16); }
-  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
-  __device__ __forceinline__ Part load(int i) const {
-    int warp = threadIdx.x / 32;
-    Part p;
+  __device__ __forceinline__ void load(typename Registers<S, T>::Part &p, int s, int i) const {
 #pragma unroll
-    for (int s = 0; s < Steps; s++)
-#pragma unroll
-      for (int r = 0; r < S::R; r++)
-        fragment(p.a[s][r], values, (int64_t(blockIdx.y) * S::MW * S::R + warp % S::MW * S::R + r) * tiles + (i * S::KW + warp / S::MW) * Steps + s);
-    return p;
+    for (int r = 0; r < S::R; r++) {
+      int64_t tile;
+      bool inside = this->find(tile, r, s, i);
+      fragment(p.a[s][r], values, tile, inside);
+    }
   }
 };
 
 // Strided is a source of W as it lies, of which element (m,k) is at m*row + k*column + b*batch
 // for matrix b.
-template <class S, class T> struct Strided : Registers<S, T, S::Depth / 16> {
-  using Base = Registers<S, T, S::Depth / 16>;
-  using Base::Steps;
-  using typename Base::Part;
+template <class S, class T> struct Strided : Registers<S, T> {
   const T *w;
   int M, K;
   int64_t rowStride, column;
@@ -95,25 +83,21 @@ template <class S, class T> struct Strided : Registers<S, T, S::Depth / 16> {
       : w(w + blockIdx.z * batch), M(M), K(K), rowStride(row), column(column) {}
   __device__ __forceinline__ int count() const { return (K + S::Depth - 1) / S::Depth; }
   __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
-  __device__ __forceinline__ Part load(int i) const {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m0 = (blockIdx.y * S::MW + threadIdx.x / 32) * 16 * S::R;
-    Part p;
+  __device__ __forceinline__ void load(typename Registers<S, T>::Part &p, int s, int i) const {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, m0 = (blockIdx.y * S::MW + S::mw()) * 16 * S::R;
 #pragma unroll
-    for (int s = 0; s < Steps; s++)
+    for (int r = 0; r < S::R; r++)
 #pragma unroll
-      for (int r = 0; r < S::R; r++)
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-          int m = m0 + 16 * r + g + 8 * (q % 2), k = i * S::Depth + 16 * s + 8 * (q / 2) + 2 * t;
-          const T *at = w + m * rowStride + k * column;
-          uint32_t pair = 0;
-          if (m < M && k < K)
-            pair = at[0].bits;
-          if (m < M && k + 1 < K)
-            pair |= uint32_t(at[column].bits) << 16;
-          p.a[s][r][q] = pair;
-        }
-    return p;
+      for (int q = 0; q < 4; q++) {
+        int m = m0 + 16 * r + g + 8 * (q % 2), k = i * S::Depth + 16 * s + 8 * (q / 2) + 2 * t;
+        const T *at = w + m * rowStride + k * column;
+        uint32_t pair = 0;
+        if (m < M && k < K)
+          pair = at[0].bits;
+        if (m < M && k + 1 < K)
+          pair |= uint32_t(at[column].bits) << 16;
+        p.a[s][r][q] = pair;
+      }
   }
 };
 
@@ -124,18 +108,17 @@ template <class S, class T> struct Strided : Registers<S, T, S::Depth / 16> {
              (spc::gemm<spc::T>(w, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), w_row, w_column, w_batch, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 GEMM(f32)
 
-#define TILES(T, name, MW, KW, R, C, Depth) \
-  SPC_KERNEL(T##_dense_##name##_mma, 32 * MW * KW, (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Tiles<spc::Tile<MW, KW, R, C, Depth>, spc::T>{{}, values, tiles}, \
-                                                                  spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-#define STRIDED(T) \
-  SPC_KERNEL(T##_dense_strided_64x64x32_mma, 128, (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<4, 1, 1, 8, 32>>(spc::Strided<spc::Tile<4, 1, 1, 8, 32>, spc::T>(w, M, K, w_row, w_column, w_batch), \
-                                                             spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define TILES(T, name, ...) \
+  SPC_KERNEL(T##_dense_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Tiles<spc::Tile<__VA_ARGS__>, spc::T>{{}, {tiles}, values}, \
+                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define STRIDED(T, name, ...) \
+  SPC_KERNEL(T##_dense_strided_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
+             (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Strided<spc::Tile<__VA_ARGS__>, spc::T>(w, M, K, w_row, w_column, w_batch), \
+                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define TENSOR(T) \
-  TILES(T, 128x64x32, 4, 1, 2, 8, 32) \
-  TILES(T, 32x32x64k4, 1, 4, 2, 4, 64) \
-  TILES(T, 16x8x64k4, 1, 4, 1, 1, 64) \
-  STRIDED(T)
+  SPC_TILES(TILES, T) \
+  STRIDED(T, 64x64x32, 4, 1, 1, 1, 8, 32, 3)
 TENSOR(f16)
 TENSOR(bf16)

@@ -46,7 +46,7 @@ func GPU(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
 // column and from one matrix of a batch to the next. W is the kernel's only part, or, where it
 // is no constant, comes before the other parameters.
 func GEMM(dt tensor.DType, m, k int, strides [3]int) backend.GPUKernel {
-	t := backend.GPUTile{MW: 4, KW: 1, R: 1, C: 8, Depth: 32}
+	t := backend.GPUTile{MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32}
 	if dt != tensor.F32 {
 		return t.Kernel(fmt.Sprintf("%v_dense_strided_%v_mma", dt, t), m, k, m*k*dt.Size(), strides[:]...)
 	}

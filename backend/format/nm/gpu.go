@@ -38,7 +38,6 @@ func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.
 
 func kernels(m, k int, dt tensor.DType) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles {
-		t.Depth = max(32, t.KW*32)
 		kernel := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), m, k, m*k/2*dt.Size()+m*k/8, sparse.Ceil(k, 32))
 		kernel.Unit = backend.SparseTensorCores
 		out = append(out, kernel)

@@ -2,57 +2,45 @@
 // element and the nonzeros; what is computed is dense. The layout follows Fan et al., "SpInfer:
 // Leveraging Low-Level Sparsity for Efficient Large Language Model Inference on GPUs" (EuroSys
 // 2025, section 4.2).
-#include "spc/mma.cuh"
+#include "spc/product.cuh"
 
 namespace spc {
 
-// Bitmap is a source of W as tiles of 16 x 16, those of 16 rows one after another: for each
-// four masks, of the 8 x 8 elements of a register, whose bits are row by row, and where in
-// values the nonzeros of the tile begin, mask by mask and bit by bit.
-template <class S, class T> struct Bitmap : Registers<S, T, S::Depth / S::KW / 16> {
-  using Base = Registers<S, T, S::Depth / S::KW / 16>;
-  using Base::Steps;
-  using typename Base::Part;
+// Bitmap is a source of W as tiles of 16 x 16: for each four masks, of the 8 x 8 elements of a
+// register, whose bits are row by row, and where in values the nonzeros of the tile begin, mask by
+// mask and bit by bit.
+template <class S, class T> struct Bitmap : Registers<S, T>, Grid<S, 1> {
   const uint64_t *masks;
   const uint32_t *first;
   const T *values;
-  int tiles; // in a row, of whole slabs
 
-  __device__ __forceinline__ int count() const { return tiles / (S::Depth / 16); }
-  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
-  __device__ __forceinline__ Part load(int i) const {
-    int warp = threadIdx.x / 32, bit = threadIdx.x % 32 * 2;
-    Part p;
+  __device__ __forceinline__ void load(typename Registers<S, T>::Part &p, int s, int i) const {
+    int bit = threadIdx.x % 32 * 2;
 #pragma unroll
-    for (int s = 0; s < Steps; s++)
+    for (int r = 0; r < S::R; r++) {
+      int64_t tile;
+      bool inside = this->find(tile, r, s, i);
+      const T *from = inside ? values + first[tile] : values;
 #pragma unroll
-      for (int r = 0; r < S::R; r++) {
-        int64_t tile = (int64_t(blockIdx.y) * S::MW * S::R + warp % S::MW * S::R + r) * tiles + (i * S::KW + warp / S::MW) * Steps + s;
-        const T *from = values + first[tile];
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-          uint64_t mask = masks[tile * 4 + q], mine = mask >> bit;
-          const T *at = from + __popcll(mask & ((uint64_t(1) << bit) - 1));
-          uint32_t pair = mine & 1 ? at[0].bits : 0;
-          if (mine & 2)
-            pair |= uint32_t(at[mine & 1].bits) << 16;
-          p.a[s][r][q] = pair;
-          from += __popcll(mask);
-        }
+      for (int q = 0; q < 4; q++) {
+        uint64_t mask = inside ? masks[tile * 4 + q] : 0, mine = mask >> bit;
+        const T *at = from + __popcll(mask & ((uint64_t(1) << bit) - 1));
+        uint32_t pair = mine & 1 ? at[0].bits : 0;
+        if (mine & 2)
+          pair |= uint32_t(at[mine & 1].bits) << 16;
+        p.a[s][r][q] = pair;
+        from += __popcll(mask);
       }
-    return p;
+    }
   }
 };
 
 } // namespace spc
 
-#define BITMAP(T, name, MW, KW, R, C, Depth) \
-  SPC_KERNEL(T##_bitmap_##name##_mma, 32 * MW * KW, (const uint64_t *masks, const uint32_t *first, const spc::T *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<MW, KW, R, C, Depth>>(spc::Bitmap<spc::Tile<MW, KW, R, C, Depth>, spc::T>{{}, masks, first, values, tiles}, \
-                                                                  spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-#define BITMAP_TILES(T) \
-  BITMAP(T, 128x64x32, 4, 1, 2, 8, 32) \
-  BITMAP(T, 32x32x64k4, 1, 4, 2, 4, 64) \
-  BITMAP(T, 16x8x64k4, 1, 4, 1, 1, 64)
-BITMAP_TILES(f16)
-BITMAP_TILES(bf16)
+#define BITMAP(T, name, ...) \
+  SPC_KERNEL(T##_bitmap_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
+             (const uint64_t *masks, const uint32_t *first, const spc::T *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
+             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Bitmap<spc::Tile<__VA_ARGS__>, spc::T>{{}, {tiles}, masks, first, values}, \
+                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+SPC_TILES(BITMAP, f16)
+SPC_TILES(BITMAP, bf16)

@@ -8,15 +8,12 @@ import (
 	"spc/ir/tensor"
 )
 
-// Tiles of 16-bit floats on tensor cores are laid out for whole tiles of the kernels: so many
-// rows and columns are made of any matrix by zeros.
-const (
-	tensorRows    = 128
-	tensorColumns = 64
-)
+// tensorRows are as many rows as the highest tile of a kernel on tensor cores has: matrices
+// are made up to them by zeros.
+const tensorRows = 128
 
 // TilesAcross is the number of tiles of 16 columns in a row of k elements.
-func TilesAcross(k int) int { return Ceil(k, tensorColumns) * tensorColumns / 16 }
+func TilesAcross(k int) int { return Ceil(k, 16) }
 
 // fragmentAt returns the row and the column in a tile of 16 x 16 of the first of the two
 // elements in a register of a lane, see spc/mma.cuh.
@@ -26,7 +23,7 @@ func fragmentAt(lane, register int) (row, column int) {
 
 // Fragments arranges a matrix of 16-bit floats [M,K] as lanes hold it, see spc/mma.cuh: tiles
 // of 16 x 16, those of 16 rows one after another, four registers for each of the 32 lanes.
-// There are zeros for whole tiles of the kernels.
+// There are zeros for whole tiles, and for all rows of tiles of the kernels.
 func Fragments(w *tensor.Tensor) (registers []uint32) {
 	m, k := w.Dim(0), w.Dim(1)
 	down := Ceil(m, tensorRows) * tensorRows / 16

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"spc/backend"
@@ -33,6 +34,8 @@ type product struct {
 	alpha          []float32
 	bias           []float32
 	ep             op.Epilogue
+	image          *tensor.Tensor // dt, of which x is the patches, nil where it is a matrix
+	patches        []int32
 }
 
 func draw(rng *rand.Rand, dt tensor.DType, shape ...int) *tensor.Tensor {
@@ -113,6 +116,31 @@ func (p *product) strides(rows int) [3]int {
 	return [3]int{p.n, 1, rows * p.n}
 }
 
+// newConvolution is the product of a weight with the patches of images [c, h, w], which are K rows.
+func newConvolution(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, channels int, in []int, spans []op.Span) *product {
+	var out []int
+	for i, s := range spans {
+		out = append(out, (in[i]+s.Begin+s.End-(s.Kernel-1)*s.Dilation-1)/s.Stride+1)
+	}
+	p := newProduct(rng, dt, w, out[0]*out[1])
+	p.tokens = false
+	p.image, p.patches = draw(rng, dt, p.batch, channels, in[0], in[1]), cuda.Patches(channels, in, out, spans)
+	x := tensor.New(tensor.F32, p.batch, p.k, p.n)
+	for i := range x.F32s() {
+		b, k, n := i/(p.k*p.n), i/p.n%p.k, i%p.n
+		taps := spans[0].Kernel * spans[1].Kernel
+		c, tap := k/taps, k%taps
+		row := n/out[1]*spans[0].Stride + tap/spans[1].Kernel*spans[0].Dilation - spans[0].Begin
+		column := n%out[1]*spans[1].Stride + tap%spans[1].Kernel*spans[1].Dilation - spans[1].Begin
+		if row >= 0 && row < in[0] && column >= 0 && column < in[1] {
+			x.F32s()[i] = p.image.To(tensor.F32).F32s()[((b*channels+c)*in[0]+row)*in[1]+column]
+		}
+	}
+	p.x = x.To(dt)
+	p.reference()
+	return p
+}
+
 // reference computes want in float64, and limit. Sums in float32 may be off by a
 // rounding of each of their terms, and results by one to dt; activations stretch what
 // comes before them by no more than a factor of 2.
@@ -169,7 +197,7 @@ func (p *product) check(y *tensor.Tensor) error {
 }
 
 func (p *product) String() string {
-	return fmt.Sprintf("%v M=%d K=%d N=%d batch %d tokens %t %s%v residual %t bias %t alpha %t", p.dt, p.m, p.k, p.n, p.batch, p.tokens, p.ep.Act, p.ep.ActArgs, p.res != nil, p.bias != nil, p.alpha != nil)
+	return fmt.Sprintf("%v image %v M=%d K=%d N=%d batch %d tokens %t %s%v residual %t bias %t alpha %t", p.dt, p.patches != nil, p.m, p.k, p.n, p.batch, p.tokens, p.ep.Act, p.ep.ActArgs, p.res != nil, p.bias != nil, p.alpha != nil)
 }
 
 // run launches a kernel on the product, and returns Y.
@@ -187,8 +215,16 @@ func (p *product) run(d cuda.Driver, k *backend.GPUKernel) (*tensor.Tensor, erro
 	for _, part := range k.Parts {
 		parameters = append(parameters, part)
 	}
-	parameters = append(parameters, p.x, y, p.m, p.k, p.n)
-	for _, v := range slices.Concat(xs[:], ys[:], k.Extra) {
+	x, patches := p.x, (*tensor.Tensor)(nil)
+	if p.image != nil {
+		x, patches, xs[2] = p.image, tensor.From(p.patches, len(p.patches)), p.image.Len()/p.batch
+	}
+	parameters = append(parameters, x, y, p.m, p.k, p.n)
+	for _, v := range slices.Concat(xs[:], ys[:]) {
+		parameters = append(parameters, v)
+	}
+	parameters = append(parameters, patches)
+	for _, v := range k.Extra {
 		parameters = append(parameters, v)
 	}
 	optional := func(v []float32) *tensor.Tensor {
@@ -325,17 +361,40 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					if f.Name() == "dense" && dt != tensor.F32 {
 						kernels = append(kernels, backend.WithParts([]backend.GPUKernel{dense.GEMM(dt, s.m, s.k, [3]int{s.k, 1, 0})}, w.To(dt))...)
 					}
+					convolution := (*product)(nil)
+					if channels := []int{1, 3, 4, 7}[rng.IntN(4)]; s.k > 16 && s.k < 1000 && dt != tensor.F32 {
+						// As many taps as make K, in one line or some.
+						for s.k%channels > 0 {
+							channels--
+						}
+						kh, kw := 1, s.k/channels
+						for kw%2 == 0 && kh < kw {
+							kh, kw = kh*2, kw/2
+						}
+						span := func(kernel int) op.Span {
+							return op.Span{Kernel: kernel, Stride: 1 + rng.IntN(2), Dilation: 1 + rng.IntN(2), Begin: rng.IntN(kernel), End: rng.IntN(kernel)}
+						}
+						spans := []op.Span{span(kh), span(kw)}
+						in := []int{(kh-1)*spans[0].Dilation + 1 + rng.IntN(6), (kw-1)*spans[1].Dilation + 1 + rng.IntN(9)}
+						convolution = newConvolution(rng, dt, w, channels, in, spans)
+					}
 					for i := range kernels {
 						if s.k > 1<<16 && kernels[i].Unit != backend.Cores { // their columns have no indices
 							continue
 						}
+						products := []*product{p}
+						if convolution != nil && kernels[i].Unit != backend.Cores && !strings.Contains(kernels[i].Name, "strided") {
+							products = append(products, convolution)
+						}
 						for j, d := range drivers {
-							y, err := p.run(d, &kernels[i])
-							if err == nil {
-								err = p.check(y)
-							}
-							if err != nil {
-								t.Fatalf("%s on %v, driver %d: %v", kernels[i].Name, p, j, err)
+							for _, p := range products {
+								y, err := p.run(d, &kernels[i])
+								if err == nil {
+									err = p.check(y)
+								}
+								if err != nil {
+									t.Fatalf("%s on %v, driver %d: %v", kernels[i].Name, p, j, err)
+								}
 							}
 							launched[kernels[i].Name]++
 						}
@@ -346,11 +405,11 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 		}
 	}
 	for _, name := range []string{
-		"f32_dense_64x64x16_simt", "f16_dense_128x64x32_mma", "bf16_dense_32x32x64k4_mma", "f16_dense_16x8x64k4_mma",
+		"f32_dense_64x64x16_simt", "f16_dense_128x128x64_mma", "bf16_dense_32x32x128k4_mma", "f16_dense_16x8x256k4_mma",
 		"f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f32_csr_4x128_u16_simt", "f16_csr_4x8_u32_simt", "f32_csr_4x1_u16_simt", "bf16_csr_4x32_u16_simt",
-		"f16_bitmap_128x64x32_mma", "bf16_bitmap_32x32x64k4_mma", "f16_bitmap_16x8x64k4_mma",
-		"f16_nm24_128x64x32_mmasp", "bf16_nm24_32x32x128k4_mmasp", "f16_nm24_16x8x128k4_mmasp",
-		"f16_block_16x64x16_mma", "f16_block_32x64x32_mma", "f16_block_64x64x32_mma", "f16_block_64x8x32_mma",
+		"f16_bitmap_128x128x64_mma", "bf16_bitmap_32x32x128k4_mma", "f16_bitmap_16x8x256k4_mma",
+		"f16_nm24_128x128x64_mmasp", "bf16_nm24_32x32x128k4_mmasp", "f16_nm24_16x8x256k4_mmasp",
+		"f16_block_16x128x16_mma", "f16_block_32x128x32_mma", "f16_block_64x128x64_mma", "f16_block_64x8x64k4_mma",
 		"f16_dense_strided_64x64x32_mma", "bf16_dense_strided_64x64x32_mma",
 	} {
 		if whole && launched[name] < len(drivers) {

@@ -2,9 +2,11 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -152,6 +154,24 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
   %e: f32[n,5,6] = PRelu "prelu" (%x, %slope)
   return %g, %l, %p, %r, %e
 }`,
+		"convolutions": `graph "g"(%x: f32[n,6,9,11]) {
+  %w3: f32[6,1,3,3] = const {` + weights(54) + `}
+  %w5: f32[6,1,5,5] = const {` + weights(150) + `}
+  %w2: f32[4,3,2,3] = const {` + weights(72) + `}
+  %b: f32[6] = const {0.5, -0.25, 0.0, 1.0, 2.0, -1.0}
+  %wf: f32[5,6,3,3] = const {` + weights(270) + `}
+  %wp: f32[3,5,1,1] = const {` + weights(15) + `}
+  %d1: f32[n,6,9,11] = Conv "d3" (%x, %w3, %b) {group = 6, pads = [1, 1, 1, 1]}
+  %r1: f32[n,6,9,11] = Relu "r" (%d1)
+  %d2: f32[n,6,4,6] = Conv "d3s2" (%r1, %w3) {group = 6, pads = [0, 1, 0, 2], strides = [2, 2]}
+  %e1: f32[n,6,8,11] = Conv "d5" (%d1, %w5) {group = 6, pads = [2, 2, 1, 2]}
+  %e2: f32[n,6,3,4] = Conv "d5s2" (%e1, %w5, %b) {group = 6, pads = [1, 0, 1, 1], strides = [2, 2]}
+  %g: f32[n,4,9,11] = Conv "grouped" (%x, %w2) {group = 2, pads = [1, 1, 0, 1]}
+  %f: f32[n,5,5,6] = Conv "full" (%x, %wf) {pads = [1, 1, 1, 1], strides = [2, 2]}
+  %i: f32[n,5,9,9] = Conv "dilated" (%x, %wf) {dilations = [2, 2], pads = [2, 1, 2, 1]}
+  %p: f32[n,3,9,9] = Conv "point" (%i, %wp)
+  return %d2, %e2, %g, %f, %p
+}`,
 		"attention": `graph "g"(%q: f32[n,70,24], %k: f32[n,90,12], %p: f32[n,66,160], %m: f32[n,1,70,88], %d: f32[2,3,n,130], %u: f32[n,2,70,8], %w: f32[n,2,90,8], %one: f32[n,2,90,1]) {
   %see: bool[1,1,1,90] = const {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   %a: f32[n,70,24] = Attention "mask" (%q, %k, %k, %m) {kv_num_heads = 2, q_num_heads = 4}
@@ -230,6 +250,15 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 			}
 		})
 	}
+}
+
+// weights writes so many small numbers.
+func weights(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, ", %v", float64(i*7%13-6)/16)
+	}
+	return b.String()[2:]
 }
 
 // one yields a single sample.

@@ -2,8 +2,8 @@
 // run one after another on each of some OS threads. Barriers, warp collectives, atomics and
 // tensor-core products mean what the CUDA C++ Programming Guide says of them; schedules
 // are chosen, so that a missing barrier shows. What it cannot show: races within a barrier
-// interval that no chosen order exposes, bank conflicts, coalescing, and asynchronous copies
-// that are read too early (they are done at once).
+// interval that no chosen order exposes, bank conflicts, and coalescing. Asynchronous copies
+// are done when the thread waits for them, and no earlier.
 //
 // It is what a kernel sees through spc/device.cuh where nvcc does not compile it.
 #pragma once
@@ -86,6 +86,13 @@ public:
   }
 };
 
+// Copy is an asynchronous copy to shared memory of the first valid bytes and zeros.
+struct Copy {
+  char *to;
+  const void *from;
+  int bytes, valid;
+};
+
 // Fiber is a thread of a block.
 struct Fiber {
   dim3 index;
@@ -93,6 +100,7 @@ struct Fiber {
   bool done = false;
   const uint64_t *waits = nullptr; // it goes on when this is no longer
   uint64_t until = 0;
+  std::vector<std::vector<Copy>> copies{1}; // by group, of which the last one is open
   Stack stack;
 #if defined(__x86_64__)
   void *sp = nullptr;
@@ -116,7 +124,7 @@ struct Block {
   int live = 0, waiting = 0; // threads that have not returned, and those at the barrier
   uint64_t barrier = 0;
   std::map<std::pair<int, unsigned>, Gathering> gatherings; // by warp and mask
-  std::map<const void *, std::unique_ptr<char[]>> shared;   // by declaration
+  std::map<const void *, std::unique_ptr<char, decltype(&free)>> shared; // by declaration
   std::unique_ptr<char, decltype(&free)> dynamic{nullptr, &free};
   const std::function<void()> *body = nullptr;
   const void *bottom = nullptr; // of the OS thread's stack
@@ -221,6 +229,7 @@ inline void prepare(Fiber &f, int linear) {
   f.linear = linear;
   f.done = false;
   f.waits = nullptr;
+  f.copies.assign(1, {});
 #if defined(__x86_64__)
   // start finds its stack as after a call; six registers are popped before.
   void **top = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(f.stack.get() + stackBytes) & ~uintptr_t(15)) - 2;
@@ -320,12 +329,15 @@ inline bool launch(const Geometry &g, const std::function<void()> &body) {
 
 // shared returns a block's variable of a declaration, which is poisoned at first.
 template <class T> T *shared(const void *declaration) {
-  auto &at = block->shared[declaration];
-  if (!at) {
-    at.reset(new char[sizeof(T)]);
-    memset(at.get(), poison, sizeof(T));
+  auto at = block->shared.find(declaration);
+  if (at == block->shared.end()) {
+    void *memory = nullptr;
+    if (posix_memalign(&memory, alignof(T) < sizeof(void *) ? sizeof(void *) : alignof(T), sizeof(T)) != 0)
+      abort();
+    memset(memory, poison, sizeof(T));
+    at = block->shared.emplace(declaration, std::unique_ptr<char, decltype(&free)>(static_cast<char *>(memory), &free)).first;
   }
-  return reinterpret_cast<T *>(at.get());
+  return reinterpret_cast<T *>(at->second.get());
 }
 
 // lanes is the mask of the lanes of the current warp that the block has.
@@ -352,6 +364,39 @@ template <class F> void gather(unsigned mask, const void *in, size_t bytesIn, vo
     wait(&g.generation);
   }
   memcpy(out, g.out[lane], bytesOut);
+}
+
+// aligned ends the process where an address is no multiple of bytes.
+inline void aligned(const char *what, const void *at, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(at) % bytes == 0)
+    return;
+  fprintf(stderr, "simt: %s of %zu bytes at %p\n", what, bytes, at);
+  abort();
+}
+
+inline void copy_async(void *to, const void *from, int bytes, int valid) {
+  aligned("an asynchronous copy to", to, bytes);
+  aligned("an asynchronous copy from", from, bytes);
+  if (valid < 0 || valid > bytes) {
+    fprintf(stderr, "simt: an asynchronous copy of %d bytes, %d of which are valid\n", bytes, valid);
+    abort();
+  }
+  block->current->copies.back().push_back({static_cast<char *>(to), from, bytes, valid});
+}
+
+inline void copy_commit() { block->current->copies.emplace_back(); }
+
+// copy_wait does the copies of all groups but the open one and those pending before it.
+inline void copy_wait(int pending) {
+  auto &groups = block->current->copies;
+  int n = static_cast<int>(groups.size()) - 1 - pending;
+  for (int i = 0; i < n; i++)
+    for (const Copy &c : groups[i]) {
+      memcpy(c.to, c.from, c.valid);
+      memset(c.to + c.valid, 0, c.bytes - c.valid);
+    }
+  if (n > 0)
+    groups.erase(groups.begin(), groups.begin() + n);
 }
 
 // shuffle gives each lane the value of the lane that from says.

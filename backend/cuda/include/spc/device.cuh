@@ -137,21 +137,33 @@ template <class T> struct Epilogue {
   }
 };
 
+// Patches is how images that begin x_batch apart are matrices X whose columns are what the pixels of
+// a convolution's result read: row k of pixel p is element (p/outW*strideH + y, p%outW*strideW + x)
+// of the plane that tap k says, and 0 outside of it. There are K taps behind it.
+struct Patches { int32_t inH, inW, outW, strideH, strideW, unused; };
+struct Tap {
+  int32_t plane; // where it begins in an image
+  int16_t y, x;
+};
+
 // SPC_OPERANDS is the parameters that tell the operands of a product Y = W X, of which
 // block z of the grid computes matrix z.
 #define SPC_OPERANDS(T) \
-  const T *x, T *y, int M, int K, int N, int64_t x_row, int64_t x_column, int64_t x_batch, int64_t y_row, int64_t y_column, int64_t y_batch
-#define SPC_OPERANDS_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch
+  const T *x, T *y, int M, int K, int N, int64_t x_row, int64_t x_column, int64_t x_batch, int64_t y_row, int64_t y_column, int64_t y_batch, \
+      const void *patches
+#define SPC_OPERANDS_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch, patches
 
 // Operands is those parameters. Element (k,n) of matrix b of X is at k*xRow + n*xColumn +
-// b*xBatch, and so in Y.
+// b*xBatch, and so in Y; where there are patches, which kernels on tensor cores take, X is those.
 template <class T> struct Operands {
   const T *x;
   T *y;
   int M, K, N;
   int64_t xRow, xColumn, xBatch, yRow, yColumn, yBatch;
+  const Patches *patches;
   __device__ Operands(SPC_OPERANDS(T))
-      : x(x), y(y), M(M), K(K), N(N), xRow(x_row), xColumn(x_column), xBatch(x_batch), yRow(y_row), yColumn(y_column), yBatch(y_batch) {}
+      : x(x), y(y), M(M), K(K), N(N), xRow(x_row), xColumn(x_column), xBatch(x_batch), yRow(y_row), yColumn(y_column), yBatch(y_batch),
+        patches(static_cast<const Patches *>(patches)) {}
   // vectors reports whether V neighbours in a row of X can be loaded at once.
   __device__ __forceinline__ bool vectors(int V) const {
     return xColumn == 1 && xRow % V == 0 && xBatch % V == 0 && reinterpret_cast<uintptr_t>(x) % (V * sizeof(T)) == 0;

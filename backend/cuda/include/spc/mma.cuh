@@ -46,6 +46,37 @@ template <> __device__ __forceinline__ void mmaSparse<bf16>(float (&d)[4], const
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places));
 }
+
+// ldmatrix loads N matrices of 8 x 8 elements of 16 bits, of which lane i holds the address in
+// shared memory of row i%8 of matrix i/8, 16 bytes; lanes get of matrix r, in r[r], elements 2*t
+// and 2*t+1 of row g, or, transposed, element g of rows 2*t and 2*t+1.
+template <bool Transposed, int N> __device__ __forceinline__ void ldmatrix(uint32_t (&r)[N], const void *row) {
+  static_assert(N == 2 || N == 4, "ldmatrix loads 2 or 4 matrices");
+  uint32_t at = uint32_t(__cvta_generic_to_shared(row));
+  if constexpr (N == 4 && Transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+  else if constexpr (N == 4)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+  else if constexpr (Transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(at) : "memory");
+}
+
+// copy_async copies Bytes, 4, 8 or 16, to shared memory while the thread goes on: the first valid
+// of them, and zeros. Both addresses are multiples of Bytes.
+template <int Bytes> __device__ __forceinline__ void copy_async(void *to, const void *from, int valid) {
+  uint32_t at = uint32_t(__cvta_generic_to_shared(to));
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(valid) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(at), "l"(from), "n"(Bytes), "r"(valid) : "memory");
+}
+
+// copy_commit makes a group of the thread's copies since the last one, and copy_wait waits until
+// all of its groups but the latest Pending have arrived.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int Pending> __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(Pending) : "memory"); }
 #else
 namespace emulated {
 
@@ -123,216 +154,28 @@ template <class T> void mmaSparse(float (&d)[4], const uint32_t (&a)[4], const u
     emulated::multiply(g, a, column, b, 8);
   });
 }
+
+template <bool Transposed, int N> void ldmatrix(uint32_t (&r)[N], const void *row) {
+  simt::aligned("ldmatrix", row, 16);
+  simt::gather(~0u, &row, sizeof row, r, sizeof r, [](simt::Gathering &g) {
+    for (int m = 0; m < N; m++) {
+      uint16_t matrix[8][8];
+      for (int i = 0; i < 8; i++) {
+        const void *row;
+        memcpy(&row, g.in[8 * m + i], sizeof row);
+        memcpy(matrix[i], row, 16);
+      }
+      for (int lane = 0; lane < 32; lane++) {
+        int line = lane / 4, at = lane % 4 * 2;
+        g.out[lane][m] = Transposed ? matrix[at][line] | uint32_t(matrix[at + 1][line]) << 16 : matrix[line][at] | uint32_t(matrix[line][at + 1]) << 16;
+      }
+    }
+  });
+}
+
+template <int Bytes> void copy_async(void *to, const void *from, int valid) { simt::copy_async(to, from, Bytes, valid); }
+inline void copy_commit() { simt::copy_commit(); }
+template <int Pending> void copy_wait() { simt::copy_wait(Pending); }
 #endif
-
-// Slab is Depth rows of Columns columns of X in shared memory, transposed, so that two
-// elements of a column are one word. Columns are 4 words further apart, and groups of 4 words
-// change places from one 8 columns to the next, so that the lanes of a fragment meet different
-// banks, and few of those of a copy the same.
-template <int Depth, int Columns> struct Slab {
-  static constexpr int Stride = Depth / 2 + 4, Units = Depth * Columns / 16;
-  alignas(16) uint32_t words[Columns * Stride];
-
-  __device__ static __forceinline__ int place(int n, int pair) { return n * Stride + (pair ^ ((n >> 3 & (Depth / 8 - 1)) << 2)); }
-
-  // at is elements 2*pair and 2*pair+1 of column n.
-  __device__ __forceinline__ uint32_t at(int n, int pair) const { return words[place(n, pair)]; }
-
-  // Unit is 16 elements on their way: of 8 columns 2 rows, one after the other, or, where the
-  // rows of X are neighbours in memory, of a column 16 rows.
-  struct Unit { uint4 v[2]; };
-
-  // edge reads those of 8 elements that lie in X, some apart, zeros in place of the others.
-  template <class T> __device__ __noinline__ static uint4 edge(const T *from, int64_t step, int inside) {
-    uint32_t word[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (i < inside)
-        word[i / 2] |= uint32_t(from[i * step].bits) << (i % 2 * 16);
-    return {word[0], word[1], word[2], word[3]};
-  }
-
-  // fetch reads a unit of the slab from row k0 and column n0 on, zeros outside of X; x is the
-  // block's matrix. down says that rows are neighbours in memory, and else columns are, and wide
-  // that 8 of them can be loaded at once.
-  template <class T> __device__ static __forceinline__ Unit fetch(const T *x, const Operands<T> &o, int k0, int n0, int unit, bool down, bool wide) {
-    // Neighbours load neighbours.
-    int k = k0 + (down ? unit % (Depth / 16) * 16 : unit / (Columns / 8) * 2), n = n0 + (down ? unit / (Depth / 16) : unit % (Columns / 8) * 8);
-    Unit u;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      int row = down ? k + 8 * half : k + half;
-      const T *from = x + row * o.xRow + n * o.xColumn;
-      int inside = row < o.K && n < o.N ? down ? o.K - row : o.N - n : 0;
-      u.v[half] = wide && inside >= 8 ? *reinterpret_cast<const uint4 *>(from) : edge(from, down ? o.xRow : o.xColumn, inside);
-    }
-    return u;
-  }
-
-  // put stores it.
-  __device__ __forceinline__ void put(const Unit &u, int unit, bool down) {
-    if (down) {
-      int n = unit / (Depth / 16), pair = unit % (Depth / 16) * 8;
-      *reinterpret_cast<uint4 *>(words + place(n, pair)) = u.v[0];
-      *reinterpret_cast<uint4 *>(words + place(n, pair + 4)) = u.v[1];
-      return;
-    }
-    int n = unit % (Columns / 8) * 8, pair = unit / (Columns / 8);
-    uint32_t lo[4] = {u.v[0].x, u.v[0].y, u.v[0].z, u.v[0].w}, hi[4] = {u.v[1].x, u.v[1].y, u.v[1].z, u.v[1].w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      words[place(n + 2 * i, pair)] = (lo[i] & 0xffff) | hi[i] << 16;
-      words[place(n + 2 * i + 1, pair)] = lo[i] >> 16 | (hi[i] & 0xffff0000);
-    }
-  }
-};
-
-// Sums are a warp's elements of Y, 16 R rows by 8 C columns.
-template <int R, int C> struct Sums {
-  float d[R][C][4];
-  __device__ __forceinline__ Sums() {
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-      for (int c = 0; c < C; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          d[r][c][i] = 0;
-  }
-  // store finishes those that lie in Y, of which the first is element (m0,n0). They go through
-  // stage, 16 rows at a time, so that neighbours write neighbours.
-  template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0, float (&stage)[16][8 * C + 1]) const {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-#pragma unroll
-      for (int c = 0; c < C; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          stage[g + 8 * (i / 2)][8 * c + 2 * t + i % 2] = d[r][c][i];
-      __syncwarp();
-#pragma unroll 1
-      for (int at = lane; at < 16 * 8 * C; at += 32) {
-        int row = o.yColumn == 1 ? at / (8 * C) : at % 16, column = o.yColumn == 1 ? at % (8 * C) : at / 16;
-        int m = m0 + 16 * r + row, n = n0 + column;
-        if (m < o.M && n < o.N)
-          o.store(e, stage[row][column], m, n);
-      }
-      __syncwarp();
-    }
-  }
-};
-
-// Tile is the shape of what a block of threads computes: MW warps, one below the other, have 16 R
-// rows each, and KW warps share the rows of X; all of them have 8 C columns. Depth rows of X at a
-// time go through a Slab.
-template <int MW_, int KW_, int R_, int C_, int Depth_> struct Tile {
-  static constexpr int MW = MW_, KW = KW_, R = R_, C = C_, Depth = Depth_;
-  static constexpr int Rows = 16 * R * MW, Columns = 8 * C, Threads = 32 * MW * KW;
-  using Slabs = Slab<Depth, Columns>[2];
-  using Stages = float[MW][16][8 * C + 1];
-  using Partial = float[KW > 1 ? KW - 1 : 1][MW][R * C * 4][32];
-};
-
-// tensor_product computes a Tile of Y for a source of W: count() slabs of X, of which slab i
-// begins at row(i); load(i) reads what a warp multiplies with its share of it, and
-// multiply(w, slab, pair, sums) adds their product, where that share begins at word pair of a
-// column. While a slab is multiplied the next one is on its way. Grid (ceil(N/Columns),
-// ceil(M/Rows), batch).
-template <class S, class T, class Source> __device__ __forceinline__ void tensor_product(const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
-  using Slab = spc::Slab<S::Depth, S::Columns>;
-  constexpr int Each = (Slab::Units + S::Threads - 1) / S::Threads;
-  SPC_SHARED(typename S::Slabs, slabs);
-  int warp = threadIdx.x / 32, kw = warp / S::MW, mw = warp % S::MW, n0 = blockIdx.x * S::Columns;
-  const T *x = o.x + blockIdx.z * o.xBatch;
-  bool down = o.xRow == 1;
-  int64_t far = down ? o.xColumn : o.xRow; // neighbours lie along the other axis
-  bool wide = (down || o.xColumn == 1) && far % 8 == 0 && o.xBatch % 8 == 0 && reinterpret_cast<uintptr_t>(o.x) % 16 == 0;
-  typename Slab::Unit units[Each];
-  auto fetch = [&](int i) {
-    bool aligned = wide && (!down || source.row(i) % 8 == 0);
-#pragma unroll
-    for (int j = 0; j < Each; j++)
-      if (j * S::Threads + int(threadIdx.x) < Slab::Units)
-        units[j] = Slab::fetch(x, o, source.row(i), n0, j * S::Threads + threadIdx.x, down, aligned);
-  };
-  auto put = [&](int i) {
-#pragma unroll
-    for (int j = 0; j < Each; j++)
-      if (j * S::Threads + int(threadIdx.x) < Slab::Units)
-        slabs[i % 2].put(units[j], j * S::Threads + threadIdx.x, down);
-  };
-  Sums<S::R, S::C> sums;
-  int count = source.count();
-  if (count > 0) {
-    auto w = source.load(0);
-    fetch(0);
-    put(0);
-    __syncthreads();
-    for (int i = 0; i < count; i++) {
-      auto current = w;
-      if (i + 1 < count) {
-        w = source.load(i + 1);
-        fetch(i + 1);
-      }
-      source.multiply(current, slabs[i % 2], kw * (S::Depth / S::KW / 2), sums);
-      if (i + 1 < count)
-        put(i + 1);
-      __syncthreads();
-    }
-  }
-  if (S::KW > 1) {
-    SPC_SHARED(typename S::Partial, partial);
-    int lane = threadIdx.x % 32;
-    if (kw > 0)
-#pragma unroll
-      for (int i = 0; i < S::R * S::C * 4; i++)
-        partial[kw - 1][mw][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
-    __syncthreads();
-    if (kw > 0)
-      return;
-#pragma unroll
-    for (int other = 0; other + 1 < S::KW; other++)
-#pragma unroll
-      for (int i = 0; i < S::R * S::C * 4; i++)
-        sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += partial[other][mw][i][lane];
-  }
-  SPC_SHARED(typename S::Stages, stages);
-  sums.store(o, e, blockIdx.y * S::Rows + mw * 16 * S::R, n0, stages[mw]);
-}
-
-// multiply adds the products of R tiles of 16 x 16 of W, by registers, with 16 rows of a slab.
-template <class T, int R, int C, class Slab> __device__ __forceinline__ void multiply(const uint32_t (&a)[R][4], const Slab &slab, int pair, Sums<R, C> &sums) {
-  int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-  for (int c = 0; c < C; c++) {
-    uint32_t b[2] = {slab.at(8 * c + g, pair + t), slab.at(8 * c + g, pair + 4 + t)};
-#pragma unroll
-    for (int r = 0; r < R; r++)
-      mma<T>(sums.d[r][c], a[r], b);
-  }
-}
-
-// Registers is what sources have in common whose warps load Steps times R tiles of 16 x 16 for a
-// slab, those of the same rows of X together.
-template <class S, class T, int Steps_> struct Registers {
-  static constexpr int Steps = Steps_;
-  struct Part { uint32_t a[Steps][S::R][4]; };
-
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int pair, Sums<S::R, S::C> &sums) const {
-#pragma unroll
-    for (int s = 0; s < Steps; s++)
-      spc::multiply<T>(p.a[s], slab, pair + 8 * s, sums);
-  }
-};
-
-// fragment is a tile of 16 x 16 of W as lanes hold it, of such tiles one after another.
-__device__ __forceinline__ void fragment(uint32_t (&a)[4], const uint4 *values, int64_t tile) {
-  uint4 v = values[tile * 32 + threadIdx.x % 32];
-  a[0] = v.x;
-  a[1] = v.y;
-  a[2] = v.z;
-  a[3] = v.w;
-}
 
 } // namespace spc

@@ -1,0 +1,365 @@
+// product.cuh is the products of tensor cores for any source of W: X comes through slabs of
+// shared memory, filled while others are multiplied.
+#pragma once
+
+#include "spc/mma.cuh"
+#include "spc/wgmma.cuh"
+
+namespace spc {
+
+// Slab is Depth rows of Columns columns of X in shared memory, in units of 8 neighbours, as they
+// lie in memory: where columns are neighbours, a line of units is a row, and where rows are, which
+// is down, it is a column. Of longer lines the first 64 elements of each come first. Units of a line
+// change places from line to line, so that 8 lines of a matrix of ldmatrix meet different banks;
+// lines of 64 elements lie as the swizzle of 128 bytes of the PTX ISA has them ("Asynchronous warpgroup level
+// matrix shared memory layout").
+template <int Depth, int Columns> struct Slab {
+  static constexpr int Units = Depth * Columns / 8;
+  alignas(1024) uint4 units[Units];
+
+  // place is that of unit number unit of a line.
+  template <bool Down> __device__ static __forceinline__ int place(int line, int unit) {
+    constexpr int Inner = Down ? Depth : Columns, Lines = Down ? Columns : Depth, Width = Inner < 64 ? Inner / 8 : 8;
+    return (unit / Width * Lines + line) * Width + (unit % Width ^ line * Width / 8 % Width);
+  }
+
+  // fragments loads b for 16*P rows from k on and 8*C columns from n on, as mma and mmaSparse take them.
+  template <bool Down, int C, int P> __device__ __forceinline__ void fragments(uint32_t (&b)[C][2 * P], int k, int n) const {
+    constexpr int Each = C * P > 1 ? 4 : 2, Lines = Each / 2; // matrices, of which two are below each other
+    int lane = threadIdx.x % 32, matrix = lane / 8 % Each;
+#pragma unroll
+    for (int i = 0; i < C * P; i += Lines) {
+      int at = i + matrix / 2, row = k + at % P * 16 + matrix % 2 * 8, column = n + at / P * 8;
+      const uint4 *from = units + (Down ? place<true>(column + lane % 8, row / 8) : place<false>(row + lane % 8, column / 8));
+      uint32_t r[Each];
+      ldmatrix<!Down>(r, from);
+#pragma unroll
+      for (int j = 0; j < Each; j++)
+        b[(i + j / 2) / P][(i + j / 2) % P * 2 + j % 2] = r[j];
+    }
+  }
+};
+
+// Feed fills slabs with X, of a block of Threads threads, each of which brings the same units of
+// every slab: by copies that go on meanwhile, or, where neighbours are at odd addresses or are the
+// pixels that a convolution reads, by registers, from begin to end.
+template <class T, int Depth, int Columns, int Threads> struct Feed {
+  using Slab = spc::Slab<Depth, Columns>;
+  static constexpr int Each = (Slab::Units + Threads - 1) / Threads;
+  const Operands<T> &o;
+  const T *x; // the block's matrix
+  int n0, piece; // the first column, and how many neighbours can be copied at once
+  bool down;
+  uint4 held[Each];
+
+  __device__ __forceinline__ Feed(const Operands<T> &o, const T *x, int n0) : o(o), x(x), n0(n0), down(o.xRow == 1 && !o.patches) {
+    int64_t far = (down ? o.xColumn : o.xRow) | o.xBatch; // of lines, and of matrices
+    auto fits = [&](int n) { return far % n == 0 && reinterpret_cast<uintptr_t>(o.x) % (n * sizeof(T)) == 0; };
+    piece = o.patches || (!down && o.xColumn != 1) ? 1 : fits(8) ? 8 : fits(4) ? 4 : fits(2) ? 2 : 1;
+  }
+
+  // each calls f(i, line, unit) for the units of this thread.
+  template <bool Down, class F> __device__ static __forceinline__ void each(F f) {
+    constexpr int Width = (Down ? Depth : Columns) / 8;
+#pragma unroll
+    for (int i = 0; i < Each; i++) {
+      int unit = i * Threads + threadIdx.x;
+      if (Slab::Units % Threads == 0 || unit < Slab::Units)
+        f(i, unit / Width, unit % Width);
+    }
+  }
+
+  // odd reads those of 8 elements that lie in X, some apart, zeros in place of the others.
+  __device__ static __forceinline__ uint4 odd(const T *from, int64_t step, int inside) {
+    uint32_t word[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (i < inside)
+        word[i / 2] |= uint32_t(from[i * step].bits) << (i % 2 * 16);
+    return {word[0], word[1], word[2], word[3]};
+  }
+
+  // pixels reads what row k of X is for 8 output pixels from n on.
+  __device__ __forceinline__ uint4 pixels(int k, int n) const {
+    const Patches &p = *o.patches;
+    uint32_t word[4] = {0, 0, 0, 0};
+    if (k < o.K) {
+      Tap tap = reinterpret_cast<const Tap *>(o.patches + 1)[k];
+      int row = n / p.outW, column = n - row * p.outW;
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        int y = row * p.strideH + tap.y, x = column * p.strideW + tap.x;
+        if (n + i < o.N && unsigned(y) < unsigned(p.inH) && unsigned(x) < unsigned(p.inW))
+          word[i / 2] |= uint32_t(this->x[tap.plane + y * p.inW + x].bits) << (i % 2 * 16);
+        if (++column == p.outW) {
+          column = 0;
+          row++;
+        }
+      }
+    }
+    return {word[0], word[1], word[2], word[3]};
+  }
+
+  template <bool Down> __device__ __forceinline__ void begin(Slab &slab, int k0) {
+    each<Down>([&](int i, int line, int unit) {
+      int k = k0 + (Down ? unit * 8 : line), n = n0 + (Down ? line : unit * 8);
+      if (!Down && o.patches) {
+        held[i] = pixels(k, n);
+        return;
+      }
+      int inside = k < o.K && n < o.N ? Down ? o.K - k : o.N - n : 0; // of X
+      const T *from = inside > 0 ? x + k * o.xRow + n * o.xColumn : x;
+      if (piece == 1) {
+        held[i] = odd(from, Down ? o.xRow : o.xColumn, inside);
+        return;
+      }
+      T *to = reinterpret_cast<T *>(slab.units + Slab::template place<Down>(line, unit));
+      inside = inside < 8 ? inside : 8;
+      if (piece == 8) {
+        copy_async<16>(to, from, 2 * inside);
+        return;
+      }
+#pragma unroll 1
+      for (int j = 0; j < 8; j += piece) {
+        int valid = inside - j < 0 ? 0 : inside - j < piece ? inside - j : piece;
+        const T *at = valid > 0 ? from + j : x;
+        if (piece == 4)
+          copy_async<8>(to + j, at, 2 * valid);
+        else
+          copy_async<4>(to + j, at, 2 * valid);
+      }
+    });
+  }
+
+  // begin brings the slab of the rows from k0, a multiple of 8, on.
+  __device__ __forceinline__ void begin(Slab &slab, int k0) {
+    if (down)
+      begin<true>(slab, k0);
+    else
+      begin<false>(slab, k0);
+  }
+  // end stores what is in registers of it.
+  __device__ __forceinline__ void end(Slab &slab) const {
+    if (down)
+      end<true>(slab);
+    else
+      end<false>(slab);
+  }
+  template <bool Down> __device__ __forceinline__ void end(Slab &slab) const {
+    if (piece == 1)
+      each<Down>([&](int i, int line, int unit) { slab.units[Slab::template place<Down>(line, unit)] = held[i]; });
+  }
+};
+
+// Sums are a warp's elements of Y, 16 R rows by 8 C columns.
+template <int R, int C> struct Sums {
+  float d[R][C][4];
+  __device__ __forceinline__ Sums() {
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          d[r][c][i] = 0;
+  }
+  // store finishes those that lie in Y, of which the first is element (m0,n0). They go through
+  // stage, 16 rows at a time, so that neighbours write neighbours.
+  template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0, float (&stage)[16][8 * C + 1]) const {
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+#pragma unroll
+      for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          stage[g + 8 * (i / 2)][8 * c + 2 * t + i % 2] = d[r][c][i];
+      __syncwarp();
+#pragma unroll 1
+      for (int at = lane; at < 16 * 8 * C; at += 32) {
+        int row = o.yColumn == 1 ? at / (8 * C) : at % 16, column = o.yColumn == 1 ? at % (8 * C) : at / 16;
+        int m = m0 + 16 * r + row, n = n0 + column;
+        if (m < o.M && n < o.N)
+          o.store(e, stage[row][column], m, n);
+      }
+      __syncwarp();
+    }
+  }
+};
+
+// Tile is the shape of what a block of threads computes, by MW x NW x KW warps: MW below each
+// other have 16 R rows each, NW side by side 8 C columns, and KW share the rows of X, of which
+// Depth at a time go through Stages slabs.
+template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> struct Tile {
+  static constexpr int MW = MW_, NW = NW_, KW = KW_, R = R_, C = C_, Depth = Depth_, Stages = Stages_;
+  // Four warps multiply together where B is 64 columns wide and its lines are those of wgmma.
+  static constexpr bool Group = SPC_WARPGROUPS && MW % 4 == 0 && KW == 1 && C == 8 && Depth == 64;
+  static constexpr int Rows = 16 * R * MW, Columns = 8 * C * NW, Threads = 32 * MW * NW * KW;
+  union Memory {
+    Slab<Depth, Columns> slabs[Stages];
+    float stages[MW * NW][16][8 * C + 1];
+    float partial[KW > 1 ? KW - 1 : 1][KW > 1 ? MW * NW : 1][R * C * 4][32];
+    __device__ Memory() {}
+  };
+  // Where this thread's warp is.
+  __device__ static __forceinline__ int mw() { return threadIdx.x / 32 % MW; }
+  __device__ static __forceinline__ int nw() { return threadIdx.x / 32 / MW % NW; }
+  __device__ static __forceinline__ int kw() { return threadIdx.x / 32 / (MW * NW); }
+};
+
+// SPC_TILES are the tiles of kernels whose rows of tiles any number of warps may share, as
+// backend.GPUTiles lists them: make(T, name, Tile's parameters) for each.
+#define SPC_TILES(make, T) \
+  make(T, 128x128x64, 4, 2, 1, 2, 8, 64, 3) \
+  make(T, 128x64x64, 4, 1, 1, 2, 8, 64, 3) \
+  make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
+  make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
+
+// turn multiplies slab i, whose share of W is part, and reads the share of the next one.
+template <class S, class T, bool Down, class Source, class Slab>
+__device__ __forceinline__ void turn(const Source &source, const Slab &slab, typename Source::Part &part, int i, int count, Sums<S::R, S::C> &sums) {
+  constexpr int P = Source::P;
+  int n = S::nw() * 8 * S::C;
+#if SPC_WARPGROUPS
+  if constexpr (S::Group) {
+    typename Source::Part after = part;
+    group_fence();
+#pragma unroll
+    for (int s = 0; s < Source::Steps; s++) {
+      // Of a line of rows, 16*P of them are 2*P units; the rows of columns are lines.
+      const uint4 *from = Down ? slab.units + n * 8 + 2 * P * s : slab.units + n * S::Depth / 8 + 16 * P * s * 8;
+      source.template issue<Down>(part, s, descriptor(from), sums);
+    }
+    group_commit();
+    if (i + 1 < count)
+#pragma unroll
+      for (int s = 0; s < Source::Steps; s++)
+        source.load(after, s, i + 1);
+    group_wait();
+    part = after;
+  } else
+#endif
+  {
+#pragma unroll
+    for (int s = 0; s < Source::Steps; s++) {
+      uint32_t b[S::C][2 * P];
+      slab.template fragments<Down, S::C, P>(b, (S::kw() * Source::Steps + s) * 16 * P, n);
+      source.multiply(part, s, b, sums);
+      if (i + 1 < count)
+        source.load(part, s, i + 1);
+    }
+  }
+}
+
+// tensor_product computes a Tile of Y for a source of W: count() slabs of X, of which slab i
+// begins at row(i), a multiple of 8. A warp multiplies its share of a slab in Steps steps of 16*P
+// rows; load(part, s, i) reads what it multiplies in step s of slab i, and multiply(part, s, b,
+// sums) adds the product with fragments b, or issue(part, s, b, sums) with what a descriptor says. Grid (ceil(N/Columns), ceil(M/Rows), batch).
+template <class S, class T, class Source> __device__ __forceinline__ void tensor_product(const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
+  constexpr int Steps = Source::Steps, P = Source::P, Ahead = S::Stages - 1;
+  static_assert(Steps * P * 16 * S::KW == S::Depth, "steps of all warps are a slab");
+  SPC_SHARED(typename S::Memory, memory);
+  int n0 = blockIdx.x * S::Columns, count = source.count();
+  Feed<T, S::Depth, S::Columns, S::Threads> feed(o, o.x + blockIdx.z * o.xBatch, n0);
+  Sums<S::R, S::C> sums;
+  typename Source::Part part;
+  int now = 0, next = 0; // the slabs that is multiplied, and that is brought
+  for (int i = -Ahead; i < count; i++) {
+    if (i >= 0) {
+      copy_wait<Ahead - 1>();
+#if SPC_WARPGROUPS
+      if (S::Group)
+        group_visible();
+#endif
+      __syncthreads(); // this slab is there, and nobody reads the last one
+    }
+    bool more = i + Ahead < count;
+    if (more)
+      feed.begin(memory.slabs[next], source.row(i + Ahead));
+    copy_commit();
+    if (i >= 0) {
+      if (feed.down)
+        turn<S, T, true>(source, memory.slabs[now], part, i, count, sums);
+      else
+        turn<S, T, false>(source, memory.slabs[now], part, i, count, sums);
+      now = now + 1 == S::Stages ? 0 : now + 1;
+    } else if (i == -1 && count > 0) {
+#pragma unroll
+      for (int s = 0; s < Steps; s++)
+        source.load(part, s, 0);
+    }
+    if (more)
+      feed.end(memory.slabs[next]);
+    next = next + 1 == S::Stages ? 0 : next + 1;
+  }
+  __syncthreads(); // nobody reads slabs
+  int warp = S::mw() + S::MW * S::nw();
+  if (S::KW > 1) {
+    int lane = threadIdx.x % 32;
+    if (S::kw() > 0)
+#pragma unroll
+      for (int i = 0; i < S::R * S::C * 4; i++)
+        memory.partial[S::kw() - 1][warp][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
+    __syncthreads();
+    if (S::kw() == 0)
+#pragma unroll
+      for (int other = 0; other + 1 < S::KW; other++)
+#pragma unroll
+        for (int i = 0; i < S::R * S::C * 4; i++)
+          sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += memory.partial[other][warp][i][lane];
+    __syncthreads();
+    if (S::kw() > 0)
+      return;
+  }
+  sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 + S::nw() * 8 * S::C, memory.stages[warp]);
+}
+
+// Registers is what sources have in common whose warps load R tiles of 16 x 16 for a step.
+template <class S, class T> struct Registers {
+  static constexpr int P = 1, Steps = S::Depth / S::KW / 16;
+  struct Part { uint32_t a[Steps][S::R][4]; };
+
+  __device__ __forceinline__ void multiply(const Part &p, int s, const uint32_t (&b)[S::C][2], Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int c = 0; c < S::C; c++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+        mma<T>(sums.d[r][c], p.a[s][r], b[c]);
+  }
+#if SPC_WARPGROUPS
+  template <bool Down> __device__ __forceinline__ void issue(const Part &p, int s, uint64_t b, Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int r = 0; r < S::R; r++)
+      wgmma<Down>(T(), sums.d[r], p.a[s][r], b);
+  }
+#endif
+};
+
+// Grid is how sources go through all tiles of W, of 16 rows by 16*P columns, of which those of 16 rows
+// are one after another, and so many are a row.
+template <class S, int P> struct Grid {
+  static constexpr int Each = S::Depth / 16 / P; // of them in a slab
+  int tiles;
+
+  __device__ __forceinline__ int count() const { return (tiles + Each - 1) / Each; }
+  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
+  // find is tile r of the warp in step s of slab i; it returns false where there is none.
+  __device__ __forceinline__ bool find(int64_t &tile, int r, int s, int i) const {
+    int column = i * Each + S::kw() * (Each / S::KW) + s;
+    tile = int64_t((blockIdx.y * S::MW + S::mw()) * S::R + r) * tiles + column;
+    return column < tiles;
+  }
+};
+
+// fragment is a tile of 16 x 16 of W as lanes hold it, of such tiles one after another, or zeros.
+__device__ __forceinline__ void fragment(uint32_t (&a)[4], const uint4 *values, int64_t tile, bool inside = true) {
+  uint4 v = {0, 0, 0, 0};
+  if (inside)
+    v = values[tile * 32 + threadIdx.x % 32];
+  a[0] = v.x;
+  a[1] = v.y;
+  a[2] = v.z;
+  a[3] = v.w;
+}
+
+} // namespace spc
