@@ -47,6 +47,7 @@ gpu: $(CUDA_INCLUDE)/cuda.h ## into out/gpu what tests/gpu/run.sh needs on a mac
 	$(WITH_CUDA) $(GO) build -tags cuda -trimpath -ldflags "-s -w" -o out/gpu/spc ./cmd/spc
 	$(WITH_CUDA) $(GO) test -c -tags cuda -trimpath -ldflags "-s -w" -o out/gpu/gpu.test ./tests/gpu
 	$(GO) build -trimpath -ldflags "-s -w" -o out/gpu/archs ./tests/archs/gen
+	$(GO) build -trimpath -ldflags "-s -w" -o out/gpu/report ./tests/gpu/cmd
 	CGO_ENABLED=1 $(GO) build -trimpath -ldflags "-s -w" -buildmode=c-shared -o out/gpu/libspcgpu.so ./tests/gpu/lib
 	git rev-parse --short=12 HEAD >out/gpu/commit
 	sha256sum <backend/cuda/image/manifest.json >out/gpu/manifest

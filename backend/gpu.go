@@ -95,37 +95,86 @@ func WithParts(kernels []GPUKernel, parts ...*tensor.Tensor) []GPUKernel {
 	return kernels
 }
 
+// GPUWork is what a launch does, for predicting its time.
+type GPUWork struct {
+	Unit       GPUUnit `json:"unit"`
+	Operations float64 `json:"operations"` // of the unit on floats
+	Cache      float64 `json:"cache"`      // bytes that multiprocessors read
+	Memory     float64 `json:"memory"`     // bytes of the weight, each once
+	Blocks     int     `json:"blocks"`
+}
+
+// Work is what a launch for n columns in each of some matrices of elements of so many bytes does.
+func (k *GPUKernel) Work(n, batch, size int) GPUWork {
+	g := k.Launch(n, batch)
+	columns := float64(g.Grid[0] * k.Columns * batch)
+	return GPUWork{
+		Unit:       k.Unit,
+		Operations: 2 * float64(k.Products) * columns,
+		Cache:      float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
+		Memory:     float64(k.Bytes),
+		Blocks:     g.Grid[0] * g.Grid[1] * g.Grid[2],
+	}
+}
+
 // GPURates are what a GPU can do, by which kernels are compared: those of data sheets, of
-// which kernels reach shares that are about the same. Only their ratios count.
+// which kernels reach shares that are about the same, unless a grid says which. Only their
+// ratios count.
 type GPURates struct {
 	Cores         float64 // floating-point operations a second, f32
 	Tensor        float64 // by mma.sync, 16-bit floats
 	Memory, Cache float64 // bytes a second
 	Launch        float64 // seconds that the least kernel of a graph takes
 	Processors    int
+	Grid          *GPUGrid // what was measured; nil where nothing was
 }
 
 // RatesOf returns the rates of an architecture, as nvcc names it: of the A100 for those before
-// sm_90, else of the H100.
+// sm_90, else of the H100, with the grid that is stored of such a GPU.
 func RatesOf(arch string) GPURates {
+	r := DataSheet(arch)
+	r.Grid = grids()[Generation(arch)]
+	return r
+}
+
+// Generation is the architecture whose rates and grid stand for arch.
+func Generation(arch string) string {
 	if arch < "sm_90" && len(arch) == len("sm_90") {
+		return "sm_80"
+	}
+	return "sm_90"
+}
+
+// DataSheet returns the rates of an architecture as NVIDIA states them.
+func DataSheet(arch string) GPURates {
+	if Generation(arch) == "sm_80" {
 		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Launch: 1.5e-6, Processors: 108}
 	}
 	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Launch: 1.5e-6, Processors: 132}
 }
 
 // Time is about how long a kernel takes for n columns in each of some matrices of elements of
-// so many bytes: a launch, and what its unit, the cache or the memory needs, whichever is most, on the
-// multiprocessors that have blocks.
+// so many bytes.
 func (r GPURates) Time(k *GPUKernel, n, batch, size int) float64 {
+	return r.Predict(k.Name, k.Work(n, batch, size))
+}
+
+// Predict is about how long a launch of a kernel takes.
+func (r GPURates) Predict(kernel string, w GPUWork) float64 {
+	if r.Grid != nil {
+		return r.Grid.predict(r, kernel, w)
+	}
+	processors, memory := r.bounds(w)
+	return r.Launch + max(processors, memory)
+}
+
+// bounds is what its unit or the cache, whichever is more, needs for a launch on the
+// multiprocessors that have blocks, and what the memory needs.
+func (r GPURates) bounds(w GPUWork) (processors, memory float64) {
 	const blocksToFill = 2 // on each of them
-	g := k.Launch(n, batch)
-	columns := float64(g.Grid[0] * k.Columns * batch)
-	rate := map[GPUUnit]float64{Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor}[k.Unit]
-	compute := 2 * float64(k.Products) * columns / rate
-	cache := (float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch)) / r.Cache
-	share := min(1, float64(g.Grid[0]*g.Grid[1]*g.Grid[2])/float64(r.Processors*blocksToFill))
-	return r.Launch + max(max(compute, cache)/share, float64(k.Bytes)/r.Memory)
+	rate := map[GPUUnit]float64{Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor}[w.Unit]
+	share := min(1, float64(w.Blocks)/float64(r.Processors*blocksToFill))
+	return max(w.Operations/rate, w.Cache/r.Cache) / share, w.Memory / r.Memory
 }
 
 // Pick chooses the kernel that is predicted to be the fastest, nil of none.

@@ -42,12 +42,12 @@ def main():
     launched = 0
     for fmt in ("ell", "csr", "dense"):
         weight = lib.prepare(fmt, "", "f32", m, k, ctypes.addressof(w))
-        kernels = lib.launches(weight, n)
+        kernels = lib.launches(weight, "sm_90", n)
         assert sum(kernel["picked"] for kernel in kernels) == 1, kernels
         for kernel in kernels:
             parts = [upload(p["at"], p["bytes"]) for p in kernel["parts"]]
             dx, dy = upload(ctypes.addressof(x), ctypes.sizeof(x)), upload(ctypes.addressof(y), ctypes.sizeof(y))
-            driver.launcher(kernel, spcgpu.product(kernel, parts, dx, dy, m, k, n, (n, 1, 0), (n, 1, 0)), stream.value)()
+            driver.launcher(kernel, spcgpu.cells(kernel, parts, dx, dy), stream.value)()
             out = pinned(ctypes.sizeof(y))
             driver.call("cuMemcpyDtoHAsync_v2", out, ctypes.c_uint64(dy), ctypes.c_size_t(ctypes.sizeof(y)), stream)
             driver.call("cuStreamSynchronize", stream)

@@ -8,7 +8,6 @@ import ctypes
 import glob
 import json
 import os
-import struct
 
 
 class Failed(Exception):
@@ -48,6 +47,8 @@ class Driver:
     def launcher(self, kernel, cells, stream):
         """A function that queues the kernel with these parameters, each in eight bytes."""
         f = self.function(kernel["name"])
+        if kernel["shared"] > 48 << 10:  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.call("cuFuncSetAttribute", f, 8, kernel["shared"])
         values = (ctypes.c_uint64 * len(cells))(*cells)
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(values) + 8 * i for i in range(len(cells))))
         shape = [ctypes.c_uint(v) for v in kernel["grid"] + kernel["block"]]
@@ -66,7 +67,7 @@ class Library:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
         self.libc = ctypes.CDLL(None)
-        for name in ("spc_prepare", "spc_launches"):
+        for name in ("spc_prepare", "spc_launches", "spc_grid"):
             getattr(self.lib, name).restype = ctypes.c_void_p
 
     def ask(self, name, *args):
@@ -81,19 +82,18 @@ class Library:
         """values is the address of m*k floats. Returns the number of the weight."""
         return self.ask("spc_prepare", fmt.encode(), config.encode(), dtype.encode(), ctypes.c_int(m), ctypes.c_int(k), ctypes.c_void_p(values))["weight"]
 
-    def launches(self, weight, n, batch=1):
-        return self.ask("spc_launches", ctypes.c_int64(weight), ctypes.c_int(n), ctypes.c_int(batch))["kernels"]
+    def launches(self, weight, arch, n, batch=1):
+        return self.ask("spc_launches", ctypes.c_int64(weight), arch.encode(), ctypes.c_int(n), ctypes.c_int(batch)).get("kernels", [])
+
+    def grid(self, arch):
+        """What kernels are picked by on an architecture."""
+        return self.ask("spc_grid", arch.encode()).get("grid", "the data sheet")
 
     def release(self, weight):
         self.lib.spc_release(ctypes.c_int64(weight))
 
 
-def f32(v):
-    """A float as the cell of a parameter."""
-    return struct.unpack("<I", struct.pack("<f", v))[0]
-
-
-def product(kernel, parts, x, y, m, k, n, x_strides, y_strides):
-    """The cells of a product Y = W X without an epilogue; parts, x and y are addresses on the
-    device, strides those by row, by column and by matrix, in elements."""
-    return [*parts, x, y, m, k, n, *x_strides, *y_strides, 0, *(kernel["extra"] or []), 0, 0, 0, 0, f32(0), f32(0)]
+def cells(kernel, parts, x, y):
+    """The parameters of a launch; parts, x and y are addresses on the device."""
+    at = {"x": x, "y": y, **{f"part{i}": p for i, p in enumerate(parts)}}
+    return [at[c] if isinstance(c, str) else c for c in kernel["cells"]]

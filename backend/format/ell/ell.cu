@@ -65,7 +65,7 @@ __device__ __forceinline__ void uspmm(const T *values, const I *columns, const O
              (spc::uspmm<spc::T, I, NW, VS>(values, columns, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), S, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define USPMM_TILES(T, I, index) \
   USPMM(T, I, index, 4, 1) USPMM(T, I, index, 8, 1) \
-  USPMM(T, I, index, 4, 4) USPMM(T, I, index, 8, 4) \
+  USPMM(T, I, index, 4, 4) USPMM(T, I, index, 8, 4) USPMM(T, I, index, 16, 4) \
   USPMM(T, I, index, 4, 8) USPMM(T, I, index, 8, 8) \
   USPMM(T, I, index, 4, 16) USPMM(T, I, index, 8, 16)
 #define USPMM_INDICES(T) USPMM_TILES(T, uint16_t, u16) USPMM_TILES(T, uint32_t, u32)

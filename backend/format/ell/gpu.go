@@ -24,23 +24,24 @@ func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.
 	return append(kernels(m, k, w.RowMax, dt), sparse.BitmapKernels(m, k, w.Nonzeros, dt)...)
 }
 
+// tiles are those of USpMM's parameters, the warps of a block of threads and its columns, that there are kernels for.
+var tiles = []struct{ warps, vector int }{{4, 1}, {4, 4}, {4, 8}, {4, 16}, {8, 1}, {8, 4}, {8, 8}, {8, 16}, {16, 4}}
+
 func kernels(m, k, width int, dt tensor.DType) (out []backend.GPUKernel) {
 	index := sparse.IndexType(k)
-	for _, warps := range []int{4, 8} {
-		for _, vector := range []int{1, 4, 8, 16} {
-			out = append(out, backend.GPUKernel{
-				Name:    fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, vector, warps, index),
-				Bytes:   width * m * (dt.Size() + index.Size()),
-				Columns: vector, Products: width * m, Loads: width * m,
-				Extra: []int{width},
-				Launch: func(n, batch int) backend.Geometry {
-					return backend.Geometry{
-						Grid:  [3]int{sparse.Ceil(n, vector), sparse.Ceil(m, 32), batch},
-						Block: [3]int{32, warps, 1},
-					}
-				},
-			})
-		}
+	for _, t := range tiles {
+		out = append(out, backend.GPUKernel{
+			Name:    fmt.Sprintf("%v_ell_32x%dw%d_%v_simt", dt, t.vector, t.warps, index),
+			Bytes:   width * m * (dt.Size() + index.Size()),
+			Columns: t.vector, Products: width * m, Loads: width * m,
+			Extra: []int{width},
+			Launch: func(n, batch int) backend.Geometry {
+				return backend.Geometry{
+					Grid:  [3]int{sparse.Ceil(n, t.vector), sparse.Ceil(m, 32), batch},
+					Block: [3]int{32, t.warps, 1},
+				}
+			},
+		})
 	}
 	return out
 }

@@ -26,9 +26,12 @@ func main() {
 	}
 }
 
+// all are the networks at their published sizes, which are written by default, and tiny ones.
+var all = slices.Concat(archs.All, archs.Tiny)
+
 func names() []string {
 	var list []string
-	for _, a := range archs.All {
+	for _, a := range all {
 		list = append(list, a.Name)
 	}
 	return list
@@ -38,7 +41,7 @@ func run(folder, only string, seed uint64, args []string, log io.Writer) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])
 	}
-	wanted := names()
+	wanted := names()[:len(archs.All)]
 	if only != "" {
 		wanted = strings.Split(only, ",")
 	}
@@ -50,7 +53,7 @@ func run(folder, only string, seed uint64, args []string, log io.Writer) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return err
 	}
-	for _, a := range archs.All {
+	for _, a := range all {
 		if !slices.Contains(wanted, a.Name) {
 			continue
 		}

@@ -24,6 +24,7 @@ import (
 type prepared struct {
 	kernels []backend.GPUKernel
 	dt      tensor.DType
+	m, k    int
 }
 
 var (
@@ -37,6 +38,7 @@ type answer struct {
 	Error   string   `json:"error,omitempty"`
 	Weight  int64    `json:"weight,omitempty"`
 	Kernels []kernel `json:"kernels,omitempty"`
+	Grid    string   `json:"grid,omitempty"`
 }
 
 // kernel is one with its launch for some columns.
@@ -46,8 +48,14 @@ type kernel struct {
 	Grid   [3]int `json:"grid"`
 	Block  [3]int `json:"block"`
 	Shared int    `json:"shared"`
-	Extra  []int  `json:"extra"`
+	Cells  []any  `json:"cells"` // parameters: numbers, the bits of floats, the names x and y, and part0 and so on
+	X      string `json:"x"`     // types of X[K,N] and Y[M,N], which lie row by row, or, of tokens, column by column
+	Y      string `json:"y"`
+	Tokens bool   `json:"tokens"`
 	Picked bool   `json:"picked"` // by the back end
+	// What the back end predicts from, and what it predicts.
+	Work        backend.GPUWork `json:"work"`
+	PredictedUs float64         `json:"predicted_us"`
 }
 
 // part is bytes in memory; parts at the same address are the same.
@@ -68,8 +76,7 @@ func reply(a answer, err error) *C.char {
 }
 
 // spc_prepare stores a weight f32 [m,k] in a format and a configuration, the first that the
-// format offers where it is empty, for kernels of a type. Its kernels are listed without
-// launches.
+// format offers where it is empty, for kernels of a type.
 //
 //export spc_prepare
 func spc_prepare(name, config, dtype *C.char, m, k C.int, values *C.float) *C.char {
@@ -95,7 +102,7 @@ func prepare(name, config, dtype string, m, k int, values []float32) (answer, er
 	if s.Parts, err = f.Pack(w, config); err != nil {
 		return answer{}, err
 	}
-	p := &prepared{dt: dt}
+	p := &prepared{dt: dt, m: m, k: k}
 	if p.kernels, err = f.GPU(s, dt); err != nil {
 		return answer{}, err
 	}
@@ -103,30 +110,46 @@ func prepare(name, config, dtype string, m, k int, values []float32) (answer, er
 	defer mu.Unlock()
 	next++
 	weights[next] = p
-	return answer{Weight: next, Kernels: p.launches(1, 1)}, nil
+	return answer{Weight: next}, nil
 }
 
-// spc_launches lists the kernels of a weight with their launches for n columns in each of some
-// matrices.
+// spc_grid tells of what GPU and commit the grid is by which kernels are picked on an
+// architecture; nothing where they are picked by its data sheet.
+//
+//export spc_grid
+func spc_grid(arch *C.char) *C.char {
+	var a answer
+	if g := backend.RatesOf(C.GoString(arch)).Grid; g != nil {
+		a.Grid = fmt.Sprintf("%s, %s, commit %s", g.Device, g.Date, g.Commit)
+	}
+	return reply(a, nil)
+}
+
+// spc_launches lists the kernels of a weight with their launches on an architecture, for n
+// columns in each of some matrices.
 //
 //export spc_launches
-func spc_launches(weight C.int64_t, n, batch C.int) *C.char {
+func spc_launches(weight C.int64_t, arch *C.char, n, batch C.int) *C.char {
 	mu.Lock()
 	defer mu.Unlock()
 	p := weights[int64(weight)]
 	if p == nil {
 		return reply(answer{}, fmt.Errorf("no weight %d", weight))
 	}
-	return reply(answer{Weight: int64(weight), Kernels: p.launches(int(n), int(batch))}, nil)
+	return reply(answer{Weight: int64(weight), Kernels: p.launches(C.GoString(arch), int(n), int(batch))}, nil)
 }
 
-func (p *prepared) launches(n, batch int) []kernel {
-	picked := backend.RatesOf("sm_90").Pick(p.kernels, n, batch, p.dt.Size())
+func (p *prepared) launches(arch string, n, batch int) []kernel {
+	rates := backend.RatesOf(arch)
+	picked := rates.Pick(p.kernels, n, batch, p.dt.Size())
 	var out []kernel
 	for i := range p.kernels {
 		k := &p.kernels[i]
 		g := k.Launch(n, batch)
-		l := kernel{Name: k.Name, Grid: g.Grid, Block: g.Block, Shared: g.Shared, Extra: k.Extra, Picked: k == picked}
+		l := kernel{
+			Name: k.Name, Grid: g.Grid, Block: g.Block, Shared: g.Shared, Cells: p.cells(k, n), X: p.dt.String(), Y: p.dt.String(), Picked: k == picked,
+			Work: k.Work(n, batch, p.dt.Size()), PredictedUs: 1e6 * rates.Time(k, n, batch, p.dt.Size()),
+		}
 		for _, t := range k.Parts {
 			b := t.Bytes()
 			l.Parts = append(l.Parts, part{uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), len(b)})
@@ -134,6 +157,18 @@ func (p *prepared) launches(n, batch int) []kernel {
 		out = append(out, l)
 	}
 	return out
+}
+
+// cells are the parameters of a product without an epilogue.
+func (p *prepared) cells(k *backend.GPUKernel, n int) (out []any) {
+	for i := range k.Parts {
+		out = append(out, fmt.Sprintf("part%d", i))
+	}
+	out = append(out, "x", "y", p.m, p.k, n, n, 1, p.k*n, n, 1, p.m*n, 0) // no patches
+	for _, v := range k.Extra {
+		out = append(out, v)
+	}
+	return append(out, 0, 0, 0, 0, 0, 0) // alpha, bias, residual, the activation and its parameters
 }
 
 // spc_release forgets a weight.
