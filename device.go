@@ -40,11 +40,19 @@ type DeviceOptions struct {
 	// Precision is the type that floats have on a GPU, f32, f16 or bf16; empty is f32. Inputs
 	// and outputs of models stay f32, and products are summed in f32.
 	Precision string
+	// Fallback, where it is set, is called when auto takes the CPU in the place of a GPU that
+	// there is, with the reason, an ErrDevice: by OpenDevice, or once for each model by what
+	// runs it, maybe concurrently.
+	Fallback func(why error)
 }
 
 // OpenDevice returns a device by its name: cpu; cuda or cuda:N, a GPU by its ordinal; or auto,
-// the first GPU where there is one, else the CPU, which computes in f32. Without such a GPU
-// the error is ErrNoDevice.
+// the first GPU where there is one, else the CPU, which computes in f32. Without a GPU that the
+// kernels run on the error is ErrNoDevice. An error of the GPU, then or when a model runs, is
+// ErrDevice: with auto the CPU takes the model over, and repeats the run.
+//
+// A *cuda.Error of them says whether the GPU is lost. Then every model on it fails, while the
+// other devices of the process go on; closing them works, and OpenDevice opens the GPU anew.
 func OpenDevice(name string, o DeviceOptions) (backend.Device, error) {
 	precision, ok := map[string]tensor.DType{"": tensor.F32, "f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16}[o.Precision]
 	if !ok {
@@ -65,10 +73,16 @@ func OpenDevice(name string, o DeviceOptions) (backend.Device, error) {
 		return cpu.Device{}, nil
 	case name == "auto":
 		d, err := gpu(0)
-		if errors.Is(err, ErrNoDevice) {
+		if err == nil {
+			return &fallback{d, cpu.Device{}, o.Fallback}, nil
+		}
+		if errors.Is(err, ErrDevice) && o.Fallback != nil {
+			o.Fallback(err)
+		}
+		if errors.Is(err, ErrDevice) || errors.Is(err, ErrNoDevice) {
 			return cpu.Device{}, nil
 		}
-		return d, err
+		return nil, err
 	case name == "cuda":
 		return gpu(0)
 	case kind == "cuda" && numbered:

@@ -6,7 +6,7 @@
 //	m, err := spc.Open("model.spx")
 //	out, err := m.Run(ctx, map[string]*tensor.Tensor{"image": x})
 //
-// Errors that come from models, files and inputs wrap one of the kinds below.
+// Errors that come from models, files, inputs and devices wrap one of the kinds below.
 package spc
 
 import (
@@ -49,6 +49,7 @@ var (
 	ErrCorrupt     = ir.ErrCorrupt
 	ErrVersion     = ir.ErrVersion
 	ErrNoDevice    = ir.ErrNoDevice
+	ErrDevice      = ir.ErrDevice // of a device itself, whatever runs on it
 )
 
 // AnySize, in CompileOptions.Shapes, leaves a dimension to each run.

@@ -24,8 +24,8 @@ type Options struct {
 	// called concurrently.
 	Unneeded func(b []byte)
 	// Closed, where it is set, is called once nothing reads the program's graph
-	// any more: by Close, unless an operator that a cancelled run did not wait for
-	// is still computing. Its error is then that of Close.
+	// any more: by Close, unless an operator or a kernel that a cancelled run did not
+	// wait for is still computing. Its error is then that of Close.
 	Closed func() error
 }
 
@@ -44,7 +44,9 @@ type Program interface {
 	// that the inputs have. out has an element for each output: outputs are
 	// written into the tensors in it that have their type and shape, and take
 	// the place of others with tensors of their own. All belong to the caller,
-	// and inputs may be among them. After an error they are as they were.
+	// and inputs may be among them. After an error they are as they were. An error of
+	// the device itself is ir.ErrDevice. Where ctx is cancelled Run returns its error at
+	// once, and may read inputs for a while.
 	Run(ctx context.Context, in, out []*tensor.Tensor) error
 	// Trace is Run, and calls f after each step of the main graph with the time
 	// that the step took.

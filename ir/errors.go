@@ -10,3 +10,6 @@ var (
 	ErrVersion     = errors.New("unsupported version")
 	ErrNoDevice    = errors.New("no CUDA device")
 )
+
+// ErrDevice is what errors of a device itself wrap, or of its driver: not of what runs on it.
+var ErrDevice = errors.New("device failure")

@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,8 +79,13 @@ type program struct {
 	lasting  map[*tensor.Tensor]bool           // that are not of one set of input shapes alone
 	rounded  map[*tensor.Tensor]*tensor.Tensor // those of them that have another type on the device
 	clock    int                               // calls of spec
+	fresh    []*tensor.Tensor                  // constants that were uploaded for the spec in the making
 
 	readers atomic.Int64 // of the graph's weights: the program, and its parts on the CPU
+
+	life    sync.Mutex
+	runs    int // under way, also those that nobody waits for any more
+	closing bool
 }
 
 // let says that a reader of the weights is gone.
@@ -99,12 +106,115 @@ func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*i
 	if err := ir.CheckInputs(p.graph, in); err != nil {
 		return err
 	}
+	results, err := p.await(ctx, in, f)
+	if err != nil {
+		return p.named(err)
+	}
+	for i, t := range results {
+		if out[i].Fits(t) {
+			out[i].CopyFrom(t)
+		} else {
+			out[i] = t
+		}
+	}
+	return nil
+}
+
+// named names the device in its errors.
+func (p *program) named(err error) error {
+	if errors.Is(err, ir.ErrDevice) {
+		return fmt.Errorf("%s: %w", p.driver.Name(), err)
+	}
+	return err
+}
+
+// run is a run under way.
+type run struct {
+	trace func(*ir.Node, time.Duration)
+	under atomic.Pointer[part] // whose kernels were queued last
+}
+
+// evaluate returns the outputs.
+func (p *program) evaluate(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	s, err := p.spec(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer p.done(s)
-	return s.run(ctx, in, out, f)
+	return s.run(ctx, r, in)
+}
+
+// await is evaluate, but returns as soon as the context is cancelled. Kernels cannot be stopped,
+// so the run then goes on by itself until the device is done with what it uses, and Close leaves
+// that to it.
+func (p *program) await(ctx context.Context, in []*tensor.Tensor, f func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
+	p.begin()
+	if ctx.Done() == nil {
+		defer p.end()
+		return p.evaluate(ctx, &run{trace: f}, in)
+	}
+	var mu sync.Mutex // of left
+	left := false
+	r := &run{}
+	if f != nil {
+		r.trace = func(n *ir.Node, d time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !left {
+				f(n, d)
+			}
+		}
+	}
+	type result struct {
+		out      []*tensor.Tensor
+		err      error
+		panicked any
+	}
+	done := make(chan result, 1)
+	in = slices.Clone(in) // the caller's slice may change
+	evaluate := func() (got result) {
+		defer p.end()
+		defer func() {
+			if v := recover(); v != nil {
+				got.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
+			}
+		}()
+		got.out, got.err = p.evaluate(ctx, r, in)
+		return got
+	}
+	go func() { done <- evaluate() }()
+	select {
+	case got := <-done:
+		if got.panicked != nil {
+			panic(got.panicked)
+		}
+		return got.out, got.err
+	case <-ctx.Done():
+		mu.Lock()
+		left = true
+		mu.Unlock()
+		err := ctx.Err()
+		if under := r.under.Load(); under != nil {
+			err = fmt.Errorf("%v: %w", under, err)
+		}
+		return nil, fmt.Errorf("%s: %w", p.driver.Name(), err)
+	}
+}
+
+func (p *program) begin() {
+	p.life.Lock()
+	p.runs++
+	p.life.Unlock()
+}
+
+func (p *program) end() {
+	p.life.Lock()
+	p.runs--
+	last := p.closing && p.runs == 0
+	p.life.Unlock()
+	if last {
+		p.free()
+	}
 }
 
 // maxSpecs is the number of sets of input shapes that a program remembers.
@@ -156,8 +266,19 @@ func (p *program) done(s *spec) {
 	s.runs--
 }
 
-// Close frees device memory.
+// Close frees device memory, or lets the last run do so.
 func (p *program) Close() error {
+	p.life.Lock()
+	p.closing = true
+	idle := p.runs == 0
+	p.life.Unlock()
+	if !idle {
+		return nil
+	}
+	return p.named(p.free())
+}
+
+func (p *program) free() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
@@ -180,6 +301,7 @@ func (p *program) constant(s Stream, t *tensor.Tensor) (uint64, error) {
 			return 0, err
 		}
 		p.memory[t] = at
+		p.fresh = append(p.fresh, t)
 	}
 	return uint64(at), nil
 }
@@ -192,7 +314,9 @@ func (p *program) upload(s Stream, t *tensor.Tensor) (Pointer, error) {
 		return at, err
 	}
 	if err := s.Upload(at, b); err != nil {
-		return 0, errors.Join(err, s.Sync(), p.driver.Free(at))
+		s.Sync()
+		p.driver.Free(at)
+		return 0, err
 	}
 	return at, nil
 }

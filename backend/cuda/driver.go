@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/ir"
 )
 
 // Pointer is an address in device memory.
@@ -12,7 +13,23 @@ type Pointer uint64
 // Kernel is a kernel of the image that a Driver has loaded.
 type Kernel uint64
 
-// Driver is what the back end asks of a GPU and its driver. It may be used concurrently.
+// Error is a call of a driver that has failed. It is an ir.ErrDevice.
+type Error struct {
+	Code         int    // a CUresult
+	Call, Reason string // cuMemAlloc; CUDA_ERROR_OUT_OF_MEMORY, out of memory
+	// Lost says that no call on the device succeeds any more, whoever makes it, before the
+	// device is opened again.
+	Lost bool
+}
+
+func (e *Error) Error() string { return e.Call + ": " + e.Reason }
+
+// Is makes it an ir.ErrDevice.
+func (e *Error) Is(target error) bool { return target == ir.ErrDevice }
+
+// Driver is what the back end asks of a GPU and its driver. It may be used concurrently. Errors
+// of the GPU and its driver are of type *Error. A lost device holds nothing: what frees something
+// of it, Free and the methods Close, succeeds.
 type Driver interface {
 	// Name names the device.
 	Name() string

@@ -99,16 +99,23 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 	fold.Dead(g)
 	stream, err := p.driver.Stream()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("binding: %w", err)
 	}
 	defer stream.Close()
 	s := &spec{prog: p, graph: g, offset: map[*ir.Value]int{}}
 	b := &binder{spec: s, stream: stream, alias: map[*ir.Value]*ir.Value{}}
-	if err := b.bind(); err != nil {
-		return nil, errors.Join(err, stream.Sync(), s.close()) // copies may be under way
+	p.fresh = nil
+	err = b.bind()
+	if copied := stream.Sync(); err == nil && copied != nil {
+		err = fmt.Errorf("copies of weights: %w", copied)
 	}
-	if err := stream.Sync(); err != nil {
-		return nil, errors.Join(err, s.close())
+	if err != nil {
+		s.close()
+		for _, t := range p.fresh {
+			p.driver.Free(p.memory[t])
+			delete(p.memory, t)
+		}
+		return nil, err
 	}
 	return s, nil
 }
@@ -492,7 +499,7 @@ type exec struct {
 	stream Stream
 	arena  Pointer
 	graphs []Graph // by part
-	under  *part   // whose kernels were queued last
+	run    *run    // under way
 }
 
 func (s *spec) acquire() (*exec, error) {
@@ -506,10 +513,11 @@ func (s *spec) acquire() (*exec, error) {
 	x := &exec{spec: s, graphs: make([]Graph, len(s.parts))}
 	var err error
 	if x.stream, err = s.prog.driver.Stream(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("a stream for a run: %w", err)
 	}
 	if x.arena, err = s.prog.driver.Alloc(max(1, s.arena)); err != nil {
-		return nil, errors.Join(fmt.Errorf("memory for a run: %w", err), x.stream.Close())
+		x.stream.Close()
+		return nil, fmt.Errorf("memory for a run: %w", err)
 	}
 	return x, nil
 }
@@ -522,6 +530,7 @@ func (s *spec) release(x *exec) {
 
 func (x *exec) close() error {
 	var errs []error
+	x.stream.Sync() // a run that failed has not waited; what is wrong Close says again
 	for _, g := range x.graphs {
 		if g != nil {
 			errs = append(errs, g.Close())
@@ -539,68 +548,77 @@ func (x *exec) launch(l *launch) error {
 			cells[i] += uint64(x.arena)
 		}
 	}
-	if err := x.stream.Launch(l.kernel, l.geometry, cells); err != nil {
-		return x.failed(l, err)
-	}
-	return nil
+	return l.failed(x.stream.Launch(l.kernel, l.geometry, cells))
 }
 
-// failed names the device, the step and the kernel.
-func (x *exec) failed(l *launch, err error) error {
-	return fmt.Errorf("%s: %v: kernel %s: %w", x.prog.driver.Name(), l.node, l.name, err)
-}
-
-// waited names the device and the steps of which one has failed, where a call fails that
-// waits for them.
-func (x *exec) waited(err error) error {
+// failed names the step and the kernel.
+func (l *launch) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	if x.under == nil {
-		return fmt.Errorf("%s: %w", x.prog.driver.Name(), err)
-	}
-	launches := x.under.launches
-	return fmt.Errorf("%s: kernels of %v to %v: %w", x.prog.driver.Name(), launches[0].node, launches[len(launches)-1].node, err)
+	return fmt.Errorf("%v: kernel %s: %w", l.node, l.name, err)
 }
 
-// run evaluates the spec and puts its outputs into out.
-func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+// String names the steps.
+func (p *part) String() string {
+	first, last := p.launches[0].node, p.launches[len(p.launches)-1].node
+	if first == last {
+		return fmt.Sprintf("kernels of %v", first)
+	}
+	return fmt.Sprintf("kernels of %v to %v", first, last)
+}
+
+// failed names what was to be done. Where the device was lost, that is what was under way
+// before: kernels fail in the calls after theirs.
+func (x *exec) failed(err error, step string, v *ir.Value) error {
+	if err == nil {
+		return nil
+	}
+	lost := (*Error)(nil)
+	if p := x.run.under.Load(); p != nil && errors.As(err, &lost) && lost.Lost {
+		return fmt.Errorf("%v: %w", p, err)
+	}
+	return fmt.Errorf("%s %s: %w", step, v.Name, err)
+}
+
+// run evaluates the spec and returns its outputs.
+func (s *spec) run(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x, err := s.acquire()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.release(x)
-	x.under = nil
+	x.run = r
 	host := map[*ir.Value]*tensor.Tensor{}
 	for i, v := range s.graph.Inputs {
 		host[v] = in[i]
 	}
 	for i := range s.parts {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		if s.parts[i].host != nil {
-			err = x.hostPart(ctx, &s.parts[i], host, trace)
+			err = x.hostPart(ctx, &s.parts[i], host)
 		} else {
-			err = x.devicePart(i, host, trace)
+			err = x.devicePart(i, host)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := x.fetch(s.outputs, host); err != nil {
-		return err
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	results := make([]*tensor.Tensor, len(out))
+	results := make([]*tensor.Tensor, len(s.graph.Outputs))
 	for i, v := range s.graph.Outputs {
 		t := host[v]
 		if v.IsConst() {
 			var err error
 			if t, err = s.prog.output(v); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if slices.Contains(in, t) || v.IsConst() || slices.Contains(results, t) {
@@ -608,14 +626,7 @@ func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir
 		}
 		results[i] = t
 	}
-	for i, t := range results {
-		if out[i].Fits(t) {
-			out[i].CopyFrom(t)
-		} else {
-			out[i] = t
-		}
-	}
-	return nil
+	return results, nil
 }
 
 // fetch downloads values.
@@ -624,7 +635,7 @@ func (x *exec) fetch(ports []port, host map[*ir.Value]*tensor.Tensor) error {
 		t := tensor.New(tensor.F32, shapeOf(q.value)...)
 		if len(t.Bytes()) > 0 {
 			if err := x.stream.Download(t.Bytes(), x.arena+Pointer(q.at)); err != nil {
-				return x.waited(err)
+				return x.failed(err, "download of", q.value)
 			}
 		}
 		host[q.value] = t
@@ -632,7 +643,7 @@ func (x *exec) fetch(ports []port, host map[*ir.Value]*tensor.Tensor) error {
 	return nil
 }
 
-func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor.Tensor) error {
 	if err := x.fetch(p.download, host); err != nil {
 		return err
 	}
@@ -640,7 +651,7 @@ func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor
 	for i, v := range p.in {
 		in[i] = host[v]
 	}
-	if err := p.host.Trace(ctx, in, out, trace); err != nil {
+	if err := p.host.Trace(ctx, in, out, x.run.trace); err != nil {
 		return err
 	}
 	for i, v := range p.out {
@@ -649,21 +660,22 @@ func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor
 	return nil
 }
 
-// devicePart uploads what the kernels of a part need and launches them: one by one with
-// trace, else as a graph.
-func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+// devicePart uploads what the kernels of a part need and launches them: one by one where the run
+// is traced, else as a graph.
+func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor) error {
 	p := &x.parts[i]
 	for _, q := range p.upload {
 		if b := host[q.value].Bytes(); len(b) > 0 {
 			if err := x.stream.Upload(x.arena+Pointer(q.at), b); err != nil {
-				return x.waited(err)
+				return x.failed(err, "upload of", q.value)
 			}
 		}
 	}
 	if len(p.launches) == 0 {
 		return nil
 	}
-	if trace != nil {
+	x.run.under.Store(p)
+	if x.run.trace != nil {
 		start := time.Now()
 		for k := range p.launches {
 			l := &p.launches[k]
@@ -671,10 +683,10 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*
 				return err
 			}
 			if err := x.stream.Sync(); err != nil {
-				return x.failed(l, err)
+				return l.failed(err)
 			}
 			if k+1 == len(p.launches) || p.launches[k+1].node != l.node {
-				trace(l.node, time.Since(start))
+				x.run.trace(l.node, time.Since(start))
 				start = time.Now()
 			}
 		}
@@ -690,10 +702,12 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor, trace func(*
 			return nil
 		})
 		if err != nil {
-			return x.waited(err)
+			return fmt.Errorf("%v: %w", p, err)
 		}
 		x.graphs[i] = g
 	}
-	x.under = p
-	return x.waited(x.graphs[i].Launch())
+	if err := x.graphs[i].Launch(); err != nil {
+		return fmt.Errorf("%v: %w", p, err)
+	}
+	return nil
 }

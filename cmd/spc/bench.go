@@ -94,7 +94,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 			return err
 		}
 		defer m.Close()
-		if err := device.set(m); err != nil {
+		if err := device.set(c, m); err != nil {
 			return err
 		}
 		r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
@@ -105,7 +105,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		b := benchmark{Model: args[0], Batch: batch, Device: device.device, Threads: device.threads, Runs: runs}
+		b := benchmark{Model: args[0], Batch: batch, Threads: device.threads, Runs: runs}
 		if b.Threads == 0 {
 			b.Threads = cpu.Cores()
 		}
@@ -148,6 +148,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 			b.add(nodes, profiles)
 		}
 		p.close()
+		b.Device = device.used()
 		if asJSON {
 			return printJSON(c.OutOrStdout(), b)
 		}

@@ -3,10 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
 	"spc"
+	"spc/backend"
+	"spc/backend/cpu"
 )
 
 // deviceFlags say where and how a model runs.
@@ -14,11 +18,14 @@ type deviceFlags struct {
 	device    string
 	precision string
 	threads   int
+
+	opened backend.Device
+	fell   atomic.Bool // back to the CPU
 }
 
 // add adds the flags; what says which model runs on the device.
 func (f *deviceFlags) add(c *cobra.Command, what string) {
-	c.Flags().StringVar(&f.device, "device", "cpu", "the `DEVICE` that "+what+" runs on: cpu, cuda, cuda:N for\nthe GPU of that number, or auto for a GPU where there is one")
+	c.Flags().StringVar(&f.device, "device", "cpu", "the `DEVICE` that "+what+" runs on: cpu, cuda, cuda:N for\nthe GPU of that number, or auto for a GPU where there is one\nand it works")
 	c.Flags().StringVar(&f.precision, "precision", "f32", "the type that floats have on a GPU: f32, f16 or bf16")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
 	complete(c, "device", values("cpu", "cuda", "auto"))
@@ -33,19 +40,38 @@ func (f *deviceFlags) check() error {
 	return nil
 }
 
-// set sets a model's threads, and its device.
-func (f *deviceFlags) set(m *spc.Model) error {
+// set sets a model's threads, and its device. That the CPU takes the place of a GPU is said on
+// standard error, unless what the command prints is for programs.
+func (f *deviceFlags) set(c *cobra.Command, m *spc.Model) error {
 	if err := f.check(); err != nil {
 		return err
 	}
 	m.SetThreads(f.threads)
-	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision})
-	if errors.Is(err, spc.ErrNoDevice) {
+	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision, Fallback: func(why error) {
+		f.fell.Store(true)
+		if asJSON, err := c.Flags().GetBool("json"); err != nil || !asJSON {
+			warn(c, fmt.Sprintf("%s; the CPU takes over", message(why)))
+		}
+	}})
+	if errors.Is(err, spc.ErrNoDevice) || errors.Is(err, spc.ErrDevice) {
 		return fmt.Errorf("--device %s: %w", f.device, err)
 	}
 	if err != nil {
 		return err
 	}
+	f.opened = d
 	m.SetDevice(d)
 	return nil
+}
+
+// used names the device that the model ran on.
+func (f *deviceFlags) used() string {
+	switch {
+	case f.device != "auto":
+		return f.device
+	case f.fell.Load():
+		return cpu.Device{}.Name()
+	}
+	name, _, _ := strings.Cut(f.opened.Name(), " ")
+	return name
 }

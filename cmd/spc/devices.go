@@ -27,6 +27,7 @@ type device struct {
 	Memory   int64    `json:"memory,omitempty"` // of a GPU, in bytes
 	Driver   string   `json:"driver,omitempty"` // the version of CUDA that a GPU's driver knows
 	Features []string `json:"features"`
+	Problem  string   `json:"problem,omitempty"` // why no program can run on it
 }
 
 // found is what devices prints.
@@ -46,14 +47,21 @@ func findDevices() (found, error) {
 		return f, nil
 	}
 	for _, g := range gpus {
-		features := []string{"mma", "mma.sp"} // tensor cores, and sparse ones
+		features := []string{}
+		if g.Problem == nil {
+			features = append(features, "mma", "mma.sp") // tensor cores, and sparse ones
+		}
 		if g.Arch == "sm_90" {
 			features = append(features, "wgmma")
 		}
-		f.Devices = append(f.Devices, device{
+		d := device{
 			Name: fmt.Sprintf("cuda:%d", g.Ordinal), Model: g.Name, Arch: g.Arch,
 			Cores: g.Multiprocessors, Memory: g.Memory, Driver: g.Driver, Features: features,
-		})
+		}
+		if g.Problem != nil {
+			d.Problem = message(g.Problem)
+		}
+		f.Devices = append(f.Devices, d)
 	}
 	return f, err
 }
@@ -89,6 +97,11 @@ func devicesCommand() *cobra.Command {
 				t.AppendRow([]any{d.Name, d.Model, d.Arch, d.Cores, threads, memory, strings.Join(d.Features, " ")})
 			}
 			t.Render()
+			for _, d := range f.Devices {
+				if d.Problem != "" {
+					fmt.Fprintln(w, d.Problem)
+				}
+			}
 			if f.NoCUDA != "" {
 				fmt.Fprintln(w, f.NoCUDA)
 			}

@@ -109,7 +109,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 			return err
 		}
 		defer e.model.Close()
-		if err := device.set(e.model); err != nil {
+		if err := device.set(c, e.model); err != nil {
 			return err
 		}
 		e.output = e.model.Outputs()[0].Name

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -23,6 +24,15 @@ func newProgress(c *cobra.Command) *progress {
 		return &progress{out: f}
 	}
 	return &progress{}
+}
+
+// warn prints a line on standard error, in the place of a bar that is shown there.
+func warn(c *cobra.Command, text string) {
+	clear := ""
+	if newProgress(c).out != nil {
+		clear = "\r\x1b[K"
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%sspc: warning: %s\n", clear, text)
 }
 
 // stage shows that done of total steps of a stage are done.

@@ -51,7 +51,7 @@ summary is printed, for a classifier with its five best classes.`,
 			return err
 		}
 		defer m.Close()
-		if err := device.set(m); err != nil {
+		if err := device.set(c, m); err != nil {
 			return err
 		}
 		r := request{ports: m.Inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}

@@ -71,7 +71,7 @@ the exit status is 1.`,
 				return err
 			}
 			defer models[i].Close()
-			if err := device.set(models[i]); err != nil {
+			if err := device.set(c, models[i]); err != nil {
 				return err
 			}
 			device.device, device.precision = "cpu", "f32" // of the second

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +73,26 @@ func Library(t testing.TB, sources ...string) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// Held is what a process holds of a Library's GPUs: counts of objects, and bytes of either memory.
+// They are in the file that SPC_EMULATED_HELD names.
+type Held struct{ Contexts, Modules, Streams, Graphs, Events, Memory, Pinned int }
+
+// ReadHeld reads such a file; nothing is held where there is none.
+func ReadHeld(t testing.TB, path string) (h Held) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &h)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }
 
 func compiler() string {

@@ -14,6 +14,7 @@ import (
 	"spc/backend"
 	"spc/backend/cuda"
 	"spc/backend/cuda/image"
+	"spc/ir"
 )
 
 // Devices lists the GPUs of the machine.
@@ -23,7 +24,7 @@ func Devices() ([]Info, error) {
 	}
 	n, err := cu.NumDevices()
 	if err != nil {
-		return nil, noDevice("%v", err)
+		return nil, unusable{noDevice("%v", called("cuDeviceGetCount", err))}
 	}
 	if n == 0 {
 		return nil, noDevice("the driver finds no GPU")
@@ -37,10 +38,13 @@ func Devices() ([]Info, error) {
 	return all, nil
 }
 
+// oldest is the first compute capability for which the images have code.
+const oldest = 8
+
 func info(ordinal int) (Info, error) {
 	d, err := cu.GetDevice(ordinal)
 	if err != nil {
-		return Info{}, err
+		return Info{}, called("cuDeviceGet", err)
 	}
 	i := Info{Ordinal: ordinal}
 	var errs [5]error
@@ -50,13 +54,37 @@ func info(ordinal int) (Info, error) {
 	i.Multiprocessors, errs[2] = d.Attribute(cu.MultiprocessorCount)
 	major, errs[3] = d.Attribute(cu.ComputeCapabilityMajor)
 	minor, errs[4] = d.Attribute(cu.ComputeCapabilityMinor)
-	v := cu.Version()
-	i.Arch, i.Driver = fmt.Sprintf("sm_%d%d", major, minor), fmt.Sprintf("%d.%d", v/1000, v%1000/10)
-	return i, errors.Join(errs[:]...)
+	for _, err := range errs {
+		if err != nil {
+			return i, called("cuDeviceGetAttribute", err)
+		}
+	}
+	v, least := cu.Version(), image.CUDA()/1000*1000
+	i.Arch, i.Driver = fmt.Sprintf("sm_%d%d", major, minor), versionText(v)
+	switch {
+	case major < oldest:
+		i.Problem = i.unusable("it is %s, and kernels need sm_%d0 or newer", i.Arch, oldest)
+	case v < least:
+		i.Problem = i.unusable("the driver knows CUDA %s, and kernels need %s or newer", i.Driver, versionText(least))
+	}
+	return i, nil
 }
 
-// oldest is the first compute capability for which the images have code.
-const oldest = 8
+// unusable is the ErrNoDevice of a GPU, or a driver, that there is but that kernels do not run
+// on, and an ErrDevice.
+type unusable struct{ error }
+
+func (unusable) Is(target error) bool { return target == ir.ErrDevice }
+func (u unusable) Unwrap() error      { return u.error }
+
+func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// device names the GPU as the command line does, and its model.
+func (i *Info) device() string { return fmt.Sprintf("cuda:%d (%s)", i.Ordinal, i.Name) }
+
+func (i *Info) unusable(format string, args ...any) error {
+	return unusable{noDevice("%s: %s", i.device(), fmt.Sprintf(format, args...))}
+}
 
 var (
 	opening sync.Mutex
@@ -64,7 +92,7 @@ var (
 )
 
 // Open returns a GPU by its ordinal, with the kernels loaded. A GPU stays open until the
-// process ends.
+// process ends, or until it is lost: then Open opens it anew.
 func Open(ordinal int) (cuda.Driver, error) {
 	all, err := Devices()
 	if err != nil {
@@ -76,11 +104,15 @@ func Open(ordinal int) (cuda.Driver, error) {
 	opening.Lock()
 	defer opening.Unlock()
 	if d := opened[ordinal]; d != nil {
-		return d, nil
+		if !d.isLost() {
+			return d, nil
+		}
+		<-d.gone // once the calls under way have failed
+		delete(opened, ordinal)
 	}
-	d := &device{info: all[ordinal], known: map[string]cuda.Kernel{}}
+	d := &device{info: all[ordinal], known: map[string]cuda.Kernel{}, gone: make(chan struct{})}
 	if err := d.open(); err != nil {
-		return nil, fmt.Errorf("%s: %w", d.Name(), err)
+		return nil, err
 	}
 	opened[ordinal] = d
 	return d, nil
@@ -97,6 +129,11 @@ type device struct {
 	mu        sync.RWMutex
 	known     map[string]cuda.Kernel
 	functions []*function
+
+	life  sync.Mutex
+	calls int           // of do, under way
+	lost  *cuda.Error   // why no call succeeds
+	gone  chan struct{} // closed when the context of a lost device is given back
 }
 
 // function is a kernel of the image.
@@ -113,50 +150,125 @@ const plainShared = 48 << 10
 const memoryPoolsSupported cu.DeviceAttribute = 115
 
 func (d *device) open() error {
+	if d.info.Problem != nil {
+		return d.info.Problem
+	}
 	dev, err := cu.GetDevice(d.info.Ordinal)
 	if err != nil {
-		return err
-	}
-	major, err := dev.Attribute(cu.ComputeCapabilityMajor)
-	if err != nil {
-		return err
-	}
-	if major < oldest {
-		return noDevice("%s: kernels need sm_%d0 or newer", d.info.Arch, oldest)
+		return d.named(called("cuDeviceGet", err))
 	}
 	if d.context, err = dev.RetainPrimaryCtx(); err != nil {
-		return err
+		return d.named(called("cuDevicePrimaryCtxRetain", err))
 	}
-	return d.do(func() error {
+	err = d.do(func() error {
 		if pools, err := dev.Attribute(memoryPoolsSupported); err == nil {
 			d.pools = pools == 1
 		}
-		if d.memory, err = cu.MakeStream(cu.NonBlocking); err != nil {
+		if d.memory, err = makeStream(); err != nil {
 			return err
 		}
 		for name, text := range image.All() {
 			m, err := cu.LoadFatBinary(text)
 			if err != nil {
-				return fmt.Errorf("image %s: %w", name, err)
+				return fmt.Errorf("image %s: %w", name, called("cuModuleLoadFatBinary", err))
 			}
 			d.modules = append(d.modules, m)
 		}
 		return nil
 	})
+	if err == nil {
+		return nil
+	}
+	failed := &cuda.Error{}
+	errors.As(err, &failed)
+	d.lose(failed)
+	switch {
+	case oldDriver(failed.Code):
+		return d.info.unusable("%v; the driver knows CUDA %s, and kernels need %s or newer on %s", err, d.info.Driver, versionText(image.CUDA()), d.info.Arch)
+	case otherImage(failed.Code):
+		return d.info.unusable("%v; kernels have no code for %s", err, d.info.Arch)
+	}
+	return d.named(err)
 }
 
-// do calls f on an OS thread whose current context is the device's.
+func (d *device) named(err error) error { return fmt.Errorf("%s: %w", d.Name(), err) }
+
+// do calls f on an OS thread whose current context is the device's. What f fails with may lose
+// the device.
 func (d *device) do(f func() error) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cu.SetCurrentContext(d.context); err != nil {
-		return fmt.Errorf("cuCtxSetCurrent: %w", err)
+	err := called("cuCtxSetCurrent", cu.SetCurrentContext(d.context))
+	if err == nil {
+		err = f()
 	}
-	return f()
+	if e := (*cuda.Error)(nil); errors.As(err, &e) && e.Lost {
+		d.lose(e)
+	}
+	return err
 }
 
-// Name names the GPU as the command line does, and its model.
-func (d *device) Name() string { return fmt.Sprintf("cuda:%d (%s)", d.info.Ordinal, d.info.Name) }
+// free is do for an f that frees something, which a lost device does not hold any more.
+func (d *device) free(f func() error) error {
+	err := d.do(f)
+	if e := (*cuda.Error)(nil); errors.As(err, &e) && e.Lost {
+		return nil
+	}
+	return err
+}
+
+func (d *device) enter() error {
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.lost != nil {
+		return &cuda.Error{Code: d.lost.Code, Call: "the device was lost", Reason: d.lost.Error(), Lost: true}
+	}
+	d.calls++
+	return nil
+}
+
+func (d *device) leave() {
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.calls--; d.lost != nil {
+		d.giveBack()
+	}
+}
+
+// lose lets later calls fail.
+func (d *device) lose(why *cuda.Error) {
+	d.life.Lock()
+	defer d.life.Unlock()
+	if d.lost == nil {
+		d.lost = why
+		d.giveBack()
+	}
+}
+
+func (d *device) isLost() bool {
+	d.life.Lock()
+	defer d.life.Unlock()
+	return d.lost != nil
+}
+
+// giveBack gives the context of a lost device back when no call is under way on it. It is
+// destroyed then, with all that it holds, unless someone else in the process has it as well.
+func (d *device) giveBack() {
+	if d.calls > 0 {
+		return
+	}
+	if dev, err := cu.GetDevice(d.info.Ordinal); err == nil {
+		dev.ReleasePrimaryCtx() // where that fails, opening the device again does, too
+	}
+	close(d.gone)
+}
+
+// Name names the GPU.
+func (d *device) Name() string { return d.info.device() }
 
 // Arch is the GPU's architecture.
 func (d *device) Arch() string { return d.info.Arch }
@@ -168,16 +280,19 @@ func (d *device) Kernel(name string) (cuda.Kernel, error) {
 	if k, ok := d.known[name]; ok {
 		return k, nil
 	}
-	err := fmt.Errorf("no image has a kernel named %s", name)
-	err = d.do(func() error {
+	err := d.do(func() error {
 		for _, m := range d.modules {
-			if f, failed := m.Function(name); failed == nil {
+			f, err := m.Function(name)
+			if err == nil {
 				d.functions = append(d.functions, &function{Function: f, shared: plainShared})
 				d.known[name] = cuda.Kernel(len(d.functions) - 1)
 				return nil
 			}
+			if err != cu.NotFound {
+				return called("cuModuleGetFunction", err)
+			}
 		}
-		return err
+		return fmt.Errorf("no image has a kernel named %s", name)
 	})
 	return d.known[name], err
 }
@@ -188,28 +303,31 @@ func (d *device) Alloc(bytes int) (at cuda.Pointer, err error) {
 		if !d.pools {
 			p, err := cu.MemAlloc(int64(bytes))
 			at = cuda.Pointer(p)
-			return err
+			return called("cuMemAlloc", err)
 		}
 		p, err := allocAsync(bytes, d.memory)
 		if err != nil {
 			return err
 		}
 		at = cuda.Pointer(p)
-		return d.memory.Synchronize()
+		return called("cuStreamSynchronize", d.memory.Synchronize())
 	})
 	if err != nil {
-		err = fmt.Errorf("%d bytes on %s: %w", bytes, d.Name(), err)
+		err = fmt.Errorf("%d bytes: %w", bytes, err)
 	}
 	return at, err
 }
 
 // Free frees memory that no work under way uses.
 func (d *device) Free(p cuda.Pointer) error {
-	return d.do(func() error {
+	return d.free(func() error {
 		if !d.pools {
-			return cu.MemFree(cu.DevicePtr(p))
+			return called("cuMemFree", cu.MemFree(cu.DevicePtr(p)))
 		}
-		return freeAsync(uint64(p), d.memory)
+		if err := freeAsync(uint64(p), d.memory); err != nil {
+			return err
+		}
+		return called("cuStreamSynchronize", d.memory.Synchronize()) // gives the memory back to the system
 	})
 }
 
@@ -217,10 +335,15 @@ func (d *device) Free(p cuda.Pointer) error {
 func (d *device) Stream() (cuda.Stream, error) {
 	s := &stream{device: d}
 	err := d.do(func() (err error) {
-		s.queue, err = cu.MakeStream(cu.NonBlocking)
+		s.queue, err = makeStream()
 		return err
 	})
 	return s, err
+}
+
+func makeStream() (cu.Stream, error) {
+	s, err := cu.MakeStream(cu.NonBlocking)
+	return s, called("cuStreamCreate", err)
 }
 
 // stream is a queue, and pinned memory through which copies go.
@@ -266,10 +389,7 @@ func (s *stream) room(n int) (int, error) {
 // wait waits for all that was queued; pinned memory is free then.
 func (s *stream) wait() error {
 	s.used = 0
-	if err := s.queue.Synchronize(); err != nil {
-		return fmt.Errorf("cuStreamSynchronize: %w", err)
-	}
-	return nil
+	return called("cuStreamSynchronize", s.queue.Synchronize())
 }
 
 func (s *stream) Upload(to cuda.Pointer, from []byte) error {
@@ -344,12 +464,15 @@ func (s *stream) Capture(f func() error) (cuda.Graph, error) {
 			return err
 		}
 		failed := f()
-		exec, err := endCapture(s.queue)
-		if err == nil && failed != nil {
-			err = destroyGraph(exec)
+		var err error
+		g.exec, err = endCapture(s.queue)
+		if failed == nil {
+			return err
 		}
-		g.exec = exec
-		return errors.Join(failed, err)
+		if err == nil {
+			destroyGraph(g.exec)
+		}
+		return failed
 	})
 	return g, err
 }
@@ -361,25 +484,25 @@ func (s *stream) Time(f func() error) (time.Duration, error) {
 		for i := range events {
 			var err error
 			if events[i], err = cu.MakeEvent(cu.DefaultEvent); err != nil {
-				return err
+				return called("cuEventCreate", err)
 			}
 			defer cu.DestroyEvent(&events[i])
 		}
 		if err := events[0].Record(s.queue); err != nil {
-			return err
+			return called("cuEventRecord", err)
 		}
 		if err := f(); err != nil {
 			return err
 		}
 		if err := events[1].Record(s.queue); err != nil {
-			return err
+			return called("cuEventRecord", err)
 		}
 		if err := s.wait(); err != nil {
 			return err
 		}
 		var err error
 		took, err = events[0].Elapsed(events[1])
-		return err
+		return called("cuEventElapsedTime", err)
 	})
 	return time.Duration(took * float64(time.Millisecond)), err
 }
@@ -387,12 +510,12 @@ func (s *stream) Time(f func() error) (time.Duration, error) {
 func (s *stream) Sync() error { return s.do(s.wait) }
 
 func (s *stream) Close() error {
-	return s.do(func() error {
+	return s.free(func() error {
 		errs := []error{s.wait()}
 		if s.staging.bytes > 0 {
 			errs = append(errs, s.staging.free())
 		}
-		return errors.Join(append(errs, s.queue.Destroy())...)
+		return errors.Join(append(errs, called("cuStreamDestroy", s.queue.Destroy()))...)
 	})
 }
 
@@ -402,4 +525,4 @@ type graph struct {
 }
 
 func (g *graph) Launch() error { return g.do(func() error { return launchGraph(g.exec, g.queue) }) }
-func (g *graph) Close() error  { return g.do(func() error { return destroyGraph(g.exec) }) }
+func (g *graph) Close() error  { return g.free(func() error { return destroyGraph(g.exec) }) }

@@ -59,11 +59,13 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
 	"spc/backend"
+	"spc/backend/cuda"
 )
 
 // The calls below are those that gorgonia.org/cu lacks, on its handles, and launches and
@@ -72,28 +74,61 @@ import (
 // load opens the driver. Its error says why there is none.
 func load() error {
 	var why *C.char
-	r := C.spc_load(&why)
+	r := C.CUresult(C.spc_load(&why))
 	switch {
-	case r == 0:
+	case r == C.CUDA_SUCCESS:
 		return nil
 	case why != nil:
 		return noDevice("%s", C.GoString(why))
 	case r == C.CUDA_ERROR_NO_DEVICE:
 		return noDevice("the driver finds no GPU")
 	}
-	return noDevice("the driver does not start: CUDA error %d", int(r))
+	return unusable{noDevice("the driver does not start: %v", result("cuInit", r))}
 }
+
+// lasting are the results after which a context is of no use: later calls on it fail, too.
+var lasting = []C.CUresult{
+	C.CUDA_ERROR_DEINITIALIZED, C.CUDA_ERROR_ECC_UNCORRECTABLE, C.CUDA_ERROR_NVLINK_UNCORRECTABLE,
+	C.CUDA_ERROR_ILLEGAL_ADDRESS, C.CUDA_ERROR_LAUNCH_TIMEOUT, C.CUDA_ERROR_CONTEXT_IS_DESTROYED, C.CUDA_ERROR_ASSERT,
+	C.CUDA_ERROR_HARDWARE_STACK_ERROR, C.CUDA_ERROR_ILLEGAL_INSTRUCTION, C.CUDA_ERROR_MISALIGNED_ADDRESS,
+	C.CUDA_ERROR_INVALID_ADDRESS_SPACE, C.CUDA_ERROR_INVALID_PC, C.CUDA_ERROR_LAUNCH_FAILED,
+	C.CUDA_ERROR_MPS_RPC_FAILURE, mpsClientTerminated, externalDevice, C.CUDA_ERROR_UNKNOWN,
+}
+
+// CUDA_ERROR_MPS_CLIENT_TERMINATED and CUDA_ERROR_EXTERNAL_DEVICE, which headers of CUDA 11 lack.
+const mpsClientTerminated, externalDevice = 810, 911
 
 // result is the error of a call, nil where it succeeded.
 func result(call string, r C.CUresult) error {
 	if r == C.CUDA_SUCCESS {
 		return nil
 	}
+	e := &cuda.Error{Code: int(r), Call: call, Reason: fmt.Sprintf("CUDA error %d", int(r)), Lost: slices.Contains(lasting, r)}
 	var name, text *C.char
-	if C.cuGetErrorName(r, &name) != C.CUDA_SUCCESS || C.cuGetErrorString(r, &text) != C.CUDA_SUCCESS {
-		return fmt.Errorf("%s: CUDA error %d", call, int(r))
+	if C.cuGetErrorName(r, &name) == C.CUDA_SUCCESS && C.cuGetErrorString(r, &text) == C.CUDA_SUCCESS {
+		e.Reason = C.GoString(name) + ", " + C.GoString(text)
 	}
-	return fmt.Errorf("%s: %s, %s", call, C.GoString(name), C.GoString(text))
+	return e
+}
+
+// otherImage reports whether a result says that an image has no code for a device.
+func otherImage(code int) bool { return code == C.CUDA_ERROR_NO_BINARY_FOR_GPU }
+
+// oldDriver reports whether one says that it has, in assembly that is too new for the driver.
+func oldDriver(code int) bool { return code == C.CUDA_ERROR_UNSUPPORTED_PTX_VERSION }
+
+// called is the error of a call that gorgonia.org/cu makes.
+func called(call string, err error) error {
+	if r, ok := like(err, cu.Success); ok {
+		return result(call, C.CUresult(r))
+	}
+	return err
+}
+
+// like returns an error as one of the type of another, which has no name here.
+func like[E error](err error, _ E) (E, bool) {
+	e, ok := err.(E)
+	return e, ok
 }
 
 func functionOf(f cu.Function) C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&f)) }

@@ -20,6 +20,7 @@ type Info struct {
 	Memory          int64  // in bytes
 	Multiprocessors int
 	Driver          string // the newest version of CUDA that the driver knows
+	Problem         error  // why Open fails, an ir.ErrDevice, as far as that is known
 }
 
 // noDevice is ErrNoDevice with its reason.

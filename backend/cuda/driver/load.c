@@ -222,13 +222,12 @@ static void load(void) {
     problem = dlerror();
     return;
   }
-  int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
-  if (!init || (result = init(0)) != 0)
-    return;
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     void *found = dlsym(library, calls[i].name);
     *calls[i].pointer = found ? found : (void *)unsupported;
   }
+  int (*init)(unsigned) = (int (*)(unsigned))dlsym(library, "cuInit");
+  result = init ? init(0) : notSupported;
 }
 
 int spc_load(const char **why) {

@@ -1,13 +1,22 @@
 // libcuda is a driver whose GPUs are the emulator: the calls of libcuda.so.1 that the back end
 // makes. Work of a stream is done when somebody waits for it and no earlier, so that whoever
-// does not wait sees it; a kernel that cannot finish leaves the GPU unusable, as on hardware.
-// Of the environment it takes SPC_EMULATED_GPUS, their number (1), and SPC_EMULATED_ORDER, the
-// order of threads (0, simt::Order), SPC_EMULATED_FAULT, a kernel that fails, and
-// SPC_EMULATED_MEMORY, the bytes that a GPU has (as much as the host).
+// does not wait sees it. What a kernel does that cannot finish stays: every later call on its
+// context fails as that one did, until the context is destroyed. Of the environment it takes
+//
+//	SPC_EMULATED_GPUS    their number (1)
+//	SPC_EMULATED_ARCH    their compute capability (80)
+//	SPC_EMULATED_CUDA    the version of CUDA that the driver knows (12040)
+//	SPC_EMULATED_MEMORY  the bytes that a GPU has (as much as the host)
+//	SPC_EMULATED_ORDER   the order of threads (0, simt::Order)
+//	SPC_EMULATED_FAULT   a kernel or a call that fails, and how: NAME:RESULT; without RESULT, 719
+//	SPC_EMULATED_SLOW    a kernel that takes as long as a file exists, NAME:FILE, and makes
+//	                     FILE.begun as it begins
+//	SPC_EMULATED_HELD    a file that says what the process holds of GPUs
 #include "simt.h"
 
 #include <deque>
 #include <set>
+#include <unistd.h>
 
 namespace {
 
@@ -17,15 +26,25 @@ enum Result {
   InvalidValue = 1,
   OutOfMemory = 2,
   NotInitialised = 3,
+  NoDevice = 100,
   InvalidDevice = 101,
   InvalidImage = 200,
   InvalidContext = 201,
+  NoBinaryForGPU = 209,
+  EccUncorrectable = 214,
+  UnsupportedPTXVersion = 222,
   InvalidHandle = 400,
   NotFound = 500,
   NotReady = 600,
+  IllegalAddress = 700,
+  LaunchTimeout = 702,
+  ContextIsDestroyed = 709,
   LaunchFailed = 719,
+  NotSupported = 801,
+  DriverMismatch = 803,
   CaptureUnsupported = 900,
   CaptureInvalidated = 901,
+  Unknown = 999,
 };
 
 struct Name {
@@ -36,25 +55,59 @@ struct Name {
     {InvalidValue, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {OutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {NotInitialised, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {NoDevice, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {InvalidDevice, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {InvalidImage, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {InvalidContext, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {NoBinaryForGPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {EccUncorrectable, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {UnsupportedPTXVersion, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
     {InvalidHandle, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NotFound, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {NotReady, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {IllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {LaunchTimeout, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {ContextIsDestroyed, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
     {LaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {NotSupported, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {DriverMismatch, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
     {CaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
     {CaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {Unknown, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
+// lasting reports whether a context is of no use after a result.
+bool lasting(int r) {
+  return r == EccUncorrectable || r == IllegalAddress || r == LaunchTimeout || r == ContextIsDestroyed || r == LaunchFailed || r == Unknown;
+}
+
 using Address = unsigned long long;
-using Work = std::function<bool()>; // false where a kernel cannot finish
+using Work = std::function<int()>; // its Result
 
 const size_t plainShared = 48 << 10, maxShared = 227 << 10;
 
 int environment(const char *name, int otherwise) {
   const char *v = getenv(name);
   return v ? atoi(v) : otherwise;
+}
+
+int capability() { return environment("SPC_EMULATED_ARCH", 80); }
+int version() { return environment("SPC_EMULATED_CUDA", 12040); }
+
+// of returns what follows a name and a colon in a variable, nothing where that is about
+// another name.
+const char *of(const char *variable, const std::string &name) {
+  const char *v = getenv(variable);
+  if (!v || name.compare(0, name.npos, v, std::min(strlen(v), strcspn(v, ":"))) != 0)
+    return nullptr;
+  v += name.size();
+  return *v ? v + 1 : v;
+}
+
+// fault is the result of a kernel or a call that is to fail.
+int fault(const std::string &name) {
+  const char *how = of("SPC_EMULATED_FAULT", name);
+  return !how ? Success : *how ? atoi(how) : LaunchFailed;
 }
 
 bool initialised;
@@ -69,14 +122,42 @@ struct Graph {
   std::vector<Work> work;
 };
 
+struct Event {
+  std::atomic<bool> recorded{false}, reached{false};
+  std::chrono::steady_clock::time_point at;
+};
+
 struct Stream;
+struct Context;
 
 struct Device {
   std::mutex lock; // of what follows
+  Context *primary = nullptr;
+  int retained = 0;
+};
+
+std::vector<std::unique_ptr<Device>> devices;
+
+// Context is what a device holds for the process. It is never deleted: threads may have it as
+// their current one when it is destroyed.
+struct Context {
+  std::atomic<int> failed{Success}; // for good
+
+  std::mutex lock; // of what follows
   std::map<Address, size_t> memory, host;
-  size_t held = 0; // bytes of memory
+  size_t held = 0, pinned = 0; // bytes of them
   std::set<Stream *> streams;
-  std::atomic<bool> broken{false};
+  std::set<Graph *> graphs;
+  std::set<Event *> events;
+  std::set<int *> modules;
+
+  // fail remembers the first result that lasts.
+  int fail(int r) {
+    int none = Success;
+    if (lasting(r))
+      failed.compare_exchange_strong(none, r);
+    return r;
+  }
 
   // holds reports whether n bytes at an address are of one allocation.
   bool holds(const std::map<Address, size_t> &of, Address at, size_t n) {
@@ -85,100 +166,201 @@ struct Device {
     return next != of.begin() && (--next, at + n <= next->first + next->second);
   }
 
-  Result allocate(std::map<Address, size_t> &of, Address *at, size_t n) {
+  int allocate(std::map<Address, size_t> &of, Address *at, size_t n) {
     void *p = nullptr;
     if (n == 0)
       return InvalidValue;
+    std::lock_guard<std::mutex> guard(lock);
     const char *limit = getenv("SPC_EMULATED_MEMORY");
     if (limit && &of == &memory && held + n > strtoull(limit, nullptr, 10))
       return OutOfMemory;
     if (posix_memalign(&p, 256, n) != 0)
       return OutOfMemory;
     memset(p, simt::poison, n);
-    std::lock_guard<std::mutex> guard(lock);
     *at = reinterpret_cast<Address>(p);
     of[*at] = n;
-    if (&of == &memory)
-      held += n;
+    (&of == &memory ? held : pinned) += n;
     return Success;
   }
 
-  Result release(std::map<Address, size_t> &of, Address at) {
+  int release(std::map<Address, size_t> &of, Address at) {
     std::lock_guard<std::mutex> guard(lock);
     auto found = of.find(at);
     if (found == of.end())
       return InvalidValue;
-    if (&of == &memory)
-      held -= found->second;
+    (&of == &memory ? held : pinned) -= found->second;
     of.erase(found);
     free(reinterpret_cast<void *>(at));
     return Success;
   }
+
+  void destroy();
+};
+
+// tell writes what the process holds of GPUs into SPC_EMULATED_HELD.
+void tell() {
+  const char *path = getenv("SPC_EMULATED_HELD");
+  if (!path)
+    return;
+  static std::mutex one;
+  std::lock_guard<std::mutex> writing(one);
+  size_t contexts = 0, modules = 0, streams = 0, graphs = 0, events = 0, memory = 0, pinned = 0;
+  for (auto &d : devices) {
+    std::lock_guard<std::mutex> guard(d->lock);
+    Context *c = d->primary;
+    if (!c)
+      continue;
+    std::lock_guard<std::mutex> inside(c->lock);
+    contexts++;
+    modules += c->modules.size();
+    streams += c->streams.size();
+    graphs += c->graphs.size();
+    events += c->events.size();
+    memory += c->held;
+    pinned += c->pinned;
+  }
+  std::string part = std::string(path) + ".part";
+  if (FILE *f = fopen(part.c_str(), "w")) {
+    fprintf(f, "{\"contexts\": %zu, \"modules\": %zu, \"streams\": %zu, \"graphs\": %zu, \"events\": %zu, \"memory\": %zu, \"pinned\": %zu}\n",
+            contexts, modules, streams, graphs, events, memory, pinned);
+    fclose(f);
+    rename(part.c_str(), path);
+  }
+}
+
+// Telling tells when a call is over that makes or frees something.
+struct Telling {
+  ~Telling() { tell(); }
 };
 
 struct Stream {
-  Device *device;
+  Context *context;
   std::mutex lock; // of queue
   std::deque<Work> queue;
   bool capturing = false;
   Graph *captured = nullptr;
 
-  Result add(Work w) {
+  int add(Work w) {
     std::lock_guard<std::mutex> guard(lock);
     (capturing ? captured->work.push_back(std::move(w)) : queue.push_back(std::move(w)));
     return Success;
   }
 
-  Result wait() {
+  int wait() {
     std::lock_guard<std::mutex> guard(lock);
     if (capturing)
       return CaptureUnsupported;
     for (; !queue.empty(); queue.pop_front())
-      if (!device->broken && !queue.front()())
-        device->broken = true;
-    return device->broken ? LaunchFailed : Success;
+      if (context->failed == Success)
+        context->fail(queue.front()());
+    return context->failed;
   }
 };
 
-std::vector<std::unique_ptr<Device>> devices;
-thread_local Device *current;
+void Context::destroy() {
+  failed = ContextIsDestroyed;
+  std::lock_guard<std::mutex> guard(lock);
+  for (auto *of : {&memory, &host}) {
+    for (auto &a : *of)
+      free(reinterpret_cast<void *>(a.first));
+    of->clear();
+  }
+  held = pinned = 0;
+  for (Stream *s : streams)
+    delete s;
+  for (Graph *g : graphs)
+    delete g;
+  for (Event *e : events)
+    delete e;
+  for (int *m : modules)
+    delete m;
+  streams.clear();
+  graphs.clear();
+  events.clear();
+  modules.clear();
+}
 
-// ready is the result of a call that needs a context, if it fails for that.
-Result ready() {
+thread_local Context *current;
+
+// ready is the result of a call that needs a context, if it fails for that, or is to fail.
+int ready(const char *call) {
   if (!initialised)
     return NotInitialised;
   if (!current)
     return InvalidContext;
-  return current->broken ? LaunchFailed : Success;
+  if (current->failed != Success)
+    return current->failed;
+  return current->fail(fault(call));
 }
 
-#define READY()                   \
-  do {                            \
-    Result failed = ready();      \
-    if (failed != Success)        \
-      return failed;              \
+#define READY()                    \
+  do {                             \
+    int failed = ready(__func__);  \
+    if (failed != Success)         \
+      return failed;               \
   } while (0)
 
-// known reports whether a handle is of a stream of the current device.
-bool known(Stream *s) {
+// known reports whether a handle is of the current context.
+template <class T> bool known(std::set<T *> Context::*of, T *handle) {
   std::lock_guard<std::mutex> guard(current->lock);
-  return current->streams.count(s) > 0;
+  return (current->*of).count(handle) > 0;
 }
 
-#define STREAM(s)             \
-  do {                        \
-    READY();                  \
-    if (!known(s))            \
-      return InvalidHandle;   \
+#define KNOWN(of, handle)               \
+  do {                                  \
+    READY();                            \
+    if (!known(&Context::of, handle))   \
+      return InvalidHandle;             \
   } while (0)
 
-struct Event {
-  std::atomic<bool> recorded{false}, reached{false};
-  std::chrono::steady_clock::time_point at;
-  Stream *stream = nullptr;
-};
+#define STREAM(s) KNOWN(streams, s)
 
-enum { fatBinaryMagic = 0xBA55ED50u };
+// make puts a new object into the current context, and drop deletes one of it.
+template <class T> T *make(std::set<T *> Context::*of, T *made) {
+  std::lock_guard<std::mutex> guard(current->lock);
+  (current->*of).insert(made);
+  return made;
+}
+
+template <class T> int drop(std::set<T *> Context::*of, T *handle) {
+  std::lock_guard<std::mutex> guard(current->lock);
+  (current->*of).erase(handle);
+  delete handle;
+  return Success;
+}
+
+// load is the result of loading a fat binary: it must have machine code for the device, of the
+// same major capability, or assembly that the driver can compile.
+int load(const char *image) {
+  struct Header {
+    uint32_t magic;
+    uint16_t version, bytes;
+    uint64_t rest;
+  } head;
+  struct Entry {
+    uint16_t kind, version;
+    uint32_t bytes;
+    uint64_t payload;
+    uint32_t compressed, options;
+    uint16_t minor, major;
+    uint32_t arch;
+    uint64_t name, flags;
+  } e;
+  enum { assembly = 1, machine = 2, exactly = 1 << 20 };
+  memcpy(&head, image, sizeof head);
+  if (head.magic != 0xBA55ED50)
+    return InvalidImage;
+  int r = NoBinaryForGPU;
+  const uint32_t own = capability();
+  for (const char *at = image + head.bytes, *end = at + head.rest; at < end; at += e.bytes + e.payload) {
+    memcpy(&e, at, sizeof e);
+    if (e.kind == machine && (e.flags & exactly ? e.arch == own : e.arch / 10 == own / 10 && e.arch <= own))
+      return Success;
+    if (e.kind == assembly && e.arch <= own) // its version is four behind that of CUDA 11 and 12
+      r = (e.major + 4) * 1000 + e.minor * 10 <= version() ? Success : UnsupportedPTXVersion;
+  }
+  return r;
+}
 
 } // namespace
 
@@ -187,10 +369,17 @@ extern "C" {
 int cuInit(unsigned flags) {
   if (flags != 0)
     return InvalidValue;
+  int r = fault(__func__);
+  if (r != Success)
+    return r;
+  int n = environment("SPC_EMULATED_GPUS", 1);
+  if (n == 0)
+    return NoDevice;
   if (!initialised)
-    for (int i = environment("SPC_EMULATED_GPUS", 1); i > 0; i--)
+    for (; n > 0; n--)
       devices.emplace_back(new Device);
   initialised = true;
+  tell();
   return Success;
 }
 
@@ -213,7 +402,7 @@ int cuGetErrorString(int result, const char **text) {
 }
 
 int cuDriverGetVersion(int *version) {
-  *version = 12040;
+  *version = ::version();
   return Success;
 }
 
@@ -243,10 +432,10 @@ int cuDeviceGetAttribute(int *value, int attribute, int) {
     *value = 4;
     return Success;
   case 75: // compute capability
-    *value = 8;
+    *value = capability() / 10;
     return Success;
   case 76:
-    *value = 0;
+    *value = capability() % 10;
     return Success;
   case 115: // memory pools
     *value = 1;
@@ -255,20 +444,45 @@ int cuDeviceGetAttribute(int *value, int attribute, int) {
   return InvalidValue;
 }
 
-int cuDevicePrimaryCtxRetain(Device **context, int device) {
+int cuDevicePrimaryCtxRetain(Context **context, int device) {
   if (device < 0 || device >= static_cast<int>(devices.size()))
     return InvalidDevice;
-  *context = devices[device].get();
+  int r = fault(__func__);
+  if (r != Success)
+    return r;
+  Telling told;
+  Device &d = *devices[device];
+  std::lock_guard<std::mutex> guard(d.lock);
+  if (d.retained++ == 0)
+    d.primary = new Context;
+  *context = d.primary;
   return Success;
 }
 
-int cuCtxSetCurrent(Device *context) {
+// The last one who lets go of the context destroys it.
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  if (device < 0 || device >= static_cast<int>(devices.size()))
+    return InvalidDevice;
+  Telling told;
+  Device &d = *devices[device];
+  std::lock_guard<std::mutex> guard(d.lock);
+  if (d.retained == 0)
+    return InvalidContext;
+  if (--d.retained == 0) {
+    d.primary->destroy();
+    d.primary = nullptr;
+  }
+  return Success;
+}
+
+int cuCtxSetCurrent(Context *context) {
   current = context;
   return initialised ? Success : NotInitialised;
 }
 
 int cuMemAlloc_v2(Address *at, size_t n) {
   READY();
+  Telling told;
   return current->allocate(current->memory, at, n);
 }
 
@@ -281,33 +495,40 @@ int cuMemFree_v2(Address at) {
     streams = current->streams;
   }
   for (Stream *s : streams) {
-    Result r = s->wait();
+    int r = s->wait();
     if (r != Success)
       return r;
   }
+  Telling told;
   return current->release(current->memory, at);
 }
 
 int cuMemAllocAsync(Address *at, size_t n, Stream *s) {
   STREAM(s);
+  Telling told;
   return current->allocate(current->memory, at, n);
 }
 
 int cuMemFreeAsync(Address at, Stream *s) {
   STREAM(s);
-  Device *d = current;
-  if (!d->holds(d->memory, at, 1))
+  Context *c = current;
+  if (!c->holds(c->memory, at, 1))
     return InvalidValue;
-  return s->add([=] { return d->release(d->memory, at) == Success; });
+  return s->add([=] {
+    Telling told;
+    return c->release(c->memory, at);
+  });
 }
 
 int cuMemHostAlloc(void **at, size_t n, unsigned) {
   READY();
+  Telling told;
   return current->allocate(current->host, reinterpret_cast<Address *>(at), n);
 }
 
 int cuMemFreeHost(void *at) {
   READY();
+  Telling told;
   return current->release(current->host, reinterpret_cast<Address>(at));
 }
 
@@ -315,26 +536,34 @@ int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t n, Stream *s) {
   STREAM(s);
   if (!current->holds(current->memory, to, n) || !current->holds(current->host, reinterpret_cast<Address>(from), n))
     return InvalidValue;
-  return s->add([=] { return memcpy(reinterpret_cast<void *>(to), from, n) != nullptr; });
+  return s->add([=] {
+    memcpy(reinterpret_cast<void *>(to), from, n);
+    return int(Success);
+  });
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, Address from, size_t n, Stream *s) {
   STREAM(s);
   if (!current->holds(current->memory, from, n) || !current->holds(current->host, reinterpret_cast<Address>(to), n))
     return InvalidValue;
-  return s->add([=] { return memcpy(to, reinterpret_cast<void *>(from), n) != nullptr; });
+  return s->add([=] {
+    memcpy(to, reinterpret_cast<void *>(from), n);
+    return int(Success);
+  });
 }
 
-int cuModuleLoadFatBinary(void **module, const void *image) {
+int cuModuleLoadFatBinary(int **module, const void *image) {
   READY();
-  uint32_t magic;
-  memcpy(&magic, image, sizeof magic);
-  *module = &devices;
-  return magic == fatBinaryMagic ? Success : InvalidImage;
+  int r = load(static_cast<const char *>(image));
+  if (r != Success)
+    return r;
+  Telling told;
+  *module = make(&Context::modules, new int);
+  return Success;
 }
 
-int cuModuleGetFunction(Function **f, void *, const char *name) {
-  READY();
+int cuModuleGetFunction(Function **f, int *module, const char *name) {
+  KNOWN(modules, module);
   auto found = simt::kernels().find(name);
   if (found == simt::kernels().end())
     return NotFound;
@@ -370,22 +599,29 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     std::vector<void *> pointers;
     for (uint64_t &c : cells)
       pointers.push_back(&c);
-    const char *fault = getenv("SPC_EMULATED_FAULT");
-    if (fault && f->name == fault)
-      return false;
+    const char *slow = of("SPC_EMULATED_SLOW", f->name);
+    if (slow) {
+      const std::string file = slow;
+      if (FILE *begun = fopen((file + ".begun").c_str(), "w"))
+        fclose(begun);
+      while (access(file.c_str(), F_OK) == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    int failed = fault(f->name);
+    if (failed != Success)
+      return failed;
     if (f->kernel->call(g, pointers.data()))
-      return true;
+      return int(Success);
     fprintf(stderr, "simt: %s: %s\n", f->name.c_str(), simt::problem.c_str());
-    return false;
+    return int(LaunchFailed);
   });
 }
 
 int cuStreamCreate(Stream **s, unsigned) {
   READY();
-  *s = new Stream;
-  (*s)->device = current;
-  std::lock_guard<std::mutex> guard(current->lock);
-  current->streams.insert(*s);
+  Telling told;
+  *s = make(&Context::streams, new Stream);
+  (*s)->context = current;
   return Success;
 }
 
@@ -396,11 +632,11 @@ int cuStreamSynchronize(Stream *s) {
 
 int cuStreamDestroy_v2(Stream *s) {
   STREAM(s);
-  Result r = s->wait();
-  std::lock_guard<std::mutex> guard(current->lock);
-  current->streams.erase(s);
-  delete s;
-  return r;
+  int r = s->wait();
+  if (r != Success)
+    return r;
+  Telling told;
+  return drop(&Context::streams, s);
 }
 
 int cuStreamBeginCapture_v2(Stream *s, int) {
@@ -409,7 +645,7 @@ int cuStreamBeginCapture_v2(Stream *s, int) {
   if (s->capturing)
     return CaptureUnsupported;
   s->capturing = true;
-  s->captured = new Graph;
+  s->captured = make(&Context::graphs, new Graph);
   return Success;
 }
 
@@ -424,44 +660,48 @@ int cuStreamEndCapture(Stream *s, Graph **graph) {
 }
 
 int cuGraphInstantiateWithFlags(Graph **exec, Graph *graph, unsigned long long) {
-  READY();
-  *exec = new Graph(*graph);
+  KNOWN(graphs, graph);
+  Telling told;
+  *exec = make(&Context::graphs, new Graph(*graph));
   return Success;
 }
 
 int cuGraphLaunch(Graph *exec, Stream *s) {
   STREAM(s);
+  KNOWN(graphs, exec);
   for (const Work &w : exec->work)
     s->add(w);
   return Success;
 }
 
 int cuGraphDestroy(Graph *graph) {
-  delete graph;
-  return Success;
+  KNOWN(graphs, graph);
+  Telling told;
+  return drop(&Context::graphs, graph);
 }
 
 int cuGraphExecDestroy(Graph *exec) {
-  READY();
-  delete exec;
-  return Success;
+  KNOWN(graphs, exec);
+  Telling told;
+  return drop(&Context::graphs, exec);
 }
 
 int cuEventCreate(Event **e, unsigned) {
   READY();
-  *e = new Event;
+  Telling told;
+  *e = make(&Context::events, new Event);
   return Success;
 }
 
 int cuEventRecord(Event *e, Stream *s) {
   STREAM(s);
+  KNOWN(events, e);
   e->recorded = true;
   e->reached = false;
-  e->stream = s;
   return s->add([e] {
     e->at = std::chrono::steady_clock::now();
     e->reached = true;
-    return true;
+    return int(Success);
   });
 }
 
@@ -476,9 +716,9 @@ int cuEventElapsedTime(float *ms, Event *from, Event *to) {
 }
 
 int cuEventDestroy_v2(Event *e) {
-  READY();
-  delete e;
-  return Success;
+  KNOWN(events, e);
+  Telling told;
+  return drop(&Context::events, e);
 }
 
 } // extern "C"

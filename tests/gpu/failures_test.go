@@ -1,0 +1,162 @@
+//go:build !cuda
+
+package gpu
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"spc/tests/simt"
+)
+
+// failure is what may be wrong with a GPU or its driver.
+type failure struct {
+	name string
+	env  string // by which the emulator has it
+	want string // an expression that the error or the warning matches
+	// None of the GPU's is held in the end, not even a context: it was lost, or never opened.
+	gone bool
+}
+
+const product = "f32_dense_64x64x16_simt" // a kernel that the demo's model runs
+
+var failures = []failure{
+	{"driver too old", "SPC_EMULATED_CUDA=11080", `no CUDA device: cuda:0 \(SIMT emulator\): the driver knows CUDA 11\.8, and kernels need 12\.0 or newer`, true},
+	{"driver too old for assembly", "SPC_EMULATED_CUDA=12030 SPC_EMULATED_ARCH=100", `no CUDA device: cuda:0 \(SIMT emulator\): image \w+\.fatbin: cuModuleLoadFatBinary: CUDA_ERROR_UNSUPPORTED_PTX_VERSION, .*; the driver knows CUDA 12\.3, and kernels need 12\.4 or newer on sm_100`, true},
+	{"driver of another version than its module", "SPC_EMULATED_FAULT=cuInit:803", `no CUDA device: the driver does not start: cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, .*`, true},
+	{"call that the driver lacks", "SPC_EMULATED_FAULT=cuMemAllocAsync:801", `cuda:0 \(SIMT emulator\): conv1 \(Conv\): \d+ bytes: cuMemAllocAsync: CUDA_ERROR_NOT_SUPPORTED, operation not supported`, false},
+	{"GPU too old", "SPC_EMULATED_ARCH=75", `no CUDA device: cuda:0 \(SIMT emulator\): it is sm_75, and kernels need sm_80 or newer`, true},
+	{"image for other GPUs", "SPC_EMULATED_FAULT=cuModuleLoadFatBinary:209", `no CUDA device: cuda:0 \(SIMT emulator\): image \w+\.fatbin: cuModuleLoadFatBinary: CUDA_ERROR_NO_BINARY_FOR_GPU, .*; kernels have no code for sm_80`, true},
+	{"no context", "SPC_EMULATED_FAULT=cuDevicePrimaryCtxRetain:46", `cuda:0 \(SIMT emulator\): cuDevicePrimaryCtxRetain: CUDA error 46`, true},
+	{"no memory for images", "SPC_EMULATED_FAULT=cuModuleLoadFatBinary:2", `cuda:0 \(SIMT emulator\): image \w+\.fatbin: cuModuleLoadFatBinary: CUDA_ERROR_OUT_OF_MEMORY, out of memory`, true},
+	{"no memory for weights", "SPC_EMULATED_MEMORY=600000", `cuda:0 \(SIMT emulator\): hidden \(Gemm\): 524288 bytes: cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY, out of memory`, false},
+	{"no memory for a run", "SPC_EMULATED_MEMORY=1010000", `cuda:0 \(SIMT emulator\): memory for a run: \d+ bytes: cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY, out of memory`, false},
+	{"no pinned memory", "SPC_EMULATED_FAULT=cuMemHostAlloc:2", `cuda:0 \(SIMT emulator\): conv1 \(Conv\): cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory`, false},
+	{"no graph", "SPC_EMULATED_FAULT=cuGraphInstantiateWithFlags:2", `cuda:0 \(SIMT emulator\): kernels of conv1 \(Conv\) to classifier \(Gemm\): cuStreamEndCapture, cuGraphInstantiate: CUDA_ERROR_OUT_OF_MEMORY, out of memory`, false},
+	{"kernel that fails", "SPC_EMULATED_FAULT=" + product, `cuda:0 \(SIMT emulator\): kernels of conv1 \(Conv\) to classifier \(Gemm\): cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED, unspecified launch failure`, true},
+	{"kernel that takes too long", "SPC_EMULATED_FAULT=" + product + ":702", `cuda:0 \(SIMT emulator\): kernels of conv1 \(Conv\) to classifier \(Gemm\): cuStreamSynchronize: CUDA_ERROR_LAUNCH_TIMEOUT, the launch timed out and was terminated`, true},
+	{"address of nothing", "SPC_EMULATED_FAULT=" + product + ":700", `cuda:0 \(SIMT emulator\): kernels of .*: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS, .*`, true},
+	{"bits that flipped", "SPC_EMULATED_FAULT=cuMemcpyHtoDAsync_v2:214", `cuda:0 \(SIMT emulator\): conv1 \(Conv\): cuMemcpyHtoDAsync: CUDA_ERROR_ECC_UNCORRECTABLE, .*`, true},
+	{"GPU that goes in a run", "SPC_EMULATED_FAULT=cuGraphLaunch:999", `cuda:0 \(SIMT emulator\): kernels of .*: cuGraphLaunch: CUDA_ERROR_UNKNOWN, unknown error`, true},
+}
+
+// What fails of a GPU is one line that names the GPU, the step and the layer, and nothing that a
+// model held is held in the end. With --device auto the line is a warning, and the CPU does the work.
+func TestFailuresOfEmulatedGPUs(t *testing.T) {
+	lib := library(t)
+	const model = "../../demo/model.onnx"
+	want, err := run(t, nil, "run", model, "-i", "random:1", "--json")
+	if err != nil {
+		t.Fatal(want)
+	}
+	for _, f := range failures {
+		t.Run(f.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "held")
+			env := append([]string{lib, "SPC_EMULATED_HELD=" + file}, strings.Fields(f.env)...)
+			for _, c := range []struct {
+				device, json, want string
+				fail               bool
+			}{
+				{"cuda", "--json=false", `^spc: (--device cuda|\.\./\.\./demo/model\.onnx): ` + f.want + `\n$`, true},
+				{"auto", "--json=false", `^spc: warning: ` + f.want + `; the CPU takes over\noutput `, false},
+				{"auto", "--json", `^` + regexp.QuoteMeta(want) + `$`, false},
+			} {
+				os.Remove(file)
+				out, err := run(t, env, "run", model, "-i", "random:1", "--device", c.device, c.json)
+				if (err != nil) != c.fail || !regexp.MustCompile(c.want).MatchString(out) {
+					t.Errorf("--device %s %s: %v\n%s", c.device, c.json, err, out)
+				}
+				held := simt.ReadHeld(t, file)
+				if held.Memory+held.Pinned+held.Graphs+held.Events > 0 || held.Streams > 1 || f.gone && held != (simt.Held{}) {
+					t.Errorf("--device %s %s: %+v is held", c.device, c.json, held)
+				}
+			}
+		})
+	}
+}
+
+// bench says what it measured where the CPU took over, and a kernel that fails in a profile is named.
+func TestBenchOfFailingGPUs(t *testing.T) {
+	lib := library(t)
+	bench := func(args ...string) []string {
+		return append([]string{"bench", "../../demo/model.onnx", "--runs", "1", "--warmup", "0", "--json"}, args...)
+	}
+	for _, c := range []struct{ name, env, device, want string }{
+		{"a GPU", "", "auto", "cuda:0"},
+		{"a GPU that fails", "SPC_EMULATED_FAULT=" + product, "auto", "cpu"},
+		{"no GPU", "SPC_EMULATED_GPUS=0", "auto", "cpu"},
+		{"a GPU by name", "", "cuda", "cuda"},
+	} {
+		out, err := run(t, []string{lib, c.env}, bench("--device", c.device)...)
+		var b struct {
+			Device string
+			Layers []struct{ Name string }
+		}
+		if err != nil || json.Unmarshal([]byte(out), &b) != nil || b.Device != c.want || len(b.Layers) == 0 {
+			t.Errorf("%s: %v, on %q\n%s", c.name, err, b.Device, out)
+		}
+		seen := map[string]bool{}
+		for _, l := range b.Layers {
+			if seen[l.Name] {
+				t.Errorf("%s: layer %s comes twice", c.name, l.Name)
+			}
+			seen[l.Name] = true
+		}
+	}
+}
+
+// devices lists a GPU that nothing runs on, and why.
+func TestDevicesThatNothingRunsOn(t *testing.T) {
+	out, err := run(t, []string{library(t), "SPC_EMULATED_ARCH=75"}, "devices", "--json")
+	var found struct {
+		Devices []struct{ Name, Arch, Problem string }
+	}
+	if err != nil || json.Unmarshal([]byte(out), &found) != nil || len(found.Devices) != 2 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if d := found.Devices[1]; d.Name != "cuda:0" || d.Arch != "sm_75" || !strings.Contains(d.Problem, "kernels need sm_80") {
+		t.Errorf("%+v", d)
+	}
+}
+
+// An interrupt ends a run whose kernel does not end.
+func TestInterruptOfAKernel(t *testing.T) {
+	slow := filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(slow, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	c := command(t, []string{library(t), "SPC_EMULATED_SLOW=" + product + ":" + slow}, "run", "../../demo/model.onnx", "-i", "random:1", "--device", "cuda")
+	var said bytes.Buffer
+	c.Stdout, c.Stderr = &said, &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for t.Context().Err() == nil {
+		if _, err := os.Stat(slow + ".begun"); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	c.Wait()
+	if c.ProcessState.ExitCode() != 130 || said.String() != "spc: interrupted\n" {
+		t.Errorf("exit status %d\n%s", c.ProcessState.ExitCode(), &said)
+	}
+}
+
+// The tests of faults pass on two emulated GPUs, and none is skipped.
+func TestFaultsOfEmulatedGPUs(t *testing.T) {
+	env := []string{library(t), "SPC_EMULATED_GPUS=2", "SPC_EMULATED_HELD=" + filepath.Join(t.TempDir(), "held")}
+	out, err := tagged(t, env, "test", "-race", "-count=1", "-v", "-run", "Fault|Failed|FallBack|Cancelled", ".")
+	if err != nil || strings.Contains(out, "SKIP") || strings.Count(out, "--- PASS") < 20 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

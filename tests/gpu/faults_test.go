@@ -1,0 +1,350 @@
+//go:build cuda
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"spc"
+	"spc/backend"
+	"spc/backend/cpu"
+	"spc/backend/cuda"
+	"spc/backend/cuda/driver"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower"
+	"spc/tests/graphtest"
+	"spc/tests/simt"
+)
+
+// emulated returns the file that says what is held of emulated GPUs.
+func emulated(t *testing.T) string {
+	t.Helper()
+	file := os.Getenv("SPC_EMULATED_HELD")
+	if file == "" {
+		t.Skip("skipped: GPUs fail as they are told on the emulated driver only")
+	}
+	return file
+}
+
+// program is a small program on a device; inputs of different numbers of rows are bound anew.
+type program struct {
+	backend.Program
+	graph *ir.Graph
+}
+
+func load(t *testing.T, d backend.Device, o backend.Options) program {
+	t.Helper()
+	g := graphtest.Parse(t, `graph "g"(%x: f32[n,4]) {
+  %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
+  %h: f32[n,3] = MatMul "fc" (%x, %w)
+  %y: f32[n,3] = Sigmoid "sigmoid" (%h)
+  return %y
+}`)
+	p, err := d.Load(lower.Lower(g), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program{p, g}
+}
+
+func gpu(t *testing.T, ordinal int) cuda.Device {
+	t.Helper()
+	d, err := driver.Open(ordinal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cuda.Device{Driver: d}
+}
+
+// run runs the program on so many rows, and compares what it gives.
+func (p program) run(ctx context.Context, rows int, trace func(*ir.Node, time.Duration)) error {
+	x := tensor.New(tensor.F32, rows, 4)
+	for i := range x.F32s() {
+		x.F32s()[i] = float32(i%7) - 3
+	}
+	out := make([]*tensor.Tensor, 1)
+	if err := p.Trace(ctx, []*tensor.Tensor{x}, out, trace); err != nil {
+		if out[0] != nil {
+			return fmt.Errorf("an output after %w", err)
+		}
+		return err
+	}
+	return graphtest.Run(context.Background(), p.graph, func(yield func([]*tensor.Tensor, error) bool) { yield([]*tensor.Tensor{x}, nil) }, func(want []*tensor.Tensor) error {
+		if d := graphtest.Difference(want[0], out[0]); !(d < 1e-5) {
+			return fmt.Errorf("outputs are off by %v", d)
+		}
+		return nil
+	})
+}
+
+// A GPU that fails in a process of many runs and programs says so to each of them and holds nothing
+// then; the other GPU, the CPU and, opened again, the GPU itself go on.
+func TestFaults(t *testing.T) {
+	file := emulated(t)
+	const known, fresh = 3, 5 // rows
+	for _, c := range []struct {
+		fault  string
+		rows   int
+		traced bool
+		step   string // an expression
+		result string
+		lost   bool
+	}{
+		{"f32_map:700", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "ILLEGAL_ADDRESS", true},
+		{"f32_map:702", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "LAUNCH_TIMEOUT", true},
+		{"f32_map:719", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "LAUNCH_FAILED", true},
+		{"f32_map:719", known, true, `sigmoid \(Sigmoid\): kernel f32_map: cuStreamSynchronize`, "LAUNCH_FAILED", true},
+		{"f32_map:999", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "UNKNOWN", true},
+		{"cuMemcpyHtoDAsync_v2:214", known, false, `upload of x: cuMemcpyHtoDAsync`, "ECC_UNCORRECTABLE", true},
+		{"cuMemcpyDtoHAsync_v2:214", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuMemcpyDtoHAsync`, "ECC_UNCORRECTABLE", true},
+		{"cuLaunchKernel:719", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): fc \(MatMul\): kernel \w+: cuLaunchKernel`, "LAUNCH_FAILED", true},
+		{"cuLaunchKernel:2", fresh, true, `fc \(MatMul\): kernel \w+: cuLaunchKernel`, "OUT_OF_MEMORY", false},
+		{"cuGraphLaunch:719", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuGraphLaunch`, "LAUNCH_FAILED", true},
+		{"cuStreamBeginCapture_v2:709", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamBeginCapture`, "CONTEXT_IS_DESTROYED", true},
+		{"cuStreamCreate:2", fresh, false, `binding: cuStreamCreate`, "OUT_OF_MEMORY", false},
+		{"cuStreamCreate:719", fresh, false, `binding: cuStreamCreate`, "LAUNCH_FAILED", true},
+		{"cuMemAllocAsync:2", fresh, false, `memory for a run: \d+ bytes: cuMemAllocAsync`, "OUT_OF_MEMORY", false},
+		{"cuMemAllocAsync:719", fresh, false, `memory for a run: \d+ bytes: cuMemAllocAsync`, "LAUNCH_FAILED", true},
+		{"cuMemHostAlloc:2", fresh, false, `upload of x: cuMemHostAlloc`, "OUT_OF_MEMORY", false},
+		{"cuGraphInstantiateWithFlags:2", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamEndCapture, cuGraphInstantiate`, "OUT_OF_MEMORY", false},
+	} {
+		t.Run(fmt.Sprintf("%s, %d rows, traced %v", c.fault, c.rows, c.traced), func(t *testing.T) {
+			other := load(t, gpu(t, 1), backend.Options{Threads: 1})
+			defer other.Close()
+			if err := other.run(t.Context(), known, nil); err != nil {
+				t.Fatal(err)
+			}
+			gpu(t, 0)
+			before := simt.ReadHeld(t, file)
+			device := gpu(t, 0)
+			p := load(t, device, backend.Options{Threads: 1})
+			idle := load(t, device, backend.Options{Threads: 1})
+			for _, p := range []program{p, idle} {
+				if err := p.run(t.Context(), known, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			t.Setenv("SPC_EMULATED_FAULT", c.fault)
+			want := regexp.MustCompile(`^cuda:0 \(SIMT emulator\): ` + c.step + `: CUDA_ERROR_` + c.result + `, [^\n]*$`)
+			var first sync.Once
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			matched := false
+			for range 4 {
+				wg.Go(func() {
+					var trace func(*ir.Node, time.Duration)
+					if c.traced {
+						trace = func(*ir.Node, time.Duration) {}
+					}
+					err := p.run(context.Background(), c.rows, trace)
+					failed := (*cuda.Error)(nil)
+					if !errors.Is(err, spc.ErrDevice) || !errors.As(err, &failed) || failed.Lost != c.lost {
+						first.Do(func() { t.Errorf("a run ends with %v", err) })
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					matched = matched || want.MatchString(err.Error())
+					if !c.lost && !want.MatchString(err.Error()) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				})
+			}
+			wg.Wait()
+			if !matched {
+				t.Errorf("no run ends with %v", want)
+			}
+			t.Setenv("SPC_EMULATED_FAULT", "")
+
+			if err := other.run(t.Context(), known, nil); err != nil {
+				t.Errorf("the other GPU: %v", err)
+			}
+			onCPU := load(t, cpu.Device{}, backend.Options{Threads: 1})
+			defer onCPU.Close()
+			if err := onCPU.run(t.Context(), c.rows, nil); err != nil {
+				t.Errorf("the CPU: %v", err)
+			}
+			for _, p := range []program{p, idle} {
+				err := p.run(t.Context(), c.rows, nil)
+				if c.lost && !regexp.MustCompile(`^cuda:0 \(SIMT emulator\): [^\n]*the device was lost: cu\w+[^\n]*: CUDA_ERROR_`+c.result).MatchString(fmt.Sprint(err)) || !c.lost && err != nil {
+					t.Errorf("a later run ends with %v", err)
+				}
+			}
+			if c.lost { // with its context
+				before.Contexts--
+				before.Modules /= 2
+				before.Streams--
+				if held := simt.ReadHeld(t, file); held != before {
+					t.Errorf("%+v is held of a lost GPU beside %+v", held, before)
+				}
+			}
+			for _, p := range []program{p, idle} {
+				if err := p.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			}
+			if held := simt.ReadHeld(t, file); held != before {
+				t.Errorf("%+v is held after Close, %+v before", held, before)
+			}
+
+			again := load(t, gpu(t, 0), backend.Options{Threads: 1})
+			if err := again.run(t.Context(), c.rows, nil); err != nil {
+				t.Errorf("the GPU opened again: %v", err)
+			}
+			if err := again.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What a program uploads for a run that cannot be bound is freed at once.
+func TestFailedBindingHoldsNothing(t *testing.T) {
+	file := emulated(t)
+	p := load(t, gpu(t, 0), backend.Options{Threads: 1})
+	defer p.Close()
+	before := simt.ReadHeld(t, file)
+	t.Setenv("SPC_EMULATED_FAULT", "cuMemcpyHtoDAsync_v2:1")
+	if err := p.run(t.Context(), 2, nil); !errors.Is(err, spc.ErrDevice) {
+		t.Errorf("a run ends with %v", err)
+	}
+	if held := simt.ReadHeld(t, file); held != before {
+		t.Errorf("%+v is held, %+v before", held, before)
+	}
+	t.Setenv("SPC_EMULATED_FAULT", "")
+	if err := p.run(t.Context(), 2, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// With auto a model goes on on the CPU when its GPU fails between runs, and says so once.
+func TestModelsFallBack(t *testing.T) {
+	file := emulated(t)
+	for _, c := range []struct {
+		fault string
+		lost  bool
+	}{{"f32_patches:702", true}, {"cuMemHostAlloc:2", false}, {"cuGraphLaunch:999", true}} {
+		t.Run(c.fault, func(t *testing.T) {
+			gpu(t, 0)
+			before := simt.ReadHeld(t, file)
+			m, err := spc.Compile(t.Context(), spc.CompileOptions{Model: "../../demo/model.onnx"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var why []error
+			d, err := spc.OpenDevice("auto", spc.DeviceOptions{Fallback: func(err error) { why = append(why, err) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.SetDevice(d)
+			port := m.Inputs()[0]
+			var outs []*tensor.Tensor
+			for i, fault := range []string{"", c.fault, ""} {
+				t.Setenv("SPC_EMULATED_FAULT", fault)
+				x := tensor.New(tensor.F32, 1+min(i, 1), port.Dims[1].Size(), port.Dims[2].Size(), port.Dims[3].Size())
+				for j := range x.F32s() {
+					x.F32s()[j] = float32(j%11) / 11
+				}
+				out, err := m.Run(t.Context(), map[string]*tensor.Tensor{port.Name: x})
+				if err != nil {
+					t.Fatal(err)
+				}
+				outs = append(outs, out[m.Outputs()[0].Name])
+				if len(why) != min(i, 1) {
+					t.Errorf("run %d: fell back for %v", i, why)
+				}
+			}
+			if d := graphtest.Difference(outs[2], outs[1]); d != 0 {
+				t.Errorf("the run that fell back and the next one differ by %v", d)
+			}
+			if c.lost {
+				before.Contexts--
+				before.Modules -= before.Modules / (before.Contexts + 1)
+				before.Streams--
+			}
+			if held := simt.ReadHeld(t, file); held != before {
+				t.Errorf("%+v is held beside the CPU, %+v before", held, before)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A cancelled run does not wait for its kernels, which keep what they use until they end, also
+// where the program is closed.
+func TestCancelledRuns(t *testing.T) {
+	file := emulated(t)
+	for _, traced := range []bool{false, true} {
+		t.Run(fmt.Sprintf("traced %v", traced), func(t *testing.T) {
+			device := gpu(t, 0)
+			before := simt.ReadHeld(t, file)
+			closed := make(chan struct{})
+			p := load(t, device, backend.Options{Threads: 1, Closed: func() error { close(closed); return nil }})
+			if err := p.run(t.Context(), 3, nil); err != nil {
+				t.Fatal(err)
+			}
+			slow := filepath.Join(t.TempDir(), "slow")
+			if err := os.WriteFile(slow, nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("SPC_EMULATED_SLOW", "f32_map:"+slow)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for {
+					if _, err := os.Stat(slow + ".begun"); err == nil || t.Context().Err() != nil {
+						cancel()
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}()
+			var trace func(*ir.Node, time.Duration)
+			var returned sync.Mutex
+			if traced {
+				trace = func(n *ir.Node, _ time.Duration) {
+					if !returned.TryLock() {
+						t.Errorf("%v is reported after the run has returned", n)
+						return
+					}
+					returned.Unlock()
+				}
+			}
+			err := p.run(ctx, 3, trace)
+			returned.Lock()
+			if want := "cuda:0 (SIMT emulator): kernels of fc (MatMul) to sigmoid (Sigmoid): context canceled"; !errors.Is(err, context.Canceled) || errors.Is(err, spc.ErrDevice) || err.Error() != want {
+				t.Errorf("a cancelled run ends with %v, want %s", err, want)
+			}
+			held := simt.ReadHeld(t, file)
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-closed:
+				t.Error("the program is closed while a kernel runs")
+			default:
+			}
+			if now := simt.ReadHeld(t, file); now != held || held.Memory <= before.Memory {
+				t.Errorf("%+v is held while a kernel runs, %+v before Close, %+v before it was loaded", now, held, before)
+			}
+			if err := os.Remove(slow); err != nil {
+				t.Fatal(err)
+			}
+			<-closed
+			if held := simt.ReadHeld(t, file); held != before {
+				t.Errorf("%+v is held after the kernel has ended, %+v before", held, before)
+			}
+		})
+	}
+}
