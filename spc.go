@@ -281,8 +281,8 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 	if err != nil {
 		return nil, err
 	}
-	if o.Quantize != "" && o.Quantize != "none" && o.Target != "cpu" {
-		return nil, fmt.Errorf("target %s: quantised models run on the CPU: %w", o.Target, ErrUnsupported)
+	if (o.Quantize == "fp16" || o.Quantize == "bf16") && o.Target != "cpu" {
+		return nil, fmt.Errorf("target %s: weights of %s are for the CPU, a GPU rounds them to its precision: %w", o.Target, o.Quantize, ErrUnsupported)
 	}
 	pattern, err := prune.ParsePattern(o.Pattern)
 	if err != nil {
@@ -306,7 +306,7 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 			Reconstruct: o.Reconstruct, Recipe: o.Recipe,
 			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
 		},
-		Choose:  choose.Options{Format: o.Format, Integers: format.Choices8()},
+		Choose:  choose.Options{Format: o.Format, Integers: target.integers},
 		Formats: target.formats,
 		Model:   target.model,
 	}

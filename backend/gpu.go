@@ -45,11 +45,14 @@ type GPUKernel struct {
 // GPUUnit is what computes products.
 type GPUUnit int
 
-// The units: the cores for floats, tensor cores, and those for 2:4.
+// The units: the cores for floats, tensor cores, and those for 2:4, the latter two for 8-bit
+// integers, too.
 const (
 	Cores GPUUnit = iota
 	TensorCores
 	SparseTensorCores
+	IntegerCores
+	SparseIntegerCores
 )
 
 // GPUTile is the shape of what a block of threads computes on tensor cores, Tile of
@@ -172,7 +175,9 @@ func (r GPURates) Predict(kernel string, w GPUWork) float64 {
 // multiprocessors that have blocks, and what the memory needs.
 func (r GPURates) bounds(w GPUWork) (processors, memory float64) {
 	const blocksToFill = 2 // on each of them
-	rate := map[GPUUnit]float64{Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor}[w.Unit]
+	rate := map[GPUUnit]float64{
+		Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor, IntegerCores: 2 * r.Tensor, SparseIntegerCores: 4 * r.Tensor,
+	}[w.Unit]
 	share := min(1, float64(w.Blocks)/float64(r.Processors*blocksToFill))
 	return max(w.Operations/rate, w.Cache/r.Cache) / share, w.Memory / r.Memory
 }

@@ -48,6 +48,7 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		unpacked: map[*ir.Store]*tensor.Tensor{},
 		kernels:  map[string]Kernel{},
 		weights:  map[weightKey]*weight{},
+		weights8: map[weightKey]*weight8{},
 		lasting:  map[*tensor.Tensor]bool{},
 		rounded:  map[*tensor.Tensor]*tensor.Tensor{},
 	}
@@ -76,6 +77,7 @@ type program struct {
 	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
 	kernels  map[string]Kernel
 	weights  map[weightKey]*weight
+	weights8 map[weightKey]*weight8
 	lasting  map[*tensor.Tensor]bool           // that are not of one set of input shapes alone
 	rounded  map[*tensor.Tensor]*tensor.Tensor // those of them that have another type on the device
 	clock    int                               // calls of spec
@@ -86,6 +88,14 @@ type program struct {
 	life    sync.Mutex
 	runs    int // under way, also those that nobody waits for any more
 	closing bool
+}
+
+// typeOf is the type that a value, f32 or u8, has on the device.
+func (p *program) typeOf(v *ir.Value) tensor.DType {
+	if v.Type.DType == tensor.F32 {
+		return p.float
+	}
+	return v.Type.DType
 }
 
 // let says that a reader of the weights is gone.

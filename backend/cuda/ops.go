@@ -10,9 +10,9 @@ import (
 	"spc/ir/tensor"
 )
 
-// binders make launches of nodes whose tensors are floats and of known shapes; they report
-// false, and leave no launch behind, for those that they have no kernel for.
-var binders map[string]func(b *binder, n *ir.Node) (bool, error)
+// binders make launches of nodes whose tensors are floats and of known shapes, binders8 those of
+// nodes that take or give u8; they report false for those that they have no kernel for.
+var binders, binders8 map[string]func(b *binder, n *ir.Node) (bool, error)
 
 func init() {
 	binders = map[string]func(b *binder, n *ir.Node) (bool, error){
@@ -32,6 +32,15 @@ func init() {
 		"Attention": bindAttention,
 
 		"Softmax": bindSoftmax, "LayerNormalization": bindLayerNorm, "RMSNormalization": bindRMSNorm,
+	}
+	binders8 = map[string]func(b *binder, n *ir.Node) (bool, error){
+		"Conv": bindConv8, "Gemm": bindTokens8, "MatMul": bindTokens8,
+
+		"QuantizeLinear": bindQuantize, "DequantizeLinear": bindDequantize,
+
+		"Reshape": bindView, "Flatten": bindView, "Squeeze": bindView, "Unsqueeze": bindView, "Identity": bindView,
+
+		"Transpose": bindTranspose, "Slice": bindSlice, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "MaxPool": bindMaxPool,
 	}
 	for kind := range op.Activations {
 		binders[kind] = bindActivation
@@ -83,8 +92,8 @@ func (b *binder) temp(bytes int) int {
 
 // launch adds a launch of a kernel to those of the node. Parameters are those of
 // backend.Cell; values of the graph, elements of them and temporary buffers, which stand for their addresses;
-// tensors as they are, of which those of the program are uploaded once; slices of float32 and of int64,
-// which are this set of input shapes' own; and nil.
+// tensors as they are, of which those of the program are uploaded once; slices of float32, int32 and
+// int64, which are this set of input shapes' own; and nil.
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	k, err := b.prog.kernel(name)
 	if err != nil {
@@ -94,7 +103,7 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	for _, p := range params {
 		q := param{}
 		if e, ok := p.(element); ok {
-			p, q.offset = e.of, uint64(e.at*b.prog.float.Size())
+			p, q.offset = e.of, uint64(e.at*b.prog.typeOf(e.of).Size())
 		}
 		switch p := p.(type) {
 		case nil:
@@ -121,11 +130,11 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
 				return err
 			}
-		case []int64:
+		case []int32:
 			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
 				return err
 			}
-		case []int32:
+		case []int64:
 			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
 				return err
 			}
@@ -142,6 +151,11 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 
 // name is that of a kernel for floats of the device.
 func (b *binder) name(kernel string) string { return b.prog.float.String() + "_" + kernel }
+
+// nameFor is that of a kernel for the type that a value has on the device.
+func (b *binder) nameFor(v *ir.Value, kernel string) string {
+	return b.prog.typeOf(v).String() + "_" + kernel
+}
 
 // round returns a tensor with the type that its elements have on the device.
 func (b *binder) round(t *tensor.Tensor) *tensor.Tensor {
@@ -248,7 +262,7 @@ func (b *binder) move(x, y *ir.Value, size, xs, ys []int, from, to int) error {
 	for _, v := range slices.Concat(size, xs, ys) {
 		axes = append(axes, int64(v))
 	}
-	return b.launch(b.name("move"), flat(prod(size)), x, y, prod(size), axes, from, to)
+	return b.launch(b.nameFor(y, "move"), flat(prod(size)), x, y, prod(size), axes, from, to)
 }
 
 func bindTranspose(b *binder, n *ir.Node) (bool, error) {
@@ -314,7 +328,7 @@ func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside floa
 			all = append(all, int64(v))
 		}
 	}
-	return b.launch(b.name("take"), flat(prod(ys)), x, y, prod(ys), axes, all, outside)
+	return b.launch(b.nameFor(y, "take"), flat(prod(ys)), x, y, prod(ys), axes, all, outside)
 }
 
 // bindGather takes slices whose indices are constant.
@@ -391,7 +405,7 @@ func (b *binder) pool(n *ir.Node, kind int, w *op.Window, ceil bool) (bool, erro
 		ends[2-len(spans)+i] = s.End
 	}
 	params := []any{n.Inputs[0], n.Outputs[0], prod(ys), kind, ends[0], ends[1]}
-	return true, b.launch(b.name("pool"), flat(prod(ys)), append(params, window(xs[2:], out, spans)...)...)
+	return true, b.launch(b.nameFor(n.Outputs[0], "pool"), flat(prod(ys)), append(params, window(xs[2:], out, spans)...)...)
 }
 
 func bindMaxPool(b *binder, n *ir.Node) (bool, error) {

@@ -43,10 +43,10 @@ type part struct {
 	download []port          // what the CPU needs first here, and has not computed
 }
 
-// port is a value that is copied to the device or from it, in f32.
+// port is a value that is copied to the device or from it, in the type that it has in the graph.
 type port struct {
 	value *ir.Value
-	temp  int // a buffer for it, where floats of the device are not f32, else -1
+	temp  int // a buffer for it, where it has another type on the device, else -1
 	at    int // in the arena
 }
 
@@ -134,10 +134,14 @@ func (b *binder) bind() error {
 	for _, n := range b.graph.Nodes {
 		b.node, b.made = n, nil
 		temps := len(b.temps)
-		ok := static(n) && binders[n.Op.Kind()] != nil
+		bind := binders[n.Op.Kind()]
+		if hasBytes(n) {
+			bind = binders8[n.Op.Kind()]
+		}
+		ok := static(n) && bind != nil
 		if ok {
 			var err error
-			if ok, err = binders[n.Op.Kind()](b, n); err != nil {
+			if ok, err = bind(b, n); err != nil {
 				if named := (*ir.NodeError)(nil); !errors.As(err, &named) {
 					err = fmt.Errorf("%v: %w", n, err)
 				}
@@ -265,7 +269,7 @@ func (b *binder) connect(device map[*ir.Value]bool, at map[*ir.Node]int) error {
 // enter returns where a value is uploaded that a part needs first, whose first node is at
 // first, and converts it there.
 func (b *binder) enter(p *part, v *ir.Value, first int) (port, error) {
-	if b.prog.float == tensor.F32 {
+	if b.prog.typeOf(v) == v.Type.DType {
 		return port{value: v, temp: -1}, nil
 	}
 	b.node, b.made = p.nodes[0], nil
@@ -278,7 +282,7 @@ func (b *binder) enter(p *part, v *ir.Value, first int) (port, error) {
 // leave returns from where a value is downloaded that the device computes, before node until,
 // and converts it there.
 func (b *binder) leave(v *ir.Value, at map[*ir.Node]int, until int) (port, error) {
-	if b.prog.float == tensor.F32 {
+	if b.prog.typeOf(v) == v.Type.DType {
 		return port{value: v, temp: -1}, nil
 	}
 	i := slices.IndexFunc(b.parts, func(p part) bool {
@@ -403,7 +407,7 @@ func (b *binder) layout(at map[*ir.Node]int) {
 	var places []func(offset int)
 	for _, v := range valuesOf(b.graph) { // in an order that is the same every time
 		if s, ok := spans[v]; ok {
-			buffers = append(buffers, plan.Buffer{Size: prod(shapeOf(v)) * b.prog.float.Size(), Span: s})
+			buffers = append(buffers, plan.Buffer{Size: prod(shapeOf(v)) * b.prog.typeOf(v).Size(), Span: s})
 			places = append(places, func(offset int) { b.offset[v] = offset })
 		}
 	}
@@ -460,7 +464,7 @@ func valuesOf(g *ir.Graph) []*ir.Value {
 	return values
 }
 
-// static reports whether a node's inputs and outputs are f32, or constant, of known shapes,
+// static reports whether a node's inputs and outputs are f32 or u8, or constant, of known shapes,
 // and no more elements than kernels count.
 func static(n *ir.Node) bool {
 	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
@@ -468,12 +472,17 @@ func static(n *ir.Node) bool {
 			if v == nil {
 				continue
 			}
-			if !v.Type.Static() || v.Type.DType != tensor.F32 && !v.IsConst() || prod(shapeOf(v)) > math.MaxInt32 {
+			if !v.Type.Static() || v.Type.DType != tensor.F32 && v.Type.DType != tensor.U8 && !v.IsConst() || prod(shapeOf(v)) > math.MaxInt32 {
 				return false
 			}
 		}
 	}
 	return len(ir.Subgraphs(n.Op)) == 0
+}
+
+// hasBytes reports whether an input of a node that is no constant, or an output, is u8.
+func hasBytes(n *ir.Node) bool {
+	return slices.ContainsFunc(slices.Concat(n.Inputs, n.Outputs), func(v *ir.Value) bool { return v != nil && !v.IsConst() && v.Type.DType == tensor.U8 })
 }
 
 func (s *spec) close() error {
@@ -632,7 +641,7 @@ func (s *spec) run(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.
 // fetch downloads values.
 func (x *exec) fetch(ports []port, host map[*ir.Value]*tensor.Tensor) error {
 	for _, q := range ports {
-		t := tensor.New(tensor.F32, shapeOf(q.value)...)
+		t := tensor.New(q.value.Type.DType, shapeOf(q.value)...)
 		if len(t.Bytes()) > 0 {
 			if err := x.stream.Download(t.Bytes(), x.arena+Pointer(q.at)); err != nil {
 				return x.failed(err, "download of", q.value)

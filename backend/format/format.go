@@ -18,6 +18,7 @@ import (
 	"spc/backend/format/dense8"
 	"spc/backend/format/ell"
 	"spc/backend/format/nm"
+	"spc/backend/format/nm8"
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -34,7 +35,7 @@ var Table = []backend.Format{
 }
 
 // Table8 lists the formats of i8 weights.
-var Table8 = []backend.Format8{dense8.Format{}, block8.Format{}}
+var Table8 = []backend.Format8{dense8.Format{}, block8.Format{}, nm8.Format{}}
 
 // Lookup8 returns the format of i8 weights of the given name, nil where there is none.
 func Lookup8(name string) backend.Format8 {

@@ -6,21 +6,35 @@ import (
 	"spc/passes/choose"
 )
 
-// gpuChoice is a format as choosing sees it for a GPU.
+// gpuChoice is a format as choosing sees it for a GPU: its costs are those of the kernel that is
+// predicted to be the fastest. Efficiencies are shares of the rate of tensor cores for 16-bit
+// floats.
 type gpuChoice struct {
-	backend.GPUFormat
-	rates backend.GPURates
-	dt    tensor.DType
+	choose.Format
+	kernels func(w *choose.Matrix, config string) []backend.GPUKernel
+	size    int // of an element of X
+	rates   backend.GPURates
 }
 
 // GPUChoices returns the formats that have kernels for GPUs as choosing sees them for one
-// whose floats are of type dt: their costs are those of the kernels that are predicted to be
-// the fastest. Efficiencies are shares of the rate of tensor cores.
+// whose floats are of type dt.
 func GPUChoices(rates backend.GPURates, dt tensor.DType) []choose.Format {
 	var out []choose.Format
 	for _, f := range Table {
 		if g, ok := f.(backend.GPUFormat); ok {
-			out = append(out, gpuChoice{g, rates, dt})
+			kernels := func(w *choose.Matrix, config string) []backend.GPUKernel { return g.GPUKernels(w, config, dt) }
+			out = append(out, gpuChoice{g, kernels, dt.Size(), rates})
+		}
+	}
+	return out
+}
+
+// GPUChoices8 returns those of i8 weights.
+func GPUChoices8(rates backend.GPURates) []choose.Format {
+	var out []choose.Format
+	for _, f := range Table8 {
+		if g, ok := f.(backend.GPUFormat8); ok {
+			out = append(out, gpuChoice{g, g.GPUKernels, tensor.U8.Size(), rates})
 		}
 	}
 	return out
@@ -29,8 +43,8 @@ func GPUChoices(rates backend.GPURates, dt tensor.DType) []choose.Format {
 // Costs lists the configurations that the format offers.
 func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
 	var out []choose.Cost
-	for _, c := range g.GPUFormat.Costs(w, n) {
-		k := g.rates.Pick(g.GPUKernels(w, c.Config, g.dt), n, 1, g.dt.Size())
+	for _, c := range g.Format.Costs(w, n) {
+		k := g.rates.Pick(g.kernels(w, c.Config), n, 1, g.size)
 		if k == nil {
 			continue
 		}
@@ -40,7 +54,7 @@ func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
 		}
 		out = append(out, choose.Cost{
 			Config: c.Config, Kernel: k.Name, Work: work, Bytes: k.Bytes,
-			Efficiency: work / (g.rates.Tensor * g.rates.Time(k, n, 1, g.dt.Size())),
+			Efficiency: work / (g.rates.Tensor * g.rates.Time(k, n, 1, g.size)),
 		})
 	}
 	return out

@@ -1109,6 +1109,26 @@ func TestCompileForAGPU(t *testing.T) {
 		}
 		ok(t, "verify", "gpu.spx", "gpu.spx", "--tolerance", "0")
 	}
-	r := finish(process(t, nil, "compile", "model.onnx", "-o", "int8.spx", "--target", "cuda", "--quantize", "int8", "--calib", "random:1"))
-	checkFailure(t, []string{"--target", "cuda", "--quantize", "int8"}, r, "quantised models run on the CPU")
+	ok(t, "compile", "model.onnx", "-o", "int8.spx", "--target", "cuda", "--pattern", "2:4", "--keep", "none", "--quantize", "int8", "--keep-float", "none", "--calib", "random:1")
+	type report struct {
+		Layers []struct {
+			DType, Format string
+			Candidates    []struct{ Format, Kernel string }
+		}
+	}
+	offered := map[string]bool{}
+	for _, l := range decoded[report](t, "inspect", "int8.spx", "--layer", "*").Layers {
+		for _, c := range l.Candidates {
+			if !strings.HasPrefix(c.Kernel, "s8_") || !strings.Contains(c.Kernel, "_mma") || l.DType != "i8" {
+				t.Errorf("%+v", l)
+			}
+			offered[c.Format] = true
+		}
+	}
+	if !offered["dense"] || !offered["nm8"] {
+		t.Errorf("formats of 2:4 weights in 8 bits: %v, want dense and nm8", offered)
+	}
+	ok(t, "verify", "int8.spx", "int8.spx", "--tolerance", "0")
+	r := finish(process(t, nil, "compile", "model.onnx", "-o", "half.spx", "--target", "cuda", "--quantize", "fp16"))
+	checkFailure(t, []string{"--target", "cuda", "--quantize", "fp16"}, r, "weights of fp16 are for the CPU")
 }

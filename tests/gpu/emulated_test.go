@@ -127,6 +127,10 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 	if out, err := run(t, nil, "compile", model, "-o", sparse, "--sparsity", "0.7"); err != nil {
 		t.Fatal(out)
 	}
+	integers := filepath.Join(t.TempDir(), "int8.spx")
+	if out, err := run(t, nil, "compile", model, "-o", integers, "--target", "cuda", "--quantize", "int8", "--pattern", "2:4", "--format", "nm8", "--calib", "random:1"); err != nil {
+		t.Fatal(out)
+	}
 
 	out, err := run(t, []string{lib, "SPC_EMULATED_GPUS=2"}, "devices", "--json")
 	var found struct {
@@ -153,6 +157,8 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"a GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, false, `logits`},
 		{"the second GPU", []string{lib, "SPC_EMULATED_GPUS=2"}, []string{"verify", sparse, sparse, "--device", "cuda:1", "--tolerance", "1e-5"}, false, `(?i)pass`},
 		{"f16", []string{lib}, []string{"verify", sparse, sparse, "--device", "cuda", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
+		{"8-bit integers", []string{lib}, []string{"verify", integers, integers, "--device", "cuda", "--tolerance", "1e-2"}, false, `(?i)pass`},
+		{"8-bit integers and f16", []string{lib}, []string{"verify", integers, integers, "--device", "cuda", "--precision", "f16", "--tolerance", "2e-2"}, false, `(?i)pass`},
 		{"f16 on the CPU", nil, []string{"run", sparse, "--precision", "f16"}, true, `^spc: precision f16: the CPU computes in f32\n$`},
 		{"no such precision", []string{lib}, []string{"run", sparse, "--device", "cuda", "--precision", "f8"}, true, `^spc: precision "f8", want f32, f16 or bf16\n$`},
 		{"bench", []string{lib}, []string{"bench", sparse, "--device", "cuda", "--runs", "2"}, false, `cuda, `},

@@ -11,16 +11,19 @@ import (
 // all are the sources of all kernels.
 var all = []string{"backend/format", "backend/cuda/kernels"}
 
-// In no order of the threads do kernels touch memory that is not theirs, or give something
-// else than the product.
-func TestKernelsOfFormats(t *testing.T) {
+// orders are GPUs whose threads run in each of the orders.
+func orders(t *testing.T) (drivers []cuda.Driver) {
 	e := Start(t, all...) // which the other tests build, too
-	var drivers []cuda.Driver
 	for _, order := range Orders {
 		drivers = append(drivers, e.Driver(order, 1))
 	}
-	suite.Kernels(t, drivers...)
+	return drivers
 }
+
+// In no order of the threads do kernels touch memory that is not theirs, or give something
+// else than the product.
+func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, orders(t)...) }
+func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, orders(t)...) }
 
 func TestPrograms(t *testing.T) {
 	d := Start(t, all...).Driver(Orders[2], 2)

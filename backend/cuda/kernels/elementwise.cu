@@ -129,16 +129,19 @@ template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *
 
 } // namespace spc
 
-#define ELEMENTWISE(T) \
-  SPC_KERNEL(T##_map, 256, (const spc::T *x, spc::T *y, int64_t n, int f, float a, float b), spc::map(x, y, n, f, a, b)) \
-  SPC_KERNEL(T##_zip, 256, (const spc::T *a, const spc::T *b, spc::T *y, int64_t n, const int64_t *axes, int f), spc::zip(a, b, y, n, axes, f)) \
+#define MOVES(T) \
   SPC_KERNEL(T##_move, 256, (const spc::T *x, spc::T *y, int64_t n, const int64_t *axes, int64_t from, int64_t to), spc::move(x, y, n, axes, from, to)) \
   SPC_KERNEL(T##_take, 256, (const spc::T *x, spc::T *y, int64_t n, const int64_t *axes, const int64_t *tables, float outside), \
-             spc::take(x, y, n, axes, tables, outside)) \
+             spc::take(x, y, n, axes, tables, outside))
+#define ELEMENTWISE(T) \
+  MOVES(T) \
+  SPC_KERNEL(T##_map, 256, (const spc::T *x, spc::T *y, int64_t n, int f, float a, float b), spc::map(x, y, n, f, a, b)) \
+  SPC_KERNEL(T##_zip, 256, (const spc::T *a, const spc::T *b, spc::T *y, int64_t n, const int64_t *axes, int f), spc::zip(a, b, y, n, axes, f)) \
   SPC_KERNEL(T##_fill, 256, (spc::T *y, int64_t n, float v), spc::fill(y, n, v))
 ELEMENTWISE(f32)
 ELEMENTWISE(f16)
 ELEMENTWISE(bf16)
+MOVES(u8)
 #define CAST(T, U) SPC_KERNEL(T##_to_##U, 256, (const spc::T *x, spc::U *y, int64_t n), spc::cast(x, y, n))
 CAST(f32, f16)
 CAST(f16, f32)

@@ -1,5 +1,5 @@
 // Package dense8 multiplies dense i8 weights, which are plain constants of the graph.
-// It imports backend, ikernel and rate.
+// It imports backend, ikernel, rate and sparse.
 package dense8
 
 import (

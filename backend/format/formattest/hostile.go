@@ -168,6 +168,11 @@ func Fuzz8(f *testing.F, format backend.Format8, configs ...string) {
 		if err != nil {
 			t.Fatalf("Check accepts what Kernel refuses: %v", err)
 		}
+		if g, ok := format.(backend.GPUFormat8); ok {
+			if _, err := g.GPU(s); err != nil {
+				t.Fatalf("Check accepts what GPU refuses: %v", err)
+			}
+		}
 		const seed = 3
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))

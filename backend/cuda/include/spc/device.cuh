@@ -30,10 +30,11 @@
 
 namespace spc {
 
-// f32, f16 and bf16 as they lie in memory.
+// f32, f16, bf16 and u8 as they lie in memory.
 using f32 = float;
 struct f16 { uint16_t bits; };
 struct bf16 { uint16_t bits; };
+struct u8 { uint8_t bits; };
 
 #if defined(__CUDACC__)
 __device__ __forceinline__ float number(f16 h) { return __half2float(__ushort_as_half(h.bits)); }
@@ -81,6 +82,9 @@ inline void put(bf16 &to, float v) {
 #endif
 __device__ __forceinline__ float number(float v) { return v; }
 __device__ __forceinline__ void put(float &to, float v) { to = v; }
+__device__ __forceinline__ float number(u8 v) { return v.bits; }
+// put stores a whole number that u8 holds.
+__device__ __forceinline__ void put(u8 &to, float v) { to.bits = uint8_t(v); }
 
 // Vec is V elements that are loaded and stored at once; their address is a multiple of
 // their size.

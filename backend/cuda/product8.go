@@ -1,0 +1,212 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/backend/format/dense8"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// weight8 is the kernels for a weight i8 and the sums of its rows, by which a zero point of the
+// activations shifts the products.
+type weight8 struct {
+	kernels []backend.GPUKernel
+	sums    []int32
+}
+
+// weight8Of returns the kernels for the constant i8 weight of a node, nil where it has none.
+func (b *binder) weight8Of(n *ir.Node) (*weight8, error) {
+	v := n.Input(1)
+	refs := n.Op.(ir.WeightOp).Weights(n)
+	i := slices.IndexFunc(refs, func(r ir.Weight) bool { return r.Input == 1 && r.Groups == 1 })
+	if i < 0 || !v.IsConst() || v.Type.DType != tensor.I8 {
+		return nil, nil
+	}
+	key := weightKey{store: v.Store}
+	if v.Store == nil {
+		key.dense, key.view = v.Const, fmt.Sprint(refs[i].View)
+	}
+	if known := b.prog.weights8[key]; known != nil {
+		return known, nil
+	}
+	made, w := &weight8{}, (*tensor.Tensor)(nil)
+	if v.Store != nil {
+		f := format.Lookup8(v.Store.Format)
+		var err error
+		if w, err = f.Unpack(v.Store); err != nil {
+			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+		}
+		if g, ok := f.(backend.GPUFormat8); ok {
+			if made.kernels, err = g.GPU(v.Store); err != nil {
+				return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+			}
+		}
+	} else {
+		w = refs[i].View.Matrix(v.Const)
+	}
+	if made.kernels == nil {
+		made.kernels = dense8.GPU(w)
+	}
+	rows, cols := w.Dim(0), w.Dim(1)
+	made.sums = make([]int32, rows)
+	for i, x := range tensor.Data[int8](w) {
+		made.sums[i/cols] += int32(x)
+	}
+	if v.Store != nil || b.prog.lasting[v.Const] {
+		b.prog.weights8[key] = made
+		for _, k := range made.kernels {
+			for _, part := range k.Parts {
+				b.prog.lasting[part] = true
+			}
+		}
+	}
+	return made, nil
+}
+
+// types numbers the types of residuals and results as spc/mma8.cuh does.
+var types = map[tensor.DType]int{tensor.U8: 0, tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3}
+
+// typeOf is the number of the type that a value has on the device.
+func (b *binder) typeOf(v *ir.Value) int { return types[b.prog.typeOf(v)] }
+
+// product8 launches a kernel of a quantised product on its operands, of which o.x or o.temp is u8;
+// false where no grid is large enough. depth is the number of rows of X, those that the weight
+// has, or more.
+func (b *binder) product8(n *ir.Node, w *weight8, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
+	rows := len(w.sums)
+	bias, ok := biasOf(n, 2, rows)
+	if !ok {
+		return false, nil
+	}
+	act, a1, a2, err := backend.GPUActivation(ep)
+	if err != nil {
+		return false, err
+	}
+	k := b.prog.rates.Pick(w.kernels, o.n, o.batch, 1)
+	g := k.Launch(o.n, o.batch)
+	if g.Grid[1] > maxGrid || g.Grid[2] > maxGrid {
+		return false, nil
+	}
+	shift, scale := make([]int32, rows), make([]float32, rows)
+	for m := range rows {
+		shift[m] = -int32(q.XZero) * w.sums[m]
+		scale[m] = q.XScale * q.WScale[m%len(q.WScale)]
+	}
+	var params []any
+	for _, part := range k.Parts {
+		params = append(params, part)
+	}
+	x := any(o.x)
+	if o.x == nil {
+		x = tempParam(o.temp)
+	}
+	params = append(params, x, o.y, rows, depth, o.n)
+	for _, v := range slices.Concat(o.xs[:], o.ys[:], k.Extra) {
+		params = append(params, v)
+	}
+	residual, kind := any(nil), 0
+	if o.residual != nil {
+		residual, kind = o.residual, b.typeOf(o.residual)
+	}
+	return true, b.launch(k.Name, g, append(params, shift, scale, floats(bias), residual, kind, q.RScale, q.RZero, b.typeOf(o.y), q.YScale, q.YZero, act, a1, a2)...)
+}
+
+// bindTokens8 binds a quantised MatMul or Gemm, whose left side is tokens.
+func bindTokens8(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(op.Quantisable)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	w, err := b.weight8Of(n)
+	if err != nil || w == nil || !o.Integers().Quantised() || n.Inputs[0].IsConst() || prod(xs) == 0 || prod(ys) == 0 {
+		return false, err
+	}
+	k, m := xs[len(xs)-1], len(w.sums)
+	tokens := prod(xs) / k
+	return b.product8(n, w, o.Integers(), o.Fused(), k, operands{
+		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: tokens, batch: 1, xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
+	})
+}
+
+// bindConv8 binds a quantised convolution of one group: the weight times the patches of each
+// image, which are in memory unless they are the image. Padding stands for 0, as the zero point
+// does.
+func bindConv8(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(*op.Conv)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	w, err := b.weight8Of(n)
+	if err != nil || w == nil || !o.Quantised() || n.Inputs[0].IsConst() || len(xs) > 4 || prod(xs) == 0 || prod(ys) == 0 {
+		return false, err
+	}
+	ws := shapeOf(n.Inputs[1])
+	spans, out, err := o.Geometry(xs, ws)
+	if err != nil {
+		return false, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	rows, cols, pixels := len(w.sums), prod(ws[1:]), prod(out)
+	p := operands{
+		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
+		xs: [3]int{pixels, 1, cols * pixels}, ys: [3]int{pixels, 1, rows * pixels},
+	}
+	if cols != xs[1] || pixels != prod(xs[2:]) || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
+		// Rows of patches begin at multiples of 4, so that kernels load 4 pixels at once.
+		pitch := (pixels + 3) / 4 * 4
+		words := xs[0] * cols * pitch / 4
+		p.x, p.temp, p.xs = nil, b.temp(4*words), [3]int{pitch, 1, cols * pitch}
+		params := append([]any{n.Inputs[0], tempParam(p.temp), words, pitch, o.XZero}, window(xs[2:], out, spans)...)
+		if err := b.launch("u8_patches", flat(words), params...); err != nil {
+			return false, err
+		}
+	}
+	return b.product8(n, w, &o.Quant, &o.Epilogue, cols, p)
+}
+
+// bindQuantize quantises to u8, with a scale and a zero point for all elements or for those of an
+// index along an axis.
+func bindQuantize(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(*op.QuantizeLinear)
+	if o.Precision != tensor.Undefined && o.Precision != tensor.F32 {
+		return false, nil
+	}
+	return b.quantised(n, n.Inputs[0], n.Outputs[0], "quantize", o.Axis, o.BlockSize)
+}
+
+// bindDequantize is the inverse of bindQuantize.
+func bindDequantize(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(*op.DequantizeLinear)
+	return b.quantised(n, n.Outputs[0], n.Inputs[0], "dequantize", o.Axis, o.BlockSize)
+}
+
+func (b *binder) quantised(n *ir.Node, float, bytes *ir.Value, kernel string, axis, block int) (bool, error) {
+	shape := shapeOf(float)
+	count := prod(shape)
+	if float.Type.DType != tensor.F32 || bytes.Type.DType != tensor.U8 || n.Inputs[0].IsConst() || block != 0 || count == 0 {
+		return false, nil
+	}
+	size, step := 1, 1 // scales, and neighbours that have the same
+	var args [2]any
+	for i, want := range []tensor.DType{tensor.F32, tensor.U8} {
+		v := n.Input(1 + i)
+		switch {
+		case v == nil:
+			continue
+		case v.Type.DType != want || v.Const == nil && (v.IsConst() || b.prog.typeOf(v) != want):
+			return false, nil
+		case v.Const != nil:
+			args[i] = v.Const
+		default:
+			args[i] = v
+		}
+		size = prod(shapeOf(v))
+	}
+	if size > 1 {
+		if axis < 0 {
+			axis += len(shape)
+		}
+		step = prod(shape[axis+1:])
+	}
+	return true, b.launch(b.name(kernel), flat((count+3)/4), n.Inputs[0], n.Outputs[0], count, args[0], args[1], size, step)
+}

@@ -1,0 +1,102 @@
+package block8
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"spc/backend"
+	"spc/backend/format/ikernel"
+	"spc/backend/format/sparse"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/passes/choose"
+)
+
+// GPU lists the kernels of block8.cu. All have the same groups, and each those slabs of its own
+// rows and columns in which there are any.
+func (Format) GPU(s *ir.Store) ([]backend.GPUKernel, error) {
+	b, values, err := blocks(s)
+	if err != nil {
+		return nil, err
+	}
+	masks, first, groups := tiles(b, values)
+	out := kernels(b.M, b.K, len(b.Column), func(t backend.GPUTile) int { return len(slabs(b, t)[1]) })
+	for i, t := range backend.GPUTiles8 {
+		list := slabs(b, t)
+		out[i].Parts = []*tensor.Tensor{masks, first, groups, tensor.From(list[0], len(list[0])), tensor.From(list[1], len(list[1]))}
+	}
+	return out, nil
+}
+
+// GPUKernels lists them without their parts.
+func (Format) GPUKernels(w *choose.Matrix, _ string) []backend.GPUKernel {
+	return kernels(w.Dim(0), w.Dim(1), w.Blocks(1, ikernel.Group).Blocks, func(t backend.GPUTile) int { return w.Blocks(t.Rows(), t.Depth).Blocks })
+}
+
+func kernels(m, k, groups int, slabs func(backend.GPUTile) int) (out []backend.GPUKernel) {
+	for _, t := range backend.GPUTiles8 {
+		kernel := t.Kernel(fmt.Sprintf("s8_block1x4_%v_mma", t), m, k, ikernel.Group*groups+m*k/32+m*k/128, tilesAcross(k))
+		n := slabs(t)
+		kernel.Unit, kernel.Products, kernel.Loads = backend.IntegerCores, n*t.Rows()*t.Depth, n*t.Depth
+		out = append(out, kernel)
+	}
+	return out
+}
+
+// tilesAcross is the number of tiles of 32 columns in a row of k elements.
+func tilesAcross(k int) int { return sparse.Ceil(k, 32) }
+
+// slabs lists for each t.Rows() rows where their slabs of t.Depth columns begin among the numbers
+// of those in which there is a group.
+func slabs(b *sparse.Blocks, t backend.GPUTile) (lists [2][]uint32) {
+	begins, list := []uint32{0}, []uint32{}
+	for r := 0; r < b.M; r += t.Rows() {
+		seen := make([]bool, sparse.Ceil(b.K, t.Depth))
+		for _, c := range b.Column[b.Ptr[r]:b.Ptr[min(r+t.Rows(), b.M)]] {
+			seen[int(c)*ikernel.Group/t.Depth] = true
+		}
+		for i, some := range seen {
+			if some {
+				list = append(list, uint32(i))
+			}
+		}
+		begins = append(begins, uint32(len(list)))
+	}
+	return [2][]uint32{begins, list}
+}
+
+// tiles arranges groups as lanes hold them, see block8.cu: the four masks of each tile of 16 rows
+// by 32 columns, where its groups begin, and the groups. There are empty tiles for whole blocks of
+// the kernels.
+func tiles(b *sparse.Blocks, values []int8) (masks, first, groups *tensor.Tensor) {
+	const rows, lanes, registers = 16, 32, 4
+	across := tilesAcross(b.K)
+	count := sparse.Ceil(b.M, backend.GPURows8) * backend.GPURows8 / rows * across
+	// at holds for each register the number of its group, and one more, or 0.
+	at := make([]uint32, count*registers*lanes)
+	for r := range b.M {
+		for g := b.Ptr[r]; g < b.Ptr[r+1]; g++ {
+			c := int(b.Column[g]) // in groups, of which a tile has 8
+			lane, register := r%8*4+c%4, r%rows/8+2*(c%8/4)
+			at[((r/rows*across+c/8)*registers+register)*lanes+lane] = g + 1
+		}
+	}
+	m, f, v := make([]uint32, count*registers), make([]uint32, count), make([]uint32, 0, len(b.Column)+1)
+	for i := range m {
+		if i%registers == 0 {
+			f[i/registers] = uint32(len(v))
+		}
+		for lane, g := range at[i*lanes : (i+1)*lanes] {
+			if g == 0 {
+				continue
+			}
+			m[i] |= 1 << lane
+			var word [4]byte
+			for j, x := range values[ikernel.Group*(g-1) : ikernel.Group*g] {
+				word[j] = byte(x)
+			}
+			v = append(v, binary.LittleEndian.Uint32(word[:]))
+		}
+	}
+	return tensor.From(m, len(m)), tensor.From(f, len(f)), tensor.From(v, len(v))
+}
