@@ -580,6 +580,37 @@ func (m *Model) Profile(ctx context.Context, inputs map[string]*tensor.Tensor) (
 	return outputs, times, nil
 }
 
+// NodePlace is where a node runs on a device that leaves some to the CPU: in its Part-th run of
+// nodes on the device, which is queued at once, or, where Part is 0, on the CPU, and why.
+type NodePlace struct {
+	Node, Op string
+	Part     int
+	Why      string
+}
+
+// Placements tells where the nodes of the model run for such inputs, in the order of
+// execution; all of them where the device is the CPU are on it, and none is told.
+func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error) {
+	p, c, err := m.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer m.end(c)
+	partial, ok := p.(backend.Partial)
+	if !ok {
+		return nil, nil
+	}
+	if err := arrange(m.graph, c.in, inputs); err != nil {
+		return nil, err
+	}
+	placed, err := partial.Placements(c.in)
+	out := make([]NodePlace, len(placed))
+	for i, at := range placed {
+		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why}
+	}
+	return out, err
+}
+
 // Interpret is Run by the reference interpreter: slow, and obviously right.
 func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 	in := make([]*tensor.Tensor, len(m.graph.Inputs))

@@ -54,3 +54,18 @@ type Program interface {
 	// Close frees what Load took. No Run may be in progress.
 	Close() error
 }
+
+// Placement is where a node runs: on the device, in its Part-th run of nodes there, which is
+// queued at once, or on the CPU, where Why says what the device lacks.
+type Placement struct {
+	Node *ir.Node
+	Part int // from 1 on, 0 on the CPU
+	Why  string
+}
+
+// Partial is a Program that leaves to the CPU what its device has no kernel for.
+type Partial interface {
+	// Placements tells where the nodes run that are left for inputs of these shapes, in the
+	// order of execution.
+	Placements(in []*tensor.Tensor) ([]Placement, error)
+}

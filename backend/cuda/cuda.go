@@ -90,7 +90,7 @@ type program struct {
 	closing bool
 }
 
-// typeOf is the type that a value, f32 or u8, has on the device.
+// typeOf is the type that a value has on the device.
 func (p *program) typeOf(v *ir.Value) tensor.DType {
 	if v.Type.DType == tensor.F32 {
 		return p.float
@@ -225,6 +225,19 @@ func (p *program) end() {
 	if last {
 		p.free()
 	}
+}
+
+// Placements tells where nodes run.
+func (p *program) Placements(in []*tensor.Tensor) ([]backend.Placement, error) {
+	if err := ir.CheckInputs(p.graph, in); err != nil {
+		return nil, err
+	}
+	s, err := p.spec(in)
+	if err != nil {
+		return nil, err
+	}
+	defer p.done(s)
+	return s.placements(), nil
 }
 
 // maxSpecs is the number of sets of input shapes that a program remembers.

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -10,40 +11,37 @@ import (
 	"spc/ir/tensor"
 )
 
-// binders make launches of nodes whose tensors are floats and of known shapes, binders8 those of
-// nodes that take or give u8; they report false for those that they have no kernel for.
-var binders, binders8 map[string]func(b *binder, n *ir.Node) (bool, error)
+// binders make launches of nodes of known shapes whose tensors are f32, binders8 those of nodes that
+// take or give u8, and mixed of those that take other types, too; they report false, and leave no
+// launch behind, for those that they have no kernel for. What they do not list may be in a chain.
+var binders, binders8, mixed map[string]func(b *binder, n *ir.Node) (bool, error)
 
 func init() {
-	binders = map[string]func(b *binder, n *ir.Node) (bool, error){
-		"Conv": bindConv, "Gemm": bindGemm, "MatMul": bindMatMul,
-
-		"Add": zip(0), "Sub": zip(1), "Mul": zip(2), "Div": zip(3), "Pow": zip(4), "Max": zip(5), "Min": zip(6), "PRelu": zip(7),
-
-		"Abs": mapBy(32), "Ceil": mapBy(33), "Cos": mapBy(34), "Erf": mapBy(35), "Exp": mapBy(36), "Floor": mapBy(37), "Log": mapBy(38),
-		"Neg": mapBy(39), "Reciprocal": mapBy(40), "Sin": mapBy(41), "Softplus": mapBy(42), "Sqrt": mapBy(43),
-
+	mixed = map[string]func(b *binder, n *ir.Node) (bool, error){
 		"Reshape": bindView, "Flatten": bindView, "Squeeze": bindView, "Unsqueeze": bindView, "Identity": bindView,
 
-		"Transpose": bindTranspose, "Slice": bindSlice, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "Pad": bindPad,
+		"Transpose": bindTranspose, "Slice": bindSlice, "Split": bindSplit, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "Pad": bindPad,
+		"ScatterND": bindScatter, "Tile": bindTile, "DepthToSpace": bindDepthToSpace, "SpaceToDepth": bindSpaceToDepth,
 
-		"MaxPool": bindMaxPool, "AveragePool": bindAveragePool, "GlobalAveragePool": bindGlobalAverage, "ReduceMean": bindReduce(true), "ReduceSum": bindReduce(false),
-
-		"Attention": bindAttention,
-
-		"Softmax": bindSoftmax, "LayerNormalization": bindLayerNorm, "RMSNormalization": bindRMSNorm,
+		"ArgMax": bindArg, "ArgMin": bindArg, "Attention": bindAttention, "RotaryEmbedding": bindRotary,
 	}
 	binders8 = map[string]func(b *binder, n *ir.Node) (bool, error){
 		"Conv": bindConv8, "Gemm": bindTokens8, "MatMul": bindTokens8,
 
-		"QuantizeLinear": bindQuantize, "DequantizeLinear": bindDequantize,
-
-		"Reshape": bindView, "Flatten": bindView, "Squeeze": bindView, "Unsqueeze": bindView, "Identity": bindView,
-
-		"Transpose": bindTranspose, "Slice": bindSlice, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "MaxPool": bindMaxPool,
+		"QuantizeLinear": bindQuantize, "DequantizeLinear": bindDequantize, "MaxPool": bindMaxPool,
 	}
-	for kind := range op.Activations {
-		binders[kind] = bindActivation
+	binders = map[string]func(b *binder, n *ir.Node) (bool, error){
+		"Conv": bindConv, "ConvTranspose": bindConvTranspose, "Gemm": bindGemm, "MatMul": bindMatMul,
+
+		"MaxPool": bindMaxPool, "AveragePool": bindAveragePool, "GlobalAveragePool": bindGlobal("ReduceMean"), "GlobalMaxPool": bindGlobal("ReduceMax"), "Resize": bindResize,
+
+		"GRU": bindGRU, "LSTM": bindLSTM, "RNN": bindRNN,
+
+		"Softmax": bindSoftmax, "LogSoftmax": bindSoftmax, "InstanceNormalization": bindInstanceNorm, "GroupNormalization": bindGroupNorm,
+		"LayerNormalization": bindLayerNorm, "RMSNormalization": bindRMSNorm,
+	}
+	for kind := range reductions {
+		binders[kind] = bindReduce
 	}
 }
 
@@ -92,8 +90,8 @@ func (b *binder) temp(bytes int) int {
 
 // launch adds a launch of a kernel to those of the node. Parameters are those of
 // backend.Cell; values of the graph, elements of them and temporary buffers, which stand for their addresses;
-// tensors as they are, of which those of the program are uploaded once; slices of float32, int32 and
-// int64, which are this set of input shapes' own; and nil.
+// tensors as they are, of which those of the program are uploaded once; slices of float32, int32 and int64,
+// which are this set of input shapes' own; and nil.
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	k, err := b.prog.kernel(name)
 	if err != nil {
@@ -157,6 +155,14 @@ func (b *binder) nameFor(v *ir.Value, kernel string) string {
 	return b.prog.typeOf(v).String() + "_" + kernel
 }
 
+// size is the number of bytes that an element of a value has on the device.
+func (p *program) size(v *ir.Value) int { return p.typeOf(v).Size() }
+
+// moving is the name of a kernel that moves elements of a value.
+func (b *binder) moving(v *ir.Value, kernel string) string {
+	return fmt.Sprintf("b%d_%s", 8*b.prog.size(v), kernel)
+}
+
 // round returns a tensor with the type that its elements have on the device.
 func (b *binder) round(t *tensor.Tensor) *tensor.Tensor {
 	if t.DType() != tensor.F32 || b.prog.float == tensor.F32 {
@@ -190,48 +196,6 @@ func (b *binder) own(t *tensor.Tensor) (uint64, error) {
 	return uint64(at), err
 }
 
-func bindActivation(b *binder, n *ir.Node) (bool, error) {
-	args, ok := op.ActivationArgs(n)
-	if !ok {
-		return false, nil
-	}
-	f, a1, a2, err := backend.GPUActivation(&op.Epilogue{Act: n.Op.Kind(), ActArgs: args})
-	if err != nil {
-		return false, nil
-	}
-	return b.mapped(n, f, a1, a2)
-}
-
-func mapBy(f int) func(b *binder, n *ir.Node) (bool, error) {
-	return func(b *binder, n *ir.Node) (bool, error) { return b.mapped(n, f, 0, 0) }
-}
-
-func (b *binder) mapped(n *ir.Node, f int, a1, a2 float32) (bool, error) {
-	count := prod(shapeOf(n.Outputs[0]))
-	if count == 0 {
-		return false, nil
-	}
-	return true, b.launch(b.name("map"), flat(count), n.Inputs[0], n.Outputs[0], count, f, a1, a2)
-}
-
-// zip binds a function of two operands that are broadcast.
-func zip(f int) func(b *binder, n *ir.Node) (bool, error) {
-	return func(b *binder, n *ir.Node) (bool, error) {
-		ys := shapeOf(n.Outputs[0])
-		if len(n.Inputs) != 2 || prod(ys) == 0 || ir.AttrOf(n.Op, "axis") != nil || n.Inputs[0].Type.DType != tensor.F32 || n.Inputs[1].Type.DType != tensor.F32 {
-			return false, nil
-		}
-		axes := []int64{int64(len(ys))}
-		for _, d := range ys {
-			axes = append(axes, int64(d))
-		}
-		for _, v := range n.Inputs {
-			axes = append(axes, broadcast(shapeOf(v), ys)...)
-		}
-		return true, b.launch(b.name("zip"), flat(prod(ys)), n.Inputs[0], n.Inputs[1], n.Outputs[0], prod(ys), axes, f)
-	}
-}
-
 // broadcast returns the strides by which a tensor of shape s is read along the axes of y.
 func broadcast(s, y []int) []int64 {
 	own := tensor.Strides(s)
@@ -262,7 +226,7 @@ func (b *binder) move(x, y *ir.Value, size, xs, ys []int, from, to int) error {
 	for _, v := range slices.Concat(size, xs, ys) {
 		axes = append(axes, int64(v))
 	}
-	return b.launch(b.nameFor(y, "move"), flat(prod(size)), x, y, prod(size), axes, from, to)
+	return b.launch(b.moving(x, "move"), flat(prod(size)), x, y, prod(size), axes, from, to)
 }
 
 func bindTranspose(b *binder, n *ir.Node) (bool, error) {
@@ -312,7 +276,7 @@ func bindConcat(b *binder, n *ir.Node) (bool, error) {
 
 // take copies the elements of x that tables name along the axes of y, which has x's axes; see
 // elementwise.cu.
-func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside float32) error {
+func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside uint64) error {
 	axes := []int64{int64(len(ys))}
 	for _, v := range slices.Concat(ys, tensor.Strides(xs)) {
 		axes = append(axes, int64(v))
@@ -328,19 +292,59 @@ func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside floa
 			all = append(all, int64(v))
 		}
 	}
-	return b.launch(b.nameFor(y, "take"), flat(prod(ys)), x, y, prod(ys), axes, all, outside)
+	return b.launch(b.moving(x, "take"), flat(prod(ys)), x, y, prod(ys), axes, all, outside)
 }
 
-// bindGather takes slices whose indices are constant.
+// bindSplit cuts along an axis.
+func bindSplit(b *binder, n *ir.Node) (bool, error) {
+	xs := shapeOf(n.Inputs[0])
+	axis := n.Op.(*op.Split).Axis
+	if axis < 0 {
+		axis += len(xs)
+	}
+	strides, at := tensor.Strides(xs), 0
+	for _, y := range n.Outputs {
+		if y == nil { // of unknown size
+			return false, nil
+		}
+		ys := shapeOf(y)
+		if err := b.move(n.Inputs[0], y, ys, strides, tensor.Strides(ys), at, 0); err != nil {
+			return false, err
+		}
+		at += ys[axis] * strides[axis]
+	}
+	return true, nil
+}
+
+// index lets a node read an input of the graph as indices from one number to below another.
+func (b *binder) index(n *ir.Node, v *ir.Value, from, to int) bool {
+	in := slices.Index(b.graph.Inputs, b.root(v))
+	if in >= 0 {
+		b.indices = append(b.indices, indices{n, in, from, to})
+	}
+	return in >= 0
+}
+
+// bindGather takes slices whose indices are constant or an input of the graph, which is checked
+// before a run.
 func bindGather(b *binder, n *ir.Node) (bool, error) {
 	at := n.Inputs[1].Const
 	xs := shapeOf(n.Inputs[0])
-	if at == nil || prod(shapeOf(n.Outputs[0])) == 0 {
+	if prod(shapeOf(n.Outputs[0])) == 0 {
 		return false, nil
 	}
 	a := n.Op.(*op.Gather).Axis
 	if a < 0 {
 		a += len(xs)
+	}
+	outer, inner := prod(xs[:a]), prod(xs[a+1:])
+	if at == nil {
+		if !b.index(n, n.Inputs[1], -xs[a], xs[a]) {
+			return false, nil
+		}
+		kernel := b.moving(n.Inputs[0], fmt.Sprintf("gather_%v", n.Inputs[1].Type.DType))
+		count := prod(shapeOf(n.Outputs[0]))
+		return true, b.launch(kernel, flat(count), n.Inputs[0], n.Inputs[1], n.Outputs[0], count, prod(shapeOf(n.Inputs[1])), inner, xs[a])
 	}
 	rows := at.Ints()
 	for i := range rows {
@@ -351,7 +355,6 @@ func bindGather(b *binder, n *ir.Node) (bool, error) {
 			return false, nil
 		}
 	}
-	outer, inner := prod(xs[:a]), prod(xs[a+1:])
 	return true, b.take(n.Inputs[0], n.Outputs[0], []int{outer, xs[a], inner}, []int{outer, len(rows), inner}, [][]int{nil, rows, nil}, 0)
 }
 
@@ -367,12 +370,14 @@ func bindPad(b *binder, n *ir.Node) (bool, error) {
 		}
 		args[i] = v.Const.Ints()
 	}
-	outside := float32(0)
+	outside := uint64(0)
 	if v := n.Input(2); v != nil {
-		if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Len() != 1 {
+		if v.Const == nil || v.Const.DType() != n.Inputs[0].Type.DType || v.Const.Len() != 1 {
 			return false, nil
 		}
-		outside = v.Const.F32s()[0]
+		for i, bits := range b.round(v.Const).Bytes() {
+			outside |= uint64(bits) << (8 * i)
+		}
 	}
 	if prod(xs) == 0 || prod(ys) == 0 {
 		return false, nil
@@ -421,30 +426,35 @@ func bindAveragePool(b *binder, n *ir.Node) (bool, error) {
 	return b.pool(n, averagePool, &o.Window, o.CeilMode)
 }
 
-func bindGlobalAverage(b *binder, n *ir.Node) (bool, error) {
-	xs := shapeOf(n.Inputs[0])
-	plane := prod(xs[2:])
-	if prod(xs) == 0 {
-		return false, nil
-	}
-	return true, b.launch(b.name("reduce"), byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, 1, 1/float32(plane))
-}
-
-// bindReduce sums over axes that are neighbours, or takes their mean.
-func bindReduce(mean bool) func(b *binder, n *ir.Node) (bool, error) {
+// bindGlobal reduces each image of a channel.
+func bindGlobal(kind string) func(b *binder, n *ir.Node) (bool, error) {
 	return func(b *binder, n *ir.Node) (bool, error) {
 		xs := shapeOf(n.Inputs[0])
-		lo, hi, ok := n.Op.(*op.Reduce).Neighbours(n)
-		if !ok || prod(xs) == 0 {
+		plane := prod(xs[2:])
+		if prod(xs) == 0 {
 			return false, nil
 		}
-		outer, size, step := prod(xs[:lo]), prod(xs[lo:hi]), prod(xs[hi:])
-		factor := float32(1)
-		if mean {
-			factor /= float32(size)
-		}
-		return true, b.launch(b.name("reduce"), byRow(outer*step), n.Inputs[0], n.Outputs[0], size, step, factor)
+		return true, b.launch(b.name("reduce"), byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, 1, reductions[kind], 1/float32(plane))
 	}
+}
+
+// reductions are numbered as in rows.cu.
+var reductions = map[string]int{"ReduceSum": 0, "ReduceMean": 0, "ReduceMax": 1, "ReduceMin": 2, "ReduceProd": 3, "ReduceL1": 4, "ReduceSumSquare": 5, "ReduceL2": 6,
+	"ReduceLogSum": 7, "ReduceLogSumExp": 8}
+
+// bindReduce joins what lies along axes that are neighbours.
+func bindReduce(b *binder, n *ir.Node) (bool, error) {
+	xs := shapeOf(n.Inputs[0])
+	lo, hi, ok := n.Op.(*op.Reduce).Neighbours(n)
+	if !ok || prod(xs) == 0 {
+		return false, nil
+	}
+	outer, size, step := prod(xs[:lo]), prod(xs[lo:hi]), prod(xs[hi:])
+	factor := float32(1)
+	if n.Op.Kind() == "ReduceMean" {
+		factor /= float32(size)
+	}
+	return true, b.launch(b.name("reduce"), byRow(outer*step), n.Inputs[0], n.Outputs[0], size, step, reductions[n.Op.Kind()], factor)
 }
 
 func bindSoftmax(b *binder, n *ir.Node) (bool, error) {
@@ -453,11 +463,11 @@ func bindSoftmax(b *binder, n *ir.Node) (bool, error) {
 	if axis < 0 {
 		axis += len(xs)
 	}
-	if o.Flatten && axis != len(xs)-1 || o.Kind() != "Softmax" || len(xs) == 0 || prod(xs) == 0 {
+	if o.Flatten && axis != len(xs)-1 || o.Kind() == "Hardmax" || len(xs) == 0 || prod(xs) == 0 {
 		return false, nil
 	}
 	step := prod(xs[axis+1:])
-	return true, b.launch(b.name("softmax"), byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step)
+	return true, b.launch(b.name("softmax"), byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step, flag(o.Kind() == "LogSoftmax"))
 }
 
 func bindLayerNorm(b *binder, n *ir.Node) (bool, error) {
@@ -470,17 +480,280 @@ func bindRMSNorm(b *binder, n *ir.Node) (bool, error) {
 	return b.normalise(n, o.Axis, o.Epsilon, 0)
 }
 
-// normalise binds a normalisation over the last axis.
+// normalise binds a normalisation over the axes from one on.
 func (b *binder) normalise(n *ir.Node, axis int, epsilon float32, centred int) (bool, error) {
 	xs := shapeOf(n.Inputs[0])
-	if len(xs) == 0 || axis != -1 && axis != len(xs)-1 || len(n.Outputs) > 1 || prod(xs) == 0 || math.IsNaN(float64(epsilon)) {
+	if axis < 0 {
+		axis += len(xs)
+	}
+	if len(n.Outputs) > 1 || prod(xs) == 0 || math.IsNaN(float64(epsilon)) {
 		return false, nil
 	}
-	width := xs[len(xs)-1]
-	scale, ok1 := biasOf(n, 1, width)
-	shift, ok2 := biasOf(n, 2, width)
+	slice := xs[axis:]
+	width := prod(slice)
+	var by [2][]float32 // scale and shift
+	for i := range by {
+		v := n.Input(1 + i)
+		if v == nil {
+			continue
+		}
+		if v.Const == nil || v.Const.DType() != tensor.F32 {
+			return false, nil
+		}
+		own := v.Const.Shape()
+		by[i] = v.Const.Reshape(own[max(0, len(own)-len(slice)):]...).Expand(slice...).F32s()
+	}
+	return true, b.launch(b.name("normalise"), byRow(prod(xs)/width), n.Inputs[0], n.Outputs[0], width, 1, floats(by[0]), floats(by[1]), 1, 1, epsilon, centred)
+}
+
+// bindResize picks elements, or weighs those along up to two axes.
+func bindResize(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(*op.Resize)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	var scales []float32
+	var sizes []int
+	for i, v := range []*ir.Value{n.Input(2), n.Input(3)} {
+		switch {
+		case v == nil:
+		case v.Const == nil:
+			return false, nil
+		case i == 0:
+			scales = v.Const.F32s()
+		case len(scales) == 0:
+			sizes = v.Const.Ints()
+		}
+	}
+	if prod(ys) == 0 {
+		return false, nil
+	}
+	samplings, ok, err := o.Samplings(xs, scales, sizes)
+	if err != nil {
+		return false, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	if !ok {
+		return false, nil
+	}
+	tables, changed := make([][]int, len(xs)), []int{}
+	picks := true
+	for a, s := range samplings {
+		if s == nil {
+			continue
+		}
+		changed = append(changed, a)
+		tables[a] = s.From
+		picks = picks && s.Taps == 1
+		for _, w := range s.Weight {
+			picks = picks && (s.Taps > 1 || w == 1)
+		}
+	}
+	if picks {
+		return true, b.take(n.Inputs[0], n.Outputs[0], xs, ys, tables, 0)
+	}
+	if len(changed) > 2 {
+		return false, nil
+	}
+	one := &op.Sampling{Taps: 1, From: []int{0}, Weight: []float64{1}}
+	down, across := one, samplings[changed[len(changed)-1]]
+	right := changed[len(changed)-1]
+	left := right // where the first axis and the middle are none
+	height, heights, middle := 1, 1, 1
+	if len(changed) == 2 {
+		left = changed[0]
+		down, height, heights, middle = samplings[left], xs[left], ys[left], prod(xs[left+1:right])
+	}
+	params := []any{n.Inputs[0], n.Outputs[0], prod(ys), height, heights, middle, xs[right], ys[right], prod(xs[right+1:])}
+	for _, s := range []*op.Sampling{down, across} {
+		from, weight := make([]int32, len(s.From)), make([]float32, len(s.From))
+		for i := range from {
+			from[i], weight[i] = int32(s.From[i]), float32(s.Weight[i])
+		}
+		params = append(params, from, weight, s.Taps)
+	}
+	return true, b.launch(b.name("resample"), flat(prod(ys)), params...)
+}
+
+// bindRotary turns the elements of heads.
+func bindRotary(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(*op.RotaryEmbedding)
+	xs, cache, ids := shapeOf(n.Inputs[0]), shapeOf(n.Inputs[1]), n.Input(3)
+	if n.Inputs[0].Type.DType != tensor.F32 || prod(xs) == 0 {
+		return false, nil
+	}
+	heads, tokens, depth, packed := 0, 0, 0, 0
+	if len(xs) == 3 {
+		heads, tokens, packed = *o.Heads, xs[1], 1
+		depth = xs[2] / heads
+	} else {
+		heads, tokens, depth = xs[1], xs[2], xs[3]
+	}
+	each, interleaved := 0, 0
+	switch {
+	case ids == nil:
+		if cache[0] > 1 {
+			each = 1
+		}
+	case ids.Const != nil:
+		for _, at := range ids.Const.Ints() {
+			if at < 0 || at >= cache[0] { // Eval says which
+				return false, nil
+			}
+		}
+	case !b.index(n, ids, 0, cache[0]):
+		return false, nil
+	}
+	if o.Interleaved {
+		interleaved = 1
+	}
+	return true, b.launch(b.name("rotate"), flat(prod(xs)), n.Inputs[0], n.Inputs[1], n.Inputs[2], valueOrNil(ids), n.Outputs[0], prod(xs), heads, tokens, depth,
+		cache[len(cache)-1], packed, interleaved, each)
+}
+
+// bindScatter copies slices to constant places, no two to the same.
+func bindScatter(b *binder, n *ir.Node) (bool, error) {
+	o, at := n.Op.(*op.ScatterND), n.Inputs[1].Const
+	x, u, y := n.Inputs[0], n.Inputs[2], n.Outputs[0]
+	xs := shapeOf(x)
+	if o.Reduction != "none" || at == nil || prod(xs) == 0 || prod(shapeOf(u)) == 0 {
+		return false, nil
+	}
+	offsets, run, err := o.Offsets(xs, at)
+	if err != nil {
+		return false, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	seen, to := map[int]bool{}, make([]int64, len(offsets))
+	for i, v := range offsets {
+		if seen[v] {
+			return false, nil
+		}
+		seen[v], to[i] = true, int64(v)
+	}
+	if err := b.move(x, y, xs, tensor.Strides(xs), tensor.Strides(xs), 0, 0); err != nil {
+		return false, err
+	}
+	count := prod(shapeOf(u))
+	return true, b.launch(b.moving(y, "scatter"), flat(count), u, to, y, count, run)
+}
+
+// bindConvTranspose computes each output from the inputs that cover it.
+func bindConvTranspose(b *binder, n *ir.Node) (bool, error) {
+	o := n.Op.(*op.ConvTranspose)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if len(xs) < 3 || len(xs) > 4 || prod(ys) == 0 || !n.Inputs[1].IsConst() {
+		return false, nil
+	}
+	ws := shapeOf(n.Inputs[1])
+	spans, out, err := o.Geometry(xs[2:], ws[2:])
+	if err != nil {
+		return false, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	bias, ok := biasOf(n, 2, ys[1])
+	if !ok || !slices.Equal(out, ys[2:]) {
+		return false, nil
+	}
+	act, a1, a2, err := backend.GPUActivation(&o.Epilogue)
+	if err != nil {
+		return false, err
+	}
+	t, err := b.prog.elements(n.Inputs[1])
+	if err != nil {
+		return false, err
+	}
+	params := []any{b.round(t), n.Inputs[0], n.Outputs[0], prod(ys), ys[1], xs[1] / o.Group, ws[1], o.Group}
+	params = append(append(params, window(xs[2:], out, spans)...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
+	return true, b.launch(b.name("conv_transpose"), flat(prod(ys)), params...)
+}
+
+func bindInstanceNorm(b *binder, n *ir.Node) (bool, error) {
+	xs := shapeOf(n.Inputs[0])
+	return b.normalisePlanes(n, xs[1], prod(xs[2:]), n.Op.(*op.InstanceNormalization).Epsilon)
+}
+
+func bindGroupNorm(b *binder, n *ir.Node) (bool, error) {
+	o, xs := n.Op.(*op.GroupNormalization), shapeOf(n.Inputs[0])
+	per := prod(xs[2:])
+	if o.PerGroup {
+		per *= xs[1] / o.Groups
+	}
+	return b.normalisePlanes(n, o.Groups, per, o.Epsilon)
+}
+
+// normalisePlanes normalises groups of channels of images; scale and shift have an element for each
+// per elements.
+func (b *binder) normalisePlanes(n *ir.Node, groups, per int, epsilon float32) (bool, error) {
+	xs := shapeOf(n.Inputs[0])
+	if prod(xs) == 0 || math.IsNaN(float64(epsilon)) {
+		return false, nil
+	}
+	count := prod(xs[1:]) / per
+	scale, ok1 := biasOf(n, 1, count)
+	shift, ok2 := biasOf(n, 2, count)
 	if !ok1 || !ok2 {
 		return false, nil
 	}
-	return true, b.launch(b.name("normalise"), byRow(prod(xs)/width), n.Inputs[0], n.Outputs[0], width, 1, floats(scale), floats(shift), epsilon, centred)
+	return true, b.launch(b.name("normalise"), byRow(xs[0]*groups), n.Inputs[0], n.Outputs[0], prod(xs[1:])/groups, 1, floats(scale), floats(shift), groups, per, epsilon, 1)
+}
+
+// bindArg finds where the greatest or the least elements along an axis are.
+func bindArg(b *binder, n *ir.Node) (bool, error) {
+	o, xs := n.Op.(*op.Arg), shapeOf(n.Inputs[0])
+	if n.Inputs[0].Type.DType != tensor.F32 || prod(xs) == 0 || len(xs) == 0 {
+		return false, nil
+	}
+	axis := o.Axis
+	if axis < 0 {
+		axis += len(xs)
+	}
+	step := prod(xs[axis+1:])
+	return true, b.launch(b.name("locate"), byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step, flag(o.Kind() == "ArgMin"), flag(o.SelectLast))
+}
+
+// flag is a parameter that is set or not.
+func flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// bindTile repeats along the axes.
+func bindTile(b *binder, n *ir.Node) (bool, error) {
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if prod(ys) == 0 {
+		return false, nil
+	}
+	tables := make([][]int, len(xs))
+	for a := range xs {
+		if xs[a] == ys[a] {
+			continue
+		}
+		tables[a] = make([]int, ys[a])
+		for i := range tables[a] {
+			tables[a][i] = i % xs[a]
+		}
+	}
+	return true, b.take(n.Inputs[0], n.Outputs[0], xs, ys, tables, 0)
+}
+
+// permuted copies x, seen as a tensor of some shape, with its axes in another order.
+func (b *binder) permuted(n *ir.Node, shape []int, order ...int) (bool, error) {
+	from := tensor.Strides(shape)
+	var size, strides []int
+	for _, a := range order {
+		size, strides = append(size, shape[a]), append(strides, from[a])
+	}
+	return true, b.move(n.Inputs[0], n.Outputs[0], size, strides, tensor.Strides(size), 0, 0)
+}
+
+func bindDepthToSpace(b *binder, n *ir.Node) (bool, error) {
+	o, s := n.Op.(*op.DepthToSpace), shapeOf(n.Inputs[0])
+	k := o.Block
+	if o.Mode == "DCR" {
+		return b.permuted(n, []int{s[0], k, k, s[1] / (k * k), s[2], s[3]}, 0, 3, 4, 1, 5, 2)
+	}
+	return b.permuted(n, []int{s[0], s[1] / (k * k), k, k, s[2], s[3]}, 0, 1, 4, 2, 5, 3)
+}
+
+func bindSpaceToDepth(b *binder, n *ir.Node) (bool, error) {
+	k, s := n.Op.(*op.SpaceToDepth).Block, shapeOf(n.Inputs[0])
+	return b.permuted(n, []int{s[0], s[1], s[2] / k, k, s[3] / k, k}, 0, 3, 5, 1, 2, 4)
 }

@@ -28,7 +28,7 @@ type weight struct{ kernels []backend.GPUKernel }
 // operands are the places of X, Y and the residual of a product, and their strides.
 type operands struct {
 	x, y, residual *ir.Value
-	temp           int // of X where x is nil
+	temp, result   int // of X and of Y where those are nil
 	n, batch       int
 	xs, ys         [3]int  // by row, by column and by matrix
 	patches        []int32 // of the images that X is, nil of a matrix
@@ -105,7 +105,11 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 	if o.x == nil {
 		x = tempParam(o.temp)
 	}
-	params = append(params, x, o.y, rows, cols, o.n)
+	y := any(o.y)
+	if o.y == nil {
+		y = tempParam(o.result)
+	}
+	params = append(params, x, y, rows, cols, o.n)
 	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
 		params = append(params, v)
 	}
@@ -250,7 +254,7 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	w := window(xs[2:], out, spans)
 	pixels, plane := prod(out), prod(xs[2:])
 	if o.Group > 1 {
-		return b.grouped(n, ws, spans, out, w, bias)
+		return b.convolveGroups(n, ws, spans, out, w, bias)
 	}
 	kernels, rows, cols, err := b.weightOf(n, 1)
 	if err != nil || kernels == nil {
@@ -276,9 +280,9 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	return b.product(kernel, nil, rows, cols, p, nil, bias, &o.Epilogue)
 }
 
-// grouped convolves groups of channels: by a kernel for channels of their own and squares of 3 or 5
+// convolveGroups convolves groups of channels: by a kernel for channels of their own and squares of 3 or 5
 // at steps of 1 or 2, or else an element at a time.
-func (b *binder) grouped(n *ir.Node, ws []int, spans []op.Span, out []int, w []any, bias []float32) (bool, error) {
+func (b *binder) convolveGroups(n *ir.Node, ws []int, spans []op.Span, out []int, w []any, bias []float32) (bool, error) {
 	o, ys := n.Op.(*op.Conv), shapeOf(n.Outputs[0])
 	t, err := b.prog.elements(n.Inputs[1])
 	if err != nil {

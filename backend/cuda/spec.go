@@ -12,6 +12,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/lower/plan"
 	"spc/passes/fold"
@@ -24,13 +25,33 @@ type spec struct {
 	parts     []part
 	offset    map[*ir.Value]int // in the arena, of values that are on the device
 	arena     int
-	outputs   []port    // those that the device computes
-	constants []Pointer // on the device
+	outputs   []port              // those that the device computes
+	why       map[*ir.Node]string // the CPU computes a node
+	constants []Pointer           // on the device
+
+	indices []indices // that kernels read
 
 	runs, used int // those under way, and when the last began; under the program's lock
 
 	mu   sync.Mutex
 	free []*exec
+}
+
+// indices are an input of the graph whose elements a node takes as indices, from one number to
+// below another.
+type indices struct {
+	node            *ir.Node
+	input, from, to int
+}
+
+// check refuses indices that are out of range.
+func (at *indices) check(in []*tensor.Tensor) error {
+	for _, i := range in[at.input].Ints() {
+		if i < at.from || i >= at.to {
+			return at.node.Errorf(ir.ErrInvalid, "index %d is out of range for %d elements", i, at.to)
+		}
+	}
+	return nil
 }
 
 // part is a run of nodes that one side computes.
@@ -76,6 +97,7 @@ type binder struct {
 	made   []launch
 	temps  []temp
 	alias  map[*ir.Value]*ir.Value // views, by the value whose storage they share
+	chains map[*ir.Node]*chain
 }
 
 // temp is a buffer, which is needed by one node unless span says more.
@@ -97,12 +119,18 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 		return nil, err
 	}
 	fold.Dead(g)
+	if err := affine(g); err != nil {
+		return nil, err
+	}
+	if err := split(g); err != nil {
+		return nil, err
+	}
 	stream, err := p.driver.Stream()
 	if err != nil {
 		return nil, fmt.Errorf("binding: %w", err)
 	}
 	defer stream.Close()
-	s := &spec{prog: p, graph: g, offset: map[*ir.Value]int{}}
+	s := &spec{prog: p, graph: g, offset: map[*ir.Value]int{}, why: map[*ir.Node]string{}}
 	b := &binder{spec: s, stream: stream, alias: map[*ir.Value]*ir.Value{}}
 	p.fresh = nil
 	err = b.bind()
@@ -120,6 +148,81 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 	return s, nil
 }
 
+// affine makes a product and a sum of what normalises by constants, which chains may take.
+func affine(g *ir.Graph) error {
+	for _, n := range slices.Clone(g.Nodes) {
+		o, ok := n.Op.(*op.BatchNormalization)
+		if !ok || o.Training || !o.Spatial || len(n.Outputs) != 1 || n.Outputs[0].Type.DType != tensor.F32 || n.Outputs[0].Type.Rank() < 2 {
+			continue
+		}
+		var by [4][]float64 // scale, shift, mean and variance
+		for i := range by {
+			if v := n.Inputs[1+i]; v.Const != nil {
+				by[i] = v.Const.Float64s()
+			}
+			ok = ok && by[i] != nil
+		}
+		if !ok {
+			continue
+		}
+		factor, shift := by[0], by[1]
+		for c := range factor {
+			factor[c] /= math.Sqrt(by[3][c] + float64(o.Epsilon))
+			shift[c] -= by[2][c] * factor[c]
+		}
+		shape := slices.Repeat([]int{1}, n.Outputs[0].Type.Rank()-1)
+		shape[0] = len(factor)
+		x := n.Inputs[0]
+		for i, kind := range []string{"Mul", "Add"} {
+			f, err := op.New(kind)
+			if err != nil {
+				return err
+			}
+			name := n.Name + []string{".scale", ".shift"}[i]
+			by := g.NewConst(name+".by", tensor.FromFloat64s(tensor.F32, [][]float64{factor, shift}[i], shape...))
+			m := g.InsertBefore(n, name, f, []*ir.Value{x, by}, name+".out")
+			if err := m.Infer(); err != nil {
+				return err
+			}
+			x = m.Outputs[0]
+		}
+		g.ReplaceUses(n.Outputs[0], x)
+		g.Remove(n)
+	}
+	return nil
+}
+
+// split gives sums, maxima and minima no more operands than chains take.
+func split(g *ir.Graph) error {
+	for _, n := range slices.Clone(g.Nodes) {
+		kind := n.Op.Kind()
+		if kind != "Sum" && kind != "Max" && kind != "Min" || len(n.Inputs) <= chainOperands {
+			continue
+		}
+		x := n.Inputs[0]
+		for i, y := range n.Inputs[1 : len(n.Inputs)-chainOperands+1] {
+			f, err := op.New(kind)
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("%s.%d", n.Name, i)
+			m := g.InsertBefore(n, name, f, []*ir.Value{x, y}, name+".out")
+			if err := m.Infer(); err != nil {
+				return err
+			}
+			x = m.Outputs[0]
+		}
+		rest := append([]*ir.Value{x}, n.Inputs[len(n.Inputs)-chainOperands+1:]...)
+		for i := len(n.Inputs) - 1; i >= len(rest); i-- {
+			n.SetInput(i, nil)
+		}
+		for i, v := range rest {
+			n.SetInput(i, v)
+		}
+	}
+	return nil
+}
+
 // root is the value whose storage v has.
 func (b *binder) root(v *ir.Value) *ir.Value {
 	for b.alias[v] != nil {
@@ -131,30 +234,34 @@ func (b *binder) root(v *ir.Value) *ir.Value {
 // bind divides the graph into parts and lays out the arena.
 func (b *binder) bind() error {
 	launches := map[*ir.Node][]launch{} // of nodes of the device
+	b.chains = chains(b.graph.Nodes)
+	var nodes []*ir.Node // those whose values are in memory
 	for _, n := range b.graph.Nodes {
 		b.node, b.made = n, nil
 		temps := len(b.temps)
-		bind := binders[n.Op.Kind()]
-		if hasBytes(n) {
-			bind = binders8[n.Op.Kind()]
+		why, err := "", error(nil)
+		switch c := b.chains[n]; {
+		case c == nil:
+			why, err = b.bindNode(n)
+		case c.last() == n:
+			err = b.launchChain(c)
+		default:
+			continue
 		}
-		ok := static(n) && bind != nil
-		if ok {
-			var err error
-			if ok, err = bind(b, n); err != nil {
-				if named := (*ir.NodeError)(nil); !errors.As(err, &named) {
-					err = fmt.Errorf("%v: %w", n, err)
-				}
-				return err
+		if err != nil {
+			if named := (*ir.NodeError)(nil); !errors.As(err, &named) {
+				err = fmt.Errorf("%v: %w", n, err)
 			}
+			return err
 		}
-		if ok {
-			launches[n] = b.made
+		if nodes = append(nodes, n); why != "" {
+			b.temps, b.why[n] = b.temps[:temps], why
 		} else {
-			b.temps = b.temps[:temps]
+			launches[n] = b.made
 		}
 	}
-	b.graph.Nodes = grouped(b.graph.Nodes, func(n *ir.Node) bool {
+	b.graph.Nodes = b.relieve(nodes, launches)
+	b.graph.Nodes = b.grouped(b.graph.Nodes, func(n *ir.Node) bool {
 		_, ok := launches[n]
 		return ok
 	})
@@ -186,9 +293,82 @@ func (b *binder) bind() error {
 	return nil
 }
 
+// relieve leaves integers to the CPU that only the CPU reads, and returns the nodes whose values are
+// in memory then.
+func (b *binder) relieve(nodes []*ir.Node, launches map[*ir.Node][]launch) []*ir.Node {
+	out := make([]*ir.Node, 0, len(nodes))
+	for _, n := range slices.Backward(nodes) {
+		_, ok := launches[n]
+		for _, v := range n.Outputs {
+			ok = ok && v != nil && v.Type.DType != tensor.F32 && !v.IsOutput() && !slices.ContainsFunc(v.Uses(), func(u ir.Use) bool {
+				_, device := launches[u.Node]
+				return device || b.chains[u.Node] != nil
+			})
+		}
+		if ok = ok && !slices.ContainsFunc(b.inputs(n), func(v *ir.Value) bool { return v != nil && v.Type.DType == tensor.F32 }); !ok {
+			out = append(out, n)
+			continue
+		}
+		members := []*ir.Node{n}
+		if c := b.chains[n]; c != nil {
+			members = c.nodes
+		}
+		delete(launches, n)
+		for _, m := range slices.Backward(members) {
+			delete(b.chains, m)
+			for _, v := range m.Outputs {
+				delete(b.alias, v)
+			}
+			b.why[m] = "only the CPU reads these integers"
+			out = append(out, m)
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// bindNode makes the launches of a node that is in no chain, or says why there are none.
+func (b *binder) bindNode(n *ir.Node) (why string, err error) {
+	bind, floats := binders[n.Op.Kind()], true
+	if hasBytes(n) && binders8[n.Op.Kind()] != nil {
+		bind, floats = binders8[n.Op.Kind()], false
+	} else if bind == nil {
+		bind, floats = mixed[n.Op.Kind()], false
+	}
+	if why := unfit(n); why != "" {
+		return why, nil
+	}
+	if bind == nil {
+		if _, ok := elementwise[n.Op.Kind()]; !ok && op.Activations[n.Op.Kind()].F == nil {
+			return "no kernel for " + n.Op.Kind(), nil
+		}
+		return "no kernel takes its types and attributes", nil
+	}
+	if floats {
+		for _, v := range slices.Concat(n.Inputs, n.Outputs) {
+			if v != nil && v.Type.DType != tensor.F32 && !v.IsConst() {
+				return fmt.Sprintf("no kernel for %v", v.Type.DType), nil
+			}
+		}
+	}
+	ok, err := bind(b, n)
+	if err != nil || ok {
+		return "", err
+	}
+	return "no kernel takes its attributes and shapes", nil
+}
+
+// inputs are the values that the launches of a node read, or the node.
+func (b *binder) inputs(n *ir.Node) []*ir.Value {
+	if c := b.chains[n]; c != nil {
+		return c.operands
+	}
+	return n.Inputs
+}
+
 // grouped orders nodes so that those of either side come together, and stay in an order in which
 // each comes after those that it needs: as many as can of the one side, and then of the other.
-func grouped(nodes []*ir.Node, device func(*ir.Node) bool) []*ir.Node {
+func (b *binder) grouped(nodes []*ir.Node, device func(*ir.Node) bool) []*ir.Node {
 	waiting := map[*ir.Value]bool{} // for nodes that are left
 	for _, n := range nodes {
 		for _, v := range n.Outputs {
@@ -196,6 +376,9 @@ func grouped(nodes []*ir.Node, device func(*ir.Node) bool) []*ir.Node {
 		}
 	}
 	ready := func(n *ir.Node) bool {
+		if c := b.chains[n]; c != nil {
+			return !slices.ContainsFunc(c.operands, func(v *ir.Value) bool { return waiting[v] })
+		}
 		ok := true
 		n.Reads(func(v *ir.Value) { ok = ok && !waiting[v] })
 		return ok
@@ -226,7 +409,7 @@ func (b *binder) connect(device map[*ir.Value]bool, at map[*ir.Node]int) error {
 		first := at[p.nodes[0]]
 		if p.in == nil {
 			for _, n := range p.nodes {
-				for _, v := range n.Inputs {
+				for _, v := range b.inputs(n) {
 					if v != nil && !v.IsConst() && !device[v] && !uploaded[v] && b.reads(p, v) {
 						uploaded[v] = true
 						in, err := b.enter(p, v, first)
@@ -464,20 +647,41 @@ func valuesOf(g *ir.Graph) []*ir.Value {
 	return values
 }
 
-// static reports whether a node's inputs and outputs are f32 or u8, or constant, of known shapes,
-// and no more elements than kernels count.
-func static(n *ir.Node) bool {
-	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
-		for _, v := range vs {
-			if v == nil {
-				continue
-			}
-			if !v.Type.Static() || v.Type.DType != tensor.F32 && v.Type.DType != tensor.U8 && !v.IsConst() || prod(shapeOf(v)) > math.MaxInt32 {
-				return false
-			}
+// unfit says why no kernel can compute a node, whatever it is, empty where one may: its inputs and outputs
+// are of known shapes, and of no more elements than kernels count.
+func unfit(n *ir.Node) string {
+	if len(ir.Subgraphs(n.Op)) > 0 {
+		return "it has subgraphs"
+	}
+	for _, v := range slices.Concat(n.Inputs, n.Outputs) {
+		switch {
+		case v == nil:
+		case !v.Type.Static():
+			return "shapes depend on data"
+		case !v.IsConst() && (v.Type.DType == tensor.String || v.Type.DType.Size() > 8):
+			return fmt.Sprintf("no kernel for %v", v.Type.DType)
+		case prod(shapeOf(v)) > math.MaxInt32:
+			return "more elements than kernels count"
 		}
 	}
-	return len(ir.Subgraphs(n.Op)) == 0
+	return ""
+}
+
+// placements tells where nodes run.
+func (s *spec) placements() []backend.Placement {
+	var all []backend.Placement
+	count := 0
+	for _, p := range s.parts {
+		at := 0
+		if p.host == nil {
+			count++
+			at = count
+		}
+		for _, n := range p.nodes {
+			all = append(all, backend.Placement{Node: n, Part: at, Why: s.why[n]})
+		}
+	}
+	return all
 }
 
 // hasBytes reports whether an input of a node that is no constant, or an output, is u8.
@@ -592,6 +796,11 @@ func (x *exec) failed(err error, step string, v *ir.Value) error {
 
 // run evaluates the spec and returns its outputs.
 func (s *spec) run(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	for i := range s.indices {
+		if err := s.indices[i].check(in); err != nil {
+			return nil, err
+		}
+	}
 	x, err := s.acquire()
 	if err != nil {
 		return nil, err

@@ -24,8 +24,9 @@ type benchmark struct {
 	Threads    int         `json:"threads"`
 	Runs       int         `json:"runs"`
 	Ms         latency     `json:"ms"`
-	Throughput float64     `json:"throughput"` // samples a second
-	PeakBytes  int64       `json:"peak_bytes"` // resident in the process at most, from before the first run on
+	Throughput float64     `json:"throughput"`       // samples a second
+	PeakBytes  int64       `json:"peak_bytes"`       // resident in the process at most, from before the first run on
+	Graphs     int         `json:"graphs,omitempty"` // on a GPU, that a run launches
 	Layers     []layerTime `json:"layers"`
 }
 
@@ -42,6 +43,7 @@ type layerTime struct {
 	Op     string  `json:"op"`
 	Format string  `json:"format"`
 	Us     float64 `json:"us"`
+	CPU    string  `json:"cpu,omitempty"` // why a GPU leaves it to the CPU
 }
 
 func benchCommand() *cobra.Command {
@@ -57,7 +59,8 @@ func benchCommand() *cobra.Command {
 percentiles of its latency, its throughput, its peak memory, and the mean time of
 each layer, which is measured in further runs. The peak memory is the most that the
 process had resident from before the first run on, the model's weights included;
-where the system (other than Linux) does not tell that, since the start of the process.`,
+where the system (other than Linux) does not tell that, since the start of the process.
+On a GPU the layers are told that run on the CPU, and why.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
   spc bench model.spx --dim batch=4 --json`,
@@ -136,6 +139,10 @@ where the system (other than Linux) does not tell that, since the start of the p
 			}
 		}
 		b.PeakBytes = peakBytes()
+		places, err := m.Placements(in)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
 		b.Ms = latencies(times)
 		b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
 		profiles := min(runs, 10)
@@ -147,6 +154,7 @@ where the system (other than Linux) does not tell that, since the start of the p
 			}
 			b.add(nodes, profiles)
 		}
+		b.place(places)
 		p.close()
 		b.Device = device.used()
 		if asJSON {
@@ -241,6 +249,18 @@ func (b *benchmark) add(nodes []spc.NodeTime, of int) {
 	}
 }
 
+// place tells where layers run on a GPU.
+func (b *benchmark) place(places []spc.NodePlace) {
+	why := map[string]string{}
+	for _, at := range places {
+		b.Graphs = max(b.Graphs, at.Part)
+		why[at.Node] = at.Why
+	}
+	for i := range b.Layers {
+		b.Layers[i].CPU = why[b.Layers[i].Name]
+	}
+}
+
 // latencies sorts the times and takes their percentiles.
 func latencies(ms []float64) latency {
 	slices.Sort(ms)
@@ -271,16 +291,30 @@ func (b *benchmark) print(w io.Writer) {
 	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
 	t.Render()
 	fmt.Fprintln(w)
-	total := 0.0
+	total, left := 0.0, 0
 	for _, l := range b.Layers {
 		total += l.Us
+		if l.CPU != "" {
+			left++
+		}
+	}
+	if b.Graphs > 0 || left > 0 {
+		fmt.Fprintf(w, "%s on the GPU, %s on the CPU\n\n", plural(b.Graphs, "CUDA graph"), plural(left, "layer"))
 	}
 	order := slices.Clone(b.Layers)
 	slices.SortStableFunc(order, func(x, y layerTime) int { return cmp.Compare(y.Us, x.Us) })
-	t = newTable(w, "layer", "operator", "format", "time", "share")
+	head := []any{"layer", "operator", "format", "time", "share"}
+	if left > 0 {
+		head = append(head, "on the CPU because")
+	}
+	t = newTable(w, head...)
 	right(t, 4, 5)
 	for _, l := range order {
-		t.AppendRow([]any{l.Name, l.Op, l.Format, fmt.Sprintf("%.4g us", l.Us), percent(l.Us / max(total, tiny))})
+		row := []any{l.Name, l.Op, l.Format, fmt.Sprintf("%.4g us", l.Us), percent(l.Us / max(total, tiny))}
+		if left > 0 {
+			row = append(row, l.CPU)
+		}
+		t.AppendRow(row)
 	}
 	t.Render()
 }

@@ -182,6 +182,12 @@ func (o *ScatterND) Infer(c *ir.Infer) error {
 	return nil
 }
 
+// Offsets returns where in a tensor of the given shape the runs of elements begin that
+// index vectors name, and their length.
+func (o *ScatterND) Offsets(shape []int, at *tensor.Tensor) (offs []int, run int, err error) {
+	return vectorOffsets(shape, at, 0)
+}
+
 // Eval writes the updates one after the other.
 func (o *ScatterND) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	if in[2].Len() == 0 {

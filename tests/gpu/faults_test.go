@@ -99,11 +99,11 @@ func TestFaults(t *testing.T) {
 		result string
 		lost   bool
 	}{
-		{"f32_map:700", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "ILLEGAL_ADDRESS", true},
-		{"f32_map:702", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "LAUNCH_TIMEOUT", true},
-		{"f32_map:719", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "LAUNCH_FAILED", true},
-		{"f32_map:719", known, true, `sigmoid \(Sigmoid\): kernel f32_map: cuStreamSynchronize`, "LAUNCH_FAILED", true},
-		{"f32_map:999", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "UNKNOWN", true},
+		{"f32_chain_x4:700", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "ILLEGAL_ADDRESS", true},
+		{"f32_chain_x4:702", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "LAUNCH_TIMEOUT", true},
+		{"f32_chain_x4:719", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "LAUNCH_FAILED", true},
+		{"f32_chain_x4:719", known, true, `sigmoid \(Sigmoid\): kernel f32_chain_x4: cuStreamSynchronize`, "LAUNCH_FAILED", true},
+		{"f32_chain_x4:999", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamSynchronize`, "UNKNOWN", true},
 		{"cuMemcpyHtoDAsync_v2:214", known, false, `upload of x: cuMemcpyHtoDAsync`, "ECC_UNCORRECTABLE", true},
 		{"cuMemcpyDtoHAsync_v2:214", known, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuMemcpyDtoHAsync`, "ECC_UNCORRECTABLE", true},
 		{"cuLaunchKernel:719", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): fc \(MatMul\): kernel \w+: cuLaunchKernel`, "LAUNCH_FAILED", true},
@@ -112,9 +112,9 @@ func TestFaults(t *testing.T) {
 		{"cuStreamBeginCapture_v2:709", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamBeginCapture`, "CONTEXT_IS_DESTROYED", true},
 		{"cuStreamCreate:2", fresh, false, `binding: cuStreamCreate`, "OUT_OF_MEMORY", false},
 		{"cuStreamCreate:719", fresh, false, `binding: cuStreamCreate`, "LAUNCH_FAILED", true},
-		{"cuMemAllocAsync:2", fresh, false, `memory for a run: \d+ bytes: cuMemAllocAsync`, "OUT_OF_MEMORY", false},
-		{"cuMemAllocAsync:719", fresh, false, `memory for a run: \d+ bytes: cuMemAllocAsync`, "LAUNCH_FAILED", true},
-		{"cuMemHostAlloc:2", fresh, false, `upload of x: cuMemHostAlloc`, "OUT_OF_MEMORY", false},
+		{"cuMemAllocAsync:2", fresh, false, `sigmoid \(Sigmoid\): \d+ bytes: cuMemAllocAsync`, "OUT_OF_MEMORY", false},
+		{"cuMemAllocAsync:719", fresh, false, `sigmoid \(Sigmoid\): \d+ bytes: cuMemAllocAsync`, "LAUNCH_FAILED", true},
+		{"cuMemHostAlloc:2", fresh, false, `sigmoid \(Sigmoid\): cuMemHostAlloc`, "OUT_OF_MEMORY", false},
 		{"cuGraphInstantiateWithFlags:2", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamEndCapture, cuGraphInstantiate`, "OUT_OF_MEMORY", false},
 	} {
 		t.Run(fmt.Sprintf("%s, %d rows, traced %v", c.fault, c.rows, c.traced), func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestCancelledRuns(t *testing.T) {
 			if err := os.WriteFile(slow, nil, 0o666); err != nil {
 				t.Fatal(err)
 			}
-			t.Setenv("SPC_EMULATED_SLOW", "f32_map:"+slow)
+			t.Setenv("SPC_EMULATED_SLOW", "f32_chain_x4:"+slow)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				for {

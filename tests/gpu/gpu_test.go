@@ -31,6 +31,8 @@ func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, open(t)) }
 func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, open(t)) }
 func TestQuantisedModels(t *testing.T)   { suite.Quantised(t, open(t)) }
 func TestOverlap(t *testing.T)           { suite.Overlap(t, open(t)) }
+func TestChains(t *testing.T)            { suite.Chains(t, open(t)) }
+func TestIndices(t *testing.T)           { suite.Indices(t, open(t)) }
 func TestOfficialSuite(t *testing.T)     { suite.Official(t, open(t)) }
 
 func TestTrainedModels(t *testing.T) { suite.Models(t, open(t)) }

@@ -33,3 +33,7 @@ func TestPrograms(t *testing.T) {
 }
 
 func TestOverlap(t *testing.T) { suite.Overlap(t, Start(t, all...).Driver(Orders[0], 1)) }
+
+func TestChains(t *testing.T) { suite.Chains(t, Start(t, all...).Driver(Orders[1], 1)) }
+
+func TestIndices(t *testing.T) { suite.Indices(t, Start(t, all...).Driver(Orders[1], 1)) }

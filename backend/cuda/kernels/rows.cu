@@ -5,39 +5,30 @@ namespace spc {
 
 constexpr int RowThreads = 128, Warps = RowThreads / 32;
 
-// total adds up what the threads of a block have.
-__device__ __forceinline__ float total(float v) {
-  using Sums = float[Warps];
-  SPC_SHARED(Sums, sums);
+// fold joins what the threads of a block have, two by two.
+template <class F> __device__ __forceinline__ float fold(float v, F join) {
+  using Parts = float[Warps];
+  SPC_SHARED(Parts, parts);
   for (int by = 16; by > 0; by /= 2)
-    v += __shfl_xor_sync(~0u, v, by);
+    v = join(v, __shfl_xor_sync(~0u, v, by));
   if (threadIdx.x % 32 == 0)
-    sums[threadIdx.x / 32] = v;
+    parts[threadIdx.x / 32] = v;
   __syncthreads();
-  v = 0;
-  for (int w = 0; w < Warps; w++)
-    v += sums[w];
-  __syncthreads(); // so that sums may be written again
+  v = parts[0];
+  for (int w = 1; w < Warps; w++)
+    v = join(v, parts[w]);
+  __syncthreads(); // so that parts may be written again
   return v;
 }
 
-// most is the greatest of what they have, NaN where one is.
-__device__ __forceinline__ float most(float v) {
-  using Greatest = float[Warps];
-  SPC_SHARED(Greatest, greatest);
-  for (int by = 16; by > 0; by /= 2) {
-    float other = __shfl_xor_sync(~0u, v, by);
-    v = v != v || v > other ? v : other;
-  }
-  if (threadIdx.x % 32 == 0)
-    greatest[threadIdx.x / 32] = v;
-  __syncthreads();
-  v = greatest[0];
-  for (int w = 1; w < Warps; w++)
-    v = v != v || v > greatest[w] ? v : greatest[w];
-  __syncthreads();
-  return v;
+// greater and less are the greater and the smaller of two numbers, NaN where one is.
+__device__ __forceinline__ float greater(float a, float b) { return a != a || a > b ? a : b; }
+__device__ __forceinline__ float less(float a, float b) { return a != a || a < b ? a : b; }
+
+__device__ __forceinline__ float total(float v) {
+  return fold(v, [](float a, float b) { return a + b; });
 }
+__device__ __forceinline__ float most(float v) { return fold(v, greater); }
 
 // Row is the n elements of the row of a block, step apart: rows are [outer][n][step]. Grid
 // (outer*step).
@@ -55,7 +46,8 @@ template <class T> struct Row {
   __device__ __forceinline__ void set(int i, float v) const { put(y[i * step], v); }
 };
 
-template <class T> __device__ __forceinline__ void softmax(const Row<T> &r) {
+// softmax writes the logarithms where log is set.
+template <class T> __device__ __forceinline__ void softmax(const Row<T> &r, int log) {
   float top = -INFINITY;
   for (int i = threadIdx.x; i < r.n; i += RowThreads) {
     float v = r.get(i);
@@ -66,13 +58,17 @@ template <class T> __device__ __forceinline__ void softmax(const Row<T> &r) {
   for (int i = threadIdx.x; i < r.n; i += RowThreads)
     sum += expf(r.get(i) - top);
   sum = total(sum);
+  float shift = logf(sum);
   for (int i = threadIdx.x; i < r.n; i += RowThreads)
-    r.set(i, expf(r.get(i) - top) / sum);
+    r.set(i, log ? r.get(i) - top - shift : expf(r.get(i) - top) / sum);
 }
 
 // normalise subtracts the mean, where centred is set, divides by the root of the mean square
-// plus epsilon, and applies scale and shift, which may be missing, by position.
-template <class T> __device__ __forceinline__ void normalise(const Row<T> &r, const float *scale, const float *shift, float epsilon, int centred) {
+// plus epsilon, and applies scale and shift, which may be missing: those of position i of row k of
+// each period rows are (k*n + i)/per.
+template <class T>
+__device__ __forceinline__ void normalise(const Row<T> &r, const float *scale, const float *shift, int period, int per, float epsilon, int centred) {
+  int first = blockIdx.x % period * r.n;
   float mean = 0;
   if (centred) {
     for (int i = threadIdx.x; i < r.n; i += RowThreads)
@@ -87,31 +83,99 @@ template <class T> __device__ __forceinline__ void normalise(const Row<T> &r, co
   float by = 1 / sqrtf(total(square) / r.n + epsilon);
   for (int i = threadIdx.x; i < r.n; i += RowThreads) {
     float v = (r.get(i) - mean) * by;
+    int at = per == 1 ? first + i : (first + i) / per;
     if (scale)
-      v *= scale[i];
+      v *= scale[at];
     if (shift)
-      v += shift[i];
+      v += shift[at];
     r.set(i, v);
   }
 }
 
-// reduce writes the sum of each row, times factor, to y[outer][step].
-template <class T> __device__ __forceinline__ void reduce(const Row<T> &r, T *y, float factor) {
-  float sum = 0;
-  for (int i = threadIdx.x; i < r.n; i += RowThreads)
-    sum += r.get(i);
-  sum = total(sum);
+// locate writes to y[outer][step] where the greatest element of each row is, or the least: the first
+// of them, or the last. NaN is more than every number, and less.
+template <class T> __device__ __forceinline__ void locate(const Row<T> &r, int64_t *y, int least, int last) {
+  using Best = float[RowThreads];
+  using Places = int[RowThreads];
+  SPC_SHARED(Best, best);
+  SPC_SHARED(Places, places);
+  auto better = [&](float a, int i, float b, int j) { // than b at j
+    if (i < 0 || j < 0)
+      return j < 0 && i >= 0;
+    if (a != a || b != b ? (a != a) != (b != b) : a != b)
+      return a != a || (b == b && (least ? a < b : a > b));
+    return last ? i > j : i < j;
+  };
+  float v = 0;
+  int place = -1;
+  for (int i = threadIdx.x; i < r.n; i += RowThreads) {
+    float x = r.get(i);
+    if (better(x, i, v, place))
+      v = x, place = i;
+  }
+  best[threadIdx.x] = v;
+  places[threadIdx.x] = place;
+  for (int by = RowThreads / 2; by > 0; by /= 2) {
+    __syncthreads();
+    int here = threadIdx.x, other = here + by;
+    if (here < by && better(best[other], places[other], best[here], places[here])) {
+      best[here] = best[other];
+      places[here] = places[other];
+    }
+  }
   if (threadIdx.x == 0)
-    put(y[blockIdx.x], sum * factor);
+    y[blockIdx.x] = places[0];
+}
+
+// Reductions, as backend/cuda numbers them.
+enum Reduction { Sum, Greatest, Least, Product, AbsSum, SquareSum, Norm, LogSum, LogSumExp };
+
+// reduce joins each row to an element of y[outer][step]. A sum is multiplied with factor.
+template <class T> __device__ __forceinline__ void reduce(const Row<T> &r, T *y, int kind, float factor) {
+  float v = kind == Greatest || kind == LogSumExp ? -INFINITY : kind == Least ? INFINITY : kind == Product ? 1 : 0, top = 0;
+  for (int i = threadIdx.x; i < r.n; i += RowThreads) {
+    float x = r.get(i);
+    switch (kind) {
+    case Greatest:
+    case LogSumExp: v = greater(x, v); break;
+    case Least: v = less(x, v); break;
+    case Product: v *= x; break;
+    case AbsSum: v += fabsf(x); break;
+    case SquareSum:
+    case Norm: v += x * x; break;
+    default: v += x;
+    }
+  }
+  switch (kind) {
+  case Greatest: v = most(v); break;
+  case Least: v = fold(v, less); break;
+  case Product: v = fold(v, [](float a, float b) { return a * b; }); break;
+  case Norm: v = sqrtf(total(v)); break;
+  case LogSum: v = logf(total(v)); break;
+  case LogSumExp:
+    top = most(v);
+    top = fabsf(top) == INFINITY ? 0 : top;
+    v = 0;
+    for (int i = threadIdx.x; i < r.n; i += RowThreads)
+      v += expf(r.get(i) - top);
+    v = top + logf(total(v));
+    break;
+  default: v = total(v) * factor;
+  }
+  if (threadIdx.x == 0)
+    put(y[blockIdx.x], v);
 }
 
 } // namespace spc
 
 #define ROWS(T) \
-  SPC_KERNEL(T##_softmax, 128, (const spc::T *x, spc::T *y, int n, int64_t step), spc::softmax(spc::Row<spc::T>(x, y, n, step))) \
-  SPC_KERNEL(T##_normalise, 128, (const spc::T *x, spc::T *y, int n, int64_t step, const float *scale, const float *shift, float epsilon, int centred), \
-             spc::normalise(spc::Row<spc::T>(x, y, n, step), scale, shift, epsilon, centred)) \
-  SPC_KERNEL(T##_reduce, 128, (const spc::T *x, spc::T *y, int n, int64_t step, float factor), spc::reduce(spc::Row<spc::T>(x, y, n, step), y, factor))
+  SPC_KERNEL(T##_softmax, 128, (const spc::T *x, spc::T *y, int n, int64_t step, int log), spc::softmax(spc::Row<spc::T>(x, y, n, step), log)) \
+  SPC_KERNEL(T##_normalise, 128, \
+             (const spc::T *x, spc::T *y, int n, int64_t step, const float *scale, const float *shift, int period, int per, float epsilon, int centred), \
+             spc::normalise(spc::Row<spc::T>(x, y, n, step), scale, shift, period, per, epsilon, centred)) \
+  SPC_KERNEL(T##_locate, 128, (const spc::T *x, int64_t *y, int n, int64_t step, int least, int last), \
+             spc::locate(spc::Row<spc::T>(x, nullptr, n, step), y, least, last)) \
+  SPC_KERNEL(T##_reduce, 128, (const spc::T *x, spc::T *y, int n, int64_t step, int kind, float factor), spc::reduce(spc::Row<spc::T>(x, y, n, step), y, kind, factor))
 ROWS(f32)
 ROWS(f16)
 ROWS(bf16)
