@@ -44,6 +44,10 @@ type DeviceOptions struct {
 	// there is, with the reason, an ErrDevice: by OpenDevice, or once for each model by what
 	// runs it, maybe concurrently.
 	Fallback func(why error)
+	// Libraries says whether cuBLASLt computes dense products on a GPU and cuSPARSELt those of 2:4
+	// weights: auto or empty, where it is found and predicted to be faster than the own kernels;
+	// off; or always, wherever it can, and then cuBLASLt must be there.
+	Libraries string
 }
 
 // OpenDevice returns a device by its name: cpu; cuda or cuda:N, a GPU by its ordinal; or auto,
@@ -58,12 +62,18 @@ func OpenDevice(name string, o DeviceOptions) (backend.Device, error) {
 	if !ok {
 		return nil, fmt.Errorf("precision %q, want f32, f16 or bf16: %w", o.Precision, ErrInvalid)
 	}
+	libraries, ok := map[string]cuda.Libraries{
+		"": cuda.PredictedLibraries, "auto": cuda.PredictedLibraries, "off": cuda.NoLibraries, "always": cuda.AlwaysLibraries,
+	}[o.Libraries]
+	if !ok {
+		return nil, fmt.Errorf("libraries %q, want auto, off or always: %w", o.Libraries, ErrInvalid)
+	}
 	gpu := func(ordinal int) (backend.Device, error) {
 		d, err := driver.Open(ordinal)
 		if err != nil {
 			return nil, err
 		}
-		return cuda.Device{Driver: d, Precision: precision}, nil
+		return cuda.Device{Driver: d, Precision: precision, Libraries: libraries}, nil
 	}
 	kind, number, numbered := strings.Cut(name, ":")
 	switch {

@@ -37,6 +37,7 @@ type GPUKernel struct {
 	// What it does, for choosing among kernels: multiply-adds for each column of X, zeros that
 	// it multiplies among them, and elements of X that it loads for each.
 	Unit            GPUUnit
+	Share           float64 // of the unit's rate that is in reach; 0 is all of it
 	Products, Loads int
 	// Launch returns the shape of a launch for N columns and so many matrices.
 	Launch func(n, batch int) Geometry
@@ -110,10 +111,13 @@ type GPUWork struct {
 // Work is what a launch for n columns in each of some matrices of elements of so many bytes does.
 func (k *GPUKernel) Work(n, batch, size int) GPUWork {
 	g := k.Launch(n, batch)
-	columns := float64(g.Grid[0] * k.Columns * batch)
+	columns, share := float64(g.Grid[0]*k.Columns*batch), 1.0
+	if k.Share > 0 {
+		share = k.Share
+	}
 	return GPUWork{
 		Unit:       k.Unit,
-		Operations: 2 * float64(k.Products) * columns,
+		Operations: 2 * float64(k.Products) * columns / share,
 		Cache:      float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
 		Memory:     float64(k.Bytes),
 		Blocks:     g.Grid[0] * g.Grid[1] * g.Grid[2],
@@ -130,6 +134,7 @@ type GPURates struct {
 	Launch        float64 // seconds that the least kernel of a graph takes
 	Processors    int
 	Grid          *GPUGrid // what was measured; nil where nothing was
+	Library       float64  // what of Tensor NVIDIA's libraries reach: by wgmma, more than all
 }
 
 // RatesOf returns the rates of an architecture, as nvcc names it: of the A100 for those before
@@ -151,9 +156,9 @@ func Generation(arch string) string {
 // DataSheet returns the rates of an architecture as NVIDIA states them.
 func DataSheet(arch string) GPURates {
 	if Generation(arch) == "sm_80" {
-		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Launch: 1.5e-6, Processors: 108}
+		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Launch: 1.5e-6, Processors: 108, Library: 1}
 	}
-	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Launch: 1.5e-6, Processors: 132}
+	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Launch: 1.5e-6, Processors: 132, Library: 1.3}
 }
 
 // Time is about how long a kernel takes for n columns in each of some matrices of elements of

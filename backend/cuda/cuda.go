@@ -29,6 +29,7 @@ type Device struct {
 	// Precision is the type that floats have on the GPU: f16 or bf16, where products are
 	// summed in f32, else f32.
 	Precision tensor.DType
+	Libraries Libraries
 }
 
 // Name names the GPU.
@@ -52,6 +53,14 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		lasting:  map[*tensor.Tensor]bool{},
 		rounded:  map[*tensor.Tensor]*tensor.Tensor{},
 	}
+	if d.Libraries != NoLibraries {
+		var err error
+		prog.always = d.Libraries == AlwaysLibraries
+		if prog.library, err = d.Library(); err != nil && prog.always {
+			return nil, err
+		}
+		prog.sparse, _ = d.SparseLibrary()
+	}
 	if d.Precision == tensor.F16 || d.Precision == tensor.BF16 {
 		prog.float = d.Precision
 	}
@@ -67,6 +76,9 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 type program struct {
 	driver  Driver
 	rates   backend.GPURates
+	library Library      // nil where there is none
+	sparse  Library      // for 2:4 weights, nil where there is none
+	always  bool         // the library computes all products that it has a way for
 	float   tensor.DType // of floats on the device
 	graph   *ir.Graph
 	options backend.Options

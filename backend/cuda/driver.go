@@ -39,6 +39,12 @@ type Driver interface {
 	Alloc(bytes int) (Pointer, error)
 	Free(p Pointer) error
 	Stream() (Stream, error)
+	// Library returns what multiplies dense matrices on the device beside the kernels of the
+	// image, and nil with the reason where there is no such library.
+	Library() (Library, error)
+	// SparseLibrary is such a library for weights in 16-bit floats of which, by rows, at most 2
+	// of every 4 elements are not zero.
+	SparseLibrary() (Library, error)
 }
 
 // Stream is a queue of work for a device, which goes through it in order. It is used by one
@@ -50,7 +56,13 @@ type Stream interface {
 	Download(to []byte, from Pointer) error
 	// Launch queues a kernel with its parameters, as backend.Cell makes them.
 	Launch(k Kernel, g backend.Geometry, cells []uint64) error
-	// Capture returns the launches that f makes as one that can be queued again and again.
+	// Multiply queues a product of a library, whose operands are at these addresses: W, X, the
+	// residual if the plan has one, Y, and as much memory besides as the plan asks for.
+	// The weight is one that Compress made, if the plan wants that.
+	Multiply(p Plan, w, x, residual, y, workspace Pointer) error
+	// Compress makes of a weight what a plan takes in its place, and waits for it.
+	Compress(p Plan, to, w Pointer) error
+	// Capture returns the work that f queues as one that can be queued again and again.
 	Capture(f func() error) (Graph, error)
 	// Time returns how long the device took for what f queues, and waits for it.
 	Time(f func() error) (time.Duration, error)

@@ -88,16 +88,24 @@ func (b *binder) temp(bytes int) int {
 	return len(b.temps) - 1
 }
 
-// launch adds a launch of a kernel to those of the node. Parameters are those of
-// backend.Cell; values of the graph, elements of them and temporary buffers, which stand for their addresses;
-// tensors as they are, of which those of the program are uploaded once; slices of float32, int32 and int64,
-// which are this set of input shapes' own; and nil.
+// launch adds a launch of a kernel to those of the node.
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	k, err := b.prog.kernel(name)
 	if err != nil {
 		return b.node.Errorf(ir.ErrUnsupported, "%v", err)
 	}
 	l := launch{node: b.node, name: name, kernel: k, geometry: g}
+	if l.params, err = b.params(params...); err == nil {
+		b.made = append(b.made, l)
+	}
+	return err
+}
+
+// params makes the parameters of a launch. They are those of
+// backend.Cell; values of the graph, elements of them and temporary buffers, which stand for their addresses;
+// tensors as they are, of which those of the program are uploaded once; slices of float32 and of int64,
+// which are this set of input shapes' own; and nil.
+func (b *binder) params(params ...any) (out []param, err error) {
 	for _, p := range params {
 		q := param{}
 		if e, ok := p.(element); ok {
@@ -116,35 +124,27 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 				q.cell += q.offset
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 		case tempParam:
 			q = param{place: true, temp: int(p)}
 		case *tensor.Tensor:
-			if q.cell, err = b.constant(p); err != nil {
-				return err
-			}
+			q.cell, err = b.constant(p)
 		case []float32:
-			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
-				return err
-			}
+			q.cell, err = b.own(tensor.From(p, len(p)))
 		case []int32:
-			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
-				return err
-			}
+			q.cell, err = b.own(tensor.From(p, len(p)))
 		case []int64:
-			if q.cell, err = b.own(tensor.From(p, len(p))); err != nil {
-				return err
-			}
+			q.cell, err = b.own(tensor.From(p, len(p)))
 		default:
-			if q.cell, err = backend.Cell(p); err != nil {
-				return err
-			}
+			q.cell, err = backend.Cell(p)
 		}
-		l.params = append(l.params, q)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
 	}
-	b.made = append(b.made, l)
-	return nil
+	return out, nil
 }
 
 // name is that of a kernel for floats of the device.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"spc/backend"
 	"spc/backend/format"
@@ -11,6 +12,7 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // weightKey identifies a weight as kernels take it: a store, or a constant seen through a
@@ -22,28 +24,50 @@ type weightKey struct {
 	groups int
 }
 
-// weight is the kernels for a weight.
-type weight struct{ kernels []backend.GPUKernel }
+// weight is a weight W[M,K] and the kernels for it.
+type weight struct {
+	rows, cols int
+	kernels    []backend.GPUKernel
+	matrix     func() (*tensor.Tensor, error) // W as it lies, of the device's floats, nil where no library takes it
+	sparse     bool                           // it is one for SparseLibrary
+}
 
 // operands are the places of X, Y and the residual of a product, and their strides.
 type operands struct {
 	x, y, residual *ir.Value
 	temp, result   int // of X and of Y where those are nil
 	n, batch       int
-	xs, ys         [3]int  // by row, by column and by matrix
-	patches        []int32 // of the images that X is, nil of a matrix
+	xs, ys         [3]int // by row, by column and by matrix
+
+	// X is patches of the images at x: what describes them to kernels on tensor cores, nil where
+	// those cannot take them; the elements of an image; and what makes a matrix of them in memory,
+	// nil where X is the matrix at x.
+	patches []int32
+	image   int
+	lay     func(o *operands) error
 }
 
-// weightOf returns the kernels for the weight of a node, nil where it is no constant.
-func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int, error) {
+// places are the parameters for X and Y.
+func (o *operands) places() (x, y any) {
+	if x, y = o.x, o.y; o.x == nil {
+		x = tempParam(o.temp)
+	}
+	if o.y == nil {
+		y = tempParam(o.result)
+	}
+	return x, y
+}
+
+// weightOf returns the weight of a node, nil where it is no constant.
+func (b *binder) weightOf(n *ir.Node, input int) (*weight, error) {
 	w, ok := n.Op.(ir.WeightOp)
 	v := n.Input(input)
 	if !ok || v == nil || !v.IsConst() {
-		return nil, 0, 0, nil
+		return nil, nil
 	}
 	i := slices.IndexFunc(w.Weights(n), func(r ir.Weight) bool { return r.Input == input })
 	if i < 0 {
-		return nil, 0, 0, nil
+		return nil, nil
 	}
 	ref := w.Weights(n)[i]
 	shape, _ := v.Type.Shape()
@@ -53,24 +77,38 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 		key.dense, key.view = v.Const, fmt.Sprint(ref.View)
 	}
 	if known := b.prog.weights[key]; known != nil {
-		return known.kernels, rows, cols, nil
+		return known, nil
 	}
-	made := &weight{}
+	made := &weight{rows: rows, cols: cols}
 	lasts := v.Store != nil || b.prog.lasting[v.Const]
 	if v.Store != nil {
 		if f, ok := format.Lookup(v.Store.Format).(backend.GPUFormat); ok {
 			var err error
 			if made.kernels, err = f.GPU(v.Store, b.prog.float); err != nil {
-				return nil, 0, 0, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+				return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
 			}
+		}
+	}
+	if v.Store != nil && v.Store.Format == choose.Dense {
+		made.matrix = b.plain(v.Store.Part("values"), lasts)
+	}
+	if len(made.kernels) > 0 && made.kernels[0].Unit == backend.SparseTensorCores {
+		float := b.prog.float
+		made.sparse, made.matrix = true, func() (*tensor.Tensor, error) { // not kept: it is compressed
+			t, err := format.Unpack(v.Store, v.Type)
+			if err != nil {
+				return nil, err
+			}
+			return ref.View.Matrix(t).To(float), nil
 		}
 	}
 	if made.kernels == nil {
 		t, err := b.prog.elements(v)
 		if err != nil {
-			return nil, 0, 0, err
+			return nil, err
 		}
-		made.kernels = dense.GPU(ref.View.Matrix(t), b.prog.float)
+		w := ref.View.Matrix(t)
+		made.kernels, made.matrix = dense.GPU(w, b.prog.float), b.plain(w, lasts)
 	}
 	if lasts {
 		b.prog.weights[key] = made
@@ -80,7 +118,40 @@ func (b *binder) weightOf(n *ir.Node, input int) ([]backend.GPUKernel, int, int,
 			}
 		}
 	}
-	return made.kernels, rows, cols, nil
+	return made, nil
+}
+
+// plain returns what makes a matrix of floats of the device, once.
+func (b *binder) plain(w *tensor.Tensor, lasts bool) func() (*tensor.Tensor, error) {
+	p := b.prog
+	return sync.OnceValues(func() (*tensor.Tensor, error) {
+		m := w.To(p.float)
+		if lasts {
+			p.lasting[m] = true
+		}
+		return m, nil
+	})
+}
+
+// multiply computes a product of a weight as is predicted to be the fastest; false where no way
+// is in reach.
+func (b *binder) multiply(w *weight, o operands, alpha float32, bias []float32, ep *op.Epilogue) (bool, error) {
+	rates, size := b.prog.rates, b.prog.float.Size()
+	k := rates.Pick(w.kernels, o.n, o.batch, size)
+	if w.matrix != nil {
+		lib := b.prog.library
+		if w.sparse {
+			lib = b.prog.sparse
+		}
+		if ok, err := b.library(lib, rates.Time(k, o.n, o.batch, size), w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols, o, alpha, bias, ep); ok || err != nil {
+			return ok, err
+		}
+	}
+	var scale []float32
+	if alpha != 1 {
+		scale = slices.Repeat([]float32{alpha}, w.rows)
+	}
+	return b.product(k, nil, w.rows, w.cols, o, scale, bias, ep)
 }
 
 // product launches a kernel on its operands; false where no grid is large enough. w, where
@@ -94,6 +165,14 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 	if g.Grid[1] > maxGrid || g.Grid[2] > maxGrid {
 		return false, nil
 	}
+	var patches any
+	if o.lay != nil {
+		if o.patches != nil && k.Unit != backend.Cores {
+			patches, o.xs[2] = o.patches, o.image
+		} else if err := o.lay(&o); err != nil {
+			return false, err
+		}
+	}
 	var params []any
 	if w != nil {
 		params = append(params, w)
@@ -101,21 +180,12 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 	for _, part := range k.Parts {
 		params = append(params, part)
 	}
-	x := any(o.x)
-	if o.x == nil {
-		x = tempParam(o.temp)
-	}
-	y := any(o.y)
-	if o.y == nil {
-		y = tempParam(o.result)
-	}
+	x, y := o.places()
 	params = append(params, x, y, rows, cols, o.n)
 	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
 		params = append(params, v)
 	}
-	if params = append(params, nil); o.patches != nil {
-		params[len(params)-1] = o.patches
-	}
+	params = append(params, patches)
 	for _, v := range k.Extra {
 		params = append(params, v)
 	}
@@ -162,16 +232,15 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	kernels, rows, cols, err := b.weightOf(n, 1)
+	w, err := b.weightOf(n, 1)
 	if err != nil {
 		return false, err
 	}
-	if kernels != nil && len(bs) == 2 {
-		tokens := prod(as[:len(as)-1])
-		return b.product(b.prog.rates.Pick(kernels, tokens, 1, b.prog.float.Size()), nil, rows, cols, operands{
-			x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: tokens, batch: 1,
+	if w != nil && len(bs) == 2 {
+		return b.multiply(w, operands{
+			x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: prod(as[:len(as)-1]), batch: 1,
 			xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
-		}, nil, bias, &o.Epilogue)
+		}, 1, bias, &o.Epilogue)
 	}
 	if n.Inputs[0].IsConst() || n.Inputs[1].IsConst() || bias != nil || n.Input(op.Residual) != nil {
 		return false, nil
@@ -193,35 +262,37 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	if !ok1 || !ok2 {
 		return false, nil
 	}
-	kernel := dense.GEMM(b.prog.float, aRows, k, [3]int{k, 1, ab})
-	return b.product(&kernel, n.Inputs[0], aRows, k, operands{
+	strides := [3]int{k, 1, ab}
+	kernel := dense.GEMM(b.prog.float, aRows, k, strides)
+	p := operands{
 		x: n.Inputs[1], y: n.Outputs[0], n: m, batch: batch,
 		xs: [3]int{m, 1, bb}, ys: [3]int{m, 1, aRows * m},
-	}, nil, nil, &o.Epilogue)
+	}
+	best := b.prog.rates.Time(&kernel, m, batch, b.prog.float.Size())
+	if ok, err := b.library(b.prog.library, best, n.Inputs[0], strides, aRows, k, p, 1, nil, &o.Epilogue); ok || err != nil {
+		return ok, err
+	}
+	return b.product(&kernel, n.Inputs[0], aRows, k, p, nil, nil, &o.Epilogue)
 }
 
 // bindGemm multiplies tokens by a constant.
 func bindGemm(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(*op.Gemm)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	kernels, rows, cols, err := b.weightOf(n, 1)
-	if err != nil {
+	w, err := b.weightOf(n, 1)
+	if o.Quantised() || w == nil || err != nil || prod(ys) == 0 {
 		return false, err
 	}
-	bias, ok := biasOf(n, 2, rows)
+	bias, ok := biasOf(n, 2, w.rows)
 	if o.Beta == 0 { // whatever it holds
 		bias, ok = nil, true
 	}
-	if o.Quantised() || kernels == nil || !ok || prod(ys) == 0 {
+	if !ok {
 		return false, nil
 	}
-	x := [3]int{1, cols, 0}
+	x := [3]int{1, w.cols, 0}
 	if o.TransA {
 		x = [3]int{xs[1], 1, 0}
-	}
-	var alpha []float32
-	if o.Alpha != 1 {
-		alpha = slices.Repeat([]float32{o.Alpha}, rows)
 	}
 	if bias != nil && o.Beta != 1 {
 		bias = slices.Clone(bias)
@@ -229,9 +300,9 @@ func bindGemm(b *binder, n *ir.Node) (bool, error) {
 			bias[i] *= o.Beta
 		}
 	}
-	return b.product(b.prog.rates.Pick(kernels, ys[0], 1, b.prog.float.Size()), nil, rows, cols, operands{
-		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: ys[0], batch: 1, xs: x, ys: [3]int{1, rows, 0},
-	}, alpha, bias, &o.Epilogue)
+	return b.multiply(w, operands{
+		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: ys[0], batch: 1, xs: x, ys: [3]int{1, w.rows, 0},
+	}, o.Alpha, bias, &o.Epilogue)
 }
 
 // bindConv multiplies the weight with the patches of each image, which kernels on tensor cores
@@ -251,33 +322,28 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	w := window(xs[2:], out, spans)
+	geometry := window(xs[2:], out, spans)
 	pixels, plane := prod(out), prod(xs[2:])
 	if o.Group > 1 {
-		return b.convolveGroups(n, ws, spans, out, w, bias)
+		return b.convolveGroups(n, ws, spans, out, geometry, bias)
 	}
-	kernels, rows, cols, err := b.weightOf(n, 1)
-	if err != nil || kernels == nil {
+	w, err := b.weightOf(n, 1)
+	if err != nil || w == nil {
 		return false, err
 	}
 	p := operands{
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
-		xs: [3]int{pixels, 1, cols * pixels}, ys: [3]int{pixels, 1, rows * pixels},
+		xs: [3]int{pixels, 1, w.cols * pixels}, ys: [3]int{pixels, 1, w.rows * pixels},
 	}
-	kernel := b.prog.rates.Pick(kernels, pixels, xs[0], b.prog.float.Size())
-	if cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
-		if p.patches = Patches(xs[1], xs[2:], out, spans); kernel.Unit != backend.Cores && p.patches != nil {
-			p.xs[2] = xs[1] * plane
-		} else {
-			count := xs[0] * cols * pixels
-			p.x, p.temp, p.patches = nil, b.temp(count*b.prog.float.Size()), nil
-			params := append([]any{n.Inputs[0], tempParam(p.temp), count}, w...)
-			if err := b.launch(b.name("patches"), flat(count), params...); err != nil {
-				return false, err
-			}
+	if w.cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
+		p.patches, p.image = Patches(xs[1], xs[2:], out, spans), xs[1]*plane
+		p.lay = func(o *operands) error {
+			count := xs[0] * w.cols * pixels
+			o.x, o.temp, o.lay = nil, b.temp(count*b.prog.float.Size()), nil
+			return b.launch(b.name("patches"), flat(count), append([]any{n.Inputs[0], tempParam(o.temp), count}, geometry...)...)
 		}
 	}
-	return b.product(kernel, nil, rows, cols, p, nil, bias, &o.Epilogue)
+	return b.multiply(w, p, 1, bias, &o.Epilogue)
 }
 
 // convolveGroups convolves groups of channels: by a kernel for channels of their own and squares of 3 or 5

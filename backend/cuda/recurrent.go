@@ -54,10 +54,11 @@ func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, ga
 		return false, nil
 	}
 	seq, batch, dirs, hidden := xs[0], xs[1], rs[0], rs[2]
-	kernels, rows, cols, err := b.weightOf(n, 1)
-	if err != nil || kernels == nil || batch > maxGrid {
+	w, err := b.weightOf(n, 1)
+	if err != nil || w == nil || batch > maxGrid {
 		return false, err
 	}
+	rows, cols := w.rows, w.cols
 	bias, ok := biasesOf(n, dirs, rows/dirs)
 	if !ok {
 		return false, nil
@@ -82,9 +83,9 @@ func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, ga
 	}
 	size := b.prog.float.Size()
 	gx := b.temp(seq * batch * rows * size)
-	ok, err = b.product(b.prog.rates.Pick(kernels, seq*batch, 1, size), nil, rows, cols, operands{
+	ok, err = b.multiply(w, operands{
 		x: n.Inputs[0], result: gx, n: seq * batch, batch: 1, xs: [3]int{1, cols, 0}, ys: [3]int{1, rows, 0},
-	}, nil, sum, &op.Epilogue{})
+	}, 1, sum, &op.Epilogue{})
 	if !ok || err != nil {
 		return false, err
 	}

@@ -28,6 +28,7 @@ type spec struct {
 	outputs   []port              // those that the device computes
 	why       map[*ir.Node]string // the CPU computes a node
 	constants []Pointer           // on the device
+	plans     []Plan              // of libraries
 
 	indices []indices // that kernels read
 
@@ -71,13 +72,14 @@ type port struct {
 	at    int // in the arena
 }
 
-// launch is a kernel that a node was bound to.
+// launch is a kernel that a node was bound to, or a plan of a library.
 type launch struct {
 	node     *ir.Node
 	name     string
 	kernel   Kernel
 	geometry backend.Geometry
-	params   []param
+	plan     Plan
+	params   []param // of a plan, those of Stream.Multiply
 }
 
 // param is a parameter of a launch: a cell, or, where place is set, an address in the arena.
@@ -697,7 +699,10 @@ func (s *spec) close() error {
 	for _, at := range s.constants {
 		errs = append(errs, s.prog.driver.Free(at))
 	}
-	s.free, s.constants = nil, nil
+	for _, p := range s.plans {
+		errs = append(errs, p.Close())
+	}
+	s.free, s.constants, s.plans = nil, nil, nil
 	for _, p := range s.parts {
 		if p.host != nil {
 			errs = append(errs, p.host.Close())
@@ -713,6 +718,7 @@ type exec struct {
 	arena  Pointer
 	graphs []Graph // by part
 	run    *run    // under way
+	warm   []bool  // by part: it ran before
 }
 
 func (s *spec) acquire() (*exec, error) {
@@ -723,7 +729,7 @@ func (s *spec) acquire() (*exec, error) {
 		s.free = s.free[:n-1]
 		return x, nil
 	}
-	x := &exec{spec: s, graphs: make([]Graph, len(s.parts))}
+	x := &exec{spec: s, graphs: make([]Graph, len(s.parts)), warm: make([]bool, len(s.parts))}
 	var err error
 	if x.stream, err = s.prog.driver.Stream(); err != nil {
 		return nil, fmt.Errorf("a stream for a run: %w", err)
@@ -760,6 +766,9 @@ func (x *exec) launch(l *launch) error {
 		if q.place {
 			cells[i] += uint64(x.arena)
 		}
+	}
+	if l.plan != nil {
+		return l.failed(x.stream.Multiply(l.plan, Pointer(cells[0]), Pointer(cells[1]), Pointer(cells[2]), Pointer(cells[3]), Pointer(cells[4])))
 	}
 	return l.failed(x.stream.Launch(l.kernel, l.geometry, cells))
 }
@@ -909,6 +918,18 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor) error {
 			}
 		}
 		return nil
+	}
+	if !x.warm[i] {
+		x.warm[i] = true
+		// Libraries load their kernels when these are first called, which must not be captured.
+		if slices.ContainsFunc(p.launches, func(l launch) bool { return l.plan != nil }) {
+			for k := range p.launches {
+				if err := x.launch(&p.launches[k]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 	}
 	if x.graphs[i] == nil {
 		g, err := x.stream.Capture(func() error {

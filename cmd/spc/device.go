@@ -17,6 +17,7 @@ import (
 type deviceFlags struct {
 	device    string
 	precision string
+	libraries string
 	threads   int
 
 	opened backend.Device
@@ -27,9 +28,11 @@ type deviceFlags struct {
 func (f *deviceFlags) add(c *cobra.Command, what string) {
 	c.Flags().StringVar(&f.device, "device", "cpu", "the `DEVICE` that "+what+" runs on: cpu, cuda, cuda:N for\nthe GPU of that number, or auto for a GPU where there is one\nand it works")
 	c.Flags().StringVar(&f.precision, "precision", "f32", "the type that floats have on a GPU: f32, f16 or bf16")
+	c.Flags().StringVar(&f.libraries, "libraries", "auto", "whether cuBLASLt and cuSPARSELt compute products on a GPU: auto,\nwhere they are found and predicted to be faster; off; or always")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
 	complete(c, "device", values("cpu", "cuda", "auto"))
 	complete(c, "precision", values("f32", "f16", "bf16"))
+	complete(c, "libraries", values("auto", "off", "always"))
 	complete(c, "threads", cobra.NoFileCompletions)
 }
 
@@ -47,7 +50,7 @@ func (f *deviceFlags) set(c *cobra.Command, m *spc.Model) error {
 		return err
 	}
 	m.SetThreads(f.threads)
-	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision, Fallback: func(why error) {
+	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision, Libraries: f.libraries, Fallback: func(why error) {
 		f.fell.Store(true)
 		if asJSON, err := c.Flags().GetBool("json"); err != nil || !asJSON {
 			warn(c, fmt.Sprintf("%s; the CPU takes over", message(why)))

@@ -32,8 +32,17 @@ type device struct {
 
 // found is what devices prints.
 type found struct {
-	Devices []device `json:"devices"`
-	NoCUDA  string   `json:"no_cuda,omitempty"` // why there is no GPU
+	Devices   []device  `json:"devices"`
+	NoCUDA    string    `json:"no_cuda,omitempty"` // why there is no GPU
+	Libraries []library `json:"libraries,omitempty"`
+}
+
+// library multiplies matrices on GPUs beside the own kernels.
+type library struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Missing string `json:"missing,omitempty"` // why it is not used
 }
 
 func findDevices() (found, error) {
@@ -62,6 +71,11 @@ func findDevices() (found, error) {
 			d.Problem = message(g.Problem)
 		}
 		f.Devices = append(f.Devices, d)
+	}
+	if len(gpus) > 0 {
+		for _, l := range driver.Libraries() {
+			f.Libraries = append(f.Libraries, library(l))
+		}
 	}
 	return f, err
 }
@@ -101,6 +115,13 @@ func devicesCommand() *cobra.Command {
 				if d.Problem != "" {
 					fmt.Fprintln(w, d.Problem)
 				}
+			}
+			for _, l := range f.Libraries {
+				if l.Missing != "" {
+					fmt.Fprintf(w, "own kernels in place of %s: %s\n", l.Name, l.Missing)
+					continue
+				}
+				fmt.Fprintf(w, "%s %s: %s\n", l.Name, l.Version, l.Path)
 			}
 			if f.NoCUDA != "" {
 				fmt.Fprintln(w, f.NoCUDA)

@@ -6,7 +6,9 @@
 package gpu
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +61,84 @@ func TestSuiteOnEmulatedGPU(t *testing.T) {
 	if err != nil || strings.Contains(out, "no CUDA device") {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// With cuBLASLt beside the driver the same models give the same, whether it has a way to
+// compute their products or not.
+func TestLibraryOnEmulatedGPU(t *testing.T) {
+	driver := library(t) + ":" + simt.CuBLASLt(t) + ":" + simt.CuSPARSELt(t)
+	for _, c := range []struct {
+		name, emulated, run string
+		used                bool
+	}{
+		{"products", "", "^(TestLibrary|TestSparseLibrary|TestOverlap|TestPrograms)$", false},
+		{"models", "", "^TestTrainedModels$/^(mnist-8|resnet20-cifar10|vit-cifar10)$", true},
+		{"has no way", "none", "^TestTrainedModels$/^(mnist-8|vit-cifar10)$", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := tagged(t, []string{driver, "SPC_EMULATED_CUBLASLT=" + c.emulated}, "test", "-count=1", "-v", "-run", c.run, ".")
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, "of a library") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+			used := regexp.MustCompile(`[1-9]\d* products of a library`).MatchString(out)
+			if err != nil || used != c.used || strings.Contains(out, "SKIP") && !strings.Contains(out, "shared data missing") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// The numbers by which the binding calls cuBLASLt are those of NVIDIA's header.
+func TestNumbersOfCuBLASLt(t *testing.T) {
+	dir := include(t)
+	if _, err := os.Stat(filepath.Join(dir, "cublasLt.h")); dir == "" || err != nil {
+		t.Skip("skipped: no cublasLt.h; make out/nvcc/nvcc fetches one")
+	}
+	own, err := filepath.Abs("../../backend/cuda/driver/cublaslt.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := regexp.MustCompile(`(?m)^  (lt\w+) = \d+, +// (CU\w+)`).FindAllStringSubmatch(string(text), -1)
+	code := "#include <cublasLt.h>\n#include \"" + own + "\"\n"
+	for _, n := range numbers {
+		code += fmt.Sprintf("_Static_assert((int)%s == (int)%s, \"%s\");\n", n[1], n[2], n[2])
+	}
+	for _, member := range []string{"workspace workspaceSize", "state state", "reserved reserved"} {
+		have, want, _ := strings.Cut(member, " ")
+		code += fmt.Sprintf("_Static_assert(offsetof(spc_lt_heuristic, %s) == offsetof(cublasLtMatmulHeuristicResult_t, %s), \"%s\");\n", have, want, want)
+	}
+	code += "_Static_assert(sizeof(spc_lt_heuristic) == sizeof(cublasLtMatmulHeuristicResult_t), \"its size\");\n"
+	if want := strings.Count(string(text), "\n  lt"); len(numbers) != want {
+		t.Errorf("%d numbers with their names, want %d", len(numbers), want)
+	}
+	compiler := cmp.Or(os.Getenv("CC"), "gcc")
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skip("skipped: no C compiler")
+	}
+	c := exec.CommandContext(t.Context(), compiler, "-std=c11", "-fsyntax-only", "-I", dir, "-x", "c", "-")
+	c.Stdin = strings.NewReader(code)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// python makes a folder like the site-packages of Python, with cuBLASLt.
+func python(t *testing.T) string {
+	dir := t.TempDir()
+	from, to := filepath.Join(simt.CuBLASLt(t), "libcublasLt.so.12"), filepath.Join(dir, "nvidia/cublas/lib")
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(from, filepath.Join(to, "libcublasLt.so.12")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // What the benchmark launches from Python are the kernels, with the parameters that they take.
@@ -123,6 +203,10 @@ func run(t *testing.T, env []string, args ...string) (string, error) {
 func TestCommandsOnEmulatedGPUs(t *testing.T) {
 	lib := library(t)
 	const model = "../../demo/model.onnx"
+	halves := filepath.Join(t.TempDir(), "halves.spx")
+	if out, err := run(t, nil, "compile", model, "-o", halves, "--pattern", "2:4", "--format", "nm"); err != nil {
+		t.Fatal(out)
+	}
 	sparse := filepath.Join(t.TempDir(), "sparse.spx")
 	if out, err := run(t, nil, "compile", model, "-o", sparse, "--sparsity", "0.7"); err != nil {
 		t.Fatal(out)
@@ -147,6 +231,8 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 
+	cublaslt := lib + ":" + simt.CuBLASLt(t)
+	both := cublaslt + ":" + simt.CuSPARSELt(t)
 	for _, c := range []struct {
 		name string
 		env  []string
@@ -170,6 +256,22 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"no GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "cuda"}, true, `^spc: --device cuda: no CUDA device: the driver finds no GPU\n$`},
 		{"no such GPU", []string{lib}, []string{"run", sparse, "-i", "random:1", "--device", "cuda:3"}, true, `^spc: --device cuda:3: no CUDA device: there is no GPU 3; there are 1, numbered from 0\n$`},
 		{"no such device", []string{lib}, []string{"run", sparse, "--device", "gpu"}, true, `^spc: device "gpu", want cpu, cuda, cuda:N or auto\n$`},
+		{"a library", []string{cublaslt}, []string{"devices"}, false, `(?m)^cuBLASLt 12\.4\.2: /.*/libcublasLt\.so\.12$`},
+		{"a library of Python's", []string{lib, "SPC_CUDA_LIBRARIES=" + python(t)}, []string{"devices"}, false, `(?m)^cuBLASLt 12\.4\.2: /.*/nvidia/cublas/lib/libcublasLt\.so\.12$`},
+		{"no library", []string{lib}, []string{"devices"}, false, `(?m)^own kernels in place of cuBLASLt: there is no libcublasLt\.so\.12 or libcublasLt\.so\.11$`},
+		{"products of a library", []string{cublaslt}, []string{"verify", model, model, "--device", "cuda", "--libraries", "always", "--tolerance", "1e-5"}, false, `(?i)pass`},
+		{"in f16", []string{cublaslt}, []string{"verify", model, model, "--device", "cuda", "--libraries", "always", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
+		{"a library for 2:4 weights", []string{both}, []string{"devices"}, false, `(?m)^cuSPARSELt 0\.8\.1: /.*/libcusparseLt\.so\.0$`},
+		{"one that is too old", []string{both, "SPC_EMULATED_CUSPARSELT=old"}, []string{"devices"}, false, `(?m)^own kernels in place of cuSPARSELt: libcusparseLt\.so\.0 is version 0\.4\.0, want at least 0\.6\.0$`},
+		{"2:4 weights", []string{both}, []string{"verify", halves, halves, "--device", "cuda", "--libraries", "always", "--precision", "bf16", "--tolerance", "8e-2"}, false, `(?i)pass`},
+		{"2:4 weights that it has no way for", []string{both, "SPC_EMULATED_CUSPARSELT=none"}, []string{"verify", halves, halves, "--device", "cuda", "--libraries", "always", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
+		{"2:4 weights that fail", []string{both, "SPC_EMULATED_CUSPARSELT=fault"}, []string{"run", halves, "-i", "random:1", "--device", "cuda", "--libraries", "always", "--precision", "f16"}, true, `(?m)^spc: .*halves\.spx: cuda:0 \(SIMT emulator\): conv\d \(Conv\): kernel f16_cusparselt: cusparseLtMatmul: CUSPARSE_STATUS_EXECUTION_FAILED\n$`},
+		{"none is asked for", []string{cublaslt, "SPC_EMULATED_CUBLASLT=fault"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "off"}, false, `logits`},
+		{"a library that fails", []string{cublaslt, "SPC_EMULATED_CUBLASLT=fault"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: cuda:0 \(SIMT emulator\): conv1 \(Conv\): kernel f32_cublaslt: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED\n$`},
+		{"a library that takes no GPU", []string{cublaslt, "SPC_EMULATED_CUBLASLT=unusable"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, false, `logits`},
+		{"and is asked for", []string{cublaslt, "SPC_EMULATED_CUBLASLT=unusable"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: .*cuda:0 \(SIMT emulator\): /.*libcublasLt\.so\.12: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED\n$`},
+		{"no library where one is asked for", []string{lib}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*there is no libcublasLt\.so\.12 or libcublasLt\.so\.11\n$`},
+		{"no such choice", []string{lib}, []string{"run", model, "--device", "cuda", "--libraries", "some"}, true, `^spc: libraries "some", want auto, off or always\n$`},
 	} {
 		out, err := run(t, c.env, c.args...)
 		if (err != nil) != c.fail || !regexp.MustCompile(c.want).MatchString(out) {

@@ -30,6 +30,8 @@ func open(t *testing.T) cuda.Driver {
 func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, open(t)) }
 func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, open(t)) }
 func TestQuantisedModels(t *testing.T)   { suite.Quantised(t, open(t)) }
+func TestLibrary(t *testing.T)           { suite.Library(t, open(t)) }
+func TestSparseLibrary(t *testing.T)     { suite.SparseLibrary(t, open(t)) }
 func TestOverlap(t *testing.T)           { suite.Overlap(t, open(t)) }
 func TestChains(t *testing.T)            { suite.Chains(t, open(t)) }
 func TestIndices(t *testing.T)           { suite.Indices(t, open(t)) }

@@ -1,6 +1,7 @@
 package simt
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -56,6 +57,14 @@ func (d *Driver) Free(p cuda.Pointer) error {
 	return d.e.release(uint64(p))
 }
 
+// Library returns none.
+func (d *Driver) Library() (cuda.Library, error) {
+	return nil, errors.New("the emulator has no libraries")
+}
+
+// SparseLibrary returns none.
+func (d *Driver) SparseLibrary() (cuda.Library, error) { return d.Library() }
+
 // Stream returns a queue whose work is done at once.
 func (d *Driver) Stream() (cuda.Stream, error) { return &stream{Driver: d}, nil }
 
@@ -88,6 +97,14 @@ func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error
 		return nil
 	}
 	return run()
+}
+
+func (s *stream) Multiply(cuda.Plan, cuda.Pointer, cuda.Pointer, cuda.Pointer, cuda.Pointer, cuda.Pointer) error {
+	return errors.New("there is no library")
+}
+
+func (s *stream) Compress(cuda.Plan, cuda.Pointer, cuda.Pointer) error {
+	return errors.New("there is no library")
 }
 
 func (s *stream) Capture(f func() error) (cuda.Graph, error) {

@@ -64,12 +64,30 @@ func Start(t testing.TB, sources ...string) *Emulator {
 // sources, and returns its folder.
 func Library(t testing.TB, sources ...string) string {
 	t.Helper()
-	file := build(t, "libcuda.cpp", library, sources)
+	return shared(t, "libcuda.cpp", "libcuda.so.1", sources)
+}
+
+// CuBLASLt builds libcublasLt.so.12 for that driver, and returns its folder.
+func CuBLASLt(t testing.TB) string {
+	t.Helper()
+	return shared(t, "cublaslt.cpp", "libcublasLt.so.12", nil)
+}
+
+// CuSPARSELt builds libcusparseLt.so.0 for that driver, and returns its folder.
+func CuSPARSELt(t testing.TB) string {
+	t.Helper()
+	return shared(t, "cusparselt.cpp", "libcusparseLt.so.0", nil)
+}
+
+// shared builds a shared library of that name and returns its folder, in which nothing else is.
+func shared(t testing.TB, main, name string, sources []string) string {
+	t.Helper()
+	file := build(t, main, library, sources)
 	dir := file + ".lib"
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join("..", filepath.Base(file)), filepath.Join(dir, "libcuda.so.1")); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Symlink(filepath.Join("..", filepath.Base(file)), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 	return dir

@@ -111,6 +111,7 @@ func Open(ordinal int) (cuda.Driver, error) {
 		delete(opened, ordinal)
 	}
 	d := &device{info: all[ordinal], known: map[string]cuda.Kernel{}, gone: make(chan struct{})}
+	d.library, d.sparse = sync.OnceValues(d.openLibrary), sync.OnceValues(d.openSparse)
 	if err := d.open(); err != nil {
 		return nil, err
 	}
@@ -125,6 +126,9 @@ type device struct {
 	modules []cu.Module
 	memory  cu.Stream // on which memory is allocated
 	pools   bool      // allocation is ordered by streams
+
+	library func() (*lt, error)
+	sparse  func() (*sp, error)
 
 	mu        sync.RWMutex
 	known     map[string]cuda.Kernel

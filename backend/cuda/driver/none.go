@@ -11,3 +11,6 @@ func Devices() ([]Info, error) { return nil, noDevice(reason) }
 
 // Open fails: there is no GPU.
 func Open(int) (cuda.Driver, error) { return nil, noDevice(reason) }
+
+// Libraries lists the libraries that products may use: none.
+func Libraries() []LibraryInfo { return nil }

@@ -1,4 +1,5 @@
-// Elements that are moved, by their bytes, and conversions between the types of floats.
+// Elements that are moved, by their bytes, conversions between the types of floats, and epilogues by
+// themselves.
 #include "spc/device.cuh"
 
 namespace spc {
@@ -78,6 +79,14 @@ template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *
     put(y[i], number(x[i]));
 }
 
+// finish applies an epilogue to n sums of products, which lie as y does and may be y: rows come
+// one after another, step elements each, again and again. Grid (ceil(n/256)).
+template <class T> __device__ __forceinline__ void finish(const float *sums, T *y, int64_t n, int rows, int64_t step, const Epilogue<T> &e) {
+  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  if (i < n)
+    put(y[i], e.finish(sums[i], int(i / step % rows), i));
+}
+
 } // namespace spc
 
 #define MOVES(T) \
@@ -93,6 +102,12 @@ MOVES(b8)
 MOVES(b16)
 MOVES(b32)
 MOVES(b64)
+#define FINISH(T) \
+  SPC_KERNEL(T##_finish, 256, (const float *sums, spc::T *y, int64_t n, int rows, int64_t step, SPC_EPILOGUE), \
+             spc::finish(sums, y, n, rows, step, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS)))
+FINISH(f32)
+FINISH(f16)
+FINISH(bf16)
 #define CAST(T, U) SPC_KERNEL(T##_to_##U, 256, (const spc::T *x, spc::U *y, int64_t n), spc::cast(x, y, n))
 CAST(f32, f16)
 CAST(f16, f32)

@@ -721,4 +721,15 @@ int cuEventDestroy_v2(Event *e) {
   return drop(&Context::events, e);
 }
 
+// For libraries that are emulated, too.
+
+// spcEmulatedEnqueue queues work of a library on a stream, which returns false where it fails.
+int spcEmulatedEnqueue(Stream *s, const std::function<bool()> *work) {
+  STREAM(s);
+  return s->add([work = *work]() -> int { return work() ? Success : LaunchFailed; });
+}
+
+// spcEmulatedHolds reports whether bytes are of one allocation of the current device.
+int spcEmulatedHolds(Address at, size_t n) { return ready("spcEmulatedHolds") == Success && current->holds(current->memory, at, n); }
+
 } // extern "C"

@@ -1,0 +1,266 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"spc/backend"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// Library multiplies dense matrices on a GPU, as one of NVIDIA's does where it is installed.
+// It may be used concurrently.
+type Library interface {
+	// Name says which it is, as part of the names of kernels.
+	Name() string
+	// Plan finds out how to compute a product; the plan is nil where the library has no way.
+	Plan(p Product) (Plan, error)
+}
+
+// Libraries says when a Library computes products.
+type Libraries int
+
+// The choices: where it is found and predicted to be faster than kernels, never, or wherever
+// it has a way, and then it must be there.
+const (
+	PredictedLibraries Libraries = iota
+	NoLibraries
+	AlwaysLibraries
+)
+
+// Plan is a product as a library computes it. It may be queued on several streams at a time.
+type Plan interface {
+	// Workspace is the bytes of device memory that it needs while it runs.
+	Workspace() int
+	// Compressed is the bytes of what takes the place of a weight, 0 where that is taken as it is.
+	Compressed() int
+	Close() error
+}
+
+// Product is Y = act(Alpha * W X + bias + residual) for a batch of matrices W[M,K] and X[K,N],
+// summed in f32. All addresses are multiples of 256.
+type Product struct {
+	DType          tensor.DType // of W and X
+	Out            tensor.DType // of Y, the bias and the residual
+	M, K, N, Batch int
+	W, X, Y        [3]int // strides in elements by row, by column and by matrix; the residual's are those of Y
+	Alpha          float32
+	Residual       bool
+	Bias           Pointer // M elements, or 0; only where the rows of Y are neighbours in memory
+	Act            Activation
+	Workspace      int // bytes that it may need
+}
+
+// Activation is one that libraries apply.
+type Activation int
+
+// The activations: none, Relu, and Gelu by tanh.
+const (
+	NoActivation Activation = iota
+	Relu
+	GeluTanh
+)
+
+// InColumns returns how a library that wants matrices by columns reads one of such strides: the
+// distance of columns, or, where rows are what lies together, that of rows, of the transposed
+// matrix. It reports false where elements lie apart both ways.
+func InColumns(rows, cols, row, column int) (distance int, transposed, ok bool) {
+	if row == 1 || rows == 1 {
+		if distance = column; cols == 1 {
+			distance = rows
+		}
+		if distance >= rows {
+			return distance, false, true
+		}
+	}
+	if column == 1 || cols == 1 {
+		if distance = row; rows == 1 {
+			distance = cols
+		}
+		return distance, true, distance >= cols
+	}
+	return 0, false, false
+}
+
+// fused is what a library itself can do of an epilogue.
+type fused struct {
+	ok   bool // all of it
+	act  Activation
+	bias *tensor.Tensor // of the type of Y, nil where there is none
+}
+
+// fuse finds out whether a library finishes Y as kernels do. Its bias has the type of Y and lies
+// along columns of Y, so others would be rounded; its approximation of Gelu is only as good as
+// 16-bit floats need. The library for 2:4 weights has no Gelu, takes biases of images, too, and
+// rounds them, which is the only way that it has.
+func (b *binder) fuse(m, n int, ys [3]int, bias []float32, ep *op.Epilogue, sparse bool) (f fused) {
+	_, transposed, ok := InColumns(m, n, ys[0], ys[1])
+	if !ok {
+		return f
+	}
+	float := b.prog.float
+	switch {
+	case ep.Act == "":
+	case ep.Act == "Relu":
+		f.act = Relu
+	case ep.Act == "Gelu" && len(ep.ActArgs) > 0 && ep.ActArgs[0] != 0 && float != tensor.F32 && !sparse:
+		f.act = GeluTanh
+	default:
+		return f
+	}
+	if bias != nil {
+		f.bias = tensor.From(bias, len(bias))
+		if float != tensor.F32 {
+			f.bias = f.bias.To(float)
+			if !sparse && !slices.Equal(f.bias.To(tensor.F32).F32s(), bias) {
+				return f
+			}
+		}
+		if transposed && !sparse {
+			return f
+		}
+	}
+	f.ok = true
+	return f
+}
+
+// libraryTime is about how long a library takes for a product: it chooses tiles, and divides the
+// sums where there are too few of them.
+func libraryTime(r backend.GPURates, dt tensor.DType, m, k, n, batch int, sparse bool) float64 {
+	least := math.Inf(1)
+	for _, t := range []backend.GPUTile{{MW: 4, NW: 2, KW: 1, R: 2, C: 16, Depth: 32}, {MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32}, {MW: 2, NW: 1, KW: 1, R: 1, C: 2, Depth: 32}} {
+		kernel := t.Kernel("", m, k, m*k*dt.Size())
+		kernel.Share = r.Library
+		if dt == tensor.F32 {
+			kernel.Unit, kernel.Share = backend.Cores, min(1, r.Library)
+		}
+		if sparse {
+			const reached = 0.75 // of twice the rate of dense products
+			kernel.Unit, kernel.Share, kernel.Bytes = backend.SparseTensorCores, reached*r.Library, m*k/2*dt.Size()+m*k/8
+		}
+		launch := kernel.Launch
+		kernel.Launch = func(n, batch int) backend.Geometry {
+			g := launch(n, batch)
+			g.Grid[1] *= max(1, k/256)
+			return g
+		}
+		least = min(least, r.Time(&kernel, n, batch, dt.Size()))
+	}
+	return least
+}
+
+// workspace is the most memory that a plan may need: what NVIDIA recommends for a Hopper GPU,
+// 32 MiB, and for those before.
+func workspace(arch string) int {
+	if arch >= "sm_90" || len(arch) > len("sm_90") {
+		return 32 << 20
+	}
+	return 4 << 20
+}
+
+// library has a library compute a product, where there is one and it is predicted to take less
+// than best seconds, or always asked for. w makes a weight, or is a value,
+// of such strides. It reports false
+// where there is none, or it has no way.
+func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols int, o operands, alpha float32, bias []float32, ep *op.Epilogue) (bool, error) {
+	if lib == nil {
+		return false, nil
+	}
+	float, rates, sparse := b.prog.float, b.prog.rates, lib == b.prog.sparse
+	f := b.fuse(rows, o.n, o.ys, bias, ep, sparse)
+	if sparse && !f.ok { // it writes no sums in f32
+		return false, nil
+	}
+	count := rows * o.n * o.batch
+	t := libraryTime(rates, float, rows, cols, o.n, o.batch, sparse)
+	if !f.ok { // sums are written and read once more, in f32
+		t += rates.Launch + float64(count*2*tensor.F32.Size())/rates.Cache
+	}
+	if o.lay != nil { // patches are written and read
+		t += rates.Launch + float64(cols*o.n*o.batch*2*float.Size())/rates.Cache
+	}
+	if t >= best && !b.prog.always {
+		return false, nil
+	}
+	act, a1, a2, err := backend.GPUActivation(ep)
+	if err != nil {
+		return false, err
+	}
+	p := Product{
+		DType: float, Out: tensor.F32, M: rows, K: cols, N: o.n, Batch: o.batch, W: ws, X: o.xs, Y: o.ys, Alpha: alpha,
+		Workspace: workspace(b.prog.driver.Arch()),
+	}
+	if f.ok {
+		p.Out, p.Act, p.Residual = float, f.act, o.residual != nil
+		if f.bias != nil {
+			at, err := b.own(f.bias)
+			if err != nil {
+				return false, err
+			}
+			p.Bias = Pointer(at)
+		}
+	}
+	plan, err := lib.Plan(p)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", lib.Name(), err)
+	}
+	if plan == nil {
+		return false, nil
+	}
+	b.plans = append(b.plans, plan)
+	if o.lay != nil {
+		if err := o.lay(&o); err != nil {
+			return false, err
+		}
+	}
+	x, y := o.places()
+	sums, residual := y, any(nil)
+	if !f.ok && float != tensor.F32 {
+		sums = tempParam(b.temp(count * tensor.F32.Size()))
+	}
+	if p.Residual {
+		residual = o.residual
+	}
+	var space any
+	if n := plan.Workspace(); n > 0 {
+		space = tempParam(b.temp(n))
+	}
+	if matrix, ok := w.(func() (*tensor.Tensor, error)); ok {
+		t, err := matrix()
+		if err != nil {
+			return false, err
+		}
+		if w = t; plan.Compressed() > 0 {
+			if w, err = b.compress(plan, t); err != nil {
+				return false, fmt.Errorf("%s: %w", lib.Name(), err)
+			}
+		}
+	}
+	params, err := b.params(w, x, residual, sums, space)
+	if err != nil {
+		return false, err
+	}
+	b.made = append(b.made, launch{node: b.node, name: b.name(lib.Name()), plan: plan, params: params})
+	if f.ok {
+		return true, nil
+	}
+	step := o.ys[0]
+	return true, b.launch(b.name("finish"), flat(count), sums, y, count, rows, step, nil, floats(bias), valueOrNil(o.residual), act, a1, a2)
+}
+
+// compress uploads a weight as a plan takes it, for this set of input shapes alone.
+func (b *binder) compress(plan Plan, w *tensor.Tensor) (uint64, error) {
+	from, err := b.prog.upload(b.stream, w)
+	if err != nil {
+		return 0, err
+	}
+	to, err := b.prog.driver.Alloc(plan.Compressed())
+	if err == nil {
+		b.constants = append(b.constants, to)
+		err = b.stream.Compress(plan, to, from)
+	}
+	return uint64(to), errors.Join(err, b.stream.Sync(), b.prog.driver.Free(from))
+}

@@ -1,0 +1,72 @@
+// emulated.h is what libraries for the emulated driver of libcuda.cpp share: its calls that are
+// for them, and elements of arrays.
+#pragma once
+
+#include "spc/device.cuh"
+
+#include <dlfcn.h>
+
+namespace emulated {
+
+using Address = unsigned long long;
+
+enum Type { R32F = 0, R16F = 2, R16BF = 14 }; // cudaDataType
+
+inline bool isType(int t) { return t == R32F || t == R16F || t == R16BF; }
+inline size_t sizeOf(int type) { return type == R32F ? 4 : 2; }
+
+// load is element i of an array.
+inline double load(int type, Address at, int64_t i) {
+  switch (type) {
+  case R16F: return spc::number(reinterpret_cast<const spc::f16 *>(at)[i]);
+  case R16BF: return spc::number(reinterpret_cast<const spc::bf16 *>(at)[i]);
+  }
+  return reinterpret_cast<const float *>(at)[i];
+}
+
+inline void store(int type, Address at, int64_t i, double v) {
+  switch (type) {
+  case R16F: return spc::put(reinterpret_cast<spc::f16 *>(at)[i], float(v));
+  case R16BF: return spc::put(reinterpret_cast<spc::bf16 *>(at)[i], float(v));
+  }
+  reinterpret_cast<float *>(at)[i] = float(v);
+}
+
+// driver finds a call of the emulated driver.
+template <class F> F *driver(const char *name) {
+  static void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void *found = library ? dlsym(library, name) : nullptr;
+  if (!found) {
+    fprintf(stderr, "simt: the driver is not the emulated one: no %s\n", name);
+    abort();
+  }
+  return reinterpret_cast<F *>(found);
+}
+
+// holds reports whether bytes are of one allocation of the current device.
+inline bool holds(Address at, size_t bytes) {
+  static auto *call = driver<int(Address, size_t)>("spcEmulatedHolds");
+  return call(at, bytes);
+}
+
+// enqueue queues work on a stream, and returns false where that fails.
+inline bool enqueue(void *stream, const std::function<bool()> &work) {
+  static auto *call = driver<int(void *, const std::function<bool()> *)>("spcEmulatedEnqueue");
+  return call(stream, &work) == 0;
+}
+
+// set reports whether a variable of the environment has a value.
+inline bool set(const char *variable, const char *value) {
+  const char *v = getenv(variable);
+  return v && strcmp(v, value) == 0;
+}
+
+// copy is an attribute of a descriptor, false where it has another size.
+template <class T> bool copy(T &to, const void *from, size_t bytes) {
+  if (!from || bytes != sizeof to)
+    return false;
+  memcpy(&to, from, sizeof to);
+  return true;
+}
+
+} // namespace emulated
