@@ -13,6 +13,8 @@ template <class S, class T> struct Bitmap : Registers<S, T>, Grid<S, 1> {
   const uint64_t *masks;
   const uint32_t *first;
   const T *values;
+  // Unpacking the next slab needs the registers that it would lie in while this one is multiplied.
+  static constexpr bool Group = false;
 
   __device__ __forceinline__ void load(typename Registers<S, T>::Part &p, int s, int i) const {
     int bit = threadIdx.x % 32 * 2;
@@ -42,5 +44,5 @@ template <class S, class T> struct Bitmap : Registers<S, T>, Grid<S, 1> {
              (const uint64_t *masks, const uint32_t *first, const spc::T *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
              (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Bitmap<spc::Tile<__VA_ARGS__>, spc::T>{{}, {tiles}, masks, first, values}, \
                                                           spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-SPC_TILES(BITMAP, f16)
-SPC_TILES(BITMAP, bf16)
+SPC_NARROW_TILES(BITMAP, f16)
+SPC_NARROW_TILES(BITMAP, bf16)

@@ -85,7 +85,7 @@ func BitmapKernels(m, k, nonzeros int, dt tensor.DType) []backend.GPUKernel {
 		return nil
 	}
 	var out []backend.GPUKernel
-	for _, t := range backend.GPUTiles {
+	for _, t := range backend.GPUTiles[1:] { // SPC_NARROW_TILES
 		out = append(out, t.Kernel(fmt.Sprintf("%v_bitmap_%v_mma", dt, t), m, k, 2*nonzeros+m*k/8+m*k/64, TilesAcross(k)))
 	}
 	return out

@@ -407,7 +407,7 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	for _, name := range []string{
 		"f32_dense_64x64x16_simt", "f16_dense_128x128x64_mma", "bf16_dense_32x32x128k4_mma", "f16_dense_16x8x256k4_mma",
 		"f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f32_csr_4x128_u16_simt", "f16_csr_4x8_u32_simt", "f32_csr_4x1_u16_simt", "bf16_csr_4x32_u16_simt",
-		"f16_bitmap_128x128x64_mma", "bf16_bitmap_32x32x128k4_mma", "f16_bitmap_16x8x256k4_mma",
+		"f16_bitmap_128x64x64_mma", "bf16_bitmap_32x32x128k4_mma", "f16_bitmap_16x8x256k4_mma",
 		"f16_nm24_128x128x64_mmasp", "bf16_nm24_32x32x128k4_mmasp", "f16_nm24_16x8x256k4_mmasp",
 		"f16_block_16x128x16_mma", "f16_block_32x128x32_mma", "f16_block_64x128x64_mma", "f16_block_64x8x64k4_mma",
 		"f16_dense_strided_64x64x32_mma", "bf16_dense_strided_64x64x32_mma",

@@ -84,7 +84,7 @@ __device__ __forceinline__ float number(float v) { return v; }
 __device__ __forceinline__ void put(float &to, float v) { to = v; }
 __device__ __forceinline__ float number(u8 v) { return v.bits; }
 // put stores a whole number that u8 holds.
-__device__ __forceinline__ void put(u8 &to, float v) { to.bits = uint8_t(v); }
+__device__ __forceinline__ void put(u8 &to, float v) { to.bits = v > 0 ? uint8_t(v) : 0; }
 
 // Vec is V elements that are loaded and stored at once; their address is a multiple of
 // their size.

@@ -211,6 +211,9 @@ template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> st
 // backend.GPUTiles lists them: make(T, name, Tile's parameters) for each.
 #define SPC_TILES(make, T) \
   make(T, 128x128x64, 4, 2, 1, 2, 8, 64, 3) \
+  SPC_NARROW_TILES(make, T)
+// Those that leave registers for unpacking W.
+#define SPC_NARROW_TILES(make, T) \
   make(T, 128x64x64, 4, 1, 1, 2, 8, 64, 3) \
   make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
   make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
@@ -221,7 +224,7 @@ __device__ __forceinline__ void turn(const Source &source, const Slab &slab, typ
   constexpr int P = Source::P;
   int n = S::nw() * 8 * S::C;
 #if SPC_WARPGROUPS
-  if constexpr (S::Group) {
+  if constexpr (S::Group && Source::Group) {
     typename Source::Part after = part;
     group_fence();
 #pragma unroll
@@ -236,6 +239,7 @@ __device__ __forceinline__ void turn(const Source &source, const Slab &slab, typ
       for (int s = 0; s < Source::Steps; s++)
         source.load(after, s, i + 1);
     group_wait();
+    group_hold(part);
     part = after;
   } else
 #endif
@@ -268,7 +272,7 @@ template <class S, class T, class Source> __device__ __forceinline__ void tensor
     if (i >= 0) {
       copy_wait<Ahead - 1>();
 #if SPC_WARPGROUPS
-      if (S::Group)
+      if (S::Group && Source::Group)
         group_visible();
 #endif
       __syncthreads(); // this slab is there, and nobody reads the last one
@@ -317,6 +321,7 @@ template <class S, class T, class Source> __device__ __forceinline__ void tensor
 // Registers is what sources have in common whose warps load R tiles of 16 x 16 for a step.
 template <class S, class T> struct Registers {
   static constexpr int P = 1, Steps = S::Depth / S::KW / 16;
+  static constexpr bool Group = true; // four warps may multiply together
   struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ __forceinline__ void multiply(const Part &p, int s, const uint32_t (&b)[S::C][2], Sums<S::R, S::C> &sums) const {

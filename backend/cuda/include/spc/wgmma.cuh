@@ -24,6 +24,16 @@ __device__ __forceinline__ void group_fence() { asm volatile("wgmma.fence.sync.a
 __device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
 __device__ __forceinline__ void group_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory"); }
 
+// group_hold keeps registers that products read or write in their places until here: to the compiler they are
+// free once those are issued, which may be long before they are done.
+template <class T> __device__ __forceinline__ void group_hold(T &registers) {
+  static_assert(sizeof(T) % 4 == 0, "registers are words");
+  uint32_t *word = reinterpret_cast<uint32_t *>(&registers);
+#pragma unroll
+  for (int i = 0; i < int(sizeof(T) / 4); i++)
+    asm volatile("" : "+r"(word[i]) : : "memory");
+}
+
 // group_visible shows what this thread wrote to shared memory to the tensor cores, after the barrier
 // that follows.
 __device__ __forceinline__ void group_visible() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
