@@ -10,11 +10,14 @@ import "C"
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"unsafe"
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/format/dense8"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -24,7 +27,9 @@ import (
 type prepared struct {
 	kernels []backend.GPUKernel
 	dt      tensor.DType
-	m, k    int
+	// Of weights i8, what sums are finished with.
+	shift, scale *tensor.Tensor
+	m, k         int
 }
 
 var (
@@ -84,27 +89,46 @@ func spc_prepare(name, config, dtype *C.char, m, k C.int, values *C.float) *C.ch
 }
 
 func prepare(name, config, dtype string, m, k int, values []float32) (answer, error) {
-	dt, ok := map[string]tensor.DType{"f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16}[dtype]
-	f, isGPU := format.Lookup(name).(backend.GPUFormat)
-	if !ok || !isGPU {
-		return answer{}, fmt.Errorf("no GPU kernels for format %q and type %q", name, dtype)
-	}
-	w := tensor.From(append([]float32(nil), values...), m, k)
-	if config == "" {
-		costs := f.Costs(choose.NewMatrix(w, ""), 1)
-		if len(costs) == 0 {
-			return answer{}, fmt.Errorf("the format %s does not take the weight", name)
-		}
-		config = costs[0].Config
-	}
-	s := &ir.Store{Format: name, Config: config, Rows: m, Cols: k}
-	var err error
-	if s.Parts, err = f.Pack(w, config); err != nil {
-		return answer{}, err
-	}
+	dt, ok := map[string]tensor.DType{"f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16, "i8": tensor.I8}[dtype]
 	p := &prepared{dt: dt, m: m, k: k}
-	if p.kernels, err = f.GPU(s, dt); err != nil {
+	w := tensor.From(slices.Clone(values), m, k)
+	pack := func(f choose.Format) (*ir.Store, error) {
+		if config == "" {
+			costs := f.Costs(choose.NewMatrix(w, ""), 1)
+			if len(costs) == 0 {
+				return nil, fmt.Errorf("the format %s does not take the weight", name)
+			}
+			config = costs[0].Config
+		}
+		parts, err := f.Pack(w, config)
+		return &ir.Store{Format: name, Config: config, Rows: m, Cols: k, Parts: parts}, err
+	}
+	var err error
+	var s *ir.Store
+	f, isFloats := format.Lookup(name).(backend.GPUFormat)
+	f8, isIntegers := format.Lookup8(name).(backend.GPUFormat8)
+	switch {
+	case ok && dt == tensor.I8 && name == choose.Dense: // which no store holds
+		p.kernels = dense8.GPU(w.To(tensor.I8))
+	case ok && dt == tensor.I8 && isIntegers:
+		if s, err = pack(f8); err == nil {
+			p.kernels, err = f8.GPU(s)
+		}
+	case ok && dt != tensor.I8 && isFloats:
+		if s, err = pack(f); err == nil {
+			p.kernels, err = f.GPU(s, dt)
+		}
+	default:
+		err = fmt.Errorf("no GPU kernels for format %q and type %q", name, dtype)
+	}
+	if err != nil {
 		return answer{}, err
+	}
+	if dt == tensor.I8 { // the sums as they are
+		p.shift, p.scale = tensor.New(tensor.I32, m), tensor.New(tensor.F32, m)
+		for i := range p.scale.F32s() {
+			p.scale.F32s()[i] = 1
+		}
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -150,7 +174,11 @@ func (p *prepared) launches(arch string, n, batch int) []kernel {
 			Name: k.Name, Grid: g.Grid, Block: g.Block, Shared: g.Shared, Cells: p.cells(k, n), X: p.dt.String(), Y: p.dt.String(), Picked: k == picked,
 			Work: k.Work(n, batch, p.dt.Size()), PredictedUs: 1e6 * rates.Time(k, n, batch, p.dt.Size()),
 		}
-		for _, t := range k.Parts {
+		parts := k.Parts
+		if p.dt == tensor.I8 {
+			l.X, l.Y, l.Tokens, parts = "u8", "f32", true, append(slices.Clone(parts), p.shift, p.scale)
+		}
+		for _, t := range parts {
 			b := t.Bytes()
 			l.Parts = append(l.Parts, part{uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))), len(b)})
 		}
@@ -163,6 +191,15 @@ func (p *prepared) launches(arch string, n, batch int) []kernel {
 func (p *prepared) cells(k *backend.GPUKernel, n int) (out []any) {
 	for i := range k.Parts {
 		out = append(out, fmt.Sprintf("part%d", i))
+	}
+	if p.dt == tensor.I8 {
+		const f32 = 1 // the type of Y
+		out = append(out, "x", "y", p.m, p.k, n, 1, p.k, p.k*n, 1, p.m, p.m*n)
+		for _, v := range k.Extra {
+			out = append(out, v)
+		}
+		shift, scale := fmt.Sprintf("part%d", len(k.Parts)), fmt.Sprintf("part%d", len(k.Parts)+1)
+		return append(out, shift, scale, 0, 0, 0, 0, 0, f32, math.Float32bits(1), 0, 0, 0, 0) // see SPC_EPILOGUE8 of spc/mma8.cuh
 	}
 	out = append(out, "x", "y", p.m, p.k, n, n, 1, p.k*n, n, 1, p.m*n, 0) // no patches
 	for _, v := range k.Extra {
