@@ -106,6 +106,24 @@ func (p *fallible) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*
 	return second.Trace(ctx, in, out, f)
 }
 
+// Placements tells where nodes run: on the first device, or nothing of the second.
+func (p *fallible) Placements(in []*tensor.Tensor) ([]backend.Placement, error) {
+	first, second := p.begin()
+	if second != nil {
+		return nil, nil
+	}
+	defer p.end()
+	partial, ok := first.(backend.Partial)
+	if !ok {
+		return nil, nil
+	}
+	places, err := partial.Placements(in)
+	if errors.Is(err, ErrDevice) {
+		_, err = p.fall(err)
+	}
+	return places, err
+}
+
 // begin returns the program to run: the second where there is one, else the first, whose run ends
 // with the call of end.
 func (p *fallible) begin() (first, second backend.Program) {

@@ -145,6 +145,12 @@ func RatesOf(arch string) GPURates {
 	return r
 }
 
+// WithoutGrid are the rates of the data sheet alone.
+func (r GPURates) WithoutGrid() GPURates {
+	r.Grid = nil
+	return r
+}
+
 // Generation is the architecture whose rates and grid stand for arch.
 func Generation(arch string) string {
 	if arch < "sm_90" && len(arch) == len("sm_90") {

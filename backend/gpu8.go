@@ -6,7 +6,7 @@ import (
 )
 
 // GPUFormat8 is a Format8 that has kernels for GPUs. They compute as those of GPUFormat do, but
-// X is u8, sums are i32, and the parameters of the epilogue are those of SPC_EPILOGUE8 in
+// take no patches, X is u8, sums are i32, and the parameters of the epilogue are those of SPC_EPILOGUE8 in
 // spc/mma8.cuh.
 type GPUFormat8 interface {
 	Format8

@@ -57,7 +57,10 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		var err error
 		prog.always = d.Libraries == AlwaysLibraries
 		if prog.library, err = d.Library(); err != nil && prog.always {
-			return nil, err
+			if errors.Is(err, ir.ErrDevice) {
+				return nil, err
+			}
+			return nil, fmt.Errorf("%s: %w: %v", d.Name(), ir.ErrUnsupported, err)
 		}
 		prog.sparse, _ = d.SparseLibrary()
 	}
@@ -246,7 +249,7 @@ func (p *program) Placements(in []*tensor.Tensor) ([]backend.Placement, error) {
 	}
 	s, err := p.spec(in)
 	if err != nil {
-		return nil, err
+		return nil, p.named(err)
 	}
 	defer p.done(s)
 	return s.placements(), nil

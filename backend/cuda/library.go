@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -155,7 +154,7 @@ func libraryTime(r backend.GPURates, dt tensor.DType, m, k, n, batch int, sparse
 // workspace is the most memory that a plan may need: what NVIDIA recommends for a Hopper GPU,
 // 32 MiB, and for those before.
 func workspace(arch string) int {
-	if arch >= "sm_90" || len(arch) > len("sm_90") {
+	if backend.Generation(arch) == "sm_90" {
 		return 32 << 20
 	}
 	return 4 << 20
@@ -169,7 +168,7 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 	if lib == nil {
 		return false, nil
 	}
-	float, rates, sparse := b.prog.float, b.prog.rates, lib == b.prog.sparse
+	float, rates, sparse := b.prog.float, b.prog.rates.WithoutGrid(), lib == b.prog.sparse
 	f := b.fuse(rows, o.n, o.ys, bias, ep, sparse)
 	if sparse && !f.ok { // it writes no sums in f32
 		return false, nil
@@ -262,5 +261,8 @@ func (b *binder) compress(plan Plan, w *tensor.Tensor) (uint64, error) {
 		b.constants = append(b.constants, to)
 		err = b.stream.Compress(plan, to, from)
 	}
-	return uint64(to), errors.Join(err, b.stream.Sync(), b.prog.driver.Free(from))
+	if freed := b.prog.driver.Free(from); err == nil { // Compress has waited
+		err = freed
+	}
+	return uint64(to), err
 }

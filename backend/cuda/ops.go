@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -92,6 +93,9 @@ func (b *binder) temp(bytes int) int {
 func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 	k, err := b.prog.kernel(name)
 	if err != nil {
+		if errors.Is(err, ir.ErrDevice) {
+			return err
+		}
 		return b.node.Errorf(ir.ErrUnsupported, "%v", err)
 	}
 	l := launch{node: b.node, name: name, kernel: k, geometry: g}

@@ -143,7 +143,7 @@ func (b *binder) multiply(w *weight, o operands, alpha float32, bias []float32, 
 		if w.sparse {
 			lib = b.prog.sparse
 		}
-		if ok, err := b.library(lib, rates.Time(k, o.n, o.batch, size), w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols, o, alpha, bias, ep); ok || err != nil {
+		if ok, err := b.library(lib, rates.WithoutGrid().Time(k, o.n, o.batch, size), w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols, o, alpha, bias, ep); ok || err != nil {
 			return ok, err
 		}
 	}
@@ -342,6 +342,9 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 			o.x, o.temp, o.lay = nil, b.temp(count*b.prog.float.Size()), nil
 			return b.launch(b.name("patches"), flat(count), append([]any{n.Inputs[0], tempParam(o.temp), count}, geometry...)...)
 		}
+	}
+	if p.lay == nil && pixels == 1 { // images are columns
+		p.n, p.batch, p.xs, p.ys = xs[0], 1, [3]int{1, w.cols, 0}, [3]int{1, w.rows, 0}
 	}
 	return b.multiply(w, p, 1, bias, &o.Epilogue)
 }

@@ -20,7 +20,7 @@ const (
 )
 
 func bindRNN(b *binder, n *ir.Node) (bool, error) {
-	return b.recurrent(n, &n.Op.(*op.RNN).Recurrent, []string{"Tanh"}, 1, cellTanh)
+	return b.recurrent(n, &n.Op.(*op.RNN).Recurrent, []string{"Tanh"}, cellTanh)
 }
 
 func bindGRU(b *binder, n *ir.Node) (bool, error) {
@@ -29,7 +29,7 @@ func bindGRU(b *binder, n *ir.Node) (bool, error) {
 	if o.ResetAfter {
 		cells = []int{cellGRUAfter}
 	}
-	return b.recurrent(n, &o.Recurrent, []string{"Sigmoid", "Tanh"}, 3, cells...)
+	return b.recurrent(n, &o.Recurrent, []string{"Sigmoid", "Tanh"}, cells...)
 }
 
 func bindLSTM(b *binder, n *ir.Node) (bool, error) {
@@ -37,12 +37,12 @@ func bindLSTM(b *binder, n *ir.Node) (bool, error) {
 	if o.InputForget || n.Input(7) != nil {
 		return false, nil
 	}
-	return b.recurrent(n, &o.Recurrent, []string{"Sigmoid", "Tanh", "Tanh"}, 4, cellLSTM)
+	return b.recurrent(n, &o.Recurrent, []string{"Sigmoid", "Tanh", "Tanh"}, cellLSTM)
 }
 
 // recurrent multiplies the inputs of all steps at once, and then launches, step by step, the
 // phases of a cell.
-func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, gates int, cells ...int) (bool, error) {
+func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, cells ...int) (bool, error) {
 	xs, rs := shapeOf(n.Inputs[0]), shapeOf(n.Inputs[2])
 	usual := func(i int) bool { return strings.EqualFold(o.Activations[i], activations[i%len(activations)]) }
 	for i := range o.Activations {

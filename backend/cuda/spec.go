@@ -301,6 +301,7 @@ func (b *binder) relieve(nodes []*ir.Node, launches map[*ir.Node][]launch) []*ir
 	out := make([]*ir.Node, 0, len(nodes))
 	for _, n := range slices.Backward(nodes) {
 		_, ok := launches[n]
+		ok = ok && binders8[n.Op.Kind()] == nil // products are worth a copy
 		for _, v := range n.Outputs {
 			ok = ok && v != nil && v.Type.DType != tensor.F32 && !v.IsOutput() && !slices.ContainsFunc(v.Uses(), func(u ir.Use) bool {
 				_, device := launches[u.Node]

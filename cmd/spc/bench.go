@@ -146,11 +146,16 @@ On a GPU the layers are told that run on the CPU, and why.`,
 		b.Ms = latencies(times)
 		b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
 		profiles := min(runs, 10)
-		for i := range profiles {
+		for i := 0; i < profiles; i++ {
 			p.stage("profile", i, profiles)
+			before := device.used()
 			_, nodes, err := m.Profile(c.Context(), in)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if device.used() != before { // another device has taken over, with layers of its own
+				b.Layers, places, i = nil, nil, -1
+				continue
 			}
 			b.add(nodes, profiles)
 		}

@@ -248,6 +248,7 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"f16 on the CPU", nil, []string{"run", sparse, "--precision", "f16"}, true, `^spc: precision f16: the CPU computes in f32\n$`},
 		{"no such precision", []string{lib}, []string{"run", sparse, "--device", "cuda", "--precision", "f8"}, true, `^spc: precision "f8", want f32, f16 or bf16\n$`},
 		{"bench", []string{lib}, []string{"bench", sparse, "--device", "cuda", "--runs", "2"}, false, `(?s)cuda, .*\n1 CUDA graph on the GPU, 0 layers on the CPU\n`},
+		{"bench where a GPU is", []string{lib}, []string{"bench", sparse, "--device", "auto", "--runs", "2"}, false, `(?s)cuda:0, .*\n1 CUDA graph on the GPU, 0 layers on the CPU\n`},
 		{"a GPU where there is one", []string{lib}, []string{"verify", model, model, "--device", "auto", "--tolerance", "1e-5"}, false, `(?i)pass`},
 		{"the CPU without a driver", []string{"LD_LIBRARY_PATH="}, []string{"run", sparse, "-i", "random:1", "--device", "auto"}, false, `logits`},
 		{"the CPU without a GPU", []string{lib, "SPC_EMULATED_GPUS=0"}, []string{"run", sparse, "-i", "random:1", "--device", "auto"}, false, `logits`},

@@ -106,7 +106,13 @@ var openCublasLt = sync.OnceValue(func() (found cublasLt) {
 	return found
 })
 
-func version(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
+// version writes a version as cuBLASLt tells it: 11402 is 11.4.2, and, from 12 on, 120402 is 12.4.2.
+func version(v int) string {
+	if v < 100000 {
+		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)
+	}
+	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
+}
 
 // Libraries lists the libraries that products may use. It opens them, where there is a driver.
 func Libraries() []LibraryInfo {
@@ -235,9 +241,11 @@ func (p *ltPlan) Workspace() int { return int(p.made.found.workspace) }
 
 // Close destroys the plan's descriptors.
 func (p *ltPlan) Close() error {
-	var call *C.char
-	status := C.spc_lt_destroy(p.lib, &p.made, &call)
-	return p.status(call, status)
+	return p.device.free(func() error {
+		var call *C.char
+		status := C.spc_lt_destroy(p.lib, &p.made, &call)
+		return p.status(call, status)
+	})
 }
 
 // multiplier is a plan of a library of this package, and multiply queues it.

@@ -151,9 +151,11 @@ func (p *spPlan) Compressed() int { return int(p.made.compressed) }
 
 // Close destroys the plan.
 func (p *spPlan) Close() error {
-	var call *C.char
-	status := C.spc_sp_destroy(p.lib, &p.made, &call)
-	return p.status(call, status)
+	return p.device.free(func() error {
+		var call *C.char
+		status := C.spc_sp_destroy(p.lib, &p.made, &call)
+		return p.status(call, status)
+	})
 }
 
 func (p *spPlan) multiply(s *stream, w, x, residual, y, workspace cuda.Pointer) error {
@@ -177,5 +179,11 @@ func (s *stream) Compress(plan cuda.Plan, to, w cuda.Pointer) error {
 		status := C.spc_sp_compress(p.lib, p.handle, &p.made, C.uint64_t(w), C.uint64_t(to), C.uint64_t(scratch), unsafe.Pointer(streamOf(s.queue)), &call)
 		return p.status(call, status)
 	})
-	return errors.Join(err, s.Sync(), s.Free(scratch))
+	if copied := s.Sync(); err == nil {
+		err = copied
+	}
+	if freed := s.Free(scratch); err == nil {
+		err = freed
+	}
+	return err
 }
