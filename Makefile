@@ -26,7 +26,7 @@ demo-model: ## train the demo's model again from its seed and compare its accura
 	$(GO) run ./demo/train -o out/demo -check demo/model.onnx
 
 test: ## every test; those that need ../shared or a C compiler are skipped by name without
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 	$(GO) test -tags noasm ./backend/... ./passes/obs
 	$(GO) test -exec 'env GODEBUG=cpu.avx512f=off,cpu.avxvnni=off' ./backend/cpu/... # the kernels for AVX2
 

@@ -129,7 +129,7 @@ var root = sync.OnceValue(func() string {
 })
 
 var (
-	common  = []string{"-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"}
+	common  = []string{"-std=c++17", "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread"}
 	checked = []string{"-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}
 	library = []string{"-O2", "-shared", "-fPIC", "-ftls-model=initial-exec"}
 )
