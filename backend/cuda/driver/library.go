@@ -127,10 +127,26 @@ func (c cublasLt) status(call *C.char, status C.int) error {
 	if status == C.ltSuccess {
 		return nil
 	}
-	if name := C.spc_lt_name(c.lib, status); name != nil {
+	return failed(call, status, C.spc_lt_name(c.lib, status))
+}
+
+// failed is the error of a call of a library, whose status may have a name.
+func failed(call *C.char, status C.int, name *C.char) error {
+	if name != nil {
 		return &cuda.Error{Call: C.GoString(call), Reason: C.GoString(name)}
 	}
 	return &cuda.Error{Call: C.GoString(call), Reason: fmt.Sprintf("status %d", int(status))}
+}
+
+// attach makes a library's handle for the GPU by create, where the library was found.
+func (d *device) attach(found LibraryInfo, create func() error) error {
+	if found.Missing != "" {
+		return errors.New(found.Missing)
+	}
+	if err := d.do(create); err != nil {
+		return fmt.Errorf("%s: %s: %w", d.Name(), found.Path, err)
+	}
+	return nil
 }
 
 // lt is cuBLASLt for a GPU.
@@ -151,18 +167,11 @@ func (d *device) Library() (cuda.Library, error) {
 
 func (d *device) openLibrary() (*lt, error) {
 	l := &lt{cublasLt: openCublasLt(), device: d}
-	if l.lib == nil {
-		return nil, errors.New(l.Missing)
-	}
-	err := d.do(func() error {
+	return l, d.attach(l.LibraryInfo, func() error {
 		var call *C.char
 		status := C.spc_lt_create(l.lib, &l.handle, &call)
 		return l.status(call, status)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", d.Name(), l.Path, err)
-	}
-	return l, nil
 }
 
 // Name is the library's.

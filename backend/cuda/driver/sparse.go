@@ -46,14 +46,12 @@ var openCusparseLt = sync.OnceValue(func() (found cusparseLt) {
 	return found
 })
 
+// status is the error of a call of cuSPARSELt, nil where it succeeded.
 func (c cusparseLt) status(call *C.char, status C.int) error {
 	if status == C.spSuccess {
 		return nil
 	}
-	if name := C.spc_sp_name(c.lib, status); name != nil {
-		return &cuda.Error{Call: C.GoString(call), Reason: C.GoString(name)}
-	}
-	return &cuda.Error{Call: C.GoString(call), Reason: fmt.Sprintf("status %d", int(status))}
+	return failed(call, status, C.spc_sp_name(c.lib, status))
 }
 
 // sp is cuSPARSELt for a GPU.
@@ -74,18 +72,11 @@ func (d *device) SparseLibrary() (cuda.Library, error) {
 
 func (d *device) openSparse() (*sp, error) {
 	l := &sp{cusparseLt: openCusparseLt(), device: d}
-	if l.lib == nil {
-		return nil, errors.New(l.Missing)
-	}
-	err := d.do(func() error {
+	return l, d.attach(l.LibraryInfo, func() error {
 		var call *C.char
 		status := C.spc_sp_create(l.lib, &l.handle, &call)
 		return l.status(call, status)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", d.Name(), l.Path, err)
-	}
-	return l, nil
 }
 
 // Name is the library's.
