@@ -79,6 +79,8 @@ func OpenDevice(name string, o DeviceOptions) (backend.Device, error) {
 	switch {
 	case name == "cpu" && precision != tensor.F32:
 		return nil, fmt.Errorf("precision %s: the CPU computes in f32: %w", o.Precision, ErrInvalid)
+	case name == "cpu" && libraries == cuda.AlwaysLibraries:
+		return nil, fmt.Errorf("libraries always: the CPU uses none: %w", ErrInvalid)
 	case name == "cpu":
 		return cpu.Device{}, nil
 	case name == "auto":

@@ -74,7 +74,7 @@ the exit status is 1.`,
 			if err := device.set(c, models[i]); err != nil {
 				return err
 			}
-			device.device, device.precision = "cpu", "f32" // of the second
+			device.device, device.precision, device.libraries = "cpu", "f32", "auto" // of the second
 		}
 		if err := samePorts(args, models); err != nil {
 			return err

@@ -245,6 +245,7 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"f16", []string{lib}, []string{"verify", sparse, sparse, "--device", "cuda", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
 		{"8-bit integers", []string{lib}, []string{"verify", integers, integers, "--device", "cuda", "--tolerance", "1e-2"}, false, `(?i)pass`},
 		{"8-bit integers and f16", []string{lib}, []string{"verify", integers, integers, "--device", "cuda", "--precision", "f16", "--tolerance", "2e-2"}, false, `(?i)pass`},
+		{"libraries on the CPU", nil, []string{"run", sparse, "--libraries", "always"}, true, `^spc: libraries always: the CPU uses none\n$`},
 		{"f16 on the CPU", nil, []string{"run", sparse, "--precision", "f16"}, true, `^spc: precision f16: the CPU computes in f32\n$`},
 		{"no such precision", []string{lib}, []string{"run", sparse, "--device", "cuda", "--precision", "f8"}, true, `^spc: precision "f8", want f32, f16 or bf16\n$`},
 		{"bench", []string{lib}, []string{"bench", sparse, "--device", "cuda", "--runs", "2"}, false, `(?s)cuda, .*\n1 CUDA graph on the GPU, 0 layers on the CPU\n`},
