@@ -166,14 +166,10 @@ template <int R, int C> struct Sums {
   // store finishes those that lie in Y, of which the first is element (m0,n0). They go through
   // stage, 16 rows at a time, so that neighbours write neighbours.
   template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0, float (&stage)[16][8 * C + 1]) const {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int lane = threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < R; r++) {
-#pragma unroll
-      for (int c = 0; c < C; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          stage[g + 8 * (i / 2)][8 * c + 2 * t + i % 2] = d[r][c][i];
+      lay_out(stage, d[r]);
       __syncwarp();
 #pragma unroll 1
       for (int at = lane; at < 16 * 8 * C; at += 32) {
