@@ -39,6 +39,7 @@ type GPUKernel struct {
 	Unit            GPUUnit
 	Share           float64 // of the unit's rate that is in reach; 0 is all of it
 	Products, Loads int
+	Reads           int // bytes of shared memory that warps read for each tile's columns of Y
 	// Launch returns the shape of a launch for N columns and so many matrices.
 	Launch func(n, batch int) Geometry
 }
@@ -58,15 +59,26 @@ const (
 
 // GPUTile is the shape of what a block of threads computes on tensor cores, Tile of
 // spc/product.cuh.
-type GPUTile struct{ MW, NW, KW, R, C, Depth int }
+type GPUTile struct{ MW, NW, KW, R, C, Depth, Stages int }
 
 // GPUTiles are those of kernels whose rows of tiles any number of warps may share, SPC_TILES of
 // spc/product.cuh: for many columns to few.
-var GPUTiles = []GPUTile{{4, 2, 1, 2, 8, 64}, {4, 1, 1, 2, 8, 64}, {1, 1, 4, 2, 4, 128}, {1, 1, 4, 1, 1, 256}}
+var GPUTiles = []GPUTile{{4, 2, 1, 2, 8, 64, 3}, {4, 1, 1, 2, 8, 64, 3}, {1, 1, 4, 2, 4, 128, 3}, {1, 1, 4, 1, 1, 256, 4}}
 
 // Rows and Columns are those of Y.
 func (t GPUTile) Rows() int    { return 16 * t.R * t.MW }
 func (t GPUTile) Columns() int { return 8 * t.C * t.NW }
+
+// Warps are those of a block of threads.
+func (t GPUTile) Warps() int { return t.MW * t.NW * t.KW }
+
+// Memory is the bytes of shared memory that a block needs, Memory of spc/product.cuh.
+func (t GPUTile) Memory() int {
+	slabs := t.Stages * t.Depth * t.Columns() * 2
+	stages := t.MW * t.NW * 16 * (8*t.C + 1) * 4
+	partial := (t.KW - 1) * t.MW * t.NW * t.R * t.C * 4 * 32 * 4
+	return (max(slabs, stages, partial) + 1023) / 1024 * 1024
+}
 
 // String is the tile in a kernel's name: rows x columns x depth, and how many warps share the
 // depth.
@@ -84,9 +96,9 @@ func (t GPUTile) Kernel(name string, m, k, bytes int, extra ...int) GPUKernel {
 	down := ceil(m, t.Rows())
 	return GPUKernel{
 		Name: name, Bytes: bytes, Columns: t.Columns(), Extra: extra,
-		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k,
+		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k, Reads: down * t.MW * k * t.Columns() * 2,
 		Launch: func(n, batch int) Geometry {
-			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.MW * t.NW * t.KW, 1, 1}}
+			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.Warps(), 1, 1}}
 		},
 	}
 }
@@ -104,6 +116,7 @@ type GPUWork struct {
 	Unit       GPUUnit `json:"unit"`
 	Operations float64 `json:"operations"` // of the unit on floats
 	Cache      float64 `json:"cache"`      // bytes that multiprocessors read
+	Shared     float64 `json:"shared"`     // bytes of their own memory that warps read
 	Memory     float64 `json:"memory"`     // bytes of the weight, each once
 	Blocks     int     `json:"blocks"`
 }
@@ -119,6 +132,7 @@ func (k *GPUKernel) Work(n, batch, size int) GPUWork {
 		Unit:       k.Unit,
 		Operations: 2 * float64(k.Products) * columns / share,
 		Cache:      float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
+		Shared:     float64(k.Reads * g.Grid[0] * batch),
 		Memory:     float64(k.Bytes),
 		Blocks:     g.Grid[0] * g.Grid[1] * g.Grid[2],
 	}
@@ -131,6 +145,7 @@ type GPURates struct {
 	Cores         float64 // floating-point operations a second, f32
 	Tensor        float64 // by mma.sync, 16-bit floats
 	Memory, Cache float64 // bytes a second
+	Shared        float64 // those of all multiprocessors' own memory
 	Launch        float64 // seconds that the least kernel of a graph takes
 	Processors    int
 	Grid          *GPUGrid // what was measured; nil where nothing was
@@ -162,9 +177,9 @@ func Generation(arch string) string {
 // DataSheet returns the rates of an architecture as NVIDIA states them.
 func DataSheet(arch string) GPURates {
 	if Generation(arch) == "sm_80" {
-		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Launch: 1.5e-6, Processors: 108, Library: 1}
+		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Shared: 19e12, Launch: 1.5e-6, Processors: 108, Library: 1}
 	}
-	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Launch: 1.5e-6, Processors: 132, Library: 1.3}
+	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Shared: 29e12, Launch: 1.5e-6, Processors: 132, Library: 1.3}
 }
 
 // Time is about how long a kernel takes for n columns in each of some matrices of elements of
@@ -182,7 +197,7 @@ func (r GPURates) Predict(kernel string, w GPUWork) float64 {
 	return r.Launch + max(processors, memory)
 }
 
-// bounds is what its unit or the cache, whichever is more, needs for a launch on the
+// bounds is what its unit, the cache or shared memory, whichever is most, needs for a launch on the
 // multiprocessors that have blocks, and what the memory needs.
 func (r GPURates) bounds(w GPUWork) (processors, memory float64) {
 	const blocksToFill = 2 // on each of them
@@ -190,7 +205,7 @@ func (r GPURates) bounds(w GPUWork) (processors, memory float64) {
 		Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor, IntegerCores: 2 * r.Tensor, SparseIntegerCores: 4 * r.Tensor,
 	}[w.Unit]
 	share := min(1, float64(w.Blocks)/float64(r.Processors*blocksToFill))
-	return max(w.Operations/rate, w.Cache/r.Cache) / share, w.Memory / r.Memory
+	return max(w.Operations/rate, w.Cache/r.Cache, w.Shared/r.Shared) / share, w.Memory / r.Memory
 }
 
 // Pick chooses the kernel that is predicted to be the fastest, nil of none.
@@ -204,6 +219,9 @@ func (r GPURates) Pick(kernels []GPUKernel, n, batch, size int) *GPUKernel {
 	}
 	return best
 }
+
+// GPUShared is the shared memory that a launch may have on any GPU from sm_80 on, in bytes.
+const GPUShared = 96 << 10
 
 // Geometry is the shape of a launch.
 type Geometry struct {

@@ -19,7 +19,7 @@ type GPUFormat8 interface {
 
 // GPUTiles8 are those of kernels for integers, SPC_TILES8 of spc/mma8.cuh: for many and for fewer
 // rows and columns, and for few.
-var GPUTiles8 = []GPUTile{{2, 2, 1, 4, 8, 64}, {2, 2, 1, 2, 4, 64}, {1, 1, 4, 2, 4, 256}, {1, 1, 4, 1, 1, 256}}
+var GPUTiles8 = []GPUTile{{2, 2, 1, 4, 8, 64, 2}, {2, 2, 1, 2, 4, 64, 2}, {1, 1, 4, 2, 4, 256, 2}, {1, 1, 4, 1, 1, 256, 2}}
 
 // GPURows8 is a multiple of the rows of each, which weights are made up to.
 const GPURows8 = 128

@@ -26,7 +26,7 @@ func (t truth) us(rates backend.GPURates, w backend.GPUWork) float64 {
 	w2.Memory = 0
 	processors := rates.Predict("", w2)
 	w2 = w
-	w2.Operations, w2.Cache = 0, 0
+	w2.Operations, w2.Cache, w2.Shared = 0, 0, 0
 	memory := rates.Predict("", w2)
 	return madeUpLaunch + 1e6*max(processors/t.processors, memory/t.memory)
 }
@@ -39,7 +39,9 @@ func kernelsAt(s shape, density float64) []backend.GPUKernel {
 	for _, t := range backend.GPUTiles {
 		out = append(out, t.Kernel(fmt.Sprintf("f16_dense_%v_mma", t), s.m, s.k, 2*s.m*s.k, 0))
 	}
-	return append(out, sparse.BitmapKernels(s.m, s.k, int(density*float64(s.m*s.k)), tensor.F16)...)
+	return append(out, sparse.BitmapKernels(sparse.Population{
+		M: s.m, K: s.k, Lines: [2]int{int((0.2 + 2*density) * float64(s.m*s.k) / 16), s.m * s.k}, Top: [2]int{80, 100},
+	}, tensor.F16)...)
 }
 
 var densities = []float64{0.1, 0.2, 0.3, 0.5}

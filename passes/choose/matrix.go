@@ -37,7 +37,7 @@ func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
 	data := w.F32s()
 	for r := range rows {
 		n := 0
-		words := m.row(r)
+		words := m.Row(r)
 		for k, v := range data[r*cols : (r+1)*cols] {
 			if v != 0 {
 				words[k>>6] |= 1 << (k & 63)
@@ -50,7 +50,8 @@ func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
 	return m
 }
 
-func (m *Matrix) row(r int) []uint64 { return m.bits[r*m.stride : (r+1)*m.stride] }
+// Row is the bits of a row, in words of 64: bit k%64 of word k/64 is set where the element is not zero.
+func (m *Matrix) Row(r int) []uint64 { return m.bits[r*m.stride : (r+1)*m.stride] }
 
 // Density is the share of elements that are not zero.
 func (m *Matrix) Density() float64 {
@@ -72,7 +73,7 @@ func (m *Matrix) Blocks(r, c int) Tally {
 	for r0 := 0; r0 < m.Dim(0); r0 += r {
 		clear(union)
 		for i := r0; i < min(r0+r, m.Dim(0)); i++ {
-			for j, x := range m.row(i) {
+			for j, x := range m.Row(i) {
 				union[j] |= x
 			}
 		}
@@ -113,7 +114,7 @@ func occupied(words []uint64, c int) (n int) {
 // multiples of size on.
 func (m *Matrix) Most(size int) (most int) {
 	for r := range m.Dim(0) {
-		words := m.row(r)
+		words := m.Row(r)
 		for from := 0; from < m.Dim(1); from += size {
 			n := 0
 			for at, to := from, min(from+size, m.Dim(1)); at < to; {

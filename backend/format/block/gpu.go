@@ -39,7 +39,7 @@ func (Scheme) GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []bac
 	if blocks := w.Blocks(r, c).Blocks; tiles[r] != nil && c%16 == 0 && blocks > 0 {
 		return kernels(m, k, r, c, blocks, dt)
 	}
-	return sparse.BitmapKernels(m, k, w.Nonzeros, dt)
+	return sparse.BitmapKernels(sparse.Populate(w), dt)
 }
 
 func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) {

@@ -30,7 +30,7 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 // GPUKernels lists them without their parts.
 func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.GPUKernel {
 	m, k := w.Dim(0), w.Dim(1)
-	return append(kernels(m, k, w.Nonzeros, dt), sparse.BitmapKernels(m, k, w.Nonzeros, dt)...)
+	return append(kernels(m, k, w.Nonzeros, dt), sparse.BitmapKernels(sparse.Populate(w), dt)...)
 }
 
 func kernels(m, k, nonzeros int, dt tensor.DType) (out []backend.GPUKernel) {

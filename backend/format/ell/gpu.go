@@ -21,7 +21,7 @@ func (Scheme) GPU(b *sparse.Blocks, dt tensor.DType) ([]backend.GPUKernel, error
 // GPUKernels lists them without their parts.
 func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.GPUKernel {
 	m, k := w.Dim(0), w.Dim(1)
-	return append(kernels(m, k, w.RowMax, dt), sparse.BitmapKernels(m, k, w.Nonzeros, dt)...)
+	return append(kernels(m, k, w.RowMax, dt), sparse.BitmapKernels(sparse.Populate(w), dt)...)
 }
 
 // tiles are those of USpMM's parameters, the warps of a block of threads and its columns, that there are kernels for.

@@ -31,7 +31,7 @@ func (Scheme) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.
 		return nil
 	}
 	if w.Most(4) > 2 {
-		return sparse.BitmapKernels(m, k, w.Nonzeros, dt)
+		return sparse.BitmapKernels(sparse.Populate(w), dt)
 	}
 	return kernels(m, k, dt)
 }

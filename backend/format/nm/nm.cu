@@ -10,7 +10,7 @@ template <class S, class T> struct Pairs24 : Grid<S, 2> {
   const uint4 *values;
   const uint32_t *places;
   static constexpr int P = 2, Steps = S::Depth / S::KW / 32;
-  static constexpr bool Group = true;
+  static constexpr bool Group = true, Staged = false;
   struct Part { uint32_t a[Steps][S::R][4], places[Steps][S::R]; };
 
   __device__ __forceinline__ void load(Part &p, int s, int i) const {

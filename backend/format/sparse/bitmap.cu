@@ -1,48 +1,130 @@
 // Any sparse W times dense on tensor cores: Y[M,N] = W X. What is loaded is sparse, a bit for each
-// element and the nonzeros; what is computed is dense. The layout follows Fan et al., "SpInfer:
-// Leveraging Low-Level Sparsity for Efficient Large Language Model Inference on GPUs" (EuroSys
-// 2025, section 4.2).
+// unit of W and the units that are there; what is computed is dense, as in Xia et al., "Flash-LLM: Enabling
+// Cost-Effective and Highly-Efficient Large Generative Model Inference with Unstructured Sparsity" (VLDB 2023),
+// with the bitmaps of Fan et al., "SpInfer: Leveraging Low-Level Sparsity for Efficient Large
+// Language Model Inference on GPUs" (EuroSys 2025). Both order nonzeros so that counting the bits of other
+// lanes tells where one's own are; here they are ordered by lane, so that nothing is counted.
 #include "spc/product.cuh"
 
 namespace spc {
 
-// Bitmap is a source of W as tiles of 16 x 16: for each four masks, of the 8 x 8 elements of a
-// register, whose bits are row by row, and where in values the nonzeros of the tile begin, mask by
-// mask and bit by bit.
-template <class S, class T> struct Bitmap : Registers<S, T>, Grid<S, 1> {
-  const uint64_t *masks;
+// Bitmap is a source of W as chunks of 16 rows by 64 columns, those of 16 rows one after another. A lane has 32
+// elements of a chunk, in the registers of four tiles of 16 x 16, and 32/E units of E neighbours
+// in a row: bit 8*s + 2*q + i (4*s + q where E is 2) is for element i of register q in tile s. A chunk
+// is the lanes' bits, and where each one's units begin, in units: u32 and behind them u16, or where E is
+// 2 a u32 of both, bits below; and then the units that are not zero, lane by lane and bit by bit. They are
+// made up to 16 bytes, in which first counts where chunks begin. Chunks go by copies through
+// places of capacity * 16 bytes behind the slabs of X.
+template <class S, class T, int E> struct Bitmap {
+  static constexpr int P = 1, Steps = S::Depth / S::KW / 16, Header = E == 1 ? 192 : 128;
+  static_assert(Steps == 4, "a warp's share of a slab is a chunk for each 16 rows");
+  static constexpr bool Group = false, Staged = true;
+  struct Part {
+    uint32_t a[S::R][4], bits[S::R], at[S::R]; // at: of the next unit, in bytes of places
+  };
+  const uint4 *chunks;
   const uint32_t *first;
-  const T *values;
-  // Unpacking the next slab needs the registers that it would lie in while this one is multiplied.
-  static constexpr bool Group = false;
+  int across, down, capacity; // chunks in a row and in a column, and 16 bytes in the largest
+  unsigned char *places;
+  uint32_t begins[S::R], sizes[S::R]; // of the chunks of slab 32*j + lane
 
-  __device__ __forceinline__ void load(typename Registers<S, T>::Part &p, int s, int i) const {
-    int bit = threadIdx.x % 32 * 2;
+  __device__ __forceinline__ Bitmap(const uint4 *chunks, const uint32_t *first, int M, int K, int capacity, unsigned char *places)
+      : chunks(chunks), first(first), across((K + 63) / 64), down((M + 15) / 16), capacity(capacity), places(places) {}
+  __device__ __forceinline__ int count() const { return (across + S::KW - 1) / S::KW; }
+  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
+  // The warp's rows of chunks and their column, which may not be there.
+  __device__ __forceinline__ int chunkRow(int r) const { return (blockIdx.y * S::MW + S::mw()) * S::R + r; }
+  __device__ __forceinline__ int chunkColumn(int i) const { return i * S::KW + S::kw(); }
+  __device__ __forceinline__ uint32_t place(int slot, int r) const {
+    return uint32_t(((slot * (S::Threads / 32) + threadIdx.x / 32) * S::R + r) * capacity) * 16;
+  }
+
+  __device__ __forceinline__ void bring(int i, int slot) {
+    int lane = threadIdx.x % 32;
+    if (i % 32 == 0) {
+#pragma unroll
+      for (int r = 0; r < S::R; r++) {
+        begins[r] = sizes[r] = 0;
+        if (int column = chunkColumn(i + lane); column < across && chunkRow(r) < down) {
+          const uint32_t *at = first + int64_t(chunkRow(r)) * across + column;
+          begins[r] = at[0];
+          sizes[r] = at[1] - at[0];
+        }
+      }
+    }
 #pragma unroll
     for (int r = 0; r < S::R; r++) {
-      int64_t tile;
-      bool inside = this->find(tile, r, s, i);
-      const T *from = inside ? values + first[tile] : values;
+      const uint4 *from = chunks + __shfl_sync(~0u, begins[r], i % 32);
+      int size = __shfl_sync(~0u, sizes[r], i % 32);
+      uint4 *to = reinterpret_cast<uint4 *>(places + place(slot, r));
+      for (int u = lane; u < size; u += 32)
+        copy_async<16>(to + u, from + u, 16);
+    }
+  }
+
+  __device__ __forceinline__ void unpack(Part &p, int s, int i, int slot) const {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < S::R; r++) {
+      if (s == 0) {
+        p.bits[r] = p.at[r] = 0;
+        if (chunkColumn(i) < across && chunkRow(r) < down) {
+          uint32_t at = place(slot, r), word = *reinterpret_cast<const uint32_t *>(places + at + 4 * lane);
+          p.bits[r] = E == 1 ? word : word & 0xffff;
+          p.at[r] = at + Header + 2 * E * (E == 1 ? *reinterpret_cast<const uint16_t *>(places + at + 128 + 2 * lane) : word >> 16);
+        }
+      }
 #pragma unroll
       for (int q = 0; q < 4; q++) {
-        uint64_t mask = inside ? masks[tile * 4 + q] : 0, mine = mask >> bit;
-        const T *at = from + __popcll(mask & ((uint64_t(1) << bit) - 1));
-        uint32_t pair = mine & 1 ? at[0].bits : 0;
-        if (mine & 2)
-          pair |= uint32_t(at[mine & 1].bits) << 16;
-        p.a[s][r][q] = pair;
-        from += __popcll(mask);
+        uint32_t pair = 0;
+        if constexpr (E == 1) {
+          uint32_t high = 0;
+          if (p.bits[r] & 1 << (8 * s + 2 * q)) {
+            pair = *reinterpret_cast<const uint16_t *>(places + p.at[r]);
+            p.at[r] += 2;
+          }
+          if (p.bits[r] & 2 << (8 * s + 2 * q)) {
+            high = *reinterpret_cast<const uint16_t *>(places + p.at[r]);
+            p.at[r] += 2;
+          }
+          pair |= high << 16;
+        } else if (p.bits[r] & 1 << (4 * s + q)) {
+          pair = *reinterpret_cast<const uint32_t *>(places + p.at[r]);
+          p.at[r] += 4;
+        }
+        p.a[r][q] = pair;
       }
     }
   }
+
+  __device__ __forceinline__ void multiply(const Part &p, int, const uint32_t (&b)[S::C][2], Sums<S::R, S::C> &sums) const {
+#pragma unroll
+    for (int c = 0; c < S::C; c++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+        mma<T>(sums.d[r][c], p.a[r], b[c]);
+  }
 };
+
+template <class S, class T, int E>
+__device__ __forceinline__ void bitmap(const uint4 *chunks, const uint32_t *first, int capacity, const Operands<T> &o, const Epilogue<T> &e) {
+  SPC_DYNAMIC(typename S::Memory, memory);
+  tensor_product<S>(*memory, Bitmap<S, T, E>(chunks, first, o.M, o.K, capacity, reinterpret_cast<unsigned char *>(memory + 1)), o, e);
+}
 
 } // namespace spc
 
-#define BITMAP(T, name, ...) \
-  SPC_KERNEL(T##_bitmap_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
-             (const uint64_t *masks, const uint32_t *first, const spc::T *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Bitmap<spc::Tile<__VA_ARGS__>, spc::T>{{}, {tiles}, masks, first, values}, \
-                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-SPC_NARROW_TILES(BITMAP, f16)
-SPC_NARROW_TILES(BITMAP, bf16)
+#define BITMAP(T, units, E, name, ...) \
+  SPC_KERNEL(T##_##units##_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
+             (const uint4 *chunks, const uint32_t *first, SPC_OPERANDS(spc::T), int capacity, SPC_EPILOGUE), \
+             (spc::bitmap<spc::Tile<__VA_ARGS__>, spc::T, E>(chunks, first, capacity, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), \
+                                                             spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+// As sparse.BitmapTiles lists them.
+#define BITMAP_TILES(T, units, E) \
+  BITMAP(T, units, E, 128x64x64, 4, 1, 1, 2, 8, 64, 3) \
+  BITMAP(T, units, E, 32x32x256k4, 1, 1, 4, 2, 4, 256, 3) \
+  BITMAP(T, units, E, 32x8x512k8, 1, 1, 8, 2, 1, 512, 3) \
+  BITMAP(T, units, E, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
+#define BITMAP_UNITS(T) BITMAP_TILES(T, bitmap, 1) BITMAP_TILES(T, bitmap1x2, 2)
+BITMAP_UNITS(f16)
+BITMAP_UNITS(bf16)

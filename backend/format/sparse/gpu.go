@@ -3,9 +3,11 @@ package sparse
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 
 	"spc/backend"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // tensorRows are as many rows as the highest tile of a kernel on tensor cores has: matrices
@@ -40,53 +42,148 @@ func Fragments(w *tensor.Tensor) (registers []uint32) {
 	return registers
 }
 
+// Population is how a matrix [M,K] lies in the chunks of bitmap.cu, in units of 1 or of 2 neighbours in a
+// row: the 16 bytes that all of them take, and the largest.
+type Population struct {
+	M, K       int
+	Lines, Top [2]int
+}
+
+// A chunk of bitmap.cu.
+const chunkRows, chunkColumns = 16, 64
+
+// Populate looks at a matrix.
+func Populate(w *choose.Matrix) Population {
+	p := Population{M: w.Dim(0), K: w.Dim(1)}
+	across := Ceil(p.K, chunkColumns)
+	for top := 0; top < p.M; top += chunkRows {
+		for c := range across {
+			var n [2]int
+			for r := top; r < min(top+chunkRows, p.M); r++ {
+				word := w.Row(r)[c]
+				n[0] += bits.OnesCount64(word)
+				n[1] += bits.OnesCount64((word | word>>1) & 0x5555555555555555)
+			}
+			for i, units := range n {
+				lines := Ceil(header(i+1)+2*(i+1)*units, 16)
+				p.Lines[i] += lines
+				p.Top[i] = max(p.Top[i], lines)
+			}
+		}
+	}
+	return p
+}
+
+// unit is how many neighbours the units of chunks have. Pairs halve the loads by which lanes unpack W, so
+// they are worth some zeros among them: as many as memory brings, or fewer, while a chunk of single elements is unpacked.
+func (p Population) unit() int {
+	const brought = 40 // about, by the data sheets of A100 and H100
+	if p.Lines[1] <= max(p.Lines[0], brought*Ceil(p.M, chunkRows)*Ceil(p.K, chunkColumns)) {
+		return 2
+	}
+	return 1
+}
+
+// header is the bytes of a chunk before its units.
+func header(e int) int {
+	if e == 2 {
+		return 128
+	}
+	return 192
+}
+
 // Bitmap lists the kernels of bitmap.cu for a matrix f32 [M,K] and 16-bit floats. Their parts
-// are for each tile of 16 x 16, those of 16 rows one after another, four masks u64 of the
-// registers of the lanes, and u32 where its nonzeros begin; and the nonzeros.
+// are the chunks as words of 32 bits, and u32 where each begins, and the last one ends, in 16 bytes.
 func Bitmap(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
 	if dt != tensor.F16 && dt != tensor.BF16 {
 		return nil
 	}
-	m, k := w.Dim(0), w.Dim(1)
-	down := Ceil(m, tensorRows) * tensorRows / 16
-	across := TilesAcross(k)
-	masks, first := make([]uint64, down*across*4), make([]uint32, down*across)
+	matrix := choose.NewMatrix(w, "")
+	p := Populate(matrix)
+	e := p.unit()
+	down, across := Ceil(p.M, chunkRows), Ceil(p.K, chunkColumns)
+	first := make([]uint32, 0, down*across+1)
+	out := make([]byte, 0, 16*p.Lines[e-1])
 	data := w.To(dt).Bytes()
-	var values []byte
-	for tile := range first {
-		first[tile] = uint32(len(values) / 2)
-		for register := range 4 {
-			for lane := range 32 {
-				r, c := fragmentAt(lane, register)
-				r, c = tile/across*16+r, tile%across*16+c
-				for i := range 2 {
-					if r >= m || c+i >= k {
-						continue
-					}
-					at := data[2*(r*k+c+i):]
-					if binary.LittleEndian.Uint16(at)&0x7fff != 0 {
-						masks[4*tile+register] |= 1 << (2*lane + i)
-						values = append(values, at[:2]...)
+	for chunk := range down * across {
+		first = append(first, uint32(len(out)/16))
+		top, left := chunk/across*chunkRows, chunk%across*chunkColumns
+		at := len(out)
+		out = append(out, make([]byte, header(e))...)
+		units := 0
+		for lane := range 32 {
+			var set uint32
+			begin := units
+			for bit := range 32 / e {
+				element := bit * e
+				r, c := fragmentAt(lane, element%8/2)
+				r, c = top+r, left+element/8*16+c+element%2
+				if r >= p.M || matrix.Row(r)[c/64]>>(c%64)&(1<<e-1) == 0 {
+					continue
+				}
+				set |= 1 << bit
+				units++
+				for i := range e {
+					if c+i < p.K {
+						out = append(out, data[2*(r*p.K+c+i):][:2]...)
+					} else {
+						out = append(out, 0, 0)
 					}
 				}
 			}
+			if e == 2 {
+				binary.LittleEndian.PutUint32(out[at+4*lane:], set|uint32(begin)<<16)
+			} else {
+				binary.LittleEndian.PutUint32(out[at+4*lane:], set)
+				binary.LittleEndian.PutUint16(out[at+128+2*lane:], uint16(begin))
+			}
+		}
+		for len(out)%16 > 0 {
+			out = append(out, 0)
 		}
 	}
-	nonzeros, err := tensor.FromBytes(dt, []int{len(values)/2 + 1}, append(values, 0, 0))
+	first = append(first, uint32(len(out)/16))
+	words, err := tensor.FromBytes(tensor.U32, []int{len(out) / 4}, out)
 	if err != nil {
 		panic(err) // the sizes agree
 	}
-	return backend.WithParts(BitmapKernels(m, k, len(values)/2, dt), tensor.From(masks, len(masks)), tensor.From(first, len(first)), nonzeros)
+	return backend.WithParts(BitmapKernels(p, dt), words, tensor.From(first, len(first)))
 }
 
-// BitmapKernels lists them for a matrix with so many nonzeros, without parts.
-func BitmapKernels(m, k, nonzeros int, dt tensor.DType) []backend.GPUKernel {
+// bitmapTiles are those of bitmap.cu, for many columns to few.
+var bitmapTiles = []backend.GPUTile{
+	{MW: 4, NW: 1, KW: 1, R: 2, C: 8, Depth: 64, Stages: 3},
+	{MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 256, Stages: 3},
+	{MW: 1, NW: 1, KW: 8, R: 2, C: 1, Depth: 512, Stages: 3},
+	{MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 4},
+}
+
+// BitmapKernels lists them for a matrix, without parts.
+func BitmapKernels(p Population, dt tensor.DType) (out []backend.GPUKernel) {
 	if dt != tensor.F16 && dt != tensor.BF16 {
 		return nil
 	}
-	var out []backend.GPUKernel
-	for _, t := range backend.GPUTiles[1:] { // SPC_NARROW_TILES
-		out = append(out, t.Kernel(fmt.Sprintf("%v_bitmap_%v_mma", dt, t), m, k, 2*nonzeros+m*k/8+m*k/64, TilesAcross(k)))
+	e := p.unit()
+	name := "bitmap"
+	if e == 2 {
+		name = "bitmap1x2"
+	}
+	chunks := Ceil(p.M, chunkRows) * Ceil(p.K, chunkColumns)
+	for _, t := range bitmapTiles {
+		shared := t.Memory() + t.Stages*t.Warps()*t.R*p.Top[e-1]*16
+		if shared > backend.GPUShared {
+			continue
+		}
+		k := t.Kernel(fmt.Sprintf("%v_%s_%v_mma", dt, name, t), p.M, p.K, 16*p.Lines[e-1]+4*(chunks+1), p.Top[e-1])
+		// A lane loads the bits, where its units begin, and each unit.
+		k.Reads += chunks * (32/e + 2) * 128
+		launch := k.Launch
+		k.Launch = func(n, batch int) backend.Geometry {
+			g := launch(n, batch)
+			g.Shared = shared
+			return g
+		}
+		out = append(out, k)
 	}
 	return out
 }

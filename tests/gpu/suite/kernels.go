@@ -305,7 +305,7 @@ func store(f backend.Format, config string, w *tensor.Tensor, n int) (*ir.Store,
 func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	t.Logf("seed %d", seed)
 	type shape struct{ m, k, n int }
-	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}, {130, 70, 65}}
+	shapes := []shape{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 32}, {64, 96, 1}, {5, 300, 4}, {96, 33, 16}, {130, 70, 65}, {33, 2500, 9}}
 	launched := map[string]int{}
 	whole := true // no part of the test was left out
 	for _, f := range format.Table {
@@ -323,7 +323,11 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					all = append(all, shape{3, 70000, 4}) // columns of 32 bits
 				}
 				for _, s := range all {
-					w := rows(rng, dt, s.m, s.k, []float64{0.5, 0.2, 1, 0.05}[rng.IntN(4)])
+					share := []float64{0.5, 0.2, 1, 0.05}[rng.IntN(4)]
+					if s.k > 2000 { // several slabs of every kernel, which take all chunks of a bitmap at once or none
+						share = 0.3
+					}
+					w := rows(rng, dt, s.m, s.k, share)
 					config := ""
 					switch f.Name() {
 					case "nm":
@@ -407,7 +411,8 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	for _, name := range []string{
 		"f32_dense_64x64x16_simt", "f16_dense_128x128x64_mma", "bf16_dense_32x32x128k4_mma", "f16_dense_16x8x256k4_mma",
 		"f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f32_csr_4x128_u16_simt", "f16_csr_4x8_u32_simt", "f32_csr_4x1_u16_simt", "bf16_csr_4x32_u16_simt",
-		"f16_bitmap_128x64x64_mma", "bf16_bitmap_32x32x128k4_mma", "f16_bitmap_16x8x256k4_mma",
+		"f16_bitmap_128x64x64_mma", "bf16_bitmap_32x32x256k4_mma", "f16_bitmap_32x8x512k8_mma", "f16_bitmap_16x8x256k4_mma",
+		"bf16_bitmap1x2_128x64x64_mma", "f16_bitmap1x2_32x32x256k4_mma", "bf16_bitmap1x2_32x8x512k8_mma", "f16_bitmap1x2_16x8x256k4_mma",
 		"f16_nm24_128x128x64_mmasp", "bf16_nm24_32x32x128k4_mmasp", "f16_nm24_16x8x256k4_mmasp",
 		"f16_block_16x128x16_mma", "f16_block_32x128x32_mma", "f16_block_64x128x64_mma", "f16_block_64x8x64k4_mma",
 		"f16_dense_strided_64x64x32_mma", "bf16_dense_strided_64x64x32_mma",

@@ -309,7 +309,7 @@ inline bool launch(const Geometry &g, const std::function<void()> &body) {
       b.id = dim3(i % g.grid.x, i / g.grid.x % g.grid.y, i / (uint64_t(g.grid.x) * g.grid.y));
       // As large as was asked for, so that AddressSanitizer knows its end.
       void *dynamic = nullptr;
-      if (posix_memalign(&dynamic, 128, g.dynamic) != 0)
+      if (posix_memalign(&dynamic, 1024, g.dynamic) != 0)
         abort();
       b.dynamic.reset(static_cast<char *>(dynamic));
       memset(dynamic, poison, g.dynamic);

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #define SPC_SHARED(type, name) __shared__ type name
 #define SPC_DYNAMIC(type, name) \
-  extern __shared__ __align__(128) unsigned char spc_dynamic[]; \
+  extern __shared__ __align__(1024) unsigned char spc_dynamic[]; \
   type *name = reinterpret_cast<type *>(spc_dynamic)
 #define SPC_REGISTER(kernel)
 #else

@@ -207,18 +207,26 @@ template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> st
 // backend.GPUTiles lists them: make(T, name, Tile's parameters) for each.
 #define SPC_TILES(make, T) \
   make(T, 128x128x64, 4, 2, 1, 2, 8, 64, 3) \
-  SPC_NARROW_TILES(make, T)
-// Those that leave registers for unpacking W.
-#define SPC_NARROW_TILES(make, T) \
   make(T, 128x64x64, 4, 1, 1, 2, 8, 64, 3) \
   make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
   make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
 
-// turn multiplies slab i, whose share of W is part, and reads the share of the next one.
+// turn multiplies slab i, whose share of W is part, and reads the share of the next one; of a Staged
+// source the share is in memory number slot.
 template <class S, class T, bool Down, class Source, class Slab>
-__device__ __forceinline__ void turn(const Source &source, const Slab &slab, typename Source::Part &part, int i, int count, Sums<S::R, S::C> &sums) {
+__device__ __forceinline__ void turn(Source &source, const Slab &slab, typename Source::Part &part, int i, int slot, int count, Sums<S::R, S::C> &sums) {
   constexpr int P = Source::P;
   int n = S::nw() * 8 * S::C;
+  if constexpr (Source::Staged) {
+#pragma unroll
+    for (int s = 0; s < Source::Steps; s++) {
+      uint32_t b[S::C][2 * P];
+      source.unpack(part, s, i, slot);
+      slab.template fragments<Down, S::C, P>(b, (S::kw() * Source::Steps + s) * 16 * P, n);
+      source.multiply(part, s, b, sums);
+    }
+    return;
+  } else
 #if SPC_WARPGROUPS
   if constexpr (S::Group && Source::Group) {
     typename Source::Part after = part;
@@ -251,14 +259,17 @@ __device__ __forceinline__ void turn(const Source &source, const Slab &slab, typ
   }
 }
 
-// tensor_product computes a Tile of Y for a source of W: count() slabs of X, of which slab i
+// tensor_product computes a Tile of Y in memory for a source of W: count() slabs of X, of which slab i
 // begins at row(i), a multiple of 8. A warp multiplies its share of a slab in Steps steps of 16*P
-// rows; load(part, s, i) reads what it multiplies in step s of slab i, and multiply(part, s, b,
-// sums) adds the product with fragments b, or issue(part, s, b, sums) with what a descriptor says. Grid (ceil(N/Columns), ceil(M/Rows), batch).
-template <class S, class T, class Source> __device__ __forceinline__ void tensor_product(const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
+// rows; load(part, s, i) reads what it multiplies in step s of slab i, a slab before that, and multiply(part, s, b,
+// sums) adds the product with fragments b, or issue(part, s, b, sums) with what a descriptor says.
+// A source that is Staged brings its shares by copies, too: bring(i, slot) begins those of slab i, slab
+// by slab, to one of Stages places, and unpack(part, s, i, slot), step by step, takes the place of load.
+// Grid (ceil(N/Columns), ceil(M/Rows), batch).
+template <class S, class T, class Source>
+__device__ __forceinline__ void tensor_product(typename S::Memory &memory, Source source, const Operands<T> &o, const Epilogue<T> &e) {
   constexpr int Steps = Source::Steps, P = Source::P, Ahead = S::Stages - 1;
   static_assert(Steps * P * 16 * S::KW == S::Depth, "steps of all warps are a slab");
-  SPC_SHARED(typename S::Memory, memory);
   int n0 = blockIdx.x * S::Columns, count = source.count();
   Feed<T, S::Depth, S::Columns, S::Threads> feed(o, o.x + blockIdx.z * o.xBatch, n0);
   Sums<S::R, S::C> sums;
@@ -274,19 +285,23 @@ template <class S, class T, class Source> __device__ __forceinline__ void tensor
       __syncthreads(); // this slab is there, and nobody reads the last one
     }
     bool more = i + Ahead < count;
-    if (more)
+    if (more) {
       feed.begin(memory.slabs[next], source.row(i + Ahead));
+      if constexpr (Source::Staged)
+        source.bring(i + Ahead, next);
+    }
     copy_commit();
     if (i >= 0) {
       if (feed.down)
-        turn<S, T, true>(source, memory.slabs[now], part, i, count, sums);
+        turn<S, T, true>(source, memory.slabs[now], part, i, now, count, sums);
       else
-        turn<S, T, false>(source, memory.slabs[now], part, i, count, sums);
+        turn<S, T, false>(source, memory.slabs[now], part, i, now, count, sums);
       now = now + 1 == S::Stages ? 0 : now + 1;
     } else if (i == -1 && count > 0) {
+      if constexpr (!Source::Staged)
 #pragma unroll
-      for (int s = 0; s < Steps; s++)
-        source.load(part, s, 0);
+        for (int s = 0; s < Steps; s++)
+          source.load(part, s, 0);
     }
     if (more)
       feed.end(memory.slabs[next]);
@@ -314,10 +329,15 @@ template <class S, class T, class Source> __device__ __forceinline__ void tensor
   sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 + S::nw() * 8 * S::C, memory.stages[warp]);
 }
 
+template <class S, class T, class Source> __device__ __forceinline__ void tensor_product(const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
+  SPC_SHARED(typename S::Memory, memory);
+  tensor_product<S>(memory, source, o, e);
+}
+
 // Registers is what sources have in common whose warps load R tiles of 16 x 16 for a step.
 template <class S, class T> struct Registers {
   static constexpr int P = 1, Steps = S::Depth / S::KW / 16;
-  static constexpr bool Group = true; // four warps may multiply together
+  static constexpr bool Group = true, Staged = false; // four warps may multiply together
   struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ __forceinline__ void multiply(const Part &p, int s, const uint32_t (&b)[S::C][2], Sums<S::R, S::C> &sums) const {
