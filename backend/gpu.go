@@ -26,7 +26,8 @@ type GPUFormat interface {
 // a batch of matrices X[K,N], and finishes each Y[M,N] by an epilogue. All of them take the
 // same parameters: the parts; pointers to X and Y; M, K, N; the strides in elements of X by
 // row, by column and by matrix, and those of Y, which are also the residual's; the patches of
-// images that X is (see spc/device.cuh), null for a matrix; Extra; and those of the epilogue.
+// images that X is (see spc/device.cuh), null for a matrix; where sums go, null where the product is
+// finished, and Splits; Extra; and those of the epilogue.
 // Sizes are 32-bit integers, strides those of 64 bits.
 type GPUKernel struct {
 	Name    string           // format, dtype, tile and instruction set
@@ -40,8 +41,19 @@ type GPUKernel struct {
 	Share           float64 // of the unit's rate that is in reach; 0 is all of it
 	Products, Loads int
 	Reads           int // bytes of shared memory that warps read for each tile's columns of Y
+	// Splits is among how many blocks the columns of W are divided, and Rows is M. Where there are
+	// more than 1, they write sums in f32, one Y[M,N] after another, that a second launch adds up and finishes.
+	Splits, Rows int
 	// Launch returns the shape of a launch for N columns and so many matrices.
 	Launch func(n, batch int) Geometry
+}
+
+// Key names a kernel and its splits.
+func (k *GPUKernel) Key() string {
+	if k.Splits > 1 {
+		return fmt.Sprintf("%s /%d", k.Name, k.Splits)
+	}
+	return k.Name
 }
 
 // GPUUnit is what computes products.
@@ -95,12 +107,29 @@ func (t GPUTile) Kernel(name string, m, k, bytes int, extra ...int) GPUKernel {
 	ceil := func(a, b int) int { return (a + b - 1) / b }
 	down := ceil(m, t.Rows())
 	return GPUKernel{
-		Name: name, Bytes: bytes, Columns: t.Columns(), Extra: extra,
+		Name: name, Bytes: bytes, Columns: t.Columns(), Extra: extra, Splits: 1, Rows: m,
 		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k, Reads: down * t.MW * k * t.Columns() * 2,
 		Launch: func(n, batch int) Geometry {
 			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.Warps(), 1, 1}}
 		},
 	}
+}
+
+// Divided is a kernel of such a tile whose rows of W have about so many slabs, and its variants
+// by splits that leave at least two slabs to each.
+func (t GPUTile) Divided(k GPUKernel, slabs int) []GPUKernel {
+	out := []GPUKernel{k}
+	for splits := 2; splits <= 8 && slabs >= 2*splits; splits *= 2 {
+		divided := k
+		divided.Splits = splits
+		divided.Launch = func(n, batch int) Geometry {
+			g := k.Launch(n, batch)
+			g.Grid[2] *= splits
+			return g
+		}
+		out = append(out, divided)
+	}
+	return out
 }
 
 // WithParts gives kernels the same parts.
@@ -118,7 +147,9 @@ type GPUWork struct {
 	Cache      float64 `json:"cache"`      // bytes that multiprocessors read
 	Shared     float64 `json:"shared"`     // bytes of their own memory that warps read
 	Memory     float64 `json:"memory"`     // bytes of the weight, each once
+	Finish     float64 `json:"finish"`     // bytes that a second launch moves, 0 of none
 	Blocks     int     `json:"blocks"`
+	Warps      int     `json:"warps"` // of each
 }
 
 // Work is what a launch for n columns in each of some matrices of elements of so many bytes does.
@@ -128,12 +159,18 @@ func (k *GPUKernel) Work(n, batch, size int) GPUWork {
 	if k.Share > 0 {
 		share = k.Share
 	}
+	finish := 0.0
+	if k.Splits > 1 { // sums are written and read
+		finish = float64(k.Rows*n*batch) * float64(2*k.Splits*4+size)
+	}
 	return GPUWork{
+		Finish:     finish,
 		Unit:       k.Unit,
 		Operations: 2 * float64(k.Products) * columns / share,
-		Cache:      float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
+		Cache:      float64(k.Loads)*float64(n*batch)*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
 		Shared:     float64(k.Reads * g.Grid[0] * batch),
 		Memory:     float64(k.Bytes),
+		Warps:      g.Block[0] * g.Block[1] * g.Block[2] / 32,
 		Blocks:     g.Grid[0] * g.Grid[1] * g.Grid[2],
 	}
 }
@@ -185,26 +222,34 @@ func DataSheet(arch string) GPURates {
 // Time is about how long a kernel takes for n columns in each of some matrices of elements of
 // so many bytes.
 func (r GPURates) Time(k *GPUKernel, n, batch, size int) float64 {
-	return r.Predict(k.Name, k.Work(n, batch, size))
+	return r.Predict(k.Key(), k.Work(n, batch, size))
 }
 
-// Predict is about how long a launch of a kernel takes.
+// Predict is about how long a launch of the kernel of a key takes, and, where there is one, that which finishes it.
 func (r GPURates) Predict(kernel string, w GPUWork) float64 {
 	if r.Grid != nil {
 		return r.Grid.predict(r, kernel, w)
 	}
 	processors, memory := r.bounds(w)
-	return r.Launch + max(processors, memory)
+	return r.Launch + max(processors, memory) + r.finish(w, r.Launch)
+}
+
+// finish is what a second launch needs where one that does nothing takes so many seconds.
+func (r GPURates) finish(w GPUWork, launch float64) float64 {
+	if w.Finish == 0 {
+		return 0
+	}
+	return launch + w.Finish/r.Cache
 }
 
 // bounds is what its unit, the cache or shared memory, whichever is most, needs for a launch on the
 // multiprocessors that have blocks, and what the memory needs.
 func (r GPURates) bounds(w GPUWork) (processors, memory float64) {
-	const blocksToFill = 2 // on each of them
+	const warpsToFill = 8 // one of them
 	rate := map[GPUUnit]float64{
 		Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor, IntegerCores: 2 * r.Tensor, SparseIntegerCores: 4 * r.Tensor,
 	}[w.Unit]
-	share := min(1, float64(w.Blocks)/float64(r.Processors*blocksToFill))
+	share := min(1, float64(w.Blocks)/float64(r.Processors), float64(w.Blocks*w.Warps)/float64(r.Processors*warpsToFill))
 	return max(w.Operations/rate, w.Cache/r.Cache, w.Shared/r.Shared) / share, w.Memory / r.Memory
 }
 
@@ -221,7 +266,7 @@ func (r GPURates) Pick(kernels []GPUKernel, n, batch, size int) *GPUKernel {
 }
 
 // GPUShared is the shared memory that a launch may have on any GPU from sm_80 on, in bytes.
-const GPUShared = 96 << 10
+const GPUShared = 99 << 10
 
 // Geometry is the shape of a launch.
 type Geometry struct {

@@ -120,11 +120,11 @@ func (g *GPUGrid) names() []string { return slices.Sorted(maps.Keys(g.Kernels)) 
 // fit finds the shares of a kernel where a launch takes so long, and returns the sum of
 // squares.
 func (f *GPUFit) fit(rates GPURates, launch float64) float64 {
-	type bound struct{ processors, memory, us float64 }
+	type bound struct{ processors, memory, finish, us float64 }
 	bounds := make([]bound, len(f.Points))
 	for i, p := range f.Points {
 		processors, memory := rates.bounds(p.GPUWork)
-		bounds[i] = bound{processors * 1e6, memory * 1e6, p.Us}
+		bounds[i] = bound{processors * 1e6, memory * 1e6, 1e6 * rates.finish(p.GPUWork, launch*1e-6), p.Us}
 	}
 	// What no point depends on stays at 1.
 	const towards1 = 1e-6
@@ -132,7 +132,7 @@ func (f *GPUFit) fit(rates GPURates, launch float64) float64 {
 		sum := towards1 * (processors*processors + memory*memory)
 		p, m := math.Exp(-processors), math.Exp(-memory)
 		for _, b := range bounds {
-			d := math.Log((launch + max(b.processors*p, b.memory*m)) / b.us)
+			d := math.Log((launch + max(b.processors*p, b.memory*m) + b.finish) / b.us)
 			sum += d * d
 		}
 		return sum
@@ -180,7 +180,7 @@ func (g *GPUGrid) predict(rates GPURates, kernel string, w GPUWork) float64 {
 // time is the prediction of the fit alone in microseconds.
 func (f *GPUFit) time(rates GPURates, launch float64, w GPUWork) float64 {
 	processors, memory := rates.bounds(w)
-	return launch + 1e6*max(processors/f.Processors, memory/f.Memory)
+	return launch + 1e6*(max(processors/f.Processors, memory/f.Memory)+rates.finish(w, launch*1e-6))
 }
 
 // residual is by how much, as a logarithm, points near a launch are off from their prediction:

@@ -22,13 +22,17 @@ const madeUpLaunch = 2.5 // microseconds
 
 func (t truth) us(rates backend.GPURates, w backend.GPUWork) float64 {
 	rates.Launch = 0
+	finish := 0.0
+	if w.Finish > 0 {
+		finish, w.Finish = madeUpLaunch+1e6*w.Finish/rates.Cache, 0
+	}
 	w2 := w
 	w2.Memory = 0
 	processors := rates.Predict("", w2)
 	w2 = w
 	w2.Operations, w2.Cache, w2.Shared = 0, 0, 0
 	memory := rates.Predict("", w2)
-	return madeUpLaunch + 1e6*max(processors/t.processors, memory/t.memory)
+	return madeUpLaunch + 1e6*max(processors/t.processors, memory/t.memory) + finish
 }
 
 type shape struct{ m, k, n int }
@@ -55,18 +59,19 @@ func madeUp(noise float64, leaveOut func(shape) bool) (*backend.GPUGrid, map[str
 	for _, s := range shapes() {
 		for _, density := range densities {
 			for _, k := range kernelsAt(s, density) {
-				if _, ok := known[k.Name]; !ok {
+				name := k.Key()
+				if _, ok := known[name]; !ok {
 					// Shares that mislead a data sheet, for which all kernels are as good.
 					i := len(known)
-					known[k.Name] = truth{[]float64{0.2, 0.9, 0.45, 0.1, 0.7}[i%5], []float64{0.9, 0.35, 0.6}[i%3]}
-					g.Kernels[k.Name] = &backend.GPUFit{}
+					known[name] = truth{[]float64{0.2, 0.9, 0.45, 0.1, 0.7}[i%5], []float64{0.9, 0.35, 0.6}[i%3]}
+					g.Kernels[name] = &backend.GPUFit{}
 				}
 				if leaveOut(s) {
 					continue
 				}
 				w := k.Work(s.n, 1, 2)
-				us := known[k.Name].us(rates, w) * math.Exp(noise*rng.NormFloat64())
-				g.Kernels[k.Name].Points = append(g.Kernels[k.Name].Points, backend.GPUPoint{M: s.m, K: s.k, N: s.n, Density: density, GPUWork: w, Us: us})
+				us := known[name].us(rates, w) * math.Exp(noise*rng.NormFloat64())
+				g.Kernels[name].Points = append(g.Kernels[name].Points, backend.GPUPoint{M: s.m, K: s.k, N: s.n, Density: density, GPUWork: w, Us: us})
 			}
 		}
 	}
@@ -120,7 +125,7 @@ func TestPicksFromAGridAreNearTheBest(t *testing.T) {
 				}
 				for _, density := range densities {
 					kernels := kernelsAt(s, density)
-					us := func(k *backend.GPUKernel) float64 { return known[k.Name].us(sheet, k.Work(s.n, 1, 2)) }
+					us := func(k *backend.GPUKernel) float64 { return known[k.Key()].us(sheet, k.Work(s.n, 1, 2)) }
 					best := math.Inf(1)
 					for i := range kernels {
 						best = min(best, us(&kernels[i]))

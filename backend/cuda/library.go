@@ -246,8 +246,7 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 	if f.ok {
 		return true, nil
 	}
-	step := o.ys[0]
-	return true, b.launch(b.name("finish"), flat(count), sums, y, count, rows, step, nil, floats(bias), valueOrNil(o.residual), act, a1, a2)
+	return true, b.finish(sums, y, count, rows, o.ys[0], 1, []any{nil, floats(bias), valueOrNil(o.residual), act, a1, a2})
 }
 
 // compress uploads a weight as a plan takes it, for this set of input shapes alone.

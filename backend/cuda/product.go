@@ -154,8 +154,8 @@ func (b *binder) multiply(w *weight, o operands, alpha float32, bias []float32, 
 	return b.product(k, nil, w.rows, w.cols, o, scale, bias, ep)
 }
 
-// product launches a kernel on its operands; false where no grid is large enough. w, where
-// it is not nil, is a weight that is no constant.
+// product launches a kernel on its operands, and what finishes its sums where it has splits; false
+// where no grid is large enough. w, where it is not nil, is a weight that is no constant.
 func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o operands, alpha, bias []float32, ep *op.Epilogue) (bool, error) {
 	act, a1, a2, err := backend.GPUActivation(ep)
 	if err != nil {
@@ -185,11 +185,31 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
 		params = append(params, v)
 	}
-	params = append(params, patches)
+	epilogue := []any{floats(alpha), floats(bias), valueOrNil(o.residual), act, a1, a2}
+	if k.Splits <= 1 {
+		params = append(append(params, patches, nil, 1), extra(k)...)
+		return true, b.launch(k.Name, g, append(params, epilogue...)...)
+	}
+	count := rows * o.n * o.batch
+	sums := tempParam(b.temp(k.Splits * count * tensor.F32.Size()))
+	params = append(append(params, patches, sums, k.Splits), extra(k)...)
+	if err := b.launch(k.Name, g, append(params, nil, nil, nil, 0, float32(0), float32(0))...); err != nil {
+		return false, err
+	}
+	return true, b.finish(sums, y, count, rows, o.ys[0], k.Splits, epilogue)
+}
+
+func extra(k *backend.GPUKernel) (params []any) {
 	for _, v := range k.Extra {
 		params = append(params, v)
 	}
-	return true, b.launch(k.Name, g, append(params, floats(alpha), floats(bias), valueOrNil(o.residual), act, a1, a2)...)
+	return params
+}
+
+// finish applies an epilogue to sums of a product, which lie as Y does: rows come one after
+// another, step elements each. There may be several for each element.
+func (b *binder) finish(sums, y any, count, rows, step, splits int, epilogue []any) error {
+	return b.launch(b.name("finish"), flat(count), append([]any{sums, y, count, rows, step, splits}, epilogue...)...)
 }
 
 // floats is a parameter of f32 that may be missing.

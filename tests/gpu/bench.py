@@ -231,7 +231,7 @@ class Prepared:
         out = {}
         for fmt, number in self.numbers.items():
             for kernel in self.bench.library.launches(number, self.bench.results["arch"], n):
-                out[f"{fmt} {kernel['name']}"] = {"format": fmt, **kernel}
+                out[f"{fmt} {kernel['key']}"] = {"format": fmt, **kernel}
         return out
 
     def launcher(self, kernel, x, y):
@@ -242,8 +242,9 @@ class Prepared:
                 host = torch.frombuffer((ctypes.c_uint8 * p["bytes"]).from_address(p["at"]), dtype=torch.uint8)
                 self.parts[key] = host.cuda()
             at.append(self.parts[key].data_ptr())
-        cells = spcgpu.cells(kernel, at, x.data_ptr(), y.data_ptr())
-        launch, kept = self.bench.driver.launcher(kernel, cells, lambda: torch.cuda.current_stream().cuda_stream), (x, y)
+        sums = torch.empty(max(1, kernel["sums"] // 4), dtype=torch.float32, device="cuda")
+        launch = self.bench.driver.launcher(kernel, at, x.data_ptr(), y.data_ptr(), sums.data_ptr(), lambda: torch.cuda.current_stream().cuda_stream)
+        kept = (x, y, sums)
 
         def run():
             assert kept  # as long as it may be launched
@@ -369,7 +370,7 @@ def measure(bench, w, p, dense, cell, index):
                 torch.cuda.synchronize()
                 cell["relative_l2"][name] = close(off(y, want, kernel["tokens"]), OURS)
                 candidates[name] = f
-                ours[name] = {key: kernel[key] for key in ("format", "picked", "predicted_us", "work")} | {"kernel": kernel["name"]}
+                ours[name] = {key: kernel[key] for key in ("format", "picked", "predicted_us", "work")} | {"kernel": kernel["key"]}
             except Exception as e:
                 errors[name] = message(e)
                 bench.bad += 1

@@ -1,8 +1,9 @@
-"""Multiplies small weights with every kernel that formats have for f32 and for i8, through the same calls
+"""Multiplies small weights with every kernel that formats have for f32, f16 and i8, through the same calls
 as the benchmark, and compares: check.py LIBRARY IMAGES. Needs no PyTorch."""
 
 import ctypes
 import random
+import struct
 import sys
 
 import spcgpu
@@ -18,17 +19,17 @@ def main():
     stream, seed = ctypes.c_void_p(), 3
     driver.call("cuStreamCreate", ctypes.byref(stream), 1)
     rng = random.Random(seed)
-    m, k, n = 40, 24, 17
+    m, n = 40, 17
 
-    def draw(dtype):
+    def draw(dtype, k):
         """A weight, two of each four of a row, and X, and their product."""
-        number = (lambda: rng.uniform(-1, 1)) if dtype == "f32" else lambda: rng.randint(-9, 9)
+        number = {"f32": lambda: rng.uniform(-1, 1), "f16": lambda: rng.randint(-9, 9) / 8, "i8": lambda: rng.randint(-9, 9)}[dtype]
         w = (ctypes.c_float * (m * k))()
         for i in range(m):
             for j in range(0, k, 4):
                 for at in rng.sample(range(4), 2):
                     w[i * k + j + at] = number()
-        x = [number() if dtype == "f32" else rng.randint(0, 255) for _ in range(k * n)]
+        x = [rng.randint(0, 255) if dtype == "i8" else number() for _ in range(k * n)]
         return w, x, [sum(w[i * k + l] * x[l * n + j] for l in range(k)) for i in range(m) for j in range(n)]
 
     def turned(v, rows, columns):
@@ -46,26 +47,36 @@ def main():
         driver.call("cuMemcpyHtoDAsync_v2", at, host, ctypes.c_size_t(size), stream)
         return at.value
 
-    launched = 0
-    for fmt, dtype in (("ell", "f32"), ("csr", "f32"), ("dense", "f32"), ("dense", "i8"), ("block8", "i8"), ("nm8", "i8")):
-        w, x, want = draw(dtype)
+    launched = divided = 0
+    # K of f16 is enough for sums that blocks divide, which are launches of their own.
+    for fmt, dtype, k in (
+        ("ell", "f32", 24), ("csr", "f32", 24), ("dense", "f32", 24), ("dense", "f16", 640), ("nm", "f16", 640), ("csr", "f16", 1100),
+        ("dense", "i8", 24), ("block8", "i8", 24), ("nm8", "i8", 24),
+    ):
+        w, x, want = draw(dtype, k)
         weight = lib.prepare(fmt, "", dtype, m, k, ctypes.addressof(w))
         kernels = lib.launches(weight, "sm_90", n)
         assert sum(kernel["picked"] for kernel in kernels) == 1, kernels
         for kernel in kernels:
             parts = [upload(p["at"], p["bytes"]) for p in kernel["parts"]]
-            cx = ({"f32": ctypes.c_float, "u8": ctypes.c_uint8}[kernel["x"]] * (k * n))(*(turned(x, k, n) if kernel["tokens"] else x))
-            y = (ctypes.c_float * (m * n))()
-            dx, dy = upload(ctypes.addressof(cx), ctypes.sizeof(cx)), upload(ctypes.addressof(y), ctypes.sizeof(y))
-            driver.launcher(kernel, spcgpu.cells(kernel, parts, dx, dy), stream.value)()
+            letter = {"f32": "f", "f16": "e", "u8": "B"}
+            cx = ctypes.create_string_buffer(struct.pack(f"{k * n}{letter[kernel['x']]}", *(turned(x, k, n) if kernel["tokens"] else x)))
+            y = ctypes.create_string_buffer(struct.calcsize(f"{m * n}{letter[kernel['y']]}"))
+            sums = ctypes.create_string_buffer(max(1, kernel["sums"]))
+            dx, dy, ds = (upload(ctypes.addressof(b), ctypes.sizeof(b)) for b in (cx, y, sums))
+            driver.launcher(kernel, parts, dx, dy, ds, stream.value)()
             out = pinned(ctypes.sizeof(y))
             driver.call("cuMemcpyDtoHAsync_v2", out, ctypes.c_uint64(dy), ctypes.c_size_t(ctypes.sizeof(y)), stream)
             driver.call("cuStreamSynchronize", stream)
-            have = (ctypes.c_float * (m * n)).from_address(out.value)
-            worst = max(abs(a - b) for a, b in zip(have, turned(want, m, n) if kernel["tokens"] else want))
-            assert worst < (1e-5 if dtype == "f32" else 1e-9), f"{kernel['name']} is off by {worst} (seed {seed})"
+            have = struct.unpack(f"{m * n}{letter[kernel['y']]}", ctypes.string_at(out.value, ctypes.sizeof(y)))
+            # Sums of f16 are exact before they are rounded.
+            absolute, relative = {"f32": (1e-5, 0), "f16": (1e-9, 2**-11), "i8": (1e-9, 0)}[dtype]
+            for a, b in zip(have, turned(want, m, n) if kernel["tokens"] else want):
+                assert abs(a - b) <= absolute + relative * abs(b), f"{kernel['key']} gives {a} for {b} (seed {seed})"
             launched += 1
+            divided += kernel["sums"] > 0
         lib.release(weight)
+    assert divided > 0
     print(f"{launched} kernels agree")
 
 

@@ -44,21 +44,32 @@ class Driver:
             self.functions[name] = f
         return self.functions[name]
 
-    def launcher(self, kernel, cells, stream):
-        """A function that queues the kernel with these parameters, each in eight bytes."""
-        f = self.function(kernel["name"])
-        if kernel["shared"] > 48 << 10:  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self.call("cuFuncSetAttribute", f, 8, kernel["shared"])
+    def launcher(self, kernel, parts, x, y, sums, stream):
+        """A function that queues what a kernel launches; parts, x, y and sums are addresses on the device."""
+        at = {"x": x, "y": y, "sums": sums, **{f"part{i}": p for i, p in enumerate(parts)}}
+        launches = [self.launch(one, [at[c] if isinstance(c, str) else c for c in one["cells"]], stream) for one in kernel["launches"]]
+
+        def run():
+            for launch in launches:
+                launch()
+
+        return run
+
+    def launch(self, one, cells, stream):
+        """A function that queues a launch with these parameters, each in eight bytes."""
+        f = self.function(one["name"])
+        if one["shared"] > 48 << 10:  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.call("cuFuncSetAttribute", f, 8, one["shared"])
         values = (ctypes.c_uint64 * len(cells))(*cells)
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(values) + 8 * i for i in range(len(cells))))
-        shape = [ctypes.c_uint(v) for v in kernel["grid"] + kernel["block"]]
-        shared = ctypes.c_uint(kernel["shared"])
+        shape = [ctypes.c_uint(v) for v in one["grid"] + one["block"]]
+        shared = ctypes.c_uint(one["shared"])
 
-        def launch():
+        def run():
             assert values is not None  # pointers point into it
             self.call("cuLaunchKernel", f, *shape, shared, ctypes.c_void_p(stream() if callable(stream) else stream), pointers, None)
 
-        return launch
+        return run
 
 
 class Library:
@@ -91,9 +102,3 @@ class Library:
 
     def release(self, weight):
         self.lib.spc_release(ctypes.c_int64(weight))
-
-
-def cells(kernel, parts, x, y):
-    """The parameters of a launch; parts, x and y are addresses on the device."""
-    at = {"x": x, "y": y, **{f"part{i}": p for i, p in enumerate(parts)}}
-    return [at[c] if isinstance(c, str) else c for c in kernel["cells"]]

@@ -63,7 +63,7 @@ template <class T, int D> __device__ __forceinline__ void attend(const Attention
   SPC_SHARED(typename Features::Slab, ks);
   SPC_SHARED(typename Tokens::Slab, vs);
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, first = blockIdx.x * 64 + threadIdx.x / 32 * 16;
-  Operands<T> ko(o.k, nullptr, 0, o.depth, o.keys, 1, o.kToken, 0, 0, 0, 0, nullptr), vo(o.v, nullptr, 0, o.keys, o.width, o.vToken, 1, 0, 0, 0, 0, nullptr);
+  Operands<T> ko(o.k, nullptr, 0, o.depth, o.keys, 1, o.kToken, 0, 0, 0, 0, nullptr, nullptr, 1), vo(o.v, nullptr, 0, o.keys, o.width, o.vToken, 1, 0, 0, 0, 0, nullptr, nullptr, 1);
   uint32_t a[D / 16][4];
 #pragma unroll
   for (int s = 0; s < D / 16; s++)

@@ -80,11 +80,15 @@ template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *
 }
 
 // finish applies an epilogue to n sums of products, which lie as y does and may be y: rows come
-// one after another, step elements each, again and again. Grid (ceil(n/256)).
-template <class T> __device__ __forceinline__ void finish(const float *sums, T *y, int64_t n, int rows, int64_t step, const Epilogue<T> &e) {
+// one after another, step elements each, again and again. Of a product that splits share each has n. Grid (ceil(n/256)).
+template <class T> __device__ __forceinline__ void finish(const float *sums, T *y, int64_t n, int rows, int64_t step, int splits, const Epilogue<T> &e) {
   int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
-  if (i < n)
-    put(y[i], e.finish(sums[i], int(i / step % rows), i));
+  if (i >= n)
+    return;
+  float sum = sums[i];
+  for (int s = 1; s < splits; s++)
+    sum += sums[s * n + i];
+  put(y[i], e.finish(sum, int(i / step % rows), i));
 }
 
 } // namespace spc
@@ -103,8 +107,8 @@ MOVES(b16)
 MOVES(b32)
 MOVES(b64)
 #define FINISH(T) \
-  SPC_KERNEL(T##_finish, 256, (const float *sums, spc::T *y, int64_t n, int rows, int64_t step, SPC_EPILOGUE), \
-             spc::finish(sums, y, n, rows, step, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS)))
+  SPC_KERNEL(T##_finish, 256, (const float *sums, spc::T *y, int64_t n, int rows, int64_t step, int splits, SPC_EPILOGUE), \
+             spc::finish(sums, y, n, rows, step, splits, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS)))
 FINISH(f32)
 FINISH(f16)
 FINISH(bf16)

@@ -49,7 +49,7 @@ func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) 
 		}
 		kernel := t.Kernel(fmt.Sprintf("%v_block_%v_mma", dt, t), m, k, blocks*(r*c*dt.Size()+4), c)
 		kernel.Products, kernel.Loads = blocks*r*c, blocks*c
-		out = append(out, kernel)
+		out = append(out, t.Divided(kernel, blocks*r/m*(c/t.Depth))...)
 	}
 	return out
 }

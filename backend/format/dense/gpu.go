@@ -26,7 +26,8 @@ func kernels(m, k int, dt tensor.DType) []backend.GPUKernel {
 	}
 	var out []backend.GPUKernel
 	for _, t := range backend.GPUTiles {
-		out = append(out, t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, m*k*dt.Size(), sparse.TilesAcross(k)))
+		kernel := t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, m*k*dt.Size(), sparse.TilesAcross(k))
+		out = append(out, t.Divided(kernel, sparse.Ceil(k, t.Depth))...)
 	}
 	return out
 }

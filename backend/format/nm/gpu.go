@@ -40,7 +40,7 @@ func kernels(m, k int, dt tensor.DType) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles {
 		kernel := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), m, k, m*k/2*dt.Size()+m*k/8, sparse.Ceil(k, 32))
 		kernel.Unit = backend.SparseTensorCores
-		out = append(out, kernel)
+		out = append(out, t.Divided(kernel, sparse.Ceil(k, t.Depth))...)
 	}
 	return out
 }

@@ -26,7 +26,8 @@ template <class S, class T, int E> struct Bitmap {
   const uint32_t *first;
   int across, down, capacity; // chunks in a row and in a column, and 16 bytes in the largest
   unsigned char *places;
-  uint32_t begins[S::R], sizes[S::R]; // of the chunks of slab 32*j + lane
+  uint32_t begins[S::R], sizes[S::R]; // of the chunks of slab base + lane
+  int base = -32;
 
   __device__ __forceinline__ Bitmap(const uint4 *chunks, const uint32_t *first, int M, int K, int capacity, unsigned char *places)
       : chunks(chunks), first(first), across((K + 63) / 64), down((M + 15) / 16), capacity(capacity), places(places) {}
@@ -41,7 +42,8 @@ template <class S, class T, int E> struct Bitmap {
 
   __device__ __forceinline__ void bring(int i, int slot) {
     int lane = threadIdx.x % 32;
-    if (i % 32 == 0) {
+    if (i - base >= 32) {
+      base = i;
 #pragma unroll
       for (int r = 0; r < S::R; r++) {
         begins[r] = sizes[r] = 0;
@@ -54,8 +56,8 @@ template <class S, class T, int E> struct Bitmap {
     }
 #pragma unroll
     for (int r = 0; r < S::R; r++) {
-      const uint4 *from = chunks + __shfl_sync(~0u, begins[r], i % 32);
-      int size = __shfl_sync(~0u, sizes[r], i % 32);
+      const uint4 *from = chunks + __shfl_sync(~0u, begins[r], i - base);
+      int size = __shfl_sync(~0u, sizes[r], i - base);
       uint4 *to = reinterpret_cast<uint4 *>(places + place(slot, r));
       for (int u = lane; u < size; u += 32)
         copy_async<16>(to + u, from + u, 16);
@@ -121,8 +123,9 @@ __device__ __forceinline__ void bitmap(const uint4 *chunks, const uint32_t *firs
                                                              spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 // As sparse.BitmapTiles lists them.
 #define BITMAP_TILES(T, units, E) \
-  BITMAP(T, units, E, 128x64x64, 4, 1, 1, 2, 8, 64, 3) \
-  BITMAP(T, units, E, 32x32x256k4, 1, 1, 4, 2, 4, 256, 3) \
+  BITMAP(T, units, E, 256x64x64, 8, 1, 1, 2, 8, 64, 3) \
+  BITMAP(T, units, E, 128x32x128k2, 4, 1, 2, 2, 4, 128, 3) \
+  BITMAP(T, units, E, 64x16x256k4, 2, 1, 4, 2, 2, 256, 3) \
   BITMAP(T, units, E, 32x8x512k8, 1, 1, 8, 2, 1, 512, 3) \
   BITMAP(T, units, E, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
 #define BITMAP_UNITS(T) BITMAP_TILES(T, bitmap, 1) BITMAP_TILES(T, bitmap1x2, 2)

@@ -150,10 +150,12 @@ func Bitmap(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
 	return backend.WithParts(BitmapKernels(p, dt), words, tensor.From(first, len(first)))
 }
 
-// bitmapTiles are those of bitmap.cu, for many columns to few.
+// bitmapTiles are those of bitmap.cu, for many columns to few: the fewer, the fewer rows, so that as much is
+// read of X as of W.
 var bitmapTiles = []backend.GPUTile{
-	{MW: 4, NW: 1, KW: 1, R: 2, C: 8, Depth: 64, Stages: 3},
-	{MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 256, Stages: 3},
+	{MW: 8, NW: 1, KW: 1, R: 2, C: 8, Depth: 64, Stages: 3},
+	{MW: 4, NW: 1, KW: 2, R: 2, C: 4, Depth: 128, Stages: 3},
+	{MW: 2, NW: 1, KW: 4, R: 2, C: 2, Depth: 256, Stages: 3},
 	{MW: 1, NW: 1, KW: 8, R: 2, C: 1, Depth: 512, Stages: 3},
 	{MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 4},
 }
@@ -183,7 +185,7 @@ func BitmapKernels(p Population, dt tensor.DType) (out []backend.GPUKernel) {
 			g.Shared = shared
 			return g
 		}
-		out = append(out, k)
+		out = append(out, t.Divided(k, Ceil(p.K, t.Depth))...)
 	}
 	return out
 }

@@ -46,21 +46,27 @@ type answer struct {
 	Grid    string   `json:"grid,omitempty"`
 }
 
-// kernel is one with its launch for some columns.
+// kernel is one with what it launches for some columns.
 type kernel struct {
-	Name   string `json:"name"`
-	Parts  []part `json:"parts"`
-	Grid   [3]int `json:"grid"`
-	Block  [3]int `json:"block"`
-	Shared int    `json:"shared"`
-	Cells  []any  `json:"cells"` // parameters: numbers, the bits of floats, the names x and y, and part0 and so on
-	X      string `json:"x"`     // types of X[K,N] and Y[M,N], which lie row by row, or, of tokens, column by column
+	Key      string   `json:"key"`
+	Parts    []part   `json:"parts"`
+	Launches []launch `json:"launches"`
+	Sums     int      `json:"sums"` // bytes that one launch leaves to the next
+	X        string   `json:"x"`    // types of X[K,N] and Y[M,N], which lie row by row, or, of tokens, column by column
 	Y      string `json:"y"`
 	Tokens bool   `json:"tokens"`
 	Picked bool   `json:"picked"` // by the back end
 	// What the back end predicts from, and what it predicts.
 	Work        backend.GPUWork `json:"work"`
 	PredictedUs float64         `json:"predicted_us"`
+}
+
+type launch struct {
+	Name   string `json:"name"`
+	Grid   [3]int `json:"grid"`
+	Block  [3]int `json:"block"`
+	Shared int    `json:"shared"`
+	Cells  []any  `json:"cells"` // parameters: numbers, the bits of floats, the names x, y and sums, and part0 and so on
 }
 
 // part is bytes in memory; parts at the same address are the same.
@@ -167,12 +173,28 @@ func (p *prepared) launches(arch string, n, batch int) []kernel {
 	rates := backend.RatesOf(arch)
 	picked := rates.Pick(p.kernels, n, batch, p.dt.Size())
 	var out []kernel
+	var whole *backend.GPUKernel
 	for i := range p.kernels {
 		k := &p.kernels[i]
+		time := rates.Time(k, n, batch, p.dt.Size())
+		if k.Splits > 1 { // a variant of the last one without
+			if k != picked && time >= rates.Time(whole, n, batch, p.dt.Size()) {
+				continue
+			}
+		} else {
+			whole = k
+		}
 		g := k.Launch(n, batch)
 		l := kernel{
-			Name: k.Name, Grid: g.Grid, Block: g.Block, Shared: g.Shared, Cells: p.cells(k, n), X: p.dt.String(), Y: p.dt.String(), Picked: k == picked,
-			Work: k.Work(n, batch, p.dt.Size()), PredictedUs: 1e6 * rates.Time(k, n, batch, p.dt.Size()),
+			Key: k.Key(), Launches: []launch{{k.Name, g.Grid, g.Block, g.Shared, p.cells(k, n)}}, X: p.dt.String(), Y: p.dt.String(), Picked: k == picked,
+			Work: k.Work(n, batch, p.dt.Size()), PredictedUs: 1e6 * time,
+		}
+		if count := p.m * n * batch; k.Splits > 1 {
+			l.Sums = 4 * k.Splits * count
+			l.Launches = append(l.Launches, launch{
+				p.dt.String() + "_finish", [3]int{(count + 255) / 256, 1, 1}, [3]int{256, 1, 1}, 0,
+				append([]any{"sums", "y", count, p.m, n, k.Splits}, noEpilogue...),
+			})
 		}
 		parts := k.Parts
 		if p.dt == tensor.I8 {
@@ -202,11 +224,19 @@ func (p *prepared) cells(k *backend.GPUKernel, n int) (out []any) {
 		return append(out, shift, scale, 0, 0, 0, 0, 0, f32, math.Float32bits(1), 0, 0, 0, 0) // see SPC_EPILOGUE8 of spc/mma8.cuh
 	}
 	out = append(out, "x", "y", p.m, p.k, n, n, 1, p.k*n, n, 1, p.m*n, 0) // no patches
+	if k.Splits > 1 {
+		out = append(out, "sums", k.Splits)
+	} else {
+		out = append(out, 0, 1)
+	}
 	for _, v := range k.Extra {
 		out = append(out, v)
 	}
-	return append(out, 0, 0, 0, 0, 0, 0) // alpha, bias, residual, the activation and its parameters
+	return append(out, noEpilogue...)
 }
+
+// noEpilogue is alpha, bias, residual, the activation and its parameters.
+var noEpilogue = []any{0, 0, 0, 0, 0, 0}
 
 // spc_release forgets a weight.
 //

@@ -154,28 +154,41 @@ struct Tap {
 // block z of the grid computes matrix z.
 #define SPC_OPERANDS(T) \
   const T *x, T *y, int M, int K, int N, int64_t x_row, int64_t x_column, int64_t x_batch, int64_t y_row, int64_t y_column, int64_t y_batch, \
-      const void *patches
-#define SPC_OPERANDS_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch, patches
+      const void *patches, float *sums, int splits
+#define SPC_OPERANDS_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch, patches, sums, splits
 
 // Operands is those parameters. Element (k,n) of matrix b of X is at k*xRow + n*xColumn +
-// b*xBatch, and so in Y; where there are patches, which kernels on tensor cores take, X is those.
+// b*xBatch, and so in Y; where there are patches, which kernels on tensor cores take, X is those. They
+// also divide a product's K among splits blocks, which are a grid for all matrices each and write what they add up to sums,
+// one Y after another.
 template <class T> struct Operands {
   const T *x;
   T *y;
   int M, K, N;
   int64_t xRow, xColumn, xBatch, yRow, yColumn, yBatch;
   const Patches *patches;
+  float *sums;
+  int splits, matrix, split; // the block's of both
   __device__ Operands(SPC_OPERANDS(T))
       : x(x), y(y), M(M), K(K), N(N), xRow(x_row), xColumn(x_column), xBatch(x_batch), yRow(y_row), yColumn(y_column), yBatch(y_batch),
-        patches(static_cast<const Patches *>(patches)) {}
+        patches(static_cast<const Patches *>(patches)), sums(sums), splits(splits), matrix(blockIdx.z), split(0) {
+    if (splits > 1) {
+      int matrices = gridDim.z / splits;
+      matrix = blockIdx.z % matrices;
+      split = blockIdx.z / matrices;
+    }
+  }
   // vectors reports whether V neighbours in a row of X can be loaded at once.
   __device__ __forceinline__ bool vectors(int V) const {
     return xColumn == 1 && xRow % V == 0 && xBatch % V == 0 && reinterpret_cast<uintptr_t>(x) % (V * sizeof(T)) == 0;
   }
-  // store finishes element (m,n) of the block's matrix and writes it.
+  // store finishes element (m,n) of the block's matrix and writes it, or writes its sum.
   __device__ __forceinline__ void store(const Epilogue<T> &e, float v, int m, int n) const {
-    size_t at = m * yRow + n * yColumn + blockIdx.z * yBatch;
-    put(y[at], e.finish(v, m, at));
+    size_t at = m * yRow + n * yColumn + matrix * yBatch;
+    if (sums)
+      sums[size_t(gridDim.z / splits) * M * N * split + at] = v;
+    else
+      put(y[at], e.finish(v, m, at));
   }
 };
 

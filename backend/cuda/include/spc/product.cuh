@@ -244,7 +244,8 @@ __device__ __forceinline__ void turn(Source &source, const Slab &slab, typename 
         source.load(after, s, i + 1);
     group_wait();
     group_hold(part);
-    part = after;
+    if (i + 1 < count)
+      part = after;
   } else
 #endif
   {
@@ -265,47 +266,57 @@ __device__ __forceinline__ void turn(Source &source, const Slab &slab, typename 
 // sums) adds the product with fragments b, or issue(part, s, b, sums) with what a descriptor says.
 // A source that is Staged brings its shares by copies, too: bring(i, slot) begins those of slab i, slab
 // by slab, to one of Stages places, and unpack(part, s, i, slot), step by step, takes the place of load.
-// Grid (ceil(N/Columns), ceil(M/Rows), batch).
+// Grid (ceil(N/Columns), ceil(M/Rows), batch * splits).
 template <class S, class T, class Source>
 __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Source source, const Operands<T> &o, const Epilogue<T> &e) {
   constexpr int Steps = Source::Steps, P = Source::P, Ahead = S::Stages - 1;
   static_assert(Steps * P * 16 * S::KW == S::Depth, "steps of all warps are a slab");
-  int n0 = blockIdx.x * S::Columns, count = source.count();
-  Feed<T, S::Depth, S::Columns, S::Threads> feed(o, o.x + blockIdx.z * o.xBatch, n0);
+  // The block's slabs.
+  int slabs = source.count(), first = int64_t(slabs) * o.split / o.splits, count = int64_t(slabs) * (o.split + 1) / o.splits;
+  int n0 = blockIdx.x * S::Columns;
+  Feed<T, S::Depth, S::Columns, S::Threads> feed(o, o.x + o.matrix * o.xBatch, n0);
   Sums<S::R, S::C> sums;
   typename Source::Part part;
   int now = 0, next = 0; // the slabs that is multiplied, and that is brought
-  for (int i = -Ahead; i < count; i++) {
-    if (i >= 0) {
-      copy_wait<Ahead - 1>();
-#if SPC_WARPGROUPS
-      if (S::Group && Source::Group)
-        group_visible();
-#endif
-      __syncthreads(); // this slab is there, and nobody reads the last one
-    }
-    bool more = i + Ahead < count;
-    if (more) {
-      feed.begin(memory.slabs[next], source.row(i + Ahead));
+  // The loop has nothing but whole turns: where it also brought the first slabs, ptxas took their loads of
+  // W for ones between wgmma and the wait for it, and had each wgmma wait for the last (C7513).
+  auto bring = [&](int i) {
+    if (i < count) {
+      feed.begin(memory.slabs[next], source.row(i));
       if constexpr (Source::Staged)
-        source.bring(i + Ahead, next);
+        source.bring(i, next);
     }
     copy_commit();
-    if (i >= 0) {
-      if (feed.down)
-        turn<S, T, true>(source, memory.slabs[now], part, i, now, count, sums);
-      else
-        turn<S, T, false>(source, memory.slabs[now], part, i, now, count, sums);
-      now = now + 1 == S::Stages ? 0 : now + 1;
-    } else if (i == -1 && count > 0) {
-      if constexpr (!Source::Staged)
-#pragma unroll
-        for (int s = 0; s < Steps; s++)
-          source.load(part, s, 0);
-    }
-    if (more)
+  };
+  auto brought = [&](int i) {
+    if (i < count)
       feed.end(memory.slabs[next]);
     next = next + 1 == S::Stages ? 0 : next + 1;
+  };
+#pragma unroll 1
+  for (int i = first; i < first + Ahead; i++) {
+    bring(i);
+    brought(i);
+  }
+  if (!Source::Staged && count > first)
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+      source.load(part, s, first);
+#pragma unroll 1
+  for (int i = first; i < count; i++) {
+    copy_wait<Ahead - 1>();
+#if SPC_WARPGROUPS
+    if (S::Group && Source::Group)
+      group_visible();
+#endif
+    __syncthreads(); // this slab is there, and nobody reads the last one
+    bring(i + Ahead);
+    if (feed.down)
+      turn<S, T, true>(source, memory.slabs[now], part, i, now, count, sums);
+    else
+      turn<S, T, false>(source, memory.slabs[now], part, i, now, count, sums);
+    now = now + 1 == S::Stages ? 0 : now + 1;
+    brought(i + Ahead);
   }
   __syncthreads(); // nobody reads slabs
   int warp = S::mw() + S::MW * S::nw();
