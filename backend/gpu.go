@@ -105,7 +105,7 @@ type GPUWork struct {
 	Operations float64 `json:"operations"` // of the unit on floats
 	Cache      float64 `json:"cache"`      // bytes that multiprocessors read
 	Memory     float64 `json:"memory"`     // bytes of the weight, each once
-	Blocks     int     `json:"blocks"`
+	Blocks     int     `json:"blocks"`     // of up to 256 threads: those of more count as several
 }
 
 // Work is what a launch for n columns in each of some matrices of elements of so many bytes does.
@@ -120,7 +120,7 @@ func (k *GPUKernel) Work(n, batch, size int) GPUWork {
 		Operations: 2 * float64(k.Products) * columns / share,
 		Cache:      float64(k.Loads)*columns*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
 		Memory:     float64(k.Bytes),
-		Blocks:     g.Grid[0] * g.Grid[1] * g.Grid[2],
+		Blocks:     g.Grid[0] * g.Grid[1] * g.Grid[2] * max(1, g.Block[0]*g.Block[1]*g.Block[2]/256),
 	}
 }
 
@@ -204,6 +204,9 @@ func (r GPURates) Pick(kernels []GPUKernel, n, batch, size int) *GPUKernel {
 	}
 	return best
 }
+
+// MaxShared is the dynamic shared memory that a launch may have on any GPU from sm_80 on.
+const MaxShared = 96 << 10
 
 // Geometry is the shape of a launch.
 type Geometry struct {

@@ -10,9 +10,6 @@ import (
 	"spc/ir/tensor"
 )
 
-// maxShared is the dynamic shared memory that a launch may have on any GPU from sm_80 on.
-const maxShared = 96 << 10
-
 // bindAttention computes 64 queries at a time on tensor cores, where floats have 16 bits and
 // heads up to 128 features, else one by one.
 func bindAttention(b *binder, n *ir.Node) (bool, error) {
@@ -28,7 +25,7 @@ func bindAttention(b *binder, n *ir.Node) (bool, error) {
 		g.Grid[0], g.Shared = (a.Queries+63)/64, 0
 		name = b.name(fmt.Sprintf("attention_64x64x%d_mma", depths[i]))
 	}
-	if g.Shared > maxShared {
+	if g.Shared > backend.MaxShared {
 		return false, nil
 	}
 	part := func(i int, h op.AttentionHeads) any { return element{n.Inputs[i], h.From} }
