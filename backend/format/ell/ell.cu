@@ -113,15 +113,49 @@ template <int V, class T> __device__ __forceinline__ void stage_vectors(T *stage
   copy_wait<0>();
 }
 
+// stage_rows stages K/R times R rows of so many columns of X, whose elements it loads one by one or
+// R of a column at once; many before it stores any, so that all of them are under way.
+template <int VS, int R, class T> __device__ __forceinline__ void stage_rows(T *staged, const T *from, const Operands<T> &o, int columns) {
+  constexpr int U = VS * sizeof(T) < 32 ? 4 : 2; // as registers allow
+  int count = o.K / R, threads = 32 * blockDim.y;
+#pragma unroll 1
+  for (int first = threadIdx.y * 32 + threadIdx.x; first < count; first += U * threads) {
+    Vec<T, R> part[U][VS];
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      int i = first + u * threads;
+      const T *at = from + i * R * (R == 1 ? o.xRow : 1);
+#pragma unroll
+      for (int v = 0; v < VS; v++) {
+        part[u][v] = Vec<T, R>();
+        if (i < count && v < columns)
+          part[u][v] = *reinterpret_cast<const Vec<T, R> *>(at + v * o.xColumn);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      int i = first + u * threads;
+      if (i < count)
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+          Vec<T, VS> row;
+#pragma unroll
+          for (int v = 0; v < VS; v++)
+            row.at[v] = part[u][v].at[r];
+          reinterpret_cast<Vec<T, VS> *>(staged)[i * R + r] = row;
+        }
+    }
+  }
+}
+
 // stage copies columns n0 to n0+VS-1 of X to staged, [K][VS], with zeros behind the last column: by
 // 16 bytes where X lies as staged does, by rows where neighbours in a row do, by two rows at once
 // where columns are tokens, else by elements.
 template <int VS, class T> __device__ __forceinline__ void stage(T *staged, const Operands<T> &o, int n0) {
   constexpr int V = 16 / sizeof(T), bytes = VS * sizeof(T);
   const T *x = o.x + blockIdx.z * o.xBatch + n0 * o.xColumn;
-  bool inside = n0 + VS <= o.N, rows = inside && (VS == 1 || o.xColumn == 1);
+  bool rows = n0 + VS <= o.N && (VS == 1 || o.xColumn == 1);
   uintptr_t place = reinterpret_cast<uintptr_t>(x);
-  int start = threadIdx.y * 32 + threadIdx.x, threads = 32 * blockDim.y;
   if (rows && o.xRow == VS && o.K * VS % V == 0 && place % 16 == 0) {
     stage_vectors<V>(staged, x, V, o.K * VS / V);
     return;
@@ -132,31 +166,10 @@ template <int VS, class T> __device__ __forceinline__ void stage(T *staged, cons
       return;
     }
   }
-  if (VS > 1 && inside && o.xRow == 1 && o.xColumn % 2 == 0 && o.K % 2 == 0 && place % (2 * sizeof(T)) == 0) {
-#pragma unroll 1
-    for (int k = 2 * start; k < o.K; k += 2 * threads) {
-      Vec<T, VS> row[2];
-#pragma unroll
-      for (int v = 0; v < VS; v++) {
-        Vec<T, 2> two = *reinterpret_cast<const Vec<T, 2> *>(x + k + v * o.xColumn);
-        row[0].at[v] = two.at[0];
-        row[1].at[v] = two.at[1];
-      }
-      reinterpret_cast<Vec<T, VS> *>(staged)[k] = row[0];
-      reinterpret_cast<Vec<T, VS> *>(staged)[k + 1] = row[1];
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int i = start; i < o.K * VS; i += threads) {
-    // Threads that are neighbours read neighbours.
-    int k = o.xRow == 1 ? i % o.K : i / VS, v = o.xRow == 1 ? i / o.K : i % VS;
-    T element;
-    put(element, 0);
-    if (n0 + v < o.N)
-      element = x[k * o.xRow + v * o.xColumn];
-    staged[k * VS + v] = element;
-  }
+  if (VS > 1 && o.xRow == 1 && o.xColumn % 2 == 0 && o.K % 2 == 0 && place % (2 * sizeof(T)) == 0)
+    stage_rows<VS, 2>(staged, x, o, o.N - n0);
+  else
+    stage_rows<VS, 1>(staged, x, o, o.N - n0);
 }
 
 // few is for few columns of Y: a block multiplies the nonzeros of some pairs of rows with VS

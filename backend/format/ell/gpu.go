@@ -69,12 +69,15 @@ func few(m, k, width int, dt tensor.DType) (out []backend.GPUKernel) {
 		if staged > backend.MaxShared {
 			break
 		}
-		// A block has as many rows as make their bytes twice what it stages, but not so many that
-		// processors are idle.
-		const processors = 128
+		// A block has as many rows as make its bytes twice what it stages, but not so many that
+		// processors are idle: those that its warps have at once or a multiple.
+		const processors, most = 128, 32
 		rows := 8
-		for rows*bytes < 2*staged && sparse.Ceil(m, 2*rows) >= processors {
+		for rows < most && rows*bytes < 2*staged && sparse.Ceil(m, 2*rows) >= processors {
 			rows *= 2
+		}
+		if rows == most {
+			rows *= sparse.Ceil(min(sparse.Ceil(2*staged, max(1, bytes)), sparse.Ceil(m, processors)), most)
 		}
 		down := sparse.Ceil(m, rows)
 		out = append(out, backend.GPUKernel{
@@ -85,7 +88,7 @@ func few(m, k, width int, dt tensor.DType) (out []backend.GPUKernel) {
 			Launch: func(n, batch int) backend.Geometry {
 				return backend.Geometry{
 					Grid:   [3]int{sparse.Ceil(n, columns), down, batch},
-					Block:  [3]int{32, min(16, rows/2), 1},
+					Block:  [3]int{32, min(rows, most) / 2, 1},
 					Shared: staged,
 				}
 			},
