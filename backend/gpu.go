@@ -159,6 +159,10 @@ func (k *GPUKernel) Work(n, batch, size int) GPUWork {
 	if k.Share > 0 {
 		share = k.Share
 	}
+	loads := float64(k.Loads * n * batch)
+	if k.Unit == Cores { // lanes gather what is as wide as a tile
+		loads = float64(k.Loads) * columns
+	}
 	finish := 0.0
 	if k.Splits > 1 { // sums are written and read
 		finish = float64(k.Rows*n*batch) * float64(2*k.Splits*4+size)
@@ -167,7 +171,7 @@ func (k *GPUKernel) Work(n, batch, size int) GPUWork {
 		Finish:     finish,
 		Unit:       k.Unit,
 		Operations: 2 * float64(k.Products) * columns / share,
-		Cache:      float64(k.Loads)*float64(n*batch)*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
+		Cache:      loads*float64(size) + float64(k.Bytes*g.Grid[0]*batch),
 		Shared:     float64(k.Reads * g.Grid[0] * batch),
 		Memory:     float64(k.Bytes),
 		Warps:      g.Block[0] * g.Block[1] * g.Block[2] / 32,

@@ -23,6 +23,7 @@ func orders(t *testing.T) (drivers []cuda.Driver) {
 // In no order of the threads do kernels touch memory that is not theirs, or give something
 // else than the product.
 func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, orders(t)...) }
+func TestStagedKernels(t *testing.T)     { suite.Staged(t, orders(t)...) }
 func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, orders(t)...) }
 
 func TestPrograms(t *testing.T) {

@@ -53,9 +53,9 @@ type kernel struct {
 	Launches []launch `json:"launches"`
 	Sums     int      `json:"sums"` // bytes that one launch leaves to the next
 	X        string   `json:"x"`    // types of X[K,N] and Y[M,N], which lie row by row, or, of tokens, column by column
-	Y      string `json:"y"`
-	Tokens bool   `json:"tokens"`
-	Picked bool   `json:"picked"` // by the back end
+	Y        string   `json:"y"`
+	Tokens   bool     `json:"tokens"`
+	Picked   bool     `json:"picked"` // by the back end
 	// What the back end predicts from, and what it predicts.
 	Work        backend.GPUWork `json:"work"`
 	PredictedUs float64         `json:"predicted_us"`

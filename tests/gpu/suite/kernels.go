@@ -189,7 +189,10 @@ func (p *product) reference() {
 // check compares y, of dt, with the reference.
 func (p *product) check(y *tensor.Tensor) error {
 	for i, v := range y.Float64s() {
-		if !(math.Abs(v-p.want[i]) <= p.limit[i]) {
+		if v == p.want[i] { // infinities, too
+			continue
+		}
+		if math.IsInf(p.want[i], 0) || !(math.Abs(v-p.want[i]) <= p.limit[i]) {
 			return fmt.Errorf("element %d is %v, want %v within %v", i, v, p.want[i], p.limit[i])
 		}
 	}
@@ -428,7 +431,7 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	}
 	for _, name := range []string{
 		"f32_dense_64x64x16_simt", "f16_dense_128x128x64_mma", "bf16_dense_32x32x128k4_mma", "f16_dense_16x8x256k4_mma",
-		"f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f32_csr_4x128_u16_simt", "f16_csr_4x8_u32_simt", "f32_csr_4x1_u16_simt", "bf16_csr_4x32_u16_simt",
+		"f16_ell_32x8w4_u16_simt", "f16_ell_32x8w4_u32_simt", "f16_ell_2x1_u8_simt", "bf16_ell_2x8_u8_simt", "f32_ell_2x4_u8_simt", "f32_csr_4x128_u16_simt", "f16_csr_4x8_u32_simt", "f32_csr_4x1_u16_simt", "bf16_csr_4x32_u16_simt",
 		"f16_bitmap_256x64x64_mma", "bf16_bitmap_128x32x128k2_mma", "f16_bitmap_64x16x256k4_mma", "bf16_bitmap_32x8x512k8_mma", "f16_bitmap_16x8x256k4_mma",
 		"bf16_bitmap1x2_256x64x64_mma", "f16_bitmap1x2_128x32x128k2_mma", "bf16_bitmap1x2_64x16x256k4_mma", "bf16_bitmap1x2_32x8x512k8_mma", "f16_bitmap1x2_16x8x256k4_mma",
 		"f16_nm24_128x128x64_mmasp", "bf16_nm24_32x32x128k4_mmasp", "f16_nm24_16x8x256k4_mmasp",
@@ -440,4 +443,117 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 			t.Errorf("%s was launched %d times", name, launched[name])
 		}
 	}
+}
+
+// uniform draws a weight with s nonzeros in each row, in the columns that may have some.
+func uniform(rng *rand.Rand, dt tensor.DType, m, k, s int, may func(column int) bool) *tensor.Tensor {
+	w := tensor.New(tensor.F32, m, k)
+	for i := range m {
+		left := s
+		for _, c := range rng.Perm(k) {
+			if left > 0 && may(c) {
+				w.F32s()[i*k+c] = 1 + rng.Float32() // so that infinities do not cancel
+				left--
+			}
+		}
+	}
+	return tensor.From(w.To(dt).To(tensor.F32).F32s(), m, k)
+}
+
+// Staged tests that kernels that stage X in shared memory give the product where groups of
+// nonzeros, slabs of columns and tiles of rows end, whatever is in the columns that a row does
+// not read.
+func Staged(t *testing.T, drivers ...cuda.Driver) {
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	ell := format.Lookup("ell").(backend.GPUFormat)
+	all := func(int) bool { return true }
+	launched := map[string]int{}
+	for i, s := range []struct {
+		m, k, s int
+		may     func(column int) bool
+	}{
+		{1, 1, 1, all}, {2, 5, 0, all}, {3, 40, 7, all}, {33, 255, 8, all}, {70, 256, 9, all}, {31, 257, 16, all}, {5, 1000, 17, all},
+		{9, 520, 3, func(c int) bool { return c < 3 || c >= 515 }},        // a slab is skipped
+		{20, 2000, 6, func(c int) bool { return c < 290 || c >= 1500 }},   // and some
+		{7, 1300, 10, func(c int) bool { return c%256 == 0 || c == 255 }}, // steps of 255 and 256
+		{3, 1800, 1100, all}, // more groups than lanes have under way
+		{4, 49152, 11, all},  // as many columns as fit for f16
+		{8130, 40, 3, all},   // pairs of rows one after another
+		{40, 384, 128, all},
+	} {
+		w := uniform(rng, tensor.BF16, s.m, s.k, s.s, s.may) // of values that each type holds
+		st, err := store(format.Lookup("ell"), "1x1", w, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns := []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+		switch {
+		case s.k > 10000:
+			columns = []int{1}
+		case s.m > 1000:
+			columns = []int{8}
+		}
+		for _, n := range columns {
+			dt := []tensor.DType{tensor.F16, tensor.F32, tensor.BF16}[(i+n/2)%3]
+			kernels, err := ell.GPU(st, dt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			products := []*product{newProduct(rng, dt, w, n), newProduct(rng, dt, w, n)}
+			products[0].tokens, products[1].tokens = false, true
+			for _, p := range products {
+				p.unread(rng)
+				for j := range kernels {
+					k := &kernels[j]
+					if !strings.Contains(k.Name, "_ell_2x") || s.m > 1000 && k.Columns < n {
+						continue
+					}
+					for _, d := range drivers {
+						y, err := p.run(d, k)
+						if err == nil {
+							err = p.check(y)
+						}
+						if err != nil {
+							t.Fatalf("%s on %v, %d nonzeros in a row: %v", k.Name, p, s.s, err)
+						}
+						launched[k.Name]++
+					}
+				}
+			}
+		}
+	}
+	for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
+		for _, n := range []int{1, 2, 4, 8} {
+			if name := fmt.Sprintf("%v_ell_2x%d_u8_simt", dt, n); launched[name] < len(drivers) {
+				t.Errorf("%s was launched %d times", name, launched[name])
+			}
+		}
+	}
+}
+
+// unread makes infinities and NaN of what X has in columns in which W has no nonzero, and infinities
+// of a tenth of what the others have, and computes the reference, whose epilogue keeps those.
+func (p *product) unread(rng *rand.Rand) {
+	read := make([]bool, p.k)
+	for i, v := range p.w.F32s() {
+		read[i%p.k] = read[i%p.k] || v != 0
+	}
+	x := p.x.To(tensor.F32)
+	xs := p.strides(p.k)
+	for b := range p.batch {
+		for k := range p.k {
+			for n := range p.n {
+				at := &x.F32s()[k*xs[0]+n*xs[1]+b*xs[2]]
+				switch {
+				case !read[k]:
+					*at = float32([]float64{math.Inf(1), math.Inf(-1), math.NaN()}[rng.IntN(3)])
+				case p.k < 100 && rng.IntN(10) == 0:
+					*at = float32(math.Inf(1))
+				}
+			}
+		}
+	}
+	p.x, p.ep, p.alpha = x.To(p.dt), op.Epilogue{}, nil
+	p.reference()
 }

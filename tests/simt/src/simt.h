@@ -449,6 +449,13 @@ struct Registered {
 
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 
+// The products of the bytes of a and b, and c.
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+  for (int i = 0; i < 32; i += 8)
+    c += (a >> i & 255) * (b >> i & 255);
+  return c;
+}
+
 inline void __syncthreads() { simt::barrier(); }
 
 inline void __syncwarp(unsigned mask = ~0u) {
