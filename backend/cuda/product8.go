@@ -68,7 +68,7 @@ func (b *binder) weight8Of(n *ir.Node) (*weight8, error) {
 	return made, nil
 }
 
-// types numbers the types of residuals and results as spc/mma8.cuh does.
+// types numbers the types of residuals and results as spc/product8.cuh does.
 var types = map[tensor.DType]int{tensor.U8: 0, tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3}
 
 // typeOf is the number of the type that a value has on the device.

@@ -1,6 +1,6 @@
 // i8 weights of which groups of four consecutive elements of a row stand or fall together, times
 // u8 on tensor cores: Y[M,N] = W X.
-#include "spc/mma8.cuh"
+#include "spc/product8.cuh"
 
 namespace spc {
 

@@ -1,5 +1,5 @@
 // Dense i8 times u8 on tensor cores: Y[M,N] = W X.
-#include "spc/mma8.cuh"
+#include "spc/product8.cuh"
 
 namespace spc {
 

@@ -1,6 +1,6 @@
 // 2:4 of i8 times u8 on sparse tensor cores: Y[M,N] = W X, where of every 4 consecutive elements of
 // a row of W two are stored.
-#include "spc/mma8.cuh"
+#include "spc/product8.cuh"
 
 namespace spc {
 

@@ -20,7 +20,7 @@ import (
 // epilogues8 are those whose f32 arithmetic has one result.
 var epilogues8 = []op.Epilogue{{}, {Act: "Relu"}, {Act: "Clip", ActArgs: []float32{-3, 40}}, {Act: "LeakyRelu", ActArgs: []float32{0.1}}}
 
-// types8 numbers types as spc/mma8.cuh does.
+// types8 numbers types as spc/product8.cuh does.
 var types8 = []tensor.DType{tensor.U8, tensor.F32, tensor.F16, tensor.BF16}
 
 // product8 is Y[M,N] = W X in 8-bit integers with an epilogue, for a batch of X.
