@@ -6,8 +6,8 @@ import (
 )
 
 // GPUFormat8 is a Format8 that has kernels for GPUs. They compute as those of GPUFormat do, but
-// take no patches, X is u8, sums are i32, and the parameters of the epilogue are those of SPC_EPILOGUE8 in
-// spc/product8.cuh.
+// X is u8, sums are i32, after the patches comes what X is outside of images, and the parameters of the epilogue
+// are those of SPC_EPILOGUE8 in spc/product8.cuh.
 type GPUFormat8 interface {
 	Format8
 	// GPU prepares a store that Check accepts, and lists its kernels.

@@ -193,8 +193,8 @@ func (p *prepared) cells(k *backend.GPUKernel, n int) (out []any) {
 		out = append(out, fmt.Sprintf("part%d", i))
 	}
 	if p.dt == tensor.I8 {
-		const f32 = 1 // the type of Y
-		out = append(out, "x", "y", p.m, p.k, n, 1, p.k, p.k*n, 1, p.m, p.m*n)
+		const f32 = 1                                                                // the type of Y
+		out = append(out, "x", "y", p.m, p.k, n, 1, p.k, p.k*n, 1, p.m, p.m*n, 0, 0) // no patches
 		for _, v := range k.Extra {
 			out = append(out, v)
 		}

@@ -1,27 +1,34 @@
 // product8.cuh is the products of 8-bit integers on tensor cores for any source of W, Y = W X of a
-// weight of i8 and activations of u8.
+// weight of i8 and activations of u8: both come through slabs of shared memory, filled while others
+// are multiplied.
 #pragma once
 
 #include "spc/mma8.cuh"
+#include "spc/product.cuh"
 
 namespace spc {
 
 // Types of residuals and results, as backend/cuda numbers them.
 enum Type { U8, F32, F16, BF16 };
 
-// SPC_OPERANDS8 is SPC_OPERANDS, where X is u8 and Y has a type of its own.
+// SPC_OPERANDS8 is SPC_OPERANDS, where X is u8, x_zero outside of images, and Y has a type of its own.
 #define SPC_OPERANDS8 \
-  const uint8_t *x, void *y, int M, int K, int N, int64_t x_row, int64_t x_column, int64_t x_batch, int64_t y_row, int64_t y_column, int64_t y_batch
-#define SPC_OPERANDS8_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch
+  const uint8_t *x, void *y, int M, int K, int N, int64_t x_row, int64_t x_column, int64_t x_batch, int64_t y_row, int64_t y_column, int64_t y_batch, \
+      const void *patches, int x_zero
+#define SPC_OPERANDS8_ARGS x, y, M, K, N, x_row, x_column, x_batch, y_row, y_column, y_batch, patches, x_zero
 
-// Operands8 is those parameters. Of Y either rows or columns are neighbours.
+// Operands8 is those parameters. Of X, unless it is patches, and of Y either rows or columns are
+// neighbours.
 struct Operands8 {
   const uint8_t *x;
   void *y;
   int M, K, N;
   int64_t xRow, xColumn, xBatch, yRow, yColumn, yBatch;
+  const Patches *patches;
+  int zero;
   __device__ Operands8(SPC_OPERANDS8)
-      : x(x), y(y), M(M), K(K), N(N), xRow(x_row), xColumn(x_column), xBatch(x_batch), yRow(y_row), yColumn(y_column), yBatch(y_batch) {}
+      : x(x), y(y), M(M), K(K), N(N), xRow(x_row), xColumn(x_column), xBatch(x_batch), yRow(y_row), yColumn(y_column), yBatch(y_batch),
+        patches(static_cast<const Patches *>(patches)), zero(x_zero) {}
 };
 
 // SPC_EPILOGUE8 is the parameters by which a kernel finishes the sum in row m of W X:
@@ -116,99 +123,175 @@ struct Epilogue8 {
   }
 };
 
-// Slab8 is Depth rows of Columns columns of X in shared memory, transposed, so that four
-// elements of a column are one word. Columns are 4 words further apart, and groups of 4 words
-// change places from one 8 columns to the next, so that the lanes of a fragment meet different
-// banks, and so do those of a copy.
-template <int Depth, int Columns> struct Slab8 {
-  static constexpr int Words = Depth / 4, Stride = Words + 4, Units = Depth * Columns / 16;
-  alignas(16) uint32_t words[Columns * Stride];
+// Slab8 is Depth rows of Columns columns of X in shared memory, as a Slab whose elements are pairs of
+// bytes, in units of 16 neighbours. Where rows are neighbours, which is down, a line is a column, and a
+// fragment's registers are what ldmatrix loads. Else a line is a row: ldmatrix turns around pairs of
+// two columns, and registers choose the bytes of either. Then column 2*g+h of 16 is column g of
+// fragment h, and rows lie so that the pairs of a register are neighbours.
+template <int Depth, int Columns> union Slab8 {
+  static constexpr int Wide = Columns < 16 ? 16 : Columns; // a line's bytes
+  Slab<Depth / 2, Columns> columns;
+  Slab<Depth, Wide / 2> rows;
 
-  __device__ static __forceinline__ int place(int n, int word) { return n * Stride + (word ^ ((n >> 3 & (Words / 4 - 1)) << 2)); }
-
-  // at is the elements from 4*word on of column n.
-  __device__ __forceinline__ uint32_t at(int n, int word) const { return words[place(n, word)]; }
-
-  // Unit is 16 elements on their way: 4 columns of 4 rows, one row after the other, or, where the
-  // rows of X are neighbours in memory, 16 rows of a column.
-  struct Unit { uint32_t v[4]; };
-
-  // where returns the first column and word of a unit; neighbours load neighbours.
-  __device__ static __forceinline__ void where(int unit, bool down, int &n, int &word) {
-    constexpr int Across = Columns / 4 < 8 ? Columns / 4 : 8;
-    n = down ? unit / (Words / 4) : (unit / (Across * Words) * Across + unit % Across) * 4;
-    word = down ? unit % (Words / 4) * 4 : unit / Across % Words;
+  // unit is number unit of a line.
+  template <bool Down> __device__ __forceinline__ uint4 *unit(int line, int unit) {
+    if constexpr (Down)
+      return columns.units + columns.template place<true>(line, unit);
+    else
+      return rows.units + rows.template place<false>(line / 16 * 16 + line / 2 % 2 * 8 + line / 4 % 4 * 2 + line % 2, unit);
   }
 
-  // edge reads those of 4 elements that lie in X, zeros in place of the others.
-  __device__ static __forceinline__ uint32_t edge(const uint8_t *from, int inside) {
-    uint32_t word = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (i < inside)
-        word |= uint32_t(from[i]) << 8 * i;
-    return word;
-  }
+  // column is where column n of a row of sums is, of C fragments.
+  template <int C> __device__ static __forceinline__ int column(bool down, int n) { return down || C == 1 ? n : n / 16 * 16 + n % 2 * 8 + n % 16 / 2; }
 
-  // fetch reads a unit of the slab from row k0 and column n0 on, zeros outside of X; x is the
-  // block's matrix. wide says that 4 neighbours, or 16 rows, can be loaded at once.
-  __device__ static __forceinline__ Unit fetch(const uint8_t *x, const Operands8 &o, int k0, int n0, int unit, bool down, bool wide) {
-    int n, word;
-    where(unit, down, n, word);
-    n += n0;
-    int k = k0 + 4 * word;
-    Unit u = {{0, 0, 0, 0}};
-    if (n >= o.N)
-      return u;
-    if (down) {
-      const uint8_t *from = x + n * o.xColumn + k;
-      if (wide && k + 16 <= o.K) {
-        uint4 v = *reinterpret_cast<const uint4 *>(from);
-        u.v[0] = v.x;
-        u.v[1] = v.y;
-        u.v[2] = v.z;
-        u.v[3] = v.w;
-      } else
+  // fragments loads b for 32*P rows from k on and 8*C columns from n on, as mma8 and mma8Sparse take them.
+  template <bool Down, int C, int P> __device__ __forceinline__ void fragments(uint32_t (&b)[C][2 * P], int k, int n) const {
+    if constexpr (Down) {
+      columns.template fragments<true, C, P>(b, k / 2, n);
+    } else {
+      constexpr int Pairs = C > 1 ? C / 2 : 1;
+      uint32_t pair[Pairs][4 * P];
+      rows.template fragments<false, Pairs, 2 * P>(pair, k, n / 2);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-          u.v[i] = edge(from + 4 * i, o.K - k - 4 * i);
-      return u;
+      for (int c = 0; c < Pairs; c++)
+#pragma unroll
+        for (int r = 0; r < 2 * P; r++) {
+          uint32_t even = choose(pair[c][2 * r], pair[c][2 * r + 1], 0x6420), odd = choose(pair[c][2 * r], pair[c][2 * r + 1], 0x7531);
+          if constexpr (C > 1) {
+            b[2 * c][r] = even;
+            b[2 * c + 1][r] = odd;
+          } else { // the lanes of 8 columns have all of them
+            int lane = threadIdx.x % 32, from = lane / 8 * 4 + lane % 4;
+            even = __shfl_sync(~0u, even, from);
+            odd = __shfl_sync(~0u, odd, from);
+            b[c][r] = lane / 4 % 2 ? odd : even;
+          }
+        }
     }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      if (k + i < o.K) {
-        const uint8_t *from = x + (k + i) * o.xRow + n;
-        u.v[i] = wide && n + 4 <= o.N ? *reinterpret_cast<const uint32_t *>(from) : edge(from, o.N - n);
-      }
-    return u;
-  }
-
-  // put stores it.
-  __device__ __forceinline__ void put(const Unit &u, int unit, bool down) {
-    int n, word;
-    where(unit, down, n, word);
-    if (down) {
-      *reinterpret_cast<uint4 *>(words + place(n, word)) = {u.v[0], u.v[1], u.v[2], u.v[3]};
-      return;
-    }
-    uint32_t lo0 = choose(u.v[0], u.v[1], 0x5140), hi0 = choose(u.v[0], u.v[1], 0x7362);
-    uint32_t lo1 = choose(u.v[2], u.v[3], 0x5140), hi1 = choose(u.v[2], u.v[3], 0x7362);
-    words[place(n, word)] = choose(lo0, lo1, 0x5410);
-    words[place(n + 1, word)] = choose(lo0, lo1, 0x7632);
-    words[place(n + 2, word)] = choose(hi0, hi1, 0x5410);
-    words[place(n + 3, word)] = choose(hi0, hi1, 0x7632);
   }
 };
 
-// Tile8 is the shape of what a block of threads computes: warps of 16 R rows and 8 C columns
-// each, MW of them one below the other and NW side by side, and KW of each that share the rows of
-// X. Depth rows of X at a time go through a Slab8.
-template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_> struct Tile8 {
-  static constexpr int MW = MW_, NW = NW_, KW = KW_, R = R_, C = C_, Depth = Depth_;
-  static constexpr int Rows = 16 * R * MW, Columns = 8 * C * NW, Warps = MW * NW, Threads = 32 * Warps * KW;
-  using Slabs = Slab8<Depth, Columns>[2];
-  using Stages = int32_t[Warps][16][8 * C + 1];
-  using Partial = int32_t[KW > 1 ? KW - 1 : 1][Warps][R * C * 4][32];
+// Tile8 is a Tile whose Depth rows of X go with so many columns of W through Stages pairs of slabs.
+template <int MW, int NW, int KW, int R, int C, int Depth, int Stages> struct Tile8 : Tile<MW, NW, KW, R, C, Depth, Stages> {
+  using Base = Tile<MW, NW, KW, R, C, Depth, Stages>;
+  using X = Slab8<Depth, Base::Columns>;
+  template <class W> union Memory {
+    struct {
+      X x[Stages];
+      W w[Stages];
+    } slabs;
+    int32_t stages[MW * NW][16][8 * C + 1];
+    int32_t partial[KW > 1 ? KW - 1 : 1][KW > 1 ? MW * NW : 1][R * C * 4][32];
+    __device__ Memory() {}
+  };
+};
+
+// Ways in which X comes to shared memory: by copies that go on meanwhile, of columns or of rows of
+// it, and by bytes through registers, of odd addresses and of the pixels that a convolution reads.
+enum Way { ByColumns, ByRows, ByBytes };
+
+// Feed8 fills slabs with X.
+template <class S> struct Feed8 {
+  using Slab = typename S::X;
+  const Operands8 &o;
+  const uint8_t *x; // the block's matrix
+  int n0, piece;    // the first column, and how many neighbours can be copied at once
+  Way way;
+  // The column that the thread reads byte by byte, where its pixel is in the image, and that one's size.
+  int n, top, left, inH, inW;
+
+  __device__ __forceinline__ Feed8(const Operands8 &o) : o(o), x(o.x + blockIdx.z * o.xBatch), n0(blockIdx.x * S::Columns), way(o.xRow == 1 ? ByColumns : ByRows) {
+    int64_t far = (way == ByColumns ? o.xColumn : o.xRow) | o.xBatch; // of lines, and of matrices
+    auto fits = [&](int n) { return far % n == 0 && reinterpret_cast<uintptr_t>(o.x) % n == 0; };
+    piece = fits(16) && (way == ByColumns || S::Columns >= 16) ? 16 : fits(8) ? 8 : 4;
+    if (o.patches || !fits(4))
+      way = ByBytes;
+    n = threadIdx.x % S::Columns;
+    top = left = inH = inW = 0;
+    if (o.patches) {
+      inH = o.patches->inH;
+      inW = o.patches->inW;
+      int row = (n0 + n) / o.patches->outW;
+      top = row * o.patches->strideH;
+      left = (n0 + n - row * o.patches->outW) * o.patches->strideW;
+    }
+  }
+
+  // copy brings the slab of the rows from k0, a multiple of 32, on, with zeros outside of X.
+  template <bool Down> __device__ __forceinline__ void copy(Slab &slab, int k0) const {
+    constexpr int Across = (Down ? S::Depth : Slab::Wide) / 16, Units = Across * (Down ? S::Columns : S::Depth);
+    constexpr int Bytes = !Down && S::Columns < 16 ? S::Columns : 16;
+#pragma unroll
+    for (int i = 0; i < (Units + S::Threads - 1) / S::Threads; i++) {
+      int number = i * S::Threads + threadIdx.x, line = number / Across, unit = number % Across;
+      if (Units % S::Threads != 0 && number >= Units)
+        break;
+      int k = k0 + (Down ? unit * 16 : line), n = n0 + (Down ? line : unit * 16);
+      int inside = k < o.K && n < o.N ? Down ? o.K - k : o.N - n : 0; // of X
+      const uint8_t *from = inside > 0 ? x + k * o.xRow + n * o.xColumn : x;
+      uint8_t *to = reinterpret_cast<uint8_t *>(slab.template unit<Down>(line, unit));
+      if (piece == 16) {
+        copy_async<16>(to, from, inside < 16 ? inside : 16);
+        continue;
+      }
+#pragma unroll 1
+      for (int j = 0; j < Bytes; j += piece) {
+        int valid = inside - j < 0 ? 0 : inside - j < piece ? inside - j : piece;
+        const uint8_t *at = valid > 0 ? from + j : x;
+        if (piece == 8)
+          copy_async<8>(to + j, at, valid);
+        else
+          copy_async<4>(to + j, at, valid);
+      }
+    }
+  }
+
+  // Byte by byte a thread brings Each units of a slab, all of its column.
+  static constexpr int Across = S::Threads / S::Columns, Each = S::Depth / 16 / Across;
+  static_assert(Across * S::Columns == S::Threads && Each * Across * 16 == S::Depth, "threads share whole slabs");
+  __device__ static __forceinline__ int unit(int i) { return threadIdx.x / S::Columns + i * Across; }
+
+  // copyTaps brings those of the rows from k0 on, zeros where there are none.
+  __device__ __forceinline__ void copyTaps(Tap *to, int k0) const {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < S::Depth; i += S::Threads) {
+      bool inside = k0 + i < o.K;
+      copy_async<8>(to + i, reinterpret_cast<const Tap *>(o.patches + 1) + (inside ? k0 + i : 0), inside ? 8 : 0);
+    }
+  }
+
+  // read reads unit number i of the thread, of the slab of the rows from k0 on, whose taps are at taps.
+  // W has zeros for the rows behind X, which may be anything.
+  __device__ __forceinline__ void read(uint32_t (&bytes)[16], int i, int k0, const Tap *taps) const {
+    if (o.patches) {
+#pragma unroll
+      for (int j = 0; j < 16; j++) {
+        Tap tap = taps[unit(i) * 16 + j];
+        int row = top + tap.y, column = left + tap.x;
+        bytes[j] = o.zero;
+        if (unsigned(row) < unsigned(inH) && unsigned(column) < unsigned(inW))
+          bytes[j] = x[tap.plane + row * inW + column];
+      }
+    } else {
+      int k = k0 + unit(i) * 16;
+      const uint8_t *from = x + k * o.xRow + (n0 + n) * o.xColumn;
+#pragma unroll
+      for (int j = 0; j < 16; j++) {
+        bytes[j] = 0;
+        if (k + j < o.K && n0 + n < o.N)
+          bytes[j] = from[j * o.xRow];
+      }
+    }
+  }
+
+  // write puts it into the slab.
+  __device__ __forceinline__ void write(Slab &slab, const uint32_t (&bytes)[16], int i) const {
+    uint32_t word[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      word[j] = choose(choose(bytes[4 * j], bytes[4 * j + 1], 0x0040), choose(bytes[4 * j + 2], bytes[4 * j + 3], 0x0040), 0x5410);
+    *slab.template unit<true>(n, unit(i)) = {word[0], word[1], word[2], word[3]};
+  }
 };
 
 // Sums8 are a warp's sums, 16 R rows by 8 C columns.
@@ -216,8 +299,9 @@ template <int R, int C> struct Sums8 {
   int32_t d[R][C][4];
 
   // store finishes those that lie in Y, of which the first is element (m0,n0). They go through
-  // stage, 16 rows at a time, so that neighbours write neighbours.
-  template <class T> __device__ __forceinline__ void store(const Operands8 &o, const Epilogue8 &e, int m0, int n0, int32_t (&stage)[16][8 * C + 1]) const {
+  // stage, 16 rows at a time, so that neighbours write neighbours; place says where a column is there.
+  template <class T, class F>
+  __device__ __forceinline__ void store(const Operands8 &o, const Epilogue8 &e, int m0, int n0, int32_t (&stage)[16][8 * C + 1], F place) const {
     int lane = threadIdx.x % 32;
     bool down = o.yColumn != 1;
 #pragma unroll
@@ -232,7 +316,7 @@ template <int R, int C> struct Sums8 {
           int32_t sum[4];
 #pragma unroll
           for (int i = 0; i < 4; i++)
-            sum[i] = down ? stage[row + i][column] : stage[row][column + i];
+            sum[i] = down ? stage[row + i][place(column)] : stage[row][place(column + i)];
           e.template store<T>(o.y, sum, m, down, m * o.yRow + n * o.yColumn + blockIdx.z * o.yBatch, left < 4 ? left : 4);
         }
       }
@@ -241,104 +325,144 @@ template <int R, int C> struct Sums8 {
   }
 };
 
-// tensor_product8 computes a Tile8 of Y for a source of W: count() slabs of X, of which slab i
-// begins at row(i); load(i, s) reads what a warp multiplies with step s of its share of it, and
-// multiply(w, slab, column, word, sums) adds their product, where columns of the warp and words of
-// the step begin there. A step is Words words of a column. While a slab is multiplied the next
-// one is on its way. Grid (ceil(N/Columns), ceil(M/Rows), batch).
-template <class S, class Source> __device__ __forceinline__ void tensor_product8(const Source &source, const Operands8 &o, const Epilogue8 &e) {
-  using Slab = Slab8<S::Depth, S::Columns>;
-  constexpr int Each = (Slab::Units + S::Threads - 1) / S::Threads, Steps = Slab::Words / Source::Words / S::KW;
-  static_assert(Steps * Source::Words * S::KW == Slab::Words, "warps share whole steps");
-  SPC_SHARED(typename S::Slabs, slabs);
-  int warp = threadIdx.x / 32, kw = warp / S::Warps, mw = warp % S::MW, nw = warp % S::Warps / S::MW, n0 = blockIdx.x * S::Columns;
-  const uint8_t *x = o.x + blockIdx.z * o.xBatch;
-  bool down = o.xRow == 1;
-  int64_t far = down ? o.xColumn : o.xRow, unit = down ? 16 : 4; // neighbours lie along the other axis
-  bool wide = far % unit == 0 && o.xBatch % unit == 0 && reinterpret_cast<uintptr_t>(o.x) % unit == 0;
-  typename Slab::Unit units[Each];
-  auto fetch = [&](int i) {
-#pragma unroll
-    for (int j = 0; j < Each; j++)
-      if (j * S::Threads + int(threadIdx.x) < Slab::Units)
-        units[j] = Slab::fetch(x, o, source.row(i), n0, j * S::Threads + threadIdx.x, down, wide);
-  };
-  auto put = [&](int i) {
-#pragma unroll
-    for (int j = 0; j < Each; j++)
-      if (j * S::Threads + int(threadIdx.x) < Slab::Units)
-        slabs[i % 2].put(units[j], j * S::Threads + threadIdx.x, down);
-  };
-  Sums8<S::R, S::C> sums = {};
-  int count = source.count();
-  if (count > 0) {
-    auto next = source.load(0, kw * Steps, mw);
-    fetch(0);
-    put(0);
-    __syncthreads();
-    for (int i = 0; i < count; i++) {
-      if (i + 1 < count)
-        fetch(i + 1);
-#pragma unroll
-      for (int s = 0; s < Steps; s++) {
-        auto current = next;
-        if (s + 1 < Steps)
-          next = source.load(i, kw * Steps + s + 1, mw);
-        else if (i + 1 < count)
-          next = source.load(i + 1, kw * Steps, mw);
-        source.multiply(current, slabs[i % 2], nw * 8 * S::C, (kw * Steps + s) * Source::Words, sums);
-      }
-      if (i + 1 < count)
-        put(i + 1);
-      __syncthreads();
+// accumulate adds the products of all slabs. A move is what a warp multiplies while it reads bytes: a
+// step, or a share of its columns, so that few registers hold bytes at a time.
+template <class S, Way By, class Source, class Memory>
+__device__ __forceinline__ void accumulate(Source &source, const Operands8 &o, const Feed8<S> &feed, Memory &memory, Sums8<S::R, S::C> &sums) {
+  constexpr bool Bytes = By == ByBytes, Down = By != ByRows;
+  constexpr int P = Source::P, Steps = S::Depth / S::KW / 32 / P, Ahead = S::Stages - 1;
+  constexpr int Each = Feed8<S>::Each, Shares = !Bytes || Each <= Steps ? 1 : Each / Steps < S::C ? Each / Steps : S::C;
+  constexpr int C = S::C / Shares, Moves = Steps * Shares, Units = (Each + Moves - 1) / Moves;
+  static_assert(Steps * P * 32 * S::KW == S::Depth, "steps of all warps are a slab");
+  auto &x = memory.slabs.x;
+  auto &w = memory.slabs.w;
+  // Bytes are written a slab ahead, so two slabs of X are enough, and the taps lie in the others.
+  Tap *taps = reinterpret_cast<Tap *>(x + 2);
+  static_assert(S::Stages * S::Depth * sizeof(Tap) <= (S::Stages - 2) * sizeof(x[0]), "taps fit");
+  int count = source.count(), now = 0, next = 0; // the slabs that is multiplied, and that is brought
+  for (int i = -Ahead - Bytes; i < count; i++) {
+    copy_wait<Ahead - 1>();
+    __syncthreads(); // this slab is there, and nobody reads the last one
+    int ahead = i + Ahead;
+    if (ahead >= 0 && ahead < count) {
+      if (!Bytes)
+        feed.template copy<Down>(x[next], source.row(ahead));
+      source.begin(w[next], ahead);
+      next = next + 1 == S::Stages ? 0 : next + 1;
     }
+    if (Bytes && o.patches && ahead + 1 < count)
+      feed.copyTaps(taps + (ahead + 1) % S::Stages * S::Depth, source.row(ahead + 1));
+    copy_commit();
+    bool fill = Bytes && i >= -1 && i + 1 < count;
+    int k0 = fill ? source.row(i + 1) : 0;
+    typename Source::Part part;
+#pragma unroll
+    for (int move = 0; move < Moves; move++) {
+      uint32_t bytes[Units][16];
+      if (fill)
+#pragma unroll
+        for (int j = 0; j < Units; j++)
+          if (move * Units + j < Each)
+            feed.read(bytes[j], move * Units + j, k0, taps + (i + 1) % S::Stages * S::Depth);
+      if (i >= 0) {
+        int step = S::kw() * Steps + move / Shares, c = move % Shares * C;
+        if (c == 0)
+          source.load(part, w[now], step);
+        uint32_t b[C][2 * P];
+        x[Bytes ? i % 2 : now].template fragments<Down, C, P>(b, step * 32 * P, (S::nw() * S::C + c) * 8);
+#pragma unroll
+        for (int j = 0; j < C; j++)
+#pragma unroll
+          for (int r = 0; r < S::R; r++)
+            source.multiply(sums.d[r][c + j], part, r, b[j]);
+      }
+      if (fill)
+#pragma unroll
+        for (int j = 0; j < Units; j++)
+          if (move * Units + j < Each)
+            feed.write(x[(i + 1) % 2], bytes[j], move * Units + j);
+    }
+    if (i >= 0)
+      now = now + 1 == S::Stages ? 0 : now + 1;
   }
+  __syncthreads(); // nobody reads slabs
+}
+
+// tensor_product8 computes a Tile8 of Y for a source of W: count() slabs of X, of which slab i
+// begins at row(i). begin(slab, i) begins to bring slab i of W, one after the other. A warp multiplies its share of it
+// in steps of 32*P rows of X: load(part, slab, s) reads R tiles for step s of all, and multiply(d, part, r,
+// b) adds the product of tile r with a fragment. Grid (ceil(N/Columns), ceil(M/Rows), batch).
+template <class S, class Source> __device__ __forceinline__ void tensor_product8(Source source, const Operands8 &o, const Epilogue8 &e) {
+  SPC_SHARED(typename S::template Memory<typename Source::Slab>, memory);
+  Feed8<S> feed(o);
+  Sums8<S::R, S::C> sums = {};
+  switch (feed.way) {
+  case ByColumns: accumulate<S, ByColumns>(source, o, feed, memory, sums); break;
+  case ByRows: accumulate<S, ByRows>(source, o, feed, memory, sums); break;
+  case ByBytes: accumulate<S, ByBytes>(source, o, feed, memory, sums); break;
+  }
+  int warp = S::mw() + S::MW * S::nw();
   if (S::KW > 1) {
-    SPC_SHARED(typename S::Partial, partial);
     int lane = threadIdx.x % 32;
-    if (kw > 0)
+    if (S::kw() > 0)
 #pragma unroll
       for (int i = 0; i < S::R * S::C * 4; i++)
-        partial[kw - 1][warp % S::Warps][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
+        memory.partial[S::kw() - 1][warp][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
     __syncthreads();
-    if (kw > 0)
+    if (S::kw() == 0)
+#pragma unroll
+      for (int other = 0; other + 1 < S::KW; other++)
+#pragma unroll
+        for (int i = 0; i < S::R * S::C * 4; i++)
+          sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += memory.partial[other][warp][i][lane];
+    __syncthreads();
+    if (S::kw() > 0)
       return;
-#pragma unroll
-    for (int other = 0; other + 1 < S::KW; other++)
-#pragma unroll
-      for (int i = 0; i < S::R * S::C * 4; i++)
-        sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += partial[other][warp % S::Warps][i][lane];
   }
-  SPC_SHARED(typename S::Stages, stages);
-  int m0 = blockIdx.y * S::Rows + mw * 16 * S::R;
-  n0 += nw * 8 * S::C;
-  auto &stage = stages[warp % S::Warps];
+  int m0 = blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 = feed.n0 + S::nw() * 8 * S::C;
+  auto &stage = memory.stages[warp];
+  auto place = [&](int n) { return S::X::template column<S::C>(feed.way != ByRows, n); };
   switch (e.yType) {
-  case U8: return sums.template store<u8>(o, e, m0, n0, stage);
-  case F32: return sums.template store<f32>(o, e, m0, n0, stage);
-  case F16: return sums.template store<f16>(o, e, m0, n0, stage);
-  case BF16: return sums.template store<bf16>(o, e, m0, n0, stage);
+  case U8: return sums.template store<u8>(o, e, m0, n0, stage, place);
+  case F32: return sums.template store<f32>(o, e, m0, n0, stage, place);
+  case F16: return sums.template store<f16>(o, e, m0, n0, stage, place);
+  case BF16: return sums.template store<bf16>(o, e, m0, n0, stage, place);
   }
 }
 
-// Registers8 is what sources have in common that yield R tiles of 16 x 32 for a step of 8 words.
-template <class S> struct Registers8 {
-  static constexpr int Words = 8;
-  struct Part { uint32_t a[S::R][4]; };
+// Grid8 is how sources go through all tiles of W, of 16 rows by 32*P columns, of which those of 16 rows are
+// one after another, and so many are a row.
+template <class S, int P_> struct Grid8 {
+  static constexpr int P = P_, Down = S::Rows / 16, Across = S::Depth / 32 / P; // of them in a slab
+  int tiles;
 
-  template <class Slab>
-  __device__ static __forceinline__ void multiply(const uint32_t (&a)[S::R][4], const Slab &slab, int column, int word, Sums8<S::R, S::C> &sums) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  __device__ __forceinline__ int count() const { return (tiles + Across - 1) / Across; }
+  __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
+
+  // each calls f(down, across, lane, at, inside) for the thread's lanes of the tiles of slab i, of which
+  // that in row down and column across has its lane at number at of all, or of any where it is not inside.
+  template <class F> __device__ __forceinline__ void each(int i, F f) const {
+    constexpr int Lanes = Down * Across * 32;
 #pragma unroll
-    for (int c = 0; c < S::C; c++) {
-      uint32_t b[2] = {slab.at(column + 8 * c + g, word + t), slab.at(column + 8 * c + g, word + 4 + t)};
-#pragma unroll
-      for (int r = 0; r < S::R; r++)
-        mma8(sums.d[r][c], a[r], b);
+    for (int j = 0; j < (Lanes + S::Threads - 1) / S::Threads; j++) {
+      int number = j * S::Threads + threadIdx.x, lane = number % 32, across = number / 32 % Across, down = number / 32 / Across;
+      if (Lanes % S::Threads != 0 && number >= Lanes)
+        break;
+      bool inside = i * Across + across < tiles;
+      int64_t at = ((int64_t(blockIdx.y) * Down + down) * tiles + (inside ? i * Across + across : 0)) * 32 + lane;
+      f(down, across, lane, at, inside);
     }
   }
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int column, int word, Sums8<S::R, S::C> &sums) const {
-    multiply(p.a, slab, column, word, sums);
+};
+
+// Registers8 is a lane's registers of R tiles.
+template <class S> struct Registers8 {
+  uint32_t a[S::R][4];
+  __device__ __forceinline__ void set(int r, uint4 v) {
+    a[r][0] = v.x;
+    a[r][1] = v.y;
+    a[r][2] = v.z;
+    a[r][3] = v.w;
   }
 };
 
@@ -346,7 +470,7 @@ template <class S> struct Registers8 {
 
 // SPC_TILES8 is the tiles that kernels of a format come in, backend.GPUTiles8.
 #define SPC_TILES8(KERNEL) \
-  KERNEL(128x128x64, 2, 2, 1, 4, 8, 64) \
-  KERNEL(64x64x64, 2, 2, 1, 2, 4, 64) \
-  KERNEL(32x32x256k4, 1, 1, 4, 2, 4, 256) \
-  KERNEL(16x8x256k4, 1, 1, 4, 1, 1, 256)
+  KERNEL(128x128x64, 2, 2, 1, 4, 8, 64, 3) \
+  KERNEL(64x64x64, 2, 2, 1, 2, 4, 64, 4) \
+  KERNEL(32x32x256k4, 1, 1, 4, 2, 4, 256, 3) \
+  KERNEL(16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
