@@ -6,8 +6,8 @@ import (
 )
 
 // GPUFormat8 is a Format8 that has kernels for GPUs. They compute as those of GPUFormat do, but
-// take no patches, X is u8, sums are i32, and the parameters of the epilogue are those of SPC_EPILOGUE8 in
-// spc/mma8.cuh.
+// X is u8, sums are i32, after the patches comes what X is outside of images, and the parameters of the epilogue
+// are those of SPC_EPILOGUE8 in spc/product8.cuh.
 type GPUFormat8 interface {
 	Format8
 	// GPU prepares a store that Check accepts, and lists its kernels.
@@ -17,7 +17,7 @@ type GPUFormat8 interface {
 	GPUKernels(w *choose.Matrix, config string) []GPUKernel
 }
 
-// GPUTiles8 are those of kernels for integers, SPC_TILES8 of spc/mma8.cuh: for many and for fewer
+// GPUTiles8 are those of kernels for integers, SPC_TILES8 of spc/product8.cuh: for many and for fewer
 // rows and columns, and for few.
 var GPUTiles8 = []GPUTile{{2, 2, 1, 4, 8, 64, 2}, {2, 2, 1, 2, 4, 64, 2}, {1, 1, 4, 2, 4, 256, 2}, {1, 1, 4, 1, 1, 256, 2}}
 

@@ -68,15 +68,14 @@ func (b *binder) weight8Of(n *ir.Node) (*weight8, error) {
 	return made, nil
 }
 
-// types numbers the types of residuals and results as spc/mma8.cuh does.
+// types numbers the types of residuals and results as spc/product8.cuh does.
 var types = map[tensor.DType]int{tensor.U8: 0, tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3}
 
 // typeOf is the number of the type that a value has on the device.
 func (b *binder) typeOf(v *ir.Value) int { return types[b.prog.typeOf(v)] }
 
-// product8 launches a kernel of a quantised product on its operands, of which o.x or o.temp is u8;
-// false where no grid is large enough. depth is the number of rows of X, those that the weight
-// has, or more.
+// product8 launches a kernel of a quantised product on its operands, of which X is u8; false where no
+// grid is large enough. depth is the number of rows of X.
 func (b *binder) product8(n *ir.Node, w *weight8, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
 	rows := len(w.sums)
 	bias, ok := biasOf(n, 2, rows)
@@ -101,12 +100,16 @@ func (b *binder) product8(n *ir.Node, w *weight8, q *op.Quant, ep *op.Epilogue, 
 	for _, part := range k.Parts {
 		params = append(params, part)
 	}
-	x := any(o.x)
-	if o.x == nil {
-		x = tempParam(o.temp)
+	var patches any
+	if o.patches != nil {
+		patches, o.xs[2] = o.patches, o.image
 	}
-	params = append(params, x, o.y, rows, depth, o.n)
-	for _, v := range slices.Concat(o.xs[:], o.ys[:], k.Extra) {
+	params = append(params, o.x, o.y, rows, depth, o.n)
+	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
+		params = append(params, v)
+	}
+	params = append(params, patches, q.XZero)
+	for _, v := range k.Extra {
 		params = append(params, v)
 	}
 	residual, kind := any(nil), 0
@@ -131,9 +134,8 @@ func bindTokens8(b *binder, n *ir.Node) (bool, error) {
 	})
 }
 
-// bindConv8 binds a quantised convolution of one group: the weight times the patches of each
-// image, which are in memory unless they are the image. Padding stands for 0, as the zero point
-// does.
+// bindConv8 binds a quantised convolution of one group: the weight times the patches of each image, which
+// kernels read from the image. Padding stands for 0, as the zero point does.
 func bindConv8(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(*op.Conv)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
@@ -151,15 +153,12 @@ func bindConv8(b *binder, n *ir.Node) (bool, error) {
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
 		xs: [3]int{pixels, 1, cols * pixels}, ys: [3]int{pixels, 1, rows * pixels},
 	}
-	if cols != xs[1] || pixels != prod(xs[2:]) || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
-		// Rows of patches begin at multiples of 4, so that kernels load 4 pixels at once.
-		pitch := (pixels + 3) / 4 * 4
-		words := xs[0] * cols * pitch / 4
-		p.x, p.temp, p.xs = nil, b.temp(4*words), [3]int{pitch, 1, cols * pitch}
-		params := append([]any{n.Inputs[0], tempParam(p.temp), words, pitch, o.XZero}, window(xs[2:], out, spans)...)
-		if err := b.launch("u8_patches", flat(words), params...); err != nil {
-			return false, err
+	if plane := prod(xs[2:]); cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
+		if p.patches, p.image = Patches(xs[1], xs[2:], out, spans), xs[1]*plane; p.patches == nil {
+			return false, nil
 		}
+	} else if pixels == 1 { // images are columns
+		p.n, p.batch, p.xs, p.ys = xs[0], 1, [3]int{1, cols, 0}, [3]int{1, rows, 0}
 	}
 	return b.product8(n, w, &o.Quant, &o.Epilogue, cols, p)
 }

@@ -39,25 +39,6 @@ template <class T> __device__ __forceinline__ void patches(const T *x, T *y, int
     y[at] = x[row / taps * w.inH * w.inW + from];
 }
 
-// patches8 is patches of u8 for rows that are pitch elements apart, a multiple of 4, zero outside
-// of the image; n words in all, of which a thread writes one. Grid (ceil(n/256)).
-__device__ __forceinline__ void patches8(const uint8_t *x, uint32_t *y, int64_t n, int pitch, int zero, const Window &w) {
-  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
-  if (at >= n)
-    return;
-  int pixels = w.outH * w.outW, taps = w.kH * w.kW, first = int(at % (pitch / 4)) * 4;
-  int64_t row = at / (pitch / 4);
-  int tap = int(row % taps);
-  const uint8_t *plane = x + row / taps * w.inH * w.inW;
-  uint32_t word = 0;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    int from = first + i < pixels ? w.place(first + i, tap / w.kW, tap % w.kW) : -1;
-    word |= uint32_t(from < 0 ? zero : plane[from]) << 8 * i;
-  }
-  y[at] = word;
-}
-
 // grouped is a convolution of groups of channels, each of which gives perOut channels from
 // perIn, weights [channels out][perIn][kH][kW]; n elements in all. A thread computes one.
 // Grid (ceil(n/256)).
@@ -166,5 +147,3 @@ WINDOW(f32)
 WINDOW(f16)
 WINDOW(bf16)
 POOL(u8)
-SPC_KERNEL(u8_patches, 256, (const uint8_t *x, uint32_t *y, int64_t n, int pitch, int zero, SPC_WINDOW), \
-           spc::patches8(x, y, n, pitch, zero, spc::Window(SPC_WINDOW_ARGS)))

@@ -1,60 +1,99 @@
 // i8 weights of which groups of four consecutive elements of a row stand or fall together, times
 // u8 on tensor cores: Y[M,N] = W X.
-#include "spc/mma8.cuh"
+#include "spc/product8.cuh"
 
 namespace spc {
 
 // Groups8 is a source of the slabs of W in which rows of the block have a group: row y of blocks
-// those from begin[y] to begin[y+1]-1, of the numbers slab[i]. A group is a register of a lane, and
-// so bit l of masks[r] of a tile of 16 x 32 says that lane l has one in register r. The groups of a
-// tile, register by register, begin at first. Tiles of 16 rows lie one after another.
+// those from begins[y] to begins[y+1]-1, of the numbers slab[i]. A group is a register of a lane, and
+// so each tile of 16 x 32 has six words: four masks, bit l of which says that lane l has a group in
+// that register; where its groups begin, register by register; and in the bytes of the last how many
+// come before each register. Tiles of 16 rows lie one after another, and there are
+// so many in a row.
+//
+// A group's address depends on the words of its tile, and theirs on the number of the slab. So lanes of
+// a warp hold the words of its tiles for Early slabs to come, and the numbers of 32 slabs and the
+// next 32.
 template <class S> struct Groups8 {
-  static constexpr int Words = 8;
-  const uint4 *masks;
-  const uint32_t *first, *values, *slab;
-  uint32_t begin, end;
-  int tiles; // in a row
-  struct Part {
-    uint32_t a[S::R][4];
-    bool some; // there are groups
-  };
+  static constexpr int P = 1, Down = S::Rows / 16, Across = S::Depth / 32, Each = Down * Across * 32 / S::Threads, Words = 6, Early = 2;
+  static_assert(Each * S::Threads == Down * Across * 32 && Each * Words <= 32, "a warp's lanes hold the words of its tiles");
+  using Part = Registers8<S>;
+  struct Slab { uint32_t tiles[Down][Across][4][32]; };
+  const uint32_t *words, *values, *slab;
+  uint32_t from, end; // of the row of blocks
+  int tiles;
+  uint32_t numbers[2], early[Early];
+  int first; // the slab whose number is the first
 
-  __device__ Groups8(const uint4 *masks, const uint32_t *first, const uint32_t *values, const uint32_t *begins, const uint32_t *slab, int tiles)
-      : masks(masks), first(first), values(values), slab(slab), begin(begins[blockIdx.y]), end(begins[blockIdx.y + 1]), tiles(tiles) {}
-  __device__ __forceinline__ int count() const { return int(end - begin); }
-  __device__ __forceinline__ int row(int i) const { return int(slab[begin + i]) * S::Depth; }
-  __device__ __forceinline__ Part load(int i, int step, int mw) const {
-    int tile = int(slab[begin + i]) * (S::Depth / 32) + step;
-    uint32_t before = (1u << threadIdx.x % 32) - 1;
-    Part p;
-    p.some = false;
+  __device__ Groups8(const uint32_t *words, const uint32_t *values, const uint32_t *begins, const uint32_t *slab, int tiles)
+      : words(words), values(values), slab(slab), from(begins[blockIdx.y]), end(begins[blockIdx.y + 1]), tiles(tiles), first(0) {
+    numbers[0] = number(0);
+    numbers[1] = number(32);
 #pragma unroll
-    for (int r = 0; r < S::R; r++) {
-      int64_t at = ((int64_t(blockIdx.y) * S::MW + mw) * S::R + r) * tiles + tile;
-      uint4 mask = {0, 0, 0, 0};
-      if (tile < tiles)
-        mask = masks[at];
-      uint32_t of[4] = {mask.x, mask.y, mask.z, mask.w}, any = mask.x | mask.y | mask.z | mask.w, group = any ? first[at] : 0;
-      p.some = p.some || any;
+    for (int i = 0; i < Early; i++)
+      early[i] = i < count() ? word(i) : 0;
+  }
+  __device__ __forceinline__ int count() const { return int(end - from); }
+  // number is the lane's of 32 slabs.
+  __device__ __forceinline__ uint32_t number(int first) const {
+    int i = first + threadIdx.x % 32;
+    return i < count() ? slab[from + i] : 0;
+  }
+  __device__ __forceinline__ int of(int i) const { return int(__shfl_sync(~0u, i - first < 32 ? numbers[0] : numbers[1], (i - first) % 32)); }
+  __device__ __forceinline__ int row(int i) const { return of(i) * S::Depth; }
+  // tile is the row and column in a slab of tile number j of the warp.
+  __device__ static __forceinline__ void tile(int j, int &down, int &across) {
+    j += threadIdx.x / 32 * Each;
+    down = j / Across;
+    across = j % Across;
+  }
+  // word is the lane's of the tiles of slab i.
+  __device__ __forceinline__ uint32_t word(int i) const {
+    int down, across, lane = threadIdx.x % 32, column = of(i) * Across;
+    tile(lane / Words, down, across);
+    column += across;
+    return lane < Each * Words && column < tiles ? words[((int64_t(blockIdx.y) * Down + down) * tiles + column) * Words + lane % Words] : 0;
+  }
+  __device__ __forceinline__ void begin(Slab &to, int i) {
+    if (i - first >= 32 + S::Stages) { // of what comes none is among the first
+      first += 32;
+      numbers[0] = numbers[1];
+      numbers[1] = number(first + 32);
+    }
+    uint32_t mine = early[0], bit = 1u << threadIdx.x % 32;
 #pragma unroll
-      for (int q = 0; q < 4; q++) {
-        p.a[r][q] = of[q] >> threadIdx.x % 32 & 1 ? values[group + __popcll(of[q] & before)] : 0;
-        group += __popcll(of[q]);
+    for (int j = 0; j + 1 < Early; j++)
+      early[j] = early[j + 1];
+    early[Early - 1] = i + Early < count() ? word(i + Early) : 0;
+#pragma unroll
+    for (int j = 0; j < Each; j++) {
+      int down, across;
+      tile(j, down, across);
+      uint32_t at = __shfl_sync(~0u, mine, j * Words + 4), before = __shfl_sync(~0u, mine, j * Words + 5);
+#pragma unroll
+      for (int r = 0; r < 4; r++) {
+        uint32_t mask = __shfl_sync(~0u, mine, j * Words + r);
+        bool some = mask & bit;
+        uint32_t group = at + (before >> 8 * r & 255) + __popc(mask & (bit - 1));
+        copy_async<4>(&to.tiles[down][across][r][threadIdx.x % 32], values + (some ? group : 0), some ? 4 : 0);
       }
     }
-    return p;
   }
-  template <class Slab> __device__ __forceinline__ void multiply(const Part &p, const Slab &slab, int column, int word, Sums8<S::R, S::C> &sums) const {
-    if (p.some) // the same for all lanes
-      Registers8<S>::multiply(p.a, slab, column, word, sums);
+  __device__ __forceinline__ void load(Part &p, const Slab &slab, int step) const {
+#pragma unroll
+    for (int r = 0; r < S::R; r++)
+#pragma unroll
+      for (int q = 0; q < 4; q++)
+        p.a[r][q] = slab.tiles[S::mw() * S::R + r][step][q][threadIdx.x % 32];
   }
+  __device__ __forceinline__ void multiply(int32_t (&d)[4], const Part &p, int r, const uint32_t (&b)[2]) const { mma8(d, p.a[r], b); }
 };
 
 } // namespace spc
 
-#define BLOCK8(name, MW, NW, KW, R, C, Depth) \
-  SPC_KERNEL(s8_block1x4_##name##_mma, 32 * MW * NW * KW, \
-             (const uint4 *masks, const uint32_t *first, const uint32_t *values, const uint32_t *begins, const uint32_t *slab, SPC_OPERANDS8, int tiles, SPC_EPILOGUE8), \
-             (spc::tensor_product8<spc::Tile8<MW, NW, KW, R, C, Depth>>(spc::Groups8<spc::Tile8<MW, NW, KW, R, C, Depth>>(masks, first, values, begins, slab, tiles), \
-                                                                        spc::Operands8(SPC_OPERANDS8_ARGS), spc::Epilogue8(SPC_EPILOGUE8_ARGS))))
+#define BLOCK8(name, ...) \
+  SPC_KERNEL(s8_block1x4_##name##_mma, (spc::Tile8<__VA_ARGS__>::Threads), \
+             (const uint32_t *words, const uint32_t *values, const uint32_t *begins, const uint32_t *slab, SPC_OPERANDS8, int tiles, SPC_EPILOGUE8), \
+             (spc::tensor_product8<spc::Tile8<__VA_ARGS__>>(spc::Groups8<spc::Tile8<__VA_ARGS__>>(words, values, begins, slab, tiles), \
+                                                            spc::Operands8(SPC_OPERANDS8_ARGS), spc::Epilogue8(SPC_EPILOGUE8_ARGS))))
 SPC_TILES8(BLOCK8)

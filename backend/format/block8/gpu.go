@@ -19,11 +19,11 @@ func (Format) GPU(s *ir.Store) ([]backend.GPUKernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	masks, first, groups := tiles(b, values)
+	words, groups := tiles(b, values)
 	out := kernels(b.M, b.K, len(b.Column), func(t backend.GPUTile) int { return len(slabs(b, t)[1]) })
 	for i, t := range backend.GPUTiles8 {
 		list := slabs(b, t)
-		out[i].Parts = []*tensor.Tensor{masks, first, groups, tensor.From(list[0], len(list[0])), tensor.From(list[1], len(list[1]))}
+		out[i].Parts = []*tensor.Tensor{words, groups, tensor.From(list[0], len(list[0])), tensor.From(list[1], len(list[1]))}
 	}
 	return out, nil
 }
@@ -35,7 +35,7 @@ func (Format) GPUKernels(w *choose.Matrix, _ string) []backend.GPUKernel {
 
 func kernels(m, k, groups int, slabs func(backend.GPUTile) int) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles8 {
-		kernel := t.Kernel(fmt.Sprintf("s8_block1x4_%v_mma", t), m, k, ikernel.Group*groups+m*k/32+m*k/128, tilesAcross(k))
+		kernel := t.Kernel(fmt.Sprintf("s8_block1x4_%v_mma", t), m, k, ikernel.Group*groups+3*m*k/64, tilesAcross(k))
 		n := slabs(t)
 		kernel.Unit, kernel.Products, kernel.Loads = backend.IntegerCores, n*t.Rows()*t.Depth, n*t.Depth
 		out = append(out, kernel)
@@ -65,11 +65,10 @@ func slabs(b *sparse.Blocks, t backend.GPUTile) (lists [2][]uint32) {
 	return [2][]uint32{begins, list}
 }
 
-// tiles arranges groups as lanes hold them, see block8.cu: the four masks of each tile of 16 rows
-// by 32 columns, where its groups begin, and the groups. There are empty tiles for whole blocks of
-// the kernels.
-func tiles(b *sparse.Blocks, values []int8) (masks, first, groups *tensor.Tensor) {
-	const rows, lanes, registers = 16, 32, 4
+// tiles arranges groups as lanes hold them, see block8.cu: the six words of each tile of 16 rows by
+// 32 columns, and the groups. There are empty tiles for whole blocks of the kernels.
+func tiles(b *sparse.Blocks, values []int8) (words, groups *tensor.Tensor) {
+	const rows, lanes, registers, each = 16, 32, 4, 6
 	across := tilesAcross(b.K)
 	count := sparse.Ceil(b.M, backend.GPURows8) * backend.GPURows8 / rows * across
 	// at holds for each register the number of its group, and one more, or 0.
@@ -81,22 +80,24 @@ func tiles(b *sparse.Blocks, values []int8) (masks, first, groups *tensor.Tensor
 			at[((r/rows*across+c/8)*registers+register)*lanes+lane] = g + 1
 		}
 	}
-	m, f, v := make([]uint32, count*registers), make([]uint32, count), make([]uint32, 0, len(b.Column)+1)
-	for i := range m {
-		if i%registers == 0 {
-			f[i/registers] = uint32(len(v))
-		}
-		for lane, g := range at[i*lanes : (i+1)*lanes] {
-			if g == 0 {
-				continue
+	w, v := make([]uint32, count*each), make([]uint32, 0, len(b.Column)+1)
+	for i := range count {
+		tile, first := w[i*each:(i+1)*each], len(v)
+		tile[registers] = uint32(first)
+		for r := range registers {
+			tile[registers+1] |= uint32(len(v)-first) << (8 * r)
+			for lane, g := range at[(i*registers+r)*lanes : (i*registers+r+1)*lanes] {
+				if g == 0 {
+					continue
+				}
+				tile[r] |= 1 << lane
+				var word [4]byte
+				for j, x := range values[ikernel.Group*(g-1) : ikernel.Group*g] {
+					word[j] = byte(x)
+				}
+				v = append(v, binary.LittleEndian.Uint32(word[:]))
 			}
-			m[i] |= 1 << lane
-			var word [4]byte
-			for j, x := range values[ikernel.Group*(g-1) : ikernel.Group*g] {
-				word[j] = byte(x)
-			}
-			v = append(v, binary.LittleEndian.Uint32(word[:]))
 		}
 	}
-	return tensor.From(m, len(m)), tensor.From(f, len(f)), tensor.From(v, len(v))
+	return tensor.From(w, len(w)), tensor.From(v, len(v))
 }

@@ -215,13 +215,13 @@ func (p *prepared) cells(k *backend.GPUKernel, n int) (out []any) {
 		out = append(out, fmt.Sprintf("part%d", i))
 	}
 	if p.dt == tensor.I8 {
-		const f32 = 1 // the type of Y
-		out = append(out, "x", "y", p.m, p.k, n, 1, p.k, p.k*n, 1, p.m, p.m*n)
+		const f32 = 1                                                                // the type of Y
+		out = append(out, "x", "y", p.m, p.k, n, 1, p.k, p.k*n, 1, p.m, p.m*n, 0, 0) // no patches
 		for _, v := range k.Extra {
 			out = append(out, v)
 		}
 		shift, scale := fmt.Sprintf("part%d", len(k.Parts)), fmt.Sprintf("part%d", len(k.Parts)+1)
-		return append(out, shift, scale, 0, 0, 0, 0, 0, f32, math.Float32bits(1), 0, 0, 0, 0) // see SPC_EPILOGUE8 of spc/mma8.cuh
+		return append(out, shift, scale, 0, 0, 0, 0, 0, f32, math.Float32bits(1), 0, 0, 0, 0) // see SPC_EPILOGUE8 of spc/product8.cuh
 	}
 	out = append(out, "x", "y", p.m, p.k, n, n, 1, p.k*n, n, 1, p.m*n, 0) // no patches
 	if k.Splits > 1 {

@@ -39,6 +39,9 @@ func integers() string {
   %b3: f32[6] = const {0.1, -0.5, 2.0, 0.0, -3.0, 1.25}
   %wm: i8[20,7] = const ` + list(140, -128, 128) + `
   %wg: i8[9,7] = const ` + list(63, -128, 128) + `
+  %w9: i8[4,5,9,7] = const ` + list(1260, -128, 128) + `
+  %w4: i8[3,4,1,1] = const ` + list(12, -128, 128) + `
+  %b4: f32[3] = const {400.0, -300.0, 500.0}
   %bm: f32[7] = const {0.5, 0.25, -1.0, 0.0, 3.0, -0.125, 1.0}
   %at: i64[3] = const {4, 0, -1}
   %one: i64[1] = const {1}
@@ -70,7 +73,9 @@ func integers() string {
   %y5: f32[n,8,9,7] = Mul "returns" (%cast, %g)
   %dq: u8[n,8,9,7], %ds: f32[], %dz: u8[] = DynamicQuantizeLinear "dynamic" (%g)
   %y6: f32[n,8,9,7] = DequantizeLinear "computed" (%dq, %ds, %dz)
-  return %d, %g, %y1, %y2, %y3, %y4, %y5, %y6
+  %px: u8[n,4,1,1] = Conv "pixel" (%q, %w9) {spc_w_scale = [0.01], spc_x_scale = 0.02, spc_x_zero = 117, spc_y_scale = 0.5, spc_y_zero = 99}
+  %y7: f32[n,3,1,1] = Conv "pixel by pixel" (%px, %w4, %b4) {spc_w_scale = [0.02], spc_x_scale = 0.5, spc_x_zero = 99}
+  return %d, %g, %y1, %y2, %y3, %y4, %y5, %y6, %y7
 }`
 }
 

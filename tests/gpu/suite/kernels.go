@@ -116,24 +116,59 @@ func (p *product) strides(rows int) [3]int {
 	return [3]int{p.n, 1, rows * p.n}
 }
 
-// newConvolution is the product of a weight with the patches of images [c, h, w], which are K rows.
-func newConvolution(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, channels int, in []int, spans []op.Span) *product {
-	var out []int
+// slid is the size of what a kernel gives that slides over an image.
+func slid(in []int, spans []op.Span) (out []int) {
 	for i, s := range spans {
 		out = append(out, (in[i]+s.Begin+s.End-(s.Kernel-1)*s.Dilation-1)/s.Stride+1)
 	}
+	return out
+}
+
+// unroll returns where in images [channels, in...] each element of their patches lies, which are a
+// matrix for each image, -1 outside.
+func unroll(batch, channels int, in, out []int, spans []op.Span) []int {
+	taps, pixels := spans[0].Kernel*spans[1].Kernel, out[0]*out[1]
+	from := make([]int, batch*channels*taps*pixels)
+	for i := range from {
+		c, tap, n := i/(taps*pixels), i/pixels%taps, i%pixels // of all channels of all images
+		row := n/out[1]*spans[0].Stride + tap/spans[1].Kernel*spans[0].Dilation - spans[0].Begin
+		column := n%out[1]*spans[1].Stride + tap%spans[1].Kernel*spans[1].Dilation - spans[1].Begin
+		from[i] = -1
+		if row >= 0 && row < in[0] && column >= 0 && column < in[1] {
+			from[i] = (c*in[0]+row)*in[1] + column
+		}
+	}
+	return from
+}
+
+// window draws a convolution of at most so many channels whose patches have k elements: its channels,
+// image and spans.
+func window(rng *rand.Rand, most, k int) (channels int, in []int, spans []op.Span) {
+	// As many taps as make K, in one line or some.
+	for channels = most; k%channels > 0; {
+		channels--
+	}
+	kh, kw := 1, k/channels
+	for kw%2 == 0 && kh < kw {
+		kh, kw = kh*2, kw/2
+	}
+	span := func(kernel int) op.Span {
+		return op.Span{Kernel: kernel, Stride: 1 + rng.IntN(2), Dilation: 1 + rng.IntN(2), Begin: rng.IntN(kernel), End: rng.IntN(kernel)}
+	}
+	spans = []op.Span{span(kh), span(kw)}
+	return channels, []int{(kh-1)*spans[0].Dilation + 1 + rng.IntN(6), (kw-1)*spans[1].Dilation + 1 + rng.IntN(9)}, spans
+}
+
+// newConvolution is the product of a weight with the patches of images [c, h, w], which are K rows.
+func newConvolution(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, channels int, in []int, spans []op.Span) *product {
+	out := slid(in, spans)
 	p := newProduct(rng, dt, w, out[0]*out[1])
 	p.tokens = false
 	p.image, p.patches = draw(rng, dt, p.batch, channels, in[0], in[1]), cuda.Patches(channels, in, out, spans)
 	x := tensor.New(tensor.F32, p.batch, p.k, p.n)
-	for i := range x.F32s() {
-		b, k, n := i/(p.k*p.n), i/p.n%p.k, i%p.n
-		taps := spans[0].Kernel * spans[1].Kernel
-		c, tap := k/taps, k%taps
-		row := n/out[1]*spans[0].Stride + tap/spans[1].Kernel*spans[0].Dilation - spans[0].Begin
-		column := n%out[1]*spans[1].Stride + tap%spans[1].Kernel*spans[1].Dilation - spans[1].Begin
-		if row >= 0 && row < in[0] && column >= 0 && column < in[1] {
-			x.F32s()[i] = p.image.To(tensor.F32).F32s()[((b*channels+c)*in[0]+row)*in[1]+column]
+	for i, from := range unroll(p.batch, channels, in, out, spans) {
+		if from >= 0 {
+			x.F32s()[i] = p.image.To(tensor.F32).F32s()[from]
 		}
 	}
 	p.x = x.To(dt)
@@ -382,19 +417,7 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					}
 					convolution := (*product)(nil)
 					if channels := []int{1, 3, 4, 7}[rng.IntN(4)]; s.k > 16 && s.k < 1000 && dt != tensor.F32 {
-						// As many taps as make K, in one line or some.
-						for s.k%channels > 0 {
-							channels--
-						}
-						kh, kw := 1, s.k/channels
-						for kw%2 == 0 && kh < kw {
-							kh, kw = kh*2, kw/2
-						}
-						span := func(kernel int) op.Span {
-							return op.Span{Kernel: kernel, Stride: 1 + rng.IntN(2), Dilation: 1 + rng.IntN(2), Begin: rng.IntN(kernel), End: rng.IntN(kernel)}
-						}
-						spans := []op.Span{span(kh), span(kw)}
-						in := []int{(kh-1)*spans[0].Dilation + 1 + rng.IntN(6), (kw-1)*spans[1].Dilation + 1 + rng.IntN(9)}
+						channels, in, spans := window(rng, channels, s.k)
 						convolution = newConvolution(rng, dt, w, channels, in, spans)
 					}
 					for i := range kernels {

@@ -20,7 +20,7 @@ import (
 // epilogues8 are those whose f32 arithmetic has one result.
 var epilogues8 = []op.Epilogue{{}, {Act: "Relu"}, {Act: "Clip", ActArgs: []float32{-3, 40}}, {Act: "LeakyRelu", ActArgs: []float32{0.1}}}
 
-// types8 numbers types as spc/mma8.cuh does.
+// types8 numbers types as spc/product8.cuh does.
 var types8 = []tensor.DType{tensor.U8, tensor.F32, tensor.F16, tensor.BF16}
 
 // product8 is Y[M,N] = W X in 8-bit integers with an epilogue, for a batch of X.
@@ -32,10 +32,10 @@ type product8 struct {
 	want      *tensor.Tensor // of type y
 }
 
-func newProduct8(rng *rand.Rand, w *tensor.Tensor, n int) *product8 {
+func newProduct8(rng *rand.Rand, w *tensor.Tensor, n int, tokens bool) *product8 {
 	p := &product8{w: w, y: types8[rng.IntN(4)]}
 	p.m, p.k, p.n, p.batch = w.Dim(0), w.Dim(1), n, 1+rng.IntN(2)
-	p.tokens, p.ep = rng.IntN(2) == 0, epilogues8[rng.IntN(4)]
+	p.tokens, p.ep = tokens, epilogues8[rng.IntN(4)]
 	p.x = tensor.New(tensor.U8, p.batch, p.k, n)
 	for i := range p.x.Bytes() {
 		p.x.Bytes()[i] = byte(rng.Uint32())
@@ -66,6 +66,40 @@ func newProduct8(rng *rand.Rand, w *tensor.Tensor, n int) *product8 {
 	}
 	p.reference()
 	return p
+}
+
+// newConvolution8 is the product of a weight with the patches of images, whose padding is the zero point.
+func newConvolution8(rng *rand.Rand, w *tensor.Tensor) *product8 {
+	channels, in, spans := window(rng, []int{1, 3, 4, 7}[rng.IntN(4)], w.Dim(1))
+	out := slid(in, spans)
+	p := newProduct8(rng, w, out[0]*out[1], false)
+	p.image, p.patches = tensor.New(tensor.U8, p.batch, channels, in[0], in[1]), cuda.Patches(channels, in, out, spans)
+	for i := range p.image.Bytes() {
+		p.image.Bytes()[i] = byte(rng.Uint32())
+	}
+	for i, from := range unroll(p.batch, channels, in, out, spans) {
+		if p.x.Bytes()[i] = byte(p.q.XZero); from >= 0 {
+			p.x.Bytes()[i] = p.image.Bytes()[from]
+		}
+	}
+	p.reference()
+	return p
+}
+
+// way is how X comes to a kernel: by pixels, or by so many neighbours at once in a column or a row.
+func (p *product8) way() string {
+	if p.image != nil {
+		return "pixels"
+	}
+	far := p.n
+	if p.tokens {
+		far = p.k
+	}
+	piece := min(far&-far, 16)
+	if piece < 4 {
+		piece = 1
+	}
+	return fmt.Sprintf("tokens %t by %d", p.tokens, piece)
 }
 
 // reference computes want as op.Quant says.
@@ -108,7 +142,7 @@ func (p *product8) String() string {
 	if p.res != nil {
 		res = p.res.DType().String()
 	}
-	return fmt.Sprintf("M=%d K=%d N=%d batch %d tokens %t to %v %s%v %s residual, bias %t, %+v", p.m, p.k, p.n, p.batch, p.tokens, p.y, p.ep.Act, p.ep.ActArgs, res, p.bias != nil, p.q)
+	return fmt.Sprintf("image %v M=%d K=%d N=%d batch %d tokens %t to %v %s%v %s residual, bias %t, %+v", p.patches != nil, p.m, p.k, p.n, p.batch, p.tokens, p.y, p.ep.Act, p.ep.ActArgs, res, p.bias != nil, p.q)
 }
 
 // run launches a kernel on the product, and compares.
@@ -133,8 +167,16 @@ func (p *product8) run(d cuda.Driver, k *backend.GPUKernel) error {
 	for _, part := range k.Parts {
 		parameters = append(parameters, part)
 	}
-	parameters = append(parameters, p.x, y, p.m, p.k, p.n)
-	for _, v := range slices.Concat(xs[:], ys[:], k.Extra) {
+	x, patches := p.x, (*tensor.Tensor)(nil)
+	if p.image != nil {
+		x, patches, xs[2] = p.image, tensor.From(p.patches, len(p.patches)), p.image.Len()/p.batch
+	}
+	parameters = append(parameters, x, y, p.m, p.k, p.n)
+	for _, v := range slices.Concat(xs[:], ys[:]) {
+		parameters = append(parameters, v)
+	}
+	parameters = append(parameters, patches, p.q.XZero)
+	for _, v := range k.Extra {
 		parameters = append(parameters, v)
 	}
 	var bias *tensor.Tensor
@@ -187,7 +229,8 @@ func weight8(rng *rand.Rand, kind string, m, k int) *tensor.Tensor {
 // whatever the shape, on each of some drivers.
 func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 	t.Logf("seed %d", seed)
-	shapes := [][3]int{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 36}, {64, 256, 1}, {5, 300, 4}, {96, 33, 16}, {130, 288, 132}, {128, 516, 64}}
+	shapes := [][3]int{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 36}, {64, 256, 1}, {5, 300, 4}, {96, 33, 16}, {130, 288, 132}, {128, 516, 64},
+		{40, 1000, 24}, {3, 4900, 2}}
 	for _, f := range format.Table8 {
 		g, ok := f.(backend.GPUFormat8)
 		if !ok {
@@ -196,8 +239,8 @@ func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 		}
 		t.Run(f.Name(), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 8))
-			launched := map[string]int{}
-			for _, s := range shapes {
+			launched, ways := map[string]int{}, map[string]int{}
+			for j, s := range shapes {
 				w := weight8(rng, f.Name(), s[0], s[1])
 				float := w.To(tensor.F32)
 				var kernels []backend.GPUKernel
@@ -227,28 +270,47 @@ func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 					t.Fatalf("%d kernels, and %d that costs speak of", len(kernels), len(offered))
 				}
 				for i := range kernels {
-					k, o := &kernels[i], offered[i]
+					k, offer := &kernels[i], offered[i]
 					bytes := 0
 					for _, p := range k.Parts {
 						bytes += len(p.Bytes())
 					}
 					// Parts are made up to whole tiles.
-					if o.Name != k.Name || o.Bytes != k.Bytes || o.Products != k.Products || o.Loads != k.Loads || k.Bytes > bytes+64 {
-						t.Fatalf("%+v with parts of %d bytes, but costs speak of %+v", k, bytes, o)
+					if offer.Name != k.Name || offer.Bytes != k.Bytes || offer.Products != k.Products || offer.Loads != k.Loads || k.Bytes > bytes+64 {
+						t.Fatalf("%+v with parts of %d bytes, but costs speak of %+v", k, bytes, offer)
 					}
-					p := newProduct8(rng, w, s[2])
-					for j, d := range drivers {
-						if err := p.run(d, k); err != nil {
-							t.Fatalf("%s on %v, driver %d: %v", k.Name, p, j, err)
+					// One layout in all orders, and the others in one.
+					first := (i+j)%2 == 0
+					products := []*product8{newProduct8(rng, w, s[2], first), newProduct8(rng, w, s[2], !first)}
+					if s[1] > 16 && s[1] < 1000 {
+						products = append(products, newConvolution8(rng, w))
+					}
+					for l, p := range products {
+						for o, d := range drivers {
+							if l > 0 && o != (i+j+l)%len(drivers) {
+								continue
+							}
+							if err := p.run(d, k); err != nil {
+								t.Fatalf("%s on %v, driver %d: %v", k.Name, p, o, err)
+							}
+							launched[k.Name]++
+							ways[k.Name+" "+p.way()]++
 						}
-						launched[k.Name]++
 					}
 				}
 			}
 			for _, tile := range backend.GPUTiles8 {
-				for name, unit := range map[string]string{"dense": "dense_%v_mma", "block8": "block1x4_%v_mma", "nm8": "nm24_%v_mmasp"} {
-					if name == f.Name() && launched["s8_"+fmt.Sprintf(unit, tile)] < 5*len(drivers) {
-						t.Errorf("tile %v was launched too seldom: %v", tile, launched)
+				unit := map[string]string{"dense": "dense_%v_mma", "block8": "block1x4_%v_mma", "nm8": "nm24_%v_mmasp"}[f.Name()]
+				kernel := "s8_" + fmt.Sprintf(unit, tile)
+				if launched[kernel] < 5*len(drivers) {
+					t.Errorf("tile %v was launched too seldom: %v", tile, launched)
+				}
+				for _, way := range []string{
+					"pixels", "tokens true by 16", "tokens true by 8", "tokens true by 4", "tokens true by 1",
+					"tokens false by 16", "tokens false by 8", "tokens false by 4", "tokens false by 1",
+				} {
+					if ways[kernel+" "+way] == 0 {
+						t.Errorf("tile %v was not launched with %s: %v", tile, way, ways)
 					}
 				}
 			}

@@ -447,6 +447,7 @@ struct Registered {
 #define blockDim (simt::block->size)
 #define gridDim (simt::block->grid)
 
+inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 
 // The products of the bytes of a and b, and c.
