@@ -50,7 +50,7 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
   const T *x; // the block's matrix
   int n0, piece; // the first column, and how many neighbours can be copied at once
   bool down;
-  uint4 held[Each];
+  uint32_t held[Each][8]; // elements apart, since to put them together is to wait for them
 
   __device__ __forceinline__ Feed(const Operands<T> &o, const T *x, int n0) : o(o), x(x), n0(n0), down(o.xRow == 1 && !o.patches) {
     int64_t far = (down ? o.xColumn : o.xRow) | o.xBatch; // of lines, and of matrices
@@ -70,47 +70,42 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
   }
 
   // odd reads those of 8 elements that lie in X, some apart, zeros in place of the others.
-  __device__ static __forceinline__ uint4 odd(const T *from, int64_t step, int inside) {
-    uint32_t word[4] = {0, 0, 0, 0};
+  __device__ static __forceinline__ void odd(uint32_t (&to)[8], const T *from, int64_t step, int inside) {
 #pragma unroll
     for (int i = 0; i < 8; i++)
-      if (i < inside)
-        word[i / 2] |= uint32_t(from[i * step].bits) << (i % 2 * 16);
-    return {word[0], word[1], word[2], word[3]};
+      to[i] = i < inside ? from[i * step].bits : 0;
   }
 
   // pixels reads what row k of X is for 8 output pixels from n on.
-  __device__ __forceinline__ uint4 pixels(int k, int n) const {
+  __device__ __forceinline__ void pixels(uint32_t (&to)[8], int k, int n) const {
     const Patches &p = *o.patches;
-    uint32_t word[4] = {0, 0, 0, 0};
-    if (k < o.K) {
-      Tap tap = reinterpret_cast<const Tap *>(o.patches + 1)[k];
-      int row = n / p.outW, column = n - row * p.outW;
+    Tap tap = {0, 0, 0};
+    if (k < o.K)
+      tap = reinterpret_cast<const Tap *>(o.patches + 1)[k];
+    int row = n / p.outW, column = n - row * p.outW;
 #pragma unroll
-      for (int i = 0; i < 8; i++) {
-        int y = row * p.strideH + tap.y, x = column * p.strideW + tap.x;
-        if (n + i < o.N && unsigned(y) < unsigned(p.inH) && unsigned(x) < unsigned(p.inW))
-          word[i / 2] |= uint32_t(this->x[tap.plane + y * p.inW + x].bits) << (i % 2 * 16);
-        if (++column == p.outW) {
-          column = 0;
-          row++;
-        }
+    for (int i = 0; i < 8; i++) {
+      int y = row * p.strideH + tap.y, x = column * p.strideW + tap.x;
+      bool inside = k < o.K && n + i < o.N && unsigned(y) < unsigned(p.inH) && unsigned(x) < unsigned(p.inW);
+      to[i] = inside ? this->x[tap.plane + y * p.inW + x].bits : 0;
+      if (++column == p.outW) {
+        column = 0;
+        row++;
       }
     }
-    return {word[0], word[1], word[2], word[3]};
   }
 
   template <bool Down> __device__ __forceinline__ void begin(Slab &slab, int k0) {
     each<Down>([&](int i, int line, int unit) {
       int k = k0 + (Down ? unit * 8 : line), n = n0 + (Down ? line : unit * 8);
       if (!Down && o.patches) {
-        held[i] = pixels(k, n);
+        pixels(held[i], k, n);
         return;
       }
       int inside = k < o.K && n < o.N ? Down ? o.K - k : o.N - n : 0; // of X
       const T *from = inside > 0 ? x + k * o.xRow + n * o.xColumn : x;
       if (piece == 1) {
-        held[i] = odd(from, Down ? o.xRow : o.xColumn, inside);
+        odd(held[i], from, Down ? o.xRow : o.xColumn, inside);
         return;
       }
       T *to = reinterpret_cast<T *>(slab.units + Slab::template place<Down>(line, unit));
@@ -147,7 +142,10 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
   }
   template <bool Down> __device__ __forceinline__ void end(Slab &slab) const {
     if (piece == 1)
-      each<Down>([&](int i, int line, int unit) { slab.units[Slab::template place<Down>(line, unit)] = held[i]; });
+      each<Down>([&](int i, int line, int unit) {
+        const uint32_t(&h)[8] = held[i];
+        slab.units[Slab::template place<Down>(line, unit)] = {h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16};
+      });
   }
 };
 
@@ -298,10 +296,12 @@ __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Sourc
     bring(i);
     brought(i);
   }
-  if (!Source::Staged && count > first)
+  if constexpr (!Source::Staged) {
+    if (count > first)
 #pragma unroll
-    for (int s = 0; s < Steps; s++)
-      source.load(part, s, first);
+      for (int s = 0; s < Steps; s++)
+        source.load(part, s, first);
+  }
 #pragma unroll 1
   for (int i = first; i < count; i++) {
     copy_wait<Ahead - 1>();
