@@ -54,15 +54,10 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		rounded:  map[*tensor.Tensor]*tensor.Tensor{},
 	}
 	if d.Libraries != NoLibraries {
-		var err error
 		prog.always = d.Libraries == AlwaysLibraries
-		if prog.library, err = d.Library(); err != nil && prog.always {
-			if errors.Is(err, ir.ErrDevice) {
-				return nil, err
-			}
-			return nil, fmt.Errorf("%s: %w: %v", d.Name(), ir.ErrUnsupported, err)
+		if err := prog.openLibraries(); err != nil {
+			return nil, err
 		}
-		prog.sparse, _ = d.SparseLibrary()
 	}
 	if d.Precision == tensor.F16 || d.Precision == tensor.BF16 {
 		prog.float = d.Precision
@@ -327,7 +322,7 @@ func (p *program) free() error {
 		errs = append(errs, p.driver.Free(at))
 	}
 	p.specs, p.memory = nil, nil
-	return errors.Join(append(errs, p.let())...)
+	return errors.Join(append(errs, p.closeLibraries(), p.let())...)
 }
 
 // constant returns where a tensor, which does not change, is on the device.

@@ -697,11 +697,11 @@ func (s *spec) close() error {
 	for _, x := range s.free {
 		errs = append(errs, x.close())
 	}
+	for _, p := range s.plans { // which know constants
+		errs = append(errs, p.Close())
+	}
 	for _, at := range s.constants {
 		errs = append(errs, s.prog.driver.Free(at))
-	}
-	for _, p := range s.plans {
-		errs = append(errs, p.Close())
 	}
 	s.free, s.constants, s.plans = nil, nil, nil
 	for _, p := range s.parts {
@@ -789,6 +789,14 @@ func (p *part) String() string {
 		return fmt.Sprintf("kernels of %v", first)
 	}
 	return fmt.Sprintf("kernels of %v to %v", first, last)
+}
+
+// failed names the steps: one that fails may tell of another.
+func (p *part) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%v: %w", p, err)
 }
 
 // failed names what was to be done. Where the device was lost, that is what was under way
@@ -924,30 +932,25 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor) error {
 		x.warm[i] = true
 		// Libraries load their kernels when these are first called, which must not be captured.
 		if slices.ContainsFunc(p.launches, func(l launch) bool { return l.plan != nil }) {
-			for k := range p.launches {
-				if err := x.launch(&p.launches[k]); err != nil {
-					return err
-				}
-			}
-			return nil
+			return p.failed(x.queue(p))
 		}
 	}
 	if x.graphs[i] == nil {
-		g, err := x.stream.Capture(func() error {
-			for k := range p.launches {
-				if err := x.launch(&p.launches[k]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		g, err := x.stream.Capture(func() error { return x.queue(p) })
 		if err != nil {
-			return fmt.Errorf("%v: %w", p, err)
+			return p.failed(err)
 		}
 		x.graphs[i] = g
 	}
-	if err := x.graphs[i].Launch(); err != nil {
-		return fmt.Errorf("%v: %w", p, err)
+	return p.failed(x.graphs[i].Launch())
+}
+
+// queue queues the kernels of a part one by one.
+func (x *exec) queue(p *part) error {
+	for k := range p.launches {
+		if err := x.launch(&p.launches[k]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

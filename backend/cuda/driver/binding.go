@@ -111,7 +111,6 @@ func Open(ordinal int) (cuda.Driver, error) {
 		delete(opened, ordinal)
 	}
 	d := &device{info: all[ordinal], known: map[string]cuda.Kernel{}, gone: make(chan struct{})}
-	d.library, d.sparse = sync.OnceValues(d.openLibrary), sync.OnceValues(d.openSparse)
 	if err := d.open(); err != nil {
 		return nil, err
 	}
@@ -127,8 +126,8 @@ type device struct {
 	memory  cu.Stream // on which memory is allocated
 	pools   bool      // allocation is ordered by streams
 
-	library func() (*lt, error)
-	sparse  func() (*sp, error)
+	library shared[*lt]
+	sparse  shared[*sp]
 
 	mu        sync.RWMutex
 	known     map[string]cuda.Kernel
@@ -210,10 +209,24 @@ func (d *device) do(f func() error) error {
 	if err == nil {
 		err = f()
 	}
-	if e := (*cuda.Error)(nil); errors.As(err, &e) && e.Lost {
-		d.lose(e)
+	if e := (*cuda.Error)(nil); errors.As(err, &e) {
+		d.diagnose(e)
+		if e.Lost {
+			d.lose(e)
+		}
 	}
 	return err
+}
+
+// diagnose finds out whether a call of a library has failed because the device is lost, which its
+// status does not say: a call of the driver fails then, too. The stream is one that nobody captures.
+func (d *device) diagnose(e *cuda.Error) {
+	if e.Code != 0 {
+		return
+	}
+	if now := (*cuda.Error)(nil); errors.As(query(d.memory), &now) && now.Lost {
+		e.Code, e.Reason, e.Lost = now.Code, e.Reason+"; "+now.Error(), true
+	}
 }
 
 // free is do for an f that frees something, which a lost device does not hold any more.
