@@ -4,9 +4,11 @@ package gpu
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -88,6 +90,79 @@ func TestFailuresOfEmulatedGPUs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A library that is not there, or is none that can be used, is passed over: devices says why, own kernels compute,
+// and who always asks for cuBLASLt gets an error that names the GPU.
+func TestUnusableLibraries(t *testing.T) {
+	driver := library(t)
+	compiler := cmp.Or(os.Getenv("CC"), "gcc")
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skip("skipped: no C compiler")
+	}
+	// file puts a library of that name into a folder: a text where code is empty.
+	file := func(name, code string) string {
+		dir := t.TempDir()
+		source, to := filepath.Join(dir, "source.c"), filepath.Join(dir, name)
+		if err := os.WriteFile(source, []byte(code), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if code == "" {
+			if err := os.WriteFile(to, []byte("no library, but long enough to be read as one, had it begun as one does, with the magic number\n"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		} else if out, err := exec.CommandContext(t.Context(), compiler, "-shared", "-fPIC", "-o", to, source).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return dir
+	}
+	linked := func(name string) string {
+		dir := t.TempDir()
+		if err := os.Symlink(filepath.Join(simt.CuBLASLt(t), "libcublasLt.so.12"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	const blas, sparse, none = "cuBLASLt", "cuSPARSELt", `there is no libcublasLt\.so\.12 or libcublasLt\.so\.11`
+	for _, c := range []struct {
+		name, library, dir, env string
+		why                     string // an expression, empty where the library is used
+	}{
+		{"none", blas, t.TempDir(), "", none},
+		{"for a newer driver", blas, linked("libcublasLt.so.13"), "", none},
+		{"for the driver", blas, linked("libcublasLt.so.13"), "SPC_EMULATED_CUDA=13000", ""},
+		{"for an older driver", blas, linked("libcublasLt.so.11"), "", ""},
+		{"newer than all that are known", blas, linked("libcublasLt.so.14"), "SPC_EMULATED_CUDA=14000", `there is no libcublasLt\.so\.13 or libcublasLt\.so\.12 or libcublasLt\.so\.11`},
+		{"without any call", blas, file("libcublasLt.so.12", "int nothing;"), "", `/.*/libcublasLt\.so\.12: undefined symbol: cublasLtGetVersion`},
+		{"without a call", blas, file("libcublasLt.so.12", "long cublasLtGetVersion(void) { return 120000; }"), "", `/.*/libcublasLt\.so\.12: undefined symbol: cublasLtCreate`},
+		{"no library", blas, file("libcublasLt.so.12", ""), "", `/.*/libcublasLt\.so\.12: invalid ELF header`},
+		{"none", sparse, t.TempDir(), "", `there is no libcusparseLt\.so\.0`},
+		{"without any call", sparse, file("libcusparseLt.so.0", "int nothing;"), "", `/.*/libcusparseLt\.so\.0: undefined symbol: cusparseLtGetProperty`},
+		{"no library", sparse, file("libcusparseLt.so.0", ""), "", `/.*/libcusparseLt\.so\.0: invalid ELF header`},
+	} {
+		env := []string{driver, "SPC_CUDA_LIBRARIES=" + c.dir, c.env}
+		want := `(?m)^own kernels in place of ` + c.library + `: ` + c.why + `$`
+		if c.why == "" {
+			want = `(?m)^` + c.library + ` 12\.4\.2: /`
+		}
+		out, err := run(t, env, "devices")
+		if err != nil || !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("%s %s: %v, want %s\n%s", c.library, c.name, err, want, out)
+		}
+		if c.library != blas {
+			continue
+		}
+		for _, choice := range []string{"auto", "always"} {
+			fail, want := choice == "always" && c.why != "", `^output `
+			if fail {
+				want = `^spc: \.\./\.\./demo/model\.onnx: cuda:0 \(SIMT emulator\): [^\n]*` + c.why + `\n$`
+			}
+			out, err := run(t, env, "run", "../../demo/model.onnx", "-i", "random:1", "--device", "cuda", "--libraries", choice)
+			if (err != nil) != fail || !regexp.MustCompile(want).MatchString(out) {
+				t.Errorf("%s %s, %s: %v, want %s\n%s", c.library, c.name, choice, err, want, out)
+			}
+		}
 	}
 }
 
