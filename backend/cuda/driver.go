@@ -52,6 +52,9 @@ type Driver interface {
 type Stream interface {
 	// Upload copies to device memory. What it copies from may change when it returns.
 	Upload(to Pointer, from []byte) error
+	// UploadFrom is Upload of n bytes that read writes, a part of them from an offset on in each of its calls. It is
+	// not called while the stream is waited for.
+	UploadFrom(to Pointer, n int, read func(part []byte, at int) error) error
 	// Download copies from device memory, and waits for all that was queued before.
 	Download(to []byte, from Pointer) error
 	// Launch queues a kernel with its parameters, as backend.Cell makes them.

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -427,4 +428,54 @@ func TestCancelledRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The inputs of a cancelled run are the caller's when it returns, also where a copy of them is under way, of which
+// pinned memory takes a part at a time: who reads them from then on ends the process.
+func TestCancelledRunsLeaveInputs(t *testing.T) {
+	emulated(t)
+	closed := make(chan struct{})
+	p := load(t, gpu(t, 0), backend.Options{Threads: 1, Closed: func() error { close(closed); return nil }})
+	const rows = 3 << 20
+	memory, err := syscall.Mmap(-1, 0, rows*4*4, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(memory)
+	x, err := tensor.FromBytes(tensor.F32, []int{rows, 4}, memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := []*tensor.Tensor{x}
+	if _, err := p.Program.(backend.Partial).Placements(in); err != nil { // which binds
+		t.Fatal(err)
+	}
+	slow := filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(slow, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SPC_EMULATED_SLOW", "cuMemcpyHtoDAsync_v2:"+slow)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for {
+			if _, err := os.Stat(slow + ".begun"); err == nil || t.Context().Err() != nil {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := p.Run(ctx, in, make([]*tensor.Tensor, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled run ends with %v", err)
+	}
+	if err := syscall.Mprotect(memory, syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(slow); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	<-closed
 }

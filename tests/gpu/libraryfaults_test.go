@@ -82,6 +82,34 @@ func TestFaultsOfLibraries(t *testing.T) {
 	}
 }
 
+// A call of a library that fails while it is captured tells whether it was the GPU, too.
+func TestFaultsOfCapturedLibraries(t *testing.T) {
+	emulated(t)
+	for _, c := range []struct {
+		fault string
+		lib   library
+		want  string // an expression
+	}{
+		{"cublasLtMatmul:13", denseLibrary, `CUBLAS_STATUS_EXECUTION_FAILED`},
+		{"cublasLtMatmul:13:700", denseLibrary, `CUBLAS_STATUS_EXECUTION_FAILED; cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS, .*`},
+		{"cusparseLtMatmul:6", sparseLibrary, `CUSPARSE_STATUS_EXECUTION_FAILED`},
+		{"cusparseLtMatmul:6:214", sparseLibrary, `CUSPARSE_STATUS_EXECUTION_FAILED; cuStreamQuery: CUDA_ERROR_ECC_UNCORRECTABLE, .*`},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			p := c.lib.load(t, 0)
+			defer p.Close()
+			for _, fault := range []string{"", c.fault} { // the first run is not captured
+				t.Setenv("SPC_EMULATED_FAULT", fault)
+				err := p.run(t.Context(), known, nil)
+				want := regexp.MustCompile(`^cuda:0 \(SIMT emulator\): kernels of [^\n:]*: fc \(MatMul\): kernel \w+: \w+: ` + c.want + `$`)
+				if (err != nil) != (fault != "") || err != nil && !want.MatchString(err.Error()) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			}
+		})
+	}
+}
+
 // A kernel of a library that fails after its call is seen by the driver.
 func TestFaultsOfKernelsOfLibraries(t *testing.T) {
 	file := emulated(t)

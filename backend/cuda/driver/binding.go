@@ -410,18 +410,27 @@ func (s *stream) wait() error {
 }
 
 func (s *stream) Upload(to cuda.Pointer, from []byte) error {
+	return s.UploadFrom(to, len(from), func(part []byte, at int) error {
+		copy(part, from[at:])
+		return nil
+	})
+}
+
+func (s *stream) UploadFrom(to cuda.Pointer, bytes int, read func(part []byte, at int) error) error {
 	return s.do(func() error {
-		for len(from) > 0 {
-			n := min(len(from), maxStaging)
+		for done := 0; done < bytes; {
+			n := min(bytes-done, maxStaging)
 			at, err := s.room(n)
 			if err != nil {
 				return err
 			}
-			copy(s.staging.slice(at, n), from)
-			if err := s.staging.upload(uint64(to), at, n, s.queue); err != nil {
+			if err := read(s.staging.slice(at, n), done); err != nil {
 				return err
 			}
-			from, to = from[n:], to+cuda.Pointer(n)
+			if err := s.staging.upload(uint64(to)+uint64(done), at, n, s.queue); err != nil {
+				return err
+			}
+			done += n
 		}
 		return nil
 	})

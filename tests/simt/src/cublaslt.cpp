@@ -89,7 +89,9 @@ Objects<Operation> operations;
 Objects<Layout> layouts;
 Objects<Preference> preferences;
 
-struct Handle {};
+struct Handle {
+  Loads loads;
+};
 
 Status result(bool ok) { return ok ? Success : InvalidValue; }
 
@@ -333,6 +335,8 @@ int cublasLtMatmul(void *handle, void *operation, const float *alpha, Address A,
     fprintf(stderr, "cublaslt: an operand is not in memory of the device\n");
     return ExecutionFailed;
   }
+  if (!static_cast<Handle *>(handle)->loads.can(stream, algorithm.hash))
+    return ExecutionFailed;
   float scale[] = {*alpha, *beta};
   return enqueue(stream, "cublaslt_product", [=] {
            if (algorithm.workspace)

@@ -61,6 +61,7 @@ struct Plan {
   Kind kind;
   Handle *handle;
   Selection *selection;
+  uint64_t number; // one of its own
   Operation operation;
 };
 
@@ -246,7 +247,8 @@ int cusparseLtMatmulPlanInit(const void *handle, void *plan, const void *operati
   if (!with(handle, __func__) || !plan || !o || !s)
     return InvalidValue;
   Handle *h = with(handle, __func__);
-  *static_cast<Plan *>(plan) = Plan{APlan, h, s, *o};
+  static std::atomic<uint64_t> plans;
+  *static_cast<Plan *>(plan) = Plan{APlan, h, s, plans++, *o};
   Status kept = keep(plan, h);
   if (kept == Success)
     s->users++;
@@ -334,6 +336,9 @@ int cusparseLtMatmul(const void *handle, const void *plan, const float *alpha, A
     fprintf(stderr, "cusparselt: an operand is not in memory of the device\n");
     return ExecutionFailed;
   }
+  static Loads loads;
+  if (!loads.can(streams[0], p->number))
+    return ExecutionFailed;
   double scale[] = {*alpha, *beta};
   auto work = [=] {
     memset(reinterpret_cast<void *>(workspace), 0xff, 512);

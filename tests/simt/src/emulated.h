@@ -5,6 +5,7 @@
 #include "spc/device.cuh"
 
 #include <dlfcn.h>
+#include <set>
 
 namespace emulated {
 
@@ -54,6 +55,25 @@ inline bool enqueue(void *stream, const char *kernel, const std::function<bool()
   static auto *call = driver<int(void *, const char *, const std::function<bool()> *)>("spcEmulatedEnqueue");
   return call(stream, kernel, &work) == 0;
 }
+
+// Loads is what a library does when a product is first called: it loads kernels, which may not be
+// captured.
+class Loads {
+  std::mutex lock;
+  std::set<uint64_t> loaded;
+
+public:
+  // can loads the kernels of a product, and returns false where that is captured.
+  bool can(void *stream, uint64_t product) {
+    static auto *capture = driver<int(void *, int)>("spcEmulatedCapture");
+    std::lock_guard<std::mutex> guard(lock);
+    const bool known = loaded.count(product) > 0;
+    if (capture(stream, known) && !known)
+      return false;
+    loaded.insert(product);
+    return true;
+  }
+};
 
 // fault is the status of a call that is to fail, or 0.
 inline int fault(const char *name) {

@@ -12,8 +12,8 @@
 //	                     NAME:RESULT@N is the N-th of its calls alone, from when the variable was
 //	                     set on. Of a library's call RESULT is its status, and in NAME:RESULT:LOST
 //	                     the context fails with LOST from then on
-//	SPC_EMULATED_SLOW    a kernel that takes as long as a file exists, NAME:FILE, and makes
-//	                     FILE.begun as it begins
+//	SPC_EMULATED_SLOW    a kernel or an asynchronous copy that takes as long as a file exists,
+//	                     NAME:FILE, and makes FILE.begun as it begins
 //	SPC_EMULATED_HELD    a file that says what the process holds of GPUs
 #include "simt.h"
 
@@ -97,14 +97,16 @@ int environment(const char *name, int otherwise) {
 int capability() { return environment("SPC_EMULATED_ARCH", 80); }
 int version() { return environment("SPC_EMULATED_CUDA", 12040); }
 
-// of returns what follows a name and a colon in a variable, nothing where that is about
-// another name.
-const char *of(const char *variable, const std::string &name) {
-  const char *v = getenv(variable);
-  if (!v || name.compare(0, name.npos, v, std::min(strlen(v), strcspn(v, ":"))) != 0)
-    return nullptr;
-  v += name.size();
-  return *v ? v + 1 : v;
+// linger takes the time of a kernel or a copy that is slow.
+void linger(const std::string &name) {
+  const char *v = getenv("SPC_EMULATED_SLOW");
+  if (!v || name.compare(0, name.npos, v, strcspn(v, ":")) != 0 || v[name.size()] != ':')
+    return;
+  const std::string file = v + name.size() + 1;
+  if (FILE *begun = fopen((file + ".begun").c_str(), "w"))
+    fclose(begun);
+  while (access(file.c_str(), F_OK) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 struct Fault {
@@ -573,6 +575,7 @@ int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t n, Stream *s) {
   if (!current->holds(current->memory, to, n) || !current->holds(current->host, reinterpret_cast<Address>(from), n))
     return InvalidValue;
   return s->add([=] {
+    linger("cuMemcpyHtoDAsync_v2");
     memcpy(reinterpret_cast<void *>(to), from, n);
     return int(Success);
   });
@@ -583,6 +586,7 @@ int cuMemcpyDtoHAsync_v2(void *to, Address from, size_t n, Stream *s) {
   if (!current->holds(current->memory, from, n) || !current->holds(current->host, reinterpret_cast<Address>(to), n))
     return InvalidValue;
   return s->add([=] {
+    linger("cuMemcpyDtoHAsync_v2");
     memcpy(to, reinterpret_cast<void *>(from), n);
     return int(Success);
   });
@@ -635,14 +639,7 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     std::vector<void *> pointers;
     for (uint64_t &c : cells)
       pointers.push_back(&c);
-    const char *slow = of("SPC_EMULATED_SLOW", f->name);
-    if (slow) {
-      const std::string file = slow;
-      if (FILE *begun = fopen((file + ".begun").c_str(), "w"))
-        fclose(begun);
-      while (access(file.c_str(), F_OK) == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    linger(f->name);
     int failed = fault(f->name).result;
     if (failed != Success)
       return failed;
@@ -666,14 +663,15 @@ int cuStreamSynchronize(Stream *s) {
   return s->wait();
 }
 
-// A query while the thread captures, of whatever stream, ends that, unless it says that it is safe.
+// A query while the thread captures, of whatever stream, ends that and tells no more, unless it says that
+// it is safe.
 int cuStreamQuery(Stream *s) {
   enum { relaxed = 2 };
-  STREAM(s);
   if (capture && captureMode != relaxed) {
     capture->invalid = true;
     return CaptureUnsupported;
   }
+  STREAM(s);
   std::lock_guard<std::mutex> guard(s->lock);
   return s->queue.empty() ? Success : NotReady;
 }
@@ -704,12 +702,13 @@ int cuStreamBeginCapture_v2(Stream *s, int) {
 }
 
 int cuStreamEndCapture(Stream *s, Graph **graph) {
+  if (s == capture)
+    capture = nullptr;
   STREAM(s);
   std::lock_guard<std::mutex> guard(s->lock);
   if (!s->capturing)
     return CaptureInvalidated;
   s->capturing = false;
-  capture = nullptr;
   *graph = s->captured;
   if (s->invalid) {
     s->invalid = false;
@@ -800,6 +799,13 @@ int spcEmulatedEnqueue(Stream *s, const char *kernel, const std::function<bool()
     int failed = fault(name).result;
     return failed != Success ? failed : work() ? Success : LaunchFailed;
   });
+}
+
+// spcEmulatedCapture reports whether what is queued on a stream is captured, and ends that where it may not be.
+int spcEmulatedCapture(Stream *s, int allowed) {
+  std::lock_guard<std::mutex> guard(s->lock);
+  s->invalid = s->invalid || (s->capturing && !allowed);
+  return s->capturing;
 }
 
 // spcEmulatedHolds reports whether bytes are of one allocation of the current device.
