@@ -273,3 +273,12 @@ func TestFaultsOfEmulatedGPUs(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// A GPU is not opened again while a library holds its lost context.
+func TestHeldContextOfAnEmulatedGPU(t *testing.T) {
+	env := []string{libraries(t), "SPC_EMULATED_GPUS=2", "SPC_EMULATED_CUBLASLT=holds", "SPC_EMULATED_HELD=" + filepath.Join(t.TempDir(), "held")}
+	out, err := tagged(t, env, "test", "-count=1", "-v", "-run", "^TestLostContextThatALibraryHolds$", ".")
+	if err != nil || !strings.Contains(out, "--- PASS") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -5,12 +5,14 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"testing"
 
 	"spc"
 	"spc/backend/cuda"
+	"spc/backend/cuda/driver"
 	"spc/tests/simt"
 )
 
@@ -313,7 +315,7 @@ func TestFailedWorkspace(t *testing.T) {
 }
 
 // What cannot be destroyed is an error of Close, and all else is freed. The objects stay for the
-// rest of the process, so no test comes after this one.
+// rest of the process, so no test that counts them comes after this one.
 func TestFailedDestruction(t *testing.T) {
 	file := emulated(t)
 	for _, c := range []struct {
@@ -347,5 +349,37 @@ func TestFailedDestruction(t *testing.T) {
 				t.Errorf("%+v is held, want %+v", held, before)
 			}
 		})
+	}
+}
+
+// Where a library goes on holding the context of a lost GPU, that cannot be opened again in the process, and says why; the
+// other GPU goes on.
+func TestLostContextThatALibraryHolds(t *testing.T) {
+	if os.Getenv("SPC_EMULATED_CUBLASLT") != "holds" {
+		t.Skip("skipped: a GPU would stay lost for the rest of the process")
+	}
+	other, p := denseLibrary.load(t, 1), denseLibrary.load(t, 0)
+	t.Setenv("SPC_EMULATED_FAULT", "cublasLtMatmul:13:700")
+	if err := p.run(t.Context(), known, nil); !errors.Is(err, spc.ErrDevice) {
+		t.Errorf("a run ends with %v", err)
+	}
+	t.Setenv("SPC_EMULATED_FAULT", "")
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		_, err := driver.Open(0)
+		want := regexp.MustCompile(`^cuda:0 \(SIMT emulator\): cuStreamCreate: CUDA_ERROR_ILLEGAL_ADDRESS, .*; it was lost before, and something in the process, such as a library, still has its context: another process may open it$`)
+		if !errors.Is(err, spc.ErrDevice) || !want.MatchString(err.Error()) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	fell := 0
+	d, err := spc.OpenDevice("auto", spc.DeviceOptions{Fallback: func(error) { fell++ }})
+	if err != nil || d.Name() != "cpu" || fell != 1 {
+		t.Errorf("%v, %v, fell back %d times", d, err, fell)
+	}
+	if err := errors.Join(other.run(t.Context(), known, nil), other.Close()); err != nil {
+		t.Errorf("the other GPU: %v", err)
 	}
 }

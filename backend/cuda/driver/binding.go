@@ -160,6 +160,7 @@ func (d *device) open() error {
 	if err != nil {
 		return d.named(called("cuDeviceGet", err))
 	}
+	before := held(d.info.Ordinal)
 	if d.context, err = dev.RetainPrimaryCtx(); err != nil {
 		return d.named(called("cuDevicePrimaryCtxRetain", err))
 	}
@@ -186,6 +187,8 @@ func (d *device) open() error {
 	errors.As(err, &failed)
 	d.lose(failed)
 	switch {
+	case failed.Lost && before:
+		return d.named(fmt.Errorf("%w; it was lost before, and something in the process, such as a library, still has its context: another process may open it", err))
 	case oldDriver(failed.Code):
 		return d.info.unusable("%v; the driver knows CUDA %s, and kernels need %s or newer on %s", err, d.info.Driver, versionText(image.CUDA()), d.info.Arch)
 	case otherImage(failed.Code):

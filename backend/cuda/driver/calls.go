@@ -168,6 +168,14 @@ func launchGraph(g execGraph, s cu.Stream) error {
 	return result("cuGraphLaunch", C.cuGraphLaunch(g, streamOf(s)))
 }
 
+// held reports whether somebody in the process has the primary context of a GPU.
+func held(ordinal int) bool {
+	var d C.CUdevice
+	var flags C.uint
+	var active C.int
+	return C.cuDeviceGet(&d, C.int(ordinal)) == C.CUDA_SUCCESS && C.cuDevicePrimaryCtxGetState(d, &flags, &active) == C.CUDA_SUCCESS && active != 0
+}
+
 // query fails where the context does, and maybe where work on the stream is under way.
 func query(s cu.Stream) error { return result("cuStreamQuery", C.query(streamOf(s))) }
 

@@ -1,7 +1,8 @@
 // cublaslt is a libcublasLt for the emulated driver of libcuda.cpp: the calls that the back end
 // makes, computed in float64 when the stream comes to them. It takes nothing that the real
 // library would refuse, and writes over the workspace that it was given. Its calls, and its kernel
-// cublaslt_product, fail as SPC_EMULATED_FAULT says.
+// cublaslt_product, fail as SPC_EMULATED_FAULT says. Where SPC_EMULATED_CUBLASLT is holds, it holds
+// the context of each handle for as long as the process lives, as the runtime of a library may.
 #include "emulated.h"
 
 #include <cmath>
@@ -185,6 +186,9 @@ int cublasLtCreate(void **handle) {
     delete made;
     return NotInitialised;
   }
+  const char *told = getenv("SPC_EMULATED_CUBLASLT");
+  if (told && strcmp(told, "holds") == 0)
+    driver<void()>("spcEmulatedRetain")();
   *handle = made;
   return Success;
 }

@@ -513,6 +513,16 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
   return Success;
 }
 
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  if (device < 0 || device >= static_cast<int>(devices.size()))
+    return InvalidDevice;
+  Device &d = *devices[device];
+  std::lock_guard<std::mutex> guard(d.lock);
+  *flags = 0;
+  *active = d.retained > 0;
+  return Success;
+}
+
 int cuCtxSetCurrent(Context *context) {
   current = context;
   return initialised ? Success : NotInitialised;
@@ -810,6 +820,14 @@ int spcEmulatedCapture(Stream *s, int allowed) {
 
 // spcEmulatedHolds reports whether bytes are of one allocation of the current device.
 int spcEmulatedHolds(Address at, size_t n) { return ready("spcEmulatedHolds") == Success && current->holds(current->memory, at, n); }
+
+// spcEmulatedRetain retains the current context for as long as the process lives.
+void spcEmulatedRetain() {
+  for (auto &d : devices) {
+    std::lock_guard<std::mutex> guard(d->lock);
+    d->retained += d->primary == current;
+  }
+}
 
 // spcEmulatedMake gives the current context an object of a library, and fails where it can have none.
 int spcEmulatedMake(const void *object) {
