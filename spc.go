@@ -527,8 +527,9 @@ func (m *Model) end(c *call) {
 }
 
 // Run evaluates the model on one tensor for each input, by name, and returns the
-// outputs by name. Where ctx is cancelled it returns at once; an operator that
-// takes long may go on reading the inputs for a while.
+// outputs by name. Where ctx is cancelled it returns at once. The inputs may change
+// then, also while a GPU is not done yet; but an operator on the CPU for which there is
+// no kernel, and which takes long, may go on reading them for a while.
 func (m *Model) Run(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 	outputs := make(map[string]*tensor.Tensor, len(m.graph.Outputs))
 	if err := m.run(ctx, inputs, outputs, nil); err != nil {

@@ -54,15 +54,10 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		rounded:  map[*tensor.Tensor]*tensor.Tensor{},
 	}
 	if d.Libraries != NoLibraries {
-		var err error
 		prog.always = d.Libraries == AlwaysLibraries
-		if prog.library, err = d.Library(); err != nil && prog.always {
-			if errors.Is(err, ir.ErrDevice) {
-				return nil, err
-			}
-			return nil, fmt.Errorf("%s: %w: %v", d.Name(), ir.ErrUnsupported, err)
+		if err := prog.openLibraries(); err != nil {
+			return nil, err
 		}
-		prog.sparse, _ = d.SparseLibrary()
 	}
 	if d.Precision == tensor.F16 || d.Precision == tensor.BF16 {
 		prog.float = d.Precision
@@ -157,6 +152,30 @@ func (p *program) named(err error) error {
 type run struct {
 	trace func(*ir.Node, time.Duration)
 	under atomic.Pointer[part] // whose kernels were queued last
+
+	// What is the caller's: its inputs are read while the first is held, its trace is called while the second is,
+	// and neither once left is set, which takes both.
+	reading, tracing sync.Mutex
+	left             bool
+}
+
+// leave gives the caller back what is its.
+func (r *run) leave() {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	r.tracing.Lock()
+	defer r.tracing.Unlock()
+	r.left = true
+}
+
+// read calls f, which reads inputs and does not wait for the device, unless the run was left.
+func (r *run) read(f func() error) error {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if r.left {
+		return context.Canceled // which nobody sees
+	}
+	return f()
 }
 
 // evaluate returns the outputs.
@@ -171,21 +190,19 @@ func (p *program) evaluate(ctx context.Context, r *run, in []*tensor.Tensor) ([]
 
 // await is evaluate, but returns as soon as the context is cancelled. Kernels cannot be stopped,
 // so the run then goes on by itself until the device is done with what it uses, and Close leaves
-// that to it.
+// that to it. The inputs are the caller's again.
 func (p *program) await(ctx context.Context, in []*tensor.Tensor, f func(*ir.Node, time.Duration)) ([]*tensor.Tensor, error) {
 	p.begin()
 	if ctx.Done() == nil {
 		defer p.end()
 		return p.evaluate(ctx, &run{trace: f}, in)
 	}
-	var mu sync.Mutex // of left
-	left := false
 	r := &run{}
 	if f != nil {
 		r.trace = func(n *ir.Node, d time.Duration) {
-			mu.Lock()
-			defer mu.Unlock()
-			if !left {
+			r.tracing.Lock()
+			defer r.tracing.Unlock()
+			if !r.left {
 				f(n, d)
 			}
 		}
@@ -215,9 +232,7 @@ func (p *program) await(ctx context.Context, in []*tensor.Tensor, f func(*ir.Nod
 		}
 		return got.out, got.err
 	case <-ctx.Done():
-		mu.Lock()
-		left = true
-		mu.Unlock()
+		r.leave()
 		err := ctx.Err()
 		if under := r.under.Load(); under != nil {
 			err = fmt.Errorf("%v: %w", under, err)
@@ -327,7 +342,7 @@ func (p *program) free() error {
 		errs = append(errs, p.driver.Free(at))
 	}
 	p.specs, p.memory = nil, nil
-	return errors.Join(append(errs, p.let())...)
+	return errors.Join(append(errs, p.closeLibraries(), p.let())...)
 }
 
 // constant returns where a tensor, which does not change, is on the device.

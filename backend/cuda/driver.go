@@ -13,9 +13,9 @@ type Pointer uint64
 // Kernel is a kernel of the image that a Driver has loaded.
 type Kernel uint64
 
-// Error is a call of a driver that has failed. It is an ir.ErrDevice.
+// Error is a call of a driver, or of a library, that has failed. It is an ir.ErrDevice.
 type Error struct {
-	Code         int    // a CUresult
+	Code         int    // a CUresult, 0 for a library's status
 	Call, Reason string // cuMemAlloc; CUDA_ERROR_OUT_OF_MEMORY, out of memory
 	// Lost says that no call on the device succeeds any more, whoever makes it, before the
 	// device is opened again.
@@ -40,7 +40,7 @@ type Driver interface {
 	Free(p Pointer) error
 	Stream() (Stream, error)
 	// Library returns what multiplies dense matrices on the device beside the kernels of the
-	// image, and nil with the reason where there is no such library.
+	// image, and nil with the reason where there is no such library. Who gets one closes it.
 	Library() (Library, error)
 	// SparseLibrary is such a library for weights in 16-bit floats of which, by rows, at most 2
 	// of every 4 elements are not zero.
@@ -52,6 +52,9 @@ type Driver interface {
 type Stream interface {
 	// Upload copies to device memory. What it copies from may change when it returns.
 	Upload(to Pointer, from []byte) error
+	// UploadFrom is Upload of n bytes that read writes, a part of them from an offset on in each of its calls. It is
+	// not called while the stream is waited for.
+	UploadFrom(to Pointer, n int, read func(part []byte, at int) error) error
 	// Download copies from device memory, and waits for all that was queued before.
 	Download(to []byte, from Pointer) error
 	// Launch queues a kernel with its parameters, as backend.Cell makes them.

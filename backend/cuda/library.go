@@ -1,11 +1,13 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"spc/backend"
+	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
 )
@@ -17,6 +19,9 @@ type Library interface {
 	Name() string
 	// Plan finds out how to compute a product; the plan is nil where the library has no way.
 	Plan(p Product) (Plan, error)
+	// Close gives the library back, after its plans were closed, once for each time that the Driver
+	// returned it.
+	Close() error
 }
 
 // Libraries says when a Library computes products.
@@ -160,6 +165,36 @@ func workspace(arch string) int {
 	return 4 << 20
 }
 
+// openLibraries opens those of the device. Where there is none, or it does not take the device, kernels compute
+// in its place, unless the one for dense matrices is always asked for.
+func (p *program) openLibraries() (err error) {
+	lost := func() bool {
+		e := (*Error)(nil)
+		return errors.As(err, &e) && e.Lost
+	}
+	if p.library, err = p.driver.Library(); err != nil && (p.always || lost()) {
+		if errors.Is(err, ir.ErrDevice) {
+			return err
+		}
+		return fmt.Errorf("%s: %w: %v", p.driver.Name(), ir.ErrUnsupported, err)
+	}
+	if p.sparse, err = p.driver.SparseLibrary(); lost() {
+		return errors.Join(err, p.closeLibraries())
+	}
+	return nil
+}
+
+func (p *program) closeLibraries() error {
+	var errs []error
+	for _, lib := range []Library{p.library, p.sparse} {
+		if lib != nil {
+			errs = append(errs, lib.Close())
+		}
+	}
+	p.library, p.sparse = nil, nil
+	return errors.Join(errs...)
+}
+
 // library has a library compute a product, where there is one and it is predicted to take less
 // than best seconds, or always asked for. w makes a weight, or is a value,
 // of such strides. It reports false
@@ -194,22 +229,31 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 	}
 	if f.ok {
 		p.Out, p.Act, p.Residual = float, f.act, o.residual != nil
-		if f.bias != nil {
-			at, err := b.own(f.bias)
-			if err != nil {
+		if f.bias != nil { // a plan wants to know where it will be
+			if p.Bias, err = b.prog.driver.Alloc(len(f.bias.Bytes())); err != nil {
 				return false, err
 			}
-			p.Bias = Pointer(at)
 		}
 	}
 	plan, err := lib.Plan(p)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", lib.Name(), err)
+		err = fmt.Errorf("%s: %w", lib.Name(), err)
 	}
 	if plan == nil {
-		return false, nil
+		if p.Bias != 0 {
+			if freed := b.prog.driver.Free(p.Bias); err == nil {
+				err = freed
+			}
+		}
+		return false, err
 	}
 	b.plans = append(b.plans, plan)
+	if p.Bias != 0 {
+		b.constants = append(b.constants, p.Bias)
+		if err := b.stream.Upload(p.Bias, f.bias.Bytes()); err != nil {
+			return false, err
+		}
+	}
 	if o.lay != nil {
 		if err := o.lay(&o); err != nil {
 			return false, err

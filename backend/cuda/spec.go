@@ -697,11 +697,11 @@ func (s *spec) close() error {
 	for _, x := range s.free {
 		errs = append(errs, x.close())
 	}
+	for _, p := range s.plans { // which know constants
+		errs = append(errs, p.Close())
+	}
 	for _, at := range s.constants {
 		errs = append(errs, s.prog.driver.Free(at))
-	}
-	for _, p := range s.plans {
-		errs = append(errs, p.Close())
 	}
 	s.free, s.constants, s.plans = nil, nil, nil
 	for _, p := range s.parts {
@@ -719,7 +719,7 @@ type exec struct {
 	arena  Pointer
 	graphs []Graph // by part
 	run    *run    // under way
-	warm   []bool  // by part: it ran before
+	cold   []bool  // by part: libraries have not been called
 }
 
 func (s *spec) acquire() (*exec, error) {
@@ -730,7 +730,10 @@ func (s *spec) acquire() (*exec, error) {
 		s.free = s.free[:n-1]
 		return x, nil
 	}
-	x := &exec{spec: s, graphs: make([]Graph, len(s.parts)), warm: make([]bool, len(s.parts))}
+	x := &exec{spec: s, graphs: make([]Graph, len(s.parts)), cold: make([]bool, len(s.parts))}
+	for i, p := range s.parts {
+		x.cold[i] = slices.ContainsFunc(p.launches, func(l launch) bool { return l.plan != nil })
+	}
 	var err error
 	if x.stream, err = s.prog.driver.Stream(); err != nil {
 		return nil, fmt.Errorf("a stream for a run: %w", err)
@@ -791,6 +794,14 @@ func (p *part) String() string {
 	return fmt.Sprintf("kernels of %v to %v", first, last)
 }
 
+// failed names the steps: one that fails may tell of another.
+func (p *part) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%v: %w", p, err)
+}
+
 // failed names what was to be done. Where the device was lost, that is what was under way
 // before: kernels fail in the calls after theirs.
 func (x *exec) failed(err error, step string, v *ir.Value) error {
@@ -806,10 +817,16 @@ func (x *exec) failed(err error, step string, v *ir.Value) error {
 
 // run evaluates the spec and returns its outputs.
 func (s *spec) run(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	for i := range s.indices {
-		if err := s.indices[i].check(in); err != nil {
-			return nil, err
+	err := r.read(func() error {
+		for i := range s.indices {
+			if err := s.indices[i].check(in); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	x, err := s.acquire()
 	if err != nil {
@@ -850,7 +867,12 @@ func (s *spec) run(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.
 			}
 		}
 		if slices.Contains(in, t) || v.IsConst() || slices.Contains(results, t) {
-			t = t.Clone()
+			if err := r.read(func() error {
+				t = t.Clone()
+				return nil
+			}); err != nil {
+				return nil, err
+			}
 		}
 		results[i] = t
 	}
@@ -879,7 +901,7 @@ func (x *exec) hostPart(ctx context.Context, p *part, host map[*ir.Value]*tensor
 	for i, v := range p.in {
 		in[i] = host[v]
 	}
-	if err := p.host.Trace(ctx, in, out, x.run.trace); err != nil {
+	if err := x.run.read(func() error { return p.host.Trace(ctx, in, out, x.run.trace) }); err != nil {
 		return err
 	}
 	for i, v := range p.out {
@@ -894,7 +916,13 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor) error {
 	p := &x.parts[i]
 	for _, q := range p.upload {
 		if b := host[q.value].Bytes(); len(b) > 0 {
-			if err := x.stream.Upload(x.arena+Pointer(q.at), b); err != nil {
+			err := x.stream.UploadFrom(x.arena+Pointer(q.at), len(b), func(part []byte, at int) error {
+				return x.run.read(func() error {
+					copy(part, b[at:])
+					return nil
+				})
+			})
+			if err != nil {
 				return x.failed(err, "upload of", q.value)
 			}
 		}
@@ -920,34 +948,29 @@ func (x *exec) devicePart(i int, host map[*ir.Value]*tensor.Tensor) error {
 		}
 		return nil
 	}
-	if !x.warm[i] {
-		x.warm[i] = true
-		// Libraries load their kernels when these are first called, which must not be captured.
-		if slices.ContainsFunc(p.launches, func(l launch) bool { return l.plan != nil }) {
-			for k := range p.launches {
-				if err := x.launch(&p.launches[k]); err != nil {
-					return err
-				}
-			}
-			return nil
+	if x.cold[i] { // libraries load their kernels when these are first called, which must not be captured
+		if err := x.queue(p); err != nil {
+			return p.failed(err)
 		}
+		x.cold[i] = false
+		return nil
 	}
 	if x.graphs[i] == nil {
-		g, err := x.stream.Capture(func() error {
-			for k := range p.launches {
-				if err := x.launch(&p.launches[k]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		g, err := x.stream.Capture(func() error { return x.queue(p) })
 		if err != nil {
-			return fmt.Errorf("%v: %w", p, err)
+			return p.failed(err)
 		}
 		x.graphs[i] = g
 	}
-	if err := x.graphs[i].Launch(); err != nil {
-		return fmt.Errorf("%v: %w", p, err)
+	return p.failed(x.graphs[i].Launch())
+}
+
+// queue queues the kernels of a part one by one.
+func (x *exec) queue(p *part) error {
+	for k := range p.launches {
+		if err := x.launch(&p.launches[k]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

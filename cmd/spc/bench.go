@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -122,46 +123,12 @@ On a GPU the layers are told that run on the CPU, and why.`,
 		}
 		p := newProgress(c)
 		defer p.close()
-		var times []float64
-		out := map[string]*tensor.Tensor{}
-		forgetPeak()
-		for i := range warmup + runs {
-			p.stage("bench", i, warmup+runs)
-			start := time.Now()
-			if err := m.RunInto(c.Context(), in, out); err != nil {
+		for b.Device != device.used() { // again where another device has taken over
+			if err := b.measure(c.Context(), m, &device, in, warmup, p); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			if i >= warmup {
-				times = append(times, time.Since(start).Seconds()*1e3)
-			}
-			if err := c.Context().Err(); err != nil {
-				return err
-			}
 		}
-		b.PeakBytes = peakBytes()
-		places, err := m.Placements(in)
-		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		b.Ms = latencies(times)
-		b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
-		profiles := min(runs, 10)
-		for i := 0; i < profiles; i++ {
-			p.stage("profile", i, profiles)
-			before := device.used()
-			_, nodes, err := m.Profile(c.Context(), in)
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if device.used() != before { // another device has taken over, with layers of its own
-				b.Layers, places, i = nil, nil, -1
-				continue
-			}
-			b.add(nodes, profiles)
-		}
-		b.place(places)
 		p.close()
-		b.Device = device.used()
 		if asJSON {
 			return printJSON(c.OutOrStdout(), b)
 		}
@@ -240,6 +207,46 @@ func setBatch(ports []spc.Port, batch int, s *sizes) (fixed bool, err error) {
 		}
 	}
 	return fixed, nil
+}
+
+// measure runs the model on inputs, and replaces what was measured before. It stops where another device
+// takes over.
+func (b *benchmark) measure(ctx context.Context, m *spc.Model, device *deviceFlags, in map[string]*tensor.Tensor, warmup int, p *progress) error {
+	b.Device, b.Layers, b.Graphs = device.used(), nil, 0
+	var times []float64
+	out := map[string]*tensor.Tensor{}
+	forgetPeak()
+	for i := range warmup + b.Runs {
+		p.stage("bench", i, warmup+b.Runs)
+		start := time.Now()
+		if err := m.RunInto(ctx, in, out); err != nil {
+			return err
+		}
+		if i >= warmup {
+			times = append(times, time.Since(start).Seconds()*1e3)
+		}
+		if err := ctx.Err(); err != nil || device.used() != b.Device {
+			return err
+		}
+	}
+	b.PeakBytes = peakBytes()
+	places, err := m.Placements(in)
+	if err != nil {
+		return err
+	}
+	b.Ms = latencies(times)
+	b.Throughput = float64(b.Batch) / b.Ms.Mean * 1e3
+	profiles := min(b.Runs, 10)
+	for i := range profiles {
+		p.stage("profile", i, profiles)
+		_, nodes, err := m.Profile(ctx, in)
+		if err != nil || device.used() != b.Device {
+			return err
+		}
+		b.add(nodes, profiles)
+	}
+	b.place(places)
+	return nil
 }
 
 // add adds one profile's share of the mean.

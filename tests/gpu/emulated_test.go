@@ -50,6 +50,11 @@ func library(t *testing.T) string {
 	return "LD_LIBRARY_PATH=" + simt.Library(t, "backend/format", "backend/cuda/kernels")
 }
 
+// libraries is library with cuBLASLt and cuSPARSELt beside the driver.
+func libraries(t *testing.T) string {
+	return library(t) + ":" + simt.CuBLASLt(t) + ":" + simt.CuSPARSELt(t)
+}
+
 // The tests pass on an emulated GPU, none of them skipped but for its own reason.
 func TestSuiteOnEmulatedGPU(t *testing.T) {
 	out, err := tagged(t, []string{library(t), "SPC_EMULATED_ORDER=1"}, "test", "-count=1", "-v", ".")
@@ -66,17 +71,17 @@ func TestSuiteOnEmulatedGPU(t *testing.T) {
 // With cuBLASLt beside the driver the same models give the same, whether it has a way to
 // compute their products or not.
 func TestLibraryOnEmulatedGPU(t *testing.T) {
-	driver := library(t) + ":" + simt.CuBLASLt(t) + ":" + simt.CuSPARSELt(t)
+	driver := libraries(t)
 	for _, c := range []struct {
 		name, emulated, run string
 		used                bool
 	}{
 		{"products", "", "^(TestLibrary|TestSparseLibrary|TestOverlap|TestPrograms)$", false},
 		{"models", "", "^TestTrainedModels$/^(mnist-8|resnet20-cifar10|vit-cifar10)$", true},
-		{"has no way", "none", "^TestTrainedModels$/^(mnist-8|vit-cifar10)$", false},
+		{"has no way", "cublasLtMatmulAlgoGetHeuristic:15", "^TestTrainedModels$/^(mnist-8|vit-cifar10)$", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			out, err := tagged(t, []string{driver, "SPC_EMULATED_CUBLASLT=" + c.emulated}, "test", "-count=1", "-v", "-run", c.run, ".")
+			out, err := tagged(t, []string{driver, "SPC_EMULATED_FAULT=" + c.emulated}, "test", "-count=1", "-v", "-run", c.run, ".")
 			for line := range strings.Lines(out) {
 				if strings.Contains(line, "of a library") {
 					t.Log(strings.TrimSpace(line))
@@ -264,14 +269,14 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"products of a library", []string{cublaslt}, []string{"verify", model, model, "--device", "cuda", "--libraries", "always", "--tolerance", "1e-5"}, false, `(?i)pass`},
 		{"in f16", []string{cublaslt}, []string{"verify", model, model, "--device", "cuda", "--libraries", "always", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
 		{"a library for 2:4 weights", []string{both}, []string{"devices"}, false, `(?m)^cuSPARSELt 0\.8\.1: /.*/libcusparseLt\.so\.0$`},
-		{"one that is too old", []string{both, "SPC_EMULATED_CUSPARSELT=old"}, []string{"devices"}, false, `(?m)^own kernels in place of cuSPARSELt: libcusparseLt\.so\.0 is version 0\.4\.0, want at least 0\.6\.0$`},
+		{"one that is too old", []string{both, "SPC_EMULATED_CUSPARSELT=400"}, []string{"devices"}, false, `(?m)^own kernels in place of cuSPARSELt: libcusparseLt\.so\.0 is version 0\.4\.0, want at least 0\.6\.0$`},
 		{"2:4 weights", []string{both}, []string{"verify", halves, halves, "--device", "cuda", "--libraries", "always", "--precision", "bf16", "--tolerance", "8e-2"}, false, `(?i)pass`},
-		{"2:4 weights that it has no way for", []string{both, "SPC_EMULATED_CUSPARSELT=none"}, []string{"verify", halves, halves, "--device", "cuda", "--libraries", "always", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
-		{"2:4 weights that fail", []string{both, "SPC_EMULATED_CUSPARSELT=fault"}, []string{"run", halves, "-i", "random:1", "--device", "cuda", "--libraries", "always", "--precision", "f16"}, true, `(?m)^spc: .*halves\.spx: cuda:0 \(SIMT emulator\): conv\d \(Conv\): kernel f16_cusparselt: cusparseLtMatmul: CUSPARSE_STATUS_EXECUTION_FAILED\n$`},
-		{"none is asked for", []string{cublaslt, "SPC_EMULATED_CUBLASLT=fault"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "off"}, false, `logits`},
-		{"a library that fails", []string{cublaslt, "SPC_EMULATED_CUBLASLT=fault"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: cuda:0 \(SIMT emulator\): conv1 \(Conv\): kernel f32_cublaslt: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED\n$`},
-		{"a library that takes no GPU", []string{cublaslt, "SPC_EMULATED_CUBLASLT=unusable"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, false, `logits`},
-		{"and is asked for", []string{cublaslt, "SPC_EMULATED_CUBLASLT=unusable"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: .*cuda:0 \(SIMT emulator\): /.*libcublasLt\.so\.12: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED\n$`},
+		{"2:4 weights that it has no way for", []string{both, "SPC_EMULATED_FAULT=cusparseLtMatmulAlgSelectionInit:10"}, []string{"verify", halves, halves, "--device", "cuda", "--libraries", "always", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
+		{"2:4 weights that fail", []string{both, "SPC_EMULATED_FAULT=cusparseLtMatmul:6"}, []string{"run", halves, "-i", "random:1", "--device", "cuda", "--libraries", "always", "--precision", "f16"}, true, `(?m)^spc: .*halves\.spx: cuda:0 \(SIMT emulator\): kernels of conv1 \(Conv\) to classifier \(Gemm\): conv\d \(Conv\): kernel f16_cusparselt: cusparseLtMatmul: CUSPARSE_STATUS_EXECUTION_FAILED\n$`},
+		{"none is asked for", []string{cublaslt, "SPC_EMULATED_FAULT=cublasLtMatmul:13"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "off"}, false, `logits`},
+		{"a library that fails", []string{cublaslt, "SPC_EMULATED_FAULT=cublasLtMatmul:13"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: cuda:0 \(SIMT emulator\): kernels of conv1 \(Conv\) to classifier \(Gemm\): conv1 \(Conv\): kernel f32_cublaslt: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED\n$`},
+		{"a library that takes no GPU", []string{cublaslt, "SPC_EMULATED_FAULT=cublasLtCreate:1"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, false, `logits`},
+		{"and is asked for", []string{cublaslt, "SPC_EMULATED_FAULT=cublasLtCreate:1"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: .*cuda:0 \(SIMT emulator\): /.*libcublasLt\.so\.12: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED\n$`},
 		{"no library where one is asked for", []string{lib}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*there is no libcublasLt\.so\.12 or libcublasLt\.so\.11\n$`},
 		{"no such choice", []string{lib}, []string{"run", model, "--device", "cuda", "--libraries", "some"}, true, `^spc: libraries "some", want auto, off or always\n$`},
 	} {

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,9 +20,12 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/cuda"
 	"spc/backend/cuda/driver"
+	"spc/backend/format"
+	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower"
+	"spc/passes/choose"
 	"spc/tests/graphtest"
 	"spc/tests/simt"
 )
@@ -38,7 +43,8 @@ func emulated(t *testing.T) string {
 // program is a small program on a device; inputs of different numbers of rows are bound anew.
 type program struct {
 	backend.Program
-	graph *ir.Graph
+	graph     *ir.Graph
+	tolerance float64
 }
 
 func load(t *testing.T, d backend.Device, o backend.Options) program {
@@ -53,7 +59,45 @@ func load(t *testing.T, d backend.Device, o backend.Options) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return program{p, g}
+	return program{p, g, 1e-5}
+}
+
+// product is such a graph of a product that libraries compute, with a bias, and as formats store its weight.
+func product(t *testing.T, formats string) (plain, stored *ir.Graph) {
+	t.Helper()
+	const k, m = 64, 16
+	weight, bias := make([]string, k*m), make([]string, m)
+	for i := range weight { // 2 of 4 along k
+		weight[i] = "0.0"
+		if row, col := i/m, i%m; row%4 == col%3 || row%4 == 3 {
+			weight[i] = fmt.Sprintf("%.2f", float64(i%5-2)/4)
+		}
+	}
+	for i := range bias {
+		bias[i] = fmt.Sprintf("%.1f", float64(i)/2)
+	}
+	plain = graphtest.Parse(t, fmt.Sprintf(`graph "g"(%%x: f32[n,%d]) {
+  %%w: f32[%d,%d] = const {%s}
+  %%b: f32[%d] = const {%s}
+  %%h: f32[n,%d] = MatMul "fc" (%%x, %%w, %%b)
+  %%y: f32[n,%d] = Sigmoid "sigmoid" (%%h)
+  return %%y
+}`, k, k, m, strings.Join(weight, ", "), m, strings.Join(bias, ", "), m, m))
+	stored = plain.Clone()
+	rates := backend.RatesOf("sm_80")
+	if _, err := choose.Run(stored, format.GPUChoices(rates, tensor.F16), tune.GPU(rates), choose.Options{Format: formats}); err != nil {
+		t.Fatal(err)
+	}
+	return plain, stored
+}
+
+// loadProduct loads a product in f16.
+func loadProduct(t *testing.T, d cuda.Device, formats string) (program, error) {
+	t.Helper()
+	d.Precision = tensor.F16
+	plain, stored := product(t, formats)
+	p, err := d.Load(lower.Lower(stored), backend.Options{Threads: 1})
+	return program{p, plain, 2e-3}, err
 }
 
 func gpu(t *testing.T, ordinal int) cuda.Device {
@@ -62,12 +106,12 @@ func gpu(t *testing.T, ordinal int) cuda.Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cuda.Device{Driver: d}
+	return cuda.Device{Driver: d, Libraries: cuda.NoLibraries}
 }
 
 // run runs the program on so many rows, and compares what it gives.
 func (p program) run(ctx context.Context, rows int, trace func(*ir.Node, time.Duration)) error {
-	x := tensor.New(tensor.F32, rows, 4)
+	x := tensor.New(tensor.F32, rows, p.graph.Inputs[0].Type.Dims[1].Size())
 	for i := range x.F32s() {
 		x.F32s()[i] = float32(i%7) - 3
 	}
@@ -79,18 +123,128 @@ func (p program) run(ctx context.Context, rows int, trace func(*ir.Node, time.Du
 		return err
 	}
 	return graphtest.Run(context.Background(), p.graph, func(yield func([]*tensor.Tensor, error) bool) { yield([]*tensor.Tensor{x}, nil) }, func(want []*tensor.Tensor) error {
-		if d := graphtest.Difference(want[0], out[0]); !(d < 1e-5) {
+		if d := graphtest.Difference(want[0], out[0]); !(d < p.tolerance) {
 			return fmt.Errorf("outputs are off by %v", d)
 		}
 		return nil
 	})
 }
 
+const known, fresh = 8, 16 // rows, as many as cuSPARSELt takes
+
+// fault is how a GPU fails in a run.
+type fault struct {
+	told   string // the emulator, SPC_EMULATED_FAULT
+	rows   int
+	traced bool
+	want   string // an expression for the step and the reason
+	lost   bool
+	later  string // an expression for why a later run fails, where the GPU was lost
+}
+
+func (f *fault) String() string {
+	return fmt.Sprintf("%s, %d rows, traced %v", f.told, f.rows, f.traced)
+}
+
+// test has four runs of a program at once fail so, and then another program be run.
+func (f *fault) test(t *testing.T, file string, load func(ordinal int) program) {
+	other := load(1)
+	defer other.Close()
+	for range 2 { // which makes its graph, too
+		if err := other.run(t.Context(), known, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gpu(t, 0)
+	before := simt.ReadHeld(t, file)
+	p, idle := load(0), load(0)
+	for _, p := range []program{p, idle} {
+		if err := p.run(t.Context(), known, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	t.Setenv("SPC_EMULATED_FAULT", f.told)
+	want := regexp.MustCompile(`^cuda:0 \(SIMT emulator\): ` + f.want + `$`)
+	var first sync.Once
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	matched := false
+	for range 4 {
+		wg.Go(func() {
+			var trace func(*ir.Node, time.Duration)
+			if f.traced {
+				trace = func(*ir.Node, time.Duration) {}
+			}
+			err := p.run(context.Background(), f.rows, trace)
+			failed := (*cuda.Error)(nil)
+			if !errors.Is(err, spc.ErrDevice) || !errors.As(err, &failed) || failed.Lost != f.lost {
+				first.Do(func() { t.Errorf("a run ends with %v", err) })
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			matched = matched || want.MatchString(err.Error())
+			if !f.lost && !want.MatchString(err.Error()) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		})
+	}
+	wg.Wait()
+	if !matched {
+		t.Errorf("no run ends with %v", want)
+	}
+	t.Setenv("SPC_EMULATED_FAULT", "")
+
+	if err := other.run(t.Context(), known, nil); err != nil {
+		t.Errorf("the other GPU: %v", err)
+	}
+	cpuProgram, err := cpu.Device{}.Load(lower.Lower(p.graph.Clone()), backend.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	onCPU := program{cpuProgram, p.graph, p.tolerance}
+	defer onCPU.Close()
+	if err := onCPU.run(t.Context(), f.rows, nil); err != nil {
+		t.Errorf("the CPU: %v", err)
+	}
+	for _, p := range []program{p, idle} {
+		err := p.run(t.Context(), f.rows, nil)
+		if f.lost && !regexp.MustCompile(`^cuda:0 \(SIMT emulator\): [^\n]*the device was lost: `+f.later).MatchString(fmt.Sprint(err)) || !f.lost && err != nil {
+			t.Errorf("a later run ends with %v", err)
+		}
+	}
+	if f.lost { // with its context
+		before.Contexts--
+		before.Modules /= 2
+		before.Streams--
+		held := simt.ReadHeld(t, file)
+		if held.Objects = before.Objects; held != before { // descriptors in memory of the host are still there
+			t.Errorf("%+v is held of a lost GPU beside %+v", held, before)
+		}
+	}
+	for _, p := range []program{p, idle} {
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if held := simt.ReadHeld(t, file); held != before {
+		t.Errorf("%+v is held after Close, %+v before", held, before)
+	}
+
+	again := load(0)
+	if err := again.run(t.Context(), f.rows, nil); err != nil {
+		t.Errorf("the GPU opened again: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A GPU that fails in a process of many runs and programs says so to each of them and holds nothing
 // then; the other GPU, the CPU and, opened again, the GPU itself go on.
 func TestFaults(t *testing.T) {
 	file := emulated(t)
-	const known, fresh = 3, 5 // rows
 	for _, c := range []struct {
 		fault  string
 		rows   int
@@ -117,93 +271,12 @@ func TestFaults(t *testing.T) {
 		{"cuMemHostAlloc:2", fresh, false, `sigmoid \(Sigmoid\): cuMemHostAlloc`, "OUT_OF_MEMORY", false},
 		{"cuGraphInstantiateWithFlags:2", fresh, false, `kernels of fc \(MatMul\) to sigmoid \(Sigmoid\): cuStreamEndCapture, cuGraphInstantiate`, "OUT_OF_MEMORY", false},
 	} {
-		t.Run(fmt.Sprintf("%s, %d rows, traced %v", c.fault, c.rows, c.traced), func(t *testing.T) {
-			other := load(t, gpu(t, 1), backend.Options{Threads: 1})
-			defer other.Close()
-			if err := other.run(t.Context(), known, nil); err != nil {
-				t.Fatal(err)
-			}
-			gpu(t, 0)
-			before := simt.ReadHeld(t, file)
-			device := gpu(t, 0)
-			p := load(t, device, backend.Options{Threads: 1})
-			idle := load(t, device, backend.Options{Threads: 1})
-			for _, p := range []program{p, idle} {
-				if err := p.run(t.Context(), known, nil); err != nil {
-					t.Fatal(err)
-				}
-			}
-
-			t.Setenv("SPC_EMULATED_FAULT", c.fault)
-			want := regexp.MustCompile(`^cuda:0 \(SIMT emulator\): ` + c.step + `: CUDA_ERROR_` + c.result + `, [^\n]*$`)
-			var first sync.Once
-			var wg sync.WaitGroup
-			var mu sync.Mutex
-			matched := false
-			for range 4 {
-				wg.Go(func() {
-					var trace func(*ir.Node, time.Duration)
-					if c.traced {
-						trace = func(*ir.Node, time.Duration) {}
-					}
-					err := p.run(context.Background(), c.rows, trace)
-					failed := (*cuda.Error)(nil)
-					if !errors.Is(err, spc.ErrDevice) || !errors.As(err, &failed) || failed.Lost != c.lost {
-						first.Do(func() { t.Errorf("a run ends with %v", err) })
-						return
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					matched = matched || want.MatchString(err.Error())
-					if !c.lost && !want.MatchString(err.Error()) {
-						t.Errorf("%v, want %v", err, want)
-					}
-				})
-			}
-			wg.Wait()
-			if !matched {
-				t.Errorf("no run ends with %v", want)
-			}
-			t.Setenv("SPC_EMULATED_FAULT", "")
-
-			if err := other.run(t.Context(), known, nil); err != nil {
-				t.Errorf("the other GPU: %v", err)
-			}
-			onCPU := load(t, cpu.Device{}, backend.Options{Threads: 1})
-			defer onCPU.Close()
-			if err := onCPU.run(t.Context(), c.rows, nil); err != nil {
-				t.Errorf("the CPU: %v", err)
-			}
-			for _, p := range []program{p, idle} {
-				err := p.run(t.Context(), c.rows, nil)
-				if c.lost && !regexp.MustCompile(`^cuda:0 \(SIMT emulator\): [^\n]*the device was lost: cu\w+[^\n]*: CUDA_ERROR_`+c.result).MatchString(fmt.Sprint(err)) || !c.lost && err != nil {
-					t.Errorf("a later run ends with %v", err)
-				}
-			}
-			if c.lost { // with its context
-				before.Contexts--
-				before.Modules /= 2
-				before.Streams--
-				if held := simt.ReadHeld(t, file); held != before {
-					t.Errorf("%+v is held of a lost GPU beside %+v", held, before)
-				}
-			}
-			for _, p := range []program{p, idle} {
-				if err := p.Close(); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-			}
-			if held := simt.ReadHeld(t, file); held != before {
-				t.Errorf("%+v is held after Close, %+v before", held, before)
-			}
-
-			again := load(t, gpu(t, 0), backend.Options{Threads: 1})
-			if err := again.run(t.Context(), c.rows, nil); err != nil {
-				t.Errorf("the GPU opened again: %v", err)
-			}
-			if err := again.Close(); err != nil {
-				t.Error(err)
-			}
+		f := fault{
+			told: c.fault, rows: c.rows, traced: c.traced, lost: c.lost,
+			want: c.step + `: CUDA_ERROR_` + c.result + `, [^\n]*`, later: `cu\w+[^\n]*: CUDA_ERROR_` + c.result,
+		}
+		t.Run(f.String(), func(t *testing.T) {
+			f.test(t, file, func(ordinal int) program { return load(t, gpu(t, ordinal), backend.Options{Threads: 1}) })
 		})
 	}
 }
@@ -231,9 +304,17 @@ func TestFailedBindingHoldsNothing(t *testing.T) {
 func TestModelsFallBack(t *testing.T) {
 	file := emulated(t)
 	for _, c := range []struct {
-		fault string
-		lost  bool
-	}{{"f32_patches:702", true}, {"cuMemHostAlloc:2", false}, {"cuGraphLaunch:999", true}} {
+		fault, libraries string
+		lost             bool
+	}{
+		{"f32_patches:702", "off", true},
+		{"cuMemHostAlloc:2", "off", false},
+		{"cuGraphLaunch:999", "off", true},
+		{"cublasLtMatmul:13", "always", false},
+		{"cublasLtMatmul:13:700@3", "always", true},
+		{"cublaslt_product:700@2", "always", true},
+		{"cublasLtMatmulAlgoGetHeuristic:14:719", "always", true},
+	} {
 		t.Run(c.fault, func(t *testing.T) {
 			gpu(t, 0)
 			before := simt.ReadHeld(t, file)
@@ -242,7 +323,7 @@ func TestModelsFallBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			var why []error
-			d, err := spc.OpenDevice("auto", spc.DeviceOptions{Fallback: func(err error) { why = append(why, err) }})
+			d, err := spc.OpenDevice("auto", spc.DeviceOptions{Libraries: c.libraries, Fallback: func(err error) { why = append(why, err) }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,4 +428,54 @@ func TestCancelledRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The inputs of a cancelled run are the caller's when it returns, also where a copy of them is under way, of which
+// pinned memory takes a part at a time: who reads them from then on ends the process.
+func TestCancelledRunsLeaveInputs(t *testing.T) {
+	emulated(t)
+	closed := make(chan struct{})
+	p := load(t, gpu(t, 0), backend.Options{Threads: 1, Closed: func() error { close(closed); return nil }})
+	const rows = 3 << 20
+	memory, err := syscall.Mmap(-1, 0, rows*4*4, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(memory)
+	x, err := tensor.FromBytes(tensor.F32, []int{rows, 4}, memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := []*tensor.Tensor{x}
+	if _, err := p.Program.(backend.Partial).Placements(in); err != nil { // which binds
+		t.Fatal(err)
+	}
+	slow := filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(slow, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SPC_EMULATED_SLOW", "cuMemcpyHtoDAsync_v2:"+slow)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for {
+			if _, err := os.Stat(slow + ".begun"); err == nil || t.Context().Err() != nil {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	if err := p.Run(ctx, in, make([]*tensor.Tensor, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled run ends with %v", err)
+	}
+	if err := syscall.Mprotect(memory, syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(slow); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	<-closed
 }

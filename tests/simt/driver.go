@@ -80,6 +80,14 @@ func (s *stream) Upload(to cuda.Pointer, from []byte) error {
 	return s.e.write(uint64(to), from)
 }
 
+func (s *stream) UploadFrom(to cuda.Pointer, n int, read func(part []byte, at int) error) error {
+	b := make([]byte, n)
+	if err := read(b, 0); err != nil {
+		return err
+	}
+	return s.Upload(to, b)
+}
+
 func (s *stream) Download(to []byte, from cuda.Pointer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

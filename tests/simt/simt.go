@@ -93,9 +93,10 @@ func shared(t testing.TB, main, name string, sources []string) string {
 	return dir
 }
 
-// Held is what a process holds of a Library's GPUs: counts of objects, and bytes of either memory.
-// They are in the file that SPC_EMULATED_HELD names.
-type Held struct{ Contexts, Modules, Streams, Graphs, Events, Memory, Pinned int }
+// Held is what a process holds of a Library's GPUs: counts, those of Objects of CuBLASLt and
+// CuSPARSELt, their handles, descriptors and plans; and bytes of either memory. They are in the file
+// that SPC_EMULATED_HELD names.
+type Held struct{ Contexts, Modules, Streams, Graphs, Events, Memory, Pinned, Objects int }
 
 // ReadHeld reads such a file; nothing is held where there is none.
 func ReadHeld(t testing.TB, path string) (h Held) {

@@ -111,7 +111,6 @@ func Open(ordinal int) (cuda.Driver, error) {
 		delete(opened, ordinal)
 	}
 	d := &device{info: all[ordinal], known: map[string]cuda.Kernel{}, gone: make(chan struct{})}
-	d.library, d.sparse = sync.OnceValues(d.openLibrary), sync.OnceValues(d.openSparse)
 	if err := d.open(); err != nil {
 		return nil, err
 	}
@@ -127,8 +126,8 @@ type device struct {
 	memory  cu.Stream // on which memory is allocated
 	pools   bool      // allocation is ordered by streams
 
-	library func() (*lt, error)
-	sparse  func() (*sp, error)
+	library shared[*lt]
+	sparse  shared[*sp]
 
 	mu        sync.RWMutex
 	known     map[string]cuda.Kernel
@@ -161,6 +160,7 @@ func (d *device) open() error {
 	if err != nil {
 		return d.named(called("cuDeviceGet", err))
 	}
+	before := held(d.info.Ordinal)
 	if d.context, err = dev.RetainPrimaryCtx(); err != nil {
 		return d.named(called("cuDevicePrimaryCtxRetain", err))
 	}
@@ -187,6 +187,8 @@ func (d *device) open() error {
 	errors.As(err, &failed)
 	d.lose(failed)
 	switch {
+	case failed.Lost && before:
+		return d.named(fmt.Errorf("%w; it was lost before, and something in the process, such as a library, still has its context: another process may open it", err))
 	case oldDriver(failed.Code):
 		return d.info.unusable("%v; the driver knows CUDA %s, and kernels need %s or newer on %s", err, d.info.Driver, versionText(image.CUDA()), d.info.Arch)
 	case otherImage(failed.Code):
@@ -210,10 +212,24 @@ func (d *device) do(f func() error) error {
 	if err == nil {
 		err = f()
 	}
-	if e := (*cuda.Error)(nil); errors.As(err, &e) && e.Lost {
-		d.lose(e)
+	if e := (*cuda.Error)(nil); errors.As(err, &e) {
+		d.diagnose(e)
+		if e.Lost {
+			d.lose(e)
+		}
 	}
 	return err
+}
+
+// diagnose finds out whether a call of a library has failed because the device is lost, which its
+// status does not say: a call of the driver fails then, too. The stream is one that nobody captures.
+func (d *device) diagnose(e *cuda.Error) {
+	if e.Code != 0 {
+		return
+	}
+	if now := (*cuda.Error)(nil); errors.As(query(d.memory), &now) && now.Lost {
+		e.Code, e.Reason, e.Lost = now.Code, e.Reason+"; "+now.Error(), true
+	}
 }
 
 // free is do for an f that frees something, which a lost device does not hold any more.
@@ -397,18 +413,27 @@ func (s *stream) wait() error {
 }
 
 func (s *stream) Upload(to cuda.Pointer, from []byte) error {
+	return s.UploadFrom(to, len(from), func(part []byte, at int) error {
+		copy(part, from[at:])
+		return nil
+	})
+}
+
+func (s *stream) UploadFrom(to cuda.Pointer, bytes int, read func(part []byte, at int) error) error {
 	return s.do(func() error {
-		for len(from) > 0 {
-			n := min(len(from), maxStaging)
+		for done := 0; done < bytes; {
+			n := min(bytes-done, maxStaging)
 			at, err := s.room(n)
 			if err != nil {
 				return err
 			}
-			copy(s.staging.slice(at, n), from)
-			if err := s.staging.upload(uint64(to), at, n, s.queue); err != nil {
+			if err := read(s.staging.slice(at, n), done); err != nil {
 				return err
 			}
-			from, to = from[n:], to+cuda.Pointer(n)
+			if err := s.staging.upload(uint64(to)+uint64(done), at, n, s.queue); err != nil {
+				return err
+			}
+			done += n
 		}
 		return nil
 	})

@@ -27,6 +27,18 @@ static CUresult endCapture(CUstream s, CUgraphExec *exec) {
   return r;
 }
 
+// query is the result that calls on the context have now. It may be asked for during a capture on
+// this thread, of another stream.
+static CUresult query(CUstream s) {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  CUresult r = cuThreadExchangeStreamCaptureMode(&mode);
+  if (r != CUDA_SUCCESS)
+    return r;
+  r = cuStreamQuery(s);
+  cuThreadExchangeStreamCaptureMode(&mode);
+  return r;
+}
+
 static CUresult hostAlloc(uintptr_t *at, size_t bytes) {
   void *p = NULL;
   CUresult r = cuMemHostAlloc(&p, bytes, 0);
@@ -155,6 +167,17 @@ func endCapture(s cu.Stream) (execGraph, error) {
 func launchGraph(g execGraph, s cu.Stream) error {
 	return result("cuGraphLaunch", C.cuGraphLaunch(g, streamOf(s)))
 }
+
+// held reports whether somebody in the process has the primary context of a GPU.
+func held(ordinal int) bool {
+	var d C.CUdevice
+	var flags C.uint
+	var active C.int
+	return C.cuDeviceGet(&d, C.int(ordinal)) == C.CUDA_SUCCESS && C.cuDevicePrimaryCtxGetState(d, &flags, &active) == C.CUDA_SUCCESS && active != 0
+}
+
+// query fails where the context does, and maybe where work on the stream is under way.
+func query(s cu.Stream) error { return result("cuStreamQuery", C.query(streamOf(s))) }
 
 func destroyGraph(g execGraph) error { return result("cuGraphExecDestroy", C.cuGraphExecDestroy(g)) }
 

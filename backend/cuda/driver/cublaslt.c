@@ -13,6 +13,7 @@ struct spc_lt {
   size_t (*version)(void);
   const char *(*name)(int status); // null before 11.4
   int (*create)(void **handle);
+  int (*close)(void *handle);
   int (*operationCreate)(void **operation, int compute, int scale);
   int (*operationSet)(void *operation, int attribute, const void *value, size_t bytes);
   int (*operationDestroy)(void *operation);
@@ -46,6 +47,7 @@ spc_lt *spc_lt_open(const char *path, const char **why) {
       {&lib->version, "cublasLtGetVersion", 0},
       {&lib->name, "cublasLtGetStatusName", 1},
       {&lib->create, "cublasLtCreate", 0},
+      {&lib->close, "cublasLtDestroy", 0},
       {&lib->operationCreate, "cublasLtMatmulDescCreate", 0},
       {&lib->operationSet, "cublasLtMatmulDescSetAttribute", 0},
       {&lib->operationDestroy, "cublasLtMatmulDescDestroy", 0},
@@ -83,6 +85,11 @@ const char *spc_lt_path(const spc_lt *lib) { return lib->path; }
 int spc_lt_create(const spc_lt *lib, void **handle, const char **call) {
   *call = "cublasLtCreate";
   return lib->create(handle);
+}
+
+int spc_lt_close(const spc_lt *lib, void *handle, const char **call) {
+  *call = "cublasLtDestroy";
+  return lib->close(handle);
 }
 
 // TRY makes a call, and leaves with its status where it fails.

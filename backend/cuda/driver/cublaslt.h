@@ -80,8 +80,10 @@ const char *spc_lt_path(const spc_lt *lib);
 // Those below return a status, and the name of the call that it is of.
 
 int spc_lt_create(const spc_lt *lib, void **handle, const char **call);
+int spc_lt_close(const spc_lt *lib, void *handle, const char **call);
 // spc_lt_make makes a plan; it is destroyed where the status is not ltSuccess.
 int spc_lt_make(const spc_lt *lib, void *handle, const spc_lt_product *p, spc_lt_plan *plan, const char **call);
+// spc_lt_destroy destroys its descriptors, which are memory of the host: no context is needed.
 int spc_lt_destroy(const spc_lt *lib, spc_lt_plan *plan, const char **call);
 int spc_lt_multiply(const spc_lt *lib, void *handle, const spc_lt_plan *plan, float alpha, float beta, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                     uint64_t workspace, void *stream, const char **call);

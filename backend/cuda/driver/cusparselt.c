@@ -13,6 +13,7 @@ struct spc_sp {
   const char *(*name)(int status); // null in old versions
   int (*property)(int which, int *value);
   int (*init)(void *handle);
+  int (*close)(const void *handle);
   int (*dense)(const void *handle, void *matrix, int64_t rows, int64_t cols, int64_t distance, uint32_t alignment, int type, int order);
   int (*structured)(const void *handle, void *matrix, int64_t rows, int64_t cols, int64_t distance, uint32_t alignment, int type, int order, int sparsity);
   int (*matrixSet)(const void *handle, void *matrix, int attribute, const void *value, size_t bytes);
@@ -20,6 +21,7 @@ struct spc_sp {
   int (*operation)(const void *handle, void *operation, int opA, int opB, const void *a, const void *b, const void *c, const void *d, int compute);
   int (*operationSet)(const void *handle, void *operation, int attribute, const void *value, size_t bytes);
   int (*select)(const void *handle, void *selection, const void *operation, int algorithm);
+  int (*selectionDestroy)(const void *selection); // null in old versions
   int (*plan)(const void *handle, void *plan, const void *operation, const void *selection);
   int (*planDestroy)(const void *plan);
   int (*workspace)(const void *handle, const void *plan, size_t *bytes);
@@ -47,6 +49,7 @@ spc_sp *spc_sp_open(const char *path, const char **why) {
       {&lib->name, "cusparseLtGetErrorName", 1},
       {&lib->property, "cusparseLtGetProperty", 0},
       {&lib->init, "cusparseLtInit", 0},
+      {&lib->close, "cusparseLtDestroy", 0},
       {&lib->dense, "cusparseLtDenseDescriptorInit", 0},
       {&lib->structured, "cusparseLtStructuredDescriptorInit", 0},
       {&lib->matrixSet, "cusparseLtMatDescSetAttribute", 0},
@@ -54,6 +57,7 @@ spc_sp *spc_sp_open(const char *path, const char **why) {
       {&lib->operation, "cusparseLtMatmulDescriptorInit", 0},
       {&lib->operationSet, "cusparseLtMatmulDescSetAttribute", 0},
       {&lib->select, "cusparseLtMatmulAlgSelectionInit", 0},
+      {&lib->selectionDestroy, "cusparseLtMatmulAlgSelectionDestroy", 1},
       {&lib->plan, "cusparseLtMatmulPlanInit", 0},
       {&lib->planDestroy, "cusparseLtMatmulPlanDestroy", 0},
       {&lib->workspace, "cusparseLtMatmulGetWorkspace", 0},
@@ -107,6 +111,11 @@ int spc_sp_create(const spc_sp *lib, void **handle, const char **call) {
   return status;
 }
 
+int spc_sp_close(const spc_sp *lib, void *handle, const char **call) {
+  *call = "cusparseLtDestroy";
+  return lib->close(handle);
+}
+
 // TRY makes a call, and leaves with its status where it fails.
 #define TRY(name, made_)                 \
   do {                                   \
@@ -149,6 +158,7 @@ int spc_sp_make(const spc_sp *lib, void *handle, const spc_sp_product *p, spc_sp
   if (p->bias)
     TRY("cusparseLtMatmulDescSetAttribute", lib->operationSet(handle, plan->operation, spBiasPointer, &p->bias, sizeof p->bias));
   TRY("cusparseLtMatmulAlgSelectionInit", lib->select(handle, plan->selection, plan->operation, spAnyAlgorithm));
+  plan->selected = 1;
   TRY("cusparseLtMatmulPlanInit", lib->plan(handle, plan->plan, plan->operation, plan->selection));
   plan->planned = 1;
   TRY("cusparseLtMatmulGetWorkspace", lib->workspace(handle, plan->plan, &plan->workspace));
@@ -157,26 +167,35 @@ int spc_sp_make(const spc_sp *lib, void *handle, const spc_sp_product *p, spc_sp
 failed:;
   const char *other;
   spc_sp_destroy(lib, plan, &other);
+  spc_sp_forget(plan);
   return status;
 }
 
 int spc_sp_destroy(const spc_sp *lib, spc_sp_plan *plan, const char **call) {
   int status = spSuccess;
-  if (plan->planned && (status = lib->planDestroy(plan->plan)) != spSuccess)
-    *call = "cusparseLtMatmulPlanDestroy";
-  for (int i = 0; i < 3; i++) {
-    int destroyed = plan->made[i] ? lib->matrixDestroy(plan->matrix[i]) : spSuccess;
-    if (destroyed != spSuccess) {
-      *call = "cusparseLtMatDescriptorDestroy";
-      status = destroyed;
-    }
+#define DESTROY(made, name, destroyed)                      \
+  do {                                                      \
+    int failed = (made) ? (destroyed) : spSuccess;          \
+    (made) = 0;                                             \
+    if (failed != spSuccess && status == spSuccess) {       \
+      *call = name;                                         \
+      status = failed;                                      \
+    }                                                       \
+  } while (0)
+  DESTROY(plan->planned, "cusparseLtMatmulPlanDestroy", lib->planDestroy(plan->plan));
+  DESTROY(plan->selected, "cusparseLtMatmulAlgSelectionDestroy", lib->selectionDestroy ? lib->selectionDestroy(plan->selection) : spSuccess);
+  for (int i = 0; i < 3; i++)
+    DESTROY(plan->made[i], "cusparseLtMatDescriptorDestroy", lib->matrixDestroy(plan->matrix[i]));
+  return status;
+}
+
+void spc_sp_forget(spc_sp_plan *plan) {
+  for (int i = 0; i < 3; i++)
     free(plan->matrix[i]);
-  }
   free(plan->operation);
   free(plan->selection);
   free(plan->plan);
   memset(plan, 0, sizeof *plan);
-  return status;
 }
 
 int spc_sp_compress(const spc_sp *lib, void *handle, const spc_sp_plan *plan, uint64_t w, uint64_t to, uint64_t scratch, void *stream, const char **call) {

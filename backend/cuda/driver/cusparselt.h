@@ -50,8 +50,8 @@ typedef struct {
 
 // spc_sp_plan is a product with its algorithm.
 typedef struct {
-  void *matrix[3], *operation, *selection, *plan; // a matrix and the plan once they are made, too
-  int made[3], planned;
+  void *matrix[3], *operation, *selection, *plan; // memory for them
+  int made[3], selected, planned; // what is to be destroyed of these
   size_t workspace, compressed, scratch;
 } spc_sp_plan;
 
@@ -66,10 +66,16 @@ const char *spc_sp_path(const spc_sp *lib);
 
 // Those below return a status, and the name of the call that it is of.
 
+// spc_sp_create makes a handle, in memory that is free()d after spc_sp_close.
 int spc_sp_create(const spc_sp *lib, void **handle, const char **call);
-// spc_sp_make makes a plan; it is destroyed where the status is not spSuccess.
+int spc_sp_close(const spc_sp *lib, void *handle, const char **call);
+// spc_sp_make makes a plan; it is destroyed and forgotten where the status is not spSuccess.
 int spc_sp_make(const spc_sp *lib, void *handle, const spc_sp_product *p, spc_sp_plan *plan, const char **call);
+// spc_sp_destroy destroys what the library made, the last thing first.
 int spc_sp_destroy(const spc_sp *lib, spc_sp_plan *plan, const char **call);
 int spc_sp_compress(const spc_sp *lib, void *handle, const spc_sp_plan *plan, uint64_t w, uint64_t to, uint64_t scratch, void *stream, const char **call);
 int spc_sp_multiply(const spc_sp *lib, void *handle, const spc_sp_plan *plan, float alpha, float beta, uint64_t w, uint64_t b, uint64_t c, uint64_t d,
                     uint64_t workspace, void *stream, const char **call);
+
+// spc_sp_forget frees the memory of a plan, and calls nothing of the library.
+void spc_sp_forget(spc_sp_plan *plan);

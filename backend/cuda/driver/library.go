@@ -138,6 +138,41 @@ func failed(call *C.char, status C.int, name *C.char) error {
 	return &cuda.Error{Call: C.GoString(call), Reason: fmt.Sprintf("status %d", int(status))}
 }
 
+// shared is a library's handle for a GPU, which all share that use it: the first makes it, and the
+// last who closes it destroys it.
+//
+// Plans go before it, and are closed by then. On a lost device nothing is called that may know the context: a
+// handle, and objects of cuSPARSELt, may hold memory, streams and modules of it, which went with it, and whose
+// addresses may be those of something else since. What the library has of them in the
+// memory of the host stays there. Descriptors of cuBLASLt are such memory alone, and are destroyed.
+type shared[L any] struct {
+	mu    sync.Mutex
+	users int
+	lib   L
+}
+
+func (s *shared[L]) open(create func() (L, error)) (L, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users == 0 {
+		var err error
+		if s.lib, err = create(); err != nil {
+			return s.lib, err
+		}
+	}
+	s.users++
+	return s.lib, nil
+}
+
+func (s *shared[L]) close(destroy func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return nil
+	}
+	return destroy()
+}
+
 // attach makes a library's handle for the GPU by create, where the library was found.
 func (d *device) attach(found LibraryInfo, create func() error) error {
 	if found.Missing != "" {
@@ -158,7 +193,7 @@ type lt struct {
 
 // Library returns cuBLASLt, where it is found and takes the GPU.
 func (d *device) Library() (cuda.Library, error) {
-	l, err := d.library()
+	l, err := d.library.open(d.openLibrary)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +206,17 @@ func (d *device) openLibrary() (*lt, error) {
 		var call *C.char
 		status := C.spc_lt_create(l.lib, &l.handle, &call)
 		return l.status(call, status)
+	})
+}
+
+// Close gives the handle back.
+func (l *lt) Close() error {
+	return l.library.close(func() error {
+		return l.free(func() error {
+			var call *C.char
+			status := C.spc_lt_close(l.lib, l.handle, &call)
+			return l.status(call, status)
+		})
 	})
 }
 
@@ -250,11 +296,9 @@ func (p *ltPlan) Workspace() int { return int(p.made.found.workspace) }
 
 // Close destroys the plan's descriptors.
 func (p *ltPlan) Close() error {
-	return p.device.free(func() error {
-		var call *C.char
-		status := C.spc_lt_destroy(p.lib, &p.made, &call)
-		return p.status(call, status)
-	})
+	var call *C.char
+	status := C.spc_lt_destroy(p.lib, &p.made, &call)
+	return p.status(call, status)
 }
 
 // multiplier is a plan of a library of this package, and multiply queues it.

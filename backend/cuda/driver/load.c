@@ -190,7 +190,8 @@ static int unsupported(void) { return notSupported; }
   CALL(cuTexRefSetMaxAnisotropy) \
   CALL(cuTexRefSetMipmapFilterMode) \
   CALL(cuTexRefSetMipmapLevelBias) \
-  CALL(cuTexRefSetMipmapLevelClamp)
+  CALL(cuTexRefSetMipmapLevelClamp) \
+  CALL(cuThreadExchangeStreamCaptureMode)
 
 #define POINTER(name) __attribute__((visibility("hidden"), used)) void *spc_##name = (void *)uninitialised;
 CALLS(POINTER)

@@ -63,7 +63,7 @@ type sp struct {
 
 // SparseLibrary returns cuSPARSELt, where it is found and takes the GPU.
 func (d *device) SparseLibrary() (cuda.Library, error) {
-	l, err := d.sparse()
+	l, err := d.sparse.open(d.openSparse)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +76,18 @@ func (d *device) openSparse() (*sp, error) {
 		var call *C.char
 		status := C.spc_sp_create(l.lib, &l.handle, &call)
 		return l.status(call, status)
+	})
+}
+
+// Close gives the handle back.
+func (l *sp) Close() error {
+	return l.sparse.close(func() error {
+		defer C.free(l.handle)
+		return l.free(func() error {
+			var call *C.char
+			status := C.spc_sp_close(l.lib, l.handle, &call)
+			return l.status(call, status)
+		})
 	})
 }
 
@@ -142,6 +154,7 @@ func (p *spPlan) Compressed() int { return int(p.made.compressed) }
 
 // Close destroys the plan.
 func (p *spPlan) Close() error {
+	defer C.spc_sp_forget(&p.made)
 	return p.device.free(func() error {
 		var call *C.char
 		status := C.spc_sp_destroy(p.lib, &p.made, &call)

@@ -20,6 +20,7 @@ func Library(t *testing.T, d cuda.Driver) {
 	if err != nil {
 		t.Skipf("skipped: no library of products: %v", err)
 	}
+	defer giveBack(t, lib)
 	acts := []struct {
 		epilogue op.Epilogue
 		act      cuda.Activation
@@ -88,6 +89,7 @@ func SparseLibrary(t *testing.T, d cuda.Driver) {
 	if err != nil {
 		t.Skipf("skipped: no library of products of 2:4 weights: %v", err)
 	}
+	defer giveBack(t, lib)
 	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16} {
 		t.Run(dt.String(), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, uint64(dt)))
@@ -122,6 +124,12 @@ func SparseLibrary(t *testing.T, d cuda.Driver) {
 				t.Errorf("the library has a way for %d products", planned)
 			}
 		})
+	}
+}
+
+func giveBack(t *testing.T, lib cuda.Library) {
+	if err := lib.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -343,7 +343,8 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 			g := graphtest.Parse(t, text)
 			d := &Counted{Driver: driver}
 			device := cuda.Device{Driver: d, Precision: precision}
-			if _, err := driver.Library(); err == nil {
+			if lib, err := driver.Library(); err == nil {
+				giveBack(t, lib)
 				device.Libraries = cuda.AlwaysLibraries
 			}
 			p, err := device.Load(lower.Lower(g), backend.Options{Threads: 1})
@@ -604,7 +605,8 @@ func Models(t *testing.T, driver cuda.Driver) {
 	// Adds 1e-10 before a logarithm, which is 0 in f16.
 	const underflows = "basic-pitch"
 	libraries := []cuda.Libraries{cuda.PredictedLibraries}
-	if _, err := driver.Library(); err == nil {
+	if lib, err := driver.Library(); err == nil {
+		giveBack(t, lib)
 		libraries = append(libraries, cuda.AlwaysLibraries)
 	}
 	for _, name := range e2e.Models {

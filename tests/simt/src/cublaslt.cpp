@@ -1,8 +1,8 @@
 // cublaslt is a libcublasLt for the emulated driver of libcuda.cpp: the calls that the back end
 // makes, computed in float64 when the stream comes to them. It takes nothing that the real
-// library would refuse, and writes over the workspace that it was given.
-// Of the environment it takes SPC_EMULATED_CUBLASLT: unusable, where it takes no GPU; none, where it
-// finds no algorithm; fault, where cublasLtMatmul fails.
+// library would refuse, and writes over the workspace that it was given. Its calls, and its kernel
+// cublaslt_product, fail as SPC_EMULATED_FAULT says. Where SPC_EMULATED_CUBLASLT is holds, it holds
+// the context of each handle for as long as the process lives, as the runtime of a library may.
 #include "emulated.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ using namespace emulated;
 namespace {
 
 // Numbers of cublas_api.h and cublasLt.h.
-enum Status { Success = 0, NotInitialised = 1, InvalidValue = 7, ExecutionFailed = 13, NotSupported = 15 };
+enum Status { Success = 0, NotInitialised = 1, AllocFailed = 3, InvalidValue = 7, ExecutionFailed = 13, InternalError = 14, NotSupported = 15 };
 enum { Compute32F = 68, OpN = 0, OpT = 1 };
 enum { TransA = 3, TransB = 4, EpilogueKind = 7, BiasPointer = 8 }; // attributes of operations
 enum { BatchCount = 5, BatchStride = 6 };                           // of layouts
@@ -58,7 +58,8 @@ struct Heuristic {
   int reserved[4];
 };
 
-// live are the objects that were created and not destroyed; any other pointer is refused.
+// Objects are descriptors, in memory of the host. Live are those that were created and not destroyed;
+// any other pointer is refused.
 template <class T> struct Objects {
   std::mutex lock;
   std::set<void *> live;
@@ -68,6 +69,7 @@ template <class T> struct Objects {
     std::lock_guard<std::mutex> guard(lock);
     live.insert(made);
     *out = made;
+    describe(1);
     return Success;
   }
   T *find(void *p) {
@@ -79,6 +81,7 @@ template <class T> struct Objects {
     if (live.erase(p) == 0)
       return InvalidValue;
     delete static_cast<T *>(p);
+    describe(-1);
     return Success;
   }
 };
@@ -86,9 +89,10 @@ template <class T> struct Objects {
 Objects<Operation> operations;
 Objects<Layout> layouts;
 Objects<Preference> preferences;
-Objects<int> handles;
 
-bool is(const char *value) { return set("SPC_EMULATED_CUBLASLT", value); }
+struct Handle {
+  Loads loads;
+};
 
 Status result(bool ok) { return ok ? Success : InvalidValue; }
 
@@ -166,26 +170,47 @@ const char *cublasLtGetStatusName(int status) {
   switch (status) {
   case Success: return "CUBLAS_STATUS_SUCCESS";
   case NotInitialised: return "CUBLAS_STATUS_NOT_INITIALIZED";
+  case AllocFailed: return "CUBLAS_STATUS_ALLOC_FAILED";
   case InvalidValue: return "CUBLAS_STATUS_INVALID_VALUE";
   case ExecutionFailed: return "CUBLAS_STATUS_EXECUTION_FAILED";
+  case InternalError: return "CUBLAS_STATUS_INTERNAL_ERROR";
   case NotSupported: return "CUBLAS_STATUS_NOT_SUPPORTED";
   }
   return "unknown";
 }
 
 int cublasLtCreate(void **handle) {
-  if (is("unusable"))
+  MAY_FAIL();
+  Handle *made = new Handle;
+  if (!make(made)) {
+    delete made;
     return NotInitialised;
-  return handles.create(handle, new int);
+  }
+  const char *told = getenv("SPC_EMULATED_CUBLASLT");
+  if (told && strcmp(told, "holds") == 0)
+    driver<void()>("spcEmulatedRetain")();
+  *handle = made;
+  return Success;
+}
+
+int cublasLtDestroy(void *handle) {
+  MAY_FAIL();
+  own(handle, __func__);
+  if (!drop(handle))
+    return InternalError;
+  delete static_cast<Handle *>(handle);
+  return Success;
 }
 
 int cublasLtMatmulDescCreate(void **operation, int compute, int scale) {
+  MAY_FAIL();
   if (compute != Compute32F || scale != R32F)
     return InvalidValue;
   return operations.create(operation, new Operation);
 }
 
 int cublasLtMatmulDescSetAttribute(void *operation, int attribute, const void *value, size_t bytes) {
+  MAY_FAIL();
   Operation *o = operations.find(operation);
   if (!o)
     return InvalidValue;
@@ -210,9 +235,13 @@ int cublasLtMatmulDescSetAttribute(void *operation, int attribute, const void *v
   return InvalidValue;
 }
 
-int cublasLtMatmulDescDestroy(void *operation) { return operations.destroy(operation); }
+int cublasLtMatmulDescDestroy(void *operation) {
+  MAY_FAIL();
+  return operations.destroy(operation);
+}
 
 int cublasLtMatrixLayoutCreate(void **layout, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+  MAY_FAIL();
   if (!isType(type))
     return InvalidValue;
   Layout *l = new Layout;
@@ -224,6 +253,7 @@ int cublasLtMatrixLayoutCreate(void **layout, int type, uint64_t rows, uint64_t 
 }
 
 int cublasLtMatrixLayoutSetAttribute(void *layout, int attribute, const void *value, size_t bytes) {
+  MAY_FAIL();
   Layout *l = layouts.find(layout);
   if (!l)
     return InvalidValue;
@@ -234,30 +264,38 @@ int cublasLtMatrixLayoutSetAttribute(void *layout, int attribute, const void *va
   return InvalidValue;
 }
 
-int cublasLtMatrixLayoutDestroy(void *layout) { return layouts.destroy(layout); }
+int cublasLtMatrixLayoutDestroy(void *layout) {
+  MAY_FAIL();
+  return layouts.destroy(layout);
+}
 
-int cublasLtMatmulPreferenceCreate(void **preference) { return preferences.create(preference, new Preference); }
+int cublasLtMatmulPreferenceCreate(void **preference) {
+  MAY_FAIL();
+  return preferences.create(preference, new Preference);
+}
 
 int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value, size_t bytes) {
+  MAY_FAIL();
   Preference *p = preferences.find(preference);
   return result(p && attribute == MaxWorkspace && copy(p->workspace, value, bytes));
 }
 
-int cublasLtMatmulPreferenceDestroy(void *preference) { return preferences.destroy(preference); }
+int cublasLtMatmulPreferenceDestroy(void *preference) {
+  MAY_FAIL();
+  return preferences.destroy(preference);
+}
 
 int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void *b, void *c, void *d, void *preference, int wanted, Heuristic *found,
                                    int *count) {
+  MAY_FAIL();
+  own(handle, __func__);
   Operation *o = operations.find(operation);
   Layout *l[] = {layouts.find(a), layouts.find(b), layouts.find(c), layouts.find(d)};
   Preference *p = preferences.find(preference);
-  if (!handles.find(handle))
-    return NotInitialised;
   if (!o || !l[0] || !l[1] || !l[2] || !l[3] || !p || wanted < 1 || !found || !count)
     return InvalidValue;
   Problem problem{*o, *l[0], *l[1], *l[2], *l[3]};
   *count = 0;
-  if (is("none"))
-    return NotSupported;
   Status s = problem.check();
   if (s != Success)
     return s;
@@ -277,10 +315,10 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void 
 
 int cublasLtMatmul(void *handle, void *operation, const float *alpha, Address A, void *a, Address B, void *b, const float *beta, Address C, void *c, Address D,
                    void *d, const uint64_t *algo, Address workspace, size_t bytes, void *stream) {
+  MAY_FAIL();
+  own(handle, __func__);
   Operation *o = operations.find(operation);
   Layout *l[] = {layouts.find(a), layouts.find(b), layouts.find(c), layouts.find(d)};
-  if (!handles.find(handle))
-    return NotInitialised;
   if (!o || !l[0] || !l[1] || !l[2] || !l[3] || !alpha || !beta || !algo || !A || !B || !D || (*beta != 0 && !C))
     return InvalidValue;
   Problem problem{*o, *l[0], *l[1], *l[2], *l[3]};
@@ -291,8 +329,6 @@ int cublasLtMatmul(void *handle, void *operation, const float *alpha, Address A,
   memcpy(&algorithm, algo, sizeof algorithm);
   if (algorithm.magic != known || algorithm.hash != problem.hash() || bytes < algorithm.workspace || (algorithm.workspace && !workspace))
     return InvalidValue;
-  if (is("fault"))
-    return ExecutionFailed;
   // Kernels were chosen for addresses that are multiples of 256.
   for (Address at : {A, B, D, workspace})
     if (at % 256 != 0)
@@ -303,8 +339,10 @@ int cublasLtMatmul(void *handle, void *operation, const float *alpha, Address A,
     fprintf(stderr, "cublaslt: an operand is not in memory of the device\n");
     return ExecutionFailed;
   }
+  if (!static_cast<Handle *>(handle)->loads.can(stream, algorithm.hash))
+    return ExecutionFailed;
   float scale[] = {*alpha, *beta};
-  return enqueue(stream, [=] {
+  return enqueue(stream, "cublaslt_product", [=] {
            if (algorithm.workspace)
              memset(reinterpret_cast<void *>(workspace), 0xff, algorithm.workspace);
            problem.run(scale[0], scale[1], A, B, C, D);

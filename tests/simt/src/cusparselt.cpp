@@ -1,8 +1,8 @@
 // cusparselt is a libcusparseLt for the emulated driver of libcuda.cpp: the calls that the back
 // end makes, computed in float64 when the stream comes to them. It takes nothing that the real
 // library would refuse, and its compressed weights are those of the plan's sizes and order alone.
-// Of the environment it takes SPC_EMULATED_CUSPARSELT: none, where it has no algorithm; fault,
-// where cusparseLtMatmul fails; old, where its version is.
+// Its calls, and its kernels cusparselt_compress and cusparselt_product, fail as SPC_EMULATED_FAULT
+// says; SPC_EMULATED_CUSPARSELT is its version (801).
 #include "emulated.h"
 
 #include <cmath>
@@ -12,21 +12,23 @@ using namespace emulated;
 namespace {
 
 // Numbers of cusparse.h and cusparseLt.h.
-enum Status { Success = 0, NotInitialised = 1, InvalidValue = 3, ExecutionFailed = 6, NotSupported = 10 };
+enum Status { Success = 0, NotInitialised = 1, InvalidValue = 3, ExecutionFailed = 6, InternalError = 7, NotSupported = 10 };
 enum { OpN = 0, OpT = 1, ByColumns = 1, ByRows = 2, Compute32F = 2, Half = 0 };
 enum { Batches = 0, BatchStride = 1 };    // attributes of matrices
 enum { Relu = 0, BiasPointer = 8 };       // of operations
 enum { Major = 0, Minor = 1, Patch = 2 }; // properties
 
 // What lies in an opaque structure begins with what it is.
-enum Kind : uint64_t { AHandle = 0x5350434801, AMatrix, AnOperation, ASelection, APlan };
+enum Kind : uint64_t { Nothing = 0, AHandle = 0x5350434801, AMatrix, AnOperation, ASelection, APlan };
 
 struct Handle {
   Kind kind;
+  int users; // objects that were made with it and not destroyed
 };
 
 struct Matrix {
   Kind kind;
+  Handle *handle;
   int64_t rows, cols, ld;
   int type, order, batch;
   int64_t stride;
@@ -50,11 +52,16 @@ struct Operation {
 
 struct Selection {
   Kind kind;
+  Handle *handle;
+  int users; // plans
   Operation operation;
 };
 
 struct Plan {
   Kind kind;
+  Handle *handle;
+  Selection *selection;
+  uint64_t number; // one of its own
   Operation operation;
 };
 
@@ -64,18 +71,48 @@ template <class T> T *as(const void *p, Kind kind) {
   return t && reinterpret_cast<uintptr_t>(p) % 16 == 0 && t->kind == kind ? t : nullptr;
 }
 
-bool is(const char *value) { return set("SPC_EMULATED_CUSPARSELT", value); }
+// objects guards the counts of users.
+std::mutex objects;
 
-Status make(const void *handle, void *matrix, int64_t rows, int64_t cols, int64_t ld, uint32_t alignment, int type, int order, bool sparse) {
-  if (!as<Handle>(handle, AHandle))
+// with is a handle for a call, of the current context.
+Handle *with(const void *handle, const char *call) {
+  own(handle, call);
+  return as<Handle>(handle, AHandle);
+}
+
+// keep gives the current context an object that was made with a handle.
+Status keep(const void *object, Handle *handle) {
+  if (!make(object))
+    return InternalError;
+  std::lock_guard<std::mutex> guard(objects);
+  handle->users++;
+  return Success;
+}
+
+// end destroys an object.
+template <class T> Status end(T *object, const char *call) {
+  if (!object)
+    return InvalidValue;
+  own(object, call);
+  if (!drop(object))
+    return InternalError;
+  std::lock_guard<std::mutex> guard(objects);
+  object->handle->users--;
+  object->kind = Nothing;
+  return Success;
+}
+
+Status matrixOf(const void *handle, void *matrix, int64_t rows, int64_t cols, int64_t ld, uint32_t alignment, int type, int order, bool sparse) {
+  Handle *h = with(handle, "a matrix");
+  if (!h)
     return NotInitialised;
   if (!matrix || (order != ByRows && order != ByColumns) || (type != R16F && type != R16BF) || alignment != 16)
     return InvalidValue;
   const int64_t step = sparse ? 16 : 8;
   if (rows <= 0 || cols <= 0 || rows % step || cols % step || ld % 8 || ld < (order == ByRows ? cols : rows))
     return InvalidValue;
-  *static_cast<Matrix *>(matrix) = Matrix{AMatrix, rows, cols, ld, type, order, 1, (order == ByRows ? rows : cols) * ld, sparse};
-  return Success;
+  *static_cast<Matrix *>(matrix) = Matrix{AMatrix, h, rows, cols, ld, type, order, 1, (order == ByRows ? rows : cols) * ld, sparse};
+  return keep(matrix, h);
 }
 
 // A compressed weight is a header, 2 elements for each 4 of a row, and their places among these.
@@ -92,6 +129,7 @@ const char *cusparseLtGetErrorName(int status) {
   case NotInitialised: return "CUSPARSE_STATUS_NOT_INITIALIZED";
   case InvalidValue: return "CUSPARSE_STATUS_INVALID_VALUE";
   case ExecutionFailed: return "CUSPARSE_STATUS_EXECUTION_FAILED";
+  case InternalError: return "CUSPARSE_STATUS_INTERNAL_ERROR";
   case NotSupported: return "CUSPARSE_STATUS_NOT_SUPPORTED";
   }
   return "unknown";
@@ -100,29 +138,46 @@ const char *cusparseLtGetErrorName(int status) {
 int cusparseLtGetProperty(int which, int *value) {
   if (which < Major || which > Patch || !value)
     return InvalidValue;
-  *value = which == Major ? 0 : which == Minor ? (is("old") ? 4 : 8) : is("old") ? 0 : 1;
+  const char *told = getenv("SPC_EMULATED_CUSPARSELT");
+  const int version = told ? atoi(told) : 801;
+  *value = which == Major ? version / 10000 : which == Minor ? version / 100 % 100 : version % 100;
   return Success;
 }
 
 int cusparseLtInit(void *handle) {
+  MAY_FAIL();
   if (!handle)
     return InvalidValue;
-  *static_cast<Handle *>(handle) = Handle{AHandle};
+  *static_cast<Handle *>(handle) = Handle{AHandle, 0};
+  return make(handle) ? Success : NotInitialised;
+}
+
+int cusparseLtDestroy(const void *handle) {
+  MAY_FAIL();
+  Handle *h = with(handle, __func__);
+  if (!h || h->users > 0)
+    return InvalidValue;
+  if (!drop(handle))
+    return InternalError;
+  h->kind = Nothing;
   return Success;
 }
 
 int cusparseLtDenseDescriptorInit(const void *handle, void *matrix, int64_t rows, int64_t cols, int64_t ld, uint32_t alignment, int type, int order) {
-  return make(handle, matrix, rows, cols, ld, alignment, type, order, false);
+  MAY_FAIL();
+  return matrixOf(handle, matrix, rows, cols, ld, alignment, type, order, false);
 }
 
 int cusparseLtStructuredDescriptorInit(const void *handle, void *matrix, int64_t rows, int64_t cols, int64_t ld, uint32_t alignment, int type, int order,
                                        int sparsity) {
-  return sparsity == Half ? make(handle, matrix, rows, cols, ld, alignment, type, order, true) : InvalidValue;
+  MAY_FAIL();
+  return sparsity == Half ? matrixOf(handle, matrix, rows, cols, ld, alignment, type, order, true) : InvalidValue;
 }
 
 int cusparseLtMatDescSetAttribute(const void *handle, void *matrix, int attribute, const void *value, size_t bytes) {
+  MAY_FAIL();
   Matrix *m = as<Matrix>(matrix, AMatrix);
-  if (!as<Handle>(handle, AHandle) || !m)
+  if (!with(handle, __func__) || !m)
     return InvalidValue;
   switch (attribute) {
   case Batches: return copy(m->batch, value, bytes) && m->batch > 0 ? Success : InvalidValue;
@@ -135,17 +190,15 @@ int cusparseLtMatDescSetAttribute(const void *handle, void *matrix, int attribut
 }
 
 int cusparseLtMatDescriptorDestroy(const void *matrix) {
-  Matrix *m = as<Matrix>(matrix, AMatrix);
-  if (!m)
-    return InvalidValue;
-  m->kind = AHandle;
-  return Success;
+  MAY_FAIL();
+  return end(as<Matrix>(matrix, AMatrix), __func__);
 }
 
 int cusparseLtMatmulDescriptorInit(const void *handle, void *operation, int opA, int opB, const void *a, const void *b, const void *c, const void *d,
                                    int compute) {
+  MAY_FAIL();
   Matrix *ma = as<Matrix>(a, AMatrix), *mb = as<Matrix>(b, AMatrix), *mc = as<Matrix>(c, AMatrix), *md = as<Matrix>(d, AMatrix);
-  if (!as<Handle>(handle, AHandle) || !operation || !ma || !mb || !mc || !md || (opA != OpN && opA != OpT) || (opB != OpN && opB != OpT))
+  if (!with(handle, __func__) || !operation || !ma || !mb || !mc || !md || (opA != OpN && opA != OpT) || (opB != OpN && opB != OpT))
     return InvalidValue;
   Operation o{AnOperation, {opA, opB}, *ma, *mb, *md, 0, 0};
   int64_t depth = opB == OpT ? mb->cols : mb->rows, cols = opB == OpT ? mb->rows : mb->cols;
@@ -160,8 +213,9 @@ int cusparseLtMatmulDescriptorInit(const void *handle, void *operation, int opA,
 }
 
 int cusparseLtMatmulDescSetAttribute(const void *handle, void *operation, int attribute, const void *value, size_t bytes) {
+  MAY_FAIL();
   Operation *o = as<Operation>(operation, AnOperation);
-  if (!as<Handle>(handle, AHandle) || !o)
+  if (!with(handle, __func__) || !o)
     return InvalidValue;
   switch (attribute) {
   case Relu: return copy(o->relu, value, bytes) ? Success : InvalidValue;
@@ -171,42 +225,57 @@ int cusparseLtMatmulDescSetAttribute(const void *handle, void *operation, int at
 }
 
 int cusparseLtMatmulAlgSelectionInit(const void *handle, void *selection, const void *operation, int algorithm) {
+  MAY_FAIL();
   Operation *o = as<Operation>(operation, AnOperation);
-  if (!as<Handle>(handle, AHandle) || !selection || !o || algorithm != 0)
+  if (!with(handle, __func__) || !selection || !o || algorithm != 0)
     return InvalidValue;
-  if (is("none"))
-    return NotSupported;
-  *static_cast<Selection *>(selection) = Selection{ASelection, *o};
-  return Success;
+  Handle *h = with(handle, __func__);
+  *static_cast<Selection *>(selection) = Selection{ASelection, h, 0, *o};
+  return keep(selection, h);
+}
+
+int cusparseLtMatmulAlgSelectionDestroy(const void *selection) {
+  MAY_FAIL();
+  Selection *s = as<Selection>(selection, ASelection);
+  return s && s->users > 0 ? InvalidValue : end(s, __func__);
 }
 
 int cusparseLtMatmulPlanInit(const void *handle, void *plan, const void *operation, const void *selection) {
+  MAY_FAIL();
   Operation *o = as<Operation>(operation, AnOperation);
   Selection *s = as<Selection>(selection, ASelection);
-  if (!as<Handle>(handle, AHandle) || !plan || !o || !s)
+  if (!with(handle, __func__) || !plan || !o || !s)
     return InvalidValue;
-  *static_cast<Plan *>(plan) = Plan{APlan, *o};
-  return Success;
+  Handle *h = with(handle, __func__);
+  static std::atomic<uint64_t> plans;
+  *static_cast<Plan *>(plan) = Plan{APlan, h, s, plans++, *o};
+  Status kept = keep(plan, h);
+  if (kept == Success)
+    s->users++;
+  return kept;
 }
 
 int cusparseLtMatmulPlanDestroy(const void *plan) {
+  MAY_FAIL();
   Plan *p = as<Plan>(plan, APlan);
-  if (!p)
-    return InvalidValue;
-  p->kind = AHandle;
-  return Success;
+  Status ended = end(p, __func__);
+  if (ended == Success)
+    p->selection->users--;
+  return ended;
 }
 
 int cusparseLtMatmulGetWorkspace(const void *handle, const void *plan, size_t *bytes) {
-  if (!as<Handle>(handle, AHandle) || !as<Plan>(plan, APlan) || !bytes)
+  MAY_FAIL();
+  if (!with(handle, __func__) || !as<Plan>(plan, APlan) || !bytes)
     return InvalidValue;
   *bytes = 512;
   return Success;
 }
 
 int cusparseLtSpMMACompressedSize(const void *handle, const void *plan, size_t *bytes, size_t *scratch) {
+  MAY_FAIL();
   Plan *p = as<Plan>(plan, APlan);
-  if (!as<Handle>(handle, AHandle) || !p || !bytes || !scratch)
+  if (!with(handle, __func__) || !p || !bytes || !scratch)
     return InvalidValue;
   *bytes = compressedSize(p->operation);
   *scratch = 256;
@@ -214,8 +283,9 @@ int cusparseLtSpMMACompressedSize(const void *handle, const void *plan, size_t *
 }
 
 int cusparseLtSpMMACompress(const void *handle, const void *plan, Address dense, Address to, Address scratch, void *stream) {
+  MAY_FAIL();
   Plan *p = as<Plan>(plan, APlan);
-  if (!as<Handle>(handle, AHandle) || !p || dense % 16 || to % 16)
+  if (!with(handle, __func__) || !p || dense % 16 || to % 16)
     return InvalidValue;
   Operation o = p->operation;
   if (!holds(dense, o.a.bytes()) || !holds(to, compressedSize(o)) || !holds(scratch, 256))
@@ -248,25 +318,27 @@ int cusparseLtSpMMACompress(const void *handle, const void *plan, Address dense,
       }
     return true;
   };
-  return enqueue(stream, work) ? Success : ExecutionFailed;
+  return enqueue(stream, "cusparselt_compress", work) ? Success : ExecutionFailed;
 }
 
 int cusparseLtMatmul(const void *handle, const void *plan, const float *alpha, Address A, Address B, const float *beta, Address C, Address D,
                      Address workspace, void **streams, int32_t count) {
+  MAY_FAIL();
   Plan *p = as<Plan>(plan, APlan);
-  if (!as<Handle>(handle, AHandle) || !p || !alpha || !beta || !streams || count != 1)
+  if (!with(handle, __func__) || !p || !alpha || !beta || !streams || count != 1)
     return InvalidValue;
   Operation o = p->operation;
   for (Address at : {A, B, C, D})
     if (!at || at % 16)
       return InvalidValue;
-  if (is("fault"))
-    return ExecutionFailed;
   if (!holds(A, compressedSize(o)) || !holds(B, o.b.bytes()) || !holds(C, o.d.bytes()) || !holds(D, o.d.bytes()) || !holds(workspace, 512) ||
       (o.bias && !holds(o.bias, o.d.rows * sizeOf(o.d.type)))) {
     fprintf(stderr, "cusparselt: an operand is not in memory of the device\n");
     return ExecutionFailed;
   }
+  static Loads loads;
+  if (!loads.can(streams[0], p->number))
+    return ExecutionFailed;
   double scale[] = {*alpha, *beta};
   auto work = [=] {
     memset(reinterpret_cast<void *>(workspace), 0xff, 512);
@@ -297,7 +369,7 @@ int cusparseLtMatmul(const void *handle, const void *plan, const float *alpha, A
         }
     return true;
   };
-  return enqueue(streams[0], work) ? Success : ExecutionFailed;
+  return enqueue(streams[0], "cusparselt_product", work) ? Success : ExecutionFailed;
 }
 
 } // extern "C"

@@ -8,9 +8,12 @@
 //	SPC_EMULATED_CUDA    the version of CUDA that the driver knows (12040)
 //	SPC_EMULATED_MEMORY  the bytes that a GPU has (as much as the host)
 //	SPC_EMULATED_ORDER   the order of threads (0, simt::Order)
-//	SPC_EMULATED_FAULT   a kernel or a call that fails, and how: NAME:RESULT; without RESULT, 719
-//	SPC_EMULATED_SLOW    a kernel that takes as long as a file exists, NAME:FILE, and makes
-//	                     FILE.begun as it begins
+//	SPC_EMULATED_FAULT   a kernel or a call that fails, and how: NAME:RESULT; without RESULT, 719.
+//	                     NAME:RESULT@N is the N-th of its calls alone, from when the variable was
+//	                     set on. Of a library's call RESULT is its status, and in NAME:RESULT:LOST
+//	                     the context fails with LOST from then on
+//	SPC_EMULATED_SLOW    a kernel or an asynchronous copy that takes as long as a file exists,
+//	                     NAME:FILE, and makes FILE.begun as it begins
 //	SPC_EMULATED_HELD    a file that says what the process holds of GPUs
 #include "simt.h"
 
@@ -94,20 +97,47 @@ int environment(const char *name, int otherwise) {
 int capability() { return environment("SPC_EMULATED_ARCH", 80); }
 int version() { return environment("SPC_EMULATED_CUDA", 12040); }
 
-// of returns what follows a name and a colon in a variable, nothing where that is about
-// another name.
-const char *of(const char *variable, const std::string &name) {
-  const char *v = getenv(variable);
-  if (!v || name.compare(0, name.npos, v, std::min(strlen(v), strcspn(v, ":"))) != 0)
-    return nullptr;
-  v += name.size();
-  return *v ? v + 1 : v;
+// linger takes the time of a kernel or a copy that is slow.
+void linger(const std::string &name) {
+  const char *v = getenv("SPC_EMULATED_SLOW");
+  if (!v || name.compare(0, name.npos, v, strcspn(v, ":")) != 0 || v[name.size()] != ':')
+    return;
+  const std::string file = v + name.size() + 1;
+  if (FILE *begun = fopen((file + ".begun").c_str(), "w"))
+    fclose(begun);
+  while (access(file.c_str(), F_OK) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// fault is the result of a kernel or a call that is to fail.
-int fault(const std::string &name) {
-  const char *how = of("SPC_EMULATED_FAULT", name);
-  return !how ? Success : *how ? atoi(how) : LaunchFailed;
+struct Fault {
+  int result = Success;
+  int lost = Success; // what the context fails with from then on, of a library's call
+};
+
+// fault is how a kernel or a call is to fail.
+Fault fault(const std::string &name) {
+  const char *v = getenv("SPC_EMULATED_FAULT");
+  if (!v || name.compare(0, name.npos, v, strcspn(v, ":@")) != 0)
+    return {};
+  Fault f{LaunchFailed, Success};
+  if (const char *result = strchr(v, ':')) {
+    f.result = atoi(result + 1);
+    if (const char *lost = strchr(result + 1, ':'))
+      f.lost = atoi(lost + 1);
+  }
+  if (const char *nth = strchr(v, '@')) {
+    static std::mutex one;
+    static std::string counted; // by count
+    static int count;
+    std::lock_guard<std::mutex> guard(one);
+    if (counted != v) {
+      counted = v;
+      count = 0;
+    }
+    if (++count != atoi(nth + 1))
+      return {};
+  }
+  return f;
 }
 
 bool initialised;
@@ -150,6 +180,7 @@ struct Context {
   std::set<Graph *> graphs;
   std::set<Event *> events;
   std::set<int *> modules;
+  std::multiset<const void *> objects; // of libraries: one twice whose memory was given back too early
 
   // fail remembers the first result that lasts.
   int fail(int r) {
@@ -197,6 +228,8 @@ struct Context {
   void destroy();
 };
 
+std::atomic<size_t> descriptors{0}; // of libraries, which are of no context
+
 // tell writes what the process holds of GPUs into SPC_EMULATED_HELD.
 void tell() {
   const char *path = getenv("SPC_EMULATED_HELD");
@@ -204,7 +237,7 @@ void tell() {
     return;
   static std::mutex one;
   std::lock_guard<std::mutex> writing(one);
-  size_t contexts = 0, modules = 0, streams = 0, graphs = 0, events = 0, memory = 0, pinned = 0;
+  size_t contexts = 0, modules = 0, streams = 0, graphs = 0, events = 0, memory = 0, pinned = 0, objects = descriptors;
   for (auto &d : devices) {
     std::lock_guard<std::mutex> guard(d->lock);
     Context *c = d->primary;
@@ -218,11 +251,13 @@ void tell() {
     events += c->events.size();
     memory += c->held;
     pinned += c->pinned;
+    objects += c->objects.size();
   }
   std::string part = std::string(path) + ".part";
   if (FILE *f = fopen(part.c_str(), "w")) {
-    fprintf(f, "{\"contexts\": %zu, \"modules\": %zu, \"streams\": %zu, \"graphs\": %zu, \"events\": %zu, \"memory\": %zu, \"pinned\": %zu}\n",
-            contexts, modules, streams, graphs, events, memory, pinned);
+    fprintf(f,
+            "{\"contexts\": %zu, \"modules\": %zu, \"streams\": %zu, \"graphs\": %zu, \"events\": %zu, \"memory\": %zu, \"pinned\": %zu, \"objects\": %zu}\n",
+            contexts, modules, streams, graphs, events, memory, pinned, objects);
     fclose(f);
     rename(part.c_str(), path);
   }
@@ -237,7 +272,7 @@ struct Stream {
   Context *context;
   std::mutex lock; // of queue
   std::deque<Work> queue;
-  bool capturing = false;
+  bool capturing = false, invalid = false;
   Graph *captured = nullptr;
 
   int add(Work w) {
@@ -278,9 +313,12 @@ void Context::destroy() {
   graphs.clear();
   events.clear();
   modules.clear();
+  objects.clear();
 }
 
 thread_local Context *current;
+thread_local Stream *capture; // that the thread has begun
+thread_local int captureMode; // CU_STREAM_CAPTURE_MODE_GLOBAL
 
 // ready is the result of a call that needs a context, if it fails for that, or is to fail.
 int ready(const char *call) {
@@ -290,7 +328,7 @@ int ready(const char *call) {
     return InvalidContext;
   if (current->failed != Success)
     return current->failed;
-  return current->fail(fault(call));
+  return current->fail(fault(call).result);
 }
 
 #define READY()                    \
@@ -369,7 +407,7 @@ extern "C" {
 int cuInit(unsigned flags) {
   if (flags != 0)
     return InvalidValue;
-  int r = fault(__func__);
+  int r = fault(__func__).result;
   if (r != Success)
     return r;
   int n = environment("SPC_EMULATED_GPUS", 1);
@@ -447,7 +485,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int) {
 int cuDevicePrimaryCtxRetain(Context **context, int device) {
   if (device < 0 || device >= static_cast<int>(devices.size()))
     return InvalidDevice;
-  int r = fault(__func__);
+  int r = fault(__func__).result;
   if (r != Success)
     return r;
   Telling told;
@@ -472,6 +510,16 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     d.primary->destroy();
     d.primary = nullptr;
   }
+  return Success;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  if (device < 0 || device >= static_cast<int>(devices.size()))
+    return InvalidDevice;
+  Device &d = *devices[device];
+  std::lock_guard<std::mutex> guard(d.lock);
+  *flags = 0;
+  *active = d.retained > 0;
   return Success;
 }
 
@@ -537,6 +585,7 @@ int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t n, Stream *s) {
   if (!current->holds(current->memory, to, n) || !current->holds(current->host, reinterpret_cast<Address>(from), n))
     return InvalidValue;
   return s->add([=] {
+    linger("cuMemcpyHtoDAsync_v2");
     memcpy(reinterpret_cast<void *>(to), from, n);
     return int(Success);
   });
@@ -547,6 +596,7 @@ int cuMemcpyDtoHAsync_v2(void *to, Address from, size_t n, Stream *s) {
   if (!current->holds(current->memory, from, n) || !current->holds(current->host, reinterpret_cast<Address>(to), n))
     return InvalidValue;
   return s->add([=] {
+    linger("cuMemcpyDtoHAsync_v2");
     memcpy(to, reinterpret_cast<void *>(from), n);
     return int(Success);
   });
@@ -599,15 +649,8 @@ int cuLaunchKernel(Function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     std::vector<void *> pointers;
     for (uint64_t &c : cells)
       pointers.push_back(&c);
-    const char *slow = of("SPC_EMULATED_SLOW", f->name);
-    if (slow) {
-      const std::string file = slow;
-      if (FILE *begun = fopen((file + ".begun").c_str(), "w"))
-        fclose(begun);
-      while (access(file.c_str(), F_OK) == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    int failed = fault(f->name);
+    linger(f->name);
+    int failed = fault(f->name).result;
     if (failed != Success)
       return failed;
     if (f->kernel->call(g, pointers.data()))
@@ -630,6 +673,24 @@ int cuStreamSynchronize(Stream *s) {
   return s->wait();
 }
 
+// A query while the thread captures, of whatever stream, ends that and tells no more, unless it says that
+// it is safe.
+int cuStreamQuery(Stream *s) {
+  enum { relaxed = 2 };
+  if (capture && captureMode != relaxed) {
+    capture->invalid = true;
+    return CaptureUnsupported;
+  }
+  STREAM(s);
+  std::lock_guard<std::mutex> guard(s->lock);
+  return s->queue.empty() ? Success : NotReady;
+}
+
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+  std::swap(*mode, captureMode);
+  return Success;
+}
+
 int cuStreamDestroy_v2(Stream *s) {
   STREAM(s);
   int r = s->wait();
@@ -646,16 +707,25 @@ int cuStreamBeginCapture_v2(Stream *s, int) {
     return CaptureUnsupported;
   s->capturing = true;
   s->captured = make(&Context::graphs, new Graph);
+  capture = s;
   return Success;
 }
 
 int cuStreamEndCapture(Stream *s, Graph **graph) {
+  if (s == capture)
+    capture = nullptr;
   STREAM(s);
   std::lock_guard<std::mutex> guard(s->lock);
   if (!s->capturing)
     return CaptureInvalidated;
   s->capturing = false;
   *graph = s->captured;
+  if (s->invalid) {
+    s->invalid = false;
+    drop(&Context::graphs, *graph);
+    *graph = nullptr;
+    return CaptureInvalidated;
+  }
   return Success;
 }
 
@@ -723,13 +793,75 @@ int cuEventDestroy_v2(Event *e) {
 
 // For libraries that are emulated, too.
 
-// spcEmulatedEnqueue queues work of a library on a stream, which returns false where it fails.
-int spcEmulatedEnqueue(Stream *s, const std::function<bool()> *work) {
+// spcEmulatedFault is the status of a library's call that is to fail, or success, 0.
+int spcEmulatedFault(const char *call) {
+  Fault f = fault(call);
+  if (current)
+    current->fail(f.lost);
+  return f.result;
+}
+
+// spcEmulatedEnqueue queues work of a library on a stream, which returns false where it fails, under
+// the name of a kernel.
+int spcEmulatedEnqueue(Stream *s, const char *kernel, const std::function<bool()> *work) {
   STREAM(s);
-  return s->add([work = *work]() -> int { return work() ? Success : LaunchFailed; });
+  return s->add([name = std::string(kernel), work = *work]() -> int {
+    int failed = fault(name).result;
+    return failed != Success ? failed : work() ? Success : LaunchFailed;
+  });
+}
+
+// spcEmulatedCapture reports whether what is queued on a stream is captured, and ends that where it may not be.
+int spcEmulatedCapture(Stream *s, int allowed) {
+  std::lock_guard<std::mutex> guard(s->lock);
+  s->invalid = s->invalid || (s->capturing && !allowed);
+  return s->capturing;
 }
 
 // spcEmulatedHolds reports whether bytes are of one allocation of the current device.
 int spcEmulatedHolds(Address at, size_t n) { return ready("spcEmulatedHolds") == Success && current->holds(current->memory, at, n); }
+
+// spcEmulatedRetain retains the current context for as long as the process lives.
+void spcEmulatedRetain() {
+  for (auto &d : devices) {
+    std::lock_guard<std::mutex> guard(d->lock);
+    d->retained += d->primary == current;
+  }
+}
+
+// spcEmulatedMake gives the current context an object of a library, and fails where it can have none.
+int spcEmulatedMake(const void *object) {
+  READY();
+  Telling told;
+  std::lock_guard<std::mutex> guard(current->lock);
+  current->objects.insert(object);
+  return Success;
+}
+
+// spcEmulatedHas reports whether the current context has an object of a library.
+int spcEmulatedHas(const void *object) {
+  if (!current)
+    return false;
+  std::lock_guard<std::mutex> guard(current->lock);
+  return current->objects.count(object) > 0;
+}
+
+// spcEmulatedDrop takes an object from the current context.
+int spcEmulatedDrop(const void *object) {
+  READY();
+  Telling told;
+  std::lock_guard<std::mutex> guard(current->lock);
+  auto found = current->objects.find(object);
+  if (found == current->objects.end())
+    return InvalidHandle;
+  current->objects.erase(found);
+  return Success;
+}
+
+// spcEmulatedDescribe counts descriptors that were made, and, as -1, destroyed.
+void spcEmulatedDescribe(int n) {
+  Telling told;
+  descriptors += n;
+}
 
 } // extern "C"
