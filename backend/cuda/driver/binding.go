@@ -188,7 +188,7 @@ func (d *device) open() error {
 	d.lose(failed)
 	switch {
 	case failed.Lost && before:
-		return d.named(fmt.Errorf("%w; it was lost before, and something in the process, such as a library, still has its context: another process may open it", err))
+		return d.named(fmt.Errorf("%w; something else in the process, such as a library, has its context, which may stay lost until the process ends", err))
 	case oldDriver(failed.Code):
 		return d.info.unusable("%v; the driver knows CUDA %s, and kernels need %s or newer on %s", err, d.info.Driver, versionText(image.CUDA()), d.info.Arch)
 	case otherImage(failed.Code):

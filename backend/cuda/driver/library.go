@@ -141,10 +141,10 @@ func failed(call *C.char, status C.int, name *C.char) error {
 // shared is a library's handle for a GPU, which all share that use it: the first makes it, and the
 // last who closes it destroys it.
 //
-// Plans go before it, and are closed by then. On a lost device nothing is called that may know the context: a
-// handle, and objects of cuSPARSELt, may hold memory, streams and modules of it, which went with it, and whose
-// addresses may be those of something else since. What the library has of them in the
-// memory of the host stays there. Descriptors of cuBLASLt are such memory alone, and are destroyed.
+// Plans are closed before it. On a lost device nothing is called that may know the context: a handle,
+// and objects of cuSPARSELt, may hold memory, streams and modules of it, which went with it, and whose
+// addresses may be those of something else since. What the library has of them in the memory of the
+// host stays there. Descriptors of cuBLASLt are such memory alone, and are destroyed.
 type shared[L any] struct {
 	mu    sync.Mutex
 	users int
