@@ -27,20 +27,20 @@ const run = `{"device": "NVIDIA H200", "arch": "sm_90", "driver": "580.1, CUDA 1
  "us": {"cuBLASLt dense/0": {"median": 10}, "ell f16_bitmap_a_mma": {"median": 4}, "ell f16_ell_32xb_simt": {"median": 5}, "ell f16_ell_32xc_simt": {"median": 8}, "ell f16_ell_2x1_u8_simt": {"median": 4.5},
   "dense f16_dense_d_mma": {"median": 6}, "cuSPARSE CSR/default": {"median": 20}, "cuSPARSE CSR/2": {"median": 16}, "cuSPARSE COO/2": {"median": 1}},
  "ours": {
-  "ell f16_bitmap_a_mma": {"format": "ell", "kernel": "f16_bitmap_a_mma", "picked": true, "predicted_us": 3, "work": {"unit": 1, "operations": 1e9, "cache": 1e6, "memory": 1e6, "blocks": 300}},
-  "ell f16_ell_32xb_simt": {"format": "ell", "kernel": "f16_ell_32xb_simt", "picked": false, "predicted_us": 4, "work": {"unit": 0, "operations": 1e8, "cache": 1e7, "memory": 1e6, "blocks": 300}},
-  "ell f16_ell_2x1_u8_simt": {"format": "ell", "kernel": "f16_ell_2x1_u8_simt", "picked": false, "predicted_us": 5, "work": {"unit": 0, "operations": 1e8, "cache": 2e7, "memory": 1e6, "blocks": 300}},
-  "ell f16_ell_32xc_simt": {"format": "ell", "kernel": "f16_ell_32xc_simt", "picked": false, "predicted_us": 9, "work": {"unit": 0, "operations": 1e8, "cache": 2e7, "memory": 1e6, "blocks": 300}},
-  "dense f16_dense_d_mma": {"format": "dense", "kernel": "f16_dense_d_mma", "picked": true, "predicted_us": 2, "work": {"unit": 1, "operations": 1e9, "cache": 1e6, "memory": 4e6, "blocks": 300}}}},
+  "ell f16_bitmap_a_mma": {"format": "ell", "kernel": "f16_bitmap_a_mma", "picked": true, "predicted_us": 3, "work": {"unit": 1, "operations": 1e9, "cache": 1e6, "memory": 1e6, "blocks": 300, "warps": 8}},
+  "ell f16_ell_32xb_simt": {"format": "ell", "kernel": "f16_ell_32xb_simt", "picked": false, "predicted_us": 4, "work": {"unit": 0, "operations": 1e8, "cache": 1e7, "memory": 1e6, "blocks": 300, "warps": 8}},
+  "ell f16_ell_2x1_u8_simt": {"format": "ell", "kernel": "f16_ell_2x1_u8_simt", "picked": false, "predicted_us": 5, "work": {"unit": 0, "operations": 1e8, "cache": 2e7, "memory": 1e6, "blocks": 300, "warps": 8}},
+  "ell f16_ell_32xc_simt": {"format": "ell", "kernel": "f16_ell_32xc_simt", "picked": false, "predicted_us": 9, "work": {"unit": 0, "operations": 1e8, "cache": 2e7, "memory": 1e6, "blocks": 300, "warps": 8}},
+  "dense f16_dense_d_mma": {"format": "dense", "kernel": "f16_dense_d_mma", "picked": true, "predicted_us": 2, "work": {"unit": 1, "operations": 1e9, "cache": 1e6, "memory": 4e6, "blocks": 300, "warps": 8}}}},
 {"group": "ell transformer-big", "shape": "transformer-big", "count": 1, "m": 32, "k": 64, "n": 16, "dtype": "f16", "pattern": "uniform", "sparsity": 0.65, "us": {"cuSPARSE CSR/2": {"median": 1}, "ell f16_bitmap_a_mma": {"median": 2}},
- "ours": {"ell f16_bitmap_a_mma": {"format": "ell", "kernel": "f16_bitmap_a_mma", "picked": true, "predicted_us": 3, "work": {"unit": 1, "operations": 5e8, "cache": 1e6, "memory": 1e6, "blocks": 300}}}},
+ "ours": {"ell f16_bitmap_a_mma": {"format": "ell", "kernel": "f16_bitmap_a_mma", "picked": true, "predicted_us": 3, "work": {"unit": 1, "operations": 5e8, "cache": 1e6, "memory": 1e6, "blocks": 300, "warps": 8}}}},
 {"group": "2:4", "shape": "wide", "count": 1, "m": 64, "k": 64, "n": 64, "dtype": "f16", "pattern": "2:4", "sparsity": 0.5,
  "us": {"cuBLASLt dense/0": {"median": 10}, "cuSPARSELt/PyTorch": {"median": 7.7}, "nm f16_nm24_e_mmasp": {"median": 8}},
- "ours": {"nm f16_nm24_e_mmasp": {"format": "nm", "kernel": "f16_nm24_e_mmasp", "picked": true, "predicted_us": 1, "work": {"unit": 2, "operations": 1e9, "cache": 1e6, "memory": 1e6, "blocks": 300}}}},
+ "ours": {"nm f16_nm24_e_mmasp": {"format": "nm", "kernel": "f16_nm24_e_mmasp", "picked": true, "predicted_us": 1, "work": {"unit": 2, "operations": 1e9, "cache": 1e6, "memory": 1e6, "blocks": 300, "warps": 8}}}},
 {"group": "few columns 50%", "shape": "square", "count": 1, "m": 64, "k": 64, "n": 1, "dtype": "f16", "pattern": "uniform", "sparsity": 0.5, "us": {}, "ours": {}},
 {"group": "few columns 50%", "shape": "square", "count": 1, "m": 64, "k": 64, "n": 2, "dtype": "f16", "pattern": "uniform", "sparsity": 0.5,
  "us": {"cuBLASLt dense/0": {"median": 12}, "ell f16_bitmap_a_mma": {"median": 4}},
- "ours": {"ell f16_bitmap_a_mma": {"format": "ell", "kernel": "f16_bitmap_a_mma", "picked": true, "predicted_us": 3, "work": {"unit": 1, "operations": 2e8, "cache": 1e6, "memory": 1e6, "blocks": 300}}}}
+ "ours": {"ell f16_bitmap_a_mma": {"format": "ell", "kernel": "f16_bitmap_a_mma", "picked": true, "predicted_us": 3, "work": {"unit": 1, "operations": 2e8, "cache": 1e6, "memory": 1e6, "blocks": 300, "warps": 8}}}}
 ]}`
 
 func parse(t *testing.T, text string) *Results {
