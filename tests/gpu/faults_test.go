@@ -363,6 +363,27 @@ func TestModelsFallBack(t *testing.T) {
 	}
 }
 
+// cancelled makes a kernel or a call of the driver last as long as the file is there that it returns, and
+// a context that is cancelled once that has begun.
+func cancelled(t *testing.T, name string) (ctx context.Context, slow string) {
+	slow = filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(slow, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SPC_EMULATED_SLOW", name+":"+slow)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for {
+			if _, err := os.Stat(slow + ".begun"); err == nil || t.Context().Err() != nil {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return ctx, slow
+}
+
 // A cancelled run does not wait for its kernels, which keep what they use until they end, also
 // where the program is closed.
 func TestCancelledRuns(t *testing.T) {
@@ -376,21 +397,7 @@ func TestCancelledRuns(t *testing.T) {
 			if err := p.run(t.Context(), 3, nil); err != nil {
 				t.Fatal(err)
 			}
-			slow := filepath.Join(t.TempDir(), "slow")
-			if err := os.WriteFile(slow, nil, 0o666); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("SPC_EMULATED_SLOW", "f32_chain_x4:"+slow)
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() {
-				for {
-					if _, err := os.Stat(slow + ".begun"); err == nil || t.Context().Err() != nil {
-						cancel()
-						return
-					}
-					time.Sleep(time.Millisecond)
-				}
-			}()
+			ctx, slow := cancelled(t, "f32_chain_x4")
 			var trace func(*ir.Node, time.Duration)
 			var returned sync.Mutex
 			if traced {
@@ -450,21 +457,7 @@ func TestCancelledRunsLeaveInputs(t *testing.T) {
 	if _, err := p.Program.(backend.Partial).Placements(in); err != nil { // which binds
 		t.Fatal(err)
 	}
-	slow := filepath.Join(t.TempDir(), "slow")
-	if err := os.WriteFile(slow, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SPC_EMULATED_SLOW", "cuMemcpyHtoDAsync_v2:"+slow)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for {
-			if _, err := os.Stat(slow + ".begun"); err == nil || t.Context().Err() != nil {
-				cancel()
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
+	ctx, slow := cancelled(t, "cuMemcpyHtoDAsync_v2")
 	if err := p.Run(ctx, in, make([]*tensor.Tensor, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled run ends with %v", err)
 	}
