@@ -209,6 +209,27 @@ template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> st
   make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
   make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
 
+// add_up adds the sums of the warps that share a Tile's rows of X to those of the first of them, of which
+// it returns true.
+template <class S, class Partial, class D> __device__ __forceinline__ bool add_up(Partial &partial, D (&d)[S::R][S::C][4], int warp) {
+  if (S::KW > 1) {
+    int lane = threadIdx.x % 32;
+    if (S::kw() > 0)
+#pragma unroll
+      for (int i = 0; i < S::R * S::C * 4; i++)
+        partial[S::kw() - 1][warp][i][lane] = d[i / (S::C * 4)][i / 4 % S::C][i % 4];
+    __syncthreads();
+    if (S::kw() == 0)
+#pragma unroll
+      for (int other = 0; other + 1 < S::KW; other++)
+#pragma unroll
+        for (int i = 0; i < S::R * S::C * 4; i++)
+          d[i / (S::C * 4)][i / 4 % S::C][i % 4] += partial[other][warp][i][lane];
+    __syncthreads();
+  }
+  return S::KW == 1 || S::kw() == 0;
+}
+
 // turn multiplies slab i, whose share of W is part, and reads the share of the next one; of a Staged
 // source the share is in memory number slot.
 template <class S, class T, bool Down, class Source, class Slab>
@@ -320,23 +341,8 @@ __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Sourc
   }
   __syncthreads(); // nobody reads slabs
   int warp = S::mw() + S::MW * S::nw();
-  if (S::KW > 1) {
-    int lane = threadIdx.x % 32;
-    if (S::kw() > 0)
-#pragma unroll
-      for (int i = 0; i < S::R * S::C * 4; i++)
-        memory.partial[S::kw() - 1][warp][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
-    __syncthreads();
-    if (S::kw() == 0)
-#pragma unroll
-      for (int other = 0; other + 1 < S::KW; other++)
-#pragma unroll
-        for (int i = 0; i < S::R * S::C * 4; i++)
-          sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += memory.partial[other][warp][i][lane];
-    __syncthreads();
-    if (S::kw() > 0)
-      return;
-  }
+  if (!add_up<S>(memory.partial, sums.d, warp))
+    return;
   sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 + S::nw() * 8 * S::C, memory.stages[warp]);
 }
 

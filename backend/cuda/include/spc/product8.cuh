@@ -402,23 +402,8 @@ template <class S, class Source> __device__ __forceinline__ void tensor_product8
   case ByBytes: accumulate<S, ByBytes>(source, o, feed, memory, sums); break;
   }
   int warp = S::mw() + S::MW * S::nw();
-  if (S::KW > 1) {
-    int lane = threadIdx.x % 32;
-    if (S::kw() > 0)
-#pragma unroll
-      for (int i = 0; i < S::R * S::C * 4; i++)
-        memory.partial[S::kw() - 1][warp][i][lane] = sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4];
-    __syncthreads();
-    if (S::kw() == 0)
-#pragma unroll
-      for (int other = 0; other + 1 < S::KW; other++)
-#pragma unroll
-        for (int i = 0; i < S::R * S::C * 4; i++)
-          sums.d[i / (S::C * 4)][i / 4 % S::C][i % 4] += memory.partial[other][warp][i][lane];
-    __syncthreads();
-    if (S::kw() > 0)
-      return;
-  }
+  if (!add_up<S>(memory.partial, sums.d, warp))
+    return;
   int m0 = blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 = feed.n0 + S::nw() * 8 * S::C;
   auto &stage = memory.stages[warp];
   auto place = [&](int n) { return S::X::template column<S::C>(feed.way != ByRows, n); };
