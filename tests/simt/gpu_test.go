@@ -26,6 +26,16 @@ func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, orders(t)...) }
 func TestStagedKernels(t *testing.T)     { suite.Staged(t, orders(t)...) }
 func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, orders(t)...) }
 
+// Four warps multiply together as the PTX ISA says that they do.
+func TestWarpgroups(t *testing.T) {
+	e := StartWarpgroups(t, "backend/format/dense", "backend/format/nm", "backend/format/block", "backend/cuda/kernels")
+	var drivers []cuda.Driver
+	for _, order := range Orders {
+		drivers = append(drivers, e.Driver(order, 1))
+	}
+	suite.Warpgroups(t, drivers...)
+}
+
 func TestPrograms(t *testing.T) {
 	d := Start(t, all...).Driver(Orders[2], 2)
 	for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {

@@ -55,7 +55,19 @@ type Launch struct {
 // C++ compiler.
 func Start(t testing.TB, sources ...string) *Emulator {
 	t.Helper()
-	e := &Emulator{binary: build(t, "runner.cpp", checked, sources)}
+	return start(t, checked, sources)
+}
+
+// StartWarpgroups starts an emulator of kernels as they are for sm_90a, where four warps multiply
+// together.
+func StartWarpgroups(t testing.TB, sources ...string) *Emulator {
+	t.Helper()
+	return start(t, append(slices.Clone(checked), "-DSPC_WARPGROUPS=1"), sources)
+}
+
+func start(t testing.TB, flags, sources []string) *Emulator {
+	t.Helper()
+	e := &Emulator{binary: build(t, "runner.cpp", flags, sources)}
 	t.Cleanup(e.stop)
 	return e
 }

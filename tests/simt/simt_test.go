@@ -87,6 +87,50 @@ func TestFaultsAreReported(t *testing.T) {
 	}
 }
 
+func TestFaultsOfWarpgroupsAreReported(t *testing.T) {
+	e := StartWarpgroups(t, "tests/simt/testdata/groups.cu")
+	// Row k of B has its columns n, rounded to a multiple of 8, in units whose places are swizzled.
+	x := make([]byte, 16*64*2)
+	for k := range 16 {
+		for n := range 64 {
+			bits := tensor.From([]float32{float32(n / 8 * 8)}, 1).To(tensor.F16).Bytes()
+			copy(x[k*128+(n/8^k%8)*16+n%8*2:], bits)
+		}
+	}
+	multiply := func(fault, order int) ([]byte, error) {
+		y := make([]byte, 128*32*4)
+		return y, e.Launch(Launch{Kernel: "multiply_ones", Geometry: block(128), Order: order, Parameters: []any{y, slices.Clone(x), fault}})
+	}
+	for _, order := range Orders {
+		y, err := multiply(0, order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 128 * 32 {
+			if have, want := math.Float32frombits(binary.LittleEndian.Uint32(y[4*i:])), float32(2*16*8*(i%32/4)); have != want {
+				t.Fatalf("order %d: sum %d of lane %d is %v, want %v", order, i%32, i/32, have, want)
+			}
+		}
+	}
+	for i, want := range []string{
+		"uses registers that no fence is for", "reads what was copied and not shown to it", "multiply by different matrices", "leaves out a product",
+		"wait for different products", "in registers changes before", "in shared memory changes before", "sums are written before",
+	} {
+		for _, order := range Orders {
+			if _, err := multiply(1+i, order); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("fault %d in order %d: %v, want %q", 1+i, order, err, want)
+			}
+		}
+	}
+	y, err := multiply(9, 0)
+	if v := math.Float32frombits(binary.LittleEndian.Uint32(y)); err != nil || v == v {
+		t.Errorf("sums that nobody waited for are %v, error %v, want NaN", v, err)
+	}
+	if _, err := multiply(10, 0); err == nil || !strings.Contains(err.Error(), "while its products go on") {
+		t.Errorf("error %v, want one that products go on", err)
+	}
+}
+
 func TestUnsetSharedMemoryIsNaN(t *testing.T) {
 	e := Start(t, faults)
 	for range 2 {

@@ -470,6 +470,73 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	}
 }
 
+// Warpgroups tests the kernels by which four warps multiply together where a GPU does so, on edges of their
+// tiles and slabs.
+func Warpgroups(t *testing.T, drivers ...cuda.Driver) {
+	t.Logf("seed %d", seed)
+	launched := map[string]int{}
+	for _, c := range []struct{ format, config, kernels string }{
+		{"dense", "", "_dense_128x"}, {"nm", "", "_nm24_128x"}, {"block", "64x64", "_block_64x128x64"},
+	} {
+		f := format.Lookup(c.format)
+		for _, dt := range []tensor.DType{tensor.F16, tensor.BF16} {
+			t.Run(fmt.Sprintf("%s %v", c.format, dt), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, uint64(dt)))
+				for i, s := range []struct{ m, k, n int }{{1, 8, 1}, {65, 72, 63}, {130, 328, 129}} {
+					w := rows(rng, dt, s.m, s.k, 1)
+					switch c.format {
+					case "nm":
+						halve(rng, w)
+					case "block":
+						holes(rng, w)
+					}
+					st, err := store(f, c.config, w, s.n)
+					if err != nil || st == nil {
+						t.Fatalf("%v: %v, %v", s, st, err)
+					}
+					kernels, err := f.(backend.GPUFormat).GPU(st, dt)
+					if err != nil {
+						t.Fatal(err)
+					}
+					products := []*product{newProduct(rng, dt, w, s.n), newProduct(rng, dt, w, s.n)}
+					for j, p := range products { // columns of a slab are lines, or its rows
+						p.tokens = j == 0
+						p.reference()
+					}
+					channels, in, spans := window(rng, 1+2*(i%2), s.k)
+					products = append(products, newConvolution(rng, dt, w, channels, in, spans))
+					for j := range kernels {
+						k := &kernels[j]
+						if !strings.Contains(k.Name, c.kernels) {
+							continue
+						}
+						for d, driver := range drivers {
+							for _, p := range products {
+								y, err := p.run(driver, k)
+								if err == nil {
+									err = p.check(y)
+								}
+								if err != nil {
+									t.Fatalf("%s on %v, driver %d: %v", k.Key(), p, d, err)
+								}
+							}
+						}
+						launched[k.Key()] += len(drivers)
+					}
+				}
+			})
+		}
+	}
+	for _, name := range []string{
+		"f16_dense_128x128x64_mma", "bf16_dense_128x64x64_mma", "bf16_nm24_128x128x64_mmasp", "f16_nm24_128x64x64_mmasp",
+		"f16_block_64x128x64_mma", "bf16_block_64x128x64_mma", "f16_dense_128x64x64_mma /2", "f16_nm24_128x128x64_mmasp /2",
+	} {
+		if launched[name] == 0 && !t.Failed() {
+			t.Errorf("%s was not launched", name)
+		}
+	}
+}
+
 // uniform draws a weight with s nonzeros in each row, in the columns that may have some.
 func uniform(rng *rand.Rand, dt tensor.DType, m, k, s int, may func(column int) bool) *tensor.Tensor {
 	w := tensor.New(tensor.F32, m, k)

@@ -3,7 +3,8 @@
 // tensor-core products mean what the CUDA C++ Programming Guide says of them; schedules
 // are chosen, so that a missing barrier shows. What it cannot show: races within a barrier
 // interval that no chosen order exposes, bank conflicts, and coalescing. Asynchronous copies
-// are done when the thread waits for them, and no earlier.
+// are done when the thread waits for them, and no earlier. Products of four warps are for
+// files that are compiled with SPC_WARPGROUPS.
 //
 // It is what a kernel sees through spc/device.cuh where nvcc does not compile it.
 #pragma once
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include <ucontext.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -93,6 +96,17 @@ struct Copy {
   int bytes, valid;
 };
 
+// Product is a lane's share of a product of four warps that goes on while the lane does: what it
+// reads, as it was, and its sums. The registers where these go hold NaN meanwhile.
+struct Product {
+  const uint32_t *a;
+  uint32_t was[4], places;
+  uint64_t b;
+  std::vector<uint16_t> elements; // of B
+  float (*sums)[4];
+  void (*multiply)(Product *const (&lanes)[32]);
+};
+
 // Fiber is a thread of a block.
 struct Fiber {
   dim3 index;
@@ -101,6 +115,11 @@ struct Fiber {
   const uint64_t *waits = nullptr; // it goes on when this is no longer
   uint64_t until = 0;
   std::vector<std::vector<Copy>> copies{1}; // by group, of which the last one is open
+  std::vector<uintptr_t> unseen;            // what it copied that products may not read yet, in 16 bytes
+  std::vector<Product> products;
+  std::map<float (*)[4], std::unique_ptr<float[][4]>> sums; // of products, by the registers where they go
+  bool fenced = false, committed = true;                    // registers may be used, and products waited for
+  size_t issued = 0;
   Stack stack;
 #if defined(__x86_64__)
   void *sp = nullptr;
@@ -116,6 +135,13 @@ struct Gathering {
   uint32_t in[32][24], out[32][8];
 };
 
+// Variable is a variable in shared memory, and its address as instructions know it.
+struct Variable {
+  std::unique_ptr<char, decltype(&free)> memory{nullptr, &free};
+  size_t bytes = 0;
+  uint32_t at = 0;
+};
+
 // Block is what an OS thread knows of the block that it runs.
 struct Block {
   dim3 id, size, grid;
@@ -124,8 +150,11 @@ struct Block {
   int live = 0, waiting = 0; // threads that have not returned, and those at the barrier
   uint64_t barrier = 0;
   std::map<std::pair<int, unsigned>, Gathering> gatherings; // by warp and mask
-  std::map<const void *, std::unique_ptr<char, decltype(&free)>> shared; // by declaration
-  std::unique_ptr<char, decltype(&free)> dynamic{nullptr, &free};
+  std::map<const void *, Variable> shared; // by declaration
+  Variable dynamic;
+  uint32_t used = 0; // of the addresses of shared memory
+  std::unordered_set<uintptr_t> unseen; // by products, of what fibres copied
+  std::map<int, std::vector<uint64_t>> issued; // what four warps multiply by, in their order
   const std::function<void()> *body = nullptr;
   const void *bottom = nullptr; // of the OS thread's stack
   size_t depth = 0;
@@ -155,6 +184,12 @@ __attribute__((naked, noinline)) inline void swap(void **, void *) {
       "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret");
 }
 #endif
+
+// fail ends the process where a kernel does what no GPU promises to bear.
+inline void fail(const char *why) {
+  fprintf(stderr, "simt: %s\n", why);
+  abort();
+}
 
 // leave goes from the current fibre to the scheduler; last says that it never comes back.
 inline void leave(bool last = false) {
@@ -215,6 +250,8 @@ inline void start() {
   __sanitizer_finish_switch_fiber(nullptr, &block->bottom, &block->depth);
 #endif
   (*block->body)();
+  if (!block->current->products.empty())
+    fail("a thread ends while its products go on");
   block->current->done = true;
   // A barrier does not wait for threads that have returned.
   if (--block->live > 0 && block->waiting == block->live)
@@ -230,6 +267,15 @@ inline void prepare(Fiber &f, int linear) {
   f.done = false;
   f.waits = nullptr;
   f.copies.assign(1, {});
+  f.unseen.clear();
+  f.products.clear();
+  f.sums.clear();
+  f.fenced = false;
+  f.committed = true;
+  f.issued = 0;
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(f.stack.get(), stackBytes); // start never returned
+#endif
 #if defined(__x86_64__)
   // start finds its stack as after a call; six registers are popped before.
   void **top = reinterpret_cast<void **>(reinterpret_cast<uintptr_t>(f.stack.get() + stackBytes) & ~uintptr_t(15)) - 2;
@@ -253,7 +299,8 @@ inline bool run(Order order, uint64_t seed) {
   b.live = n;
   b.waiting = 0;
   b.gatherings.clear();
-  b.shared.clear();
+  b.unseen.clear();
+  b.issued.clear();
   std::vector<int> turns(n);
   for (int i = 0; i < n; i++) {
     prepare(b.fibers[i], i);
@@ -282,7 +329,49 @@ inline bool run(Order order, uint64_t seed) {
       return false;
     }
   }
+  for (int i = 0; i < n; i += 32)
+    if (auto of = b.issued.find(i / 128); of != b.issued.end() && b.fibers[i].issued < of->second.size())
+      fail("a warp leaves out a product of the four");
   return true;
+}
+
+// place makes a variable in shared memory, which is poisoned at first. It is as large as was asked for,
+// so that AddressSanitizer knows its end.
+inline Variable place(size_t bytes, size_t align) {
+  Variable v;
+  void *memory = nullptr;
+  if (posix_memalign(&memory, align < sizeof(void *) ? sizeof(void *) : align, bytes) != 0)
+    abort();
+  memset(memory, poison, bytes);
+  v.memory.reset(static_cast<char *>(memory));
+  v.bytes = bytes;
+  v.at = (block->used + align - 1) / align * align;
+  block->used = v.at + bytes;
+  return v;
+}
+
+// address is that of a place in shared memory as instructions know it.
+inline uint32_t address(const void *of) {
+  auto in = [of](const Variable &v) { return of >= v.memory.get() && of < v.memory.get() + v.bytes; };
+  const Variable *found = in(block->dynamic) ? &block->dynamic : nullptr;
+  for (auto &v : block->shared)
+    if (in(v.second))
+      found = &v.second;
+  if (!found)
+    fail("an address of shared memory is of something else");
+  return found->at + (static_cast<const char *>(of) - found->memory.get());
+}
+
+// at is the place of such an address, of so many bytes.
+inline const char *at(uint32_t address, size_t bytes) {
+  auto in = [=](const Variable &v) { return address >= v.at && address + bytes <= v.at + v.bytes; };
+  if (in(block->dynamic))
+    return block->dynamic.memory.get() + (address - block->dynamic.at);
+  for (auto &v : block->shared)
+    if (in(v.second))
+      return v.second.memory.get() + (address - v.second.at);
+  fail("an instruction reads outside of shared memory");
+  return nullptr;
 }
 
 // Geometry is the shape of a launch.
@@ -307,12 +396,9 @@ inline bool launch(const Geometry &g, const std::function<void()> &body) {
     b.fibers = std::vector<Fiber>(size_t(g.block.x) * g.block.y * g.block.z);
     for (uint64_t i; (i = next++) < blocks && ok;) {
       b.id = dim3(i % g.grid.x, i / g.grid.x % g.grid.y, i / (uint64_t(g.grid.x) * g.grid.y));
-      // As large as was asked for, so that AddressSanitizer knows its end.
-      void *dynamic = nullptr;
-      if (posix_memalign(&dynamic, 1024, g.dynamic) != 0)
-        abort();
-      b.dynamic.reset(static_cast<char *>(dynamic));
-      memset(dynamic, poison, g.dynamic);
+      b.shared.clear();
+      b.used = 1040; // aligned no more than variables ask for
+      b.dynamic = place(g.dynamic, 1024);
       if (!run(g.order, i + 1))
         ok = false;
     }
@@ -330,14 +416,9 @@ inline bool launch(const Geometry &g, const std::function<void()> &body) {
 // shared returns a block's variable of a declaration, which is poisoned at first.
 template <class T> T *shared(const void *declaration) {
   auto at = block->shared.find(declaration);
-  if (at == block->shared.end()) {
-    void *memory = nullptr;
-    if (posix_memalign(&memory, alignof(T) < sizeof(void *) ? sizeof(void *) : alignof(T), sizeof(T)) != 0)
-      abort();
-    memset(memory, poison, sizeof(T));
-    at = block->shared.emplace(declaration, std::unique_ptr<char, decltype(&free)>(static_cast<char *>(memory), &free)).first;
-  }
-  return reinterpret_cast<T *>(at->second.get());
+  if (at == block->shared.end())
+    at = block->shared.emplace(declaration, place(sizeof(T), alignof(T))).first;
+  return reinterpret_cast<T *>(at->second.memory.get());
 }
 
 // lanes is the mask of the lanes of the current warp that the block has.
@@ -394,9 +475,89 @@ inline void copy_wait(int pending) {
     for (const Copy &c : groups[i]) {
       memcpy(c.to, c.from, c.valid);
       memset(c.to + c.valid, 0, c.bytes - c.valid);
+#if defined(SPC_WARPGROUPS)
+      block->current->unseen.push_back(reinterpret_cast<uintptr_t>(c.to) / 16);
+      block->unseen.insert(block->current->unseen.back());
+#endif
     }
   if (n > 0)
     groups.erase(groups.begin(), groups.begin() + n);
+}
+
+// What follows is for products of four warps (PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Multiply-Accumulate Instructions"). They are done when the thread waits for them, and no
+// earlier; what they read may not change until then.
+
+// visible shows products what the thread copied to shared memory.
+inline void visible() {
+  for (uintptr_t line : block->current->unseen)
+    block->unseen.erase(line);
+  block->current->unseen.clear();
+}
+
+// fence lets products use the registers that the thread used before.
+inline void fence() { block->current->fenced = true; }
+
+// poisoned reports whether registers hold NaN.
+inline bool poisoned(float (*d)[4]) {
+  for (int i = 0; i < 32; i++)
+    if (d[i / 4][i % 4] == d[i / 4][i % 4])
+      return false;
+  return true;
+}
+
+// issue begins a product whose sums are added to d[8][4].
+inline void issue(float (*d)[4], Product p) {
+  Fiber &f = *block->current;
+  if (!f.fenced)
+    fail("a product uses registers that no fence is for");
+  auto &sums = f.sums[d];
+  if (!sums) {
+    sums.reset(new float[8][4]);
+    memcpy(sums.get(), d, 32 * sizeof(float));
+    memset(d, poison, 32 * sizeof(float));
+  }
+  p.sums = sums.get();
+  f.products.push_back(std::move(p));
+  f.committed = false;
+  if (f.linear % 32 == 0) {
+    auto &others = block->issued[f.linear / 128];
+    if (f.issued == others.size())
+      others.push_back(f.products.back().b);
+    if (others[f.issued++] != f.products.back().b)
+      fail("four warps multiply by different matrices");
+  }
+}
+
+inline void commit() { block->current->committed = true; }
+
+// finish waits for all products.
+inline void finish() {
+  uint32_t none = 0;
+  gather(~0u, &none, 0, &none, 0, [](Gathering &) {
+    Fiber *lanes = &block->fibers[block->current->linear & ~31];
+    for (size_t i = 0; i < lanes[0].products.size(); i++) {
+      Product *all[32];
+      for (int l = 0; l < 32; l++) {
+        if (lanes[l].products.size() != lanes[0].products.size() || !lanes[l].committed)
+          fail("lanes of a warp wait for different products");
+        Product &p = lanes[l].products[i];
+        if (p.b != lanes[0].products[i].b || memcmp(p.a, p.was, sizeof p.was) != 0)
+          fail("what a product reads in registers changes before it is waited for");
+        all[l] = &p;
+      }
+      all[0]->multiply(all);
+    }
+  });
+  Fiber &f = *block->current;
+  for (auto &s : f.sums) {
+    if (!poisoned(s.first))
+      fail("sums are written before the product is waited for");
+    memcpy(s.first, s.second.get(), 32 * sizeof(float));
+  }
+  f.sums.clear();
+  f.products.clear();
+  f.fenced = false;
 }
 
 // shuffle gives each lane the value of the lane that from says.

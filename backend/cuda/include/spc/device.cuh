@@ -18,7 +18,7 @@
 #define SPC_SHARED(type, name) \
   static char name##_declared; \
   type &name = *simt::shared<type>(&name##_declared)
-#define SPC_DYNAMIC(type, name) type *name = reinterpret_cast<type *>(simt::block->dynamic.get())
+#define SPC_DYNAMIC(type, name) type *name = reinterpret_cast<type *>(simt::block->dynamic.memory.get())
 #define SPC_REGISTER(kernel) static simt::Registered kernel##_registered(#kernel, kernel);
 #endif
 
