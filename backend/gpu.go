@@ -75,7 +75,9 @@ type GPUTile struct{ MW, NW, KW, R, C, Depth, Stages int }
 
 // GPUTiles are those of kernels whose rows of tiles any number of warps may share, SPC_TILES of
 // spc/product.cuh: for many columns to few.
-var GPUTiles = []GPUTile{{4, 2, 1, 2, 8, 64, 3}, {4, 1, 1, 2, 8, 64, 3}, {1, 1, 4, 2, 4, 128, 3}, {1, 1, 4, 1, 1, 256, 4}}
+var GPUTiles = []GPUTile{
+	{4, 2, 1, 2, 8, 64, 3}, {4, 2, 1, 2, 4, 64, 3}, {1, 1, 4, 2, 4, 128, 3}, {1, 1, 4, 1, 1, 256, 4},
+}
 
 // Rows and Columns are those of Y.
 func (t GPUTile) Rows() int    { return 16 * t.R * t.MW }
@@ -86,10 +88,21 @@ func (t GPUTile) Warps() int { return t.MW * t.NW * t.KW }
 
 // Memory is the bytes of shared memory that a block needs, Memory of spc/product.cuh.
 func (t GPUTile) Memory() int {
-	slabs := t.Stages * t.Depth * t.Columns() * 2
+	aligned := func(n int) int { return (n + 1023) / 1024 * 1024 }
+	slabs := t.Stages * aligned(t.Depth*t.Columns()*2)
 	stages := t.MW * t.NW * 16 * (8*t.C + 1) * 4
 	partial := (t.KW - 1) * t.MW * t.NW * t.R * t.C * 4 * 32 * 4
-	return (max(slabs, stages, partial) + 1023) / 1024 * 1024
+	return aligned(max(slabs, stages, partial))
+}
+
+// Grouped is the bytes of shared memory that a block needs of a kernel for such a tile, whose slabs of W have
+// so many, whether four warps multiply together or not, GroupTile of spc/product.cuh.
+func (t GPUTile) Grouped(share int) int {
+	if t.Warps() != 8 || t.KW != 1 || t.Depth != 64 {
+		return t.Memory()
+	}
+	const stages, barriers = 3, 2 * 8
+	return max(t.Memory(), stages*(t.Depth*t.Columns()*2+share+barriers))
 }
 
 // String is the tile in a kernel's name: rows x columns x depth, and how many warps share the
@@ -130,6 +143,17 @@ func (t GPUTile) Divided(k GPUKernel, slabs int) []GPUKernel {
 		out = append(out, divided)
 	}
 	return out
+}
+
+// Holding is the kernel with so many bytes of dynamic shared memory.
+func (k GPUKernel) Holding(bytes int) GPUKernel {
+	launch := k.Launch
+	k.Launch = func(n, batch int) Geometry {
+		g := launch(n, batch)
+		g.Shared = bytes
+		return g
+	}
+	return k
 }
 
 // WithParts gives kernels the same parts.
@@ -250,11 +274,33 @@ func (r GPURates) finish(w GPUWork, launch float64) float64 {
 // multiprocessors that have blocks, and what the memory needs.
 func (r GPURates) bounds(w GPUWork) (processors, memory float64) {
 	const warpsToFill = 8 // one of them
-	rate := map[GPUUnit]float64{
-		Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor, IntegerCores: 2 * r.Tensor, SparseIntegerCores: 4 * r.Tensor,
-	}[w.Unit]
 	share := min(1, float64(w.Blocks)/float64(r.Processors), float64(w.Blocks*w.Warps)/float64(r.Processors*warpsToFill))
-	return max(w.Operations/rate, w.Cache/r.Cache, w.Shared/r.Shared) / share, w.Memory / r.Memory
+	return max(w.Operations/r.rate(w.Unit), w.Cache/r.Cache, w.Shared/r.Shared) / share, w.Memory / r.Memory
+}
+
+// rate is that of a unit.
+func (r GPURates) rate(u GPUUnit) float64 {
+	return map[GPUUnit]float64{
+		Cores: r.Cores, TensorCores: r.Tensor, SparseTensorCores: 2 * r.Tensor, IntegerCores: 2 * r.Tensor, SparseIntegerCores: 4 * r.Tensor,
+	}[u]
+}
+
+// Bound says what limits a kernel by the data sheet, as choosing has it: the launch, the bytes of the
+// weight, reading from the cache or from shared memory, or nothing else than its work.
+func (r GPURates) Bound(k *GPUKernel, n, batch, size int) string {
+	w := k.Work(n, batch, size)
+	processors, memory := r.bounds(w)
+	switch {
+	case r.Launch+r.finish(w, r.Launch) > max(processors, memory):
+		return "the launch"
+	case memory > processors:
+		return "the bytes"
+	case w.Cache/r.Cache > max(w.Operations/r.rate(w.Unit), w.Shared/r.Shared):
+		return "reads from the cache"
+	case w.Shared/r.Shared > w.Operations/r.rate(w.Unit):
+		return "reads from shared memory"
+	}
+	return ""
 }
 
 // Pick chooses the kernel that is predicted to be the fastest, nil of none.

@@ -25,21 +25,37 @@ template <class S, class T> struct Blocks : Registers<S, T> {
     for (int r = 0; r < S::R; r++)
       fragment(p.a[s][r], values, step * S::MW * S::R + S::mw() * S::R + r);
   }
+#if SPC_WARPGROUPS
+  static constexpr int Share = S::Rows / 16 * (S::Depth / 16) * 512;
+  __device__ __forceinline__ void fetch(unsigned char *to, int i, int thread) const {
+    const uint4 *from = values + (int64_t(begin) * across + i) * (Share / 16);
+#pragma unroll
+    for (int unit = thread; unit < Share / 16; unit += S::Half)
+      copy_async<16>(to + 16 * unit, from + unit, 16);
+  }
+  __device__ __forceinline__ void take(typename Base::Part &p, const unsigned char *from) const {
+#pragma unroll
+    for (int s = 0; s < Base::Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+        fragment(p.a[s][r], reinterpret_cast<const uint4 *>(from), (s * S::MW + S::mw()) * S::R + r);
+  }
+#endif
 };
 
 } // namespace spc
 
 #define BLOCKS(T, name, ...) \
-  SPC_KERNEL(T##_block_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
-             (const uint4 *values, const uint32_t *first, const uint32_t *column, SPC_OPERANDS(spc::T), int C_, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Blocks<spc::Tile<__VA_ARGS__>, spc::T>(values, first, column, C_), \
-                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+  SPC_KERNEL_WITHIN(T##_block_##name##_mma, (spc::GroupTile<__VA_ARGS__>::Threads, spc::GroupTile<__VA_ARGS__>::Blocks), \
+                    (const uint4 *values, const uint32_t *first, const uint32_t *column, SPC_OPERANDS(spc::T), int C_, SPC_EPILOGUE), \
+                    (spc::tensor_product<spc::GroupTile<__VA_ARGS__>>(spc::Blocks<spc::GroupTile<__VA_ARGS__>, spc::T>(values, first, column, C_), \
+                                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define BLOCKS_TILES(T) \
   BLOCKS(T, 16x128x16, 1, 2, 1, 1, 8, 16, 3) BLOCKS(T, 16x128x32, 1, 2, 1, 1, 8, 32, 3) \
   BLOCKS(T, 16x8x16, 1, 1, 1, 1, 1, 16, 4) BLOCKS(T, 16x8x32k2, 1, 1, 2, 1, 1, 32, 4) \
   BLOCKS(T, 32x128x16, 1, 2, 1, 2, 8, 16, 3) BLOCKS(T, 32x128x32, 1, 2, 1, 2, 8, 32, 3) \
   BLOCKS(T, 32x8x16, 2, 1, 1, 1, 1, 16, 4) BLOCKS(T, 32x8x32k2, 2, 1, 2, 1, 1, 32, 4) \
-  BLOCKS(T, 64x128x16, 4, 2, 1, 1, 8, 16, 3) BLOCKS(T, 64x128x64, 4, 2, 1, 1, 8, 64, 3) \
+  BLOCKS(T, 64x128x16, 2, 4, 1, 2, 4, 16, 3) BLOCKS(T, 64x128x64, 2, 4, 1, 2, 4, 64, 3) \
   BLOCKS(T, 64x8x16, 4, 1, 1, 1, 1, 16, 4) BLOCKS(T, 64x8x64k4, 4, 1, 4, 1, 1, 64, 4)
 BLOCKS_TILES(f16)
 BLOCKS_TILES(bf16)

@@ -70,6 +70,17 @@ template <class S, class T> struct Tiles : Registers<S, T>, Grid<S, 1> {
       fragment(p.a[s][r], values, tile, inside);
     }
   }
+#if SPC_WARPGROUPS
+  static constexpr int Share = S::Rows / 16 * Grid<S, 1>::Each * 512;
+  __device__ __forceinline__ void fetch(unsigned char *to, int i, int thread) const { Grid<S, 1>::template fetch<32, false>(to, values, i, thread); }
+  __device__ __forceinline__ void take(typename Registers<S, T>::Part &p, const unsigned char *from) const {
+#pragma unroll
+    for (int s = 0; s < Registers<S, T>::Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++)
+        fragment(p.a[s][r], reinterpret_cast<const uint4 *>(from), this->taken(r, s));
+  }
+#endif
 };
 
 // Strided is a source of W as it lies, of which element (m,k) is at m*row + k*column + b*batch
@@ -109,9 +120,10 @@ template <class S, class T> struct Strided : Registers<S, T> {
 GEMM(f32)
 
 #define TILES(T, name, ...) \
-  SPC_KERNEL(T##_dense_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Tiles<spc::Tile<__VA_ARGS__>, spc::T>{{}, {tiles}, values}, \
-                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+  SPC_KERNEL_WITHIN(T##_dense_##name##_mma, (spc::GroupTile<__VA_ARGS__>::Threads, spc::GroupTile<__VA_ARGS__>::Blocks), \
+                    (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
+                    (spc::tensor_product<spc::GroupTile<__VA_ARGS__>>(spc::Tiles<spc::GroupTile<__VA_ARGS__>, spc::T>{{}, {tiles, M}, values}, \
+                                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define STRIDED(T, name, ...) \
   SPC_KERNEL(T##_dense_strided_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
              (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \

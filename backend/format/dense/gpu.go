@@ -27,7 +27,7 @@ func kernels(m, k int, dt tensor.DType) []backend.GPUKernel {
 	var out []backend.GPUKernel
 	for _, t := range backend.GPUTiles {
 		kernel := t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, m*k*dt.Size(), sparse.TilesAcross(k))
-		out = append(out, t.Divided(kernel, sparse.Ceil(k, t.Depth))...)
+		out = append(out, t.Divided(kernel.Holding(t.Grouped(t.Rows()*t.Depth*dt.Size())), sparse.Ceil(k, t.Depth))...)
 	}
 	return out
 }
@@ -47,9 +47,9 @@ func GPU(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
 // column and from one matrix of a batch to the next. W is the kernel's only part, or, where it
 // is no constant, comes before the other parameters.
 func GEMM(dt tensor.DType, m, k int, strides [3]int) backend.GPUKernel {
-	t := backend.GPUTile{MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32}
+	t := backend.GPUTile{MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32, Stages: 3}
 	if dt != tensor.F32 {
-		return t.Kernel(fmt.Sprintf("%v_dense_strided_%v_mma", dt, t), m, k, m*k*dt.Size(), strides[:]...)
+		return t.Kernel(fmt.Sprintf("%v_dense_strided_%v_mma", dt, t), m, k, m*k*dt.Size(), strides[:]...).Holding(t.Memory())
 	}
 	g := t.Kernel("f32_dense_64x64x16_simt", m, k, m*k*dt.Size(), strides[:]...)
 	launch := g.Launch

@@ -40,7 +40,7 @@ func kernels(m, k int, dt tensor.DType) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles {
 		kernel := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), m, k, m*k/2*dt.Size()+m*k/8, sparse.Ceil(k, 32))
 		kernel.Unit = backend.SparseTensorCores
-		out = append(out, t.Divided(kernel, sparse.Ceil(k, t.Depth))...)
+		out = append(out, t.Divided(kernel.Holding(t.Grouped(t.Rows()*t.Depth*(4*dt.Size()+1)/8)), sparse.Ceil(k, t.Depth))...)
 	}
 	return out
 }
@@ -52,7 +52,7 @@ func kernels(m, k int, dt tensor.DType) (out []backend.GPUKernel) {
 func fragments(w *tensor.Tensor) (values, places []uint32, ok bool) {
 	rows, cols := w.Dim(0), w.Dim(1)
 	across := sparse.Ceil(cols, 32)
-	tiles := sparse.Ceil(rows, 128) * 8 * across // whole blocks of the kernels
+	tiles := sparse.Ceil(rows, 16) * across
 	values, places = make([]uint32, tiles*32*4), make([]uint32, tiles*16)
 	for i := range places { // what lies outside of the matrix: zeros, at places 0 and 1
 		places[i] = 0x44444444

@@ -10,7 +10,7 @@ template <class S, class T> struct Pairs24 : Grid<S, 2> {
   const uint4 *values;
   const uint32_t *places;
   static constexpr int P = 2, Steps = S::Depth / S::KW / 32;
-  static constexpr bool Group = true, Staged = false;
+  static constexpr bool Staged = false;
   struct Part { uint32_t a[Steps][S::R][4], places[Steps][S::R]; };
 
   __device__ __forceinline__ void load(Part &p, int s, int i) const {
@@ -31,6 +31,21 @@ template <class S, class T> struct Pairs24 : Grid<S, 2> {
         mmaSparse<T>(sums.d[r][c], p.a[s][r], b[c], p.places[s][r]);
   }
 #if SPC_WARPGROUPS
+  static constexpr int All = S::Rows / 16 * Grid<S, 2>::Each, Share = All * (512 + 64);
+  __device__ __forceinline__ void fetch(unsigned char *to, int i, int thread) const {
+    Grid<S, 2>::template fetch<32, false>(to, values, i, thread);
+    Grid<S, 2>::template fetch<4, true>(to + All * 512, this->places, i, thread); // which have to be some
+  }
+  __device__ __forceinline__ void take(Part &p, const unsigned char *from) const {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int s = 0; s < Steps; s++)
+#pragma unroll
+      for (int r = 0; r < S::R; r++) {
+        fragment(p.a[s][r], reinterpret_cast<const uint4 *>(from), this->taken(r, s));
+        p.places[s][r] = reinterpret_cast<const uint32_t *>(from + All * 512)[this->taken(r, s) * 16 + lane / 4 * 2 + lane % 2];
+      }
+  }
   template <bool Down> __device__ __forceinline__ void issue(const Part &p, int s, uint64_t b, Sums<S::R, S::C> &sums) const {
 #pragma unroll
     for (int r = 0; r < S::R; r++)
@@ -42,9 +57,9 @@ template <class S, class T> struct Pairs24 : Grid<S, 2> {
 } // namespace spc
 
 #define SPARSE24(T, name, ...) \
-  SPC_KERNEL(T##_nm24_##name##_mmasp, (spc::Tile<__VA_ARGS__>::Threads), \
-             (const uint4 *values, const uint32_t *places, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-             (spc::tensor_product<spc::Tile<__VA_ARGS__>>(spc::Pairs24<spc::Tile<__VA_ARGS__>, spc::T>{{tiles}, values, places}, \
-                                                          spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+  SPC_KERNEL_WITHIN(T##_nm24_##name##_mmasp, (spc::GroupTile<__VA_ARGS__>::Threads, spc::GroupTile<__VA_ARGS__>::Blocks), \
+                    (const uint4 *values, const uint32_t *places, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
+                    (spc::tensor_product<spc::GroupTile<__VA_ARGS__>>(spc::Pairs24<spc::GroupTile<__VA_ARGS__>, spc::T>{{tiles, M}, values, places}, \
+                                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 SPC_TILES(SPARSE24, f16)
 SPC_TILES(SPARSE24, bf16)

@@ -10,10 +10,6 @@ import (
 	"spc/passes/choose"
 )
 
-// tensorRows are as many rows as the highest tile of a kernel on tensor cores has: matrices
-// are made up to them by zeros.
-const tensorRows = 128
-
 // TilesAcross is the number of tiles of 16 columns in a row of k elements.
 func TilesAcross(k int) int { return Ceil(k, 16) }
 
@@ -25,11 +21,10 @@ func fragmentAt(lane, register int) (row, column int) {
 
 // Fragments arranges a matrix of 16-bit floats [M,K] as lanes hold it, see spc/mma.cuh: tiles
 // of 16 x 16, those of 16 rows one after another, four registers for each of the 32 lanes.
-// There are zeros for whole tiles, and for all rows of tiles of the kernels.
+// There are zeros for whole tiles.
 func Fragments(w *tensor.Tensor) (registers []uint32) {
 	m, k := w.Dim(0), w.Dim(1)
-	down := Ceil(m, tensorRows) * tensorRows / 16
-	across := TilesAcross(k)
+	down, across := Ceil(m, 16), TilesAcross(k)
 	registers = make([]uint32, down*across*32*4)
 	data := w.Bytes()
 	for r := range m {
@@ -179,13 +174,7 @@ func BitmapKernels(p Population, dt tensor.DType) (out []backend.GPUKernel) {
 		k := t.Kernel(fmt.Sprintf("%v_%s_%v_mma", dt, name, t), p.M, p.K, 16*p.Lines[e-1]+4*(chunks+1), p.Top[e-1])
 		// A lane loads the bits, where its units begin, and each unit.
 		k.Reads += chunks * (32/e + 2) * 128
-		launch := k.Launch
-		k.Launch = func(n, batch int) backend.Geometry {
-			g := launch(n, batch)
-			g.Shared = shared
-			return g
-		}
-		out = append(out, t.Divided(k, Ceil(p.K, t.Depth))...)
+		out = append(out, t.Divided(k.Holding(shared), Ceil(p.K, t.Depth))...)
 	}
 	return out
 }

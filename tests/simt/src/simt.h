@@ -103,7 +103,7 @@ struct Product {
   uint32_t was[4], places;
   uint64_t b;
   std::vector<uint16_t> elements; // of B
-  float (*sums)[4];
+  float *sums;
   void (*multiply)(Product *const (&lanes)[32]);
 };
 
@@ -117,8 +117,8 @@ struct Fiber {
   std::vector<std::vector<Copy>> copies{1}; // by group, of which the last one is open
   std::vector<uintptr_t> unseen;            // what it copied that products may not read yet, in 16 bytes
   std::vector<Product> products;
-  std::map<float (*)[4], std::unique_ptr<float[][4]>> sums; // of products, by the registers where they go
-  bool fenced = false, committed = true;                    // registers may be used, and products waited for
+  std::map<float *, std::vector<float>> sums; // of products, by the registers where they go
+  bool fenced = false, committed = true;      // registers may be used, and products waited for
   size_t issued = 0;
   Stack stack;
 #if defined(__x86_64__)
@@ -498,26 +498,17 @@ inline void visible() {
 // fence lets products use the registers that the thread used before.
 inline void fence() { block->current->fenced = true; }
 
-// poisoned reports whether registers hold NaN.
-inline bool poisoned(float (*d)[4]) {
-  for (int i = 0; i < 32; i++)
-    if (d[i / 4][i % 4] == d[i / 4][i % 4])
-      return false;
-  return true;
-}
-
-// issue begins a product whose sums are added to d[8][4].
-inline void issue(float (*d)[4], Product p) {
+// issue begins a product whose sums are added to n registers from d on.
+inline void issue(float *d, int n, Product p) {
   Fiber &f = *block->current;
   if (!f.fenced)
     fail("a product uses registers that no fence is for");
-  auto &sums = f.sums[d];
-  if (!sums) {
-    sums.reset(new float[8][4]);
-    memcpy(sums.get(), d, 32 * sizeof(float));
-    memset(d, poison, 32 * sizeof(float));
+  std::vector<float> &sums = f.sums[d];
+  if (sums.empty()) {
+    sums.assign(d, d + n);
+    memset(d, poison, n * sizeof(float));
   }
-  p.sums = sums.get();
+  p.sums = sums.data();
   f.products.push_back(std::move(p));
   f.committed = false;
   if (f.linear % 32 == 0) {
@@ -550,15 +541,33 @@ inline void finish() {
     }
   });
   Fiber &f = *block->current;
-  for (auto &s : f.sums) {
-    if (!poisoned(s.first))
-      fail("sums are written before the product is waited for");
-    memcpy(s.first, s.second.get(), 32 * sizeof(float));
-  }
+  for (auto &s : f.sums)
+    for (size_t i = 0; i < s.second.size(); i++) {
+      if (s.first[i] == s.first[i])
+        fail("sums are written before the product is waited for");
+      s.first[i] = s.second[i];
+    }
   f.sums.clear();
   f.products.clear();
   f.fenced = false;
 }
+
+// Barrier is an mbarrier: a phase ends when so many threads have arrived.
+class Barrier {
+  uint64_t state; // threads that are yet to come, all of them above 16, and the phase above 32
+
+public:
+  void init(unsigned threads) { state = threads | threads << 16; }
+  void arrive() {
+    if ((--state & 0xffff) == 0)
+      state = ((state >> 32) + 1) << 32 | (state & 0xffff0000) | (state >> 16 & 0xffff);
+  }
+  // wait waits for the end of the phase whose lowest bit is parity.
+  void wait(unsigned parity) const {
+    while ((state >> 32 & 1) == parity)
+      simt::wait(&state);
+  }
+};
 
 // shuffle gives each lane the value of the lane that from says.
 template <class T, class F> T shuffle(unsigned mask, T v, F from) {

@@ -23,10 +23,12 @@
 #endif
 
 // SPC_KERNEL declares a kernel with C linkage that is launched with so many threads:
-// SPC_KERNEL(name, threads, (parameters), call).
-#define SPC_KERNEL(name, threads, parameters, call) \
-  extern "C" __global__ void __launch_bounds__(threads) name parameters { call; } \
+// SPC_KERNEL(name, threads, (parameters), call). Bounds of SPC_KERNEL_WITHIN are those, and how many blocks
+// a multiprocessor has to hold at least.
+#define SPC_KERNEL_WITHIN(name, bounds, parameters, call) \
+  extern "C" __global__ void __launch_bounds__ bounds name parameters { call; } \
   SPC_REGISTER(name)
+#define SPC_KERNEL(name, threads, parameters, call) SPC_KERNEL_WITHIN(name, (threads), parameters, call)
 
 namespace spc {
 
@@ -177,6 +179,13 @@ template <class T> struct Operands {
       matrix = blockIdx.z % matrices;
       split = blockIdx.z / matrices;
     }
+  }
+  // down reports whether rows of X are neighbours.
+  __device__ __forceinline__ bool down() const { return xRow == 1 && !patches; }
+  // share is which of so many slabs are the block's: from first to count-1.
+  __device__ __forceinline__ void share(int slabs, int &first, int &count) const {
+    first = int64_t(slabs) * split / splits;
+    count = int64_t(slabs) * (split + 1) / splits;
   }
   // vectors reports whether V neighbours in a row of X can be loaded at once.
   __device__ __forceinline__ bool vectors(int V) const {

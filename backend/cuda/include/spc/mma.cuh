@@ -178,11 +178,11 @@ inline void copy_commit() { simt::copy_commit(); }
 template <int Pending> void copy_wait() { simt::copy_wait(Pending); }
 #endif
 
-// lay_out puts D[16,8*C] of a warp into shared memory as it is.
-template <class T, int C> __device__ __forceinline__ void lay_out(T (&to)[16][8 * C + 1], const T (&d)[C][4]) {
+// lay_out puts D[16,Wide-1] of a warp into shared memory as it is.
+template <class T, int Wide> __device__ __forceinline__ void lay_out(T (&to)[16][Wide], const T (*d)[4]) {
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int c = 0; c < C; c++)
+  for (int c = 0; c < Wide / 8; c++)
 #pragma unroll
     for (int i = 0; i < 4; i++)
       to[g + 8 * (i / 2)][8 * c + 2 * t + i % 2] = d[c][i];

@@ -48,22 +48,22 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
   static constexpr int Each = (Slab::Units + Threads - 1) / Threads;
   const Operands<T> &o;
   const T *x; // the block's matrix
-  int n0, piece; // the first column, and how many neighbours can be copied at once
+  int n0, thread, piece; // the first column, and how many neighbours can be copied at once
   bool down;
   uint32_t held[Each][8]; // elements apart, since to put them together is to wait for them
 
-  __device__ __forceinline__ Feed(const Operands<T> &o, const T *x, int n0) : o(o), x(x), n0(n0), down(o.xRow == 1 && !o.patches) {
+  __device__ __forceinline__ Feed(const Operands<T> &o, const T *x, int n0, int thread = threadIdx.x) : o(o), x(x), n0(n0), thread(thread), down(o.down()) {
     int64_t far = (down ? o.xColumn : o.xRow) | o.xBatch; // of lines, and of matrices
     auto fits = [&](int n) { return far % n == 0 && reinterpret_cast<uintptr_t>(o.x) % (n * sizeof(T)) == 0; };
     piece = o.patches || (!down && o.xColumn != 1) ? 1 : fits(8) ? 8 : fits(4) ? 4 : fits(2) ? 2 : 1;
   }
 
   // each calls f(i, line, unit) for the units of this thread.
-  template <bool Down, class F> __device__ static __forceinline__ void each(F f) {
+  template <bool Down, class F> __device__ __forceinline__ void each(F f, int first = 0, int count = Each) const {
     constexpr int Width = (Down ? Depth : Columns) / 8;
 #pragma unroll
-    for (int i = 0; i < Each; i++) {
-      int unit = i * Threads + threadIdx.x;
+    for (int i = 0; i < count; i++) {
+      int unit = (first + i) * Threads + thread;
       if (Slab::Units % Threads == 0 || unit < Slab::Units)
         f(i, unit / Width, unit % Width);
     }
@@ -95,57 +95,78 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
     }
   }
 
-  template <bool Down> __device__ __forceinline__ void begin(Slab &slab, int k0) {
-    each<Down>([&](int i, int line, int unit) {
-      int k = k0 + (Down ? unit * 8 : line), n = n0 + (Down ? line : unit * 8);
-      if (!Down && o.patches) {
-        pixels(held[i], k, n);
-        return;
-      }
-      int inside = k < o.K && n < o.N ? Down ? o.K - k : o.N - n : 0; // of X
-      const T *from = inside > 0 ? x + k * o.xRow + n * o.xColumn : x;
-      if (piece == 1) {
-        odd(held[i], from, Down ? o.xRow : o.xColumn, inside);
-        return;
-      }
-      T *to = reinterpret_cast<T *>(slab.units + Slab::template place<Down>(line, unit));
-      inside = inside < 8 ? inside : 8;
-      if (piece == 8) {
-        copy_async<16>(to, from, 2 * inside);
-        return;
-      }
+  // read begins to copy a unit of the slab of the rows from k0 on, or reads it to held.
+  template <bool Down> __device__ __forceinline__ void read(uint32_t (&held)[8], Slab &slab, int k0, int line, int unit) const {
+    int k = k0 + (Down ? unit * 8 : line), n = n0 + (Down ? line : unit * 8);
+    if (!Down && o.patches) {
+      pixels(held, k, n);
+      return;
+    }
+    int inside = k < o.K && n < o.N ? Down ? o.K - k : o.N - n : 0; // of X
+    const T *from = inside > 0 ? x + k * o.xRow + n * o.xColumn : x;
+    if (piece == 1) {
+      odd(held, from, Down ? o.xRow : o.xColumn, inside);
+      return;
+    }
+    T *to = reinterpret_cast<T *>(slab.units + Slab::template place<Down>(line, unit));
+    inside = inside < 8 ? inside : 8;
+    if (piece == 8) {
+      copy_async<16>(to, from, 2 * inside);
+      return;
+    }
 #pragma unroll 1
-      for (int j = 0; j < 8; j += piece) {
-        int valid = inside - j < 0 ? 0 : inside - j < piece ? inside - j : piece;
-        const T *at = valid > 0 ? from + j : x;
-        if (piece == 4)
-          copy_async<8>(to + j, at, 2 * valid);
-        else
-          copy_async<4>(to + j, at, 2 * valid);
-      }
-    });
+    for (int j = 0; j < 8; j += piece) {
+      int valid = inside - j < 0 ? 0 : inside - j < piece ? inside - j : piece;
+      const T *at = valid > 0 ? from + j : x;
+      if (piece == 4)
+        copy_async<8>(to + j, at, 2 * valid);
+      else
+        copy_async<4>(to + j, at, 2 * valid);
+    }
+  }
+  // write stores what was read of a unit.
+  template <bool Down> __device__ __forceinline__ void write(const uint32_t (&h)[8], Slab &slab, int line, int unit) const {
+    slab.units[Slab::template place<Down>(line, unit)] = {h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16};
   }
 
-  // begin brings the slab of the rows from k0, a multiple of 8, on.
+  // begin begins to bring the slab of the rows from k0, a multiple of 8, on, and end stores what is in registers of it.
+  template <bool Down> __device__ __forceinline__ void begin(Slab &slab, int k0) {
+    each<Down>([&](int i, int line, int unit) { read<Down>(held[i], slab, k0, line, unit); });
+  }
+  template <bool Down> __device__ __forceinline__ void end(Slab &slab) const {
+    if (piece == 1)
+      each<Down>([&](int i, int line, int unit) { write<Down>(held[i], slab, line, unit); });
+  }
   __device__ __forceinline__ void begin(Slab &slab, int k0) {
     if (down)
       begin<true>(slab, k0);
     else
       begin<false>(slab, k0);
   }
-  // end stores what is in registers of it.
   __device__ __forceinline__ void end(Slab &slab) const {
     if (down)
       end<true>(slab);
     else
       end<false>(slab);
   }
-  template <bool Down> __device__ __forceinline__ void end(Slab &slab) const {
-    if (piece == 1)
-      each<Down>([&](int i, int line, int unit) {
-        const uint32_t(&h)[8] = held[i];
-        slab.units[Slab::template place<Down>(line, unit)] = {h[0] | h[1] << 16, h[2] | h[3] << 16, h[4] | h[5] << 16, h[6] | h[7] << 16};
-      });
+
+  // bring does both, for few units at a time where they go by registers.
+  template <bool Down> __device__ __forceinline__ void bring(Slab &slab, int k0) const {
+    constexpr int Few = 2;
+    static_assert(Each % Few == 0, "a thread has some units");
+#pragma unroll 1
+    for (int first = 0; first < Each; first += Few) {
+      uint32_t few[Few][8];
+      each<Down>([&](int i, int line, int unit) { read<Down>(few[i], slab, k0, line, unit); }, first, Few);
+      if (piece == 1)
+        each<Down>([&](int i, int line, int unit) { write<Down>(few[i], slab, line, unit); }, first, Few);
+    }
+  }
+  __device__ __forceinline__ void bring(Slab &slab, int k0) const {
+    if (down)
+      bring<true>(slab, k0);
+    else
+      bring<false>(slab, k0);
   }
 };
 
@@ -162,52 +183,74 @@ template <int R, int C> struct Sums {
           d[r][c][i] = 0;
   }
   // store finishes those that lie in Y, of which the first is element (m0,n0). They go through
-  // stage, 16 rows at a time, so that neighbours write neighbours.
-  template <class T> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0, float (&stage)[16][8 * C + 1]) const {
+  // stage, 16 rows and as many columns as it has at a time, so that neighbours write neighbours.
+  template <class T, int Wide> __device__ __forceinline__ void store(const Operands<T> &o, const Epilogue<T> &e, int m0, int n0, float (&stage)[16][Wide]) const {
+    constexpr int Columns = Wide - 1;
     int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-      lay_out(stage, d[r]);
-      __syncwarp();
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int c = 0; c < C; c += Columns / 8) {
+        lay_out(stage, d[r] + c);
+        __syncwarp();
 #pragma unroll 1
-      for (int at = lane; at < 16 * 8 * C; at += 32) {
-        int row = o.yColumn == 1 ? at / (8 * C) : at % 16, column = o.yColumn == 1 ? at % (8 * C) : at / 16;
-        int m = m0 + 16 * r + row, n = n0 + column;
-        if (m < o.M && n < o.N)
-          o.store(e, stage[row][column], m, n);
+        for (int at = lane; at < 16 * Columns; at += 32) {
+          int row = o.yColumn == 1 ? at / Columns : at % 16, column = o.yColumn == 1 ? at % Columns : at / 16;
+          int m = m0 + 16 * r + row, n = n0 + 8 * c + column;
+          if (m < o.M && n < o.N)
+            o.store(e, stage[row][column], m, n);
+        }
+        __syncwarp();
       }
-      __syncwarp();
-    }
   }
 };
 
-// Tile is the shape of what a block of threads computes, by MW x NW x KW warps: MW below each
+// Warps is the shape of what a block of threads computes, by MW x NW x KW warps: MW below each
 // other have 16 R rows each, NW side by side 8 C columns, and KW share the rows of X, of which
 // Depth at a time go through Stages slabs.
-template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> struct Tile {
+template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> struct Warps {
   static constexpr int MW = MW_, NW = NW_, KW = KW_, R = R_, C = C_, Depth = Depth_, Stages = Stages_;
-  // Four warps multiply together where B is 64 columns wide and its lines are those of wgmma.
-  static constexpr bool Group = SPC_WARPGROUPS && MW % 4 == 0 && KW == 1 && C == 8 && Depth == 64;
   static constexpr int Rows = 16 * R * MW, Columns = 8 * C * NW, Threads = 32 * MW * NW * KW;
-  union Memory {
-    Slab<Depth, Columns> slabs[Stages];
-    float stages[MW * NW][16][8 * C + 1];
-    float partial[KW > 1 ? KW - 1 : 1][KW > 1 ? MW * NW : 1][R * C * 4][32];
-    __device__ Memory() {}
-  };
   // Where this thread's warp is.
   __device__ static __forceinline__ int mw() { return threadIdx.x / 32 % MW; }
   __device__ static __forceinline__ int nw() { return threadIdx.x / 32 / MW % NW; }
   __device__ static __forceinline__ int kw() { return threadIdx.x / 32 / (MW * NW); }
 };
 
+// Tile is the Warps of floats, and the shared memory of a block.
+template <int MW, int NW, int KW, int R, int C, int Depth, int Stages> struct Tile : Warps<MW, NW, KW, R, C, Depth, Stages> {
+  static constexpr bool Group = false;
+  static constexpr int Blocks = 1; // on a multiprocessor, at least
+  union Memory {
+    Slab<Depth, 8 * C * NW> slabs[Stages];
+    float stages[MW * NW][16][8 * C + 1];
+    float partial[KW > 1 ? KW - 1 : 1][KW > 1 ? MW * NW : 1][R * C * 4][32];
+    __device__ Memory() {}
+  };
+};
+
+// GroupTile is a Tile of which, where there is wgmma, four warps multiply all together and four bring slabs
+// of X and of W, if it has eight, rows for four times 16 and columns for the lines of wgmma. backend.GPUTile knows
+// the memory that this needs.
+template <int MW, int NW, int KW, int R, int C, int Depth, int Stages,
+          bool Group = SPC_WARPGROUPS && MW * NW == 8 && KW == 1 && R * MW % 4 == 0 && 8 * C * NW % 64 == 0 && Depth == 64>
+struct GroupTile : Tile<MW, NW, KW, R, C, Depth, Stages> {};
+template <int MW, int NW, int KW, int R, int C, int Depth, int Stages_>
+struct GroupTile<MW, NW, KW, R, C, Depth, Stages_, true> : Warps<4, 1, 1, R * MW / 4, C * NW, Depth, 3> {
+  static constexpr bool Group = true;
+  static constexpr int Half = 128, Threads = 2 * Half, Blocks = 2;
+};
+
 // SPC_TILES are the tiles of kernels whose rows of tiles any number of warps may share, as
 // backend.GPUTiles lists them: make(T, name, Tile's parameters) for each.
 #define SPC_TILES(make, T) \
   make(T, 128x128x64, 4, 2, 1, 2, 8, 64, 3) \
-  make(T, 128x64x64, 4, 1, 1, 2, 8, 64, 3) \
+  make(T, 128x64x64, 4, 2, 1, 2, 4, 64, 3) \
   make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
   make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
+
+// Is is a condition that is a type.
+template <bool V> struct Is { static constexpr bool value = V; };
 
 // add_up adds the sums of the warps that share a Tile's rows of X to those of the first of them, of which
 // it returns true.
@@ -244,30 +287,7 @@ __device__ __forceinline__ void turn(Source &source, const Slab &slab, typename 
       slab.template fragments<Down, S::C, P>(b, (S::kw() * Source::Steps + s) * 16 * P, n);
       source.multiply(part, s, b, sums);
     }
-    return;
-  } else
-#if SPC_WARPGROUPS
-  if constexpr (S::Group && Source::Group) {
-    typename Source::Part after = part;
-    group_fence();
-#pragma unroll
-    for (int s = 0; s < Source::Steps; s++) {
-      // Of a line of rows, 16*P of them are 2*P units; the rows of columns are lines.
-      const uint4 *from = Down ? slab.units + n * 8 + 2 * P * s : slab.units + n * S::Depth / 8 + 16 * P * s * 8;
-      source.template issue<Down>(part, s, descriptor(from), sums);
-    }
-    group_commit();
-    if (i + 1 < count)
-#pragma unroll
-      for (int s = 0; s < Source::Steps; s++)
-        source.load(after, s, i + 1);
-    group_wait();
-    group_hold(part);
-    if (i + 1 < count)
-      part = after;
-  } else
-#endif
-  {
+  } else {
 #pragma unroll
     for (int s = 0; s < Source::Steps; s++) {
       uint32_t b[S::C][2 * P];
@@ -282,7 +302,7 @@ __device__ __forceinline__ void turn(Source &source, const Slab &slab, typename 
 // tensor_product computes a Tile of Y in memory for a source of W: count() slabs of X, of which slab i
 // begins at row(i), a multiple of 8. A warp multiplies its share of a slab in Steps steps of 16*P
 // rows; load(part, s, i) reads what it multiplies in step s of slab i, a slab before that, and multiply(part, s, b,
-// sums) adds the product with fragments b, or issue(part, s, b, sums) with what a descriptor says.
+// sums) adds the product with fragments b.
 // A source that is Staged brings its shares by copies, too: bring(i, slot) begins those of slab i, slab
 // by slab, to one of Stages places, and unpack(part, s, i, slot), step by step, takes the place of load.
 // Grid (ceil(N/Columns), ceil(M/Rows), batch * splits).
@@ -290,8 +310,8 @@ template <class S, class T, class Source>
 __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Source source, const Operands<T> &o, const Epilogue<T> &e) {
   constexpr int Steps = Source::Steps, P = Source::P, Ahead = S::Stages - 1;
   static_assert(Steps * P * 16 * S::KW == S::Depth, "steps of all warps are a slab");
-  // The block's slabs.
-  int slabs = source.count(), first = int64_t(slabs) * o.split / o.splits, count = int64_t(slabs) * (o.split + 1) / o.splits;
+  int first, count;
+  o.share(source.count(), first, count);
   int n0 = blockIdx.x * S::Columns;
   Feed<T, S::Depth, S::Columns, S::Threads> feed(o, o.x + o.matrix * o.xBatch, n0);
   Sums<S::R, S::C> sums;
@@ -326,10 +346,6 @@ __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Sourc
 #pragma unroll 1
   for (int i = first; i < count; i++) {
     copy_wait<Ahead - 1>();
-#if SPC_WARPGROUPS
-    if (S::Group && Source::Group)
-      group_visible();
-#endif
     __syncthreads(); // this slab is there, and nobody reads the last one
     bring(i + Ahead);
     if (feed.down)
@@ -346,15 +362,108 @@ __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Sourc
   sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 + S::nw() * 8 * S::C, memory.stages[warp]);
 }
 
+#if SPC_WARPGROUPS
+// Turn goes round places, and knows how often, as barriers count.
+template <int Places> struct Turn {
+  int place = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++place == Places) {
+      place = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// group_product computes a GroupTile of Y. Four warps fetch slabs of X and of W, fetch(to, i, thread) Share bytes of
+// those of slab i, as far ahead of the others as there are places; these multiply, take(part, from) what a warp
+// has of a slab of W, and issue(part, s, b, sums) the products of step s with what descriptor b says. Warps wait
+// for slabs and places by barriers of their own, so that blocks on a multiprocessor fill each other's gaps.
+template <class S, class T, class Source>
+__device__ __forceinline__ void group_product(unsigned char *memory, const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
+  using X = Slab<S::Depth, S::Columns>;
+  constexpr int P = Source::P, Share = Source::Share, Stages = S::Stages;
+  X *x = reinterpret_cast<X *>(memory);
+  unsigned char *w = memory + Stages * sizeof(X);
+  Barrier *full = reinterpret_cast<Barrier *>(w + Stages * Share), *empty = full + Stages;
+  int first, count, n0 = blockIdx.x * S::Columns;
+  o.share(source.count(), first, count);
+  if (threadIdx.x == 0)
+    for (int s = 0; s < 2 * Stages; s++)
+      full[s].init(S::Half);
+  __syncthreads();
+  if (threadIdx.x >= S::Half) {
+    registers_give<64>();
+    int thread = threadIdx.x - S::Half;
+    Feed<T, S::Depth, S::Columns, S::Half> feed(o, o.x + o.matrix * o.xBatch, n0, thread);
+    Turn<Stages> turn;
+    Barrier *before = nullptr; // of the slab before, whose copies may be under way
+    auto arrive = [&] {
+      group_visible();
+      if (before)
+        before->arrive();
+    };
+#pragma unroll 1
+    for (int i = first; i < count; i++, turn.next()) {
+      empty[turn.place].wait(turn.parity ^ 1);
+      source.fetch(w + turn.place * Share, i, thread);
+      feed.bring(x[turn.place], source.row(i));
+      copy_commit();
+      copy_wait<1>();
+      arrive();
+      before = full + turn.place;
+    }
+    copy_wait<0>();
+    arrive();
+    __syncthreads();
+    return;
+  }
+  registers_take<192>();
+  Sums<S::R, S::C> sums;
+  auto multiply = [&](auto down) {
+    Turn<Stages> turn;
+#pragma unroll 1
+    for (int i = first; i < count; i++, turn.next()) {
+      full[turn.place].wait(turn.parity);
+      typename Source::Part part;
+      source.take(part, w + turn.place * Share);
+      group_fence();
+#pragma unroll
+      for (int s = 0; s < Source::Steps; s++) {
+        // Of a line of rows, 16*P of them are 2*P units; the rows of columns are lines.
+        constexpr bool Down = decltype(down)::value;
+        source.template issue<Down>(part, s, descriptor(x[turn.place].units + (Down ? 2 * P * s : 16 * P * s * 8)), sums);
+      }
+      group_commit();
+      group_wait();
+      group_hold(part);
+      empty[turn.place].arrive();
+    }
+  };
+  if (o.down())
+    multiply(Is<true>());
+  else
+    multiply(Is<false>());
+  __syncthreads(); // nobody reads slabs
+  float(&stage)[16][65] = reinterpret_cast<float(*)[16][65]>(memory)[S::mw()];
+  sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0, stage);
+}
+#endif
+
 template <class S, class T, class Source> __device__ __forceinline__ void tensor_product(const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
-  SPC_SHARED(typename S::Memory, memory);
-  tensor_product<S>(memory, source, o, e);
+  SPC_DYNAMIC(unsigned char, memory);
+#if SPC_WARPGROUPS
+  if constexpr (S::Group)
+    group_product<S>(memory, source, o, e);
+  else
+#endif
+    tensor_product<S>(*reinterpret_cast<typename S::Memory *>(memory), source, o, e);
 }
 
 // Registers is what sources have in common whose warps load R tiles of 16 x 16 for a step.
 template <class S, class T> struct Registers {
   static constexpr int P = 1, Steps = S::Depth / S::KW / 16;
-  static constexpr bool Group = true, Staged = false; // four warps may multiply together
+  static constexpr bool Staged = false;
   struct Part { uint32_t a[Steps][S::R][4]; };
 
   __device__ __forceinline__ void multiply(const Part &p, int s, const uint32_t (&b)[S::C][2], Sums<S::R, S::C> &sums) const {
@@ -373,20 +482,36 @@ template <class S, class T> struct Registers {
 #endif
 };
 
-// Grid is how sources go through all tiles of W, of 16 rows by 16*P columns, of which those of 16 rows
+// Grid is how sources go through all tiles of W[M,K], of 16 rows by 16*P columns, of which those of 16 rows
 // are one after another, and so many are a row.
 template <class S, int P> struct Grid {
   static constexpr int Each = S::Depth / 16 / P; // of them in a slab
-  int tiles;
+  int tiles, M;
 
   __device__ __forceinline__ int count() const { return (tiles + Each - 1) / Each; }
   __device__ __forceinline__ int row(int i) const { return i * S::Depth; }
   // find is tile r of the warp in step s of slab i; it returns false where there is none.
   __device__ __forceinline__ bool find(int64_t &tile, int r, int s, int i) const {
-    int column = i * Each + S::kw() * (Each / S::KW) + s;
-    tile = int64_t((blockIdx.y * S::MW + S::mw()) * S::R + r) * tiles + column;
-    return column < tiles;
+    int column = i * Each + S::kw() * (Each / S::KW) + s, row = (blockIdx.y * S::MW + S::mw()) * S::R + r;
+    tile = int64_t(row) * tiles + column;
+    return column < tiles && row * 16 < M;
   }
+#if SPC_WARPGROUPS
+  // fetch begins to copy what there are Units of 16 bytes of for each tile of slab i; of tiles that are not there
+  // zeros, or, if Any, what the first one has.
+  template <int Units, bool Any> __device__ __forceinline__ void fetch(unsigned char *to, const void *from, int i, int thread) const {
+    constexpr int Row = Each * Units, All = S::Rows / 16 * Row;
+#pragma unroll
+    for (int unit = thread; unit < All; unit += S::Half) {
+      int row = blockIdx.y * (S::Rows / 16) + unit / Row, column = i * Each + unit % Row / Units;
+      bool inside = row * 16 < M && column < tiles;
+      int64_t at = inside ? (int64_t(row) * tiles + column) * Units + unit % Units : unit % Units;
+      copy_async<16>(to + 16 * unit, static_cast<const uint4 *>(from) + at, inside || Any ? 16 : 0);
+    }
+  }
+  // taken is where what fetch copied of tile r of the warp in step s is, in tiles.
+  __device__ static __forceinline__ int taken(int r, int s) { return (S::mw() * S::R + r) * Each + s; }
+#endif
 };
 
 // fragment is a tile of 16 x 16 of W as lanes hold it, of such tiles one after another, or zeros.
