@@ -54,7 +54,7 @@ func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
 		}
 		out = append(out, choose.Cost{
 			Config: c.Config, Kernel: k.Name, Work: work, Bytes: k.Bytes,
-			Efficiency: work / (g.rates.Tensor * g.rates.Time(k, n, 1, g.size)),
+			Efficiency: work / (g.rates.Tensor * g.rates.Time(k, n, 1, g.size)), Bound: g.rates.Bound(k, n, 1, g.size),
 		})
 	}
 	return out

@@ -2,6 +2,7 @@ package format
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"spc/backend"
@@ -36,6 +37,34 @@ func TestIntegerFormatsForGPUs(t *testing.T) {
 		}
 		if best != want {
 			t.Errorf("%s wins what %s is made for", best, want)
+		}
+	}
+}
+
+// Costs say what limits a kernel: nothing but its launch, the bytes of the weight, and where there are
+// many columns neither.
+func TestCostsSayWhatLimitsKernels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 0))
+	for _, c := range []struct {
+		m, k, n int
+		want    []string
+	}{
+		{64, 64, 1, []string{"the launch"}},
+		{8192, 4096, 1, []string{"the bytes"}},
+		{2048, 2048, 4096, []string{"", "reads from the cache", "reads from shared memory"}},
+	} {
+		w := tensor.New(tensor.F32, c.m, c.k)
+		for i := range w.F32s() {
+			w.F32s()[i] = rng.Float32() + 1
+		}
+		for _, f := range GPUChoices(backend.DataSheet("sm_90"), tensor.F16) {
+			if f.Name() != "dense" {
+				continue
+			}
+			costs := f.Costs(choose.NewMatrix(w, ""), c.n)
+			if len(costs) != 1 || !slices.Contains(c.want, costs[0].Bound) {
+				t.Errorf("%d x %d by %d columns: %+v, want bound by one of %q", c.m, c.k, c.n, costs, c.want)
+			}
 		}
 	}
 }

@@ -42,6 +42,7 @@ type Cost struct {
 	Work       float64 // floating-point operations, those on stored zeros included
 	Bytes      int     // storage of the weight
 	Efficiency float64 // the share of the peak that the kernel reaches, 0..1
+	Bound      string  // what limits that, where it is known: "the bytes" of the weight, or something else
 }
 
 // Model predicts times for a device.
@@ -63,6 +64,7 @@ type Candidate struct {
 	Work        float64 `json:"work"`       // floating-point operations
 	Peak        float64 `json:"peak"`       // floating-point operations a second
 	Efficiency  float64 `json:"efficiency"` // 0..1
+	Bound       string  `json:"bound,omitempty"`
 	PredictedUs float64 `json:"predicted_us"`
 	MeasuredUs  float64 `json:"measured_us"` // 0 where it was not measured
 	Chosen      bool    `json:"chosen"`
@@ -261,7 +263,7 @@ func (c *chooser) compete(l *Layer, m *Matrix, formats []Format) {
 			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{
 				Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,
-				Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), PredictedUs: digits(sec * 1e6),
+				Work: cost.Work, Peak: peak, Efficiency: digits(cost.Efficiency), Bound: cost.Bound, PredictedUs: digits(sec * 1e6),
 				MeasuredUs: digits(c.model.Measured(cost, l.Rows, l.Cols, l.N) * 1e6),
 			})
 		}
@@ -281,7 +283,10 @@ func (c *Candidate) time() float64 {
 
 // bound says what the predicted time of c comes from, compared with o.
 func (c *Candidate) bound(o *Candidate) string {
-	if c.PredictedUs > 1.01e6*c.Work/(c.Peak*c.Efficiency) {
+	switch {
+	case c.Bound != "" && c.Bound != "the bytes":
+		return "bound by " + c.Bound
+	case c.Bound != "" || c.PredictedUs > 1.01e6*c.Work/(c.Peak*c.Efficiency):
 		return fmt.Sprintf("bound by %.2fx the bytes", ratio(float64(c.StoredBytes), float64(o.StoredBytes)))
 	}
 	return fmt.Sprintf("%.2fx the work at %.0f%% of the peak", ratio(c.Work, o.Work), 100*c.Efficiency)

@@ -341,3 +341,20 @@ func count(w *tensor.Tensor, i, j, r, c int) (n int) {
 	}
 	return n
 }
+
+func TestReasonsSayWhatLimitsAKernel(t *testing.T) {
+	dense := &Candidate{Work: 4, StoredBytes: 100}
+	for _, c := range []struct {
+		Candidate
+		want string
+	}{
+		{Candidate{Work: 1, Peak: 1e6, Efficiency: 0.5, PredictedUs: 2}, "0.25x the work at 50% of the peak"},
+		{Candidate{Work: 1, Peak: 1e6, Efficiency: 0.5, PredictedUs: 3, StoredBytes: 30}, "bound by 0.30x the bytes"},
+		{Candidate{Work: 1, Peak: 1e6, Efficiency: 0.5, PredictedUs: 2, StoredBytes: 30, Bound: "the bytes"}, "bound by 0.30x the bytes"},
+		{Candidate{Work: 1, Peak: 1e6, Efficiency: 0.5, PredictedUs: 2, Bound: "the launch"}, "bound by the launch"},
+	} {
+		if have := c.bound(dense); have != c.want {
+			t.Errorf("%q, want %q", have, c.want)
+		}
+	}
+}
