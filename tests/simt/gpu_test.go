@@ -11,29 +11,24 @@ import (
 // all are the sources of all kernels.
 var all = []string{"backend/format", "backend/cuda/kernels"}
 
-// orders are GPUs whose threads run in each of the orders.
-func orders(t *testing.T) (drivers []cuda.Driver) {
-	e := Start(t, all...) // which the other tests build, too
+// orders are GPUs whose threads run in each of the orders, each of an emulator that start starts.
+func orders(t *testing.T, start func(testing.TB, ...string) *Emulator, sources ...string) (drivers []cuda.Driver) {
 	for _, order := range Orders {
-		drivers = append(drivers, e.Driver(order, 1))
+		drivers = append(drivers, start(t, sources...).Driver(order, 1))
 	}
 	return drivers
 }
 
 // In no order of the threads do kernels touch memory that is not theirs, or give something
 // else than the product.
-func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, orders(t)...) }
-func TestStagedKernels(t *testing.T)     { suite.Staged(t, orders(t)...) }
-func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, orders(t)...) }
+func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, orders(t, Start, all...)...) }
+func TestStagedKernels(t *testing.T)     { suite.Staged(t, orders(t, Start, all...)...) }
+func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, orders(t, Start, all...)...) }
 
 // Four warps multiply together as the PTX ISA says that they do.
 func TestWarpgroups(t *testing.T) {
-	e := StartWarpgroups(t, "backend/format/dense", "backend/format/nm", "backend/format/block", "backend/cuda/kernels")
-	var drivers []cuda.Driver
-	for _, order := range Orders {
-		drivers = append(drivers, e.Driver(order, 1))
-	}
-	suite.Warpgroups(t, drivers...)
+	sources := []string{"backend/format/dense", "backend/format/nm", "backend/format/block", "backend/cuda/kernels"}
+	suite.Warpgroups(t, orders(t, StartWarpgroups, sources...)...)
 }
 
 func TestPrograms(t *testing.T) {
