@@ -44,6 +44,8 @@ type GPUKernel struct {
 	// Splits is among how many blocks the columns of W are divided, and Rows is M. Where there are
 	// more than 1, they write sums in f32, one Y[M,N] after another, that a second launch adds up and finishes.
 	Splits, Rows int
+	// Warpgroups says that only GPUs have the kernel on which four warps multiply together, those of sm_90.
+	Warpgroups bool
 	// Launch returns the shape of a launch for N columns and so many matrices.
 	Launch func(n, batch int) Geometry
 }
@@ -70,20 +72,28 @@ const (
 )
 
 // GPUTile is the shape of what a block of threads computes on tensor cores, Tile of
-// spc/product.cuh.
-type GPUTile struct{ MW, NW, KW, R, C, Depth, Stages int }
+// spc/product.cuh; or, of Groups, that by warps of which four multiply together, besides which four others bring slabs, and
+// which only GPUs with Warpgroups have.
+type GPUTile struct {
+	MW, NW, KW, R, C, Depth, Stages int
+	Groups                          bool
+}
 
-// GPUTiles are those of kernels whose rows of tiles any number of warps may share, SPC_TILES of
+// GPUTiles are those of kernels whose rows of tiles any number of warps may share, SPC_GROUPS and SPC_TILES of
 // spc/product.cuh: for many columns to few.
 var GPUTiles = []GPUTile{
-	{4, 2, 1, 2, 8, 64, 3}, {4, 2, 1, 2, 4, 64, 3}, {1, 1, 4, 2, 4, 128, 3}, {1, 1, 4, 1, 1, 256, 4},
+	{MW: 8, NW: 1, KW: 1, R: 2, C: 16, Depth: 64, Stages: 4, Groups: true},
+	{MW: 4, NW: 2, KW: 1, R: 2, C: 8, Depth: 64, Stages: 3},
+	{MW: 4, NW: 2, KW: 1, R: 2, C: 4, Depth: 64, Stages: 3},
+	{MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 128, Stages: 3},
+	{MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 4},
 }
 
 // Rows and Columns are those of Y.
 func (t GPUTile) Rows() int    { return 16 * t.R * t.MW }
 func (t GPUTile) Columns() int { return 8 * t.C * t.NW }
 
-// Warps are those of a block of threads.
+// Warps are those of a block of threads that multiply.
 func (t GPUTile) Warps() int { return t.MW * t.NW * t.KW }
 
 // Memory is the bytes of shared memory that a block needs, Memory of spc/product.cuh.
@@ -95,14 +105,21 @@ func (t GPUTile) Memory() int {
 	return aligned(max(slabs, stages, partial))
 }
 
-// Grouped is the bytes of shared memory that a block needs of a kernel for such a tile, whose slabs of W have
-// so many, whether four warps multiply together or not, GroupTile of spc/product.cuh.
-func (t GPUTile) Grouped(share int) int {
-	if t.Warps() != 8 || t.KW != 1 || t.Depth != 64 {
-		return t.Memory()
+// Shared is a kernel of such a tile with the shared memory that it needs, whose slabs of W have so many bytes: those of
+// a GroupTile of spc/product.cuh, which may be Groups or not, or of Groups.
+func (t GPUTile) Shared(k GPUKernel, share int) GPUKernel {
+	memory := func(stages int) int {
+		const barriers = 2 * 8
+		return stages * (t.Depth*t.Columns()*2 + share + barriers)
 	}
-	const stages, barriers = 3, 2 * 8
-	return max(t.Memory(), stages*(t.Depth*t.Columns()*2+share+barriers))
+	switch {
+	case t.Groups:
+		k.Warpgroups = true
+		return k.Holding(memory(t.Stages))
+	case t.Warps() == 8 && t.KW == 1 && t.Depth == 64:
+		return k.Holding(max(t.Memory(), memory(3)))
+	}
+	return k.Holding(t.Memory())
 }
 
 // String is the tile in a kernel's name: rows x columns x depth, and how many warps share the
@@ -118,12 +135,15 @@ func (t GPUTile) String() string {
 // Kernel is the kernel of such a tile for a weight [M,K].
 func (t GPUTile) Kernel(name string, m, k, bytes int, extra ...int) GPUKernel {
 	ceil := func(a, b int) int { return (a + b - 1) / b }
-	down := ceil(m, t.Rows())
+	down, threads := ceil(m, t.Rows()), 32*t.Warps()
+	if t.Groups {
+		threads += 32 * 4
+	}
 	return GPUKernel{
 		Name: name, Bytes: bytes, Columns: t.Columns(), Extra: extra, Splits: 1, Rows: m,
 		Unit: TensorCores, Products: down * t.Rows() * k, Loads: down * k, Reads: down * t.MW * k * t.Columns() * 2,
 		Launch: func(n, batch int) Geometry {
-			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{32 * t.Warps(), 1, 1}}
+			return Geometry{Grid: [3]int{ceil(n, t.Columns()), down, batch}, Block: [3]int{threads, 1, 1}}
 		},
 	}
 }
@@ -213,6 +233,7 @@ type GPURates struct {
 	Shared        float64 // those of all multiprocessors' own memory
 	Launch        float64 // seconds that the least kernel of a graph takes
 	Processors    int
+	Warpgroups    bool     // it has kernels for those
 	Grid          *GPUGrid // what was measured; nil where nothing was
 	Library       float64  // what of Tensor NVIDIA's libraries reach: by wgmma, more than all
 }
@@ -244,7 +265,7 @@ func DataSheet(arch string) GPURates {
 	if Generation(arch) == "sm_80" {
 		return GPURates{Cores: 19.5e12, Tensor: 280e12, Memory: 2e12, Cache: 4e12, Shared: 19e12, Launch: 1.5e-6, Processors: 108, Library: 1}
 	}
-	return GPURates{Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Shared: 29e12, Launch: 1.5e-6, Processors: 132, Library: 1.3}
+	return GPURates{Warpgroups: arch == "sm_90", Cores: 67e12, Tensor: 600e12, Memory: 3.3e12, Cache: 6e12, Shared: 29e12, Launch: 1.5e-6, Processors: 132, Library: 1.3}
 }
 
 // Time is about how long a kernel takes for n columns in each of some matrices of elements of
@@ -303,12 +324,15 @@ func (r GPURates) Bound(k *GPUKernel, n, batch, size int) string {
 	return ""
 }
 
+// Has reports whether the GPU has a kernel.
+func (r GPURates) Has(k *GPUKernel) bool { return r.Warpgroups || !k.Warpgroups }
+
 // Pick chooses the kernel that is predicted to be the fastest, nil of none.
 func (r GPURates) Pick(kernels []GPUKernel, n, batch, size int) *GPUKernel {
 	var best *GPUKernel
 	least := math.Inf(1)
 	for i := range kernels {
-		if t := r.Time(&kernels[i], n, batch, size); t < least {
+		if t := r.Time(&kernels[i], n, batch, size); r.Has(&kernels[i]) && t < least {
 			best, least = &kernels[i], t
 		}
 	}

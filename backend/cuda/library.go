@@ -135,7 +135,11 @@ func (b *binder) fuse(m, n int, ys [3]int, bias []float32, ep *op.Epilogue, spar
 // sums where there are too few of them.
 func libraryTime(r backend.GPURates, dt tensor.DType, m, k, n, batch int, sparse bool) float64 {
 	least := math.Inf(1)
-	for _, t := range []backend.GPUTile{{MW: 4, NW: 2, KW: 1, R: 2, C: 16, Depth: 32}, {MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32}, {MW: 2, NW: 1, KW: 1, R: 1, C: 2, Depth: 32}} {
+	tiles := []backend.GPUTile{{MW: 4, NW: 2, KW: 1, R: 2, C: 16, Depth: 32}, {MW: 4, NW: 1, KW: 1, R: 1, C: 8, Depth: 32}, {MW: 2, NW: 1, KW: 1, R: 1, C: 2, Depth: 32}}
+	if r.Warpgroups { // and clusters: two blocks share what they read
+		tiles = append(tiles, backend.GPUTile{MW: 8, NW: 2, KW: 1, R: 2, C: 16, Depth: 32})
+	}
+	for _, t := range tiles {
 		kernel := t.Kernel("", m, k, m*k*dt.Size())
 		kernel.Share = r.Library
 		if dt == tensor.F32 {

@@ -27,8 +27,8 @@ func (e *Emulator) Driver(order, workers int) *Driver {
 // Name says what it is.
 func (d *Driver) Name() string { return "emulator" }
 
-// Arch is what the kernels are written for at least.
-func (d *Driver) Arch() string { return "sm_80" }
+// Arch is what the kernels are written for at least, or sm_90 where four warps multiply together.
+func (d *Driver) Arch() string { return d.e.arch }
 
 // Kernel finds a kernel among those that were built.
 func (d *Driver) Kernel(name string) (cuda.Kernel, error) {

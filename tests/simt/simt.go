@@ -37,7 +37,8 @@ type Emulator struct {
 	cmd    *exec.Cmd
 	binary string
 
-	workers int // of a Driver
+	arch    string // of a Driver
+	workers int
 }
 
 // Launch is a launch of a kernel. Parameters are uint64, int, float32, []byte for a
@@ -55,19 +56,19 @@ type Launch struct {
 // C++ compiler.
 func Start(t testing.TB, sources ...string) *Emulator {
 	t.Helper()
-	return start(t, checked, sources)
+	return start(t, "sm_80", checked, sources)
 }
 
 // StartWarpgroups starts an emulator of kernels as they are for sm_90a, where four warps multiply
 // together.
 func StartWarpgroups(t testing.TB, sources ...string) *Emulator {
 	t.Helper()
-	return start(t, append(slices.Clone(checked), "-DSPC_WARPGROUPS=1"), sources)
+	return start(t, "sm_90", append(slices.Clone(checked), "-DSPC_WARPGROUPS=1"), sources)
 }
 
-func start(t testing.TB, flags, sources []string) *Emulator {
+func start(t testing.TB, arch string, flags, sources []string) *Emulator {
 	t.Helper()
-	e := &Emulator{binary: build(t, "runner.cpp", flags, sources)}
+	e := &Emulator{binary: build(t, "runner.cpp", flags, sources), arch: arch}
 	t.Cleanup(e.stop)
 	return e
 }

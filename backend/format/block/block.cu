@@ -30,8 +30,8 @@ template <class S, class T> struct Blocks : Registers<S, T> {
   __device__ __forceinline__ void fetch(unsigned char *to, int i, int thread) const {
     const uint4 *from = values + (int64_t(begin) * across + i) * (Share / 16);
 #pragma unroll
-    for (int unit = thread; unit < Share / 16; unit += S::Half)
-      copy_async<16>(to + 16 * unit, from + unit, 16);
+    for (int unit = 0; unit < Share / 16; unit += S::Givers)
+      copy_async<16>(to + 16 * (unit + thread), from + unit + thread, 16);
   }
   __device__ __forceinline__ void take(typename Base::Part &p, const unsigned char *from) const {
 #pragma unroll
@@ -45,12 +45,16 @@ template <class S, class T> struct Blocks : Registers<S, T> {
 
 } // namespace spc
 
-#define BLOCKS(T, name, ...) \
-  SPC_KERNEL_WITHIN(T##_block_##name##_mma, (spc::GroupTile<__VA_ARGS__>::Threads, spc::GroupTile<__VA_ARGS__>::Blocks), \
+#define BLOCKS_OF(T, name, ...) \
+  SPC_KERNEL_WITHIN(T##_block_##name##_mma, (__VA_ARGS__::Threads, __VA_ARGS__::Blocks), \
                     (const uint4 *values, const uint32_t *first, const uint32_t *column, SPC_OPERANDS(spc::T), int C_, SPC_EPILOGUE), \
-                    (spc::tensor_product<spc::GroupTile<__VA_ARGS__>>(spc::Blocks<spc::GroupTile<__VA_ARGS__>, spc::T>(values, first, column, C_), \
-                                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+                    (spc::tensor_product<__VA_ARGS__>(spc::Blocks<__VA_ARGS__, spc::T>(values, first, column, C_), \
+                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define BLOCKS(T, name, ...) BLOCKS_OF(T, name, spc::GroupTile<__VA_ARGS__>)
+// As tiles and groups of gpu.go list them.
+#define BLOCKS_GROUPS spc::Groups<4, 2, 1, 16, 5, 1, 208, 88>
 #define BLOCKS_TILES(T) \
+  BLOCKS_OF(T, 64x256x64, BLOCKS_GROUPS) \
   BLOCKS(T, 16x128x16, 1, 2, 1, 1, 8, 16, 3) BLOCKS(T, 16x128x32, 1, 2, 1, 1, 8, 32, 3) \
   BLOCKS(T, 16x8x16, 1, 1, 1, 1, 1, 16, 4) BLOCKS(T, 16x8x32k2, 1, 1, 2, 1, 1, 32, 4) \
   BLOCKS(T, 32x128x16, 1, 2, 1, 2, 8, 16, 3) BLOCKS(T, 32x128x32, 1, 2, 1, 2, 8, 32, 3) \

@@ -45,11 +45,14 @@ func (Scheme) GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []bac
 func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) {
 	for _, t := range tiles[r] {
 		if c%t.Depth > 0 {
+			if t.Groups {
+				continue
+			}
 			t.Depth, t.KW = 16, 1
 		}
 		kernel := t.Kernel(fmt.Sprintf("%v_block_%v_mma", dt, t), m, k, blocks*(r*c*dt.Size()+4), c)
 		kernel.Products, kernel.Loads = blocks*r*c, blocks*c
-		out = append(out, t.Divided(kernel.Holding(t.Grouped(r*t.Depth*dt.Size())), blocks*r/m*(c/t.Depth))...)
+		out = append(out, t.Divided(t.Shared(kernel, r*t.Depth*dt.Size()), blocks*r/m*(c/t.Depth))...)
 	}
 	return out
 }
@@ -59,7 +62,10 @@ func kernels(m, k, r, c, blocks int, dt tensor.DType) (out []backend.GPUKernel) 
 var tiles = map[int][]backend.GPUTile{
 	16: {{MW: 1, NW: 2, KW: 1, R: 1, C: 8, Depth: 32, Stages: 3}, {MW: 1, NW: 1, KW: 2, R: 1, C: 1, Depth: 32, Stages: 4}},
 	32: {{MW: 1, NW: 2, KW: 1, R: 2, C: 8, Depth: 32, Stages: 3}, {MW: 2, NW: 1, KW: 2, R: 1, C: 1, Depth: 32, Stages: 4}},
-	64: {{MW: 2, NW: 4, KW: 1, R: 2, C: 4, Depth: 64, Stages: 3}, {MW: 4, NW: 1, KW: 4, R: 1, C: 1, Depth: 64, Stages: 4}},
+	64: {
+		{MW: 4, NW: 2, KW: 1, R: 1, C: 16, Depth: 64, Stages: 5, Groups: true},
+		{MW: 2, NW: 4, KW: 1, R: 2, C: 4, Depth: 64, Stages: 3}, {MW: 4, NW: 1, KW: 4, R: 1, C: 1, Depth: 64, Stages: 4},
+	},
 }
 
 // fragments arranges blocks as lanes hold them, see spc/mma.cuh: of each block, 16 columns by

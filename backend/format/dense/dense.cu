@@ -119,11 +119,12 @@ template <class S, class T> struct Strided : Registers<S, T> {
              (spc::gemm<spc::T>(w, spc::Operands<spc::T>(SPC_OPERANDS_ARGS), w_row, w_column, w_batch, spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 GEMM(f32)
 
-#define TILES(T, name, ...) \
-  SPC_KERNEL_WITHIN(T##_dense_##name##_mma, (spc::GroupTile<__VA_ARGS__>::Threads, spc::GroupTile<__VA_ARGS__>::Blocks), \
+#define TILES_OF(T, name, ...) \
+  SPC_KERNEL_WITHIN(T##_dense_##name##_mma, (__VA_ARGS__::Threads, __VA_ARGS__::Blocks), \
                     (const uint4 *values, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-                    (spc::tensor_product<spc::GroupTile<__VA_ARGS__>>(spc::Tiles<spc::GroupTile<__VA_ARGS__>, spc::T>{{}, {tiles, M}, values}, \
-                                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+                    (spc::tensor_product<__VA_ARGS__>(spc::Tiles<__VA_ARGS__, spc::T>{{}, {tiles, M}, values}, \
+                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define TILES(T, name, ...) TILES_OF(T, name, spc::GroupTile<__VA_ARGS__>)
 #define STRIDED(T, name, ...) \
   SPC_KERNEL(T##_dense_strided_##name##_mma, (spc::Tile<__VA_ARGS__>::Threads), \
              (const spc::T *w, SPC_OPERANDS(spc::T), int64_t w_row, int64_t w_column, int64_t w_batch, SPC_EPILOGUE), \
@@ -131,6 +132,7 @@ GEMM(f32)
                                                           spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define TENSOR(T) \
   SPC_TILES(TILES, T) \
+  TILES_OF(T, 256x128x64, SPC_GROUPS) \
   STRIDED(T, 64x64x32, 4, 1, 1, 1, 8, 32, 3)
 TENSOR(f16)
 TENSOR(bf16)

@@ -27,7 +27,7 @@ func kernels(m, k int, dt tensor.DType) []backend.GPUKernel {
 	var out []backend.GPUKernel
 	for _, t := range backend.GPUTiles {
 		kernel := t.Kernel(fmt.Sprintf("%v_dense_%v_mma", dt, t), m, k, m*k*dt.Size(), sparse.TilesAcross(k))
-		out = append(out, t.Divided(kernel.Holding(t.Grouped(t.Rows()*t.Depth*dt.Size())), sparse.Ceil(k, t.Depth))...)
+		out = append(out, t.Divided(t.Shared(kernel, t.Rows()*t.Depth*dt.Size()), sparse.Ceil(k, t.Depth))...)
 	}
 	return out
 }

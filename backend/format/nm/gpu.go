@@ -40,7 +40,7 @@ func kernels(m, k int, dt tensor.DType) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles {
 		kernel := t.Kernel(fmt.Sprintf("%v_nm24_%v_mmasp", dt, t), m, k, m*k/2*dt.Size()+m*k/8, sparse.Ceil(k, 32))
 		kernel.Unit = backend.SparseTensorCores
-		out = append(out, t.Divided(kernel.Holding(t.Grouped(t.Rows()*t.Depth*(4*dt.Size()+1)/8)), sparse.Ceil(k, t.Depth))...)
+		out = append(out, t.Divided(t.Shared(kernel, t.Rows()*t.Depth*(4*dt.Size()+1)/8), sparse.Ceil(k, t.Depth))...)
 	}
 	return out
 }

@@ -56,10 +56,12 @@ template <class S, class T> struct Pairs24 : Grid<S, 2> {
 
 } // namespace spc
 
-#define SPARSE24(T, name, ...) \
-  SPC_KERNEL_WITHIN(T##_nm24_##name##_mmasp, (spc::GroupTile<__VA_ARGS__>::Threads, spc::GroupTile<__VA_ARGS__>::Blocks), \
+#define SPARSE24_OF(T, name, ...) \
+  SPC_KERNEL_WITHIN(T##_nm24_##name##_mmasp, (__VA_ARGS__::Threads, __VA_ARGS__::Blocks), \
                     (const uint4 *values, const uint32_t *places, SPC_OPERANDS(spc::T), int tiles, SPC_EPILOGUE), \
-                    (spc::tensor_product<spc::GroupTile<__VA_ARGS__>>(spc::Pairs24<spc::GroupTile<__VA_ARGS__>, spc::T>{{tiles, M}, values, places}, \
-                                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-SPC_TILES(SPARSE24, f16)
-SPC_TILES(SPARSE24, bf16)
+                    (spc::tensor_product<__VA_ARGS__>(spc::Pairs24<__VA_ARGS__, spc::T>{{tiles, M}, values, places}, \
+                                                      spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define SPARSE24(T, name, ...) SPARSE24_OF(T, name, spc::GroupTile<__VA_ARGS__>)
+#define SPARSE24_TILES(T) SPC_TILES(SPARSE24, T) SPARSE24_OF(T, 256x128x64, SPC_GROUPS)
+SPARSE24_TILES(f16)
+SPARSE24_TILES(bf16)

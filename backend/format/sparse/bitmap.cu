@@ -18,7 +18,7 @@ namespace spc {
 template <class S, class T, int E> struct Bitmap {
   static constexpr int P = 1, Steps = S::Depth / S::KW / 16, Header = E == 1 ? 192 : 128;
   static_assert(Steps == 4, "a warp's share of a slab is a chunk for each 16 rows");
-  static constexpr bool Group = false, Staged = true;
+  static constexpr bool Staged = true;
   struct Part {
     uint32_t a[S::R][4], bits[S::R], at[S::R]; // at: of the next unit, in bytes of places
   };

@@ -176,6 +176,9 @@ func (p *prepared) launches(arch string, n, batch int) []kernel {
 	var whole *backend.GPUKernel
 	for i := range p.kernels {
 		k := &p.kernels[i]
+		if !rates.Has(k) {
+			continue
+		}
 		time := rates.Time(k, n, batch, p.dt.Size())
 		if k.Splits > 1 { // a variant of the last one without
 			if k != picked && time >= rates.Time(whole, n, batch, p.dt.Size()) {

@@ -16,13 +16,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -115,7 +116,7 @@ struct Fiber {
   const uint64_t *waits = nullptr; // it goes on when this is no longer
   uint64_t until = 0;
   std::vector<std::vector<Copy>> copies{1}; // by group, of which the last one is open
-  std::vector<uintptr_t> unseen;            // what it copied that products may not read yet, in 16 bytes
+  uint64_t seen = 0; // what was copied until then may be read by products
   std::vector<Product> products;
   std::map<float *, std::vector<float>> sums; // of products, by the registers where they go
   bool fenced = false, committed = true;      // registers may be used, and products waited for
@@ -153,7 +154,9 @@ struct Block {
   std::map<const void *, Variable> shared; // by declaration
   Variable dynamic;
   uint32_t used = 0; // of the addresses of shared memory
-  std::unordered_set<uintptr_t> unseen; // by products, of what fibres copied
+  std::unordered_map<uintptr_t, uint64_t> copied; // when, of what may be read by products, in 16 bytes
+  uint64_t copies = 0;
+  std::deque<std::pair<std::vector<Copy>, std::function<void()>>> underway; // copies, and what follows them
   std::map<int, std::vector<uint64_t>> issued; // what four warps multiply by, in their order
   const std::function<void()> *body = nullptr;
   const void *bottom = nullptr; // of the OS thread's stack
@@ -267,7 +270,7 @@ inline void prepare(Fiber &f, int linear) {
   f.done = false;
   f.waits = nullptr;
   f.copies.assign(1, {});
-  f.unseen.clear();
+  f.seen = 0;
   f.products.clear();
   f.sums.clear();
   f.fenced = false;
@@ -291,6 +294,15 @@ inline void prepare(Fiber &f, int linear) {
 #endif
 }
 
+// copy does an asynchronous copy.
+inline void copy(const Copy &c) {
+  memcpy(c.to, c.from, c.valid);
+  memset(c.to + c.valid, 0, c.bytes - c.valid);
+#if defined(SPC_WARPGROUPS)
+  block->copied[reinterpret_cast<uintptr_t>(c.to) / 16] = ++block->copies;
+#endif
+}
+
 // run runs a block to its end. It returns false, and says so in problem, where all of its
 // threads wait.
 inline bool run(Order order, uint64_t seed) {
@@ -299,7 +311,9 @@ inline bool run(Order order, uint64_t seed) {
   b.live = n;
   b.waiting = 0;
   b.gatherings.clear();
-  b.unseen.clear();
+  b.copied.clear();
+  b.copies = 0;
+  b.underway.clear();
   b.issued.clear();
   std::vector<int> turns(n);
   for (int i = 0; i < n; i++) {
@@ -320,6 +334,14 @@ inline bool run(Order order, uint64_t seed) {
       f.waits = nullptr;
       moved = true;
       enter(f);
+    }
+    if (!moved && !b.underway.empty()) { // no earlier
+      auto next = std::move(b.underway.front());
+      b.underway.pop_front();
+      for (const Copy &c : next.first)
+        copy(c);
+      next.second();
+      moved = true;
     }
     if (!moved) {
       char said[128];
@@ -472,14 +494,8 @@ inline void copy_wait(int pending) {
   auto &groups = block->current->copies;
   int n = static_cast<int>(groups.size()) - 1 - pending;
   for (int i = 0; i < n; i++)
-    for (const Copy &c : groups[i]) {
-      memcpy(c.to, c.from, c.valid);
-      memset(c.to + c.valid, 0, c.bytes - c.valid);
-#if defined(SPC_WARPGROUPS)
-      block->current->unseen.push_back(reinterpret_cast<uintptr_t>(c.to) / 16);
-      block->unseen.insert(block->current->unseen.back());
-#endif
-    }
+    for (const Copy &c : groups[i])
+      copy(c);
   if (n > 0)
     groups.erase(groups.begin(), groups.begin() + n);
 }
@@ -488,11 +504,13 @@ inline void copy_wait(int pending) {
 // Multiply-Accumulate Instructions"). They are done when the thread waits for them, and no
 // earlier; what they read may not change until then.
 
-// visible shows products what the thread copied to shared memory.
-inline void visible() {
-  for (uintptr_t line : block->current->unseen)
-    block->unseen.erase(line);
-  block->current->unseen.clear();
+// visible lets products of the thread read what was copied before.
+inline void visible() { block->current->seen = block->copies; }
+
+// seen reports whether products of the thread may read the 16 bytes at an address.
+inline bool seen(const void *at) {
+  auto found = block->copied.find(reinterpret_cast<uintptr_t>(at) / 16);
+  return found == block->copied.end() || found->second <= block->current->seen;
 }
 
 // fence lets products use the registers that the thread used before.
@@ -561,6 +579,14 @@ public:
   void arrive() {
     if ((--state & 0xffff) == 0)
       state = ((state >> 32) + 1) << 32 | (state & 0xffff0000) | (state >> 16 & 0xffff);
+  }
+  // arrive_copied is arrive when all copies that the thread has begun are done, which is when nobody can go on before.
+  void arrive_copied() {
+    std::vector<Copy> all;
+    for (auto &group : block->current->copies)
+      all.insert(all.end(), group.begin(), group.end());
+    block->current->copies.assign(1, {});
+    block->underway.emplace_back(std::move(all), [this] { arrive(); });
   }
   // wait waits for the end of the phase whose lowest bit is parity.
   void wait(unsigned parity) const {

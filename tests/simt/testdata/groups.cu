@@ -15,9 +15,9 @@ __device__ void ones(float *y, const uint4 *x, Fault fault) {
   spc::copy_async<16>(lines.units + threadIdx.x, x + threadIdx.x, 16);
   spc::copy_commit();
   spc::copy_wait<0>();
+  __syncthreads();
   if (fault != Unseen)
     spc::group_visible();
-  __syncthreads();
   uint32_t a[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00};
   float d[8][4] = {};
   int warp = threadIdx.x / 32;

@@ -40,7 +40,7 @@ template <int Depth, int Columns> struct Slab {
   }
 };
 
-// Feed fills slabs with X, of a block of Threads threads, each of which brings the same units of
+// Feed fills slabs with X, by Threads threads of a block, each of which brings the same units of
 // every slab: by copies that go on meanwhile, or, where neighbours are at odd addresses or are the
 // pixels that a convolution reads, by registers, from begin to end.
 template <class T, int Depth, int Columns, int Threads> struct Feed {
@@ -48,7 +48,8 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
   static constexpr int Each = (Slab::Units + Threads - 1) / Threads;
   const Operands<T> &o;
   const T *x; // the block's matrix
-  int n0, thread, piece; // the first column, and how many neighbours can be copied at once
+  int n0, thread; // the first column, and which of the threads this is
+  int piece; // how many neighbours can be copied at once
   bool down;
   uint32_t held[Each][8]; // elements apart, since to put them together is to wait for them
 
@@ -95,23 +96,23 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
     }
   }
 
-  // read begins to copy a unit of the slab of the rows from k0 on, or reads it to held.
-  template <bool Down> __device__ __forceinline__ void read(uint32_t (&held)[8], Slab &slab, int k0, int line, int unit) const {
+  // read begins to copy a unit of the slab of the rows from k0 on, or reads it to registers.
+  template <bool Down> __device__ __forceinline__ void read(uint32_t (&to)[8], Slab &slab, int k0, int line, int unit) const {
     int k = k0 + (Down ? unit * 8 : line), n = n0 + (Down ? line : unit * 8);
     if (!Down && o.patches) {
-      pixels(held, k, n);
+      pixels(to, k, n);
       return;
     }
     int inside = k < o.K && n < o.N ? Down ? o.K - k : o.N - n : 0; // of X
     const T *from = inside > 0 ? x + k * o.xRow + n * o.xColumn : x;
     if (piece == 1) {
-      odd(held, from, Down ? o.xRow : o.xColumn, inside);
+      odd(to, from, Down ? o.xRow : o.xColumn, inside);
       return;
     }
-    T *to = reinterpret_cast<T *>(slab.units + Slab::template place<Down>(line, unit));
+    T *there = reinterpret_cast<T *>(slab.units + Slab::template place<Down>(line, unit));
     inside = inside < 8 ? inside : 8;
     if (piece == 8) {
-      copy_async<16>(to, from, 2 * inside);
+      copy_async<16>(there, from, 2 * inside);
       return;
     }
 #pragma unroll 1
@@ -119,9 +120,9 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
       int valid = inside - j < 0 ? 0 : inside - j < piece ? inside - j : piece;
       const T *at = valid > 0 ? from + j : x;
       if (piece == 4)
-        copy_async<8>(to + j, at, 2 * valid);
+        copy_async<8>(there + j, at, 2 * valid);
       else
-        copy_async<4>(to + j, at, 2 * valid);
+        copy_async<4>(there + j, at, 2 * valid);
     }
   }
   // write stores what was read of a unit.
@@ -162,11 +163,27 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
         each<Down>([&](int i, int line, int unit) { write<Down>(few[i], slab, line, unit); }, first, Few);
     }
   }
-  __device__ __forceinline__ void bring(Slab &slab, int k0) const {
-    if (down)
-      bring<true>(slab, k0);
-    else
-      bring<false>(slab, k0);
+  // whole is bring where units are copied at once: a thread's lie alike in their lines, so little changes from
+  // one to the next.
+  template <bool Down> __device__ __forceinline__ void whole(Slab &slab, int k0) const {
+    constexpr int Width = (Down ? Depth : Columns) / 8, Step = Threads / Width, Ways = Step < 8 ? 8 / Step : 1;
+    static_assert(Threads % Width == 0 && Step * Ways % 8 == 0, "every so many units of a thread lie alike");
+    int line = thread / Width, unit = thread % Width;
+    int k = k0 + (Down ? unit * 8 : line), n = n0 + (Down ? line : unit * 8);
+    int inside = Down ? o.K - k : o.N - n; // of a line
+    inside = inside < 0 ? 0 : inside < 8 ? inside : 8;
+    int lines = Down ? o.N - n : o.K - k;
+    const T *from = x + k * o.xRow + n * o.xColumn;
+    uint4 *to[Ways];
+#pragma unroll
+    for (int i = 0; i < Ways; i++)
+      to[i] = slab.units + Slab::template place<Down>(line + i * Step, unit);
+#pragma unroll
+    for (int i = 0; i < Each; i++) {
+      bool is = inside > 0 && i * Step < lines;
+      copy_async<16>(to[i % Ways] + i / Ways * Ways * Step * 8, is ? from : x, is ? 2 * inside : 0);
+      from += Step * (Down ? o.xColumn : o.xRow);
+    }
   }
 };
 
@@ -219,7 +236,7 @@ template <int MW_, int NW_, int KW_, int R_, int C_, int Depth_, int Stages_> st
 
 // Tile is the Warps of floats, and the shared memory of a block.
 template <int MW, int NW, int KW, int R, int C, int Depth, int Stages> struct Tile : Warps<MW, NW, KW, R, C, Depth, Stages> {
-  static constexpr bool Group = false;
+  static constexpr bool Group = false, Only = false;
   static constexpr int Blocks = 1; // on a multiprocessor, at least
   union Memory {
     Slab<Depth, 8 * C * NW> slabs[Stages];
@@ -229,17 +246,20 @@ template <int MW, int NW, int KW, int R, int C, int Depth, int Stages> struct Ti
   };
 };
 
-// GroupTile is a Tile of which, where there is wgmma, four warps multiply all together and four bring slabs
-// of X and of W, if it has eight, rows for four times 16 and columns for the lines of wgmma. backend.GPUTile knows
-// the memory that this needs.
+// Groups are warps that multiply by wgmma, four together, and four others that bring slabs of X and of W for them; Take
+// and Give are the registers of their threads. backend.GPUTile knows the memory that this needs.
+template <int MW, int NW, int R, int C, int Stages, int Blocks_, int Take_, int Give_> struct Groups : Warps<MW, NW, 1, R, C, 64, Stages> {
+  static constexpr bool Group = SPC_WARPGROUPS, Only = true; // there is no other way
+  static constexpr int Takers = 32 * MW * NW, Givers = 128, Threads = Takers + Givers, Blocks = Blocks_, Take = Take_, Give = Give_;
+};
+
+// GroupTile is a Tile that is Groups where there is wgmma, if it has eight warps, rows for four times 16 and columns for the
+// lines of wgmma.
 template <int MW, int NW, int KW, int R, int C, int Depth, int Stages,
           bool Group = SPC_WARPGROUPS && MW * NW == 8 && KW == 1 && R * MW % 4 == 0 && 8 * C * NW % 64 == 0 && Depth == 64>
 struct GroupTile : Tile<MW, NW, KW, R, C, Depth, Stages> {};
-template <int MW, int NW, int KW, int R, int C, int Depth, int Stages_>
-struct GroupTile<MW, NW, KW, R, C, Depth, Stages_, true> : Warps<4, 1, 1, R * MW / 4, C * NW, Depth, 3> {
-  static constexpr bool Group = true;
-  static constexpr int Half = 128, Threads = 2 * Half, Blocks = 2;
-};
+template <int MW, int NW, int KW, int R, int C, int Depth, int Stages>
+struct GroupTile<MW, NW, KW, R, C, Depth, Stages, true> : Groups<4, 1, R * MW / 4, C * NW, 3, 2, 192, 64> {};
 
 // SPC_TILES are the tiles of kernels whose rows of tiles any number of warps may share, as
 // backend.GPUTiles lists them: make(T, name, Tile's parameters) for each.
@@ -248,6 +268,8 @@ struct GroupTile<MW, NW, KW, R, C, Depth, Stages_, true> : Warps<4, 1, 1, R * MW
   make(T, 128x64x64, 4, 2, 1, 2, 4, 64, 3) \
   make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
   make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
+// What backend.GPUGroups is.
+#define SPC_GROUPS spc::Groups<8, 1, 2, 16, 4, 1, 208, 88>
 
 // Is is a condition that is a type.
 template <bool V> struct Is { static constexpr bool value = V; };
@@ -317,8 +339,6 @@ __device__ __forceinline__ void tensor_product(typename S::Memory &memory, Sourc
   Sums<S::R, S::C> sums;
   typename Source::Part part;
   int now = 0, next = 0; // the slabs that is multiplied, and that is brought
-  // The loop has nothing but whole turns: where it also brought the first slabs, ptxas took their loads of
-  // W for ones between wgmma and the wait for it, and had each wgmma wait for the last (C7513).
   auto bring = [&](int i) {
     if (i < count) {
       feed.begin(memory.slabs[next], source.row(i));
@@ -375,10 +395,10 @@ template <int Places> struct Turn {
   }
 };
 
-// group_product computes a GroupTile of Y. Four warps fetch slabs of X and of W, fetch(to, i, thread) Share bytes of
+// group_product computes what Groups do of Y. Four warps fetch slabs of X and of W, fetch(to, i, thread) Share bytes of
 // those of slab i, as far ahead of the others as there are places; these multiply, take(part, from) what a warp
 // has of a slab of W, and issue(part, s, b, sums) the products of step s with what descriptor b says. Warps wait
-// for slabs and places by barriers of their own, so that blocks on a multiprocessor fill each other's gaps.
+// for slabs and places by barriers of their own, so that those of a multiprocessor fill each other's gaps.
 template <class S, class T, class Source>
 __device__ __forceinline__ void group_product(unsigned char *memory, const Source &source, const Operands<T> &o, const Epilogue<T> &e) {
   using X = Slab<S::Depth, S::Columns>;
@@ -386,45 +406,52 @@ __device__ __forceinline__ void group_product(unsigned char *memory, const Sourc
   X *x = reinterpret_cast<X *>(memory);
   unsigned char *w = memory + Stages * sizeof(X);
   Barrier *full = reinterpret_cast<Barrier *>(w + Stages * Share), *empty = full + Stages;
-  int first, count, n0 = blockIdx.x * S::Columns;
-  o.share(source.count(), first, count);
-  if (threadIdx.x == 0)
-    for (int s = 0; s < 2 * Stages; s++)
-      full[s].init(S::Half);
+  int n0 = blockIdx.x * S::Columns;
+  if (threadIdx.x < Stages) {
+    full[threadIdx.x].init(S::Givers);
+    empty[threadIdx.x].init(S::Takers);
+  }
   __syncthreads();
-  if (threadIdx.x >= S::Half) {
-    registers_give<64>();
-    int thread = threadIdx.x - S::Half;
-    Feed<T, S::Depth, S::Columns, S::Half> feed(o, o.x + o.matrix * o.xBatch, n0, thread);
-    Turn<Stages> turn;
-    Barrier *before = nullptr; // of the slab before, whose copies may be under way
-    auto arrive = [&] {
-      group_visible();
-      if (before)
-        before->arrive();
-    };
+  if (threadIdx.x >= S::Takers) {
+    registers_give<S::Give>();
+    int first, count, thread = threadIdx.x % S::Givers;
+    o.share(source.count(), first, count);
+    Feed<T, S::Depth, S::Columns, S::Givers> feed(o, o.x + o.matrix * o.xBatch, n0, thread);
+    auto give = [&](auto bring, auto copies) {
+      Turn<Stages> turn;
 #pragma unroll 1
-    for (int i = first; i < count; i++, turn.next()) {
-      empty[turn.place].wait(turn.parity ^ 1);
-      source.fetch(w + turn.place * Share, i, thread);
-      feed.bring(x[turn.place], source.row(i));
-      copy_commit();
-      copy_wait<1>();
-      arrive();
-      before = full + turn.place;
-    }
-    copy_wait<0>();
-    arrive();
+      for (int i = first; i < count; i++, turn.next()) {
+        empty[turn.place].wait(turn.parity ^ 1);
+        source.fetch(w + turn.place * Share, i, thread);
+        bring(x[turn.place], source.row(i));
+        if (decltype(copies)::value) {
+          full[turn.place].arrive_copied();
+        } else {
+          copy_commit();
+          copy_wait<0>();
+          full[turn.place].arrive();
+        }
+      }
+    };
+    if (feed.piece != 8)
+      give([&](X &x, int k0) { feed.down ? feed.template bring<true>(x, k0) : feed.template bring<false>(x, k0); }, Is<false>());
+    else if (feed.down)
+      give([&](X &x, int k0) { feed.template whole<true>(x, k0); }, Is<true>());
+    else
+      give([&](X &x, int k0) { feed.template whole<false>(x, k0); }, Is<true>());
     __syncthreads();
     return;
   }
-  registers_take<192>();
+  registers_take<S::Take>();
   Sums<S::R, S::C> sums;
+  int first, count, n = S::nw() * 8 * S::C;
+  o.share(source.count(), first, count);
   auto multiply = [&](auto down) {
     Turn<Stages> turn;
 #pragma unroll 1
     for (int i = first; i < count; i++, turn.next()) {
       full[turn.place].wait(turn.parity);
+      group_visible();
       typename Source::Part part;
       source.take(part, w + turn.place * Share);
       group_fence();
@@ -432,7 +459,7 @@ __device__ __forceinline__ void group_product(unsigned char *memory, const Sourc
       for (int s = 0; s < Source::Steps; s++) {
         // Of a line of rows, 16*P of them are 2*P units; the rows of columns are lines.
         constexpr bool Down = decltype(down)::value;
-        source.template issue<Down>(part, s, descriptor(x[turn.place].units + (Down ? 2 * P * s : 16 * P * s * 8)), sums);
+        source.template issue<Down>(part, s, descriptor(x[turn.place].units + (Down ? n * 8 + 2 * P * s : n * S::Depth / 8 + 16 * P * s * 8)), sums);
       }
       group_commit();
       group_wait();
@@ -445,8 +472,8 @@ __device__ __forceinline__ void group_product(unsigned char *memory, const Sourc
   else
     multiply(Is<false>());
   __syncthreads(); // nobody reads slabs
-  float(&stage)[16][65] = reinterpret_cast<float(*)[16][65]>(memory)[S::mw()];
-  sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0, stage);
+  float(&stage)[16][65] = reinterpret_cast<float(*)[16][65]>(memory)[threadIdx.x / 32];
+  sums.store(o, e, blockIdx.y * S::Rows + S::mw() * 16 * S::R, n0 + n, stage);
 }
 #endif
 
@@ -457,6 +484,7 @@ template <class S, class T, class Source> __device__ __forceinline__ void tensor
     group_product<S>(memory, source, o, e);
   else
 #endif
+      if constexpr (!S::Only)
     tensor_product<S>(*reinterpret_cast<typename S::Memory *>(memory), source, o, e);
 }
 
@@ -502,11 +530,14 @@ template <class S, int P> struct Grid {
   template <int Units, bool Any> __device__ __forceinline__ void fetch(unsigned char *to, const void *from, int i, int thread) const {
     constexpr int Row = Each * Units, All = S::Rows / 16 * Row;
 #pragma unroll
-    for (int unit = thread; unit < All; unit += S::Half) {
-      int row = blockIdx.y * (S::Rows / 16) + unit / Row, column = i * Each + unit % Row / Units;
+    for (int j = 0; j < (All + S::Givers - 1) / S::Givers; j++) {
+      int unit = j * S::Givers + thread, row = blockIdx.y * (S::Rows / 16) + unit / Row, column = i * Each + unit % Row / Units;
       bool inside = row * 16 < M && column < tiles;
-      int64_t at = inside ? (int64_t(row) * tiles + column) * Units + unit % Units : unit % Units;
-      copy_async<16>(to + 16 * unit, static_cast<const uint4 *>(from) + at, inside || Any ? 16 : 0);
+      const uint4 *at = static_cast<const uint4 *>(from) + unit % Units;
+      if (inside)
+        at += (int64_t(row) * tiles + column) * Units;
+      if (All % S::Givers == 0 || unit < All)
+        copy_async<16>(to + 16 * unit, at, inside || Any ? 16 : 0);
     }
   }
   // taken is where what fetch copied of tile r of the warp in step s is, in tiles.

@@ -45,8 +45,7 @@ template <class T> __device__ __forceinline__ void group_hold(T &registers) {
     asm volatile("" : "+r"(word[i]) : : "memory");
 }
 
-// group_visible shows what this thread wrote to shared memory to the tensor cores, after the barrier
-// that follows.
+// group_visible lets products read what was written to shared memory before.
 __device__ __forceinline__ void group_visible() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 
 // registers_take and registers_give set how many registers threads of four warps have.
@@ -61,6 +60,8 @@ class Barrier {
 public:
   __device__ __forceinline__ void init(unsigned threads) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(address()), "r"(threads) : "memory"); }
   __device__ __forceinline__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(address()) : "memory"); }
+  // arrive_copied is arrive when all copies that the thread has begun are done.
+  __device__ __forceinline__ void arrive_copied() { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(address()) : "memory"); }
   // wait waits for the end of the phase whose lowest bit is parity.
   __device__ __forceinline__ void wait(unsigned parity) const {
     asm volatile("{\n.reg .pred ended;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n@!ended bra again;\n}" : : "r"(address()), "r"(parity) : "memory");
@@ -124,7 +125,7 @@ inline std::vector<uint16_t> read(uint64_t descriptor, bool down, int K, int N) 
       uint32_t at = start + line / 8 * stride + line % 8 * Line + unit / 8 * leading + unit % 8 * Unit;
       at ^= at / Line % 8 * Unit;
       const char *from = simt::at(at, Unit);
-      if (simt::block->unseen.count(reinterpret_cast<uintptr_t>(from) / Unit))
+      if (!simt::seen(from))
         simt::fail("a product reads what was copied and not shown to it");
       for (int i = 0; i < 8; i++)
         memcpy(&b[down ? (unit * 8 + i) * N + line : line * N + unit * 8 + i], from + 2 * i, 2);
