@@ -28,6 +28,7 @@ func open(t *testing.T) cuda.Driver {
 }
 
 func TestKernelsOfFormats(t *testing.T)  { suite.Kernels(t, open(t)) }
+func TestWarpgroups(t *testing.T)        { suite.Warpgroups(t, open(t)) }
 func TestStagedKernels(t *testing.T)     { suite.Staged(t, open(t)) }
 func TestKernelsOfFormats8(t *testing.T) { suite.Kernels8(t, open(t)) }
 func TestQuantisedModels(t *testing.T)   { suite.Quantised(t, open(t)) }
