@@ -19,7 +19,12 @@ type GPUFormat8 interface {
 
 // GPUTiles8 are those of kernels for integers, SPC_TILES8 of spc/product8.cuh: for many and for fewer
 // rows and columns, and for few.
-var GPUTiles8 = []GPUTile{{MW: 2, NW: 2, KW: 1, R: 4, C: 8, Depth: 64, Stages: 2}, {MW: 2, NW: 2, KW: 1, R: 2, C: 4, Depth: 64, Stages: 2}, {MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 256, Stages: 2}, {MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 2}}
+var GPUTiles8 = []GPUTile{
+	{MW: 2, NW: 2, KW: 1, R: 4, C: 8, Depth: 64, Stages: 2},
+	{MW: 2, NW: 2, KW: 1, R: 2, C: 4, Depth: 64, Stages: 2},
+	{MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 256, Stages: 2},
+	{MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 2},
+}
 
 // GPURows8 is a multiple of the rows of each, which weights are made up to.
 const GPURows8 = 128
