@@ -105,19 +105,17 @@ func (t GPUTile) Memory() int {
 	return aligned(max(slabs, stages, partial))
 }
 
-// Shared is a kernel of such a tile with the shared memory that it needs, whose slabs of W have so many bytes: those of
-// a GroupTile of spc/product.cuh, which may be Groups or not, or of Groups.
+// Shared is a kernel of such a tile with the shared memory that it needs, whose slabs of W have so many bytes: that of
+// Groups, or of a GroupTile of spc/product.cuh, which is Groups on some GPUs and not on others.
 func (t GPUTile) Shared(k GPUKernel, share int) GPUKernel {
-	memory := func(stages int) int {
-		const barriers = 2 * 8
-		return stages * (t.Depth*t.Columns()*2 + share + barriers)
-	}
+	const barriers = 2 * 8
+	groups := t.Stages * (t.Depth*t.Columns()*2 + share + barriers)
 	switch {
 	case t.Groups:
 		k.Warpgroups = true
-		return k.Holding(memory(t.Stages))
-	case t.Warps() == 8 && t.KW == 1 && t.Depth == 64:
-		return k.Holding(max(t.Memory(), memory(3)))
+		return k.Holding(groups)
+	case t.Warps() == 8 && t.KW == 1 && t.R*t.MW%4 == 0 && t.Columns()%64 == 0 && t.Depth == 64:
+		return k.Holding(max(t.Memory(), groups))
 	}
 	return k.Holding(t.Memory())
 }

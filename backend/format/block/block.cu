@@ -52,7 +52,7 @@ template <class S, class T> struct Blocks : Registers<S, T> {
                                                       spc::Operands<spc::T>(SPC_OPERANDS_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
 #define BLOCKS(T, name, ...) BLOCKS_OF(T, name, spc::GroupTile<__VA_ARGS__>)
 // As tiles and groups of gpu.go list them.
-#define BLOCKS_GROUPS spc::Groups<4, 2, 1, 16, 5, 1, 208, 88>
+#define BLOCKS_GROUPS spc::Groups<4, 2, 1, 16, 5, 1>
 #define BLOCKS_TILES(T) \
   BLOCKS_OF(T, 64x256x64, BLOCKS_GROUPS) \
   BLOCKS(T, 16x128x16, 1, 2, 1, 1, 8, 16, 3) BLOCKS(T, 16x128x32, 1, 2, 1, 1, 8, 32, 3) \

@@ -246,11 +246,13 @@ template <int MW, int NW, int KW, int R, int C, int Depth, int Stages> struct Ti
   };
 };
 
-// Groups are warps that multiply by wgmma, four together, and four others that bring slabs of X and of W for them; Take
-// and Give are the registers of their threads. backend.GPUTile knows the memory that this needs.
-template <int MW, int NW, int R, int C, int Stages, int Blocks_, int Take_, int Give_> struct Groups : Warps<MW, NW, 1, R, C, 64, Stages> {
+// Groups are warps that multiply by wgmma, four together, and four others that bring slabs of X and of W for them.
+// backend.GPUTile knows the memory that this needs.
+template <int MW, int NW, int R, int C, int Stages, int Blocks_> struct Groups : Warps<MW, NW, 1, R, C, 64, Stages> {
   static constexpr bool Group = SPC_WARPGROUPS, Only = true; // there is no other way
-  static constexpr int Takers = 32 * MW * NW, Givers = 128, Threads = Takers + Givers, Blocks = Blocks_, Take = Take_, Give = Give_;
+  static constexpr int Takers = 32 * MW * NW, Givers = 128, Threads = Takers + Givers, Blocks = Blocks_;
+  // The registers of their threads, of the 128 or 168 that each begins with.
+  static constexpr int Take = Blocks == 2 ? 192 : 208, Give = Blocks == 2 ? 64 : 88;
 };
 
 // GroupTile is a Tile that is Groups where there is wgmma, if it has eight warps, rows for four times 16 and columns for the
@@ -259,7 +261,7 @@ template <int MW, int NW, int KW, int R, int C, int Depth, int Stages,
           bool Group = SPC_WARPGROUPS && MW * NW == 8 && KW == 1 && R * MW % 4 == 0 && 8 * C * NW % 64 == 0 && Depth == 64>
 struct GroupTile : Tile<MW, NW, KW, R, C, Depth, Stages> {};
 template <int MW, int NW, int KW, int R, int C, int Depth, int Stages>
-struct GroupTile<MW, NW, KW, R, C, Depth, Stages, true> : Groups<4, 1, R * MW / 4, C * NW, 3, 2, 192, 64> {};
+struct GroupTile<MW, NW, KW, R, C, Depth, Stages, true> : Groups<4, 1, R * MW / 4, C * NW, Stages, 2> {};
 
 // SPC_TILES are the tiles of kernels whose rows of tiles any number of warps may share, as
 // backend.GPUTiles lists them: make(T, name, Tile's parameters) for each.
@@ -269,7 +271,7 @@ struct GroupTile<MW, NW, KW, R, C, Depth, Stages, true> : Groups<4, 1, R * MW / 
   make(T, 32x32x128k4, 1, 1, 4, 2, 4, 128, 3) \
   make(T, 16x8x256k4, 1, 1, 4, 1, 1, 256, 4)
 // What backend.GPUGroups is.
-#define SPC_GROUPS spc::Groups<8, 1, 2, 16, 4, 1, 208, 88>
+#define SPC_GROUPS spc::Groups<8, 1, 2, 16, 4, 1>
 
 // Is is a condition that is a type.
 template <bool V> struct Is { static constexpr bool value = V; };
