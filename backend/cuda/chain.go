@@ -235,6 +235,9 @@ type chain struct {
 	operands []*ir.Value
 	program  []int32
 	wide     bool // threads compute vectors
+
+	strides func(v *ir.Value) []int // of a value in memory, nil where all lie by their shapes
+	order   []int                   // of the axes of what the chain gives, in memory
 }
 
 // last is the node whose value is in memory.
@@ -462,7 +465,7 @@ func (c *chain) assemble(steps []step, result int) bool {
 		code = append(code, int32(s.code), int32(to), x, y, s.a, s.b)
 	}
 	y := c.last().Outputs[0]
-	size, strides := c.axes(shapeOf(y))
+	size, strides := c.axes(shapeOf(y), c.order)
 	c.wide = c.carrier == floating && (len(size) == 1 || size[len(size)-1]%chainVector == 0)
 	c.program = []int32{int32(len(c.operands)), int32(len(size)), int32(len(steps)), int32(register[result]), int32(kinds[y.Type.DType])}
 	c.program = append(c.program, size...)
@@ -476,16 +479,25 @@ func (c *chain) assemble(steps []step, result int) bool {
 	return true
 }
 
-// axes returns sizes of as few axes as y can be seen to have, and for each operand its strides
-// along them.
-func (c *chain) axes(ys []int) (size []int32, strides [][]int32) {
+// axes returns sizes of as few axes as y, whose axes lie in some order, can be seen to have, and for each operand its
+// strides along them.
+func (c *chain) axes(ys, order []int) (size []int32, strides [][]int32) {
 	all := make([][]int64, len(c.operands))
 	for k, v := range c.operands {
-		all[k] = broadcast(shapeOf(v), ys)
+		own := tensor.Strides(shapeOf(v))
+		if c.strides != nil {
+			own = c.strides(v)
+		}
+		all[k] = broadcast(shapeOf(v), own, ys)
 	}
 	strides = make([][]int32, len(all))
-	for d, n := range ys {
-		if n == 1 && (d < len(ys)-1 || len(size) > 0) {
+	for i := range ys {
+		d := i
+		if order != nil {
+			d = order[i]
+		}
+		n := ys[d]
+		if n == 1 && (i < len(ys)-1 || len(size) > 0) {
 			continue
 		}
 		last := len(size) - 1
@@ -517,6 +529,8 @@ func (c *chain) axes(ys []int) (size []int32, strides [][]int32) {
 
 // launchChain adds the launch of a chain.
 func (b *binder) launchChain(c *chain) error {
+	c.strides, c.order = b.strides, b.order(c.last().Outputs[0])
+	c.compile() // as it was, for where values lie
 	name, count := "i64_chain_x1", prod(shapeOf(c.last().Outputs[0]))
 	threads := count
 	switch {

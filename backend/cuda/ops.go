@@ -200,9 +200,8 @@ func (b *binder) own(t *tensor.Tensor) (uint64, error) {
 	return uint64(at), err
 }
 
-// broadcast returns the strides by which a tensor of shape s is read along the axes of y.
-func broadcast(s, y []int) []int64 {
-	own := tensor.Strides(s)
+// broadcast returns the strides by which a tensor of shape s and of such strides is read along the axes of y.
+func broadcast(s, own, y []int) []int64 {
 	out := make([]int64, len(y))
 	for i := range s {
 		if s[i] > 1 {
@@ -223,6 +222,11 @@ func bindView(b *binder, n *ir.Node) (bool, error) {
 
 // move copies elements between places that are sums of strides along axes.
 func (b *binder) move(x, y *ir.Value, size, xs, ys []int, from, to int) error {
+	return b.moved(x, y, size, xs, ys, from, to)
+}
+
+// moved is move to a place.
+func (b *binder) moved(x *ir.Value, y any, size, xs, ys []int, from, to int) error {
 	if prod(size) == 0 {
 		return nil
 	}
@@ -235,7 +239,7 @@ func (b *binder) move(x, y *ir.Value, size, xs, ys []int, from, to int) error {
 
 func bindTranspose(b *binder, n *ir.Node) (bool, error) {
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	from := tensor.Strides(xs)
+	from := b.strides(n.Inputs[0])
 	var strides []int
 	for _, axis := range n.Op.(*op.Transpose).Order(len(xs)) {
 		strides = append(strides, from[axis])
@@ -246,7 +250,7 @@ func bindTranspose(b *binder, n *ir.Node) (bool, error) {
 func bindExpand(b *binder, n *ir.Node) (bool, error) {
 	ys := shapeOf(n.Outputs[0])
 	var strides []int
-	for _, s := range broadcast(shapeOf(n.Inputs[0]), ys) {
+	for _, s := range broadcast(shapeOf(n.Inputs[0]), tensor.Strides(shapeOf(n.Inputs[0])), ys) {
 		strides = append(strides, int(s))
 	}
 	return true, b.move(n.Inputs[0], n.Outputs[0], ys, strides, tensor.Strides(ys), 0, 0)
@@ -267,10 +271,11 @@ func bindConcat(b *binder, n *ir.Node) (bool, error) {
 	if axis < 0 {
 		axis += len(ys)
 	}
-	strides, at := tensor.Strides(ys), 0
+	strides, at := b.strides(n.Outputs[0]), 0
+	order := b.order(n.Outputs[0]) // neighbours in memory are neighbouring threads'
 	for _, v := range n.Inputs {
 		xs := shapeOf(v)
-		if err := b.move(v, n.Outputs[0], xs, tensor.Strides(xs), strides, 0, at); err != nil {
+		if err := b.move(v, n.Outputs[0], along(order, xs), along(order, b.strides(v)), along(order, strides), 0, at); err != nil {
 			return false, err
 		}
 		at += xs[axis] * strides[axis]
@@ -413,8 +418,13 @@ func (b *binder) pool(n *ir.Node, kind int, w *op.Window, ceil bool) (bool, erro
 	for i, s := range spans {
 		ends[2-len(spans)+i] = s.End
 	}
-	params := []any{n.Inputs[0], n.Outputs[0], prod(ys), kind, ends[0], ends[1]}
-	return true, b.launch(b.nameFor(n.Outputs[0], "pool"), flat(prod(ys)), append(params, window(xs[2:], out, spans)...)...)
+	b.follow(n.Outputs[0], n.Inputs[0])
+	kernel, count, channels := "pool", prod(ys), 1
+	if b.last[n.Outputs[0]] {
+		kernel, count, channels = "pool_last", count/ChannelUnit, ys[1]
+	}
+	params := []any{n.Inputs[0], n.Outputs[0], count, channels, kind, ends[0], ends[1]}
+	return true, b.launch(b.nameFor(n.Outputs[0], kernel), flat(count), append(params, window(xs[2:], out, spans)...)...)
 }
 
 func bindMaxPool(b *binder, n *ir.Node) (bool, error) {
@@ -438,7 +448,11 @@ func bindGlobal(kind string) func(b *binder, n *ir.Node) (bool, error) {
 		if prod(xs) == 0 {
 			return false, nil
 		}
-		return true, b.launch(b.name("reduce"), byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, 1, reductions[kind], 1/float32(plane))
+		step := 1
+		if b.last[n.Inputs[0]] {
+			step = xs[1]
+		}
+		return true, b.launch(b.name("reduce"), byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, step, reductions[kind], 1/float32(plane))
 	}
 }
 
@@ -454,6 +468,9 @@ func bindReduce(b *binder, n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	outer, size, step := prod(xs[:lo]), prod(xs[lo:hi]), prod(xs[hi:])
+	if b.last[n.Inputs[0]] { // rows and columns of images
+		outer, step = xs[0], xs[1]
+	}
 	factor := float32(1)
 	if n.Op.Kind() == "ReduceMean" {
 		factor /= float32(size)
@@ -537,6 +554,9 @@ func bindResize(b *binder, n *ir.Node) (bool, error) {
 	if !ok {
 		return false, nil
 	}
+	b.follow(n.Outputs[0], n.Inputs[0])
+	order := b.order(n.Outputs[0])
+	xs, ys, samplings = along(order, xs), along(order, ys), along(order, samplings)
 	tables, changed := make([][]int, len(xs)), []int{}
 	picks := true
 	for a, s := range samplings {

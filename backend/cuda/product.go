@@ -22,6 +22,7 @@ type weightKey struct {
 	dense  *tensor.Tensor
 	view   string
 	groups int
+	last   bool // columns are in the order of lastWeight
 }
 
 // weight is a weight W[M,K] and the kernels for it.
@@ -59,7 +60,10 @@ func (o *operands) places() (x, y any) {
 }
 
 // weightOf returns the weight of a node, nil where it is no constant.
-func (b *binder) weightOf(n *ir.Node, input int) (*weight, error) {
+func (b *binder) weightOf(n *ir.Node, input int) (*weight, error) { return b.weightIn(n, input, nil) }
+
+// weightIn is weightOf with the columns in an order, as they are if that is nil. A weight that cannot be had so is nil, too.
+func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error) {
 	w, ok := n.Op.(ir.WeightOp)
 	v := n.Input(input)
 	if !ok || v == nil || !v.IsConst() {
@@ -72,34 +76,45 @@ func (b *binder) weightOf(n *ir.Node, input int) (*weight, error) {
 	ref := w.Weights(n)[i]
 	shape, _ := v.Type.Shape()
 	rows, cols := ref.View.Dims(shape)
-	key := weightKey{store: v.Store, groups: ref.Groups}
+	key := weightKey{store: v.Store, groups: ref.Groups, last: columns != nil}
 	if v.Store == nil {
 		key.dense, key.view = v.Const, fmt.Sprint(ref.View)
 	}
-	if known := b.prog.weights[key]; known != nil {
+	if known, ok := b.prog.weights[key]; ok {
 		return known, nil
 	}
 	made := &weight{rows: rows, cols: cols}
 	lasts := v.Store != nil || b.prog.lasting[v.Const]
-	if v.Store != nil {
-		if f, ok := format.Lookup(v.Store.Format).(backend.GPUFormat); ok {
+	store := v.Store
+	if store != nil && columns != nil {
+		var err error
+		if store, err = reordered(store, columns); err != nil {
+			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+		}
+		if store == nil {
+			b.prog.weights[key] = nil
+			return nil, nil
+		}
+	}
+	if store != nil {
+		if f, ok := format.Lookup(store.Format).(backend.GPUFormat); ok {
 			var err error
-			if made.kernels, err = f.GPU(v.Store, b.prog.float); err != nil {
+			if made.kernels, err = f.GPU(store, b.prog.float); err != nil {
 				return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
 			}
 		}
 	}
-	if v.Store != nil && v.Store.Format == choose.Dense {
-		made.matrix = b.plain(v.Store.Part("values"), lasts)
+	if store != nil && store.Format == choose.Dense {
+		made.matrix = b.plain(store.Part("values"), lasts)
 	}
 	if len(made.kernels) > 0 && made.kernels[0].Unit == backend.SparseTensorCores {
 		float := b.prog.float
 		made.sparse, made.matrix = true, func() (*tensor.Tensor, error) { // not kept: it is compressed
-			t, err := format.Unpack(v.Store, v.Type)
+			t, err := format.Lookup(store.Format).Unpack(store)
 			if err != nil {
 				return nil, err
 			}
-			return ref.View.Matrix(t).To(float), nil
+			return t.To(float), nil
 		}
 	}
 	if made.kernels == nil {
@@ -108,6 +123,9 @@ func (b *binder) weightOf(n *ir.Node, input int) (*weight, error) {
 			return nil, err
 		}
 		w := ref.View.Matrix(t)
+		if columns != nil {
+			w = reorder(w, columns)
+		}
 		made.kernels, made.matrix = dense.GPU(w, b.prog.float), b.plain(w, lasts)
 	}
 	if lasts {
@@ -342,12 +360,19 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	if !ok {
 		return false, nil
 	}
+	b.follow(n.Outputs[0], n.Input(op.Residual))
 	geometry := window(xs[2:], out, spans)
 	pixels, plane := prod(out), prod(xs[2:])
 	if o.Group > 1 {
-		return b.convolveGroups(n, ws, spans, out, geometry, bias)
+		return b.convolveGroups(n, ws, out, geometry, bias)
 	}
+	// A single pixel lies as if its channels came last, and as if they came first.
+	direct := prod(ws[2:]) == 1 && pixels == plane && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 })
+	last, written := b.last[n.Inputs[0]] || direct && pixels == 1, b.last[n.Outputs[0]] || pixels == 1
 	w, err := b.weightOf(n, 1)
+	if last && !direct {
+		w, err = b.lastWeight(n)
+	}
 	if err != nil || w == nil {
 		return false, err
 	}
@@ -355,23 +380,32 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
 		xs: [3]int{pixels, 1, w.cols * pixels}, ys: [3]int{pixels, 1, w.rows * pixels},
 	}
-	if w.cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
-		p.patches, p.image = Patches(xs[1], xs[2:], out, spans), xs[1]*plane
+	if last {
+		p.xs = [3]int{1, w.cols, w.cols * pixels}
+	}
+	if written {
+		p.ys = [3]int{1, w.rows, w.rows * pixels}
+	}
+	if last && written { // images are columns of one matrix
+		p.n, p.batch, p.xs[2], p.ys[2] = xs[0]*pixels, 1, 0, 0
+	}
+	if !direct {
+		p.patches, p.image = Patches(xs[1], xs[2:], out, spans, last), xs[1]*plane
 		p.lay = func(o *operands) error {
 			count := xs[0] * w.cols * pixels
 			o.x, o.temp, o.lay = nil, b.temp(count*b.prog.float.Size()), nil
+			if last {
+				return b.launch(b.name("patches_last"), flat(count/ChannelUnit), append([]any{n.Inputs[0], tempParam(o.temp), count / ChannelUnit, xs[1]}, geometry...)...)
+			}
 			return b.launch(b.name("patches"), flat(count), append([]any{n.Inputs[0], tempParam(o.temp), count}, geometry...)...)
 		}
-	}
-	if p.lay == nil && pixels == 1 { // images are columns
-		p.n, p.batch, p.xs, p.ys = xs[0], 1, [3]int{1, w.cols, 0}, [3]int{1, w.rows, 0}
 	}
 	return b.multiply(w, p, 1, bias, &o.Epilogue)
 }
 
 // convolveGroups convolves groups of channels: by a kernel for channels of their own and squares of 3 or 5
 // at steps of 1 or 2, or else an element at a time.
-func (b *binder) convolveGroups(n *ir.Node, ws []int, spans []op.Span, out []int, w []any, bias []float32) (bool, error) {
+func (b *binder) convolveGroups(n *ir.Node, ws, out []int, w []any, bias []float32) (bool, error) {
 	o, ys := n.Op.(*op.Conv), shapeOf(n.Outputs[0])
 	t, err := b.prog.elements(n.Inputs[1])
 	if err != nil {
@@ -383,12 +417,19 @@ func (b *binder) convolveGroups(n *ir.Node, ws []int, spans []op.Span, out []int
 	}
 	g := flat(prod(ys))
 	name, params := "grouped_conv", []any{b.round(t), n.Inputs[0], n.Outputs[0]}
-	h, v := spans[0], spans[len(spans)-1]
-	square := len(spans) == 2 && (h.Kernel == 3 || h.Kernel == 5) && v.Kernel == h.Kernel && h.Stride <= 2 && v.Stride == h.Stride && h.Dilation == 1 && v.Dilation == 1
-	if square && ws[1] == 1 && o.Group == ys[1] && ys[0] <= maxGrid && ys[1] <= maxGrid {
-		name = fmt.Sprintf("depthwise_%dx%ds%d", h.Kernel, h.Kernel, h.Stride)
-		g = backend.Geometry{Grid: [3]int{(out[0]*((out[1]+3)/4) + 127) / 128, ys[1], ys[0]}, Block: [3]int{128, 1, 1}}
-	} else {
+	b.follow(n.Outputs[0], n.Inputs[0])
+	kernel, across := depthwise(o, shapeOf(n.Inputs[0]), ws, ys), out[0]*((out[len(out)-1]+3)/4) // fours of pixels
+	switch last := b.last[n.Outputs[0]]; {
+	case last != b.last[n.Inputs[0]]: // of which the residual is to blame
+		return false, nil
+	case last:
+		name, params[0] = "depthwise_last_"+kernel, b.round(t.Reshape(ys[1], prod(ws[2:])).Permute(1, 0))
+		g = backend.Geometry{Grid: [3]int{(across*(ys[1]/ChannelUnit) + 127) / 128, 1, ys[0]}, Block: [3]int{128, 1, 1}}
+		params = append(params, ys[1])
+	case kernel != "":
+		name = "depthwise_" + kernel
+		g = backend.Geometry{Grid: [3]int{(across + 127) / 128, ys[1], ys[0]}, Block: [3]int{128, 1, 1}}
+	default:
 		params = append(params, prod(ys), ys[1], ws[1], ys[1]/o.Group, o.Group)
 	}
 	params = append(append(params, w...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
@@ -396,26 +437,46 @@ func (b *binder) convolveGroups(n *ir.Node, ws []int, spans []op.Span, out []int
 }
 
 // Patches describes the images [channels, in...] of a convolution to kernels, as Patches and Taps of
-// spc/device.cuh; nil where a number is too large for them.
-func Patches(channels int, in, out []int, spans []op.Span) []int32 {
+// spc/device.cuh; nil where a number is too large for them. Where channels come last, which are a multiple of
+// ChannelUnit then, a matrix may be of several images, and rows of X are those of a tap after each other.
+func Patches(channels int, in, out []int, spans []op.Span, last bool) []int32 {
+	const most = 1 << 14 // rows and columns of an image whose channels come last, and how far taps are from one
 	s := sliding(in, out, spans)
-	if channels*s.in[0]*s.in[1] > math.MaxInt32 {
+	plane := s.in[0] * s.in[1]
+	if channels*plane > math.MaxInt32 || last && max(s.in[0], s.in[1]) > most {
 		return nil
 	}
-	words := []int32{int32(s.in[0]), int32(s.in[1]), int32(s.out[1]), int32(s.axes[0].Stride), int32(s.axes[1].Stride), 0}
-	for c := range channels {
-		for i := range s.axes[0].Kernel {
-			for j := range s.axes[1].Kernel {
-				y, x := i*s.axes[0].Dilation-s.axes[0].Begin, j*s.axes[1].Dilation-s.axes[1].Begin
-				if y != int(int16(y)) || x != int(int16(x)) {
-					return nil
-				}
-				words = append(words, int32(c*s.in[0]*s.in[1]), int32(uint16(y))|int32(x)<<16)
+	words := []int32{int32(s.in[0]), int32(s.in[1]), int32(s.out[1]), int32(s.axes[0].Stride), int32(s.axes[1].Stride), 0, int32(s.out[0] * s.out[1]), int32(channels * plane)}
+	var taps [][2]int
+	for i := range s.axes[0].Kernel {
+		for j := range s.axes[1].Kernel {
+			y, x := i*s.axes[0].Dilation-s.axes[0].Begin, j*s.axes[1].Dilation-s.axes[1].Begin
+			if far := max(y, -y, x, -x); far > math.MaxInt16 || last && far > most {
+				return nil
 			}
+			taps = append(taps, [2]int{y, x})
+		}
+	}
+	tap := func(plane int, at [2]int) { words = append(words, int32(plane), int32(uint16(at[0]))|int32(at[1])<<16) }
+	if !last {
+		for c := range channels {
+			for _, at := range taps {
+				tap(c*plane, at)
+			}
+		}
+		return words
+	}
+	words[5] = int32(channels)
+	for _, at := range taps {
+		for c := 0; c < channels; c += ChannelUnit {
+			tap(c, at)
 		}
 	}
 	return words
 }
+
+// ChannelUnit is how many channels of a pixel kernels load at once where these come last.
+const ChannelUnit = 8
 
 // slide is how a kernel goes over an image, of one or two axes: those of one are a row.
 type slide struct {

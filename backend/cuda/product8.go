@@ -154,7 +154,7 @@ func bindConv8(b *binder, n *ir.Node) (bool, error) {
 		xs: [3]int{pixels, 1, cols * pixels}, ys: [3]int{pixels, 1, rows * pixels},
 	}
 	if plane := prod(xs[2:]); cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
-		if p.patches, p.image = Patches(xs[1], xs[2:], out, spans), xs[1]*plane; p.patches == nil {
+		if p.patches, p.image = Patches(xs[1], xs[2:], out, spans, false), xs[1]*plane; p.patches == nil {
 			return false, nil
 		}
 	} else if pixels == 1 { // images are columns

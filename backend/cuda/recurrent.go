@@ -125,7 +125,7 @@ func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, ce
 		}
 	}
 	if v := output(2); v != nil && kept != any(v) {
-		return true, b.cast(tensor.F32, b.prog.float, kept, v)
+		return true, b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), kept, v)
 	}
 	return true, nil
 }

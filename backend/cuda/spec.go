@@ -99,6 +99,7 @@ type binder struct {
 	made   []launch
 	temps  []temp
 	alias  map[*ir.Value]*ir.Value // views, by the value whose storage they share
+	last   map[*ir.Value]bool      // images whose channels come last
 	chains map[*ir.Node]*chain
 }
 
@@ -237,6 +238,9 @@ func (b *binder) root(v *ir.Value) *ir.Value {
 func (b *binder) bind() error {
 	launches := map[*ir.Node][]launch{} // of nodes of the device
 	b.chains = chains(b.graph.Nodes)
+	if err := b.arrange(); err != nil {
+		return err
+	}
 	var nodes []*ir.Node // those whose values are in memory
 	for _, n := range b.graph.Nodes {
 		b.node, b.made = n, nil
@@ -258,6 +262,9 @@ func (b *binder) bind() error {
 		}
 		if nodes = append(nodes, n); why != "" {
 			b.temps, b.why[n] = b.temps[:temps], why
+			for _, v := range n.Outputs { // the CPU writes them
+				delete(b.last, v)
+			}
 		} else {
 			launches[n] = b.made
 		}
@@ -460,7 +467,7 @@ func (b *binder) enter(p *part, v *ir.Value, first int) (port, error) {
 	}
 	b.node, b.made = p.nodes[0], nil
 	in := port{value: v, temp: b.lasting(v, first, first)}
-	err := b.cast(tensor.F32, b.prog.float, tempParam(in.temp), v)
+	err := b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), tempParam(in.temp), v)
 	p.launches = append(b.made, p.launches...)
 	return in, err
 }
@@ -471,6 +478,7 @@ func (b *binder) leave(v *ir.Value, at map[*ir.Node]int, until int) (port, error
 	if b.prog.typeOf(v) == v.Type.DType {
 		return port{value: v, temp: -1}, nil
 	}
+	x := any(v)
 	i := slices.IndexFunc(b.parts, func(p part) bool {
 		return slices.ContainsFunc(p.nodes, func(n *ir.Node) bool { return slices.Contains(n.Outputs, v) })
 	})
@@ -478,7 +486,14 @@ func (b *binder) leave(v *ir.Value, at map[*ir.Node]int, until int) (port, error
 	last := len(p.nodes) - 1
 	b.node, b.made = p.nodes[last], nil
 	out := port{value: v, temp: b.lasting(v, at[b.node], until)}
-	err := b.cast(b.prog.float, tensor.F32, v, tempParam(out.temp))
+	if b.last[v] {
+		first := b.temp(prod(shapeOf(v)) * b.prog.size(v))
+		x = tempParam(first)
+		if err := b.moved(v, x, shapeOf(v), b.strides(v), tensor.Strides(shapeOf(v)), 0, 0); err != nil {
+			return out, err
+		}
+	}
+	err := b.cast(b.prog.float, tensor.F32, prod(shapeOf(v)), x, tempParam(out.temp))
 	p.launches = append(p.launches, b.made...)
 	return out, err
 }
@@ -490,13 +505,8 @@ func (b *binder) lasting(v *ir.Value, from, to int) int {
 	return t
 }
 
-// cast converts the elements of a value.
-func (b *binder) cast(from, to tensor.DType, x, y any) error {
-	v, ok := x.(*ir.Value)
-	if !ok {
-		v = y.(*ir.Value)
-	}
-	n := prod(shapeOf(v))
+// cast converts n elements.
+func (b *binder) cast(from, to tensor.DType, n int, x, y any) error {
 	if n == 0 {
 		return nil
 	}

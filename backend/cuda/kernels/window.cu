@@ -101,19 +101,93 @@ template <class T, int K, int S> __device__ __forceinline__ void depthwise(const
     }
 }
 
+// Eight are the channels that a thread takes of images whose channels come last, a multiple of as many.
+constexpr int Eight = 8;
+
+// patchesLast writes X[outH*outW][kH*kW*channels] of images whose channels come last, for one image after the other, n times
+// 8 elements in all. Grid (ceil(n/256)).
+template <class T> __device__ __forceinline__ void patchesLast(const T *x, T *y, int64_t n, int channels, const Window &w) {
+  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  if (at >= n)
+    return;
+  int pixels = w.outH * w.outW, taps = w.kH * w.kW, units = channels / Eight, tap = int(at / units % taps);
+  int64_t pixel = at / units / taps;
+  int from = w.place(int(pixel % pixels), tap / w.kW, tap % w.kW);
+  auto eight = Vec<T, Eight>();
+  if (from >= 0)
+    eight = reinterpret_cast<const Vec<T, Eight> *>(x)[(pixel / pixels * w.inH * w.inW + from) * units + at % units];
+  reinterpret_cast<Vec<T, Eight> *>(y)[at] = eight;
+}
+
+// depthwiseLast is depthwise where channels come last, weights [K][K][channels]. A thread computes 8 channels of 4
+// neighbours of a row. Grid (ceil(outH*ceil(outW/4)*channels/8/128), 1, images).
+template <class T, int K, int S>
+__device__ __forceinline__ void depthwiseLast(const T *weights, const T *x, T *y, int channels, const Window &w, const Epilogue<T> &e) {
+  constexpr int Each = 4, Loads = (Each - 1) * S + K;
+  using Vec = spc::Vec<T, Eight>;
+  int units = channels / Eight, across = (w.outW + Each - 1) / Each, at = blockIdx.x * 128 + threadIdx.x, unit = at % units, group = at / units;
+  int row = group / across, first = (group - row * across) * Each;
+  if (row >= w.outH)
+    return;
+  const Vec *mine = reinterpret_cast<const Vec *>(weights) + unit;
+  const Vec *from = reinterpret_cast<const Vec *>(x) + int64_t(blockIdx.z) * w.inH * w.inW * units + unit;
+  float sum[Each][Eight] = {};
+#pragma unroll
+  for (int i = 0; i < K; i++) {
+    int r = row * S + i - w.padH;
+    if (r < 0 || r >= w.inH)
+      continue;
+    Vec weight[K];
+#pragma unroll
+    for (int j = 0; j < K; j++)
+      weight[j] = mine[(i * K + j) * units];
+#pragma unroll
+    for (int l = 0; l < Loads; l++) {
+      int column = first * S + l - w.padW;
+      if (column < 0 || column >= w.inW)
+        continue;
+      Vec eight = from[(int64_t(r) * w.inW + column) * units];
+#pragma unroll
+      for (int c = 0; c < Each; c++)
+        if (l >= c * S && l < c * S + K)
+#pragma unroll
+          for (int v = 0; v < Eight; v++)
+            sum[c][v] += number(weight[l - c * S].at[v]) * number(eight.at[v]);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < Each; c++)
+    if (first + c < w.outW) {
+      size_t place = ((size_t(blockIdx.z) * w.outH + row) * w.outW + first + c) * units + unit;
+      Vec eight;
+#pragma unroll
+      for (int v = 0; v < Eight; v++)
+        put(eight.at[v], e.finish(sum[c][v], unit * Eight + v, place * Eight + v));
+      reinterpret_cast<Vec *>(y)[place] = eight;
+    }
+}
+
 // Pools, as backend/cuda numbers them: the greatest element of a window, and the mean of
 // those inside of the image or of those inside of it and its padding.
 enum Pool { MaxPool, AveragePool, AveragePadded };
 
-// pool takes windows of n elements in all; endH and endW pad the other side. Grid
-// (ceil(n/256)).
-template <class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_t n, int kind, int endH, int endW, const Window &w) {
+// pool takes windows of images of so many channels that come last, which is 1 where each channel is an image of its own; n
+// times V elements in all, V channels for a thread. endH and endW pad the other side. Grid (ceil(n/256)).
+template <int V, class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_t n, int channels, int kind, int endH, int endW, const Window &w) {
+  using Vec = spc::Vec<T, V>;
   int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
   if (at >= n)
     return;
-  int pixels = w.outH * w.outW, p = int(at % pixels), inside = 0, counted = 0;
-  const T *plane = x + at / pixels * w.inH * w.inW;
-  float sum = 0, most = -INFINITY;
+  int pixels = w.outH * w.outW, units = channels / V, inside = 0, counted = 0;
+  int64_t pixel = at / units;
+  int p = int(pixel % pixels);
+  const Vec *image = reinterpret_cast<const Vec *>(x) + pixel / pixels * w.inH * w.inW * units + at % units;
+  float sum[V], most[V];
+#pragma unroll
+  for (int v = 0; v < V; v++) {
+    sum[v] = 0;
+    most[v] = -INFINITY;
+  }
   for (int i = 0; i < w.kH; i++)
     for (int j = 0; j < w.kW; j++) {
       int row = p / w.outW * w.strideH + i * w.dilationH - w.padH, column = p % w.outW * w.strideW + j * w.dilationW - w.padW;
@@ -121,13 +195,21 @@ template <class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_
       int place = w.place(p, i, j);
       if (place < 0)
         continue;
-      float v = number(plane[place]);
+      Vec part = image[int64_t(place) * units];
       inside++;
-      sum += v;
-      most = v != v || v > most ? v : most;
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        float one = number(part.at[v]);
+        sum[v] += one;
+        most[v] = one != one || one > most[v] ? one : most[v];
+      }
     }
   int by = kind == AveragePadded ? counted : inside;
-  put(y[at], kind == MaxPool ? most : by > 0 ? sum / by : 0);
+  Vec out;
+#pragma unroll
+  for (int v = 0; v < V; v++)
+    put(out.at[v], kind == MaxPool ? most[v] : by > 0 ? sum[v] / by : 0);
+  reinterpret_cast<Vec *>(y)[at] = out;
 }
 
 } // namespace spc
@@ -135,15 +217,25 @@ template <class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_
 #define DEPTHWISE(T, K, S) \
   SPC_KERNEL(T##_depthwise_##K##x##K##s##S, 128, (const spc::T *weights, const spc::T *x, spc::T *y, SPC_WINDOW, SPC_EPILOGUE), \
              (spc::depthwise<spc::T, K, S>(weights, x, y, spc::Window(SPC_WINDOW_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
-#define POOL(T) \
-  SPC_KERNEL(T##_pool, 256, (const spc::T *x, spc::T *y, int64_t n, int kind, int end_h, int end_w, SPC_WINDOW), \
-             spc::pool(x, y, n, kind, end_h, end_w, spc::Window(SPC_WINDOW_ARGS)))
+#define POOL(T, name, V) \
+  SPC_KERNEL(T##_##name, 256, (const spc::T *x, spc::T *y, int64_t n, int channels, int kind, int end_h, int end_w, SPC_WINDOW), \
+             spc::pool<V>(x, y, n, channels, kind, end_h, end_w, spc::Window(SPC_WINDOW_ARGS)))
 #define WINDOW(T) \
-  POOL(T) DEPTHWISE(T, 3, 1) DEPTHWISE(T, 3, 2) DEPTHWISE(T, 5, 1) DEPTHWISE(T, 5, 2) \
+  POOL(T, pool, 1) DEPTHWISE(T, 3, 1) DEPTHWISE(T, 3, 2) DEPTHWISE(T, 5, 1) DEPTHWISE(T, 5, 2) \
   SPC_KERNEL(T##_patches, 256, (const spc::T *x, spc::T *y, int64_t n, SPC_WINDOW), spc::patches(x, y, n, spc::Window(SPC_WINDOW_ARGS))) \
   SPC_KERNEL(T##_grouped_conv, 256, (const spc::T *weights, const spc::T *x, spc::T *y, int64_t n, int channels, int per_in, int per_out, int groups, SPC_WINDOW, SPC_EPILOGUE), \
              spc::grouped(weights, x, y, n, channels, per_in, per_out, groups, spc::Window(SPC_WINDOW_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS)))
 WINDOW(f32)
 WINDOW(f16)
 WINDOW(bf16)
-POOL(u8)
+POOL(u8, pool, 1)
+
+// Those of images whose channels come last.
+#define DEPTHWISE_LAST(T, K, S) \
+  SPC_KERNEL(T##_depthwise_last_##K##x##K##s##S, 128, (const spc::T *weights, const spc::T *x, spc::T *y, int channels, SPC_WINDOW, SPC_EPILOGUE), \
+             (spc::depthwiseLast<spc::T, K, S>(weights, x, y, channels, spc::Window(SPC_WINDOW_ARGS), spc::Epilogue<spc::T>(SPC_EPILOGUE_ARGS))))
+#define WINDOW_LAST(T) \
+  POOL(T, pool_last, 8) DEPTHWISE_LAST(T, 3, 1) DEPTHWISE_LAST(T, 3, 2) DEPTHWISE_LAST(T, 5, 1) DEPTHWISE_LAST(T, 5, 2) \
+  SPC_KERNEL(T##_patches_last, 256, (const spc::T *x, spc::T *y, int64_t n, int channels, SPC_WINDOW), spc::patchesLast(x, y, n, channels, spc::Window(SPC_WINDOW_ARGS)))
+WINDOW_LAST(f16)
+WINDOW_LAST(bf16)

@@ -38,6 +38,7 @@ type product struct {
 	ep             op.Epilogue
 	image          *tensor.Tensor // dt, of which x is the patches, nil where it is a matrix
 	patches        []int32
+	images         int // that patches of a matrix are of
 }
 
 func draw(rng *rand.Rand, dt tensor.DType, shape ...int) *tensor.Tensor {
@@ -161,19 +162,34 @@ func window(rng *rand.Rand, most, k int) (channels int, in []int, spans []op.Spa
 	return channels, []int{(kh-1)*spans[0].Dilation + 1 + rng.IntN(6), (kw-1)*spans[1].Dilation + 1 + rng.IntN(9)}, spans
 }
 
-// newConvolution is the product of a weight with the patches of images [c, h, w], which are K rows.
+// newConvolution is the product of a weight with the patches of images [c, h, w], which are K rows; or, where
+// channels come last, with those of one or two images [h, w, c] at once.
 func newConvolution(rng *rand.Rand, dt tensor.DType, w *tensor.Tensor, channels int, in []int, spans []op.Span) *product {
 	out := slid(in, spans)
-	p := newProduct(rng, dt, w, out[0]*out[1])
-	p.tokens = false
-	p.image, p.patches = draw(rng, dt, p.batch, channels, in[0], in[1]), cuda.Patches(channels, in, out, spans)
-	x := tensor.New(tensor.F32, p.batch, p.k, p.n)
-	for i, from := range unroll(p.batch, channels, in, out, spans) {
-		if from >= 0 {
-			x.F32s()[i] = p.image.To(tensor.F32).F32s()[from]
+	last, images := channels%cuda.ChannelUnit == 0, 1
+	if last {
+		images += rng.IntN(2)
+	}
+	pixels, taps := out[0]*out[1], spans[0].Kernel*spans[1].Kernel
+	p := newProduct(rng, dt, w, images*pixels)
+	p.tokens = last && p.tokens
+	p.image, p.images = draw(rng, dt, p.batch*images, channels, in[0], in[1]), images
+	p.patches = cuda.Patches(channels, in, out, spans, last)
+	x, image := tensor.New(tensor.F32, p.batch, p.k, p.n), p.image.To(tensor.F32)
+	xs := p.strides(p.k)
+	for i, from := range unroll(p.batch*images, channels, in, out, spans) {
+		b, k, n := i/(p.k*pixels), i/pixels%p.k, i%pixels
+		if last {
+			k = k%taps*channels + k/taps
+		}
+		if n += b % images * pixels; from >= 0 {
+			x.F32s()[b/images*xs[2]+k*xs[0]+n*xs[1]] = image.F32s()[from]
 		}
 	}
 	p.x = x.To(dt)
+	if last {
+		p.image = image.Permute(0, 2, 3, 1).To(dt)
+	}
 	p.reference()
 	return p
 }
@@ -450,7 +466,7 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 						kernels = append(kernels, backend.WithParts([]backend.GPUKernel{dense.GEMM(dt, s.m, s.k, [3]int{s.k, 1, 0})}, w.To(dt))...)
 					}
 					convolution := (*product)(nil)
-					if channels := []int{1, 3, 4, 7}[rng.IntN(4)]; s.k > 16 && s.k < 1000 && dt != tensor.F32 {
+					if channels := []int{1, 3, 4, 7, 8, 24, 64}[rng.IntN(7)]; s.k > 16 && s.k < 1000 && dt != tensor.F32 {
 						channels, in, spans := window(rng, channels, s.k)
 						convolution = newConvolution(rng, dt, w, channels, in, spans)
 					}
@@ -536,6 +552,10 @@ func Warpgroups(t *testing.T, drivers ...cuda.Driver) {
 					}
 					channels, in, spans := window(rng, 1+2*(i%2), s.k)
 					products = append(products, newConvolution(rng, dt, w, channels, in, spans))
+					if channels, in, spans := window(rng, 24, s.k); channels%cuda.ChannelUnit == 0 { // which come last
+						in[1] += 12 * spans[1].Stride // so that there are several tiles
+						products = append(products, newConvolution(rng, dt, w, channels, in, spans))
+					}
 					for j := range kernels {
 						k := &kernels[j]
 						if !regexp.MustCompile(c.kernels).MatchString(k.Name) {

@@ -73,7 +73,7 @@ func newConvolution8(rng *rand.Rand, w *tensor.Tensor) *product8 {
 	channels, in, spans := window(rng, []int{1, 3, 4, 7}[rng.IntN(4)], w.Dim(1))
 	out := slid(in, spans)
 	p := newProduct8(rng, w, out[0]*out[1], false)
-	p.image, p.patches = tensor.New(tensor.U8, p.batch, channels, in[0], in[1]), cuda.Patches(channels, in, out, spans)
+	p.image, p.patches = tensor.New(tensor.U8, p.batch, channels, in[0], in[1]), cuda.Patches(channels, in, out, spans, false)
 	for i := range p.image.Bytes() {
 		p.image.Bytes()[i] = byte(rng.Uint32())
 	}

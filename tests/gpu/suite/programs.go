@@ -29,6 +29,13 @@ type Counted struct {
 	cuda.Driver
 	held, launches, replays atomic.Int64
 	products                atomic.Int64 // of a library
+	kernels                 sync.Map     // the names of those that were asked for
+}
+
+// Kernel finds a kernel.
+func (c *Counted) Kernel(name string) (cuda.Kernel, error) {
+	c.kernels.Store(name, true)
+	return c.Driver.Kernel(name)
 }
 
 // Alloc counts the allocations that were not freed.
@@ -105,6 +112,7 @@ var tolerances = map[tensor.DType]float64{tensor.F32: 1e-5, tensor.F16: 1e-2, te
 func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 	for name, text := range map[string]string{
 		"integers": integers(),
+		"images":   images(),
 		"chain": `graph "g"(%x: f32[n,4]) {
   %w: f32[4,3] = const {1.0, -1.0, 0.5, 0.25, 2.0, -0.5, 1.5, 0.0, -2.0, 1.0, 0.75, 0.5}
   %half: f32[] = const {0.5}
@@ -390,6 +398,12 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 			}
 			if d.replays.Load() == 0 {
 				t.Error("no graph of launches ran")
+			}
+			for _, kernel := range lastKernels {
+				kernel = precision.String() + "_" + kernel
+				if _, is := d.kernels.Load(kernel); is != (name == "images" && precision != tensor.F32) {
+					t.Errorf("kernel %s is used: %v", kernel, is)
+				}
 			}
 			if err := p.Close(); err != nil || d.held.Load() != 0 {
 				t.Errorf("%d allocations are left after Close: %v", d.held.Load(), err)

@@ -146,9 +146,11 @@ template <class T> struct Epilogue {
 // Patches is how images that begin x_batch apart are matrices X whose columns are what the pixels of
 // a convolution's result read: row k of pixel p is element (p/outW*strideH + y, p%outW*strideW + x)
 // of the plane that tap k says, and 0 outside of it. There are K taps behind it.
-struct Patches { int32_t inH, inW, outW, strideH, strideW, unused; };
+// Images whose channels come last, a multiple of 8 of them, have 8 channels of a pixel in rows 8*k to 8*k+7, and tap k is for
+// all of these. Of such a matrix every so many pixels are another image, which begins image elements after the one before.
+struct Patches { int32_t inH, inW, outW, strideH, strideW, channels, pixels, image; }; // channels: 0 where they come first
 struct Tap {
-  int32_t plane; // where it begins in an image
+  int32_t plane; // where it begins in an image, or the first of 8 channels
   int16_t y, x;
 };
 
@@ -180,8 +182,9 @@ template <class T> struct Operands {
       split = blockIdx.z / matrices;
     }
   }
-  // down reports whether rows of X are neighbours.
-  __device__ __forceinline__ bool down() const { return xRow == 1 && !patches; }
+  // last reports whether X is patches of images whose channels come last, and down whether rows of X are neighbours.
+  __device__ __forceinline__ bool last() const { return patches && patches->channels > 0; }
+  __device__ __forceinline__ bool down() const { return patches ? last() : xRow == 1; }
   // share is which of so many slabs are the block's: from first to count-1.
   __device__ __forceinline__ void share(int slabs, int &first, int &count) const {
     first = int64_t(slabs) * split / splits;

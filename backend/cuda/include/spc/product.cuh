@@ -42,21 +42,32 @@ template <int Depth, int Columns> struct Slab {
 
 // Feed fills slabs with X, by Threads threads of a block, each of which brings the same units of
 // every slab: by copies that go on meanwhile, or, where neighbours are at odd addresses or are the
-// pixels that a convolution reads, by registers, from begin to end.
+// pixels that a convolution reads from channels, by registers, from begin to end.
 template <class T, int Depth, int Columns, int Threads> struct Feed {
   using Slab = spc::Slab<Depth, Columns>;
   static constexpr int Each = (Slab::Units + Threads - 1) / Threads;
+  static constexpr int Outside = 0x7fff; // a row that no image has
   const Operands<T> &o;
   const T *x; // the block's matrix
   int n0, thread; // the first column, and which of the threads this is
-  int piece; // how many neighbours can be copied at once
+  int piece; // how many neighbours can be copied at once, 0 where channels come last
   bool down;
-  uint32_t held[Each][8]; // elements apart, since to put them together is to wait for them
+  // Elements apart, since to put them together is to wait for them; or, where channels come last, of each line where the
+  // first tap of its pixel lies in X, and its row and column in halves.
+  uint32_t held[Each][8];
 
   __device__ __forceinline__ Feed(const Operands<T> &o, const T *x, int n0, int thread = threadIdx.x) : o(o), x(x), n0(n0), thread(thread), down(o.down()) {
     int64_t far = (down ? o.xColumn : o.xRow) | o.xBatch; // of lines, and of matrices
     auto fits = [&](int n) { return far % n == 0 && reinterpret_cast<uintptr_t>(o.x) % (n * sizeof(T)) == 0; };
-    piece = o.patches || (!down && o.xColumn != 1) ? 1 : fits(8) ? 8 : fits(4) ? 4 : fits(2) ? 2 : 1;
+    piece = o.last() ? 0 : o.patches || (!down && o.xColumn != 1) ? 1 : fits(8) ? 8 : fits(4) ? 4 : fits(2) ? 2 : 1;
+    if (piece == 0)
+      each<true>([&](int i, int line, int) {
+        const Patches &p = *o.patches;
+        int n = n0 + line < o.N ? n0 + line : o.N - 1, image = n / p.pixels, pixel = n - image * p.pixels, row = pixel / p.outW;
+        int y = row * p.strideH, x = (pixel - row * p.outW) * p.strideW;
+        held[i][0] = image * p.image + (y * p.inW + x) * p.channels;
+        held[i][1] = n0 + line < o.N ? y | x << 16 : Outside;
+      });
   }
 
   // each calls f(i, line, unit) for the units of this thread.
@@ -94,6 +105,22 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
         row++;
       }
     }
+  }
+
+  // channels begins to copy the slab of the rows from k0 on, where channels come last: a thread's units are of one tap.
+  __device__ __forceinline__ void channels(Slab &slab, int k0) const {
+    static_assert(Threads % (Depth / 8) == 0, "a thread's units have the same rows");
+    const Patches &p = *o.patches;
+    int k = k0 + thread % (Depth / 8) * 8;
+    Tap tap = {0, Outside, 0};
+    if (k < o.K)
+      tap = reinterpret_cast<const Tap *>(o.patches + 1)[k / 8];
+    int far = (tap.y * p.inW + tap.x) * p.channels + tap.plane;
+    each<true>([&](int i, int line, int unit) {
+      int y = int(held[i][1] & 0xffff) + tap.y, x = int(held[i][1] >> 16) + tap.x;
+      bool inside = unsigned(y) < unsigned(p.inH) && unsigned(x) < unsigned(p.inW);
+      copy_async<16>(slab.units + Slab::template place<true>(line, unit), inside ? this->x + int(held[i][0] + far) : this->x, inside ? 16 : 0);
+    });
   }
 
   // read begins to copy a unit of the slab of the rows from k0 on, or reads it to registers.
@@ -139,7 +166,9 @@ template <class T, int Depth, int Columns, int Threads> struct Feed {
       each<Down>([&](int i, int line, int unit) { write<Down>(held[i], slab, line, unit); });
   }
   __device__ __forceinline__ void begin(Slab &slab, int k0) {
-    if (down)
+    if (piece == 0)
+      channels(slab, k0);
+    else if (down)
       begin<true>(slab, k0);
     else
       begin<false>(slab, k0);
@@ -435,7 +464,9 @@ __device__ __forceinline__ void group_product(unsigned char *memory, const Sourc
         }
       }
     };
-    if (feed.piece != 8)
+    if (feed.piece == 0)
+      give([&](X &x, int k0) { feed.channels(x, k0); }, Is<true>());
+    else if (feed.piece != 8)
       give([&](X &x, int k0) { feed.down ? feed.template bring<true>(x, k0) : feed.template bring<false>(x, k0); }, Is<false>());
     else if (feed.down)
       give([&](X &x, int k0) { feed.template whole<true>(x, k0); }, Is<true>());
