@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"spc/backend"
 	"spc/backend/format"
 	"spc/ir"
 	"spc/ir/op"
@@ -31,7 +32,7 @@ func (b *binder) arrange() error {
 			b.last[v] = s[1] > 0 && s[1]%ChannelUnit == 0 && s[2]*s[3] > 1
 		}
 	}
-	wants := map[*ir.Node]wanted{}
+	wants := map[*ir.Node]*wanted{}
 	for _, n := range b.graph.Nodes {
 		if c := b.chains[n]; c != nil && c.last() != n {
 			b.last[n.Outputs[0]] = false // which is in no memory
@@ -43,39 +44,80 @@ func (b *binder) arrange() error {
 		}
 		wants[n] = w
 	}
+	b.settle(wants)
+	for _, n := range b.graph.Nodes {
+		if o, ok := n.Op.(*op.Conv); ok && o.Group == 1 && b.last[n.Inputs[0]] {
+			fits, err := b.multipliesLast(n)
+			if err != nil {
+				return err
+			}
+			if !fits {
+				wants[n].free = nil
+			}
+		}
+	}
+	b.settle(wants)
+	return nil
+}
+
+// settle refuses channels that come last until all nodes have what they want.
+func (b *binder) settle(wants map[*ir.Node]*wanted) {
 	for changed := true; changed; {
 		changed = false
 		refuse := func(v *ir.Value) {
 			changed = changed || b.last[v]
 			b.last[v] = false
 		}
+		first := func(v *ir.Value) bool { return !b.last[v] }
 		for _, n := range b.graph.Nodes {
-			w, ok := wants[n]
-			if !ok {
+			w := wants[n]
+			if w == nil {
 				continue
 			}
-			for _, v := range slices.Concat(b.inputs(n), n.Outputs) {
+			see := func(v *ir.Value) {
 				if !slices.Contains(w.free, v) && !slices.Contains(w.alike, v) {
 					refuse(v)
 				}
 			}
-			if slices.ContainsFunc(w.alike, func(v *ir.Value) bool { return !b.last[v] }) {
+			if b.chains[n] == nil {
+				n.Reads(see)
+			}
+			for _, v := range n.Outputs {
+				see(v)
+			}
+			if slices.ContainsFunc(w.alike, first) {
 				for _, v := range w.alike {
 					refuse(v)
 				}
 			}
+			if slices.ContainsFunc(w.same, first) && !slices.ContainsFunc(n.Outputs[0].Uses(), longer) {
+				refuse(n.Outputs[0])
+			}
 		}
 	}
-	return nil
+}
+
+// longer reports whether images are read that are worth turning around: by a convolution of several taps.
+func longer(u ir.Use) bool {
+	o, ok := u.Node.Op.(*op.Conv)
+	return ok && o.Group == 1 && prod(shapeOf(u.Node.Inputs[1])[2:]) > 1
 }
 
 // wanted is how a node wants images to lie that it reads or writes: those that are free either
-// way, those that are alike all the same way, and others with their channels first.
-type wanted struct{ free, alike []*ir.Value }
+// way, those that are alike all the same way, and others with their channels first. Where one of the same has its channels
+// first, what is made of them has, too, unless that is worth it.
+type wanted struct{ free, alike, same []*ir.Value }
 
-func (b *binder) wants(n *ir.Node) (w wanted, err error) {
+func (b *binder) wants(n *ir.Node) (*wanted, error) {
+	w := &wanted{}
 	if c := b.chains[n]; c != nil { // which reads by any strides
-		w.free = append(slices.Clone(c.operands), n.Outputs[0])
+		y := n.Outputs[0]
+		w.free = append(slices.Clone(c.operands), y)
+		for _, v := range c.operands {
+			if slices.Equal(shapeOf(v), shapeOf(y)) {
+				w.same = append(w.same, v)
+			}
+		}
 		return w, nil
 	}
 	if unfit(n) != "" {
@@ -87,22 +129,29 @@ func (b *binder) wants(n *ir.Node) (w wanted, err error) {
 		if o.Quantised() || x.Type.Rank() != 4 || !n.Inputs[1].IsConst() {
 			break
 		}
-		w.alike = []*ir.Value{y}
+		alike := []*ir.Value{y}
 		if v := n.Input(op.Residual); v != nil {
-			w.alike = append(w.alike, v)
+			alike = append(alike, v)
 		}
-		switch {
-		case o.Group > 1:
-			if depthwise(o, shapeOf(x), shapeOf(n.Inputs[1]), shapeOf(y)) == "" {
-				return wanted{}, nil
+		if o.Group > 1 {
+			if depthwise(o, shapeOf(x), shapeOf(n.Inputs[1]), shapeOf(y)) != "" {
+				w.alike = append(alike, x)
 			}
-			w.alike = append(w.alike, x)
-		case b.last[x]:
-			var product *weight
-			if product, err = b.lastWeight(n); product != nil {
-				w.free = []*ir.Value{x}
+			break
+		}
+		if b.prog.sparse != nil { // the library for 2:4 weights wants X to lie as Y
+			product, err := b.weightOf(n, 1)
+			if err != nil || product == nil {
+				return w, err
+			}
+			if product.sparse {
+				if prod(shapeOf(n.Inputs[1])[2:]) == 1 {
+					w.alike = append(alike, x)
+				}
+				break
 			}
 		}
+		w.free, w.alike = []*ir.Value{x}, alike
 	case *op.MaxPool, *op.AveragePool, *op.Resize:
 		w.alike = []*ir.Value{n.Inputs[0], n.Outputs[0]}
 	case *op.Concat:
@@ -116,7 +165,19 @@ func (b *binder) wants(n *ir.Node) (w wanted, err error) {
 			w.free = n.Inputs[:1]
 		}
 	}
-	return w, err
+	return w, nil
+}
+
+// multipliesLast reports whether a convolution is better off with channels that come last: its weight can be had so, and
+// tensor cores or a library multiply it, for other kernels load neighbouring pixels.
+func (b *binder) multipliesLast(n *ir.Node) (bool, error) {
+	w, err := b.lastWeight(n)
+	if w == nil || err != nil {
+		return false, err
+	}
+	y := shapeOf(n.Outputs[0])
+	k := b.prog.rates.Pick(w.kernels, y[0]*prod(y[2:]), 1, b.prog.float.Size())
+	return w.matrix != nil && !w.sparse && b.prog.library != nil || k != nil && k.Unit != backend.Cores, nil
 }
 
 // follow has a node that is being bound write y, with its channels first, where one of the values that lie as y does has them so

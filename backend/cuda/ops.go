@@ -452,7 +452,7 @@ func bindGlobal(kind string) func(b *binder, n *ir.Node) (bool, error) {
 		if b.last[n.Inputs[0]] {
 			step = xs[1]
 		}
-		return true, b.launch(b.name("reduce"), byRow(xs[0]*xs[1]), n.Inputs[0], n.Outputs[0], plane, step, reductions[kind], 1/float32(plane))
+		return true, b.reduce(n, xs[0]*xs[1]/step, plane, step, kind, 1/float32(plane))
 	}
 }
 
@@ -475,7 +475,17 @@ func bindReduce(b *binder, n *ir.Node) (bool, error) {
 	if n.Op.Kind() == "ReduceMean" {
 		factor /= float32(size)
 	}
-	return true, b.launch(b.name("reduce"), byRow(outer*step), n.Inputs[0], n.Outputs[0], size, step, reductions[n.Op.Kind()], factor)
+	return true, b.reduce(n, outer, size, step, n.Op.Kind(), factor)
+}
+
+// reduce joins rows [outer][size][step] along the second axis: neighbouring ones by a block, if that makes blocks enough.
+func (b *binder) reduce(n *ir.Node, outer, size, step int, kind string, factor float32) error {
+	const together, enough, threads = 32, 32, 512
+	name, g := "reduce", byRow(outer*step)
+	if blocks := outer * ((step + together - 1) / together); step > 1 && blocks >= enough {
+		name, g = "reduce_columns", backend.Geometry{Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1}}
+	}
+	return b.launch(b.name(name), g, n.Inputs[0], n.Outputs[0], size, step, reductions[kind], factor)
 }
 
 func bindSoftmax(b *binder, n *ir.Node) (bool, error) {

@@ -369,10 +369,11 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 	// A single pixel lies as if its channels came last, and as if they came first.
 	direct := prod(ws[2:]) == 1 && pixels == plane && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 })
 	last, written := b.last[n.Inputs[0]] || direct && pixels == 1, b.last[n.Outputs[0]] || pixels == 1
-	w, err := b.weightOf(n, 1)
-	if last && !direct {
-		w, err = b.lastWeight(n)
+	weightOf := func(n *ir.Node) (*weight, error) { return b.weightOf(n, 1) }
+	if last {
+		weightOf = b.lastWeight
 	}
+	w, err := weightOf(n)
 	if err != nil || w == nil {
 		return false, err
 	}
@@ -424,7 +425,12 @@ func (b *binder) convolveGroups(n *ir.Node, ws, out []int, w []any, bias []float
 		return false, nil
 	case last:
 		name, params[0] = "depthwise_last_"+kernel, b.round(t.Reshape(ys[1], prod(ws[2:])).Permute(1, 0))
-		g = backend.Geometry{Grid: [3]int{(across*(ys[1]/ChannelUnit) + 127) / 128, 1, ys[0]}, Block: [3]int{128, 1, 1}}
+		const processors = 128
+		units, threads := across*(ys[1]/ChannelUnit), 128
+		if units*ys[0] < threads*processors {
+			threads = 32
+		}
+		g = backend.Geometry{Grid: [3]int{(units + threads - 1) / threads, 1, ys[0]}, Block: [3]int{threads, 1, 1}}
 		params = append(params, ys[1])
 	case kernel != "":
 		name = "depthwise_" + kernel
@@ -440,10 +446,11 @@ func (b *binder) convolveGroups(n *ir.Node, ws, out []int, w []any, bias []float
 // spc/device.cuh; nil where a number is too large for them. Where channels come last, which are a multiple of
 // ChannelUnit then, a matrix may be of several images, and rows of X are those of a tap after each other.
 func Patches(channels int, in, out []int, spans []op.Span, last bool) []int32 {
-	const most = 1 << 14 // rows and columns of an image whose channels come last, and how far taps are from one
+	const most = 1<<14 - 1 // rows and columns of an image whose channels come last, and how far taps are from one
 	s := sliding(in, out, spans)
 	plane := s.in[0] * s.in[1]
-	if channels*plane > math.MaxInt32 || last && max(s.in[0], s.in[1]) > most {
+	begins := max((s.out[0]-1)*s.axes[0].Stride, (s.out[1]-1)*s.axes[1].Stride) // the last patch
+	if channels*plane > math.MaxInt32 || last && max(s.in[0], s.in[1], begins) > most {
 		return nil
 	}
 	words := []int32{int32(s.in[0]), int32(s.in[1]), int32(s.out[1]), int32(s.axes[0].Stride), int32(s.axes[1].Stride), 0, int32(s.out[0] * s.out[1]), int32(channels * plane)}

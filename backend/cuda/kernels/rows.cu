@@ -44,6 +44,48 @@ template <class T> struct Row {
   }
   __device__ __forceinline__ float get(int i) const { return number(x[i * step]); }
   __device__ __forceinline__ void set(int i, float v) const { put(y[i * step], v); }
+  // A thread has every so many elements from the first on, and joined is what all of them have.
+  static constexpr int Hop = RowThreads;
+  __device__ __forceinline__ int first() const { return threadIdx.x; }
+  template <class F> __device__ __forceinline__ float joined(float v, F join) const { return fold(v, join); }
+  __device__ __forceinline__ void result(T *y, float v) const {
+    if (threadIdx.x == 0)
+      put(y[blockIdx.x], v);
+  }
+};
+
+constexpr int ColumnWarps = 16;
+
+// Columns is 32 such rows that are neighbours, one for each lane, of which each warp of 16 has every 16th element. Grid
+// (outer*ceil(step/32)).
+template <class T> struct Columns {
+  const T *x;
+  int n;
+  int64_t step, outer, column;
+  __device__ Columns(const T *x, int n, int64_t step) : n(n), step(step) {
+    int64_t blocks = (step + 31) / 32;
+    outer = blockIdx.x / blocks;
+    column = blockIdx.x % blocks * 32 + threadIdx.x % 32;
+    this->x = x + outer * n * step + (column < step ? column : 0);
+  }
+  static constexpr int Hop = ColumnWarps;
+  __device__ __forceinline__ int first() const { return threadIdx.x / 32; }
+  __device__ __forceinline__ float get(int i) const { return number(x[i * step]); }
+  template <class F> __device__ __forceinline__ float joined(float v, F join) const {
+    using Parts = float[ColumnWarps][32];
+    SPC_SHARED(Parts, parts);
+    parts[threadIdx.x / 32][threadIdx.x % 32] = v;
+    __syncthreads();
+    v = parts[0][threadIdx.x % 32];
+    for (int w = 1; w < ColumnWarps; w++)
+      v = join(v, parts[w][threadIdx.x % 32]);
+    __syncthreads(); // so that parts may be written again
+    return v;
+  }
+  __device__ __forceinline__ void result(T *y, float v) const {
+    if (threadIdx.x < 32 && column < step)
+      put(y[outer * step + column], v);
+  }
 };
 
 // softmax writes the logarithms where log is set.
@@ -130,10 +172,12 @@ template <class T> __device__ __forceinline__ void locate(const Row<T> &r, int64
 // Reductions, as backend/cuda numbers them.
 enum Reduction { Sum, Greatest, Least, Product, AbsSum, SquareSum, Norm, LogSum, LogSumExp };
 
-// reduce joins each row to an element of y[outer][step]. A sum is multiplied with factor.
-template <class T> __device__ __forceinline__ void reduce(const Row<T> &r, T *y, int kind, float factor) {
+// reduce joins each Row or those of Columns to an element of y[outer][step]. A sum is multiplied with factor.
+template <class T, class Rows> __device__ __forceinline__ void reduce(const Rows &r, T *y, int kind, float factor) {
+  auto sum = [](float a, float b) { return a + b; };
   float v = kind == Greatest || kind == LogSumExp ? -INFINITY : kind == Least ? INFINITY : kind == Product ? 1 : 0, top = 0;
-  for (int i = threadIdx.x; i < r.n; i += RowThreads) {
+#pragma unroll 8
+  for (int i = r.first(); i < r.n; i += Rows::Hop) {
     float x = r.get(i);
     switch (kind) {
     case Greatest:
@@ -147,23 +191,22 @@ template <class T> __device__ __forceinline__ void reduce(const Row<T> &r, T *y,
     }
   }
   switch (kind) {
-  case Greatest: v = most(v); break;
-  case Least: v = fold(v, less); break;
-  case Product: v = fold(v, [](float a, float b) { return a * b; }); break;
-  case Norm: v = sqrtf(total(v)); break;
-  case LogSum: v = logf(total(v)); break;
+  case Greatest: v = r.joined(v, greater); break;
+  case Least: v = r.joined(v, less); break;
+  case Product: v = r.joined(v, [](float a, float b) { return a * b; }); break;
+  case Norm: v = sqrtf(r.joined(v, sum)); break;
+  case LogSum: v = logf(r.joined(v, sum)); break;
   case LogSumExp:
-    top = most(v);
+    top = r.joined(v, greater);
     top = fabsf(top) == INFINITY ? 0 : top;
     v = 0;
-    for (int i = threadIdx.x; i < r.n; i += RowThreads)
+    for (int i = r.first(); i < r.n; i += Rows::Hop)
       v += expf(r.get(i) - top);
-    v = top + logf(total(v));
+    v = top + logf(r.joined(v, sum));
     break;
-  default: v = total(v) * factor;
+  default: v = r.joined(v, sum) * factor;
   }
-  if (threadIdx.x == 0)
-    put(y[blockIdx.x], v);
+  r.result(y, v);
 }
 
 } // namespace spc
@@ -175,7 +218,9 @@ template <class T> __device__ __forceinline__ void reduce(const Row<T> &r, T *y,
              spc::normalise(spc::Row<spc::T>(x, y, n, step), scale, shift, period, per, epsilon, centred)) \
   SPC_KERNEL(T##_locate, 128, (const spc::T *x, int64_t *y, int n, int64_t step, int least, int last), \
              spc::locate(spc::Row<spc::T>(x, nullptr, n, step), y, least, last)) \
-  SPC_KERNEL(T##_reduce, 128, (const spc::T *x, spc::T *y, int n, int64_t step, int kind, float factor), spc::reduce(spc::Row<spc::T>(x, y, n, step), y, kind, factor))
+  SPC_KERNEL(T##_reduce, 128, (const spc::T *x, spc::T *y, int n, int64_t step, int kind, float factor), spc::reduce(spc::Row<spc::T>(x, y, n, step), y, kind, factor)) \
+  SPC_KERNEL(T##_reduce_columns, 512, (const spc::T *x, spc::T *y, int n, int64_t step, int kind, float factor), \
+             spc::reduce(spc::Columns<spc::T>(x, n, step), y, kind, factor))
 ROWS(f32)
 ROWS(f16)
 ROWS(bf16)

@@ -120,12 +120,12 @@ template <class T> __device__ __forceinline__ void patchesLast(const T *x, T *y,
 }
 
 // depthwiseLast is depthwise where channels come last, weights [K][K][channels]. A thread computes 8 channels of 4
-// neighbours of a row. Grid (ceil(outH*ceil(outW/4)*channels/8/128), 1, images).
+// neighbours of a row. Grid (ceil(outH*ceil(outW/4)*channels/8/threads), 1, images), of up to 128 threads.
 template <class T, int K, int S>
 __device__ __forceinline__ void depthwiseLast(const T *weights, const T *x, T *y, int channels, const Window &w, const Epilogue<T> &e) {
   constexpr int Each = 4, Loads = (Each - 1) * S + K;
   using Vec = spc::Vec<T, Eight>;
-  int units = channels / Eight, across = (w.outW + Each - 1) / Each, at = blockIdx.x * 128 + threadIdx.x, unit = at % units, group = at / units;
+  int units = channels / Eight, across = (w.outW + Each - 1) / Each, at = blockIdx.x * blockDim.x + threadIdx.x, unit = at % units, group = at / units;
   int row = group / across, first = (group - row * across) * Each;
   if (row >= w.outH)
     return;
@@ -178,7 +178,7 @@ template <int V, class T> __device__ __forceinline__ void pool(const T *x, T *y,
   int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
   if (at >= n)
     return;
-  int pixels = w.outH * w.outW, units = channels / V, inside = 0, counted = 0;
+  int pixels = w.outH * w.outW, units = V == 1 ? 1 : channels / V, inside = 0, counted = 0;
   int64_t pixel = at / units;
   int p = int(pixel % pixels);
   const Vec *image = reinterpret_cast<const Vec *>(x) + pixel / pixels * w.inH * w.inW * units + at % units;
