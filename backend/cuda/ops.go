@@ -230,11 +230,47 @@ func (b *binder) moved(x *ir.Value, y any, size, xs, ys []int, from, to int) err
 	if prod(size) == 0 {
 		return nil
 	}
+	together := b.together(x, size, xs, ys, from, to)
+	if last := len(size) - 1; together > 1 {
+		parts := func(v []int) []int {
+			v = slices.Clone(v)
+			for i := range v[:last] {
+				v[i] /= together
+			}
+			return v
+		}
+		xs, ys, from, to = parts(xs), parts(ys), from/together, to/together
+		size = slices.Clone(size)
+		size[last] /= together
+	}
 	axes := []int64{int64(len(size))}
 	for _, v := range slices.Concat(size, xs, ys) {
 		axes = append(axes, int64(v))
 	}
-	return b.launch(b.moving(x, "move"), flat(prod(size)), x, y, prod(size), axes, from, to)
+	kernel := fmt.Sprintf("b%d_move", 8*b.prog.size(x)*together)
+	return b.launch(kernel, flat(prod(size)), x, y, prod(size), axes, from, to)
+}
+
+// together is how many neighbours a move can copy as one, of up to 8 bytes: those that are neighbours on both sides, and begin at
+// multiples of as many everywhere.
+func (b *binder) together(x *ir.Value, size, xs, ys []int, from, to int) int {
+	const most = 8 // bytes
+	last := len(size) - 1
+	if last < 0 || xs[last] != 1 || ys[last] != 1 {
+		return 1
+	}
+	n := most / b.prog.size(x)
+	for n > 1 {
+		odd := size[last]%n != 0 || from%n != 0 || to%n != 0
+		for i := range last {
+			odd = odd || size[i] > 1 && (xs[i]%n != 0 || ys[i]%n != 0)
+		}
+		if !odd {
+			break
+		}
+		n /= 2
+	}
+	return n
 }
 
 func bindTranspose(b *binder, n *ir.Node) (bool, error) {
