@@ -220,13 +220,8 @@ func bindView(b *binder, n *ir.Node) (bool, error) {
 	return true, nil
 }
 
-// move copies elements between places that are sums of strides along axes.
-func (b *binder) move(x, y *ir.Value, size, xs, ys []int, from, to int) error {
-	return b.moved(x, y, size, xs, ys, from, to)
-}
-
-// moved is move to a place.
-func (b *binder) moved(x *ir.Value, y any, size, xs, ys []int, from, to int) error {
+// move copies elements of x between places that are sums of strides along axes, to the value or the temporary buffer y.
+func (b *binder) move(x *ir.Value, y any, size, xs, ys []int, from, to int) error {
 	if prod(size) == 0 {
 		return nil
 	}

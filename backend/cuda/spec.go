@@ -489,7 +489,7 @@ func (b *binder) leave(v *ir.Value, at map[*ir.Node]int, until int) (port, error
 	if b.last[v] {
 		first := b.temp(prod(shapeOf(v)) * b.prog.size(v))
 		x = tempParam(first)
-		if err := b.moved(v, x, shapeOf(v), b.strides(v), tensor.Strides(shapeOf(v)), 0, 0); err != nil {
+		if err := b.move(v, x, shapeOf(v), b.strides(v), tensor.Strides(shapeOf(v)), 0, 0); err != nil {
 			return out, err
 		}
 	}
