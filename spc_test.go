@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"spc"
+	"spc/internal/debug"
+	_ "spc/internal/debug/all"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -318,6 +320,7 @@ func TestOutputsMayBeInputs(t *testing.T) {
 
 // From the second on, a run allocates nothing, whatever context it has.
 func TestSteadyRunsDoNotAllocate(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
 	for what, m := range map[string]*spc.Model{
 		"bert": tiny(t, "bert", spc.CompileOptions{Sparsity: 0.5}),
 		"lstm": tiny(t, "lstm", spc.CompileOptions{Sparsity: 0.5}),
@@ -357,6 +360,7 @@ func steady(t *testing.T, m *spc.Model) {
 }
 
 func TestSteadyRunsOfRealModelsDoNotAllocate(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
 	for _, name := range []string{
 		"mnist-8", "mobilenetv2-imagenet", "ppocrv3-det", "resnet56-cifar10", "shufflenetv2-imagenet",
 		"squeezenet1.1-imagenet", "stories260k", "super-resolution", "ultraface-rfb-320", "yolox-nano",

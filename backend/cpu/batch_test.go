@@ -12,6 +12,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/ref"
+	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -425,6 +426,7 @@ func TestRulesHaveRows(t *testing.T) {
 
 // Batches are cut just where their images stay apart, and their parts make the whole.
 func TestBatchesAreTheirParts(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
 	const seed, n = 41, 5
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -484,6 +486,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 
 // Portions that end at any values make the whole, whatever parts they run on.
 func TestBatchesRunByPortions(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
 	const seed, n = 42, 7
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -17,6 +17,7 @@ import (
 	"spc/backend/cpu/winograd"
 	"spc/backend/format"
 	"spc/backend/format/dense"
+	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower/plan"
@@ -44,6 +45,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		winograd: map[winogradKey]*winograd.Weight{},
 		dense:    map[*ir.Store]*tensor.Tensor{},
 		specs:    newCache[runner](8),
+		guarded:  debug.On(debug.Memory),
 	}
 	if !o.Checked {
 		if err := format.CheckAll(p.Graph.Constants()); err != nil {
@@ -58,8 +60,9 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 func Cores() int { return min(physicalCores(), runtime.GOMAXPROCS(0)) }
 
 type program struct {
-	graph *ir.Graph
-	pool  *Pool
+	graph   *ir.Graph
+	pool    *Pool
+	guarded bool // runs check themselves
 
 	mu       sync.Mutex
 	kernels  map[kernelKey]*weightEntry

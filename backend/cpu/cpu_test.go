@@ -12,6 +12,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/ref"
+	_ "spc/internal/debug/all"
 	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/op"

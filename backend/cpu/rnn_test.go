@@ -11,6 +11,7 @@ import (
 	"spc/backend"
 	"spc/backend/format"
 	"spc/backend/ref"
+	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -213,6 +214,7 @@ func TestLengthsBeyondTheSequenceAreRefused(t *testing.T) {
 
 // A run of a recurrent operator allocates nothing.
 func TestRecurrentRunsAllocateNothing(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
 	if raceDetector {
 		t.Skip("a sync.Pool allocates under the race detector")
 	}

@@ -400,6 +400,7 @@ type exec struct {
 	cold    []func()         // what makes kernels ready for their first run
 
 	abandoned bool        // an operator still computes on it
+	guard     *guard      // nil where runs are not checked
 	frames    []frame     // by step number
 	scratch   [][]float32 // by worker
 	shared    []float32
@@ -443,6 +444,9 @@ func (s *spec) acquire() (*exec, error) {
 		if x.slots[i] == nil {
 			x.varying = append(x.varying, i)
 		}
+	}
+	if s.prog.guarded {
+		x.guard = newGuard(x)
 	}
 	x.shared = memory.Floats(s.shared)
 	x.scratch = make([][]float32, x.pool.Threads())
@@ -569,6 +573,7 @@ func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir
 	for i, v := range s.plan.Graph.Inputs {
 		x.slots[s.plan.Number[v]] = in[i]
 	}
+	defer x.guard.leave()
 	if err := x.steps(ctx, s.main, trace); err != nil {
 		return err
 	}
@@ -612,7 +617,12 @@ func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Du
 	if trace == nil && b.order != nil {
 		list = b.order
 	}
-	for _, st := range list {
+	if x.guard != nil {
+		if err := x.guard.enter(b, list); err != nil {
+			return err
+		}
+	}
+	for i, st := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -625,6 +635,11 @@ func (x *exec) steps(ctx context.Context, b *block, trace func(*ir.Node, time.Du
 		}
 		if trace != nil {
 			trace(st.node, time.Since(start))
+		}
+		if x.guard != nil {
+			if err := x.guard.after(i, st); err != nil {
+				return err
+			}
 		}
 		for _, i := range st.dead {
 			x.slots[i] = nil
@@ -660,9 +675,18 @@ func (x *exec) step(ctx context.Context, st *step) error {
 		if i >= len(outs) || outs[i] == nil {
 			return st.node.Errorf(ir.ErrInvalid, "output %d was not computed", i)
 		}
-		x.slots[k] = outs[i]
+		x.slots[k] = x.outside(outs[i])
 	}
 	return nil
+}
+
+// outside returns t, or a copy where its elements are in the arena: operators may return
+// views of their inputs, whose memory the plan gives to others after their last use.
+func (x *exec) outside(t *tensor.Tensor) *tensor.Tensor {
+	if _, n := x.inArena(t); n > 0 {
+		return t.Clone()
+	}
+	return t
 }
 
 // forget lets go of what is not the exec's.
@@ -772,6 +796,7 @@ func (x *exec) subgraph(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) (
 	for i, v := range g.Inputs {
 		x.slots[x.plan.Number[v]] = in[i]
 	}
+	defer x.guard.leave()
 	if err := x.steps(ctx, x.blocks[g], nil); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/ref"
+	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -145,6 +146,7 @@ func TestWinogradKeepsWhatIsNotFiniteInPlace(t *testing.T) {
 }
 
 func TestWinogradAllocatesNothing(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks allocate
 	rng := rand.New(rand.NewPCG(33, 0))
 	g, in := conv3x3(rng, 1, 16, 16, 20, 20, [4]int{1, 1, 1, 1}, "Relu", false)
 	withTiles(4, func() {

@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	_ "spc/internal/debug/all"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 	"spc/tests/archs"

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	_ "spc/internal/debug/all"
 	"spc/ir/tensor"
 )
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spc"
+	_ "spc/internal/debug/all"
 	"spc/ir/tensor"
 	"spc/tests/archs"
 	"spc/tests/conformance"
