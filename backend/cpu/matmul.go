@@ -278,7 +278,7 @@ func bindGemm(p *program, n *ir.Node) (*bound, error) {
 		cs := shapeOf(c)
 		data, constant := constantF32(n, 2)
 		switch {
-		case constant && prod(cs) == l.m && (len(cs) == 1 || cs[0] == 1):
+		case constant && prod(cs) == l.m && (len(cs) < 2 || cs[0] == 1):
 			l.ep.bias = make([]float32, l.m)
 			for i, v := range data {
 				l.ep.bias[i] = o.Beta * v
