@@ -13,7 +13,7 @@ import (
 
 // unportable lists the passes whose results have no form in ONNX, or one that few
 // runtimes read.
-var unportable = []string{"quantized", "activations", "norms", "attention", "residuals", "epilogues", "integers", "choose"}
+var unportable = []string{"quantized", "narrow", "activations", "norms", "attention", "residuals", "epilogues", "integers", "choose"}
 
 // Pruned is a model that was pruned, and perhaps quantised, and is still an ONNX model.
 type Pruned struct {

@@ -98,14 +98,34 @@ var Pipeline = []Pass{
 		Run:   func(_ *Context, g *ir.Graph) (int, error) { return 0, g.Infer() },
 	},
 	{
+		Name: "spell", Doc: "spell out how weights are quantised that are to be pruned",
+		Needs: Typed,
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			if !c.Prune.Asks() {
+				return 0, nil
+			}
+			return quant.Spell(g)
+		},
+	},
+	{
 		Name: "quantized", Doc: "recognise products of integers between DequantizeLinear nodes",
 		Needs: Typed,
-		Run:   func(_ *Context, g *ir.Graph) (int, error) { return quant.Products(g) },
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			if c.Prune.Asks() { // narrow comes after that
+				return 0, nil
+			}
+			return quant.Products(g)
+		},
 	},
 	{
 		Name: "fold", Doc: "evaluate what is constant, shape arithmetic included, and pick constant branches",
 		Needs: Typed, Makes: Folded,
-		Run: func(_ *Context, g *ir.Graph) (int, error) { return fold.Constants(g) },
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			if c.Prune.Asks() {
+				return fold.ConstantsBut(g, quant.Widens)
+			}
+			return fold.Constants(g)
+		},
 	},
 	{
 		Name: "dead", Doc: "remove nodes whose outputs nobody reads",
@@ -130,16 +150,26 @@ var Pipeline = []Pass{
 	{
 		Name: "prune", Doc: "decide which weights are zero",
 		Needs: Typed | Folded, Makes: Pruned,
+		Run: pruneWeights,
+	},
+	{
+		Name: "narrow", Doc: "recognise products of integers whose weights were pruned, and fold what makes the other weights",
+		Needs: Typed | Pruned,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
-			r, err := fit.Run(c, g, c.Prune)
+			if !c.Prune.Asks() {
+				return 0, nil
+			}
+			n, err := quant.Products(g)
 			if err != nil {
-				return 0, err
+				return n, err
 			}
-			c.Report.Prune = r
-			if c.Masks {
-				c.Report.Masks = masks(g, r)
+			others, err := quant.Widen(g)
+			if err != nil {
+				return n, err
 			}
-			return len(r.Layers), nil
+			k, err := fold.Constants(g)
+			fold.Dead(g)
+			return n + len(others) + k, err
 		},
 	},
 	{
@@ -210,6 +240,33 @@ var Pipeline = []Pass{
 	},
 }
 
+// pruneWeights prunes weights of floats, and those of narrow types as floats.
+func pruneWeights(c *Context, g *ir.Graph) (int, error) {
+	var narrow []quant.Narrow
+	if c.Prune.Asks() {
+		var err error
+		if narrow, err = quant.Widen(g); err != nil {
+			return 0, err
+		}
+	}
+	if c.Prune.Pattern.Kind == prune.Channel {
+		for i := range narrow {
+			if err := narrow[i].Channels(); err != nil {
+				return 0, fmt.Errorf("--pattern channel: %w", err)
+			}
+		}
+	}
+	r, err := fit.Run(c, g, c.Prune)
+	if err != nil {
+		return 0, err
+	}
+	c.Report.Prune = r
+	if c.Masks {
+		c.Report.Masks = masks(g, r)
+	}
+	return len(r.Layers), quant.Restore(g, narrow)
+}
+
 // masks returns where the prunable weights are not zero.
 func masks(g *ir.Graph, r *fit.Result) map[string]*tensor.Tensor {
 	prunable, out := map[string]bool{}, map[string]*tensor.Tensor{}
@@ -217,10 +274,10 @@ func masks(g *ir.Graph, r *fit.Result) map[string]*tensor.Tensor {
 		prunable[l.Weight] = l.Prunable
 	}
 	for _, u := range g.WeightUses() {
-		if v := u.Value; prunable[v.Name] && v.Const != nil && v.Const.DType() == tensor.F32 {
+		if v := u.Value; prunable[v.Name] && v.Const != nil {
 			m := tensor.New(tensor.Bool, v.Const.Shape()...)
 			keeps := tensor.Data[bool](m)
-			for i, w := range v.Const.F32s() {
+			for i, w := range v.Const.To(tensor.F32).F32s() {
 				keeps[i] = w != 0
 			}
 			out[v.Name] = m

@@ -168,6 +168,9 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.CheckPrunable(); err != nil {
+		return nil, err
+	}
 	if o.Reconstruct {
 		recipe := recon.Recipe(g)
 		if err := recipe.Set(o.Recipe); err != nil {

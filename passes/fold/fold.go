@@ -21,11 +21,16 @@ const growth = 1 << 16
 // whose elements inference knows, and inlines the branch that a known condition
 // picks. It returns the number of nodes that it removed.
 func Constants(g *ir.Graph) (int, error) {
+	return ConstantsBut(g, func(*ir.Node) bool { return false })
+}
+
+// ConstantsBut is Constants, but leaves nodes for which stays is true.
+func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 	count := 0
 	dead := map[*ir.Node]bool{}
 	for i := 0; i < len(g.Nodes); i++ {
 		n := g.Nodes[i]
-		if !wanted(n) {
+		if !wanted(n) || stays(n) {
 			continue
 		}
 		// What was folded before n may tell more of n's types.
@@ -43,7 +48,7 @@ func Constants(g *ir.Graph) (int, error) {
 				if sub.Refused != nil {
 					continue
 				}
-				k, err := Constants(sub)
+				k, err := ConstantsBut(sub, stays)
 				if err != nil {
 					return 0, err
 				}

@@ -89,8 +89,8 @@ func (p *Plan) Shrink() error {
 		if w := c.Value.Const; w != nil {
 			l.Removed = l.Weights - w.Len()
 			l.Zeros = l.Removed
-			if w.DType() == tensor.F32 {
-				l.Zeros += zeros(w.F32s())
+			if slices.Contains(prunableTypes, w.DType()) {
+				l.Zeros += zeros(w.To(tensor.F32).F32s())
 			}
 		}
 		l.Note = f.note(c)
@@ -123,14 +123,10 @@ func (f *flow) shrink(cands []*candidate, o *GraphOptions) (*shrinking, error) {
 		return nil, err
 	}
 	if len(groups) == 0 {
-		const most = 3
-		if len(why) > most {
-			why = append(why[:most], fmt.Sprintf("and %d more", len(why)-most))
-		}
 		if len(why) == 0 {
 			why = []string{"no weight is prunable"}
 		}
-		return nil, fmt.Errorf("--pattern channel: no channel of a prunable weight can be removed, want another pattern (%s): %w", strings.Join(why, "; "), ir.ErrInvalid)
+		return nil, fmt.Errorf("--pattern channel: no channel of a prunable weight can be removed, want another pattern (%s): %w", few(why), ir.ErrInvalid)
 	}
 	s := newShrinking(f, cands)
 	s.owned(groups)

@@ -3,6 +3,7 @@ package prune
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -99,6 +100,10 @@ func (c *candidate) readBy(name string) bool {
 // prunableOps lists the operators whose weights are pruned.
 var prunableOps = []string{"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU"}
 
+// prunableTypes lists the types of weights that are pruned. What is narrower stands in
+// them while it is pruned.
+var prunableTypes = []tensor.DType{tensor.F32, tensor.F64, tensor.F16, tensor.BF16}
+
 // candidates lists the distinct weights of g in the order of the nodes, and why
 // those that are not prunable are not: every constant weight of a convolution of one
 // group, a product, an LSTM or a GRU is, but for the first Conv, the last
@@ -132,7 +137,7 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 		case c.why != "":
 		case c.Value.Const == nil:
 			c.why = "stored before"
-		case c.Value.Const.DType() != tensor.F32:
+		case !slices.Contains(prunableTypes, c.Value.Const.DType()):
 			c.why = fmt.Sprintf("%v weights", c.Value.Type.DType)
 		case c.Value.Const.Len() == 0:
 			c.why = "no elements"
@@ -188,6 +193,9 @@ func Graph(g *ir.Graph, o GraphOptions) (*GraphResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.CheckPrunable(); err != nil {
+		return nil, err
+	}
 	if o.Asks() {
 		if err := p.Select(o.Allocate, nil); err != nil {
 			return nil, err
@@ -229,6 +237,32 @@ func (p *Plan) Target(i int) *float64 { return p.cands[i].target }
 
 // Matrix returns the weight of layer i as it is now, as a matrix to select in.
 func (p *Plan) Matrix(i int) Layer { return p.cands[i].matrix() }
+
+// CheckPrunable returns an error that says why each layer may not be pruned where none may,
+// though zeros are asked for.
+func (p *Plan) CheckPrunable() error {
+	if !p.Options.Asks() || len(p.Prunable()) > 0 {
+		return nil
+	}
+	var why []string
+	for _, c := range p.cands {
+		why = append(why, c.Node.Name+": "+c.why)
+	}
+	text := few(why)
+	if len(why) == 0 {
+		text = "it has no constant weights"
+	}
+	return fmt.Errorf("zeros are asked for, and no weight of the model is prunable (%s): %w", text, ir.ErrInvalid)
+}
+
+// few joins the first of some reasons.
+func few(why []string) string {
+	const most = 3
+	if len(why) > most {
+		why = append(why[:most:most], fmt.Sprintf("and %d more", len(why)-most))
+	}
+	return strings.Join(why, "; ")
+}
 
 // Prunable lists the layers that may be pruned.
 func (p *Plan) Prunable() []int {
@@ -281,20 +315,28 @@ func (p *Plan) Set(i int, w []float32) { p.set(i, w, false) }
 
 func (p *Plan) set(i int, w []float32, transposed bool) {
 	c := p.cands[i]
-	shape := c.Value.Const.Shape()
-	if transposed {
-		c.Value.SetConst(tensor.From(w, shape...))
-		return
+	old := c.Value.Const
+	t := tensor.From(w, old.Shape()...)
+	if !transposed {
+		m, k := c.View.Dims(old.Shape())
+		t = c.View.Tensor(tensor.From(w, m, k), old.Shape())
 	}
-	m, k := c.View.Dims(shape)
-	c.Value.SetConst(c.View.Tensor(tensor.From(w, m, k), shape))
+	before, now := old.To(tensor.F32).F32s(), t.F32s()
+	if t = t.To(old.DType()); t.DType() == tensor.F64 { // what did not change has more digits
+		for i, v := range tensor.Data[float64](old) {
+			if now[i] == before[i] {
+				tensor.Data[float64](t)[i] = v
+			}
+		}
+	}
+	c.Value.SetConst(t)
 }
 
 // Note reports what was decided for layer i, whose weight is as it should be.
 func (p *Plan) Note(i int, r *LayerResult) {
 	l := &p.Layers[i]
 	l.Bounded, l.Note, l.RowMin, l.RowMax = r.Bounded, r.Note, r.RowMin, r.RowMax
-	l.Zeros = zeros(p.cands[i].Value.Const.F32s())
+	l.Zeros = zeros(p.cands[i].Value.Const.To(tensor.F32).F32s())
 }
 
 // Kept names the weights, and the nodes that read them, that the user keeps.
@@ -334,11 +376,8 @@ func (c *candidate) layer() GraphLayer {
 		l.Weights, _ = tensor.Elems(shape)
 	}
 	if w := c.Value.Const; w != nil {
-		switch w.DType() {
-		case tensor.F32:
-			l.Zeros = zeros(w.F32s())
-		case tensor.I8: // symmetric, as the weights of products are
-			l.Zeros = zeros(tensor.Data[int8](w))
+		if dt := w.DType(); dt == tensor.I8 || slices.Contains(prunableTypes, dt) { // I8 is symmetric, as the weights of products are
+			l.Zeros = zeros(w.To(tensor.F32).F32s())
 		}
 	}
 	return l
@@ -349,14 +388,14 @@ func (c *candidate) matrix() Layer {
 	m, k := c.View.Dims(c.Value.Const.Shape())
 	l := Layer{Name: c.Node.String(), Rows: m, Cols: k, Sparsity: c.target, Saliency: c.saliency}
 	if slices.Equal(c.View.Perm, []int{1, 0}) && c.View.RowAxes == 1 {
-		l.Weights, l.Transposed = c.Value.Const.F32s(), true
+		l.Weights, l.Transposed = c.Value.Const.To(tensor.F32).F32s(), true
 	} else {
-		l.Weights = c.View.Matrix(c.Value.Const).F32s()
+		l.Weights = c.View.Matrix(c.Value.Const).To(tensor.F32).F32s()
 	}
 	return l
 }
 
-func zeros[T float32 | int8](w []T) (n int) {
+func zeros(w []float32) (n int) {
 	for _, v := range w {
 		if v == 0 {
 			n++

@@ -11,6 +11,7 @@ import (
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/prune"
+	"spc/tests/graphtest"
 )
 
 func glob(t *testing.T, s string) prune.Glob {
@@ -162,7 +163,15 @@ func TestPrunableWeights(t *testing.T) {
 					o.Keep = append(o.Keep, glob(t, k))
 				}
 			}
+			prunable := func(verdict string) bool { return !strings.Contains(verdict, ":") }
 			r, err := prune.Graph(g, o)
+			if !slices.ContainsFunc(c.want, prunable) { // which is an error
+				p, perr := prune.NewPlan(g, o)
+				if err == nil || perr != nil {
+					t.Fatalf("errors %v, %v", err, perr)
+				}
+				r, err = p.Result(), nil
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,7 +181,7 @@ func TestPrunableWeights(t *testing.T) {
 			if have := verdicts(r); !slices.Equal(have, c.want) {
 				t.Errorf("have %q\nwant %q", have, c.want)
 			}
-			var all, prunable prune.Tally
+			var all, may prune.Tally
 			for _, l := range r.Layers {
 				w := value(g, l.Weight).Const
 				zeros := 0
@@ -189,11 +198,11 @@ func TestPrunableWeights(t *testing.T) {
 				}
 				all.Weights, all.Zeros = all.Weights+w.Len(), all.Zeros+zeros
 				if l.Prunable {
-					prunable.Weights, prunable.Zeros = prunable.Weights+w.Len(), prunable.Zeros+zeros
+					may.Weights, may.Zeros = may.Weights+w.Len(), may.Zeros+zeros
 				}
 			}
-			if r.Weights != all || r.Prunable != prunable {
-				t.Errorf("totals %v and %v, want %v and %v", r.Weights, r.Prunable, all, prunable)
+			if r.Weights != all || r.Prunable != may {
+				t.Errorf("totals %v and %v, want %v and %v", r.Weights, r.Prunable, all, may)
 			}
 		})
 	}
@@ -218,23 +227,66 @@ func threeLayers(t *testing.T) *ir.Graph {
 	return network(t, 3, "%x: f32[2,8]", "w1[8,8] w2[8,8] w3[8,8]", threeProducts)
 }
 
-func TestHalfPrecisionWeightsStay(t *testing.T) {
-	g := threeLayers(t)
-	v := value(g, "w1")
-	v.SetConst(v.Const.To(tensor.F16))
-	g.Inputs[0].Type.DType = tensor.F16
-	for _, n := range []string{"w2", "w3"} {
-		value(g, n).SetConst(value(g, n).Const.To(tensor.F16))
+func TestOtherFloatsArePrunedAndKeepTheirType(t *testing.T) {
+	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F64} {
+		g := threeLayers(t)
+		g.Inputs[0].Type.DType = dt
+		wide := map[string]*tensor.Tensor{}
+		for _, n := range []string{"w1", "w2", "w3"} {
+			v := value(g, n)
+			v.SetConst(v.Const.To(dt))
+			if dt == tensor.F64 { // digits that f32 does not have
+				for i := range v.Const.Len() {
+					tensor.Data[float64](v.Const)[i] *= 1 + 1e-12
+				}
+			}
+			wide[n] = v.Const.Clone()
+		}
+		if err := g.Infer(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := prune.Graph(g, options(t, "uniform", 0.5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"m1 w1", "m2 w2", "last w3: the last weight-bearing operator"}; !slices.Equal(verdicts(r), want) {
+			t.Errorf("%v: have %q, want %q", dt, verdicts(r), want)
+		}
+		for n, old := range wide {
+			now := value(g, n).Const
+			zeros := 0
+			for i, v := range now.Float64s() {
+				if v == 0 {
+					zeros++
+				} else if v != old.Float64s()[i] {
+					t.Fatalf("%v: element %d of %s became %g, was %g", dt, i, n, v, old.Float64s()[i])
+				}
+			}
+			if want := map[bool]int{true: 32, false: 0}[n != "w3"]; now.DType() != dt || zeros != want {
+				t.Errorf("%s is %v with %d zeros, want %v with %d", n, now, zeros, dt, want)
+			}
+		}
+		if p := r.Prunable; p.Weights != 128 || p.Zeros != 64 {
+			t.Errorf("%v: %d zeros of %d prunable weights reported, want 64 of 128", dt, p.Zeros, p.Weights)
+		}
 	}
-	if err := g.Infer(); err != nil {
-		t.Fatal(err)
+}
+
+// That nothing can be pruned where zeros are asked for is an error that says why.
+func TestNothingToPruneIsAnError(t *testing.T) {
+	g := network(t, 3, "%x: f32[2,8]", "w1[8,8]", `
+  %y: f32[*] = MatMul "only" (%x, %w1)
+  return %y`)
+	_, err := prune.Graph(g, options(t, "uniform", 0.5))
+	if want := "zeros are asked for, and no weight of the model is prunable (only: the last weight-bearing operator)"; !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
 	}
-	r, err := prune.Graph(g, options(t, "uniform", 0.5))
-	if err != nil {
-		t.Fatal(err)
+	if _, err := prune.Graph(g, options(t, "uniform", 0)); err != nil {
+		t.Error(err)
 	}
-	if want := []string{"m1 w1: f16 weights", "m2 w2: f16 weights", "last w3: f16 weights"}; !slices.Equal(verdicts(r), want) {
-		t.Errorf("have %q, want %q", verdicts(r), want)
+	g = graphtest.Parse(t, `graph "g"(%x: f32[2]) { %y: f32[2] = Relu "r" (%x) return %y }`)
+	if _, err := prune.Graph(g, options(t, "2:4", 0.5)); err == nil || !strings.Contains(err.Error(), "it has no constant weights") {
+		t.Errorf("error %v, want one that says that there are no weights", err)
 	}
 }
 

@@ -99,12 +99,13 @@ func integers(n *ir.Node) (bool, error) {
 	n.Op = ir.CloneOp(n.Op)
 	q := n.Op.(op.Quantisable).Integers()
 	q.XScale, q.XZero, q.WScale = x.scale, x.zero, scales
-	name := n.Inputs[1].Name
-	if v := n.Inputs[1].Def.Inputs[0]; v.Const == w {
-		n.SetInput(1, v)
-	} else {
-		n.SetInput(1, g.NewConst(name+".i8", w))
+	v := n.Inputs[1].Def.Inputs[0]
+	if v.Const != w {
+		c := g.NewConst(v.Name, w)
+		swapNames(c, v)
+		v = c
 	}
+	n.SetInput(1, v)
 	n.SetInput(0, n.Inputs[0].Def.Inputs[0])
 	if bias != nil {
 		n.SetInput(2, g.NewConst(n.Name+".bias", tensor.From(b, len(b))))
