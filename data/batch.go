@@ -167,7 +167,13 @@ func (s *Set) fillTokens(i int, row *tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	row.CopyFrom(tensor.FromInt64s(row.DType(), ids, row.Shape()...))
+	in := tensor.FromInt64s(row.DType(), ids, row.Shape()...)
+	for j, v := range in.Int64s() {
+		if v != ids[j] || v < 0 && row.DType() == tensor.U64 {
+			return invalid(s.Path, "token %d of sequence %d is %d, which the model's %v does not hold", j, i, ids[j], row.DType())
+		}
+	}
+	row.CopyFrom(in)
 	return nil
 }
 

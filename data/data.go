@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"spc/internal/regular"
@@ -97,20 +98,28 @@ func openFile(path string) (*Set, error) {
 	if !isIDX(head) {
 		return nil, corrupt(path, "want a folder of images, an npy file or an idx file")
 	}
-	t, err := ReadIDX(path)
+	return openImages(path)
+}
+
+// openImages opens an idx file of images.
+func openImages(path string) (*Set, error) {
+	x, err := openIDX(path)
 	if err != nil {
 		return nil, err
 	}
-	if t.DType() != tensor.U8 || t.Rank() != 3 {
-		return nil, invalid(path, "holds %v, want images u8[n,h,w]", t)
+	if x.dtype != tensor.U8 || len(x.shape) != 3 {
+		err = invalid(path, "holds %v%v, want images u8[n,h,w]", x.dtype, x.shape)
+	} else if slices.Contains(x.shape, 0) {
+		err = invalid(path, "holds no pixels: %v%v", x.dtype, x.shape)
 	}
-	n, h, w := t.Dim(0), t.Dim(1), t.Dim(2)
-	if n == 0 || h == 0 || w == 0 {
-		return nil, invalid(path, "holds no pixels: %v", t)
+	if err != nil {
+		x.file.Close()
+		return nil, err
 	}
-	pix := t.Bytes()
-	return &Set{Path: path, n: n, image: func(i int) (*Image, error) {
-		return &Image{1, h, w, pix[i*h*w : (i+1)*h*w]}, nil
+	n, h, w := x.shape[0], x.shape[1], x.shape[2]
+	return &Set{Path: path, n: n, close: x.file.Close, image: func(i int) (*Image, error) {
+		pix, err := x.read(int64(i)*int64(h*w), int64(h*w))
+		return &Image{1, h, w, pix}, err
 	}}, nil
 }
 
@@ -143,6 +152,11 @@ func openNPY(path string) (*Set, error) {
 			t, err := a.Rows(i, i+1)
 			if err != nil {
 				return nil, err
+			}
+			for j, v := range t.Int64s() {
+				if dt == tensor.U64 && v < 0 {
+					return nil, invalid(path, "token %d of sequence %d is %d, more than an i64 holds", j, i, uint64(v))
+				}
 			}
 			return t.Int64s(), nil
 		}

@@ -12,8 +12,11 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"spc/ir"
@@ -205,7 +208,8 @@ func TestOpenErrorsNameTheFile(t *testing.T) {
 		"cut gzip":          {write(t, dir, "g.gz", gzipped(idx(8, ramp(99), 99, 1, 1))[:30]), "", ir.ErrCorrupt, "unexpected EOF"},
 		"gzip of nothing":   {write(t, dir, "h.gz", []byte{0x1f, 0x8b, 8}), "", ir.ErrCorrupt, "EOF"},
 		"short idx":         {write(t, dir, "s.idx", idx(8, ramp(5), 2, 3, 1)), "", ir.ErrCorrupt, "5 bytes of elements, want 6"},
-		"long idx":          {write(t, dir, "o.idx", idx(8, ramp(7), 2, 3, 1)), "", ir.ErrCorrupt, "7 or more bytes"},
+		"long idx":          {write(t, dir, "o.idx", idx(8, ramp(7), 2, 3, 1)), "", ir.ErrCorrupt, "7 bytes of elements, want 6"},
+		"long idx.gz":       {write(t, dir, "p.gz", gzipped(idx(8, ramp(7), 2, 3, 1))), "", ir.ErrCorrupt, "more bytes of elements than u8[2 3 1] has"},
 		"huge idx":          {write(t, dir, "u.idx", idx(8, nil, 1<<31, 1<<31, 1)), "", ir.ErrCorrupt, "too many elements"},
 		"large idx.gz":      {write(t, dir, "v.gz", gzipped(idx(8, nil, 1<<31, 1, 1))), "", ir.ErrCorrupt, "cannot hold"},
 		"idx of labels":     {write(t, dir, "w.idx", idx(8, ramp(3), 3)), "", ir.ErrInvalid, "want images u8[n,h,w]"},
@@ -382,6 +386,97 @@ func TestSamples(t *testing.T) {
 	for _, text := range []string{"", "3", "1:2:0", "1:2:3:4", "a:b:c", "-1:2:1", "1:2:-1", "none"} {
 		if s, err := ParseSamples(text); err == nil {
 			t.Errorf("%q is %v, want an error", text, s)
+		}
+	}
+}
+
+// A gzipped file that unzips to much more than is asked for takes little memory, whatever
+// the order in which samples are read.
+func TestGzippedImagesAreReadAsTheyAreAskedFor(t *testing.T) {
+	const n, side = 1 << 10, 1 << 8 // 64 MB
+	path := filepath.Join(t.TempDir(), "x.gz")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := gzip.NewWriter(f)
+	z.Write(idx(8, nil, n, side, side))
+	image := make([]byte, side*side)
+	for i := range n {
+		for j := range image {
+			image[j] = byte(i ^ i>>8)
+		}
+		z.Write(image)
+	}
+	if err := errors.Join(z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var peak atomic.Uint64
+	read := func(i int) {
+		im, err := s.image(i)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, v := range im.Pix {
+			if v != byte(i^i>>8) {
+				t.Errorf("image %d holds %d", i, v)
+				return
+			}
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		peak.Store(max(peak.Load(), m.HeapInuse))
+	}
+	runtime.GC()
+	for _, i := range []int{0, 5, 900, 899, 860, 3, n - 1, 0, 1} {
+		read(i)
+	}
+	var group sync.WaitGroup
+	for w := range 4 {
+		group.Go(func() {
+			for i := w; i < 64; i += 4 {
+				read(i)
+			}
+		})
+	}
+	group.Wait()
+	if p := peak.Load(); p > 48<<20 {
+		t.Errorf("%d MB of memory for a file of %d MB", p>>20, n*side*side>>20)
+	}
+}
+
+// Tokens that the model's type does not hold are refused, not wrapped.
+func TestTokensDoNotWrap(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		tokens *tensor.Tensor
+		model  tensor.DType
+		want   string
+	}{
+		"u64": {tensor.From([]uint64{1, 1 << 63}, 1, 2), tensor.I64, "token 1 of sequence 0 is 9223372036854775808, more than an i64 holds"},
+		"i64": {tensor.From([]int64{1 << 32, 1}, 1, 2), tensor.I32, "token 0 of sequence 0 is 4294967296, which the model's i32 does not hold"},
+		"u32": {tensor.From([]uint32{1, 1 << 31}, 1, 2), tensor.I32, "token 1 of sequence 0 is 2147483648, which the model's i32 does not hold"},
+		"neg": {tensor.From([]int64{1, -1}, 1, 2), tensor.U64, "token 1 of sequence 0 is -1, which the model's u64 does not hold"},
+		"ok":  {tensor.From([]uint64{1, 1 << 31}, 1, 2), tensor.I64, ""},
+	} {
+		path := filepath.Join(dir, name+".npy")
+		if err := tensor.WriteNPY(path, c.tokens); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.batch(context.Background(), []int{0}, Feed{Batch: 1, DType: c.model})
+		s.Close()
+		if got := fmt.Sprint(err); c.want == "" && err != nil || c.want != "" && !strings.Contains(got, c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
 }
