@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"spc"
 	"spc/data"
@@ -50,7 +49,8 @@ func (f *calibFlags) add(c *cobra.Command) {
 
 // apply sets what calibration sees. What it returns closes the data when the
 // compilation is done.
-func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (func(), error) {
+func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (func(), error) {
+	fs := c.Flags()
 	nothing := func() {}
 	unused := func(reason string, names ...string) error {
 		for _, name := range names {
@@ -87,7 +87,11 @@ func (f *calibFlags) apply(fs *pflag.FlagSet, o *spc.CompileOptions, s sizes) (f
 	if err != nil {
 		return nil, err
 	}
-	index := spread(chosen.Of(set.Len()), f.number(calibSamples))
+	of := chosen.Of(set.Len())
+	index := spread(of, f.number(calibSamples))
+	if f.count > len(index) && len(index) > 0 {
+		warn(c, fmt.Sprintf("--calib-samples %d: %s has %d, which are taken", f.count, f.calib, len(of)))
+	}
 	if len(index) == 0 {
 		set.Close()
 		return nil, fmt.Errorf("--samples %s chooses none of the %d of %s", f.samples, set.Len(), f.calib)

@@ -184,6 +184,16 @@ func ok(t *testing.T, args ...string) string {
 	return r.out
 }
 
+// warned runs spc and wants it to succeed with one line of warning that holds want.
+func warned(t *testing.T, want string, args ...string) {
+	t.Helper()
+	r := spcRun(args...)
+	line, oneLine := strings.CutSuffix(r.errors, "\n")
+	if r.status != 0 || !oneLine || strings.Contains(line, "\n") || !strings.HasPrefix(line, "spc: warning: ") || !strings.Contains(line, want) {
+		t.Errorf("spc %s: status %d, errors %q, want a warning with %q", strings.Join(args, " "), r.status, r.errors, want)
+	}
+}
+
 // fails runs spc and wants status 1 and one line on standard error that begins
 // with spc: and holds every want; nothing else is printed.
 func fails(t *testing.T, args []string, want ...string) {
@@ -391,7 +401,9 @@ func TestFormatsAgree(t *testing.T) {
 			}
 			ok(t, append(args, "--format", "dense", "-o", "dense.spx")...)
 			for _, format := range formats() {
-				ok(t, append(args, "--format", format, "-o", "other.spx")...)
+				if r := spcRun(append(args, "--format", format, "-o", "other.spx")...); r.status != 0 || r.errors != "" && !strings.HasPrefix(r.errors, "spc: warning: not stored as "+format+": ") {
+					t.Fatalf("%s as %s: status %d, errors %q", pattern, format, r.status, r.errors)
+				}
 				ok(t, "verify", "other.spx", "dense.spx", "--shape", shape, "--tolerance", "1e-5", "--seeds", "1")
 			}
 		}

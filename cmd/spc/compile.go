@@ -61,7 +61,8 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 
 // calibrate sets what calibration sees and what is quantised. What it returns closes
 // the data when the compilation is done.
-func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quantise quantFlags, s sizes) (func(), error) {
+func calibrate(c *cobra.Command, o *spc.CompileOptions, data calibFlags, quantise quantFlags, s sizes) (func(), error) {
+	fs := c.Flags()
 	// Nothing in the place of a value is a variable of the shell that was not set.
 	var empty error
 	fs.Visit(func(f *pflag.Flag) {
@@ -101,7 +102,7 @@ func calibrate(fs *pflag.FlagSet, o *spc.CompileOptions, data calibFlags, quanti
 			}
 		}
 	}
-	return data.apply(fs, o, s)
+	return data.apply(c, o, s)
 }
 
 // collectEarly keeps the peak of memory near two copies of the weights, which are most
@@ -200,7 +201,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 		if strings.EqualFold(filepath.Ext(out), ".onnx") {
 			return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", out)
 		}
-		done, err := calibrate(fs, &o, data, quantise, s)
+		done, err := calibrate(c, &o, data, quantise, s)
 		if err != nil {
 			return err
 		}
@@ -218,6 +219,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
+		warnOf(c, m.Explain())
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
@@ -313,18 +315,17 @@ func blind(r *spc.Report) (out []string) {
 	return out
 }
 
-// fallShort is how far below the sparsity that was asked for that of the prunable weights
-// must be to be worth a word.
-const fallShort = 0.01
+// warnOf prints what was asked for and not done.
+func warnOf(c *cobra.Command, r *spc.Report) {
+	for _, w := range r.Warnings() {
+		warn(c, printable(w))
+	}
+}
 
 // zeros says how many there are.
 func zeros(r *spc.Report) string {
 	t := r.Totals
-	s := fmt.Sprintf("zeros     %s of all weights, %s of the %d prunable", percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
-	if want := r.Options.Sparsity; want-share(t.PrunableZeros, t.Prunable) > fallShort {
-		s += fmt.Sprintf("; %s were asked for", percent(want))
-	}
-	return s
+	return fmt.Sprintf("zeros     %s of all weights, %s of the %d prunable", percent(share(t.Weights-t.Nonzeros, t.Weights)), percent(share(t.PrunableZeros, t.Prunable)), t.Prunable)
 }
 
 // few joins the first of some texts and says how many more there are.

@@ -55,7 +55,7 @@ bf16, weights stand before Cast nodes.`,
 		if err := files.check(o.Model, data.calib); err != nil {
 			return err
 		}
-		done, err := calibrate(fs, &o, data, quantise, s)
+		done, err := calibrate(c, &o, data, quantise, s)
 		if err != nil {
 			return err
 		}
@@ -70,6 +70,7 @@ bf16, weights stand before Cast nodes.`,
 		if err := files.write(c.Context(), m); err != nil {
 			return err
 		}
+		warnOf(c, m.Explain())
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}

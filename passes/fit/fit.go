@@ -102,6 +102,9 @@ func (o *Options) Check() error {
 	if err := new(recon.Options).Set(o.Recipe); err != nil {
 		return err
 	}
+	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != string(prune.PerLayer) && o.Allocate != Auto {
+		return fmt.Errorf("allocation %s: pattern %v sets the zeros of each layer itself, want layer or auto: %w", o.Allocate, o.Pattern, ir.ErrInvalid)
+	}
 	switch {
 	case o.Recipe != "" && !o.Reconstruct:
 		return fmt.Errorf("recipe %q: nothing is reconstructed: %w", o.Recipe, ir.ErrInvalid)

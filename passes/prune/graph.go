@@ -49,6 +49,7 @@ type GraphResult struct {
 	Allocate string       `json:"allocate"`
 	Asks     bool         `json:"asks"`  // zeros were asked for
 	Asked    float64      `json:"asked"` // the sparsity of all
+	Aim      float64      `json:"aim"`   // what that and the layers' own come to, of the prunable weights
 	Prunable Tally        `json:"prunable"`
 	Weights  Tally        `json:"weights"` // of every weight-bearing node
 	Layers   []GraphLayer `json:"layers"`
@@ -364,8 +365,14 @@ func (p *Plan) Result() *GraphResult {
 		out.Weights.add(t)
 		if l.Prunable {
 			out.Prunable.add(t)
+			s := p.Options.Sparsity
+			if own := p.cands[i].target; own != nil {
+				s = *own
+			}
+			out.Aim += s * float64(l.Weights)
 		}
 	}
+	out.Aim /= float64(max(out.Prunable.Weights, 1))
 	return out
 }
 

@@ -1,0 +1,76 @@
+package spc
+
+import (
+	"fmt"
+	"strings"
+
+	"spc/passes/choose"
+)
+
+// fallShort is how far below the sparsity that was asked for that of the prunable weights
+// must be to be worth a warning.
+const fallShort = 0.01
+
+// Warnings lists what was asked for and was not, or not wholly, done, a line each.
+func (r *Report) Warnings() []string {
+	var out []string
+	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if p := r.Prune; p != nil {
+		if got := p.Prunable.Sparsity(); p.Asks && p.Aim-got > fallShort {
+			warn("%.1f%% of the prunable weights are zero, %.1f%% were asked for", 100*got, 100*p.Aim)
+		}
+		var unseen []string
+		for _, l := range p.Layers {
+			if l.Unseen != "" {
+				unseen = append(unseen, fmt.Sprintf("%s (%s)", l.Node, l.Unseen))
+			}
+		}
+		if len(unseen) > 0 {
+			warn("pruned by magnitude, as samples do not show what they see: %s", some(unseen))
+		}
+		var blocks []string
+		for _, b := range p.Blocks {
+			if b.Steps > 0 {
+				blocks = nil
+				break
+			}
+			if b.Note != "" {
+				blocks = append(blocks, fmt.Sprintf("%s to %s: %s", b.First, b.Last, b.Note))
+			}
+		}
+		if len(blocks) > 0 {
+			warn("nothing was reconstructed: %s", some(blocks))
+		}
+	}
+	if q := r.Quant; q != nil && q.Products == 0 {
+		var kept []string
+		for _, k := range q.Kept {
+			kept = append(kept, fmt.Sprintf("%s (%s)", k.Node, k.Why))
+		}
+		if len(kept) == 0 {
+			kept = []string{"it has no products with constant weights"}
+		}
+		warn("nothing of the model was quantised: %s", some(kept))
+	}
+	if f := r.Options.Format; f != "auto" {
+		var others []string
+		for _, l := range r.Layers {
+			if l.Format != f {
+				others = append(others, fmt.Sprintf("%s (%s)", l.Name, l.Reason))
+			}
+		}
+		if len(others) > 0 && f != choose.Dense {
+			warn("not stored as %s: %s", f, some(others))
+		}
+	}
+	return out
+}
+
+// some joins the first of some texts and says how many more there are.
+func some(texts []string) string {
+	const most = 3
+	if n := len(texts) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), n)
+	}
+	return strings.Join(texts, ", ")
+}
