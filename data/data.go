@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"spc/internal/claims"
 	"spc/internal/regular"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -197,6 +198,11 @@ func openFolder(dir, labels string) (*Set, error) {
 		path := filepath.Join(dir, f)
 		if inner := filepath.Join(dir, "images", f); !isFile(path) && isFile(inner) {
 			path = inner
+		}
+		if info, err := os.Stat(path); err == nil {
+			if err := claims.Read(path, info); err != nil { // which happens later
+				return nil, err
+			}
 		}
 		files[i] = path
 	}

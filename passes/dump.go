@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"spc/internal/atomicfile"
 	"spc/ir"
 )
 
@@ -39,14 +40,6 @@ func DumpTo(dir string) (func(index int, pass string, g *ir.Graph) error, error)
 		return nil, err
 	}
 	return func(index int, pass string, g *ir.Graph) error {
-		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%02d-%s.txt", index, pass)))
-		if err != nil {
-			return err
-		}
-		err = WriteDump(f, g)
-		if e := f.Close(); err == nil {
-			err = e
-		}
-		return err
+		return atomicfile.Write(filepath.Join(dir, fmt.Sprintf("%02d-%s.txt", index, pass)), func(w io.Writer) error { return WriteDump(w, g) })
 	}, nil
 }

@@ -787,7 +787,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"compile", "model.onnx", "--layer", "x"}, "GLOB=S"},
 		{[]string{"compile", "model.onnx", "--layer", "x=2"}, "2"},
 		{[]string{"compile", "model.spx"}, "model.spx is compiled already"},
-		{[]string{"compile", "model.onnx", "-o", "model.onnx"}, "is the model itself"},
+		{[]string{"compile", "model.onnx", "-o", "model.onnx"}, "is a file that this command reads"},
 		{[]string{"compile", "model.onnx", "-o", "new.onnx"}, "-o new.onnx, want an .spx file; spc prune writes ONNX models"},
 		{[]string{"compile", "model.onnx", "-o", "none/model.spx", "--prune", "taste"}, "-o: create none/model.spx: no such file or directory"},
 		{[]string{"compile", "model.onnx", "-o", "folder"}, "-o: folder is a folder, want a file"},

@@ -195,7 +195,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 			out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
 		}
 		files := outputs{model: out, masks: masks, cache: data.cache}
-		if err := files.check(o.Model, data.calib); err != nil {
+		if err := files.check(); err != nil {
 			return err
 		}
 		if strings.EqualFold(filepath.Ext(out), ".onnx") {

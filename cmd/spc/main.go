@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"spc"
+	"spc/internal/claims"
 	"spc/internal/memory"
 )
 
@@ -42,6 +43,7 @@ func main() {
 // 130 after an interrupt.
 func spcMain(args []string, stdout, stderr io.Writer) int {
 	ignoreFileSizeSignal()
+	defer claims.Begin()()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second interrupt ends the process at once.

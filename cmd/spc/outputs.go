@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"spc/internal/atomicfile"
+	"spc/internal/claims"
 	"spc/ir/tensor"
 )
 
@@ -18,53 +17,27 @@ type outputs struct {
 	model, masks, cache string
 }
 
-// check refuses, before the work begins, a file that cannot be written, one that the
-// compilation reads, and two in the same place.
-func (o *outputs) check(model, calib string) error {
-	type file struct{ flag, path string }
-	var before []file
-	for _, f := range []file{{"-o", o.model}, {"--masks", o.masks}, {"--calib-cache", o.cache}} {
+// check refuses, before the work begins, a file that cannot be written, one that has been
+// read, and two in the same place. One that is read later does not open then.
+func (o *outputs) check() error {
+	for _, f := range []struct{ flag, path string }{{"-o", o.model}, {"--masks", o.masks}, {"--calib-cache", o.cache}} {
 		if f.path == "" {
 			continue
 		}
-		if same(f.path, model) {
-			return fmt.Errorf("%s %s is the model itself", f.flag, f.path)
-		}
-		if same(f.path, calib) {
-			return fmt.Errorf("%s %s is what --calib reads", f.flag, f.path)
-		}
-		for _, b := range before {
-			if same(f.path, b.path) {
-				return fmt.Errorf("%s %s is also the file of %s", f.flag, f.path, b.flag)
+		if info, err := os.Stat(f.path); err == nil && f.flag == "--calib-cache" {
+			if err := claims.Read(f.path, info); err != nil { // it is not written then
+				return err
 			}
+			continue
 		}
-		before = append(before, f)
-		if f.flag == "--calib-cache" {
-			if _, err := os.Stat(f.path); err == nil {
-				continue // it is only read
-			}
+		if err := claims.Write(f.flag, f.path); err != nil {
+			return err
 		}
 		if err := atomicfile.Check(f.path); err != nil {
 			return fmt.Errorf("%s: %w", f.flag, err)
 		}
 	}
 	return nil
-}
-
-// same reports whether two paths name one file, or would when it is made. Devices may
-// be written to twice.
-func same(a, b string) bool {
-	ia, erra := os.Stat(a)
-	ib, errb := os.Stat(b)
-	if erra == nil && errb == nil {
-		return os.SameFile(ia, ib) && ia.Mode()&(fs.ModeDevice|fs.ModeNamedPipe) == 0
-	}
-	if !errors.Is(erra, fs.ErrNotExist) || !errors.Is(errb, fs.ErrNotExist) || filepath.Base(a) != filepath.Base(b) {
-		return false
-	}
-	ia, erra = os.Stat(filepath.Dir(a))
-	ib, errb = os.Stat(filepath.Dir(b))
-	return erra == nil && errb == nil && os.SameFile(ia, ib)
 }
 
 // saved is a model to write, and its masks.

@@ -20,28 +20,33 @@ func TestOutputsStayApart(t *testing.T) {
 	if err := os.Symlink("model.onnx", "link.npz"); err != nil {
 		t.Fatal(err)
 	}
+	writeFile(t, "old", []byte("statistics"))
+	if err := os.Link("old", "old.onnx"); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir("sub", 0o777); err != nil {
 		t.Fatal(err)
 	}
 	before, model, images := listing(t, "."), read(t, "model.onnx"), read(t, "images.npy")
 	sees := []string{"--sparsity", "0.5", "--calib", "images.npy", "--preprocess", "unit", "--allocate", "normalised"}
 	for want, args := range map[string][]string{
-		"-o model.onnx is the model itself":                    {"prune", "-o", "model.onnx"},
-		"--masks model.onnx is the model itself":               {"compile", "-o", "a.spx", "--masks", "model.onnx"},
-		"--masks link.npz is the model itself":                 {"compile", "-o", "a.spx", "--masks", "link.npz"},
-		"--calib-cache model.onnx is the model itself":         {"compile", "-o", "a.spx", "--calib-cache", "model.onnx"},
-		"--masks images.npy is what --calib reads":             {"prune", "-o", "a.onnx", "--masks", "images.npy"},
-		"--masks sub/../a.spx is also the file of -o":          {"compile", "-o", "a.spx", "--masks", "sub/../a.spx"},
-		"--calib-cache a.onnx is also the file of -o":          {"prune", "-o", "a.onnx", "--calib-cache", "a.onnx"},
-		"--calib-cache m is also the file of --masks":          {"prune", "-o", "a.onnx", "--calib-cache", "m", "--masks", "m"},
-		"--masks model.spx is also the file of -o":             {"compile", "--masks", "model.spx"},
-		"--masks: create none/m.npz: no such file":             {"compile", "-o", "a.spx", "--masks", "none/m.npz"},
-		"--masks: create images.npy/m.npz":                     {"compile", "-o", "a.spx", "--masks", "images.npy/m.npz"},
-		"-o: create none/a.onnx: no such file":                 {"prune", "-o", "none/a.onnx"},
-		"--calib-cache: create none/c: no such file":           {"prune", "-o", "a.onnx", "--calib-cache", "none/c"},
-		"--masks m.npz needs -o: without, --stop-after prints": {"compile", "--stop-after", "prune", "--masks", "m.npz"},
-		"zeros are asked for, and no weight of the model is ":  {"prune", "-o", "a.onnx", "--masks", "m.npz", "--keep", "*"},
-		"--masks: sub is a folder, want a file":                {"prune", "-o", "a.onnx", "--masks", "sub"},
+		"-o model.onnx is a file that this command reads":                   {"prune", "-o", "model.onnx"},
+		"--masks model.onnx is a file that this command reads":              {"compile", "-o", "a.spx", "--masks", "model.onnx"},
+		"--masks link.npz is the file model.onnx, which this command reads": {"compile", "-o", "a.spx", "--masks", "link.npz"},
+		"model.onnx: no file of calibration statistics":                     {"compile", "-o", "a.spx", "--calib-cache", "model.onnx"},
+		"open old: -o old.onnx would replace it":                            {"prune", "-o", "old.onnx", "--calib-cache", "old"},
+		"open images.npy: --masks images.npy would replace it":              {"prune", "-o", "a.onnx", "--masks", "images.npy"},
+		"--masks sub/../a.spx is also the file of -o":                       {"compile", "-o", "a.spx", "--masks", "sub/../a.spx"},
+		"--calib-cache a.onnx is also the file of -o":                       {"prune", "-o", "a.onnx", "--calib-cache", "a.onnx"},
+		"--calib-cache m is also the file of --masks":                       {"prune", "-o", "a.onnx", "--calib-cache", "m", "--masks", "m"},
+		"--masks model.spx is also the file of -o":                          {"compile", "--masks", "model.spx"},
+		"--masks: create none/m.npz: no such file":                          {"compile", "-o", "a.spx", "--masks", "none/m.npz"},
+		"--masks: create images.npy/m.npz":                                  {"compile", "-o", "a.spx", "--masks", "images.npy/m.npz"},
+		"-o: create none/a.onnx: no such file":                              {"prune", "-o", "none/a.onnx"},
+		"--calib-cache: create none/c: no such file":                        {"prune", "-o", "a.onnx", "--calib-cache", "none/c"},
+		"--masks m.npz needs -o: without, --stop-after prints":              {"compile", "--stop-after", "prune", "--masks", "m.npz"},
+		"zeros are asked for, and no weight of the model is ":                {"prune", "-o", "a.onnx", "--masks", "m.npz", "--keep", "*"},
+		"--masks: sub is a folder, want a file":                             {"prune", "-o", "a.onnx", "--masks", "sub"},
 	} {
 		fails(t, slices.Concat(args[:1], []string{"model.onnx"}, args[1:], sees), want)
 	}

@@ -52,7 +52,7 @@ bf16, weights stand before Cast nodes.`,
 			return fmt.Errorf("-o %s, want an .onnx file", out)
 		}
 		files := outputs{model: out, masks: masks, cache: data.cache}
-		if err := files.check(o.Model, data.calib); err != nil {
+		if err := files.check(); err != nil {
 			return err
 		}
 		done, err := calibrate(c, &o, data, quantise, s)

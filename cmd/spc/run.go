@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,7 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"spc"
 	"spc/data"
+	"spc/internal/atomicfile"
+	"spc/internal/claims"
+	"spc/internal/filename"
 	"spc/ir/tensor"
 )
 
@@ -51,6 +56,13 @@ summary is printed, for a classifier with its five best classes.`,
 			return err
 		}
 		defer m.Close()
+		var files []string
+		if dir != "" {
+			files = outputFiles(dir, m.Outputs())
+			if err := checkFolder(dir, files); err != nil {
+				return err
+			}
+		}
 		if err := device.set(c, m); err != nil {
 			return err
 		}
@@ -72,11 +84,10 @@ summary is printed, for a classifier with its five best classes.`,
 		}
 		sum := summarise(names, out)
 		if dir != "" {
-			written, err := writeOutputs(c.Context(), dir, names, out)
-			if err != nil {
+			if err := writeOutputs(c.Context(), dir, files, names, out); err != nil {
 				return err
 			}
-			for i, file := range written {
+			for i, file := range files {
 				sum.Outputs[i].File = file
 			}
 		}
@@ -96,66 +107,132 @@ summary is printed, for a classifier with its five best classes.`,
 	return c
 }
 
-// fileNames returns a file name for each output: bytes outside [A-Za-z0-9._-]
-// become _, and names that then collide get _2, _3 and so on.
-func fileNames(names []string) []string {
-	taken := map[string]bool{}
-	out := make([]string, len(names))
-	for i, name := range names {
-		b := []byte(name)
-		for j, c := range b {
-			ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
-			if !ok {
-				b[j] = '_'
-			}
-		}
-		s := string(b)
-		for n := 2; taken[s]; n++ {
-			s = fmt.Sprintf("%s_%d", b, n)
-		}
-		taken[s] = true
-		out[i] = s
+// fileNames returns for each output the name of its file or folder, without the extension.
+func fileNames(names []string) []string { return filename.Distinct(names, filename.Safe, true) }
+
+// outputFiles returns the files that outputs go to.
+func outputFiles(dir string, ports []spc.Port) []string {
+	names := make([]string, len(ports))
+	for i, p := range ports {
+		names[i] = p.Name
 	}
-	return out
+	files := fileNames(names)
+	for i, p := range ports {
+		ext := ".npy"
+		if p.DType == tensor.String {
+			ext = ".pb"
+		}
+		files[i] = filepath.Join(dir, files[i]+ext)
+	}
+	return files
 }
 
-// writeOutputs writes each output to a file of the folder, which is made where it
-// is missing, and returns the files. After an error none of them is left.
-func writeOutputs(ctx context.Context, dir string, names []string, out map[string]*tensor.Tensor) (written []string, err error) {
-	_, statErr := os.Stat(dir)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
+// checkFolder refuses, before the run, a folder that cannot be one, and files in it that
+// have been read. What is read later does not open then.
+func checkFolder(dir string, files []string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("-o %s is a file, want a folder", dir)
 	}
+	for _, f := range files {
+		if err := claims.Write("-o", f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stagedFiles bounds how many outputs are complete without having their names; each is an
+// open file.
+const stagedFiles = 256
+
+// writeOutputs writes each output to its file in the folder, which is made where it is
+// missing. After an error no file is left that was not there, and those that were are
+// mostly as they were: of many outputs, some may be new.
+func writeOutputs(ctx context.Context, dir string, files, names []string, out map[string]*tensor.Tensor) (err error) {
+	undo, err := makeFolder(dir)
+	if err != nil {
+		return err
+	}
+	var made []string
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, f := range written {
+		for _, f := range made {
 			os.Remove(f)
 		}
-		if statErr != nil {
-			os.Remove(dir)
+		undo()
+	}()
+	for at := 0; at < len(files); at += stagedFiles {
+		end := min(at+stagedFiles, len(files))
+		written, err := writeTogether(ctx, files[at:end], names[at:end], out)
+		made = append(made, written...)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTogether writes some outputs, and returns the files that were not there before.
+func writeTogether(ctx context.Context, files, names []string, out map[string]*tensor.Tensor) (made []string, err error) {
+	var staged []*atomicfile.Staged
+	defer func() {
+		for _, s := range staged {
+			s.Discard()
 		}
 	}()
-	for i, name := range fileNames(names) {
-		if err := ctx.Err(); err != nil {
-			return written, err
-		}
+	for i, path := range files {
 		t := out[names[i]]
-		path := filepath.Join(dir, name)
-		if t.DType() == tensor.String {
-			path += ".pb"
-			err = tensor.WriteTensorProto(path, names[i], t)
-		} else {
-			path += ".npy"
-			err = tensor.WriteNPY(path, t)
+		s, err := atomicfile.Stage(path, func(w io.Writer) error {
+			w = contextWriter{ctx, w}
+			if t.DType() == tensor.String {
+				return tensor.EncodeTensorProto(w, names[i], t)
+			}
+			return tensor.EncodeNPY(w, t)
+		})
+		var named *os.PathError
+		if err != nil && !errors.As(err, &named) {
+			err = fmt.Errorf("%s: %w", path, err)
 		}
 		if err != nil {
-			return written, err
+			return nil, err
 		}
-		written = append(written, path)
+		staged = append(staged, s)
 	}
-	return written, nil
+	for i, s := range staged {
+		old := exists(files[i])
+		if err := s.Commit(); err != nil {
+			return made, err
+		}
+		if !old {
+			made = append(made, files[i])
+		}
+	}
+	return made, nil
+}
+
+// makeFolder makes a folder, and those around it that are missing. What it returns removes
+// them again if they are empty.
+func makeFolder(dir string) (undo func(), err error) {
+	var missing []string
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); err == nil || d == filepath.Dir(d) {
+			break
+		}
+		missing = append(missing, d)
+	}
+	undo = func() {
+		for _, d := range missing {
+			os.Remove(d)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, nil
 }
 
 // summary is what run prints in place of files.

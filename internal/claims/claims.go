@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // place is where an output lies or will lie.
@@ -34,34 +35,18 @@ type ledger struct {
 	written  []place
 }
 
-var (
-	mu      sync.Mutex
-	current *ledger
-)
+var current atomic.Pointer[ledger]
 
 // Begin keeps claims until the function that it returns is called.
 func Begin() (end func()) {
-	mu.Lock()
-	defer mu.Unlock()
-	before := current
-	current = &ledger{read: map[string]fs.FileInfo{}}
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		current = before
-	}
-}
-
-func now() *ledger {
-	mu.Lock()
-	defer mu.Unlock()
-	return current
+	before := current.Swap(&ledger{read: map[string]fs.FileInfo{}})
+	return func() { current.Store(before) }
 }
 
 // Read says that the file at path, which info describes, is read or is going to be. It is
 // an error where an output is to take its place.
 func Read(path string, info fs.FileInfo) error {
-	l := now()
+	l := current.Load()
 	if l == nil || special(info) {
 		return nil
 	}
@@ -80,7 +65,7 @@ func Read(path string, info fs.FileInfo) error {
 // name. It is an error where the command has read that file, or is to write it for
 // another flag.
 func Write(flag, path string) error {
-	l := now()
+	l := current.Load()
 	if l == nil {
 		return nil
 	}
@@ -106,7 +91,7 @@ func Write(flag, path string) error {
 // Replace is asked right before a file is written to path: an error where what is there
 // was read, or is another output.
 func Replace(path string) error {
-	l := now()
+	l := current.Load()
 	if l == nil {
 		return nil
 	}
@@ -121,7 +106,7 @@ func Replace(path string) error {
 
 // Written says that the file at path has been written, and may be read now.
 func Written(path string) {
-	l := now()
+	l := current.Load()
 	if l == nil {
 		return
 	}
@@ -179,8 +164,8 @@ func placeOf(path string) place {
 
 // same reports whether two outputs lie, or would lie, at one place.
 func (p place) same(q place) bool {
-	if p.file != nil && q.file != nil {
-		return os.SameFile(p.file, q.file)
+	if p.file != nil && q.file != nil && os.SameFile(p.file, q.file) {
+		return true
 	}
 	if p.dir == nil || q.dir == nil || !os.SameFile(p.dir, q.dir) {
 		return false

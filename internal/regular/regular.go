@@ -6,9 +6,12 @@ import (
 	"errors"
 	"io"
 	"os"
+
+	"spc/internal/claims"
 )
 
-// Open opens a regular file and returns its size.
+// Open opens a regular file and returns its size. A command's outputs do not open (package
+// claims).
 func Open(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path) // before opening, which waits at a pipe
 	var missing *os.PathError
@@ -23,6 +26,13 @@ func Open(path string) (*os.File, int64, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
+		return nil, 0, err
+	}
+	if info, err = f.Stat(); err == nil {
+		err = claims.Read(path, info)
+	}
+	if err != nil {
+		f.Close()
 		return nil, 0, err
 	}
 	return f, info.Size(), nil

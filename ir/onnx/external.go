@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"spc/internal/claims"
 )
 
 // folder reads the external data of a model, all of which must lie in the
@@ -98,6 +100,13 @@ func (d *folder) open(location string) (*dataFile, error) {
 	}
 	f, err := d.root.Open(name)
 	if err != nil {
+		return fail("%w", err)
+	}
+	if info, err = f.Stat(); err == nil {
+		err = claims.Read(filepath.Join(d.path, name), info)
+	}
+	if err != nil {
+		f.Close()
 		return fail("%w", err)
 	}
 	d.file[name] = &dataFile{f, info.Size(), info.Size(), map[extent][]byte{}}

@@ -288,12 +288,15 @@ func DecodeTensorProto(b []byte) (t *Tensor, name string, err error) {
 // WriteTensorProto writes t, under a name that may be empty, to a file that holds
 // one TensorProto. The file appears whole or not at all.
 func WriteTensorProto(path, name string, t *Tensor) error {
+	return atomicfile.Write(path, func(w io.Writer) error { return EncodeTensorProto(w, name, t) })
+}
+
+// EncodeTensorProto is WriteTensorProto to a stream.
+func EncodeTensorProto(w io.Writer, name string, t *Tensor) error {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(t.ToProto(name))
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(b)
 		return err
-	})
+	}
+	_, err = w.Write(b)
+	return err
 }
