@@ -442,7 +442,7 @@ func load(f *spx.File) (*Model, error) {
 			return nil, fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
 		}
 	}
-	if err := format.CheckAll(f.Graph.Constants()); err != nil {
+	if err := format.CheckAll(f.Graph); err != nil {
 		return nil, err
 	}
 	return m, nil

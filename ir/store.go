@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 
 	"spc/ir/tensor"
 )
@@ -33,6 +34,11 @@ func (v View) axis(i int) int {
 		return i
 	}
 	return v.Perm[i]
+}
+
+// Equal reports whether two views see a tensor alike.
+func (v View) Equal(w View) bool {
+	return v.RowAxes == w.RowAxes && (slices.Equal(v.Perm, w.Perm) || v.identity() && w.identity())
 }
 
 // identity reports whether the view permutes nothing.

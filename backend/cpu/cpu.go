@@ -48,7 +48,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		guarded:  debug.On(debug.Memory),
 	}
 	if !o.Checked {
-		if err := format.CheckAll(p.Graph.Constants()); err != nil {
+		if err := format.CheckAll(p.Graph); err != nil {
 			prog.Close()
 			return nil, err
 		}

@@ -38,7 +38,7 @@ func (d Device) Name() string { return d.Driver.Name() }
 // Load prepares a program. Weights are uploaded when a kernel first needs them.
 func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
 	if !o.Checked {
-		if err := format.CheckAll(p.Graph.Constants()); err != nil {
+		if err := format.CheckAll(p.Graph); err != nil {
 			return nil, err
 		}
 	}

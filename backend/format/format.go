@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -75,9 +76,14 @@ func Choices() []choose.Format {
 	return out
 }
 
-// CheckAll checks the stored weights among constants, on all processors, and returns
-// the error of the first that fails.
-func CheckAll(constants []*ir.Value) error {
+// CheckAll checks the stored weights of a graph, on all processors, and that nothing reads
+// them but nodes that multiply them as they are stored. It returns the error of the first
+// that fails.
+func CheckAll(g *ir.Graph) error {
+	if err := checkPlaces(g); err != nil {
+		return err
+	}
+	constants := g.Constants()
 	errs := make([]error, len(constants))
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -95,6 +101,42 @@ func CheckAll(constants []*ir.Value) error {
 	wg.Wait()
 	return cmp.Or(errs...)
 }
+
+// checkPlaces checks where a graph reads stored weights.
+func checkPlaces(g *ir.Graph) error {
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			var weights []ir.Weight
+			if op, ok := n.Op.(ir.WeightOp); ok && slices.ContainsFunc(n.Inputs, packed) {
+				weights = op.Weights(n)
+			}
+			for i, v := range n.Inputs {
+				if !packed(v) {
+					continue
+				}
+				at := slices.IndexFunc(weights, func(w ir.Weight) bool { return w.Input == i })
+				switch {
+				case at < 0:
+					return n.Errorf(ir.ErrCorrupt, "input %d is the weight %s in format %s, want elements as they are", i, v.Name, v.Store.Format)
+				case weights[at].Groups != 1:
+					return n.Errorf(ir.ErrCorrupt, "weight %s is in format %s, want it dense for %d groups", v.Name, v.Store.Format, weights[at].Groups)
+				case weights[at].Dense != "":
+					return n.Errorf(ir.ErrCorrupt, "weight %s is in format %s, want it dense: %s", v.Name, v.Store.Format, weights[at].Dense)
+				case !weights[at].View.Equal(v.Store.View):
+					return n.Errorf(ir.ErrCorrupt, "weight %s is stored with other axes as rows than the operator multiplies", v.Name)
+				}
+			}
+		}
+		for _, v := range sub.Outputs {
+			if packed(v) {
+				return fmt.Errorf("output %s is a weight in format %s, want elements as they are: %w", v.Name, v.Store.Format, ir.ErrCorrupt)
+			}
+		}
+	}
+	return nil
+}
+
+func packed(v *ir.Value) bool { return v != nil && v.Store != nil }
 
 // Check checks a store against the weight's type.
 func Check(s *ir.Store, t ir.Type) error {
