@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -49,6 +50,13 @@ func ParseNorm(name string) (Norm, error) {
 	return n, nil
 }
 
+// MaxNorm bounds the magnitude of means and standard deviations, and MinStd the latter from
+// below, so that what pixels become is finite in every type of floats that is 32 bits wide.
+const (
+	MaxNorm = 1e6
+	MinStd  = 1e-6
+)
+
 // NewNorm returns the Norm of a mean and a standard deviation, each one value or
 // one a channel; an empty list leaves out the step. Where every value is at most
 // 1 in magnitude, they are those for pixels from 0 to 1.
@@ -56,11 +64,14 @@ func NewNorm(mean, std []float64, bgr bool) (Norm, error) {
 	unit := len(mean)+len(std) > 0
 	for _, v := range mean {
 		unit = unit && v >= -1 && v <= 1
+		if !(math.Abs(v) <= MaxNorm) {
+			return Norm{}, fmt.Errorf("mean %v, want a number from %.10g to %.10g", v, -MaxNorm, MaxNorm)
+		}
 	}
 	for _, v := range std {
 		unit = unit && v <= 1
-		if !(v > 0) {
-			return Norm{}, fmt.Errorf("standard deviation %v, want a number above 0", v)
+		if !(v >= MinStd && v <= MaxNorm) {
+			return Norm{}, fmt.Errorf("standard deviation %v, want a number from %v to %.10g", v, MinStd, MaxNorm)
 		}
 	}
 	if len(mean) == 0 {

@@ -39,7 +39,7 @@ func ParseRandom(s string) (Random, error) {
 		r.Ranged = true
 		r.Lo, e1 = strconv.ParseFloat(parts[2], 64)
 		r.Hi, e2 = strconv.ParseFloat(parts[3], 64)
-		ok = e1 == nil && e2 == nil && r.Lo < r.Hi && !math.IsInf(r.Hi-r.Lo, 0)
+		ok = e1 == nil && e2 == nil && r.Lo < r.Hi && r.Lo >= -math.MaxFloat32 && r.Hi <= math.MaxFloat32
 	}
 	if !ok {
 		return Random{}, fmt.Errorf("%q, want random:SEED or random:SEED:LO:HI with LO below HI", s)

@@ -81,14 +81,6 @@ On a GPU the layers are told that run on the CPU, and why.`,
 	}
 
 	c.RunE = func(c *cobra.Command, args []string) error {
-		switch {
-		case runs < 1:
-			return fmt.Errorf("--runs %d, want 1 or more", runs)
-		case warmup < 0:
-			return fmt.Errorf("--warmup %d, want 0 or more", warmup)
-		case batch < 0 || fs.Changed("batch") && batch == 0:
-			return fmt.Errorf("--batch %d, want 1 or more", batch)
-		}
 		s, err := shapes.parse()
 		if err != nil {
 			return err

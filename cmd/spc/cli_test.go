@@ -460,7 +460,7 @@ func TestPassesCanBeStoppedDumpedAndDisabled(t *testing.T) {
 	fails(t, []string{"compile", "model.onnx", "--disable", "prune", "--pattern", "2:4"}, "--disable prune: a sparsity is asked for")
 	fails(t, []string{"compile", "model.onnx", "--stop-after", "fold", "--sparsity", "0.5"}, "--stop-after fold: a sparsity is asked for, which needs the pass prune")
 	fails(t, []string{"compile", "model.onnx", "--stop-after", "prune", "--quantize", "fp16"}, "--stop-after prune: quantisation is asked for")
-	fails(t, []string{"compile", "model.onnx", "--sparsity", "0.5", "--calib", ""}, "--calib is empty")
+	fails(t, []string{"compile", "model.onnx", "--sparsity", "0.5", "--calib", ""}, "--calib: want a path")
 	fails(t, []string{"compile", "model.onnx", "--disable", "choose", "--format", "csr"}, "--disable choose: the format csr is asked for")
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"spc"
 	"spc/backend/format"
@@ -63,16 +62,6 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 // the data when the compilation is done.
 func calibrate(c *cobra.Command, o *spc.CompileOptions, data calibFlags, quantise quantFlags, s sizes) (func(), error) {
 	fs := c.Flags()
-	// Nothing in the place of a value is a variable of the shell that was not set.
-	var empty error
-	fs.Visit(func(f *pflag.Flag) {
-		if empty == nil && f.Value.Type() == "string" && f.Value.String() == "" {
-			empty = fmt.Errorf("--%s is empty, want a value", f.Name)
-		}
-	})
-	if empty != nil {
-		return nil, empty
-	}
 	if err := quantise.apply(fs, o, data.calib != ""); err != nil {
 		return nil, err
 	}

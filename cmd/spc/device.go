@@ -36,19 +36,9 @@ func (f *deviceFlags) add(c *cobra.Command, what string) {
 	complete(c, "threads", cobra.NoFileCompletions)
 }
 
-func (f *deviceFlags) check() error {
-	if f.threads < 0 || f.threads > 1<<12 {
-		return fmt.Errorf("--threads %d, want 0 to %d", f.threads, 1<<12)
-	}
-	return nil
-}
-
 // set sets a model's threads, and its device. That the CPU takes the place of a GPU is said on
 // standard error, unless what the command prints is for programs.
 func (f *deviceFlags) set(c *cobra.Command, m *spc.Model) error {
-	if err := f.check(); err != nil {
-		return err
-	}
 	m.SetThreads(f.threads)
 	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision, Libraries: f.libraries, Fallback: func(why error) {
 		f.fell.Store(true)

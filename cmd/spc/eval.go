@@ -85,9 +85,6 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 		if err != nil {
 			return err
 		}
-		if batch < 0 || fs.Changed("batch") && batch == 0 {
-			return fmt.Errorf("--batch %d, want 1 or more", batch)
-		}
 		set, err := data.Open(path, labels)
 		if err != nil {
 			return err

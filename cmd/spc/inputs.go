@@ -87,6 +87,9 @@ func (f *inputFlags) sources(ports []spc.Port) (map[string]source, error) {
 		if _, twice := out[name]; twice {
 			return nil, fmt.Errorf("input %s is given twice", name)
 		}
+		if file == "" {
+			return nil, fmt.Errorf("-i %s: want a path or random:SEED after =", arg)
+		}
 		s := source{file: file}
 		if strings.HasPrefix(file, "random:") {
 			r, err := data.ParseRandom(file)

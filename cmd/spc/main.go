@@ -94,7 +94,9 @@ weights untouched.`,
 		return fmt.Errorf("%w (see %s --help)", flagError(c.Flags(), err), c.CommandPath())
 	})
 	for _, make := range commands {
-		root.AddCommand(make())
+		c := make()
+		c.PreRunE = checkFlags
+		root.AddCommand(c)
 	}
 	return root
 }

@@ -42,7 +42,11 @@ func (f *shapeFlags) parse() (sizes, error) {
 			return s, fmt.Errorf("--shape %q, want NAME=DIMS such as image=1x3x224x224", arg)
 		}
 		shape := []int{}
-		for _, d := range strings.FieldsFunc(arg[i+1:], func(r rune) bool { return r == 'x' || r == ',' }) {
+		var dims []string
+		if arg[i+1:] != "" { // which is a scalar
+			dims = strings.Split(strings.ReplaceAll(arg[i+1:], ",", "x"), "x")
+		}
+		for _, d := range dims {
 			n, err := strconv.Atoi(d)
 			switch {
 			case d == "?":

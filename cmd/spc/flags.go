@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"spc/data"
+)
+
+// bound is what the numbers of a flag may be.
+type bound struct {
+	least, most float64
+	want        string // where the numbers do not tell
+}
+
+// bounds lists every flag of numbers, by its name, which means the same in all commands.
+var bounds = map[string]bound{
+	"batch":         {1, 1 << 20, ""},
+	"calib-samples": {1, 1 << 30, ""},
+	"mean":          {-data.MaxNorm, data.MaxNorm, ""},
+	"runs":          {1, 1 << 30, ""},
+	"seeds":         {1, 1 << 20, ""},
+	"skip-class":    {0, 1 << 30, ""},
+	"sparsity":      {0, math.Nextafter(1, 0), "a fraction of at least 0 and below 1"},
+	"std":           {data.MinStd, data.MaxNorm, ""},
+	"threads":       {0, 1 << 12, ""},
+	"tolerance":     {0, 1e6, ""},
+	"warmup":        {0, 1 << 30, ""},
+}
+
+// instead says what to give in place of x.
+func (b bound) instead(x float64) string {
+	switch {
+	case b.want != "":
+		return b.want
+	case x < b.least:
+		return fmt.Sprintf("%.10g or more", b.least)
+	case x > b.most:
+		return fmt.Sprintf("%.10g at most", b.most)
+	}
+	return "a number"
+}
+
+// checkFlags refuses, before a command runs, values and arguments that are empty, which
+// variables of a shell are that were not set, and numbers out of bounds.
+func checkFlags(c *cobra.Command, args []string) error {
+	if slices.Contains(args, "") {
+		return fmt.Errorf("an argument is empty, want a path; use: %s", c.UseLine())
+	}
+	var err error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil {
+			err = checkFlag(c.Flags(), f)
+		}
+	})
+	return err
+}
+
+func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
+	var numbers []float64
+	switch f.Value.Type() {
+	case "string":
+		if f.Value.String() == "" {
+			return emptyFlag(f)
+		}
+	case "stringArray":
+		// GetStringArray takes one empty element for none.
+		if all, ok := f.Value.(pflag.SliceValue); ok && slices.Contains(all.GetSlice(), "") {
+			return emptyFlag(f)
+		}
+	case "int":
+		n, err := fs.GetInt(f.Name)
+		if err != nil {
+			return err
+		}
+		numbers = []float64{float64(n)}
+	case "intSlice":
+		all, err := fs.GetIntSlice(f.Name)
+		if err != nil {
+			return err
+		}
+		for _, n := range all {
+			numbers = append(numbers, float64(n))
+		}
+	case "float64":
+		x, err := fs.GetFloat64(f.Name)
+		if err != nil {
+			return err
+		}
+		numbers = []float64{x}
+	case "float64Slice":
+		var err error
+		if numbers, err = fs.GetFloat64Slice(f.Name); err != nil {
+			return err
+		}
+	}
+	for _, x := range numbers {
+		if b := bounds[f.Name]; !(x >= b.least && x <= b.most) {
+			return fmt.Errorf("--%s %.10g, want %s", f.Name, x, b.instead(x))
+		}
+	}
+	return nil
+}
+
+func emptyFlag(f *pflag.Flag) error {
+	if isPath(f) {
+		return fmt.Errorf("--%s: want a path", f.Name)
+	}
+	return fmt.Errorf("--%s is empty, want a value", f.Name)
+}
+
+// isPath reports whether a flag takes a path, as its help says.
+func isPath(f *pflag.Flag) bool {
+	name, _ := pflag.UnquoteUsage(f)
+	return slices.Contains([]string{"FILE", "DIR", "PATH"}, name[strings.LastIndexByte(name, '=')+1:])
+}
