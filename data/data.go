@@ -17,6 +17,7 @@ import (
 
 	"spc/internal/claims"
 	"spc/internal/regular"
+	"spc/internal/short"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -33,12 +34,18 @@ func (e *Error) Error() string { return e.File + ": " + e.Msg }
 
 func (e *Error) Unwrap() error { return e.Kind }
 
+// maxMessage and maxField bound what an error says, and what it quotes of a file.
+const (
+	maxMessage = 1000
+	maxField   = 100
+)
+
 func corrupt(file, format string, args ...any) error {
-	return &Error{file, ir.ErrCorrupt, fmt.Sprintf(format, args...)}
+	return &Error{file, ir.ErrCorrupt, short.Text(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 func invalid(file, format string, args ...any) error {
-	return &Error{file, ir.ErrInvalid, fmt.Sprintf(format, args...)}
+	return &Error{file, ir.ErrInvalid, short.Text(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 // Set is a set of samples: images, all of which may have a class, or token
@@ -169,6 +176,9 @@ func openNPY(path string) (*Set, error) {
 	return nil, err
 }
 
+// maxPath is more bytes than any system has in a path.
+const maxPath = 1 << 15
+
 func openFolder(dir, labels string) (*Set, error) {
 	if labels == "" {
 		if own := filepath.Join(dir, "labels.csv"); isFile(own) {
@@ -192,8 +202,8 @@ func openFolder(dir, labels string) (*Set, error) {
 		return nil, invalid(labels, "%d labels for the %d images of %s", len(s.Labels), len(files), dir)
 	}
 	for i, f := range files {
-		if !filepath.IsLocal(filepath.FromSlash(f)) {
-			return nil, invalid(labels, "file %q, want one inside %s", f, dir)
+		if !filepath.IsLocal(filepath.FromSlash(f)) || len(f) > maxPath {
+			return nil, invalid(labels, "file %q, want one inside %s", short.Text(f, maxField), dir)
 		}
 		path := filepath.Join(dir, f)
 		if inner := filepath.Join(dir, "images", f); !isFile(path) && isFile(inner) {

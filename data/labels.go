@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"spc/internal/regular"
+	"spc/internal/short"
 	"spc/ir/tensor"
 )
 
@@ -82,7 +83,7 @@ func readCSV(path string) (files []string, labels []int, err error) {
 		c, err := strconv.Atoi(strings.TrimSpace(rec[class]))
 		if err != nil || c < 0 {
 			line, _ := r.FieldPos(class)
-			return nil, nil, invalid(path, "line %d: class_index %q, want a class from 0", line, rec[class])
+			return nil, nil, invalid(path, "line %d: class_index %q, want a class from 0", line, short.Text(rec[class], maxField))
 		}
 		labels = append(labels, c)
 		if file >= 0 {

@@ -19,6 +19,7 @@ import (
 	"spc"
 	"spc/internal/claims"
 	"spc/internal/memory"
+	"spc/internal/short"
 )
 
 // commands lists the commands in the order of their use.
@@ -158,26 +159,42 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// The bounds of a message: names in models, and what else a user's files hold, may be
+// megabytes long.
+const (
+	maxLine  = 1000 // bytes, a little more where some are left out
+	maxLines = 100
+)
+
 // message returns the text of an error: one line, except for the operators that
 // a model needs and spc lacks, which get a line each. That an input is invalid
 // needs no saying after what was expected.
 func message(err error) string {
 	msg := strings.TrimSuffix(err.Error(), ": "+spc.ErrInvalid.Error())
-	msg = strings.ReplaceAll(msg, "\u00a0", " ") // which errors of protocol buffers hold
-	lines := strings.Split(msg, "\n")
-	if errors.Is(err, spc.ErrUnsupported) {
-		for i, l := range lines {
-			lines[i] = printable(l)
-		}
-		return strings.Join(lines, "\n")
+	if !errors.Is(err, spc.ErrUnsupported) {
+		return line(msg)
 	}
+	lines := strings.Split(msg, "\n")
+	if n := len(lines) - maxLines; n > 1 {
+		lines = append(lines[:maxLines:maxLines], fmt.Sprintf("and %d more", n))
+	}
+	for i, l := range lines {
+		lines[i] = short.Text(printable(short.Text(l, maxLine)), maxLine)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// line returns a text as one line that a terminal may show.
+func line(s string) string {
+	s = short.Text(s, 4*maxLine)             // before work on all of it
+	s = strings.ReplaceAll(s, "\u00a0", " ") // which errors of protocol buffers hold
 	var one []string
-	for _, l := range lines {
+	for l := range strings.SplitSeq(s, "\n") {
 		if l = strings.TrimSpace(l); l != "" {
 			one = append(one, printable(l))
 		}
 	}
-	return strings.Join(one, " ")
+	return short.Text(strings.Join(one, " "), maxLine)
 }
 
 // usage wraps a check of arguments so that its error says how the command is used.

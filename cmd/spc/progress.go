@@ -32,7 +32,7 @@ func warn(c *cobra.Command, text string) {
 	if newProgress(c).out != nil {
 		clear = "\r\x1b[K"
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%sspc: warning: %s\n", clear, text)
+	fmt.Fprintf(c.ErrOrStderr(), "%sspc: warning: %s\n", clear, line(text))
 }
 
 // stage shows that done of total steps of a stage are done.
