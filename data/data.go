@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"spc/internal/claims"
+	"spc/internal/filetype"
 	"spc/internal/regular"
 	"spc/internal/short"
 	"spc/ir"
@@ -104,7 +105,7 @@ func openFile(path string) (*Set, error) {
 		return openNPY(path)
 	}
 	if !isIDX(head) {
-		return nil, corrupt(path, "want a folder of images, an npy file or an idx file")
+		return nil, corrupt(path, "want a folder of images, an npy file or an idx file%s", filetype.Instead(head))
 	}
 	return openImages(path)
 }
@@ -275,15 +276,15 @@ func (s *Set) Close() error {
 	return s.close()
 }
 
-// firstBytes returns the first few bytes of a file, inside its gzip layer if it
-// has one.
+// firstBytes returns the first bytes of a file, which tell what it is, inside its gzip
+// layer if it has one.
 func firstBytes(path string) ([]byte, error) {
 	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	head := make([]byte, 8)
+	head := make([]byte, filetype.Bytes)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err

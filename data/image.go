@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/image/draw"
 
+	"spc/internal/filetype"
 	"spc/internal/regular"
 )
 
@@ -84,7 +85,7 @@ func decodeImage(b []byte) (*Image, error) {
 		}
 		return planes(im), nil
 	}
-	return nil, errors.New("want a JPEG or PNG image")
+	return nil, errors.New("want a JPEG or PNG image" + filetype.Instead(b[:min(len(b), filetype.Bytes)]))
 }
 
 // planes splits an image into its channels.

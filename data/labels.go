@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spc/internal/filetype"
 	"spc/internal/regular"
 	"spc/internal/short"
 	"spc/ir/tensor"
@@ -36,7 +37,7 @@ func readLabels(path string) (files []string, labels []int, err error) {
 			return nil, nil, err
 		}
 	default:
-		return nil, nil, corrupt(path, "want labels in a .csv, npy or idx file")
+		return nil, nil, corrupt(path, "want labels in a .csv, npy or idx file%s", filetype.Instead(head))
 	}
 	if !t.DType().IsInt() || t.Rank() != 1 {
 		return nil, nil, invalid(path, "holds %v, want one integer for each image", t)

@@ -24,7 +24,7 @@ func TestStoredWeightsOutOfPlaceAreRefused(t *testing.T) {
 		"as the other factor": {"%x: f32[2,3]", "f32[2,3]", "[] 1", `%t: f32[3,2] = Transpose "t" (%x)` + "\n" +
 			`  %y: f32[2,2] = MatMul "fc" (%w, %t)` + "\n  return %y", ""},
 		"seen otherwise": {"%x: f32[3,2]", "f32[2,3]", "[] 1", `%y: f32[3,3] = MatMul "fc" (%x, %w)` + "\n  return %y", "fc (MatMul): weight w is stored with other axes"},
-		"of groups": {"%x: f32[1,6,4]", "f32[2,3,1]", "[] 1", `%y: f32[1,2,4] = Conv "c" (%x, %w) {group = 2}` + "\n  return %y", "c (Conv): weight w is in format ell, want it dense for 2 groups"},
+		"of groups":      {"%x: f32[1,6,4]", "f32[2,3,1]", "[] 1", `%y: f32[1,2,4] = Conv "c" (%x, %w) {group = 2}` + "\n  return %y", "c (Conv): weight w is in format ell, want it dense for 2 groups"},
 		"in a branch": {"%c: bool[]", "f32[3,2]", "[1, 0] 1", `%y: f32[3,2] = If "if" (%c) {then_branch = graph "t"() {
     return %w
   }, else_branch = graph "e"() {

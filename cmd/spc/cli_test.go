@@ -800,7 +800,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"inspect", "model.spx", "--layer", "[a"}, "[a"},
 		{[]string{"verify", "model.onnx"}, "received 1"},
 		{[]string{"verify", "model.onnx", "lm.onnx"}, "inputs of model.onnx are input"},
-		{[]string{"inspect", "cut.jpg"}, "cut.jpg: the model breaks off or is damaged at byte 0 of"},
+		{[]string{"inspect", "cut.jpg"}, "cut.jpg: not an ONNX file, but a JPEG image"},
 		{[]string{"bench", "model.spx", "--runs", "0"}, "spc: --runs 0, want 1 or more"},
 		{[]string{"verify", "model.onnx", "model.spx", "--seeds", "0"}, "--seeds 0"},
 		{[]string{"verify", "model.onnx", "model.spx", "--tolerance", "-1"}, "--tolerance -1"},

@@ -3,7 +3,9 @@ package onnx
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"spc/internal/filetype"
 	"spc/ir/onnx/onnxpb"
 )
 
@@ -37,10 +39,34 @@ func decode(data []byte, done func(n int)) (*onnxpb.ModelProto, error) {
 			return d.merge(m.Graph, num, at+sub, field)
 		})
 	})
+	if err != nil || m.GetIrVersion() <= 0 {
+		if other := notModel(data); other != nil {
+			return nil, other
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// notModel says what a file is that is no model, and not one that was damaged either: one
+// that begins as other files do, or with a field that models lack. It returns nil where
+// it may be a model.
+func notModel(data []byte) error {
+	head := data[:min(len(data), filetype.Bytes)]
+	if len(head) == 0 {
+		return corrupt("the file is empty, want an ONNX model")
+	}
+	if what := filetype.Instead(head); what != "" {
+		return corrupt("not an ONNX file%s", what)
+	}
+	num, typ, n := protowire.ConsumeTag(head)
+	f := (*onnxpb.ModelProto)(nil).ProtoReflect().Descriptor().Fields().ByNumber(num)
+	if n < 0 || f == nil || (typ == protowire.VarintType) != (f.Kind() == protoreflect.Int64Kind) || typ != protowire.VarintType && typ != protowire.BytesType {
+		return corrupt("not an ONNX file: it does not begin with a field of a model")
+	}
+	return nil
 }
 
 // merge reads one field of m, which begins at byte at of the file.

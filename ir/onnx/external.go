@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"spc/internal/claims"
+	"spc/internal/filetype"
 )
 
 // folder reads the external data of a model, all of which must lie in the
@@ -25,6 +26,13 @@ type dataFile struct {
 	size int64
 	left int64 // bytes that may still be read, so that tensors cannot overlap without bound
 	read map[extent][]byte
+}
+
+// pointer reports whether the file stands for one that Git LFS keeps elsewhere.
+func (f *dataFile) pointer() bool {
+	head := make([]byte, filetype.Bytes)
+	n, _ := f.ReadAt(head, 0) // of a file that is small
+	return filetype.Pointer(head[:n])
 }
 
 type extent struct {
@@ -51,8 +59,11 @@ func (d *folder) external(location string, offset int64, size int) ([]byte, erro
 	if b, ok := f.read[e]; ok {
 		return b, nil
 	}
+	short := offset > f.size || int64(size) > f.size-offset
 	switch {
-	case offset > f.size || int64(size) > f.size-offset:
+	case short && f.pointer():
+		return nil, corrupt("external data %s is a Git LFS pointer; git lfs pull fetches the file itself", location)
+	case short:
 		return nil, corrupt("external data %s: bytes %d to %d wanted, but it has %d",
 			location, offset, uint64(offset)+uint64(size), f.size)
 	case int64(size) > f.left:

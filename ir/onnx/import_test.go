@@ -514,8 +514,13 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{"empty", nil, "no IR version"},
-		{"text", []byte("this is no model"), "model"},
+		{"empty", nil, "the file is empty, want an ONNX model"},
+		{"text", []byte("this is no model"), "not an ONNX file, but plain text"},
+		{"checkpoint", []byte("PK\x03\x04\x00\x00\x08\x08"), "not an ONNX file, but a zip archive, as PyTorch checkpoints"},
+		{"another field", []byte{0xc2, 0x3e, 1, 0}, "not an ONNX file: it does not begin with a field of a model"},
+		{"no version", []byte{0x3a, 0}, "no IR version"},
+		{"the first bytes", whole[:1], "breaks off or is damaged at byte"},
+		{"almost all", whole[:len(whole)-1], "breaks off or is damaged at byte"},
 		{"half a node", whole[:len(whole)/2], "breaks off or is damaged at byte"},
 	} {
 		_, _, err := onnx.ImportBytes(test.data, "", onnx.Options{})

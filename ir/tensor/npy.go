@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"spc/internal/atomicfile"
+	"spc/internal/filetype"
 	"spc/internal/regular"
 )
 
@@ -71,6 +72,11 @@ func readNPYHeader(r io.ReaderAt, size int64) (*npyHeader, error) {
 		return nil, err
 	}
 	if n < 10 || string(pre[:6]) != npyMagic {
+		head := make([]byte, filetype.Bytes)
+		n, _ := r.ReadAt(head, 0)
+		if what := filetype.Instead(head[:n]); what != "" {
+			return nil, errors.New("no npy file" + what)
+		}
 		return nil, errors.New("no npy file: want the magic string \\x93NUMPY, a version and a header")
 	}
 	h := &npyHeader{}

@@ -139,7 +139,8 @@ func TestNPYRefusesBadFilesInOneLine(t *testing.T) {
 		want string
 	}{
 		"empty":                {nil, "magic string"},
-		"other magic":          {[]byte("PK\x03\x04 no array at all"), "magic string"},
+		"other magic":          {[]byte("\x93NUMPI\x01\x00 no array"), "magic string"},
+		"another file":         {[]byte("PK\x03\x04 no array at all"), "no npy file, but a zip archive"},
 		"version 4":            {npyFile(4, good, data), "version 4.0"},
 		"ends in the header":   {npyFile(1, good, nil)[:40], "but 30 follow"},
 		"header of 4 GB":       {append([]byte(npyMagic), 2, 0, 255, 255, 255, 255), "npy header of 4294967295 bytes"},

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"spc/internal/atomicfile"
+	"spc/internal/filetype"
 	"spc/internal/regular"
 	"spc/ir/onnx/onnxpb"
 )
@@ -279,6 +280,9 @@ func ReadTensorProto(path string) (t *Tensor, name string, err error) {
 func DecodeTensorProto(b []byte) (t *Tensor, name string, err error) {
 	p := new(onnxpb.TensorProto)
 	if err := proto.Unmarshal(b, p); err != nil {
+		if what := filetype.Instead(b[:min(len(b), filetype.Bytes)]); what != "" {
+			return nil, "", fmt.Errorf("no TensorProto%s", what)
+		}
 		return nil, "", fmt.Errorf("no TensorProto: %w", err)
 	}
 	t, err = FromProto(p, nil)

@@ -32,6 +32,7 @@ import (
 	"hash/crc32"
 	"io"
 
+	"spc/internal/filetype"
 	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/op"
@@ -266,6 +267,9 @@ func Read(b []byte) (*File, error) {
 func readSections(b []byte) (map[string][]byte, error) {
 	le := binary.LittleEndian
 	if len(b) < headSize || !IsSPX(b) {
+		if what := filetype.Instead(b[:min(len(b), filetype.Bytes)]); what != "" && !IsSPX(b) {
+			return nil, corrupt("not an .spx file%s", what)
+		}
 		return nil, corrupt("not an .spx file: it does not begin with the magic bytes")
 	}
 	if v := le.Uint32(b[8:]); v != version {
