@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"time"
@@ -64,7 +63,7 @@ func Stage(path string, write func(w io.Writer) error) (*Staged, error) {
 	if err := claims.Replace(target); err != nil {
 		return nil, err
 	}
-	sweep(filepath.Dir(target))
+	sweep(claims.Folder(target))
 	s, err := create(target)
 	if err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func (s *Staged) Commit() error {
 		return s.undo(err)
 	}
 	claims.Written(s.path)
-	syncFolder(filepath.Dir(s.path))
+	syncFolder(claims.Folder(s.path))
 	s.temp = "" // is its own by now
 	s.Discard()
 	return nil
@@ -131,7 +130,7 @@ func (s *Staged) name() (done bool, err error) {
 		if !os.IsExist(err) {
 			break
 		}
-		temp := tempName(filepath.Dir(s.path))
+		temp := tempName(claims.Folder(s.path))
 		if err = link(s.file, temp); err == nil {
 			s.temp = temp
 			return false, nil
@@ -227,7 +226,7 @@ func createNamed(path string) (*Staged, error) {
 	var err error
 	for range attempts {
 		var f *os.File
-		temp := tempName(filepath.Dir(path))
+		temp := tempName(claims.Folder(path))
 		if f, err = os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
 			if hold(f) && is(f, temp) {
 				return &Staged{f, temp, path}, nil
@@ -259,7 +258,7 @@ func is(f *os.File, path string) bool {
 var tempPattern = regexp.MustCompile(`^\.spc-[0-9a-f]{16}\.tmp$`)
 
 func tempName(dir string) string {
-	return filepath.Join(dir, fmt.Sprintf(".spc-%016x.tmp", rand.Uint64()))
+	return claims.In(dir, fmt.Sprintf(".spc-%016x.tmp", rand.Uint64()))
 }
 
 // swept is the folder that was swept last, and when, so that one of many outputs is not
@@ -291,7 +290,7 @@ func sweep(dir string) {
 		names, err := d.Readdirnames(1 << 10)
 		for _, name := range names {
 			if tempPattern.MatchString(name) {
-				removeStale(filepath.Join(dir, name))
+				removeStale(claims.In(dir, name))
 			}
 		}
 		if err != nil {

@@ -211,6 +211,10 @@ func TestCheckFindsWhatWriteWouldMeet(t *testing.T) {
 	if b, _ := os.ReadFile(old); string(b) != "old" {
 		t.Errorf("the file holds %q, want old", b)
 	}
+	around := dir + "/none/../f"
+	if err := Check(around); runtime.GOOS != "windows" && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v, want an error, since none is not there", around, err)
+	}
 	missing := filepath.Join(dir, "none", "f")
 	if err := Check(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing+":") {
 		t.Errorf("%v, want one that names %s", err, missing)

@@ -3,9 +3,10 @@ package atomicfile
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"spc/internal/claims"
 )
 
 // unnamed makes a file without a name in the folder of path, nil where the file system
@@ -15,7 +16,7 @@ var unnamed = func(path string) *os.File {
 		return nil
 	}
 	for {
-		fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
+		fd, err := unix.Open(claims.Folder(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
 		if err == unix.EINTR {
 			continue
 		}

@@ -158,7 +158,7 @@ func placeOf(path string) place {
 	p := place{path: path, name: path, base: filepath.Base(target)}
 	// The identity of what is missing is nil.
 	p.file, _ = os.Stat(target)
-	p.dir, _ = os.Stat(filepath.Dir(target))
+	p.dir, _ = os.Stat(Folder(target))
 	return p
 }
 
@@ -175,6 +175,27 @@ func (p place) same(q place) bool {
 		return strings.EqualFold(p.base, q.base)
 	}
 	return p.base == q.base
+}
+
+// Folder returns the folder that a path lies in. It takes out no .. as filepath.Dir does,
+// since one after a folder that is a link goes up from where that points.
+func Folder(path string) string {
+	dir, _ := filepath.Split(path)
+	if dir == "" {
+		return "."
+	}
+	return dir
+}
+
+// In returns the path of a name in a folder as Folder gives it.
+func In(folder, name string) string {
+	if folder == "." {
+		return name
+	}
+	if !os.IsPathSeparator(folder[len(folder)-1]) {
+		folder += string(filepath.Separator)
+	}
+	return folder + name
 }
 
 // maxLinks is how many symbolic links Target follows.
@@ -194,8 +215,7 @@ func Target(path string) (string, error) {
 			return "", err
 		}
 		if !filepath.IsAbs(to) {
-			// Not filepath.Join: a .. after a folder that is a link goes up from its target.
-			to = filepath.Dir(at) + string(filepath.Separator) + to
+			to = In(Folder(at), to)
 		}
 		at = to
 	}

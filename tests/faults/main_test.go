@@ -1,0 +1,129 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// program is the path of spc, built for these tests.
+var program string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "spc-faults-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "spc")
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	if out, err := exec.Command("go", "build", "-o", program, "spc/cmd/spc").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build spc/cmd/spc: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// result is what a run of the program left.
+type result struct {
+	status      int
+	out, errors string
+}
+
+// spcRun runs the program in the current folder.
+func spcRun(args ...string) result {
+	var out, errs bytes.Buffer
+	c := exec.Command(program, args...)
+	c.Stdout, c.Stderr = &out, &errs
+	c.Run()
+	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// works runs the program and wants it to succeed.
+func works(t *testing.T, args ...string) string {
+	t.Helper()
+	r := spcRun(args...)
+	if r.status != 0 || r.errors != "" {
+		t.Fatalf("spc %s: status %d, errors %q", strings.Join(args, " "), r.status, r.errors)
+	}
+	return r.out
+}
+
+// refuses runs the program and wants status 1 and one line on standard error that holds
+// every want, and nothing of a file changed.
+func refuses(t *testing.T, args []string, want ...string) {
+	t.Helper()
+	before := snapshot(t)
+	r := spcRun(args...)
+	line, oneLine := strings.CutSuffix(r.errors, "\n")
+	if r.status != 1 || r.out != "" || !oneLine || strings.Contains(line, "\n") || !strings.HasPrefix(line, "spc: ") || len(line) > 1500 {
+		t.Errorf("spc %.200q: status %d, output %q, errors %.2000q; want status 1 and one line", args, r.status, r.out, r.errors)
+	}
+	for _, w := range want {
+		if !strings.Contains(line, w) {
+			t.Errorf("spc %.200q: error %q, want %q in it", args, line, w)
+		}
+	}
+	changes(t, before, snapshot(t), args)
+}
+
+// snapshot returns what every file below the current folder holds, and where links point.
+func snapshot(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch d.Type() {
+		case 0:
+			b, err := os.ReadFile(path)
+			files[path] = string(b)
+			return err
+		case os.ModeSymlink:
+			to, err := os.Readlink(path)
+			files[path] = "-> " + to
+			return err
+		}
+		files[path] = d.Type().String()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func changes(t *testing.T, before, after map[string]string, args []string) {
+	t.Helper()
+	for path, content := range before {
+		if now, ok := after[path]; !ok || now != content {
+			t.Errorf("spc %.200q: %s is lost or changed", args, path)
+		}
+	}
+	for path := range after {
+		if _, ok := before[path]; !ok {
+			t.Errorf("spc %.200q: %s is left", args, path)
+		}
+	}
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
