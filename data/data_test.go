@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"spc/internal/claims"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -117,6 +118,32 @@ func TestFolderTakesFilesInTheOrderOfTheLabels(t *testing.T) {
 	want := []float32{10, 10, 10, 10, 20, 20, 20, 20, 30, 30, 30, 30, 40, 40, 40, 40, 50, 50, 50, 50, 60, 60, 60, 60}
 	if !slices.Equal(got, append(want, want[:12]...)) {
 		t.Errorf("pixels %v", got)
+	}
+}
+
+// The images of a folder are read when they are asked for, and no output replaces one until
+// then.
+func TestImagesOfAFolderAreClaimed(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.png", "b.png"} {
+		write(t, dir, name, nil)
+	}
+	defer claims.Begin()()
+	s, err := Open(dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	path := filepath.Join(dir, "b.png")
+	if err := claims.Replace(path); err == nil || !strings.Contains(err.Error(), path+" is a file that this command reads") {
+		t.Errorf("error %v", err)
+	}
+	defer claims.Begin()()
+	if err := claims.Write("-o", path); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir, ""); err == nil || !strings.Contains(err.Error(), "-o "+path+" would replace it") {
+		t.Errorf("%v, error %v", s, err)
 	}
 }
 

@@ -40,7 +40,7 @@ func formats() []string {
 // addPruning adds the flags that say which weights become zero.
 func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 	fs := c.Flags()
-	fs.StringVar(masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each")
+	fs.StringVar(masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each\nby its name, with _ for what a path inside a folder cannot hold")
 	complete(c, "masks", files(0, "npz"))
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
 	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")

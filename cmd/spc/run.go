@@ -30,8 +30,8 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run MODEL.{spx,onnx} -i NAME=FILE ...",
 		Short: "Run a model once on inputs from files",
-		Long: `Run a model once. Outputs go to DIR/NAME.npy, strings to DIR/NAME.pb; without -o a
-summary is printed, for a classifier with its five best classes.`,
+		Long: `Run a model once. Outputs go to DIR/NAME.npy, strings to DIR/NAME.pb, with _ for what
+no file name should hold; without -o a summary is printed, for a classifier with its five best classes.`,
 		Example: `  spc run model.spx -i input=cat.npy -o out/
   spc run model.spx -i cat.jpg --preprocess imagenet
   spc run model.onnx -i input=random:1 --dim batch=4`,

@@ -8,7 +8,6 @@ import (
 	"image/png"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -216,7 +215,7 @@ func TestDumpsSpareWhatTheModelReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := spcRun("compile", "m/model.onnx", "-o", "new.spx", "--dump-passes", "m")
+	r := spcRun(t, "compile", "m/model.onnx", "-o", "new.spx", "--dump-passes", "m")
 	if r.status != 1 || !strings.Contains(r.errors, name) || strings.Count(r.errors, "\n") != 1 {
 		t.Errorf("status %d, errors %q", r.status, r.errors)
 	}
@@ -350,7 +349,7 @@ func TestKilledCompilesLeaveNothing(t *testing.T) {
 	write(t, "out/model.spx", []byte("old"))
 	const kills = 20
 	for i := range kills {
-		c := exec.Command(program, "compile", "model.onnx", "-o", "out/model.spx", "--masks", "out/m.npz", "--sparsity", "0.5", "--keep", "none")
+		c := command(t, "compile", "model.onnx", "-o", "out/model.spx", "--masks", "out/m.npz", "--sparsity", "0.5", "--keep", "none")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,30 +8,68 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// program is the path of spc, built for these tests.
-var program string
+// root is the folder of the module, and scratch one that goes after the tests.
+var root, scratch string
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "spc-faults-")
+func TestMain(m *testing.M) {
+	var err error
+	if root, err = filepath.Abs("../.."); err == nil {
+		scratch, err = os.MkdirTemp("", "spc-faults-")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
-	program = filepath.Join(dir, "spc")
+	status := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(status)
+}
+
+// build builds spc, once. It looks at the sources in a test, since go test runs tests
+// again whose files have changed, and knows nothing of what the program is made of.
+var build = sync.OnceValues(func() (string, error) {
+	tops, err := filepath.Glob(filepath.Join(root, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	for _, top := range []string{"backend", "cmd", "data", "internal", "ir", "lower", "passes", "go.mod"} {
+		tops = append(tops, filepath.Join(root, top))
+	}
+	for _, top := range tops {
+		err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				_, err = os.Stat(path)
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	program := filepath.Join(scratch, "spc")
 	if runtime.GOOS == "windows" {
 		program += ".exe"
 	}
-	if out, err := exec.Command("go", "build", "-o", program, "spc/cmd/spc").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build spc/cmd/spc: %v\n%s", err, out)
-		return 1
+	c := exec.Command("go", "build", "-o", program, "./cmd/spc")
+	c.Dir = root
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./cmd/spc: %w\n%s", err, out)
 	}
-	return m.Run()
+	return program, nil
+})
+
+// command is a run of the program in the current folder.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command(program, args...)
 }
 
 // result is what a run of the program left.
@@ -40,10 +78,10 @@ type result struct {
 	out, errors string
 }
 
-// spcRun runs the program in the current folder.
-func spcRun(args ...string) result {
+func spcRun(t *testing.T, args ...string) result {
+	t.Helper()
 	var out, errs bytes.Buffer
-	c := exec.Command(program, args...)
+	c := command(t, args...)
 	c.Stdout, c.Stderr = &out, &errs
 	c.Run()
 	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
@@ -52,7 +90,7 @@ func spcRun(args ...string) result {
 // works runs the program and wants it to succeed.
 func works(t *testing.T, args ...string) string {
 	t.Helper()
-	r := spcRun(args...)
+	r := spcRun(t, args...)
 	if r.status != 0 || r.errors != "" {
 		t.Fatalf("spc %s: status %d, errors %q", strings.Join(args, " "), r.status, r.errors)
 	}
@@ -64,7 +102,7 @@ func works(t *testing.T, args ...string) string {
 func refuses(t *testing.T, args []string, want ...string) {
 	t.Helper()
 	before := snapshot(t)
-	r := spcRun(args...)
+	r := spcRun(t, args...)
 	line, oneLine := strings.CutSuffix(r.errors, "\n")
 	if r.status != 1 || r.out != "" || !oneLine || strings.Contains(line, "\n") || !strings.HasPrefix(line, "spc: ") || len(line) > 1500 {
 		t.Errorf("spc %.200q: status %d, output %q, errors %.2000q; want status 1 and one line", args, r.status, r.out, r.errors)
