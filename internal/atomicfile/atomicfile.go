@@ -177,6 +177,9 @@ func (s *Staged) undo(err error) error {
 	if pe, ok := err.(*fs.PathError); ok && (pe.Path == s.temp || pe.Path == s.file.Name()) {
 		pe.Path = s.path
 	}
+	if le, ok := err.(*os.LinkError); ok {
+		err = &fs.PathError{Op: le.Op, Path: s.path, Err: le.Err}
+	}
 	s.Discard()
 	return err
 }
