@@ -45,7 +45,7 @@ func TestOutputsStayApart(t *testing.T) {
 		"-o: create none/a.onnx: no such file":                              {"prune", "-o", "none/a.onnx"},
 		"--calib-cache: create none/c: no such file":                        {"prune", "-o", "a.onnx", "--calib-cache", "none/c"},
 		"--masks m.npz needs -o: without, --stop-after prints":              {"compile", "--stop-after", "prune", "--masks", "m.npz"},
-		"zeros are asked for, and no weight of the model is ":                {"prune", "-o", "a.onnx", "--masks", "m.npz", "--keep", "*"},
+		"zeros are asked for, and no weight of the model is ":               {"prune", "-o", "a.onnx", "--masks", "m.npz", "--keep", "*"},
 		"--masks: sub is a folder, want a file":                             {"prune", "-o", "a.onnx", "--masks", "sub"},
 	} {
 		fails(t, slices.Concat(args[:1], []string{"model.onnx"}, args[1:], sees), want)
