@@ -1,6 +1,7 @@
-// Package ref is the reference interpreter: it evaluates a graph node by node
-// with the operators' own Eval, and is what every other back end is compared
-// with. It imports ir and ir/tensor.
+// Package ref is the reference interpreter: it evaluates a graph node by node, and is
+// what every other back end is compared with. Products of f32 tensors it computes by
+// plain loops of its own, the other operators by their Eval. It imports ir and ir/tensor,
+// nothing of the back ends and formats that it judges.
 package ref
 
 import (
@@ -20,6 +21,9 @@ type Interpreter struct {
 	// Check compares each node's outputs with the types inferred for them: for
 	// tests of operators.
 	Check bool
+	// Each, where it is set, is called after each node of the root graph with its outputs,
+	// which must not be changed.
+	Each func(n *ir.Node, outs []*tensor.Tensor)
 }
 
 // Run evaluates g with the zero Interpreter.
@@ -95,6 +99,13 @@ func (r *run) graph(g *ir.Graph, inputs []*tensor.Tensor, outer *frame) ([]*tens
 		if err := r.node(n, f); err != nil {
 			return nil, err
 		}
+		if r.Each != nil && outer == nil {
+			outs := make([]*tensor.Tensor, len(n.Outputs))
+			for i, v := range n.Outputs {
+				outs[i] = f.values[v]
+			}
+			r.Each(n, outs)
+		}
 		for _, v := range dead[i] {
 			delete(f.values, v)
 		}
@@ -160,12 +171,9 @@ func (r *run) node(n *ir.Node, f *frame) error {
 	if err := n.CheckMemory(sizes); err != nil {
 		return err
 	}
-	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-		return r.graph(g, in, f)
-	}}
-	out, err := n.Op.Eval(c, in)
+	out, err := r.eval(n, in, f)
 	if err != nil {
-		return fmt.Errorf("%v: %w", n, err)
+		return err
 	}
 	for i, v := range n.Outputs {
 		if v == nil {
@@ -189,6 +197,21 @@ func (r *run) node(n *ir.Node, f *frame) error {
 		}
 	}
 	return nil
+}
+
+// eval computes the outputs of n.
+func (r *run) eval(n *ir.Node, in []*tensor.Tensor, f *frame) ([]*tensor.Tensor, error) {
+	if y, err := product(r.ctx, n, in); y != nil || err != nil {
+		return []*tensor.Tensor{y}, err
+	}
+	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		return r.graph(g, in, f)
+	}}
+	out, err := n.Op.Eval(c, in)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", n, err)
+	}
+	return out, nil
 }
 
 // static reports whether the types of n's inputs were known when they were
