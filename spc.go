@@ -22,9 +22,7 @@ import (
 	"time"
 
 	"spc/backend"
-	"spc/backend/cpu"
 	"spc/backend/format"
-	"spc/backend/ref"
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
@@ -478,10 +476,12 @@ func inputs(g *ir.Graph) []Port {
 }
 
 // Outputs lists the outputs in the model's order.
-func (m *Model) Outputs() []Port {
-	out := make([]Port, len(m.graph.Outputs))
-	for i, v := range m.graph.Outputs {
-		out[i] = Port{m.graph.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Ranked, 0}
+func (m *Model) Outputs() []Port { return outputs(m.graph) }
+
+func outputs(g *ir.Graph) []Port {
+	out := make([]Port, len(g.Outputs))
+	for i, v := range g.Outputs {
+		out[i] = Port{g.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Ranked, 0}
 	}
 	return out
 }
@@ -499,12 +499,8 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		if m.file != nil {
 			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
 		}
-		device := m.device
-		if device == nil {
-			device = cpu.Device{}
-		}
 		var err error
-		if m.prog, err = device.Load(lower.Lower(m.graph), o); err != nil {
+		if m.prog, err = m.on().Load(lower.Lower(m.graph), o); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -614,20 +610,7 @@ func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error
 
 // Interpret is Run by the reference interpreter: slow, and obviously right.
 func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-	in := make([]*tensor.Tensor, len(m.graph.Inputs))
-	if err := arrange(m.graph, in, inputs); err != nil {
-		return nil, err
-	}
-	it := ref.Interpreter{Unpack: func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }}
-	outs, err := it.Run(ctx, m.graph, in)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]*tensor.Tensor, len(outs))
-	for i, t := range outs {
-		out[m.graph.OutputName(i)] = t
-	}
-	return out, nil
+	return interpret(ctx, m.graph, inputs)
 }
 
 // arrange puts inputs into a graph's order.

@@ -248,6 +248,10 @@ func listing(t *testing.T, dir string) []string {
 func TestHelpExamplesRun(t *testing.T) {
 	workspace(t)
 	ok(t, "compile", "lm.onnx", "-o", "lm.spx")
+	ok(t, "run", "model.onnx", "-i", "cat.npy", "--interpret", "-o", "testcase")
+	if err := os.Link("cat.npy", "testcase/input_0.npy"); err != nil {
+		t.Fatal(err)
+	}
 	examples := 0
 	for _, make := range commands {
 		c := make()
@@ -376,11 +380,11 @@ func TestCompileRunInspectVerify(t *testing.T) {
 		}
 		Pass bool
 	}
-	v := decoded[verdict](t, "verify", "model.onnx", "model.spx")
+	v := decoded[verdict](t, "verify", "model.onnx", "model.spx", "--against", "original", "--tolerance", "100")
 	if !v.Pass || len(v.Outputs) != 1 || v.Outputs[0].RelL2 < 0.01 || v.Outputs[0].Top1 == nil {
 		t.Errorf("pruned: %+v", v)
 	}
-	if r := spcRun("verify", "model.onnx", "model.spx", "--tolerance", "1e-4"); r.status != 1 || r.errors != "" || !strings.Contains(r.out, "FAIL") {
+	if r := spcRun("verify", "model.onnx", "model.spx", "--against", "original"); r.status != 1 || r.errors != "" || !strings.Contains(r.out, "FAIL") {
 		t.Errorf("pruned, with a tolerance: %+v", r)
 	}
 	ok(t, "compile", "model.onnx", "-o", "dense.spx")
@@ -798,7 +802,22 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"inspect", "missing.spx"}, "missing.spx: no such file"},
 		{[]string{"inspect", "model.spx", "--layer", "nope"}, `named "nope"`},
 		{[]string{"inspect", "model.spx", "--layer", "[a"}, "[a"},
-		{[]string{"verify", "model.onnx"}, "received 1"},
+		{[]string{"verify"}, "received 0"},
+		{[]string{"verify", "model.spx"}, "model.spx: want the .onnx that it was compiled from, too, or --expect"},
+		{[]string{"verify", "model.spx", "model.onnx", "--against", "all"}, `--against "all", want original or compiled`},
+		{[]string{"verify", "model.onnx", "model.onnx", "--against", "original"}, "--against original needs a compiled model and an .onnx file"},
+		{[]string{"verify", "model.onnx", "--against", "compiled"}, "--against compiled needs two models"},
+		{[]string{"verify", "model.onnx", "model.spx", "--expect", "cat.npy"}, "--expect takes the place of a second model, here model.spx"},
+		{[]string{"verify", "model.onnx", "--expect", "cat.npy"}, "--expect cat.npy: want a folder or NAME=FILE of one of the outputs: logits"},
+		{[]string{"verify", "model.onnx", "--expect", "folder"}, "--expect folder: the folder has neither output_0.pb nor logits.npy"},
+		{[]string{"verify", "model.onnx", "--expect", "logits=cat.jpg"}, "--expect: cat.jpg, want .npy or .pb"},
+		{[]string{"verify", "model.onnx", "--expect", "logits=cat.npy"}, "model.onnx: input input f32[batch,3,16,16] is missing"},
+		{[]string{"verify", "model.onnx", "-i", "cat.npy", "--expect", "logits=cat.npy"}, "model.onnx: output logits is f32[1,10], the other's f32[1,3,16,16]"},
+		{[]string{"verify", "model.spx", "model.spx", "--reduce", "r.onnx"}, "--reduce needs an .onnx file"},
+		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "r.spx"}, "--reduce r.spx, want an .onnx file"},
+		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "model.onnx"}, "--reduce model.onnx would write over model.onnx"},
+		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "none/r.onnx"}, "--reduce: create none/r.onnx"},
+		{[]string{"run", "model.onnx", "-i", "cat.npy", "--interpret", "--threads", "2"}, "none of the others can be"},
 		{[]string{"verify", "model.onnx", "lm.onnx"}, "inputs of model.onnx are input"},
 		{[]string{"inspect", "cut.jpg"}, "cut.jpg: not an ONNX file, but a JPEG image"},
 		{[]string{"bench", "model.spx", "--runs", "0"}, "spc: --runs 0, want 1 or more"},

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 
 	"spc/ir/tensor"
+	"spc/verify"
 )
 
 // comparison is how two models' outputs of one name differ, the worst of all runs.
@@ -19,8 +21,9 @@ type comparison struct {
 	// Top1 is the share of rows, along the axis of the classes, whose largest
 	// element is at the same place; nil where there are no floats to rank.
 	Top1 *float64 `json:"top1_agreement"`
+	// Unequal says what differs that must not differ at all, as that of verify.Difference.
+	Unequal string `json:"unequal,omitempty"`
 
-	exact  string // what differs that must not differ at all
 	rows   int
 	agreed int
 }
@@ -36,57 +39,17 @@ func (c *comparison) add(a, b *tensor.Tensor) error {
 	}
 	first := c.Shape == nil
 	c.Shape = b.Shape()
-	dt := a.DType()
-	x, y := floats(a), floats(b)
-	if dt == tensor.String {
-		x, y = make([]float64, len(a.Strings())), make([]float64, len(a.Strings()))
-		for i, s := range a.Strings() {
-			if s != b.Strings()[i] {
-				x[i] = 1
-			}
-		}
-	}
-	var maxAbs, maxRel, diff2, x2, y2, xy float64
-	unequal := 0
-	for i, u := range x {
-		v := y[i]
-		if math.IsNaN(u) || math.IsNaN(v) {
-			if math.IsNaN(u) != math.IsNaN(v) {
-				unequal++
-			}
-			continue
-		}
-		if u != v {
-			d := math.Abs(u - v)
-			maxAbs = max(maxAbs, d)
-			maxRel = max(maxRel, d/max(math.Abs(v), tiny))
-			diff2 += d * d
-		}
-		if !math.IsInf(u, 0) && !math.IsInf(v, 0) {
-			x2, y2, xy = x2+u*u, y2+v*v, xy+u*v
-		}
-	}
-	relL2 := math.Sqrt(diff2) / max(math.Sqrt(y2), tiny)
-	cosine := 1.0
-	if x2 > 0 || y2 > 0 {
-		cosine = xy / max(math.Sqrt(x2)*math.Sqrt(y2), tiny*tiny)
-	}
-	switch {
-	case unequal > 0:
-		c.exact = fmt.Sprintf("%d elements are NaN on one side only", unequal)
-		relL2 = math.Inf(1)
-	case !dt.IsFloat() && !isComplex(dt) && !a.Equal(b):
-		c.exact = fmt.Sprintf("%v elements differ", dt)
-	}
+	d := verify.Compare(a, b)
+	c.Unequal = cmp.Or(c.Unequal, d.Unequal)
 	if first {
 		c.Cosine = 1
 	}
-	c.MaxAbs = max(c.MaxAbs, number(maxAbs))
-	c.MaxRel = max(c.MaxRel, number(maxRel))
-	c.RelL2 = max(c.RelL2, number(relL2))
-	c.Cosine = min(c.Cosine, number(cosine))
-	if dt.IsFloat() {
-		c.rank(x, y, a.Shape())
+	c.MaxAbs = max(c.MaxAbs, number(d.MaxAbs))
+	c.MaxRel = max(c.MaxRel, number(d.MaxRel))
+	c.RelL2 = max(c.RelL2, number(d.RelL2))
+	c.Cosine = min(c.Cosine, number(d.Cosine))
+	if a.DType().IsFloat() {
+		c.rank(verify.Floats(a), verify.Floats(b), a.Shape())
 	}
 	return nil
 }
@@ -128,26 +91,5 @@ func argmax(x []float64) int {
 
 // pass reports whether the difference is within a tolerance, negative for any.
 func (c *comparison) pass(tolerance float64) bool {
-	return c.exact == "" && (tolerance < 0 || float64(c.RelL2) <= tolerance)
-}
-
-func isComplex(dt tensor.DType) bool { return dt == tensor.C64 || dt == tensor.C128 }
-
-// floats returns the elements as float64, a complex one as two; nil for strings.
-func floats(t *tensor.Tensor) []float64 {
-	var out []float64
-	switch t.DType() {
-	case tensor.String:
-	case tensor.C64:
-		for _, v := range tensor.Data[complex64](t) {
-			out = append(out, float64(real(v)), float64(imag(v)))
-		}
-	case tensor.C128:
-		for _, v := range tensor.Data[complex128](t) {
-			out = append(out, real(v), imag(v))
-		}
-	default:
-		out = t.Float64s()
-	}
-	return out
+	return c.Unequal == "" && (tolerance < 0 || float64(c.RelL2) <= tolerance)
 }

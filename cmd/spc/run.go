@@ -19,6 +19,7 @@ import (
 	"spc/internal/claims"
 	"spc/internal/filename"
 	"spc/ir/tensor"
+	"spc/verify"
 )
 
 func runCommand() *cobra.Command {
@@ -26,22 +27,30 @@ func runCommand() *cobra.Command {
 	var shapes shapeFlags
 	var dir string
 	var device deviceFlags
-	var asJSON bool
+	var interpret, asJSON bool
 	c := &cobra.Command{
 		Use:   "run MODEL.{spx,onnx} -i NAME=FILE ...",
 		Short: "Run a model once on inputs from files",
 		Long: `Run a model once. Outputs go to DIR/NAME.npy, strings to DIR/NAME.pb, with _ for what
-no file name should hold; without -o a summary is printed, for a classifier with its five best classes.`,
+no file name should hold; without -o a summary is printed, for a classifier with its five best classes.
+
+With --interpret an interpreter evaluates the model node by node, slowly, without passes,
+memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`,
 		Example: `  spc run model.spx -i input=cat.npy -o out/
   spc run model.spx -i cat.jpg --preprocess imagenet
-  spc run model.onnx -i input=random:1 --dim batch=4`,
+  spc run model.onnx -i input=random:1 --dim batch=4
+  spc run model.onnx -i cat.npy --interpret -o right/`,
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	inputs.add(c)
 	fs := c.Flags()
 	fs.StringVarP(&dir, "output", "o", "", "a `DIR` for the outputs")
+	fs.BoolVar(&interpret, "interpret", false, "evaluate the model by the interpreter")
 	device.add(c, "the model")
+	for _, own := range []string{"device", "precision", "libraries", "threads"} {
+		c.MarkFlagsMutuallyExclusive("interpret", own)
+	}
 	shapes.add(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "output", folders)
@@ -51,22 +60,24 @@ no file name should hold; without -o a summary is printed, for a classifier with
 		if err != nil {
 			return err
 		}
-		m, err := loadModel(c, args[0], s)
+		m, err := openSide(c, args[0], s, interpret)
 		if err != nil {
 			return err
 		}
-		defer m.Close()
+		defer m.close()
 		var files []string
 		if dir != "" {
-			files = outputFiles(dir, m.Outputs())
+			files = outputFiles(dir, m.outputs())
 			if err := checkFolder(dir, files); err != nil {
 				return err
 			}
 		}
-		if err := device.set(c, m); err != nil {
-			return err
+		if m.model != nil {
+			if err := device.set(c, m.model); err != nil {
+				return err
+			}
 		}
-		r := request{ports: m.Inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
+		r := request{ports: m.inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
 		if r.sources, err = inputs.sources(r.ports); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
@@ -74,12 +85,12 @@ no file name should hold; without -o a summary is printed, for a classifier with
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		out, err := m.Run(c.Context(), in)
+		out, err := m.run(c.Context(), in)
 		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return err
 		}
 		var names []string
-		for _, p := range m.Outputs() {
+		for _, p := range m.outputs() {
 			names = append(names, p.Name)
 		}
 		sum := summarise(names, out)
@@ -262,7 +273,7 @@ func summarise(names []string, out map[string]*tensor.Tensor) summary {
 	for _, name := range names {
 		t := out[name]
 		o := outputSummary{Name: name, DType: t.DType().String(), Shape: t.Shape(), Min: number(math.NaN()), Max: number(math.NaN()), Mean: number(math.NaN())}
-		if v := floats(t); len(v) > 0 {
+		if v := verify.Floats(t); len(v) > 0 {
 			lo, hi, sum, n := math.Inf(1), math.Inf(-1), 0.0, 0
 			for _, x := range v {
 				if math.IsNaN(x) {

@@ -22,11 +22,13 @@ var layers = [][]string{
 	{"data"},
 	{"ir/op"},
 	{"ir/onnx"},
+	{"reduce"},
 	{"passes"},
 	{"lower"},
 	{"backend"},
 	{"backend/format"},
 	{"backend/cpu", "backend/ref", "backend/tune", "backend/onnxgo", "backend/cuda"},
+	{"verify"},
 	{"."},
 	{"cmd", "demo", "tests"},
 }

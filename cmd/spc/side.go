@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"spc"
+	"spc/ir/tensor"
+)
+
+// side is a model that is run, or interpreted.
+type side struct {
+	path      string
+	model     *spc.Model    // nil where an .onnx is interpreted as it was imported
+	original  *spc.Original // of an .onnx
+	interpret bool          // also where it is compiled
+}
+
+// openSide opens a model to be run, or to be interpreted.
+func openSide(c *cobra.Command, path string, s sizes, interpret bool) (*side, error) {
+	compiled, err := isSPX(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &side{path: path, interpret: interpret}
+	if compiled || !interpret {
+		m.model, err = loadModel(c, path, s)
+	} else {
+		m.original, err = spc.Import(spc.ImportOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
+	}
+	return m, err
+}
+
+func (s *side) inputs() []spc.Port {
+	if s.model != nil {
+		return s.model.Inputs()
+	}
+	return s.original.Inputs()
+}
+
+func (s *side) outputs() []spc.Port {
+	if s.model != nil {
+		return s.model.Outputs()
+	}
+	return s.original.Outputs()
+}
+
+func (s *side) run(ctx context.Context, in map[string]*tensor.Tensor) (out map[string]*tensor.Tensor, err error) {
+	switch {
+	case s.model == nil:
+		out, err = s.original.Interpret(ctx, in)
+	case s.interpret:
+		out, err = s.model.Interpret(ctx, in)
+	default:
+		out, err = s.model.Run(ctx, in)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.path, err)
+	}
+	return out, nil
+}
+
+func (s *side) close() {
+	if s.model != nil {
+		s.model.Close()
+	}
+}
+
+func (s *side) interpretable() spc.Interpretable {
+	if s.model != nil {
+		return s.model
+	}
+	return s.original
+}
