@@ -145,12 +145,11 @@ func (m *Model) Reference(ctx context.Context, o *Original) (*Reference, error) 
 	}
 	names := passes.Names()
 	before := passes.Options{StopAfter: names[slices.Index(names, "prune")-1]}
-	after := passes.Options{Disable: []string{"prune", "quantize", "choose"}}
 	folded, err := o.passed(ctx, before)
 	if err != nil {
 		return nil, err
 	}
-	fused, err := o.passed(ctx, after)
+	fused, err := o.passed(ctx, fusing)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +190,9 @@ func (r *Reference) Passed(ctx context.Context, inputs map[string]*tensor.Tensor
 	}
 	return interpret(ctx, r.dense, inputs)
 }
+
+// fusing are the passes but those that change weights or how they are stored.
+var fusing = passes.Options{Disable: []string{"prune", "quantize", "choose"}}
 
 // passed returns the graph after some passes.
 func (o *Original) passed(ctx context.Context, po passes.Options) (*ir.Graph, error) {
@@ -238,7 +240,7 @@ func (r *Reference) Locate(ctx context.Context, inputs map[string]*tensor.Tensor
 	}
 	twin := r.graph
 	if r.Kind == AsImported {
-		if twin, err = r.original.passed(ctx, passes.Options{Disable: []string{"prune", "quantize", "choose"}}); err != nil {
+		if twin, err = r.original.passed(ctx, fusing); err != nil {
 			return nil, err
 		}
 	}
@@ -265,13 +267,15 @@ func (r *Reference) Reduce(ctx context.Context, f *Fault, inputs map[string]*ten
 	expected := r.original.graph
 	g := expected
 	if f.Stage == verify.InWeights || r.Kind != AsImported {
-		names := append(slices.Clone(unportable), "prune", "quantize")
-		var err error
-		if expected, err = r.original.passed(ctx, passes.Options{Disable: names}); err != nil {
+		fused, err := r.original.passed(ctx, fusing)
+		if err != nil {
 			return nil, err
 		}
-		if g, err = verify.WithWeights(expected, r.model.graph, nil, unpack); err != nil {
+		if expected, err = r.original.passed(ctx, passes.Options{Disable: append(slices.Clone(unportable), "prune", "quantize")}); err != nil {
 			return nil, err
+		}
+		if g, err = verify.WithWeights(expected, r.model.graph, fused, unpack); err != nil {
+			return nil, fmt.Errorf("the weights of the compiled model do not fit the graph of the original: %w", err)
 		}
 		if f.Stage != verify.InWeights {
 			expected = g

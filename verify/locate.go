@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"spc/backend/ref"
 	"spc/ir"
@@ -369,9 +370,9 @@ func (b *Bench) Reduce(ctx context.Context, g, expected *ir.Graph, in []*tensor.
 	if err != nil || whole == nil {
 		return nil, err
 	}
-	var middle *ir.Node
+	var middle *ir.Node // of what a pass makes of a node the name begins with that node's
 	for _, n := range g.Nodes {
-		if n.Name == near {
+		if (n.Name == near || strings.HasPrefix(near, n.Name+".")) && (middle == nil || len(n.Name) > len(middle.Name)) {
 			middle = n
 		}
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -13,7 +14,7 @@ const biasInput = 2
 // WithWeights returns a copy of g, the graph of a model after some passes, with the
 // constants of own, a compiled graph of the same model whose weights were changed: each
 // takes the place of the one of the same name, type and shape that a node of the same name
-// reads, and a bias the place of none. fused, which may be nil, is the graph after all
+// reads, and a bias that calibration made that of none or of the one before. fused, which may be nil, is the graph after all
 // passes that do not change weights. The error says why own is not g with other constants,
 // as far as these tell:
 //
@@ -48,8 +49,8 @@ func WithWeights(g, own, fused *ir.Graph, unpack func(*ir.Value) (*tensor.Tensor
 				}
 				if to := nodes[n.Name]; to != nil && to.Op.Kind() == n.Op.Kind() {
 					w := to.Input(i)
-					if w == nil && i == biasInput {
-						to.SetInput(i, to.Graph().NewConst(v.Name, t))
+					if i == biasInput && (w == nil || w.Const != nil && w.Type.Equal(ir.TypeOf(t)) && strings.HasPrefix(v.Name, w.Name+"_")) {
+						to.SetInput(i, to.Graph().NewConst(v.Name, t)) // which calibration made
 						continue
 					}
 					if w != nil && w.Const != nil && w.Name == v.Name && w.Type.Equal(ir.TypeOf(t)) {

@@ -1,0 +1,243 @@
+package spc_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spc"
+	"spc/backend"
+	"spc/backend/cpu"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+	"spc/tests/archs"
+)
+
+// faulty is a device on which an activation, or an operator, computes another. It is right
+// where a program has more outputs than most allows, if that is not 0: faults in what
+// memory a value gets vanish where values are kept.
+type faulty struct {
+	node string
+	most int
+}
+
+func (faulty) Name() string { return "faulty" }
+
+func (d faulty) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
+	g := p.Graph.Clone()
+	for _, n := range g.Nodes {
+		if n.Name != d.node || d.most > 0 && len(g.Outputs) > d.most {
+			continue
+		}
+		if f, ok := n.Op.(op.Fusable); ok {
+			n.Op = ir.CloneOp(f)
+			e := n.Op.(op.Fusable).Fused()
+			e.Act, e.ActArgs = "Tanh", nil
+		} else {
+			n.Op = must(op.Registry.New("Abs"))
+		}
+	}
+	return cpu.Device{}.Load(plan.New(g), o)
+}
+
+func must(o ir.Op, err error) ir.Op {
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// tinyBytes returns the ONNX file of one of the small architectures.
+func tinyBytes(t *testing.T, name string) []byte {
+	t.Helper()
+	for _, a := range archs.Tiny {
+		if a.Name == name {
+			m, err := a.Build(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Bytes()
+		}
+	}
+	t.Fatalf("no architecture %s", name)
+	return nil
+}
+
+// nodeOf returns a node of m, by an operator and how many of these come before it.
+func nodeOf(t *testing.T, m *spc.Model, kind string, skip int) string {
+	t.Helper()
+	for _, line := range strings.Split(m.Graph(), "\n") {
+		if _, after, ok := strings.Cut(line, "= "+kind+" \""); ok {
+			if skip--; skip < 0 {
+				name, _, _ := strings.Cut(after, `"`)
+				return name
+			}
+		}
+	}
+	t.Fatalf("no %s in\n%s", kind, m.Graph())
+	return ""
+}
+
+// TestLocateNamesTheNodeThatADeviceComputesWrongly, and Reduce leaves it alone.
+func TestLocateNamesTheNodeThatADeviceComputesWrongly(t *testing.T) {
+	for _, test := range []struct {
+		model, kind string
+		skip, most  int
+		options     spc.CompileOptions
+	}{
+		{"resnet", "Conv", 3, 0, spc.CompileOptions{}},
+		{"resnet", "Conv", 3, 2, spc.CompileOptions{}},
+		{"resnet", "Conv", 5, 0, spc.CompileOptions{Sparsity: 0.7}},
+		{"bert", "LayerNormalization", 1, 0, spc.CompileOptions{}},
+		{"bert", "MatMul", 2, 8, spc.CompileOptions{Pattern: "2:4"}},
+	} {
+		t.Run(test.model+" "+test.kind, func(t *testing.T) {
+			ctx := t.Context()
+			b := tinyBytes(t, test.model)
+			o := test.options
+			o.Bytes = b
+			m, err := spc.Compile(ctx, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			node := nodeOf(t, m, test.kind, test.skip)
+			m.SetDevice(faulty{node, test.most})
+			original, err := spc.Import(spc.ImportOptions{Bytes: b})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, err := m.Reference(ctx, original)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := map[bool]string{true: spc.WithWeights, false: spc.AsImported}[m.Altered() != ""]; ref.Kind != want {
+				t.Fatalf("reference %s (%s), want %s", ref.Kind, ref.About, want)
+			}
+			in := randomInputs(m, 1, 4)
+			f, err := ref.Locate(ctx, in, 1e-4, nil)
+			if err != nil || f == nil || f.Node != node || f.Stage != "run" {
+				t.Fatalf("%v, %v, want node %s", f, err, node)
+			}
+			made, err := ref.Reduce(ctx, f, in, 1e-4, nil)
+			if err != nil || made == nil {
+				t.Fatalf("%v, %v", made, err)
+			}
+			if n := len(made.Graph.Nodes); n > 12 || !strings.Contains(made.Graph.String(), `"`+strings.TrimSuffix(node, ".fused")+`"`) {
+				t.Errorf("%d nodes, without %s or too many:\n%s", n, node, made.Graph)
+			}
+			// What is written still differs on the device, and not on another.
+			path := filepath.Join(t.TempDir(), "repro.onnx")
+			if err := spc.SaveCase(path, made); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []backend.Device{faulty{node, test.most}, cpu.Device{}} {
+				c, err := spc.Compile(ctx, spc.CompileOptions{Model: path})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.SetDevice(d)
+				inputs := map[string]*tensor.Tensor{}
+				for i, p := range c.Inputs() {
+					inputs[p.Name] = made.In[i]
+				}
+				out, err := c.Run(ctx, inputs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same := true
+				for i, p := range c.Outputs() {
+					same = same && near(out[p.Name], made.Out[i])
+				}
+				if same != (d.Name() == "cpu") {
+					t.Errorf("on %s the outputs agree: %v", d.Name(), same)
+				}
+				c.Close()
+			}
+		})
+	}
+}
+
+// near reports whether two tensors are within a thousandth of each other.
+func near(a, b *tensor.Tensor) bool {
+	x, y := a.Float64s(), b.Float64s()
+	return slices.EqualFunc(x, y, func(u, v float64) bool { return u-v < 1e-3 && v-u < 1e-3 })
+}
+
+// TestReferences is about what a compiled model is compared with.
+func TestReferences(t *testing.T) {
+	ctx := t.Context()
+	calibrate := spc.CompileOptions{Sparsity: 0.5, Allocate: "layer", Calibrate: samples(3, nil)}
+	integers := spc.CompileOptions{Quantize: "int8", Calibrate: samples(3, nil)}
+	for _, test := range []struct {
+		name, model, kind, about string
+		o                        spc.CompileOptions
+	}{
+		{"dense", "resnet", spc.AsImported, "the ONNX model as imported", spc.CompileOptions{}},
+		{"pruned", "resnet", spc.WithWeights, "after the passes up to biases, with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.5}},
+		{"calibrated", "resnet", spc.WithWeights, "with the weights of the pruned model", calibrate},
+		{"half", "encoder", spc.WithWeights, "with the weights of the quantised model", spc.CompileOptions{Quantize: "bf16"}},
+		{"recurrent", "lstm", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.5, Keep: []string{"none"}}},
+		{"channels", "resnet", spc.OwnGraph, "itself, since its weights do not fit", spc.CompileOptions{Sparsity: 0.4, Pattern: "channel"}},
+		{"integers", "resnet", spc.OwnGraph, "the graph of the quantised model itself", integers},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := tinyBytes(t, test.model)
+			test.o.Bytes = b
+			compiled, err := spc.Compile(ctx, test.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var file bytes.Buffer
+			if err := compiled.Write(&file); err != nil {
+				t.Fatal(err)
+			}
+			m, err := spc.Read(file.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			original, err := spc.Import(spc.ImportOptions{Bytes: b})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, err := m.Reference(ctx, original)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ref.Kind != test.kind || !strings.Contains(ref.About, test.about) {
+				t.Errorf("%s: %s, want %s: %s", ref.Kind, ref.About, test.kind, test.about)
+			}
+			in := randomInputs(m, 1, 4)
+			got, err := m.Run(ctx, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := ref.Interpret(ctx, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := relL2(t, got, want); !(d <= m.Tolerance().RelL2) {
+				t.Errorf("relative l2 error %v", d)
+			}
+			own, err := original.Interpret(ctx, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			passed, err := ref.Passed(ctx, in)
+			if err != nil || (passed == nil) != (test.kind == spc.AsImported) {
+				t.Fatalf("%v, %v", passed, err)
+			}
+			if passed == nil {
+				return
+			}
+			if d := relL2(t, passed, own); !(d <= 1e-5) {
+				t.Errorf("the passes: relative l2 error %v", d)
+			}
+		})
+	}
+}
