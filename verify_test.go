@@ -241,3 +241,21 @@ func TestReferences(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkInterpretResNet50 is the time of one image.
+func BenchmarkInterpretResNet50(b *testing.B) {
+	m, err := archs.ResNet(archs.ResNet50, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	o, err := spc.Import(spc.ImportOptions{Bytes: m.Bytes()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := randomOf(o.Inputs(), 1, 1)
+	for b.Loop() {
+		if _, err := o.Interpret(b.Context(), in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1101,6 +1101,11 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"compile", "--stop-after", ""}, []string{"infer", "fold", "choose"}},
 		{[]string{"compile", "--target", ""}, []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}},
 		{[]string{"eval", "--preprocess", ""}, []string{"imagenet", "tf", "caffe", "cifar", "unit", "none"}},
+		{[]string{"verify", "model.spx", ""}, []string{"spx", "onnx", ":8"}},
+		{[]string{"verify", "--against", ""}, []string{"original", "compiled", ":4"}},
+		{[]string{"verify", "--expect", ""}, []string{":16"}},
+		{[]string{"verify", "--expect", "logits="}, []string{"npy", "pb", ":8"}},
+		{[]string{"verify", "--reduce", ""}, []string{"onnx", ":8"}},
 		{[]string{"eval", "--metric", ""}, []string{"top1", "top5", "perplexity"}},
 		{[]string{"eval", "--samples", ""}, []string{"all", "even", "odd"}},
 	} {
