@@ -39,13 +39,19 @@ func Import(o ImportOptions) (*Original, error) {
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
 	}
-	io := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}
-	if o.Model == "" {
-		g, _, err := onnx.ImportBytes(o.Bytes, "", io)
-		return &Original{g, "the ONNX model"}, err
+	opts, name := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}, o.Model
+	var g *ir.Graph
+	var err error
+	if name != "" {
+		g, _, err = onnx.Import(name, opts)
+	} else {
+		name = "the ONNX model"
+		g, _, err = onnx.ImportBytes(o.Bytes, "", opts)
 	}
-	g, _, err := onnx.Import(o.Model, io)
-	return &Original{g, o.Model}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Original{g, name}, nil
 }
 
 // Inputs lists the inputs in the model's order.

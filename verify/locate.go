@@ -78,6 +78,9 @@ type Fault struct {
 
 func (f *Fault) String() string {
 	s := fmt.Sprintf("output %s of node %s (%s) is the first that differs, %v", f.Output, f.Node, f.Op, f.Difference)
+	if f.Node == "" { // an input or a constant that is an output
+		s = fmt.Sprintf("output %s is the first that differs, %v", f.Output, f.Difference)
+	}
 	switch {
 	case f.Stage == InPass:
 		s += ": pass " + f.Pass + " changes what it computes"
@@ -132,12 +135,23 @@ func (b *Bench) OfRun(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) (*F
 		return f, err
 	}
 	// It is there only where the graph runs as it is.
-	for i, v := range g.Outputs {
-		if d, ok := b.near(got[i], want.Out[i]); !ok && v.Def != nil {
-			return &Fault{Stage: InRun, Node: v.Def.Name, Op: v.Def.Op.Kind(), Output: v.Name, After: v.Def.Name, Difference: d}, nil
+	return b.ofOutputs(&Evaluated{Graph: g, Out: got}, want.Out), nil
+}
+
+// ofOutputs blames the node that makes the first output of a graph that differs.
+func (b *Bench) ofOutputs(e *Evaluated, want []*tensor.Tensor) *Fault {
+	for i, v := range e.Graph.Outputs {
+		d, ok := b.near(e.Out[i], want[i])
+		if ok {
+			continue
 		}
+		f := &Fault{Stage: InRun, Output: e.Graph.OutputName(i), Difference: d}
+		if v.Def != nil {
+			f.Node, f.Op, f.After = v.Def.Name, v.Def.Op.Kind(), v.Def.Name
+		}
+		return f
 	}
-	return nil, nil
+	return nil
 }
 
 // tapped runs the graph with every value as an output. It returns nil where all agree:

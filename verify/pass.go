@@ -15,6 +15,7 @@ func (b *Bench) OfPass(ctx context.Context, g *ir.Graph, in []*tensor.Tensor, ru
 	if err != nil {
 		return nil, err
 	}
+	want := before.Out
 	var found *Fault
 	err = run(g.Clone(), func(pass string, g *ir.Graph) error {
 		if found != nil {
@@ -24,9 +25,9 @@ func (b *Bench) OfPass(ctx context.Context, g *ir.Graph, in []*tensor.Tensor, ru
 		if err != nil {
 			return err
 		}
-		if !b.same(after.Out, before.Out) {
-			if found = b.OfGraph(after, before); found == nil { // each value is another's
-				found = &Fault{Output: g.OutputName(0), Node: "none", Op: "none"}
+		if !b.same(after.Out, want) {
+			if found = b.OfGraph(after, before); found == nil { // each value is one of before
+				found = b.ofOutputs(after, want)
 			}
 			found.Stage, found.Pass, found.Constants = InPass, pass, nil
 		}

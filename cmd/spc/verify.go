@@ -137,7 +137,7 @@ that of the least exact type that values have: ` + defaults() + `.`,
 	fs.IntVar(&v.seeds, "seeds", 3, "how many random inputs to compare on")
 	fs.Float64Var(&v.tolerance, "tolerance", 0, "the largest relative l2 error that passes")
 	fs.Lookup("tolerance").DefValue = "" // which help leaves out
-	fs.StringVar(&v.against, "against", "", "take as the reference, of an .onnx file: `original`, it as it was imported, with\nits own weights; or compiled, compiled in memory")
+	fs.StringVar(&v.against, "against", "", "the `REFERENCE` that an .onnx file is: original, as it was imported, also for an\n.spx with other weights; or compiled, compiled in memory")
 	fs.StringArrayVar(&v.expect, "expect", nil, "compare with outputs that are stored in `NAME=FILE` or in a folder")
 	fs.StringVar(&v.repro, "reduce", "", "write the smallest part that differs to this .onnx `FILE`, and its inputs and\noutputs to the folder of its name")
 	v.device.add(c, "the first compiled model")
