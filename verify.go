@@ -275,7 +275,7 @@ func (r *Reference) Reduce(ctx context.Context, f *Fault, inputs map[string]*ten
 	}
 	expected := r.original.graph
 	g := expected
-	if f.Stage == verify.InWeights || r.Kind != AsImported {
+	if f.Stage == verify.InWeights || f.Stage == verify.InRun && r.Kind != AsImported {
 		fused, err := r.original.passed(ctx, fusing)
 		if err != nil {
 			return nil, err
