@@ -35,7 +35,10 @@ type Original struct {
 }
 
 // Import imports an ONNX model.
-func Import(o ImportOptions) (*Original, error) {
+func Import(ctx context.Context, o ImportOptions) (*Original, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
 	}

@@ -107,7 +107,7 @@ func TestLocateNamesTheNodeThatADeviceComputesWrongly(t *testing.T) {
 			defer m.Close()
 			node := nodeOf(t, m, test.kind, test.skip)
 			m.SetDevice(faulty{node, test.most})
-			original, err := spc.Import(spc.ImportOptions{Bytes: b})
+			original, err := spc.Import(ctx, spc.ImportOptions{Bytes: b})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestReferences(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			original, err := spc.Import(spc.ImportOptions{Bytes: b})
+			original, err := spc.Import(ctx, spc.ImportOptions{Bytes: b})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,7 +248,7 @@ func BenchmarkInterpretResNet50(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	o, err := spc.Import(spc.ImportOptions{Bytes: m.Bytes()})
+	o, err := spc.Import(b.Context(), spc.ImportOptions{Bytes: m.Bytes()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func openSide(c *cobra.Command, path string, s sizes, interpret bool) (*side, er
 	if compiled || !interpret {
 		m.model, err = loadModel(c, path, s)
 	} else {
-		m.original, err = spc.Import(spc.ImportOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
+		m.original, err = spc.Import(c.Context(), spc.ImportOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
 	}
 	return m, err
 }

@@ -230,7 +230,7 @@ func (v *verifier) open() error {
 			}
 		}
 		if !spx && v.against != againstCompiled {
-			if s.original, err = spc.Import(spc.ImportOptions{Model: path, Shapes: v.sizes.shapes, Dims: v.sizes.dims}); err != nil {
+			if s.original, err = spc.Import(v.c.Context(), spc.ImportOptions{Model: path, Shapes: v.sizes.shapes, Dims: v.sizes.dims}); err != nil {
 				return err
 			}
 		}
