@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -13,10 +12,10 @@ const biasInput = 2
 
 // WithWeights returns a copy of g, the graph of a model after some passes, with the
 // constants of own, a compiled graph of the same model whose weights were changed: each
-// takes the place of the one of the same name, type and shape that a node of the same name
-// reads, and a bias that calibration made that of none or of the one before. fused, which may be nil, is the graph after all
-// passes that do not change weights. The error says why own is not g with other constants,
-// as far as these tell:
+// takes the place of the one of the same type and shape that the node of the same name reads
+// as the same input, and a bias that of none. fused, which may be nil, is the graph after
+// all passes that do not change weights. The error says why own is not g with other
+// constants, as far as these tell:
 //
 //   - a constant of own is neither in g nor, with the same elements, in fused;
 //   - a weight of g is not in own;
@@ -24,19 +23,19 @@ const biasInput = 2
 func WithWeights(g, own, fused *ir.Graph, unpack func(*ir.Value) (*tensor.Tensor, error)) (*ir.Graph, error) {
 	b := &Bench{Unpack: unpack}
 	out := g.Clone()
-	nodes := map[string]*ir.Node{}
-	for sub := range out.All() {
-		for _, n := range sub.Nodes {
-			nodes[n.Name] = n
-		}
-	}
-	later := map[string]*ir.Value{} // of fused
+	nodes, later := byName(out), map[string]*ir.Node{}
+	constants := map[string]*ir.Value{} // of fused
 	if fused != nil {
+		later = byName(fused)
 		for _, v := range fused.Constants() {
-			later[v.Name] = v
+			constants[v.Name] = v
 		}
 	}
-	set := map[string]bool{}
+	type place struct {
+		node  *ir.Node
+		input int
+	}
+	set := map[place]bool{}
 	for sub := range own.All() {
 		for _, n := range sub.Nodes {
 			for i, v := range n.Inputs {
@@ -47,31 +46,39 @@ func WithWeights(g, own, fused *ir.Graph, unpack func(*ir.Value) (*tensor.Tensor
 				if err != nil {
 					return nil, err
 				}
-				if to := nodes[n.Name]; to != nil && to.Op.Kind() == n.Op.Kind() {
+				to := nodes[n.Name]
+				if to != nil && to.Op.Kind() == n.Op.Kind() {
 					w := to.Input(i)
-					if i == biasInput && (w == nil || w.Const != nil && w.Type.Equal(ir.TypeOf(t)) && strings.HasPrefix(v.Name, w.Name+"_")) {
-						to.SetInput(i, to.Graph().NewConst(v.Name, t)) // which calibration made
-						continue
-					}
-					if w != nil && w.Const != nil && w.Name == v.Name && w.Type.Equal(ir.TypeOf(t)) {
-						if l := later[v.Name]; !set[v.Name] && l != nil && (l.Const == nil || !l.Const.Equal(w.Const)) {
+					if w == nil && i == biasInput || w != nil && w.Const != nil && w.Type.Equal(ir.TypeOf(t)) {
+						if l := later[n.Name]; w != nil && l != nil && l.Input(i) != nil && (l.Input(i).Const == nil || !l.Input(i).Const.Equal(w.Const)) {
 							return nil, fmt.Errorf("later passes rearrange constant %s", v.Name)
 						}
-						w.SetConst(t)
-						set[v.Name] = true
+						to.SetInput(i, to.Graph().NewConst(v.Name, t))
+						set[place{to, i}] = true
 						continue
 					}
 				}
-				if l := later[v.Name]; l == nil || l.Const == nil || !l.Const.Equal(t) {
+				if l := constants[v.Name]; l == nil || l.Const == nil || !l.Const.Equal(t) {
 					return nil, fmt.Errorf("constant %s of node %v has no place in it", v.Name, n)
 				}
 			}
 		}
 	}
 	for _, u := range out.WeightUses() {
-		if !set[u.Value.Name] {
+		if !set[place{u.Node, u.Input}] {
 			return nil, fmt.Errorf("weight %s of node %v is not in the compiled model", u.Value.Name, u.Node)
 		}
 	}
 	return out, out.Infer()
+}
+
+// byName returns the nodes of a graph and its subgraphs by their names.
+func byName(g *ir.Graph) map[string]*ir.Node {
+	nodes := map[string]*ir.Node{}
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			nodes[n.Name] = n
+		}
+	}
+	return nodes
 }
