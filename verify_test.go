@@ -182,7 +182,8 @@ func TestReferences(t *testing.T) {
 		{"calibrated", "resnet", spc.WithWeights, "with the weights of the pruned model", calibrate},
 		{"half", "encoder", spc.WithWeights, "with the weights of the quantised model", spc.CompileOptions{Quantize: "bf16"}},
 		{"recurrent", "lstm", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.5, Keep: []string{"none"}}},
-		{"channels", "resnet", spc.OwnGraph, "itself, since its weights do not fit", spc.CompileOptions{Sparsity: 0.4, Pattern: "channel"}},
+		{"channels", "resnet", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.4, Pattern: "channel"}},
+		{"channels in groups", "mobilenet", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.4, Pattern: "channel"}},
 		{"integers", "resnet", spc.OwnGraph, "the graph of the quantised model itself", integers},
 	} {
 		t.Run(test.name, func(t *testing.T) {
