@@ -173,7 +173,7 @@ func gemm(ctx context.Context, n *ir.Node, in []*tensor.Tensor, shape []int) *te
 	}
 	alpha, beta := scale("alpha"), scale("beta")
 	c := func(int, int) float64 { return 0 }
-	if len(in) > 2 && in[2] != nil {
+	if len(in) > 2 && in[2] != nil && beta != 0 { // else whatever C holds
 		bias, shape := in[2].F32s(), append([]int{1, 1}[min(2, in[2].Rank()):], in[2].Shape()...)
 		c = func(i, j int) float64 { return float64(bias[i%shape[0]*shape[1]+j%shape[1]]) }
 	}

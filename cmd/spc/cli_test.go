@@ -815,7 +815,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"verify", "model.onnx", "-i", "cat.npy", "--expect", "logits=cat.npy"}, "model.onnx: output logits is f32[1,10], the other's f32[1,3,16,16]"},
 		{[]string{"verify", "model.spx", "model.spx", "--reduce", "r.onnx"}, "--reduce needs an .onnx file"},
 		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "r.spx"}, "--reduce r.spx, want an .onnx file"},
-		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "model.onnx"}, "--reduce model.onnx would write over model.onnx"},
+		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "model.onnx"}, "--reduce model.onnx is a file that this command reads"},
 		{[]string{"verify", "model.spx", "model.onnx", "--reduce", "none/r.onnx"}, "--reduce: create none/r.onnx"},
 		{[]string{"run", "model.onnx", "-i", "cat.npy", "--interpret", "--threads", "2"}, "none of the others can be"},
 		{[]string{"verify", "model.onnx", "lm.onnx"}, "inputs of model.onnx are input"},
