@@ -12,6 +12,7 @@ package spc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -24,6 +25,7 @@ import (
 	"spc/backend"
 	"spc/backend/format"
 	"spc/internal/atomicfile"
+	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
@@ -186,6 +188,7 @@ type Model struct {
 	mu     sync.Mutex
 	prog   backend.Program
 	closed bool
+	fault  error          // that the file has met, which ends all use of the model
 	runs   sync.WaitGroup // in progress
 	calls  []*call        // that are free
 }
@@ -406,19 +409,33 @@ func (m *Model) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return spx.Write(w, &spx.File{Graph: m.graph, Meta: m.meta, Explain: explain})
+	return m.guard(func() error { return spx.Write(w, &spx.File{Graph: m.graph, Meta: m.meta, Explain: explain}) })
 }
 
-// Open opens an .spx file. Its weights are mapped, not read; Close unmaps them.
-func Open(path string) (*Model, error) {
-	f, err := spx.Open(path)
+// Open opens an .spx file. Its weights are mapped, not read, unless the file is on another
+// machine; Close unmaps them. The file must not change meanwhile: to put another in its
+// place by its name, as Save does, is no change. Where it is truncated, runs return an
+// error that wraps ErrCorrupt.
+func Open(path string) (*Model, error) { return open(path, spx.Open) }
+
+// OpenCopy is Open, but reads the weights into memory: the file may change afterwards.
+func OpenCopy(path string) (*Model, error) { return open(path, spx.Copy) }
+
+func open(path string, get func(string) (*spx.File, error)) (*Model, error) {
+	f, err := get(path)
 	if err != nil {
 		return nil, err
 	}
-	m, err := load(f)
+	var m *Model
+	err = ir.Guard(func() (err error) {
+		if m, err = load(f); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	})
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	return m, nil
 }
@@ -461,8 +478,43 @@ func (m *Model) Explain() *Report { return &m.report }
 // unless the model was compiled with CompileOptions.Masks.
 func (m *Model) Masks() map[string]*tensor.Tensor { return m.masks }
 
-// Graph prints the compiled graph as text.
-func (m *Model) Graph() string { return m.graph.String() }
+// Graph prints the compiled graph as text, or the error where the file is truncated.
+func (m *Model) Graph() (text string) {
+	err := m.guard(func() error {
+		text = m.graph.String()
+		return nil
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// guard returns what f does, which uses the weights. Where the file is truncated, it returns
+// the first error that said so, then and from then on.
+func (m *Model) guard(f func() error) error {
+	m.mu.Lock()
+	err := m.fault
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.met(ir.Guard(f))
+}
+
+// met returns err, or the first error by which the file was found truncated where err is one.
+func (m *Model) met(err error) error {
+	var fault *mapped.Fault
+	if !errors.As(err, &fault) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fault == nil {
+		m.fault = err
+	}
+	return m.fault
+}
 
 // Inputs lists the inputs in the model's order.
 func (m *Model) Inputs() []Port { return inputs(m.graph) }
@@ -493,6 +545,9 @@ func (m *Model) begin() (backend.Program, *call, error) {
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil, nil, fmt.Errorf("the model is closed: %w", ErrInvalid)
+	}
+	if m.fault != nil {
+		return nil, nil, m.fault
 	}
 	if m.prog == nil {
 		o := backend.Options{Threads: m.threads}
@@ -605,12 +660,17 @@ func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error
 	for i, at := range placed {
 		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why}
 	}
-	return out, err
+	return out, m.met(err)
 }
 
 // Interpret is Run by the reference interpreter: slow, and obviously right.
 func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-	return interpret(ctx, m.graph, inputs)
+	var out map[string]*tensor.Tensor
+	err := m.guard(func() (err error) {
+		out, err = interpret(ctx, m.graph, inputs)
+		return err
+	})
+	return out, err
 }
 
 // arrange puts inputs into a graph's order.
@@ -650,7 +710,7 @@ func (m *Model) run(ctx context.Context, inputs, outputs map[string]*tensor.Tens
 		c.out[i] = outputs[m.graph.OutputName(i)]
 	}
 	if err := p.Trace(ctx, c.in, c.out, trace); err != nil {
-		return err
+		return m.met(err)
 	}
 	for i, t := range c.out {
 		outputs[m.graph.OutputName(i)] = t

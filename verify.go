@@ -79,8 +79,12 @@ func interpret(ctx context.Context, g *ir.Graph, inputs map[string]*tensor.Tenso
 	if err := arrange(g, in, inputs); err != nil {
 		return nil, err
 	}
-	it := ref.Interpreter{Unpack: unpack}
-	outs, err := it.Run(ctx, g, in)
+	var outs []*tensor.Tensor
+	err := ir.Guard(func() (err error) {
+		it := ref.Interpreter{Unpack: unpack}
+		outs, err = it.Run(ctx, g, in)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +171,11 @@ func (m *Model) Reference(ctx context.Context, o *Original) (*Reference, error) 
 		dense *ir.Graph
 		about string
 	}{{folded, "after the passes up to " + before.StopAfter}, {fused, "after all passes but prune, quantize and choose"}} {
-		g, err := verify.WithWeights(try.dense, m.graph, fused, unpack)
+		var g *ir.Graph
+		err := ir.Guard(func() (err error) {
+			g, err = verify.WithWeights(try.dense, m.graph, fused, unpack)
+			return err
+		})
 		if err != nil {
 			why = err.Error()
 			continue

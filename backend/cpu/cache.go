@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"spc/internal/mapped"
 	"spc/ir/tensor"
 )
 
@@ -55,11 +56,15 @@ func (c *cache[V]) get(in []*tensor.Tensor, exact func(*tensor.Tensor) bool, cre
 	}
 	c.mu.Unlock()
 	e.once.Do(func() {
-		if e.v, e.err = create(); e.err != nil {
+		e.err = mapped.Guard(func() (err error) {
+			e.v, err = create()
+			return err
+		})
+		if e.err != nil {
 			c.drop(e)
 		}
 	})
-	return e.v, e.err
+	return e.v, mapped.Raise(e.err)
 }
 
 func (c *cache[V]) drop(e *entry[V]) {

@@ -37,7 +37,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 	prog := &program{
 		graph:    p.Graph,
 		pool:     NewPool(o.Threads),
-		kernels:  map[kernelKey]*weightEntry{},
+		kernels:  map[kernelKey]func() ([]backend.Kernel, error){},
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
 		closed:   o.Closed,
@@ -65,8 +65,8 @@ type program struct {
 	guarded bool // runs check themselves
 
 	mu       sync.Mutex
-	kernels  map[kernelKey]*weightEntry
-	sources  map[backend.Kernel][]byte // of dense weights, what they are made of
+	kernels  map[kernelKey]func() ([]backend.Kernel, error) // of a weight, one for each group
+	sources  map[backend.Kernel][]byte                      // of dense weights, what they are made of
 	unneeded func([]byte)
 	closed   func() error
 	closing  bool
@@ -86,13 +86,6 @@ type kernelKey struct {
 	groups int
 }
 
-// weightEntry is the kernels of a weight, one for each group, made once.
-type weightEntry struct {
-	once    sync.Once
-	kernels []backend.Kernel
-	err     error
-}
-
 // weight returns the kernels, one for each group, of a constant weight.
 func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 	key := kernelKey{store: v.Store, groups: ref.Groups}
@@ -105,14 +98,13 @@ func (p *program) weight(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
 // prepared returns the kernels of a weight, made when they are first asked for.
 func (p *program) prepared(key kernelKey, make func() ([]backend.Kernel, error)) ([]backend.Kernel, error) {
 	p.mu.Lock()
-	e := p.kernels[key]
-	if e == nil {
-		e = &weightEntry{}
-		p.kernels[key] = e
+	made := p.kernels[key]
+	if made == nil {
+		made = sync.OnceValues(make)
+		p.kernels[key] = made
 	}
 	p.mu.Unlock()
-	e.once.Do(func() { e.kernels, e.err = make() })
-	return e.kernels, e.err
+	return made()
 }
 
 func (p *program) newKernels(v *ir.Value, ref ir.Weight) ([]backend.Kernel, error) {
@@ -220,6 +212,10 @@ func (p *program) Run(ctx context.Context, in, out []*tensor.Tensor) error {
 
 // Trace evaluates the program and reports the time of each step.
 func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
+	return ir.Guard(func() error { return p.trace(ctx, in, out, f) })
+}
+
+func (p *program) trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
 	s, err := p.specs.get(in, nil, func() (runner, error) {
 		if err := ir.CheckInputs(p.graph, in); err != nil {
 			return nil, err

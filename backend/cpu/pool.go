@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"spc/internal/mapped"
 )
 
 // Pool is a set of worker goroutines that the loops of concurrent runs share. A
@@ -84,6 +86,7 @@ func (p *Pool) wake(n int) {
 }
 
 func (p *Pool) work(w *worker) {
+	mapped.Faults()
 	for {
 		seen := p.posts.Load()
 		if p.help(w) {
@@ -110,8 +113,7 @@ func (p *Pool) help(w *worker) bool {
 		if !j.drained.Load() {
 			p.wake(1) // one wakes the next while there is work
 		}
-		j.run(w.index)
-		j.leave()
+		j.help(w.index)
 		return true
 	}
 	return false
@@ -194,7 +196,8 @@ func (t *Team) Threads() int { return t.pool.threads }
 // begins with the w-th of Threads equal ranges of 0..n-1, so that loops over the
 // same pixels or rows find them in the same caches; who is done takes calls from
 // the ends of the other ranges. f must not start a loop of the same team. After
-// Cancel, calls that have not begun are left out.
+// Cancel, calls that have not begun are left out. A fault of a mapped file that a call
+// meets becomes a panic of For.
 func (t *Team) For(n int, f func(worker, i int)) {
 	if n <= 1 || t.pool.threads == 1 {
 		for i := range n {
@@ -251,13 +254,17 @@ func (t *Team) list() bool {
 	return false
 }
 
-// finish waits for the workers that are in the loop.
+// finish waits for the workers that are in the loop, and panics with a fault of theirs.
 func (t *Team) finish() {
 	j := &t.job
 	t.pool.open[t.slot].CompareAndSwap(j, nil)
 	j.drained.Store(true)
 	j.close()
 	j.f = nil
+	if f := j.fault.Load(); f != nil {
+		j.fault.Store(nil)
+		panic(f)
+	}
 }
 
 // job is a loop. It is used again when all who entered have left.
@@ -272,6 +279,7 @@ type job struct {
 	gate    atomic.Int32 // workers inside, and gateClosed when no more may enter
 	waiting atomic.Bool  // who started the loop is parked
 	done    chan struct{}
+	fault   atomic.Pointer[mapped.Fault] // that a worker met
 }
 
 const gateClosed = 1 << 30
@@ -287,6 +295,17 @@ func (j *job) enter() bool {
 			return true
 		}
 	}
+}
+
+// help is run for a worker that has entered, which then leaves.
+func (j *job) help(w int) {
+	defer j.leave()
+	defer func() {
+		if p := recover(); p != nil {
+			j.fault.Store(mapped.FaultOf(p))
+		}
+	}()
+	j.run(w)
 }
 
 func (j *job) leave() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -766,14 +767,17 @@ func (x *exec) abandon(ctx context.Context, eval func() ([]*tensor.Tensor, error
 			}
 			done <- r
 		}()
-		r.outs, r.err = eval()
+		r.err = mapped.Guard(func() (err error) {
+			r.outs, err = eval()
+			return err
+		})
 	}()
 	select {
 	case r := <-done:
 		if r.panicked != nil {
 			panic(r.panicked)
 		}
-		return r.outs, r.err
+		return r.outs, mapped.Raise(r.err)
 	case <-ctx.Done():
 		x.abandoned = true
 		return nil, ctx.Err()

@@ -179,13 +179,17 @@ func (r *run) read(f func() error) error {
 }
 
 // evaluate returns the outputs.
-func (p *program) evaluate(ctx context.Context, r *run, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	s, err := p.spec(in)
-	if err != nil {
-		return nil, err
-	}
-	defer p.done(s)
-	return s.run(ctx, r, in)
+func (p *program) evaluate(ctx context.Context, r *run, in []*tensor.Tensor) (out []*tensor.Tensor, err error) {
+	err = ir.Guard(func() error {
+		s, err := p.spec(in)
+		if err != nil {
+			return err
+		}
+		defer p.done(s)
+		out, err = s.run(ctx, r, in)
+		return err
+	})
+	return out, err
 }
 
 // await is evaluate, but returns as soon as the context is cancelled. Kernels cannot be stopped,
@@ -262,12 +266,17 @@ func (p *program) Placements(in []*tensor.Tensor) ([]backend.Placement, error) {
 	if err := ir.CheckInputs(p.graph, in); err != nil {
 		return nil, err
 	}
-	s, err := p.spec(in)
-	if err != nil {
-		return nil, p.named(err)
-	}
-	defer p.done(s)
-	return s.placements(), nil
+	var places []backend.Placement
+	err := ir.Guard(func() error {
+		s, err := p.spec(in)
+		if err != nil {
+			return p.named(err)
+		}
+		defer p.done(s)
+		places = s.placements()
+		return nil
+	})
+	return places, err
 }
 
 // maxSpecs is the number of sets of input shapes that a program remembers.
@@ -366,7 +375,7 @@ func (p *program) upload(s Stream, t *tensor.Tensor) (Pointer, error) {
 	if err != nil || len(b) == 0 {
 		return at, err
 	}
-	if err := s.Upload(at, b); err != nil {
+	if err := ir.Guard(func() error { return s.Upload(at, b) }); err != nil {
 		s.Sync()
 		p.driver.Free(at)
 		return 0, err

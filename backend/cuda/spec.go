@@ -136,7 +136,7 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 	s := &spec{prog: p, graph: g, offset: map[*ir.Value]int{}, why: map[*ir.Node]string{}}
 	b := &binder{spec: s, stream: stream, alias: map[*ir.Value]*ir.Value{}}
 	p.fresh = nil
-	err = b.bind()
+	err = ir.Guard(b.bind)
 	if copied := stream.Sync(); err == nil && copied != nil {
 		err = fmt.Errorf("copies of weights: %w", copied)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"spc/backend"
@@ -21,6 +20,7 @@ import (
 	"spc/backend/format/nm"
 	"spc/backend/format/nm8"
 	"spc/backend/format/sparse"
+	"spc/internal/mapped"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -86,9 +86,9 @@ func CheckAll(g *ir.Graph) error {
 	constants := g.Constants()
 	errs := make([]error, len(constants))
 	var next atomic.Int64
-	var wg sync.WaitGroup
+	var group mapped.Group
 	for range min(len(constants), runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
+		group.Go(func() {
 			for i := int(next.Add(1) - 1); i < len(constants); i = int(next.Add(1) - 1) {
 				if v := constants[i]; v.Store != nil {
 					if err := Check(v.Store, v.Type); err != nil {
@@ -98,7 +98,7 @@ func CheckAll(g *ir.Graph) error {
 			}
 		})
 	}
-	wg.Wait()
+	group.Wait()
 	return cmp.Or(errs...)
 }
 

@@ -1,10 +1,19 @@
-// Package mapped gives read-only access to files without reading them whole:
-// mapped into memory where the system can, read elsewhere.
+// Package mapped gives read-only access to files without reading them whole: mapped into
+// memory where the system can, read elsewhere.
+//
+// A mapped file shows what happens to it. Where it is truncated, its pages are gone, and
+// the processor faults at them; Guard makes such a fault an error. Bytes that are
+// overwritten are read as they are now, which nothing tells. Copy has neither.
 package mapped
 
 import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
 	"unsafe"
 
+	"spc/internal/memory"
 	"spc/internal/regular"
 )
 
@@ -12,7 +21,8 @@ import (
 // after Close.
 type File struct {
 	Data     []byte
-	unmap    func() error
+	path     string
+	unmap    func() error       // nil where Data is no mapping
 	drop     func(from, to int) // gives back the memory of some pages; may be nil
 	released int
 }
@@ -43,21 +53,73 @@ func (f *File) Drop(b []byte) {
 	}
 }
 
-// Open maps a regular file.
+// fewBytes is the size up to which files are read: mapping them saves nothing, and what is
+// left of a truncated page reads as zeros without a fault.
+const fewBytes = 1 << 16
+
+// Open maps a regular file. One that is on another machine, which may be out of reach
+// while it is in use, is read if there is memory for it.
 func Open(path string) (*File, error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if size == 0 {
-		return &File{unmap: func() error { return nil }}, nil
+	if size <= fewBytes || remote(f) && memory.Check(int(size)) == nil {
+		return read(f, path, int(size))
 	}
-	return open(f, int(size))
+	return open(f, path, int(size))
+}
+
+// Copy reads a regular file, which may change afterwards. One for which there is no memory
+// is an error.
+func Copy(path string) (*File, error) {
+	f, size, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := memory.Check(int(size)); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return read(f, path, int(size))
+}
+
+func read(f *os.File, path string, size int) (*File, error) {
+	b := make([]byte, size)
+	if _, err := io.ReadFull(f, b); err != nil {
+		return nil, &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	return &File{Data: b, path: path}, nil
 }
 
 // Close unmaps the file.
 func (f *File) Close() error {
+	if f.unmap == nil {
+		f.Data = nil
+		return nil
+	}
+	mappings.Lock()
+	delete(mappings.files, f)
+	mappings.Unlock()
 	f.Data = nil
 	return f.unmap()
+}
+
+// mappings are the files that are mapped, by which faults are told from others.
+var mappings = struct {
+	sync.Mutex
+	files map[*File]span
+}{files: map[*File]span{}}
+
+// span is the addresses from..to-1.
+type span struct{ from, to uintptr }
+
+// note makes faults in the file known.
+func (f *File) note() *File {
+	from := uintptr(unsafe.Pointer(&f.Data[0]))
+	mappings.Lock()
+	mappings.files[f] = span{from, from + uintptr(len(f.Data))}
+	mappings.Unlock()
+	return f
 }

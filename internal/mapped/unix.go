@@ -8,14 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func open(f *os.File, size int) (*File, error) {
+func open(f *os.File, path string, size int) (*File, error) {
 	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
-		return nil, &os.PathError{Op: "mmap", Path: f.Name(), Err: err}
+		return nil, &os.PathError{Op: "mmap", Path: path, Err: err}
 	}
-	return &File{
+	m := &File{
 		Data:  data,
+		path:  path,
 		unmap: func() error { return unix.Munmap(data) },
 		drop:  func(from, to int) { unix.Madvise(data[from:to], unix.MADV_DONTNEED) },
-	}, nil
+	}
+	return m.note(), nil
 }

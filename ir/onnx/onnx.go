@@ -72,27 +72,37 @@ type Info struct {
 // and the node or initializer, and wrap ir.ErrCorrupt, ir.ErrInvalid,
 // ir.ErrVersion or, as an UnsupportedError, ir.ErrUnsupported.
 func Import(path string, opts Options) (*ir.Graph, *Info, error) {
-	g, info, err := importFile(path, opts)
-	if err != nil {
-		if _, ok := err.(*os.PathError); ok { // names the file already
-			return nil, nil, err
+	var g *ir.Graph
+	var info *Info
+	err := ir.Guard(func() (err error) {
+		g, info, err = importFile(path, opts)
+		if _, ok := err.(*os.PathError); err == nil || ok { // which names the file already
+			return err
 		}
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	return g, info, nil
 }
 
 func importFile(path string, opts Options) (*ir.Graph, *Info, error) {
-	f, err := mapped.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := decode(f.Data, f.Release)
-	f.Close()
+	m, err := decodeFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	return importModel(m, filepath.Dir(path), opts)
+}
+
+// decodeFile reads a model, of which nothing lies in the file's mapping.
+func decodeFile(path string) (*onnxpb.ModelProto, error) {
+	f, err := mapped.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return decode(f.Data, f.Release)
 }
 
 // ImportBytes reads a model from memory. External data is looked for in folder;

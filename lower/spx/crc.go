@@ -3,7 +3,8 @@ package spx
 import (
 	"hash/crc32"
 	"runtime"
-	"sync"
+
+	"spc/internal/mapped"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -19,16 +20,16 @@ func checksum(b []byte) uint32 {
 		return crc32.Checksum(b, castagnoli)
 	}
 	sums := make([]uint32, parts)
-	var wg sync.WaitGroup
+	var group mapped.Group
 	workers := min(parts, runtime.GOMAXPROCS(0))
 	for w := range workers {
-		wg.Go(func() {
+		group.Go(func() {
 			for i := w; i < parts; i += workers {
 				sums[i] = crc32.Checksum(b[i*checksumPart:min(len(b), (i+1)*checksumPart)], castagnoli)
 			}
 		})
 	}
-	wg.Wait()
+	group.Wait()
 	whole := zeros(checksumPart)
 	sum := sums[0]
 	for i, s := range sums[1:] {

@@ -203,16 +203,28 @@ func writeSections(w io.Writer, sections []section) error {
 }
 
 // Open maps a file and reads its graph, whose larger constants lie in the
-// mapping. Errors wrap ir.ErrCorrupt or ir.ErrVersion.
-func Open(path string) (*File, error) {
-	m, err := mapped.Open(path)
+// mapping. Errors wrap ir.ErrCorrupt or ir.ErrVersion. Who uses the constants meets a
+// fault where the file is truncated meanwhile (ir.Guard).
+func Open(path string) (*File, error) { return open(path, mapped.Open) }
+
+// Copy is Open, but reads the file into memory.
+func Copy(path string) (*File, error) { return open(path, mapped.Copy) }
+
+func open(path string, get func(string) (*mapped.File, error)) (*File, error) {
+	m, err := get(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := Read(m.Data)
+	var f *File
+	err = ir.Guard(func() (err error) {
+		if f, err = Read(m.Data); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	})
 	if err != nil {
 		m.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	f.mapped = m
 	return f, nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"spc/internal/atomicfile"
 	"spc/internal/mapped"
@@ -77,10 +78,16 @@ func (o *Observer) Survey(ctx context.Context, g *ir.Graph, path string, s Surve
 	if err != nil {
 		return nil, err
 	}
-	out, err := readSurvey(m.Data, key)
+	var out *Survey
+	err = ir.Guard(func() (err error) {
+		if out, err = readSurvey(m.Data, key); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	})
 	if err != nil {
 		m.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	out.path, out.close = path, m.Close
 	return out, nil
@@ -100,18 +107,21 @@ func (s *Survey) Gram(use ir.WeightUse) (*Gram, error) {
 	if shape, ok := use.Value.Type.Shape(); ok {
 		_, k = use.View.Dims(shape)
 	}
-	err := r.check()
-	if err == nil && r.kind == kindNone {
-		return nil, use.Node.Errorf(ir.ErrUnsupported, "%s", r.payload)
-	}
 	var g *Gram
-	if err == nil {
-		g, err = r.gram(k)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.path, err)
-	}
-	return g, nil
+	err := ir.Guard(func() error {
+		err := r.check()
+		if err == nil && r.kind == kindNone {
+			return use.Node.Errorf(ir.ErrUnsupported, "%s", r.payload)
+		}
+		if err == nil {
+			g, err = r.gram(k)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+		return nil
+	})
+	return g, err
 }
 
 // surveyKey identifies what a survey is of: the graph with its weights, the samples,
@@ -131,7 +141,9 @@ func surveyKey(g *ir.Graph, s *SurveyOptions) (key [sha256.Size]byte, err error)
 		return key, err
 	}
 	for _, t := range weights {
-		h.Write(t.Bytes())
+		for b := range slices.Chunk(t.Bytes(), 1<<20) { // between which the runtime may stop the goroutine
+			h.Write(b)
+		}
 	}
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }

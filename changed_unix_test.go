@@ -1,0 +1,239 @@
+//go:build unix
+
+package spc_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"spc"
+	"spc/ir/onnx/onnxpb"
+	"spc/ir/tensor"
+	"spc/tests/archs"
+)
+
+// wide returns a model of products that stream their weights, one of which an operator
+// without a kernel evaluates.
+func wide(t *testing.T) []byte {
+	t.Helper()
+	const n = 256
+	b := archs.New("wide", 17)
+	x := b.Input("x", archs.Float32, 1, n)
+	for _, name := range []string{"a", "b", "c"} {
+		x = b.Node("Relu", nil, b.Node("MatMul", nil, x, b.Weight(name, archs.He(n), n, n)))
+	}
+	rows := make([]byte, 0, 8*n*n)
+	for i := range n * n {
+		rows = binary.LittleEndian.AppendUint64(rows, math.Float64bits(float64(i%7)/n))
+	}
+	w := b.Initializer("d", &onnxpb.TensorProto{DataType: int32(onnxpb.TensorProto_DOUBLE), Dims: []int64{n, n}, RawData: rows})
+	y := b.Node("MatMul", nil, b.Node("Cast", archs.Attrs{"to": int(onnxpb.TensorProto_DOUBLE)}, x), w)
+	b.Output("y", b.Node("Cast", archs.Attrs{"to": int(archs.Float32)}, y), archs.Float32, 1, n)
+	m, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Bytes()
+}
+
+// stored are ways to store the weights of a model.
+func stored(t *testing.T) map[string]spc.CompileOptions {
+	samples := func(_ context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			for seed := range uint64(4) {
+				if !yield(randomOf(ports, seed, 1), nil) {
+					return
+				}
+			}
+		}
+	}
+	model := wide(t)
+	return map[string]spc.CompileOptions{
+		"dense":   {Bytes: model},
+		"csr":     {Bytes: model, Sparsity: 0.7, Pattern: "unstructured", Format: "csr"},
+		"block":   {Bytes: model, Sparsity: 0.7, Pattern: "block:4x1", Format: "block"},
+		"float16": {Bytes: model, Quantize: "fp16"},
+		"int8":    {Bytes: model, Quantize: "int8", Calibrate: samples},
+	}
+}
+
+// saved writes a compiled model to a file.
+func saved(t *testing.T, o spc.CompileOptions) string {
+	t.Helper()
+	m, err := spc.Compile(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.spx")
+	if err := m.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// another copies a file.
+func another(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "model.spx")
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func truncate(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changed checks that an error says that the file is no longer what it was.
+func changed(t *testing.T, what string, err error, path string) {
+	t.Helper()
+	if !errors.Is(err, spc.ErrCorrupt) || !strings.Contains(err.Error(), path+" was changed or truncated while in use") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: error %v, want one that wraps ErrCorrupt and says that %s changed", what, err, path)
+	}
+}
+
+// Once the file is truncated nothing of the model runs, and everything else does.
+func TestATruncatedFileIsAnErrorOfItsModel(t *testing.T) {
+	for name, o := range stored(t) {
+		sound := saved(t, o)
+		for _, threads := range []int{1, 3} {
+			path := another(t, sound)
+			m, err := spc.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := spc.Open(sound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, err := spc.OpenCopy(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := randomInputs(m, 1, 1)
+			want, err := other.Run(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			truncate(t, path)
+			m.SetThreads(threads)
+			var again error
+			for i, run := range []func() error{
+				func() error { _, err := m.Run(t.Context(), in); return err },
+				func() error { _, err := m.Run(context.Background(), in); return err },
+				func() error { _, _, err := m.Profile(t.Context(), in); return err },
+				func() error { _, err := m.Interpret(t.Context(), in); return err },
+				func() error { return m.Write(io.Discard) },
+			} {
+				err := run()
+				if changed(t, name, err, path); i > 0 && err != again {
+					t.Errorf("%s: use %d: %v, want the error of before: %v", name, i, err, again)
+				}
+				again = err
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			for what, good := range map[string]*spc.Model{"another model": other, "a copy": held} {
+				got, err := good.Run(t.Context(), in)
+				if err != nil {
+					t.Errorf("%s: %s: %v", name, what, err)
+				} else if e := relL2(t, got, want); e > 1e-6 {
+					t.Errorf("%s: %s: relative l2 error %g", name, what, e)
+				}
+				if err := good.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+// Each use of a model meets the fault by itself, whatever the others do.
+func TestEveryUseOfATruncatedFileIsAnError(t *testing.T) {
+	whole := saved(t, stored(t)["dense"])
+	for name, use := range map[string]func(m *spc.Model) error{
+		"interpret": func(m *spc.Model) error {
+			_, err := m.Interpret(t.Context(), randomInputs(m, 1, 1))
+			return err
+		},
+		"profile": func(m *spc.Model) error { _, _, err := m.Profile(t.Context(), randomInputs(m, 1, 1)); return err },
+		"write":   func(m *spc.Model) error { return m.Write(io.Discard) },
+	} {
+		path := another(t, whole)
+		m, err := spc.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		truncate(t, path)
+		changed(t, name, use(m), path)
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Runs in progress end with the error, those of kernels in assembly that read the weights
+// in the file, and of operators on goroutines of their own, too.
+func TestTruncatingDuringRuns(t *testing.T) {
+	for name, o := range stored(t) {
+		path := saved(t, o)
+		m, err := spc.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.SetThreads(2)
+		in := randomInputs(m, 1, 1)
+		want, err := m.Run(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var begun, ended sync.WaitGroup
+		errs, start := make([]error, 4), time.Now()
+		for i := range errs {
+			begun.Add(1)
+			ended.Go(func() {
+				for k := 0; errs[i] == nil && time.Since(start) < time.Minute; k++ {
+					var got map[string]*tensor.Tensor
+					if got, errs[i] = m.Run(t.Context(), in); errs[i] == nil {
+						if e := relL2(t, got, want); e > 1e-6 {
+							t.Errorf("%s: relative l2 error %g", name, e)
+						}
+					}
+					if k == 0 {
+						begun.Done()
+					}
+				}
+			})
+		}
+		begun.Wait()
+		truncate(t, path)
+		ended.Wait()
+		for _, err := range errs {
+			if changed(t, name, err, path); err != errs[0] {
+				t.Errorf("%s: %v, want the error of other runs: %v", name, err, errs[0])
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
