@@ -4,14 +4,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +17,7 @@ import (
 	"spc/internal/claims"
 	"spc/internal/memory"
 	"spc/internal/short"
+	"spc/ir"
 )
 
 // commands lists the commands in the order of their use.
@@ -41,36 +39,32 @@ func main() {
 }
 
 // spcMain runs one command and returns the exit status: 0, 1 after an error,
-// 130 after an interrupt.
+// 130 after an interrupt, 143 after SIGTERM.
 func spcMain(args []string, stdout, stderr io.Writer) int {
 	ignoreFileSizeSignal()
 	defer claims.Begin()()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second interrupt ends the process at once.
-	context.AfterFunc(ctx, stop)
+	ctx, signals := catchSignals(stderr)
+	defer signals.release()
 
 	root := rootCommand()
 	root.SetArgs(args)
 	out := &output{w: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := ir.Guard(func() error { return root.ExecuteContext(ctx) })
 	if err == nil {
 		err = out.err
 	}
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		fmt.Fprintln(stderr, "spc: interrupted")
-		return 130
-	default:
-		if msg := message(err); msg != "" {
-			fmt.Fprintln(stderr, "spc: "+msg)
-		}
-		return 1
+	if status := signals.end(); status != 0 {
+		return status
 	}
+	if err == nil {
+		return 0
+	}
+	if msg := message(err); msg != "" {
+		fmt.Fprintln(stderr, "spc: "+msg)
+	}
+	return 1
 }
 
 func rootCommand() *cobra.Command {

@@ -116,13 +116,13 @@ func (s *Staged) commit() error {
 			return err
 		}
 	}
-	return os.Rename(s.temp, s.path)
+	return finish(s.temp, func() error { return os.Rename(s.temp, s.path) })
 }
 
 // name gives a file without a name that of its path, or where there is one already, a
 // temporary one. Where the system does not let it, the bytes are copied.
 func (s *Staged) name() (done bool, err error) {
-	err = link(s.file, s.path)
+	err = finish("", func() error { return link(s.file, s.path) })
 	if err == nil {
 		return true, nil
 	}
@@ -131,10 +131,12 @@ func (s *Staged) name() (done bool, err error) {
 			break
 		}
 		temp := tempName(claims.Folder(s.path))
+		begin(temp)
 		if err = link(s.file, temp); err == nil {
 			s.temp = temp
 			return false, nil
 		}
+		forget(temp)
 	}
 	named, err := createNamed(s.path)
 	if err != nil {
@@ -169,6 +171,7 @@ func (s *Staged) Discard() {
 	if s.temp != "" && closeFirst {
 		os.Remove(s.temp)
 	}
+	forget(s.temp)
 	s.file = nil
 }
 
@@ -230,13 +233,16 @@ func createNamed(path string) (*Staged, error) {
 	for range attempts {
 		var f *os.File
 		temp := tempName(claims.Folder(path))
+		begin(temp)
 		if f, err = os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666); err == nil {
 			if hold(f) && is(f, temp) {
 				return &Staged{f, temp, path}, nil
 			}
 			f.Close() // a sweep has come before the lock, and removes it
+			forget(temp)
 			continue
 		}
+		forget(temp)
 		if !os.IsExist(err) {
 			break
 		}
