@@ -75,6 +75,7 @@ On a GPU the layers are told that run on the CPU, and why.`,
 	fs.IntVar(&warmup, "warmup", 10, "runs before those")
 	device.add(c, "the model")
 	shapes.add(fs)
+	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	for _, f := range []string{"batch", "runs", "warmup"} {
 		complete(c, f, cobra.NoFileCompletions)

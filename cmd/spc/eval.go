@@ -66,6 +66,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 	fs.StringVar(&metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
 	device.add(c, "the model")
 	shapes.add(fs)
+	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	if err := c.MarkFlagRequired("data"); err != nil {
 		panic(err)

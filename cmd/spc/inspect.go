@@ -31,6 +31,7 @@ which that layer's weight could have been stored, and why it was not.`,
 	}
 	fs := c.Flags()
 	fs.StringVar(&layer, "layer", "", "the `NAME` or glob of a layer or weight whose candidates to show")
+	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "layer", cobra.NoFileCompletions)
 

@@ -69,6 +69,13 @@ func (f *shapeFlags) parse() (sizes, error) {
 	return s, nil
 }
 
+// copyFlag is whether .spx files are read in place of mapped.
+const copyFlag = "no-mmap"
+
+func addCopyFlag(fs *pflag.FlagSet) {
+	fs.Bool(copyFlag, false, "read an .spx file into memory, so that it may change meanwhile;\none on a network file system always is")
+}
+
 // loadModel opens an .spx file, or compiles an .onnx file with its weights
 // untouched.
 func loadModel(c *cobra.Command, path string, s sizes) (*spc.Model, error) {
@@ -77,7 +84,11 @@ func loadModel(c *cobra.Command, path string, s sizes) (*spc.Model, error) {
 		return nil, err
 	}
 	if isSPX {
-		m, err := spc.Open(path)
+		open := spc.Open
+		if set, err := c.Flags().GetBool(copyFlag); err == nil && set {
+			open = spc.OpenCopy
+		}
+		m, err := open(path)
 		if err != nil {
 			return nil, err
 		}

@@ -52,6 +52,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		c.MarkFlagsMutuallyExclusive("interpret", own)
 	}
 	shapes.add(fs)
+	addCopyFlag(fs)
 	jsonFlag(fs, &asJSON)
 	complete(c, "output", folders)
 

@@ -142,6 +142,7 @@ that of the least exact type that values have: ` + defaults() + `.`,
 	fs.StringVar(&v.repro, "reduce", "", "write the smallest part that differs to this .onnx `FILE`, and its inputs and\noutputs to the folder of its name")
 	v.device.add(c, "the first compiled model")
 	v.shapes.add(fs)
+	addCopyFlag(fs)
 	var asJSON bool
 	jsonFlag(fs, &asJSON)
 	complete(c, "seeds", cobra.NoFileCompletions)

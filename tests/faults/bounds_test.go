@@ -153,3 +153,49 @@ func busy(pid int, waits bool) {
 		}
 	}
 }
+
+// A file that is truncated while a command uses it is an error of one line, or, where the
+// file was read first, nothing.
+func TestATruncatedFileIsOneLine(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const n = 256
+	b := archs.New("wide", 17)
+	x := b.Input("x", onnxpb.TensorProto_DOUBLE, 1, n)
+	w := b.Initializer("w", &onnxpb.TensorProto{DataType: int32(onnxpb.TensorProto_DOUBLE), Dims: []int64{n, n}, RawData: make([]byte, 8*n*n)})
+	// There is no kernel for it, which would have a copy of the weight.
+	b.Output("y", b.Node("MatMul", nil, x, w), onnxpb.TensorProto_DOUBLE, 1, n)
+	saveModel(t, "wide.onnx", b)
+	works(t, "compile", "wide.onnx", "-o", "wide.spx")
+	whole, err := os.ReadFile("wide.spx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{nil, {"--threads", "1"}, {"--no-mmap"}} {
+		write(t, "model.spx", whole)
+		var out, errs bytes.Buffer
+		p := command(t, append([]string{"bench", "model.spx", "--runs", "1000000000"}, flags...)...)
+		p.Stdout, p.Stderr = &out, &errs
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		busy(p.Process.Pid, false)
+		if err := os.Truncate("model.spx", 4096); err != nil {
+			t.Fatal(err)
+		}
+		copied := len(flags) > 0 && flags[0] == "--no-mmap"
+		if copied {
+			time.Sleep(100 * time.Millisecond)
+			p.Process.Signal(os.Interrupt)
+		}
+		late := time.AfterFunc(time.Minute, func() { p.Process.Kill() })
+		p.Wait()
+		late.Stop()
+		status, want := 1, "model.spx was changed or truncated while in use: corrupt file\n"
+		if copied {
+			status, want = 130, "spc: interrupted\n"
+		}
+		if p.ProcessState.ExitCode() != status || !strings.HasSuffix(errs.String(), want) || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
+			t.Errorf("%q: status %d, errors %q, output %q", flags, p.ProcessState.ExitCode(), errs.String(), out.String())
+		}
+	}
+}
