@@ -24,23 +24,42 @@ func CheckInputs(g *Graph, in []*tensor.Tensor) error {
 		if t == nil {
 			return fmt.Errorf("input %s is missing: %w", v.Name, ErrInvalid)
 		}
-		fits := t.DType() == v.Type.DType && (!v.Type.Ranked || len(v.Type.Dims) == t.Rank())
-		if !fits {
-			return fmt.Errorf("input %s is %v, want %v: %w", v.Name, t, v.Type, ErrInvalid)
-		}
-		for j, d := range v.Type.Dims {
-			n := t.Dim(j)
-			if d.Known() {
-				if n != d.Size() {
-					return fmt.Errorf("input %s is %v, want %v: %w", v.Name, t, v.Type, ErrInvalid)
-				}
-				continue
-			}
-			if have, ok := sizes[d.Symbol()]; ok && have != n {
-				return fmt.Errorf("input %s is %v, want %v with %s = %d as before: %w", v.Name, t, v.Type, d, have, ErrInvalid)
-			}
-			sizes[d.Symbol()] = n
+		if ok, why := accepts(v.Type, t, sizes); !ok {
+			return fmt.Errorf("input %s is %v, want %v%s: %w", v.Name, t, v.Type, why, ErrInvalid)
 		}
 	}
 	return nil
+}
+
+// accepts reports whether t is of the type want, with the sizes that symbols have, to
+// which it adds; otherwise it may tell why not.
+func accepts(want Type, t *tensor.Tensor, sizes map[string]int) (ok bool, why string) {
+	if t.DType() != want.DType || want.Ranked && len(want.Dims) != t.Rank() {
+		return false, ""
+	}
+	for j, d := range want.Dims {
+		n := t.Dim(j)
+		if d.Known() {
+			if n != d.Size() {
+				return false, ""
+			}
+			continue
+		}
+		if d == Any {
+			continue
+		}
+		if have, ok := sizes[d.Symbol()]; ok && have != n {
+			return false, fmt.Sprintf(" with %s = %d as before", d, have)
+		}
+		sizes[d.Symbol()] = n
+	}
+	if want.Elem == nil {
+		return true, ""
+	}
+	for i, e := range t.Items() {
+		if ok, why := accepts(*want.Elem, e, sizes); !ok {
+			return false, fmt.Sprintf("%s: element %d is %v", why, i, e)
+		}
+	}
+	return true, ""
 }

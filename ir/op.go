@@ -178,7 +178,17 @@ func (n *Node) Infer() error {
 			v.Elems = nil
 		}
 	}
+	in := make([]Type, len(n.Inputs))
+	for i := range in {
+		in[i] = c.In(i)
+	}
+	if err := c.checkLists("input", in); err != nil {
+		return err
+	}
 	if err := n.Op.Infer(c); err != nil {
+		return err
+	}
+	if err := c.checkLists("output", c.out); err != nil {
 		return err
 	}
 	if len(c.made) > 0 {
@@ -206,6 +216,20 @@ func (n *Node) Infer() error {
 			}
 		}
 		v.Type = t
+	}
+	return nil
+}
+
+// checkLists refuses sequences and optionals where the operator takes none, because it has
+// no method Lists.
+func (c *Infer) checkLists(what string, types []Type) error {
+	if _, takes := c.Node.Op.(interface{ Lists() }); takes {
+		return nil
+	}
+	for i, t := range types {
+		if t.DType.IsList() {
+			return c.Errorf("%s %d is %v, want a tensor", what, i, t)
+		}
 	}
 	return nil
 }
@@ -253,7 +277,11 @@ func (n *Node) CheckMemory(types []Type) error {
 		if err != nil || k > MaxElems {
 			return n.Errorf(ErrInvalid, "an output is %v, want at most %d elements", t, MaxElems)
 		}
-		need += k * (t.DType.Bits()/8 + evalScratch)
+		each := t.DType.Bits()/8 + evalScratch
+		if t.Elem != nil {
+			each = tensor.HeaderBytes
+		}
+		need += k * each
 	}
 	if err := memory.Check(need); err != nil {
 		return n.Errorf(ErrInvalid, "%v", err)

@@ -25,12 +25,25 @@ func Parse(text string, reg Registry) (*Graph, error) {
 	return (&Parser{Registry: reg}).Parse(text)
 }
 
+// ParseType reads a type as Type.String prints it. Errors wrap ErrInvalid.
+func ParseType(text string) (Type, error) {
+	s := &scanner{text: text, names: NewGraph("").root}
+	t, err := s.typ()
+	if s.space(); err == nil && s.pos < len(text) {
+		err = errors.New("text after the type")
+	}
+	if err != nil {
+		return Type{}, fmt.Errorf("type %.99q: %w: %w", text, err, ErrInvalid)
+	}
+	return t, nil
+}
+
 // maxDepth bounds the nesting of subgraphs.
 const maxDepth = 64
 
 // Parse reads a graph from text; see the function Parse.
 func (p *Parser) Parse(text string) (*Graph, error) {
-	s := &scanner{Parser: p, text: text, values: map[string]*Value{}, dims: map[Dim]bool{}}
+	s := &scanner{Parser: p, text: text, values: map[string]*Value{}, met: map[Dim]bool{}}
 	g, err := s.root()
 	if err != nil {
 		line := 1 + strings.Count(text[:s.pos], "\n")
@@ -46,7 +59,7 @@ type scanner struct {
 	depth  int
 	names  *names
 	values map[string]*Value // those in scope
-	dims   map[Dim]bool      // the unknowns met
+	met    map[Dim]bool      // the unknowns met
 }
 
 func (s *scanner) root() (*Graph, error) {
@@ -173,6 +186,9 @@ func (s *scanner) operand() (*Value, error) {
 
 func (s *scanner) typ() (Type, error) {
 	word := s.word("")
+	if word == "sequence" || word == "optional" {
+		return s.listType(word)
+	}
 	if word == tensor.Undefined.String() && s.accept("[*]") {
 		return Type{}, nil // of a value in a refused graph
 	}
@@ -183,8 +199,13 @@ func (s *scanner) typ() (Type, error) {
 	if s.accept("[*]") {
 		return Unranked(dt), nil
 	}
+	return s.dims(dt)
+}
+
+// dims reads the dimensions of a type.
+func (s *scanner) dims(dt tensor.DType) (Type, error) {
 	dims := []Dim{}
-	err = s.list("[", "]", func() error {
+	err := s.list("[", "]", func() error {
 		if len(dims) == tensor.MaxRank {
 			return fmt.Errorf("more than %d dimensions", tensor.MaxRank)
 		}
@@ -213,7 +234,42 @@ func (s *scanner) typ() (Type, error) {
 		dims = append(dims, d)
 		return err
 	})
-	return Type{dt, dims, true}, err
+	return Of(dt, dims...), err
+}
+
+// listType reads what follows the word sequence or optional.
+func (s *scanner) listType(word string) (Type, error) {
+	if err := s.expect("<"); err != nil {
+		return Type{}, err
+	}
+	if s.accept("optional") || word == "sequence" && s.accept("sequence") {
+		return Type{}, fmt.Errorf("%s of lists", word)
+	}
+	elem, err := s.typ()
+	if err != nil {
+		return Type{}, err
+	}
+	if err := s.expect(">"); err != nil {
+		return Type{}, err
+	}
+	n, err := s.dims(tensor.Undefined)
+	if err != nil {
+		return Type{}, err
+	}
+	if len(n.Dims) != 1 {
+		return Type{}, fmt.Errorf("%s of %d dimensions, want one", word, len(n.Dims))
+	}
+	switch dt := elem.DType; {
+	case dt == tensor.Undefined:
+		return Type{}, fmt.Errorf("%s of %v", word, elem)
+	case word == "sequence":
+		return List(tensor.SequenceOf(dt), n.Dims[0], elem), nil
+	default:
+		if d := n.Dims[0]; d.Known() && d.Size() > 1 {
+			return Type{}, fmt.Errorf("optional of %v elements", d)
+		}
+		return List(tensor.OptionalOf(dt), n.Dims[0], elem), nil
+	}
 }
 
 // symbol returns the dimension of a symbol or an expression of symbols. Unknowns
@@ -277,9 +333,10 @@ func (s *scanner) graph(g *Graph) error {
 		if s.depth == 1 && t.DType == tensor.Undefined {
 			return fmt.Errorf("input %%%s has no element type", name)
 		}
-		for _, d := range t.Dims {
+		t.Map(func(d Dim) Dim {
 			s.firstMet(d)
-		}
+			return d
+		})
 		return s.define(g.NewInput(name, t), name)
 	})
 	if err != nil {
@@ -444,8 +501,8 @@ func (s *scanner) node(g *Graph, names []string, types []Type) error {
 
 // firstMet reports whether a dimension stands for the first time in the text.
 func (s *scanner) firstMet(d Dim) bool {
-	first := !s.dims[d]
-	s.dims[d] = true
+	first := !s.met[d]
+	s.met[d] = true
 	return first
 }
 

@@ -328,15 +328,11 @@ const dimChars = "_.?*()+-/"
 
 // typeText is Type.String with symbols of odd characters quoted.
 func typeText(t Type) string {
-	if !t.Ranked {
-		return t.String()
-	}
-	s := make([]string, len(t.Dims))
-	for i, d := range t.Dims {
-		s[i] = d.String()
-		if _, err := strconv.Atoi(s[i]); !d.Known() && (err == nil || !plain(s[i], dimChars)) {
-			s[i] = strconv.Quote(s[i])
+	return t.text(func(d Dim) string {
+		s := d.String()
+		if _, err := strconv.Atoi(s); !d.Known() && (err == nil || !plain(s, dimChars)) {
+			return strconv.Quote(s)
 		}
-	}
-	return t.DType.String() + "[" + strings.Join(s, ",") + "]"
+		return s
+	})
 }

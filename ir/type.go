@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -317,24 +318,102 @@ func (d Dim) At(sizes map[string]int) (n int, ok bool) {
 }
 
 // Type is what is known of a value: its element type and its dimensions. An
-// unranked type knows no dimensions, not even their number.
+// unranked type knows no dimensions, not even their number. Sequences and optionals
+// are ranked, their one dimension is the number of their elements, and Elem is what is
+// known of every element.
 type Type struct {
 	DType  tensor.DType
 	Dims   []Dim
 	Ranked bool
+	Elem   *Type // of sequences and optionals, whose Any dimensions differ between elements
+}
+
+// Any is a dimension in the type of a list's elements that is not the same in all of them.
+var Any = Sym("?")
+
+// List returns the type of the sequences or optionals of n elements of the type elem,
+// which agrees with dt.
+func List(dt tensor.DType, n Dim, elem Type) Type {
+	return Type{DType: dt, Dims: []Dim{n}, Ranked: true, Elem: &elem}
+}
+
+// Unknown returns the type of which only the element type is known; the number of
+// elements of a list is n.
+func Unknown(dt tensor.DType, n Dim) Type {
+	if !dt.IsList() {
+		return Unranked(dt)
+	}
+	return List(dt, n, Unknown(dt.Elem(), Any))
+}
+
+// Join returns what holds of a value of one element type that has one type or the
+// other. Where dimensions differ, the joined type has what differ returns.
+func Join(a, b Type, differ func() Dim) Type {
+	if a.Elem != nil && b.Elem != nil {
+		elem := *a.Elem
+		switch empty := Size(0); {
+		case a.Dims[0] == empty && b.Dims[0] != empty: // elements are b's
+			elem = *b.Elem
+		case a.Dims[0] == empty || b.Dims[0] != empty:
+			elem = Join(*a.Elem, *b.Elem, func() Dim { return Any })
+		}
+		n := a.Dims[0]
+		if n != b.Dims[0] {
+			n = differ()
+		}
+		return List(a.DType, n, elem)
+	}
+	if !a.Ranked || !b.Ranked || len(a.Dims) != len(b.Dims) {
+		return Unranked(a.DType)
+	}
+	dims := make([]Dim, len(a.Dims))
+	for i, d := range a.Dims {
+		if dims[i] = d; d != b.Dims[i] {
+			dims[i] = differ()
+		}
+	}
+	return Of(a.DType, dims...)
+}
+
+// Map returns the type with every dimension, those of elements included, replaced by what
+// f gives for it.
+func (t Type) Map(f func(Dim) Dim) Type {
+	t.Dims = slices.Clone(t.Dims)
+	for i, d := range t.Dims {
+		t.Dims[i] = f(d)
+	}
+	if t.Elem != nil {
+		e := t.Elem.Map(f)
+		t.Elem = &e
+	}
+	return t
 }
 
 // Of returns the ranked type of the element type and the dimensions.
-func Of(dt tensor.DType, dims ...Dim) Type { return Type{dt, dims, true} }
+func Of(dt tensor.DType, dims ...Dim) Type { return Type{DType: dt, Dims: dims, Ranked: true} }
 
 // Shaped returns the ranked type whose dimensions are all known.
-func Shaped(dt tensor.DType, shape ...int) Type { return Type{dt, Sizes(shape...), true} }
+func Shaped(dt tensor.DType, shape ...int) Type { return Of(dt, Sizes(shape...)...) }
 
 // Unranked returns the type of which only the element type is known.
 func Unranked(dt tensor.DType) Type { return Type{DType: dt} }
 
 // TypeOf returns the type of a tensor.
-func TypeOf(t *tensor.Tensor) Type { return Shaped(t.DType(), t.Shape()...) }
+func TypeOf(t *tensor.Tensor) Type {
+	dt := t.DType()
+	if !dt.IsList() {
+		return Shaped(dt, t.Shape()...)
+	}
+	elem := Unknown(dt.Elem(), Any)
+	for i, e := range t.Items() {
+		if i == 0 {
+			elem = TypeOf(e)
+		} else {
+			elem = Join(elem, TypeOf(e), func() Dim { return Any })
+		}
+	}
+	return List(dt, Size(t.Len()), elem)
+}
 
 // Sizes returns known dimensions.
 func Sizes(shape ...int) []Dim {
@@ -360,8 +439,11 @@ func (t Type) Shape() (shape []int, ok bool) {
 	return shape, true
 }
 
-// Static reports whether every dimension is known.
-func (t Type) Static() bool { _, ok := t.Shape(); return ok }
+// Static reports whether every dimension is known, those of elements included.
+func (t Type) Static() bool {
+	_, ok := t.Shape()
+	return ok && (t.Elem == nil || t.Elem.Static())
+}
 
 // Rank is the number of dimensions, -1 for an unranked type.
 func (t Type) Rank() int {
@@ -382,18 +464,29 @@ func (t Type) Equal(o Type) bool {
 			return false
 		}
 	}
-	return true
+	if t.Elem == nil || o.Elem == nil {
+		return t.Elem == o.Elem
+	}
+	return t.Elem.Equal(*o.Elem)
 }
 
-func (t Type) String() string {
+// String prints the type as f32[batch,3], and a list as sequence<f32[batch,3]>[2].
+func (t Type) String() string { return t.text(Dim.String) }
+
+func (t Type) text(dim func(Dim) string) string {
+	name := t.DType.String()
+	if t.Elem != nil {
+		kind, _, _ := strings.Cut(name, "<")
+		name = kind + "<" + t.Elem.text(dim) + ">"
+	}
 	if !t.Ranked {
-		return t.DType.String() + "[*]"
+		return name + "[*]"
 	}
 	s := make([]string, len(t.Dims))
 	for i, d := range t.Dims {
-		s[i] = d.String()
+		s[i] = dim(d)
 	}
-	return t.DType.String() + "[" + strings.Join(s, ",") + "]"
+	return name + "[" + strings.Join(s, ",") + "]"
 }
 
 // Elems returns the number of elements as a dimension; ok is false for an

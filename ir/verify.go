@@ -40,6 +40,9 @@ func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool, r
 			if err := define(v); err != nil {
 				return err
 			}
+			if v.Type.Elem != nil {
+				return fail("constant %s is %v, want a tensor", v.Name, v.Type)
+			}
 			if v.Const != nil && !v.Type.Equal(TypeOf(v.Const)) {
 				return fail("constant %s is %v, but its type is %v", v.Name, v.Const, v.Type)
 			}

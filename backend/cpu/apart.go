@@ -30,7 +30,7 @@ func apart(g *ir.Graph, in []*tensor.Tensor, n int) (listed map[string]bool, ok 
 	kinds := map[*ir.Value]kind{}
 	listed = map[string]bool{}
 	for i, v := range g.Inputs {
-		if v.Type = ir.TypeOf(in[i]); v.Type.DType == tensor.String {
+		if v.Type = ir.TypeOf(in[i]); !v.Type.DType.Numeric() {
 			return nil, false
 		}
 		if in[i].Rank() > 0 && in[i].Dim(0) == n {
@@ -54,7 +54,7 @@ func apart(g *ir.Graph, in []*tensor.Tensor, n int) (listed map[string]bool, ok 
 			if v == nil {
 				continue
 			}
-			if v.Type.DType == tensor.String || k == rows && !alongFirst(v) {
+			if !v.Type.DType.Numeric() || k == rows && !alongFirst(v) {
 				return nil, false
 			}
 			kinds[v] = k

@@ -31,6 +31,7 @@ type keyTensor struct {
 	dtype   tensor.DType
 	shape   []int
 	data    []byte // where the elements matter
+	items   []keyTensor
 }
 
 func newCache[V any](limit int) *cache[V] { return &cache[V]{limit: limit} }
@@ -83,16 +84,23 @@ func keyOf(in []*tensor.Tensor, exact func(*tensor.Tensor) bool) []keyTensor {
 		if exact != nil && exact(t) {
 			key[i].data = bytes.Clone(t.Bytes())
 		}
+		if t.DType().IsList() {
+			key[i].items = keyOf(t.Items(), exact)
+		}
 	}
 	return key
 }
 
 func (e *entry[V]) matches(in []*tensor.Tensor, exact func(*tensor.Tensor) bool) bool {
-	if len(in) != len(e.key) {
+	return matches(e.key, in, exact)
+}
+
+func matches(key []keyTensor, in []*tensor.Tensor, exact func(*tensor.Tensor) bool) bool {
+	if len(in) != len(key) {
 		return false
 	}
 	for i, t := range in {
-		k := &e.key[i]
+		k := &key[i]
 		if k.present != (t != nil) {
 			return false
 		}
@@ -103,6 +111,9 @@ func (e *entry[V]) matches(in []*tensor.Tensor, exact func(*tensor.Tensor) bool)
 			return false
 		}
 		if exact != nil && exact(t) && !bytes.Equal(k.data, t.Bytes()) {
+			return false
+		}
+		if k.dtype.IsList() && !matches(k.items, t.Items(), exact) {
 			return false
 		}
 	}

@@ -134,15 +134,24 @@ func (g *guard) sum(k int) uint64 {
 	var h maphash.Hash
 	h.SetSeed(g.seed)
 	if t := g.x.slots[k]; t != nil {
-		h.Write(t.Bytes())
-		if t.DType() == tensor.String {
-			for _, s := range t.Strings() {
-				h.WriteString(s)
-				h.WriteByte(0)
-			}
-		}
+		hash(&h, t)
 	}
 	return h.Sum64()
+}
+
+func hash(h *maphash.Hash, t *tensor.Tensor) {
+	h.Write(t.Bytes())
+	switch dt := t.DType(); {
+	case dt == tensor.String:
+		for _, s := range t.Strings() {
+			h.WriteString(s)
+			h.WriteByte(0)
+		}
+	case dt.IsList():
+		for _, e := range t.Items() {
+			hash(h, e)
+		}
+	}
 }
 
 // poison fills the parts of the arena that no live value has, and what kernels use while

@@ -359,7 +359,7 @@ func (b *binding) layout() {
 func static(n *ir.Node) bool {
 	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
 		for _, v := range vs {
-			if v != nil && (!v.Type.Static() || v.Type.DType == tensor.String) {
+			if v != nil && (!v.Type.Static() || !v.Type.DType.Numeric()) {
 				return false
 			}
 		}
@@ -585,11 +585,12 @@ func (s *spec) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir
 }
 
 // outputs puts a graph's outputs into the tensors of out where they fit and into
-// new ones elsewhere. Tensors of out may be inputs.
+// new ones elsewhere. Tensors of out may be inputs. Lists of a subgraph, whose elements
+// nobody writes to during the run, are shared.
 func (x *exec) outputs(g *ir.Graph, in, out []*tensor.Tensor) error {
 	for i, v := range g.Outputs {
-		if t := x.slots[x.plan.Number[v]]; !out[i].Fits(t) {
-			if err := memory.Check(len(t.Bytes())); err != nil {
+		if t := x.slots[x.plan.Number[v]]; !out[i].Fits(t) && !(t.DType().IsList() && g.Owner != nil) {
+			if err := memory.Check(t.Memory()); err != nil {
 				return fmt.Errorf("output %s is %v: %w: %w", v.Name, t, err, ir.ErrInvalid)
 			}
 		}
@@ -603,7 +604,9 @@ func (x *exec) outputs(g *ir.Graph, in, out []*tensor.Tensor) error {
 				continue
 			}
 			t := x.slots[k]
-			if !out[i].Fits(t) || !arena && slices.ContainsFunc(in, out[i].Overlaps) {
+			if t.DType().IsList() && g.Owner != nil {
+				out[i] = t
+			} else if !out[i].Fits(t) || !arena && slices.ContainsFunc(in, out[i].Overlaps) {
 				out[i] = t.Clone()
 			} else {
 				out[i].CopyFrom(t)
@@ -682,12 +685,15 @@ func (x *exec) step(ctx context.Context, st *step) error {
 }
 
 // outside returns t, or a copy where its elements are in the arena: operators may return
-// views of their inputs, whose memory the plan gives to others after their last use.
+// views of their inputs, whose memory the plan gives to others after their last use. Of a
+// list it is those of its elements that are there.
 func (x *exec) outside(t *tensor.Tensor) *tensor.Tensor {
-	if _, n := x.inArena(t); n > 0 {
-		return t.Clone()
-	}
-	return t
+	return t.Map(func(e *tensor.Tensor) *tensor.Tensor {
+		if _, n := x.inArena(e); n > 0 {
+			return e.Clone()
+		}
+		return e
+	})
 }
 
 // forget lets go of what is not the exec's.

@@ -671,7 +671,7 @@ func unfit(n *ir.Node) string {
 		case v == nil:
 		case !v.Type.Static():
 			return "shapes depend on data"
-		case !v.IsConst() && (v.Type.DType == tensor.String || v.Type.DType.Size() > 8):
+		case !v.IsConst() && (!v.Type.DType.Numeric() || v.Type.DType.Size() > 8):
 			return fmt.Sprintf("no kernel for %v", v.Type.DType)
 		case prod(shapeOf(v)) > math.MaxInt32:
 			return "more elements than kernels count"

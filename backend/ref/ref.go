@@ -228,10 +228,20 @@ func static(n *ir.Node) bool {
 // fits returns an error unless t is of type want, as far as that is known. A
 // symbol must stand for one size in all of a graph.
 func (f *frame) fits(t *tensor.Tensor, want ir.Type) error {
+	if !f.accepts(t, want) {
+		return fmt.Errorf("%v was computed, %v is inferred", t, want)
+	}
+	return nil
+}
+
+func (f *frame) accepts(t *tensor.Tensor, want ir.Type) bool {
 	ok := t.DType() == want.DType
 	if want.Ranked {
 		ok = ok && len(want.Dims) == t.Rank()
 		for i := 0; ok && i < t.Rank(); i++ {
+			if want.Dims[i] == ir.Any {
+				continue
+			}
 			n, known := want.Dims[i].At(f.sizes)
 			if !known {
 				f.sizes[want.Dims[i].Symbol()] = t.Dim(i)
@@ -240,10 +250,15 @@ func (f *frame) fits(t *tensor.Tensor, want ir.Type) error {
 			ok = max(n, 0) == t.Dim(i) // a window on too little gives nothing
 		}
 	}
-	if !ok {
-		return fmt.Errorf("%v was computed, %v is inferred", t, want)
+	if !ok || want.Elem == nil {
+		return ok
 	}
-	return nil
+	for _, e := range t.Items() {
+		if !f.accepts(e, *want.Elem) {
+			return false
+		}
+	}
+	return true
 }
 
 // lastUses returns, for each node of g, the values of g that nothing reads after

@@ -107,6 +107,9 @@ func (im *importer) attribute(a attribute) (any, error) {
 		return im.sparse(a.GetSparseTensor())
 	case onnxpb.AttributeProto_GRAPH:
 		return im.subgraph(a.GetG(), a.scope)
+	case onnxpb.AttributeProto_TYPE_PROTO:
+		t, err := im.protoType(a.GetTp())
+		return t.String(), err
 	default:
 		return nil, unsupported("a value of type %v", t)
 	}

@@ -186,10 +186,21 @@ func (e *exporter) bias(m *onnxpb.NodeProto) *onnxpb.NodeProto {
 
 // info declares a value with what its type tells: sizes and plain symbols.
 func (e *exporter) info(v *ir.Value) *onnxpb.ValueInfoProto {
-	t := &onnxpb.TypeProto_Tensor{ElemType: int32(v.Type.DType)}
-	if v.Type.Ranked {
+	return &onnxpb.ValueInfoProto{Name: e.name(v), Type: typeProto(v.Type)}
+}
+
+// typeProto returns the message for a type. What has no form there is left out.
+func typeProto(from ir.Type) *onnxpb.TypeProto {
+	switch {
+	case from.DType.IsOptional():
+		return &onnxpb.TypeProto{Value: &onnxpb.TypeProto_OptionalType{OptionalType: &onnxpb.TypeProto_Optional{ElemType: typeProto(*from.Elem)}}}
+	case from.DType.IsSequence():
+		return &onnxpb.TypeProto{Value: &onnxpb.TypeProto_SequenceType{SequenceType: &onnxpb.TypeProto_Sequence{ElemType: typeProto(*from.Elem)}}}
+	}
+	t := &onnxpb.TypeProto_Tensor{ElemType: int32(from.DType)}
+	if from.Ranked {
 		t.Shape = &onnxpb.TensorShapeProto{}
-		for _, d := range v.Type.Dims {
+		for _, d := range from.Dims {
 			dim := &onnxpb.TensorShapeProto_Dimension{}
 			switch {
 			case d.Known():
@@ -200,7 +211,7 @@ func (e *exporter) info(v *ir.Value) *onnxpb.ValueInfoProto {
 			t.Shape.Dim = append(t.Shape.Dim, dim)
 		}
 	}
-	return &onnxpb.ValueInfoProto{Name: e.name(v), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: t}}}
+	return &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: t}}
 }
 
 func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
@@ -239,6 +250,9 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
 		}
 		p, err := e.attribute(a)
+		if kind == "Optional" && err == nil {
+			p, err = typeAttribute(p)
+		}
 		if err != nil {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s: %v", a.Name, err)
 		}
@@ -287,6 +301,15 @@ func (e *exporter) attribute(a ir.Attr) (*onnxpb.AttributeProto, error) {
 		return nil, fmt.Errorf("a value of type %T", v)
 	}
 	return p, nil
+}
+
+// typeAttribute makes the text of a type a message.
+func typeAttribute(p *onnxpb.AttributeProto) (*onnxpb.AttributeProto, error) {
+	t, err := ir.ParseType(string(p.GetS()))
+	if err != nil {
+		return nil, err
+	}
+	return &onnxpb.AttributeProto{Name: p.Name, Type: onnxpb.AttributeProto_TYPE_PROTO, Tp: typeProto(t)}, nil
 }
 
 // splitKind is the inverse of op.KindOf.

@@ -142,9 +142,12 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 		return nil, err
 	}
 	for i, v := range p.GetOutput() {
-		want := v.GetType().GetTensorType().GetElemType()
-		if have := g.Outputs[i].Type; want != 0 && int32(have.DType) != want {
-			return nil, invalid("output %s is declared %v, but %v is inferred", v.GetName(), tensor.DType(want), have)
+		want, err := dtypeOf(v.GetType())
+		if err != nil {
+			return nil, fmt.Errorf("output %s %w", v.GetName(), err)
+		}
+		if have := g.Outputs[i].Type; want != tensor.Undefined && have.DType != want {
+			return nil, invalid("output %s is declared %v, but %v is inferred", v.GetName(), want, have)
 		}
 		if v.GetName() != g.Outputs[i].Name {
 			g.OutputNames = info.Outputs
@@ -305,22 +308,86 @@ func (im *importer) symbol(d *onnxpb.TensorShapeProto_Dimension) string {
 	return sym
 }
 
-// valueType returns a declared type. Dimensions that are unset, not positive, or
-// named by nothing or a question mark are fresh unknowns.
+// valueType returns a declared type.
 func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
-	if what := notTensor(v.GetType()); what != "" {
-		return ir.Type{}, unsupported("%s is %s, want a tensor", v.GetName(), what)
+	t, err := im.protoType(v.GetType())
+	if err != nil {
+		return t, fmt.Errorf("%s %w", v.GetName(), err)
 	}
-	t := v.GetType().GetTensorType()
+	return t, nil
+}
+
+// protoType returns the type that a message tells. The number of elements of a list is a
+// fresh unknown.
+func (im *importer) protoType(p *onnxpb.TypeProto) (ir.Type, error) {
+	dt, err := dtypeOf(p)
+	if err != nil {
+		return ir.Type{}, err
+	}
+	switch {
+	case dt.IsSequence():
+		e, err := im.protoType(p.GetSequenceType().GetElemType())
+		e = e.Map(func(d ir.Dim) ir.Dim { // a symbol may stand for another size in each element
+			if d.Known() {
+				return d
+			}
+			return ir.Any
+		})
+		return ir.List(dt, im.fresh(), e), err
+	case dt.IsOptional():
+		e, err := im.protoType(p.GetOptionalType().GetElemType())
+		if e.Elem != nil {
+			e.Dims = []ir.Dim{ir.Any}
+		}
+		return ir.List(dt, im.fresh(), e), err
+	}
+	return im.tensorType(p.GetTensorType())
+}
+
+// dtypeOf returns the element type that a message tells, Undefined where it tells none: of
+// a tensor, a sequence of tensors, or an optional of either. The error goes after the name
+// of what has the type.
+func dtypeOf(p *onnxpb.TypeProto) (tensor.DType, error) {
+	var elem *onnxpb.TypeProto
+	list := tensor.SequenceOf
+	switch v := p.GetValue().(type) {
+	case *onnxpb.TypeProto_SequenceType:
+		elem = v.SequenceType.GetElemType()
+	case *onnxpb.TypeProto_OptionalType:
+		elem, list = v.OptionalType.GetElemType(), tensor.OptionalOf
+	case *onnxpb.TypeProto_MapType:
+		return 0, unsupported("is a map, want a tensor, a sequence or an optional")
+	case *onnxpb.TypeProto_SparseTensorType:
+		return 0, unsupported("is a sparse tensor, want a dense one")
+	case *onnxpb.TypeProto_OpaqueType:
+		return 0, unsupported("is of an opaque type, want a tensor")
+	default:
+		c := p.GetTensorType().GetElemType()
+		if dt := tensor.DType(c); c != 0 && (c != int32(dt) || !dt.Valid()) {
+			return 0, invalid("has unknown data type code %d", c)
+		}
+		return tensor.DType(c), nil
+	}
+	sequence := elem.GetSequenceType() != nil && list(0).IsOptional()
+	if !sequence && elem.GetTensorType() == nil && elem.GetValue() != nil {
+		return 0, unsupported("is a list of what is no tensor")
+	}
+	dt, err := dtypeOf(elem)
+	if err == nil && dt == tensor.Undefined {
+		err = invalid("is a list of unknown elements")
+	}
+	return list(dt), err
+}
+
+// tensorType returns the declared type of a tensor. Dimensions that are unset, not
+// positive, or named by nothing or a question mark are fresh unknowns.
+func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor) (ir.Type, error) {
 	dt := tensor.DType(t.GetElemType())
-	if c := t.GetElemType(); c != 0 && (c != int32(dt) || !dt.Valid()) {
-		return ir.Type{}, invalid("%s has unknown data type code %d", v.GetName(), c)
-	}
 	if t.GetShape() == nil {
 		return ir.Unranked(dt), nil
 	}
 	if n := len(t.GetShape().GetDim()); n > tensor.MaxRank {
-		return ir.Type{}, invalid("%s has rank %d, want at most %d", v.GetName(), n, tensor.MaxRank)
+		return ir.Type{}, invalid("has rank %d, want at most %d", n, tensor.MaxRank)
 	}
 	dims := []ir.Dim{}
 	sizes := []int{}
@@ -343,7 +410,7 @@ func (im *importer) valueType(v *onnxpb.ValueInfoProto) (ir.Type, error) {
 		sizes = append(sizes, n)
 	}
 	if _, err := tensor.Elems(sizes); err != nil {
-		return ir.Type{}, invalid("%s is declared %v, whose known dimensions multiply to more than memory holds", v.GetName(), ir.Of(dt, dims...))
+		return ir.Type{}, invalid("is declared %v, whose known dimensions multiply to more than memory holds", ir.Of(dt, dims...))
 	}
 	return ir.Of(dt, dims...), nil
 }

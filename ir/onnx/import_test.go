@@ -244,7 +244,7 @@ func TestInfoSaysWhatTheFileSays(t *testing.T) {
 func TestUnsupportedModelsAreToldEveryReason(t *testing.T) {
 	sub := &onnxpb.GraphProto{Name: "s", Node: []*onnxpb.NodeProto{node("inner", "Nope", "x", "r")}, Output: values(value("r", tensor.F32))}
 	m := edit(chain(
-		node("odd", "Relu", "x", "q", &onnxpb.AttributeProto{Name: "t", Type: onnxpb.AttributeProto_TYPE_PROTO}),
+		node("odd", "Relu", "x", "q", &onnxpb.AttributeProto{Name: "t", Type: onnxpb.AttributeProto_GRAPHS}),
 		node("after", "Add", "q x", "p"),
 		node("one", "Nope", "x", "a"),
 		node("", "Never", "a", "y"),
@@ -253,7 +253,7 @@ func TestUnsupportedModelsAreToldEveryReason(t *testing.T) {
 		m.Graph.Node[3].Domain = "other.domain"
 		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: "other.domain", Version: 2})
 		m.Graph.Input = append(m.Graph.Input, &onnxpb.ValueInfoProto{Name: "seq", Type: &onnxpb.TypeProto{
-			Value: &onnxpb.TypeProto_SequenceType{SequenceType: &onnxpb.TypeProto_Sequence{}}}})
+			Value: &onnxpb.TypeProto_MapType{MapType: &onnxpb.TypeProto_Map{}}}})
 	})
 	_, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{})
 	var u *onnx.UnsupportedError
@@ -263,19 +263,19 @@ func TestUnsupportedModelsAreToldEveryReason(t *testing.T) {
 	want := `2 unsupported operators: ai.onnx:Nope, other.domain:Never; 2 other reasons
   ai.onnx:Nope (opset 17) at 3 nodes: one, inner, inner
   other.domain:Never (opset 2) at 1 node: #3
-  input seq is a sequence, want a tensor
-  odd (Relu): attribute t: a value of type TYPE_PROTO`
+  input seq is a map, want a tensor, a sequence or an optional
+  odd (Relu): attribute t: a value of type GRAPHS`
 	if d := cmp.Diff(want, err.Error()); d != "" {
 		t.Error(d)
 	}
 }
 
 func TestReasonsTakeOneLineEach(t *testing.T) {
-	m := chain(node("b\nB", "Nope\nNope", "x", "a"), node("odd\nodd", "Relu", "x", "y", &onnxpb.AttributeProto{Name: "t", Type: onnxpb.AttributeProto_TYPE_PROTO}))
+	m := chain(node("b\nB", "Nope\nNope", "x", "a"), node("odd\nodd", "Relu", "x", "y", &onnxpb.AttributeProto{Name: "t", Type: onnxpb.AttributeProto_GRAPHS}))
 	_, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{})
 	want := `1 unsupported operator: ai.onnx:Nope\nNope; 1 other reason
   ai.onnx:Nope\nNope (opset 17) at 1 node: b\nB
-  odd\nodd (Relu): attribute t: a value of type TYPE_PROTO`
+  odd\nodd (Relu): attribute t: a value of type GRAPHS`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,12 +82,12 @@ type survey struct {
 	called map[funcID]bool
 }
 
-// survey notes the model's operators without a definition, and its outputs that
-// are no tensors.
+// survey notes the model's operators without a definition, and its outputs of types
+// that no value has.
 func (im *importer) survey(g *onnxpb.GraphProto, opsets map[string]int) {
 	for _, v := range g.GetOutput() {
-		if what := notTensor(v.GetType()); what != "" {
-			im.refuse(fmt.Sprintf("output %s is %s, want a tensor", v.GetName(), what))
+		if _, err := dtypeOf(v.GetType()); errors.Is(err, ir.ErrUnsupported) {
+			im.refuse(fmt.Sprintf("output %s %v", v.GetName(), err))
 		}
 	}
 	s := &survey{im, map[string]*UnsupportedOp{}, map[funcID]bool{}}
@@ -117,24 +118,6 @@ func (im *importer) refusal() error {
 // unknown stands for the values of nodes that are not supported, so that the
 // conversion can go on to find more of them.
 var unknown = new(ir.Value)
-
-// notTensor says what a type is other than a tensor, empty for a tensor and for
-// a type that is not given.
-func notTensor(t *onnxpb.TypeProto) string {
-	switch t.GetValue().(type) {
-	case *onnxpb.TypeProto_SequenceType:
-		return "a sequence"
-	case *onnxpb.TypeProto_MapType:
-		return "a map"
-	case *onnxpb.TypeProto_OptionalType:
-		return "an optional"
-	case *onnxpb.TypeProto_SparseTensorType:
-		return "a sparse tensor"
-	case *onnxpb.TypeProto_OpaqueType:
-		return "of an opaque type"
-	}
-	return ""
-}
 
 func (s *survey) nodes(nodes []*onnxpb.NodeProto, opsets map[string]int, in string) {
 	for i, n := range nodes {

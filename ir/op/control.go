@@ -17,6 +17,9 @@ type If struct {
 // Kind is If.
 func (*If) Kind() string { return "If" }
 
+// Lists says that sequences and optionals are picked.
+func (*If) Lists() {}
+
 // Subgraphs returns both branches.
 func (o *If) Subgraphs() []*ir.Graph { return []*ir.Graph{o.Then, o.Else} }
 
@@ -63,24 +66,9 @@ func (o *If) Infer(c *ir.Infer) error {
 		if v.Type.DType != w.Type.DType {
 			return c.Errorf("branches give %v and %v", v.Type, w.Type)
 		}
-		c.Set(i, joinTypes(c, v.Type, w.Type))
+		c.Set(i, ir.Join(v.Type, w.Type, c.Fresh))
 	}
 	return nil
-}
-
-// joinTypes returns what holds of a value of one element type that has one type or
-// the other.
-func joinTypes(c *ir.Infer, a, b ir.Type) ir.Type {
-	if !a.Ranked || !b.Ranked || len(a.Dims) != len(b.Dims) {
-		return ir.Unranked(a.DType)
-	}
-	dims := make([]ir.Dim, len(a.Dims))
-	for i, d := range a.Dims {
-		if dims[i] = d; d != b.Dims[i] {
-			dims[i] = c.Fresh()
-		}
-	}
-	return ir.Of(a.DType, dims...)
 }
 
 // Eval runs the branch that the condition picks.

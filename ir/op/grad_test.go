@@ -127,7 +127,6 @@ var gradCases = []gradCase{
 	{op: `Dropout`, shapes: "2,3"},
 	{op: `Cast {to = 1}`, shapes: "2,3"},
 	{op: `CastLike`, shapes: "2,3 1", fixed: []int{1}},
-	{op: `OptionalGetElement`, shapes: "2,3"},
 	{op: `Softmax {axis = -1}`, shapes: "2,3,4"},
 	{op: `Softmax {axis = 1}`, shapes: "2,3,4"},
 	{op: `Softmax {axis = 1, coerce_2d = 1}`, shapes: "2,3,4"},

@@ -21,6 +21,9 @@ type Loop struct {
 // Kind is Loop.
 func (*Loop) Kind() string { return "Loop" }
 
+// Lists says that sequences and optionals are carried.
+func (*Loop) Lists() {}
+
 // Subgraphs returns the body.
 func (o *Loop) Subgraphs() []*ir.Graph { return []*ir.Graph{o.Body} }
 
@@ -82,17 +85,29 @@ func (o *Loop) Infer(c *ir.Infer) error {
 		return c.Errorf("the body's condition is %v, want bool", t)
 	}
 	for i, t := range types {
+		if unwrapped(t.DType, o.Body.Outputs[1+i].Type.DType) {
+			t = elemOf(c, t)
+		}
 		c.Set(i, t)
 	}
 	trip := o.trip(c)
 	for i, v := range o.Body.Outputs[1+carried:] {
 		t := v.Type
+		if t.Elem != nil {
+			return c.Errorf("output %d is a stack of %v, want tensors", carried+i, t)
+		}
 		if t.Ranked {
 			t.Dims = slices.Concat([]ir.Dim{trip}, t.Dims)
 		}
 		c.Set(carried+i, t)
 	}
 	return nil
+}
+
+// unwrapped reports whether a carried optional is given by the body without being one: it
+// is carried as one that is there, and comes out of the loop as its element.
+func unwrapped(carried, next tensor.DType) bool {
+	return carried.IsOptional() && next == carried.Elem()
 }
 
 // trip returns the number of iterations where nothing but the count ends the loop.
@@ -130,7 +145,7 @@ func carry(c *ir.Infer, body *ir.Graph, in, out int, types []ir.Type) error {
 	}
 	for i, t := range types {
 		if depth > 4 {
-			types[i] = ir.Unranked(t.DType)
+			types[i] = ir.Unknown(t.DType, c.Fresh())
 		}
 	}
 	open := make([][]bool, len(types)) // the dimensions that were widened
@@ -147,11 +162,19 @@ func carry(c *ir.Infer, body *ir.Graph, in, out int, types []ir.Type) error {
 		wider = false
 		for i, t := range types {
 			next := body.Outputs[out+i].Type
+			if unwrapped(t.DType, next.DType) {
+				next = ir.List(t.DType, ir.Size(1), next)
+			}
 			if next.DType != t.DType {
 				return c.Errorf("carried value %d begins as %v and becomes %v", i, t, next)
 			}
-			if !t.Ranked {
+			if !t.Ranked || depth > 4 {
 				continue
+			}
+			if t.Elem != nil {
+				elem := ir.Join(t, ir.List(t.DType, next.Dims[0], inAny(*next.Elem)), anyDim).Elem
+				wider = wider || elem.String() != t.Elem.String()
+				types[i].Elem = elem
 			}
 			if !next.Ranked || len(next.Dims) != len(t.Dims) {
 				types[i] = ir.Unranked(t.DType)
@@ -199,7 +222,12 @@ func (o *Loop) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		if going, err = truth(outs[0]); err != nil {
 			return nil, err
 		}
-		carried = outs[1 : 1+len(carried)]
+		carried = slices.Clone(outs[1 : 1+len(carried)])
+		for j, t := range carried {
+			if unwrapped(o.Body.Inputs[2+j].Type.DType, t.DType()) {
+				carried[j] = tensor.NewOptional(t.DType(), t)
+			}
+		}
 		for j, t := range outs[1+len(carried):] {
 			if err := stacks[j].add(t); err != nil {
 				return nil, err
@@ -207,6 +235,15 @@ func (o *Loop) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		}
 	}
 	out := slices.Clone(carried)
+	for j, t := range out {
+		if !unwrapped(t.DType(), o.Body.Outputs[1+j].Type.DType) {
+			continue
+		}
+		if t.Len() == 0 {
+			return nil, evalErrorf("carried value %d: %s", j, absent)
+		}
+		out[j] = t.Items()[0]
+	}
 	for _, s := range stacks {
 		out = append(out, s.tensor(0, false))
 	}
@@ -220,9 +257,6 @@ func truth(t *tensor.Tensor) (bool, error) {
 	}
 	return tensor.Data[bool](t)[0], nil
 }
-
-// tensorBytes is about what a tensor takes besides its elements.
-const tensorBytes = 256
 
 // stack collects the values of an output over iterations.
 type stack struct {
@@ -249,7 +283,7 @@ func (s *stack) add(t *tensor.Tensor) error {
 	}
 	// The stack may have to double, and is then copied.
 	if n := len(s.items); n >= 1<<12 && n&(n-1) == 0 {
-		if err := memory.Check(2 * n * (len(t.Bytes()) + tensorBytes)); err != nil {
+		if err := memory.Check(2 * n * (len(t.Bytes()) + tensor.HeaderBytes)); err != nil {
 			return evalErrorf("%d iterations give %v each to stack: %v", n, t, err)
 		}
 	}

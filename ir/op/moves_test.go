@@ -77,7 +77,6 @@ func TestUpgrades(t *testing.T) {
 		{"GridSample", 16, 2, map[string]any{"mode": "bicubic"}, "GridSample [{mode cubic}] of x0 x1"},
 		{"RoiAlign", 10, 3, nil, "RoiAlign [{coordinate_transformation_mode output_half_pixel}] of x0 x1 x2"},
 		{"RoiAlign", 16, 3, nil, "RoiAlign [] of x0 x1 x2"},
-		{"OptionalGetElement", 18, 1, nil, "Identity [] of x0"},
 	} {
 		g := ir.NewGraph("g")
 		l := &Legacy{Opset: c.opset, Kind: c.kind, Attrs: c.attrs, Graph: g, Outs: 1}

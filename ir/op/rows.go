@@ -191,14 +191,26 @@ var Table = []Def{
 	{Op: &Trilu{}, In: [2]int{1, 2}, Out: [2]int{1, 1}},
 	{Op: &Unique{}, In: [2]int{1, 1}, Out: [2]int{1, 4}},
 
+	// Sequences and optionals: list.go, optional.go.
+	{Op: &ConcatFromSequence{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &Optional{}, In: [2]int{0, 1}, Out: [2]int{1, 1}},
+	{Op: &OptionalGetElement{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &OptionalHasElement{}, In: [2]int{0, 1}, Out: [2]int{1, 1}},
+	{Op: &SequenceAt{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
+	{Op: &SequenceConstruct{}, In: [2]int{1, -1}, Out: [2]int{1, 1}},
+	{Op: &SequenceEmpty{}, In: [2]int{0, 0}, Out: [2]int{1, 1}},
+	{Op: &SequenceErase{}, In: [2]int{1, 2}, Out: [2]int{1, 1}},
+	{Op: &SequenceInsert{}, In: [2]int{2, 3}, Out: [2]int{1, 1}},
+	{Op: &SequenceLength{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
+	{Op: &SequenceMap{}, In: [2]int{1, -1}, Out: [2]int{1, -1}},
+	{Op: &SplitToSequence{}, In: [2]int{1, 2}, Out: [2]int{1, 1}},
+
 	// Control flow, strings and classical machine learning: control.go, loop.go, strings.go, tfidf.go, ml.go.
 	{Op: &ArrayFeatureExtractor{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},
 	{Op: &Binarizer{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &If{}, In: [2]int{1, 1}, Out: [2]int{1, -1}},
 	{Op: &LabelEncoder{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Loop{}, In: [2]int{0, -1}, Out: [2]int{1, -1}},
-	{Op: &Identity{}, Kind: "OptionalGetElement", In: [2]int{1, 1}, Out: [2]int{1, 1}, Upgrade: upgradeOptionalGetElement},
-	{Op: &OptionalHasElement{}, In: [2]int{0, 1}, Out: [2]int{1, 1}},
 	{Op: &RegexFullMatch{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &Scan{}, In: [2]int{1, -1}, Out: [2]int{1, -1}, Upgrade: upgradeScan},
 	{Op: &StringConcat{}, In: [2]int{2, 2}, Out: [2]int{1, 1}},

@@ -234,6 +234,9 @@ type Identity struct {
 // Kind is Identity.
 func (*Identity) Kind() string { return "Identity" }
 
+// Lists says that sequences and optionals are taken.
+func (*Identity) Lists() {}
+
 // Infer keeps the type.
 func (o *Identity) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 1); err != nil {

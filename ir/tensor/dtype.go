@@ -85,19 +85,25 @@ func (d DType) info() dtypeInfo {
 	if int(d) < len(dtypes) {
 		return dtypes[d]
 	}
+	if d.IsList() {
+		return dtypeInfo{name: d.listName()}
+	}
 	return dtypeInfo{name: fmt.Sprintf("dtype(%d)", d)}
 }
 
 // String returns the short name of the type, such as f32.
 func (d DType) String() string { return d.info().name }
 
-// Valid reports whether d is an element type that tensors can have.
+// Valid reports whether d is an element type that tensors can have; those of lists are not.
 func (d DType) Valid() bool { return d != Undefined && int(d) < len(dtypes) }
 
-// Size is the number of bytes of an element in memory, 0 for strings.
+// Numeric reports whether elements of the type d are bytes: all but strings and tensors.
+func (d DType) Numeric() bool { return d.Valid() && d != String }
+
+// Size is the number of bytes of an element in memory, 0 for strings and lists.
 func (d DType) Size() int { return d.info().size }
 
-// Bits is the number of bits of an element in a file, 0 for strings.
+// Bits is the number of bits of an element in a file, 0 for strings and lists.
 func (d DType) Bits() int { return d.info().bits }
 
 // IsFloat reports whether d is a real floating-point type of any width.

@@ -1,4 +1,4 @@
-// Package tensor holds host tensors: element types, dense row-major storage,
+// Package tensor holds host tensors: element types, dense row-major storage, lists of tensors,
 // conversions between element types, strided copies, and readers and writers
 // of npy files and ONNX TensorProtos. It imports nothing of spc but the
 // generated ONNX messages.
@@ -25,6 +25,7 @@ type Tensor struct {
 	shape []int
 	data  []byte
 	strs  []string
+	items []*Tensor // of a sequence or an optional
 }
 
 // MaxRank is the most dimensions that a tensor has, as in numpy.
@@ -66,13 +67,17 @@ func mustElems(shape []int) int {
 	return n
 }
 
-// New returns a zeroed tensor. The shape must be one that Elems accepts.
+// New returns a zeroed tensor. The shape must be one that Elems accepts. It makes no
+// lists.
 func New(dt DType, shape ...int) *Tensor {
 	n := mustElems(shape)
 	t := &Tensor{dtype: dt, shape: append([]int{}, shape...)}
-	if dt == String {
+	switch {
+	case dt == String:
 		t.strs = make([]string, n)
-	} else {
+	case dt.IsList():
+		panic(fmt.Sprintf("tensor.New of %v", dt))
+	default:
 		t.data = alloc(n * dt.Size())
 	}
 	return t
@@ -247,8 +252,11 @@ func (t *Tensor) Dim(i int) int {
 
 // Len is the number of elements.
 func (t *Tensor) Len() int {
-	if t.dtype == String {
+	switch {
+	case t.dtype == String:
 		return len(t.strs)
+	case t.dtype.IsList():
+		return len(t.items)
 	}
 	return len(t.data) / t.dtype.Size()
 }
@@ -265,16 +273,27 @@ func (t *Tensor) Reshape(shape ...int) *Tensor {
 
 // Clone returns a copy with storage of its own.
 func (t *Tensor) Clone() *Tensor {
+	if t.dtype.IsList() {
+		c := &Tensor{dtype: t.dtype, shape: slices.Clone(t.shape), items: make([]*Tensor, len(t.items))}
+		for i, e := range t.items {
+			c.items[i] = e.Clone()
+		}
+		return c
+	}
 	c := New(t.dtype, t.shape...)
 	copy(c.data, t.data)
 	copy(c.strs, t.strs)
 	return c
 }
 
-// CopyFrom copies the elements of src, which has the same type and length.
+// CopyFrom copies the elements of src, which has the same type and length, and in lists
+// elements of the same.
 func (t *Tensor) CopyFrom(src *Tensor) {
 	if t.dtype != src.dtype || t.Len() != src.Len() {
 		panic(fmt.Sprintf("tensor.CopyFrom: %v into %v", src, t))
+	}
+	for i, e := range t.items {
+		e.CopyFrom(src.items[i])
 	}
 	copy(t.data, src.data)
 	copy(t.strs, src.strs)
@@ -289,18 +308,27 @@ func Header(dt DType, shape ...int) *Tensor {
 // length; a nil src leaves it without storage.
 func (t *Tensor) Share(src *Tensor) {
 	if src == nil {
-		t.data, t.strs = nil, nil
+		t.data, t.strs, t.items = nil, nil, nil
 		return
 	}
 	if t.dtype != src.dtype || mustElems(t.shape) != src.Len() {
 		panic(fmt.Sprintf("tensor.Share: %v as %v", src, t))
 	}
-	t.data, t.strs = src.data, src.strs
+	t.data, t.strs, t.items = src.data, src.strs, src.items
 }
 
 // Overlaps reports whether writing into t changes elements of o; nil has none.
 func (t *Tensor) Overlaps(o *Tensor) bool {
-	return t != nil && o != nil && (overlap(t.data, o.data) || overlap(t.strs, o.strs))
+	if t == nil || o == nil {
+		return false
+	}
+	if len(t.items) > 0 {
+		return slices.ContainsFunc(t.items, o.Overlaps)
+	}
+	if len(o.items) > 0 {
+		return slices.ContainsFunc(o.items, t.Overlaps)
+	}
+	return overlap(t.data, o.data) || overlap(t.strs, o.strs)
 }
 
 func overlap[T any](a, b []T) bool {
@@ -311,9 +339,10 @@ func overlap[T any](a, b []T) bool {
 	return uintptr(unsafe.Pointer(&a[0])) <= end(b) && uintptr(unsafe.Pointer(&b[0])) <= end(a)
 }
 
-// Fits reports whether t and o have the same type and shape; nil has none.
+// Fits reports whether t and o have the same type and shape, and in lists elements of the
+// same; nil has none.
 func (t *Tensor) Fits(o *Tensor) bool {
-	return t != nil && o != nil && t.dtype == o.dtype && slices.Equal(t.shape, o.shape)
+	return t != nil && o != nil && t.dtype == o.dtype && slices.Equal(t.shape, o.shape) && slices.EqualFunc(t.items, o.items, (*Tensor).Fits)
 }
 
 // Equal reports whether both tensors have the same type, shape and bits.
@@ -334,10 +363,11 @@ func (t *Tensor) Equal(o *Tensor) bool {
 			return false
 		}
 	}
-	return string(t.data) == string(o.data)
+	return string(t.data) == string(o.data) && slices.EqualFunc(t.items, o.items, (*Tensor).Equal)
 }
 
-// String describes the tensor by type and shape, such as f32[1,3,224,224].
+// String describes the tensor by type and shape, such as f32[1,3,224,224], and
+// sequence<f32>[2] for a list.
 func (t *Tensor) String() string {
 	if t == nil {
 		return "none"

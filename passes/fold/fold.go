@@ -132,6 +132,9 @@ func evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 		if v == nil {
 			continue
 		}
+		if v.Type.Elem != nil {
+			return nil, nil // lists are no constants
+		}
 		shape, ok := v.Type.Shape()
 		if !ok {
 			continue // a shape that depends on the elements of the inputs, which are at hand

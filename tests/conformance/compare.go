@@ -24,6 +24,14 @@ func Compare(got, want *tensor.Tensor) error {
 	if got.DType() != want.DType() || !slices.Equal(got.Shape(), want.Shape()) {
 		return fmt.Errorf("%v, want %v", got, want)
 	}
+	if want.DType().IsList() {
+		for i, w := range want.Items() {
+			if err := Compare(got.Items()[i], w); err != nil {
+				return fmt.Errorf("%v: element %d: %w", got, i, err)
+			}
+		}
+		return nil
+	}
 	bad, first := 0, -1
 	worst := 0.0
 	note := func(i int, diff float64) {

@@ -11,13 +11,6 @@ type Exclude struct {
 // Excludes lists every test that is not run. Each pattern matches at least one
 // test.
 var Excludes = []Exclude{
-	{re(`^(node|simple)/test_sequence_`), "a sequence is not a tensor"},
-	{re(`^node/test_split_to_sequence_`), "a sequence is not a tensor"},
-	{re(`^node/test_(identity|optional_get_element|optional_get_element_optional)_sequence$`), "a sequence is not a tensor"},
-	{re(`^node/test_(if|loop13|loop16)_seq(_none)?$`), "a sequence is not a tensor"},
-	{re(`^node/test_(if|identity)_opt$`), "an optional value is not a tensor"},
-	{re(`^node/test_optional_get_element_optional_tensor$`), "an optional value is not a tensor"},
-	{re(`^node/test_optional_has_element_(.*optional|tensor)_input$`), "an optional value is not a tensor"},
 	{re(`^node/test_(adagrad|adam|momentum|nesterov_momentum)(_multiple)?$`), "operators that train are not for inference"},
 	{re(`^simple/test_gradient_of_`), "operators that train are not for inference"},
 	{re(`^node/test_bernoulli`), "the values drawn are not specified"},

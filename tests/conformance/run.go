@@ -155,7 +155,7 @@ func (t *Test) check(ctx context.Context, run Run, s Set) error {
 		return fmt.Errorf("%d outputs, want %d", len(got), len(s.Out))
 	}
 	for i, b := range s.Out {
-		want, _, err := tensor.DecodeTensorProto(b)
+		want, err := tensor.DecodeProto(b, elemType(t.graph.GetOutput()[i].GetType()))
 		if err != nil {
 			return fmt.Errorf("output %d of the test: %w", i, err)
 		}
@@ -173,11 +173,22 @@ func (t *Test) inputs(s Set) ([]*tensor.Tensor, error) {
 	in := make([]*tensor.Tensor, len(s.In))
 	for i, b := range s.In {
 		var err error
-		if in[i], _, err = tensor.DecodeTensorProto(b); err != nil {
+		if in[i], err = tensor.DecodeProto(b, elemType(t.graph.GetInput()[i].GetType())); err != nil {
 			return nil, fmt.Errorf("input %d of the test: %w", i, err)
 		}
 	}
 	return in, nil
+}
+
+// elemType returns the element type that a declared type tells.
+func elemType(p *onnxpb.TypeProto) tensor.DType {
+	switch {
+	case p.GetOptionalType() != nil:
+		return tensor.OptionalOf(elemType(p.GetOptionalType().GetElemType()))
+	case p.GetSequenceType() != nil:
+		return tensor.SequenceOf(elemType(p.GetSequenceType().GetElemType()))
+	}
+	return tensor.DType(p.GetTensorType().GetElemType())
 }
 
 // ramps returns the inputs of a light test: element i of n is i/n.
