@@ -120,17 +120,25 @@ var Pipeline = []Pass{
 	{
 		Name: "fold", Doc: "evaluate what is constant, shape arithmetic included, and pick constant branches",
 		Needs: Typed, Makes: Folded,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
-			if c.Prune.Asks() {
-				return fold.ConstantsBut(g, quant.Widens)
-			}
-			return fold.Constants(g)
-		},
+		Run: foldConstants,
 	},
 	{
 		Name: "dead", Doc: "remove nodes whose outputs nobody reads",
 		Needs: Typed,
 		Run:   func(_ *Context, g *ir.Graph) (int, error) { return fold.Dead(g), nil },
+	},
+	{
+		Name: "lists", Doc: "take sequences and optionals apart whose elements are known",
+		Needs: Typed | Folded,
+		Run: func(c *Context, g *ir.Graph) (int, error) {
+			n, err := fold.Lists(g)
+			if n == 0 || err != nil {
+				return n, err
+			}
+			fold.Dead(g)
+			k, err := foldConstants(c, g)
+			return n + k + fold.Dead(g), err
+		},
 	},
 	{
 		Name: "identity", Doc: "remove what changes nothing, join transposes and reshapes that follow each other",
@@ -238,6 +246,14 @@ var Pipeline = []Pass{
 			return len(layers), err
 		},
 	},
+}
+
+// foldConstants folds what is constant but what makes weights that are to be pruned.
+func foldConstants(c *Context, g *ir.Graph) (int, error) {
+	if c.Prune.Asks() {
+		return fold.ConstantsBut(g, quant.Widens)
+	}
+	return fold.Constants(g)
 }
 
 // pruneWeights prunes weights of floats, and those of narrow types as floats.

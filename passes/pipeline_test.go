@@ -455,7 +455,7 @@ func TestStopAndDisable(t *testing.T) {
 	if err := passes.Run(c, g, o); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"infer", "spell", "quantized", "fold", "dead", "identity"}; !slices.Equal(seen, want) {
+	if want := []string{"infer", "spell", "quantized", "fold", "dead", "lists", "identity"}; !slices.Equal(seen, want) {
 		t.Errorf("progress of %v, want %v", seen, want)
 	}
 	var ran []string

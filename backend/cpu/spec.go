@@ -144,6 +144,14 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 		return nil, err
 	}
 	fold.Dead(g)
+	if n, err := fold.Lists(g); err != nil { // whose lengths may only be known now
+		return nil, err
+	} else if n > 0 {
+		if _, err := fold.Constants(g); err != nil {
+			return nil, err
+		}
+		fold.Dead(g)
+	}
 	p.weights(g)
 	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, unpacked: map[int]*tensor.Tensor{}}
 	s.slots = make([]slot, len(s.plan.Values))

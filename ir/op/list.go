@@ -317,49 +317,104 @@ func (o *SplitToSequence) Infer(c *ir.Infer) error {
 // pieces returns the number of pieces of d elements, as input 1 has them, and their size.
 func (o *SplitToSequence) pieces(c *ir.Infer, d ir.Dim) (n, size ir.Dim, err error) {
 	given, known := intsOf(c, 1)
+	rank := c.In(1).Rank()
 	if known && d.Known() {
-		sizes, err := o.sizes(given, c.In(1).Rank(), d.Size())
+		p, err := newPieces(given, rank, d.Size())
 		if err != nil {
 			return n, size, refuse(c, err)
 		}
-		size = ir.Any
-		if len(sizes) > 0 && len(slices.Compact(slices.Clone(sizes))) == 1 {
-			size = ir.Size(sizes[0])
+		if size = ir.Any; p.Equal() {
+			size = ir.Size(p.each)
 		}
-		return ir.Size(len(sizes)), size, nil
+		return ir.Size(p.N), size, nil
 	}
-	if t := c.In(1); t.Rank() == 1 {
-		return t.Dims[0], ir.Any, nil
+	if rank == 1 {
+		return c.In(1).Dims[0], ir.Any, nil
 	}
 	if known && given[0] < 1 {
 		return n, size, c.Errorf("pieces of %d, want at least 1", given[0])
 	}
-	if n, ok := c.Elems(1); ok && len(n) == 1 {
-		if q, ok := ir.Div(d, n[0]); ok {
-			return q, n[0], nil
+	if each, ok := c.Elems(1); ok && len(each) == 1 {
+		if q, ok := ir.Div(d, each[0]); ok {
+			return q, each[0], nil
 		}
 	}
 	return c.Fresh(), ir.Any, nil
 }
 
-// sizes returns the sizes of the pieces of d elements: a given list, or, of rank 0, as
-// many of one size as there are, the last of which may be smaller.
-func (o *SplitToSequence) sizes(given []int, rank, d int) ([]int, error) {
+// Pieces are consecutive parts of an axis.
+type Pieces struct {
+	N    int
+	ends []int // of each, nil where all but the last have one size
+	each int
+	d    int
+}
+
+// newPieces divides d elements as the input of a SplitToSequence says: by a list of
+// sizes, or, of rank 0, by one size, of which the last piece may have less.
+func newPieces(given []int, rank, d int) (*Pieces, error) {
 	if rank == 1 {
-		return given, new(Split).check(d, given)
+		p := &Pieces{N: len(given), d: d}
+		end := 0
+		for _, n := range given {
+			end += n
+			p.ends = append(p.ends, end)
+		}
+		if p.each = -1; len(given) > 0 && len(slices.Compact(slices.Clone(given))) == 1 {
+			p.each = given[0]
+		}
+		return p, new(Split).check(d, given)
 	}
 	if given[0] < 1 {
 		return nil, evalErrorf("pieces of %d, want at least 1", given[0])
 	}
-	n := d / given[0]
+	p := &Pieces{N: d / given[0], each: given[0], d: d}
 	if d%given[0] != 0 {
-		n++
+		p.N++
 	}
-	sizes := make([]int, n)
-	for i := range sizes {
-		sizes[i] = min(given[0], d-i*given[0])
+	return p, nil
+}
+
+// Equal reports whether all pieces have one size.
+func (p *Pieces) Equal() bool { return p.each >= 0 && p.N*p.each == p.d }
+
+// Span returns where piece i begins and ends.
+func (p *Pieces) Span(i int) (from, to int) {
+	switch {
+	case p.ends == nil:
+		return i * p.each, min((i+1)*p.each, p.d)
+	case i == 0:
+		return 0, p.ends[0]
 	}
-	return sizes, nil
+	return p.ends[i-1], p.ends[i]
+}
+
+// Pieces returns the pieces along the axis, of a node of this operator whose types are
+// inferred; ok is false where inference does not know them.
+func (o *SplitToSequence) Pieces(n *ir.Node) (p *Pieces, ok bool) {
+	x, v := n.Inputs[0].Type, n.Input(1)
+	if !x.Ranked {
+		return nil, false
+	}
+	d := x.Dims[norm(o.Axis, x.Rank())]
+	given, rank := []int{1}, 0
+	switch {
+	case v == nil:
+	case v.Const != nil:
+		given, rank = v.Const.Ints(), v.Type.Rank()
+	case v.Elems != nil:
+		if given, ok = ir.Of(tensor.I64, v.Elems...).Shape(); !ok {
+			return nil, false
+		}
+		rank = v.Type.Rank()
+	default:
+		return nil, false
+	}
+	if !d.Known() {
+		return nil, false
+	}
+	p, err := newPieces(given, rank, d.Size())
+	return p, err == nil
 }
 
 // Eval copies the pieces.
@@ -370,52 +425,23 @@ func (o *SplitToSequence) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tenso
 	if split != nil {
 		given, rank = split.Ints(), split.Rank()
 	}
-	sizes, err := o.sizes(given, rank, x.Dim(a))
+	p, err := newPieces(given, rank, x.Dim(a))
 	if err != nil {
 		return nil, err
 	}
-	items := make([]*tensor.Tensor, len(sizes))
-	at, from := 0, tensor.Strides(x.Shape())
-	for i, d := range sizes {
+	items, strides := make([]*tensor.Tensor, p.N), tensor.Strides(x.Shape())
+	for i := range items {
+		from, to := p.Span(i)
 		shape := slices.Clone(x.Shape())
-		shape[a] = d
+		shape[a] = to - from
 		y := tensor.New(x.DType(), shape...)
-		tensor.Copy(y, x, shape, 0, tensor.Strides(shape), at*from[a], from)
-		at += d
+		tensor.Copy(y, x, shape, 0, tensor.Strides(shape), from*strides[a], strides)
 		if split == nil && !o.Keep {
 			y = y.Reshape(slices.Delete(shape, a, a+1)...)
 		}
 		items[i] = y
 	}
 	return one(tensor.NewSequence(x.DType(), items...))
-}
-
-// Pieces returns the sizes of the elements along the axis where inference knows them, for
-// a node of this operator whose types are inferred.
-func (o *SplitToSequence) Pieces(n *ir.Node) (sizes []int, ok bool) {
-	x := n.Inputs[0].Type
-	if !x.Ranked {
-		return nil, false
-	}
-	d := x.Dims[norm(o.Axis, x.Rank())]
-	given, rank := []int{1}, 0
-	if v := n.Input(1); v != nil {
-		var elems []int
-		switch {
-		case v.Const != nil:
-			elems = v.Const.Ints()
-		default:
-			if elems, ok = ir.Of(tensor.I64, v.Elems...).Shape(); !ok || v.Elems == nil {
-				return nil, false
-			}
-		}
-		given, rank = elems, v.Type.Rank()
-	}
-	if !d.Known() {
-		return nil, false
-	}
-	sizes, err := o.sizes(given, rank, d.Size())
-	return sizes, err == nil
 }
 
 // ConcatFromSequence joins the elements of a sequence along an axis, or along a new one.
