@@ -259,7 +259,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(22) {
+	switch b.IntN(24) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -316,9 +316,26 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 		return b.attention(b.layerNorm(x, w.Size()))
 	case 20:
 		return b.rotary(x)
+	case 21, 22:
+		return b.lists(x, c)
 	}
 	size := b.node("Cast", map[string]any{"to": int(tensor.F32)}, b.node("Gather", nil, b.node("Shape", nil, x), b.ints(1)))
 	return b.node("Div", nil, x, size)
+}
+
+// lists takes the channels apart and puts them together in another order.
+func (b *builder) lists(x *ir.Value, c int) *ir.Value {
+	drop := b.IntN(2)
+	s := b.node("SplitToSequence", map[string]any{"axis": 1 - 4*b.IntN(2), "keepdims": 1 - drop}, x)
+	if b.IntN(2) == 0 {
+		s = b.node("OptionalGetElement", nil, b.node("Optional", nil, s))
+	}
+	channel := b.node("SequenceAt", nil, s, b.g.NewConst("", tensor.Scalar(int64(b.IntN(2*c)-c))))
+	if b.IntN(2) == 0 {
+		s = b.node("SequenceErase", nil, s, b.g.NewConst("", tensor.Scalar(int64(b.IntN(c)))))
+	}
+	s = b.node("SequenceInsert", nil, s, b.node("Relu", nil, channel), b.ints(0))
+	return b.node("ConcatFromSequence", map[string]any{"axis": 1, "new_axis": drop}, s)
 }
 
 // conv is a convolution that keeps the shape.
@@ -443,6 +460,55 @@ func TestUnknownPassesAreRefused(t *testing.T) {
 	}
 }
 
+// An unbind is as good as what else exporters write: attention over queries, keys and
+// values that one product makes becomes the same nodes.
+func TestUnbindIsAsGoodAsSplit(t *testing.T) {
+	const text = `
+graph "g"(%x: f32[batch,6,4], %w: f32[4,12]) {
+  %five: i64[5] = const {0, 6, 3, 2, 2}
+  %three: i64[3] = const {0, 6, 4}
+  %p: f32[batch,6,12] = MatMul "p" (%x, %w)
+  %r: f32[batch,6,3,2,2] = Reshape "r" (%p, %five)
+  %t: f32[3,batch,2,6,2] = Transpose "t" (%r) {perm = [2, 0, 3, 1, 4]}
+  PARTS
+  %kt: f32[batch,2,2,6] = Transpose "kt" (%k) {perm = [0, 1, 3, 2]}
+  %s: f32[batch,2,6,6] = MatMul "s" (%q, %kt)
+  %a: f32[batch,2,6,6] = Softmax "a" (%s)
+  %o: f32[batch,2,6,2] = MatMul "o" (%a, %v)
+  %ot: f32[batch,6,2,2] = Transpose "ot" (%o) {perm = [0, 2, 1, 3]}
+  %y: f32[batch,6,4] = Reshape "y" (%ot, %three)
+  return %y
+}`
+	parts := map[string]string{
+		"split": `%zero: i64[1] = const {0}
+  %q1: f32[1,batch,2,6,2], %k1: f32[1,batch,2,6,2], %v1: f32[1,batch,2,6,2] = Split "split" (%t) {num_outputs = 3}
+  %q: f32[batch,2,6,2] = Squeeze "q" (%q1, %zero)
+  %k: f32[batch,2,6,2] = Squeeze "k" (%k1, %zero)
+  %v: f32[batch,2,6,2] = Squeeze "v" (%v1, %zero)`,
+		"unbind": `%i: i64[] = const {0}
+  %j: i64[] = const {1}
+  %l: i64[] = const {-1}
+  %u: sequence<f32[batch,2,6,2]>[3] = SplitToSequence "unbind" (%t) {keepdims = 0}
+  %q: f32[batch,2,6,2] = SequenceAt "q" (%u, %i)
+  %k: f32[batch,2,6,2] = SequenceAt "k" (%u, %j)
+  %v: f32[batch,2,6,2] = SequenceAt "v" (%u, %l)`,
+	}
+	kinds := map[string]string{}
+	for name, part := range parts {
+		g := graphtest.Parse(t, strings.Replace(text, "PARTS", part, 1))
+		newSubject(t, g, 1).check(t, passes.Options{})
+		if err := passes.Run(newContext(), g, passes.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range g.Nodes {
+			kinds[name] += n.Op.Kind() + " "
+		}
+	}
+	if kinds["unbind"] != kinds["split"] || !strings.Contains(kinds["unbind"], "Attention") {
+		t.Errorf("%v", kinds)
+	}
+}
+
 func TestStopAndDisable(t *testing.T) {
 	var seen []string
 	o := passes.Options{
@@ -462,7 +528,7 @@ func TestStopAndDisable(t *testing.T) {
 	for _, p := range c.Report.Passes {
 		ran = append(ran, fmt.Sprintf("%s:%d:%d", p.Name, p.Changes, p.Nodes))
 	}
-	if want := []string{"infer:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
+	if want := []string{"infer:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v, want %v", ran, want)
 	}
 }

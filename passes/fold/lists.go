@@ -50,6 +50,7 @@ func (c *content) all() (items []item, ok bool) {
 // lists takes sequences and optionals apart.
 type lists struct {
 	known map[*ir.Value]*content
+	cuts  map[*ir.Node]*op.Pieces
 	used  map[*ir.Node][]int // the pieces of a SplitToSequence that are read
 	cut   map[item]*ir.Value // made for these
 	is    map[*ir.Value]item // by the output of a node that goes, what it is
@@ -68,7 +69,7 @@ func Lists(g *ir.Graph) (int, error) {
 	if err != nil {
 		return count, err
 	}
-	l := &lists{known: map[*ir.Value]*content{}, used: map[*ir.Node][]int{}, cut: map[item]*ir.Value{}, is: map[*ir.Value]item{}}
+	l := &lists{known: map[*ir.Value]*content{}, cuts: map[*ir.Node]*op.Pieces{}, used: map[*ir.Node][]int{}, cut: map[item]*ir.Value{}, is: map[*ir.Value]item{}}
 	l.graph(g)
 	for _, change := range l.jobs {
 		change()
@@ -131,6 +132,7 @@ func (l *lists) node(n *ir.Node) {
 		set(items)
 	case *op.SplitToSequence:
 		if p, ok := o.Pieces(n); ok {
+			l.cuts[n] = p
 			l.known[n.Outputs[0]] = &content{split: n, n: p.N}
 		}
 	case *op.SequenceInsert:
@@ -242,7 +244,7 @@ func (l *lists) value(e item) *ir.Value {
 	}
 	n := e.split
 	o := n.Op.(*op.SplitToSequence)
-	p, _ := o.Pieces(n)
+	p := l.cuts[n]
 	which := map[int]bool{}
 	for _, i := range l.used[n] {
 		which[i] = true
