@@ -159,11 +159,14 @@ type Totals struct {
 	StoredBytes   int `json:"stored_bytes"`
 }
 
-// Port is an input or an output of a model.
+// Port is an input or an output of a model. Sequences and optionals are tensors whose
+// elements are tensors (tensor.NewSequence, tensor.NewOptional): their DType says so, Dims
+// is the number of their elements, of an optional 0 or 1, and Elem the type of each.
 type Port struct {
 	Name  string
 	DType tensor.DType
 	Dims  []ir.Dim // sizes and symbols
+	Elem  *ir.Type // nil but for sequences and optionals
 	// Ranked is false where not even the number of dimensions is known.
 	Ranked bool
 	// Bound is, of an integer input, the size of the axis that its elements index
@@ -172,7 +175,7 @@ type Port struct {
 }
 
 func (p Port) String() string {
-	return ir.Type{DType: p.DType, Dims: p.Dims, Ranked: p.Ranked}.String()
+	return ir.Type{DType: p.DType, Dims: p.Dims, Ranked: p.Ranked, Elem: p.Elem}.String()
 }
 
 // Model is a compiled model. It is safe for concurrent use.
@@ -522,7 +525,7 @@ func (m *Model) Inputs() []Port { return inputs(m.graph) }
 func inputs(g *ir.Graph) []Port {
 	out := make([]Port, len(g.Inputs))
 	for i, v := range g.Inputs {
-		out[i] = Port{v.Name, v.Type.DType, v.Type.Dims, v.Type.Ranked, bound(v)}
+		out[i] = Port{v.Name, v.Type.DType, v.Type.Dims, v.Type.Elem, v.Type.Ranked, bound(v)}
 	}
 	return out
 }
@@ -533,7 +536,7 @@ func (m *Model) Outputs() []Port { return outputs(m.graph) }
 func outputs(g *ir.Graph) []Port {
 	out := make([]Port, len(g.Outputs))
 	for i, v := range g.Outputs {
-		out[i] = Port{g.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Ranked, 0}
+		out[i] = Port{g.OutputName(i), v.Type.DType, v.Type.Dims, v.Type.Elem, v.Type.Ranked, 0}
 	}
 	return out
 }

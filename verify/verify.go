@@ -5,6 +5,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -44,6 +45,9 @@ const tiny = 1e-12
 // only NaN.
 func Compare(a, b *tensor.Tensor) Difference {
 	dt := a.DType()
+	if dt.IsList() {
+		return compareItems(a.Items(), b.Items())
+	}
 	x, y := Floats(a), Floats(b)
 	if dt == tensor.String {
 		x, y = make([]float64, len(a.Strings())), make([]float64, len(a.Strings()))
@@ -87,13 +91,32 @@ func Compare(a, b *tensor.Tensor) Difference {
 	return d
 }
 
+// compareItems returns the worst difference of the elements of lists of one length.
+func compareItems(a, b []*tensor.Tensor) Difference {
+	worst := Difference{Cosine: 1}
+	for i, e := range a {
+		if e.DType() != b[i].DType() || !slices.Equal(e.Shape(), b[i].Shape()) {
+			worst.RelL2, worst.Unequal = math.Inf(1), fmt.Sprintf("element %d is %v, the other's %v", i, e, b[i])
+			return worst
+		}
+		d := Compare(e, b[i])
+		worst.MaxAbs, worst.MaxRel = max(worst.MaxAbs, d.MaxAbs), max(worst.MaxRel, d.MaxRel)
+		worst.RelL2, worst.Cosine = max(worst.RelL2, d.RelL2), min(worst.Cosine, d.Cosine)
+		worst.Unequal = cmp.Or(worst.Unequal, d.Unequal)
+	}
+	return worst
+}
+
 func isComplex(dt tensor.DType) bool { return dt == tensor.C64 || dt == tensor.C128 }
 
-// Floats returns the elements as float64, a complex one as two; nil for strings.
+// Floats returns the elements as float64, a complex one as two; nil for strings and
+// lists.
 func Floats(t *tensor.Tensor) []float64 {
+	if !t.DType().Numeric() {
+		return nil
+	}
 	var out []float64
 	switch t.DType() {
-	case tensor.String:
 	case tensor.C64:
 		for _, v := range tensor.Data[complex64](t) {
 			out = append(out, float64(real(v)), float64(imag(v)))

@@ -39,17 +39,32 @@ func (c *comparison) add(a, b *tensor.Tensor) error {
 	}
 	first := c.Shape == nil
 	c.Shape = b.Shape()
-	d := verify.Compare(a, b)
-	c.Unequal = cmp.Or(c.Unequal, d.Unequal)
 	if first {
 		c.Cosine = 1
 	}
+	if a.DType().IsList() {
+		return c.addItems(a, b)
+	}
+	d := verify.Compare(a, b)
+	c.Unequal = cmp.Or(c.Unequal, d.Unequal)
 	c.MaxAbs = max(c.MaxAbs, number(d.MaxAbs))
 	c.MaxRel = max(c.MaxRel, number(d.MaxRel))
 	c.RelL2 = max(c.RelL2, number(d.RelL2))
 	c.Cosine = min(c.Cosine, number(d.Cosine))
 	if a.DType().IsFloat() {
 		c.rank(verify.Floats(a), verify.Floats(b), a.Shape())
+	}
+	return nil
+}
+
+// addItems compares lists element by element.
+func (c *comparison) addItems(a, b *tensor.Tensor) error {
+	n := c.Shape
+	defer func() { c.Shape = n }()
+	for i, e := range a.Items() {
+		if err := c.add(e, b.Items()[i]); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) add(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&f.args, "input", "i", nil, "`NAME=FILE`: an input, from .npy, .pb (TensorProto), .png, .jpg\nor random:SEED[:LO:HI]; NAME= may be left out where there is one input")
+	c.Flags().StringArrayVarP(&f.args, "input", "i", nil, "`NAME=FILE`: an input, from .npy, .pb (TensorProto), .png, .jpg\nor random:SEED[:LO:HI]; NAME= may be left out where there is one input; a sequence from a\nfolder with 0.npy, 1.npy, ..., an optional from one with 0.npy or nothing, or either from\n.pb (SequenceProto, OptionalProto)")
 	f.norm.add(c)
 	complete(c, "input", func(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return []string{"npy", "pb", "png", "jpg", "jpeg"}, cobra.ShellCompDirectiveFilterFileExt
@@ -160,10 +160,10 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 		if !ok && r.missing == nil {
 			return nil, fmt.Errorf("input %s %v is missing, give -i %s=FILE", p.Name, p, p.Name)
 		}
-		if !ok || s.random != nil || isImage(s.file) {
+		if !ok || s.random != nil || isImage(s.file) && p.Elem == nil {
 			continue
 		}
-		t, err := readTensor(s.file)
+		t, err := readInput(p, s.file)
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", p.Name, err)
 		}
@@ -175,7 +175,7 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 	b.batch()
 	for _, p := range r.ports {
 		s, ok := r.sources[p.Name]
-		if ok && isImage(s.file) {
+		if ok && isImage(s.file) && p.Elem == nil {
 			t, err := r.image(p, b, s.file)
 			if err != nil {
 				return nil, fmt.Errorf("input %s: %w", p.Name, err)
@@ -194,6 +194,13 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 		if s, ok := r.sources[p.Name]; ok {
 			random = s.random
 		}
+		if p.Elem != nil {
+			var err error
+			if in[p.Name], err = randomList(random, b, p.Name, typeOf(p)); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		shape, err := b.sizes(p)
 		if err != nil {
 			return nil, err
@@ -211,6 +218,14 @@ func isImage(file string) bool {
 		return true
 	}
 	return false
+}
+
+// readInput reads what a port takes.
+func readInput(p spc.Port, file string) (*tensor.Tensor, error) {
+	if p.Elem != nil {
+		return readList(file, p.DType)
+	}
+	return readTensor(file)
 }
 
 func readTensor(file string) (*tensor.Tensor, error) {
@@ -286,6 +301,9 @@ func (b *binder) shape(name string, shape []int) error {
 		return fmt.Errorf("--shape: no input is named %q; the inputs are %s", name, describe(b.ports))
 	}
 	p := b.ports[i]
+	if p.Elem != nil {
+		return fmt.Errorf("--shape: input %s is %v, want a tensor", name, p)
+	}
 	if err := b.bind(p, shape); err != nil {
 		return fmt.Errorf("--shape: %w", err)
 	}
@@ -332,7 +350,7 @@ func (b *binder) batch() {
 		b.known[named] = 1
 	}
 	for _, p := range b.ports {
-		if len(p.Dims) == 0 {
+		if len(p.Dims) == 0 || p.Elem != nil {
 			continue
 		}
 		if _, known := b.size(p.Dims[0]); !known && (named == "" || p.Dims[0].Fresh()) {

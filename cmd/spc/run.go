@@ -69,7 +69,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		var files []string
 		if dir != "" {
 			files = outputFiles(dir, m.outputs())
-			if err := checkFolder(dir, files); err != nil {
+			if err := checkFolder(dir, files, m.outputs()); err != nil {
 				return err
 			}
 		}
@@ -94,12 +94,14 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		for _, p := range m.outputs() {
 			names = append(names, p.Name)
 		}
-		sum := summarise(names, out)
+		listed := flat(names, out)
+		sum := summarise(listed)
 		if dir != "" {
-			if err := writeOutputs(c.Context(), dir, files, names, out); err != nil {
+			p := place(files, names, out)
+			if err := p.write(c.Context(), dir); err != nil {
 				return err
 			}
-			for i, file := range files {
+			for i, file := range p.shown {
 				sum.Outputs[i].File = file
 			}
 		}
@@ -111,7 +113,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 			sum.print(w)
 		default:
 			for i, o := range sum.Outputs {
-				fmt.Fprintf(w, "%s  %v\n", o.File, out[names[i]])
+				fmt.Fprintf(w, "%s  %v\n", o.File, listed[i].tensor)
 			}
 		}
 		return nil
@@ -122,7 +124,8 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 // fileNames returns for each output the name of its file or folder, without the extension.
 func fileNames(names []string) []string { return filename.Distinct(names, filename.Safe, true) }
 
-// outputFiles returns the files that outputs go to.
+// outputFiles returns the files that outputs go to, and the folders of sequences and
+// optionals.
 func outputFiles(dir string, ports []spc.Port) []string {
 	names := make([]string, len(ports))
 	for i, p := range ports {
@@ -131,7 +134,10 @@ func outputFiles(dir string, ports []spc.Port) []string {
 	files := fileNames(names)
 	for i, p := range ports {
 		ext := ".npy"
-		if p.DType == tensor.String {
+		switch {
+		case inFolder(p.DType):
+			ext = ""
+		case hasStrings(p.DType):
 			ext = ".pb"
 		}
 		files[i] = filepath.Join(dir, files[i]+ext)
@@ -141,12 +147,15 @@ func outputFiles(dir string, ports []spc.Port) []string {
 
 // checkFolder refuses, before the run, a folder that cannot be one, and files in it that
 // have been read. What is read later does not open then.
-func checkFolder(dir string, files []string) error {
+func checkFolder(dir string, files []string, ports []spc.Port) error {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		return fmt.Errorf("-o %s is a file, want a folder", dir)
 	}
-	for _, f := range files {
+	for i, f := range files {
+		if inFolder(ports[i].DType) { // whose files are not known yet
+			continue
+		}
 		if err := claims.Write("-o", f); err != nil {
 			return err
 		}
@@ -158,14 +167,11 @@ func checkFolder(dir string, files []string) error {
 // open file.
 const stagedFiles = 256
 
-// writeOutputs writes each output to its file in the folder, which is made where it is
+// write writes each output to its file in the folder dir, which is made where it is
 // missing. After an error no file is left that was not there, and those that were are
 // mostly as they were: of many outputs, some may be new.
-func writeOutputs(ctx context.Context, dir string, files, names []string, out map[string]*tensor.Tensor) (err error) {
-	undo, err := makeFolder(dir)
-	if err != nil {
-		return err
-	}
+func (p *places) write(ctx context.Context, dir string) (err error) {
+	var undo []func()
 	var made []string
 	defer func() {
 		if err == nil {
@@ -174,39 +180,45 @@ func writeOutputs(ctx context.Context, dir string, files, names []string, out ma
 		for _, f := range made {
 			os.Remove(f)
 		}
-		undo()
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
 	}()
-	for at := 0; at < len(files); at += stagedFiles {
-		end := min(at+stagedFiles, len(files))
-		written, err := writeTogether(ctx, files[at:end], names[at:end], out)
-		made = append(made, written...)
+	for _, folder := range append([]string{dir}, p.folders...) {
+		f, err := makeFolder(folder)
 		if err != nil {
 			return err
 		}
+		undo = append(undo, f)
 	}
-	return nil
+	for batch := range slices.Chunk(p.files, stagedFiles) {
+		written, err := writeTogether(ctx, batch)
+		if made = append(made, written...); err != nil {
+			return err
+		}
+	}
+	return p.sweep()
 }
 
 // writeTogether writes some outputs, and returns the files that were not there before.
-func writeTogether(ctx context.Context, files, names []string, out map[string]*tensor.Tensor) (made []string, err error) {
+func writeTogether(ctx context.Context, files []placed) (made []string, err error) {
 	var staged []*atomicfile.Staged
 	defer func() {
 		for _, s := range staged {
 			s.Discard()
 		}
 	}()
-	for i, path := range files {
-		t := out[names[i]]
-		s, err := atomicfile.Stage(path, func(w io.Writer) error {
+	for _, f := range files {
+		s, err := atomicfile.Stage(f.path, func(w io.Writer) error {
 			w = contextWriter{ctx, w}
-			if t.DType() == tensor.String {
-				return tensor.EncodeTensorProto(w, names[i], t)
+			if hasStrings(f.tensor.DType()) {
+				return tensor.EncodeProto(w, f.name, f.tensor)
 			}
-			return tensor.EncodeNPY(w, t)
+			return tensor.EncodeNPY(w, f.tensor)
 		})
 		var named *os.PathError
 		if err != nil && !errors.As(err, &named) {
-			err = fmt.Errorf("%s: %w", path, err)
+			err = fmt.Errorf("%s: %w", f.path, err)
 		}
 		if err != nil {
 			return nil, err
@@ -214,12 +226,12 @@ func writeTogether(ctx context.Context, files, names []string, out map[string]*t
 		staged = append(staged, s)
 	}
 	for i, s := range staged {
-		old := exists(files[i])
+		old := exists(files[i].path)
 		if err := s.Commit(); err != nil {
 			return made, err
 		}
 		if !old {
-			made = append(made, files[i])
+			made = append(made, files[i].path)
 		}
 	}
 	return made, nil
@@ -269,11 +281,11 @@ type top struct {
 	Score number `json:"score"`
 }
 
-func summarise(names []string, out map[string]*tensor.Tensor) summary {
+func summarise(outs []named) summary {
 	var s summary
-	for _, name := range names {
-		t := out[name]
-		o := outputSummary{Name: name, DType: t.DType().String(), Shape: t.Shape(), Min: number(math.NaN()), Max: number(math.NaN()), Mean: number(math.NaN())}
+	for _, out := range outs {
+		t := out.tensor
+		o := outputSummary{Name: out.name, DType: t.DType().String(), Shape: t.Shape(), Min: number(math.NaN()), Max: number(math.NaN()), Mean: number(math.NaN())}
 		if v := verify.Floats(t); len(v) > 0 {
 			lo, hi, sum, n := math.Inf(1), math.Inf(-1), 0.0, 0
 			for _, x := range v {
@@ -286,7 +298,7 @@ func summarise(names []string, out map[string]*tensor.Tensor) summary {
 			if n > 0 {
 				o.Min, o.Max, o.Mean = number(lo), number(hi), number(sum/float64(n))
 			}
-			if len(names) == 1 {
+			if len(outs) == 1 {
 				o.Top = best(t, v)
 			}
 		}

@@ -251,7 +251,7 @@ func TestTopOneRunsAlongTheClasses(t *testing.T) {
 }
 
 func TestSummaryRanksClasses(t *testing.T) {
-	s := summarise([]string{"y"}, map[string]*tensor.Tensor{"y": tensor.From([]float32{0, 3, float32(math.NaN()), 3, 5, -1, 2}, 1, 7)})
+	s := summarise([]named{{"y", tensor.From([]float32{0, 3, float32(math.NaN()), 3, 5, -1, 2}, 1, 7)}})
 	o := s.Outputs[0]
 	if o.Min != -1 || o.Max != 5 || o.Mean != 2 || o.NaNs != 1 {
 		t.Errorf("%+v", o)
@@ -259,7 +259,7 @@ func TestSummaryRanksClasses(t *testing.T) {
 	if want := []top{{4, 5}, {1, 3}, {3, 3}, {6, 2}, {0, 0}}; len(o.Top) != 1 || !slices.Equal(o.Top[0], want) {
 		t.Errorf("best classes %v, want %v", o.Top, want)
 	}
-	if s := summarise([]string{"y"}, map[string]*tensor.Tensor{"y": tensor.New(tensor.F32, 1, 3, 8, 8)}); s.Outputs[0].Top != nil {
+	if s := summarise([]named{{"y", tensor.New(tensor.F32, 1, 3, 8, 8)}}); s.Outputs[0].Top != nil {
 		t.Error("an image is ranked like classes")
 	}
 }

@@ -446,6 +446,9 @@ func (im *importer) graph(p *onnxpb.GraphProto, sc *scope) error {
 				return invalid("input %s has no element type", in.GetName())
 			}
 			if shape, ok := im.opts.Shapes[in.GetName()]; ok {
+				if t.Elem != nil {
+					return invalid("a shape is given for input %s, which is %v", in.GetName(), t)
+				}
 				t = given(sc.graph, t, shape)
 			}
 		}

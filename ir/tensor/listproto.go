@@ -145,17 +145,20 @@ func decodeOptional(b []byte, dt DType) (*Tensor, error) {
 	return NewOptional(dt.Elem(), item), nil
 }
 
-// WriteProto writes t, under a name that may be empty, to a file that holds one
-// TensorProto, SequenceProto or OptionalProto. The file appears whole or not at all.
+// WriteProto writes what EncodeProto does to a file, which appears whole or not at all.
 func WriteProto(path, name string, t *Tensor) error {
+	return atomicfile.Write(path, func(w io.Writer) error { return EncodeProto(w, name, t) })
+}
+
+// EncodeProto writes t, under a name that may be empty, as a TensorProto, a SequenceProto
+// or an OptionalProto.
+func EncodeProto(w io.Writer, name string, t *Tensor) error {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(t.message(name))
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(b)
 		return err
-	})
+	}
+	_, err = w.Write(b)
+	return err
 }
 
 // message returns the message that holds t.

@@ -254,7 +254,7 @@ func (f *Frontier) sameness(to int) map[*ir.Value]*ir.Value {
 // types do not tell.
 func (f *Frontier) bytes(values []*ir.Value) (n int, ok bool) {
 	for _, v := range values {
-		if !v.Type.Ranked || v.Type.DType == tensor.String {
+		if !v.Type.Ranked || !v.Type.DType.Numeric() {
 			return 0, false
 		}
 		for _, s := range f.sizes {
