@@ -68,7 +68,7 @@ func single(test *conformance.Test) *optest.Case {
 	}
 	values := map[*ir.Value]*tensor.Tensor{}
 	for i, v := range g.Inputs {
-		if values[v], _, err = tensor.DecodeTensorProto(test.Sets[0].In[i]); err != nil {
+		if values[v], err = tensor.DecodeProto(test.Sets[0].In[i], v.Type.DType); err != nil {
 			return nil
 		}
 	}

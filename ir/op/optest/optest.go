@@ -58,7 +58,7 @@ func (c *Case) Check() (taken bool, err error) {
 			continue
 		}
 		before[i] = x.Clone()
-		if c.Const[i] {
+		if c.Const[i] && !x.DType().IsList() {
 			values[i] = g.NewConst("", x)
 		} else {
 			values[i] = g.NewInput("", ir.TypeOf(x))
@@ -126,6 +126,14 @@ func fits(y *tensor.Tensor, t ir.Type) error {
 	if !ok {
 		return fmt.Errorf("%v, but %v is inferred", y, t)
 	}
+	if t.Elem == nil {
+		return nil
+	}
+	for i, e := range y.Items() {
+		if err := fits(e, *t.Elem); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+	}
 	return nil
 }
 
@@ -157,10 +165,60 @@ func Random(r *rand.Rand, d *op.Def) *Case {
 	}
 	c := &Case{Op: o, Outs: pick(r, d.Out)}
 	common, shape := randomType(r), randomShape(r)
-	for range pick(r, d.In) {
+	_, lists := o.(interface{ Lists() })
+	for i := range pick(r, d.In) {
+		if lists && r.IntN(1+2*i) == 0 {
+			c.add(r, randomList(r, common, shape))
+			continue
+		}
 		c.add(r, randomTensor(r, common, shape))
 	}
 	return c
+}
+
+// randomList draws a sequence of tensors like one of the type and shape, an optional of
+// such or of a sequence, or a tensor.
+func randomList(r *rand.Rand, dt tensor.DType, shape []int) *tensor.Tensor {
+	var items []*tensor.Tensor
+	for range r.IntN(4) {
+		if x := randomTensor(r, dt, shape); x != nil && x.DType() == dt {
+			items = append(items, x)
+		}
+	}
+	s := tensor.NewSequence(dt, items...)
+	switch k := r.IntN(8); {
+	case k == 0:
+		return tensor.NewOptional(s.DType(), s)
+	case k == 1:
+		return tensor.NewOptional(s.DType(), nil)
+	case k == 2 && len(items) > 0:
+		return tensor.NewOptional(dt, items[0])
+	case k == 3:
+		return tensor.NewOptional(dt, nil)
+	case k == 4:
+		return randomTensor(r, dt, shape)
+	}
+	return s
+}
+
+// mutateList takes an element from a list, adds one, or changes one.
+func mutateList(r *rand.Rand, x *tensor.Tensor) *tensor.Tensor {
+	items, dt := slices.Clone(x.Items()), x.DType().Elem()
+	switch k := r.IntN(3); {
+	case dt.IsList() || len(items) == 0:
+		return randomList(r, tensor.F32, []int{2})
+	case k == 0:
+		i := r.IntN(len(items))
+		items = slices.Delete(items, i, i+1)
+	case k == 1:
+		items = append(items, items[r.IntN(len(items))])
+	default:
+		i := r.IntN(len(items))
+		if y := mutateTensor(r, items[i]); y != nil && y.DType() == dt {
+			items[i] = y
+		}
+	}
+	return tensor.NewSequence(dt, items...)
 }
 
 func (c *Case) add(r *rand.Rand, x *tensor.Tensor) {
@@ -204,6 +262,9 @@ func cloneOp(o ir.Op) ir.Op {
 func mutateTensor(r *rand.Rand, x *tensor.Tensor) *tensor.Tensor {
 	if x == nil {
 		return randomTensor(r, randomType(r), randomShape(r))
+	}
+	if x.DType().IsList() {
+		return mutateList(r, x)
 	}
 	shape := slices.Clone(x.Shape())
 	numeric := x.DType() != tensor.String && x.DType() != tensor.C64 && x.DType() != tensor.C128
