@@ -500,22 +500,28 @@ func (o *ConcatFromSequence) Eval(e *ir.Eval, in []*tensor.Tensor) ([]*tensor.Te
 	if len(items) == 0 {
 		return nil, evalErrorf(emptyConcat)
 	}
+	first := items[0]
+	rank := first.Rank()
+	if o.New {
+		rank++
+	}
+	if o.Axis < -rank || o.Axis >= rank {
+		return nil, evalErrorf("elements are %v, want an axis %d", first, o.Axis)
+	}
+	a := norm(o.Axis, rank)
 	for i, t := range items {
+		fits := t.Rank() == first.Rank()
+		for k := 0; fits && k < t.Rank(); k++ {
+			fits = t.Dim(k) == first.Dim(k) || k == a && !o.New
+		}
+		if !fits {
+			return nil, evalErrorf("element %d is %v, element 0 is %v, which do not join along axis %d", i, t, first, o.Axis)
+		}
 		if o.New {
-			if o.Axis < -t.Rank()-1 || o.Axis > t.Rank() {
-				return nil, evalErrorf("element %d is %v, want an axis %d", i, t, o.Axis)
-			}
-			items[i] = t.Reshape(slices.Insert(slices.Clone(t.Shape()), norm(o.Axis, t.Rank()+1), 1)...)
-			if !slices.Equal(t.Shape(), in[0].Items()[0].Shape()) {
-				return nil, evalErrorf("element %d is %v, want %v as element 0", i, t, in[0].Items()[0])
-			}
+			items[i] = t.Reshape(slices.Insert(slices.Clone(t.Shape()), a, 1)...)
 		}
 	}
-	join := &Concat{Axis: o.Axis}
-	if _, err := evalTypes(join, 1, items); err != nil {
-		return nil, err
-	}
-	return join.Eval(e, items)
+	return (&Concat{Axis: a}).Eval(e, items)
 }
 
 // SequenceMap evaluates a subgraph on each element of a sequence, and of further
