@@ -25,8 +25,19 @@ var listModels = map[string]string{
   %f: f32[*] = Tanh "f" (%e)
   %g: f32[*] = Sin "g" (%f)
   %h: f32[*] = Add "h" (%f, %g)
+  %first: i64[] = const {0}
+  %k: f32[*] = SequenceAt "k" (%l, %first)
+  %i: f32[*] = Neg "i" (%k)
   %y: f32[*] = ConcatFromSequence "y" (%l) {axis = 0}
-  return %y, %h, %l`,
+  return %y, %h, %l, %i`,
+	"elements of an input": `
+  %t: f32[*] = SequenceInsert "t" (%s, %x)
+  %y: f32[*] = SequenceAt "y" (%t, %at)
+  %z: f32[*] = Exp "z" (%y)
+  %first: i64[] = const {0}
+  %k: f32[*] = SequenceAt "k" (%t, %first)
+  %l: f32[*] = Neg "l" (%k)
+  return %z, %l`,
 	"a loop that collects": `
   %none: f32[*] = SequenceEmpty "none" ()
   %y: f32[*], %acc: f32[*], %stack: f32[*] = Loop "loop" (%count, _, %none, %x) {body = graph "body"(%i: i64[], %go: bool[], %l: f32[*], %v: f32[*]) {
@@ -131,7 +142,7 @@ func TestLists(t *testing.T) {
 			}
 			defer m.Close()
 			states := map[string]*tensor.Tensor{}
-			for round := range 24 {
+			for round := range 48 {
 				in := listInputs(round)
 				want, err := m.Interpret(context.Background(), in)
 				if err != nil {
@@ -190,8 +201,11 @@ func near(a, b *tensor.Tensor) bool {
 	return true
 }
 
-// listInputs returns inputs of other lengths in each round.
+// listInputs returns inputs of other lengths in each round, and in every other one of the
+// same lengths as in the one before, but with elements of other shapes.
 func listInputs(round int) map[string]*tensor.Tensor {
+	longer := round % 2
+	round /= 2
 	rows := func(n int, from float32) *tensor.Tensor {
 		x := tensor.New(tensor.F32, n, 2)
 		for i := range x.F32s() {
@@ -201,7 +215,7 @@ func listInputs(round int) map[string]*tensor.Tensor {
 	}
 	var items []*tensor.Tensor
 	for i := range round % 4 {
-		items = append(items, rows(1+(i+round)%3, float32(i)))
+		items = append(items, rows(1+longer+(i+round)%3, float32(i)))
 	}
 	var there *tensor.Tensor
 	if round%3 > 0 {
