@@ -140,17 +140,8 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 	if err := g.Infer(); err != nil {
 		return nil, err
 	}
-	if _, err := fold.Constants(g); err != nil {
+	if err := fold.All(g); err != nil {
 		return nil, err
-	}
-	fold.Dead(g)
-	if n, err := fold.Lists(g); err != nil { // whose lengths may only be known now
-		return nil, err
-	} else if n > 0 {
-		if _, err := fold.Constants(g); err != nil {
-			return nil, err
-		}
-		fold.Dead(g)
 	}
 	p.weights(g)
 	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, unpacked: map[int]*tensor.Tensor{}}

@@ -286,7 +286,9 @@ const maxSpecs = 8
 func (p *program) spec(in []*tensor.Tensor) (*spec, error) {
 	key := ""
 	for _, t := range in {
-		key += fmt.Sprint(t.Shape())
+		if key += fmt.Sprint(t.Shape()); t.DType().IsList() {
+			key += ir.TypeOf(t).String()
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -118,10 +118,9 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 	if err := g.Infer(); err != nil {
 		return nil, err
 	}
-	if _, err := fold.Constants(g); err != nil {
+	if err := fold.All(g); err != nil {
 		return nil, err
 	}
-	fold.Dead(g)
 	if err := affine(g); err != nil {
 		return nil, err
 	}

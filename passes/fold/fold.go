@@ -80,6 +80,20 @@ func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 	return count, nil
 }
 
+// All does everything that this package does, for a graph of which more is known than
+// when it was compiled: Constants, Lists and Dead.
+func All(g *ir.Graph) error {
+	for {
+		if _, err := Constants(g); err != nil {
+			return err
+		}
+		Dead(g)
+		if n, err := Lists(g); n == 0 || err != nil {
+			return err
+		}
+	}
+}
+
 // wanted reports whether an output of n is read.
 func wanted(n *ir.Node) bool { return slices.ContainsFunc(n.Outputs, read) }
 

@@ -138,6 +138,18 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
   %m: f32[n,3] = ReduceMean "m" (%e, %one) {keepdims = 0}
   return %c, %m, %v
 }`,
+		"lists": `graph "g"(%x: f32[n,4], %at: i64[]) {
+  %one: i64[] = const {1}
+  %e: f32[n,4] = Exp "e" (%x)
+  %p: sequence<f32[n]>[4] = SplitToSequence "p" (%e) {axis = 1, keepdims = 0}
+  %a: f32[n] = SequenceAt "a" (%p, %one)
+  %s: sequence<f32[n]>[5] = SequenceInsert "s" (%p, %a, %at)
+  %b: f32[n] = SequenceAt "b" (%s, %at)
+  %c: f32[n] = Abs "c" (%b)
+  %j: f32[n,5] = ConcatFromSequence "j" (%s) {axis = 1, new_axis = 1}
+  %y: f32[n,5] = Neg "y" (%j)
+  return %y, %c, %s
+}`,
 		"edges": `graph "g"(%x: f32[n,3]) {
   %w: f32[3,2] = const {1.0, -1.0, 0.5, 2.0, 0.25, 4.0}
   %c: f32[2,1] = const {10.0, 20.0}
