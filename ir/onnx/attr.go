@@ -109,7 +109,12 @@ func (im *importer) attribute(a attribute) (any, error) {
 		return im.subgraph(a.GetG(), a.scope)
 	case onnxpb.AttributeProto_TYPE_PROTO:
 		t, err := im.protoType(a.GetTp())
-		return t.String(), err
+		return t.Map(func(d ir.Dim) ir.Dim { // which stand for themselves only
+			if d.Known() {
+				return d
+			}
+			return ir.Any
+		}).String(), err
 	default:
 		return nil, unsupported("a value of type %v", t)
 	}

@@ -86,6 +86,19 @@ func floats(name string, v ...float32) *onnxpb.TensorProto {
 	return tensor.From(v, len(v)).ToProto(name)
 }
 
+// sequence declares a sequence of tensors.
+func sequence(name string, dt tensor.DType, dims ...any) *onnxpb.ValueInfoProto {
+	v := value(name, dt, dims...)
+	v.Type = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_SequenceType{SequenceType: &onnxpb.TypeProto_Sequence{ElemType: v.Type}}}
+	return v
+}
+
+// optional declares an optional of what v is.
+func optional(v *onnxpb.ValueInfoProto) *onnxpb.ValueInfoProto {
+	v.Type = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_OptionalType{OptionalType: &onnxpb.TypeProto_Optional{ElemType: v.Type}}}
+	return v
+}
+
 func values(v ...*onnxpb.ValueInfoProto) []*onnxpb.ValueInfoProto { return v }
 
 // chain returns the model of x: f32[2] -> nodes -> y.

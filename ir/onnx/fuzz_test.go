@@ -40,6 +40,11 @@ func seeds() []*onnxpb.ModelProto {
 			m.Graph.Initializer = []*onnxpb.TensorProto{tensor.New(tensor.F32, 2, 1, 3, 3).ToProto("w")}
 			m.Graph.Output = values(value("y", tensor.F32))
 		}),
+		edit(chain(node("cut", "SplitToSequence", "x", "s"), node("at", "SequenceAt", "s i", "y"), node("opt", "Optional", "q", "p"), node("none", "Optional", "", "n",
+			&onnxpb.AttributeProto{Name: "type", Type: onnxpb.AttributeProto_TYPE_PROTO, Tp: sequence("", tensor.F32, 2).Type})), func(m *onnxpb.ModelProto) {
+			m.Graph.Input = values(value("x", tensor.F32, 2, "n", 3), value("i", tensor.I64), sequence("q", tensor.F32, "n"))
+			m.Graph.Output = values(value("y", tensor.F32), optional(sequence("p", tensor.F32, "n")), optional(sequence("n", tensor.F32)))
+		}),
 		edit(chain(node("loop", "Loop", "m c x", "y", attr("body", &onnxpb.GraphProto{
 			Name:   "body",
 			Input:  values(value("i", tensor.I64), value("go", tensor.Bool), value("v", tensor.F32, 2)),

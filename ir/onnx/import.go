@@ -326,7 +326,7 @@ func (im *importer) protoType(p *onnxpb.TypeProto) (ir.Type, error) {
 	}
 	switch {
 	case dt.IsSequence():
-		e, err := im.protoType(p.GetSequenceType().GetElemType())
+		e, err := im.tensorType(p.GetSequenceType().GetElemType().GetTensorType(), unnamed)
 		e = e.Map(func(d ir.Dim) ir.Dim { // a symbol may stand for another size in each element
 			if d.Known() {
 				return d
@@ -341,8 +341,11 @@ func (im *importer) protoType(p *onnxpb.TypeProto) (ir.Type, error) {
 		}
 		return ir.List(dt, im.fresh(), e), err
 	}
-	return im.tensorType(p.GetTensorType())
+	return im.tensorType(p.GetTensorType(), im.fresh)
 }
+
+// unnamed is a dimension of elements that is not known.
+func unnamed() ir.Dim { return ir.Any }
 
 // dtypeOf returns the element type that a message tells, Undefined where it tells none: of
 // a tensor, a sequence of tensors, or an optional of either. The error goes after the name
@@ -380,8 +383,8 @@ func dtypeOf(p *onnxpb.TypeProto) (tensor.DType, error) {
 }
 
 // tensorType returns the declared type of a tensor. Dimensions that are unset, not
-// positive, or named by nothing or a question mark are fresh unknowns.
-func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor) (ir.Type, error) {
+// positive, or named by nothing or a question mark are what fresh gives.
+func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor, fresh func() ir.Dim) (ir.Type, error) {
 	dt := tensor.DType(t.GetElemType())
 	if t.GetShape() == nil {
 		return ir.Unranked(dt), nil
@@ -403,7 +406,7 @@ func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor) (ir.Type, error) {
 		case d.GetDimValue() > 0:
 			n = int(d.GetDimValue())
 		default:
-			dims = append(dims, im.fresh())
+			dims = append(dims, fresh())
 			continue
 		}
 		dims = append(dims, ir.Size(n))

@@ -14,7 +14,8 @@
 // a multiple of 64. Readers skip unknown sections unless they are mandatory.
 // The sections are
 //
-//	GRPH  the graph as text (package ir), larger tensors as @number
+//	GRPH  the graph as text (package ir), larger tensors as @number; a program that
+//	      knows no sequences and optionals refuses the types of those in it
 //	TIDX  offset and length, u64 each, in DATA of every @number
 //	DATA  the tensors' elements, each at a multiple of 64
 //	META  what else the program needs, JSON (mandatory)

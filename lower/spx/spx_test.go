@@ -155,9 +155,44 @@ func TestOpenNamesTheFile(t *testing.T) {
 
 // Reading never panics; the fuzzer's files get right checksums, so that it
 // reaches what lies behind them.
+// lists is a file of a graph with sequences and optionals.
+func lists(t testing.TB) []byte {
+	t.Helper()
+	g, err := ir.Parse(`graph "g"(%s: sequence<f32[?,3]>[?1], %o: optional<sequence<i64[*]>[?]>[?2], %i: i64[]) {
+  %x: f32[?3,3] = SequenceAt "at" (%s, %i)
+  %y: sequence<f32[?,3]>[(?1+1)] = SequenceInsert "insert" (%s, %x)
+  %e: optional<f32[2]>[0] = Optional "none" () {type = "f32[2]"}
+  return %y, %o, %e
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, &File{Graph: g}); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestTypesOfListsRoundTrip(t *testing.T) {
+	b := lists(t)
+	f, err := Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	if err := Write(&again, f); err != nil || !bytes.Equal(again.Bytes(), b) {
+		t.Errorf("%v in\n%v", err, f.Graph)
+	}
+	if have := f.Graph.Inputs[1].Type.String(); have != "optional<sequence<i64[*]>[?]>[?2]" {
+		t.Error(have)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	b := sample(f)
 	f.Add(b)
+	f.Add(lists(f))
 	f.Add(b[:headSize])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < headSize {
