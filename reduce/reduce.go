@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	marshal "google.golang.org/protobuf/proto"
-
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
@@ -238,12 +236,5 @@ func Save(path string, g *ir.Graph, in, out []*tensor.Tensor, producer, version 
 }
 
 func proto(name string, t *tensor.Tensor) func(w io.Writer) error {
-	return func(w io.Writer) error {
-		b, err := marshal.MarshalOptions{Deterministic: true}.Marshal(t.ToProto(name))
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(b)
-		return err
-	}
+	return func(w io.Writer) error { return tensor.EncodeProto(w, name, t) }
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"spc"
@@ -28,7 +29,8 @@ func (v *verifier) stored(r *request) error {
 		if err != nil {
 			return err
 		}
-		if err := v.read(name, file); err != nil {
+		i := slices.IndexFunc(ports, func(p spc.Port) bool { return p.Name == name })
+		if err := v.read(ports[i], file); err != nil {
 			return err
 		}
 	}
@@ -40,7 +42,7 @@ func (v *verifier) folder(dir string, ports []spc.Port, r *request) error {
 	names := portNames(ports)
 	found := 0
 	for i, p := range ports {
-		file, err := find(dir, names[i], fmt.Sprintf("output_%d", i))
+		file, err := findPort(dir, p, names[i], fmt.Sprintf("output_%d", i))
 		if err != nil {
 			return err
 		}
@@ -48,7 +50,7 @@ func (v *verifier) folder(dir string, ports []spc.Port, r *request) error {
 			continue
 		}
 		found++
-		if err := v.read(p.Name, file); err != nil {
+		if err := v.read(p, file); err != nil {
 			return err
 		}
 	}
@@ -63,7 +65,7 @@ func (v *verifier) folder(dir string, ports []spc.Port, r *request) error {
 		if _, given := r.sources[p.Name]; given {
 			continue
 		}
-		file, err := find(dir, fmt.Sprintf("input_%d", i), names[i])
+		file, err := findPort(dir, p, fmt.Sprintf("input_%d", i), names[i])
 		if err != nil {
 			return err
 		}
@@ -80,6 +82,17 @@ func portNames(ports []spc.Port) []string {
 		names[i] = p.Name
 	}
 	return fileNames(names)
+}
+
+// findPort is find for a port, whose elements may be in a folder where it is a list.
+func findPort(dir string, p spc.Port, names ...string) (string, error) {
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); p.Elem != nil && err == nil && info.IsDir() {
+			return path, nil
+		}
+	}
+	return find(dir, names...)
 }
 
 // find returns the file of a folder with the first of some names, as .pb or .npy; empty
@@ -103,21 +116,21 @@ func find(dir string, names ...string) (string, error) {
 	return "", nil
 }
 
-// read reads the output of a name.
-func (v *verifier) read(name, file string) error {
-	if v.want[name] != nil {
-		return fmt.Errorf("--expect: output %s is given twice", name)
+// read reads the output of a port.
+func (v *verifier) read(p spc.Port, file string) error {
+	if v.want[p.Name] != nil {
+		return fmt.Errorf("--expect: output %s is given twice", p.Name)
 	}
-	switch ext := strings.ToLower(filepath.Ext(file)); ext {
-	case ".npy", ".pb":
+	switch ext := strings.ToLower(filepath.Ext(file)); {
+	case ext == ".npy", ext == ".pb", p.Elem != nil:
 	default:
 		return fmt.Errorf("--expect: %s, want .npy or .pb", file)
 	}
-	t, err := readTensor(file)
+	t, err := readInput(p, file)
 	if err != nil {
-		return fmt.Errorf("output %s: %w", name, err)
+		return fmt.Errorf("output %s: %w", p.Name, err)
 	}
-	v.want[name] = t
+	v.want[p.Name] = t
 	return nil
 }
 

@@ -113,6 +113,14 @@ func TestSequencesAndOptionalsAreFiles(t *testing.T) {
 		}
 	}
 	ok(t, "verify", "lists.spx", "lists.onnx", "-i", "s=s", "-i", "w=w.pb", "--tolerance", "1e-6")
+	in := []string{"-i", "s=s", "-i", "o=some", "-i", "w=w.pb"}
+	ok(t, append([]string{"run", "lists.spx", "-o", "out"}, in...)...)
+	ok(t, append([]string{"verify", "lists.onnx", "--expect", "out"}, in...)...)
+	ok(t, append([]string{"verify", "lists.onnx", "--expect", "turned=out/turned"}, in...)...)
+	writeNPY(t, "out/turned/1.npy", tensor.From([]float32{1, 3}, 1, 2))
+	if r := spcRun(append([]string{"verify", "lists.onnx", "--expect", "out"}, in...)...); r.status != 1 {
+		t.Errorf("status %d of another element", r.status)
+	}
 }
 
 // below lists the files below a folder by their names there.
