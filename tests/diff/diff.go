@@ -1,0 +1,368 @@
+// Package diff looks for models that spc compiles wrongly: it builds graphs at random
+// over the whole table of operators, compiles and runs them as users do, and compares
+// the outputs with those of the graph as it was imported, evaluated node by node by the
+// operators' own Eval, without a pass or a plan of memory. What differs it makes as small
+// as it can. Only tests and tests/diff/cmd import it.
+package diff
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"spc"
+	"spc/backend/ref"
+	"spc/ir"
+	"spc/ir/onnx"
+	"spc/ir/tensor"
+)
+
+// Case is a model, what it is run on, and how it is compiled.
+type Case struct {
+	Seed, Index uint64
+	Model       []byte // an ONNX file
+	Runs        []Run  // of one program, one after another
+	Variants    []Variant
+	Kinds       map[string]int // nodes by operator
+}
+
+// Run is one call.
+type Run struct {
+	Inputs map[string]*tensor.Tensor
+	// Into keeps the outputs of the run before and writes into them. Feed names, for
+	// outputs by name, the input that is written over as a state is.
+	Into bool
+	Feed map[string]string
+}
+
+// Variant is a way to compile a model.
+type Variant struct {
+	Name     string
+	Sparsity float64
+	Pattern  string
+	Quantize string
+	Format   string
+	Threads  int
+	// Export judges the passes that change weights before they are pruned: what spc.Prune
+	// writes is interpreted, in place of a run.
+	Export bool
+}
+
+func (v Variant) String() string { return fmt.Sprintf("%s, %d threads", v.Name, v.Threads) }
+
+// weights reports whether the variant changes the weights' values, so that what it is
+// compared with is the file that spc.Prune writes.
+func (v Variant) weights() bool { return v.Sparsity > 0 || v.Quantize != "" }
+
+// Finding is a difference.
+type Finding struct {
+	Class   string // panic, refused, shape, value, missing, input
+	Variant Variant
+	Run     int
+	Output  string // empty where it concerns no single output
+	Detail  string
+}
+
+func (f *Finding) String() string {
+	s := fmt.Sprintf("%s (%s), run %d", f.Class, f.Variant, f.Run)
+	if f.Output != "" {
+		s += ", output " + f.Output
+	}
+	return s + ": " + f.Detail
+}
+
+// Same reports whether two findings are of one class.
+func (f *Finding) Same(o *Finding) bool { return o != nil && f.Class == o.Class }
+
+// The variants beside the dense one, of which each graph has two.
+var pruned = []Variant{
+	{Name: "uniform", Sparsity: 0.5, Pattern: "uniform"},
+	{Name: "uniform, 90%", Sparsity: 0.9, Pattern: "uniform"},
+	{Name: "unstructured", Sparsity: 0.6, Pattern: "unstructured"},
+	{Name: "2:4", Sparsity: 0.5, Pattern: "2:4"},
+	{Name: "block", Sparsity: 0.5, Pattern: "block:4x1"},
+	{Name: "uniform-block", Sparsity: 0.5, Pattern: "uniform-block:4x1"},
+	{Name: "channel", Sparsity: 0.5, Pattern: "channel"},
+}
+
+var formats = []string{"dense", "ell", "csr", "nm", "block"}
+
+// draw draws how a case is run and compiled.
+func (c *Case) draw(g *Gen) {
+	r := g.r
+	threads := func() int { return 1 + r.IntN(3) }
+	c.Variants = []Variant{{Name: "dense", Threads: threads()}}
+	for len(c.Variants) < 3 {
+		var v Variant
+		switch k := r.IntN(12); {
+		case k < 5:
+			v = pruned[r.IntN(len(pruned))]
+			if r.IntN(2) == 0 {
+				v.Format = formats[r.IntN(len(formats))]
+				v.Name += ", format " + v.Format
+			}
+			if r.IntN(5) == 0 {
+				v.Quantize = []string{"fp16", "bf16", "int8"}[r.IntN(3)]
+				v.Name += ", " + v.Quantize
+			}
+		case k < 6:
+			v = Variant{Name: "fp16", Quantize: "fp16"}
+		case k < 7:
+			v = Variant{Name: "bf16", Quantize: "bf16"}
+		case k < 9:
+			v = Variant{Name: "int8", Quantize: "int8"}
+		case k < 11:
+			v = Variant{Name: "export", Export: true}
+		default:
+			v.Format = formats[r.IntN(len(formats))]
+			v.Name = "format " + v.Format
+		}
+		v.Threads = threads()
+		c.Variants = append(c.Variants, v)
+	}
+	c.Runs = append(c.Runs, Run{Inputs: c.Runs[0].Inputs, Into: true})
+	if c.Runs[1].Inputs == nil {
+		c.Runs = slices.Delete(c.Runs, 1, 2)
+	}
+	c.Runs = append(c.Runs, Run{Inputs: c.Runs[0].Inputs, Into: true, Feed: c.feed(r)})
+}
+
+// feed draws outputs that are written over inputs of their type and shape.
+func (c *Case) feed(r *rand.Rand) map[string]string {
+	in := c.Runs[0].Inputs
+	out, err := c.oracle(c.Model, in)
+	if err != nil {
+		return nil
+	}
+	feed, taken := map[string]string{}, map[string]bool{}
+	for _, o := range slices.Sorted(maps.Keys(out)) {
+		for _, i := range slices.Sorted(maps.Keys(in)) {
+			if !taken[i] && feed[o] == "" && out[o].base.Fits(in[i]) && r.IntN(3) > 0 {
+				feed[o], taken[i] = i, true
+			}
+		}
+	}
+	return feed
+}
+
+// options are those to compile a case with.
+func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
+	o := spc.CompileOptions{Bytes: model, Sparsity: v.Sparsity, Pattern: v.Pattern, Quantize: v.Quantize, Format: v.Format, Threads: v.Threads, Verify: true}
+	if v.Sparsity > 0 {
+		o.Keep, o.Prune = []string{"none"}, "magnitude"
+	}
+	if v.Quantize == "int8" {
+		o.KeepFloat, o.Ranges, o.Allocate = []string{"none"}, "minmax", "layer"
+		o.Calibrate = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+			return func(yield func(map[string]*tensor.Tensor, error) bool) { yield(c.Runs[0].Inputs, nil) }
+		}
+	}
+	return o
+}
+
+// oracle evaluates a model as it is imported.
+func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor) (map[string]*value, error) {
+	g, _, err := onnx.ImportBytes(model, "", onnx.Options{})
+	if err != nil {
+		return nil, err
+	}
+	list, values := make([]*tensor.Tensor, len(g.Inputs)), make([]*value, len(g.Inputs))
+	for i, v := range g.Inputs {
+		if list[i] = in[v.Name]; list[i] == nil {
+			return nil, fmt.Errorf("no input %s: %w", v.Name, ir.ErrInvalid)
+		}
+		values[i] = plain(list[i])
+	}
+	want, err := ref.Run(context.Background(), g, list)
+	if err != nil {
+		return nil, err
+	}
+	noisy, err := evaluate(context.Background(), g, values, c.Seed^c.Index)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*value, len(want))
+	for i, t := range want {
+		if d, _ := plain(t).differs(noisy[i].base); d != "" {
+			return nil, fmt.Errorf("the interpreter and the evaluation without noise disagree on %s", g.OutputName(i))
+		}
+		out[g.OutputName(i)] = noisy[i]
+	}
+	return out, nil
+}
+
+// Check compiles and runs the case in each of its variants and returns what differs, the
+// first of each.
+func (c *Case) Check(ctx context.Context) []*Finding {
+	var out []*Finding
+	for _, v := range c.Variants {
+		if f := c.check(ctx, v); f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// guarded calls f and turns a panic into a finding.
+func guarded(v Variant, what string, f func() *Finding) (found *Finding) {
+	defer func() {
+		if p := recover(); p != nil {
+			found = &Finding{Class: "panic", Variant: v, Detail: fmt.Sprintf("%s: %v at %s", what, p, frameOf(string(debug.Stack())))}
+		}
+	}()
+	return f()
+}
+
+// frameOf is the first function of the module below a panic in a stack.
+func frameOf(stack string) string {
+	_, below, _ := strings.Cut(stack, "panic(")
+	for line := range strings.Lines(below) {
+		if strings.HasPrefix(line, "spc/") || strings.HasPrefix(line, "spc.") {
+			name, _, _ := strings.Cut(line, "(0x")
+			return strings.TrimSpace(name)
+		}
+	}
+	return "?"
+}
+
+// exported is what spc.Prune makes of the model.
+func (c *Case) exported(ctx context.Context, v Variant) ([]byte, error) {
+	p, err := spc.Prune(ctx, c.options(c.Model, v))
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = p.Write(&b)
+	return b.Bytes(), err
+}
+
+// expected is a reason for which a variant may be refused: it asks for what the model
+// does not have.
+func expected(v Variant, err error) bool {
+	return (v.weights() || v.Export) && (errors.Is(err, spc.ErrInvalid) || errors.Is(err, spc.ErrUnsupported))
+}
+
+func (c *Case) check(ctx context.Context, v Variant) *Finding {
+	model := c.Model
+	if v.weights() || v.Export {
+		if f := guarded(v, "prune", func() *Finding {
+			b, err := c.exported(ctx, v)
+			switch {
+			case err == nil:
+				model = b
+			case expected(v, err):
+				model = nil
+			default:
+				return &Finding{Class: "refused", Variant: v, Detail: err.Error()}
+			}
+			return nil
+		}); f != nil || model == nil {
+			return f
+		}
+	}
+	if v.Export {
+		return c.compareExport(v, model)
+	}
+	var m *spc.Model
+	if f := guarded(v, "compile", func() *Finding {
+		var err error
+		if m, err = c.compile(ctx, v); err != nil {
+			return &Finding{Class: "refused", Variant: v, Detail: "compile: " + err.Error()}
+		}
+		return nil
+	}); f != nil {
+		return f
+	}
+	m.SetThreads(v.Threads)
+	defer m.Close()
+	outputs := map[string]*tensor.Tensor{}
+	for i, r := range c.Runs {
+		want, err := c.oracle(model, r.Inputs)
+		if err != nil {
+			continue // what the interpreter refuses may fail anywhere, or be dead code
+		}
+		f := guarded(v, "run", func() *Finding { return c.run(ctx, m, v, r, outputs, want) })
+		if f != nil {
+			f.Run = i
+			return f
+		}
+	}
+	return nil
+}
+
+// compareExport compares what spc.Prune writes with the model, both interpreted.
+func (c *Case) compareExport(v Variant, model []byte) *Finding {
+	for i, r := range c.Runs[:1] {
+		want, err := c.oracle(c.Model, r.Inputs)
+		if err != nil {
+			continue
+		}
+		got, err := c.oracle(model, r.Inputs)
+		if err != nil {
+			return &Finding{Class: "refused", Variant: v, Run: i, Detail: "the exported model: " + err.Error()}
+		}
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			var t *tensor.Tensor
+			if got[name] != nil {
+				t = got[name].base
+			}
+			if class, detail := want[name].differs(t); class != "" {
+				return &Finding{Class: class, Variant: v, Run: i, Output: name, Detail: detail}
+			}
+		}
+	}
+	return nil
+}
+
+// compile compiles the model and reads back what it writes.
+func (c *Case) compile(ctx context.Context, v Variant) (*spc.Model, error) {
+	m, err := spc.Compile(ctx, c.options(c.Model, v))
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := m.Write(&b); err != nil {
+		return nil, err
+	}
+	return spc.Read(b.Bytes())
+}
+
+func (c *Case) run(ctx context.Context, m *spc.Model, v Variant, r Run, outputs map[string]*tensor.Tensor, want map[string]*value) *Finding {
+	in := make(map[string]*tensor.Tensor, len(r.Inputs))
+	for name, t := range r.Inputs {
+		in[name] = t.Clone()
+	}
+	over := map[string]bool{}
+	if !r.Into {
+		clear(outputs)
+	}
+	for o, i := range r.Feed {
+		if in[i] != nil && want[o] != nil && want[o].base.Fits(in[i]) {
+			outputs[o], over[i] = in[i], true
+		}
+	}
+	if err := m.RunInto(ctx, in, outputs); err != nil {
+		return &Finding{Class: "refused", Variant: v, Detail: "run: " + err.Error()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if class, detail := want[name].differs(outputs[name]); class != "" {
+			return &Finding{Class: class, Variant: v, Output: name, Detail: detail}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		if !over[name] && !in[name].Equal(r.Inputs[name]) {
+			return &Finding{Class: "input", Variant: v, Detail: "input " + name + " was written to"}
+		}
+	}
+	for o := range r.Feed { // the next run has outputs of its own
+		delete(outputs, o)
+	}
+	return nil
+}

@@ -1,0 +1,496 @@
+package diff
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// How exact an operator is: what it makes of exact inputs.
+type rounding int
+
+const (
+	moves    rounding = iota // results are bits of the inputs, or follow from them without rounding
+	sums                     // sums of elements
+	products                 // sums of products of elements of the first two inputs, and perhaps the third
+	divides                  // quotients
+	rounds                   // anything else
+)
+
+// passes is the number of evaluations with noise: pairs whose noise has opposite signs.
+const passes = 4
+
+// noiseBits is by how many bits noise exceeds the unit in the last place. Results of a
+// right program stay so far inside of what noise does that no bound needs tuning, and
+// what noise makes jump (the place of a maximum, a rounding to an integer) is not compared.
+const noiseBits = 6
+
+// value is a tensor as it was evaluated without noise and with each kind of it.
+type value struct {
+	base  *tensor.Tensor
+	noisy [passes]*tensor.Tensor // all base where it is exact
+	exact bool                   // every right way to compute it gives these bits
+}
+
+// plain is the value of an input.
+func plain(t *tensor.Tensor) *value {
+	v := &value{base: t, exact: true}
+	for i := range v.noisy {
+		v.noisy[i] = t
+	}
+	return v
+}
+
+// stable reports whether noise leaves the type, the integers and the strings of v as
+// they are, no number of it is infinite, and what it does to floats is small.
+func (v *value) stable() bool {
+	if v.base.DType().IsFloat() {
+		for _, x := range v.base.Float64s() {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return false
+			}
+		}
+	}
+	if v.exact {
+		return true
+	}
+	d, ok := v.spread()
+	if !ok {
+		return false
+	}
+	if d == nil {
+		return true
+	}
+	most, size := slices.Max(append(d, 0)), 0.0
+	for _, x := range v.base.Float64s() {
+		size = max(size, math.Abs(x))
+	}
+	return most <= size*math.Ldexp(1, -min(mantissa(v.base.DType()), 24)/3)
+}
+
+// spread returns, for each float, how far noise moves it; nil for other elements. ok is
+// false where noise changes the shape or other elements.
+func (v *value) spread() (d []float64, ok bool) {
+	if v.base.DType().IsFloat() {
+		d = make([]float64, v.base.Len())
+	}
+	var x []float64
+	if d != nil {
+		x = v.base.Float64s()
+	}
+	for _, t := range v.noisy {
+		if t == v.base {
+			continue
+		}
+		if t == nil || !t.Fits(v.base) {
+			return nil, false
+		}
+		if d == nil {
+			if !t.Equal(v.base) {
+				return nil, false
+			}
+			continue
+		}
+		for i, y := range t.Float64s() {
+			switch {
+			case y == x[i] || math.IsNaN(y) && math.IsNaN(x[i]):
+			case math.IsNaN(y-x[i]) || math.IsInf(y-x[i], 0):
+				return nil, false
+			default:
+				d[i] = max(d[i], math.Abs(y-x[i]))
+			}
+		}
+	}
+	return d, true
+}
+
+// differs compares got with v and returns what is wrong, empty where nothing is. It says
+// nothing of what noise changes.
+func (v *value) differs(got *tensor.Tensor) (class, detail string) {
+	want := v.base
+	if got == nil {
+		return "missing", "no result"
+	}
+	d, ok := v.spread()
+	if !ok {
+		return "", ""
+	}
+	if !got.Fits(want) {
+		return "shape", fmt.Sprintf("%v, want %v", got, want)
+	}
+	if !want.DType().IsFloat() {
+		if got.Equal(want) {
+			return "", ""
+		}
+		return "value", firstDifference(got, want)
+	}
+	x, y := want.Float64s(), got.Float64s()
+	var most, size float64
+	for i := range x {
+		if most = max(most, d[i]); !math.IsInf(x[i], 0) && !math.IsNaN(x[i]) {
+			size = max(size, math.Abs(x[i]))
+		}
+	}
+	bad, at, worst := 0, -1, 0.0
+	for i := range x {
+		if x[i] == y[i] || math.IsNaN(x[i]) && math.IsNaN(y[i]) {
+			continue
+		}
+		bound := 0.0
+		if !v.exact {
+			bound = 2*d[i] + most/2 + size*math.Ldexp(1, noiseBits-2-mantissa(want.DType()))
+		}
+		if e := math.Abs(x[i] - y[i]); !(e <= bound) {
+			bad++
+			if at < 0 || e > worst {
+				at, worst = i, e
+			}
+		}
+	}
+	if bad == 0 {
+		return "", ""
+	}
+	return "value", fmt.Sprintf("%d of %d elements of %v differ, most at %d: %v, want %v", bad, len(x), want, at, y[at], x[at])
+}
+
+func firstDifference(got, want *tensor.Tensor) string {
+	if want.DType() == tensor.String {
+		a, b := got.Strings(), want.Strings()
+		for i := range b {
+			if a[i] != b[i] {
+				return fmt.Sprintf("element %d of %v is %q, want %q", i, want, a[i], b[i])
+			}
+		}
+		return ""
+	}
+	n := want.DType().Size()
+	a, b := got.Bytes(), want.Bytes()
+	for i := 0; i < len(b); i += n {
+		if string(a[i:i+n]) != string(b[i:i+n]) {
+			return fmt.Sprintf("element %d of %v is %x, want %x (bytes)", i/n, want, a[i:i+n], b[i:i+n])
+		}
+	}
+	return ""
+}
+
+// mantissa is the number of significant bits of a floating-point type.
+func mantissa(dt tensor.DType) int {
+	switch dt {
+	case tensor.F64:
+		return 53
+	case tensor.F32:
+		return 24
+	case tensor.F16:
+		return 11
+	case tensor.BF16:
+		return 8
+	}
+	return 3
+}
+
+// evaluate evaluates a graph without noise and with each kind of it, from a seed.
+func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64) ([]*value, error) {
+	out := make([]*value, len(g.Outputs))
+	for pass := -1; pass < passes; pass++ {
+		e := &evaluator{ctx: ctx, sign: 1}
+		if pass >= 0 {
+			e.noise = rand.New(rand.NewPCG(seed, uint64(pass/2)))
+			e.sign = float64(1 - 2*(pass%2))
+		}
+		cells := make([]cell, len(in))
+		for i, v := range in {
+			cells[i] = cell{v.base, v.exact}
+			if pass >= 0 {
+				cells[i].t = v.noisy[pass]
+			}
+		}
+		got, err := e.graph(g, cells, nil)
+		if err != nil {
+			if pass < 0 {
+				return nil, err
+			}
+			got = make([]cell, len(out)) // noise makes it fail: nothing is to be told of the outputs
+		}
+		all := true
+		for i, c := range got {
+			switch {
+			case pass < 0:
+				out[i] = &value{base: c.t, exact: c.exact}
+				for k := range out[i].noisy {
+					out[i].noisy[k] = c.t
+				}
+				all = all && c.exact
+			case !out[i].exact:
+				out[i].noisy[pass] = c.t
+			}
+		}
+		if pass < 0 && all {
+			break
+		}
+	}
+	return out, nil
+}
+
+// evaluator evaluates graphs by the operators' own Eval once.
+type evaluator struct {
+	ctx   context.Context
+	noise *rand.Rand // nil for none
+	sign  float64
+}
+
+type cell struct {
+	t     *tensor.Tensor
+	exact bool
+}
+
+type scope struct {
+	outer  *scope
+	values map[*ir.Value]cell
+}
+
+func (s *scope) find(v *ir.Value) (cell, error) {
+	if v.Const != nil {
+		return cell{v.Const, true}, nil
+	}
+	for ; s != nil; s = s.outer {
+		if c, ok := s.values[v]; ok {
+			return c, nil
+		}
+	}
+	return cell{}, fmt.Errorf("%s has no value: %w", v.Name, ir.ErrInvalid)
+}
+
+func (e *evaluator) graph(g *ir.Graph, in []cell, outer *scope) ([]cell, error) {
+	s := &scope{outer, map[*ir.Value]cell{}}
+	for i, v := range g.Inputs {
+		s.values[v] = in[i]
+	}
+	for _, n := range g.Nodes {
+		if err := e.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := e.node(n, s); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]cell, len(g.Outputs))
+	for i, v := range g.Outputs {
+		c, err := s.find(v)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = c
+	}
+	return out, nil
+}
+
+func (e *evaluator) node(n *ir.Node, s *scope) error {
+	in := make([]*tensor.Tensor, len(n.Inputs))
+	exact := true
+	for i, v := range n.Inputs {
+		if v == nil {
+			continue
+		}
+		c, err := s.find(v)
+		if err != nil {
+			return err
+		}
+		in[i] = c.t
+		exact = exact && c.exact
+	}
+	if len(ir.Subgraphs(n.Op)) == 0 {
+		types, err := n.InferFor(in)
+		if err != nil {
+			return err
+		}
+		for _, t := range types {
+			if shape, ok := t.Shape(); ok {
+				if k, err := tensor.Elems(shape); err != nil || k > maxElems {
+					return n.Errorf(ir.ErrInvalid, "%v is large", t)
+				}
+			}
+		}
+	} else {
+		n.Reads(func(v *ir.Value) { // what the subgraphs capture
+			if c, err := s.find(v); err == nil {
+				exact = exact && c.exact
+			}
+		})
+	}
+	states := exact
+	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		cells := make([]cell, len(in))
+		for i, t := range in {
+			cells[i] = cell{t, states}
+		}
+		got, err := e.graph(g, cells, s)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]*tensor.Tensor, len(got))
+		for i, c := range got {
+			out[i] = c.t
+			states = states && c.exact
+		}
+		return out, nil
+	}}
+	kind := n.Op.Kind()
+	r := Rules[kind].Round
+	rough := exact && r != moves && !exactly(n, r, in) || !exact && r != moves
+	if rough && e.noise != nil && !Rules[kind].Calm {
+		for i, t := range in {
+			if t != nil && (i == 0 || !Rules[kind].First) {
+				in[i] = e.perturb(t, t.DType())
+			}
+		}
+	}
+	out, err := n.Op.Eval(c, in)
+	if err != nil {
+		return fmt.Errorf("%v: %w", n, err)
+	}
+	if len(ir.Subgraphs(n.Op)) > 0 {
+		exact, rough = states, false
+	}
+	for i, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		if i >= len(out) || out[i] == nil {
+			return n.Errorf(ir.ErrInvalid, "output %d was not computed", i)
+		}
+		t, same := out[i], exact && !rough || kind == "Shape" || kind == "Size"
+		if narrows := !exact && len(in) > 0 && in[0] != nil && t.DType() != in[0].DType(); e.noise != nil && (rough || narrows) {
+			t = e.perturb(t, t.DType())
+		}
+		s.values[v] = cell{t, same}
+	}
+	return nil
+}
+
+// perturb changes each float of t by as much as its type's precision, raised by noiseBits,
+// up or down.
+func (e *evaluator) perturb(t *tensor.Tensor, dt tensor.DType) *tensor.Tensor {
+	if !dt.IsFloat() || t.Len() == 0 {
+		return t
+	}
+	step := e.sign * math.Ldexp(1, noiseBits-mantissa(dt))
+	x := t.Float64s()
+	var word uint64
+	for i := range x {
+		if i%64 == 0 {
+			word = e.noise.Uint64()
+		}
+		if word>>(i%64)&1 == 0 {
+			x[i] *= 1 + step
+		} else {
+			x[i] *= 1 - step
+		}
+	}
+	return tensor.FromFloat64s(dt, x, t.Shape()...)
+}
+
+// exactly reports whether a node whose inputs are exact has exact outputs, in whatever
+// order it adds: no sum needs more bits than its type has.
+func exactly(n *ir.Node, r rounding, in []*tensor.Tensor) bool {
+	type digits struct {
+		low  int     // of the lowest bit that is set
+		size float64 // the largest
+		n    int
+	}
+	measure := func(t *tensor.Tensor) digits {
+		d := digits{1 << 10, 0, 0}
+		if t == nil {
+			return d
+		}
+		d.n = t.Len()
+		if !t.DType().IsFloat() {
+			return d
+		}
+		for _, x := range t.Float64s() {
+			if x == 0 {
+				continue
+			}
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				d.low, d.size = -1<<20, math.Inf(1)
+				continue
+			}
+			f, e := math.Frexp(x)
+			d.low = min(d.low, e-53+bits.TrailingZeros64(uint64(math.Abs(f)*(1<<53))))
+			d.size = max(d.size, math.Abs(x))
+		}
+		return d
+	}
+	if len(in) == 0 || in[0] == nil {
+		return r == moves
+	}
+	most := mantissa(in[0].DType()) - 1
+	var low int
+	var size float64
+	switch r {
+	case sums:
+		low = 1 << 10
+		for _, t := range in {
+			d := measure(t)
+			k := 1
+			if len(in) == 1 || t.DType() != in[0].DType() || n.Op.Kind() == "CumSum" || len(in) == 2 && in[1] != nil && in[1].DType() == tensor.I64 {
+				k = max(d.n, 1)
+			}
+			low, size = min(low, d.low), size+d.size*float64(k)
+		}
+	case products:
+		a := measure(in[0])
+		b := a
+		if len(in) > 1 {
+			b = measure(in[1])
+		}
+		k := max(1, min(a.n, b.n))
+		switch n.Op.Kind() {
+		case "Mul", "PRelu":
+			k = 1
+		case "Conv":
+			if inexactConv(n.Op.(*op.Conv), in[1]) {
+				return false
+			}
+		case "Gemm":
+			o := n.Op.(*op.Gemm)
+			if o.Alpha != 1 || o.Beta != 1 {
+				return false
+			}
+		}
+		low, size = a.low+b.low, a.size*b.size*float64(k)
+		for _, t := range in[min(2, len(in)):] {
+			if t != nil && t.DType().IsFloat() {
+				d := measure(t)
+				low, size = min(low, d.low), size+d.size
+			}
+		}
+	case divides:
+		a := measure(in[0])
+		if !in[0].DType().IsFloat() {
+			return true
+		}
+		least := math.Inf(1)
+		for _, x := range in[1].Float64s() {
+			if f, _ := math.Frexp(x); math.Abs(f) != 0.5 {
+				return false
+			}
+			least = min(least, math.Abs(x))
+		}
+		low, size = a.low-int(math.Log2(measure(in[1]).size)), a.size/least
+	default:
+		return false
+	}
+	return size == 0 || size < math.Ldexp(1, min(low+most, 1000)) && low > -100
+}
+
+// inexactConv reports whether a convolution may be computed by transforms, which round.
+func inexactConv(_ *op.Conv, w *tensor.Tensor) bool {
+	return w.Rank() == 4 && w.Dim(2) == 3 && w.Dim(3) == 3
+}
