@@ -13,12 +13,14 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
-	"runtime/debug"
+	"os"
+	runtimedebug "runtime/debug"
 	"slices"
 	"strings"
 
 	"spc"
 	"spc/backend/ref"
+	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
@@ -50,6 +52,7 @@ type Variant struct {
 	Quantize string
 	Format   string
 	Threads  int
+	Memory   bool // have the back end check its plan of memory
 	// Export judges the passes that change weights before they are pruned: what spc.Prune
 	// writes is interpreted, in place of a run.
 	Export bool
@@ -98,7 +101,7 @@ var formats = []string{"dense", "ell", "csr", "nm", "block"}
 func (c *Case) draw(g *Gen) {
 	r := g.r
 	threads := func() int { return 1 + r.IntN(3) }
-	c.Variants = []Variant{{Name: "dense", Threads: threads()}}
+	c.Variants = []Variant{{Name: "dense", Threads: threads(), Memory: r.IntN(2) == 0}}
 	for len(c.Variants) < 3 {
 		var v Variant
 		switch k := r.IntN(12); {
@@ -124,7 +127,7 @@ func (c *Case) draw(g *Gen) {
 			v.Format = formats[r.IntN(len(formats))]
 			v.Name = "format " + v.Format
 		}
-		v.Threads = threads()
+		v.Threads, v.Memory = threads(), r.IntN(3) > 0
 		c.Variants = append(c.Variants, v)
 	}
 	c.Runs = append(c.Runs, Run{Inputs: c.Runs[0].Inputs, Into: true})
@@ -167,9 +170,14 @@ func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
 	return o
 }
 
-// oracle evaluates a model as it is imported.
+// oracle evaluates a model as it is imported for inputs of these shapes: what a Loop of no
+// rounds makes has the sizes that are known.
 func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor) (map[string]*value, error) {
-	g, _, err := onnx.ImportBytes(model, "", onnx.Options{})
+	o := onnx.Options{Shapes: map[string][]int{}}
+	for name, t := range in {
+		o.Shapes[name] = t.Shape()
+	}
+	g, _, err := onnx.ImportBytes(model, "", o)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +222,7 @@ func (c *Case) Check(ctx context.Context) []*Finding {
 func guarded(v Variant, what string, f func() *Finding) (found *Finding) {
 	defer func() {
 		if p := recover(); p != nil {
-			found = &Finding{Class: "panic", Variant: v, Detail: fmt.Sprintf("%s: %v at %s", what, p, frameOf(string(debug.Stack())))}
+			found = &Finding{Class: "panic", Variant: v, Detail: fmt.Sprintf("%s: %v at %s", what, p, frameOf(string(runtimedebug.Stack())))}
 		}
 	}()
 	return f()
@@ -250,6 +258,11 @@ func expected(v Variant, err error) bool {
 }
 
 func (c *Case) check(ctx context.Context, v Variant) *Finding {
+	checks := ""
+	if v.Memory {
+		checks = debug.Memory
+	}
+	os.Setenv(debug.Variable, checks)
 	model := c.Model
 	if v.weights() || v.Export {
 		if f := guarded(v, "prune", func() *Finding {
@@ -270,10 +283,24 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 	if v.Export {
 		return c.compareExport(v, model)
 	}
+	if v.Quantize != "int8" {
+		return c.compare(ctx, v, c.options(c.Model, v), model, true)
+	}
+	// To read biases that are corrected, and inputs that stay in floating point, takes
+	// spc: its own compile is not the file that others read, and is to be of the same shapes.
+	if f := c.compare(ctx, v, c.options(c.Model, v), model, false); f != nil {
+		return f
+	}
+	return c.compare(ctx, v, c.options(model, Variant{Format: v.Format, Threads: v.Threads}), model, true)
+}
+
+// compare compiles with options and compares each run with that of a model as it is
+// imported; only the shapes of outputs unless the values are to be the same.
+func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, model []byte, values bool) *Finding {
 	var m *spc.Model
 	if f := guarded(v, "compile", func() *Finding {
 		var err error
-		if m, err = c.compile(ctx, v); err != nil {
+		if m, err = compile(ctx, o); err != nil {
 			return &Finding{Class: "refused", Variant: v, Detail: "compile: " + err.Error()}
 		}
 		return nil
@@ -282,19 +309,51 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 	}
 	m.SetThreads(v.Threads)
 	defer m.Close()
+	values = values && !widens(model)
 	outputs := map[string]*tensor.Tensor{}
 	for i, r := range c.Runs {
 		want, err := c.oracle(model, r.Inputs)
 		if err != nil {
 			continue // what the interpreter refuses may fail anywhere, or be dead code
 		}
-		f := guarded(v, "run", func() *Finding { return c.run(ctx, m, v, r, outputs, want) })
+		f := guarded(v, "run", func() *Finding { return c.run(ctx, m, v, r, outputs, want, values) })
 		if f != nil {
 			f.Run = i
 			return f
 		}
 	}
 	return nil
+}
+
+// widens reports whether a model adds to a product of integers what it rounds to 8 bits
+// first. spc adds before it rounds, at a higher precision, so that values differ by
+// a step, and by more where 8 bits do not hold the product.
+func widens(model []byte) bool {
+	g, _, err := onnx.ImportBytes(model, "", onnx.Options{})
+	if err != nil {
+		return false
+	}
+	of := func(v *ir.Value, kinds ...string) *ir.Node {
+		if v == nil || v.Def == nil || !slices.Contains(kinds, v.Def.Op.Kind()) {
+			return nil
+		}
+		return v.Def
+	}
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			if n.Op.Kind() != "Add" {
+				continue
+			}
+			for _, v := range n.Inputs {
+				if d := of(v, "DequantizeLinear"); d != nil {
+					if q := of(d.Inputs[0], "QuantizeLinear"); q != nil && of(q.Inputs[0], "Conv", "MatMul", "Gemm", "Add") != nil {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
 }
 
 // compareExport compares what spc.Prune writes with the model, both interpreted.
@@ -322,8 +381,8 @@ func (c *Case) compareExport(v Variant, model []byte) *Finding {
 }
 
 // compile compiles the model and reads back what it writes.
-func (c *Case) compile(ctx context.Context, v Variant) (*spc.Model, error) {
-	m, err := spc.Compile(ctx, c.options(c.Model, v))
+func compile(ctx context.Context, o spc.CompileOptions) (*spc.Model, error) {
+	m, err := spc.Compile(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +393,7 @@ func (c *Case) compile(ctx context.Context, v Variant) (*spc.Model, error) {
 	return spc.Read(b.Bytes())
 }
 
-func (c *Case) run(ctx context.Context, m *spc.Model, v Variant, r Run, outputs map[string]*tensor.Tensor, want map[string]*value) *Finding {
+func (c *Case) run(ctx context.Context, m *spc.Model, v Variant, r Run, outputs map[string]*tensor.Tensor, want map[string]*value, values bool) *Finding {
 	in := make(map[string]*tensor.Tensor, len(r.Inputs))
 	for name, t := range r.Inputs {
 		in[name] = t.Clone()
@@ -352,7 +411,7 @@ func (c *Case) run(ctx context.Context, m *spc.Model, v Variant, r Run, outputs 
 		return &Finding{Class: "refused", Variant: v, Detail: "run: " + err.Error()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if class, detail := want[name].differs(outputs[name]); class != "" {
+		if class, detail := want[name].differs(outputs[name]); class != "" && (values || class != "value") {
 			return &Finding{Class: class, Variant: v, Output: name, Detail: detail}
 		}
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 // passes is the number of evaluations with noise: pairs whose noise has opposite signs.
-const passes = 4
+const passes = 6
 
 // noiseBits is by how many bits noise exceeds the unit in the last place. Results of a
 // right program stay so far inside of what noise does that no bound needs tuning, and
@@ -384,14 +384,15 @@ func (e *evaluator) perturb(t *tensor.Tensor, dt tensor.DType) *tensor.Tensor {
 	x := t.Float64s()
 	var word uint64
 	for i := range x {
-		if i%64 == 0 {
+		if i%7 == 0 {
 			word = e.noise.Uint64()
 		}
-		if word>>(i%64)&1 == 0 {
-			x[i] *= 1 + step
-		} else {
-			x[i] *= 1 - step
+		by := step * (0.5 + float64(word&0xff)/512) // of different sizes, lest two cancel out
+		if word>>8&1 == 0 {
+			by = -by
 		}
+		word >>= 9
+		x[i] *= 1 + by
 	}
 	return tensor.FromFloat64s(dt, x, t.Shape()...)
 }
@@ -410,7 +411,7 @@ func exactly(n *ir.Node, r rounding, in []*tensor.Tensor) bool {
 			return d
 		}
 		d.n = t.Len()
-		if !t.DType().IsFloat() {
+		if t.DType() == tensor.String || t.DType() == tensor.C64 || t.DType() == tensor.C128 {
 			return d
 		}
 		for _, x := range t.Float64s() {
@@ -427,10 +428,14 @@ func exactly(n *ir.Node, r rounding, in []*tensor.Tensor) bool {
 		}
 		return d
 	}
-	if len(in) == 0 || in[0] == nil {
+	if len(in) == 0 || in[0] == nil || n.Outputs[0] == nil {
 		return r == moves
 	}
-	most := mantissa(in[0].DType()) - 1
+	dt := n.Outputs[0].Type.DType
+	if !dt.IsFloat() {
+		return r != rounds
+	}
+	most := mantissa(dt) - 1
 	var low int
 	var size float64
 	switch r {
@@ -473,9 +478,6 @@ func exactly(n *ir.Node, r rounding, in []*tensor.Tensor) bool {
 		}
 	case divides:
 		a := measure(in[0])
-		if !in[0].DType().IsFloat() {
-			return true
-		}
 		least := math.Inf(1)
 		for _, x := range in[1].Float64s() {
 			if f, _ := math.Frexp(x); math.Abs(f) != 0.5 {

@@ -277,7 +277,7 @@ func (s *shrinker) bypass(i int) bool {
 
 // inner leads values past the nodes of subgraphs.
 func (s *shrinker) inner() {
-	for i := range s.model().Graph.Node {
+	for i := 0; i < len(s.model().Graph.Node); i++ {
 		for a := range s.model().Graph.Node[i].Attribute {
 			for k := 0; ; k++ {
 				at := func(p *onnxpb.ModelProto) *onnxpb.GraphProto {
@@ -315,18 +315,24 @@ func (s *shrinker) inner() {
 
 // details leaves out attributes and optional inputs, and makes sizes fixed.
 func (s *shrinker) details() {
-	for i := range s.model().Graph.Node {
+	for i := 0; i < len(s.model().Graph.Node); i++ {
 		for a := len(s.model().Graph.Node[i].Attribute) - 1; a >= 0; a-- {
 			p := s.model()
+			if i >= len(p.Graph.Node) || a >= len(p.Graph.Node[i].Attribute) {
+				break
+			}
 			if p.Graph.Node[i].OpType != "Constant" {
 				p.Graph.Node[i].Attribute = slices.Delete(p.Graph.Node[i].Attribute, a, a+1)
 				s.try(p, s.best.Runs)
 			}
 		}
-		for k := len(s.model().Graph.Node[i].Input) - 1; k > 0; k-- {
+		for k := tensor.MaxRank; k > 0; k-- {
 			p := s.model()
+			if i >= len(p.Graph.Node) {
+				break
+			}
 			n := p.Graph.Node[i]
-			if n.Input[k] == "" {
+			if k >= len(n.Input) || n.Input[k] == "" {
 				continue
 			}
 			if n.Input[k] = ""; k == len(n.Input)-1 {
@@ -334,11 +340,8 @@ func (s *shrinker) details() {
 			}
 			s.try(p, s.best.Runs)
 		}
-		if i+1 >= len(s.model().Graph.Node) {
-			break
-		}
 	}
-	for i := range s.model().Graph.Input {
+	for i := 0; i < len(s.model().Graph.Input); i++ {
 		p := s.model()
 		v := p.Graph.Input[i]
 		t := s.best.Runs[0].Inputs[v.Name]
