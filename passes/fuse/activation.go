@@ -42,7 +42,7 @@ func activation(n *ir.Node) (x *ir.Value, kind string, attrs map[string]any) {
 	if n.Op.Kind() == "Div" {
 		x = n.Inputs[0]
 		if arg, ok := logistic(n.Inputs[1], x); ok && arg == (poly{0, arg[1]}) {
-			kind, attrs = swish(arg[1])
+			kind, attrs = swish(arg[1], v.Type.DType)
 			return x, kind, attrs
 		}
 	}
@@ -60,7 +60,11 @@ func activation(n *ir.Node) (x *ir.Value, kind string, attrs map[string]any) {
 	return nil, "", nil
 }
 
-func swish(alpha float64) (kind string, attrs map[string]any) {
+// swish is Swish where its attribute, an f32, holds alpha as well as the type does.
+func swish(alpha float64, dt tensor.DType) (kind string, attrs map[string]any) {
+	if !near(float64(float32(alpha)), alpha, dt) {
+		return "", nil
+	}
 	return "Swish", map[string]any{"alpha": float32(alpha)}
 }
 
@@ -77,7 +81,7 @@ func (s split) activation(dt tensor.DType) (kind string, attrs map[string]any) {
 	}
 	half := near(s.a, 0.5, dt) && near(s.b, 0.5, dt)
 	if arg, ok := sigmoidOf(s.gate, s.x); ok && s.b == 0 && near(s.a, 1, dt) && arg == (poly{0, arg[1]}) {
-		return swish(arg[1])
+		return swish(arg[1], dt)
 	}
 	if arg, lo, hi, ok := clipOf(s.gate, s.x); ok && s.b == 0 {
 		arg, _ = arg.times(poly{s.a})
@@ -99,7 +103,7 @@ func (s split) activation(dt tensor.DType) (kind string, attrs map[string]any) {
 		case arg.near(poly{0, c, 0, c * 0.044715}, dt):
 			return "Gelu", map[string]any{"approximate": "tanh"}
 		case arg == poly{0, arg[1]}: // (1 + tanh(y/2)) / 2 is sigmoid(y)
-			return swish(2 * arg[1])
+			return swish(2*arg[1], dt)
 		}
 	}
 	return "", nil

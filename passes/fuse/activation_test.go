@@ -338,6 +338,23 @@ graph "g"(%x: f32[2], %c: bool[]) {
 	})
 }
 
+func TestConstantsThatF64HoldsBetter(t *testing.T) {
+	for name, body := range map[string]string{
+		"HardSwish of f32's sixth": `
+  %s: f64[2] = HardSigmoid "s" (%x) {alpha = 0.16666667, beta = 0.5}
+  %y: f64[2] = Mul "f" (%x, %s)`,
+		"Swish of a third": `
+  %third: f64[] = const {0.3333333333333333}
+  %a: f64[2] = Mul "a" (%x, %third)
+  %s: f64[2] = Sigmoid "s" (%a)
+  %y: f64[2] = Mul "f" (%x, %s)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			graphtest.Rewrite(t, fuse.Activations, "graph \"g\"(%x: f64[2]) {"+body+"\n  return %y\n}", "")
+		})
+	}
+}
+
 func TestConstantsOfFewDigits(t *testing.T) {
 	g := graphtest.Parse(t, `
 graph "g"(%x: f32[batch,4]) {

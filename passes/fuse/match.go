@@ -57,6 +57,8 @@ func rounding(dt tensor.DType) float64 {
 		return 1e-3
 	case tensor.BF16:
 		return 8e-3
+	case tensor.F64:
+		return 1e-15
 	}
 	return 2e-5
 }
