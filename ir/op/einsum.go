@@ -235,10 +235,13 @@ func contract(a *tensor.Tensor, la []int, b *tensor.Tensor, lb, keep []int) (*te
 func sumProducts[T int64 | float64](out, a, b *tensor.Tensor, shape, sa, sb []int, from int) {
 	d, x, y := tensor.Data[T](out), tensor.Data[T](a), tensor.Data[T](b)
 	inner := planRows(shape[from:], [][]int{sa[from:], sb[from:]})
+	if inner.n == 0 { // sums of nothing
+		return
+	}
 	walkRows(shape[:from], [][]int{sa[:from], sb[:from]}, func(at, n int, off, step []int) {
 		for i := range n {
 			xi, yi := x[off[0]+i*step[0]:], y[off[1]+i*step[1]:]
-			if len(inner.outer) == 0 && inner.n > 0 {
+			if len(inner.outer) == 0 {
 				d[at+i] = dot(inner.n, xi, inner.step[0], yi, inner.step[1])
 				continue
 			}

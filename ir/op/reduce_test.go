@@ -388,3 +388,13 @@ func TestEinsumOfThree(t *testing.T) {
 		t.Errorf("unequal axes: %v", err)
 	}
 }
+
+func TestEinsumOverNothing(t *testing.T) {
+	a, b := tensor.New(tensor.F32, 2, 0), tensor.New(tensor.F32, 0, 3)
+	for eq, want := range map[string]*tensor.Tensor{"ij,jk->ik": tensor.New(tensor.F32, 2, 3), "ij,jk->i": tensor.New(tensor.F32, 2), "ij,jk->": tensor.New(tensor.F32)} {
+		out, err := evalOp(t, "Einsum", map[string]any{"equation": eq}, a, b)
+		if err != nil || !out[0].Equal(want) {
+			t.Errorf("%s: %v, %v, want zeros", eq, out, err)
+		}
+	}
+}
