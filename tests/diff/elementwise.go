@@ -248,3 +248,7 @@ func qlinearConv(g *Gen, kind string) {
 	}
 	g.node(kind, nil, in...)
 }
+
+func quantizeDynamically(g *Gen, kind string) {
+	g.nodes(kind, nil, 3, g.ranged(-3, 3, 1, 4))
+}

@@ -39,6 +39,7 @@ type Gen struct {
 	kinds    map[string]int // nodes by operator
 	symbols  map[string]int
 	seed     uint64
+	why      error // the last rejection
 }
 
 // frame is a graph or a subgraph that is being built.
@@ -106,9 +107,11 @@ func (g *Gen) try(f func()) (ok bool) {
 	kinds, symbols := maps.Clone(g.kinds), maps.Clone(g.symbols)
 	defer func() {
 		if p := recover(); p != nil {
-			if _, is := p.(rejected); !is {
+			why, is := p.(rejected)
+			if !is {
 				panic(p)
 			}
+			g.why = why.err
 			g.frame = frame
 			for _, s := range at {
 				*s.frame = s.was

@@ -144,6 +144,17 @@ func (g *Gen) positions(n int, shape []int) *tensor.Tensor {
 	return tensor.From(x, shape...)
 }
 
+// places draws indices that count from the beginning.
+func (g *Gen) places(n int, shape ...int) *tensor.Tensor {
+	t := g.positions(n, shape)
+	for i, x := range tensor.Data[int64](t) {
+		if x < 0 {
+			tensor.Data[int64](t)[i] = x + int64(n)
+		}
+	}
+	return t
+}
+
 // indices makes an operand of indices: a constant, or an input that keeps its elements.
 func (g *Gen) indices(n int, shape ...int) *val {
 	t := g.positions(n, shape)
@@ -294,7 +305,7 @@ func roiAlign(g *Gen, kind string) {
 	x := g.shaped(tensor.F32, 1+g.r.IntN(2), 1+g.r.IntN(3), 2+g.r.IntN(5), 2+g.r.IntN(5))
 	n := 1 + g.r.IntN(3)
 	g.node(kind, Attrs{"output_height": 1 + g.r.IntN(3), "output_width": 1 + g.r.IntN(3), "sampling_ratio": g.r.IntN(3), "mode": choose(g, "avg", "max"), "coordinate_transformation_mode": choose(g, "half_pixel", "output_half_pixel")},
-		x, g.source(g.between(0, 5), n, 4), g.structural(g.positions(x.dim(0), []int{n})))
+		x, g.source(g.between(0, 5), n, 4), g.structural(g.places(x.dim(0), n)))
 }
 
 // distinct draws a permutation's first n elements.

@@ -353,7 +353,7 @@ func rotary(g *Gen, kind string) {
 		g.node(kind, a, g.shaped(tensor.F32, x...), cache(b, s, d/2), cache(b, s, d/2))
 		return
 	}
-	g.node(kind, a, g.shaped(tensor.F32, x...), cache(6, d/2), cache(6, d/2), g.structural(g.positions(6, []int{b, s}).To(tensor.F32).To(tensor.I64)))
+	g.node(kind, a, g.shaped(tensor.F32, x...), cache(6, d/2), cache(6, d/2), g.structural(g.places(6, b, s)))
 }
 
 func swiGLU(g *Gen, kind string) {
@@ -472,7 +472,7 @@ func loss(g *Gen, kind string) {
 	if g.one(2) {
 		x, y = append(x, 3), append(y, 3)
 	}
-	in := []*val{g.shaped(tensor.F32, x...), g.structural(g.positions(c, y).To(tensor.U8).To(tensor.I64))}
+	in := []*val{g.shaped(tensor.F32, x...), g.structural(g.places(c, y...))}
 	if g.one(3) {
 		in = append(in, g.positive(c))
 	}

@@ -264,8 +264,10 @@ func (s *shrinker) bypass(i int) bool {
 			continue
 		}
 		from, to := n.Output[0], n.Input[k]
-		if slices.ContainsFunc(p.Graph.Output, func(o *onnxpb.ValueInfoProto) bool { return o.Name == from }) {
-			continue
+		for _, o := range p.Graph.Output {
+			if o.Name == from {
+				o.Name = to
+			}
 		}
 		rename(p.Graph, from, to)
 		if s.try(p, s.best.Runs) {

@@ -1,0 +1,87 @@
+package diff
+
+// Mutant is a fault that is planted to show that graphs find such: in File, Old, which is
+// there once, becomes New.
+type Mutant struct {
+	Name     string
+	File     string
+	Old, New string
+}
+
+// Mutants are faults of the plan of memory, of the passes that fuse, of what binds kernels
+// to shapes, and of kernels.
+var Mutants = []Mutant{
+	// The plan of memory.
+	{"a span one step too short", "lower/plan/plan.go",
+		"spans[i].Last = max(spans[i].Last, at)", "spans[i].Last = max(spans[i].Last, at-1)"},
+	{"a captured value dies in the first round", "lower/plan/plan.go",
+		"if o.graph == level[i] {", "if o.graph == level[i] && false {"},
+	{"an output's memory is given away", "lower/plan/plan.go",
+		"spans[p.Number[v]].Last = p.Steps", "_ = spans[p.Number[v]]"},
+	{"buffers that meet in a step share memory", "lower/plan/plan.go",
+		"if o.Span.Last < b.Span.First ||", "if o.Span.Last <= b.Span.First ||"},
+	{"an operator in place of what is still read", "backend/cpu/spec.go",
+		"b.slots[r].where != inArena || b.spans[r].Last != index ||", "b.slots[r].where != inArena ||"},
+	{"a view does not keep its root alive", "backend/cpu/spec.go",
+		"b.spans[r].Last = max(b.spans[r].Last, b.spans[o].Last)", "_ = r"},
+	{"a view begins one element late", "backend/cpu/spec.go",
+		"b.slots[o].shift = at * b.slots[o].typ.DType.Size()", "b.slots[o].shift = min(at+1, b.size(i)/b.slots[o].typ.DType.Size()-b.size(o)/b.slots[o].typ.DType.Size()) * b.slots[o].typ.DType.Size()"},
+	{"a part of a Concat begins before the Concat does", "backend/cpu/spec.go",
+		"b.spans[o].First = min(b.spans[o].First, b.spans[r].First)", "_ = r"},
+	{"an operator keeps its view of the arena", "backend/cpu/spec.go",
+		"if _, n := x.inArena(t); n > 0 {", "if _, n := x.inArena(t); n > 0 && false {"},
+	{"a value of the heap is freed a step early", "backend/cpu/spec.go",
+		"last[b.spans[i].Last] = append(last[b.spans[i].Last], i)", "last[b.spans[i].Last-1] = append(last[b.spans[i].Last-1], i)"},
+	{"an output overwrites an input that another output shows", "backend/cpu/spec.go",
+		"if !out[i].Fits(t) || !arena && slices.ContainsFunc(in, out[i].Overlaps) {", "if !out[i].Fits(t) {"},
+	{"a kernel in place where another operand is a part of the same", "backend/cpu/elementwise.go",
+		"b := &bound{inplace: -1, alone: prod(shapeOf(n.Inputs[0])) != prod(shapeOf(n.Inputs[1]))}", "b := &bound{inplace: -1}"},
+
+	// Passes.
+	{"a residual from the wrong input", "passes/fuse/producer.go",
+		"r := other(n, best.node.Outputs[0])", "r := other(n, best.node.Outputs[0])\n\t\tif x := best.node.Inputs[0]; equal(x, r) {\n\t\t\tr = x\n\t\t}"},
+	{"a scale along the wrong axis of a weight", "passes/fuse/producer.go",
+		"case \"Conv\":\n\t\tp.rows, p.channel = 0, 1", "case \"Conv\":\n\t\tp.rows, p.channel = 1, 1"},
+	{"a mean that is not scaled", "passes/fuse/producer.go",
+		"shift[i] = par[1][i] - float64(par[2][i]*scale[i])", "shift[i] = par[1][i] - float64(par[2][i])"},
+	{"a subtraction folded as an addition", "passes/fuse/producer.go",
+		"\t\t\t\tshift[k] = -shift[k]\n", "\t\t\t\tshift[k] = +shift[k]\n"},
+	{"transposes joined the wrong way around", "passes/fuse/transpose.go",
+		"perm[i] = p[q[i]]", "perm[i] = q[p[i]]"},
+	{"rows of a weight permuted the wrong way around", "passes/fuse/transpose.go",
+		"back[p-1] = i", "back[i] = p - 1"},
+	{"a Slice of a Slice along the same axis", "passes/fuse/slice.go",
+		"if !ok || slices.ContainsFunc(outer[2], func(a int) bool { return slices.Contains(inner[2], a) }) {", "if !ok {"},
+
+	// Bindings.
+	{"a stride along an axis of one", "backend/cpu/elementwise.go",
+		"if shape[i] != 1 {\n\t\t\ts[len(out)", "if shape[i] != 1 || i == 0 {\n\t\t\ts[len(out)"},
+	{"axes joined that only one operand crosses alike", "backend/cpu/elementwise.go",
+		"if sa[k] == fa[i]*d && sb[k] == fb[i]*d {", "if sa[k] == fa[i]*d {"},
+	{"axes joined that only the source crosses alike", "backend/cpu/move.go",
+		"n > 0 && p.dst[n-1] == dst[i]*d && p.src[n-1] == src[i]*d {", "n > 0 && p.src[n-1] == src[i]*d {"},
+	{"a stride swapped", "backend/cpu/move.go",
+		"l.matrix(dst[d:], ds[0], src[s:], ss[1], shape[1], n)", "l.matrix(dst[d:], ds[0], src[s:], min(ss[1], ds[0]), shape[1], n)"},
+	{"the features of a Gemm read as if not transposed", "backend/cpu/matmul.go",
+		"col[k] = o.xs[k*l.tokens+t]", "col[k] = o.xs[t*l.k+k]"},
+
+	// Kernels.
+	{"an epilogue applied twice", "backend/cpu/matmul.go",
+		"\t\t\tl.ep.act(y[t*l.m:][:m1-m0])\n", "\t\t\tl.ep.act(y[t*l.m:][:m1-m0])\n\t\t\tl.ep.act(y[t*l.m:][:m1-m0])\n"},
+	{"a tail of columns dropped", "backend/cpu/matmul.go",
+		"copy(o.ys[t*l.m+r0:t*l.m+r1], s)", "copy(o.ys[t*l.m+r0:t*l.m+r1], s[:max(1, (r1-r0)&^3)])"},
+	{"the last row of a normalisation left out", "backend/cpu/norm.go",
+		"for r := i * per; r < min(rows, (i+1)*per); r++ {", "for r := i * per; r < min(rows-rows/4, (i+1)*per); r++ {"},
+	{"a transposed convolution that ignores dilations", "backend/cpu/conv.go",
+		"q := o%g.out[d] + s.Begin - t%s.Kernel*s.Dilation", "q := o%g.out[d] + s.Begin - t%s.Kernel"},
+	{"a causal order that hides one key less", "backend/cpu/attention.go",
+		"for r := max(0, first+1); r < rows; r++ {\n\t\tfill(scores[r*w:][:min(w, r-first)], -inf)", "for r := max(0, first+1); r < rows; r++ {\n\t\tfill(scores[r*w:][:min(w, r-first-1)], -inf)"},
+	{"a mask that is the same for all heads", "backend/cpu/attention.go",
+		"at := b*m.Batch + h*m.Head + query*m.Query + key", "at := b*m.Batch + query*m.Query + key"},
+	{"an index from the end one off", "backend/cpu/gather.go",
+		"if at[i] = int(p); p < 0 {\n\t\t\tat[i] += size", "if at[i] = int(p); p < 0 {\n\t\t\tat[i] += size - 1"},
+	{"a sequence read backwards from its longest end", "backend/cpu/rnn.go",
+		"t = length - 1 - r.step", "t = r.seq - 1 - r.step"},
+	{"a mean over one element less", "backend/cpu/pool2d.go",
+		"scale = 1 / float32(size)", "scale = 1 / float32(max(size-1, 1))"},
+}
