@@ -9,7 +9,7 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: build build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz bench-ort bench-sparse clean
+.PHONY: build build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz diff diff-mutants bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -84,6 +84,19 @@ models: ## well-known architectures with random weights, into models/
 
 fuzz: ## each fuzz target in turn for FUZZTIME
 	@FUZZTIME=$(FUZZTIME) ./tests/fuzz/run.sh
+
+# Graphs of a seed from a number on, and FRESH ones of a fresh seed; with DURATION as
+# many fresh ones as that gives time for. SEED, FROM and COUNT=1 repeat one.
+SEED ?= 1
+FROM ?= 0
+COUNT ?= $(if $(DURATION),0,5000)
+FRESH ?= 0
+
+diff: ## random graphs, compiled and run, against the interpreter: what differs goes into out/diff (DURATION=1h goes on, SEED=1 FROM=7 COUNT=1 repeats, ORT=1 compares with ONNX Runtime, too)
+	$(GO) run ./tests/diff/cmd -seed $(SEED) -from $(FROM) -count $(COUNT) -fresh $(FRESH) $(if $(DURATION),-duration $(DURATION)) $(if $(ORT),-ort out/ort)
+
+diff-mutants: ## that random graphs find faults: each of those that tests/diff lists is planted (half an hour)
+	$(GO) run ./tests/diff/cmd mutants
 
 kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched for it (needs apt)
 	sh backend/cuda/image/build.sh $(NVCC) backend/cuda/image

@@ -140,7 +140,7 @@ func (c *Case) draw(g *Gen) {
 // feed draws outputs that are written over inputs of their type and shape.
 func (c *Case) feed(r *rand.Rand) map[string]string {
 	in := c.Runs[0].Inputs
-	out, err := c.oracle(c.Model, in)
+	out, err := c.oracle(c.Model, in, passes)
 	if err != nil {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
 
 // oracle evaluates a model as it is imported for inputs of these shapes: what a Loop of no
 // rounds makes has the sizes that are known.
-func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor) (map[string]*value, error) {
+func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
 	o := onnx.Options{Shapes: map[string][]int{}}
 	for name, t := range in {
 		o.Shapes[name] = t.Shape()
@@ -192,7 +192,7 @@ func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor) (map[string]*v
 	if err != nil {
 		return nil, err
 	}
-	noisy, err := evaluate(context.Background(), g, values, c.Seed^c.Index)
+	noisy, err := evaluate(context.Background(), g, values, c.Seed^c.Index, passes)
 	if err != nil {
 		return nil, err
 	}
@@ -310,9 +310,13 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 	m.SetThreads(v.Threads)
 	defer m.Close()
 	values = values && !widens(model)
+	passes := passes
+	if v.Quantize == "int8" {
+		passes = passes8bit
+	}
 	outputs := map[string]*tensor.Tensor{}
 	for i, r := range c.Runs {
-		want, err := c.oracle(model, r.Inputs)
+		want, err := c.oracle(model, r.Inputs, passes)
 		if err != nil {
 			continue // what the interpreter refuses may fail anywhere, or be dead code
 		}
@@ -359,11 +363,11 @@ func widens(model []byte) bool {
 // compareExport compares what spc.Prune writes with the model, both interpreted.
 func (c *Case) compareExport(v Variant, model []byte) *Finding {
 	for i, r := range c.Runs[:1] {
-		want, err := c.oracle(c.Model, r.Inputs)
+		want, err := c.oracle(c.Model, r.Inputs, passes)
 		if err != nil {
 			continue
 		}
-		got, err := c.oracle(model, r.Inputs)
+		got, err := c.oracle(model, r.Inputs, passes)
 		if err != nil {
 			return &Finding{Class: "refused", Variant: v, Run: i, Detail: "the exported model: " + err.Error()}
 		}

@@ -80,7 +80,7 @@ func TestGraphs(t *testing.T) {
 		for _, f := range c.Check(context.Background()) {
 			t.Errorf("graph %d: %v", i, f)
 		}
-		want, err := c.oracle(c.Model, c.Runs[0].Inputs)
+		want, err := c.oracle(c.Model, c.Runs[0].Inputs, passes)
 		if err != nil {
 			t.Errorf("graph %d: the interpreter refuses its first inputs: %v", i, err)
 		}
@@ -116,11 +116,7 @@ func TestGraphsRepeat(t *testing.T) {
 func TestDiffers(t *testing.T) {
 	f := func(x ...float32) *tensor.Tensor { return tensor.From(x, len(x)) }
 	noisy := func(base *tensor.Tensor, other *tensor.Tensor) *value {
-		v := &value{base: base}
-		for i := range v.noisy {
-			v.noisy[i] = other
-		}
-		return v
+		return &value{base: base, noisy: []*tensor.Tensor{other}}
 	}
 	for name, c := range map[string]struct {
 		want  *value
@@ -157,7 +153,7 @@ func TestShrink(t *testing.T) {
 			continue
 		}
 		differs := func(_ context.Context, c *Case) *Finding {
-			if _, err := c.oracle(c.Model, c.Runs[0].Inputs); err != nil || !strings.Contains(c.Text(), "= Neg ") {
+			if _, err := c.oracle(c.Model, c.Runs[0].Inputs, passes); err != nil || !strings.Contains(c.Text(), "= Neg ") {
 				return nil
 			}
 			return &Finding{Class: "value"}

@@ -527,7 +527,7 @@ func (g *Gen) evaluate(n *onnxpb.NodeProto, captured map[string]*val) ([]*value,
 	if err != nil {
 		return nil, err
 	}
-	return evaluate(context.Background(), ig, in, g.seed)
+	return evaluate(context.Background(), ig, in, g.seed, passes)
 }
 
 // model is the file of a graph.
@@ -849,7 +849,7 @@ func (g *Gen) others(symbolic bool, c *Case) map[string]*tensor.Tensor {
 		if !ok {
 			continue
 		}
-		if _, err := c.oracle(c.Model, in); err == nil || attempt == 3 {
+		if _, err := c.oracle(c.Model, in, passes); err == nil || attempt == 3 {
 			return in
 		}
 	}

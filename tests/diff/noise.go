@@ -24,8 +24,13 @@ const (
 	rounds                   // anything else
 )
 
-// passes is the number of evaluations with noise: pairs whose noise has opposite signs.
-const passes = 6
+// The number of evaluations with noise: pairs whose noise has opposite signs. Where ranges
+// of 8 bits come from calibration, many elements lie between two integers, and each may
+// go its own way.
+const (
+	passes     = 6
+	passes8bit = 32
+)
 
 // noiseBits is by how many bits noise exceeds the unit in the last place. Results of a
 // right program stay so far inside of what noise does that no bound needs tuning, and
@@ -35,17 +40,13 @@ const noiseBits = 6
 // value is a tensor as it was evaluated without noise and with each kind of it.
 type value struct {
 	base  *tensor.Tensor
-	noisy [passes]*tensor.Tensor // all base where it is exact
-	exact bool                   // every right way to compute it gives these bits
+	noisy []*tensor.Tensor // passes of them, or none where it is exact
+	exact bool             // every right way to compute it gives these bits
 }
 
 // plain is the value of an input.
 func plain(t *tensor.Tensor) *value {
-	v := &value{base: t, exact: true}
-	for i := range v.noisy {
-		v.noisy[i] = t
-	}
-	return v
+	return &value{base: t, exact: true}
 }
 
 // stable reports whether noise leaves the type, the integers and the strings of v as
@@ -86,9 +87,6 @@ func (v *value) spread() (d []float64, ok bool) {
 		x = v.base.Float64s()
 	}
 	for _, t := range v.noisy {
-		if t == v.base {
-			continue
-		}
 		if t == nil || !t.Fits(v.base) {
 			return nil, false
 		}
@@ -195,8 +193,8 @@ func mantissa(dt tensor.DType) int {
 	return 3
 }
 
-// evaluate evaluates a graph without noise and with each kind of it, from a seed.
-func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64) ([]*value, error) {
+// evaluate evaluates a graph without noise, and with so many kinds of it from a seed.
+func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64, passes int) ([]*value, error) {
 	out := make([]*value, len(g.Outputs))
 	for pass := -1; pass < passes; pass++ {
 		e := &evaluator{ctx: ctx, sign: 1}
@@ -207,7 +205,7 @@ func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64) ([]*va
 		cells := make([]cell, len(in))
 		for i, v := range in {
 			cells[i] = cell{v.base, v.exact}
-			if pass >= 0 {
+			if pass >= 0 && !v.exact {
 				cells[i].t = v.noisy[pass]
 			}
 		}
@@ -223,12 +221,9 @@ func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64) ([]*va
 			switch {
 			case pass < 0:
 				out[i] = &value{base: c.t, exact: c.exact}
-				for k := range out[i].noisy {
-					out[i].noisy[k] = c.t
-				}
 				all = all && c.exact
 			case !out[i].exact:
-				out[i].noisy[pass] = c.t
+				out[i].noisy = append(out[i].noisy, c.t)
 			}
 		}
 		if pass < 0 && all {

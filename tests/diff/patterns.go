@@ -35,6 +35,8 @@ func init() {
 		{"mixture", mixture},
 		{"shapes", shapes},
 		{"padded", padded},
+		{"captured", captured},
+		{"overlapping", overlapping},
 	}
 }
 
@@ -459,4 +461,36 @@ func padded(g *Gen) {
 		return
 	}
 	g.node(choose(g, "MaxPool", "AveragePool"), Attrs{"kernel_shape": []int{2, 2}, "strides": []int{2, 2}}, y)
+}
+
+// captured has a loop read in each round what was computed before it, and compute more
+// after it has.
+func captured(g *Gen) {
+	v := g.node(choose(g, "Relu", "Neg", "Tanh", "Sigmoid"), nil, g.some(tensor.F32, 1, 3))
+	state := g.shaped(tensor.F32, v.shape()...)
+	in := []*value{plain(tensor.Scalar(int64(0))), plain(tensor.Scalar(true)), state.v}
+	body := g.subgraph(in, func(in []*val) []*val {
+		s := g.node(choose(g, "Max", "Min", "Sub"), nil, in[2], v)
+		for range 1 + g.r.IntN(3) {
+			s = g.node(choose(g, "Neg", "Abs", "Relu", "Sigmoid"), nil, s)
+		}
+		return []*val{g.node("Identity", nil, in[1]), s}
+	})
+	g.node("Loop", Attrs{"body": body}, g.index(2+g.r.IntN(2)), nil, state)
+}
+
+// overlapping combines a value with a part of it.
+func overlapping(g *Gen) {
+	v := g.some(tensor.F32, 1, 3)
+	if v.dim(0) < 2 {
+		reject("nothing to cut")
+	}
+	v = g.node(choose(g, "Relu", "Neg", "Abs"), nil, v)
+	at := g.r.IntN(v.dim(0))
+	part := g.node("Slice", nil, v, g.weight(tensor.Ints(at)), g.weight(tensor.Ints(at+1)), g.weight(tensor.Ints(0)))
+	in := []*val{v, part}
+	if g.one(2) {
+		in = []*val{part, v}
+	}
+	g.node(choose(g, "Add", "Sub", "Mul"), nil, in...)
 }

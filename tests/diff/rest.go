@@ -218,7 +218,6 @@ func scan(g *Gen, kind string) {
 	if x == nil {
 		reject("nothing to scan")
 	}
-	row := make([]*tensor.Tensor, 0, passes+1)
 	cut := func(t *tensor.Tensor) *tensor.Tensor {
 		s := t.Shape()[1:]
 		y := tensor.New(t.DType(), s...)
@@ -226,12 +225,9 @@ func scan(g *Gen, kind string) {
 		return y
 	}
 	first := &value{base: cut(x.t()), exact: x.v.exact}
-	for i, t := range x.v.noisy {
-		if first.noisy[i] = cut(t); x.v.exact {
-			first.noisy[i] = first.base
-		}
+	for _, t := range x.v.noisy {
+		first.noisy = append(first.noisy, cut(t))
 	}
-	_ = row
 	state := g.shaped(tensor.F32, first.base.Shape()...)
 	body := g.subgraph([]*value{state.v, first}, func(in []*val) []*val {
 		next := g.node(choose(g, "Max", "Min", "Add", "Sub"), nil, in[0], in[1])

@@ -202,7 +202,7 @@ func (s *shrinker) cut(p *onnxpb.ModelProto, n *onnxpb.NodeProto) bool {
 		for _, v := range q.Graph.Input {
 			in[v.Name] = r.Inputs[v.Name]
 		}
-		got, err := s.best.oracle(b, in)
+		got, err := s.best.oracle(b, in, passes)
 		if err != nil {
 			return false
 		}
@@ -462,7 +462,7 @@ func (c *Case) Write(dir string, about string) error {
 		for name, t := range r.Inputs {
 			errs = append(errs, writeTensor(filepath.Join(dir, fmt.Sprintf("run%d", i), "in"), name, t))
 		}
-		want, err := c.oracle(c.Model, r.Inputs)
+		want, err := c.oracle(c.Model, r.Inputs, passes)
 		if err != nil {
 			continue
 		}

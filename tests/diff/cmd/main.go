@@ -3,10 +3,12 @@
 //	go run ./tests/diff/cmd -seed 1 -count 5000 -fresh 500
 //	go run ./tests/diff/cmd -duration 1h
 //	go run ./tests/diff/cmd -seed 1 -from 1234 -count 1
+//	go run ./tests/diff/cmd mutants
 //
 // It prints a line for each finding, writes what it shrinks it to below -out, and ends
 // with status 1 where there is one. Graphs are checked by processes of their own, so
-// that one that crashes or hangs is a finding, too.
+// that one that crashes or hangs is a finding, too. With mutants it builds itself with each
+// of the faults that package diff lists, and ends with status 1 where one is not found.
 package main
 
 import (
@@ -72,11 +74,17 @@ func (f finding) String() string {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "worker" {
-		work()
-		return
+	do := run
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "worker":
+			work()
+			return
+		case "mutants":
+			do = mutants
+		}
 	}
-	if err := run(); err != nil {
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -187,15 +195,27 @@ func (w *worker) do(ctx context.Context, t task) (r result, ok bool) {
 	}
 	r = result{Seed: t.Seed, Index: t.Index, Findings: []finding{{Seed: t.Seed, Index: t.Index, Class: class, Variant: "any", Detail: why}}}
 	if t.Out != "" {
-		if c, err := diff.Generate(t.Seed, t.Index); err == nil {
-			f := &r.Findings[0]
-			f.Nodes, f.Folder = c.Nodes(), filepath.Join(t.Out, fmt.Sprintf("%d-%d-%s", t.Seed, t.Index, class))
-			if err := c.Write(f.Folder, f.String()+"\n\n"+w.stderr.String()+"\n"+c.Text()); err != nil {
-				f.Detail += "; " + err.Error()
-			}
-		}
+		r.Findings[0].write(t, w.stderr.String())
 	}
 	return r, false
+}
+
+// write writes a graph that was not shrunk. An operator that panics does so while the
+// graph is built, which leaves nothing to write.
+func (f *finding) write(t task, log string) {
+	defer func() {
+		if p := recover(); p != nil {
+			f.Detail += fmt.Sprintf("; building the graph: %v", p)
+		}
+	}()
+	c, err := diff.Generate(t.Seed, t.Index)
+	if err != nil {
+		return
+	}
+	f.Nodes, f.Folder = c.Nodes(), filepath.Join(t.Out, fmt.Sprintf("%d-%d-%s", t.Seed, t.Index, f.Class))
+	if err := c.Write(f.Folder, f.String()+"\n\n"+log+"\n"+c.Text()); err != nil {
+		f.Detail += "; " + err.Error()
+	}
 }
 
 func run() error {
