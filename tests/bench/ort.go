@@ -180,10 +180,28 @@ func (w *Worker) Outputs() (map[string]*tensor.Tensor, error) {
 	return out, nil
 }
 
+// Evaluate loads an ONNX file and returns the outputs for inputs by name.
+func (w *Worker) Evaluate(model string, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+	dir, err := os.MkdirTemp("", "spc-bench")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	in, err := writeTensors(dir, inputs)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Load(model, in); err != nil {
+		return nil, err
+	}
+	return w.Outputs()
+}
+
 // types maps element types to ONNX Runtime's names.
 var types = map[tensor.DType]string{
 	tensor.F32: "float32", tensor.F64: "float64", tensor.I64: "int64", tensor.I32: "int32",
-	tensor.I8: "int8", tensor.U8: "uint8", tensor.Bool: "bool",
+	tensor.I8: "int8", tensor.U8: "uint8", tensor.Bool: "bool", tensor.F16: "float16",
+	tensor.I16: "int16", tensor.U16: "uint16", tensor.U32: "uint32", tensor.U64: "uint64",
 }
 
 func (f file) read() (*tensor.Tensor, error) {

@@ -18,7 +18,8 @@ const [folder, threads] = process.argv.slice(2);
 const ort = createRequire(join(resolve(folder), 'package.json'))('onnxruntime-node');
 const arrays = {
   float32: Float32Array, float64: Float64Array, int64: BigInt64Array, int32: Int32Array,
-  int8: Int8Array, uint8: Uint8Array, bool: Uint8Array,
+  int8: Int8Array, uint8: Uint8Array, bool: Uint8Array, float16: Uint16Array,
+  int16: Int16Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
 };
 const now = () => Number(process.hrtime.bigint()) / 1e6;
 let session, feeds;

@@ -631,6 +631,10 @@ func (g *Gen) subgraph(in []*value, build func(in []*val) []*val) *sub {
 	outs := build(f.inputs)
 	p := &onnxpb.GraphProto{Name: g.name("g")}
 	for _, v := range f.inputs {
+		if v.rank() == 0 { // runtimes want to know that of a Loop's first inputs
+			p.Input = append(p.Input, info(v.name, v.dt(), nil, nil))
+			continue
+		}
 		p.Input = append(p.Input, &onnxpb.ValueInfoProto{Name: v.name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: int32(v.dt())}}}})
 	}
 	seen := map[string]bool{}

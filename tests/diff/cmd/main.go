@@ -43,6 +43,7 @@ type task struct {
 	Seed, Index uint64
 	Out         string        // where findings go, empty for nowhere
 	Shrink      time.Duration // time for each
+	ORT         string        // where ONNX Runtime is, empty for no comparison with it
 }
 
 // result is the line that a worker answers.
@@ -52,6 +53,22 @@ type result struct {
 	Kinds       map[string]int
 	Variants    int
 	Findings    []finding
+	Refused     string   // by ONNX Runtime
+	Decided     []string // differences from it that the specification decides
+}
+
+// peers are ONNX Runtime's processes by folder.
+var peers = map[string]*diff.Peer{}
+
+func peer(folder string) (*diff.Peer, error) {
+	if peers[folder] == nil {
+		p, err := diff.FindPeer(folder)
+		if err != nil {
+			return nil, err
+		}
+		peers[folder] = p
+	}
+	return peers[folder], nil
 }
 
 // finding is a line of the report.
@@ -113,10 +130,32 @@ func (t task) check(ctx context.Context) result {
 		return r
 	}
 	r.Kinds, r.Variants = c.Kinds, len(c.Variants)
-	for _, f := range c.Check(ctx) {
+	differs, found := diff.Differs, c.Check(ctx)
+	if t.ORT != "" {
+		p, err := peer(t.ORT)
+		if err != nil {
+			r.Error = err.Error()
+			return r
+		}
+		differs = p.Differs
+		found = nil
+		switch f, refused := p.Check(ctx, c); {
+		case refused != nil:
+			r.Refused = short(refused.Error())
+		case f != nil:
+			found = append(found, f)
+		}
+	}
+	for _, f := range found {
 		found := finding{Seed: t.Seed, Index: t.Index, Class: f.Class, Variant: f.Variant.String(), Detail: short(f.String()), Nodes: c.Nodes()}
 		if t.Out != "" {
-			small, last := diff.Shrink(ctx, c, f, t.Shrink, diff.Differs)
+			small, last := diff.Shrink(ctx, c, f, t.Shrink, differs)
+			if t.ORT != "" {
+				if why := diff.Decided(small); why != "" {
+					r.Decided = append(r.Decided, why)
+					continue
+				}
+			}
 			found.Detail, found.Nodes = short(last.String()), small.Nodes()
 			found.Folder = filepath.Join(t.Out, fmt.Sprintf("%d-%d-%s", t.Seed, t.Index, f.Class))
 			if err := small.Write(found.Folder, found.String()+"\n\n"+small.Text()+"\n"); err != nil {
@@ -231,6 +270,7 @@ func run() error {
 		first    = flag.Bool("first", false, "end at the first finding")
 		asJSON   = flag.Bool("json", false, "print the findings as JSON lines, and a last line with the counts")
 		quiet    = flag.Bool("quiet", false, "print no progress")
+		ort      = flag.String("ort", "", "compare the interpreter with the ONNX Runtime that npm installed in this folder, in place of spc's compile with the interpreter")
 		cover    = flag.Bool("cover", false, "print how many nodes of each operator there were")
 	)
 	flag.Parse()
@@ -252,7 +292,7 @@ func run() error {
 		defer mu.Unlock()
 		i := next
 		next++
-		t := task{Out: *out, Shrink: *shrink}
+		t := task{Out: *out, Shrink: *shrink, ORT: *ort}
 		switch {
 		case i < *count:
 			t.Seed, t.Index = *seed, *from+uint64(i)
@@ -263,7 +303,7 @@ func run() error {
 		}
 		return t, ctx.Err() == nil
 	}
-	s := summary{Kinds: map[string]int{}}
+	s := summary{Kinds: map[string]int{}, Decided: map[string]int{}}
 	ended := errors.New("")
 	each := func(r result) error {
 		mu.Lock()
@@ -275,6 +315,15 @@ func run() error {
 		s.Compiles += r.Variants
 		for k, n := range r.Kinds {
 			s.Kinds[k] += n
+		}
+		if r.Refused != "" {
+			s.Refused++
+			if *cover {
+				fmt.Printf("refused: %s\n", r.Refused)
+			}
+		}
+		for _, why := range r.Decided {
+			s.Decided[why]++
 		}
 		for _, f := range r.Findings {
 			if s.Findings++; s.Findings == 1 {
@@ -375,6 +424,12 @@ func run() error {
 		}
 		fmt.Println(string(b))
 	} else {
+		for _, why := range slices.Sorted(maps.Keys(s.Decided)) {
+			fmt.Printf("%d differences from ONNX Runtime: %s\n", s.Decided[why], why)
+		}
+		if *ort != "" {
+			fmt.Printf("ONNX Runtime does not take %d graphs\n", s.Refused)
+		}
 		fmt.Printf("%d graphs, %d compiles, %d findings in %.0f s\n", s.Graphs, s.Compiles, s.Findings, s.Seconds)
 	}
 	if err := ctx.Err(); err != nil {
@@ -393,5 +448,7 @@ type summary struct {
 	Findings int            `json:"findings"`
 	First    int            `json:"first,omitempty"` // the graphs that were checked when the first was found
 	Seconds  float64        `json:"seconds"`
+	Refused  int            `json:"refused,omitempty"` // graphs that ONNX Runtime does not take
+	Decided  map[string]int `json:"decided,omitempty"` // differences from it, by what decides them
 	Kinds    map[string]int `json:"-"`
 }
