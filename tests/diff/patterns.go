@@ -37,6 +37,8 @@ func init() {
 		{"padded", padded},
 		{"captured", captured},
 		{"overlapping", overlapping},
+		{"kept", kept},
+		{"kept", kept},
 	}
 }
 
@@ -493,4 +495,51 @@ func overlapping(g *Gen) {
 		in = []*val{part, v}
 	}
 	g.node(choose(g, "Add", "Sub", "Mul"), nil, in...)
+}
+
+// kept reads a value after what may have returned it as it is, which an operand decides at
+// run time, and after what may have computed in its place.
+func kept(g *Gen) {
+	act := func(v *val) *val {
+		return g.node(choose(g, "Relu", "Neg", "Abs", "Sigmoid", "Tanh"), nil, v)
+	}
+	at := func(t *tensor.Tensor) *val { return g.newInput(t, nil) }
+	x := g.some(tensor.F32, 0, 3)
+	kind := choose(g, "Reshape", "Squeeze", "Unsqueeze", "Dropout", "Loop", "ScatterND", "If")
+	if kind == "Squeeze" {
+		x = g.shaped(tensor.F32, append([]int{1}, g.shape(g.r.IntN(3))...)...)
+	}
+	x = act(x)
+	switch kind {
+	case "Reshape":
+		g.node(kind, nil, x, at(tensor.Ints(g.factors(x.len())...)))
+	case "Squeeze":
+		g.node(kind, nil, x, at(tensor.Ints(0)))
+	case "Unsqueeze":
+		g.node(kind, nil, x, at(tensor.Ints(g.r.IntN(x.rank()+1))))
+	case "Dropout":
+		g.node(kind, nil, x, g.weight(tensor.Scalar[float32](0)), choose(g, at, g.weight)(tensor.Scalar(true)))
+	case "Loop":
+		in := []*value{plain(tensor.Scalar(int64(0))), plain(tensor.Scalar(true)), x.v}
+		body := g.subgraph(in, func(in []*val) []*val {
+			return []*val{g.node("Identity", nil, in[1]), act(in[2])}
+		})
+		g.node(kind, Attrs{"body": body}, at(tensor.Scalar(int64(g.r.IntN(2)))), nil, x)
+	case "ScatterND":
+		if x.rank() == 0 {
+			reject("scalar")
+		}
+		g.node(kind, nil, x, at(tensor.New(tensor.I64, 0, 1)), at(tensor.New(tensor.F32, append([]int{0}, x.shape()[1:]...)...)))
+	case "If":
+		branch := func() *sub { return g.subgraph(nil, func([]*val) []*val { return []*val{g.body(x)} }) }
+		then := branch()
+		g.node(kind, Attrs{"then_branch": then, "else_branch": branch()}, at(tensor.Scalar(g.one(2))))
+	}
+	v := g.frame.values[len(g.frame.values)-1]
+	for range 1 + g.r.IntN(3) {
+		x = act(x)
+	}
+	if g.one(2) {
+		act(v)
+	}
 }
