@@ -39,6 +39,8 @@ func init() {
 		{"overlapping", overlapping},
 		{"kept", kept},
 		{"kept", kept},
+		{"flattened", flattened},
+		{"sliced", sliced},
 	}
 }
 
@@ -541,5 +543,47 @@ func kept(g *Gen) {
 	}
 	if g.one(2) {
 		act(v)
+	}
+}
+
+// flattened multiplies images whose axes were put in another order, as models that keep
+// channels last do before their classifier.
+func flattened(g *Gen) {
+	b, rest := 1+g.r.IntN(3), []int{2 + g.r.IntN(3), 2 + g.r.IntN(3), 1 + g.r.IntN(4)}
+	v := g.node(choose(g, "Relu", "Neg", "Identity"), nil, g.shaped(tensor.F32, append([]int{b}, rest...)...))
+	perm := []int{0}
+	for _, i := range g.r.Perm(3) {
+		perm = append(perm, i+1)
+	}
+	v = g.permute(v, perm...)
+	k := product(rest)
+	if g.one(2) {
+		v = g.node("Flatten", nil, v)
+	} else {
+		v = g.node("Reshape", nil, v, g.weight(tensor.Ints(choose(g, b, -1), k)))
+	}
+	n := g.columns()
+	switch g.r.IntN(3) {
+	case 0:
+		g.node("MatMul", nil, v, g.weight(g.floats(tensor.F32, k, n)))
+	case 1:
+		g.node("Gemm", nil, v, g.weight(g.floats(tensor.F32, k, n)))
+	case 2:
+		g.node("Gemm", Attrs{"transB": 1}, v, g.weight(g.floats(tensor.F32, n, k)), g.vector(n))
+	}
+}
+
+// sliced cuts what is cut already, along the same axis or another.
+func sliced(g *Gen) {
+	v := g.some(tensor.F32, 1, 4)
+	for range 2 + g.r.IntN(2) {
+		a := g.r.IntN(v.rank())
+		if g.one(2) {
+			a = 0
+		}
+		n := v.dim(a)
+		from := g.r.IntN(min(n, 2) + 1)
+		to := choose(g, n, n, max(from, n-1), 1<<40)
+		v = g.node("Slice", nil, v, g.weight(tensor.Ints(from)), g.weight(tensor.Ints(to)), g.weight(tensor.Ints(a)), g.weight(tensor.Ints(choose(g, 1, 1, 2))))
 	}
 }
