@@ -33,6 +33,17 @@ type Case struct {
 	Runs        []Run  // of one program, one after another
 	Variants    []Variant
 	Kinds       map[string]int // nodes by operator
+
+	known []known // what the oracle has told
+}
+
+// known is what a model's outputs are.
+type known struct {
+	model  []byte
+	in     map[string]*tensor.Tensor
+	passes int
+	out    map[string]*value
+	err    error
 }
 
 // Run is one call.
@@ -170,9 +181,21 @@ func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
 	return o
 }
 
-// oracle evaluates a model as it is imported for inputs of these shapes: what a Loop of no
-// rounds makes has the sizes that are known.
+// oracle is interpret for what it has not been asked yet.
 func (c *Case) oracle(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
+	for _, k := range c.known {
+		if k.passes == passes && maps.Equal(k.in, in) && bytes.Equal(k.model, model) {
+			return k.out, k.err
+		}
+	}
+	out, err := c.interpret(model, in, passes)
+	c.known = append(c.known, known{model, in, passes, out, err})
+	return out, err
+}
+
+// interpret evaluates a model as it is imported for inputs of these shapes: what a Loop of no
+// rounds makes has the sizes that are known.
+func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int) (map[string]*value, error) {
 	o := onnx.Options{Shapes: map[string][]int{}}
 	for name, t := range in {
 		o.Shapes[name] = t.Shape()

@@ -65,6 +65,7 @@ func (s *shrinker) try(p *onnxpb.ModelProto, runs []Run) bool {
 		return false
 	}
 	c := *s.best
+	c.known = nil
 	if p != nil {
 		tidy(p.Graph)
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
