@@ -175,7 +175,11 @@ func (g *Gen) gemm() *val {
 	x := g.some(tensor.F32, 2, 2)
 	a := Attrs{}
 	k, m := x.dim(1), x.dim(0)
-	if g.one(5) {
+	if g.one(4) {
+		if g.one(2) { // few columns, which some formats multiply one by one
+			x = g.shaped(tensor.F32, choose(g, 3, 5, 8, 9, 17), 2+g.r.IntN(3))
+			k, m = x.dim(1), x.dim(0)
+		}
 		a["transA"], k, m = 1, m, k
 	}
 	n := g.columns()
