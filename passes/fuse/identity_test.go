@@ -548,3 +548,14 @@ func TestNodesWithoutInputs(t *testing.T) {
 		t.Errorf("%d changes, error %v in\n%s", n, err, g)
 	}
 }
+
+func TestReshapeThatOnlyNothingFits(t *testing.T) {
+	graphtest.Rewrite(t, fuse.Identities, `
+graph "g"(%x: i64[n,1]) {
+  %s: i64[2] = Shape "s" (%x)
+  %one: i64[2] = const {0, 1}
+  %to: i64[2] = Add "a" (%s, %one)
+  %y: i64[n,2] = Reshape "r" (%x, %to) {allowzero = 1}
+  return %y
+}`, "")
+}

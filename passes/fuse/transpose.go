@@ -32,7 +32,8 @@ var reshapes = []string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
 // target returns the constant second input of a Reshape from x to a type: a
 // dimension that is not known and stays where it is in x is 0, or else a single one
-// is -1. ok is false for others, and where a size is zero.
+// is -1. ok is false for others, where a size is zero, and where only sizes of zero make
+// the elements as many as those of x.
 func target(x *ir.Value, t ir.Type) (shape []int, ok bool) {
 	if !t.Ranked {
 		return nil, false
@@ -51,6 +52,10 @@ func target(x *ir.Value, t ir.Type) (shape []int, ok bool) {
 			open++
 			shape = append(shape, -1)
 		}
+	}
+	if from, ok := x.Type.Elems(); ok && open == 0 {
+		to, _ := t.Elems()
+		return shape, from == to
 	}
 	return shape, open == 0 || open == 1 && kept == 0 // -1 is not defined beside a size of zero
 }
