@@ -350,7 +350,7 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 	}
 	m.SetThreads(v.Threads)
 	defer m.Close()
-	values = values && !widens(model)
+	values = values && !widens(model) && !widens(c.Model)
 	passes := passes
 	if v.Quantize == "int8" {
 		passes = passes8bit

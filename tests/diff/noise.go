@@ -338,7 +338,7 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	}}
 	kind := n.Op.Kind()
 	r := Rules[kind].Round
-	rough := exact && r != moves && !exactly(n, r, in) || !exact && r != moves
+	rough := r != moves && !(exact && exactly(n, r, in)) || r == products && scaled(n.Outputs[0])
 	if rough && e.noise != nil && !Rules[kind].Calm {
 		for i, t := range in {
 			if t != nil && (i == 0 || !Rules[kind].First) {
@@ -491,6 +491,32 @@ func exactly(n *ir.Node, r rounding, in []*tensor.Tensor) bool {
 		return false
 	}
 	return size == 0 || size < math.Ldexp(1, min(low+most, 1000)) && low > -100
+}
+
+// scaled reports whether a product is multiplied by what its weight may be multiplied by
+// in its place, and is rounded then.
+func scaled(v *ir.Value) bool {
+	if v == nil {
+		return false
+	}
+	for _, u := range v.Uses() {
+		switch u.Node.Op.Kind() {
+		case "BatchNormalization":
+			return true
+		case "Mul", "Div":
+			if c := u.Node.Input(1 - u.Index); c != nil && c.Const != nil && c.Const.DType().IsFloat() && slices.ContainsFunc(c.Const.Float64s(), func(x float64) bool { return x*64 != math.Trunc(x*64) }) {
+				return true
+			}
+			if scaled(u.Node.Outputs[0]) {
+				return true
+			}
+		case "Add", "Sub":
+			if scaled(u.Node.Outputs[0]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // inexactConv reports whether a convolution may be computed by transforms, which round.

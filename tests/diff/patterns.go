@@ -164,7 +164,7 @@ func normalised(g *Gen) {
 	y := g.conv()
 	y = g.batchNorm(y)
 	if g.one(2) {
-		y = g.activate(y)
+		g.activate(y)
 	}
 	if g.one(3) {
 		g.batchNorm(g.conv())
