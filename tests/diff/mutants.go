@@ -29,7 +29,7 @@ var Mutants = []Mutant{
 	{"a part of a Concat begins before the Concat does", "backend/cpu/spec.go",
 		"b.spans[o].First = min(b.spans[o].First, b.spans[r].First)", "_ = r"},
 	{"an operator keeps its view of the arena", "backend/cpu/spec.go",
-		"if _, n := x.inArena(t); n > 0 {", "if _, n := x.inArena(t); n > 0 && false {"},
+		"if _, n := x.inArena(e); n > 0 {", "if _, n := x.inArena(e); n > 0 && false {"},
 	{"a value of the heap is freed a step early", "backend/cpu/spec.go",
 		"last[b.spans[i].Last] = append(last[b.spans[i].Last], i)", "last[b.spans[i].Last-1] = append(last[b.spans[i].Last-1], i)"},
 	{"an output overwrites an input that another output shows", "backend/cpu/spec.go",
