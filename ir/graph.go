@@ -269,10 +269,16 @@ func (g *Graph) makeNode(name string, op Op, inputs []*Value, outputs []string) 
 	return n
 }
 
-// ReplaceUses makes every reader of old, graph outputs included, read by instead.
+// ReplaceUses makes every reader of old, graph outputs included, read by instead, which is
+// not nil.
 func (g *Graph) ReplaceUses(old, by *Value) {
-	for _, u := range slices.Clone(old.uses) {
-		u.Node.SetInput(u.Index, by)
+	uses := old.uses
+	if by != old {
+		old.uses = nil // at once: there may be many
+		for _, u := range uses {
+			u.Node.Inputs[u.Index] = by
+		}
+		by.uses = append(by.uses, uses...)
 	}
 	for k, o := range g.root.graphs {
 		for i, v := range o.Outputs {

@@ -306,16 +306,23 @@ func (n *Node) OutputTypes() []Type {
 // for another size now.
 func (c *Infer) keepNames() {
 	n := c.Node
+	own, made := map[Dim]bool{}, map[Dim]bool{}
+	for _, d := range n.own {
+		own[d] = true
+	}
+	for _, d := range c.made {
+		made[d] = true
+	}
 	old := map[Dim]Dim{} // by what was made now
 	for i, v := range n.Outputs {
 		if v == nil || len(v.Type.Dims) != len(c.out[i].Dims) {
 			continue
 		}
 		for j, d := range c.out[i].Dims {
-			k := slices.Index(n.own, v.Type.Dims[j])
-			if _, named := old[d]; k >= 0 && !named && slices.Contains(c.made, d) {
-				old[d] = n.own[k]
-				n.own = slices.Delete(n.own, k, k+1)
+			was := v.Type.Dims[j]
+			if _, named := old[d]; own[was] && !named && made[d] {
+				old[d] = was
+				delete(own, was)
 			}
 		}
 	}

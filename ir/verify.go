@@ -11,10 +11,27 @@ import (
 // graph are not looked at. It returns the first violation as an error that wraps
 // ErrInvalid.
 func (g *Graph) Verify() error {
-	return g.verify(map[*Value]bool{}, map[string]bool{}, map[string]bool{}, false)
+	return g.verify(map[*Value]bool{}, map[string]bool{}, map[string]bool{}, map[*Value]map[Use]bool{}, false)
 }
 
-func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool, refused bool) error {
+// listed reports whether v lists a use; sets are those of values with many.
+func (v *Value) listed(u Use, sets map[*Value]map[Use]bool) bool {
+	const few = 16
+	if len(v.uses) <= few {
+		return slices.Contains(v.uses, u)
+	}
+	set := sets[v]
+	if set == nil {
+		set = make(map[Use]bool, len(v.uses))
+		for _, w := range v.uses {
+			set[w] = true
+		}
+		sets[v] = set
+	}
+	return set[u]
+}
+
+func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool, uses map[*Value]map[Use]bool, refused bool) error {
 	refused = refused || g.Refused != nil
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("graph %s: %s: %w", g.Name, fmt.Sprintf(format, args...), ErrInvalid)
@@ -67,7 +84,7 @@ func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool, r
 			if err := read(v, n.String()); err != nil {
 				return err
 			}
-			if !slices.Contains(v.uses, Use{n, i}) {
+			if !v.listed(Use{n, i}, uses) {
 				return fail("%v is missing from the uses of %s", n, v.Name)
 			}
 		}
@@ -75,7 +92,7 @@ func (g *Graph) verify(defined map[*Value]bool, values, nodes map[string]bool, r
 			if sub.Owner != n {
 				return fail("subgraph %s of %v has another owner", sub.Name, n)
 			}
-			if err := sub.verify(defined, values, nodes, refused); err != nil {
+			if err := sub.verify(defined, values, nodes, uses, refused); err != nil {
 				return err
 			}
 			sub.leave(defined)

@@ -26,11 +26,23 @@ func Constants(g *ir.Graph) (int, error) {
 
 // ConstantsBut is Constants, but leaves nodes for which stays is true.
 func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
+	f := &folder{stays: stays, top: g}
+	return f.constants(g)
+}
+
+// folder is the state of ConstantsBut.
+type folder struct {
+	stays   func(*ir.Node) bool
+	top     *ir.Graph
+	outputs map[*ir.Value]bool // of top and its subgraphs; nil where they are not known
+}
+
+func (f *folder) constants(g *ir.Graph) (int, error) {
 	count := 0
 	dead := map[*ir.Node]bool{}
 	for i := 0; i < len(g.Nodes); i++ {
 		n := g.Nodes[i]
-		if !wanted(n) || stays(n) {
+		if !slices.ContainsFunc(n.Outputs, f.read) || f.stays(n) {
 			continue
 		}
 		// What was folded before n may tell more of n's types.
@@ -39,6 +51,7 @@ func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 		}
 		if branch := pickedBranch(n); branch != nil {
 			g.Inline(n, branch)
+			f.outputs = nil
 			count++
 			i--
 			continue
@@ -48,7 +61,7 @@ func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 				if sub.Refused != nil {
 					continue
 				}
-				k, err := ConstantsBut(sub, stays)
+				k, err := f.constants(sub)
 				if err != nil {
 					return 0, err
 				}
@@ -58,7 +71,7 @@ func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 				return 0, err
 			}
 		}
-		outs, err := evaluate(n)
+		outs, err := f.evaluate(n)
 		if err != nil && g.Owner == nil {
 			return 0, err
 		}
@@ -66,8 +79,11 @@ func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 			continue
 		}
 		for j, v := range n.Outputs {
-			if read(v) {
-				g.ReplaceUses(v, g.NewConst(v.Name+".const", outs[j]))
+			if f.read(v) {
+				c := g.NewConst(v.Name+".const", outs[j])
+				if g.ReplaceUses(v, c); f.outputs[v] {
+					f.outputs[c] = true
+				}
 			}
 		}
 		for j := len(n.Inputs) - 1; j >= 0; j-- { // frees constants that nobody else reads
@@ -94,10 +110,21 @@ func All(g *ir.Graph) error {
 	}
 }
 
-// wanted reports whether an output of n is read.
-func wanted(n *ir.Node) bool { return slices.ContainsFunc(n.Outputs, read) }
-
-func read(v *ir.Value) bool { return v != nil && (len(v.Uses()) > 0 || v.IsOutput()) }
+// read reports whether a node or an output of a graph is v.
+func (f *folder) read(v *ir.Value) bool {
+	if v == nil || len(v.Uses()) > 0 {
+		return v != nil
+	}
+	if f.outputs == nil {
+		f.outputs = map[*ir.Value]bool{}
+		for g := range f.top.All() {
+			for _, o := range g.Outputs {
+				f.outputs[o] = true
+			}
+		}
+	}
+	return f.outputs[v]
+}
 
 // pickedBranch returns the branch that the known condition of an If picks.
 func pickedBranch(n *ir.Node) *ir.Graph {
@@ -122,7 +149,7 @@ func pickedBranch(n *ir.Node) *ir.Graph {
 
 // evaluate returns the outputs of n where they are constant and worth storing,
 // else nil.
-func evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
+func (f *folder) evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 	if outs := known(n); outs != nil {
 		return outs, nil
 	}
@@ -167,7 +194,7 @@ func evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 		return nil, fmt.Errorf("%v: %w", n, err)
 	}
 	for j, v := range n.Outputs {
-		if read(v) && (j >= len(outs) || outs[j] == nil) {
+		if f.read(v) && (j >= len(outs) || outs[j] == nil) {
 			return nil, nil
 		}
 	}
