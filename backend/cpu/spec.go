@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"spc/backend"
+	"spc/backend/format"
 	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/ir"
@@ -141,6 +142,9 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 		return nil, err
 	}
 	if err := fold.All(g); err != nil {
+		return nil, err
+	}
+	if err := format.Loosen(g, p.unpack); err != nil {
 		return nil, err
 	}
 	p.weights(g)

@@ -11,6 +11,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/cpu"
+	"spc/backend/format"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -119,6 +120,9 @@ func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
 		return nil, err
 	}
 	if err := fold.All(g); err != nil {
+		return nil, err
+	}
+	if err := format.Loosen(g, func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) }); err != nil {
 		return nil, err
 	}
 	if err := affine(g); err != nil {

@@ -102,6 +102,33 @@ func CheckAll(g *ir.Graph) error {
 	return cmp.Or(errs...)
 }
 
+// Loosen gives nodes tensors for those stored constants that they do not multiply as they
+// are stored: where shapes that became known made the other operand constant, too.
+func Loosen(g *ir.Graph, unpack func(*ir.Value) (*tensor.Tensor, error)) error {
+	for sub := range g.All() {
+		for _, n := range sub.Nodes {
+			if !slices.ContainsFunc(n.Inputs, packed) {
+				continue
+			}
+			var weights []ir.Weight
+			if op, ok := n.Op.(ir.WeightOp); ok {
+				weights = op.Weights(n)
+			}
+			for i, v := range n.Inputs {
+				if !packed(v) || slices.ContainsFunc(weights, func(w ir.Weight) bool { return w.Input == i && w.View.Equal(v.Store.View) }) {
+					continue
+				}
+				t, err := unpack(v)
+				if err != nil {
+					return n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+				}
+				n.SetInput(i, sub.NewConst(v.Name, t))
+			}
+		}
+	}
+	return nil
+}
+
 // checkPlaces checks where a graph reads stored weights.
 func checkPlaces(g *ir.Graph) error {
 	for sub := range g.All() {

@@ -325,7 +325,7 @@ func biasOf(l *layer) (b []float32, ok bool) {
 	if v == nil {
 		return nil, true
 	}
-	if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Len() != l.rows || v.Const.Dim(v.Const.Rank()-1) != l.rows {
+	if v.Const == nil || v.Const.DType() != tensor.F32 || v.Const.Rank() == 0 || v.Const.Len() != l.rows || v.Const.Dim(-1) != l.rows {
 		return nil, false
 	}
 	return v.Const.F32s(), true

@@ -1,0 +1,120 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"testing"
+
+	"spc"
+	"spc/ir/tensor"
+)
+
+// variants are ways in which a user compiles a model; those that lose digits have a bound
+// of their own.
+var variants = []struct {
+	name    string
+	options spc.CompileOptions
+	bound   float64
+}{
+	{"dense", spc.CompileOptions{}, 1e-6},
+	{"csr", spc.CompileOptions{Format: "csr"}, 1e-6},
+	{"block", spc.CompileOptions{Format: "block"}, 1e-6},
+	{"fp16", spc.CompileOptions{Quantize: "fp16"}, 1e-6},
+	{"bf16", spc.CompileOptions{Quantize: "bf16"}, 1e-6},
+	{"int8", spc.CompileOptions{Quantize: "int8", KeepFloat: []string{"none"}}, 0.1},
+	{"obs that finds all zeros", spc.CompileOptions{Layers: []string{"*=0"}, Keep: []string{"none"}}, 1e-6},
+	{"obs in 8 bits", spc.CompileOptions{Layers: []string{"*=0"}, Keep: []string{"none"}, Quantize: "int8", KeepFloat: []string{"none"}}, 0.1},
+}
+
+// calibrated gives options that need them samples of an input.
+func calibrated(o spc.CompileOptions, name string, x *tensor.Tensor) spc.CompileOptions {
+	if o.Quantize == "int8" || o.Layers != nil {
+		o.Calibrate = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+			return func(yield func(map[string]*tensor.Tensor, error) bool) {
+				for range 4 {
+					if !yield(map[string]*tensor.Tensor{name: x}, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+	return o
+}
+
+// A Gemm adds a C of every shape that broadcasts, however it is compiled.
+func TestGemmAddsWhatBroadcasts(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		for _, c := range []string{"f32[] = const {0.5}", "f32[1] = const {0.5}", "f32[1,1] = const {0.5}", fmt.Sprintf("f32[%d] = const {%s}", n, numbers(n, func() string { return "0.5" })),
+			fmt.Sprintf("f32[1,%d] = const {%s}", n, numbers(n, func() string { return "0.5" })), "f32[2,1] = const {0.5, 0.5}", fmt.Sprintf("f32[2,%d] = const {%s}", n, numbers(2*n, func() string { return "0.5" }))} {
+			file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[2,4]) {
+  %%w: f32[4,%d] = const {%s}
+  %%c: %s
+  %%y: f32[2,%d] = Gemm "gemm" (%%x, %%w, %%c)
+  return %%y
+}`, n, numbers(4*n, func() string { return "0.25" }), c, n))
+			x := tensor.From([]float32{1, -2, 3, 0.5, -1, 2, 4, -0.5}, 2, 4)
+			for _, v := range variants {
+				o := calibrated(v.options, "x", x)
+				o.Bytes = file
+				m, err := spc.Compile(context.Background(), o)
+				if err != nil {
+					t.Errorf("%s, C %s: %v", v.name, c, err)
+					continue
+				}
+				out, err := m.Run(context.Background(), map[string]*tensor.Tensor{"x": x})
+				m.Close()
+				if err != nil {
+					t.Errorf("%s, C %s: %v", v.name, c, err)
+					continue
+				}
+				for i, y := range out["y"].F32s() {
+					want := 0.5
+					for _, e := range x.F32s()[i/n*4:][:4] {
+						want += 0.25 * float64(e)
+					}
+					if d := math.Abs(float64(y) - want); !(d <= v.bound) {
+						t.Errorf("%s, C %s: element %d is %g, want %g", v.name, c, i, y, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A weight on the left is the weight only while the other operand is none: that may become
+// constant where operands known at run time turn out not to matter.
+func TestBothOperandsMayBecomeConstant(t *testing.T) {
+	file := model(t, `graph "g"(%k: i64[1]) {
+  %v: f32[2,1] = const {0.5, 2.0}
+  %u: f32[*] = Unsqueeze "u" (%v, %k)
+  %s: i64[2] = const {1, 2}
+  %b: f32[*] = Reshape "b" (%u, %s)
+  %a: f32[2,1] = Relu "a" (%v)
+  %y: f32[*] = MatMul "y" (%a, %b)
+  return %y
+}`)
+	for _, v := range variants {
+		if v.options.Layers != nil || v.options.Quantize == "int8" {
+			continue // nothing to see
+		}
+		o := v.options
+		o.Bytes = file
+		m, err := spc.Compile(context.Background(), o)
+		if err != nil {
+			t.Fatalf("%s: %v", v.name, err)
+		}
+		out, err := m.Run(context.Background(), map[string]*tensor.Tensor{"k": tensor.Ints(1)})
+		m.Close()
+		if err != nil {
+			t.Fatalf("%s: %v", v.name, err)
+		}
+		for i, want := range []float32{0.25, 1, 1, 4} {
+			if y := out["y"].F32s()[i]; y != want {
+				t.Errorf("%s: element %d is %g, want %g", v.name, i, y, want)
+			}
+		}
+	}
+}
