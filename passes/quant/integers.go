@@ -33,7 +33,6 @@ func Products(g *ir.Graph) (int, error) {
 	if count == 0 {
 		return 0, nil
 	}
-	drop(g)
 	fold.Dead(g)
 	return count, g.Infer()
 }
@@ -209,26 +208,6 @@ func unsign(g *ir.Graph) {
 		if n.Infer() != nil {
 			return
 		}
-	}
-}
-
-// drop removes the QuantizeLinear and DequantizeLinear between a quantised product
-// and an Add: the sum can then be part of the product, at a higher precision.
-func drop(g *ir.Graph) {
-	for _, n := range g.Nodes {
-		p, ok := quantizer(n, "DequantizeLinear")
-		if !ok || len(n.Outputs[0].Uses()) != 1 || n.Outputs[0].IsOutput() || n.Outputs[0].Uses()[0].Node.Op.Kind() != "Add" {
-			continue
-		}
-		m := defined(n.Inputs[0])
-		if q, ok := quantizer(m, "QuantizeLinear"); !ok || q != p || len(m.Outputs[0].Uses()) != 1 || m.Outputs[0].IsOutput() {
-			continue
-		}
-		v := m.Inputs[0]
-		if d := defined(v); d == nil || len(v.Uses()) != 1 || v.IsOutput() || !isQuantised(d) {
-			continue
-		}
-		g.ReplaceUses(n.Outputs[0], v)
 	}
 }
 

@@ -350,7 +350,6 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 	}
 	m.SetThreads(v.Threads)
 	defer m.Close()
-	values = values && !widens(model) && !widens(c.Model)
 	passes := passes
 	if v.Quantize == "int8" {
 		passes = passes8bit
@@ -368,37 +367,6 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 		}
 	}
 	return nil
-}
-
-// widens reports whether a model adds to a product of integers what it rounds to 8 bits
-// first. spc adds before it rounds, at a higher precision, so that values differ by
-// a step, and by more where 8 bits do not hold the product.
-func widens(model []byte) bool {
-	g, _, err := onnx.ImportBytes(model, "", onnx.Options{})
-	if err != nil {
-		return false
-	}
-	of := func(v *ir.Value, kinds ...string) *ir.Node {
-		if v == nil || v.Def == nil || !slices.Contains(kinds, v.Def.Op.Kind()) {
-			return nil
-		}
-		return v.Def
-	}
-	for sub := range g.All() {
-		for _, n := range sub.Nodes {
-			if n.Op.Kind() != "Add" {
-				continue
-			}
-			for _, v := range n.Inputs {
-				if d := of(v, "DequantizeLinear"); d != nil {
-					if q := of(d.Inputs[0], "QuantizeLinear"); q != nil && of(q.Inputs[0], "Conv", "MatMul", "Gemm", "Add") != nil {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
 }
 
 // compareExport compares what spc.Prune writes with the model, both interpreted.

@@ -118,3 +118,43 @@ func TestBothOperandsMayBecomeConstant(t *testing.T) {
 		}
 	}
 }
+
+// What a QuantizeLinear node cuts off is gone, also where a sum reads the result: with the
+// zero point 0 that is all below zero.
+func TestSaturationBeforeASumStays(t *testing.T) {
+	for _, zero := range []int{0, 128, 255} {
+		file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[1,2], %%r: f32[1,2]) {
+  %%one: f32[] = const {1.0}
+  %%mid: u8[] = const {128}
+  %%w: i8[2,2] = const {1, -1, 100, -100}
+  %%no: i8[] = const {0}
+  %%z: u8[] = const {%d}
+  %%q: u8[1,2] = QuantizeLinear "q" (%%x, %%one, %%mid)
+  %%d: f32[1,2] = DequantizeLinear "d" (%%q, %%one, %%mid)
+  %%f: f32[2,2] = DequantizeLinear "f" (%%w, %%one, %%no)
+  %%m: f32[1,2] = MatMul "m" (%%d, %%f)
+  %%p: u8[1,2] = QuantizeLinear "p" (%%m, %%one, %%z)
+  %%e: f32[1,2] = DequantizeLinear "e" (%%p, %%one, %%z)
+  %%y: f32[1,2] = Add "y" (%%e, %%r)
+  return %%y
+}`, zero))
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		for _, x := range [][]float32{{1, 0}, {-5, 0}, {2, 4}, {0, -7}} {
+			out, err := m.Run(context.Background(), map[string]*tensor.Tensor{"x": tensor.From(x, 1, 2), "r": tensor.From([]float32{10, 20}, 1, 2)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := x[0] + 100*x[1]
+			for i, v := range []float32{sum, -sum} {
+				want := min(max(v, float32(-zero)), float32(255-zero)) + []float32{10, 20}[i]
+				if y := out["y"].F32s()[i]; y != want {
+					t.Errorf("zero point %d: element %d for %v is %g, want %g", zero, i, x, y, want)
+				}
+			}
+		}
+	}
+}
