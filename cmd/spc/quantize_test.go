@@ -1,12 +1,14 @@
 package main
 
 import (
+	"math"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"spc"
+	"spc/ir/tensor"
 )
 
 func TestQuantizeAndPrune(t *testing.T) {
@@ -102,4 +104,17 @@ func fileBytes(t *testing.T, path string) int64 {
 		t.Fatal(err)
 	}
 	return info.Size()
+}
+
+// Outputs of a model that rounds to integers do not show NaN among its inputs: a line does.
+func TestNaNForIntegersIsAWarning(t *testing.T) {
+	workspace(t)
+	ok(t, "compile", "model.onnx", "-o", "int8.spx", "--quantize", "int8", "--calib", "photos", "--preprocess", "imagenet")
+	x := tensor.New(tensor.F32, 1, 3, 16, 16)
+	writeNPY(t, "x.npy", x)
+	ok(t, "run", "int8.spx", "-i", "input=x.npy")
+	x.F32s()[5] = float32(math.NaN())
+	writeNPY(t, "x.npy", x)
+	warned(t, "input input holds 1 NaN; the model rounds to integers", "run", "int8.spx", "-i", "input=x.npy")
+	ok(t, "run", "model.onnx", "-i", "input=x.npy") // which shows them
 }

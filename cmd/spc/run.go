@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -86,6 +87,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
+		warnOfNaN(c, m, in)
 		out, err := m.run(c.Context(), in)
 		if err != nil {
 			return err
@@ -119,6 +121,29 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		return nil
 	}
 	return c
+}
+
+// warnOfNaN warns of inputs with NaN that a model rounds to integers, of which none stands
+// for it: outputs do not show it then.
+func warnOfNaN(c *cobra.Command, m *side, in map[string]*tensor.Tensor) {
+	if m.model == nil {
+		return
+	}
+	kinds := m.model.Explain().Nodes
+	if kinds["QuantizeLinear"]+kinds["DynamicQuantizeLinear"] == 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		count := 0
+		for _, v := range verify.Floats(in[name]) {
+			if math.IsNaN(v) {
+				count++
+			}
+		}
+		if count > 0 {
+			warn(c, fmt.Sprintf("input %s holds %s; the model rounds to integers, so that its outputs may not show them", name, plural(count, "NaN")))
+		}
+	}
 }
 
 // fileNames returns for each output the name of its file or folder, without the extension.

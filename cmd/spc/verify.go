@@ -423,6 +423,7 @@ func (v *verifier) compare(result *verification, r *request) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.name(), err)
 	}
+	warnOfNaN(v.c, v.a, in)
 	got, err := v.a.run(ctx, in)
 	if err != nil {
 		return err

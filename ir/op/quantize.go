@@ -156,7 +156,7 @@ func (o *QuantizeLinear) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor
 }
 
 // quantize rounds q, an f64 tensor, adds the broadcast zero points, which may be
-// nil, and saturates to dt. NaN becomes zero in an integer type.
+// nil, and saturates to dt. NaN becomes the lowest of an integer type.
 func quantize(q, zero *tensor.Tensor, dt tensor.DType, saturate bool) *tensor.Tensor {
 	if zero == nil {
 		zero = tensor.Scalar(0.0)
@@ -177,6 +177,8 @@ func quantize(q, zero *tensor.Tensor, dt tensor.DType, saturate bool) *tensor.Te
 				d[i] = lo
 			case v == v:
 				d[i] = int64(v)
+			default:
+				d[i] = lo
 			}
 		}
 	}).To(dt)

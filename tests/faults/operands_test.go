@@ -158,3 +158,54 @@ func TestSaturationBeforeASumStays(t *testing.T) {
 		}
 	}
 }
+
+// NaN becomes the lowest code of an integer type, in the interpreter and in every kernel.
+func TestNaNBecomesOneCode(t *testing.T) {
+	const n = 70 // more than any kernel takes at once
+	nan := float32(math.NaN())
+	for dt, lowest := range map[string]float32{"u8": 0, "i8": -128} {
+		file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[1,%d]) {
+  %%s: f32[] = const {0.5}
+  %%z: %s[] = const {3}
+  %%w: i8[%d,2] = const {%s}
+  %%no: i8[] = const {0}
+  %%q: %s[1,%d] = QuantizeLinear "q" (%%x, %%s, %%z)
+  %%d: f32[1,%d] = DequantizeLinear "d" (%%q, %%s, %%z)
+  %%f: f32[%d,2] = DequantizeLinear "f" (%%w, %%s, %%no)
+  %%y: f32[1,2] = MatMul "m" (%%d, %%f)
+  return %%y, %%d
+}`, n, dt, n, numbers(2*n, func() string { return "2" }), dt, n, n, n))
+		x := tensor.New(tensor.F32, 1, n)
+		for i := range x.F32s() {
+			x.F32s()[i] = float32(i%5) - 1
+			if i%3 == 0 {
+				x.F32s()[i] = nan
+			}
+		}
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		out, err := m.Run(context.Background(), map[string]*tensor.Tensor{"x": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := float32(0)
+		for i, v := range x.F32s() {
+			want := v
+			if i%3 == 0 {
+				want = 0.5 * (lowest - 3)
+			}
+			if d := out["d"].F32s()[i]; d != want {
+				t.Errorf("%s: element %d is %g, want %g", dt, i, d, want)
+			}
+			sum += want
+		}
+		for i, y := range out["y"].F32s() {
+			if y != sum {
+				t.Errorf("%s: sum %d is %g, want %g", dt, i, y, sum)
+			}
+		}
+	}
+}
