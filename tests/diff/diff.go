@@ -341,6 +341,9 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 			if _, refused := c.oracle(model, c.Runs[0].Inputs, passes); refused != nil {
 				return nil // so does the interpreter
 			}
+			if v.Quantize == "int8" && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
+				return nil // the model's inputs may have none
+			}
 			return &Finding{Class: "refused", Variant: v, Detail: "compile: " + err.Error()}
 		}
 		values = !(v.weights() && did != nil && changes(m.Explain()) != *did)
@@ -421,6 +424,9 @@ func (c *Case) run(ctx context.Context, m *spc.Model, v Variant, r Run, outputs 
 		}
 	}
 	if err := m.RunInto(ctx, in, outputs); err != nil {
+		if !values { // what differs may be an index
+			return nil
+		}
 		return &Finding{Class: "refused", Variant: v, Detail: "run: " + err.Error()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
