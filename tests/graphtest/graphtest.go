@@ -108,10 +108,18 @@ func Same(t testing.TB, want, have *ir.Graph, tolerance float64) {
 }
 
 // Difference is the relative l2 error of b against a: 0 for equal tensors, infinite
-// where types or shapes differ, or NaNs and infinities stand in other places.
+// where types or shapes differ, or NaNs and infinities stand in other places. Of lists it
+// is the largest of their elements.
 func Difference(a, b *tensor.Tensor) float64 {
 	if a.DType() != b.DType() || !cmp.Equal(a.Shape(), b.Shape()) {
 		return math.Inf(1)
+	}
+	if a.DType().IsList() {
+		most := 0.0
+		for i, e := range a.Items() {
+			most = max(most, Difference(e, b.Items()[i]))
+		}
+		return most
 	}
 	if !a.DType().IsFloat() {
 		if a.Equal(b) {
