@@ -10,7 +10,7 @@ found=0
 while read -r dir target; do
 	log=$(mktemp)
 	echo "fuzzing $dir $target for $time"
-	if ! go test "./$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1 &&
+	if ! go test "$dir" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1 &&
 		! { grep -qx '    context deadline exceeded' "$log" && ! grep -qE 'Failing input|panic|DATA RACE' "$log"; }; then
 		cat "$log"
 		rm -f "$log"
@@ -19,6 +19,6 @@ while read -r dir target; do
 	grep -o 'execs: [0-9]*' "$log" | tail -n 1
 	rm -f "$log"
 	found=$((found + 1))
-done < <(git ls-files '*_test.go' | xargs grep -oE '^func Fuzz[A-Za-z0-9_]*' | sed -E 's#^(.*)/[^/]*:func (Fuzz.*)#\1 \2#' | sort)
+done < <(git ls-files '*_test.go' | sed 's#^#./#' | xargs grep -oE '^func Fuzz[A-Za-z0-9_]*' | sed -E 's#^(.*)/[^/]*:func (Fuzz.*)#\1 \2#' | sort)
 [ "$found" -gt 0 ] || { echo "no fuzz target found"; exit 1; }
 echo "$found targets, nothing found"
