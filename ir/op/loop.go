@@ -78,8 +78,20 @@ func (o *Loop) Infer(c *ir.Infer) error {
 		}
 		types[i] = c.In(2 + i)
 	}
+	first := slices.Clone(types)
+	o.Body.Refused = nil
 	if err := carry(c, o.Body, 2, 1, types); err != nil {
-		return err
+		if !o.idle(c) || len(o.Body.Outputs) > 1+carried { // only the body tells the type of a stack
+			return err
+		}
+		o.Body.Refused = err
+		for i, t := range first {
+			if t.DType.IsOptional() { // which the body may unwrap
+				return err
+			}
+			c.Set(i, t)
+		}
+		return nil
 	}
 	if t := o.Body.Outputs[0].Type; t.DType != tensor.Bool {
 		return c.Errorf("the body's condition is %v, want bool", t)
@@ -127,6 +139,16 @@ func (o *Loop) trip(c *ir.Infer) ir.Dim {
 		return ir.Size(max(n[0].Size(), 0))
 	}
 	return n[0]
+}
+
+// idle reports whether it is known that there is no iteration, so that the body need not
+// fit what is carried.
+func (o *Loop) idle(c *ir.Infer) bool {
+	if start, known := intsOf(c, 1); c.Has(1) && known && start[0] == 0 {
+		return true
+	}
+	n, known := intsOf(c, 0)
+	return c.Has(0) && known && n[0] <= 0
 }
 
 func setInput(g *ir.Graph, i int, t ir.Type) {
@@ -214,6 +236,9 @@ func (o *Loop) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	}
 	stacks := newStacks(o.Body.Outputs[1+len(carried):])
 	for i := 0; i < trip && going; i++ {
+		if o.Body.Refused != nil {
+			return nil, o.Body.Refused
+		}
 		args := append([]*tensor.Tensor{tensor.Scalar(int64(i)), tensor.Scalar(going)}, carried...)
 		outs, err := c.Run(o.Body, args)
 		if err != nil {

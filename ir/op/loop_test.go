@@ -44,6 +44,46 @@ func TestLoopWidensWhatItCarries(t *testing.T) {
 	}
 }
 
+// Whatever its body would do with it, a loop that is known to have no iterations gives what
+// it takes.
+func TestBodiesOfNoIterationsNeedNotFit(t *testing.T) {
+	const text = `graph "g"(%x: f32[2,1], %y: f32[3,4], %n: i64[], %c: bool[]) {
+  %none: i64[] = const {COUNT}
+  %no: bool[] = const {GOES}
+  %z: ? = Loop "loop" (TRIP, COND, %x) {body = graph "body"(%i: i64[], %go: bool[], %v: f32[*]) {
+    %w: ? = Concat "w" (%v, %y) {axis = 0}
+    return %go, %w
+  }}
+  return %z
+}`
+	for _, c := range []struct {
+		count, goes, trip, cond string
+		ok                      bool
+	}{
+		{"0", "1", "%none", "_", true},
+		{"-2", "1", "%none", "%c", true},
+		{"1", "0", "%n", "%no", true},
+		{"0", "1", "_", "%no", false},
+		{"1", "1", "%none", "%no", false},
+		{"0", "1", "%n", "_", false},
+		{"0", "1", "%n", "%c", false},
+	} {
+		text := strings.NewReplacer("COUNT", c.count, "GOES", c.goes, "TRIP", c.trip, "COND", c.cond).Replace(text)
+		g, err := ir.Parse(untyped(text), Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := g.Infer(); (err == nil) != c.ok {
+				t.Errorf("%v: %v", c, err)
+			}
+		}
+		if body := g.Nodes[0].Op.(*Loop).Body; c.ok && (body.Refused == nil || g.Outputs[0].Type.String() != "f32[2,1]") {
+			t.Errorf("%v: refused for %v, of the type %v", c, body.Refused, g.Outputs[0].Type)
+		}
+	}
+}
+
 func TestScanWidensUnknownSizes(t *testing.T) {
 	// The state begins with an unknown size and has two elements from then on.
 	g, err := ir.Parse(`graph "g"(%p: f32[?1], %x: f32[3,2]) {

@@ -69,8 +69,9 @@ func (v *val) is(shape []int) bool { return slices.Equal(v.shape(), shape) }
 // input is an input of the graph.
 type input struct {
 	*val
-	dims []string // its symbols; empty for a size
-	free bool     // its elements may be others in another run
+	dims []string                 // its symbols; empty for a size
+	elem *onnxpb.TensorShapeProto // of a list, the shape that its elements are declared to have
+	free bool                     // its elements may be others in another run
 	draw func(shape []int) *tensor.Tensor
 }
 
@@ -82,7 +83,7 @@ func reject(format string, args ...any) {
 }
 
 // Attrs are attributes by name: an int, float64, string, []int, []float64, []string, a
-// tensor, a DType or a subgraph.
+// tensor, a DType, a type or a subgraph.
 type Attrs map[string]any
 
 // sub is a subgraph that was built, and what it captures.
@@ -255,7 +256,7 @@ func (g *Gen) weight(t *tensor.Tensor) *val {
 func (g *Gen) newInput(t *tensor.Tensor, draw func(shape []int) *tensor.Tensor) *val {
 	v := &input{val: &val{name: g.name("x"), v: plain(t), input: true}, dims: make([]string, t.Rank()), free: draw != nil, draw: draw}
 	for i, n := range t.Shape() {
-		if draw == nil || !g.symbolic || n == 0 || g.one(3) {
+		if draw == nil || !g.symbolic || n == 0 || t.DType().IsList() || g.one(3) {
 			continue
 		}
 		for _, s := range slices.Sorted(maps.Keys(g.symbols)) {
@@ -299,8 +300,13 @@ func (g *Gen) visible() []*val {
 	return out
 }
 
-// pick draws one of the values for which ok is true, the newest first; nil if there is none.
+// pick draws one of the tensors for which ok is true, the newest first; nil if there is none.
 func (g *Gen) pick(ok func(*val) bool) *val {
+	return g.among(func(v *val) bool { return !v.dt().IsList() && ok(v) })
+}
+
+// among is pick for tensors and lists.
+func (g *Gen) among(ok func(*val) bool) *val {
 	var fit []*val
 	for _, v := range g.visible() {
 		if ok(v) {
@@ -492,7 +498,7 @@ func (g *Gen) nodes(kind string, a Attrs, outputs int, in ...*val) []*val {
 		if !v.stable() {
 			reject("%s: output %d is not stable", kind, i)
 		}
-		if v.base.Len() > maxElems {
+		if elements(v.base) > maxElems {
 			reject("%s: output %d is large", kind, i)
 		}
 		outs[i] = &val{name: n.Output[i], v: v}
@@ -513,7 +519,7 @@ func (g *Gen) evaluate(n *onnxpb.NodeProto, captured map[string]*val) ([]*value,
 			p.Initializer = append(p.Initializer, v.t().ToProto(name))
 			continue
 		}
-		p.Input = append(p.Input, info(name, v.dt(), v.shape(), nil))
+		p.Input = append(p.Input, infoOf(name, v.t()))
 		in = append(in, v.v)
 	}
 	for _, o := range n.Output {
@@ -583,6 +589,25 @@ func info(name string, dt tensor.DType, shape []int, symbols []string) *onnxpb.V
 	return &onnxpb.ValueInfoProto{Name: name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: int32(dt), Shape: s}}}}
 }
 
+// infoOf declares a value by its tensor, or of a list only the type.
+func infoOf(name string, t *tensor.Tensor) *onnxpb.ValueInfoProto {
+	if t.DType().IsList() {
+		return &onnxpb.ValueInfoProto{Name: name, Type: typeOf(t.DType(), nil)}
+	}
+	return info(name, t.DType(), t.Shape(), nil)
+}
+
+// typeOf is the type of tensors, or of lists of such, whose shape is not known where it is nil.
+func typeOf(dt tensor.DType, shape *onnxpb.TensorShapeProto) *onnxpb.TypeProto {
+	switch {
+	case dt.IsOptional():
+		return &onnxpb.TypeProto{Value: &onnxpb.TypeProto_OptionalType{OptionalType: &onnxpb.TypeProto_Optional{ElemType: typeOf(dt.Elem(), shape)}}}
+	case dt.IsSequence():
+		return &onnxpb.TypeProto{Value: &onnxpb.TypeProto_SequenceType{SequenceType: &onnxpb.TypeProto_Sequence{ElemType: typeOf(dt.Elem(), shape)}}}
+	}
+	return &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: int32(dt), Shape: shape}}}
+}
+
 func attribute(name string, value any) *onnxpb.AttributeProto {
 	a := &onnxpb.AttributeProto{Name: name}
 	switch v := value.(type) {
@@ -611,6 +636,8 @@ func attribute(name string, value any) *onnxpb.AttributeProto {
 		}
 	case *tensor.Tensor:
 		a.Type, a.T = onnxpb.AttributeProto_TENSOR, v.ToProto("")
+	case *onnxpb.TypeProto:
+		a.Type, a.Tp = onnxpb.AttributeProto_TYPE_PROTO, v
 	case *sub:
 		a.Type, a.G = onnxpb.AttributeProto_GRAPH, v.graph
 	default:
@@ -631,11 +658,11 @@ func (g *Gen) subgraph(in []*value, build func(in []*val) []*val) *sub {
 	outs := build(f.inputs)
 	p := &onnxpb.GraphProto{Name: g.name("g")}
 	for _, v := range f.inputs {
-		if v.rank() == 0 { // runtimes want to know that of a Loop's first inputs
+		if !v.dt().IsList() && v.rank() == 0 { // runtimes want to know that of a Loop's first inputs
 			p.Input = append(p.Input, info(v.name, v.dt(), nil, nil))
 			continue
 		}
-		p.Input = append(p.Input, &onnxpb.ValueInfoProto{Name: v.name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: int32(v.dt())}}}})
+		p.Input = append(p.Input, &onnxpb.ValueInfoProto{Name: v.name, Type: typeOf(v.dt(), nil)})
 	}
 	seen := map[string]bool{}
 	for i, v := range outs { // an output is a value of the subgraph's own, and each another
@@ -643,7 +670,7 @@ func (g *Gen) subgraph(in []*value, build func(in []*val) []*val) *sub {
 			outs[i] = g.node("Identity", nil, v)
 		}
 		seen[outs[i].name] = true
-		p.Output = append(p.Output, &onnxpb.ValueInfoProto{Name: outs[i].name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: int32(outs[i].dt())}}}})
+		p.Output = append(p.Output, &onnxpb.ValueInfoProto{Name: outs[i].name, Type: typeOf(outs[i].dt(), nil)})
 	}
 	p.Node = f.nodes
 	g.frame = f.outer
@@ -777,8 +804,7 @@ func (g *Gen) finish(seed, index uint64) (*Case, error) {
 		if v.input && !g.one(12) || v.constant && !g.one(20) || !v.input && !v.constant && read[v.name] && !g.one(4) {
 			continue
 		}
-		p.Output = append(p.Output, info(v.name, v.dt(), nil, nil))
-		p.Output[len(p.Output)-1].Type.GetTensorType().Shape = nil
+		p.Output = append(p.Output, &onnxpb.ValueInfoProto{Name: v.name, Type: typeOf(v.dt(), nil)})
 	}
 	if len(p.Output) == 0 {
 		return nil, errAgain
@@ -790,6 +816,10 @@ func (g *Gen) finish(seed, index uint64) (*Case, error) {
 	declare := func(symbolic bool) ([]byte, error) {
 		p.Input = nil
 		for _, v := range g.inputs {
+			if v.dt().IsList() {
+				p.Input = append(p.Input, &onnxpb.ValueInfoProto{Name: v.name, Type: typeOf(v.dt(), v.elem)})
+				continue
+			}
 			s := v.dims
 			if !symbolic {
 				s = nil

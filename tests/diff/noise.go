@@ -49,9 +49,41 @@ func plain(t *tensor.Tensor) *value {
 	return &value{base: t, exact: true}
 }
 
+// item is element i of a list; what noise makes another list of has none.
+func (v *value) item(i int) *value {
+	e := &value{base: v.base.Items()[i], exact: v.exact}
+	for _, t := range v.noisy {
+		var x *tensor.Tensor
+		if t != nil && t.Len() == v.base.Len() {
+			x = t.Items()[i]
+		}
+		e.noisy = append(e.noisy, x)
+	}
+	return e
+}
+
+// elements is the number of elements of a tensor, or of all that are in a list.
+func elements(t *tensor.Tensor) int {
+	if !t.DType().IsList() {
+		return t.Len()
+	}
+	n := t.Len()
+	for _, e := range t.Items() {
+		n += elements(e)
+	}
+	return n
+}
+
 // stable reports whether noise leaves the type, the integers and the strings of v as
 // they are, no number of it is infinite, and what it does to floats is small.
 func (v *value) stable() bool {
+	if v.base.DType().IsList() {
+		_, ok := v.spread()
+		for i := range v.base.Len() {
+			ok = ok && v.item(i).stable()
+		}
+		return ok
+	}
 	if v.base.DType().IsFloat() {
 		for _, x := range v.base.Float64s() {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
@@ -76,9 +108,21 @@ func (v *value) stable() bool {
 	return most <= size*math.Ldexp(1, -min(mantissa(v.base.DType()), 24)/3)
 }
 
-// spread returns, for each float, how far noise moves it; nil for other elements. ok is
-// false where noise changes the shape or other elements.
+// spread returns, for each float, how far noise moves it; nil for other elements, and for
+// lists. ok is false where noise changes the shape or other elements.
 func (v *value) spread() (d []float64, ok bool) {
+	if v.base.DType().IsList() {
+		for _, t := range v.noisy {
+			if t == nil || t.DType() != v.base.DType() || t.Len() != v.base.Len() {
+				return nil, false
+			}
+		}
+		ok = true
+		for i := 0; ok && i < v.base.Len(); i++ {
+			_, ok = v.item(i).spread()
+		}
+		return nil, ok
+	}
 	if v.base.DType().IsFloat() {
 		d = make([]float64, v.base.Len())
 	}
@@ -118,6 +162,14 @@ func (v *value) differs(got *tensor.Tensor) (class, detail string) {
 	}
 	d, ok := v.spread()
 	if !ok {
+		return "", ""
+	}
+	if want.DType().IsList() && got.DType() == want.DType() && got.Len() == want.Len() {
+		for i, e := range got.Items() {
+			if class, detail := v.item(i).differs(e); class != "" {
+				return class, fmt.Sprintf("element %d of %v: %s", i, want, detail)
+			}
+		}
 		return "", ""
 	}
 	if !got.Fits(want) {
@@ -360,8 +412,8 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 		if i >= len(out) || out[i] == nil {
 			return n.Errorf(ir.ErrInvalid, "output %d was not computed", i)
 		}
-		t, same := out[i], exact && !rough || kind == "Shape" || kind == "Size"
-		if narrows := !exact && len(in) > 0 && in[0] != nil && t.DType() != in[0].DType(); e.noise != nil && (rough || narrows) {
+		t, same := out[i], exact && !rough || kind == "Shape" || kind == "Size" || kind == "SequenceLength" || kind == "OptionalHasElement"
+		if narrows := !exact && len(in) > 0 && in[0] != nil && innermost(t) != innermost(in[0]); e.noise != nil && (rough || narrows) {
 			t = e.perturb(t, t.DType())
 		}
 		s.values[v] = cell{t, same}
@@ -369,9 +421,21 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	return nil
 }
 
+// innermost is the element type of a tensor, or of those in a list.
+func innermost(t *tensor.Tensor) tensor.DType {
+	dt := t.DType()
+	for dt.IsList() {
+		dt = dt.Elem()
+	}
+	return dt
+}
+
 // perturb changes each float of t by as much as its type's precision, raised by noiseBits,
 // up or down.
 func (e *evaluator) perturb(t *tensor.Tensor, dt tensor.DType) *tensor.Tensor {
+	if dt.IsList() {
+		return t.Map(func(x *tensor.Tensor) *tensor.Tensor { return e.perturb(x, x.DType()) })
+	}
 	if !dt.IsFloat() || t.Len() == 0 {
 		return t
 	}

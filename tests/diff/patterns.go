@@ -41,6 +41,12 @@ func init() {
 		{"kept", kept},
 		{"flattened", flattened},
 		{"sliced", sliced},
+		{"pieces", pieces},
+		{"held", held},
+		{"collected", collected},
+		{"visited", visited},
+		{"chosen", chosen},
+		{"given", given},
 	}
 }
 

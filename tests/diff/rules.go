@@ -25,9 +25,6 @@ const oldOpset = 9
 
 const random = "its values are random and of no specified generator"
 
-// lists is why there are no graphs with sequences and optionals.
-const lists = "values between nodes are tensors here; tests/faults compares lists with the interpreter"
-
 // Rules has a row for each operator of op.Table. What it refers to looks rules up, so that
 // it is filled on start, as kinds is, which lists the operators with a rule.
 var (
@@ -39,7 +36,8 @@ var (
 var common = []string{"Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Conv", "Conv", "Conv", "ConvTranspose", "Gemm", "Gemm", "MatMul", "MatMul",
 	"Concat", "Split", "Slice", "Slice", "Transpose", "Transpose", "Reshape", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout",
 	"MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Softmax", "LayerNormalization", "Gather", "Pad", "Expand", "Resize",
-	"LSTM", "GRU", "RNN", "If", "Loop", "Scan", "Attention", "Clip", "HardSwish", "BatchNormalization", "Cast", "Neg", "Pow", "DepthToSpace", "ScatterND"}
+	"LSTM", "GRU", "RNN", "If", "Loop", "Scan", "Attention", "Clip", "HardSwish", "BatchNormalization", "Cast", "Neg", "Pow", "DepthToSpace", "ScatterND",
+	"SplitToSequence", "SequenceMap", "SequenceMap"}
 
 func init() {
 	Rules = map[string]Rule{
@@ -236,18 +234,18 @@ func init() {
 		// Control flow, strings and classical machine learning.
 		"If":                 {Make: ifElse},
 		"Loop":               {Make: loop},
-		"OptionalGetElement": {Omit: lists},
-		"OptionalHasElement": {Omit: lists},
-		"ConcatFromSequence": {Omit: lists},
-		"Optional":           {Omit: lists},
-		"SequenceAt":         {Omit: lists},
-		"SequenceConstruct":  {Omit: lists},
-		"SequenceEmpty":      {Omit: lists},
-		"SequenceErase":      {Omit: lists},
-		"SequenceInsert":     {Omit: lists},
-		"SequenceLength":     {Omit: lists},
-		"SequenceMap":        {Omit: lists},
-		"SplitToSequence":    {Omit: lists},
+		"OptionalGetElement": {Make: getElement},
+		"OptionalHasElement": {Make: hasElement},
+		"ConcatFromSequence": {Make: concatFromSequence},
+		"Optional":           {Make: optional},
+		"SequenceAt":         {Make: sequenceAt},
+		"SequenceConstruct":  {Make: sequenceConstruct},
+		"SequenceEmpty":      {Make: sequenceEmpty},
+		"SequenceErase":      {Make: sequenceErase},
+		"SequenceInsert":     {Make: sequenceInsert},
+		"SequenceLength":     {Make: sequenceLength},
+		"SequenceMap":        {Make: sequenceMap},
+		"SplitToSequence":    {Make: splitToSequence},
 		"RegexFullMatch":     {Make: regex},
 		"Scan":               {Make: scan},
 		"StringConcat":       {Make: binary(tensor.String)},

@@ -223,8 +223,8 @@ func (s *shrinker) cut(p *onnxpb.ModelProto, n *onnxpb.NodeProto) bool {
 			continue
 		}
 		t := runs[0].Inputs[o]
-		v := info(o, t.DType(), t.Shape(), nil)
-		if shapes[o] == nil && t.Rank() > 0 {
+		v := infoOf(o, t)
+		if shapes[o] == nil && t.Rank() > 0 && !t.DType().IsList() {
 			symbols := make([]string, t.Rank())
 			for k := range symbols {
 				symbols[k] = fmt.Sprintf("%s_%d", o, k)
@@ -404,7 +404,7 @@ func (s *shrinker) resize(from, to int) bool {
 	for i, r := range runs {
 		runs[i].Inputs = map[string]*tensor.Tensor{}
 		for name, t := range r.Inputs {
-			runs[i].Inputs[name] = cut(t)
+			runs[i].Inputs[name] = t.Map(cut)
 		}
 	}
 	for i, w := range p.Graph.Initializer {
@@ -416,6 +416,10 @@ func (s *shrinker) resize(from, to int) bool {
 	}
 	for i, v := range p.Graph.Input {
 		t := runs[0].Inputs[v.Name]
+		if t.DType().IsList() {
+			p.Graph.Input[i] = infoOf(v.Name, t)
+			continue
+		}
 		var symbols []string
 		for _, d := range v.Type.GetTensorType().GetShape().GetDim() {
 			symbols = append(symbols, d.GetDimParam())
@@ -478,14 +482,10 @@ func writeTensor(dir, name string, t *tensor.Tensor) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if t.DType() != tensor.String && t.DType() != tensor.BF16 {
+	if t.DType() != tensor.String && t.DType() != tensor.BF16 && !t.DType().IsList() {
 		return tensor.WriteNPY(filepath.Join(dir, name+".npy"), t)
 	}
-	b, err := proto.Marshal(t.ToProto(name))
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, name+".pb"), b, 0o666)
+	return tensor.WriteProto(filepath.Join(dir, name+".pb"), name, t)
 }
 
 // Text is the graph as text, as it was imported.
