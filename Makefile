@@ -97,7 +97,7 @@ FROM ?= 0
 COUNT ?= $(if $(DURATION),0,5000)
 FRESH ?= 0
 
-diff: ## random graphs, compiled and run, against the interpreter: what differs goes into out/diff (DURATION=1h goes on, SEED=1 FROM=7 COUNT=1 repeats, ORT=1 compares with ONNX Runtime, too)
+diff: ## random graphs, compiled and run, against the interpreter: what differs goes into out/diff (DURATION=1h goes on, SEED=1 FROM=7 COUNT=1 repeats, ORT=1 compares the interpreter with ONNX Runtime)
 	$(GO) run ./tests/diff/cmd -seed $(SEED) -from $(FROM) -count $(COUNT) -fresh $(FRESH) $(if $(DURATION),-duration $(DURATION)) $(if $(ORT),-ort out/ort)
 
 diff-mutants: ## that random graphs find faults: each of those that tests/diff lists is planted (half an hour)

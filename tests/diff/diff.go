@@ -82,6 +82,8 @@ type Finding struct {
 	Run     int
 	Output  string // empty where it concerns no single output
 	Detail  string
+
+	got, want *tensor.Tensor // of a difference from ONNX Runtime
 }
 
 func (f *Finding) String() string {

@@ -130,15 +130,16 @@ func (t task) check(ctx context.Context) result {
 		return r
 	}
 	r.Kinds, r.Variants = c.Kinds, len(c.Variants)
-	differs, found := diff.Differs, c.Check(ctx)
-	if t.ORT != "" {
+	differs, found := diff.Differs, []*diff.Finding(nil)
+	if t.ORT == "" {
+		found = c.Check(ctx)
+	} else {
 		p, err := peer(t.ORT)
 		if err != nil {
 			r.Error = err.Error()
 			return r
 		}
 		differs = p.Differs
-		found = nil
 		switch f, refused := p.Check(ctx, c); {
 		case refused != nil:
 			r.Refused = short(refused.Error())
@@ -151,7 +152,7 @@ func (t task) check(ctx context.Context) result {
 		if t.Out != "" {
 			small, last := diff.Shrink(ctx, c, f, t.Shrink, differs)
 			if t.ORT != "" {
-				if why := diff.Decided(small); why != "" {
+				if why := diff.Decided(small, last); why != "" {
 					r.Decided = append(r.Decided, why)
 					continue
 				}
