@@ -34,6 +34,31 @@ func TestResizeSizesOfSymbols(t *testing.T) {
 	wantTypes(t, types, "f32[batch,3,4*h,2*w] f32[batch,3,h,unknown] f32[batch,4,2*h,3*w] f32[batch,3,w,2]")
 }
 
+// What is one element long is where the specification says, also where its scale makes it a
+// fraction more.
+func TestResizeToOneElement(t *testing.T) {
+	x := tensor.From([]float32{3, 5, 11}, 3)
+	for _, c := range []struct {
+		o    Resize
+		want float32
+	}{
+		{Resize{Mode: "linear", Coordinates: "pytorch_half_pixel"}, 3},
+		{Resize{Mode: "nearest", Nearest: "round_prefer_ceil", Coordinates: "pytorch_half_pixel"}, 3},
+		{Resize{Mode: "linear", Coordinates: "tf_crop_and_resize"}, 5},
+		{Resize{Mode: "linear", Coordinates: "align_corners"}, 3},
+		{Resize{Mode: "linear", Coordinates: "half_pixel"}, 4},
+	} {
+		roi := tensor.From([]float32{0, 1}, 2)
+		out, err := c.o.Eval(nil, []*tensor.Tensor{x, roi, tensor.From([]float32{0.5}, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y := out[0].F32s(); len(y) != 1 || y[0] != c.want {
+			t.Errorf("%s of %s: %v, want %v", c.o.Mode, c.o.Coordinates, y, c.want)
+		}
+	}
+}
+
 func TestImageOperatorsKeepSymbols(t *testing.T) {
 	text := `graph "g"(%x: f32[batch,8,h,w], %grid: f32[batch,oh,ow,2], %theta: f32[batch,2,3], %rois: f32[m,4], %at: i64[m]) {
   %d: ? = DepthToSpace "d" (%x) {blocksize = 2}

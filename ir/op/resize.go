@@ -373,7 +373,7 @@ func (o *Resize) coordinate(i, d, n int, factor float64, roi [2]float64) (x floa
 	case "asymmetric":
 		return float64(i) / factor, true
 	case "tf_crop_and_resize":
-		if size == 1 {
+		if n == 1 {
 			x = (roi[0] + roi[1]) * last / 2
 		} else {
 			x = roi[0]*last + float64(i)*(roi[1]-roi[0])*last/(size-1)
@@ -383,8 +383,8 @@ func (o *Resize) coordinate(i, d, n int, factor float64, roi [2]float64) (x floa
 		center := float64(d) / 2
 		return center*(1-float64(n)/size) + (float64(i)+0.5)/factor - 0.5, true
 	case "pytorch_half_pixel":
-		if size == 1 {
-			return -0.5, true
+		if n == 1 {
+			return 0, true
 		}
 	}
 	return (float64(i)+0.5)/factor - 0.5, true
