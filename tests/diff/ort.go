@@ -54,6 +54,10 @@ var Decisions = []Decision{
 	{Kind: "NonZero", When: func(s *site) bool { return s.rank(0) == 0 }, Why: "NonZero 13 gives a row for each dimension of its input, so that a scalar, unlike in numpy, gives the shape [0, N]"},
 	{Kind: "Scan", When: passedOn, Why: "Scan 25 stacks what the body gives in each round; ONNX Runtime gives other elements where that is an input of the body itself"},
 	{Kind: "Gemm", When: func(s *site) bool { return s.has(2) && s.dim(0, 1-s.number("transA", 0)) == 0 }, Why: "Gemm 13 adds beta times C whatever the product is, which of no columns is zero; ONNX Runtime leaves beta out there"},
+	{Kind: "MatMulInteger", When: func(s *site) bool { return s.dim(0, -1) == 0 }, Why: "as for QLinearMatMul"},
+	{Kind: "ArgMax", When: empty, Why: "as for Reduce: the axis has one element, or is gone"},
+	{Kind: "ArgMin", When: empty, Why: "as for ArgMax"},
+	{Kind: "Sigmoid", When: func(s *site) bool { return s.f.near(1e-7) }, Why: "Sigmoid 13 is 1 / (1 + exp(-x)), which is not zero; ONNX Runtime has a quotient of polynomials, which is below about -18"},
 	{Kind: "Reduce", When: empty, Why: "an axis that is reduced has one element, or is gone, whatever the other axes have, and nothing reduces to the neutral element (ReduceProd 18, ReduceSum 13); ONNX Runtime leaves it as it is where the input has no elements"},
 	{Kind: "Conv", When: func(s *site) bool { return s.has(2) && quantisedAround(s) }, Why: "Conv 22 between DequantizeLinear 21 and QuantizeLinear 21 is one of floats with its bias as it is; ONNX Runtime makes them one of integers, for which it rounds the bias"},
 	{Kind: "Gemm", When: func(s *site) bool { return s.has(2) && quantisedAround(s) }, Why: "as for Conv"},
@@ -252,16 +256,22 @@ func passedOn(s *site) bool {
 }
 
 // quantisedAround tells nodes whose operands DequantizeLinear makes and whose output
-// QuantizeLinear reads, perhaps behind others, where results differ by a step.
+// QuantizeLinear reads, perhaps behind others, where results differ by a step of that, or,
+// of products, by as much more as rounding a bias to the product of both scales makes.
 func quantisedAround(s *site) bool {
-	if s.madeBy(0, "DequantizeLinear") == nil || s.madeBy(1, "DequantizeLinear") == nil || !s.oneStep() {
+	a, b := s.madeBy(0, "DequantizeLinear"), s.madeBy(1, "DequantizeLinear")
+	if a == nil || b == nil {
 		return false
 	}
 	behind := map[string]bool{s.n.Output[0]: true}
 	for _, o := range s.m.Graph.Node {
 		if slices.ContainsFunc(o.Input, func(v string) bool { return behind[v] }) {
 			if o.OpType == "QuantizeLinear" {
-				return true
+				steps := 1.0
+				if s.n.OpType != "Add" {
+					steps += s.scale(a) * s.scale(b) / 2 / s.scale(o)
+				}
+				return s.within(steps)
 			}
 			for _, v := range o.Output {
 				behind[v] = true
@@ -271,25 +281,31 @@ func quantisedAround(s *site) bool {
 	return false
 }
 
-// oneStep reports whether what differs are integers by one, or what DequantizeLinear makes
-// of such.
-func (s *site) oneStep() bool {
+// scale is the largest of a QuantizeLinear or a DequantizeLinear, NaN where it is not known.
+func (s *site) scale(n *onnxpb.NodeProto) float64 {
+	if t := s.value(n.Input[1]); t != nil && t.Len() > 0 {
+		return slices.Max(t.Float64s())
+	}
+	return math.NaN()
+}
+
+// within reports whether what differs are integers by so many, or what DequantizeLinear
+// makes of such.
+func (s *site) within(steps float64) bool {
 	if s.f.Class != "value" || s.f.want == nil || !s.f.got.Fits(s.f.want) {
 		return false
 	}
-	step := 1.0
 	if s.f.want.DType().IsFloat() {
-		step = 0
 		last := &site{s.c, s.m, &onnxpb.NodeProto{Input: []string{s.f.Output}}, s.f}
-		if o := last.madeBy(0, "DequantizeLinear"); o != nil {
-			if scale := s.value(o.Input[1]); scale != nil && scale.Len() > 0 {
-				step = slices.Max(scale.Float64s())
-			}
+		o := last.madeBy(0, "DequantizeLinear")
+		if o == nil {
+			return false
 		}
+		steps *= s.scale(o)
 	}
 	x, y := s.f.got.Float64s(), s.f.want.Float64s()
 	for i := range x {
-		if !(math.Abs(x[i]-y[i]) <= step) {
+		if !(math.Abs(x[i]-y[i]) <= steps) {
 			return false
 		}
 	}

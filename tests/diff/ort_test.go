@@ -26,6 +26,7 @@ func TestDecisions(t *testing.T) {
 	}
 	const quantised = `graph "g"(%x: u8[1,1], %w: u8[1,1], %f: f32[1,1]) {
   %s: f32[] = const {0.5}
+  %o: f32[] = const {0.0625}
   %b: f32[1] = const {0.1}
   %d: f32[1,1] = DequantizeLinear "d" (%x, %s)
   %e: f32[1,1] = DequantizeLinear "e" (%w, %s)
@@ -75,6 +76,8 @@ func TestDecisions(t *testing.T) {
 		{"a sum of something", node("%x: f32[1,2]", `%a: i64[1] = const {0}`, `ReduceSum "m" (%x, %a)`), shape, ""},
 		{"a bias that is rounded", around(`%p: f32[1,1] = Gemm "m" (%d, %e, %b)`), u8(4, 5), "Gemm"},
 		{"a bias and two steps", around(`%p: f32[1,1] = Gemm "m" (%d, %e, %b)`), u8(4, 6), ""},
+		{"a bias that is rounded by more", strings.Replace(around(`%p: f32[1,1] = Gemm "m" (%d, %e, %b)`), "(%r, %s)", "(%r, %o)", 1), u8(4, 6), "Gemm"},
+		{"a bias that is rounded by less", strings.Replace(around(`%p: f32[1,1] = Gemm "m" (%d, %e, %b)`), "(%r, %s)", "(%r, %o)", 1), u8(4, 8), ""},
 		{"no bias", around(`%p: f32[1,1] = Gemm "m" (%d, %e)`), u8(4, 5), ""},
 		{"an operand of floats", around(`%p: f32[1,1] = Gemm "m" (%f, %e, %b)`), u8(4, 5), ""},
 		{"a sum that is rounded", around(`%p: f32[1,1] = Add "m" (%d, %e)`), u8(4, 5), "Add"},
@@ -109,6 +112,12 @@ func TestDecisions(t *testing.T) {
 		{"around once", node("%x: f32[1,2]", `%p: i64[4] = const {0, 1, 1, 2}`, `Pad "m" (%x, %p) {mode = "wrap"}`), large, ""},
 		{"an edge repeated", node("%x: f32[1,2]", `%p: i64[4] = const {0, 1, 0, 3}`, `Pad "m" (%x, %p) {mode = "edge"}`), large, ""},
 		{"integers of no columns", node("%x: u8[2,0], %w: u8[0,3]", `%s: f32[] = const {0.5} %z: u8[] = const {3}`, `QLinearMatMul "m" (%x, %s, %z, %w, %s, %z, %s, %z)`), large, "QLinearMatMul"},
+		{"whole integers of no columns", node("%x: u8[2,0], %w: u8[0,3]", "", `MatMulInteger "m" (%x, %w)`), large, "MatMulInteger"},
+		{"whole integers of no rows", node("%x: u8[0,2], %w: u8[2,3]", "", `MatMulInteger "m" (%x, %w)`), large, ""},
+		{"the place of nothing", node("%x: f32[2,0]", "", `ArgMax "m" (%x)`), shape, "ArgMax"},
+		{"the place of something", node("%x: f32[2,1]", "", `ArgMin "m" (%x)`), shape, ""},
+		{"the end of a sigmoid", node("%x: f32[1]", "", `Sigmoid "m" (%x)`), small, "Sigmoid"},
+		{"a sigmoid", node("%x: f32[1]", "", `Sigmoid "m" (%x)`), large, ""},
 		{"integers of no rows", node("%x: u8[0,2], %w: u8[2,3]", `%s: f32[] = const {0.5} %z: u8[] = const {3}`, `QLinearMatMul "m" (%x, %s, %z, %w, %s, %z, %s, %z)`), large, ""},
 	} {
 		g, err := ir.Parse(c.text, op.Registry)
