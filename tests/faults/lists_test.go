@@ -265,3 +265,59 @@ func TestBadPositionsAtRunTime(t *testing.T) {
 		m.Close()
 	}
 }
+
+// A loop of no iterations gives what it takes, also where its body fits neither that nor, in
+// a run, the elements of a sequence.
+func TestLoopsOfNoIterations(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%x: f32[2,1], %s: sequence<f32[*]>[?1]) {
+  %none: i64[] = const {0}
+  %w: f32[3,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+  %e: f32[2,1] = Exp "e" (%x)
+  %y: f32[*] = Loop "at" (%none, _, %e) {body = graph "a"(%i: i64[], %c: bool[], %v: f32[*]) {
+    %k: f32[*] = SequenceAt "k" (%s, %i)
+    %a: f32[*] = Add "add" (%v, %k)
+    return %c, %a
+  }}
+  %z: f32[*] = Loop "join" (%none, _, %e) {body = graph "b"(%j: i64[], %d: bool[], %u: f32[*]) {
+    %f: f32[*] = Concat "f" (%u, %w) {axis = 0}
+    return %d, %f
+  }}
+  %n: f32[*] = Neg "n" (%e)
+  return %y, %z, %n
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := onnx.Export(&file, g, "spc", ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, disable := range [][]string{nil, {"fold", "lists"}} {
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file.Bytes(), Verify: true, Disable: disable})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var saved bytes.Buffer
+		if err := m.Write(&saved); err != nil {
+			t.Fatal(err)
+		}
+		if m, err = spc.Read(saved.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		in := map[string]*tensor.Tensor{"x": tensor.From([]float32{0, 1}, 2, 1), "s": tensor.NewSequence(tensor.F32, tensor.New(tensor.F32, 4, 3))}
+		want := tensor.From([]float32{1, 2.7182817}, 2, 1)
+		for range 2 {
+			got, err := m.Run(context.Background(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !near(got["y"], want) || !near(got["z"], want) || got["n"].F32s()[0] != -1 {
+				t.Errorf("without %v: %v", disable, got)
+			}
+		}
+		m.Close()
+	}
+}
