@@ -12,6 +12,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/ref"
+	"spc/internal/debug"
 	_ "spc/internal/debug/all"
 	"spc/internal/memory"
 	"spc/ir"
@@ -387,6 +388,34 @@ func load(t *testing.T, src string) backend.Program {
 	}
 	t.Cleanup(func() { p.Close() })
 	return p
+}
+
+// What a round of a loop puts into a sequence stays what it is in the next ones, also a
+// view of a value that varies.
+func TestListsKeepViewsOfEveryRound(t *testing.T) {
+	t.Setenv(debug.Variable, "") // checks see it, too
+	p := load(t, `graph "g"(%x: f32[2], %n: i64[]) {
+  %yes: bool[] = const {1}
+  %row: i64[2] = const {1, 2}
+  %e: sequence<f32[*]>[0] = SequenceEmpty "empty" ()
+  %all: sequence<f32[1,2]>[?0], %last: f32[2] = Loop "loop" (%n, %yes, %e, %x) {body = graph "body"(%i: i64[], %c: bool[], %s: sequence<f32[1,2]>[?1], %v: f32[2]) {
+    %r: f32[1,2] = Reshape "view" (%v, %row)
+    %t: sequence<f32[1,2]>[?2] = SequenceInsert "insert" (%s, %r)
+    %w: f32[2] = Add "add" (%v, %x)
+    return %c, %t, %w
+  }}
+  %y: f32[?3,2] = ConcatFromSequence "join" (%all) {axis = 0}
+  return %y
+}`)
+	for range 2 {
+		out := make([]*tensor.Tensor, 1)
+		if err := p.Run(context.Background(), []*tensor.Tensor{tensor.From([]float32{1, 2}, 2), tensor.Scalar(int64(3))}, out); err != nil {
+			t.Fatal(err)
+		}
+		if want := tensor.From([]float32{1, 2, 2, 4, 3, 6}, 3, 2); !out[0].Equal(want) {
+			t.Errorf("%v, want %v", out[0].F32s(), want.F32s())
+		}
+	}
 }
 
 // A value whose shape depends on data is computed by the same kernels.

@@ -415,7 +415,7 @@ type frame struct {
 	in, out []*tensor.Tensor
 	varying []int // inputs that are fetched in each run
 	run     func() error
-	view    *tensor.Tensor // of a step that is a view of a varying value
+	view    *tensor.Tensor // of a step of the main graph that is a view of a varying value
 }
 
 func (s *spec) acquire() (*exec, error) {
@@ -496,7 +496,7 @@ func (x *exec) frame(st *step) frame {
 			f.out[i] = x.slots[k]
 		}
 	}
-	if st.view && f.out[0] == nil {
+	if st.view && st.main && f.out[0] == nil {
 		o := x.spec.slots[st.out[0]]
 		f.view = tensor.Header(o.typ.DType, o.shape...)
 	}
@@ -665,9 +665,12 @@ func (x *exec) step(ctx context.Context, st *step) error {
 		return f.run()
 	}
 	if st.view {
-		if f.view != nil {
+		switch {
+		case f.view != nil:
 			f.view.Share(f.in[0])
 			x.slots[st.out[0]] = f.view
+		case f.out[0] == nil: // in a subgraph: a list may keep it beyond the next evaluation
+			x.slots[st.out[0]] = f.in[0].Reshape(x.spec.slots[st.out[0]].shape...)
 		}
 		return nil
 	}
