@@ -131,13 +131,19 @@ var Pipeline = []Pass{
 		Name: "lists", Doc: "take sequences and optionals apart whose elements are known",
 		Needs: Typed | Folded,
 		Run: func(c *Context, g *ir.Graph) (int, error) {
-			n, err := fold.Lists(g)
-			if n == 0 || err != nil {
-				return n, err
+			count := 0
+			for { // what was taken apart may have hidden what other lists hold
+				n, err := fold.Lists(g)
+				if n == 0 || err != nil {
+					return count, err
+				}
+				fold.Dead(g)
+				k, err := foldConstants(c, g)
+				if err != nil {
+					return count, err
+				}
+				count += n + k + fold.Dead(g)
 			}
-			fold.Dead(g)
-			k, err := foldConstants(c, g)
-			return n + k + fold.Dead(g), err
 		},
 	},
 	{

@@ -509,6 +509,28 @@ graph "g"(%x: f32[batch,6,4], %w: f32[4,12]) {
 	}
 }
 
+// Lists disappear also where they hold what is made of other lists.
+func TestListsOfWhatListsMakeDisappear(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[4,2]) {
+  %zero: i64[] = const {0}
+  %s: sequence<f32[1,2]>[4] = SplitToSequence "split" (%x)
+  %c: f32[4,2] = ConcatFromSequence "join" (%s) {axis = 0}
+  %l: sequence<f32[4,2]>[2] = SequenceConstruct "pair" (%c, %x)
+  %a: f32[4,2] = SequenceAt "first" (%l, %zero)
+  %b: sequence<f32[1,2]>[4] = SplitToSequence "again" (%a)
+  %d: f32[1,2] = SequenceAt "row" (%b, %zero)
+  %y: f32[1,2] = Neg "y" (%d)
+  return %y
+}`)
+	newSubject(t, g, 1).check(t, passes.Options{})
+	if err := passes.Run(newContext(), g, passes.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(g.String(), "sequence<") {
+		t.Errorf("%s", g)
+	}
+}
+
 func TestStopAndDisable(t *testing.T) {
 	var seen []string
 	o := passes.Options{
