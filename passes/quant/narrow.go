@@ -2,6 +2,7 @@ package quant
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"spc/ir"
@@ -16,8 +17,8 @@ type Narrow struct {
 
 	node, out string // names of the node and of its output
 	op        ir.Op
-	dtype     tensor.DType // of the narrow constant
-	params    []*ir.Value  // scale and zero point, where it has them
+	codes     *tensor.Tensor // the narrow constant
+	params    []*ir.Value    // scale and zero point, where it has them
 }
 
 // Spell writes products of the QLinear operators with DequantizeLinear and
@@ -119,19 +120,13 @@ func Widen(g *ir.Graph) ([]Narrow, error) {
 		if !Widens(n) {
 			continue
 		}
-		in := make([]*tensor.Tensor, len(n.Inputs))
-		for i, v := range n.Inputs {
-			if v != nil {
-				in[i] = v.Const
-			}
-		}
-		out, err := n.Op.Eval(&ir.Eval{Outputs: 1}, in)
+		c := n.Inputs[0]
+		w := Narrow{node: n.Name, out: n.Outputs[0].Name, op: n.Op, codes: c.Const, params: n.Inputs[1:]}
+		wide, err := w.eval(w.op, w.codes)
 		if err != nil {
 			return nil, n.Errorf(ir.ErrInvalid, "%v", err)
 		}
-		c := n.Inputs[0]
-		w := Narrow{node: n.Name, out: n.Outputs[0].Name, op: n.Op, dtype: c.Const.DType(), params: n.Inputs[1:]}
-		w.Weight = g.NewConst(c.Name, out[0])
+		w.Weight = g.NewConst(c.Name, wide)
 		swapNames(w.Weight, c)
 		g.ReplaceUses(n.Outputs[0], w.Weight)
 		g.Remove(n)
@@ -182,16 +177,43 @@ func Restore(g *ir.Graph, all []Narrow) error {
 	return nil
 }
 
-// round returns the weight in its narrow type.
+// round returns the weight in its narrow type: where it is what it was, with the code that
+// it had, which dividing a product that was rounded to 16 bits need not give.
 func (w *Narrow) round() (*tensor.Tensor, error) {
 	x := w.Weight.Const
+	y, err := w.nearest(x)
+	if err != nil || !slices.Equal(x.Shape(), w.codes.Shape()) { // channels were removed
+		return y, err
+	}
+	old, err := w.eval(w.op, w.codes)
+	if err != nil {
+		return nil, err
+	}
+	size, codes, out := w.codes.DType().Size(), w.codes.Bytes(), y.Bytes()
+	was, is := old.To(tensor.F32).F32s(), x.To(tensor.F32).F32s()
+	for i := range is {
+		if math.Float32bits(is[i]) == math.Float32bits(was[i]) {
+			copy(out[i*size:][:size], codes[i*size:])
+		}
+	}
+	return y, nil
+}
+
+// nearest returns the narrow tensor nearest to x.
+func (w *Narrow) nearest(x *tensor.Tensor) (*tensor.Tensor, error) {
+	dt := w.codes.DType()
 	d, ok := w.op.(*op.DequantizeLinear)
 	if !ok {
-		return x.To(w.dtype), nil
+		return x.To(dt), nil
 	}
 	q := newOp("QuantizeLinear").(*op.QuantizeLinear)
-	q.Axis, q.BlockSize, q.DType, q.Precision = d.Axis, d.BlockSize, w.dtype, tensor.F32
-	in := []*tensor.Tensor{x.To(tensor.F32)}
+	q.Axis, q.BlockSize, q.DType, q.Precision = d.Axis, d.BlockSize, dt, tensor.F32
+	return w.eval(q, x.To(tensor.F32))
+}
+
+// eval evaluates an operator on x and the parameters.
+func (w *Narrow) eval(o ir.Op, x *tensor.Tensor) (*tensor.Tensor, error) {
+	in := []*tensor.Tensor{x}
 	for _, v := range w.params {
 		var t *tensor.Tensor
 		if v != nil {
@@ -199,7 +221,7 @@ func (w *Narrow) round() (*tensor.Tensor, error) {
 		}
 		in = append(in, t)
 	}
-	out, err := q.Eval(&ir.Eval{Outputs: 1}, in)
+	out, err := o.Eval(&ir.Eval{Outputs: 1}, in)
 	if err != nil {
 		return nil, err
 	}
