@@ -20,6 +20,7 @@ import (
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 	"spc/tests/archs"
+	"spc/verify"
 )
 
 // wide returns a model of products that stream their weights, one of which an operator
@@ -169,7 +170,13 @@ func TestATruncatedFileIsAnErrorOfItsModel(t *testing.T) {
 
 // Each use of a model meets the fault by itself, whatever the others do.
 func TestEveryUseOfATruncatedFileIsAnError(t *testing.T) {
-	whole := saved(t, stored(t)["dense"])
+	o := stored(t)["dense"]
+	original, err := spc.Import(t.Context(), spc.ImportOptions{Bytes: o.Bytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Sparsity = 0.5
+	whole := saved(t, o)
 	for name, use := range map[string]func(m *spc.Model) error{
 		"interpret": func(m *spc.Model) error {
 			_, err := m.Interpret(t.Context(), randomInputs(m, 1, 1))
@@ -177,6 +184,27 @@ func TestEveryUseOfATruncatedFileIsAnError(t *testing.T) {
 		},
 		"profile": func(m *spc.Model) error { _, _, err := m.Profile(t.Context(), randomInputs(m, 1, 1)); return err },
 		"write":   func(m *spc.Model) error { return m.Write(io.Discard) },
+		"reference": func(m *spc.Model) error {
+			r, err := m.Reference(t.Context(), nil)
+			if err != nil {
+				return err
+			}
+			_, err = r.Interpret(t.Context(), randomInputs(m, 1, 1))
+			return err
+		},
+		"locate": func(m *spc.Model) error {
+			_, err := m.Unaltered(original).Locate(t.Context(), randomInputs(m, 1, 1), 1e-4, nil)
+			return err
+		},
+		"reduce": func(m *spc.Model) error {
+			f := &spc.Fault{Stage: verify.InWeights}
+			_, err := m.Unaltered(original).Reduce(t.Context(), f, randomInputs(m, 1, 1), 1e-4, nil)
+			return err
+		},
+		"difference": func(m *spc.Model) error {
+			_, err := spc.FirstDifference(t.Context(), original, m, randomInputs(m, 1, 1), 1e-4)
+			return err
+		},
 	} {
 		path := another(t, whole)
 		m, err := spc.Open(path)
@@ -188,6 +216,42 @@ func TestEveryUseOfATruncatedFileIsAnError(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
+		if err := use(m); !errors.Is(err, spc.ErrInvalid) || err.Error() != "the model is closed: invalid model" {
+			t.Errorf("%s of a closed model: %v", name, err)
+		}
+	}
+}
+
+// What the interpreter returns is the caller's, also where it is a constant in the file or
+// an input.
+func TestInterpretedOutputsAreTheCallers(t *testing.T) {
+	b := archs.New("constant", 1)
+	w := b.Weight("w", archs.He(64), 512, 64)
+	x := b.Input("x", archs.Float32, 64)
+	b.Output("constant", w, archs.Float32, 512, 64)
+	b.Output("same", x, archs.Float32, 64)
+	model, err := b.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := spc.Open(saved(t, spc.CompileOptions{Bytes: model.Bytes()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := randomInputs(m, 1, 1)
+	out, err := m.Interpret(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := in["x"].Clone()
+	for _, y := range out {
+		clear(y.F32s())
+	}
+	if !in["x"].Equal(before) {
+		t.Error("an output is the input itself")
 	}
 }
 

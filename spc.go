@@ -481,7 +481,8 @@ func (m *Model) Explain() *Report { return &m.report }
 // unless the model was compiled with CompileOptions.Masks.
 func (m *Model) Masks() map[string]*tensor.Tensor { return m.masks }
 
-// Graph prints the compiled graph as text, or the error where the file is truncated.
+// Graph prints the compiled graph as text, or the error where the file is truncated or the
+// model closed.
 func (m *Model) Graph() (text string) {
 	err := m.guard(func() error {
 		text = m.graph.String()
@@ -496,13 +497,33 @@ func (m *Model) Graph() (text string) {
 // guard returns what f does, which uses the weights. Where the file is truncated, it returns
 // the first error that said so, then and from then on.
 func (m *Model) guard(f func() error) error {
-	m.mu.Lock()
-	err := m.fault
-	m.mu.Unlock()
+	release, err := m.hold()
 	if err != nil {
 		return err
 	}
+	defer release()
 	return m.met(ir.Guard(f))
+}
+
+// hold makes Close wait until release is called. It is an error where the weights cannot be
+// used any more.
+func (m *Model) hold() (release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
+	m.runs.Add(1)
+	return m.runs.Done, nil
+}
+
+// usable returns an error for a model that is closed or whose file was found truncated.
+// The caller holds m.mu.
+func (m *Model) usable() error {
+	if m.closed {
+		return fmt.Errorf("the model is closed: %w", ErrInvalid)
+	}
+	return m.fault
 }
 
 // met returns err, or the first error by which the file was found truncated where err is one.
@@ -546,11 +567,8 @@ func outputs(g *ir.Graph) []Port {
 func (m *Model) begin() (backend.Program, *call, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return nil, nil, fmt.Errorf("the model is closed: %w", ErrInvalid)
-	}
-	if m.fault != nil {
-		return nil, nil, m.fault
+	if err := m.usable(); err != nil {
+		return nil, nil, err
 	}
 	if m.prog == nil {
 		o := backend.Options{Threads: m.threads}

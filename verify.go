@@ -79,18 +79,17 @@ func interpret(ctx context.Context, g *ir.Graph, inputs map[string]*tensor.Tenso
 	if err := arrange(g, in, inputs); err != nil {
 		return nil, err
 	}
-	var outs []*tensor.Tensor
-	err := ir.Guard(func() (err error) {
+	out := make(map[string]*tensor.Tensor, len(g.Outputs))
+	err := ir.Guard(func() error {
 		it := ref.Interpreter{Unpack: unpack}
-		outs, err = it.Run(ctx, g, in)
+		outs, err := it.Run(ctx, g, in)
+		for i, t := range outs {
+			out[g.OutputName(i)] = t.Clone() // which may be an input or a constant
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	out := make(map[string]*tensor.Tensor, len(outs))
-	for i, t := range outs {
-		out[g.OutputName(i)] = t
 	}
 	return out, nil
 }
@@ -146,7 +145,15 @@ type Reference struct {
 // Reference returns what m must compute if it was compiled from o: o itself or, where m was
 // pruned or quantised, the graph of o with the constants of m. Where these do not fit it,
 // or o is nil, it is the graph of m.
-func (m *Model) Reference(ctx context.Context, o *Original) (*Reference, error) {
+func (m *Model) Reference(ctx context.Context, o *Original) (r *Reference, err error) {
+	err = m.guard(func() error {
+		r, err = m.reference(ctx, o)
+		return err
+	})
+	return r, err
+}
+
+func (m *Model) reference(ctx context.Context, o *Original) (*Reference, error) {
 	r := &Reference{Kind: OwnGraph, model: m, original: o, graph: m.graph}
 	altered := m.Altered()
 	switch {
@@ -171,11 +178,7 @@ func (m *Model) Reference(ctx context.Context, o *Original) (*Reference, error) 
 		dense *ir.Graph
 		about string
 	}{{folded, "after the passes up to " + before.StopAfter}, {fused, "after all passes but prune, quantize and choose"}} {
-		var g *ir.Graph
-		err := ir.Guard(func() (err error) {
-			g, err = verify.WithWeights(try.dense, m.graph, fused, unpack)
-			return err
-		})
+		g, err := verify.WithWeights(try.dense, m.graph, fused, unpack)
 		if err != nil {
 			why = err.Error()
 			continue
@@ -195,8 +198,12 @@ func (m *Model) Unaltered(o *Original) *Reference {
 }
 
 // Interpret evaluates the reference as Original.Interpret does.
-func (r *Reference) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-	return interpret(ctx, r.graph, inputs)
+func (r *Reference) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor) (out map[string]*tensor.Tensor, err error) {
+	err = r.model.guard(func() error {
+		out, err = interpret(ctx, r.graph, inputs)
+		return err
+	})
+	return out, err
 }
 
 // Passed evaluates, with the original's own weights, the graph that the passes made of it
@@ -232,7 +239,15 @@ type Fault = verify.Fault
 // Locate finds the first node, in the order of execution, with an output that differs from
 // the reference by more than the tolerance; it is nil where none is found. progress, where
 // it is not nil, is called before each step of the search.
-func (r *Reference) Locate(ctx context.Context, inputs map[string]*tensor.Tensor, tolerance float64, progress func(steps int)) (*Fault, error) {
+func (r *Reference) Locate(ctx context.Context, inputs map[string]*tensor.Tensor, tolerance float64, progress func(steps int)) (f *Fault, err error) {
+	err = r.model.guard(func() error {
+		f, err = r.locate(ctx, inputs, tolerance, progress)
+		return err
+	})
+	return f, err
+}
+
+func (r *Reference) locate(ctx context.Context, inputs map[string]*tensor.Tensor, tolerance float64, progress func(steps int)) (*Fault, error) {
 	b := r.bench(tolerance, progress)
 	in := make([]*tensor.Tensor, len(r.model.graph.Inputs))
 	if err := arrange(r.model.graph, in, inputs); err != nil {
@@ -278,12 +293,23 @@ func (r *Reference) Locate(ctx context.Context, inputs map[string]*tensor.Tensor
 // Case is a small model that, compiled, computes something else than it should.
 type Case = verify.Case
 
-// Reduce finds a smallest part of the original with a fault that Locate found, which may
-// not be nil. It is nil where what is compiled anew has none.
-func (r *Reference) Reduce(ctx context.Context, f *Fault, inputs map[string]*tensor.Tensor, tolerance float64, progress func(steps int)) (*Case, error) {
+// Reduce finds a smallest part of the original with a fault that Locate found, as a case
+// that does not need the model any more. It is nil where what is compiled anew has none.
+func (r *Reference) Reduce(ctx context.Context, f *Fault, inputs map[string]*tensor.Tensor, tolerance float64, progress func(steps int)) (c *Case, err error) {
+	if f == nil {
+		return nil, fmt.Errorf("no fault to reduce to: %w", ErrInvalid)
+	}
 	if r.original == nil {
 		return nil, fmt.Errorf("only a model in ONNX can be reduced: %w", ErrInvalid)
 	}
+	err = r.model.guard(func() error {
+		c, err = r.reduce(ctx, f, inputs, tolerance, progress)
+		return err
+	})
+	return c, err
+}
+
+func (r *Reference) reduce(ctx context.Context, f *Fault, inputs map[string]*tensor.Tensor, tolerance float64, progress func(steps int)) (*Case, error) {
 	expected := r.original.graph
 	g := expected
 	if f.Stage == verify.InWeights || f.Stage == verify.InRun && r.Kind != AsImported {
@@ -344,15 +370,34 @@ func (m *Model) on() backend.Device {
 }
 
 // Interpretable is a model that the interpreter can evaluate: a *Model or an *Original.
-type Interpretable interface{ interpretable() *ir.Graph }
+type Interpretable interface {
+	interpretable() *ir.Graph
+	hold() (release func(), err error)
+}
 
 func (m *Model) interpretable() *ir.Graph    { return m.graph }
 func (o *Original) interpretable() *ir.Graph { return o.graph }
+func (o *Original) hold() (func(), error)    { return func() {}, nil }
 
 // FirstDifference finds, as the interpreter evaluates two models, the first node of a with
 // an output that differs by more than the tolerance from that of its name in b, or from all
 // values of b where there is none; it is nil where there is no such node.
-func FirstDifference(ctx context.Context, a, b Interpretable, inputs map[string]*tensor.Tensor, tolerance float64) (*Fault, error) {
+func FirstDifference(ctx context.Context, a, b Interpretable, inputs map[string]*tensor.Tensor, tolerance float64) (f *Fault, err error) {
+	for _, m := range []Interpretable{a, b} {
+		release, err := m.hold()
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	err = ir.Guard(func() error {
+		f, err = firstDifference(ctx, a, b, inputs, tolerance)
+		return err
+	})
+	return f, err
+}
+
+func firstDifference(ctx context.Context, a, b Interpretable, inputs map[string]*tensor.Tensor, tolerance float64) (*Fault, error) {
 	bench := verify.Bench{Unpack: unpack, Tolerance: tolerance}
 	var e [2]*verify.Evaluated
 	for i, m := range []Interpretable{a, b} {

@@ -329,7 +329,7 @@ type Case struct {
 // Reduce finds a smallest part of a graph that, compiled and run on the device, computes
 // something else than the interpreter makes of the same part of expected: the same graph,
 // or one of the same nodes and other constants. Nodes around the one named near are tried
-// first. It is nil where all of the graph agrees.
+// first. It is nil where all of the graph agrees, and has tensors of its own.
 func (b *Bench) Reduce(ctx context.Context, g, expected *ir.Graph, in []*tensor.Tensor, near string) (*Case, error) {
 	e, err := b.Evaluate(ctx, expected, in)
 	if err != nil {
@@ -404,5 +404,19 @@ func (b *Bench) Reduce(ctx context.Context, g, expected *ir.Graph, in []*tensor.
 	if err != nil {
 		return nil, err
 	}
-	return try(nodes)
+	c, err := try(nodes)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	for _, v := range c.Graph.Constants() {
+		if v.Const != nil {
+			v.SetConst(v.Const.Clone())
+		}
+	}
+	for _, ts := range [][]*tensor.Tensor{c.In, c.Out} {
+		for i, t := range ts {
+			ts[i] = t.Clone()
+		}
+	}
+	return c, nil
 }
