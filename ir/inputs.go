@@ -11,24 +11,30 @@ import (
 // g takes: one an input, of its element type and dimensions, a symbol standing
 // for the same size everywhere.
 func CheckInputs(g *Graph, in []*tensor.Tensor) error {
+	_, err := BindInputs(g, in)
+	return err
+}
+
+// BindInputs is CheckInputs, and returns the sizes that the symbols of g's inputs stand for.
+func BindInputs(g *Graph, in []*tensor.Tensor) (sizes map[string]int, err error) {
 	if len(in) != len(g.Inputs) {
 		names := make([]string, len(g.Inputs))
 		for i, v := range g.Inputs {
 			names[i] = v.Name
 		}
-		return fmt.Errorf("%d inputs, want %d: %s: %w", len(in), len(names), strings.Join(names, ", "), ErrInvalid)
+		return nil, fmt.Errorf("%d inputs, want %d: %s: %w", len(in), len(names), strings.Join(names, ", "), ErrInvalid)
 	}
-	sizes := map[string]int{}
+	sizes = map[string]int{}
 	for i, v := range g.Inputs {
 		t := in[i]
 		if t == nil {
-			return fmt.Errorf("input %s is missing: %w", v.Name, ErrInvalid)
+			return nil, fmt.Errorf("input %s is missing: %w", v.Name, ErrInvalid)
 		}
 		if ok, why := accepts(v.Type, t, sizes); !ok {
-			return fmt.Errorf("input %s is %v, want %v%s: %w", v.Name, t, v.Type, why, ErrInvalid)
+			return nil, fmt.Errorf("input %s is %v, want %v%s: %w", v.Name, t, v.Type, why, ErrInvalid)
 		}
 	}
-	return nil
+	return sizes, nil
 }
 
 // accepts reports whether t is of the type want, with the sizes that symbols have, to

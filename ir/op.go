@@ -45,6 +45,9 @@ type Eval struct {
 	// Run evaluates a subgraph of the node on inputs; values of outer graphs
 	// are bound to what they are now.
 	Run func(g *Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error)
+	// Sizes are those that symbols in the types of subgraphs stand for, as far as they
+	// are known.
+	Sizes map[string]int
 }
 
 // Infer is the context in which a node's output types are inferred.

@@ -34,10 +34,11 @@ func Run(ctx context.Context, g *ir.Graph, inputs []*tensor.Tensor) ([]*tensor.T
 // Run evaluates g on its inputs, in their order. Errors name the input or the
 // node and wrap one of the kinds of package ir, or are the context's.
 func (it *Interpreter) Run(ctx context.Context, g *ir.Graph, inputs []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if err := ir.CheckInputs(g, inputs); err != nil {
+	sizes, err := ir.BindInputs(g, inputs)
+	if err != nil {
 		return nil, err
 	}
-	r := &run{Interpreter: it, ctx: ctx, last: map[*ir.Graph][][]*ir.Value{}, unpacked: map[*ir.Value]*tensor.Tensor{}}
+	r := &run{Interpreter: it, ctx: ctx, sizes: sizes, last: map[*ir.Graph][][]*ir.Value{}, unpacked: map[*ir.Value]*tensor.Tensor{}}
 	return r.graph(g, inputs, nil)
 }
 
@@ -45,6 +46,7 @@ func (it *Interpreter) Run(ctx context.Context, g *ir.Graph, inputs []*tensor.Te
 type run struct {
 	*Interpreter
 	ctx      context.Context
+	sizes    map[string]int              // of the inputs' symbols
 	last     map[*ir.Graph][][]*ir.Value // by node, the values that no later node of the graph reads
 	unpacked map[*ir.Value]*tensor.Tensor
 }
@@ -204,7 +206,7 @@ func (r *run) eval(n *ir.Node, in []*tensor.Tensor, f *frame) ([]*tensor.Tensor,
 	if y, err := product(r.ctx, n, in); y != nil || err != nil {
 		return []*tensor.Tensor{y}, err
 	}
-	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	c := &ir.Eval{Outputs: len(n.Outputs), Sizes: r.sizes, Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return r.graph(g, in, f)
 	}}
 	out, err := n.Op.Eval(c, in)

@@ -66,6 +66,27 @@ func TestSubgraphsReadOuterValues(t *testing.T) {
 	wg.Wait()
 }
 
+// What a loop stacks has the sizes that the inputs tell also where it makes no round.
+func TestStacksOfNoRoundsHaveTheSizesOfTheInputs(t *testing.T) {
+	g := parse(t, `graph "g"(%x: f32[b,3], %e: f32[n,b], %n: i64[]) {
+  %yes: bool[] = const {1}
+  %l: f32[b,3], %s: f32[?1,b,3], %p: i64[?1,2,?2] = Loop "loop" (%n, %yes, %x) {body = graph "body"(%i: i64[], %c: bool[], %v: f32[b,3]) {
+    %w: f32[b,3] = Add "add" (%v, %x)
+    %z: i64[2,?3] = NonZero "nonzero" (%w)
+    return %c, %w, %w, %z
+  }}
+  %m: f32[b,3], %t: f32[2*b,n,3] = Scan "scan" (%x, %e) {num_scan_inputs = 1, scan_output_axes = [1], body = graph "body"(%v2: f32[b,3], %row: f32[b]) {
+    %u: f32[2*b,3] = Concat "concat" (%v2, %v2) {axis = 0}
+    return %v2, %u
+  }}
+  return %s, %p, %t
+}`, op.Registry)
+	out, err := Run(context.Background(), g, []*tensor.Tensor{tensor.New(tensor.F32, 2, 3), tensor.New(tensor.F32, 0, 2), tensor.Scalar(int64(0))})
+	if got := fmt.Sprint(out); err != nil || got != "[f32[0,2,3] i64[0,2,0] f32[4,0,3]]" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 func TestInputsAreChecked(t *testing.T) {
 	g := parse(t, `graph "g"(%a: f32[n,2], %b: f32[n]) {
   %y: f32[n,2] = Relu "r" (%a)

@@ -234,7 +234,7 @@ func (o *Loop) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	if len(in) > 2 {
 		carried = in[2:]
 	}
-	stacks := newStacks(o.Body.Outputs[1+len(carried):])
+	stacks := newStacks(c, o.Body.Outputs[1+len(carried):])
 	for i := 0; i < trip && going; i++ {
 		if o.Body.Refused != nil {
 			return nil, o.Body.Refused
@@ -289,10 +289,15 @@ type stack struct {
 	items []*tensor.Tensor
 }
 
-func newStacks(outs []*ir.Value) []stack {
+func newStacks(c *ir.Eval, outs []*ir.Value) []stack {
 	s := make([]stack, len(outs))
 	for i, v := range outs {
-		s[i].typ = v.Type
+		s[i].typ = v.Type.Map(func(d ir.Dim) ir.Dim {
+			if n, ok := d.At(c.Sizes); ok {
+				return ir.Size(max(n, 0))
+			}
+			return d
+		})
 	}
 	return s
 }
@@ -481,14 +486,14 @@ func (o *Scan) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		}
 	}
 	if !o.Batched {
-		stacks := newStacks(o.Body.Outputs[states:])
+		stacks := newStacks(c, o.Body.Outputs[states:])
 		carried, err := o.scan(c, in[:states], in[states:], stacks)
 		if err != nil {
 			return nil, err
 		}
 		return o.stacked(carried, stacks), nil
 	}
-	outer := newStacks(o.Body.Outputs)
+	outer := newStacks(c, o.Body.Outputs)
 	length := ir.Size(in[len(in)-1].Dim(1))
 	for i := states; i < len(outer); i++ {
 		outer[i].typ.Dims = slices.Concat([]ir.Dim{length}, outer[i].typ.Dims)
@@ -501,7 +506,7 @@ func (o *Scan) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 			}
 			part[i] = cutSlice(t, 0, b)
 		}
-		stacks := newStacks(o.Body.Outputs[states:])
+		stacks := newStacks(c, o.Body.Outputs[states:])
 		carried, err := o.scan(c, part[:states], part[states:], stacks)
 		if err != nil {
 			return nil, err
