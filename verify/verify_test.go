@@ -2,10 +2,12 @@ package verify_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spc/ir"
 	"spc/ir/op"
@@ -140,6 +142,39 @@ func TestOfGraphNamesTheNodeWithAnotherConstant(t *testing.T) {
 	}
 	if f := b.OfGraph(e[0], e[0]); f != nil {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A graph without the names of the reference is searched in time that grows with its values,
+// not with their pairs.
+func TestOfGraphComparesFewValues(t *testing.T) {
+	const nodes, size = 300, 10000
+	text := func(names string) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "graph \"g\"(%%x: f32[%d]) {\n  %%one: f32[] = const {1}\n  %%%s0: f32[%d] = Relu \"r\" (%%x)\n", size, names, size)
+		for i := range nodes {
+			fmt.Fprintf(&b, "  %%%s%d: f32[%d] = Add \"n%d\" (%%%s%d, %%one)\n", names, i+1, size, i, names, i)
+		}
+		fmt.Fprintf(&b, "  return %%%s%d\n}", names, nodes)
+		return b.String()
+	}
+	b := &verify.Bench{Tolerance: 1e-4}
+	var e []*verify.Evaluated
+	for _, names := range []string{"v", "v", "w"} {
+		one, err := b.Evaluate(t.Context(), graphtest.Parse(t, text(names)), []*tensor.Tensor{tensor.New(tensor.F32, size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e = append(e, one)
+	}
+	for _, other := range e[1:] {
+		start := time.Now()
+		if f := b.OfGraph(other, e[0]); f != nil {
+			t.Errorf("%v", f)
+		}
+		if d := time.Since(start); d > 3*time.Second { // 10 with every pair
+			t.Errorf("%d nodes took %v", nodes, d)
+		}
 	}
 }
 
