@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"spc/internal/claims"
 	"spc/internal/filetype"
+	"spc/ir/onnx/onnxpb"
 )
 
 // folder reads the external data of a model, all of which must lie in the
@@ -122,4 +125,53 @@ func (d *folder) open(location string) (*dataFile, error) {
 	}
 	d.file[name] = &dataFile{f, info.Size(), info.Size(), map[extent][]byte{}}
 	return d.file[name], nil
+}
+
+// spare keeps outputs from the place of the external data in parts of a model that nothing
+// reads: functions that nobody calls, training.
+func (d *folder) spare(m *onnxpb.ModelProto) error {
+	seen := map[string]bool{}
+	var err error
+	note := func(t *onnxpb.TensorProto) {
+		for _, e := range t.GetExternalData() {
+			name := filepath.Clean(filepath.FromSlash(e.GetValue()))
+			if err != nil || e.GetKey() != "location" || seen[name] || !filepath.IsLocal(name) {
+				continue
+			}
+			seen[name] = true
+			path := filepath.Join(d.path, name)
+			if info, failed := os.Stat(path); failed == nil && info.Mode().IsRegular() {
+				if err = claims.Read(path, info); err != nil {
+					err = invalid("external data %q: %w", e.GetValue(), err)
+				}
+			}
+		}
+	}
+	for _, f := range m.GetFunctions() {
+		eachTensor(f.ProtoReflect(), note)
+	}
+	for _, t := range m.GetTrainingInfo() {
+		eachTensor(t.ProtoReflect(), note)
+	}
+	return err
+}
+
+// eachTensor calls f with the tensors in a message.
+func eachTensor(m protoreflect.Message, f func(*onnxpb.TensorProto)) {
+	if t, ok := m.Interface().(*onnxpb.TensorProto); ok {
+		f(t)
+		return
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case field.Kind() != protoreflect.MessageKind || field.IsMap():
+		case field.IsList():
+			for i := range v.List().Len() {
+				eachTensor(v.List().Get(i).Message(), f)
+			}
+		default:
+			eachTensor(v.Message(), f)
+		}
+		return true
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"spc/backend/ref"
+	"spc/internal/claims"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/onnx/onnxpb"
@@ -486,6 +487,40 @@ func TestExternalDataIsReadFromTheModelsFolder(t *testing.T) {
 	}
 	if _, _, err := onnx.ImportBytes(encode(t, m), "", onnx.Options{}); err == nil || !strings.Contains(err.Error(), "not in a folder") {
 		t.Errorf("external data without a folder: %v", err)
+	}
+}
+
+// External data is nobody's output, be it that of a function which nobody calls or of a
+// part for training. What is not there does not matter.
+func TestDataThatIsNotReadIsNotReplaced(t *testing.T) {
+	constant := func(file string) *onnxpb.NodeProto {
+		w := floats("")
+		w.DataLocation, w.ExternalData = onnxpb.TensorProto_EXTERNAL, []*onnxpb.StringStringEntryProto{{Key: "location", Value: file}}
+		return node("", "Constant", "", "unread", attr("value", w))
+	}
+	inner := &onnxpb.GraphProto{Name: "inner", Node: []*onnxpb.NodeProto{constant("branch.bin")}}
+	m := edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {
+		m.Functions = []*onnxpb.FunctionProto{{Name: "Never", Domain: "own", OpsetImport: m.OpsetImport, Node: []*onnxpb.NodeProto{
+			constant("function.bin"), node("", "If", "c", "z", attr("then_branch", inner)), constant("missing.bin")}}}
+		m.TrainingInfo = []*onnxpb.TrainingInfoProto{{Algorithm: &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{constant("training.bin")}}}}
+	})
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.onnx")
+	for file, content := range map[string][]byte{"m.onnx": encode(t, m), "branch.bin": {1}, "function.bin": {1}, "training.bin": {1}, "other.bin": {1}} {
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"branch.bin", "function.bin", "training.bin", "other.bin", "missing.bin"} {
+		end := claims.Begin()
+		if err := claims.Write("-o", filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := onnx.Import(path, onnx.Options{})
+		end()
+		if spared := file != "other.bin" && file != "missing.bin"; spared != (err != nil) || spared && !strings.Contains(err.Error(), file+" would replace it") {
+			t.Errorf("-o %s: %v", file, err)
+		}
 	}
 }
 

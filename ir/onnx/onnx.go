@@ -149,6 +149,11 @@ func importModel(m *onnxpb.ModelProto, path string, opts Options) (*ir.Graph, *I
 	if err := im.addFunctions(m); err != nil {
 		return nil, nil, err
 	}
+	if path != "" {
+		if err := im.data.spare(m); err != nil {
+			return nil, nil, err
+		}
+	}
 	im.survey(m.GetGraph(), opsets)
 	g, err := im.root(m.GetGraph(), opsets, info)
 	if r := im.refusal(); r != nil {
