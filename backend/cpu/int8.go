@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -534,6 +535,11 @@ func bindQuantize(_ *program, n *ir.Node) (*bound, error) {
 	}
 	l := ikernel.NoLimits()
 	l.ToU8(scale, zero)
+	for _, v := range []float32{l.Inv, l.Lo, l.Hi} {
+		if math.IsInf(float64(v), 0) {
+			return nil, nil
+		}
+	}
 	kern := ikernel.Best()
 	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src []float32

@@ -7660,7 +7660,7 @@ end:
 	RET
 
 // func quantize_avx2(n int, y *uint8, x *float32, p *float32)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·quantize_avx2(SB), NOSPLIT, $0-32
 	MOVQ         n+0(FP), AX
 	MOVQ         y+8(FP), CX
@@ -7670,6 +7670,7 @@ TEXT ·quantize_avx2(SB), NOSPLIT, $0-32
 	VBROADCASTSS 4(BX), Y1
 	VBROADCASTSS 8(BX), Y2
 	VBROADCASTSS 12(BX), Y3
+	VBROADCASTSS 20(BX), Y4
 	VCVTPS2DQ    Y3, Y3
 	VPACKSSDW    Y3, Y3, Y3
 	CMPQ         AX, $0x20
@@ -7679,69 +7680,85 @@ TEXT ·quantize_avx2(SB), NOSPLIT, $0-32
 	JMP          manytest
 
 manyloop:
-	VMOVUPS   (DX)(AX*4), Y4
-	VMAXPS    Y0, Y4, Y4
-	VMINPS    Y1, Y4, Y4
-	VMULPS    Y2, Y4, Y4
-	VCVTPS2DQ Y4, Y4
-	VMOVUPS   32(DX)(AX*4), Y5
-	VMAXPS    Y0, Y5, Y5
-	VMINPS    Y1, Y5, Y5
-	VMULPS    Y2, Y5, Y5
-	VCVTPS2DQ Y5, Y5
-	VMOVUPS   64(DX)(AX*4), Y6
-	VMAXPS    Y0, Y6, Y6
-	VMINPS    Y1, Y6, Y6
-	VMULPS    Y2, Y6, Y6
-	VCVTPS2DQ Y6, Y6
-	VMOVUPS   96(DX)(AX*4), Y7
-	VMAXPS    Y0, Y7, Y7
-	VMINPS    Y1, Y7, Y7
-	VMULPS    Y2, Y7, Y7
-	VCVTPS2DQ Y7, Y7
-	VPACKSSDW Y5, Y4, Y4
-	VPADDSW   Y3, Y4, Y4
-	VPACKSSDW Y7, Y6, Y5
-	VPADDSW   Y3, Y5, Y5
-	VPACKUSWB Y5, Y4, Y4
-	VMOVDQU   byteOrder<>+0(SB), Y5
-	VPERMD    Y4, Y5, Y4
-	VMOVDQU   Y4, (CX)(AX*1)
-	ADDQ      $+32, AX
+	VMOVUPS      (DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y6
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  Y2, Y5, Y6
+	VCVTPS2DQ    Y6, Y6
+	VMOVUPS      32(DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y7
+	VFNMADD231PS Y4, Y7, Y5
+	VFMADD231PS  Y2, Y5, Y7
+	VCVTPS2DQ    Y7, Y7
+	VMOVUPS      64(DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y8
+	VFNMADD231PS Y4, Y8, Y5
+	VFMADD231PS  Y2, Y5, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMOVUPS      96(DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y9
+	VFNMADD231PS Y4, Y9, Y5
+	VFMADD231PS  Y2, Y5, Y9
+	VCVTPS2DQ    Y9, Y9
+	VPACKSSDW    Y7, Y6, Y5
+	VPADDSW      Y3, Y5, Y5
+	VPACKSSDW    Y9, Y8, Y6
+	VPADDSW      Y3, Y6, Y6
+	VPACKUSWB    Y6, Y5, Y5
+	VMOVDQU      byteOrder<>+0(SB), Y6
+	VPERMD       Y5, Y6, Y5
+	VMOVDQU      Y5, (CX)(AX*1)
+	ADDQ         $+32, AX
 
 manytest:
-	CMPQ      AX, BX
-	JL        manyloop
-	MOVQ      BX, AX
-	VMOVUPS   (DX)(AX*4), Y4
-	VMAXPS    Y0, Y4, Y4
-	VMINPS    Y1, Y4, Y4
-	VMULPS    Y2, Y4, Y4
-	VCVTPS2DQ Y4, Y4
-	VMOVUPS   32(DX)(AX*4), Y5
-	VMAXPS    Y0, Y5, Y5
-	VMINPS    Y1, Y5, Y5
-	VMULPS    Y2, Y5, Y5
-	VCVTPS2DQ Y5, Y5
-	VMOVUPS   64(DX)(AX*4), Y6
-	VMAXPS    Y0, Y6, Y6
-	VMINPS    Y1, Y6, Y6
-	VMULPS    Y2, Y6, Y6
-	VCVTPS2DQ Y6, Y6
-	VMOVUPS   96(DX)(AX*4), Y7
-	VMAXPS    Y0, Y7, Y7
-	VMINPS    Y1, Y7, Y7
-	VMULPS    Y2, Y7, Y7
-	VCVTPS2DQ Y7, Y7
-	VPACKSSDW Y5, Y4, Y0
-	VPADDSW   Y3, Y0, Y0
-	VPACKSSDW Y7, Y6, Y1
-	VPADDSW   Y3, Y1, Y1
-	VPACKUSWB Y1, Y0, Y0
-	VMOVDQU   byteOrder<>+0(SB), Y1
-	VPERMD    Y0, Y1, Y0
-	VMOVDQU   Y0, (CX)(AX*1)
-	JMP       end
+	CMPQ         AX, BX
+	JL           manyloop
+	MOVQ         BX, AX
+	VMOVUPS      (DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y6
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  Y2, Y5, Y6
+	VCVTPS2DQ    Y6, Y6
+	VMOVUPS      32(DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y7
+	VFNMADD231PS Y4, Y7, Y5
+	VFMADD231PS  Y2, Y5, Y7
+	VCVTPS2DQ    Y7, Y7
+	VMOVUPS      64(DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y8
+	VFNMADD231PS Y4, Y8, Y5
+	VFMADD231PS  Y2, Y5, Y8
+	VCVTPS2DQ    Y8, Y8
+	VMOVUPS      96(DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y0
+	VFNMADD231PS Y4, Y0, Y5
+	VFMADD231PS  Y2, Y5, Y0
+	VCVTPS2DQ    Y0, Y0
+	VPACKSSDW    Y7, Y6, Y1
+	VPADDSW      Y3, Y1, Y1
+	VPACKSSDW    Y0, Y8, Y0
+	VPADDSW      Y3, Y0, Y0
+	VPACKUSWB    Y0, Y1, Y0
+	VMOVDQU      byteOrder<>+0(SB), Y1
+	VPERMD       Y0, Y1, Y0
+	VMOVDQU      Y0, (CX)(AX*1)
+	JMP          end
 
 few:
 	LEAQ -8(AX), BX
@@ -7749,34 +7766,38 @@ few:
 	JMP  fewtest
 
 fewloop:
-	VMOVUPS   (DX)(AX*4), Y4
-	VMAXPS    Y0, Y4, Y4
-	VMINPS    Y1, Y4, Y4
-	VMULPS    Y2, Y4, Y4
-	VCVTPS2DQ Y4, Y4
-	VPACKSSDW Y4, Y4, Y4
-	VPADDSW   Y3, Y4, Y4
-	VPACKUSWB Y4, Y4, Y4
-	VMOVDQU   byteOrder<>+0(SB), Y5
-	VPERMD    Y4, Y5, Y4
-	VMOVQ     X4, (CX)(AX*1)
-	ADDQ      $+8, AX
+	VMOVUPS      (DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y6
+	VFNMADD231PS Y4, Y6, Y5
+	VFMADD231PS  Y2, Y5, Y6
+	VCVTPS2DQ    Y6, Y6
+	VPACKSSDW    Y6, Y6, Y5
+	VPADDSW      Y3, Y5, Y5
+	VPACKUSWB    Y5, Y5, Y5
+	VMOVDQU      byteOrder<>+0(SB), Y6
+	VPERMD       Y5, Y6, Y5
+	VMOVQ        X5, (CX)(AX*1)
+	ADDQ         $+8, AX
 
 fewtest:
-	CMPQ      AX, BX
-	JL        fewloop
-	MOVQ      BX, AX
-	VMOVUPS   (DX)(AX*4), Y4
-	VMAXPS    Y0, Y4, Y4
-	VMINPS    Y1, Y4, Y4
-	VMULPS    Y2, Y4, Y4
-	VCVTPS2DQ Y4, Y4
-	VPACKSSDW Y4, Y4, Y0
-	VPADDSW   Y3, Y0, Y0
-	VPACKUSWB Y0, Y0, Y0
-	VMOVDQU   byteOrder<>+0(SB), Y1
-	VPERMD    Y0, Y1, Y0
-	VMOVQ     X0, (CX)(AX*1)
+	CMPQ         AX, BX
+	JL           fewloop
+	MOVQ         BX, AX
+	VMOVUPS      (DX)(AX*4), Y5
+	VMAXPS       Y0, Y5, Y5
+	VMINPS       Y1, Y5, Y5
+	VMULPS       Y2, Y5, Y0
+	VFNMADD231PS Y4, Y0, Y5
+	VFMADD231PS  Y2, Y5, Y0
+	VCVTPS2DQ    Y0, Y0
+	VPACKSSDW    Y0, Y0, Y0
+	VPADDSW      Y3, Y0, Y0
+	VPACKUSWB    Y0, Y0, Y0
+	VMOVDQU      byteOrder<>+0(SB), Y1
+	VPERMD       Y0, Y1, Y0
+	VMOVQ        X0, (CX)(AX*1)
 
 end:
 	VZEROUPPER

@@ -774,7 +774,7 @@ func finishColumns_u8_u8_avx2(rows int, n int, c *int32, ldc int, sum *int32, sc
 // quantize_avx2 quantises n elements, at least 8:
 //
 //	for i := range n {
-//		y[i] = uint8(round(min(max(x[i], p[0]), p[1])*p[2]) + p[3])
+//		y[i] = uint8(round(min(max(x[i], p[0]), p[1])/p[5]) + p[3])
 //	}
 //
 //go:noescape

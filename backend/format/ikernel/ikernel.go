@@ -101,12 +101,12 @@ type Epilogue struct {
 }
 
 // Limits are the numbers of an epilogue that hold for all elements.
-type Limits struct{ Lo, Hi, Inv, Zero, ResScale float32 }
+type Limits struct{ Lo, Hi, Inv, Zero, ResScale, Scale float32 }
 
-// ToU8 makes the result u8 that stands for scale*(y - zero): it sets Inv and Zero and
-// narrows the limits.
+// ToU8 makes the result u8 that stands for scale*(y - zero): it sets Inv, Zero and Scale
+// and narrows the limits.
 func (e *Limits) ToU8(scale float32, zero int) {
-	e.Inv, e.Zero = 1/scale, float32(zero)
+	e.Inv, e.Zero, e.Scale = 1/scale, float32(zero), scale
 	e.Lo = max(e.Lo, float32(0-zero)*scale)
 	e.Hi = min(e.Hi, float32(255-zero)*scale)
 }
@@ -283,7 +283,7 @@ func (k *Kernels) Finish(e *Epilogue, first, rows, n int, c []int32, ldc int, y,
 	f[out][r](rows, n, c, ldc, e, first, y, res, ldy)
 }
 
-// Quantize stores round(min(max(x, Lo), Hi) * Inv) + Zero.
+// Quantize stores round(min(max(x, Lo), Hi) / Scale) + Zero. Inv and the limits are finite.
 func (k *Kernels) Quantize(l *Limits, y []uint8, x []float32) {
 	need("input", len(x), len(y))
 	k.quantize(y, x, l)

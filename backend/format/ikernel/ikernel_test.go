@@ -291,6 +291,62 @@ func TestFinishMatchesPureGo(t *testing.T) {
 	})
 }
 
+// Quantize divides, as the operator does: a product by the reciprocal rounds some ties, and
+// what is near them, to the other side.
+func TestQuantizeDivides(t *testing.T) {
+	r := rng(t)
+	each(t, func(t *testing.T, k *Kernels) {
+		differs := 0
+		for range 2000 {
+			scale, zero := float32(math.Exp(4*r.NormFloat64())), r.IntN(256)
+			l := NoLimits()
+			l.ToU8(scale, zero)
+			x := make([]float32, 64)
+			for i := range x {
+				x[i] = (float32(r.IntN(256)-zero) + 0.5) * scale
+				for range r.IntN(3) {
+					x[i] = math.Nextafter32(x[i], float32(math.Inf(r.IntN(2)*2-1)))
+				}
+			}
+			got := make([]uint8, len(x))
+			k.Quantize(&l, got, x)
+			for i, v := range x {
+				code := func(q float32) uint8 {
+					return uint8(min(max(math.RoundToEven(float64(q))+float64(zero), 0), 255))
+				}
+				if got[i] != code(v/scale) {
+					t.Fatalf("%v with scale %v and zero point %d is %d, want %d", v, scale, zero, got[i], code(v/scale))
+				}
+				if got[i] != code(v*l.Inv) {
+					differs++
+				}
+			}
+		}
+		if differs == 0 {
+			t.Error("no element tells a division from a product")
+		}
+	})
+}
+
+func BenchmarkQuantize(b *testing.B) {
+	for _, n := range []int{1 << 14, 1 << 22} {
+		x, y := make([]float32, n), make([]uint8, n)
+		for i := range x {
+			x[i] = float32(i%997) / 10
+		}
+		l := NoLimits()
+		l.ToU8(0.37, 3)
+		for _, k := range Available() {
+			b.Run(fmt.Sprintf("%s/%d", k.ISA, n), func(b *testing.B) {
+				b.SetBytes(int64(4 * n))
+				for b.Loop() {
+					k.Quantize(&l, y, x)
+				}
+			})
+		}
+	}
+}
+
 func TestElementwiseMatchesPureGo(t *testing.T) {
 	r := rng(t)
 	each(t, func(t *testing.T, k *Kernels) {

@@ -10220,6 +10220,7 @@ TEXT ·quantize_avx512(SB), NOSPLIT, $0-32
 	VBROADCASTSS 4(CX), Z1
 	VBROADCASTSS 8(CX), Z2
 	VBROADCASTSS 12(CX), Z3
+	VBROADCASTSS 20(CX), Z4
 	VCVTPS2DQ    Z3, Z3
 	MOVQ         n+0(FP), BX
 	XORQ         SI, SI
@@ -10234,27 +10235,31 @@ TEXT ·quantize_avx512(SB), NOSPLIT, $0-32
 	JL           tail
 
 loop:
-	VMOVUPS   (DX)(SI*4), Z4
-	VMAXPS    Z0, Z4, Z4
-	VMINPS    Z1, Z4, Z4
-	VMULPS    Z2, Z4, Z4
-	VCVTPS2DQ Z4, Z4
-	VPADDD    Z3, Z4, Z4
-	VPMOVDB   Z4, (AX)(SI*1)
-	ADDQ      $+16, SI
-	SUBQ      $0x10, BX
-	JGE       loop
+	VMOVUPS      (DX)(SI*4), Z5
+	VMAXPS       Z0, Z5, Z5
+	VMINPS       Z1, Z5, Z5
+	VMULPS       Z2, Z5, Z6
+	VFNMADD231PS Z4, Z6, Z5
+	VFMADD231PS  Z2, Z5, Z6
+	VCVTPS2DQ    Z6, Z6
+	VPADDD       Z3, Z6, Z6
+	VPMOVDB      Z6, (AX)(SI*1)
+	ADDQ         $+16, SI
+	SUBQ         $0x10, BX
+	JGE          loop
 
 tail:
-	ADDQ      $+16, BX
-	JZ        end
-	VMOVUPS.Z (DX)(SI*4), K1, Z4
-	VMAXPS    Z0, Z4, Z4
-	VMINPS    Z1, Z4, Z4
-	VMULPS    Z2, Z4, Z4
-	VCVTPS2DQ Z4, Z4
-	VPADDD    Z3, Z4, Z4
-	VPMOVDB   Z4, K1, (AX)(SI*1)
+	ADDQ         $+16, BX
+	JZ           end
+	VMOVUPS.Z    (DX)(SI*4), K1, Z5
+	VMAXPS       Z0, Z5, Z5
+	VMINPS       Z1, Z5, Z5
+	VMULPS       Z2, Z5, Z0
+	VFNMADD231PS Z4, Z0, Z5
+	VFMADD231PS  Z2, Z5, Z0
+	VCVTPS2DQ    Z0, Z0
+	VPADDD       Z3, Z0, Z0
+	VPMOVDB      Z0, K1, (AX)(SI*1)
 
 end:
 	VZEROUPPER

@@ -123,7 +123,7 @@ func finishGo(rows, n int, c []int32, ldc int, e *Epilogue, first int, y, res El
 func quantizeGo(y []uint8, x []float32, l *Limits) {
 	for i := range y {
 		v := min(max(x[i], l.Lo), l.Hi)
-		y[i] = uint8(math.RoundToEven(float64(v*l.Inv)) + float64(l.Zero))
+		y[i] = uint8(math.RoundToEven(float64(v/l.Scale)) + float64(l.Zero))
 	}
 }
 

@@ -703,7 +703,7 @@ func intQuantize() {
 		name+" quantises n elements:",
 		"",
 		"\tfor i := range n {",
-		"\t\ty[i] = uint8(round(min(max(x[i], p[0]), p[1])*p[2]) + p[3])",
+		"\t\ty[i] = uint8(round(min(max(x[i], p[0]), p[1])/p[5]) + p[3])",
 		"\t}")
 	y := Load(Param("y"), GP64())
 	x := Load(Param("x"), GP64())
@@ -713,6 +713,8 @@ func intQuantize() {
 		c[i] = zmm()
 		VBROADCASTSS(Mem{Base: p, Disp: 4 * i}, c[i])
 	}
+	scale := zmm()
+	VBROADCASTSS(Mem{Base: p, Disp: 20}, scale)
 	VCVTPS2DQ(c[3], c[3])
 	elements(func(j Register, masked bool, k Register) {
 		v := zmm()
@@ -724,7 +726,7 @@ func intQuantize() {
 		}
 		VMAXPS(c[0], v, v)
 		VMINPS(c[1], v, v)
-		VMULPS(c[2], v, v)
+		v = divided(v, scale, c[2], zmm())
 		VCVTPS2DQ(v, v)
 		VPADDD(c[3], v, v)
 		if masked {
@@ -733,6 +735,17 @@ func intQuantize() {
 			VPMOVDB(v, to)
 		}
 	})
+}
+
+// divided returns in q the quotients of v, which it overwrites, by d, of which inv is the
+// reciprocal: rounded to nearest, as a division is, by correcting them by what is left of
+// v. Markstein, "Computation of Elementary Functions on the IBM RISC System/6000
+// Processor" (1990).
+func divided(v, d, inv, q VecVirtual) VecVirtual {
+	VMULPS(inv, v, q)
+	VFNMADD231PS(d, q, v)
+	VFMADD231PS(inv, v, q)
+	return q
 }
 
 func intDequantize() {

@@ -978,7 +978,7 @@ func quantizeAVX2() {
 		name+" quantises n elements, at least 8:",
 		"",
 		"\tfor i := range n {",
-		"\t\ty[i] = uint8(round(min(max(x[i], p[0]), p[1])*p[2]) + p[3])",
+		"\t\ty[i] = uint8(round(min(max(x[i], p[0]), p[1])/p[5]) + p[3])",
 		"\t}")
 	n := Load(Param("n"), GP64())
 	y := Load(Param("y"), GP64())
@@ -989,6 +989,8 @@ func quantizeAVX2() {
 		c[i] = YMM()
 		VBROADCASTSS(Mem{Base: p, Disp: 4 * i}, c[i])
 	}
+	scale := YMM()
+	VBROADCASTSS(Mem{Base: p, Disp: 20}, scale)
 	VCVTPS2DQ(c[3], c[3])
 	VPACKSSDW(c[3], c[3], c[3])
 	vectors := func(j Register, count int) VecVirtual {
@@ -998,7 +1000,7 @@ func quantizeAVX2() {
 			VMOVUPS(Mem{Base: x, Index: j, Scale: 4, Disp: 32 * i}, v[i])
 			VMAXPS(c[0], v[i], v[i])
 			VMINPS(c[1], v[i], v[i])
-			VMULPS(c[2], v[i], v[i])
+			v[i] = divided(v[i], scale, c[2], YMM())
 			VCVTPS2DQ(v[i], v[i])
 		}
 		return bytesOf(v, c[3])
