@@ -529,6 +529,7 @@ func TestRunsThatMemoryDoesNotHoldAreRefused(t *testing.T) {
 // slow is an operator that waits to be let go.
 type slow struct {
 	begun, end chan struct{}
+	read       *tensor.Tensor
 }
 
 func (*slow) Kind() string                { return "Slow" }
@@ -537,15 +538,21 @@ func (*slow) Work(_, _ []ir.Type) ir.Work { return ir.Work{FLOPs: 1e12} }
 func (s *slow) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	close(s.begun)
 	<-s.end
-	return []*tensor.Tensor{in[0].Clone()}, nil
+	s.read = in[0].Clone()
+	return []*tensor.Tensor{s.read}, nil
 }
 
 // A cancelled run does not wait for an operator, which keeps what it reads.
 func TestCancelledRunsLeaveOperatorsBehind(t *testing.T) {
-	s := &slow{make(chan struct{}), make(chan struct{})}
+	s := &slow{begun: make(chan struct{}), end: make(chan struct{})}
 	g := ir.NewGraph("g")
 	x := g.NewInput("x", ir.TypeOf(tensor.New(tensor.F32, 3)))
-	y := g.NewNode("slow", s, []*ir.Value{x}, "y")
+	exp, err := op.Registry.New("Exp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := g.NewNode("exp", exp, []*ir.Value{x}, "h") // in the arena
+	y := g.NewNode("slow", s, h.Outputs, "y")
 	g.Outputs = y.Outputs
 	if err := g.Infer(); err != nil {
 		t.Fatal(err)
@@ -573,6 +580,9 @@ func TestCancelledRunsLeaveOperatorsBehind(t *testing.T) {
 	}
 	close(s.end)
 	<-closed
+	if want := tensor.From([]float32{1, 1, 1}, 3); !s.read.Equal(want) {
+		t.Errorf("the operator has read %v, want %v", s.read.F32s(), want.F32s())
+	}
 }
 
 func TestCasts(t *testing.T) {

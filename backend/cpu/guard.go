@@ -73,9 +73,9 @@ func (g *guard) enter(b *block, list []*step) error {
 }
 
 // leave ends the evaluation that was begun last, whose outputs have been copied. There may
-// be no guard.
+// be no guard, and an operator that still reads the memory.
 func (g *guard) leave() {
-	if g != nil {
+	if g != nil && !g.x.abandoned {
 		g.frames = g.frames[:len(g.frames)-1]
 		g.poison()
 	}
