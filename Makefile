@@ -59,7 +59,7 @@ check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 # Packages with goroutines, locks or atomics in them or in their tests.
 CONCURRENT = ./backend ./backend/cpu ./backend/cuda ./backend/format ./backend/format/dense ./backend/format/emit ./backend/format/sparse \
 	./backend/ref ./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
-	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
+	./passes/obs ./passes/prune ./passes/recon
 
 race: ## the race detector on the concurrent packages (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -short . $(CONCURRENT)
