@@ -771,8 +771,12 @@ func (g *Gen) grow() {
 
 func generate(seed, index, attempt uint64) (*Case, error) {
 	g := newGen(seed, index, attempt)
-	for range 1 + g.r.IntN(2) {
-		g.newInput(g.floats(tensor.F32, g.shape(1+g.r.IntN(4))...), g.drawer(tensor.F32))
+	if !g.try(func() {
+		for range 1 + g.r.IntN(2) {
+			g.newInput(g.floats(tensor.F32, g.shape(1+g.r.IntN(4))...), g.drawer(tensor.F32))
+		}
+	}) {
+		return nil, errAgain // of too many elements
 	}
 	for want := 2 + g.r.IntN(12); len(g.frame.nodes) < want; {
 		n := len(g.frame.nodes)

@@ -42,6 +42,7 @@ type value struct {
 	base  *tensor.Tensor
 	noisy []*tensor.Tensor // passes of them, or none where it is exact
 	exact bool             // every right way to compute it gives these bits
+	open  bool             // its sizes may depend on elements of the inputs
 }
 
 // plain is the value of an input.
