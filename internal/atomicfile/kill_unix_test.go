@@ -249,3 +249,24 @@ func TestFilesThatCannotBeLinkedAreCopied(t *testing.T) {
 		t.Errorf("files %q", got)
 	}
 }
+
+// The text of a link to an open pipe, as /dev/stdout may be, is no path.
+func TestOpenPipesAreWrittenTo(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	path := fmt.Sprintf("/dev/fd/%d", w.Fd())
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no paths of open files here:", err)
+	}
+	for _, err := range []error{Check(path), Write(path, text("whole")), w.Close()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if b, err := io.ReadAll(r); err != nil || string(b) != "whole" {
+		t.Errorf("the pipe gave %q, %v, want whole", b, err)
+	}
+}

@@ -202,8 +202,12 @@ func In(folder, name string) string {
 const maxLinks = 40
 
 // Target returns the path of the file that a path stands for: it follows symbolic links in
-// the last place, also where they name a file that is not there yet.
+// the last place, also where they name a file that is not there yet. A device or a pipe
+// stands for itself: the text of a link such as /dev/stdout may be no path to it.
 func Target(path string) (string, error) {
+	if info, err := os.Stat(path); err == nil && special(info) {
+		return path, nil
+	}
 	at := path
 	for range maxLinks {
 		info, err := os.Lstat(at)
