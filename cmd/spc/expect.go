@@ -14,15 +14,17 @@ import (
 )
 
 // stored reads the outputs that --expect names, and finds the inputs in its folders that
-// no flag gives.
+// no flag gives. Of outputs that a folder lacks it warns.
 func (v *verifier) stored(r *request) error {
 	v.want = map[string]*tensor.Tensor{}
 	ports := v.a.outputs()
+	inFolder := false
 	for _, arg := range v.expect {
 		if info, err := os.Stat(arg); err == nil && info.IsDir() {
 			if err := v.folder(arg, ports, r); err != nil {
 				return err
 			}
+			inFolder = true
 			continue
 		}
 		name, file, err := splitPort(arg, ports)
@@ -33,6 +35,9 @@ func (v *verifier) stored(r *request) error {
 		if err := v.read(ports[i], file); err != nil {
 			return err
 		}
+	}
+	if missing := slices.DeleteFunc(slices.Clone(ports), func(p spc.Port) bool { return v.want[p.Name] != nil }); inFolder && len(missing) > 0 {
+		warn(v.c, fmt.Sprintf("--expect: not compared, for they are not stored: %s", describe(missing)))
 	}
 	return nil
 }

@@ -112,7 +112,8 @@ compiled compiles every .onnx, in place of the interpreter.
 
 --expect compares a single model with stored outputs: of NAME=FILE, or of a folder
 that has input_K and output_K in the model's order, as official test cases have, or
-NAME, as run -o writes, each .pb or .npy. Inputs in the folder are taken, too.
+NAME, as run -o writes, each .pb or .npy; of outputs that it lacks a line warns. Inputs
+in the folder are taken, too.
 
 Integers, bools and strings must be equal, and NaN matches only NaN. Where they are
 not, or an output's relative l2 error |a-b| / max(|b|, 1e-12) is above --tolerance,
@@ -540,7 +541,7 @@ func (v *verifier) locate(result *verification, p *progress) error {
 		warn(v.c, fmt.Sprintf("--reduce: nothing is written: %s", message(err)))
 		return nil
 	case made == nil:
-		warn(v.c, fmt.Sprintf("--reduce: nothing is written: %s does not differ when it is compiled anew", v.name()))
+		warn(v.c, fmt.Sprintf("--reduce: nothing is written: no output of %s differs when compiled anew", v.name()))
 		return nil
 	}
 	if err := spc.SaveCase(v.repro, made); err != nil {
