@@ -199,22 +199,33 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 		}
 	}
 	ends = append(ends, len(uses))
-	// least is the least cost of the nodes from i to j as one portion, whose values take
-	// made bytes, live of them at once, and the number of images for which it is that.
-	least := func(i, j int, made, live float64, products []weightCost) (cost float64, images int) {
-		cost = math.Inf(1)
-		for size := 1; ; size = min(n, 2*size) {
-			c := float64(j-i) * nodeCost
-			for _, w := range products {
-				c += float64(w.bytes)*weightPace + float64(w.weights*backend.Columns(size*w.columns))*macPace
+	ends = thinned(ends)
+	sizes := []int{1}
+	for k := 1; k < n; sizes = append(sizes, k) {
+		k = min(n, 2*k)
+	}
+	products := make([][]float64, len(uses)) // the cost of a node's products, by size
+	for k, node := range g.Nodes {
+		for _, w := range productsOf(node) {
+			if products[k] == nil {
+				products[k] = make([]float64, len(sizes))
 			}
-			if c = c/float64(size) + distant(made, float64(size)*live); c < cost {
-				cost, images = c, size
-			}
-			if size == n {
-				return cost, images
+			for s, size := range sizes {
+				products[k][s] += float64(w.bytes)*weightPace + float64(w.weights*backend.Columns(size*w.columns))*macPace
 			}
 		}
+	}
+	// least is the least cost of the nodes from i to j as one portion, whose values take
+	// made bytes, live of them at once, and the number of images for which it is that.
+	least := func(i, j int, made, live float64, products []float64) (cost float64, images int) {
+		cost = math.Inf(1)
+		for s, size := range sizes {
+			c := (float64(j-i)*nodeCost+products[s])/float64(size) + distant(made, float64(size)*live)
+			if c < cost {
+				cost, images = c, size
+			}
+		}
+		return cost, images
 	}
 	// best[j] is the least cost of the nodes before ends[j], whose last portion begins
 	// at ends[from] for size images.
@@ -223,16 +234,19 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 		from, size int
 	}
 	best := make([]choice, len(ends))
+	within := make([]float64, len(sizes)) // the cost of a portion's products, by size
 	cutCost := 0.
 	for pass := range 2 { // the first for no cuts
 		for j := 1; j < len(ends); j++ {
 			best[j].cost = math.Inf(1)
 			var made, live float64
-			var products []weightCost
+			clear(within)
 			for i := j - 1; i >= 0; i-- {
 				for k := ends[i]; k < ends[i+1]; k++ {
 					made, live = made+uses[k].made, max(live, uses[k].live)
-					products = append(products, productsOf(g.Nodes[k])...)
+					for s, c := range products[k] {
+						within[s] += c
+					}
 				}
 				before := best[i].cost
 				if i > 0 {
@@ -242,7 +256,7 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 					bytes := float64(imageBytes(uses[ends[i]].passes)) // kept for all images
 					before += distant(bytes, float64(n)*bytes) + cutCost
 				}
-				if c, size := least(ends[i], ends[j], made, live, products); before+c < best[j].cost {
+				if c, size := least(ends[i], ends[j], made, live, within); before+c < best[j].cost {
 					best[j] = choice{before + c, i, size}
 				}
 			}
@@ -259,6 +273,21 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 	}
 	slices.Reverse(list)
 	return list, nil
+}
+
+// maxEnds bounds the places where portions may end: the time to choose grows with its square.
+const maxEnds = 1 << 10
+
+// thinned leaves at most maxEnds of a list, evenly, with the first and the last.
+func thinned(ends []int) []int {
+	if len(ends) <= maxEnds {
+		return ends
+	}
+	list := make([]int, maxEnds)
+	for i := range list {
+		list[i] = ends[i*(len(ends)-1)/(maxEnds-1)]
+	}
+	return list
 }
 
 // weightCost is what a weight costs: the bytes that are read, and the multiply-adds

@@ -639,6 +639,40 @@ func TestPortionsAreCutWhereTheyPay(t *testing.T) {
 	}
 }
 
+// Where a graph could be cut at very many places, portions end at some of them, from the
+// first to the last.
+func TestManyPlacesToCutAreThinned(t *testing.T) {
+	for _, n := range []int{2, maxEnds, maxEnds + 1, 10*maxEnds + 3} {
+		ends := make([]int, n)
+		for i := range ends {
+			ends[i] = 3 * i
+		}
+		got := thinned(slices.Clone(ends))
+		if len(got) != min(n, maxEnds) || got[0] != 0 || got[len(got)-1] != 3*(n-1) || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
+			t.Errorf("%d of %d ends, from %d to %d", len(got), n, got[0], got[len(got)-1])
+		}
+	}
+	// Each of the nodes has a weight, so that what is added up for each pair of places counts.
+	const nodes, n = 16 * maxEnds, 8
+	var b strings.Builder
+	b.WriteString("graph \"g\"(%x0: f32[n, 2]) {\n  %w: f32[2, 2] = const {1.0, 2.0, 3.0, 4.0}\n")
+	for i := range nodes {
+		fmt.Fprintf(&b, "  %%x%d: f32[*] = MatMul \"x%d\" (%%x%d, %%w)\n", i+1, i+1, i)
+	}
+	fmt.Fprintf(&b, "  return %%x%d\n}", nodes)
+	p := load(t, b.String()).(*program)
+	in := []*tensor.Tensor{tensor.New(tensor.F32, n, 2)}
+	listed, _ := apart(p.graph, in, n)
+	start := time.Now()
+	got, err := p.portions(in, n, listed)
+	if want := []portion{{"", n}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("portions %v (%v), want %v", got, err, want)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("%d nodes took %v to cut", nodes, took)
+	}
+}
+
 // fast reports whether all steps have kernels.
 func (s *spec) fast() bool {
 	return !slices.ContainsFunc(s.steps, func(st *step) bool { return !st.fast() && !st.view })
