@@ -84,3 +84,23 @@ func TestCompileMemory(t *testing.T) {
 		}
 	}
 }
+
+// The pipe that reports go to takes no model besides.
+func TestModelsDoNotMixWithReports(t *testing.T) {
+	workspace(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	path := fmt.Sprintf("/dev/fd/%d", w.Fd())
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no paths of open files here:", err)
+	}
+	defer func(f *os.File) { os.Stdout = f }(os.Stdout)
+	os.Stdout = w
+	fails(t, []string{"compile", "model.onnx", "-o", path}, "-o "+path+" is the pipe that the report goes to")
+	fails(t, []string{"compile", "model.onnx", "--sparsity", "0.5", "--masks", path}, "--masks "+path+" is the pipe")
+	ok(t, "compile", "model.onnx", "-o", os.DevNull)
+}

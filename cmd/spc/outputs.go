@@ -24,6 +24,9 @@ func (o *outputs) check() error {
 		if f.path == "" {
 			continue
 		}
+		if pipedOut(f.path) {
+			return fmt.Errorf("%s %s is the pipe that the report goes to, want a file", f.flag, f.path)
+		}
 		if info, err := os.Stat(f.path); err == nil && f.flag == "--calib-cache" {
 			if err := claims.Read(f.path, info); err != nil { // it is not written then
 				return err
@@ -38,6 +41,17 @@ func (o *outputs) check() error {
 		}
 	}
 	return nil
+}
+
+// pipedOut reports whether a path stands for a pipe that is standard output, too, where
+// what is written to the one would mix with the other.
+func pipedOut(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return false
+	}
+	out, err := os.Stdout.Stat()
+	return err == nil && os.SameFile(info, out)
 }
 
 // saved is a model to write, and its masks.
