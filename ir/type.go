@@ -406,13 +406,34 @@ func TypeOf(t *tensor.Tensor) Type {
 	}
 	elem := Unknown(dt.Elem(), Any)
 	for i, e := range t.Items() {
-		if i == 0 {
+		switch {
+		case i == 0:
 			elem = TypeOf(e)
-		} else {
+		case !elem.spans(e): // most sequences have elements of one shape
 			elem = Join(elem, TypeOf(e), func() Dim { return Any })
 		}
 	}
 	return List(dt, Size(t.Len()), elem)
+}
+
+// spans reports whether a type of some tensors, joined with that of another of their
+// element type, stays as it is. It may miss lists for which that is so.
+func (t Type) spans(e *tensor.Tensor) bool {
+	if e.DType().IsList() || t.Elem != nil {
+		return false
+	}
+	if !t.Ranked {
+		return true
+	}
+	if e.Rank() != len(t.Dims) {
+		return false
+	}
+	for i, d := range t.Dims {
+		if d != Any && d != Size(e.Dim(i)) {
+			return false
+		}
+	}
+	return true
 }
 
 // Sizes returns known dimensions.

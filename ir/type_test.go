@@ -3,6 +3,8 @@ package ir
 import (
 	"math"
 	"testing"
+
+	"spc/ir/tensor"
 )
 
 func TestAtOneTakesSymbolsAsOne(t *testing.T) {
@@ -104,5 +106,27 @@ func TestExpressionsStayShort(t *testing.T) {
 	}
 	if !a.Fresh() || !b.Fresh() {
 		t.Errorf("%v and %v, want unknowns", a, b)
+	}
+}
+
+// The elements of a sequence have what is true of all of them, in any order.
+func TestTypesOfSequences(t *testing.T) {
+	of := func(shape ...int) *tensor.Tensor { return tensor.New(tensor.F32, shape...) }
+	seq := func(items ...*tensor.Tensor) *tensor.Tensor { return tensor.NewSequence(tensor.F32, items...) }
+	for _, c := range []struct {
+		list *tensor.Tensor
+		want string
+	}{
+		{seq(), "sequence<f32[*]>[0]"},
+		{seq(of(2, 3), of(2, 3), of(2, 3)), "sequence<f32[2,3]>[3]"},
+		{seq(of(2, 3), of(2, 3), of(2, 4)), "sequence<f32[2,?]>[3]"},
+		{seq(of(2, 3), of(2, 4), of(2, 4), of(5, 4)), "sequence<f32[?,?]>[4]"},
+		{seq(of(2, 3), of(2, 3, 1), of(2, 3)), "sequence<f32[*]>[3]"},
+		{seq(of(), of(), of(1)), "sequence<f32[*]>[3]"},
+		{seq(of(0), of(0)), "sequence<f32[0]>[2]"},
+	} {
+		if have := TypeOf(c.list).String(); have != c.want {
+			t.Errorf("%s, want %s", have, c.want)
+		}
 	}
 }
