@@ -107,9 +107,9 @@ func (s *site) value(name string) *tensor.Tensor {
 	}
 	p := proto.CloneOf(s.m)
 	p.Graph.Output = []*onnxpb.ValueInfoProto{{Name: name}}
-	for i, w := range p.Graph.Initializer { // which are no outputs
+	for _, w := range p.Graph.Initializer { // which are no outputs
 		if w.Name == name {
-			t, err := tensor.FromProto(p.Graph.Initializer[i], nil)
+			t, err := tensor.FromProto(w, nil)
 			if err != nil {
 				return nil
 			}
