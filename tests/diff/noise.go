@@ -404,6 +404,9 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	kind := n.Op.Kind()
 	r := Rules[kind].Round
 	rough := r != moves && !(exact && exactly(n, r, in)) || r == products && scaled(n.Outputs[0])
+	if e.noise != nil && skips(n, in) {
+		return n.Errorf(ir.ErrInvalid, "it multiplies zeros by what is not finite")
+	}
 	if rough && e.noise != nil && !Rules[kind].Calm {
 		for i, t := range in {
 			if t != nil && (i == 0 || !Rules[kind].First) {
@@ -444,6 +447,25 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 		e.exact[n] = cells
 	}
 	return nil
+}
+
+// skips reports whether a node with a weight, whose zeros formats leave out, multiplies them
+// by infinities or NaN: the product is NaN, and without them it need not be.
+func skips(n *ir.Node, in []*tensor.Tensor) bool {
+	if !slices.Contains([]string{"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul"}, n.Op.Kind()) {
+		return false
+	}
+	zero, wild := false, false
+	for _, t := range in {
+		if t == nil || !t.DType().IsFloat() {
+			continue
+		}
+		for _, x := range t.Float64s() {
+			zero = zero || x == 0
+			wild = wild || math.IsNaN(x-x)
+		}
+	}
+	return zero && wild
 }
 
 // shift moves what a normalisation makes of each row by what rounding the row's mean does:
