@@ -26,6 +26,8 @@ type Bench struct {
 	// Progress, where it is set, is called before each step of a search, of which there
 	// may be any number.
 	Progress func(steps int)
+
+	compared int // pairs of tensors
 }
 
 // Evaluated is a graph that the interpreter evaluated.
@@ -135,6 +137,7 @@ func (b *Bench) near(got, want *tensor.Tensor) (Difference, bool) {
 	if got == nil || want == nil || got.DType() != want.DType() || !slices.Equal(got.Shape(), want.Shape()) {
 		return Difference{RelL2: math.Inf(1), Unequal: fmt.Sprintf("%v in the place of %v", got, want)}, false
 	}
+	b.compared++
 	d := Compare(got, want)
 	if dt := got.DType(); dt == tensor.U8 || dt == tensor.I8 {
 		d.Unequal = ""
