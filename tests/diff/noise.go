@@ -404,7 +404,7 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	kind := n.Op.Kind()
 	r := Rules[kind].Round
 	rough := r != moves && !(exact && exactly(n, r, in)) || r == products && scaled(n.Outputs[0])
-	if e.noise != nil && skips(n, in) {
+	if e.noise != nil && Rules[kind].Sparse && skips(in) {
 		return n.Errorf(ir.ErrInvalid, "it multiplies zeros by what is not finite")
 	}
 	if rough && e.noise != nil && !Rules[kind].Calm {
@@ -418,8 +418,8 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("%v: %w", n, err)
 	}
-	if o, ok := n.Op.(*op.LayerNormalization); ok && rough && e.noise != nil {
-		if out[0], err = e.shift(o, in, out[0]); err != nil {
+	if f := Rules[kind].Noise; f != nil && rough && e.noise != nil {
+		if err := f(e, n, in, out); err != nil {
 			return fmt.Errorf("%v: %w", n, err)
 		}
 	}
@@ -449,12 +449,9 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	return nil
 }
 
-// skips reports whether a node with a weight, whose zeros formats leave out, multiplies them
-// by infinities or NaN: the product is NaN, and without them it need not be.
-func skips(n *ir.Node, in []*tensor.Tensor) bool {
-	if !slices.Contains([]string{"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul"}, n.Op.Kind()) {
-		return false
-	}
+// skips reports whether a product multiplies zeros by infinities or NaN: that is NaN, and
+// where a format leaves the zeros of the weight out it need not be.
+func skips(in []*tensor.Tensor) bool {
 	zero, wild := false, false
 	for _, t := range in {
 		if t == nil || !t.DType().IsFloat() {
@@ -468,26 +465,30 @@ func skips(n *ir.Node, in []*tensor.Tensor) bool {
 	return zero && wild
 }
 
-// shift moves what a normalisation makes of each row by what rounding the row's mean does:
-// noise in the inputs does not, where it leaves a row of few elements what it is.
-func (e *evaluator) shift(o *op.LayerNormalization, in []*tensor.Tensor, y *tensor.Tensor) (*tensor.Tensor, error) {
-	all, err := o.Eval(&ir.Eval{Outputs: 3}, in)
-	if err != nil || y.Len() == 0 {
-		return y, err
+// further is noise of an operator that its inputs and outputs do not show.
+type further func(e *evaluator, n *ir.Node, in, out []*tensor.Tensor) error
+
+// meanNoise moves what a LayerNormalization makes of each row by what rounding the row's mean
+// does: noise in the inputs does not, where it leaves a row of few elements what it is.
+func meanNoise(e *evaluator, n *ir.Node, in, out []*tensor.Tensor) error {
+	all, err := n.Op.Eval(&ir.Eval{Outputs: 3}, in)
+	if err != nil || out[0].Len() == 0 {
+		return err
 	}
-	means, inverse, out := all[1].Float64s(), all[2].Float64s(), y.Float64s()
+	means, inverse, y := all[1].Float64s(), all[2].Float64s(), out[0].Float64s()
 	scale := in[1].Float64s()
-	width := len(out) / len(means)
+	width := len(y) / len(means)
 	for r := range means {
-		by := e.sign * math.Ldexp(means[r]*inverse[r], noiseBits-mantissa(y.DType()))
+		by := e.sign * math.Ldexp(means[r]*inverse[r], noiseBits-mantissa(out[0].DType()))
 		if e.noise.Uint64()&1 == 0 {
 			by = -by
 		}
 		for i := range width {
-			out[r*width+i] += by * scale[i%len(scale)]
+			y[r*width+i] += by * scale[i%len(scale)]
 		}
 	}
-	return tensor.FromFloat64s(y.DType(), out, y.Shape()...), nil
+	out[0] = tensor.FromFloat64s(out[0].DType(), y, out[0].Shape()...)
+	return nil
 }
 
 // innermost is the element type of a tensor, or of those in a list.

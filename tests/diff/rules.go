@@ -10,14 +10,16 @@ import (
 
 // Rule says how graphs get nodes of an operator.
 type Rule struct {
-	Make  func(g *Gen, kind string) // adds a node, or is rejected
-	Round rounding                  // what it does to exact inputs
-	Calm  bool                      // noise is in its outputs alone: its inputs are sizes, or tell it where to round
-	First bool                      // noise is in the first input alone
-	Since int                       // the operator set that brought it, where that is newer than the one of other graphs
-	Until int                       // the last operator set that has it
-	Old   bool                      // it is the same in operator set 9
-	Omit  string                    // why there is no rule
+	Make   func(g *Gen, kind string) // adds a node, or is rejected
+	Round  rounding                  // what it does to exact inputs
+	Calm   bool                      // noise is in its outputs alone: its inputs are sizes, or tell it where to round
+	First  bool                      // noise is in the first input alone
+	Noise  further                   // adds more to its outputs
+	Sparse bool                      // formats leave zeros of its weights out
+	Since  int                       // the operator set that brought it, where that is newer than the one of other graphs
+	Until  int                       // the last operator set that has it
+	Old    bool                      // it is the same in operator set 9
+	Omit   string                    // why there is no rule
 }
 
 // oldOpset is that of graphs with operators that were removed since.
@@ -161,11 +163,11 @@ func init() {
 		"AveragePool":               {Make: pool, Round: rounds},
 		"BatchNormalization":        {Make: batchNorm, Round: rounds, Old: true},
 		"CausalConvWithState":       {Make: causalConv, Round: rounds, Since: 27},
-		"Conv":                      {Make: conv, Round: products, Old: true},
-		"ConvTranspose":             {Make: convTranspose, Round: products, Old: true},
+		"Conv":                      {Make: conv, Round: products, Sparse: true, Old: true},
+		"ConvTranspose":             {Make: convTranspose, Round: products, Sparse: true, Old: true},
 		"DeformConv":                {Make: deformConv, Round: rounds},
-		"GRU":                       {Make: recurrent(3), Round: rounds},
-		"Gemm":                      {Make: gemm, Round: products},
+		"GRU":                       {Make: recurrent(3), Round: rounds, Sparse: true},
+		"Gemm":                      {Make: gemm, Round: products, Sparse: true},
 		"GlobalAveragePool":         {Make: globalPool, Round: rounds, Old: true},
 		"GlobalLpPool":              {Make: globalPool, Round: rounds, Old: true},
 		"GlobalMaxPool":             {Make: globalPool, Old: true},
@@ -173,13 +175,13 @@ func init() {
 		"Hardmax":                   {Make: softmax},
 		"InstanceNormalization":     {Make: instanceNorm, Round: rounds, Old: true},
 		"LRN":                       {Make: lrn, Round: rounds, Old: true},
-		"LSTM":                      {Make: recurrent(4), Round: rounds},
-		"LayerNormalization":        {Make: layerNorm, Round: rounds},
+		"LSTM":                      {Make: recurrent(4), Round: rounds, Sparse: true},
+		"LayerNormalization":        {Make: layerNorm, Round: rounds, Noise: meanNoise},
 		"LinearAttention":           {Make: linearAttention, Round: rounds, Since: 27},
 		"LogSoftmax":                {Make: softmax, Round: rounds},
 		"LpNormalization":           {Make: lpNorm, Round: rounds},
 		"LpPool":                    {Make: pool, Round: rounds},
-		"MatMul":                    {Make: matMul, Round: products, Old: true},
+		"MatMul":                    {Make: matMul, Round: products, Sparse: true, Old: true},
 		"MaxPool":                   {Make: pool},
 		"MaxUnpool":                 {Make: maxUnpool, Calm: true},
 		"MeanVarianceNormalization": {Make: mvn, Round: rounds},
