@@ -9,11 +9,14 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: build build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz diff diff-mutants bench-ort bench-sparse clean
+.PHONY: build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz diff diff-mutants bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
 	$(GO) build -trimpath -o bin/spc ./cmd/spc
+
+help: ## what each target does
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 build-cuda: $(CUDA_INCLUDE)/cuda.h ## build bin/spc for GPUs too (Linux on x86-64; needs a C compiler and cuda.h, which is fetched with apt)
 	@mkdir -p bin
