@@ -115,6 +115,7 @@ func TestGraphsRepeat(t *testing.T) {
 // larger than what noise does, and of what noise makes jump nothing.
 func TestDiffers(t *testing.T) {
 	f := func(x ...float32) *tensor.Tensor { return tensor.From(x, len(x)) }
+	empty := func(shape ...int) *tensor.Tensor { return tensor.New(tensor.F32, shape...) }
 	noisy := func(base *tensor.Tensor, other *tensor.Tensor) *value {
 		return &value{base: base, noisy: []*tensor.Tensor{other}}
 	}
@@ -134,6 +135,10 @@ func TestDiffers(t *testing.T) {
 		"beside noise elsewhere":      {noisy(f(1, 2), f(1.001, 2)), f(1, 2.1), "value"},
 		"integers that noise changes": {noisy(tensor.Ints(1), tensor.Ints(2)), tensor.Ints(3), ""},
 		"integers that it does not":   {noisy(tensor.Ints(1), tensor.Ints(1)), tensor.Ints(3), "value"},
+		"an open size of no round":    {&value{base: empty(0, 4, 0), exact: true, loops: true, open: []int{0, 2}}, empty(0, 4, 9), ""},
+		"another size of no round":    {&value{base: empty(0, 4, 0), exact: true, loops: true, open: []int{0, 2}}, empty(0, 5, 0), "shape"},
+		"a size where nothing loops":  {&value{base: empty(0, 4, 0), exact: true, open: []int{0, 2}}, empty(0, 4, 9), "shape"},
+		"an open size of a round":     {&value{base: empty(0, 4, 0), exact: true, loops: true, open: []int{0, 2}}, empty(1, 4, 1), "shape"},
 	} {
 		if class, detail := c.want.differs(c.got); class != c.want2 {
 			t.Errorf("%s: %q (%s), want %q", name, class, detail, c.want2)
