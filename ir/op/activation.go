@@ -16,7 +16,7 @@ func eval1(in []*tensor.Tensor, d unaryDef) ([]*tensor.Tensor, error) { return o
 // Celu is max(0, x) + min(0, alpha (exp(x/alpha) - 1)) of each element (Barron,
 // Continuously differentiable exponential linear units, 2017).
 type Celu struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,1"`
 }
 
@@ -53,7 +53,7 @@ func (o *Celu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.T
 
 // Elu is x, or alpha (exp(x) - 1) where that is negative, of each element.
 type Elu struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,1"`
 }
 
@@ -92,7 +92,7 @@ func (o *Elu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.Te
 // or by its approximation with tanh (Hendrycks and Gimpel, Gaussian error linear
 // units, 2016).
 type Gelu struct {
-	streaming
+	pointwise
 	Approximate string `attr:"approximate,none"`
 }
 
@@ -137,7 +137,7 @@ func (o *Gelu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.T
 
 // HardSigmoid is alpha x + beta of each element, clipped to 0..1.
 type HardSigmoid struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,0.2"`
 	Beta  float32 `attr:"beta,0.5"`
 }
@@ -170,7 +170,7 @@ func (o *HardSigmoid) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*t
 
 // LeakyRelu is x, or alpha x where x is negative, of each element.
 type LeakyRelu struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,0.01"`
 }
 
@@ -208,7 +208,7 @@ func (o *LeakyRelu) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*ten
 // Selu is gamma x, or gamma alpha (exp(x) - 1) where x is negative, of each
 // element (Klambauer et al., Self-normalizing neural networks, 2017).
 type Selu struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,1.67326319217681884765625"`
 	Gamma float32 `attr:"gamma,1.05070102214813232421875"`
 }
@@ -257,7 +257,7 @@ func upgradeSelu(l *Legacy) error {
 // Shrink takes Bias off the magnitude of each element above Lambd; the others
 // become zero.
 type Shrink struct {
-	streaming
+	pointwise
 	Bias  float32 `attr:"bias,0"`
 	Lambd float32 `attr:"lambd,0.5"`
 }
@@ -292,7 +292,7 @@ func (o *Shrink) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 // Swish is x sigmoid(alpha x) of each element; with alpha 1 it is SiLU
 // (Ramachandran et al., Searching for activation functions, 2017).
 type Swish struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,1"`
 }
 
@@ -322,7 +322,7 @@ func (o *Swish) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.
 
 // ThresholdedRelu is x where it is above alpha, else zero, of each element.
 type ThresholdedRelu struct {
-	streaming
+	pointwise
 	Alpha float32 `attr:"alpha,1"`
 }
 

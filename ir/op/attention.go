@@ -45,6 +45,20 @@ const (
 	attnLengths
 )
 
+// Along keeps samples apart. A mask may be the same for all.
+func (*Attention) Along(n *ir.Node, _, axis int) []int {
+	if axis > 0 {
+		return nil
+	}
+	in := slices.Repeat([]int{0}, len(n.Inputs))
+	if m := n.Input(attnMask); m != nil && (!m.Type.Ranked || m.Type.Rank() > 4) {
+		return nil
+	} else if m != nil && m.Type.Rank() < 4 {
+		in[attnMask] = Whole
+	}
+	return in
+}
+
 // Infer checks every shape and sets those of the outputs.
 func (o *Attention) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 3); err != nil {

@@ -10,9 +10,26 @@ import (
 
 // aligned is the broadcasting of two inputs.
 type aligned struct {
+	combining
 	// Axis, where it is set, aligns the second input's first dimension with that
 	// axis of the first: the broadcasting of opsets below 7.
 	Axis *int `attr:"axis"`
+}
+
+// Operands counts none where an axis is aligned otherwise than numpy does.
+func (o aligned) Operands(n *ir.Node) int {
+	if o.Axis != nil {
+		return 0
+	}
+	return o.combining.Operands(n)
+}
+
+// Along is that of broadcasting.
+func (o aligned) Along(n *ir.Node, out, axis int) []int {
+	if o.Axis != nil {
+		return nil
+	}
+	return o.combining.Along(n, out, axis)
 }
 
 // second returns the second input's type with dimensions of one appended, so
@@ -240,7 +257,6 @@ func notElem(d ir.Dim, ok bool) (ir.Dim, bool) { return ir.Size(1 - d.Size()), o
 // Binary combines two broadcast inputs of one type element by element.
 type Binary struct {
 	family
-	streaming
 	aligned
 }
 
@@ -379,7 +395,6 @@ func (o *Binary) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor,
 // Compare compares two broadcast inputs of one type element by element.
 type Compare struct {
 	family
-	streaming
 	aligned
 }
 
@@ -416,7 +431,6 @@ func (o *Compare) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 // Pow raises the elements of the first input to the powers of the second, which
 // may have another type; the result has the first input's.
 type Pow struct {
-	streaming
 	aligned
 }
 
@@ -494,7 +508,7 @@ func (o *Pow) Forward(c *GradContext, in []*tensor.Tensor) ([]*tensor.Tensor, er
 // Mod is the remainder of the division of two broadcast inputs: with the sign of
 // the divisor, or of the dividend where FMod is set.
 type Mod struct {
-	streaming
+	combining
 	FMod bool `attr:"fmod,0"`
 }
 
@@ -526,7 +540,7 @@ func (o *Mod) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 
 // BitShift shifts unsigned integers by broadcast counts.
 type BitShift struct {
-	streaming
+	combining
 	Direction string `attr:"direction"`
 }
 
@@ -555,7 +569,10 @@ func (o *BitShift) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 
 // Variadic combines any number of broadcast inputs of one type element by
 // element.
-type Variadic struct{ family }
+type Variadic struct {
+	family
+	combining
+}
 
 // variadicFuncs holds, for each operator, the row functions that join one more
 // input to the result and what it makes of elements that inference tracks.

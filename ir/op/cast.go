@@ -169,7 +169,7 @@ func texts(x *tensor.Tensor) []string {
 
 // Cast converts the elements to another type.
 type Cast struct {
-	streaming
+	pointwise
 	To tensor.DType `attr:"to"`
 	casting
 }
@@ -218,7 +218,7 @@ func upgradeCast(l *Legacy) error {
 
 // CastLike converts the elements of the first input to the type of the second.
 type CastLike struct {
-	streaming
+	pointwise
 	casting
 }
 
@@ -247,7 +247,7 @@ func (o *CastLike) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tens
 
 // BitCast takes the bits of each element as one of another type of the same width.
 type BitCast struct {
-	streaming
+	pointwise
 	To tensor.DType `attr:"to"`
 }
 

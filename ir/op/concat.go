@@ -9,12 +9,22 @@ import (
 
 // Concat joins its inputs along an axis.
 type Concat struct {
-	streaming
+	permuting
 	Axis int `attr:"axis"`
 }
 
 // Kind is Concat.
 func (*Concat) Kind() string { return "Concat" }
+
+// Along follows every axis but that along which tensors are joined.
+func (o *Concat) Along(n *ir.Node, _, axis int) []int {
+	if norm(o.Axis, n.Outputs[0].Type.Rank()) == axis {
+		return nil
+	}
+	return slices.Repeat([]int{axis}, len(n.Inputs))
+}
+
+func (*Concat) joins() {}
 
 // Infer adds the sizes along the axis; all others must agree.
 func (o *Concat) Infer(c *ir.Infer) error {
@@ -120,13 +130,16 @@ func upgradeConcat(l *Legacy) error {
 // second lists, or into Outputs pieces of one size, the last of which may be
 // smaller.
 type Split struct {
-	streaming
+	picking
 	Axis    int `attr:"axis,0"`
 	Outputs int `attr:"num_outputs,0"`
 }
 
 // Kind is Split.
 func (*Split) Kind() string { return "Split" }
+
+// Along follows every axis but the one that is split.
+func (o *Split) Along(n *ir.Node, _, axis int) []int { return others(n, axis, o.Axis) }
 
 // Infer divides the size along the axis.
 func (o *Split) Infer(c *ir.Infer) error {

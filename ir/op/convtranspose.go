@@ -22,6 +22,17 @@ type ConvTranspose struct {
 // Kind is ConvTranspose.
 func (*ConvTranspose) Kind() string { return "ConvTranspose" }
 
+// Along keeps images apart, and the channels that a weight without groups computes.
+func (o *ConvTranspose) Along(_ *ir.Node, _, axis int) []int {
+	switch {
+	case axis == 0:
+		return []int{0, Whole, Whole, 0}
+	case axis == 1 && o.Group == 1:
+		return []int{Whole, 1, 0, 1}
+	}
+	return nil
+}
+
 // Infer checks the ranks and channels and inverts the window.
 func (o *ConvTranspose) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 2); err != nil {

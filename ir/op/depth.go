@@ -9,13 +9,21 @@ import (
 // [n, c, h*b, w*b]. In mode DCR the block's position is the slower part of a
 // channel's number, in CRD the faster.
 type DepthToSpace struct {
-	streaming
+	permuting
 	Block int    `attr:"blocksize"`
 	Mode  string `attr:"mode,DCR"`
 }
 
 // Kind is DepthToSpace.
 func (*DepthToSpace) Kind() string { return "DepthToSpace" }
+
+// Along keeps images apart.
+func (*DepthToSpace) Along(_ *ir.Node, _, axis int) []int {
+	if axis > 0 {
+		return nil
+	}
+	return []int{0}
+}
 
 // Infer divides the channels.
 func (o *DepthToSpace) Infer(c *ir.Infer) error {
@@ -68,12 +76,20 @@ func (o *DepthToSpace) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, 
 // SpaceToDepth moves blocks of the image into channels: [n, c, h*b, w*b] becomes
 // [n, b*b*c, h, w]. It is the inverse of DepthToSpace in mode DCR.
 type SpaceToDepth struct {
-	streaming
+	permuting
 	Block int `attr:"blocksize"`
 }
 
 // Kind is SpaceToDepth.
 func (*SpaceToDepth) Kind() string { return "SpaceToDepth" }
+
+// Along keeps images apart.
+func (*SpaceToDepth) Along(_ *ir.Node, _, axis int) []int {
+	if axis > 0 {
+		return nil
+	}
+	return []int{0}
+}
 
 // Infer divides height and width.
 func (o *SpaceToDepth) Infer(c *ir.Infer) error {

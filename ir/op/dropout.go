@@ -18,6 +18,30 @@ type Dropout struct {
 // Kind is Dropout.
 func (*Dropout) Kind() string { return "Dropout" }
 
+// Operands counts none in training, where elements are drawn one after the other.
+func (*Dropout) Operands(n *ir.Node) int {
+	if !inference(n.Input(2)) {
+		return 0
+	}
+	return 1
+}
+
+// Along is that of the identity, and of what is the same for all elements.
+func (o *Dropout) Along(n *ir.Node, _, axis int) []int {
+	if o.Operands(n) == 0 {
+		return nil
+	}
+	return []int{axis}
+}
+
+// Moves changes nothing outside of training.
+func (*Dropout) Moves(n *ir.Node) Motion {
+	if !inference(n.Input(2)) {
+		return Computes
+	}
+	return Keeps
+}
+
 // Infer keeps the type.
 func (o *Dropout) Infer(c *ir.Infer) error {
 	if err := wantFloat(c, 0); err != nil {

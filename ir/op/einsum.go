@@ -92,6 +92,30 @@ func (o *Einsum) term(s string, n int) ([]int, error) {
 	return labels, nil
 }
 
+// Along follows the labels of the output's axes.
+func (o *Einsum) Along(n *ir.Node, _, axis int) []int {
+	var ranks []int
+	for _, v := range n.Inputs {
+		if !v.Type.Ranked {
+			return nil
+		}
+		ranks = append(ranks, v.Type.Rank())
+	}
+	terms, out, err := o.terms(ranks)
+	if err != nil || axis >= len(out) {
+		return nil
+	}
+	var in []int
+	for _, labels := range terms {
+		at := slices.Index(labels, out[axis])
+		if at >= 0 && slices.Contains(labels[at+1:], out[axis]) { // a diagonal
+			return nil
+		}
+		in = append(in, at)
+	}
+	return in
+}
+
 // Infer gives the labelled dimensions.
 func (o *Einsum) Infer(c *ir.Infer) error {
 	if err := wantTaken(c, c.Len(), rankable); err != nil {

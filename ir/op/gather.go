@@ -32,12 +32,28 @@ func checkIndices(c *ir.Infer, i int, d ir.Dim) error {
 // Gather replaces an axis of its first input, [a, n, b], by the shape of its
 // second, whose elements are indices along that axis.
 type Gather struct {
-	streaming
+	picking
 	Axis int `attr:"axis,0"`
 }
 
 // Kind is Gather.
 func (*Gather) Kind() string { return "Gather" }
+
+// Along follows the axes of the data but the one that is indexed, and those of the indices.
+func (o *Gather) Along(n *ir.Node, _, axis int) []int {
+	x, at := n.Inputs[0].Type, n.Inputs[1].Type
+	if !x.Ranked || !at.Ranked {
+		return nil
+	}
+	switch a := norm(o.Axis, x.Rank()); {
+	case axis < a:
+		return []int{axis}
+	case axis < a+at.Rank():
+		return []int{Whole, axis - a}
+	default:
+		return []int{axis - at.Rank() + 1}
+	}
+}
 
 // Infer puts the indices' dimensions in the place of the axis.
 func (o *Gather) Infer(c *ir.Infer) error {
@@ -119,12 +135,20 @@ func (o *Gather) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.T
 // GatherElements takes, for each element of its second input, the element of the
 // first at the same place but for one axis, along which that element is the index.
 type GatherElements struct {
-	streaming
+	picking
 	Axis int `attr:"axis,0"`
 }
 
 // Kind is GatherElements.
 func (*GatherElements) Kind() string { return "GatherElements" }
+
+// Along follows every axis but the one that is indexed.
+func (o *GatherElements) Along(n *ir.Node, _, axis int) []int {
+	if norm(o.Axis, n.Outputs[0].Type.Rank()) == axis {
+		return nil
+	}
+	return []int{axis, axis}
+}
 
 // Infer takes the shape of the indices.
 func (o *GatherElements) Infer(c *ir.Infer) error {
@@ -212,12 +236,23 @@ func elementOffsets(shape []int, at *tensor.Tensor, ax int) ([]int, error) {
 // for each the slice of the first that it points at. Both inputs share BatchDims
 // leading dimensions, which the vectors do not index.
 type GatherND struct {
-	streaming
+	picking
 	BatchDims int `attr:"batch_dims,0"`
 }
 
 // Kind is GatherND.
 func (*GatherND) Kind() string { return "GatherND" }
+
+// Along follows the dimensions that both inputs share, and those of the index vectors.
+func (o *GatherND) Along(n *ir.Node, _, axis int) []int {
+	switch at := n.Inputs[1].Type; {
+	case !at.Ranked || axis >= at.Rank()-1:
+		return nil
+	case axis >= o.BatchDims:
+		return []int{Whole, axis}
+	}
+	return []int{axis, axis}
+}
 
 // Infer joins the indices' outer dimensions and those of a slice.
 func (o *GatherND) Infer(c *ir.Infer) error {

@@ -25,6 +25,11 @@ func (o *ConstantOfShape) value() *tensor.Tensor {
 	return o.Value
 }
 
+func (*ConstantOfShape) sizesInput() int { return 0 }
+
+// Along says that all elements are alike.
+func (*ConstantOfShape) Along(*ir.Node, int, int) []int { return []int{Whole} }
+
 // Infer takes the shape from the input's elements.
 func (o *ConstantOfShape) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 1); err != nil {
@@ -329,6 +334,14 @@ type Trilu struct {
 
 // Kind is Trilu.
 func (*Trilu) Kind() string { return "Trilu" }
+
+// Along keeps matrices apart.
+func (*Trilu) Along(n *ir.Node, _, axis int) []int {
+	if axis >= n.Outputs[0].Type.Rank()-2 {
+		return nil
+	}
+	return []int{axis}
+}
 
 // Infer keeps the type.
 func (o *Trilu) Infer(c *ir.Infer) error {

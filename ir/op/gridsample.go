@@ -26,6 +26,17 @@ func (o *GridSample) Work(in, out []ir.Type) ir.Work {
 	return streamWork(in, out, 2*math.Pow(each, float64(in[0].Rank()-2)))
 }
 
+// Along keeps images apart, and their channels.
+func (*GridSample) Along(_ *ir.Node, _, axis int) []int {
+	switch axis {
+	case 0:
+		return []int{0, 0}
+	case 1:
+		return []int{1}
+	}
+	return nil
+}
+
 // Infer joins the image's batch and channels with the grid's positions.
 func (o *GridSample) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {

@@ -20,6 +20,24 @@ type MatMul struct {
 // Kind is MatMul.
 func (*MatMul) Kind() string { return "MatMul" }
 
+// Along follows the rows of A, the columns of B and the axes of batches.
+func (*MatMul) Along(n *ir.Node, _, axis int) []int {
+	a, b, rank := n.Inputs[0].Type, n.Inputs[1].Type, n.Outputs[0].Type.Rank()
+	if !a.Ranked || !b.Ranked || a.Rank() < 2 || b.Rank() < 2 {
+		return nil
+	}
+	in := broadcastAlong(n, len(n.Inputs), axis)
+	switch {
+	case in == nil:
+		return nil
+	case axis == rank-1:
+		in[0] = Whole
+	case axis == rank-2:
+		in[1] = Whole
+	}
+	return in
+}
+
 // Infer checks K and broadcasts the leading dimensions.
 func (o *MatMul) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {
@@ -337,6 +355,26 @@ type Gemm struct {
 
 // Kind is Gemm.
 func (*Gemm) Kind() string { return "Gemm" }
+
+// Along follows the rows of A and the columns of B, as they are multiplied.
+func (o *Gemm) Along(n *ir.Node, _, axis int) []int {
+	in := broadcastAlong(n, len(n.Inputs), axis)
+	switch {
+	case in == nil:
+		return nil
+	case axis == 0:
+		in[0], in[1] = 0, Whole
+		if o.TransA {
+			in[0] = 1
+		}
+	default:
+		in[0], in[1] = Whole, 1
+		if o.TransB {
+			in[1] = 0
+		}
+	}
+	return in
+}
 
 // Infer checks K and that C broadcasts to Y.
 func (o *Gemm) Infer(c *ir.Infer) error {

@@ -55,7 +55,7 @@ func (o *ArrayFeatureExtractor) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor
 
 // Binarizer gives one for elements above a threshold and zero for others.
 type Binarizer struct {
-	streaming
+	pointwise
 	Threshold float32 `attr:"threshold,0"`
 }
 
@@ -85,7 +85,7 @@ func (o *Binarizer) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, err
 // LabelEncoder replaces each element that is among its keys by the value of that
 // key, and all others by a default.
 type LabelEncoder struct {
-	streaming
+	pointwise
 	KeyFloats     []float32      `attr:"keys_floats"`
 	KeyInts       []int          `attr:"keys_int64s"`
 	KeyStrings    []string       `attr:"keys_strings"`

@@ -24,6 +24,17 @@ type BatchNormalization struct {
 // Kind is BatchNormalization.
 func (*BatchNormalization) Kind() string { return "BatchNormalization" }
 
+// Along follows every axis outside of training, and the statistics with the channels.
+func (o *BatchNormalization) Along(n *ir.Node, _, axis int) []int {
+	switch {
+	case o.Training || !o.Spatial || n.Outputs[0].Type.Rank() < 2:
+		return nil
+	case axis == 1:
+		return []int{1, 0, 0, 0, 0}
+	}
+	return []int{axis}
+}
+
 // Infer checks the shapes of the four vectors.
 func (o *BatchNormalization) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 5); err != nil {
@@ -223,6 +234,9 @@ type InstanceNormalization struct {
 // Kind is InstanceNormalization.
 func (*InstanceNormalization) Kind() string { return "InstanceNormalization" }
 
+// Along keeps images and channels apart.
+func (*InstanceNormalization) Along(_ *ir.Node, _, axis int) []int { return planes(axis, 2) }
+
 // Infer checks the shapes of scale and B.
 func (o *InstanceNormalization) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 3); err != nil {
@@ -280,6 +294,14 @@ type GroupNormalization struct {
 
 // Kind is GroupNormalization.
 func (*GroupNormalization) Kind() string { return "GroupNormalization" }
+
+// Along keeps images apart.
+func (*GroupNormalization) Along(_ *ir.Node, _, axis int) []int {
+	if axis > 0 {
+		return nil
+	}
+	return []int{0}
+}
 
 // Infer checks the groups and the shapes of scale and bias.
 func (o *GroupNormalization) Infer(c *ir.Infer) error {
@@ -348,6 +370,14 @@ type LayerNormalization struct {
 
 // Kind is LayerNormalization.
 func (*LayerNormalization) Kind() string { return "LayerNormalization" }
+
+// Along follows the axes in front of those that are normalised.
+func (o *LayerNormalization) Along(n *ir.Node, _, axis int) []int {
+	if axis >= norm(o.Axis, n.Outputs[0].Type.Rank()) {
+		return nil
+	}
+	return []int{axis}
+}
 
 // Infer checks that Scale and B broadcast to a slice.
 func (o *LayerNormalization) Infer(c *ir.Infer) error {
@@ -521,6 +551,14 @@ type RMSNormalization struct {
 // Kind is RMSNormalization.
 func (*RMSNormalization) Kind() string { return "RMSNormalization" }
 
+// Along follows the axes in front of those that are normalised.
+func (o *RMSNormalization) Along(n *ir.Node, _, axis int) []int {
+	if axis >= norm(o.Axis, n.Outputs[0].Type.Rank()) {
+		return nil
+	}
+	return []int{axis}
+}
+
 // Infer checks that Scale broadcasts to a slice. Y has the type of Scale.
 func (o *RMSNormalization) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {
@@ -660,6 +698,9 @@ type LpNormalization struct {
 // Kind is LpNormalization.
 func (*LpNormalization) Kind() string { return "LpNormalization" }
 
+// Along follows every axis but the one that is normalised.
+func (o *LpNormalization) Along(n *ir.Node, _, axis int) []int { return others(n, axis, o.Axis) }
+
 // Infer keeps the type.
 func (o *LpNormalization) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 1); err != nil {
@@ -715,6 +756,9 @@ type LRN struct {
 
 // Kind is LRN.
 func (*LRN) Kind() string { return "LRN" }
+
+// Along follows every axis but the channels.
+func (*LRN) Along(n *ir.Node, _, axis int) []int { return others(n, axis, 1) }
 
 // Infer keeps the type.
 func (o *LRN) Infer(c *ir.Infer) error {

@@ -21,6 +21,19 @@ func (*Pad) Kind() string { return "Pad" }
 
 var padModes = []string{"constant", "reflect", "edge", "wrap"}
 
+// Along follows axes to which nothing is added.
+func (*Pad) Along(n *ir.Node, _, axis int) []int {
+	rank := n.Outputs[0].Type.Rank()
+	p := n.Inputs[1].Const
+	if p == nil || n.Input(3) != nil || p.Len() != 2*rank {
+		return nil
+	}
+	if pads := p.Ints(); pads[axis] != 0 || pads[rank+axis] != 0 {
+		return nil
+	}
+	return []int{axis}
+}
+
 // Infer adds the pads to the dimensions.
 func (o *Pad) Infer(c *ir.Infer) error {
 	if !slices.Contains(padModes, o.Mode) {

@@ -21,6 +21,17 @@ type MaxPool struct {
 // Kind is MaxPool.
 func (*MaxPool) Kind() string { return "MaxPool" }
 
+// Along keeps images and channels apart, but for the indices, which count through all of them.
+func (*MaxPool) Along(_ *ir.Node, out, axis int) []int {
+	if out > 0 {
+		return nil
+	}
+	return planes(axis, 0)
+}
+
+// Moves picks the largest of each window.
+func (*MaxPool) Moves(*ir.Node) Motion { return Picks }
+
 // Infer slides the window.
 func (o *MaxPool) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 1); err != nil {
@@ -257,6 +268,11 @@ type AveragePool struct {
 // Kind is AveragePool.
 func (*AveragePool) Kind() string { return "AveragePool" }
 
+// Along keeps images and channels apart.
+func (*AveragePool) Along(_ *ir.Node, out, axis int) []int {
+	return planes(axis, 0)
+}
+
 // Infer slides the window.
 func (o *AveragePool) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 1); err != nil {
@@ -380,6 +396,11 @@ type LpPool struct {
 // Kind is LpPool.
 func (*LpPool) Kind() string { return "LpPool" }
 
+// Along keeps images and channels apart.
+func (*LpPool) Along(_ *ir.Node, out, axis int) []int {
+	return planes(axis, 0)
+}
+
 // Infer slides the window.
 func (o *LpPool) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 1); err != nil {
@@ -469,6 +490,9 @@ type GlobalPool struct {
 	family
 	P int `attr:"p,2"` // of GlobalLpPool
 }
+
+// Along keeps images and channels apart.
+func (*GlobalPool) Along(_ *ir.Node, _, axis int) []int { return planes(axis, 0) }
 
 // Infer sets the spatial dimensions to one.
 func (o *GlobalPool) Infer(c *ir.Infer) error {

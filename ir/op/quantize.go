@@ -20,6 +20,27 @@ type granularity struct {
 	BlockSize int `attr:"block_size,0"`
 }
 
+// along follows the axes of x: elements that share a scale, those of an axis with scales of its own,
+// and blocks across the axis along which they are cut.
+func (o granularity) along(n *ir.Node, axis int) []int {
+	x, s := n.Inputs[0].Type, n.Inputs[1].Type
+	if !x.Ranked || !s.Ranked {
+		return nil
+	}
+	count, known := s.Elems()
+	switch own := axis == norm(o.Axis, x.Rank()); {
+	case s.Rank() == 0 || known && s.Rank() == 1 && count == ir.Size(1):
+		return []int{axis}
+	case o.BlockSize == 0 && own:
+		return []int{axis, 0, 0}
+	case o.BlockSize == 0:
+		return []int{axis}
+	case own:
+		return nil
+	}
+	return []int{axis, axis, axis}
+}
+
 // infer checks that the scale (input 1) and the zero point (input 2) fit the
 // tensor (input 0).
 func (o granularity) infer(c *ir.Infer) error {
@@ -101,6 +122,9 @@ func (o *QuantizeLinear) dtype(zero tensor.DType) tensor.DType {
 	}
 	return tensor.U8
 }
+
+// Along follows the axes whose elements have scales of their own.
+func (o *QuantizeLinear) Along(n *ir.Node, _, axis int) []int { return o.along(n, axis) }
 
 // Infer keeps the shape.
 func (o *QuantizeLinear) Infer(c *ir.Infer) error {
@@ -200,6 +224,9 @@ func (o *DequantizeLinear) dtype(scale tensor.DType) tensor.DType {
 	}
 	return scale
 }
+
+// Along follows the axes whose elements have scales of their own.
+func (o *DequantizeLinear) Along(n *ir.Node, _, axis int) []int { return o.along(n, axis) }
 
 // Infer keeps the shape.
 func (o *DequantizeLinear) Infer(c *ir.Infer) error {

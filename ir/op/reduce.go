@@ -51,6 +51,38 @@ func (d reduceDef) takes(dt tensor.DType) bool {
 	return carrier(dt) != tensor.Undefined
 }
 
+// Along follows the axes that are left.
+func (o *Reduce) Along(n *ir.Node, _, axis int) []int {
+	x := n.Inputs[0].Type
+	if !x.Ranked {
+		return nil
+	}
+	axes, ok := constAxes(n.Input(1), x.Rank())
+	if !ok || len(axes) == 0 {
+		return nil
+	}
+	return kept(axis, axes, o.KeepDims)
+}
+
+// kept returns the axis that becomes axis of the output when others are reduced.
+func kept(axis int, reduced []int, keepDims bool) []int {
+	if keepDims {
+		if slices.Contains(reduced, axis) {
+			return nil
+		}
+		return []int{axis}
+	}
+	for at := 0; ; at++ {
+		if slices.Contains(reduced, at) {
+			continue
+		}
+		if axis == 0 {
+			return []int{at}
+		}
+		axis--
+	}
+}
+
 // Infer removes the reduced dimensions, or makes them one.
 func (o *Reduce) Infer(c *ir.Infer) error {
 	d := reduceFuncs[o.kind]
@@ -435,6 +467,15 @@ type Arg struct {
 	SelectLast bool `attr:"select_last_index,0"`
 }
 
+// Along follows the axes that are left.
+func (o *Arg) Along(n *ir.Node, _, axis int) []int {
+	x := n.Inputs[0].Type
+	if !x.Ranked {
+		return nil
+	}
+	return kept(axis, []int{norm(o.Axis, x.Rank())}, o.KeepDims)
+}
+
 // Infer removes the axis, or makes it one.
 func (o *Arg) Infer(c *ir.Infer) error {
 	if err := wantTaken(c, 1, rankable); err != nil {
@@ -509,6 +550,15 @@ type Cumulate struct {
 	Exclusive bool `attr:"exclusive,0"`
 	// Reverse joins with the elements after it.
 	Reverse bool `attr:"reverse,0"`
+}
+
+// Along follows every axis but the one that is cumulated.
+func (*Cumulate) Along(n *ir.Node, _, axis int) []int {
+	axes, ok := constAxes(n.Inputs[1], n.Outputs[0].Type.Rank())
+	if !ok {
+		return nil
+	}
+	return others(n, axis, axes...)
 }
 
 // Infer keeps the type.

@@ -10,12 +10,14 @@ import (
 // Reshape gives the elements of its first input, in row-major order, the shape
 // that its second lists: 0 copies a dimension and one -1 is what remains.
 type Reshape struct {
-	free
+	keeping
 	AllowZero bool `attr:"allowzero,0"` // 0 is a dimension of size zero
 }
 
 // Kind is Reshape.
 func (*Reshape) Kind() string { return "Reshape" }
+
+func (*Reshape) sizesInput() int { return 1 }
 
 // Infer divides the elements among the dimensions, symbols included.
 func (o *Reshape) Infer(c *ir.Infer) error {
@@ -131,7 +133,7 @@ func upgradeReshape(l *Legacy) error {
 // Flatten joins the dimensions before an axis into one, and those from it on
 // into another.
 type Flatten struct {
-	free
+	keeping
 	Axis int `attr:"axis,1"`
 }
 
@@ -179,7 +181,7 @@ func (o *Flatten) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.
 }
 
 // Squeeze removes dimensions of one: those that its second input lists, or all.
-type Squeeze struct{ free }
+type Squeeze struct{ keeping }
 
 // Kind is Squeeze.
 func (*Squeeze) Kind() string { return "Squeeze" }
@@ -249,7 +251,7 @@ func (o *Squeeze) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.
 
 // Unsqueeze inserts dimensions of one at the axes of the output that its second
 // input lists.
-type Unsqueeze struct{ free }
+type Unsqueeze struct{ keeping }
 
 // Kind is Unsqueeze.
 func (*Unsqueeze) Kind() string { return "Unsqueeze" }

@@ -41,6 +41,22 @@ func (o *Resize) Work(in, out []ir.Type) ir.Work {
 	return streamWork(in[:1], out, 2*taps*axes)
 }
 
+// Along follows axes that are not scaled.
+func (o *Resize) Along(n *ir.Node, _, axis int) []int {
+	if o.Coordinates == "tf_crop_and_resize" || o.Axes != nil || o.Policy != "stretch" {
+		return nil
+	}
+	if s := n.Input(2); s != nil {
+		shape, ok := s.Type.Shape()
+		if given := !ok || product(shape) > 0; given && (s.Const == nil || s.Const.F32s()[axis] != 1) {
+			return nil
+		}
+	}
+	return []int{axis}
+}
+
+func (*Resize) sizesInput() int { return 3 }
+
 // Infer computes the sizes.
 func (o *Resize) Infer(c *ir.Infer) error {
 	for _, a := range []struct {

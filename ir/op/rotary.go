@@ -21,6 +21,18 @@ type RotaryEmbedding struct {
 // Kind is RotaryEmbedding.
 func (*RotaryEmbedding) Kind() string { return "RotaryEmbedding" }
 
+// Along keeps samples apart: tables by position serve all, tables of angles have
+// those of each sample.
+func (*RotaryEmbedding) Along(n *ir.Node, _, axis int) []int {
+	switch {
+	case axis > 0:
+		return nil
+	case n.Input(3) != nil:
+		return []int{0, Whole, Whole, 0}
+	}
+	return []int{0, 0, 0}
+}
+
 // Infer checks the shapes of the caches.
 func (o *RotaryEmbedding) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 3); err != nil {

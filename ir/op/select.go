@@ -10,7 +10,7 @@ import (
 // Clip limits each element of the first input to the interval that the second
 // and the third, scalars, give; where they cross, to the third.
 type Clip struct {
-	streaming
+	pointwise
 }
 
 // Kind is Clip.
@@ -103,7 +103,7 @@ func upgradeClip(l *Legacy) error {
 // Where takes each element from the second input where the first is true, else
 // from the third; all three are broadcast.
 type Where struct {
-	streaming
+	combining
 }
 
 // Kind is Where.
@@ -205,7 +205,7 @@ func (o *Where) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Te
 
 // Not negates bools.
 type Not struct {
-	streaming
+	pointwise
 }
 
 // Kind is Not.
@@ -228,7 +228,7 @@ func (o *Not) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 
 // Identity is its input.
 type Identity struct {
-	streaming
+	pointwise
 }
 
 // Kind is Identity.
@@ -236,6 +236,9 @@ func (*Identity) Kind() string { return "Identity" }
 
 // Lists says that sequences and optionals are taken.
 func (*Identity) Lists() {}
+
+// Moves changes nothing.
+func (*Identity) Moves(*ir.Node) Motion { return Keeps }
 
 // Infer keeps the type.
 func (o *Identity) Infer(c *ir.Infer) error {
@@ -259,7 +262,7 @@ func (o *Identity) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor
 
 // IsInf tells which elements are infinite, of the signs that it detects.
 type IsInf struct {
-	streaming
+	pointwise
 	Negative bool `attr:"detect_negative,1"`
 	Positive bool `attr:"detect_positive,1"`
 }
@@ -279,7 +282,7 @@ func (o *IsInf) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) 
 
 // IsNaN tells which elements are not a number.
 type IsNaN struct {
-	streaming
+	pointwise
 }
 
 // Kind is IsNaN.

@@ -10,13 +10,24 @@ import (
 // ReverseSequence reverses the first elements along the time axis, as many as its
 // second input lists for each of the batch, and keeps the others.
 type ReverseSequence struct {
-	streaming
+	permuting
 	Batch int `attr:"batch_axis,1"`
 	Time  int `attr:"time_axis,0"`
 }
 
 // Kind is ReverseSequence.
 func (*ReverseSequence) Kind() string { return "ReverseSequence" }
+
+// Along follows every axis but time.
+func (o *ReverseSequence) Along(_ *ir.Node, _, axis int) []int {
+	switch axis {
+	case o.Time:
+		return nil
+	case o.Batch:
+		return []int{axis, 0}
+	}
+	return []int{axis}
+}
 
 // Infer keeps the type.
 func (o *ReverseSequence) Infer(c *ir.Infer) error {
@@ -56,12 +67,20 @@ func (o *ReverseSequence) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tenso
 // Compress keeps the slices along an axis, or the elements where none is given, for
 // which its second input is true.
 type Compress struct {
-	streaming
+	picking
 	Axis *int `attr:"axis"`
 }
 
 // Kind is Compress.
 func (*Compress) Kind() string { return "Compress" }
+
+// Along follows every axis but the one that is compressed.
+func (o *Compress) Along(n *ir.Node, _, axis int) []int {
+	if o.Axis == nil {
+		return nil
+	}
+	return others(n, axis, *o.Axis)
+}
 
 // Infer counts what is kept where the condition is known.
 func (o *Compress) Infer(c *ir.Infer) error {

@@ -72,10 +72,15 @@ func (o *Size) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 }
 
 // Expand broadcasts its first input against the shape that its second lists.
-type Expand struct{ streaming }
+type Expand struct{ picking }
 
 // Kind is Expand.
 func (*Expand) Kind() string { return "Expand" }
+
+// Along is that of broadcasting.
+func (*Expand) Along(n *ir.Node, _, axis int) []int { return broadcastAlong(n, 1, axis) }
+
+func (*Expand) sizesInput() int { return 1 }
 
 // Infer broadcasts.
 func (o *Expand) Infer(c *ir.Infer) error {
@@ -153,10 +158,13 @@ func (o *Expand) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.T
 }
 
 // Tile repeats its first input along each axis as often as its second says.
-type Tile struct{ streaming }
+type Tile struct{ picking }
 
 // Kind is Tile.
 func (*Tile) Kind() string { return "Tile" }
+
+// Along follows axes that are as long as before, which are repeated once.
+func (*Tile) Along(_ *ir.Node, _, axis int) []int { return []int{axis} }
 
 // Infer multiplies each dimension by its repeats.
 func (o *Tile) Infer(c *ir.Infer) error {

@@ -11,10 +11,19 @@ import (
 // absent), the elements from its second input up to but without its third, in
 // steps of its fifth. Negative positions count from the end, and those out of
 // range are clamped.
-type Slice struct{ streaming }
+type Slice struct{ picking }
 
 // Kind is Slice.
 func (*Slice) Kind() string { return "Slice" }
+
+// Along follows the axes that are taken whole.
+func (o *Slice) Along(n *ir.Node, _, axis int) []int {
+	axes, ok := constAxes(n.Input(3), n.Outputs[0].Type.Rank())
+	if !ok || slices.Contains(axes, axis) {
+		return nil
+	}
+	return []int{axis}
+}
 
 // Infer computes the number of steps.
 func (o *Slice) Infer(c *ir.Infer) error {

@@ -17,6 +17,14 @@ type Softmax struct {
 	Flatten bool `attr:"coerce_2d,0"`
 }
 
+// Along follows the axes that are not normalised.
+func (o *Softmax) Along(n *ir.Node, _, axis int) []int {
+	if rank := n.Outputs[0].Type.Rank(); o.Flatten && axis >= norm(o.Axis, rank) {
+		return nil
+	}
+	return others(n, axis, o.Axis)
+}
+
 // Infer keeps the type.
 func (o *Softmax) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 1); err != nil {

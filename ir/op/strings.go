@@ -85,7 +85,7 @@ func (o *StringNormalizer) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tens
 }
 
 // StringConcat joins the strings of two broadcast inputs, element by element.
-type StringConcat struct{ streaming }
+type StringConcat struct{ combining }
 
 // Kind is StringConcat.
 func (*StringConcat) Kind() string { return "StringConcat" }
@@ -198,7 +198,7 @@ const white = " \t\n\v\f\r"
 
 // RegexFullMatch tells which strings an RE2 expression matches from end to end.
 type RegexFullMatch struct {
-	streaming
+	pointwise
 	Pattern string `attr:"pattern"`
 }
 

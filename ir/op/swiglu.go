@@ -8,6 +8,7 @@ import (
 // SwiGLU is A * sigmoid(alpha A) * B of two tensors of one shape (Shazeer, GLU
 // Variants Improve Transformer, 2020).
 type SwiGLU struct {
+	combining
 	Alpha float32 `attr:"alpha,1"`
 }
 

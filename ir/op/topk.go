@@ -22,6 +22,9 @@ type TopK struct {
 // Kind is TopK.
 func (*TopK) Kind() string { return "TopK" }
 
+// Along follows every axis but the one that is sorted.
+func (o *TopK) Along(n *ir.Node, _, axis int) []int { return others(n, axis, o.Axis) }
+
 // Infer makes the axis k long.
 func (o *TopK) Infer(c *ir.Infer) error {
 	if err := wantTaken(c, 1, rankable); err != nil {

@@ -8,7 +8,7 @@ import (
 // Transpose permutes axes: axis i of the output is axis Perm[i] of the input.
 // Without Perm their order is reversed.
 type Transpose struct {
-	streaming
+	permuting
 	Perm []int `attr:"perm"`
 }
 
@@ -25,6 +25,11 @@ func (o *Transpose) Order(rank int) []int {
 		p[i] = rank - 1 - i
 	}
 	return p
+}
+
+// Along follows the permutation.
+func (o *Transpose) Along(n *ir.Node, _, axis int) []int {
+	return []int{o.Order(n.Outputs[0].Type.Rank())[axis]}
 }
 
 // Infer permutes the dimensions.

@@ -10,7 +10,7 @@ import (
 // Unary applies a function of one variable, without attributes, to each element.
 type Unary struct {
 	family
-	streaming
+	pointwise
 }
 
 // unaryDef holds the function of an operator on floats, on signed integers and
