@@ -5,13 +5,6 @@ import (
 	"spc/ir/op"
 )
 
-// moves lists the operators that pass the elements of an input on, unchanged or
-// cast, by the number of that input; -1 stands for all.
-var moves = map[string]int{
-	"Cast": 0, "Concat": -1, "Expand": 0, "Flatten": 0, "Identity": 0, "Reshape": 0, "Slice": 0,
-	"Split": 0, "Squeeze": 0, "Tile": 0, "Transpose": 0, "Unsqueeze": 0,
-}
-
 // bound returns the size of the smallest axis that the elements of v index through
 // a Gather, 0 where there is none of known size.
 func bound(v *ir.Value) int {
@@ -35,7 +28,7 @@ func bound(v *ir.Value) int {
 						least = n
 					}
 				}
-			} else if i, ok := moves[u.Node.Op.Kind()]; ok && (i < 0 || i == u.Index) {
+			} else if handsOn(u) {
 				for _, out := range u.Node.Outputs {
 					visit(out)
 				}
@@ -44,4 +37,13 @@ func bound(v *ir.Value) int {
 	}
 	visit(v)
 	return least
+}
+
+// handsOn reports whether what a node reads are elements of its outputs, perhaps cast.
+func handsOn(u ir.Use) bool {
+	if _, is := u.Node.Op.(*op.Cast); is {
+		return true
+	}
+	m, data := op.Moves(u.Node)
+	return m >= op.Picks && u.Index < len(data)
 }

@@ -13,6 +13,7 @@ import (
 	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/lower/plan"
 	"spc/passes/fold"
@@ -385,13 +386,12 @@ func (b *binding) unpack(n *ir.Node) error {
 	return nil
 }
 
-// viewOps only change the shape: their first output shares the storage of their
-// first input.
-var viewOps = map[string]bool{"Reshape": true, "Flatten": true, "Squeeze": true, "Unsqueeze": true, "Identity": true}
-
+// isView reports whether the first output of n shares the storage of its first input, whose shape
+// alone it changes.
 func isView(n *ir.Node) bool {
+	m, _ := op.Moves(n)
 	// Data may yet refuse a squeeze whose static types do not tell so.
-	return viewOps[n.Op.Kind()] && !n.Inputs[0].IsConst() && prod(shapeOf(n.Inputs[0])) == prod(shapeOf(n.Outputs[0]))
+	return m == op.Keeps && len(n.Outputs) == 1 && !n.Inputs[0].IsConst() && prod(shapeOf(n.Inputs[0])) == prod(shapeOf(n.Outputs[0]))
 }
 
 // exec is the memory of one run: it is used by one run at a time.

@@ -1,8 +1,6 @@
 package op
 
 import (
-	"slices"
-
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -162,7 +160,7 @@ type Mover interface {
 // first one, or where a Mover joins tensors all of them.
 func Moves(n *ir.Node) (Motion, []*ir.Value) {
 	o, ok := n.Op.(Mover)
-	if !ok {
+	if !ok || n.Input(0) == nil || n.Inputs[0].Type.DType.IsList() {
 		return Computes, nil
 	}
 	m := o.Moves(n)
@@ -256,11 +254,11 @@ func Aligned(in, out []ir.Dim, i int) (i0, i1, j0, j1 int, ok bool) {
 	return i0, i1, j0, j1, true
 }
 
-// SizesInput returns the input of an operator that lists sizes of output 0, so that the output's type tells
-// all that it says; -1 for operators that have none.
-func SizesInput(o ir.Op) int {
-	if s, ok := o.(interface{ sizesInput() int }); ok {
-		return s.sizesInput()
+// SizesInput returns the input of n that lists sizes of output 0, so that the output's type tells all
+// that it says; -1 where there is none.
+func SizesInput(n *ir.Node) int {
+	if s, ok := n.Op.(interface{ sizesInput(n *ir.Node) int }); ok {
+		return s.sizesInput(n)
 	}
 	return -1
 }
@@ -269,6 +267,3 @@ func SizesInput(o ir.Op) int {
 func inference(training *ir.Value) bool {
 	return training == nil || training.Const != nil && training.Const.Len() == 1 && !tensor.Data[bool](training.Const)[0]
 }
-
-// without reports whether an axis is not among some.
-func without(axes []int, axis int) bool { return !slices.Contains(axes, axis) }

@@ -270,7 +270,7 @@ func positive(axis, rank int) int {
 // repeated matches a reshape to [batch, heads, tokens, depth] of x with each head
 // repeated.
 func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
-	if !slices.Contains(reshapes, n.Op.Kind()) || n.Outputs[0].Type.Rank() != 4 {
+	if !reshapes(n) || n.Outputs[0].Type.Rank() != 4 {
 		return 0, nil, false
 	}
 	e := def(n.Inputs[0], "Expand")
@@ -278,7 +278,7 @@ func repeated(n *ir.Node) (times int, x *ir.Value, ok bool) {
 		return 0, nil, false
 	}
 	u := e.Inputs[0].Def
-	if u == nil || !slices.Contains(reshapes, u.Op.Kind()) || u.Inputs[0].Type.Rank() != 4 {
+	if u == nil || !reshapes(u) || u.Inputs[0].Type.Rank() != 4 {
 		return 0, nil, false
 	}
 	x = u.Inputs[0]

@@ -34,7 +34,7 @@ func rotary(n *ir.Node) (bool, error) {
 	var sums [2]*ir.Node
 	for i, kind := range []string{"Sub", "Add"} {
 		u := n.Inputs[i].Def
-		if u == nil || !slices.Contains(reshapes, u.Op.Kind()) || u.Inputs[0].Type.Rank() != rank-1 ||
+		if u == nil || !reshapes(u) || u.Inputs[0].Type.Rank() != rank-1 ||
 			!slices.Equal(u.Outputs[0].Type.Dims, append(slices.Clone(u.Inputs[0].Type.Dims), ir.Size(1))) {
 			return false, nil
 		}

@@ -27,8 +27,11 @@ func transposed(v *ir.Value) (n *ir.Node, perm []int, ok bool) {
 	return n, perm, ok
 }
 
-// reshapes lists the operators that only give a tensor another shape.
-var reshapes = []string{"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+// reshapes reports whether n only gives a tensor another shape.
+func reshapes(n *ir.Node) bool {
+	m, _ := op.Moves(n)
+	return m == op.Keeps
+}
 
 // target returns the constant second input of a Reshape from x to a type: a
 // dimension that is not known and stays where it is in x is 0, or else a single one
@@ -94,12 +97,6 @@ func joinTransposes(n *ir.Node) (bool, error) {
 	return true, ir.SetAttr(n.Op, "perm", perm)
 }
 
-// unary lists operators of one input that treat elements one by one.
-var unary = []string{
-	"Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg",
-	"Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
-}
-
 // passTranspose cancels transposes with an operator in between that treats elements
 // one by one, or channels, which become another axis.
 func passTranspose(n *ir.Node) (bool, error) {
@@ -121,7 +118,7 @@ func passTranspose(n *ir.Node) (bool, error) {
 		}
 	}
 	x := first.Inputs[0]
-	if slices.Contains(unary, u.Op.Kind()) {
+	if op.Operands(u) == 1 {
 		u.SetInput(0, x)
 		forward(n, u.Outputs[0])
 		return true, u.Infer()
@@ -171,11 +168,11 @@ func reshapeOnly(n *ir.Node) (bool, error) {
 
 // joinReshapes makes a reshape of a reshape read what that one reads.
 func joinReshapes(n *ir.Node) (bool, error) {
-	if !slices.Contains(reshapes, n.Op.Kind()) {
+	if !reshapes(n) {
 		return false, nil
 	}
 	first := n.Inputs[0].Def
-	if first == nil || !slices.Contains(reshapes, first.Op.Kind()) {
+	if first == nil || !reshapes(first) {
 		return false, nil
 	}
 	if s := n.Input(1); n.Op.Kind() == "Reshape" && s.Const != nil && !slices.Contains(s.Const.Int64s(), 0) {
@@ -241,7 +238,7 @@ func permuteRows(n *ir.Node) (bool, error) {
 	}
 	flat, b := n.Inputs[0].Def, n.Inputs[1]
 	if b.Const == nil || b.Const.Rank() != 2 || len(b.Uses()) != 1 || b.IsOutput() ||
-		flat == nil || !slices.Contains(reshapes, flat.Op.Kind()) || !sole(flat.Outputs[0]) {
+		flat == nil || !reshapes(flat) || !sole(flat.Outputs[0]) {
 		return false, nil
 	}
 	t, perm, ok := transposed(flat.Inputs[0])

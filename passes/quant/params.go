@@ -120,19 +120,16 @@ func (p params) pair(v *ir.Value) (*ir.Value, error) {
 	return d.Outputs[0], nil
 }
 
-// transparent lists the operators that only move elements, or take one of several,
-// so that they do the same to quantised tensors. Their data are the first input, or
-// for Concat all inputs.
-var transparent = []string{"Concat", "Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-
-// data returns the inputs of a transparent node that hold its data, nil for any
-// other node and one with outputs besides the first.
+// data returns the inputs that hold the data of a transparent node: one that only moves elements, or
+// takes one of several, so that it does the same to quantised tensors. It is nil for any other node
+// and one with outputs besides the first.
 func data(n *ir.Node) []*ir.Value {
-	switch {
-	case n == nil || !slices.Contains(transparent, n.Op.Kind()) || slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil }):
+	if n == nil || slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil }) {
 		return nil
-	case n.Op.Kind() == "Concat":
-		return n.Inputs
 	}
-	return n.Inputs[:1]
+	m, data := op.Moves(n)
+	if _, pool := n.Op.(*op.MaxPool); m >= op.Permutes || pool {
+		return data
+	}
+	return nil
 }
