@@ -53,7 +53,7 @@ func follow(g *ir.Graph, cands []*candidate) *flow {
 // graph follows channels through g, whose outputs keep theirs for the reason given.
 func (f *flow) graph(g *ir.Graph, why string) {
 	for _, n := range g.Nodes {
-		if r := ruleOf[n.Op.Kind()]; r == nil || !r(f, n) {
+		if !f.node(n) {
 			f.keepInputs(n, fmt.Sprintf("%v reads them", n))
 		}
 		for _, sub := range ir.Subgraphs(n.Op) {
@@ -155,76 +155,77 @@ func (f *flow) input(n *ir.Node, i int) *track {
 	return nil
 }
 
-// A rule says how operators treat channels. It is false where it does not apply to a
-// node: then the channels of the inputs stay.
-type rule func(f *flow, n *ir.Node) bool
-
-// rules lists what the flow knows of operators.
-var rules = []struct {
-	apply rule
-	kinds []string
-}{
-	{(*flow).conv, []string{"Conv"}},
-	{func(f *flow, n *ir.Node) bool { return f.product(n, 1, 0, 1, 1) }, []string{"ConvTranspose"}},
-	{(*flow).matmul, []string{"MatMul"}},
-	{(*flow).gemm, []string{"Gemm"}},
-	{func(f *flow, n *ir.Node) bool { return f.affine(n, 4) }, []string{"BatchNormalization"}},
-	{func(f *flow, n *ir.Node) bool { return f.affine(n, 2) }, []string{"InstanceNormalization"}},
-	{(*flow).elementwise, []string{
-		"Abs", "Cast", "Ceil", "Celu", "Clip", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
-		"Identity", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Softplus",
-		"Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
-	}},
-	{(*flow).broadcast, []string{"Add", "Div", "Max", "Mean", "Min", "Mul", "PRelu", "Pow", "Sub", "Sum", "Where"}},
-	{(*flow).pool, []string{"AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool"}},
-	{(*flow).reduce, []string{
-		"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-		"ReduceSum", "ReduceSumSquare",
-	}},
-	{(*flow).reshape, []string{"Flatten", "Reshape", "Squeeze", "Unsqueeze"}},
-	{(*flow).concat, []string{"Concat"}},
-	{(*flow).split, []string{"Split"}},
-	{(*flow).transpose, []string{"Transpose"}},
-	{(*flow).pad, []string{"Pad"}},
-	{(*flow).slice, []string{"Slice"}},
-	{(*flow).resize, []string{"Resize"}},
-	{(*flow).softmax, []string{"Softmax", "LogSoftmax"}},
-}
-
-var ruleOf = func() map[string]rule {
-	m := map[string]rule{}
-	for _, r := range rules {
-		for _, k := range r.kinds {
-			m[k] = r.apply
-		}
+// node follows channels through n. It is false where they do not go through: then those of
+// the inputs stay.
+func (f *flow) node(n *ir.Node) bool {
+	switch n.Op.(type) {
+	case *op.Conv:
+		return f.conv(n)
+	case *op.ConvTranspose:
+		return f.product(n, 1, 0, 1, 1)
+	case *op.MatMul:
+		return f.matmul(n)
+	case *op.Gemm:
+		return f.gemm(n)
+	case *op.Split:
+		return f.split(n)
+	case *op.Concat:
+		return f.along(n) || f.concat(n)
+	case *op.Pad:
+		return f.along(n) || f.pad(n)
 	}
-	return m
-}()
-
-// onlyFirst reports whether nobody reads the outputs of n but the first.
-func onlyFirst(n *ir.Node) bool {
-	return !slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil && (len(v.Uses()) > 0 || v.IsOutput()) })
+	if m, _ := op.Moves(n); m == op.Keeps && op.Operands(n) == 0 {
+		return f.reshape(n)
+	}
+	return f.along(n)
 }
 
-// pass hands the labels of input 0 on along another axis.
-func (f *flow) pass(n *ir.Node, axis int) bool {
-	t := f.input(n, 0)
-	if t == nil || !onlyFirst(n) {
+// along follows channels through an operator that computes each from the same channel of its
+// inputs: channels of tensors that it combines are tied, and constants get as many.
+func (f *flow) along(n *ir.Node) bool {
+	first := slices.IndexFunc(n.Inputs, func(v *ir.Value) bool { return v != nil && f.of[v] != nil })
+	if first < 0 || !onlyFirst(n) {
 		return false
 	}
+	t := f.of[n.Inputs[first]]
+	axis, in := 0, []int(nil)
+	for ; axis < n.Outputs[0].Type.Rank(); axis++ {
+		if in = op.Along(n, 0, axis); in != nil && in[first] == t.axis {
+			break
+		}
+		in = nil
+	}
+	if in == nil {
+		return false
+	}
+	var cuts []cut
+	for i, v := range n.Inputs {
+		if v == nil {
+			continue
+		}
+		switch other := f.of[v]; {
+		case other != nil && (other.axis != in[i] || len(other.labels) != len(t.labels)):
+			return false
+		case other != nil || in[i] == op.Whole || v.Type.Dims[in[i]] == ir.Size(1):
+		case v.Const != nil && f.cands[v] == nil:
+			cuts = append(cuts, cut{n, i, in[i], t.labels, false})
+		default:
+			return false
+		}
+	}
+	for _, v := range n.Inputs {
+		if v != nil && f.of[v] != nil {
+			f.tie(t.labels, f.of[v].labels)
+		}
+	}
+	f.cuts = append(f.cuts, cuts...)
 	f.set(n, 0, axis, t.labels)
 	return true
 }
 
-// elementwise operators read inputs after the first as scalars.
-func (f *flow) elementwise(n *ir.Node) bool {
-	t := f.input(n, 0)
-	return t != nil && f.pass(n, t.axis)
-}
-
-func (f *flow) pool(n *ir.Node) bool {
-	t := f.input(n, 0)
-	return t != nil && t.axis == 1 && f.pass(n, 1)
+// onlyFirst reports whether nobody reads the outputs of n but the first.
+func onlyFirst(n *ir.Node) bool {
+	return !slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil && (len(v.Uses()) > 0 || v.IsOutput()) })
 }
 
 func (f *flow) conv(n *ir.Node) bool {
@@ -332,100 +333,6 @@ func (f *flow) keepFor(labels []int32, why string) {
 	}
 }
 
-// affine operators scale and shift axis 1 by the first of the inputs after 0.
-func (f *flow) affine(n *ir.Node, vectors int) bool {
-	t := f.input(n, 0)
-	if t == nil || t.axis != 1 || ir.AttrOf(n.Op, "training_mode") == 1 {
-		return false
-	}
-	for i := 1; i <= vectors; i++ {
-		if v := n.Input(i); v == nil || v.Const == nil || v.Const.Rank() != 1 || v.Const.Dim(0) != len(t.labels) {
-			return false
-		}
-	}
-	for i := 1; i <= vectors; i++ {
-		f.cuts = append(f.cuts, cut{n, i, 0, t.labels, false})
-	}
-	return f.pass(n, 1)
-}
-
-// broadcast ties the channels of tensors that are combined element by element.
-func (f *flow) broadcast(n *ir.Node) bool {
-	if ir.AttrOf(n.Op, "axis") != nil || !n.Outputs[0].Type.Ranked {
-		return false
-	}
-	var first *track
-	back := 0 // the axis of the channels, counted from the last
-	for i, v := range n.Inputs {
-		if t := f.input(n, i); t != nil {
-			first, back = t, v.Type.Rank()-t.axis
-			break
-		}
-	}
-	if first == nil {
-		return false
-	}
-	var cuts []cut
-	for i, v := range n.Inputs {
-		if v == nil || !v.Type.Ranked {
-			return false
-		}
-		at := v.Type.Rank() - back
-		t := f.of[v]
-		switch {
-		case t != nil && (t.axis != at || len(t.labels) != len(first.labels)):
-			return false
-		case t != nil || at < 0 || v.Type.Dims[at] == ir.Size(1):
-		case v.Const != nil && v.Const.Dim(at) == len(first.labels):
-			cuts = append(cuts, cut{n, i, at, first.labels, false})
-		default:
-			return false
-		}
-	}
-	for _, v := range n.Inputs {
-		if t := f.of[v]; t != nil {
-			f.tie(first.labels, t.labels)
-		}
-	}
-	f.cuts = append(f.cuts, cuts...)
-	f.set(n, 0, n.Outputs[0].Type.Rank()-back, first.labels)
-	return true
-}
-
-// axesOf returns the elements of a constant list of axes, none negative.
-func axesOf(v *ir.Value, rank int) ([]int, bool) {
-	if v == nil || v.Const == nil {
-		return nil, false
-	}
-	axes := v.Const.Ints()
-	for i, a := range axes {
-		if a < 0 {
-			axes[i] += rank
-		}
-	}
-	return axes, true
-}
-
-func (f *flow) reduce(n *ir.Node) bool {
-	t := f.input(n, 0)
-	if t == nil {
-		return false
-	}
-	axes, ok := axesOf(n.Input(1), n.Inputs[0].Type.Rank())
-	if !ok || len(axes) == 0 || slices.Contains(axes, t.axis) {
-		return false
-	}
-	axis := t.axis
-	if ir.AttrOf(n.Op, "keepdims") == 0 {
-		for _, a := range axes {
-			if a < t.axis {
-				axis--
-			}
-		}
-	}
-	return f.pass(n, axis)
-}
-
 // reshape follows channels through a reshape that leaves their axis alone or joins
 // it with others.
 func (f *flow) reshape(n *ir.Node) bool {
@@ -434,7 +341,7 @@ func (f *flow) reshape(n *ir.Node) bool {
 		return false
 	}
 	in, out := n.Inputs[0].Type.Dims, n.Outputs[0].Type.Dims
-	i0, i1, j0, j1, ok := aligned(in, out, t.axis)
+	i0, i1, j0, j1, ok := op.Aligned(in, out, t.axis)
 	if !ok {
 		return false
 	}
@@ -469,12 +376,12 @@ func (f *flow) reshape(n *ir.Node) bool {
 			}
 		}
 	}
-	switch s := n.Input(1); n.Op.Kind() {
-	case "Squeeze":
+	switch s := n.Input(1); n.Op.(type) {
+	case *op.Squeeze:
 		if s == nil { // a single channel must not be squeezed
 			return false
 		}
-	case "Reshape":
+	case *op.Reshape:
 		if s.Const == nil {
 			return false
 		}
@@ -494,62 +401,20 @@ func (f *flow) reshape(n *ir.Node) bool {
 	return true
 }
 
-// aligned finds the smallest ranges of axes around axis i of in, i0 to i1 of in and
-// j0 to j1 of out, that hold the same elements; ok is false where dimensions that are
-// not known stand in the way.
-func aligned(in, out []ir.Dim, axis int) (i0, i1, j0, j1 int, ok bool) {
-	for i1 <= axis {
-		i0, j0 = i1, j1
-		if i0 == len(in) || j0 == len(out) {
-			return 0, 0, 0, 0, false
-		}
-		a, b := in[i0], out[j0]
-		i1, j1 = i0+1, j0+1
-		for a != b {
-			if !a.Known() || !b.Known() || a.Size() == 0 || b.Size() == 0 {
-				return 0, 0, 0, 0, false
-			}
-			if a.Size() < b.Size() {
-				if i1 == len(in) {
-					return 0, 0, 0, 0, false
-				}
-				a = ir.Mul(a, in[i1])
-				i1++
-			} else {
-				if j1 == len(out) {
-					return 0, 0, 0, 0, false
-				}
-				b = ir.Mul(b, out[j1])
-				j1++
-			}
-		}
-		if a.Fresh() {
-			return 0, 0, 0, 0, false
-		}
-	}
-	return i0, i1, j0, j1, true
-}
-
-// concat lines channels up, or ties them where it works along another axis.
+// concat lines channels up that are joined with others.
 func (f *flow) concat(n *ir.Node) bool {
-	if !slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return f.of[v] != nil }) {
-		return false
-	}
-	axis := ir.AttrOf(n.Op, "axis").(int)
+	axis := n.Op.(*op.Concat).Axis
 	if axis < 0 {
 		axis += n.Outputs[0].Type.Rank()
 	}
 	var labels []int32
-	var same *track // of inputs that are joined along another axis
+	followed := false
 	for i, v := range n.Inputs {
-		t := f.input(n, i)
-		switch {
+		switch t := f.input(n, i); {
 		case t != nil && t.axis == axis:
 			labels = append(labels, t.labels...)
-		case t != nil && same == nil && i == 0:
-			same = t
-		case t != nil && same != nil && t.axis == same.axis && len(t.labels) == len(same.labels):
-		case t == nil && same == nil && v.Type.Ranked && axis >= 0 && axis < len(v.Type.Dims) && v.Type.Dims[axis].Known() && v.Type.Dims[axis].Size() <= maxBeside:
+			followed = true
+		case t == nil && v.Type.Ranked && axis >= 0 && axis < len(v.Type.Dims) && v.Type.Dims[axis].Known() && v.Type.Dims[axis].Size() <= maxBeside:
 			stay := f.fresh(v.Type.Dims[axis].Size())
 			f.keepFor(stay, fmt.Sprintf("%v joins them with %s", n, v.Name))
 			labels = append(labels, stay...)
@@ -557,18 +422,10 @@ func (f *flow) concat(n *ir.Node) bool {
 			return false
 		}
 	}
-	if same == nil {
+	if followed {
 		f.set(n, 0, axis, labels)
-		return true
 	}
-	if labels != nil {
-		return false
-	}
-	for i := range n.Inputs {
-		f.tie(same.labels, f.input(n, i).labels)
-	}
-	f.set(n, 0, same.axis, same.labels)
-	return true
+	return followed
 }
 
 func (f *flow) split(n *ir.Node) bool {
@@ -620,15 +477,6 @@ func (f *flow) split(n *ir.Node) bool {
 	return true
 }
 
-func (f *flow) transpose(n *ir.Node) bool {
-	t := f.input(n, 0)
-	if t == nil {
-		return false
-	}
-	perm := n.Op.(*op.Transpose).Order(n.Inputs[0].Type.Rank())
-	return f.pass(n, slices.Index(perm, t.axis))
-}
-
 // maxBeside bounds the channels that stay beside those that are followed.
 const maxBeside = 1 << 20
 
@@ -643,9 +491,6 @@ func (f *flow) pad(n *ir.Node) bool {
 		return false
 	}
 	before, after := pads[t.axis], pads[rank+t.axis]
-	if before == 0 && after == 0 {
-		return f.pass(n, t.axis)
-	}
 	if min(before, after) < 0 || max(before, after) > maxBeside || ir.AttrOf(n.Op, "mode") != "constant" {
 		return false
 	}
@@ -653,40 +498,6 @@ func (f *flow) pad(n *ir.Node) bool {
 	f.keepFor(around, fmt.Sprintf("%v puts them beside others", n))
 	f.set(n, 0, t.axis, slices.Concat(around[:before], t.labels, around[before:]))
 	return true
-}
-
-// slice takes channels whole.
-func (f *flow) slice(n *ir.Node) bool {
-	t := f.input(n, 0)
-	if t == nil || n.Input(3) == nil {
-		return false
-	}
-	axes, ok := axesOf(n.Inputs[3], n.Inputs[0].Type.Rank())
-	return ok && !slices.Contains(axes, t.axis) && f.pass(n, t.axis)
-}
-
-func (f *flow) resize(n *ir.Node) bool {
-	t, s := f.input(n, 0), n.Input(2)
-	if t == nil || s == nil || s.Const == nil || n.Input(3) != nil || ir.AttrOf(n.Op, "axes") != nil {
-		return false
-	}
-	if roi := n.Input(1); roi != nil && (roi.Const == nil || roi.Const.Len() > 0) {
-		return false
-	}
-	scales := s.Const.Float64s()
-	return len(scales) == n.Inputs[0].Type.Rank() && scales[t.axis] == 1 && f.pass(n, t.axis)
-}
-
-func (f *flow) softmax(n *ir.Node) bool {
-	t := f.input(n, 0)
-	if t == nil || ir.AttrOf(n.Op, "coerce_2d") == 1 {
-		return false
-	}
-	axis := ir.AttrOf(n.Op, "axis").(int)
-	if axis < 0 {
-		axis += n.Inputs[0].Type.Rank()
-	}
-	return axis != t.axis && f.pass(n, t.axis)
 }
 
 // lost tells which of the labels belong to channels that are gone, nil where none does.
