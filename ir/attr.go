@@ -27,6 +27,7 @@ type Attr struct {
 type field struct {
 	name, def string
 	hasDef    bool
+	old       bool
 	value     reflect.Value
 }
 
@@ -42,7 +43,8 @@ func fields(op Op) []field {
 			continue
 		}
 		name, def, hasDef := strings.Cut(tag, ",")
-		out = append(out, field{name, def, hasDef, v.Elem().FieldByIndex(f.Index)})
+		_, old := f.Tag.Lookup("old")
+		out = append(out, field{name, def, hasDef, old, v.Elem().FieldByIndex(f.Index)})
 	}
 	return out
 }
@@ -227,6 +229,17 @@ func Attrs(op Op) []Attr {
 		out = append(out, Attr{f.name, f.plain()})
 	}
 	return out
+}
+
+// OldAttr reports whether an attribute says what only old operator sets could say, by the tag
+// old of its field: the current ones have no such attribute.
+func OldAttr(op Op, name string) bool {
+	for _, f := range fields(op) {
+		if f.name == name {
+			return f.old
+		}
+	}
+	return false
 }
 
 // ZeroAttrs returns the integer attributes without a default that are zero. Attrs

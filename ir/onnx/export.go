@@ -21,24 +21,6 @@ const (
 	exportOpset     = 21
 )
 
-// since lists the operators of the default domain that came after exportOpset, with
-// the operator set that brought them.
-var since = map[string]int{
-	"Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23,
-	"Swish": 24, "TensorScatter": 24,
-	"BitCast": 26, "CumProd": 26,
-	"FlexAttention": 27, "LinearAttention": 27, "CausalConvWithState": 27,
-}
-
-// own lists attributes that operators have besides those of ONNX, for what only old
-// operator sets could say. Those that begin with spc_ are others.
-var own = map[string]map[string]bool{
-	"Softmax": {"coerce_2d": true}, "LogSoftmax": {"coerce_2d": true}, "Hardmax": {"coerce_2d": true},
-	"Add": {"axis": true}, "Sub": {"axis": true}, "Mul": {"axis": true}, "Div": {"axis": true}, "Pow": {"axis": true},
-	"And": {"axis": true}, "Or": {"axis": true}, "Xor": {"axis": true}, "PRelu": {"axis": true},
-	"Equal": {"axis": true}, "Less": {"axis": true}, "Greater": {"axis": true},
-}
-
 // maxModel is the size that no protobuf message may exceed.
 const maxModel = math.MaxInt32
 
@@ -220,7 +202,7 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 	if top, ok := maxOpsets[domain]; ok && domain != "" {
 		version = top
 	} else if domain == "" {
-		version = max(exportOpset, since[kind])
+		version = max(exportOpset, op.Lookup(kind).Since)
 	}
 	e.opsets[domain] = max(e.opsets[domain], version)
 	if version > exportOpset {
@@ -246,7 +228,7 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		if a.Name == "coerce_2d" && lastAxis(n) {
 			continue // taking all axes from the last one on as one changes nothing
 		}
-		if strings.HasPrefix(a.Name, "spc_") || own[kind][a.Name] {
+		if strings.HasPrefix(a.Name, "spc_") || ir.OldAttr(n.Op, a.Name) {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
 		}
 		p, err := e.attribute(a)

@@ -137,6 +137,31 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
 	}
 }
 
+// What came after the operator set that Export writes asks for its own.
+func TestExportAsksForTheOperatorSetOfNewOperators(t *testing.T) {
+	for kind, want := range map[string]int64{"Relu": 21, "Swish": 24, "SwiGLU": 28} {
+		x := strings.Repeat(", %x", op.Lookup(kind).In[0])[2:]
+		g, err := ir.Parse(`graph "g"(%x: f32[2,4]) {
+  %y: f32[2,4] = `+kind+` "y" (`+x+`)
+  return %y
+}`, op.Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := onnx.Export(&b, g, "test", "1"); err != nil {
+			t.Fatal(err)
+		}
+		var m onnxpb.ModelProto
+		if err := proto.Unmarshal(b.Bytes(), &m); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.OpsetImport) != 1 || m.OpsetImport[0].Version != want {
+			t.Errorf("%s asks for %v, want operator set %d", kind, m.OpsetImport, want)
+		}
+	}
+}
+
 func TestExportWritesOldSoftmaxAlongTheLastAxisAsNew(t *testing.T) {
 	for _, axis := range []string{"2", "-1"} {
 		g, err := ir.Parse(`graph "g"(%x: f32[2,3,4]) {

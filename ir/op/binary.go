@@ -13,7 +13,7 @@ type aligned struct {
 	combining
 	// Axis, where it is set, aligns the second input's first dimension with that
 	// axis of the first: the broadcasting of opsets below 7.
-	Axis *int `attr:"axis"`
+	Axis *int `attr:"axis" old:"7"`
 }
 
 // Operands counts none where an axis is aligned otherwise than numpy does.
@@ -282,6 +282,29 @@ var binaryFuncs = map[string]struct {
 	"Xor":   {rows{bool: unequalRow[bool]}, knownElem(func(x, y int) (int, bool) { return x ^ y, true })},
 }
 
+// Same combines with a neutral element.
+func (o *Binary) Same(n *ir.Node) int {
+	neutral, commutes := 0.0, false
+	switch o.kind {
+	case "Add":
+		commutes = true
+	case "Mul":
+		neutral, commutes = 1, true
+	case "Div":
+		neutral = 1
+	case "Sub":
+	default:
+		return -1
+	}
+	switch {
+	case alike(n, 0) && constantly(n.Inputs[1], neutral):
+		return 0
+	case commutes && alike(n, 1) && constantly(n.Inputs[0], neutral):
+		return 1
+	}
+	return -1
+}
+
 // Infer broadcasts the inputs' shapes.
 func (o *Binary) Infer(c *ir.Infer) error {
 	f := binaryFuncs[o.kind]
@@ -442,6 +465,9 @@ var (
 	ipowRows = rows{i64: ipowRow[int64], u64: ipowRow[uint64]}
 )
 
+// Same raises to the power of one.
+func (*Pow) Same(n *ir.Node) int { return sameIf(alike(n, 0) && constantly(n.Inputs[1], 1)) }
+
 // Infer broadcasts the inputs' shapes.
 func (o *Pow) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {
@@ -585,6 +611,9 @@ var variadicFuncs = map[string]struct {
 	"Min":  {rows{f32: minRow[float32], f64: minRow[float64], i64: minRow[int64], u64: minRow[uint64]}, minElem},
 	"Sum":  {rows{f32: addRow[float32], f64: addRow[float64]}, nil},
 }
+
+// Same combines one tensor with nothing.
+func (*Variadic) Same(n *ir.Node) int { return sameIf(len(n.Inputs) == 1 && alike(n, 0)) }
 
 // Infer broadcasts the inputs' shapes.
 func (o *Variadic) Infer(c *ir.Infer) error {

@@ -177,6 +177,11 @@ type Cast struct {
 // Kind is Cast.
 func (*Cast) Kind() string { return "Cast" }
 
+// Same changes nothing of the type that it gives.
+func (*Cast) Same(n *ir.Node) int {
+	return sameIf(n.Inputs[0].Type.DType == n.Outputs[0].Type.DType)
+}
+
 // Infer keeps the shape.
 func (o *Cast) Infer(c *ir.Infer) error { return o.infer(c, o.To) }
 
@@ -224,6 +229,11 @@ type CastLike struct {
 
 // Kind is CastLike.
 func (*CastLike) Kind() string { return "CastLike" }
+
+// Same changes nothing of the type that it gives.
+func (*CastLike) Same(n *ir.Node) int {
+	return sameIf(n.Inputs[0].Type.DType == n.Outputs[0].Type.DType)
+}
 
 // Infer keeps the shape.
 func (o *CastLike) Infer(c *ir.Infer) error { return o.infer(c, c.In(1).DType) }

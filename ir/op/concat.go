@@ -26,6 +26,9 @@ func (o *Concat) Along(n *ir.Node, _, axis int) []int {
 
 func (*Concat) joins() {}
 
+// Same joins one tensor with nothing.
+func (*Concat) Same(n *ir.Node) int { return sameIf(len(n.Inputs) == 1 && alike(n, 0)) }
+
 // Infer adds the sizes along the axis; all others must agree.
 func (o *Concat) Infer(c *ir.Infer) error {
 	var dims []ir.Dim
@@ -140,6 +143,9 @@ func (*Split) Kind() string { return "Split" }
 
 // Along follows every axis but the one that is split.
 func (o *Split) Along(n *ir.Node, _, axis int) []int { return others(n, axis, o.Axis) }
+
+// Same splits nothing off.
+func (*Split) Same(n *ir.Node) int { return sameIf(len(n.Outputs) == 1 && alike(n, 0)) }
 
 // Infer divides the size along the axis.
 func (o *Split) Infer(c *ir.Infer) error {

@@ -18,9 +18,15 @@ type Dropout struct {
 // Kind is Dropout.
 func (*Dropout) Kind() string { return "Dropout" }
 
+// idle reports whether it is known that nothing is dropped.
+func (*Dropout) idle(n *ir.Node) bool { return n.Input(2) == nil || constantly(n.Inputs[2], 0) }
+
+// Same changes nothing outside of training.
+func (o *Dropout) Same(n *ir.Node) int { return sameIf(o.idle(n)) }
+
 // Operands counts none in training, where elements are drawn one after the other.
-func (*Dropout) Operands(n *ir.Node) int {
-	if !inference(n.Input(2)) {
+func (o *Dropout) Operands(n *ir.Node) int {
+	if !o.idle(n) {
 		return 0
 	}
 	return 1
@@ -35,8 +41,8 @@ func (o *Dropout) Along(n *ir.Node, _, axis int) []int {
 }
 
 // Moves changes nothing outside of training.
-func (*Dropout) Moves(n *ir.Node) Motion {
-	if !inference(n.Input(2)) {
+func (o *Dropout) Moves(n *ir.Node) Motion {
+	if !o.idle(n) {
 		return Computes
 	}
 	return Keeps

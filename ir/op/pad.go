@@ -34,6 +34,9 @@ func (*Pad) Along(n *ir.Node, _, axis int) []int {
 	return []int{axis}
 }
 
+// Same pads by nothing.
+func (*Pad) Same(n *ir.Node) int { return sameIf(constantly(n.Inputs[1], 0)) }
+
 // Infer adds the pads to the dimensions.
 func (o *Pad) Infer(c *ir.Infer) error {
 	if !slices.Contains(padModes, o.Mode) {

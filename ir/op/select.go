@@ -240,6 +240,9 @@ func (*Identity) Lists() {}
 // Moves changes nothing.
 func (*Identity) Moves(*ir.Node) Motion { return Keeps }
 
+// Same changes nothing.
+func (*Identity) Same(*ir.Node) int { return 0 }
+
 // Infer keeps the type.
 func (o *Identity) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 1); err != nil {

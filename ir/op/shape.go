@@ -89,6 +89,9 @@ func (*Expand) sizesInput(n *ir.Node) int {
 	return 1
 }
 
+// Same repeats nothing of the shape that it gives.
+func (*Expand) Same(n *ir.Node) int { return sameIf(alike(n, 0)) }
+
 // Infer broadcasts.
 func (o *Expand) Infer(c *ir.Infer) error {
 	if err := needInts(c, 1, 1); err != nil {
@@ -172,6 +175,9 @@ func (*Tile) Kind() string { return "Tile" }
 
 // Along follows axes that are as long as before, which are repeated once.
 func (*Tile) Along(_ *ir.Node, _, axis int) []int { return []int{axis} }
+
+// Same repeats nothing of the shape that it gives.
+func (*Tile) Same(n *ir.Node) int { return sameIf(alike(n, 0)) }
 
 // Infer multiplies each dimension by its repeats.
 func (o *Tile) Infer(c *ir.Infer) error {

@@ -25,6 +25,11 @@ func (o *Slice) Along(n *ir.Node, _, axis int) []int {
 	return []int{axis}
 }
 
+// Same takes all, in order.
+func (*Slice) Same(n *ir.Node) int {
+	return sameIf(alike(n, 0) && (n.Input(4) == nil || constantly(n.Inputs[4], 1)))
+}
+
 // Infer computes the number of steps.
 func (o *Slice) Infer(c *ir.Infer) error {
 	for i := 1; i <= 4; i++ {

@@ -14,7 +14,7 @@ type Softmax struct {
 	family
 	Axis int `attr:"axis,-1"`
 	// Flatten takes all axes from Axis on as one: the meaning of opsets below 13.
-	Flatten bool `attr:"coerce_2d,0"`
+	Flatten bool `attr:"coerce_2d,0" old:"13"`
 }
 
 // Along follows the axes that are not normalised.

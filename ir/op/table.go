@@ -16,6 +16,7 @@ type Def struct {
 	Kind    string              // the name, as domain:Name outside the default domain; Op.Kind() unless a family shares a struct
 	In      [2]int              // least and most inputs; -1 for no bound
 	Out     [2]int              // least and most outputs
+	Since   int                 // the operator set that brought it, where it came after those that today's runtimes read, 21
 	Upgrade func(*Legacy) error // brings a node of an older opset to the current form; nil where nothing changed
 }
 

@@ -1,6 +1,8 @@
 package op
 
 import (
+	"slices"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -187,6 +189,8 @@ type keeping struct{ free }
 
 func (keeping) Moves(*ir.Node) Motion { return Keeps }
 
+func (keeping) Same(n *ir.Node) int { return sameIf(alike(n, 0)) }
+
 // Along finds the axis of input 0 that has the same elements before and behind it.
 func (keeping) Along(n *ir.Node, _, axis int) []int {
 	x, y := n.Inputs[0].Type, n.Outputs[0].Type
@@ -254,6 +258,61 @@ func Aligned(in, out []ir.Dim, i int) (i0, i1, j0, j1 int, ok bool) {
 	return i0, i1, j0, j1, true
 }
 
+// A Neutral operator returns one of its inputs where types and constants are such that it does nothing.
+type Neutral interface {
+	ir.Op
+	// Same returns the input that output 0 of n is equal to, whatever its elements; -1 where there is
+	// none.
+	Same(n *ir.Node) int
+}
+
+// Same returns the value that output 0 of n is equal to, nil where the operator does something.
+func Same(n *ir.Node) *ir.Value {
+	o, ok := n.Op.(Neutral)
+	if !ok || len(n.Outputs) == 0 || n.Outputs[0] == nil {
+		return nil
+	}
+	if i := o.Same(n); i >= 0 {
+		return n.Input(i)
+	}
+	return nil
+}
+
+// sameIf is 0 where a condition holds, else -1.
+func sameIf(ok bool) int {
+	if ok {
+		return 0
+	}
+	return -1
+}
+
+// alike reports whether input i and output 0 of n are certain to be of one shape and element type: an
+// unknown dimension is the same as another of its name only.
+func alike(n *ir.Node, i int) bool {
+	if n.Input(i) == nil {
+		return false
+	}
+	x, y := n.Inputs[i].Type, n.Outputs[0].Type
+	return x.DType == y.DType && x.Ranked && y.Ranked && slices.Equal(x.Dims, y.Dims)
+}
+
+// constantlySize bounds the elements that constantly looks at.
+const constantlySize = 1 << 16
+
+// constantly reports whether all elements of v are the constant c.
+func constantly(v *ir.Value, c float64) bool {
+	if v == nil || v.Const == nil || v.Const.Len() > constantlySize {
+		return false
+	}
+	if v.Const.DType().IsFloat() {
+		return !slices.ContainsFunc(v.Const.Float64s(), func(e float64) bool { return e != c })
+	}
+	if dt := v.Const.DType(); !dt.IsInt() && dt != tensor.Bool {
+		return false
+	}
+	return !slices.ContainsFunc(v.Const.Int64s(), func(e int64) bool { return e != int64(c) })
+}
+
 // SizesInput returns the input of n that lists sizes of output 0, so that the output's type tells all
 // that it says; -1 where there is none.
 func SizesInput(n *ir.Node) int {
@@ -261,9 +320,4 @@ func SizesInput(n *ir.Node) int {
 		return s.sizesInput(n)
 	}
 	return -1
-}
-
-// inference reports whether a node is told at most by constants that it is not in training.
-func inference(training *ir.Value) bool {
-	return training == nil || training.Const != nil && training.Const.Len() == 1 && !tensor.Data[bool](training.Const)[0]
 }

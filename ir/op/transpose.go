@@ -1,6 +1,8 @@
 package op
 
 import (
+	"slices"
+
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -30,6 +32,12 @@ func (o *Transpose) Order(rank int) []int {
 // Along follows the permutation.
 func (o *Transpose) Along(n *ir.Node, _, axis int) []int {
 	return []int{o.Order(n.Outputs[0].Type.Rank())[axis]}
+}
+
+// Same leaves all axes where they are.
+func (o *Transpose) Same(n *ir.Node) int {
+	t := n.Inputs[0].Type
+	return sameIf((o.Perm != nil || t.Ranked) && slices.IsSorted(o.Order(t.Rank())))
 }
 
 // Infer permutes the dimensions.

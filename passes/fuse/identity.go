@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -41,76 +42,10 @@ func Identities(g *ir.Graph) (int, error) {
 
 // same returns the input that n returns, nil where it does something.
 func same(n *ir.Node) *ir.Value {
-	if len(n.Inputs) == 0 || n.Inputs[0] == nil || n.Outputs[0] == nil || !spare(n) {
+	if !spare(n) {
 		return nil
 	}
-	x, y := n.Inputs[0], n.Outputs[0]
-	alike := equal(x, y)
-	switch n.Op.Kind() {
-	case "Identity":
-		return x
-	case "Dropout":
-		if t := n.Input(2); t == nil || constantly(t, 0) {
-			return x
-		}
-	case "Cast", "CastLike":
-		if x.Type.DType == y.Type.DType {
-			return x
-		}
-	case "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile":
-		if alike {
-			return x
-		}
-	case "Concat", "Sum", "Max", "Min", "Mean", "Split":
-		if alike && len(n.Inputs) == 1 && len(n.Outputs) == 1 {
-			return x
-		}
-	case "Slice":
-		if s := n.Input(4); alike && (s == nil || constantly(s, 1)) {
-			return x
-		}
-	case "Transpose":
-		if perm, ok := order(n); ok && slices.IsSorted(perm) {
-			return x
-		}
-	case "Pad":
-		if constantly(n.Input(1), 0) {
-			return x
-		}
-	case "Add", "Mul":
-		neutral := map[string]float64{"Add": 0, "Mul": 1}[n.Op.Kind()]
-		for i := range 2 {
-			if z := n.Inputs[1-i]; equal(z, y) && constantly(n.Inputs[i], neutral) {
-				return z
-			}
-		}
-	case "Sub":
-		if alike && constantly(n.Input(1), 0) {
-			return x
-		}
-	case "Div", "Pow":
-		if alike && constantly(n.Input(1), 1) {
-			return x
-		}
-	}
-	return nil
-}
-
-// neutralSize bounds the elements that constantly looks at.
-const neutralSize = 1 << 16
-
-// constantly reports whether all elements of v are the constant c.
-func constantly(v *ir.Value, c float64) bool {
-	if v == nil || v.Const == nil || v.Const.Len() > neutralSize {
-		return false
-	}
-	if v.Const.DType().IsFloat() {
-		return !slices.ContainsFunc(v.Const.Float64s(), func(e float64) bool { return e != c })
-	}
-	if dt := v.Const.DType(); !dt.IsInt() && dt != tensor.Bool {
-		return false
-	}
-	return !slices.ContainsFunc(v.Const.Int64s(), func(e int64) bool { return e != int64(c) })
+	return op.Same(n)
 }
 
 // realign makes a binary operator that aligns its second input with an axis, as

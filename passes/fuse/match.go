@@ -21,12 +21,11 @@ func def(v *ir.Value, kind string) *ir.Node {
 	return v.Def
 }
 
-// binary lists the operators that opsets below 7 may broadcast along an axis.
-var binary = []string{"Add", "Sub", "Mul", "Div", "Pow"}
-
-// numpy reports whether n broadcasts by numpy's rules, or not at all.
+// numpy reports whether n broadcasts by numpy's rules, or not at all: opsets below 7 may
+// align an axis.
 func numpy(n *ir.Node) bool {
-	return !slices.Contains(binary, n.Op.Kind()) || ir.AttrOf(n.Op, "axis") == nil
+	_, is := n.Op.(op.Elementwise)
+	return !is || ir.AttrOf(n.Op, "axis") == nil
 }
 
 // sole reports whether v is read exactly once, by a node of its own graph.
@@ -119,7 +118,7 @@ func affine(v *ir.Value) (base *ir.Value, a, b float64) {
 			a, v = -a, n.Inputs[0]
 			continue
 		}
-		if !slices.Contains([]string{"Add", "Sub", "Mul", "Div"}, kind) {
+		if _, ok := n.Op.(*op.Binary); !ok {
 			return v, a, b
 		}
 		x, left := n.Inputs[0], false
@@ -140,10 +139,10 @@ func affine(v *ir.Value) (base *ir.Value, a, b float64) {
 			b -= a * s
 		case kind == "Mul":
 			a *= s
-		case left || s == 0: // s / x
-			return v, a, b
-		default:
+		case kind == "Div" && !left && s != 0:
 			a /= s
+		default: // s / x, or another function
+			return v, a, b
 		}
 		v = x
 	}
@@ -172,7 +171,7 @@ func polynomial(v, x *ir.Value, depth int) (p poly, ok bool) {
 		}
 		return p.times(poly{-1})
 	}
-	if !slices.Contains(binary, kind) {
+	if op.Operands(n) != 2 {
 		return p, false
 	}
 	if p, ok = polynomial(n.Inputs[0], x, depth-1); !ok {
@@ -201,7 +200,7 @@ func polynomial(v, x *ir.Value, depth int) (p poly, ok bool) {
 		}
 		return p.times(poly{1 / c})
 	}
-	if !constant || c != math.Trunc(c) || c < 1 || c > 3 {
+	if kind != "Pow" || !constant || c != math.Trunc(c) || c < 1 || c > 3 {
 		return p, false
 	}
 	power := p

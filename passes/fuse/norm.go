@@ -278,11 +278,14 @@ func normalise(n *ir.Node, kind string, x *ir.Value, f form, scale, bias *tensor
 	return true, replace(n, o, inputs...)
 }
 
+// onesSize bounds the elements of ones.
+const onesSize = 1 << 16
+
 // ones returns a scale of ones, where the lengths of the last axes of x are known and
 // it is small.
 func ones(x *ir.Value, axes int) *tensor.Tensor {
 	shape, ok := ir.Type{Dims: x.Type.Dims[x.Type.Rank()-axes:], Ranked: true}.Shape()
-	if k := elems(shape); !ok || k < 0 || k > neutralSize {
+	if k := elems(shape); !ok || k < 0 || k > onesSize {
 		return nil
 	}
 	t := tensor.New(tensor.F32, shape...)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -98,9 +99,6 @@ func (c *candidate) readBy(name string) bool {
 	return slices.ContainsFunc(c.readers, func(n *ir.Node) bool { return n.Name == name })
 }
 
-// prunableOps lists the operators whose weights are pruned.
-var prunableOps = []string{"Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU"}
-
 // prunableTypes lists the types of weights that are pruned. What is narrower stands in
 // them while it is pruned.
 var prunableTypes = []tensor.DType{tensor.F32, tensor.F64, tensor.F16, tensor.BF16}
@@ -122,10 +120,12 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 			out = append(out, c)
 		}
 		c.readers = append(c.readers, u.Node)
-		switch kind := u.Node.Op.Kind(); {
-		case !slices.Contains(prunableOps, kind):
-			c.why = "weights of " + kind + " are not pruned"
-		case u.Groups != 1 && kind == "Conv":
+		_, rnn := u.Node.Op.(*op.RNN)
+		_, conv := u.Node.Op.(*op.Conv)
+		switch {
+		case rnn:
+			c.why = "weights of RNN are not pruned"
+		case u.Groups != 1 && conv:
 			c.why = fmt.Sprintf("%d groups", u.Groups)
 		case u.View.RowAxes != c.View.RowAxes || !slices.Equal(u.View.Perm, c.View.Perm):
 			c.why = "read as two different matrices"

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -60,19 +61,22 @@ func parameters(nodes []*ir.Node, fixed func(name string) bool) []*param {
 				}
 			}
 		}
-		switch n.Op.Kind() {
-		case "Conv", "ConvTranspose", "MatMul", "Gemm":
+		switch n.Op.(type) {
+		case op.Fusable:
 			if p := add(n, n.Input(2)); p != nil && p.scale == nil {
 				p.shift = n
 			}
-		case "BatchNormalization", "LayerNormalization":
+		case *op.BatchNormalization, *op.LayerNormalization:
 			if p := add(n, n.Input(2)); p != nil && p.scale == nil {
 				p.shift = n
 			}
 			add(n, n.Input(1))
-		case "RMSNormalization":
+		case *op.RMSNormalization:
 			add(n, n.Input(1))
-		case "Mul", "Add":
+		case *op.Binary:
+			if kind := n.Op.Kind(); kind != "Add" && kind != "Mul" {
+				continue
+			}
 			for i := range n.Inputs {
 				if v := n.Input(i); v != nil && v.Const != nil && vector(v.Const.Shape()) {
 					if p := add(n, v); p != nil && p.scale == nil && n.Op.Kind() == "Add" {
