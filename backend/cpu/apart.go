@@ -86,7 +86,7 @@ func kindOf(n *ir.Node, kinds map[*ir.Value]kind) (k kind, ok bool) {
 	}
 	// What a shape says shows in the output's type.
 	shaped := false
-	if i := op.SizesInput(n); i >= 0 && i < len(list) && list[i] == counted {
+	if i, all := op.SizesInput(n); all && i < len(list) && list[i] == counted {
 		list[i], shaped = same, true
 	}
 	switch {

@@ -25,7 +25,7 @@ func (o *ConstantOfShape) value() *tensor.Tensor {
 	return o.Value
 }
 
-func (*ConstantOfShape) sizesInput(*ir.Node) int { return 0 }
+func (*ConstantOfShape) sizesInput(*ir.Node) (int, bool) { return 0, true }
 
 // Along says that all elements are alike.
 func (*ConstantOfShape) Along(*ir.Node, int, int) []int { return []int{Whole} }

@@ -17,7 +17,7 @@ type Reshape struct {
 // Kind is Reshape.
 func (*Reshape) Kind() string { return "Reshape" }
 
-func (*Reshape) sizesInput(*ir.Node) int { return 1 }
+func (*Reshape) sizesInput(*ir.Node) (int, bool) { return 1, true }
 
 // Infer divides the elements among the dimensions, symbols included.
 func (o *Reshape) Infer(c *ir.Infer) error {

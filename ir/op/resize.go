@@ -55,7 +55,7 @@ func (o *Resize) Along(n *ir.Node, _, axis int) []int {
 	return []int{axis}
 }
 
-func (*Resize) sizesInput(*ir.Node) int { return 3 }
+func (*Resize) sizesInput(*ir.Node) (int, bool) { return 3, true }
 
 // Infer computes the sizes.
 func (o *Resize) Infer(c *ir.Infer) error {

@@ -80,13 +80,11 @@ func (*Expand) Kind() string { return "Expand" }
 // Along is that of broadcasting.
 func (*Expand) Along(n *ir.Node, _, axis int) []int { return broadcastAlong(n, 1, axis) }
 
-// sizesInput is the shape, where it lists every axis: sizes that count from the last may be
-// refused, whatever the output's type says.
-func (*Expand) sizesInput(n *ir.Node) int {
-	if t := n.Inputs[1].Type; !t.Static() || t.Rank() != 1 || t.Dims[0] != ir.Size(n.Outputs[0].Type.Rank()) {
-		return -1
-	}
-	return 1
+// sizesInput is the shape. Where it is shorter than the output's it may be refused for other sizes,
+// whatever the output's type says.
+func (*Expand) sizesInput(n *ir.Node) (int, bool) {
+	t := n.Inputs[1].Type
+	return 1, t.Rank() == 1 && t.Dims[0] == ir.Size(n.Outputs[0].Type.Rank())
 }
 
 // Same repeats nothing of the shape that it gives.

@@ -313,11 +313,13 @@ func constantly(v *ir.Value, c float64) bool {
 	return !slices.ContainsFunc(v.Const.Int64s(), func(e int64) bool { return e != int64(c) })
 }
 
-// SizesInput returns the input of n that lists sizes of output 0, so that the output's type tells all
-// that it says; -1 where there is none.
-func SizesInput(n *ir.Node) int {
-	if s, ok := n.Op.(interface{ sizesInput(n *ir.Node) int }); ok {
+// SizesInput returns the input of n that lists sizes of output 0, -1 where there is none. all says that
+// it lists every axis, so that the output's type tells all that it says.
+func SizesInput(n *ir.Node) (i int, all bool) {
+	if s, ok := n.Op.(interface {
+		sizesInput(n *ir.Node) (i int, all bool)
+	}); ok {
 		return s.sizesInput(n)
 	}
-	return -1
+	return -1, false
 }

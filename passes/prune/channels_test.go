@@ -231,6 +231,20 @@ func TestChannels(t *testing.T) {
   %s: f32[*] = Sigmoid "s" (%r)
   %y: f32[*] = Conv "d" (%s, %d)
   return %y`, "a[4 3 1 1] b[3 4 3 3] c[4 3 1 1] d[5 4 1 1]", ""},
+		"a list of sizes keeps the channels that it names": {image, "a[4,3,1,1] b[6,4,1,1] c[5,6,1,1]", `
+  %p: f32[*] = Conv "a" (%x, %a)
+  %q: f32[*] = Conv "b" (%p, %b)
+  %n: i64[4] = const {1, 6, 12, 12}
+  %r: f32[*] = Resize "resize" (%q, _, _, %n)
+  %y: f32[*] = Conv "c" (%r, %c)
+  return %y`, "", "resize (Resize) reads them"},
+		"an operator of other axes": {image, "a[4,3,1,1] b[6,4,1,1] c[5,6,1,1]", `
+  %p: f32[*] = Conv "a" (%x, %a)
+  %q: f32[*] = Conv "b" (%p, %b)
+  %i: i64[2] = const {3, 1}
+  %r: f32[*] = Gather "gather" (%q, %i) {axis = 2}
+  %y: f32[*] = Conv "c" (%r, %c)
+  return %y`, "a[4 3 1 1] b[3 4 1 1] c[5 3 1 1]", ""},
 		"a residual ties its producers": {image, "a[4,3,1,1] b[6,4,1,1] c[6,4,1,1] d[6,6,1,1] e[5,6,1,1]", `
   %p: f32[*] = Conv "a" (%x, %a)
   %q: f32[*] = Conv "b" (%p, %b)
@@ -540,6 +554,7 @@ func TestChannelsOfTrainedModels(t *testing.T) {
 		"vit-cifar10":          nil,
 		"silero-vad-ifless":    {"input": {1, 576}, "state": {2, 1, 128}},
 		"ultraface-rfb-320":    nil,
+		"ppocrv3-det":          {"x": {1, 3, 64, 64}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, _, err := onnx.Import(filepath.Join(root, "models", name, "model.onnx"), onnx.Options{Shapes: shapes})

@@ -187,6 +187,9 @@ func (f *flow) along(n *ir.Node) bool {
 	if first < 0 || !onlyFirst(n) {
 		return false
 	}
+	if i, _ := op.SizesInput(n); i >= 0 && n.Input(i) != nil { // it lists how many channels there are
+		return false
+	}
 	t := f.of[n.Inputs[first]]
 	axis, in := 0, []int(nil)
 	for ; axis < n.Outputs[0].Type.Rank(); axis++ {

@@ -145,9 +145,10 @@ func TestTraits(t *testing.T) {
 	}{
 		{"slices", &slicing{tried: map[string]int{}}},
 		{"moves", &moving{tried: map[string]int{}}},
+		{"neutral", &neutral{}},
 		{"elementwise", &elementwise{tried: map[string]int{}, refuted: map[string]bool{}}},
 	}
-	eachNode(t, 21, 2000, func(s *seen, r *rand.Rand) {
+	eachNode(t, 22, 2000, func(s *seen, r *rand.Rand) {
 		for _, c := range checks {
 			c.node(t, s, r)
 		}
@@ -272,6 +273,37 @@ func (c *moving) end(t *testing.T) {
 	often(t, c.tried, func(o ir.Op) bool { _, is := o.(op.Mover); return is })
 }
 
+// neutral checks that what is said to do nothing does nothing to other elements.
+type neutral struct{ tried int }
+
+func (c *neutral) node(t *testing.T, s *seen, r *rand.Rand) {
+	v := op.Same(s.node)
+	if v == nil {
+		return
+	}
+	in := slices.Clone(s.in)
+	var x *tensor.Tensor
+	for i := range in {
+		if s.node.Inputs[i] == v {
+			in[i] = others(in[i], r, func(int) bool { return true })
+			x = in[i]
+		}
+	}
+	got, err := s.eval(in)
+	if err != nil {
+		t.Fatalf("%v with other elements: %v", s.node, err)
+	}
+	if c.tried++; !got[0].Equal(x) {
+		t.Errorf("%v gives %v, want its input %s, %v", s.node, got[0], v.Name, x)
+	}
+}
+
+func (c *neutral) end(t *testing.T) {
+	if c.tried < 50 {
+		t.Errorf("tried in %d nodes, want 50", c.tried)
+	}
+}
+
 // elementwise checks that operators which treat elements one by one whatever they are given say so,
 // and no others.
 type elementwise struct {
@@ -301,8 +333,9 @@ func (c *elementwise) node(t *testing.T, s *seen, r *rand.Rand) {
 	// Where elements of inputs of the output's shape are moved, its elements move along, and
 	// scalars stay.
 	index := make([]int, s.out[0].Len())
+	few := 1 + r.IntN(len(index)) // that go everywhere
 	for at := range index {
-		index[at] = r.IntN(len(index))
+		index[at] = r.IntN(few)
 	}
 	moved := slices.Clone(s.in)
 	for i, x := range s.in {
