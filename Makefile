@@ -9,7 +9,7 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check fuzz diff diff-mutants bench-ort bench-sparse clean
+.PHONY: build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -106,6 +106,12 @@ diff: ## random graphs, compiled and run, against the interpreter: what differs 
 
 diff-mutants: ## that random graphs find faults: each of those that tests/diff lists is planted (half an hour)
 	$(GO) run ./tests/diff/cmd mutants
+
+asm: ## the assembly, from the programs in internal/asmgen
+	$(GO) run -C internal/asmgen .
+
+asm-check: ## that the assembly is what internal/asmgen writes
+	$(GO) run -C internal/asmgen . -check
 
 kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched for it (needs apt)
 	sh backend/cuda/image/build.sh $(NVCC) backend/cuda/image

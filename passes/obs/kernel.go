@@ -2,8 +2,6 @@ package obs
 
 import "math"
 
-//go:generate go run -C ../../backend/format/ukernel/gen . -set eliminations -out ../../../../passes/obs/kernels_amd64.s -stubs ../../../../passes/obs/stubs_amd64.go -pkg obs
-
 // kernel is a loop in assembly: for b below a kernel's columns and j below n, a
 // multiple of the lanes above 0,
 //

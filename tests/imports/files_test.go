@@ -40,7 +40,7 @@ func TestFilesAreOpenedInOnePlace(t *testing.T) {
 			}
 			name, _ := filepath.Rel(root, path)
 			name = filepath.ToSlash(name)
-			if d.IsDir() && (d.Name() == "gen" || d.Name() == "testdata" || top == "." && name != ".") {
+			if d.IsDir() && (d.Name() == "asmgen" || d.Name() == "testdata" || top == "." && name != ".") {
 				return filepath.SkipDir
 			}
 			if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

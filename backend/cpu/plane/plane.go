@@ -8,8 +8,6 @@ package plane
 
 import "spc/backend/cpu/vec"
 
-//go:generate go run -C ../../format/ukernel/gen . -set planes -out ../../../cpu/plane/kernels_amd64.s -stubs ../../../cpu/plane/stubs_amd64.go -pkg plane
-
 // Window says how a window moves over planes: output pixel (i, j) sees the input
 // pixels (i*SH - Top + a*DH, j*SW - Left + b*DW) for a below KH and b below KW.
 // Pixels outside the plane are zeros.

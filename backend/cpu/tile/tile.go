@@ -11,8 +11,6 @@ package tile
 
 import "math"
 
-//go:generate go run -C ../../format/ukernel/gen . -set attention -out ../../../cpu/tile/kernels_amd64.s -stubs ../../../cpu/tile/stubs_amd64.go -pkg tile
-
 // Rows is the number of rows that a product computes together: others are slower
 // a row.
 const Rows = 6

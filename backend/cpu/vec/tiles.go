@@ -1,7 +1,5 @@
 package vec
 
-//go:generate go run -C ../../format/ukernel/gen . -set tiles -out ../../../cpu/vec/tiles_amd64.s -stubs ../../../cpu/vec/tiles_stubs_amd64.go -pkg vec
-
 // TileStride is the number of elements from one row of a panel or of a tile of a
 // product to the next.
 const TileStride = 64

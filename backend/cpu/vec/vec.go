@@ -15,9 +15,6 @@ package vec
 
 import "math"
 
-//go:generate go run -C ../../format/ukernel/gen . -set transposes -out ../../../cpu/vec/transposes_amd64.s -stubs ../../../cpu/vec/transposes_stubs_amd64.go -pkg vec
-//go:generate go run -C ../../format/ukernel/gen . -set helpers -out ../../../cpu/vec/kernels_amd64.s -stubs ../../../cpu/vec/stubs_amd64.go -pkg vec
-
 type (
 	unary     func(y, x []float32)
 	binary    func(y, a, b []float32)

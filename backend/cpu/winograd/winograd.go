@@ -17,8 +17,6 @@ import (
 	"spc/internal/memory"
 )
 
-//go:generate go run -C ../../format/ukernel/gen . -set winograd -out ../../../cpu/winograd/kernels_amd64.s -stubs ../../../cpu/winograd/stubs_amd64.go -pkg winograd
-
 // lanes is the number of channels that are transformed together.
 const lanes = 16
 

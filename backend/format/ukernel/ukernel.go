@@ -18,8 +18,6 @@
 // The package imports internal/isa only.
 package ukernel
 
-//go:generate go run -C gen . -set products -out ../kernels_amd64.s -stubs ../stubs_amd64.go -pkg ukernel
-
 // Columns is the number of columns of a panel, Granule that by which products
 // narrow, and BlockK the largest number of its rows.
 const (

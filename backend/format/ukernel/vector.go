@@ -7,8 +7,6 @@ import (
 	"sync"
 )
 
-//go:generate go run -C gen . -set vectors -out ../vectors_amd64.s -stubs ../vectors_stubs_amd64.go -pkg ukernel
-
 // spmv multiplies consecutive groups of rows by a vector. ptr has a length of
 // groups+1, groups being at least 1; index and value start at the first group's.
 type spmv[I Index] func(groups int, ptr []uint32, index []I, value, x, y []float32)

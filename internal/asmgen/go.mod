@@ -1,4 +1,4 @@
-module spc/backend/format/ukernel/gen
+module spc/internal/asmgen
 
 go 1.26.0
 

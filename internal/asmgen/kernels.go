@@ -1,12 +1,7 @@
-// Gen writes the amd64 assembly of packages ukernel, ikernel, vec, plane, tile,
-// winograd and obs, a set of kernels at a time: each once for AVX2 with FMA and once for
-// AVX-512F and DQ from one description, those of ikernel for what integers need.
 package main
 
 import (
-	"flag"
 	"fmt"
-	"log"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -140,46 +135,6 @@ func (a isa) tileSets(n, rows, vectors int) [][][]VecVirtual {
 	return sets
 }
 
-func main() {
-	set := flag.String("set", "", "products or vectors, the kernels of package ukernel, int8 and int8avx2, those of package ikernel, helpers, tiles or transposes, those of package vec, planes, those of package plane, attention, those of package tile, eliminations, those of package obs, or winograd, those of package winograd")
-	flag.Parse()
-	ConstraintExpr("amd64,!noasm")
-	switch *set {
-	case "products":
-		products()
-	case "vectors":
-		vectors()
-	case "tiles":
-		tiles()
-	case "helpers":
-		globals(helpers)
-		for _, a := range isas {
-			for _, e := range helpers {
-				a.elementwise(e)
-			}
-			taps(a)
-		}
-		transpose()
-	case "winograd":
-		winograd()
-	case "planes":
-		planes()
-	case "attention":
-		attention()
-	case "eliminations":
-		eliminations()
-	case "transposes":
-		transpose16()
-	case "int8":
-		int8Kernels()
-	case "int8avx2":
-		int8AVX2()
-	default:
-		log.Fatalf("no kernel set %q", *set)
-	}
-	Generate()
-}
-
 // products generates matrix products with panels.
 func products() {
 	for _, a := range isas {
@@ -209,4 +164,16 @@ func fmaPeak(a isa) {
 	DECQ(n)
 	JNZ(LabelRef("loop"))
 	end()
+}
+
+// helperKernels generates elementwise functions and what goes with them.
+func helperKernels() {
+	globals(helpers)
+	for _, a := range isas {
+		for _, e := range helpers {
+			a.elementwise(e)
+		}
+		taps(a)
+	}
+	transpose()
 }

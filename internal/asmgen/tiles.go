@@ -65,7 +65,8 @@ func finish(a isa, name string, end last) {
 	bias := Load(Param("bias"), GP64())
 	res := Load(Param("res"), GP64())
 	ldd, ldy, ldr := GP64(), GP64(), GP64()
-	for s, r := range map[string]Register{"ldd": ldd, "ldy": ldy, "ldr": ldr} {
+	for i, s := range []string{"ldd", "ldy", "ldr"} { // in one order, so that the same is written each time
+		r := []Register{ldd, ldy, ldr}[i]
 		_ = Load(Param(s), r)
 		SHLQ(Imm(2), r)
 	}
@@ -73,7 +74,8 @@ func finish(a isa, name string, end last) {
 	b := a.vec()
 	if end.f == nil {
 		lo, hi := a.vec(), a.vec()
-		for s, v := range map[string]VecVirtual{"lo": lo, "hi": hi} {
+		for i, s := range []string{"lo", "hi"} {
+			v := []VecVirtual{lo, hi}[i]
 			at, err := Param(s).Resolve()
 			if err != nil {
 				panic(err)
