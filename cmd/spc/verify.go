@@ -525,8 +525,15 @@ func (v *verifier) locate(result *verification, p *progress) error {
 	if err == nil && f == nil && v.b != nil && v.originalOf() == nil {
 		f, err = spc.FirstDifference(ctx, v.a.interpretable(), v.b.interpretable(), v.bad, v.tolerance)
 	}
-	if err != nil || f == nil {
+	if err != nil {
 		return err
+	}
+	if f == nil {
+		if v.repro != "" {
+			p.close()
+			warn(v.c, "--reduce: nothing is written: no node of the model computes anything but what the interpreter makes of it")
+		}
+		return nil
 	}
 	result.Fault = &faultReport{f.Stage, f.Node, f.Op, f.Output, f.After, f.Pass, f.Constants, number(f.MaxAbs), number(f.RelL2), f.Unequal, f.String()}
 	if v.repro == "" {

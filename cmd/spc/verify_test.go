@@ -229,6 +229,9 @@ func TestVerifyComparesWithStoredOutputs(t *testing.T) {
 	if v.Pass || v.Fault != nil || len(v.Interpreted) != 1 || v.Interpreted[0].RelL2 < 0.01 {
 		t.Errorf("%+v", v)
 	}
+	if r := spcRun("verify", "model.onnx", "--expect", "wrong", "--reduce", "repro.onnx"); r.status != 1 || !strings.HasPrefix(r.errors, "spc: warning: --reduce: nothing is written") {
+		t.Errorf("status %d, errors %q", r.status, r.errors)
+	}
 	fails(t, []string{"verify", "model.onnx", "--expect", "more"}, "more/output_1.pb, but the model has 1 output: logits")
 	fails(t, []string{"verify", "model.onnx", "--expect", "case", "--expect", "logits=right/logits.npy"}, "output logits is given twice")
 	fails(t, []string{"verify", "model.onnx", "--expect", "case", "-i", "cat.npy", "--tolerance", "nan"}, "--tolerance")
