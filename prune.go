@@ -3,17 +3,13 @@ package spc
 import (
 	"context"
 	"io"
-	"slices"
 
 	"spc/internal/atomicfile"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
+	"spc/passes"
 )
-
-// unportable lists the passes whose results have no form in ONNX, or one that few
-// runtimes read.
-var unportable = []string{"quantized", "narrow", "activations", "norms", "attention", "residuals", "epilogues", "integers", "choose"}
 
 // Pruned is a model that was pruned, and perhaps quantised, and is still an ONNX model.
 type Pruned struct {
@@ -26,7 +22,7 @@ type Pruned struct {
 // Format is not used. Batch normalisation is folded into the weights.
 func Prune(ctx context.Context, o CompileOptions) (*Pruned, error) {
 	o.Format = "auto"
-	m, err := compile(ctx, o, slices.Clone(unportable))
+	m, err := compile(ctx, o, passes.With(passes.Unportable))
 	if err != nil {
 		return nil, err
 	}

@@ -220,7 +220,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	o.Target = orDefault(o.Target, "cpu")
 	seen, done := observer(&o)
 	defer done()
-	c, err := passContext(ctx, &o, seen)
+	c, err := passContext(&o, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 			return nil, err
 		}
 	}
-	if err := passes.Run(c, g, po); err != nil {
+	if err := passes.Run(ctx, c, g, po); err != nil {
 		if o.Model != "" {
 			err = fmt.Errorf("%s: %w", o.Model, err)
 		}
@@ -276,7 +276,7 @@ func orDefault(s, def string) string {
 }
 
 // passContext parses the options. seen is nil without calibration samples.
-func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (*passes.Context, error) {
+func passContext(o *CompileOptions, seen *calib.Observer) (*passes.Context, error) {
 	invalid := func(err error) (*passes.Context, error) { return nil, fmt.Errorf("%w: %w", err, ErrInvalid) }
 	if (o.Model == "") == (o.Bytes == nil) {
 		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
@@ -302,8 +302,7 @@ func passContext(ctx context.Context, o *CompileOptions, seen *calib.Observer) (
 		return nil, fmt.Errorf("aim %q: want weights or dense: %w", o.Aim, ErrInvalid)
 	}
 	c := &passes.Context{
-		Context: ctx,
-		Masks:   o.Masks,
+		Masks: o.Masks,
 		Prune: fit.Options{
 			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
 			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,

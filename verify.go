@@ -169,7 +169,7 @@ func (m *Model) reference(ctx context.Context, o *Original) (*Reference, error) 
 	if err != nil {
 		return nil, err
 	}
-	fused, err := o.passed(ctx, fusing)
+	fused, err := o.passed(ctx, unaltered())
 	if err != nil {
 		return nil, err
 	}
@@ -215,8 +215,8 @@ func (r *Reference) Passed(ctx context.Context, inputs map[string]*tensor.Tensor
 	return interpret(ctx, r.dense, inputs)
 }
 
-// fusing are the passes but those that change weights or how they are stored.
-var fusing = passes.Options{Disable: []string{"prune", "quantize", "choose"}}
+// unaltered are the passes but those that change weights or how they are stored.
+func unaltered() passes.Options { return passes.Options{Disable: passes.With(passes.Alters)} }
 
 // passed returns the graph after some passes.
 func (o *Original) passed(ctx context.Context, po passes.Options) (*ir.Graph, error) {
@@ -226,11 +226,11 @@ func (o *Original) passed(ctx context.Context, po passes.Options) (*ir.Graph, er
 
 // runPasses runs the passes of a compilation with default options.
 func runPasses(ctx context.Context, g *ir.Graph, po passes.Options) error {
-	c, err := passContext(ctx, &CompileOptions{Bytes: []byte{}, Pattern: "uniform", Allocate: "layer", Format: "auto", Target: "cpu"}, nil)
+	c, err := passContext(&CompileOptions{Bytes: []byte{}, Pattern: "uniform", Allocate: "layer", Format: "auto", Target: "cpu"}, nil)
 	if err != nil {
 		return err
 	}
-	return passes.Run(c, g, po)
+	return passes.Run(ctx, c, g, po)
 }
 
 // Fault is where a model first computes something else than its reference.
@@ -270,7 +270,7 @@ func (r *Reference) locate(ctx context.Context, inputs map[string]*tensor.Tensor
 	if err != nil {
 		return nil, err
 	}
-	twin, err := r.original.passed(ctx, fusing)
+	twin, err := r.original.passed(ctx, unaltered())
 	if err != nil {
 		return nil, err
 	}
@@ -313,11 +313,11 @@ func (r *Reference) reduce(ctx context.Context, f *Fault, inputs map[string]*ten
 	expected := r.original.graph
 	g := expected
 	if f.Stage == verify.InWeights || f.Stage == verify.InRun && r.Kind != AsImported {
-		fused, err := r.original.passed(ctx, fusing)
+		fused, err := r.original.passed(ctx, unaltered())
 		if err != nil {
 			return nil, err
 		}
-		if expected, err = r.original.passed(ctx, passes.Options{Disable: append(slices.Clone(unportable), "prune", "quantize")}); err != nil {
+		if expected, err = r.original.passed(ctx, passes.Options{Disable: passes.With(passes.Unportable | passes.Alters)}); err != nil {
 			return nil, err
 		}
 		if g, err = verify.WithWeights(expected, r.model.graph, fused, unpack); err != nil {

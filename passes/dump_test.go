@@ -32,7 +32,7 @@ func TestDumpsParseBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := passes.Run(newContext(), g, passes.Options{Dump: dump}); err != nil {
+	if err := passes.Run(t.Context(), newContext(), g, passes.Options{Dump: dump}); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -121,12 +121,12 @@ func TestTransposesThatAreLeftAreNamed(t *testing.T) {
   }}
   return %y }`, []string{"a", "b"}},
 	} {
-		ctx := newContext()
-		if err := passes.Run(ctx, graphtest.Parse(t, c.text), passes.Options{}); err != nil {
+		pc := newContext()
+		if err := passes.Run(t.Context(), pc, graphtest.Parse(t, c.text), passes.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(ctx.Report.Transposes, c.want) {
-			t.Errorf("%s: %q are left, want %q", name, ctx.Report.Transposes, c.want)
+		if !slices.Equal(pc.Report.Transposes, c.want) {
+			t.Errorf("%s: %q are left, want %q", name, pc.Report.Transposes, c.want)
 		}
 	}
 }

@@ -46,6 +46,16 @@ func (f Fact) String() string {
 	return strings.Join(s, ", ")
 }
 
+// Role is what kind of change a pass makes.
+type Role uint
+
+// The roles.
+const (
+	Fuses      Role = 1 << iota // it recognises and fuses operators: the graph computes the same faster
+	Unportable                  // its results have no form in ONNX, or one that few runtimes read
+	Alters                      // it changes weights, or how they are stored
+)
+
 // Pass is a row of Pipeline. Run changes the graph in place and returns the
 // number of changes that it made.
 type Pass struct {
@@ -54,12 +64,12 @@ type Pass struct {
 	Needs  Fact
 	Makes  Fact
 	Breaks Fact
-	Run    func(c *Context, g *ir.Graph) (int, error)
+	Role   Role
+	Run    func(ctx context.Context, c *Context, g *ir.Graph) (int, error)
 }
 
 // Context is what passes share.
 type Context struct {
-	context.Context
 	Prune   fit.Options
 	Masks   bool           // report where pruned weights are not zero
 	Quant   *quant.Options // nil where products stay as they are
@@ -95,12 +105,12 @@ var Pipeline = []Pass{
 	{
 		Name: "infer", Doc: "infer the type of every value",
 		Makes: Typed,
-		Run:   func(_ *Context, g *ir.Graph) (int, error) { return 0, g.Infer() },
+		Run:   func(_ context.Context, _ *Context, g *ir.Graph) (int, error) { return 0, g.Infer() },
 	},
 	{
 		Name: "spell", Doc: "spell out how weights are quantised that are to be pruned",
 		Needs: Typed,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			if !c.Prune.Asks() {
 				return 0, nil
 			}
@@ -109,8 +119,8 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "quantized", Doc: "recognise products of integers between DequantizeLinear nodes",
-		Needs: Typed,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
+		Needs: Typed, Role: Unportable,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			if c.Prune.Asks() { // narrow comes after that
 				return 0, nil
 			}
@@ -125,12 +135,12 @@ var Pipeline = []Pass{
 	{
 		Name: "dead", Doc: "remove nodes whose outputs nobody reads",
 		Needs: Typed,
-		Run:   func(_ *Context, g *ir.Graph) (int, error) { return fold.Dead(g), nil },
+		Run:   func(_ context.Context, _ *Context, g *ir.Graph) (int, error) { return fold.Dead(g), nil },
 	},
 	{
 		Name: "lists", Doc: "take sequences and optionals apart whose elements are known",
 		Needs: Typed | Folded,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			count := 0
 			for { // what was taken apart may have hidden what other lists hold
 				n, err := fold.Lists(g)
@@ -138,7 +148,7 @@ var Pipeline = []Pass{
 					return count, err
 				}
 				fold.Dead(g)
-				k, err := foldConstants(c, g)
+				k, err := foldConstants(ctx, c, g)
 				if err != nil {
 					return count, err
 				}
@@ -163,13 +173,13 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "prune", Doc: "decide which weights are zero",
-		Needs: Typed | Folded, Makes: Pruned,
+		Needs: Typed | Folded, Makes: Pruned, Role: Alters,
 		Run: pruneWeights,
 	},
 	{
 		Name: "narrow", Doc: "recognise products of integers whose weights were pruned, and fold what makes the other weights",
-		Needs: Typed | Pruned,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
+		Needs: Typed | Pruned, Role: Unportable,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			if !c.Prune.Asks() {
 				return 0, nil
 			}
@@ -188,42 +198,42 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "activations", Doc: "recognise GELU, SiLU and HardSwish",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Activations),
+		Needs: Typed | Folded, Role: Fuses | Unportable,
+		Run: tidy(fuse.Activations),
 	},
 	{
 		Name: "norms", Doc: "recognise LayerNorm and RMSNorm",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Norms),
+		Needs: Typed | Folded, Role: Fuses | Unportable,
+		Run: tidy(fuse.Norms),
 	},
 	{
 		Name: "rotary", Doc: "recognise rotary embeddings",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Rotaries),
+		Needs: Typed | Folded, Role: Fuses,
+		Run: tidy(fuse.Rotaries),
 	},
 	{
 		Name: "attention", Doc: "recognise attention, with the transposes that split and join its heads",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Attentions),
+		Needs: Typed | Folded, Role: Fuses | Unportable,
+		Run: tidy(fuse.Attentions),
 	},
 	{
 		Name: "residuals", Doc: "add residuals while the producer stores",
-		Needs: Typed | Folded,
-		Run:   tidy(fuse.Residuals),
+		Needs: Typed | Folded, Role: Fuses | Unportable,
+		Run: tidy(fuse.Residuals),
 	},
 	{
 		Name: "epilogues", Doc: "apply activations while the producer stores",
-		Needs: Typed | Folded, Makes: Fused,
+		Needs: Typed | Folded, Makes: Fused, Role: Fuses | Unportable,
 		Run: tidy(fuse.Epilogues),
 	},
 	{
 		Name: "quantize", Doc: "quantise products, with the ranges that calibration sees",
-		Needs: Typed | Folded | Pruned,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
+		Needs: Typed | Folded | Pruned, Role: Alters,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			if c.Quant == nil {
 				return 0, nil
 			}
-			r, err := quant.Run(c, g, *c.Quant)
+			r, err := quant.Run(ctx, g, *c.Quant)
 			if err != nil {
 				return 0, err
 			}
@@ -233,8 +243,8 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "integers", Doc: "compute quantised products in integers, and pass u8 from one to the next",
-		Needs: Typed | Folded | Pruned, Makes: Integer,
-		Run: func(_ *Context, g *ir.Graph) (int, error) {
+		Needs: Typed | Folded | Pruned, Makes: Integer, Role: Unportable,
+		Run: func(_ context.Context, _ *Context, g *ir.Graph) (int, error) {
 			n, err := quant.Products(g)
 			if err != nil {
 				return n, err
@@ -245,8 +255,8 @@ var Pipeline = []Pass{
 	},
 	{
 		Name: "choose", Doc: "choose the storage format of every weight",
-		Needs: Typed | Pruned | Integer, Makes: Stored,
-		Run: func(c *Context, g *ir.Graph) (int, error) {
+		Needs: Typed | Pruned | Integer, Makes: Stored, Role: Unportable | Alters,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 			layers, err := choose.Run(g, c.Formats, c.Model, c.Choose)
 			c.Report.Layers = layers
 			return len(layers), err
@@ -255,7 +265,7 @@ var Pipeline = []Pass{
 }
 
 // foldConstants folds what is constant but what makes weights that are to be pruned.
-func foldConstants(c *Context, g *ir.Graph) (int, error) {
+func foldConstants(_ context.Context, c *Context, g *ir.Graph) (int, error) {
 	if c.Prune.Asks() {
 		return fold.ConstantsBut(g, quant.Widens)
 	}
@@ -263,7 +273,7 @@ func foldConstants(c *Context, g *ir.Graph) (int, error) {
 }
 
 // pruneWeights prunes weights of floats, and those of narrow types as floats.
-func pruneWeights(c *Context, g *ir.Graph) (int, error) {
+func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 	var narrow []quant.Narrow
 	if c.Prune.Asks() {
 		var err error
@@ -278,7 +288,7 @@ func pruneWeights(c *Context, g *ir.Graph) (int, error) {
 			}
 		}
 	}
-	r, err := fit.Run(c, g, c.Prune)
+	r, err := fit.Run(ctx, g, c.Prune)
 	if err != nil {
 		return 0, err
 	}
@@ -310,23 +320,20 @@ func masks(g *ir.Graph, r *fit.Result) map[string]*tensor.Tensor {
 
 // tidy runs a rewrite and removes the nodes that nobody reads afterwards, which
 // would hide from the next rewrite that a value has one reader.
-func tidy(rewrite func(g *ir.Graph) (int, error)) func(*Context, *ir.Graph) (int, error) {
-	return func(_ *Context, g *ir.Graph) (int, error) {
+func tidy(rewrite func(g *ir.Graph) (int, error)) func(context.Context, *Context, *ir.Graph) (int, error) {
+	return func(_ context.Context, _ *Context, g *ir.Graph) (int, error) {
 		n, err := rewrite(g)
 		fold.Dead(g)
 		return n, err
 	}
 }
 
-// fusing lists the passes of Fuse.
-var fusing = []string{"activations", "norms", "rotary", "attention", "residuals", "epilogues"}
-
 // Fuse runs the passes that recognise and fuse operators, in the order of Pipeline:
 // g then computes the same faster. Types are inferred and what is constant is folded.
 func Fuse(g *ir.Graph) error {
 	for _, p := range Pipeline {
-		if slices.Contains(fusing, p.Name) {
-			if _, err := p.Run(nil, g); err != nil {
+		if p.Role&Fuses != 0 {
+			if _, err := p.Run(context.Background(), nil, g); err != nil {
 				return err
 			}
 		}
@@ -377,6 +384,17 @@ func Names() []string {
 	return out
 }
 
+// With lists the passes that have any of the roles.
+func With(roles Role) []string {
+	var out []string
+	for _, p := range Pipeline {
+		if p.Role&roles != 0 {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
 // errPass names the passes in an error about one that does not exist.
 func errPass(flag, name string) error {
 	return fmt.Errorf("%s: no pass is named %q; the passes are %s: %w", flag, name, strings.Join(Names(), ", "), ir.ErrInvalid)
@@ -394,7 +412,7 @@ func (o *Options) leavesOut(pass string) string {
 }
 
 // Run runs the pipeline over g.
-func Run(c *Context, g *ir.Graph, o Options) error {
+func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 	for _, name := range o.Disable {
 		if !slices.Contains(Names(), name) {
 			return errPass("--disable", name)
@@ -422,7 +440,7 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 	}
 	defer func() { c.Report.Transposes = transposes(g) }()
 	for i, p := range Pipeline {
-		if err := c.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if o.Progress != nil {
@@ -430,7 +448,7 @@ func Run(c *Context, g *ir.Graph, o Options) error {
 		}
 		if !slices.Contains(o.Disable, p.Name) {
 			start := time.Now()
-			n, err := p.Run(c, g)
+			n, err := p.Run(ctx, c, g)
 			if err != nil {
 				return err
 			}

@@ -28,7 +28,6 @@ import (
 
 func newContext() *passes.Context {
 	return &passes.Context{
-		Context: context.Background(),
 		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}}, Allocate: string(prune.PerLayer)},
 		Formats: format.Choices(),
 		Model:   tune.Default,
@@ -64,7 +63,7 @@ func (s *subject) check(t *testing.T, o passes.Options) (r passes.Report) {
 	g, c := s.graph.Clone(), newContext()
 	o.Verify = true
 	what := fmt.Sprintf("stop after %q, without %q", o.StopAfter, o.Disable)
-	if err := passes.Run(c, g, o); err != nil {
+	if err := passes.Run(context.Background(), c, g, o); err != nil {
 		t.Errorf("%s: %v", what, err)
 		return r
 	}
@@ -153,7 +152,7 @@ func TestRandomGraphsOnTheCPU(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		s := newSubject(t, g, seed)
-		if err := passes.Run(newContext(), g, passes.Options{}); err != nil {
+		if err := passes.Run(context.Background(), newContext(), g, passes.Options{}); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: 2})
@@ -452,7 +451,7 @@ func TestUnknownPassesAreRefused(t *testing.T) {
 		"--stop-after": {StopAfter: "fodl"},
 	} {
 		g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { return %x }`)
-		err := passes.Run(newContext(), g, o)
+		err := passes.Run(context.Background(), newContext(), g, o)
 		if !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), flag+": no pass is named \"fodl\"") ||
 			!strings.Contains(err.Error(), strings.Join(passes.Names(), ", ")) {
 			t.Errorf("%s: error %v, want one that lists the passes", flag, err)
@@ -497,7 +496,7 @@ graph "g"(%x: f32[batch,6,4], %w: f32[4,12]) {
 	for name, part := range parts {
 		g := graphtest.Parse(t, strings.Replace(text, "PARTS", part, 1))
 		newSubject(t, g, 1).check(t, passes.Options{})
-		if err := passes.Run(newContext(), g, passes.Options{}); err != nil {
+		if err := passes.Run(context.Background(), newContext(), g, passes.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range g.Nodes {
@@ -523,7 +522,7 @@ func TestListsOfWhatListsMakeDisappear(t *testing.T) {
   return %y
 }`)
 	newSubject(t, g, 1).check(t, passes.Options{})
-	if err := passes.Run(newContext(), g, passes.Options{}); err != nil {
+	if err := passes.Run(context.Background(), newContext(), g, passes.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(g.String(), "sequence<") {
@@ -540,7 +539,7 @@ func TestStopAndDisable(t *testing.T) {
 	}
 	g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { %y: f32[2] = Identity "i" (%x) return %y }`)
 	c := newContext()
-	if err := passes.Run(c, g, o); err != nil {
+	if err := passes.Run(context.Background(), c, g, o); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"infer", "spell", "quantized", "fold", "dead", "lists", "identity"}; !slices.Equal(seen, want) {
@@ -558,9 +557,8 @@ func TestStopAndDisable(t *testing.T) {
 func TestCancelledRunStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := newContext()
-	c.Context = ctx
 	g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { return %x }`)
-	err := passes.Run(c, g, passes.Options{Progress: func(pass string, _, _ int) {
+	err := passes.Run(ctx, c, g, passes.Options{Progress: func(pass string, _, _ int) {
 		if pass == "fold" {
 			cancel()
 		}
@@ -584,7 +582,7 @@ func BenchmarkLongGraph(b *testing.B) {
 			b.Fatal(r.err)
 		}
 		b.StartTimer()
-		if err := passes.Run(newContext(), r.g, passes.Options{}); err != nil {
+		if err := passes.Run(context.Background(), newContext(), r.g, passes.Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}

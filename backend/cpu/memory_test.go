@@ -29,7 +29,7 @@ func model(t *testing.T, name string, threads int) (*program, []*tensor.Tensor) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := passes.Run(&passes.Context{Context: context.Background()}, g, passes.Options{Disable: []string{"prune", "choose"}}); err != nil {
+	if err := passes.Run(context.Background(), &passes.Context{}, g, passes.Options{Disable: []string{"prune", "choose"}}); err != nil {
 		t.Fatal(err)
 	}
 	in := make([]*tensor.Tensor, len(g.Inputs))

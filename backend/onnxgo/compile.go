@@ -51,13 +51,12 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 		}
 	}
 	c := &passes.Context{
-		Context: context.Background(),
 		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity}}, Allocate: string(prune.PerLayer)},
 		Choose:  choose.Options{Format: "auto"},
 		Formats: format.Choices(),
 		Model:   tune.Default,
 	}
-	if err := passes.Run(c, b.graph, passes.Options{}); err != nil {
+	if err := passes.Run(context.Background(), c, b.graph, passes.Options{}); err != nil {
 		return err
 	}
 	g.prog, err = cpu.Device{}.Load(lower.Lower(b.graph), backend.Options{Threads: g.opts.Threads})

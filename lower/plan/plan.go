@@ -31,7 +31,6 @@ type Block struct {
 type Step struct {
 	Node   *ir.Node
 	Index  int
-	Kernel string   // the family of kernels: the operator and the storage format of its weight
 	Blocks []*Block // the node's subgraphs
 }
 
@@ -58,7 +57,7 @@ func (p *Program) block(g *ir.Graph) *Block {
 		p.number(v)
 	}
 	for _, n := range g.Nodes {
-		s := Step{Node: n, Kernel: family(n)}
+		s := Step{Node: n}
 		for _, sub := range ir.Subgraphs(n.Op) {
 			s.Blocks = append(s.Blocks, p.block(sub))
 		}
@@ -70,15 +69,6 @@ func (p *Program) block(g *ir.Graph) *Block {
 		b.Steps = append(b.Steps, s)
 	}
 	return b
-}
-
-func family(n *ir.Node) string {
-	for _, v := range n.Inputs {
-		if v != nil && v.Store != nil {
-			return n.Op.Kind() + "." + v.Store.Format
-		}
-	}
-	return n.Op.Kind()
 }
 
 // Span is the steps during which a value's buffer is in use, both included.

@@ -164,11 +164,11 @@ func (f *fitter) gram(front *calib.Frontier, use ir.WeightUse, o calib.GramOptio
 		if o.Twins != nil {
 			at-- // the dense copy stands before
 		}
-		if err := front.Advance(f, at); err != nil {
+		if err := front.Advance(f.ctx, at); err != nil {
 			return nil, err
 		}
 	}
-	return calib.GramOf(f, front, use, o)
+	return calib.GramOf(f.ctx, front, use, o)
 }
 
 // blind prunes a layer whose inputs cannot be seen, by magnitude.
@@ -210,14 +210,14 @@ func (f *fitter) choose(l *layer, w, saliency []float32, sparsity float64) (*edi
 // solve prunes a layer.
 func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error) {
 	problem := obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}
-	s, err := obs.New(f, problem, f.Workers)
+	s, err := obs.New(f.ctx, problem, f.Workers)
 	if err != nil {
 		return nil, err
 	}
 	from := s
 	var how []string
 	if f.AimDense {
-		w, err := s.Aim(f, g.DX)
+		w, err := s.Aim(f.ctx, g.DX)
 		if err != nil {
 			return nil, err
 		}
@@ -252,11 +252,11 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 	if err != nil {
 		return nil, err
 	}
-	energy, err := left.Energy(f)
+	energy, err := left.Energy(f.ctx)
 	if err != nil {
 		return nil, err
 	}
-	loss, err := left.Loss(f, l.silenced(e.w))
+	loss, err := left.Loss(f.ctx, l.silenced(e.w))
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 // optimal prunes by optimal brain surgery.
 func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 	if l.stays != nil {
-		res, err := s.Solve(f, l.stays)
+		res, err := s.Solve(f.ctx, l.stays)
 		if err != nil {
 			return nil, err
 		}
@@ -287,7 +287,7 @@ func (f *fitter) optimal(l *layer, s *obs.Solver, sparsity float64) (*edit, erro
 	if sparsity == 0 {
 		return f.choose(l, s.W, nil, 0)
 	}
-	res, err := s.Prune(f, o)
+	res, err := s.Prune(f.ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +351,7 @@ func (f *fitter) correct(l *layer, s *obs.Solver, g *calib.Gram, e *edit) (strin
 	if b == nil && !conv {
 		return "", nil // a bias would cost time
 	}
-	c, err := s.Correct(f, e.w, b, obs.Moments{N: g.N, X: g.X, XX: g.XX}, obs.Moments{N: g.N, X: g.D, XX: g.DD}, conv)
+	c, err := s.Correct(f.ctx, e.w, b, obs.Moments{N: g.N, X: g.X, XX: g.XX}, obs.Moments{N: g.N, X: g.D, XX: g.DD}, conv)
 	if err != nil {
 		return "", err
 	}
@@ -370,7 +370,7 @@ func (f *fitter) survey(curves bool) error {
 	front := f.Observer.Frontier(f.graph, f.Budget)
 	gram := func(use ir.WeightUse) (*calib.Gram, error) { return f.gram(front, use, calib.GramOptions{}) }
 	if f.Cache != "" {
-		s, err := f.Observer.Survey(f, f.graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
+		s, err := f.Observer.Survey(f.ctx, f.graph, f.Cache, calib.SurveyOptions{Samples: f.Samples, Budget: f.Budget,
 			Progress: func(done, total int) { f.report("calibration statistics", done, total) }})
 		if err != nil {
 			return err

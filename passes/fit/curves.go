@@ -161,7 +161,7 @@ func curveSample(rows, cols, group int) []int {
 // curve measures a layer's relative error by sparsity, with SparseGPT, and keeps the
 // weights at the sparsity asked for.
 func (f *fitter) curve(l *layer, g *calib.Gram) error {
-	s, err := obs.New(f, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}, f.Workers)
+	s, err := obs.New(f.ctx, obs.Layer{Name: l.Node.String(), Rows: l.rows, Cols: l.cols, W: l.weights, H: g.XX}, f.Workers)
 	if err != nil {
 		return err
 	}
@@ -171,11 +171,11 @@ func (f *fitter) curve(l *layer, g *calib.Gram) error {
 		some = s.Some(rows)
 	}
 	at := func(s *obs.Solver, sparsity float64) (float64, []float32, error) {
-		energy, err := s.Energy(f)
+		energy, err := s.Energy(f.ctx)
 		if err != nil {
 			return 0, nil, err
 		}
-		r, err := s.Prune(f, obs.Options{Pattern: f.Pattern, Method: obs.SparseGPT, Keep: obs.Keep(f.Pattern, s.Rows, s.Cols, sparsity)})
+		r, err := s.Prune(f.ctx, obs.Options{Pattern: f.Pattern, Method: obs.SparseGPT, Keep: obs.Keep(f.Pattern, s.Rows, s.Cols, sparsity)})
 		if err != nil || energy == 0 {
 			return 0, s.W, err
 		}
@@ -242,7 +242,7 @@ func (f *fitter) few() *calib.Observer {
 // changed back.
 func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int, on bool)) ([]float64, error) {
 	front := f.few().Frontier(twins.Graph, f.Budget)
-	goal, err := twins.Goal(f, front, f.graph, nil, f.Budget)
+	goal, err := twins.Goal(f.ctx, front, f.graph, nil, f.Budget)
 	if err != nil {
 		return nil, err
 	}
@@ -250,12 +250,12 @@ func (f *fitter) divergences(stage string, twins *calib.Twins, change func(k int
 	for k, l := range f.layers {
 		f.report(stage, k, len(f.layers))
 		if n := twins.DenseNode(l.Node); n != nil {
-			if err := front.Advance(f, front.Index(n)); err != nil {
+			if err := front.Advance(f.ctx, front.Index(n)); err != nil {
 				return nil, err
 			}
 		}
 		change(k, true)
-		if out[k], err = goal.Divergence(f, front); err != nil {
+		if out[k], err = goal.Divergence(f.ctx, front); err != nil {
 			return nil, err
 		}
 		change(k, false)

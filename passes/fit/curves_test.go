@@ -21,7 +21,7 @@ func opened(t *testing.T, g *ir.Graph, o Options) *fitter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fitter{Context: context.Background(), Options: o, graph: g, plan: plan, exact: exactWork}
+	f := &fitter{ctx: context.Background(), Options: o, graph: g, plan: plan, exact: exactWork}
 	if err := f.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestEffectsAreSeenOnFewRunsWhereLayersAreLarge(t *testing.T) {
 			l.positions = c.positions
 		}
 		n := 0
-		for _, err := range f.few().Inputs(f, f.graph) {
+		for _, err := range f.few().Inputs(f.ctx, f.graph) {
 			if n++; err != nil {
 				t.Fatal(err)
 			}

@@ -184,7 +184,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 		}
 	}
 	out := &Result{Method: string(o.Method)}
-	f := &fitter{Context: ctx, Options: o, graph: g, plan: p, exact: exactWork}
+	f := &fitter{ctx: ctx, Options: o, graph: g, plan: p, exact: exactWork}
 	switch {
 	case !o.Asks():
 	case o.Observer == nil || o.sightless():
@@ -204,7 +204,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 
 // fitter is the state of one Run.
 type fitter struct {
-	context.Context
+	ctx context.Context
 	Options
 	graph  *ir.Graph
 	plan   *prune.Plan
@@ -252,7 +252,7 @@ func (f *fitter) open() (err error) {
 	for _, i := range f.plan.Prunable() {
 		f.layers = append(f.layers, f.layer(i))
 	}
-	f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f)
+	f.samples, err = f.Observer.Frontier(f.graph, f.Budget).Samples(f.ctx)
 	return err
 }
 
@@ -285,7 +285,7 @@ func (f *fitter) run(out *Result) error {
 	var sparsities []float64
 	f.exact = f.trialBound(len(names))
 	for _, name := range names {
-		if err := f.Err(); err != nil {
+		if err := f.ctx.Err(); err != nil {
 			return err
 		}
 		s, err := find(name).allocate(f)
@@ -383,7 +383,7 @@ func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
 	if f.Pattern.Kind == prune.Channel {
 		o.Gone = f.plan.GoneOf
 	}
-	r, err := recon.Run(f, f.Observer, f.graph, dense, o)
+	r, err := recon.Run(f.ctx, f.Observer, f.graph, dense, o)
 	if err != nil {
 		return err
 	}

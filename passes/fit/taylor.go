@@ -24,7 +24,7 @@ func (f *fitter) slopes() error {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	squares, err := recon.Squares(f, f.Observer, f.graph, weights, o)
+	squares, err := recon.Squares(f.ctx, f.Observer, f.graph, weights, o)
 	if err != nil {
 		return fmt.Errorf("method %s: %w", Taylor, err)
 	}

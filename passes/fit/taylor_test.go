@@ -67,7 +67,7 @@ func TestTaylorIsNearerTheDenseModelThanChanceAndItsInverse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := &fitter{Context: context.Background(), Options: o, graph: g, plan: p}
+			f := &fitter{ctx: context.Background(), Options: o, graph: g, plan: p}
 			if err := errors.Join(f.open(), f.slopes()); err != nil {
 				t.Fatal(err)
 			}

@@ -493,7 +493,7 @@ func TestChannels(t *testing.T) {
 // fuse runs the pipeline up to pruning.
 func fuse(t *testing.T, g *ir.Graph) *ir.Graph {
 	t.Helper()
-	if err := passes.Run(&passes.Context{Context: context.Background()}, g, passes.Options{StopAfter: "epilogues"}); err != nil {
+	if err := passes.Run(context.Background(), &passes.Context{}, g, passes.Options{StopAfter: "epilogues"}); err != nil {
 		t.Fatal(err)
 	}
 	return g
