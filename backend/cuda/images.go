@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // channelsLast is the order of the axes of an image in memory, [N,H,W,C], where its channels come last.
@@ -257,8 +259,12 @@ func reordered(s *ir.Store, columns []int) (*ir.Store, error) {
 		return nil, err
 	}
 	out := &ir.Store{Format: s.Format, Config: s.Config, Rows: s.Rows, Cols: s.Cols, View: ir.View{RowAxes: 1}}
-	if out.Parts, err = f.Pack(reorder(w, columns), s.Config); err != nil { // not so: 2 of 4 neighbours, say
+	out.Parts, err = f.Pack(reorder(w, columns), s.Config)
+	switch {
+	case errors.Is(err, choose.ErrFit): // 2 of 4 neighbours, say
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	elements := func(s *ir.Store) (n int) {
 		for _, p := range s.Parts {

@@ -1,12 +1,14 @@
 package cuda
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"spc/backend/format"
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // Columns of stored weights come in another order where a format does not care which are neighbours.
@@ -41,6 +43,9 @@ func TestReorderedWeights(t *testing.T) {
 			continue
 		}
 		columns := rng.Perm(cols)
+		if _, err := f.Pack(reorder(w, columns), "nonsense"); c.format != "dense" && (err == nil || errors.Is(err, choose.ErrFit)) {
+			t.Errorf("%s of an unknown configuration: %v, want an error that is not ErrFit", c.format, err)
+		}
 		have, err := reordered(s, columns)
 		if err != nil || (have != nil) != c.ok {
 			t.Errorf("%s %s: reordered %v, want %v: %v", c.format, c.config, have != nil, c.ok, err)

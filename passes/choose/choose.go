@@ -12,6 +12,7 @@ package choose
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -28,9 +29,13 @@ type Format interface {
 	// Costs lists the configurations in which w may be stored, each with the
 	// cost of a product of n columns; none when the format does not suit w.
 	Costs(w *Matrix, n int) []Cost
-	// Pack stores w. It is lossless but for the sign of zeros.
+	// Pack stores w. It is lossless but for the sign of zeros. A matrix whose nonzeros lie where the
+	// configuration has no room for them is an error that wraps ErrFit.
 	Pack(w *tensor.Tensor, config string) ([]ir.Part, error)
 }
+
+// ErrFit says that a configuration of a format has no room for the nonzeros of a matrix.
+var ErrFit = errors.New("it does not fit")
 
 // Dense is the name of the format that leaves a weight as it is.
 const Dense = "dense"

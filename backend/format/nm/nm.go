@@ -81,7 +81,7 @@ func (Scheme) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	rows, k := w.Dim(0), w.Dim(1)
 	slots := p.slots(k)
 	if slots == 0 {
-		return nil, fmt.Errorf("%d values in each of %d rows", slots, rows)
+		return nil, fmt.Errorf("%d values in each of %d rows: %w", slots, rows, choose.ErrFit)
 	}
 	values := make([]float32, 0, rows*slots)
 	positions := make([]byte, rows*p.positionBytes(slots))
@@ -96,7 +96,7 @@ func (Scheme) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 				}
 			}
 			if spare < 0 {
-				return nil, fmt.Errorf("row %d has more than %d nonzeros in the %d elements from %d on", r, p.n, len(group), g)
+				return nil, fmt.Errorf("row %d has more than %d nonzeros in the %d elements from %d on: %w", r, p.n, len(group), g, choose.ErrFit)
 			}
 			for i, v := range group {
 				if v == 0 {

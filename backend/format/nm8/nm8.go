@@ -57,7 +57,7 @@ func (Format) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 				continue
 			}
 			if len(at) == kept {
-				return nil, fmt.Errorf("row %d has more than %d of columns %d to %d", r, kept, c, c+group-1)
+				return nil, fmt.Errorf("row %d has more than %d of columns %d to %d: %w", r, kept, c, c+group-1, choose.ErrFit)
 			}
 			x := int8(v)
 			if float32(x) != v {

@@ -13,6 +13,7 @@ import (
 
 	"spc/backend/format/ukernel"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // Blocks is a weight W[M,K] as a list of blocks of R rows by C columns, those of
@@ -56,7 +57,7 @@ func Find(w *tensor.Tensor, r, c, width int) (*Blocks, error) {
 			}
 		}
 		if width > 0 && n > width {
-			return nil, fmt.Errorf("rows from %d on have %d blocks, want at most %d", r0, n, width)
+			return nil, fmt.Errorf("rows from %d on have %d blocks, want at most %d: %w", r0, n, width, choose.ErrFit)
 		}
 		for j := 0; n < width; j++ {
 			if !used[j] {

@@ -172,7 +172,7 @@ func TestIndicesAreAsNarrowAsTheyCanBe(t *testing.T) {
 
 func TestFindRefusesAWidthThatIsTooSmallOrTooLarge(t *testing.T) {
 	w := tensor.From([]float32{1, 2, 0, 4}, 2, 2)
-	for width, want := range map[int]string{1: "rows from 0 on have 2 blocks, want at most 1", 3: "3 blocks in a row of 2"} {
+	for width, want := range map[int]string{1: "rows from 0 on have 2 blocks, want at most 1: it does not fit", 3: "3 blocks in a row of 2"} {
 		if _, err := Find(w, 1, 1, width); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
