@@ -19,7 +19,8 @@ import (
 // would have joined the heads; where they are parts of one product, it reads that. A
 // constant mask that hides what comes later, and nothing else, makes it causal.
 //
-// A query that a mask of minus infinity hides all keys from gets zeros, not NaN.
+// A query that a mask of minus infinity hides all keys from gets zeros, not NaN. Products with a
+// weight stay what they are: weights are stored, and quantised, as those of a product.
 func Attentions(g *ir.Graph) (int, error) {
 	n, err := rewrite(g, attention)
 	if n == 0 || err != nil {
@@ -63,10 +64,11 @@ func attention(n *ir.Node) (bool, error) {
 	return true, m.rewrite()
 }
 
-// plainMatMul reports whether n is a product of two f32 tensors and nothing more.
+// plainMatMul reports whether n is a product of two f32 tensors, of which none is a weight, and nothing more.
 func plainMatMul(n *ir.Node) bool {
 	o, ok := n.Op.(*op.MatMul)
-	return ok && o.Epilogue.Empty() && n.Input(2) == nil && n.Input(op.Residual) == nil &&
+	weighs := ok && slices.ContainsFunc(o.Weights(n), func(w ir.Weight) bool { return n.Inputs[w.Input].IsConst() })
+	return ok && !weighs && o.Epilogue.Empty() && n.Input(2) == nil && n.Input(op.Residual) == nil &&
 		isF32(n.Inputs[0]) && isF32(n.Inputs[1]) && n.Outputs[0].Type.Ranked && n.Inputs[0].Type.Ranked && n.Inputs[1].Type.Ranked
 }
 

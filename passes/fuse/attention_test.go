@@ -206,3 +206,23 @@ func TestNoAttention(t *testing.T) {
 		})
 	}
 }
+
+// Weights of products that look like those of attention stay weights.
+func TestNoAttentionOfWeights(t *testing.T) {
+	for name, text := range map[string]string{
+		"of keys": `graph "g"(%a: f32[1,1,seq,3], %v: f32[1,1,2,4]) {
+  %w: f32[1,1,3,2] = const {1.0, -2.0, 0.5, 3.0, 0.25, -1.0}
+  %s: f32[*] = MatMul "s" (%a, %w)
+  %p: f32[*] = Softmax "p" (%s)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`,
+		"of values": `graph "g"(%a: f32[1,1,seq,3], %b: f32[1,1,3,2]) {
+  %w: f32[1,1,2,3] = const {1.0, -2.0, 0.5, 3.0, 0.25, -1.0}
+  %s: f32[*] = MatMul "s" (%a, %b)
+  %p: f32[*] = Softmax "p" (%s)
+  %y: f32[*] = MatMul "y" (%p, %w)
+  return %y }`,
+	} {
+		t.Run(name, func(t *testing.T) { graphtest.Rewrite(t, fuse.Attentions, text, "") })
+	}
+}

@@ -209,6 +209,10 @@ func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int)
 	if err != nil {
 		return nil, err
 	}
+	types := make([]ir.Type, len(g.Outputs)) // as the interpreter knows them
+	for i, v := range g.Outputs {
+		types[i] = v.Type
+	}
 	list, values := make([]*tensor.Tensor, len(g.Inputs)), make([]*value, len(g.Inputs))
 	for i, v := range g.Inputs {
 		if list[i] = in[v.Name]; list[i] == nil {
@@ -232,7 +236,7 @@ func (c *Case) interpret(model []byte, in map[string]*tensor.Tensor, passes int)
 		if d, _ := plain(t).differs(noisy[i].base); d != "" {
 			return nil, fmt.Errorf("the interpreter and the evaluation without noise disagree on %s", g.OutputName(i))
 		}
-		noisy[i].open, noisy[i].loops = open(g.Outputs[i].Type, t.Rank()), repeats(g)
+		noisy[i].open, noisy[i].rank, noisy[i].loops = open(types[i], t.Rank()), !types[i].Ranked, repeats(g)
 		out[g.OutputName(i)] = noisy[i]
 	}
 	return out, nil

@@ -136,6 +136,8 @@ func TestDiffers(t *testing.T) {
 		"integers that noise changes": {noisy(tensor.Ints(1), tensor.Ints(2)), tensor.Ints(3), ""},
 		"integers that it does not":   {noisy(tensor.Ints(1), tensor.Ints(1)), tensor.Ints(3), "value"},
 		"an open size of no round":    {&value{base: empty(0, 4, 0), exact: true, loops: true, open: []int{0, 2}}, empty(0, 4, 9), ""},
+		"an open rank of no round":    {&value{base: empty(0), exact: true, loops: true, rank: true, open: []int{0}}, empty(0, 4), ""},
+		"another rank of no round":    {&value{base: empty(0), exact: true, loops: true, open: []int{0}}, empty(0, 4), "shape"},
 		"another size of no round":    {&value{base: empty(0, 4, 0), exact: true, loops: true, open: []int{0, 2}}, empty(0, 5, 0), "shape"},
 		"a size where nothing loops":  {&value{base: empty(0, 4, 0), exact: true, open: []int{0, 2}}, empty(0, 4, 9), "shape"},
 		"an open size of a round":     {&value{base: empty(0, 4, 0), exact: true, loops: true, open: []int{0, 2}}, empty(1, 4, 1), "shape"},

@@ -43,6 +43,7 @@ type value struct {
 	noisy []*tensor.Tensor // passes of them, or none where it is exact
 	exact bool             // every right way to compute it gives these bits
 	open  []int            // the axes whose sizes may depend on elements, so that inference does not know them
+	rank  bool             // it does not even know how many there are
 	loops bool             // the graph repeats a subgraph, perhaps never
 }
 
@@ -160,8 +161,11 @@ func (v *value) spread() (d []float64, ok bool) {
 // from, and how much of a body's type is known depends on what was folded into constants.
 func (v *value) undefined(got *tensor.Tensor) bool {
 	want := v.base
-	if !v.loops || want.DType().IsList() || want.Len() > 0 || got.DType() != want.DType() || got.Len() > 0 || got.Rank() != want.Rank() {
+	if !v.loops || want.DType().IsList() || want.Len() > 0 || got.DType() != want.DType() || got.Len() > 0 || !v.rank && got.Rank() != want.Rank() {
 		return false
+	}
+	if v.rank {
+		return true
 	}
 	for i, d := range want.Shape() {
 		if got.Dim(i) != d && !slices.Contains(v.open, i) {
