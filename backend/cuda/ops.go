@@ -12,38 +12,40 @@ import (
 	"spc/ir/tensor"
 )
 
-// binders make launches of nodes of known shapes whose tensors are f32, binders8 those of nodes that
-// take or give u8, and mixed of those that take other types, too; they report false, and leave no
-// launch behind, for those that they have no kernel for. What they do not list may be in a chain.
-var binders, binders8, mixed map[string]func(b *binder, n *ir.Node) (bool, error)
+// bindFunc makes the launches of a node; it reports false, and leaves no launch behind, where it has no kernel
+// for it.
+type bindFunc = func(b *binder, n *ir.Node) (bool, error)
 
-func init() {
-	mixed = map[string]func(b *binder, n *ir.Node) (bool, error){
-		"Reshape": bindView, "Flatten": bindView, "Squeeze": bindView, "Unsqueeze": bindView, "Identity": bindView,
+// mixed binds nodes of known shapes whose tensors may be of any type. What is in no table may be in a chain.
+var mixed = map[string]bindFunc{
+	"Reshape": bindView, "Flatten": bindView, "Squeeze": bindView, "Unsqueeze": bindView, "Identity": bindView,
 
-		"Transpose": bindTranspose, "Slice": bindSlice, "Split": bindSplit, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "Pad": bindPad,
-		"ScatterND": bindScatter, "Tile": bindTile, "DepthToSpace": bindDepthToSpace, "SpaceToDepth": bindSpaceToDepth,
+	"Transpose": bindTranspose, "Slice": bindSlice, "Split": bindSplit, "Concat": bindConcat, "Expand": bindExpand, "Gather": bindGather, "Pad": bindPad,
+	"ScatterND": bindScatter, "Tile": bindTile, "DepthToSpace": bindDepthToSpace, "SpaceToDepth": bindSpaceToDepth,
 
-		"ArgMax": bindArg, "ArgMin": bindArg, "Attention": bindAttention, "RotaryEmbedding": bindRotary,
-	}
-	binders8 = map[string]func(b *binder, n *ir.Node) (bool, error){
-		"Conv": bindConv8, "Gemm": bindTokens8, "MatMul": bindTokens8,
+	"ArgMax": bindArg, "ArgMin": bindArg, "Attention": bindAttention, "RotaryEmbedding": bindRotary,
+}
 
-		"QuantizeLinear": bindQuantize, "DequantizeLinear": bindDequantize, "MaxPool": bindMaxPool,
-	}
-	binders = map[string]func(b *binder, n *ir.Node) (bool, error){
-		"Conv": bindConv, "ConvTranspose": bindConvTranspose, "Gemm": bindGemm, "MatMul": bindMatMul,
+// binders8 binds those that take or give u8.
+var binders8 = map[string]bindFunc{
+	"Conv": bindConv8, "Gemm": bindTokens8, "MatMul": bindTokens8,
 
-		"MaxPool": bindMaxPool, "AveragePool": bindAveragePool, "GlobalAveragePool": bindGlobal("ReduceMean"), "GlobalMaxPool": bindGlobal("ReduceMax"), "Resize": bindResize,
+	"QuantizeLinear": bindQuantize, "DequantizeLinear": bindDequantize, "MaxPool": bindMaxPool,
+}
 
-		"GRU": bindGRU, "LSTM": bindLSTM, "RNN": bindRNN,
+// binders binds those whose tensors are f32.
+var binders = map[string]bindFunc{
+	"Conv": bindConv, "ConvTranspose": bindConvTranspose, "Gemm": bindGemm, "MatMul": bindMatMul,
 
-		"Softmax": bindSoftmax, "LogSoftmax": bindSoftmax, "InstanceNormalization": bindInstanceNorm, "GroupNormalization": bindGroupNorm,
-		"LayerNormalization": bindLayerNorm, "RMSNormalization": bindRMSNorm,
-	}
-	for kind := range reductions {
-		binders[kind] = bindReduce
-	}
+	"MaxPool": bindMaxPool, "AveragePool": bindAveragePool, "GlobalAveragePool": bindGlobal("ReduceMean"), "GlobalMaxPool": bindGlobal("ReduceMax"), "Resize": bindResize,
+
+	"GRU": bindGRU, "LSTM": bindLSTM, "RNN": bindRNN,
+
+	"Softmax": bindSoftmax, "LogSoftmax": bindSoftmax, "InstanceNormalization": bindInstanceNorm, "GroupNormalization": bindGroupNorm,
+	"LayerNormalization": bindLayerNorm, "RMSNormalization": bindRMSNorm,
+
+	"ReduceSum": bindReduce, "ReduceMean": bindReduce, "ReduceMax": bindReduce, "ReduceMin": bindReduce, "ReduceProd": bindReduce,
+	"ReduceL1": bindReduce, "ReduceL2": bindReduce, "ReduceSumSquare": bindReduce, "ReduceLogSum": bindReduce, "ReduceLogSumExp": bindReduce,
 }
 
 func shapeOf(v *ir.Value) []int {
