@@ -58,6 +58,12 @@ graph "g"(%x: f32[8]) {
   %y: f32[8], %mask: bool[8] = Dropout "dropout" (%x)
   return %y, %mask
 }`, ""},
+		"dropouts whose masks are read": {`
+graph "g"(%x: f32[8]) {
+  %y: f32[8], %mask: bool[8] = Dropout "dropout" (%x)
+  %z: f32[8], %more: bool[8] = Dropout "second" (%y)
+  return %z, %mask, %more
+}`, ""},
 		"slices along different axes": {`
 graph "g"(%x: f32[2,6,8]) {
   %s: i64[1] = const {1}

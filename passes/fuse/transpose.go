@@ -30,7 +30,7 @@ func transposed(v *ir.Value) (n *ir.Node, perm []int, ok bool) {
 // reshapes reports whether n only gives a tensor another shape.
 func reshapes(n *ir.Node) bool {
 	m, _ := op.Moves(n)
-	return m == op.Keeps
+	return m == op.Keeps && op.Operands(n) == 0 // not Identity, nor Dropout and its mask
 }
 
 // target returns the constant second input of a Reshape from x to a type: a
