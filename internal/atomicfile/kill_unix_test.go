@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 func waitingWriter(path, how string) {
 	ready := func() error {
 		fmt.Println("ready")
-		select {}
+		time.Sleep(time.Hour) // and not select {}, which ends a process that does nothing else
+		return nil
 	}
 	switch how {
 	case "named":

@@ -278,7 +278,7 @@ func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64, passes
 		e := &evaluator{ctx: ctx, sign: 1, exact: exact}
 		if pass >= 0 {
 			e.noise = rand.New(rand.NewPCG(seed, uint64(pass/2)))
-			e.sign = float64(1 - 2*(pass%2))
+			e.sign, e.flush = float64(1-2*(pass%2)), pass == 0
 		}
 		cells := make([]cell, len(in))
 		for i, v := range in {
@@ -316,6 +316,7 @@ type evaluator struct {
 	ctx   context.Context
 	noise *rand.Rand // nil for none
 	sign  float64
+	flush bool // sums that noise could make zero are zero
 	// exact holds the outputs of the nodes, outside of subgraphs, that noise does not reach:
 	// inputs and outputs of theirs are exact without it.
 	exact map[*ir.Node][]cell
@@ -442,6 +443,11 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("%v: %w", n, err)
 	}
+	if e.flush && rough && (r == sums || r == products) {
+		for i := range out {
+			out[i] = cancelled(out[i], in, r)
+		}
+	}
 	if f := Rules[kind].Noise; f != nil && rough && e.noise != nil {
 		if err := f(e, n, in, out); err != nil {
 			return fmt.Errorf("%v: %w", n, err)
@@ -487,6 +493,40 @@ func skips(in []*tensor.Tensor) bool {
 		}
 	}
 	return zero && wild
+}
+
+// cancelled returns what sums, or sums of products, gave, with zeros in the place of elements that are not
+// larger than noise in their terms: another order of adding may give exactly zero, which noise never does.
+func cancelled(t *tensor.Tensor, in []*tensor.Tensor, r rounding) *tensor.Tensor {
+	if t == nil || !t.DType().IsFloat() {
+		return t
+	}
+	terms := 0.0 // what a term may be as large as
+	if r == products {
+		terms = 1
+	}
+	for i, x := range in {
+		if x == nil || !x.DType().IsFloat() {
+			continue
+		}
+		most := 0.0
+		for _, v := range x.Float64s() {
+			most = max(most, math.Abs(v))
+		}
+		if r == products && i < 2 {
+			terms *= most
+		} else {
+			terms = max(terms, most)
+		}
+	}
+	small := terms * math.Ldexp(1, noiseBits-mantissa(t.DType()))
+	y := t.Float64s()
+	for i, v := range y {
+		if math.Abs(v) < small {
+			y[i] = 0
+		}
+	}
+	return tensor.FromFloat64s(t.DType(), y, t.Shape()...)
 }
 
 // further is noise of an operator that its inputs and outputs do not show.

@@ -164,12 +164,12 @@ type traitCheck interface {
 	end(t *testing.T)
 }
 
-// often fails for operators with a trait of which there were few nodes; those of old operator sets
+// often fails for operators with a trait of which there were no nodes; those of old operator sets
 // become others.
 func often(t *testing.T, tried map[string]int, has func(o ir.Op) bool) {
 	for _, d := range op.Table {
-		if has(d.Op) && tried[d.Kind] < 2 && d.Kind != "Upsample" {
-			t.Errorf("%s was tried in %d nodes, want 2", d.Kind, tried[d.Kind])
+		if has(d.Op) && tried[d.Kind] == 0 && d.Kind != "Upsample" {
+			t.Errorf("%s was tried in no node", d.Kind)
 		}
 	}
 }
@@ -278,22 +278,22 @@ type neutral struct{ tried int }
 
 func (c *neutral) node(t *testing.T, s *seen, r *rand.Rand) {
 	v := op.Same(s.node)
-	if v == nil {
+	if v == nil || v.IsConst() { // what is constant may be why
 		return
 	}
 	in := slices.Clone(s.in)
-	var x *tensor.Tensor
+	x := others(in[slices.Index(s.node.Inputs, v)], r, func(int) bool { return true })
 	for i := range in {
 		if s.node.Inputs[i] == v {
-			in[i] = others(in[i], r, func(int) bool { return true })
-			x = in[i]
+			in[i] = x
 		}
 	}
 	got, err := s.eval(in)
 	if err != nil {
 		t.Fatalf("%v with other elements: %v", s.node, err)
 	}
-	if c.tried++; !got[0].Equal(x) {
+	c.tried++
+	if class, _ := plain(x).differs(got[0]); class != "" { // a negative zero may become one
 		t.Errorf("%v gives %v, want its input %s, %v", s.node, got[0], v.Name, x)
 	}
 }
