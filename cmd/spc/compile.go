@@ -161,6 +161,8 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	fs.StringVar(&o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
 	fs.StringVar(&o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass")
 	fs.StringArrayVar(&o.Disable, "disable", nil, "a `PASS` that does not run")
+	addConfig(c)
+	groupFlags(c)
 	jsonFlag(fs, &asJSON)
 	complete(c, "output", files(0, "spx"))
 	complete(c, "format", values(formats()...))

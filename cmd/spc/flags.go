@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,3 +120,31 @@ func isPath(f *pflag.Flag) bool {
 	name, _ := pflag.UnquoteUsage(f)
 	return slices.Contains([]string{"FILE", "DIR", "PATH"}, name[strings.LastIndexByte(name, '=')+1:])
 }
+
+// numbersVar adds a flag of numbers with commas between them, which is printed with all their digits.
+func numbersVar(fs *pflag.FlagSet, p *[]float64, name, usage string) {
+	fs.Float64SliceVar(p, name, nil, usage)
+	f := fs.Lookup(name)
+	f.Value, f.DefValue = numbers{f.Value, p}, ""
+}
+
+// numbers is a pflag.Value of type float64Slice, whose own texts have six decimals.
+type numbers struct {
+	pflag.Value
+	list *[]float64
+}
+
+func (n numbers) String() string { return "[" + strings.Join(n.GetSlice(), ",") + "]" }
+
+// GetSlice, Append and Replace make it a pflag.SliceValue.
+func (n numbers) GetSlice() []string {
+	out := make([]string, len(*n.list))
+	for i, x := range *n.list {
+		out[i] = strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	return out
+}
+
+func (n numbers) Append(text string) error { return n.Value.(pflag.SliceValue).Append(text) }
+
+func (n numbers) Replace(texts []string) error { return n.Value.(pflag.SliceValue).Replace(texts) }

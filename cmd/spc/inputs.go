@@ -28,11 +28,8 @@ type normFlags struct {
 func (f *normFlags) add(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.name, "preprocess", "", "how pixels x, 0 to 255, become what the model was trained on, by `NAME`: imagenet,\ncifar: (x/255 - mean) / std of that data set; tf: x/127.5 - 1; unit: x/255; none: x;\ncaffe: x - mean, the channels blue, green, red")
-	fs.Float64SliceVar(&f.mean, "mean", nil, "in place of --preprocess: (x - mean) / std by `NUMBERS`, one or one a channel, such as\n0.485,0.456,0.406; where none of --mean and --std is above 1, of x/255")
-	fs.Float64SliceVar(&f.std, "std", nil, "see --mean, in `NUMBERS`")
-	for _, name := range []string{"mean", "std"} {
-		fs.Lookup(name).DefValue = "" // which help leaves out
-	}
+	numbersVar(fs, &f.mean, "mean", "in place of --preprocess: (x - mean) / std by `NUMBERS`, one or one a channel, such as\n0.485,0.456,0.406; where none of --mean and --std is above 1, of x/255")
+	numbersVar(fs, &f.std, "std", "see --mean, in `NUMBERS`")
 	fs.BoolVar(&f.bgr, "bgr", false, "order the channels blue, green, red")
 	for _, own := range f.flags()[1:] {
 		c.MarkFlagsMutuallyExclusive("preprocess", own)

@@ -52,6 +52,9 @@ func spcMain(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(stderr)
 	err := ir.Guard(func() error { return root.ExecuteContext(ctx) })
+	if errors.Is(err, errPrinted) {
+		err = nil
+	}
 	if err == nil {
 		err = out.err
 	}
@@ -90,7 +93,12 @@ weights untouched.`,
 	})
 	for _, make := range commands {
 		c := make()
-		c.PreRunE = checkFlags
+		c.PreRunE = func(c *cobra.Command, args []string) error {
+			if err := configure(c); err != nil {
+				return err
+			}
+			return checkFlags(c, args)
+		}
 		root.AddCommand(c)
 	}
 	return root

@@ -36,6 +36,8 @@ bf16, weights stand before Cast nodes.`,
 	data.add(c)
 	quantise.add(c)
 	shapes.add(fs)
+	addConfig(c)
+	groupFlags(c)
 	jsonFlag(fs, &asJSON)
 	complete(c, "output", files(0, "onnx"))
 	if err := c.MarkFlagRequired("output"); err != nil {
