@@ -107,6 +107,8 @@ var batches = []batchCase{
 	{`%n: i64[] = const {0}
 	%y: f32[*] = CumSum "y" (%x, %n)`, []int{3, 4}, false},
 	{`%y: f32[*] = Selu "y" (%x)`, []int{3}, true},
+	{`%w: f32[3] = const {1.0, 2.0, 3.0}
+	_, %y: f32[*] = LayerNormalization "y" (%x, %w) {axis = 1}`, []int{3}, true},
 	{`%y: f32[*] = RandomNormalLike "y" (%x)`, []int{3}, false},
 	{`%d: i64[*] = Shape "d" (%x)
 	%e: f32[1, 3] = const {1.0, 2.0, 3.0}

@@ -17,18 +17,14 @@ type Conv struct {
 // Kind is Conv.
 func (*Conv) Kind() string { return "Conv" }
 
-// Along keeps images apart, and the rows of the weight: each computes a channel. With a group
-// for every channel these stay apart.
-func (o *Conv) Along(n *ir.Node, _, axis int) []int {
-	switch x, w := n.Inputs[0].Type, n.Inputs[1].Type; {
+// Along keeps images apart, and the rows of a weight without groups and without scales among the
+// attributes: each computes a channel.
+func (o *Conv) Along(_ *ir.Node, _, axis int) []int {
+	switch {
 	case axis == 0:
 		return []int{0, Whole, Whole, 0}
-	case axis > 1 || !x.Ranked || !w.Ranked:
-		return nil
-	case o.Group == 1:
+	case axis == 1 && o.Group == 1 && !o.Quantised():
 		return []int{Whole, 0, 0, 1}
-	case x.Dims[1] == ir.Size(o.Group) && w.Dims[0] == ir.Size(o.Group):
-		return []int{1, 0, 0, 1}
 	}
 	return nil
 }

@@ -21,14 +21,14 @@ type MatMul struct {
 func (*MatMul) Kind() string { return "MatMul" }
 
 // Along follows the rows of A, the columns of B and the axes of batches.
-func (*MatMul) Along(n *ir.Node, _, axis int) []int {
+func (o *MatMul) Along(n *ir.Node, _, axis int) []int {
 	a, b, rank := n.Inputs[0].Type, n.Inputs[1].Type, n.Outputs[0].Type.Rank()
 	if !a.Ranked || !b.Ranked || a.Rank() < 2 || b.Rank() < 2 {
 		return nil
 	}
 	in := broadcastAlong(n, len(n.Inputs), axis)
 	switch {
-	case in == nil:
+	case in == nil || axis == rank-1 && o.Quantised(): // scales of columns are attributes
 		return nil
 	case axis == rank-1:
 		in[0] = Whole
@@ -360,7 +360,7 @@ func (*Gemm) Kind() string { return "Gemm" }
 func (o *Gemm) Along(n *ir.Node, _, axis int) []int {
 	in := broadcastAlong(n, len(n.Inputs), axis)
 	switch {
-	case in == nil:
+	case in == nil || axis == 1 && o.Quantised(): // scales of columns are attributes
 		return nil
 	case axis == 0:
 		in[0], in[1] = 0, Whole

@@ -372,8 +372,8 @@ type LayerNormalization struct {
 func (*LayerNormalization) Kind() string { return "LayerNormalization" }
 
 // Along follows the axes in front of those that are normalised.
-func (o *LayerNormalization) Along(n *ir.Node, _, axis int) []int {
-	if axis >= norm(o.Axis, n.Outputs[0].Type.Rank()) {
+func (o *LayerNormalization) Along(n *ir.Node, out, axis int) []int {
+	if axis >= norm(o.Axis, n.Outputs[out].Type.Rank()) { // further outputs have the rank of the first
 		return nil
 	}
 	return []int{axis}
@@ -552,8 +552,8 @@ type RMSNormalization struct {
 func (*RMSNormalization) Kind() string { return "RMSNormalization" }
 
 // Along follows the axes in front of those that are normalised.
-func (o *RMSNormalization) Along(n *ir.Node, _, axis int) []int {
-	if axis >= norm(o.Axis, n.Outputs[0].Type.Rank()) {
+func (o *RMSNormalization) Along(n *ir.Node, out, axis int) []int {
+	if axis >= norm(o.Axis, n.Outputs[out].Type.Rank()) { // further outputs have the rank of the first
 		return nil
 	}
 	return []int{axis}

@@ -20,25 +20,34 @@ type granularity struct {
 	BlockSize int `attr:"block_size,0"`
 }
 
-// along follows the axes of x: elements that share a scale, those of an axis with scales of its own,
-// and blocks across the axis along which they are cut.
+// along follows the axes of x, and those of scales and zero points: one may hold for all elements, or there is
+// one for each element of an axis, or for each block across the axis along which they are cut.
 func (o granularity) along(n *ir.Node, axis int) []int {
-	x, s := n.Inputs[0].Type, n.Inputs[1].Type
-	if !x.Ranked || !s.Ranked {
+	x := n.Inputs[0].Type
+	if !x.Ranked {
 		return nil
 	}
-	count, known := s.Elems()
-	switch own := axis == norm(o.Axis, x.Rank()); {
-	case s.Rank() == 0 || known && s.Rank() == 1 && count == ir.Size(1):
-		return []int{axis}
-	case o.BlockSize == 0 && own:
-		return []int{axis, 0, 0}
-	case o.BlockSize == 0:
-		return []int{axis}
-	case own:
-		return nil
+	in := []int{axis}
+	own := axis == norm(o.Axis, x.Rank())
+	for i := 1; i < 3; i++ {
+		at := Whole
+		if p := n.Input(i); p != nil {
+			count, known := p.Type.Elems()
+			switch {
+			case !p.Type.Ranked:
+				return nil
+			case p.Type.Rank() <= 1 && known && count == ir.Size(1) || o.BlockSize == 0 && !own:
+			case o.BlockSize == 0:
+				at = 0
+			case own:
+				return nil
+			default:
+				at = axis
+			}
+		}
+		in = append(in, at)
 	}
-	return []int{axis, axis, axis}
+	return in
 }
 
 // infer checks that the scale (input 1) and the zero point (input 2) fit the

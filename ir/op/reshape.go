@@ -186,6 +186,14 @@ type Squeeze struct{ keeping }
 // Kind is Squeeze.
 func (*Squeeze) Kind() string { return "Squeeze" }
 
+// Along is nil without axes: dimensions that are one by chance would go.
+func (o *Squeeze) Along(n *ir.Node, out, axis int) []int {
+	if n.Input(1) == nil {
+		return nil
+	}
+	return o.keeping.Along(n, out, axis)
+}
+
 // Infer removes the dimensions.
 func (o *Squeeze) Infer(c *ir.Infer) error {
 	if err := wantInts(c, 1, 1); err != nil {

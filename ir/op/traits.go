@@ -15,7 +15,8 @@ type Sliced interface {
 	ir.Op
 	// Along returns the axis of each of the first inputs along which slices belong to those
 	// of output out along axis: slice i of the output depends on slice i of such an input
-	// alone. An input that is Whole, or behind those returned, is read from end to end. It is
+	// alone, and of no other input's than those, so that what is computed from some slices is those of the
+	// output. An input that is Whole, or behind those returned, is read from end to end. It is
 	// nil where slices of the output depend on others, or where types and constants do not
 	// tell. Axes of inputs that are broadcast count from the last, so that they may be
 	// negative, or of size one: package op's Along sorts these out.

@@ -42,7 +42,7 @@ func Identities(g *ir.Graph) (int, error) {
 
 // same returns the input that n returns, nil where it does something.
 func same(n *ir.Node) *ir.Value {
-	if !spare(n) {
+	if len(n.Outputs) == 0 || !spare(n) {
 		return nil
 	}
 	return op.Same(n)

@@ -238,6 +238,21 @@ func TestChannels(t *testing.T) {
   %r: f32[*] = Resize "resize" (%q, _, _, %n)
   %y: f32[*] = Conv "c" (%r, %c)
   return %y`, "", "resize (Resize) reads them"},
+		"a zero point for each channel beside one scale": {image, "a[4,3,1,1] b[6,4,1,1] c[5,6,1,1]", `
+  %p: f32[*] = Conv "a" (%x, %a)
+  %q: f32[*] = Conv "b" (%p, %b)
+  %s: f32[] = const {0.125}
+  %z: u8[6] = const {100, 110, 120, 130, 140, 150}
+  %u: u8[*] = QuantizeLinear "quantize" (%q, %s, %z)
+  %r: f32[*] = DequantizeLinear "dequantize" (%u, %s, %z)
+  %y: f32[*] = Conv "c" (%r, %c)
+  return %y`, "a[4 3 1 1] b[3 4 1 1] c[5 3 1 1]", ""},
+		"a reader without outputs": {"%x: f32[2,1,3]", "a[3,4] b[4,6] c[6,5] w[1,8,6] r[1,8,2]", `
+  %p: f32[*] = MatMul "a" (%x, %a)
+  %q: f32[*] = MatMul "b" (%p, %b)
+  _ = LSTM "lstm" (%q, %w, %r) {hidden_size = 2}
+  %y: f32[*] = MatMul "c" (%q, %c)
+  return %y`, "a[3 2] b[2 6] w[1 8 6] r[1 8 2] c[6 5]", ""},
 		"an operator of other axes": {image, "a[4,3,1,1] b[6,4,1,1] c[5,6,1,1]", `
   %p: f32[*] = Conv "a" (%x, %a)
   %q: f32[*] = Conv "b" (%p, %b)

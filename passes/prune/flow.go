@@ -158,6 +158,9 @@ func (f *flow) input(n *ir.Node, i int) *track {
 // node follows channels through n. It is false where they do not go through: then those of
 // the inputs stay.
 func (f *flow) node(n *ir.Node) bool {
+	if len(n.Outputs) == 0 || n.Outputs[0] == nil {
+		return false
+	}
 	switch n.Op.(type) {
 	case *op.Conv:
 		return f.conv(n)
@@ -409,6 +412,9 @@ func (f *flow) concat(n *ir.Node) bool {
 	axis := n.Op.(*op.Concat).Axis
 	if axis < 0 {
 		axis += n.Outputs[0].Type.Rank()
+	}
+	if !slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return f.of[v] != nil }) {
+		return false
 	}
 	var labels []int32
 	followed := false

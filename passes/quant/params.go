@@ -124,11 +124,11 @@ func (p params) pair(v *ir.Value) (*ir.Value, error) {
 // takes one of several, so that it does the same to quantised tensors. It is nil for any other node
 // and one with outputs besides the first.
 func data(n *ir.Node) []*ir.Value {
-	if n == nil || slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil }) {
+	if n == nil || len(n.Outputs) == 0 || slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil }) {
 		return nil
 	}
 	m, data := op.Moves(n)
-	if _, pool := n.Op.(*op.MaxPool); m >= op.Permutes || pool {
+	if _, pool := n.Op.(*op.MaxPool); m >= op.Permutes && op.Operands(n) == 0 || pool { // Dropout takes floats alone
 		return data
 	}
 	return nil

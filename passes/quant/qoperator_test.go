@@ -102,3 +102,23 @@ func TestQOperatorsOfOtherWeightsStay(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// A Dropout that drops nothing moves its elements, but of floats alone: it stays between the nodes that
+// quantise.
+func TestDropoutKeepsTheFloat(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[2,4]) {
+  %s: f32[] = const {0.5}
+  %z: u8[] = const {3}
+  %q: u8[2,4] = QuantizeLinear "q" (%x, %s, %z)
+  %f: f32[2,4] = DequantizeLinear "d" (%q, %s, %z)
+  %m: f32[2,4] = Dropout "dropout" (%f)
+  %r: u8[2,4] = QuantizeLinear "r" (%m, %s, %z)
+  %y: f32[2,4] = DequantizeLinear "y" (%r, %s, %z)
+  return %y
+}`)
+	whole := g.Clone()
+	if _, err := quant.Fuse(g); err != nil {
+		t.Fatal(err)
+	}
+	graphtest.Same(t, whole, g, 0)
+}
