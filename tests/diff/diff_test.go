@@ -2,6 +2,7 @@ package diff
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,5 +201,24 @@ func TestMutantsFitTheirFiles(t *testing.T) {
 	}
 	if len(Mutants) < 12 {
 		t.Errorf("%d mutants", len(Mutants))
+	}
+}
+
+// Elements that noise may bring together are the same afterwards, with those between them, and others stay.
+func TestTied(t *testing.T) {
+	nan := float32(math.NaN())
+	a, b := tensor.From([]float32{-1.5, 3, nan, -1.5, 0}, 5), tensor.From([]float32{-1.4999999, 3.01, nan, -1.4999998, 1e-9}, 5)
+	got := tied([]*tensor.Tensor{a, b})
+	for i, want := range []bool{true, false, false, true, true} {
+		if same := got[0].F32s()[i] == got[1].F32s()[i]; same != want {
+			t.Errorf("%v and %v: %v and %v", a.F32s()[i], b.F32s()[i], got[0].F32s()[i], got[1].F32s()[i])
+		}
+	}
+	if !math.IsNaN(float64(got[0].F32s()[2])) || got[0].F32s()[1] != 3 {
+		t.Errorf("others change: %v", got[0].F32s())
+	}
+	ints := []*tensor.Tensor{tensor.Ints(1, 2), tensor.Ints(1, 3)}
+	if out := tied(ints); out[0] != ints[0] || out[1] != ints[1] {
+		t.Error("integers change")
 	}
 }

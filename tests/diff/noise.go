@@ -316,7 +316,7 @@ type evaluator struct {
 	ctx   context.Context
 	noise *rand.Rand // nil for none
 	sign  float64
-	flush bool // sums that noise could make zero are zero
+	flush bool // sums that noise could make zero are zero, and elements that it could make equal are equal
 	// exact holds the outputs of the nodes, outside of subgraphs, that noise does not reach:
 	// inputs and outputs of theirs are exact without it.
 	exact map[*ir.Node][]cell
@@ -439,6 +439,9 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 			}
 		}
 	}
+	if e.flush && !exact && Rules[kind].Ties {
+		in = tied(in)
+	}
 	out, err := n.Op.Eval(c, in)
 	if err != nil {
 		return fmt.Errorf("%v: %w", n, err)
@@ -527,6 +530,44 @@ func cancelled(t *tensor.Tensor, in []*tensor.Tensor, r rounding) *tensor.Tensor
 		}
 	}
 	return tensor.FromFloat64s(t.DType(), y, t.Shape()...)
+}
+
+// tied returns tensors of which floats that are as near to each other as noise may bring them are
+// the same: rounding in another way may make them equal, which noise never does.
+func tied(in []*tensor.Tensor) []*tensor.Tensor {
+	var all []float64
+	least := 53
+	for _, t := range in {
+		if t == nil || !t.DType().IsFloat() {
+			return in
+		}
+		all, least = append(all, t.Float64s()...), min(least, mantissa(t.DType()))
+	}
+	all = slices.DeleteFunc(all, func(x float64) bool { return math.IsNaN(x - x) })
+	if len(all) == 0 {
+		return in
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	near := max(-all[0], all[len(all)-1]) * math.Ldexp(1, noiseBits+2-least)
+	first := map[float64]float64{} // of those that are the same
+	for i, x := range all {
+		first[x] = x
+		if i > 0 && x-all[i-1] <= near {
+			first[x] = first[all[i-1]]
+		}
+	}
+	out := slices.Clone(in)
+	for i, t := range in {
+		x := t.Float64s()
+		for j, v := range x {
+			if f, ok := first[v]; ok {
+				x[j] = f
+			}
+		}
+		out[i] = tensor.FromFloat64s(t.DType(), x, t.Shape()...)
+	}
+	return out
 }
 
 // further is noise of an operator that its inputs and outputs do not show.

@@ -16,6 +16,7 @@ type Rule struct {
 	First  bool                      // noise is in the first input alone
 	Noise  further                   // adds more to its outputs
 	Sparse bool                      // formats leave zeros of its weights out
+	Ties   bool                      // its results depend on which elements are equal
 	Since  int                       // the operator set that brought it, where that is newer than the one of other graphs
 	Until  int                       // the last operator set that has it
 	Old    bool                      // it is the same in operator set 9
@@ -71,7 +72,7 @@ func init() {
 		"Div":                   {Make: div, Round: divides, Old: true},
 		"DynamicQuantizeLinear": {Make: quantizeDynamically, Round: rounds, Calm: true},
 		"Elu":                   {Make: parameter("alpha", floats...), Round: rounds, Old: true},
-		"Equal":                 {Make: compare(numbers...)},
+		"Equal":                 {Make: compare(numbers...), Ties: true},
 		"Erf":                   {Make: unary(tensor.F32, tensor.F32, tensor.F16), Round: rounds, Old: true},
 		"Exp":                   {Make: within(-6, 6), Round: rounds, Old: true},
 		"Floor":                 {Make: unary(floats...), Old: true},
@@ -231,7 +232,7 @@ func init() {
 		"STFT":              {Make: stft, Round: rounds, First: true},
 		"TopK":              {Make: topK},
 		"Trilu":             {Make: trilu},
-		"Unique":            {Make: unique},
+		"Unique":            {Make: unique, Ties: true},
 
 		// Control flow, strings and classical machine learning.
 		"If":                 {Make: ifElse},
