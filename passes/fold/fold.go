@@ -42,12 +42,13 @@ func (f *folder) constants(g *ir.Graph) (int, error) {
 	dead := map[*ir.Node]bool{}
 	for i := 0; i < len(g.Nodes); i++ {
 		n := g.Nodes[i]
-		if !slices.ContainsFunc(n.Outputs, f.read) || f.stays(n) {
-			continue
-		}
 		// What was folded before n may tell more of n's types.
-		if err := n.Infer(); err != nil {
+		unread := !slices.ContainsFunc(n.Outputs, f.read)
+		if err := n.Infer(); err != nil && !unread {
 			return 0, err
+		}
+		if unread || f.stays(n) {
+			continue
 		}
 		if branch := pickedBranch(n); branch != nil {
 			g.Inline(n, branch)

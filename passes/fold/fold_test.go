@@ -206,6 +206,29 @@ graph "g"(%x: f32[1]) {
 	}
 }
 
+// Nodes that nobody reads, and those that stay, know what was folded before them.
+func TestTypesFollowWhatIsFolded(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		g, err := ir.Parse(`
+graph "g"(%x: f32[1]) {
+  %a: i64[1] = const {2}
+  %n: i64[1] = Add "add" (%a, %a)
+  %z: f32[?1] = Expand "expand" (%x, %n)
+  %y: f32[1] = Neg "neg" (%x)
+  return %y`+map[bool]string{true: ", %z"}[stays]+`
+}`, op.Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fold.ConstantsBut(g, func(n *ir.Node) bool { return n.Op.Kind() == "Expand" }); err != nil {
+			t.Fatal(err)
+		}
+		if have := g.Nodes[0].Outputs[0].Type.String(); have != "f32[4]" {
+			t.Errorf("stays %v: %s", stays, have)
+		}
+	}
+}
+
 func TestDead(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"a chain that nobody reads": {`
