@@ -18,8 +18,8 @@ import (
 
 // target is a device that formats are chosen for.
 type target struct {
-	formats, integers []choose.Format // integers those of i8 weights
-	model             choose.Model
+	formats []choose.Format
+	model   choose.Model
 }
 
 // parseTarget reads cpu, cuda, cuda:sm_80 or cuda:sm_90; cuda is the last. GPUs are taken to
@@ -27,10 +27,10 @@ type target struct {
 func parseTarget(name string) (target, error) {
 	switch name {
 	case "cpu":
-		return target{format.Choices(), format.Choices8(), tune.Default}, nil
+		return target{format.Choices(), tune.Default}, nil
 	case "cuda", "cuda:sm_80", "cuda:sm_90":
 		rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(name, "cuda"), ":"))
-		return target{format.GPUChoices(rates, tensor.F16), format.GPUChoices8(rates), tune.GPU(rates)}, nil
+		return target{format.GPUChoices(rates, tensor.F16), tune.GPU(rates)}, nil
 	}
 	return target{}, fmt.Errorf("target %q, want cpu, cuda, cuda:sm_80 or cuda:sm_90: %w", name, ErrInvalid)
 }

@@ -309,7 +309,7 @@ func passContext(o *CompileOptions, seen *calib.Observer) (*passes.Context, erro
 			Reconstruct: o.Reconstruct, Recipe: o.Recipe,
 			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
 		},
-		Choose:  choose.Options{Format: o.Format, Integers: target.integers},
+		Choose:  choose.Options{Format: o.Format},
 		Formats: target.formats,
 		Model:   target.model,
 	}
@@ -331,12 +331,10 @@ func passContext(o *CompileOptions, seen *calib.Observer) (*passes.Context, erro
 		}
 		c.Prune.Targets = append(c.Prune.Targets, t)
 	}
-	if o.Format != "auto" && format.Lookup(o.Format) == nil && format.Lookup8(o.Format) == nil {
+	if o.Format != "auto" && format.Lookup(o.Format) == nil {
 		names := []string{"auto"}
-		for _, f := range slices.Concat(format.Choices(), format.Choices8()) {
-			if !slices.Contains(names, f.Name()) {
-				names = append(names, f.Name())
-			}
+		for _, f := range format.Table {
+			names = append(names, f.Name())
 		}
 		return nil, fmt.Errorf("format %q: want one of %s: %w", o.Format, strings.Join(names, ", "), ErrInvalid)
 	}
@@ -350,6 +348,17 @@ func passContext(o *CompileOptions, seen *calib.Observer) (*passes.Context, erro
 		c.Choose.Progress = func(done, total int) { o.Progress("choose", done, total) }
 	}
 	return c, nil
+}
+
+// upgrade gives formats of version 1 of the container their names.
+func (r *Report) upgrade() {
+	for i := range r.Layers {
+		l := &r.Layers[i]
+		l.Format = format.UpgradedName(l.Format)
+		for j := range l.Candidates {
+			l.Candidates[j].Format = format.UpgradedName(l.Candidates[j].Format)
+		}
+	}
 }
 
 // finish computes what follows from the layers and the graph.
@@ -458,6 +467,12 @@ func load(f *spx.File) (*Model, error) {
 		if err := json.Unmarshal(f.Explain, &m.report); err != nil {
 			return nil, fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
 		}
+	}
+	if f.Version == 1 {
+		if err := format.Upgrade(f.Graph); err != nil {
+			return nil, err
+		}
+		m.report.upgrade()
 	}
 	if err := format.CheckAll(f.Graph); err != nil {
 		return nil, err

@@ -428,3 +428,38 @@ func TestWrongInputs(t *testing.T) {
 		}
 	}
 }
+
+// Files of version 1, whose formats of 8-bit weights had names and layouts of their own, give what
+// the program gave that wrote them.
+func TestFilesOfVersion1Run(t *testing.T) {
+	read := func(name string) *tensor.Tensor {
+		x, err := tensor.ReadNPY(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x := read("version1-x.npy")
+	for old, format := range map[string]string{"block8": "block", "nm8": "nm"} {
+		m, err := spc.Open("testdata/version1-" + old + ".spx")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		out, err := m.Run(t.Context(), map[string]*tensor.Tensor{"x": x})
+		if want := read("version1-" + old + ".npy"); err != nil || !out["h3"].Equal(want) {
+			t.Errorf("%s: %v, %v", old, out, err)
+		}
+		if l := m.Explain().Layers[2]; l.Format != format {
+			t.Errorf("%s: layer %s is in format %s", old, l.Name, l.Format)
+		}
+		var again bytes.Buffer
+		if err := m.Write(&again); err != nil {
+			t.Error(err)
+		}
+		if _, err := spc.Read(again.Bytes()); err != nil {
+			t.Errorf("%s: written again: %v", old, err)
+		}
+		m.Close()
+	}
+}

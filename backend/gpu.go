@@ -8,19 +8,7 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/passes/choose"
 )
-
-// GPUFormat is a Format that has kernels for GPUs.
-type GPUFormat interface {
-	Format
-	// GPU prepares a store that Check accepts for the kernels that multiply it by X of
-	// type dt, f32, f16 or bf16, and lists them. Values are rounded to dt.
-	GPU(s *ir.Store, dt tensor.DType) ([]GPUKernel, error)
-	// GPUKernels lists those that GPU would list for w in a configuration that Costs
-	// offers, without parts.
-	GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []GPUKernel
-}
 
 // GPUKernel is a kernel in CUDA C++ that computes Y = W X for a prepared weight W[M,K] and
 // a batch of matrices X[K,N], and finishes each Y[M,N] by an epilogue. All of them take the
@@ -88,6 +76,18 @@ var GPUTiles = []GPUTile{
 	{MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 128, Stages: 3},
 	{MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 4},
 }
+
+// GPUTiles8 are those of kernels for integers, SPC_TILES8 of spc/product8.cuh: for many and for fewer
+// rows and columns, and for few.
+var GPUTiles8 = []GPUTile{
+	{MW: 2, NW: 2, KW: 1, R: 4, C: 8, Depth: 64, Stages: 2},
+	{MW: 2, NW: 2, KW: 1, R: 2, C: 4, Depth: 64, Stages: 2},
+	{MW: 1, NW: 1, KW: 4, R: 2, C: 4, Depth: 256, Stages: 2},
+	{MW: 1, NW: 1, KW: 4, R: 1, C: 1, Depth: 256, Stages: 2},
+}
+
+// GPURows8 is a multiple of the rows of each, which weights are made up to.
+const GPURows8 = 128
 
 // Rows and Columns are those of Y.
 func (t GPUTile) Rows() int    { return 16 * t.R * t.MW }

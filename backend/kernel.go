@@ -1,11 +1,5 @@
 package backend
 
-import (
-	"spc/ir"
-	"spc/ir/tensor"
-	"spc/passes/choose"
-)
-
 // Panel is the number of columns of a panel: CPU kernels multiply a weight W[M,K]
 // with up to 64 columns of X at a time, laid out as [K][64].
 const Panel = 64
@@ -26,11 +20,16 @@ func Columns(n int) int {
 	return (n + Granule - 1) / Granule * Granule
 }
 
-// Kernel multiplies a prepared weight W[M,K] on the CPU. It may be called
-// concurrently.
+// Kernel multiplies a prepared weight W[M,K] on the CPU: a FloatKernel or an IntegerKernel. It
+// may be called concurrently.
 type Kernel interface {
 	// Name says format, dtype, tile and instruction set.
 	Name() string
+}
+
+// FloatKernel multiplies by f32, with f32 sums.
+type FloatKernel interface {
+	Kernel
 	// Tile is the number of rows at whose multiples row ranges start and end.
 	Tile() int
 	// Bounds are the blocks of columns that a product is made of: block b has
@@ -52,22 +51,22 @@ type Kernel interface {
 	VecColumns() int
 }
 
-// Sizer is a Kernel that is not the fastest for any number of columns.
+// Sizer is a FloatKernel that is not the fastest for any number of columns.
 type Sizer interface {
-	Kernel
+	FloatKernel
 	// Sized returns the kernel for products of n columns: this one itself where none
 	// is better.
-	Sized(n int) Kernel
+	Sized(n int) FloatKernel
 }
 
-// Placer is a Kernel for which the columns of X need not lie 64 elements apart in a
+// Placer is a FloatKernel for which the columns of X need not lie 64 elements apart in a
 // panel, nor apart at all: those that the taps of a convolution read overlap.
 type Placer interface {
-	Kernel
+	FloatKernel
 	// Placed returns a kernel with these bounds, of at most MaxBlock columns a
 	// block, for panels in which the columns of X that column k of W meets begin
 	// at element at[k], below MaxPlace; nil where panels [K][64] are faster.
-	Placed(bounds, at []int) Kernel
+	Placed(bounds, at []int) FloatKernel
 }
 
 // MaxBlock is the most columns of a block of a Placer, MaxPlace what the elements
@@ -77,10 +76,10 @@ const (
 	MaxPlace = 1 << 14
 )
 
-// Linear is a Kernel that also multiplies from the right, so that operands whose
+// Linear is a FloatKernel that also multiplies from the right, so that operands whose
 // K is contiguous need no transposition.
 type Linear interface {
-	Kernel
+	FloatKernel
 	// Tokens computes the columns m0 to m1 of Y[T,M] = X[T,K] W^T for T tokens,
 	// whose features are contiguous in x; tokens are K elements apart in x, and M
 	// in y, which begins with the first token. m0 is a multiple of Panel. panel
@@ -97,16 +96,51 @@ type Warmer interface {
 	Warm(tokens bool)
 }
 
-// Format is a storage format: what choosing asks of it, and what it takes to
-// read it back and to compute with it.
-type Format interface {
-	choose.Format
-	// Check reports whether a store, which may come from a hostile file, is
-	// well formed: every part present with the right type and shape, every index
-	// in range. The other methods may rely on it.
-	Check(s *ir.Store) error
-	// Unpack is the inverse of Pack: the matrix f32 [M,K].
-	Unpack(s *ir.Store) (*tensor.Tensor, error)
-	// Kernel prepares a store that Check accepts.
-	Kernel(s *ir.Store) (Kernel, error)
+// IntegerKernel multiplies a weight of integers by u8, with i32 sums.
+type IntegerKernel interface {
+	Kernel
+	// Sums holds the sum of each row of W, by which a zero point shifts the
+	// products.
+	Sums() []int32
+	// Groups is the number of groups of four rows of a panel, ceil(K/4) or more; what
+	// lies behind row K is read and does not matter.
+	Groups() int
+	// Panel computes rows r0 to r1 of C = W X for a panel of 64 columns of X, of which
+	// the first cols matter:
+	//
+	//	c[(r-r0)*64 + j] = sum over k of W[r,k] * x[k/4*256 + 4*j + k%4]
+	//
+	// x holds Groups()*256 elements, c room for the rows.
+	Panel(c []int32, x []uint8, cols, r0, r1 int)
+}
+
+// PlaneKernel is a IntegerKernel of a convolution that can take X from planes of four
+// channels, where what a tap reads needs no panel.
+type PlaneKernel interface {
+	IntegerKernel
+	// Planes prepares the weight, whose K is so many taps of each channel, for Columns;
+	// false where panels are to be used.
+	Planes(taps int) (PlaneColumns, bool)
+}
+
+// PlaneColumns computes rows r0 to r1, multiples of 16, of C = W X for cols columns, at
+// most 64. Step s is 64 channels of a tap: those of the first tap, then those of the
+// next. What they meet in column j begins at x[at[s]+4*j], four channels side by side
+// and the next four pitch elements on; 64 columns are read.
+type PlaneColumns func(c []int32, x []uint8, at []int32, pitch, cols, r0, r1 int)
+
+// TokenKernel is a IntegerKernel that can multiply activations whose features are
+// contiguous without rearranging them.
+type TokenKernel interface {
+	IntegerKernel
+	// Tokens computes rows r0 to r1 of W, at most 64 from a multiple of 64 on, for
+	// tokens that are ldx apart:
+	//
+	//	c[t*64 + r-r0] = sum over k of W[r,k] * x[t*ldx + k]
+	//
+	// x is read up to the next multiple of 4 behind K in each token.
+	Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int)
+	// Direct reports whether that is faster for so many tokens than to make a panel of
+	// them for Panel.
+	Direct(tokens int) bool
 }

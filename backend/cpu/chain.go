@@ -12,7 +12,7 @@ import (
 // to the next in the cache, as the panel that it is.
 type link struct {
 	g      *convGeometry
-	kernel backend.Kernel
+	kernel backend.FloatKernel
 	ep     epilogue
 	loader patchLoader
 	byRows bool // threads divide the rows

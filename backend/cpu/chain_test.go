@@ -120,7 +120,7 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 
 // The strips of each thread's share have as many granules, but one, as those of another.
 func TestDivisionIsEven(t *testing.T) {
-	kernel := dense.New(tensor.New(tensor.F32, 100, 8))
+	kernel := dense.Kernel(tensor.New(tensor.F32, 100, 8))
 	for n := 1; n < 3000; n += 7 {
 		for threads := 1; threads <= 9; threads++ {
 			for _, byRows := range []bool{false, true} {

@@ -52,7 +52,7 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 	if len(g.spans) <= 2 && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
 		l := newPlanes(&g)
 		if g.groups == 1 {
-			kernels = []backend.Kernel{l.place(kernels[0])}
+			kernels = []backend.FloatKernel{l.place(kernels[0])}
 		}
 		direct := g.bind(kernels, ep, l)
 		if win, ok := g.winogradWindow(n.Inputs[1]); ok {
@@ -152,7 +152,7 @@ type patchLoader interface {
 	columns(images int) int
 	pixels(col, n int) pixelRun
 	// panel is the number of floats of a panel for the kernel.
-	panel(k backend.Kernel) int
+	panel(k backend.FloatKernel) int
 	// prepare returns what begins with the next images, x holding all of them,
 	// and the functions of a product for one group of their channels.
 	prepare(x *exec) (images func(xs []float32, img, n int), begin func(worker, col, n int), load func(group int) loader)
@@ -170,7 +170,7 @@ func (g *convGeometry) pixels(col, n int) pixelRun {
 }
 
 // bind makes the kernel.
-func (g *convGeometry) bind(kernels []backend.Kernel, ep epilogue, l patchLoader) *bound {
+func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchLoader) *bound {
 	k := g.channels * g.taps
 	b := &bound{inplace: ep.residual, alone: true, shared: l.shared()}
 	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
@@ -240,9 +240,9 @@ type runLister func(tap, col, count int, f func(j, n, p int))
 func (l *tapLoader) shared() int { return 0 }
 func (l *tapLoader) batch() int  { return 1 }
 
-func (l *tapLoader) columns(images int) int     { return images * l.g.outPlane }
-func (l *tapLoader) pixels(col, n int) pixelRun { return l.g.pixels(col, n) }
-func (l *tapLoader) panel(k backend.Kernel) int { return panelRows(k) * backend.Panel }
+func (l *tapLoader) columns(images int) int          { return images * l.g.outPlane }
+func (l *tapLoader) pixels(col, n int) pixelRun      { return l.g.pixels(col, n) }
+func (l *tapLoader) panel(k backend.FloatKernel) int { return panelRows(k) * backend.Panel }
 
 func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) loader) {
 	g := l.g

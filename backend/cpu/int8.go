@@ -1,15 +1,12 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"unsafe"
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
-	"spc/backend/format"
-	"spc/backend/format/dense8"
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/op"
@@ -20,35 +17,13 @@ import (
 // sums stay in the first-level cache.
 const rows8 = 64
 
-// weight8 returns the kernel of the constant i8 weight of n, nil where it has none.
-func (p *program) weight8(n *ir.Node) (backend.Kernel8, error) {
-	for _, ref := range n.Op.(ir.WeightOp).Weights(n) {
-		v := n.Input(ref.Input)
-		if ref.Input != 1 || v == nil || !v.IsConst() || v.Type.DType != tensor.I8 || ref.Groups != 1 {
-			continue
-		}
-		key := kernelKey{store: v.Store, groups: 1}
-		if v.Store == nil {
-			key.dense, key.view = v.Const, fmt.Sprint(ref.View)
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if k, ok := p.kernels8[key]; ok {
-			return k, nil
-		}
-		var k backend.Kernel8
-		if v.Store != nil {
-			var err error
-			if k, err = format.Lookup8(v.Store.Format).Kernel(v.Store); err != nil {
-				return nil, n.Errorf(ir.ErrInvalid, "weight %s: %v", v.Name, err)
-			}
-		} else {
-			k = dense8.New(ref.View.Matrix(v.Const))
-		}
-		p.kernels8[key] = k
-		return k, nil
+// integerWeight returns the kernel of the constant weight of n, nil where it has none for integers.
+func (p *program) integerWeight(n *ir.Node) (backend.IntegerKernel, error) {
+	_, kernels, err := kernelsOf[backend.IntegerKernel](p, n, 1)
+	if len(kernels) == 0 {
+		return nil, err
 	}
-	return nil, nil
+	return kernels[0], nil
 }
 
 // epilogue8 finishes the sums of a product of 8-bit integers.
@@ -161,7 +136,7 @@ func floats(n int) int { return (n + 63) / 64 * 16 }
 // columns are output pixels in rows as long as those of the planes, of which the last
 // few are not stored.
 type conv8 struct {
-	kernel            backend.Kernel8
+	kernel            backend.IntegerKernel
 	ep                *epilogue8
 	m, k4             int
 	images, channels  int
@@ -173,7 +148,7 @@ type conv8 struct {
 	fill              uint8
 
 	// Where the kernel takes columns from planes of four channels, those are laid out.
-	planeColumns backend.Columns8
+	planeColumns backend.PlaneColumns
 	steps        []int32
 }
 
@@ -181,7 +156,7 @@ type conv8 struct {
 // axes.
 func bindConv8(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Conv)
-	kernel, err := p.weight8(n)
+	kernel, err := p.integerWeight(n)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	if err != nil || kernel == nil || len(xs) > 4 || prod(ys) == 0 || prod(xs) == 0 {
 		return nil, err
@@ -228,7 +203,7 @@ func (c *conv8) place(v, h op.Span) bool {
 	list := make([]tap, 0, taps)
 	index := map[[2]int]int{}
 	group := 1 // channels of a plane
-	if k, ok := c.kernel.(backend.PlaneKernel8); ok {
+	if k, ok := c.kernel.(backend.PlaneKernel); ok {
 		if c.planeColumns, ok = k.Planes(taps); ok {
 			group = ikernel.Group
 		}
@@ -430,14 +405,14 @@ func fill8(x []uint8, v uint8) {
 
 // linear8 is a product of 8-bit integers with tokens whose features are contiguous.
 type linear8 struct {
-	kernel       backend.Kernel8
+	kernel       backend.IntegerKernel
 	ep           *epilogue8
 	tokens, m, k int
 }
 
 // bindLinear8 makes the kernel of a quantised MatMul or Gemm.
 func bindLinear8(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bound, error) {
-	kernel, err := p.weight8(n)
+	kernel, err := p.integerWeight(n)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	if err != nil || kernel == nil || prod(ys) == 0 || prod(xs) == 0 {
 		return nil, err
@@ -455,7 +430,7 @@ func bindLinear8(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bound, e
 func (l *linear8) bound() *bound {
 	const block = ikernel.Columns // of tokens, and of rows of the weight
 	k4 := ikernel.Groups(l.k)
-	direct, ok := l.kernel.(backend.TokenKernel8)
+	direct, ok := l.kernel.(backend.TokenKernel)
 	if ok && !direct.Direct(l.tokens) {
 		direct, ok = nil, false
 	}

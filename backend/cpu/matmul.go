@@ -13,7 +13,7 @@ import (
 // features are contiguous: the form of MatMul and Gemm with a constant right
 // side.
 type linear struct {
-	kernel    backend.Kernel
+	kernel    backend.FloatKernel
 	tokens    int
 	m, k      int
 	transX    bool // X is stored [K,T]
@@ -191,12 +191,12 @@ func bindMatMul(p *program, n *ir.Node) (*bound, error) {
 
 // bindBatched multiplies matrices A[M,K] and B[K,N] batch by batch; kernels holds
 // the prepared A where it is a constant.
-func bindBatched(kernels []backend.Kernel, as, bs, ys []int, ep epilogue) *bound {
+func bindBatched(kernels []backend.FloatKernel, as, bs, ys []int, ep epilogue) *bound {
 	m, k, n := as[len(as)-2], as[len(as)-1], bs[len(bs)-1]
 	batch := ys[:len(ys)-2]
 	aAt := batchOffsets(as[:len(as)-2], batch, m*k)
 	bAt := batchOffsets(bs[:len(bs)-2], batch, k*n)
-	proto := backend.Kernel(dense.NewView(m, k))
+	proto := backend.FloatKernel(dense.NewView(m, k))
 	if kernels != nil {
 		proto = kernels[0]
 	}

@@ -97,7 +97,7 @@ func newPlanes(g *convGeometry) *planes {
 const stripFloats = 10 << 10
 
 // place returns the kernel for strips, or k itself where panels [K][64] are as good.
-func (p *planes) place(k backend.Kernel) backend.Kernel {
+func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
 	placer, ok := k.(backend.Placer)
 	g := p.g
 	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock {
@@ -139,7 +139,7 @@ func (p *planes) place(k backend.Kernel) backend.Kernel {
 	return placed
 }
 
-func (p *planes) panel(k backend.Kernel) int {
+func (p *planes) panel(k backend.FloatKernel) int {
 	if p.strip == nil {
 		return panelRows(k) * backend.Panel
 	}

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"slices"
-
 	"spc/backend"
 	"spc/backend/cpu/vec"
 	"spc/ir"
@@ -13,7 +11,7 @@ import (
 // strip: what every operator with a weight comes down to. Only how X is loaded
 // into panels and how Y is stored differs.
 type product struct {
-	kernel  backend.Kernel
+	kernel  backend.FloatKernel
 	m, k, n int
 	room    int  // floats of a panel, 0 for the rows of the kernel's largest block
 	byRows  bool // threads divide the rows, however many columns there are
@@ -37,7 +35,7 @@ const rowBlock = 64
 func blockRows(tile int) int { return (rowBlock + tile - 1) / tile * tile }
 
 // panelRows is the largest number of rows of a panel.
-func panelRows(k backend.Kernel) int {
+func panelRows(k backend.FloatKernel) int {
 	rows, bounds := 0, k.Bounds()
 	for b := range max(0, len(bounds)-1) {
 		rows = max(rows, bounds[b+1]-bounds[b])
@@ -47,7 +45,7 @@ func panelRows(k backend.Kernel) int {
 
 // productScratch is the number of floats that a worker needs for products of m
 // rows: a panel, and as many rows of Y as are computed before they are stored.
-func productScratch(kernel backend.Kernel, m int) int {
+func productScratch(kernel backend.FloatKernel, m int) int {
 	rows := blockRows(kernel.Tile())
 	if len(kernel.Bounds()) > 2 {
 		rows = (m + kernel.Tile() - 1) / kernel.Tile() * kernel.Tile()
@@ -172,38 +170,6 @@ func loadRows(panel, x []float32, k, ldx, col, n int) []float32 {
 func loadTransposed(panel, x []float32, k, ldx, col, n int) []float32 {
 	vec.Transpose(panel, backend.Panel, x[col*ldx:], ldx, n, k)
 	return panel
-}
-
-// weightOf returns the weight of n at an input, where that is constant and f32 or
-// stored, with its prepared kernels.
-func (p *program) weightOf(n *ir.Node, input int) (ir.Weight, []backend.Kernel, error) {
-	w, ok := n.Op.(ir.WeightOp)
-	if !ok {
-		return ir.Weight{}, nil, nil
-	}
-	for _, ref := range w.Weights(n) {
-		v := n.Input(ref.Input)
-		if ref.Input != input || v == nil || !v.IsConst() || v.Type.DType != tensor.F32 {
-			continue
-		}
-		ks, err := p.weight(v, ref)
-		if err != nil {
-			return ref, nil, n.Errorf(ir.ErrInvalid, "weight %s: %v", v.Name, err)
-		}
-		return ref, ks, nil
-	}
-	return ir.Weight{}, nil, nil
-}
-
-// sized returns the kernels for products of n columns in place of those.
-func sized(kernels []backend.Kernel, n int) []backend.Kernel {
-	out := slices.Clone(kernels)
-	for i, k := range out {
-		if s, ok := k.(backend.Sizer); ok {
-			out[i] = s.Sized(n)
-		}
-	}
-	return out
 }
 
 // constant returns the f32 elements of a constant input, nil where it is absent;

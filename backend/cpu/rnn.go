@@ -18,11 +18,11 @@ type recurrent struct {
 	seq, batch, hidden         int
 	dirs, gates                int
 	reverse                    bool
-	input                      linear         // X W' and all biases that a sum takes, [seq*batch, dirs*gates*H]
-	state                      backend.Kernel // R, [dirs*gates*H, H]
-	stages                     []stage        // of a step
-	resetBias                  []float32      // of a GRU's last gate, added to R h before r multiplies it, [dirs*H]; nil for none
-	lengths, initialH, initial bool           // there are sequence_lens, initial_h, initial_c
+	input                      linear              // X W' and all biases that a sum takes, [seq*batch, dirs*gates*H]
+	state                      backend.FloatKernel // R, [dirs*gates*H, H]
+	stages                     []stage             // of a step
+	resetBias                  []float32           // of a GRU's last gate, added to R h before r multiplies it, [dirs*H]; nil for none
+	lengths, initialH, initial bool                // there are sequence_lens, initial_h, initial_c
 }
 
 // stage is a part of a step: products of some gates with states, and what brings

@@ -148,7 +148,7 @@ func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
 	if err := format.Loosen(g, p.unpack); err != nil {
 		return nil, err
 	}
-	p.weights(g)
+	p.prepare(g)
 	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, unpacked: map[int]*tensor.Tensor{}}
 	s.slots = make([]slot, len(s.plan.Values))
 	for i, v := range s.plan.Values {

@@ -21,13 +21,12 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 	}
 	xs, ws := shapeOf(n.Inputs[0]), v.Const.Shape()
 	c, m, taps := ws[0], ws[1], prod(ws[2:])
-	kernels, err := p.prepared(kernelKey{dense: v.Const, view: "taps"}, func() ([]backend.Kernel, error) {
-		return []backend.Kernel{dense.NewTransposed(v.Const.Reshape(c, m*taps))}, nil
+	kernel, err := prepared(p, keyOfWeight(v, "taps"), func() (backend.FloatKernel, error) {
+		return dense.NewTransposed(v.Const.Reshape(c, m*taps)), nil
 	})
 	if err != nil {
 		return nil
 	}
-	kernel := kernels[0]
 	ep := newEpilogue(n, &o.Epilogue, nil)
 	for _, b := range bias {
 		ep.bias = append(ep.bias, slices.Repeat([]float32{b}, taps)...)

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"spc/backend/cpu/winograd"
@@ -12,19 +13,13 @@ import (
 	"spc/ir/tensor"
 )
 
-// winogradKey identifies a transformed weight.
-type winogradKey struct {
-	dense *tensor.Tensor
-	tile  int
-}
-
 // denseValues returns the elements of a weight that are stored as they are, f32 or
 // narrower; nil where those of a sparse format are.
 func denseValues(v *ir.Value) *tensor.Tensor {
 	switch {
 	case v.Const != nil:
 		return v.Const
-	case v.Store != nil && v.Store.Format == (dense.Format{}).Name():
+	case v.Store != nil && v.Store.Format == dense.Name:
 		return v.Store.Part("values")
 	}
 	return nil
@@ -37,17 +32,15 @@ func (p *program) winogradWeight(v *ir.Value, tile int) *winograd.Weight {
 	if tile == 0 {
 		return nil
 	}
-	w, shape := denseValues(v), shapeOf(v)
-	key := winogradKey{w, tile}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t, ok := p.winograd[key]
-	if !ok {
-		if memory.Check(4*winograd.WeightLen(shape[0], shape[1], tile)) != nil {
-			return nil
+	t, err := prepared(p, keyOfWeight(v, fmt.Sprintf("winograd %d", tile)), func() (*winograd.Weight, error) {
+		shape := shapeOf(v)
+		if err := memory.Check(4 * winograd.WeightLen(shape[0], shape[1], tile)); err != nil {
+			return nil, err
 		}
-		t = winograd.NewWeight(w.To(tensor.F32).F32s(), shape[0], shape[1], tile, p.pool.NewTeam().For)
-		p.winograd[key] = t
+		return winograd.NewWeight(denseValues(v).To(tensor.F32).F32s(), shape[0], shape[1], tile, p.pool.NewTeam().For), nil
+	})
+	if err != nil {
+		return nil // the direct kernels need less
 	}
 	return t
 }

@@ -49,7 +49,6 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 		unpacked: map[*ir.Store]*tensor.Tensor{},
 		kernels:  map[string]Kernel{},
 		weights:  map[weightKey]*weight{},
-		weights8: map[weightKey]*weight8{},
 		lasting:  map[*tensor.Tensor]bool{},
 		rounded:  map[*tensor.Tensor]*tensor.Tensor{},
 	}
@@ -87,7 +86,6 @@ type program struct {
 	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
 	kernels  map[string]Kernel
 	weights  map[weightKey]*weight
-	weights8 map[weightKey]*weight8
 	lasting  map[*tensor.Tensor]bool           // that are not of one set of input shapes alone
 	rounded  map[*tensor.Tensor]*tensor.Tensor // those of them that have another type on the device
 	clock    int                               // calls of spec

@@ -66,7 +66,7 @@ func TestLibraryTime(t *testing.T) {
 				if have < least*(1-1e-9) {
 					t.Errorf("%s %v %v: %v s, but it needs %v", arch, dt, s, have, least)
 				}
-				kernels := (dense.Format{}).GPUKernels(choose.NewMatrix(tensor.New(tensor.F32, m, k), ""), "", dt)
+				kernels := dense.New().GPUKernels(choose.NewMatrix(tensor.New(tensor.F32, m, k), ""), "", dt)
 				own := rates.Time(rates.Pick(kernels, n, 1, dt.Size()), n, 1, dt.Size())
 				if dt == tensor.F16 && n == 4096 && have >= own {
 					t.Errorf("%s: %v s, own kernels %v", arch, have, own)

@@ -27,6 +27,7 @@ type weightKey struct {
 
 // weight is a weight W[M,K] and the kernels for it.
 type weight struct {
+	sums       []int32 // of the rows of integers, by which a zero point of X shifts products; else nil
 	rows, cols int
 	kernels    []backend.GPUKernel
 	matrix     func() (*tensor.Tensor, error) // W as it lies, of the device's floats, nil where no library takes it
@@ -96,15 +97,17 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 			return nil, nil
 		}
 	}
+	integers, x := v.Type.DType == tensor.I8, b.prog.float
+	if integers {
+		x = tensor.U8
+	}
+	var err error
 	if store != nil {
-		if f, ok := format.Lookup(store.Format).(backend.GPUFormat); ok {
-			var err error
-			if made.kernels, err = f.GPU(store, b.prog.float); err != nil {
-				return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
-			}
+		if made.kernels, err = format.Lookup(store.Format).GPU(store, x); err != nil {
+			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
 		}
 	}
-	if store != nil && store.Format == choose.Dense {
+	if store != nil && store.Format == choose.Dense && !integers {
 		made.matrix = b.plain(store.Part("values"), lasts)
 	}
 	if len(made.kernels) > 0 && made.kernels[0].Unit == backend.SparseTensorCores {
@@ -117,7 +120,7 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 			return t.To(float), nil
 		}
 	}
-	if made.kernels == nil {
+	if made.kernels == nil || integers {
 		t, err := b.prog.elements(v)
 		if err != nil {
 			return nil, err
@@ -126,7 +129,16 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 		if columns != nil {
 			w = reorder(w, columns)
 		}
-		made.kernels, made.matrix = dense.GPU(w, b.prog.float), b.plain(w, lasts)
+		if made.kernels == nil {
+			if made.kernels, err = format.Lookup(choose.Dense).GPU(dense.Store(w), x); err != nil || made.kernels == nil {
+				return nil, err
+			}
+		}
+		if integers {
+			made.sums = sums(w)
+		} else if made.matrix == nil {
+			made.matrix = b.plain(w, lasts)
+		}
 	}
 	if lasts {
 		b.prog.weights[key] = made
@@ -137,6 +149,15 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 		}
 	}
 	return made, nil
+}
+
+// sums are those of the rows of a matrix i8.
+func sums(w *tensor.Tensor) []int32 {
+	out := make([]int32, w.Dim(0))
+	for i, v := range tensor.Data[int8](w) {
+		out[i/w.Dim(1)] += int32(v)
+	}
+	return out
 }
 
 // plain returns what makes a matrix of floats of the device, once.

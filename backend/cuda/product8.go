@@ -1,72 +1,13 @@
 package cuda
 
 import (
-	"fmt"
 	"slices"
 
 	"spc/backend"
-	"spc/backend/format"
-	"spc/backend/format/dense8"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
 )
-
-// weight8 is the kernels for a weight i8 and the sums of its rows, by which a zero point of the
-// activations shifts the products.
-type weight8 struct {
-	kernels []backend.GPUKernel
-	sums    []int32
-}
-
-// weight8Of returns the kernels for the constant i8 weight of a node, nil where it has none.
-func (b *binder) weight8Of(n *ir.Node) (*weight8, error) {
-	v := n.Input(1)
-	refs := n.Op.(ir.WeightOp).Weights(n)
-	i := slices.IndexFunc(refs, func(r ir.Weight) bool { return r.Input == 1 && r.Groups == 1 })
-	if i < 0 || !v.IsConst() || v.Type.DType != tensor.I8 {
-		return nil, nil
-	}
-	key := weightKey{store: v.Store}
-	if v.Store == nil {
-		key.dense, key.view = v.Const, fmt.Sprint(refs[i].View)
-	}
-	if known := b.prog.weights8[key]; known != nil {
-		return known, nil
-	}
-	made, w := &weight8{}, (*tensor.Tensor)(nil)
-	if v.Store != nil {
-		f := format.Lookup8(v.Store.Format)
-		var err error
-		if w, err = f.Unpack(v.Store); err != nil {
-			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
-		}
-		if g, ok := f.(backend.GPUFormat8); ok {
-			if made.kernels, err = g.GPU(v.Store); err != nil {
-				return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
-			}
-		}
-	} else {
-		w = refs[i].View.Matrix(v.Const)
-	}
-	if made.kernels == nil {
-		made.kernels = dense8.GPU(w)
-	}
-	rows, cols := w.Dim(0), w.Dim(1)
-	made.sums = make([]int32, rows)
-	for i, x := range tensor.Data[int8](w) {
-		made.sums[i/cols] += int32(x)
-	}
-	if v.Store != nil || b.prog.lasting[v.Const] {
-		b.prog.weights8[key] = made
-		for _, k := range made.kernels {
-			for _, part := range k.Parts {
-				b.prog.lasting[part] = true
-			}
-		}
-	}
-	return made, nil
-}
 
 // types numbers the types of residuals and results as spc/product8.cuh does.
 var types = map[tensor.DType]int{tensor.U8: 0, tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3}
@@ -76,7 +17,7 @@ func (b *binder) typeOf(v *ir.Value) int { return types[b.prog.typeOf(v)] }
 
 // product8 launches a kernel of a quantised product on its operands, of which X is u8; false where no
 // grid is large enough. depth is the number of rows of X.
-func (b *binder) product8(n *ir.Node, w *weight8, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
+func (b *binder) product8(n *ir.Node, w *weight, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
 	rows := len(w.sums)
 	bias, ok := biasOf(n, 2, rows)
 	if !ok {
@@ -123,8 +64,8 @@ func (b *binder) product8(n *ir.Node, w *weight8, q *op.Quant, ep *op.Epilogue, 
 func bindTokens8(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(op.Quantisable)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	w, err := b.weight8Of(n)
-	if err != nil || w == nil || !o.Integers().Quantised() || n.Inputs[0].IsConst() || prod(xs) == 0 || prod(ys) == 0 {
+	w, err := b.weightOf(n, 1)
+	if err != nil || w == nil || w.sums == nil || !o.Integers().Quantised() || n.Inputs[0].IsConst() || prod(xs) == 0 || prod(ys) == 0 {
 		return false, err
 	}
 	k, m := xs[len(xs)-1], len(w.sums)
@@ -139,8 +80,8 @@ func bindTokens8(b *binder, n *ir.Node) (bool, error) {
 func bindConv8(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(*op.Conv)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	w, err := b.weight8Of(n)
-	if err != nil || w == nil || !o.Quantised() || n.Inputs[0].IsConst() || len(xs) > 4 || prod(xs) == 0 || prod(ys) == 0 {
+	w, err := b.weightOf(n, 1)
+	if err != nil || w == nil || w.sums == nil || !o.Quantised() || n.Inputs[0].IsConst() || len(xs) > 4 || prod(xs) == 0 || prod(ys) == 0 {
 		return false, err
 	}
 	ws := shapeOf(n.Inputs[1])

@@ -43,7 +43,7 @@ func pruned(tb testing.TB, m, k int, pattern string, sparsity float64) *tensor.T
 }
 
 // stored packs w and prepares its kernel.
-func stored(tb testing.TB, w *tensor.Tensor, format, config string) (*ir.Store, backend.Kernel) {
+func stored(tb testing.TB, w *tensor.Tensor, format, config string) (*ir.Store, backend.FloatKernel) {
 	tb.Helper()
 	f := Lookup(format)
 	parts, err := f.Pack(w, config)
@@ -58,11 +58,11 @@ func stored(tb testing.TB, w *tensor.Tensor, format, config string) (*ir.Store, 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return s, k
+	return s, k.(backend.FloatKernel)
 }
 
 // many returns the kernel for many columns.
-func many(k backend.Kernel) backend.Kernel {
+func many(k backend.FloatKernel) backend.FloatKernel {
 	if s, ok := k.(backend.Sizer); ok {
 		return s.Sized(math.MaxInt)
 	}
@@ -71,7 +71,7 @@ func many(k backend.Kernel) backend.Kernel {
 
 // product returns a function that computes all rows of a product of n columns,
 // 1 or a panel.
-func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
+func product(k backend.FloatKernel, w *tensor.Tensor, n int) func() {
 	rows, cols := w.Dim(0), w.Dim(1)
 	x := make([]float32, cols*n)
 	for i := range x {
@@ -85,7 +85,7 @@ func product(k backend.Kernel, w *tensor.Tensor, n int) func() {
 }
 
 // panels returns a function that computes all rows of a product with a panel.
-func panels(k backend.Kernel, w *tensor.Tensor, x, y []float32) func() {
+func panels(k backend.FloatKernel, w *tensor.Tensor, x, y []float32) func() {
 	const n = backend.Panel
 	rows := w.Dim(0)
 	return func() {

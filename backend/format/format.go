@@ -12,13 +12,11 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/block"
-	"spc/backend/format/block8"
 	"spc/backend/format/csr"
 	"spc/backend/format/dense"
-	"spc/backend/format/dense8"
 	"spc/backend/format/ell"
+	"spc/backend/format/i8"
 	"spc/backend/format/nm"
-	"spc/backend/format/nm8"
 	"spc/backend/format/sparse"
 	"spc/internal/mapped"
 	"spc/ir"
@@ -26,39 +24,18 @@ import (
 	"spc/passes/choose"
 )
 
-// Table lists the formats. Dense comes first: it suits every weight.
-var Table = []backend.Format{
-	dense.Format{},
+// Table lists the formats, each with what multiplies weights that are stored in it by the type
+// of their elements. Dense comes first: it suits every weight.
+var Table = []*backend.Format{
+	dense.New(i8.Dense),
 	sparse.New(ell.Scheme{}),
-	sparse.New(nm.Scheme{}),
-	sparse.New(block.Scheme{}),
+	sparse.New(nm.Scheme{}, i8.NM),
+	sparse.New(block.Scheme{}, i8.Block),
 	sparse.New(csr.Scheme{}),
 }
 
-// Table8 lists the formats of i8 weights.
-var Table8 = []backend.Format8{dense8.Format{}, block8.Format{}, nm8.Format{}}
-
-// Lookup8 returns the format of i8 weights of the given name, nil where there is none.
-func Lookup8(name string) backend.Format8 {
-	for _, f := range Table8 {
-		if f.Name() == name {
-			return f
-		}
-	}
-	return nil
-}
-
-// Choices8 returns the formats of i8 weights as choosing sees them.
-func Choices8() []choose.Format {
-	out := make([]choose.Format, len(Table8))
-	for i, f := range Table8 {
-		out[i] = f
-	}
-	return out
-}
-
 // Lookup returns the format of the given name, nil where there is none.
-func Lookup(name string) backend.Format {
+func Lookup(name string) *backend.Format {
 	for _, f := range Table {
 		if f.Name() == name {
 			return f
@@ -171,9 +148,9 @@ func Check(s *ir.Store, t ir.Type) error {
 	if !ok || t.DType != tensor.F32 && t.DType != tensor.I8 {
 		return fmt.Errorf("stored weight of type %v, want f32 or i8 and a known shape: %w", t, ir.ErrCorrupt)
 	}
-	f := reader(s, t)
+	f := Lookup(s.Format)
 	if f == nil {
-		return fmt.Errorf("unknown storage format %q of %v weights: %w", s.Format, t.DType, ir.ErrUnsupported)
+		return fmt.Errorf("unknown storage format %q: %w", s.Format, ir.ErrUnsupported)
 	}
 	if err := s.View.Check(len(shape)); err != nil {
 		return fmt.Errorf("%w: %w", err, ir.ErrCorrupt)
@@ -187,36 +164,18 @@ func Check(s *ir.Store, t ir.Type) error {
 	if err := f.Check(s); err != nil {
 		return fmt.Errorf("%s: %w: %w", s.Format, err, ir.ErrCorrupt)
 	}
-	return nil
-}
-
-// readable is what formats of any element type have.
-type readable interface {
-	Check(s *ir.Store) error
-	Unpack(s *ir.Store) (*tensor.Tensor, error)
-}
-
-// reader returns the format of a stored weight of type t, nil where there is none.
-func reader(s *ir.Store, t ir.Type) readable {
-	switch t.DType {
-	case tensor.F32:
-		if f := Lookup(s.Format); f != nil {
-			return f
-		}
-	case tensor.I8:
-		if f := Lookup8(s.Format); f != nil {
-			return f
-		}
+	if dt := backend.Elements(s); (dt == tensor.I8) != (t.DType == tensor.I8) {
+		return fmt.Errorf("%s: elements %v of a weight %v: %w", s.Format, dt, t, ir.ErrCorrupt)
 	}
 	return nil
 }
 
 // Unpack returns the dense tensor of a store that Check accepts.
 func Unpack(s *ir.Store, t ir.Type) (*tensor.Tensor, error) {
-	m, err := reader(s, t).Unpack(s)
+	m, err := Lookup(s.Format).Unpack(s)
 	if err != nil {
 		return nil, err
 	}
 	shape, _ := t.Shape()
-	return s.View.Tensor(m, shape), nil
+	return s.View.Tensor(m.To(t.DType), shape), nil
 }

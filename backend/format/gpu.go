@@ -10,41 +10,29 @@ import (
 // predicted to be the fastest. Efficiencies are shares of the rate of tensor cores for 16-bit
 // floats.
 type gpuChoice struct {
-	choose.Format
-	kernels func(w *choose.Matrix, config string) []backend.GPUKernel
-	size    int // of an element of X
-	rates   backend.GPURates
+	*backend.Format
+	float tensor.DType // of X
+	rates backend.GPURates
 }
 
-// GPUChoices returns the formats that have kernels for GPUs as choosing sees them for one
-// whose floats are of type dt.
-func GPUChoices(rates backend.GPURates, dt tensor.DType) []choose.Format {
-	var out []choose.Format
-	for _, f := range Table {
-		if g, ok := f.(backend.GPUFormat); ok {
-			kernels := func(w *choose.Matrix, config string) []backend.GPUKernel { return g.GPUKernels(w, config, dt) }
-			out = append(out, gpuChoice{g, kernels, dt.Size(), rates})
-		}
-	}
-	return out
-}
-
-// GPUChoices8 returns those of i8 weights.
-func GPUChoices8(rates backend.GPURates) []choose.Format {
-	var out []choose.Format
-	for _, f := range Table8 {
-		if g, ok := f.(backend.GPUFormat8); ok {
-			out = append(out, gpuChoice{g, g.GPUKernels, tensor.U8.Size(), rates})
-		}
+// GPUChoices returns the formats as choosing sees them for a GPU whose floats are of a type.
+func GPUChoices(rates backend.GPURates, float tensor.DType) []choose.Format {
+	out := make([]choose.Format, len(Table))
+	for i, f := range Table {
+		out[i] = gpuChoice{f, float, rates}
 	}
 	return out
 }
 
 // Costs lists the configurations that the format offers.
 func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
+	x := g.float
+	if w.Type == tensor.I8 {
+		x = tensor.U8
+	}
 	var out []choose.Cost
 	for _, c := range g.Format.Costs(w, n) {
-		k := g.rates.Pick(g.kernels(w, c.Config), n, 1, g.size)
+		k := g.rates.Pick(g.GPUKernels(w, c.Config, x), n, 1, x.Size())
 		if k == nil {
 			continue
 		}
@@ -54,7 +42,7 @@ func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
 		}
 		out = append(out, choose.Cost{
 			Config: c.Config, Kernel: k.Name, Work: work, Bytes: k.Bytes,
-			Efficiency: work / (g.rates.Tensor * g.rates.Time(k, n, 1, g.size)), Bound: g.rates.Bound(k, n, 1, g.size),
+			Efficiency: work / (g.rates.Tensor * g.rates.Time(k, n, 1, x.Size())), Bound: g.rates.Bound(k, n, 1, x.Size()),
 		})
 	}
 	return out

@@ -11,15 +11,15 @@ import (
 	"spc/passes/choose"
 )
 
-// Of the formats of 8-bit weights each wins what it is made for, where there is work enough.
+// Of the formats with kernels for 8-bit weights each wins what it is made for, where there is work enough.
 func TestIntegerFormatsForGPUs(t *testing.T) {
 	rates := backend.RatesOf("sm_90")
 	rng := rand.New(rand.NewPCG(3, 0))
 	const m, k, n = 2048, 2048, 4096
 	for want, keep := range map[string]func(r, c int) bool{
-		"dense":  func(int, int) bool { return true },
-		"nm8":    func(_, c int) bool { return c%4 < 2 },
-		"block8": func(r, c int) bool { return (r/128+c/128)%4 == 0 },
+		"dense": func(int, int) bool { return true },
+		"nm":    func(_, c int) bool { return c%4 < 2 },
+		"block": func(r, c int) bool { return (r/128+c/128)%4 == 0 },
 	} {
 		w := tensor.New(tensor.F32, m, k)
 		for i := range w.F32s() {
@@ -28,8 +28,10 @@ func TestIntegerFormatsForGPUs(t *testing.T) {
 			}
 		}
 		best, least := "", 0.0
-		for _, f := range GPUChoices8(rates) {
-			for _, c := range f.Costs(choose.NewMatrix(w, ""), n) {
+		matrix := choose.NewMatrix(w, "")
+		matrix.Type = tensor.I8
+		for _, f := range GPUChoices(rates, tensor.F16) {
+			for _, c := range f.Costs(matrix, n) {
 				if s, _ := tune.GPU(rates).Predict(c, m, k, n); best == "" || s < least {
 					best, least = f.Name(), s
 				}

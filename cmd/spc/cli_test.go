@@ -1162,8 +1162,8 @@ func TestCompileForAGPU(t *testing.T) {
 			offered[c.Format] = true
 		}
 	}
-	if !offered["dense"] || !offered["nm8"] {
-		t.Errorf("formats of 2:4 weights in 8 bits: %v, want dense and nm8", offered)
+	if !offered["dense"] || !offered["nm"] {
+		t.Errorf("formats of 2:4 weights in 8 bits: %v, want dense and nm", offered)
 	}
 	ok(t, "verify", "int8.spx", "int8.spx", "--tolerance", "0")
 	r := finish(process(t, nil, "compile", "model.onnx", "-o", "half.spx", "--target", "cuda", "--quantize", "fp16"))

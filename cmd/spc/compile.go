@@ -29,10 +29,8 @@ var (
 // formats lists the values of --format.
 func formats() []string {
 	names := []string{"auto"}
-	for _, f := range slices.Concat(format.Choices(), format.Choices8()) {
-		if !slices.Contains(names, f.Name()) {
-			names = append(names, f.Name())
-		}
+	for _, f := range format.Table {
+		names = append(names, f.Name())
 	}
 	return names
 }

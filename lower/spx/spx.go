@@ -1,8 +1,8 @@
-// Package spx reads and writes the .spx container, version 1:
+// Package spx reads and writes the .spx container, version 2:
 //
 //	offset  size  field
 //	     0     8  magic "\x89SPX\r\n\x1a\n"
-//	     8     4  version, 1
+//	     8     4  version, 2
 //	    12     4  number of sections
 //	    16     8  size of the file
 //	    24     4  CRC-32C of the section table
@@ -22,7 +22,8 @@
 //	EXPL  why every weight has its format, JSON (optional)
 //
 // so that a file is mapped and its weights are used in place. The same program
-// gives the same bytes on every machine. The package imports ir and ir/op.
+// gives the same bytes on every machine. Version 1, which is read, too, has other formats of
+// 8-bit weights, see format.Upgrade. The package imports ir and ir/op.
 package spx
 
 import (
@@ -42,7 +43,8 @@ import (
 
 const (
 	magic     = "\x89SPX\r\n\x1a\n"
-	version   = 1
+	version   = 2
+	oldest    = 1 // that is read
 	headSize  = 32
 	entrySize = 32
 	align     = 64
@@ -64,6 +66,7 @@ type File struct {
 	Graph   *ir.Graph
 	Meta    Meta
 	Explain json.RawMessage // nil where the file has none
+	Version int             // of the container that was read; the newest is written
 
 	mapped *mapped.File
 }
@@ -244,7 +247,7 @@ func Read(b []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Explain: sections["EXPL"]}
+	f := &File{Explain: sections["EXPL"], Version: int(binary.LittleEndian.Uint32(b[8:]))}
 	for _, name := range []string{"META", "GRPH", "TIDX", "DATA"} {
 		if _, ok := sections[name]; !ok {
 			return nil, corrupt("section %s is missing", name)
@@ -285,8 +288,8 @@ func readSections(b []byte) (map[string][]byte, error) {
 		}
 		return nil, corrupt("not an .spx file: it does not begin with the magic bytes")
 	}
-	if v := le.Uint32(b[8:]); v != version {
-		return nil, fmt.Errorf("container version %d, want %d: %w", v, version, ir.ErrVersion)
+	if v := le.Uint32(b[8:]); v < oldest || v > version {
+		return nil, fmt.Errorf("container version %d, want %d to %d: %w", v, oldest, version, ir.ErrVersion)
 	}
 	if crc32.Checksum(b[:28], castagnoli) != le.Uint32(b[28:]) {
 		return nil, corrupt("the checksum of the header is wrong")

@@ -120,7 +120,7 @@ func TestHostileTables(t *testing.T) {
 		edit func(head, table []byte)
 		want error // nil: the file is still good
 	}{
-		"newer version":             {func(h, _ []byte) { le.PutUint32(h[8:], 2) }, ir.ErrVersion},
+		"newer version":             {func(h, _ []byte) { le.PutUint32(h[8:], version+1) }, ir.ErrVersion},
 		"too many sections":         {func(h, _ []byte) { le.PutUint32(h[12:], 1<<30) }, ir.ErrCorrupt},
 		"another size":              {func(h, _ []byte) { le.PutUint64(h[16:], 1<<40) }, ir.ErrCorrupt},
 		"section past the end":      {func(_, t []byte) { le.PutUint64(t[8:], 1<<62) }, ir.ErrCorrupt},

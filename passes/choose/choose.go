@@ -23,13 +23,15 @@ import (
 	"spc/ir/tensor"
 )
 
-// Format is what choosing asks of a storage format. Matrices are f32 [M,K].
+// Format is what choosing asks of a storage format. Matrices are f32 [M,K], of 8-bit weights whole
+// numbers.
 type Format interface {
 	Name() string
 	// Costs lists the configurations in which w may be stored, each with the
-	// cost of a product of n columns; none when the format does not suit w.
+	// cost of a product of n columns; none when the format does not suit w or has no kernels for
+	// elements of its type.
 	Costs(w *Matrix, n int) []Cost
-	// Pack stores w. It is lossless but for the sign of zeros. A matrix whose nonzeros lie where the
+	// Pack stores w, its elements as f32. It is lossless but for the sign of zeros. A matrix whose nonzeros lie where the
 	// configuration has no room for them is an error that wraps ErrFit.
 	Pack(w *tensor.Tensor, config string) ([]ir.Part, error)
 }
@@ -102,7 +104,6 @@ const Auto = "auto"
 
 // Options are the choices of the user.
 type Options struct {
-	Integers []Format // of i8 weights, whose matrices are f32 of whole numbers
 	// Half, where it is F16 or BF16, is the type in which f32 weights are stored that it
 	// holds exactly.
 	Half      tensor.DType
@@ -114,12 +115,10 @@ type Options struct {
 // Run chooses a format for each weight of g, packs it, and says why. What is not known
 // of the number of columns is estimated, see ir.Weight.Columns.
 func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
-	c := &chooser{formats: map[tensor.DType][]Format{tensor.F32: formats, tensor.I8: o.Integers}, readers: map[*ir.Value]int{}, model: model, Options: o}
-	var names []string
-	for _, f := range slices.Concat(formats, o.Integers) {
-		if !slices.Contains(names, f.Name()) {
-			names = append(names, f.Name())
-		}
+	c := &chooser{formats: formats, readers: map[*ir.Value]int{}, model: model, Options: o}
+	names := make([]string, len(formats))
+	for i, f := range formats {
+		names[i] = f.Name()
 	}
 	if c.Format == "" {
 		c.Format = Auto
@@ -127,7 +126,7 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 	if c.Format != Auto && !slices.Contains(names, c.Format) {
 		return nil, fmt.Errorf("format %q: want %s or %s: %w", c.Format, Auto, strings.Join(names, ", "), ir.ErrInvalid)
 	}
-	if find(formats, Dense) == nil || len(o.Integers) > 0 && find(o.Integers, Dense) == nil {
+	if find(formats, Dense) == nil {
 		return nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)
 	}
 	weights := g.WeightUses()
@@ -172,8 +171,8 @@ func exact(w *tensor.Tensor, dt tensor.DType) bool {
 type chooser struct {
 	Options
 	model   Model
-	formats map[tensor.DType][]Format // by the type of the weights
-	readers map[*ir.Value]int         // how many weight-bearing inputs read a weight
+	formats []Format
+	readers map[*ir.Value]int // how many weight-bearing inputs read a weight
 }
 
 // choose stores the weight w in the format that suits it best, and describes
@@ -193,8 +192,8 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 		return nil
 	}
 	l.StoredBytes = l.DenseBytes
-	if len(c.formats[v.Const.DType()]) == 0 {
-		l.Reason = fmt.Sprintf("kept dense: no sparse kernel for %v weights", v.Const.DType())
+	if dt := v.Const.DType(); dt != tensor.F32 && dt != tensor.I8 {
+		l.Reason = fmt.Sprintf("kept dense: no sparse kernel for %v weights", dt)
 		return nil
 	}
 	mat := w.View.Matrix(v.Const).To(tensor.F32)
@@ -209,23 +208,22 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 	if l.Reason = c.keep(w); l.Reason != "" {
 		return nil
 	}
-	half := c.Half != tensor.Undefined && v.Const.DType() == tensor.F32 && exact(mat, c.Half)
-	if half {
-		m.ValueBytes, l.DType = c.Half.Size(), c.Half.String()
+	m.Type = v.Const.DType()
+	if c.Half != tensor.Undefined && m.Type == tensor.F32 && exact(mat, c.Half) {
+		m.Type = c.Half
 	}
-	c.compete(l, m, c.formats[v.Const.DType()])
+	l.DType = m.Type.String()
+	c.compete(l, m)
 	best := c.pick(l)
 	l.Format, l.Config = best.Format, best.Config
-	if best.Format == Dense && !half {
+	if best.Format == Dense && m.Type == v.Const.DType() {
 		return nil
 	}
-	parts, err := find(c.formats[v.Const.DType()], best.Format).Pack(mat, best.Config)
+	parts, err := find(c.formats, best.Format).Pack(mat, best.Config)
 	if err != nil {
 		return w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
 	}
-	if half {
-		parts = Narrow(parts, c.Half)
-	}
+	parts = Narrow(parts, m.Type)
 	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: rows, Cols: cols, Parts: parts}
 	v.Const = nil
 	l.StoredBytes = v.Store.Bytes()
@@ -262,8 +260,8 @@ func (c *chooser) keep(w ir.WeightUse) string {
 
 // compete lists the candidates of all formats, the fastest first, then the
 // smallest, then in the order of the formats.
-func (c *chooser) compete(l *Layer, m *Matrix, formats []Format) {
-	for _, f := range formats {
+func (c *chooser) compete(l *Layer, m *Matrix) {
+	for _, f := range c.formats {
 		for _, cost := range f.Costs(m, l.N) {
 			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{

@@ -15,7 +15,7 @@ type Matrix struct {
 	RowMin, RowMax int // least and most nonzeros in a row
 	Pattern        string
 	Slide          *ir.Slide // of a convolution, else nil
-	ValueBytes     int       // that a stored element takes: 4, or 2 of 16-bit weights
+	Type           tensor.DType // in which elements are stored
 
 	stride int      // words of a row in bits
 	bits   []uint64 // bit k%64 of word k/64 of a row is set where the element is not zero
@@ -32,7 +32,7 @@ type Tally struct {
 // recognised one. Zeros of either sign are zeros.
 func NewMatrix(w *tensor.Tensor, pattern string) *Matrix {
 	rows, cols := w.Dim(0), w.Dim(1)
-	m := &Matrix{Tensor: w, RowMin: cols, Pattern: pattern, ValueBytes: 4, stride: (cols + 63) / 64, tally: map[[2]int]Tally{}}
+	m := &Matrix{Tensor: w, RowMin: cols, Pattern: pattern, Type: tensor.F32, stride: (cols + 63) / 64, tally: map[[2]int]Tally{}}
 	m.bits = make([]uint64, rows*m.stride)
 	data := w.F32s()
 	for r := range rows {

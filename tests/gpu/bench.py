@@ -89,7 +89,7 @@ def weights(tiny):
     for sparsity in (0.5, 0.7, 0.8, 0.9):
         out.append(Weight(f"few columns {sparsity:.0%}", "square", 4096, 4096, few, "unstructured", sparsity, csr))
     for m, k, columns in ((4096, 4096, [4096]), (8192, 4096, [4096])):
-        out.append(Weight("2:4 int8", "wide", m, k, columns, "2:4", 0.5, [("nm8", "")], dtype="i8"))
+        out.append(Weight("2:4 int8", "wide", m, k, columns, "2:4", 0.5, [("nm", "")], dtype="i8"))
     for sparsity in (0.5, 0.7, 0.8, 0.9):
         out.append(Weight(f"few columns {sparsity:.0%}", "tall", 11008, 4096, few, "uniform", sparsity, ell))
     if tiny:  # of the same groups, patterns and formats, sizes that an emulator multiplies

@@ -27,7 +27,7 @@ def main():
         w = (ctypes.c_float * (m * k))()
         for i in range(m):
             for j in range(0, k, 4):
-                if dtype == "i8" and rng.random() < 0.3:  # groups that block8 leaves out
+                if dtype == "i8" and rng.random() < 0.3:  # groups that block leaves out
                     continue
                 for at in rng.sample(range(4), 2):
                     w[i * k + j + at] = number()
@@ -53,7 +53,7 @@ def main():
     # K of f16 is enough for sums that blocks divide, which are launches of their own.
     for fmt, dtype, k in (
         ("ell", "f32", 24), ("csr", "f32", 24), ("dense", "f32", 24), ("dense", "f16", 640), ("nm", "f16", 640), ("csr", "f16", 1100),
-        ("dense", "i8", 24), ("block8", "i8", 24), ("nm8", "i8", 24),
+        ("dense", "i8", 24), ("block", "i8", 24), ("nm", "i8", 24),
     ):
         w, x, want = draw(dtype, k)
         weight = lib.prepare(fmt, "", dtype, m, k, ctypes.addressof(w))

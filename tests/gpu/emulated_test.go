@@ -219,7 +219,7 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		t.Fatal(out)
 	}
 	integers := filepath.Join(t.TempDir(), "int8.spx")
-	if out, err := run(t, nil, "compile", model, "-o", integers, "--target", "cuda", "--quantize", "int8", "--pattern", "2:4", "--format", "nm8", "--calib", "random:1"); err != nil {
+	if out, err := run(t, nil, "compile", model, "-o", integers, "--target", "cuda", "--quantize", "int8", "--pattern", "2:4", "--format", "nm", "--calib", "random:1"); err != nil {
 		t.Fatal(out)
 	}
 

@@ -9,6 +9,7 @@ package block
 import (
 	"fmt"
 
+	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -28,23 +29,21 @@ var shapes = [][2]int{
 	{2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 32},
 }
 
-// Costs offers the blocks that are mostly full, among them those of the
-// pattern, counting a multiply-add for every stored value and column.
-func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
+// Layouts lists the blocks of the pattern and those that any weight is tried with.
+func (Scheme) Layouts(w *choose.Matrix) (out []backend.Layout) {
 	tried := shapes
 	if p, err := prune.ParsePattern(w.Pattern); err == nil && p.R*p.C > 1 {
 		tried = append([][2]int{{p.R, p.C}}, shapes...)
 	}
-	var out []choose.Cost
 	for i, shape := range tried {
 		r, c := shape[0], shape[1]
 		if i > 0 && shape == tried[0] {
 			continue
 		}
 		blocks, down, across := w.Blocks(r, c).Blocks, sparse.Ceil(w.Dim(0), r), sparse.Ceil(w.Dim(1), c)
-		out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
+		out = append(out, backend.Layout{
 			Config: fmt.Sprintf("%dx%d", r, c), Rows: r, Cols: c, Values: blocks * r * c,
-			Bytes: 4*(down+1) + blocks*(w.ValueBytes*r*c+sparse.IndexType(across).Size()),
+			Bytes: 4*(down+1) + blocks*(w.Type.Size()*r*c+sparse.IndexType(across).Size()),
 		})
 	}
 	return out

@@ -61,7 +61,7 @@ func TestTheBlocksOfThePatternAreOffered(t *testing.T) {
 			w.F32s()[i] = 1
 		}
 	}
-	for _, c := range (Scheme{}).Costs(choose.NewMatrix(w, "block:5x7"), 1) {
+	for _, c := range sparse.New(Scheme{}).Costs(choose.NewMatrix(w, "block:5x7"), 1) {
 		if c.Config == "5x7" {
 			return
 		}

@@ -8,6 +8,7 @@ package csr
 import (
 	"fmt"
 
+	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -20,13 +21,12 @@ type Scheme struct{}
 // Name is csr.
 func (Scheme) Name() string { return "csr" }
 
-// Costs offers the one configuration, counting a multiply-add for every nonzero
-// and column.
-func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
-	return sparse.Offer(nil, s.Name(), w, n, sparse.Storage{
+// Layouts lists the one configuration.
+func (Scheme) Layouts(w *choose.Matrix) []backend.Layout {
+	return []backend.Layout{{
 		Rows: 1, Values: w.Nonzeros,
-		Bytes: 4*(w.Dim(0)+1) + w.Nonzeros*(w.ValueBytes+sparse.IndexType(w.Dim(1)).Size()),
-	})
+		Bytes: 4*(w.Dim(0)+1) + w.Nonzeros*(w.Type.Size()+sparse.IndexType(w.Dim(1)).Size()),
+	}}
 }
 
 // Pack lists the nonzeros row by row.

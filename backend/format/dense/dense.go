@@ -15,24 +15,45 @@ import (
 	"spc/passes/choose"
 )
 
-// Format is the dense format.
-type Format struct{}
+// Storage is the dense format.
+type Storage struct{}
 
-// Name is dense.
-func (Format) Name() string { return choose.Dense }
+// New returns the format: a row for floats, and those for other types.
+func New(others ...backend.Kernels) *backend.Format {
+	return &backend.Format{Storage: Storage{}, Kernels: append([]backend.Kernels{{
+		Weights: sparse.Floats, X: tensor.F32, Sums: tensor.F32, ISA: ukernel.Best().ISA,
+		Cost: cost, CPU: func(s *ir.Store) (backend.Kernel, error) { return Kernel(s.Part("values")), nil }, GPU: gpu{},
+	}}, others...)}
+}
 
-// Costs offers the one configuration, counting a multiply-add for every element
+// Name is the format's.
+const Name = choose.Dense
+
+// Name is that of the format.
+func (Storage) Name() string { return Name }
+
+// Store stores a weight [M,K], which it keeps.
+func Store(w *tensor.Tensor) *ir.Store {
+	return &ir.Store{Format: Name, Rows: w.Dim(0), Cols: w.Dim(1), Parts: []ir.Part{{Name: "values", Data: w}}}
+}
+
+// Layouts lists the one configuration.
+func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
+	return []backend.Layout{{Values: w.Len(), Bytes: w.Type.Size() * w.Len()}}
+}
+
+// cost counts a multiply-add for every element
 // and column, or those of Winograd's algorithm where that costs less. Fewer columns
 // than a granule are taken for tokens, which are not filled up, unless they are
 // pixels.
-func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
+func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	k, columns := w.Dim(1), backend.Columns(n)
 	if w.Slide == nil && n < backend.Granule {
 		columns = n
 	}
 	work := 2 * float64(w.Len()) * float64(columns)
 	c := choose.Cost{
-		Kernel: "f32_gemm", Work: work, Bytes: w.ValueBytes * w.Len(),
+		Kernel: "f32_gemm", Work: work, Bytes: l.Bytes,
 		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
 	}
 	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
@@ -41,11 +62,11 @@ func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
 			c.Kernel, c.Work, c.Efficiency = fmt.Sprintf("f32_winograd_%dx%d", tile, tile), work, work/cost
 		}
 	}
-	return []choose.Cost{c}
+	return c, true
 }
 
 // Pack stores the matrix itself.
-func (Format) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
+func (Storage) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 	if config != "" {
 		return nil, fmt.Errorf("unknown configuration %q", config)
 	}
@@ -53,29 +74,26 @@ func (Format) Pack(w *tensor.Tensor, config string) ([]ir.Part, error) {
 }
 
 // Check wants the values.
-func (Format) Check(s *ir.Store) error {
+func (Storage) Check(s *ir.Store) error {
 	if s.Config != "" {
 		return fmt.Errorf("unknown configuration %q", s.Config)
 	}
 	if v := s.Part("values"); v == nil || len(s.Parts) != 1 || !sparse.IsValue(v.DType()) || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
-		return fmt.Errorf("want one part values f32, f16 or bf16[%d,%d]", s.Rows, s.Cols)
+		return fmt.Errorf("want one part values f32, f16, bf16 or i8[%d,%d]", s.Rows, s.Cols)
 	}
 	return nil
 }
 
 // Unpack returns the values as f32.
-func (Format) Unpack(s *ir.Store) (*tensor.Tensor, error) {
+func (Storage) Unpack(s *ir.Store) (*tensor.Tensor, error) {
 	return s.Part("values").To(tensor.F32), nil
 }
 
-// Kernel multiplies with the values.
-func (Format) Kernel(s *ir.Store) (backend.Kernel, error) { return New(s.Part("values")), nil }
-
-// New prepares a dense weight [M,K] of f32, f16 or bf16, which it keeps.
-func New(w *tensor.Tensor) backend.Kernel { return bind(w, false, ukernel.Best()) }
+// Kernel prepares a dense weight [M,K] of f32, f16 or bf16, which it keeps.
+func Kernel(w *tensor.Tensor) backend.FloatKernel { return bind(w, false, ukernel.Best()) }
 
 // NewTransposed prepares a dense weight of which W^T [K,M] is given and kept.
-func NewTransposed(wt *tensor.Tensor) backend.Kernel { return bind(wt, true, ukernel.Best()) }
+func NewTransposed(wt *tensor.Tensor) backend.FloatKernel { return bind(wt, true, ukernel.Best()) }
 
 func bind(w *tensor.Tensor, transposed bool, kern *ukernel.Kernels) *kernel {
 	d := &kernel{kern: kern, m: w.Dim(0), k: w.Dim(1), given: sparse.Values(w), transposed: transposed}

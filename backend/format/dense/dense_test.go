@@ -6,14 +6,14 @@ import (
 	"spc/backend/format/formattest"
 )
 
-func TestDense(t *testing.T) { formattest.Run(t, Format{}, "") }
+func TestDense(t *testing.T) { formattest.Run(t, New(), "") }
 
 func TestKernelsMayRunConcurrently(t *testing.T) {
-	formattest.Concurrently(t, Format{}, "")
+	formattest.Concurrently(t, New(), "")
 }
 
-func FuzzCheck(f *testing.F) { formattest.Fuzz(f, Format{}, "") }
+func FuzzCheck(f *testing.F) { formattest.Fuzz(f, New(), "") }
 
 func TestCheckRefusesOtherParts(t *testing.T) {
-	formattest.Refuses(t, Format{}, formattest.Sample(9, 40), "")
+	formattest.Refuses(t, New(), formattest.Sample(9, 40), "")
 }

@@ -10,14 +10,23 @@ import (
 	"spc/passes/choose"
 )
 
-// GPU lists the kernels of dense.cu for a stored weight.
-func (Format) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error) {
-	return GPU(s.Part("values"), dt), nil
+type gpu struct{}
+
+// GPU lists the kernels of dense.cu: on the cores for floats their part is the
+// values, and on tensor cores tiles of them as lanes hold them.
+func (gpu) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
+	w := s.Part("values").To(x)
+	out := kernels(w.Dim(0), w.Dim(1), x)
+	if x == tensor.F32 {
+		return backend.WithParts(out, w), nil
+	}
+	registers := sparse.Fragments(w)
+	return backend.WithParts(out, tensor.From(registers, len(registers))), nil
 }
 
 // GPUKernels lists them without their parts.
-func (Format) GPUKernels(w *choose.Matrix, _ string, dt tensor.DType) []backend.GPUKernel {
-	return kernels(w.Dim(0), w.Dim(1), dt)
+func (gpu) GPUKernels(w *choose.Matrix, _ string, x tensor.DType) []backend.GPUKernel {
+	return kernels(w.Dim(0), w.Dim(1), x)
 }
 
 func kernels(m, k int, dt tensor.DType) []backend.GPUKernel {
@@ -30,17 +39,6 @@ func kernels(m, k int, dt tensor.DType) []backend.GPUKernel {
 		out = append(out, t.Divided(t.Shared(kernel, t.Rows()*t.Depth*dt.Size()), sparse.Ceil(k, t.Depth))...)
 	}
 	return out
-}
-
-// GPU lists the kernels for a weight f32 [M,K]: on the cores for floats its part are its
-// values, and on tensor cores tiles of them as lanes hold them.
-func GPU(w *tensor.Tensor, dt tensor.DType) []backend.GPUKernel {
-	out := kernels(w.Dim(0), w.Dim(1), dt)
-	if w = w.To(dt); dt == tensor.F32 {
-		return backend.WithParts(out, w)
-	}
-	registers := sparse.Fragments(w)
-	return backend.WithParts(out, tensor.From(registers, len(registers)))
 }
 
 // GEMM is the kernel for matrices W[M,K] of type dt as they lie, with their strides by row, by

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 
+	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -22,15 +23,13 @@ type Scheme struct{}
 // Name is ell.
 func (Scheme) Name() string { return "ell" }
 
-// Costs offers the vectors that CPUs like of which each block row has nearly as
-// many, counting a multiply-add for every stored value and column.
-func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
-	var out []choose.Cost
+// Layouts lists the vectors that CPUs like, as many in each block row as the fullest has.
+func (Scheme) Layouts(w *choose.Matrix) (out []backend.Layout) {
 	for _, r := range []int{1, 2, 4, 8, 16} {
 		vectors := sparse.Ceil(w.Dim(0), r) * max(1, w.Blocks(r, 1).Widest)
-		out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
+		out = append(out, backend.Layout{
 			Config: fmt.Sprintf("%dx1", r), Rows: r, Values: vectors * r,
-			Bytes: vectors * (w.ValueBytes*r + sparse.IndexType(w.Dim(1)).Size()),
+			Bytes: vectors * (w.Type.Size()*r + sparse.IndexType(w.Dim(1)).Size()),
 		})
 	}
 	return out

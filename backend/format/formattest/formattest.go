@@ -77,7 +77,7 @@ var halves = []tensor.DType{tensor.F16, tensor.Undefined, tensor.BF16, tensor.Un
 
 // Run runs the tests on the configurations that the format offers and on those
 // given, which the format may refuse to pack.
-func Run(t *testing.T, f backend.Format, configs ...string) {
+func Run(t *testing.T, f *backend.Format, configs ...string) {
 	const seed = 7
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -85,7 +85,7 @@ func Run(t *testing.T, f backend.Format, configs ...string) {
 	run := func(name string, w *tensor.Tensor, dt tensor.DType, kernels bool) {
 		m, k := w.Dim(0), w.Dim(1)
 		mat := choose.NewMatrix(w, "")
-		mat.ValueBytes = dt.Size()
+		mat.Type = dt
 		costs := f.Costs(mat, 1)
 		for _, config := range union(costs, configs) {
 			what := fmt.Sprintf("%s of %v %d x %d as %q", name, dt, m, k, config)
@@ -154,7 +154,7 @@ func checkCost(t *testing.T, what string, s *ir.Store, c choose.Cost) {
 	}
 }
 
-func checkRoundTrip(t *testing.T, what string, f backend.Format, s *ir.Store, w *tensor.Tensor) {
+func checkRoundTrip(t *testing.T, what string, f *backend.Format, s *ir.Store, w *tensor.Tensor) {
 	t.Helper()
 	if err := f.Check(s); err != nil {
 		t.Errorf("%s: %v", what, err)
@@ -180,12 +180,12 @@ func checkRoundTrip(t *testing.T, what string, f backend.Format, s *ir.Store, w 
 
 // Concurrently multiplies with one kernel in several goroutines, for each of the
 // configurations.
-func Concurrently(t *testing.T, f backend.Format, configs ...string) {
+func Concurrently(t *testing.T, f *backend.Format, configs ...string) {
 	const seed = 1
 	t.Logf("seed %d", seed)
 	w := Sample(50, 600)
 	for _, config := range configs {
-		kern, err := f.Kernel(store(t, f, w, config))
+		kern, err := floats(f, store(t, f, w, config))
 		if err != nil {
 			t.Errorf("%q: %v", config, err)
 			continue
@@ -204,9 +204,9 @@ func Concurrently(t *testing.T, f backend.Format, configs ...string) {
 
 // checkKernel multiplies ranges of rows, compares with a sum in float64, and
 // returns the kernel's name.
-func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) (name string) {
+func checkKernel(t *testing.T, what string, f *backend.Format, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) (name string) {
 	t.Helper()
-	kern, err := f.Kernel(s)
+	kern, err := floats(f, s)
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 		return ""
@@ -219,15 +219,28 @@ func checkKernel(t *testing.T, what string, f backend.Format, s *ir.Store, w *te
 	return kern.Name()
 }
 
-// sizes are kern and, if that is another one, the kernel for many columns.
-func sizes(kern backend.Kernel) []backend.Kernel {
-	if s, ok := kern.(backend.Sizer); ok && s.Sized(math.MaxInt) != kern {
-		return []backend.Kernel{kern, s.Sized(math.MaxInt)}
+// floats prepares a store of floats.
+func floats(f *backend.Format, s *ir.Store) (backend.FloatKernel, error) {
+	k, err := f.Kernel(s)
+	if err != nil {
+		return nil, err
 	}
-	return []backend.Kernel{kern}
+	kern, ok := k.(backend.FloatKernel)
+	if !ok {
+		return nil, fmt.Errorf("%v is no kernel for floats", k)
+	}
+	return kern, nil
 }
 
-func checkRanges(t *testing.T, what string, kern backend.Kernel, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) bool {
+// sizes are kern and, if that is another one, the kernel for many columns.
+func sizes(kern backend.FloatKernel) []backend.FloatKernel {
+	if s, ok := kern.(backend.Sizer); ok && s.Sized(math.MaxInt) != kern {
+		return []backend.FloatKernel{kern, s.Sized(math.MaxInt)}
+	}
+	return []backend.FloatKernel{kern}
+}
+
+func checkRanges(t *testing.T, what string, kern backend.FloatKernel, s *ir.Store, w *tensor.Tensor, rng *rand.Rand) bool {
 	t.Helper()
 	tile := kern.Tile()
 	if tile < 1 || kern.Name() == "" {
@@ -250,7 +263,7 @@ func checkRanges(t *testing.T, what string, kern backend.Kernel, s *ir.Store, w 
 
 // multiply runs a kernel between guards: what it reads outside of x makes a sum
 // NaN, what it writes outside of y is seen. Panels are whole, and of some smaller width.
-func multiply(kern backend.Kernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand) error {
+func multiply(kern backend.FloatKernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand) error {
 	for _, n := range []int{1, backend.Panel, (1 + rng.IntN(3)) * backend.Granule} {
 		if err := columns(kern, w, n, r0, r1, rng); err != nil {
 			return fmt.Errorf("%d columns: %w", n, err)
@@ -267,7 +280,7 @@ func multiply(kern backend.Kernel, w *tensor.Tensor, r0, r1 int, rng *rand.Rand)
 }
 
 // columns multiplies n columns: one, or granules of a panel.
-func columns(kern backend.Kernel, w *tensor.Tensor, n, r0, r1 int, rng *rand.Rand) error {
+func columns(kern backend.FloatKernel, w *tensor.Tensor, n, r0, r1 int, rng *rand.Rand) error {
 	k, rows, tile := w.Dim(1), r1-r0, kern.Tile()
 	room := (rows + tile - 1) / tile * tile
 	ld := 1

@@ -11,6 +11,7 @@ import (
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/passes/choose"
 )
 
 // Mutation breaks a store.
@@ -21,7 +22,7 @@ type Mutation struct {
 
 // Refuses checks that the format refuses a store of w after any of the
 // mutations, and after those that break the store of any format.
-func Refuses(t *testing.T, f backend.Format, w *tensor.Tensor, config string, own ...Mutation) {
+func Refuses(t *testing.T, f *backend.Format, w *tensor.Tensor, config string, own ...Mutation) {
 	good := store(t, f, w, config)
 	if err := f.Check(good); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func Refuses(t *testing.T, f backend.Format, w *tensor.Tensor, config string, ow
 	}
 }
 
-func store(t testing.TB, f backend.Format, w *tensor.Tensor, config string) *ir.Store {
+func store(t testing.TB, f *backend.Format, w *tensor.Tensor, config string) *ir.Store {
 	t.Helper()
 	parts, err := f.Pack(w, config)
 	if err != nil {
@@ -102,7 +103,7 @@ func Sample(m, k int) *tensor.Tensor {
 
 // Fuzz mutates stores: what Check accepts must unpack and multiply without
 // reading or writing outside of its operands, and both must agree.
-func Fuzz(f *testing.F, format backend.Format, configs ...string) {
+func Fuzz(f *testing.F, format *backend.Format, configs ...string) {
 	for i := range configs {
 		f.Add(byte(i), byte(17), byte(24), []byte{})
 		f.Add(byte(i), byte(16), byte(8), []byte{0, 1, 0, 200})
@@ -119,7 +120,10 @@ func Fuzz(f *testing.F, format backend.Format, configs ...string) {
 		if err != nil {
 			t.Fatalf("Check accepts what Unpack refuses: %v", err)
 		}
-		kern, err := format.Kernel(s)
+		if backend.Elements(s) == tensor.I8 {
+			return
+		}
+		kern, err := floats(format, s)
 		if err != nil {
 			t.Fatalf("Check accepts what Kernel refuses: %v", err)
 		}
@@ -138,8 +142,9 @@ func Fuzz(f *testing.F, format backend.Format, configs ...string) {
 	})
 }
 
-// Fuzz8 is Fuzz for a format of i8 weights, whose products are exact.
-func Fuzz8(f *testing.F, format backend.Format8, configs ...string) {
+// FuzzIntegers is Fuzz for weights i8, whose products are exact. A sample of whole numbers is passed
+// through fit first, which may be nil.
+func FuzzIntegers(f *testing.F, format *backend.Format, fit func(w *tensor.Tensor), configs ...string) {
 	for i := range configs {
 		f.Add(byte(i), byte(17), byte(24), []byte{})
 		f.Add(byte(i), byte(16), byte(8), []byte{0, 1, 0, 200})
@@ -150,17 +155,15 @@ func Fuzz8(f *testing.F, format backend.Format8, configs ...string) {
 		for i, v := range w.F32s() {
 			w.F32s()[i] = max(-128, min(127, float32(math.Round(float64(100*v)))))
 		}
-		name := configs[int(config)%len(configs)]
-		parts, err := format.Pack(w, name)
-		if err != nil {
-			t.Fatal(err)
+		if fit != nil {
+			fit(w)
 		}
-		s := clone(&ir.Store{Format: format.Name(), Config: name, Rows: w.Dim(0), Cols: w.Dim(1), Parts: parts})
+		s := clone(Integers(t, format, w.To(tensor.I8), configs[int(config)%len(configs)]))
 		editAll(s, edits, configs)
-		if format.Check(s) != nil {
+		if format.Check(s) != nil || backend.Elements(s) != tensor.I8 {
 			return
 		}
-		w, err = format.Unpack(s)
+		w, err := format.Unpack(s)
 		if err != nil {
 			t.Fatalf("Check accepts what Unpack refuses: %v", err)
 		}
@@ -168,25 +171,34 @@ func Fuzz8(f *testing.F, format backend.Format8, configs ...string) {
 		if err != nil {
 			t.Fatalf("Check accepts what Kernel refuses: %v", err)
 		}
-		if g, ok := format.(backend.GPUFormat8); ok {
-			if _, err := g.GPU(s); err != nil {
-				t.Fatalf("Check accepts what GPU refuses: %v", err)
-			}
+		if _, err := format.GPU(s, tensor.U8); err != nil {
+			t.Fatalf("Check accepts what GPU refuses: %v", err)
 		}
 		const seed = 3
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for _, cols := range []int{1 + rng.IntN(ikernel.Columns), ikernel.Columns} {
-			if err := multiply8(kern, w, cols, rng); err != nil {
+			if err := multiplyIntegers(kern.(backend.IntegerKernel), w.To(tensor.I8), cols, rng); err != nil {
 				t.Fatalf("%d columns by %s: %v", cols, kern.Name(), err)
 			}
 		}
 	})
 }
 
-// multiply8 multiplies a panel, part by part of the rows, and looks for sums that
+// Integers stores a weight i8.
+func Integers(t testing.TB, f *backend.Format, w *tensor.Tensor, config string) *ir.Store {
+	t.Helper()
+	s := store(t, f, w.To(tensor.F32), config)
+	s.Parts = choose.Narrow(s.Parts, tensor.I8)
+	if err := f.Check(s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// multiplyIntegers multiplies a panel, part by part of the rows, and looks for sums that
 // differ from those of w, and for what is written behind them.
-func multiply8(kern backend.Kernel8, w *tensor.Tensor, cols int, rng *rand.Rand) error {
+func multiplyIntegers(kern backend.IntegerKernel, w *tensor.Tensor, cols int, rng *rand.Rand) error {
 	const ld, poison = ikernel.Columns, 0x5a5a5a5a
 	m, k := w.Dim(0), w.Dim(1)
 	data := tensor.Data[int8](w)

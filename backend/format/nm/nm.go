@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 
+	"spc/backend"
 	"spc/backend/format/sparse"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -37,6 +38,12 @@ func parse(config string) (pattern, error) {
 	return pattern{p.N, p.M}, nil
 }
 
+// Parse reads a configuration as N of every M.
+func Parse(config string) (n, m int, err error) {
+	p, err := parse(config)
+	return p.n, p.m, err
+}
+
 // bits is the size of a position.
 func (p pattern) bits() int {
 	b := 1
@@ -55,17 +62,16 @@ func (p pattern) positionBytes(slots int) int { return sparse.Ceil(slots*p.bits(
 // groupSizes are the M that any weight is tried with.
 var groupSizes = []int{2, 4, 8, 16, 32}
 
-// Costs offers groups that are at least three quarters full, since the kernel is
-// that of csr, counting a multiply-add for every stored value and column.
-func (s Scheme) Costs(w *choose.Matrix, n int) []choose.Cost {
-	var out []choose.Cost
+// Layouts lists groups that have room for the most nonzeros of any, to be three quarters full
+// where the kernel is that of csr.
+func (Scheme) Layouts(w *choose.Matrix) (out []backend.Layout) {
 	for _, m := range groupSizes {
 		p := pattern{w.Most(m), m}
 		slots := p.slots(w.Dim(1))
-		if values := w.Dim(0) * slots; p.n > 0 && 3*values <= 4*w.Nonzeros {
-			out = sparse.Offer(out, s.Name(), w, n, sparse.Storage{
-				Config: fmt.Sprintf("%d:%d", p.n, m), Rows: 1, Values: values,
-				Bytes: w.ValueBytes*values + w.Dim(0)*p.positionBytes(slots),
+		if values := w.Dim(0) * slots; p.n > 0 {
+			out = append(out, backend.Layout{
+				Config: fmt.Sprintf("%d:%d", p.n, m), Rows: 1, Values: values, Filled: 0.75,
+				Bytes: w.Type.Size()*values + w.Dim(0)*p.positionBytes(slots),
 			})
 		}
 	}

@@ -14,11 +14,11 @@ import (
 
 // Kernel prepares the blocks for the CPU's best kernels. The format's name goes
 // into that of the kernel.
-func (b *Blocks) Kernel(format string) (backend.Kernel, error) {
+func (b *Blocks) Kernel(format string) (backend.FloatKernel, error) {
 	return b.bind(format, ukernel.Best())
 }
 
-func (b *Blocks) bind(format string, kern *ukernel.Kernels) (backend.Kernel, error) {
+func (b *Blocks) bind(format string, kern *ukernel.Kernels) (backend.FloatKernel, error) {
 	if b.K > 1<<16 {
 		return newKernel[uint32](b, format, kern)
 	}
@@ -59,7 +59,7 @@ type kernel[I ukernel.Index] struct {
 	code      func() *emit.Code // nil in a kernel without; it returns nil where there is none after all
 }
 
-func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.Kernel, error) {
+func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.FloatKernel, error) {
 	h := Height(b.R)
 	ptr, column, value := b.Ptr, b.Column, b.Values
 	if b.R != h || b.C != 1 {
@@ -97,7 +97,7 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 const generatedColumns = 2 * backend.Panel
 
 // Sized returns the kernel with generated code for many columns.
-func (d *kernel[I]) Sized(n int) backend.Kernel {
+func (d *kernel[I]) Sized(n int) backend.FloatKernel {
 	if d.generated == nil || n < generatedColumns {
 		return d
 	}
@@ -172,10 +172,10 @@ const placedHeight = 4
 type lastPlaced struct {
 	mu         sync.Mutex
 	bounds, at []int
-	kernel     backend.Kernel
+	kernel     backend.FloatKernel
 }
 
-func (d *kernel[I]) Placed(bounds, at []int) backend.Kernel {
+func (d *kernel[I]) Placed(bounds, at []int) backend.FloatKernel {
 	if d.height < placedHeight && d.code == nil {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (d *kernel[I]) Placed(bounds, at []int) backend.Kernel {
 	return l.kernel
 }
 
-func (d *kernel[I]) place(bounds, at []int) backend.Kernel {
+func (d *kernel[I]) place(bounds, at []int) backend.FloatKernel {
 	placed := *d
 	placed.placed = &lastPlaced{}
 	if d.code != nil {

@@ -80,7 +80,7 @@ func TestManyColumnsAreMultipliedByGeneratedCode(t *testing.T) {
 		at[i] = i % 200 * backend.Panel
 	}
 	placed := many.(backend.Placer).Placed(bounds, at)
-	for _, kern := range []backend.Kernel{many, placed} {
+	for _, kern := range []backend.FloatKernel{many, placed} {
 		kern.(backend.Warmer).Warm(false)
 		d := kern.(*kernel[uint16])
 		if d.code() == nil {
@@ -109,7 +109,7 @@ func TestBlocksAreNotMultipliedByGeneratedCode(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, k backend.Kernel, w *tensor.Tensor, what string) {
+func check(t *testing.T, k backend.FloatKernel, w *tensor.Tensor, what string) {
 	t.Helper()
 	rows, cols := w.Dim(0), w.Dim(1)
 	for _, n := range []int{1, backend.Panel} {

@@ -2,6 +2,7 @@ package sparse
 
 import (
 	"fmt"
+	"slices"
 
 	"spc/backend"
 	"spc/backend/format/ukernel"
@@ -13,25 +14,33 @@ import (
 
 // Scheme is a way to store the blocks of a weight in parts.
 type Scheme interface {
-	choose.Format
+	Name() string
+	Layouts(w *choose.Matrix) []backend.Layout                                      // backend.Storage's
+	Pack(w *tensor.Tensor, config string) ([]ir.Part, error)                        // backend.Storage's
+	GPU(b *Blocks, x tensor.DType) ([]backend.GPUKernel, error)                     // backend.GPUKernels', of what Blocks returned for the store
+	GPUKernels(w *choose.Matrix, config string, x tensor.DType) []backend.GPUKernel // backend.GPUKernels'
 	// Blocks views a store, which may come from a hostile file, as blocks. It
 	// checks the configuration and the number, the types and the shapes of the
 	// parts; whether the blocks themselves are well formed is for Blocks.Check.
 	Blocks(s *ir.Store) (*Blocks, error)
 }
 
-// New returns the storage format of a scheme, a backend.GPUFormat where that is a
-// GPUScheme.
-func New(s Scheme) backend.Format {
-	if g, ok := s.(GPUScheme); ok {
-		return gpuFormat{format{s}, g}
-	}
-	return format{s}
+// New returns the format of a scheme: a row for floats, and those for other types.
+func New(s Scheme, others ...backend.Kernels) *backend.Format {
+	return &backend.Format{Storage: storage{s}, Kernels: append([]backend.Kernels{{
+		Weights: Floats, X: tensor.F32, Sums: tensor.F32, ISA: ukernel.Best().ISA,
+		Cost: func(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) { return cost(s.Name(), w, n, l) },
+		CPU:  storage{s}.kernel, GPU: storage{s},
+	}}, others...)}
 }
 
-type format struct{ Scheme }
+// Storage is a scheme as a way to lay out weights.
+func Storage(s Scheme) backend.Storage { return storage{s} }
 
-func (f format) Check(s *ir.Store) error {
+// storage is a scheme as backend.Storage and backend.GPUKernels.
+type storage struct{ Scheme }
+
+func (f storage) Check(s *ir.Store) error {
 	b, err := f.Blocks(s)
 	if err != nil {
 		return err
@@ -39,7 +48,7 @@ func (f format) Check(s *ir.Store) error {
 	return b.Check()
 }
 
-func (f format) Unpack(s *ir.Store) (*tensor.Tensor, error) {
+func (f storage) Unpack(s *ir.Store) (*tensor.Tensor, error) {
 	b, err := f.Blocks(s)
 	if err != nil {
 		return nil, err
@@ -47,7 +56,7 @@ func (f format) Unpack(s *ir.Store) (*tensor.Tensor, error) {
 	return b.Matrix(), nil
 }
 
-func (f format) Kernel(s *ir.Store) (backend.Kernel, error) {
+func (f storage) kernel(s *ir.Store) (backend.Kernel, error) {
 	b, err := f.Blocks(s)
 	if err != nil {
 		return nil, err
@@ -55,30 +64,12 @@ func (f format) Kernel(s *ir.Store) (backend.Kernel, error) {
 	return b.Kernel(f.Name())
 }
 
-// GPUScheme is a Scheme that has kernels for GPUs.
-type GPUScheme interface {
-	Scheme
-	// GPU is backend.GPUFormat's, of what Blocks returned for the store.
-	GPU(b *Blocks, dt tensor.DType) ([]backend.GPUKernel, error)
-	// GPUKernels is backend.GPUFormat's.
-	GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []backend.GPUKernel
-}
-
-type gpuFormat struct {
-	format
-	gpu GPUScheme
-}
-
-func (f gpuFormat) GPU(s *ir.Store, dt tensor.DType) ([]backend.GPUKernel, error) {
+func (f storage) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
 	b, err := f.Blocks(s)
 	if err != nil {
 		return nil, err
 	}
-	return f.gpu.GPU(b, dt)
-}
-
-func (f gpuFormat) GPUKernels(w *choose.Matrix, config string, dt tensor.DType) []backend.GPUKernel {
-	return f.gpu.GPUKernels(w, config, dt)
+	return f.Scheme.GPU(b, x)
 }
 
 // Shape reads a configuration RxC, such as 4x1.
@@ -94,12 +85,17 @@ func Shape(config string) (r, c int, err error) {
 // be possible to unpack.
 const maxElems = 1 << 31
 
-// IsValue reports whether values of a weight may have that type.
-func IsValue(dt tensor.DType) bool { return dt == tensor.F32 || dt == tensor.F16 || dt == tensor.BF16 }
+// Floats are the types in which elements of f32 weights are stored.
+var Floats = []tensor.DType{tensor.F32, tensor.F16, tensor.BF16}
 
-// Values are the elements of a tensor of such a type, which is kept.
+// IsValue reports whether values of a weight may have that type.
+func IsValue(dt tensor.DType) bool { return dt == tensor.I8 || slices.Contains(Floats, dt) }
+
+// Values are the elements of a tensor of such a type, which is kept unless they are integers.
 func Values(t *tensor.Tensor) ukernel.Values {
 	switch t.DType() {
+	case tensor.I8:
+		return ukernel.F32(t.To(tensor.F32).F32s())
 	case tensor.F16:
 		return ukernel.F16(tensor.Data[tensor.Half](t))
 	case tensor.BF16:
@@ -111,7 +107,7 @@ func Values(t *tensor.Tensor) ukernel.Values {
 // Any stands for a dimension of any size in the shape of a Spec.
 const Any = -1
 
-// Spec is what a format wants of a part. Where F32 is wanted, f16 and bf16 are taken.
+// Spec is what a format wants of a part. Where F32 is wanted, what IsValue names is taken.
 type Spec struct {
 	Name  string
 	DType tensor.DType

@@ -17,7 +17,6 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
-	"spc/backend/format/dense8"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -98,35 +97,26 @@ func prepare(name, config, dtype string, m, k int, values []float32) (answer, er
 	dt, ok := map[string]tensor.DType{"f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16, "i8": tensor.I8}[dtype]
 	p := &prepared{dt: dt, m: m, k: k}
 	w := tensor.From(slices.Clone(values), m, k)
-	pack := func(f choose.Format) (*ir.Store, error) {
-		if config == "" {
-			costs := f.Costs(choose.NewMatrix(w, ""), 1)
-			if len(costs) == 0 {
-				return nil, fmt.Errorf("the format %s does not take the weight", name)
-			}
-			config = costs[0].Config
-		}
-		parts, err := f.Pack(w, config)
-		return &ir.Store{Format: name, Config: config, Rows: m, Cols: k, Parts: parts}, err
+	f := format.Lookup(name)
+	if !ok || f == nil || f.For(dt) == nil || f.For(dt).GPU == nil {
+		return answer{}, fmt.Errorf("no GPU kernels for format %q and type %q", name, dtype)
 	}
-	var err error
-	var s *ir.Store
-	f, isFloats := format.Lookup(name).(backend.GPUFormat)
-	f8, isIntegers := format.Lookup8(name).(backend.GPUFormat8)
-	switch {
-	case ok && dt == tensor.I8 && name == choose.Dense: // which no store holds
-		p.kernels = dense8.GPU(w.To(tensor.I8))
-	case ok && dt == tensor.I8 && isIntegers:
-		if s, err = pack(f8); err == nil {
-			p.kernels, err = f8.GPU(s)
-		}
-	case ok && dt != tensor.I8 && isFloats:
-		if s, err = pack(f); err == nil {
-			p.kernels, err = f.GPU(s, dt)
-		}
-	default:
-		err = fmt.Errorf("no GPU kernels for format %q and type %q", name, dtype)
+	matrix, x := choose.NewMatrix(w, ""), dt
+	if dt == tensor.I8 {
+		matrix.Type, x = dt, tensor.U8
 	}
+	if config == "" {
+		costs := f.Costs(matrix, 1)
+		if len(costs) == 0 {
+			return answer{}, fmt.Errorf("the format %s does not take the weight", name)
+		}
+		config = costs[0].Config
+	}
+	parts, err := f.Pack(w, config)
+	if err != nil {
+		return answer{}, err
+	}
+	p.kernels, err = f.GPU(&ir.Store{Format: name, Config: config, Rows: m, Cols: k, Parts: choose.Narrow(parts, matrix.Type)}, x)
 	if err != nil {
 		return answer{}, err
 	}

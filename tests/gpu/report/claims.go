@@ -77,7 +77,7 @@ var claims = []claim{
 	{name: "few columns, 80% zeros" + fp16 + dense, floor: 2.3, each: true, points: products("few columns 80%", "", library(dense))},
 	{name: "few columns, 90% zeros" + fp16 + dense, floor: 3.2, each: true, points: products("few columns 90%", "", library(dense))},
 	{name: "2:4" + fp16 + dense, floor: 1.5, each: true, instead: within5, points: besides(products("2:4", "nm", library(dense)), products("2:4", "nm", library("cuSPARSELt")))},
-	{name: "2:4, int8, over " + dense, floor: 1.5, each: true, instead: within5, points: besides(products("2:4 int8", "nm8", library(dense)), products("2:4 int8", "nm8", library("cuSPARSELt")))},
+	{name: "2:4, int8, over " + dense, floor: 1.5, each: true, instead: within5, points: besides(products("2:4 int8", "nm", library(dense)), products("2:4 int8", "nm", library("cuSPARSELt")))},
 	{name: "32 x 32 blocks, 80% zeros" + fp16 + dense, floor: 2.5, each: true, points: products("block 32", "block", library(dense))},
 	{name: "64 x 64 blocks, 80% zeros" + fp16 + dense, floor: 3.2, each: true, points: products("block 64", "block", library(dense))},
 	{name: "chooser's pick over the best kernel", floor: within5, points: chosen(asRun, bestOfOurs)},

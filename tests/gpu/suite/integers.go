@@ -121,8 +121,8 @@ func Quantised(t *testing.T, driver cuda.Driver) {
 		parts    int64 // of the GPU
 	}{
 		{"resnet", build("resnet"), "uniform", 0, "dense", false, 1},
-		{"resnet in groups", build("resnet"), "block:1x4", 0.6, "block8", false, 1},
-		{"resnet 2:4", build("resnet"), "2:4", 0.5, "nm8", false, 1},
+		{"resnet in groups", build("resnet"), "block:1x4", 0.6, "block", false, 1},
+		{"resnet 2:4", build("resnet"), "2:4", 0.5, "nm", false, 1},
 		{"mobilenet", build("mobilenet"), "uniform", 0, "dense", true, 1},
 		{"vit", build("vit"), "uniform", 0, "dense", true, 1},
 		{"resnet20-cifar10", stored("resnet20-cifar10"), "uniform", 0, "auto", false, 1},

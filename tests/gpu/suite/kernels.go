@@ -384,7 +384,7 @@ func launch(d cuda.Driver, kernel string, g backend.Geometry, parameters []any) 
 
 // store packs a weight in a configuration, or, where none is given, in the first that the
 // format offers.
-func store(f backend.Format, config string, w *tensor.Tensor, n int) (*ir.Store, error) {
+func store(f *backend.Format, config string, w *tensor.Tensor, n int) (*ir.Store, error) {
 	if config == "" {
 		costs := f.Costs(choose.NewMatrix(w, ""), n)
 		if len(costs) == 0 {
@@ -407,10 +407,6 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 	launched, long := map[string]int{}, map[string]bool{}
 	whole := true // no part of the test was left out
 	for _, f := range format.Table {
-		g, ok := f.(backend.GPUFormat)
-		if !ok {
-			continue
-		}
 		for _, dt := range []tensor.DType{tensor.F32, tensor.F16, tensor.BF16} {
 			ran := false
 			t.Run(fmt.Sprintf("%s %v", f.Name(), dt), func(t *testing.T) {
@@ -444,11 +440,11 @@ func Kernels(t *testing.T, drivers ...cuda.Driver) {
 					if st == nil {
 						continue
 					}
-					kernels, err := g.GPU(st, dt)
+					kernels, err := f.GPU(st, dt)
 					if err != nil {
 						t.Fatal(err)
 					}
-					offered := g.GPUKernels(choose.NewMatrix(w, ""), st.Config, dt)
+					offered := f.GPUKernels(choose.NewMatrix(w, ""), st.Config, dt)
 					if len(offered) != len(kernels) {
 						t.Fatalf("%d kernels, and %d that costs speak of", len(kernels), len(offered))
 					}
@@ -545,7 +541,7 @@ func Warpgroups(t *testing.T, drivers ...cuda.Driver) {
 					if err != nil || st == nil {
 						t.Fatalf("%v: %v, %v", s, st, err)
 					}
-					kernels, err := f.(backend.GPUFormat).GPU(st, dt)
+					kernels, err := f.GPU(st, dt)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -616,7 +612,7 @@ func uniform(rng *rand.Rand, dt tensor.DType, m, k, s int, may func(column int) 
 func Staged(t *testing.T, drivers ...cuda.Driver) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	ell := format.Lookup("ell").(backend.GPUFormat)
+	ell := format.Lookup("ell")
 	all := func(int) bool { return true }
 	launched := map[string]int{}
 	for i, s := range []struct {

@@ -10,7 +10,6 @@ import (
 	"spc/backend"
 	"spc/backend/cuda"
 	"spc/backend/format"
-	"spc/backend/format/dense8"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -209,9 +208,9 @@ func weight8(rng *rand.Rand, kind string, m, k int) *tensor.Tensor {
 		w.F32s()[i] = float32(int8(rng.Uint32()))
 	}
 	switch kind {
-	case "nm8":
+	case "nm":
 		halve(rng, w)
-	case "block8":
+	case "block":
 		share := []float64{0.05, 0.5, 0.9}[rng.IntN(3)]
 		for r := range m {
 			for c := 0; c < k; c += 4 {
@@ -231,10 +230,8 @@ func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 	t.Logf("seed %d", seed)
 	shapes := [][3]int{{1, 1, 1}, {31, 5, 3}, {32, 64, 8}, {33, 130, 17}, {70, 40, 36}, {64, 256, 1}, {5, 300, 4}, {96, 33, 16}, {130, 288, 132}, {128, 516, 64},
 		{40, 1000, 24}, {3, 4900, 2}}
-	for _, f := range format.Table8 {
-		g, ok := f.(backend.GPUFormat8)
-		if !ok {
-			t.Errorf("%s has no kernels for GPUs", f.Name())
+	for _, f := range format.Table {
+		if f.For(tensor.I8) == nil {
 			continue
 		}
 		t.Run(f.Name(), func(t *testing.T) {
@@ -243,30 +240,27 @@ func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 			for j, s := range shapes {
 				w := weight8(rng, f.Name(), s[0], s[1])
 				float := w.To(tensor.F32)
-				var kernels []backend.GPUKernel
-				config := ""
-				if _, ok := f.(dense8.Format); ok {
-					kernels = dense8.GPU(w)
-				} else {
-					costs := f.Costs(choose.NewMatrix(float, ""), s[2])
-					if len(costs) == 0 { // no group is missing
-						continue
-					}
-					config = costs[0].Config
-					parts, err := f.Pack(float, config)
-					if err != nil {
-						t.Fatal(err)
-					}
-					st := &ir.Store{Format: f.Name(), Config: config, Rows: s[0], Cols: s[1], Parts: parts}
-					if err := f.Check(st); err != nil {
-						t.Fatal(err)
-					}
-					if kernels, err = g.GPU(st); err != nil {
-						t.Fatal(err)
-					}
+				matrix := choose.NewMatrix(float, "")
+				matrix.Type = tensor.I8
+				costs := f.Costs(matrix, s[2])
+				if len(costs) == 0 { // no group is missing
+					continue
 				}
-				offered := g.GPUKernels(choose.NewMatrix(float, ""), config)
-				if len(offered) != len(kernels) {
+				config := costs[0].Config
+				parts, err := f.Pack(float, config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				st := &ir.Store{Format: f.Name(), Config: config, Rows: s[0], Cols: s[1], Parts: choose.Narrow(parts, tensor.I8)}
+				if err := f.Check(st); err != nil {
+					t.Fatal(err)
+				}
+				kernels, err := f.GPU(st, tensor.U8)
+				if err != nil {
+					t.Fatal(err)
+				}
+				offered := f.GPUKernels(matrix, config, tensor.U8)
+				if len(offered) != len(kernels) || len(kernels) == 0 {
 					t.Fatalf("%d kernels, and %d that costs speak of", len(kernels), len(offered))
 				}
 				for i := range kernels {
@@ -299,7 +293,7 @@ func Kernels8(t *testing.T, drivers ...cuda.Driver) {
 				}
 			}
 			for _, tile := range backend.GPUTiles8 {
-				unit := map[string]string{"dense": "dense_%v_mma", "block8": "block1x4_%v_mma", "nm8": "nm24_%v_mmasp"}[f.Name()]
+				unit := map[string]string{"dense": "dense_%v_mma", "block": "block1x4_%v_mma", "nm": "nm24_%v_mmasp"}[f.Name()]
 				kernel := "s8_" + fmt.Sprintf(unit, tile)
 				if launched[kernel] < 5*len(drivers) {
 					t.Errorf("tile %v was launched too seldom: %v", tile, launched)

@@ -1,11 +1,10 @@
-package dense8
+package i8
 
 import (
 	"math/rand/v2"
 	"testing"
 
 	"spc/backend/format/ikernel"
-	"spc/ir"
 	"spc/ir/tensor"
 )
 
@@ -28,7 +27,7 @@ func TestPanelsAndTokensMatchTheDefinitionOnEverySet(t *testing.T) {
 			for _, k := range []int{1, 4, 65, 260} {
 				for _, spread := range []float64{30, 100} { // few pairs that are not narrow, and many
 					w := weights(r, m, k, spread)
-					d, data := bind(w, set), tensor.Data[int8](w)
+					d, data := bindDense(w, set), tensor.Data[int8](w)
 					x := make([]uint8, d.Groups()*ikernel.PanelRow)
 					for i := range x {
 						x[i] = 255 - uint8(r.IntN(16))
@@ -81,18 +80,5 @@ func TestPanelsAndTokensMatchTheDefinitionOnEverySet(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestStoresAreRefused(t *testing.T) {
-	f, s := Format{}, &ir.Store{Format: "dense", Rows: 1, Cols: 1}
-	if f.Check(s) == nil {
-		t.Error("Check accepts one")
-	}
-	if _, err := f.Unpack(s); err == nil {
-		t.Error("Unpack accepts one")
-	}
-	if _, err := f.Kernel(s); err == nil {
-		t.Error("Kernel accepts one")
 	}
 }

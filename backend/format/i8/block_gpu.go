@@ -1,4 +1,4 @@
-package block8
+package i8
 
 import (
 	"encoding/binary"
@@ -12,30 +12,38 @@ import (
 	"spc/passes/choose"
 )
 
+type blockGPU struct{}
+
 // GPU lists the kernels of block8.cu. All have the same groups, and each those slabs of its own
 // rows and columns in which there are any.
-func (Format) GPU(s *ir.Store) ([]backend.GPUKernel, error) {
+func (blockGPU) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
+	if s.Config != groups || x != tensor.U8 {
+		return nil, nil
+	}
 	b, values, err := blocks(s)
 	if err != nil {
 		return nil, err
 	}
-	words, groups := tiles(b, values)
-	out := kernels(b.M, b.K, len(b.Column), func(t backend.GPUTile) int { return len(slabs(b, t)[1]) })
+	words, fours := tiles(b, values)
+	out := blockKernels(b.M, b.K, len(b.Column), func(t backend.GPUTile) int { return len(slabs(b, t)[1]) })
 	for i, t := range backend.GPUTiles8 {
 		list := slabs(b, t)
-		out[i].Parts = []*tensor.Tensor{words, groups, tensor.From(list[0], len(list[0])), tensor.From(list[1], len(list[1]))}
+		out[i].Parts = []*tensor.Tensor{words, fours, tensor.From(list[0], len(list[0])), tensor.From(list[1], len(list[1]))}
 	}
 	return out, nil
 }
 
 // GPUKernels lists them without their parts.
-func (Format) GPUKernels(w *choose.Matrix, _ string) []backend.GPUKernel {
-	return kernels(w.Dim(0), w.Dim(1), w.Blocks(1, ikernel.Group).Blocks, func(t backend.GPUTile) int { return w.Blocks(t.Rows(), t.Depth).Blocks })
+func (blockGPU) GPUKernels(w *choose.Matrix, config string, x tensor.DType) []backend.GPUKernel {
+	if config != groups || x != tensor.U8 {
+		return nil
+	}
+	return blockKernels(w.Dim(0), w.Dim(1), w.Blocks(1, ikernel.Group).Blocks, func(t backend.GPUTile) int { return w.Blocks(t.Rows(), t.Depth).Blocks })
 }
 
-func kernels(m, k, groups int, slabs func(backend.GPUTile) int) (out []backend.GPUKernel) {
+func blockKernels(m, k, fours int, slabs func(backend.GPUTile) int) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles8 {
-		kernel := t.Kernel(fmt.Sprintf("s8_block1x4_%v_mma", t), m, k, ikernel.Group*groups+3*m*k/64, tilesAcross(k))
+		kernel := t.Kernel(fmt.Sprintf("s8_block1x4_%v_mma", t), m, k, ikernel.Group*fours+3*m*k/64, blockTiles(k))
 		n := slabs(t)
 		kernel.Unit, kernel.Products, kernel.Loads = backend.IntegerCores, n*t.Rows()*t.Depth, n*t.Depth
 		out = append(out, kernel)
@@ -43,8 +51,8 @@ func kernels(m, k, groups int, slabs func(backend.GPUTile) int) (out []backend.G
 	return out
 }
 
-// tilesAcross is the number of tiles of 32 columns in a row of k elements.
-func tilesAcross(k int) int { return sparse.Ceil(k, 32) }
+// blockTiles is the number of tiles of 32 columns in a row of k elements.
+func blockTiles(k int) int { return sparse.Ceil(k, 32) }
 
 // slabs lists for each t.Rows() rows where their slabs of t.Depth columns begin among the numbers
 // of those in which there is a group.
@@ -67,9 +75,9 @@ func slabs(b *sparse.Blocks, t backend.GPUTile) (lists [2][]uint32) {
 
 // tiles arranges groups as lanes hold them, see block8.cu: the six words of each tile of 16 rows by
 // 32 columns, and the groups. There are empty tiles for whole blocks of the kernels.
-func tiles(b *sparse.Blocks, values []int8) (words, groups *tensor.Tensor) {
+func tiles(b *sparse.Blocks, values []int8) (words, fours *tensor.Tensor) {
 	const rows, lanes, registers, each = 16, 32, 4, 6
-	across := tilesAcross(b.K)
+	across := blockTiles(b.K)
 	count := sparse.Ceil(b.M, backend.GPURows8) * backend.GPURows8 / rows * across
 	// at holds for each register the number of its group, and one more, or 0.
 	at := make([]uint32, count*registers*lanes)

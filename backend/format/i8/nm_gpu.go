@@ -1,4 +1,4 @@
-package nm8
+package i8
 
 import (
 	"fmt"
@@ -10,22 +10,30 @@ import (
 	"spc/passes/choose"
 )
 
+type nmGPU struct{}
+
 // GPU lists the kernels of nm8.cu for sparse tensor cores.
-func (Format) GPU(s *ir.Store) ([]backend.GPUKernel, error) {
+func (nmGPU) GPU(s *ir.Store, x tensor.DType) ([]backend.GPUKernel, error) {
+	if x != tensor.U8 || !fits(s.Config) {
+		return nil, nil
+	}
 	values, places, err := pairs(s)
 	if err != nil {
 		return nil, err
 	}
-	v, p := fragments(values, places, s.Rows, s.Cols)
-	return backend.WithParts(kernels(s.Rows, s.Cols), tensor.From(v, len(v)), tensor.From(p, len(p))), nil
+	v, p := nmFragments(values, places, s.Rows, s.Cols)
+	return backend.WithParts(nmKernels(s.Rows, s.Cols), tensor.From(v, len(v)), tensor.From(p, len(p))), nil
 }
 
 // GPUKernels lists them without their parts.
-func (Format) GPUKernels(w *choose.Matrix, _ string) []backend.GPUKernel {
-	return kernels(w.Dim(0), w.Dim(1))
+func (nmGPU) GPUKernels(w *choose.Matrix, config string, x tensor.DType) []backend.GPUKernel {
+	if x != tensor.U8 || !fits(config) {
+		return nil
+	}
+	return nmKernels(w.Dim(0), w.Dim(1))
 }
 
-func kernels(m, k int) (out []backend.GPUKernel) {
+func nmKernels(m, k int) (out []backend.GPUKernel) {
 	for _, t := range backend.GPUTiles8 {
 		kernel := t.Kernel(fmt.Sprintf("s8_nm24_%v_mmasp", t), m, k, m*k/2+m*k/8, sparse.Ceil(k, 64))
 		kernel.Unit = backend.SparseIntegerCores
@@ -34,10 +42,10 @@ func kernels(m, k int) (out []backend.GPUKernel) {
 	return out
 }
 
-// fragments arranges pairs as lanes hold them, see spc/mma8.cuh: for each tile of 16 rows by 64
+// nmFragments arranges pairs as lanes hold them, see spc/mma8.cuh: for each tile of 16 rows by 64
 // columns, row of tiles by row of tiles, four registers for each of the 32 lanes, and a word of
 // places for each. There are zeros for whole tiles of the kernels.
-func fragments(values []int8, places []uint8, m, k int) (v, p []uint32) {
+func nmFragments(values []int8, places []uint8, m, k int) (v, p []uint32) {
 	groups, across := sparse.Ceil(k, group), sparse.Ceil(k, 64)
 	tiles := sparse.Ceil(m, backend.GPURows8) * backend.GPURows8 / 16 * across
 	v, p = make([]uint32, tiles*32*4), make([]uint32, tiles*32)

@@ -1,12 +1,13 @@
-// Package dense8 multiplies dense i8 weights, which are plain constants of the graph.
-// It imports backend, ikernel, rate and sparse.
-package dense8
+// Package i8 multiplies weights i8 by activations u8 with i32 sums: dense ones, which are
+// constants or stored, 1x4 blocks, and, on GPUs, 2 of every 4. It imports backend, formats,
+// ikernel, rate and sparse.
+package i8
 
 import (
-	"fmt"
 	"sync"
 
 	"spc/backend"
+	"spc/backend/format/dense"
 	"spc/backend/format/ikernel"
 	"spc/backend/format/rate"
 	"spc/ir"
@@ -14,42 +15,37 @@ import (
 	"spc/passes/choose"
 )
 
-// Format is the dense format of i8 weights, as choosing sees it: a weight that it wins
-// stays a constant.
-type Format struct{}
+// row is a row of kernels for weights i8.
+func row(cost func(*choose.Matrix, int, backend.Layout) (choose.Cost, bool), cpu func(*ir.Store) (backend.Kernel, error), gpu backend.GPUKernels) backend.Kernels {
+	return backend.Kernels{
+		Weights: []tensor.DType{tensor.I8}, X: tensor.U8, Sums: tensor.I32, ISA: ikernel.Best().ISA, Cost: cost, CPU: cpu, GPU: gpu,
+	}
+}
 
-// Name is dense.
-func (Format) Name() string { return choose.Dense }
+// Dense is the kernels for weights that are stored whole.
+var Dense = row(denseCost, func(s *ir.Store) (backend.Kernel, error) { return bindDense(s.Part("values"), ikernel.Best()), nil }, denseGPU{})
 
-// Costs offers the one configuration.
-func (Format) Costs(w *choose.Matrix, n int) []choose.Cost {
+func denseCost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	k, r := w.Dim(1), rate.Integers[ikernel.Best().ISA].Dense
-	return []choose.Cost{{
-		Kernel: "s8_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: w.Len(),
+	return choose.Cost{
+		Config: l.Config, Kernel: "s8_gemm", Work: 2 * float64(w.Len()) * float64(backend.Columns(n)), Bytes: l.Bytes,
 		Efficiency: r.Efficiency(float64(ikernel.Groups(k)), k, n),
-	}}
+	}, true
 }
 
-// Pack refuses: the constant itself is the storage.
-func (Format) Pack(*tensor.Tensor, string) ([]ir.Part, error) {
-	return nil, fmt.Errorf("dense i8 weights are constants")
+// unpacked prepares a store for the dense kernels.
+func unpacked(f backend.Storage, s *ir.Store) (backend.Kernel, error) {
+	w, err := f.Unpack(s)
+	if err != nil {
+		return nil, err
+	}
+	return Dense.CPU(dense.Store(w.To(tensor.I8)))
 }
 
-// Check refuses stores, which no weight has.
-func (Format) Check(*ir.Store) error { return fmt.Errorf("dense i8 weights are constants") }
-
-// Unpack refuses as Check does.
-func (f Format) Unpack(s *ir.Store) (*tensor.Tensor, error) { return nil, f.Check(s) }
-
-// Kernel refuses as Check does.
-func (f Format) Kernel(s *ir.Store) (backend.Kernel8, error) { return nil, f.Check(s) }
-
-// New prepares a weight i8 [M,K], which it keeps.
-func New(w *tensor.Tensor) backend.TokenKernel8 { return bind(w, ikernel.Best()) }
-
-func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
+// bindDense prepares a weight i8 [M,K], which it keeps.
+func bindDense(w *tensor.Tensor, kern *ikernel.Kernels) *denseKernel {
 	data := tensor.Data[int8](w)
-	d := &kernel{kern: kern, data: data, m: w.Dim(0), k: w.Dim(1), k4: ikernel.Groups(w.Dim(1))}
+	d := &denseKernel{kern: kern, data: data, m: w.Dim(0), k: w.Dim(1), k4: ikernel.Groups(w.Dim(1))}
 	d.sums = make([]int32, d.m)
 	for r := range d.sums {
 		for _, v := range data[r*d.k : (r+1)*d.k] {
@@ -70,7 +66,7 @@ func bind(w *tensor.Tensor, kern *ikernel.Kernels) *kernel {
 
 // kernel multiplies panels with the rows of the weight, and tokens with panels of it;
 // what either needs is made when it is first called.
-type kernel struct {
+type denseKernel struct {
 	kern     *ikernel.Kernels
 	m, k, k4 int
 	data     []int8 // as stored
@@ -80,7 +76,7 @@ type kernel struct {
 
 	mu      sync.Mutex
 	taps    int // of columns, once that was asked for
-	columns backend.Columns8
+	columns backend.PlaneColumns
 }
 
 // left is a weight as the left operand of a product: rows of whole steps and, where the
@@ -115,11 +111,11 @@ func panels(w []int8, m, k int) []int8 {
 	return out
 }
 
-func (d *kernel) Name() string  { return "s8_gemm_" + d.kern.Tile + "__" + d.kern.ISA }
-func (d *kernel) Sums() []int32 { return d.sums }
-func (d *kernel) Groups() int   { return d.kern.Pad(d.k4) }
+func (d *denseKernel) Name() string  { return "s8_gemm_" + d.kern.Tile + "__" + d.kern.ISA }
+func (d *denseKernel) Sums() []int32 { return d.sums }
+func (d *denseKernel) Groups() int   { return d.kern.Pad(d.k4) }
 
-func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
+func (d *denseKernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	k4, l := d.Groups(), d.rows()
 	ld := ikernel.Group * k4
 	if l.rest == nil {
@@ -130,7 +126,7 @@ func (d *kernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	d.kern.Spmm(l.rest, r0, r1, k4, x, cols, c, ikernel.Columns, true)
 }
 
-func (d *kernel) Planes(taps int) (backend.Columns8, bool) {
+func (d *denseKernel) Planes(taps int) (backend.PlaneColumns, bool) {
 	channels := d.k / taps
 	if !d.kern.HasPlanes() || d.m%16 != 0 || d.k%taps != 0 || channels%ikernel.PlaneStep != 0 {
 		return nil, false
@@ -160,11 +156,11 @@ func (d *kernel) Planes(taps int) (backend.Columns8, bool) {
 
 // Direct is false where narrow rows are the faster operand, which a panel of the weight
 // cannot be, unless a panel of tokens would be empty for the most part.
-func (d *kernel) Direct(tokens int) bool {
+func (d *denseKernel) Direct(tokens int) bool {
 	return tokens < ikernel.Columns/4 || !d.kern.Narrows() || d.rows().rest == nil
 }
 
-func (d *kernel) Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int) {
+func (d *denseKernel) Tokens(c []int32, x []uint8, ldx, tokens, r0, r1 int) {
 	size := d.k4 * ikernel.PanelRow
 	d.kern.GemmTokens(tokens, d.k4, x, ldx, d.panels()[r0/ikernel.Columns*size:][:size], r1-r0, c, ikernel.Columns)
 }
