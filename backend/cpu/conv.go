@@ -19,7 +19,7 @@ func bindConv(p *program, n *ir.Node) (*bound, error) { return bindConvTiles(p, 
 func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bound, error) {
 	o := n.Op.(*op.Conv)
 	if o.Quantised() {
-		return bindConv8(p, n)
+		return bindIntegerConv(p, n)
 	}
 	if b, err := bindDepthwise(p, n); b != nil || err != nil {
 		return b, err
@@ -29,19 +29,12 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 	if err != nil || kernels == nil || !ok || !f32(n) {
 		return nil, err
 	}
-	xs, ws, ys := shapeOf(n.Inputs[0]), n.Inputs[1].Type, shapeOf(n.Outputs[0])
-	wshape, _ := ws.Shape()
-	spans, out, err := o.Geometry(xs, wshape)
+	g, err := newConvGeometry(n, o, ref.Groups)
 	if err != nil {
-		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
+		return nil, err
 	}
-	if slices.Contains(ys, 0) {
+	if g.images*g.groups*g.rows*g.outPlane == 0 {
 		return nil, nil
-	}
-	g := convGeometry{
-		spans: spans, in: xs[2:], out: out, channels: wshape[1], images: xs[0],
-		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1] / ref.Groups, groups: ref.Groups,
-		taps: prod(wshape[2:]),
 	}
 	kernels = sized(kernels, g.images*g.outPlane)
 	ep := newEpilogue(n, &o.Epilogue, bias)
@@ -49,20 +42,20 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		l := &linear{kernel: kernels[0], tokens: g.images, m: g.rows, k: g.channels * g.taps, scale: 1, ep: ep, add: -1}
 		return l.bound(), nil
 	}
-	if len(g.spans) <= 2 && !slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
-		l := newPlanes(&g)
+	if len(g.spans) <= 2 && !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
+		l := newPlanes(g, true)
 		if g.groups == 1 {
 			kernels = []backend.FloatKernel{l.place(kernels[0])}
 		}
 		direct := g.bind(kernels, ep, l)
 		if win, ok := g.winogradWindow(n.Inputs[1]); ok {
-			if w := p.winogradWeight(n.Inputs[1], tiles(&g)); w != nil {
+			if w := p.winogradWeight(n.Inputs[1], tiles(g)); w != nil {
 				return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
 			}
 		}
 		return direct, nil
 	}
-	return g.bind(kernels, ep, &tapLoader{g: &g, list: func(tap, col, count int, f func(j, n, p int)) {
+	return g.bind(kernels, ep, &tapLoader{g: g, list: func(tap, col, count int, f func(j, n, p int)) {
 		op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
 	}}), nil
 }
@@ -128,6 +121,20 @@ type convGeometry struct {
 	channels, rows    int // of one group
 	taps              int
 	transposed        bool
+}
+
+// newConvGeometry is that of a convolution of groups.
+func newConvGeometry(n *ir.Node, o *op.Conv, groups int) (*convGeometry, error) {
+	xs, ws := shapeOf(n.Inputs[0]), shapeOf(n.Inputs[1])
+	spans, out, err := o.Geometry(xs, ws)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	return &convGeometry{
+		spans: spans, in: xs[2:], out: out, channels: ws[1], images: xs[0],
+		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ws[0] / groups, groups: groups,
+		taps: prod(ws[2:]),
+	}, nil
 }
 
 // flat reports whether the one patch of an image is the image: the convolution is a

@@ -5,6 +5,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
+	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/op"
 )
@@ -108,6 +109,82 @@ func (e *epilogue) within(dst, y, res []float32, at, ld, r0, rows, n int) {
 	}
 	if dst != nil {
 		vec.FinishRows(dst[at:], ld, y, backend.Panel, rows, n, nil, nil, 0, -inf, inf)
+	}
+}
+
+// integerEpilogue finishes sums of integers: it scales them to floats, finishes these as epilogue
+// does, and rounds them to u8 where the result is that.
+type integerEpilogue struct {
+	epilogue
+	ikernel.Epilogue
+	kern  *ikernel.Kernels
+	quant ikernel.Limits // how what act returns becomes u8
+	u8    bool           // the result is u8
+}
+
+// newIntegerEpilogue prepares the epilogue of n, whose weight has the given sums of rows; ok
+// is false where its bias is no constant.
+func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, sums []int32) (*integerEpilogue, bool) {
+	bias, ok := constantF32(n, 2)
+	if !ok {
+		return nil, false
+	}
+	ep := &integerEpilogue{epilogue: newEpilogue(n, e, nil), kern: ikernel.Best(), u8: q.YScale != 0}
+	shift := float32(0)
+	if ep.residual >= 0 && q.RScale != 0 {
+		ep.ResScale = q.RScale
+		shift = -q.RScale * float32(q.RZero)
+	}
+	for m, s := range sums {
+		ep.Sum = append(ep.Sum, -int32(q.XZero)*s)
+		ep.Scale = append(ep.Scale, q.XScale*q.WScale[m%len(q.WScale)])
+		b := shift
+		if bias != nil {
+			b += bias[m]
+		}
+		ep.Bias = append(ep.Bias, b)
+	}
+	ep.Lo, ep.Hi = ep.lo, ep.hi
+	if ep.u8 && ep.act == nil {
+		ep.ToU8(q.YScale, q.YZero)
+	} else if ep.u8 {
+		ep.quant = ikernel.NoLimits()
+		ep.quant.ToU8(q.YScale, q.YZero)
+	}
+	return ep, true
+}
+
+// scratch is the number of floats that finish needs.
+func (e *integerEpilogue) scratch() int {
+	if e.act != nil && e.u8 {
+		return ikernel.Columns
+	}
+	return 0
+}
+
+// finish stores rows of n sums, 64 apart: y and res have rows ldy apart. first is the
+// first row, or with ByColumn the first column, and tmp as long as scratch says.
+func (e *integerEpilogue) finish(first, rows, n int, c []int32, y, res ikernel.Elems, ldy int, tmp []float32) {
+	const ldc = ikernel.Columns
+	if e.act == nil {
+		e.kern.Finish(&e.Epilogue, first, rows, n, c, ldc, y, res, ldy)
+		return
+	}
+	for r := range rows {
+		at := first
+		if !e.ByColumn {
+			at += r
+		}
+		row := ikernel.Elems{F32: tmp}
+		if !e.u8 {
+			row = y.From(r * ldy)
+		}
+		row.F32 = row.F32[:n]
+		e.kern.Finish(&e.Epilogue, at, 1, n, c[r*ldc:], ldc, row, res.From(r*ldy), ldy)
+		e.act(row.F32)
+		if e.u8 {
+			e.kern.Quantize(&e.quant, y.U8[r*ldy:][:n], row.F32)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func (l *linear) fromRight(x *exec, o *operands, k backend.Linear) func() {
 func bindMatMul(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.MatMul)
 	if o.Quantised() {
-		return bindLinear8(p, n, &o.Quant, &o.Epilogue)
+		return bindIntegerLinear(p, n, &o.Quant, &o.Epilogue)
 	}
 	if !f32(n) {
 		return nil, nil
@@ -262,7 +262,7 @@ func batchOffsets(lead, batch []int, size int) []int {
 func bindGemm(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Gemm)
 	if o.Quantised() {
-		return bindLinear8(p, n, &o.Quant, &o.Epilogue)
+		return bindIntegerLinear(p, n, &o.Quant, &o.Epilogue)
 	}
 	_, kernels, err := p.weightOf(n, 1)
 	if err != nil || kernels == nil || !f32(n) {

@@ -49,7 +49,9 @@ type copies struct{ top, end, left, width, at int }
 // batchFloats bounds the size of the images that are laid out at a time.
 const batchFloats = 2 << 20
 
-func newPlanes(g *convGeometry) *planes {
+// newPlanes lays images out; those that need no zeros around them are read as they are if that is
+// allowed.
+func newPlanes(g *convGeometry, asTheyAre bool) *planes {
 	p := &planes{g: g, inH: 1, outH: 1, h: op.Span{Kernel: 1, Stride: 1, Dilation: 1}}
 	last := len(g.spans) - 1
 	p.w, p.inW, p.outW = g.spans[last], g.in[last], g.out[last]
@@ -57,7 +59,7 @@ func newPlanes(g *convGeometry) *planes {
 		p.h, p.inH, p.outH = g.spans[0], g.in[0], g.out[0]
 	}
 	unit := func(s op.Span) bool { return s.Stride == 1 && s.Begin == 0 && s.End == 0 }
-	p.direct = unit(p.h) && unit(p.w)
+	p.direct = asTheyAre && unit(p.h) && unit(p.w)
 	if p.direct && g.taps == 1 {
 		p.inW, p.outW, p.inH, p.outH = g.inPlane, g.outPlane, 1, 1
 	}

@@ -17,7 +17,7 @@ func bindMaxPool(_ *program, n *ir.Node) (*bound, error) {
 		return nil, nil
 	}
 	if u8Only(n) {
-		return bindMaxPool8(n)
+		return bindMaxPoolBytes(n)
 	}
 	win, _, ok, err := poolWindow(n, &o.Window, o.CeilMode)
 	if !ok {

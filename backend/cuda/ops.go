@@ -28,7 +28,7 @@ var mixed = map[string]bindFunc{
 
 // binders8 binds those that take or give u8.
 var binders8 = map[string]bindFunc{
-	"Conv": bindConv8, "Gemm": bindTokens8, "MatMul": bindTokens8,
+	"Conv": bindIntegerConv, "Gemm": bindIntegerTokens, "MatMul": bindIntegerTokens,
 
 	"QuantizeLinear": bindQuantize, "DequantizeLinear": bindDequantize, "MaxPool": bindMaxPool,
 }

@@ -105,6 +105,9 @@ func (d *blockKernel) Name() string  { return "s8_block_1x4_1x64__" + d.kern.ISA
 func (d *blockKernel) Sums() []int32 { return d.sums }
 func (d *blockKernel) Groups() int   { return d.k4 }
 
+// Warm cuts the weight into segments.
+func (d *blockKernel) Warm(bool) { d.segments() }
+
 func (d *blockKernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	for i, s := range d.segments() {
 		d.kern.Spmm(s, r0, r1, d.k4, x, cols, c, ikernel.Columns, i > 0)

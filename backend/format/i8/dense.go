@@ -115,6 +115,15 @@ func (d *denseKernel) Name() string  { return "s8_gemm_" + d.kern.Tile + "__" + 
 func (d *denseKernel) Sums() []int32 { return d.sums }
 func (d *denseKernel) Groups() int   { return d.kern.Pad(d.k4) }
 
+// Warm makes the panels, or the rows as panels are multiplied by them.
+func (d *denseKernel) Warm(tokens bool) {
+	if tokens {
+		d.panels()
+	} else {
+		d.rows()
+	}
+}
+
 func (d *denseKernel) Panel(c []int32, x []uint8, cols, r0, r1 int) {
 	k4, l := d.Groups(), d.rows()
 	ld := ikernel.Group * k4

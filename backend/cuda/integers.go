@@ -15,9 +15,9 @@ var types = map[tensor.DType]int{tensor.U8: 0, tensor.F32: 1, tensor.F16: 2, ten
 // typeOf is the number of the type that a value has on the device.
 func (b *binder) typeOf(v *ir.Value) int { return types[b.prog.typeOf(v)] }
 
-// product8 launches a kernel of a quantised product on its operands, of which X is u8; false where no
+// integerProduct launches a kernel of a quantised product on its operands, of which X is u8; false where no
 // grid is large enough. depth is the number of rows of X.
-func (b *binder) product8(n *ir.Node, w *weight, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
+func (b *binder) integerProduct(n *ir.Node, w *weight, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
 	rows := len(w.sums)
 	bias, ok := biasOf(n, 2, rows)
 	if !ok {
@@ -60,8 +60,8 @@ func (b *binder) product8(n *ir.Node, w *weight, q *op.Quant, ep *op.Epilogue, d
 	return true, b.launch(k.Name, g, append(params, shift, scale, floats(bias), residual, kind, q.RScale, q.RZero, b.typeOf(o.y), q.YScale, q.YZero, act, a1, a2)...)
 }
 
-// bindTokens8 binds a quantised MatMul or Gemm, whose left side is tokens.
-func bindTokens8(b *binder, n *ir.Node) (bool, error) {
+// bindIntegerTokens binds a quantised MatMul or Gemm, whose left side is tokens.
+func bindIntegerTokens(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(op.Quantisable)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	w, err := b.weightOf(n, 1)
@@ -70,14 +70,14 @@ func bindTokens8(b *binder, n *ir.Node) (bool, error) {
 	}
 	k, m := xs[len(xs)-1], len(w.sums)
 	tokens := prod(xs) / k
-	return b.product8(n, w, o.Integers(), o.Fused(), k, operands{
+	return b.integerProduct(n, w, o.Integers(), o.Fused(), k, operands{
 		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: tokens, batch: 1, xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
 	})
 }
 
-// bindConv8 binds a quantised convolution of one group: the weight times the patches of each image, which
+// bindIntegerConv binds a quantised convolution of one group: the weight times the patches of each image, which
 // kernels read from the image. Padding stands for 0, as the zero point does.
-func bindConv8(b *binder, n *ir.Node) (bool, error) {
+func bindIntegerConv(b *binder, n *ir.Node) (bool, error) {
 	o := n.Op.(*op.Conv)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	w, err := b.weightOf(n, 1)
@@ -101,7 +101,7 @@ func bindConv8(b *binder, n *ir.Node) (bool, error) {
 	} else if pixels == 1 { // images are columns
 		p.n, p.batch, p.xs, p.ys = xs[0], 1, [3]int{1, cols, 0}, [3]int{1, rows, 0}
 	}
-	return b.product8(n, w, &o.Quant, &o.Epilogue, cols, p)
+	return b.integerProduct(n, w, &o.Quant, &o.Epilogue, cols, p)
 }
 
 // bindQuantize quantises to u8, with a scale and a zero point for all elements or for those of an

@@ -1,0 +1,335 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"spc/backend"
+	"spc/backend/cpu/vec"
+	"spc/backend/format/ikernel"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+)
+
+// integerRows is the number of rows of an integer product that are finished together: their
+// sums stay in the first-level cache.
+const integerRows = 64
+
+// integerWeight returns the kernel of the constant weight of n, nil where it has none for integers.
+func (p *program) integerWeight(n *ir.Node) (backend.IntegerKernel, error) {
+	_, kernels, err := kernelsOf[backend.IntegerKernel](p, n, 1)
+	if len(kernels) == 0 {
+		return nil, err
+	}
+	return kernels[0], nil
+}
+
+// elemsOf returns the elements of t, f32 or u8; none where it is nil.
+func elemsOf(t *tensor.Tensor) ikernel.Elems {
+	switch {
+	case t == nil:
+		return ikernel.Elems{}
+	case t.DType() == tensor.U8:
+		return ikernel.Elems{U8: t.Bytes()}
+	}
+	return ikernel.Elems{F32: t.F32s()}
+}
+
+// asBytes and asInts view scratch.
+func asBytes(s []float32) []uint8 {
+	return unsafe.Slice((*uint8)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))
+}
+
+func asInts(s []float32) []int32 {
+	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+func asFloats(s []int32) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+// floats is the number of floats that hold n bytes and keep what follows aligned.
+func floats(n int) int { return (n + 63) / 64 * 16 }
+
+// integerConv is a convolution of integers: the weight times the patches of each image. Where
+// patches are not the pixels themselves, each image is first laid out as planes. Columns are output
+// pixels in rows as long as those of the planes, of which the last few are not stored: what a tap
+// reads is then at a fixed distance from them.
+type integerConv struct {
+	*planes
+	kernel backend.IntegerKernel
+	ep     *integerEpilogue
+	m, k4  int
+	at     []int32 // of each row of a panel in an image's planes
+	fill   uint8
+
+	// Where the kernel takes columns from planes of four channels, those are laid out.
+	group   int // channels side by side in a plane
+	columns backend.PlaneColumns
+	steps   []int32
+}
+
+// bindIntegerConv makes the kernel of a quantised Conv of one group over one or two spatial
+// axes.
+func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
+	o := n.Op.(*op.Conv)
+	kernel, err := p.integerWeight(n)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if err != nil || kernel == nil || len(xs) > 4 || prod(ys) == 0 || prod(xs) == 0 {
+		return nil, err
+	}
+	ep, ok := newIntegerEpilogue(n, &o.Quant, &o.Epilogue, kernel.Sums())
+	if !ok {
+		return nil, nil
+	}
+	g, err := newConvGeometry(n, o, 1)
+	if err != nil {
+		return nil, err
+	}
+	c := &integerConv{planes: newPlanes(g, g.taps == 1), kernel: kernel, ep: ep, m: g.rows, k4: kernel.Groups(), group: 1, fill: uint8(o.XZero)}
+	if g.channels*max(c.channel, g.inPlane) >= 1<<31-64 { // of which offsets are 32 bits
+		return nil, nil
+	}
+	if k, ok := kernel.(backend.PlaneKernel); ok && !c.direct {
+		if c.columns, ok = k.Planes(g.taps); ok {
+			c.group = ikernel.Group
+		}
+	}
+	if c.columns != nil {
+		for _, t := range c.taps {
+			for i := 0; i < g.channels; i += ikernel.PlaneStep {
+				c.steps = append(c.steps, int32(i*c.channel+c.group*(t.phase*c.planes.rows*c.cols+t.shift)))
+			}
+		}
+	} else {
+		c.at = make([]int32, ikernel.Group*c.k4)
+		for k, at := range c.offset {
+			c.at[k] = int32(at)
+		}
+	}
+	return c.bound(), nil
+}
+
+// laid is the size of the planes of an image in bytes, 0 where there are none. More
+// is read behind them than matters.
+func (c *integerConv) laid() int {
+	if c.direct {
+		return 0
+	}
+	return c.g.channels*c.channel + ikernel.PanelRow
+}
+
+func (c *integerConv) bound() *bound {
+	const sums = integerRows * ikernel.Columns
+	g := c.g
+	shared, panel := floats(c.laid()), floats(c.k4*ikernel.PanelRow)
+	if c.columns != nil {
+		panel = 0
+	}
+	cols := (c.outH-1)*c.cols + c.outW
+	panels := (cols + ikernel.Columns - 1) / ikernel.Columns
+	return &bound{inplace: -1, scratch: shared + panel + sums + c.ep.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		if c.columns == nil {
+			x.warm(c.kernel, false)
+		}
+		var src, image []uint8
+		var y, res ikernel.Elems
+		planes := asBytes(x.scratch[0][:shared])
+		parts := 1
+		if t := x.pool.Threads(); panels < 2*t {
+			parts = min(t, (c.m+integerRows-1)/integerRows)
+		}
+		rows := ((c.m+parts-1)/parts + integerRows - 1) / integerRows * integerRows
+		spread := func(_, i int) { c.spread(planes, src, i*c.group) }
+		multiply := func(worker, i int) {
+			i, part := i/parts, i%parts
+			s := x.scratch[worker][shared:]
+			xs, sum, tmp := asBytes(s[:panel]), asInts(s[panel:][:sums]), s[panel+sums:]
+			col := i * ikernel.Columns
+			n := min(ikernel.Columns, cols-col)
+			if c.columns == nil {
+				c.ep.kern.Pack(xs, image[col:], c.at, n)
+			}
+			end := min(c.m, (part+1)*rows)
+			for r := part * rows; r < end; r += integerRows {
+				count := min(integerRows, end-r)
+				if c.columns != nil {
+					c.columns(sum, image[c.group*col:], c.steps, c.group*c.channel, n, r, r+count)
+				} else {
+					c.kernel.Panel(sum, xs, n, r, r+count)
+				}
+				for j := col; j < col+n; {
+					line, at := j/c.cols, j%c.cols
+					k := min(c.outW-at, col+n-j)
+					if k > 0 {
+						to := r*g.outPlane + line*c.outW + at
+						c.ep.finish(r, count, k, sum[j-col:], y.From(to), res.From(to), g.outPlane, tmp)
+					}
+					j += min(c.cols-at, col+n-j)
+				}
+			}
+		}
+		return func() error {
+			size := g.channels * g.inPlane
+			for img := range g.images {
+				src = in[0].Bytes()[img*size:][:size]
+				y = elemsOf(out[0]).From(img * c.m * g.outPlane)
+				if c.ep.residual >= 0 {
+					res = elemsOf(in[op.Residual]).From(img * c.m * g.outPlane)
+				}
+				image = src
+				if !c.direct {
+					x.pool.For(g.channels/c.group, spread)
+					image = planes[:c.laid()]
+				}
+				x.pool.For(panels*parts, multiply)
+			}
+			return nil
+		}
+	}}
+}
+
+// spread copies channels of an image, as many as lie side by side from a multiple of that on, to
+// their planes.
+func (c *integerConv) spread(planes, src []uint8, channel int) {
+	group, plane := c.group, c.g.inPlane
+	pitch, sw := c.cols*group, c.w.Stride
+	lines := c.h.Stride * c.inW // from a line of a phase to the next in src
+	src = src[channel*plane:][:group*plane]
+	for i, f := range c.copies {
+		dst := planes[channel*c.channel+i*c.planes.rows*pitch:][:c.planes.rows*pitch]
+		fillBytes(dst[:f.top*pitch], c.fill)
+		fillBytes(dst[f.end*pitch:], c.fill)
+		if f.top == f.end {
+			continue
+		}
+		rest := c.cols - f.left - f.width
+		switch {
+		case group > 1 && sw <= 2:
+			c.ep.kern.Interleave(dst[f.top*pitch:], pitch, src[f.at:], lines, plane, sw, f.end-f.top, f.width, f.left, rest, c.fill)
+			continue
+		case group == 1 && sw <= 2:
+			c.ep.kern.Frame(dst[f.top*pitch:], pitch, src[f.at:], lines, sw, f.end-f.top, f.width, f.left, rest, c.fill)
+			continue
+		}
+		for y := range f.end - f.top {
+			row := dst[(f.top+y)*pitch:][:pitch]
+			fillBytes(row[:group*f.left], c.fill)
+			fillBytes(row[group*(f.left+f.width):], c.fill)
+			for k := range group {
+				q := src[k*plane+f.at+y*lines:]
+				for j := range f.width {
+					row[group*(f.left+j)+k] = q[j*sw]
+				}
+			}
+		}
+	}
+}
+
+// fillBytes sets all bytes to v.
+func fillBytes(x []uint8, v uint8) {
+	if len(x) == 0 {
+		return
+	}
+	x[0] = v
+	for n := 1; n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
+	}
+}
+
+// integerLinear is a product of 8-bit integers with tokens whose features are contiguous.
+type integerLinear struct {
+	kernel       backend.IntegerKernel
+	ep           *integerEpilogue
+	tokens, m, k int
+}
+
+// bindIntegerLinear makes the kernel of a quantised MatMul or Gemm.
+func bindIntegerLinear(p *program, n *ir.Node, q *op.Quant, e *op.Epilogue) (*bound, error) {
+	kernel, err := p.integerWeight(n)
+	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
+	if err != nil || kernel == nil || prod(ys) == 0 || prod(xs) == 0 {
+		return nil, err
+	}
+	ep, ok := newIntegerEpilogue(n, q, e, kernel.Sums())
+	if !ok {
+		return nil, nil
+	}
+	ep.ByColumn = true
+	l := &integerLinear{kernel: kernel, ep: ep, m: ys[len(ys)-1], k: xs[len(xs)-1]}
+	l.tokens = prod(xs) / l.k
+	return l.bound(), nil
+}
+
+func (l *integerLinear) bound() *bound {
+	const block = ikernel.Columns // of tokens, and of rows of the weight
+	k4 := ikernel.Groups(l.k)
+	direct, ok := l.kernel.(backend.TokenKernel)
+	if ok && !direct.Direct(l.tokens) {
+		direct, ok = nil, false
+	}
+	if !ok {
+		k4 = l.kernel.Groups()
+	}
+	ldx := ikernel.Group * k4
+	shared, panel := 0, 0
+	if ldx != l.k {
+		shared = floats(l.tokens * ldx)
+	}
+	if !ok {
+		panel = floats(k4*ikernel.PanelRow) + block*block
+	}
+	tokens, rows := (l.tokens+block-1)/block, (l.m+block-1)/block
+	return &bound{inplace: -1, scratch: shared + panel + block*block + l.ep.scratch(), prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		x.warm(l.kernel, direct != nil)
+		var xs []uint8
+		var y, res ikernel.Elems
+		padded := asBytes(x.scratch[0][:shared])
+		// Panels of tokens are made for many rows of the weight.
+		parts := rows
+		if direct == nil {
+			parts = min(rows, max(1, (2*x.pool.Threads()+tokens-1)/tokens))
+		}
+		multiply := func(worker, i int) {
+			t0, part := i/parts*block, i%parts
+			n := min(block, l.tokens-t0)
+			s := x.scratch[worker][shared:]
+			sum, tmp := asInts(s[:block*block]), s[block*block+panel:]
+			from := xs[t0*ldx:]
+			var packed []uint8
+			var turned []int32
+			if direct == nil {
+				turned = asInts(s[block*block:][:block*block])
+				packed = asBytes(s[2*block*block:])[:k4*ikernel.PanelRow]
+				l.ep.kern.PackTokens(packed, from, ldx, n, k4)
+			}
+			for r := part * rows / parts * block; r < min(l.m, (part+1)*rows/parts*block); r += block {
+				count := min(block, l.m-r)
+				if direct != nil {
+					direct.Tokens(sum, from, ldx, n, r, r+count)
+				} else {
+					l.kernel.Panel(turned, packed, n, r, r+count)
+					vec.Transpose(asFloats(sum), block, asFloats(turned), block, count, n)
+				}
+				to := t0*l.m + r
+				l.ep.finish(r, n, count, sum, y.From(to), res.From(to), l.m, tmp)
+			}
+		}
+		pad := func(_, t int) {
+			copy(padded[t*ldx:][:l.k], in[0].Bytes()[t*l.k:])
+			clear(padded[t*ldx+l.k : (t+1)*ldx])
+		}
+		return func() error {
+			xs, y = in[0].Bytes(), elemsOf(out[0])
+			if l.ep.residual >= 0 {
+				res = elemsOf(in[op.Residual])
+			}
+			if shared > 0 {
+				x.pool.For(l.tokens, pad)
+				xs = padded[:l.tokens*ldx]
+			}
+			x.pool.For(tokens*parts, multiply)
+			return nil
+		}
+	}}
+}
