@@ -2,8 +2,11 @@ package format
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"spc/backend"
 	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -129,6 +132,54 @@ func TestCheckComparesTheStoreWithTheType(t *testing.T) {
 		c.change(&broken)
 		if err := Check(&broken, c.typ); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Each row of kernels has those of its types: what a weight stored in a type is multiplied by says so.
+func TestRowsHaveKernelsOfTheirTypes(t *testing.T) {
+	w := tensor.New(tensor.F32, 32, 64)
+	for i := range w.F32s() {
+		if i%4 == i/64%4 {
+			w.F32s()[i] = float32(i%100 - 50)
+		}
+	}
+	config := map[string]string{"ell": "1x1", "nm": "2:4", "block": "1x4"}
+	for _, f := range Table {
+		types := map[tensor.DType]bool{}
+		for _, row := range f.Kernels {
+			for _, dt := range row.Weights {
+				what := fmt.Sprintf("%s of %v", f.Name(), dt)
+				if types[dt] || f.For(dt) == nil || f.For(dt).Sums != row.Sums {
+					t.Errorf("%s stands in two rows", what)
+				}
+				types[dt] = true
+				parts, err := f.Pack(w, config[f.Name()])
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := &ir.Store{Format: f.Name(), Config: config[f.Name()], Rows: 32, Cols: 64, Parts: choose.Narrow(parts, dt)}
+				if err := f.Check(s); err != nil || backend.Elements(s) != dt {
+					t.Errorf("%s: elements %v, %v", what, backend.Elements(s), err)
+				}
+				k, err := f.Kernel(s)
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+					continue
+				}
+				_, floats := k.(backend.FloatKernel)
+				_, integers := k.(backend.IntegerKernel)
+				if floats != (row.Sums == tensor.F32 && row.X == tensor.F32) || integers != (row.Sums == tensor.I32 && row.X == tensor.U8) || !strings.HasSuffix(k.Name(), "__"+row.ISA) {
+					t.Errorf("%s by %v with sums %v on %s is multiplied by %s", what, row.X, row.Sums, row.ISA, k.Name())
+				}
+				x := row.X
+				if x == tensor.F32 {
+					x = tensor.F16
+				}
+				if kernels, err := f.GPU(s, x); row.GPU != nil && (len(kernels) == 0 || err != nil) {
+					t.Errorf("%s: %d kernels of a GPU, %v", what, len(kernels), err)
+				}
+			}
 		}
 	}
 }

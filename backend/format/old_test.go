@@ -14,7 +14,7 @@ import (
 // oldStores are weights i8 [2,6] as version 1 stores them, by their elements row by row.
 var oldStores = map[string][]int8{
 	`stored "block8"("1x4") [] 1, 2 x 6 {rows = u32[3] {0, 1, 3}, columns = u16[3] {1, 0, 1}, values = i8[3,4] {1, 2, 0, 0, 3, 4, 5, 6, 7, 0, 0, 0}}`: {0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 0},
-	`stored "nm8"("2:4") [] 1, 2 x 6 {values = i8[2,2,2] {1, 2, 3, 4, 5, 6, 7, 0}, places = u8[2,2] {4, 4, 14, 8}}`:                               {1, 2, 0, 0, 3, 4, 0, 0, 5, 6, 7, 0},
+	`stored "nm8"("2:4") [] 1, 2 x 6 {values = i8[2,2,2] {1, 2, 3, 4, 5, 6, 7, 0}, places = u8[2,2] {4, 4, 14, 8}}`:                                   {1, 2, 0, 0, 3, 4, 0, 0, 5, 6, 7, 0},
 }
 
 func oldGraph(store string) (*ir.Graph, error) {
