@@ -81,7 +81,7 @@ e2e: ## the real models in $(SPC_SHARED): outputs, sizes, times
 
 accuracy: build ## spc eval on the real models and data in $(SPC_SHARED): dense against their baselines, and pruned (hours)
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
-	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json -readme README.md
+	$(GO) run ./tests/e2e/accuracy -spc bin/spc -pruned -save tests/e2e/results/pruned.json -table docs/results/accuracy.md
 
 accuracy-quick: build ## the dense models, and a few prunings of the smallest
 	$(GO) run ./tests/e2e/accuracy -spc bin/spc
@@ -124,9 +124,9 @@ $(CURDIR)/out/nvcc/usr/include/cuda.h: $(NVCC)
 out/nvcc/nvcc:
 	sh backend/cuda/image/nvcc.sh out/nvcc
 
-bench-ort: build out/ort/node_modules ## every row of tests/bench against ONNX Runtime, into tests/bench/results and the README (needs node and npm)
+bench-ort: build out/ort/node_modules ## every row of tests/bench against ONNX Runtime, into tests/bench/results and docs/results/speed.md (needs node and npm)
 	$(GO) run ./tests/bench/cmd ort --save tests/bench/results
-	$(GO) run ./tests/bench/cmd readme
+	$(GO) run ./tests/bench/cmd docs
 
 bench-sparse: ## pruned models against their own dense compile, into tests/bench/results
 	$(GO) run ./tests/bench/cmd sparse --save tests/bench/results

@@ -3,5 +3,5 @@
 // whatever else the machine does meets both; ratios are formed round by round.
 //
 // Rows is the table of what is measured. The command cmd runs it, draws it, and
-// writes the README's table. The package may import everything of this module.
+// writes the table of docs/results/speed.md. The package may import everything of this module.
 package bench

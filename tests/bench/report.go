@@ -191,10 +191,10 @@ func (r *Results) printSparse(w io.Writer) {
 	}
 }
 
-// mark names the README's table.
+// mark names the table of docs/results/speed.md.
 const mark = "bench-ort"
 
-// Markdown returns the README's table.
+// Markdown returns the table of docs/results/speed.md.
 func (r *Results) Markdown() string {
 	r = r.rounded()
 	var b strings.Builder
@@ -256,11 +256,11 @@ func (r *Results) Markdown() string {
 	return b.String()
 }
 
-// Replace returns a README with another table between the lines <!-- mark --> and
+// Replace returns a document with another table between the lines <!-- mark --> and
 // <!-- /mark -->.
-func Replace(readme, mark, table string) (string, error) {
+func Replace(text, mark, table string) (string, error) {
 	begin, end := "<!-- "+mark+" -->\n", "<!-- /"+mark+" -->"
-	before, rest, ok1 := strings.Cut(readme, begin)
+	before, rest, ok1 := strings.Cut(text, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
 		return "", fmt.Errorf("no lines %s and %s around a table", strings.TrimSpace(begin), end)
@@ -284,5 +284,5 @@ func UpdateFile(path, mark, table string) error {
 	})
 }
 
-// UpdateReadme writes the table of r into the README at path.
-func (r *Results) UpdateReadme(path string) error { return UpdateFile(path, mark, r.Markdown()) }
+// UpdateTable writes the table of r into the document at path.
+func (r *Results) UpdateTable(path string) error { return UpdateFile(path, mark, r.Markdown()) }

@@ -149,12 +149,12 @@ func TestPlotDrawsEveryRow(t *testing.T) {
 	}
 }
 
-func TestReadmeHasTheCommittedResults(t *testing.T) {
+func TestDocumentHasTheCommittedResults(t *testing.T) {
 	r, err := Read(filepath.Join("results", "ort.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "results", "speed.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +163,6 @@ func TestReadmeHasTheCommittedResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(b)); diff != "" {
-		t.Errorf("README.md differs from results/ort.json; go run ./tests/bench/cmd readme writes it:\n%s", diff)
+		t.Errorf("docs/results/speed.md differs from results/ort.json; go run ./tests/bench/cmd docs writes it:\n%s", diff)
 	}
 }

@@ -29,17 +29,17 @@ func TestEvalReproducesBaselines(t *testing.T) {
 	}
 }
 
-func TestReadmeHoldsTheResults(t *testing.T) {
+func TestDocumentHoldsTheResults(t *testing.T) {
 	r, err := ReadPruned("results/pruned.json")
 	if err != nil || len(r.Cells) == 0 {
 		t.Fatalf("%d cells, %v", len(r.Cells), err)
 	}
-	b, err := os.ReadFile("../../README.md")
+	b, err := os.ReadFile("../../docs/results/accuracy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(b), "<!-- "+Mark+" -->\n"+r.Markdown()+"<!-- /"+Mark+" -->") {
-		t.Error("README.md differs from results/pruned.json; go run ./tests/e2e/accuracy -pruned -run '^$' -save tests/e2e/results/pruned.json -readme README.md writes it")
+		t.Error("docs/results/accuracy.md differs from results/pruned.json; go run ./tests/e2e/accuracy -pruned -run '^$' -save tests/e2e/results/pruned.json -table docs/results/accuracy.md writes it")
 	}
 }
 

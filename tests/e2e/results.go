@@ -119,10 +119,10 @@ func (r *PrunedResults) Commands() []string {
 	return out
 }
 
-// Mark names the README's table.
+// Mark names the table of docs/results/accuracy.md.
 const Mark = "accuracy"
 
-// Markdown returns the README's table: a row for each model without reconstruction, and
+// Markdown returns the table of docs/results/accuracy.md: a row for each model without reconstruction, and
 // one with. Behind a value stands the bar that it misses by more than the noise.
 func (r *PrunedResults) Markdown() string {
 	var b strings.Builder

@@ -3,7 +3,7 @@
 //
 //	go run ./tests/bench/cmd ort 'resnet50*' --threads 1
 //	go run ./tests/bench/cmd sparse 'mobilenet*' --pattern uniform
-//	go run ./tests/bench/cmd readme
+//	go run ./tests/bench/cmd docs
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), readmeCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), docsCommand())
 	return c
 }
 
@@ -209,10 +210,10 @@ func (o *options) scratch(f func() error) (err error) {
 	return f()
 }
 
-func readmeCommand() *cobra.Command {
+func docsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "readme [RESULTS.json README.md]",
-		Short: "Write the README's table from results",
+		Use:   "docs [RESULTS.json FILE.md]",
+		Short: "Write the table of a document from results, and a picture of some rows beside it",
 		Args: cobra.MatchAll(cobra.MaximumNArgs(2), func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return fmt.Errorf("want both files or none")
@@ -221,13 +222,16 @@ func readmeCommand() *cobra.Command {
 		}),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				args = []string{"tests/bench/results/ort.json", "README.md"}
+				args = []string{"tests/bench/results/ort.json", "docs/results/speed.md"}
 			}
 			r, err := bench.Read(args[0])
 			if err != nil {
 				return err
 			}
-			return r.UpdateReadme(args[1])
+			if err := r.Plot(strings.TrimSuffix(args[1], ".md")+".png", bench.Few...); err != nil {
+				return err
+			}
+			return r.UpdateTable(args[1])
 		},
 	}
 }

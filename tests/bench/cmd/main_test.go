@@ -79,9 +79,9 @@ func TestBadArguments(t *testing.T) {
 		"folder of --save":             {"sparse", "--resume"},
 		"--threads 0":                  {"sparse", "resnet50", "--threads", "0"},
 		"--rounds 0":                   {"sparse", "resnet50", "--rounds", "0"},
-		"want both files or none":      {"readme", "a.json"},
+		"want both files or none":      {"docs", "a.json"},
 		"npm install":                  {"ort", "resnet50", "--ort", t.TempDir()},
-		"no such file":                 {"readme", "a.json", "b.md"},
+		"no such file":                 {"docs", "a.json", "b.md"},
 		"unknown command \"fast\" for": {"fast"},
 	} {
 		_, err := execute(context.Background(), args...)
@@ -91,20 +91,20 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-func TestReadmeIsWrittenFromResults(t *testing.T) {
+func TestDocumentIsWrittenFromResults(t *testing.T) {
 	dir := t.TempDir()
-	results, readme := filepath.Join(dir, "r.json"), filepath.Join(dir, "README.md")
+	results, doc := filepath.Join(dir, "r.json"), filepath.Join(dir, "speed.md")
 	r := bench.Results{Rows: []bench.Result{{Name: "net", Group: bench.Dense, Threads: 1, Ratio: bench.Spread{Median: 1.5}}}}
 	if err := r.Write(results); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(readme, []byte("# x\n<!-- bench-ort -->\n<!-- /bench-ort -->\n"), 0o666); err != nil {
+	if err := os.WriteFile(doc, []byte("# x\n<!-- bench-ort -->\n<!-- /bench-ort -->\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := execute(context.Background(), "readme", results, readme); err != nil {
+	if _, err := execute(context.Background(), "docs", results, doc); err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := os.ReadFile(readme); !strings.HasPrefix(string(b), "# x\n") || !strings.Contains(string(b), "| net |") {
-		t.Errorf("README\n%s", b)
+	if b, _ := os.ReadFile(doc); !strings.HasPrefix(string(b), "# x\n") || !strings.Contains(string(b), "| net |") {
+		t.Errorf("the document is\n%s", b)
 	}
 }

@@ -30,7 +30,7 @@ var (
 	recipe      = flag.String("recipe", "", "`SETTINGS` of reconstruction, as spc's --recipe takes them")
 	strict      = flag.Bool("strict", false, "fail where a pruned model misses its bar")
 	save        = flag.String("save", "", "put the results of pruned models into this `FILE`, too, in place of what it has of the same cells")
-	readme      = flag.String("readme", "", "write all of that file into the table of this README, a `FILE`, even where nothing is measured")
+	table       = flag.String("table", "", "write all of that file into the table of this document, a `FILE`, even where nothing is measured")
 )
 
 func main() { e2e.Main("accuracy", run) }
@@ -121,7 +121,7 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 			}
 		}
 	}
-	if len(out.Cells) == 0 && *readme == "" {
+	if len(out.Cells) == 0 && *table == "" {
 		return fmt.Errorf("no model matches %q", match)
 	}
 	fmt.Printf("%s, commit %s, %s\n", here.Date, here.Commit, here.Machine.CPU)
@@ -139,8 +139,8 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 		return err
 	}
 	fmt.Printf("Reconstruction draws from seed %d; nothing else is random.\n", drawn.Seed)
-	if *readme != "" {
-		if err := bench.UpdateFile(*readme, e2e.Mark, kept.Markdown()); err != nil {
+	if *table != "" {
+		if err := bench.UpdateFile(*table, e2e.Mark, kept.Markdown()); err != nil {
 			return err
 		}
 	}

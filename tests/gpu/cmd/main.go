@@ -1,5 +1,5 @@
 // Command cmd says what follows from the measurements of tests/gpu/run.sh. It runs in the root
-// of the repository, and writes the README's tables of GPUs from tests/gpu/results. With -save OUT
+// of the repository, and writes the tables of docs/results/gpu.md from tests/gpu/results. With -save OUT
 // it first takes over what run.sh wrote into the folder OUT, and writes the grid by which kernels
 // are picked. With -claims OUT it does neither, but prints which claims hold and writes them into
 // OUT/claims.json.
@@ -44,5 +44,5 @@ func run(save, claims string) error {
 	if err != nil {
 		return err
 	}
-	return bench.UpdateFile("README.md", report.Mark, table)
+	return bench.UpdateFile("docs/results/gpu.md", report.Mark, table)
 }

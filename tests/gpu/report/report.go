@@ -17,7 +17,7 @@ import (
 	"spc/backend"
 )
 
-// Mark names the place of the tables in the README.
+// Mark names the place of the tables in docs/results/gpu.md.
 const Mark = "gpu"
 
 // Spread is the times of some runs.

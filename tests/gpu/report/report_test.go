@@ -212,19 +212,19 @@ func TestTinyRunsAreNotSaved(t *testing.T) {
 	}
 }
 
-// The README has the tables of the committed results, whose claims and grids follow from them.
-func TestReadmeHoldsTheResults(t *testing.T) {
+// docs/results/gpu.md has the tables of the committed results, whose claims and grids follow from them.
+func TestDocumentHoldsTheResults(t *testing.T) {
 	table, err := Markdown("../results")
 	if err != nil {
 		t.Fatal(err)
 	}
-	have, err := os.ReadFile("../../../README.md")
+	have, err := os.ReadFile("../../../docs/results/gpu.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, err := bench.Replace(string(have), Mark, table)
 	if err != nil || want != string(have) {
-		t.Errorf("go run ./tests/gpu/cmd writes the README's tables: %v", err)
+		t.Errorf("go run ./tests/gpu/cmd writes the tables of docs/results/gpu.md: %v", err)
 	}
 	saved := map[string][]*backend.GPUGrid{} // by generation
 	files, _ := filepath.Glob("../results/*.claims.json")

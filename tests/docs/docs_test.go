@@ -1,0 +1,114 @@
+// Package docs tests the documents: that what they link to is there, that the README is short, and
+// that the index of decisions names all of them.
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	letters = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+	fenced  = regexp.MustCompile("(?s)```.*?```")
+)
+
+// anchor is what a heading is linked to by.
+func anchor(heading string) string {
+	return strings.ReplaceAll(letters.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+// documents are the texts of all documents, by their paths from the root.
+func documents(t *testing.T) map[string]string {
+	out := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && rel != "." || rel == "out" || rel == "models"):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".md"):
+			b, err := os.ReadFile(path)
+			out[filepath.ToSlash(rel)] = fenced.ReplaceAllString(string(b), "")
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(out) < 10 {
+		t.Fatalf("%d documents, %v", len(out), err)
+	}
+	return out
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	docs := documents(t)
+	for name, text := range docs {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, at, _ := strings.Cut(m[1], "#")
+			target := name
+			if file != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(name), file))
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: %s: %v", name, m[1], err)
+				continue
+			}
+			if at == "" {
+				continue
+			}
+			found := false
+			for _, h := range heading.FindAllStringSubmatch(docs[target], -1) {
+				found = found || anchor(h[1]) == at
+			}
+			if !found {
+				t.Errorf("%s: %s: %s has no such heading", name, m[1], target)
+			}
+		}
+	}
+}
+
+func TestREADMEIsShort(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, want at most 150: docs has room", n)
+	}
+}
+
+func TestEveryDecisionIsInTheIndex(t *testing.T) {
+	docs := documents(t)
+	count := 0
+	for name, text := range docs {
+		if filepath.ToSlash(filepath.Dir(name)) != "docs/decisions" {
+			continue
+		}
+		for _, h := range heading.FindAllStringSubmatch(text, -1) {
+			if strings.HasSuffix(h[1], ": decisions") {
+				continue
+			}
+			count++
+			if entry := "[" + h[1] + "](" + name + "#" + anchor(h[1]) + ")"; !strings.Contains(docs["RATIONALE.md"], entry) {
+				t.Errorf("RATIONALE.md lacks %s", entry)
+			}
+		}
+	}
+	if count < 20 {
+		t.Errorf("%d decisions", count)
+	}
+}
