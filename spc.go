@@ -115,6 +115,10 @@ type CompileOptions struct {
 	Verify    bool     // verify the graph after every pass
 	DumpDir   string   // a folder for the graph after every pass
 
+	// Command, where it is set, is the command that asks for all this. The model keeps it for
+	// ReportOptions.
+	Command []string
+
 	// Progress, where it is set, is called as the stages go on.
 	Progress func(stage string, done, total int)
 }
@@ -146,6 +150,9 @@ type ReportOptions struct {
 	Format   string  `json:"format"`
 	Target   string  `json:"target"`
 	Quantize string  `json:"quantize,omitempty"`
+	// Command would make the model again, in the folder of what it names; empty where a program
+	// compiled it that did not say so.
+	Command []string `json:"command,omitempty"`
 }
 
 // Totals sums over all weights. Those that were removed with whole channels count
@@ -256,7 +263,7 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
 	m.masks = c.Report.Masks
 	m.report = Report{
-		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize},
+		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize, o.Command},
 		Layers:     c.Report.Layers,
 		Prune:      c.Report.Prune,
 		Quant:      c.Report.Quant,

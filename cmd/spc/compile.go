@@ -195,7 +195,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 			return err
 		}
 		defer done()
-		o.Masks = masks != ""
+		o.Masks, o.Command = masks != "", commandOf(c, args[0])
 		m, err := compileModel(c, o)
 		if err != nil {
 			return err

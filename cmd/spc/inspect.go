@@ -130,6 +130,9 @@ func printLayers(w io.Writer, r *spc.Report) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
 	printRebuilt(w, r, "%s %s\n")
+	if len(r.Options.Command) > 0 {
+		fmt.Fprintf(w, "made by %s\n", printable(shell(r.Options.Command)))
+	}
 }
 
 // fitted says how the model was pruned on samples; it is empty where it was not.

@@ -14,7 +14,7 @@ type Matrix struct {
 	Nonzeros       int // elements different from zero
 	RowMin, RowMax int // least and most nonzeros in a row
 	Pattern        string
-	Slide          *ir.Slide // of a convolution, else nil
+	Slide          *ir.Slide    // of a convolution, else nil
 	Type           tensor.DType // in which elements are stored
 
 	stride int      // words of a row in bits
