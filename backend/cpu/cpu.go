@@ -13,6 +13,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/shapecache"
 	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/tensor"
@@ -37,7 +38,7 @@ func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) 
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
 		closed:   o.Closed,
-		specs:    newCache[runner](8),
+		specs:    shapecache.New[runner](8, nil),
 		guarded:  debug.On(debug.Memory),
 	}
 	if !o.Checked {
@@ -64,7 +65,7 @@ type program struct {
 	closed   func() error
 	closing  bool
 	held     int // by operators that may outlast their run
-	specs    *cache[runner]
+	specs    *shapecache.Cache[runner]
 }
 
 // Close stops the workers.
@@ -105,7 +106,7 @@ func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*i
 }
 
 func (p *program) trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
-	s, err := p.specs.get(in, nil, func() (runner, error) {
+	s, err := p.specs.Get(in, nil, func() (runner, error) {
 		if err := ir.CheckInputs(p.graph, in); err != nil {
 			return nil, err
 		}

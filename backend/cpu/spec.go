@@ -10,6 +10,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/shapecache"
 	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/ir"
@@ -71,14 +72,14 @@ type step struct {
 	main    bool  // of the main graph
 	in, out []int // value numbers, -1 where absent
 	prepare prepare
-	view    bool          // the output is a view of input 0
-	dynamic *cache[*spec] // of a node that is bound when the shapes of its inputs are known, those specs
-	checked bool          // inference has seen the shapes of its inputs
-	types   []ir.Type     // of the outputs, as far as they are known
-	dead    []int         // heap values whose last use this is
-	link    *link         // of a convolution that chains take
-	members []*step       // of a chain
-	planes  bool          // threads divide the planes of input 0
+	view    bool                     // the output is a view of input 0
+	dynamic *shapecache.Cache[*spec] // of a node that is bound when the shapes of its inputs are known, those specs
+	checked bool                     // inference has seen the shapes of its inputs
+	types   []ir.Type                // of the outputs, as far as they are known
+	dead    []int                    // heap values whose last use this is
+	link    *link                    // of a convolution that chains take
+	members []*step                  // of a chain
+	planes  bool                     // threads divide the planes of input 0
 }
 
 // fast reports whether the step has a kernel.
@@ -218,7 +219,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	if !static(n) {
 		// A Gather's indices may be other ones in each round of a loop.
 		if len(ps.Blocks) == 0 && fast && !b.mini && n.Op.Kind() != "Gather" {
-			st.dynamic = newCache[*spec](4)
+			st.dynamic = shapecache.New[*spec](4, nil)
 		}
 		return st, b.unpack(n)
 	}
@@ -831,7 +832,7 @@ func small(t *tensor.Tensor) bool {
 func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	n := st.node
 	fixed := func(i int) bool { return n.Inputs[i] == nil || n.Inputs[i].IsConst() || small(in[i]) }
-	mini, err := st.dynamic.get(in, small, func() (*spec, error) {
+	mini, err := st.dynamic.Get(in, small, func() (*spec, error) {
 		g := ir.NewGraph(n.Name)
 		args := make([]*ir.Value, len(in))
 		for i, v := range n.Inputs {

@@ -18,6 +18,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format"
+	"spc/backend/shapecache"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower/plan"
@@ -44,7 +45,7 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 	}
 	prog := &program{
 		driver: d.Driver, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: p.Graph, options: o,
-		specs:    map[string]*spec{},
+		specs:    shapecache.New(maxSpecs, (*spec).close),
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
 		kernels:  map[string]Kernel{},
@@ -80,15 +81,16 @@ type program struct {
 	graph   *ir.Graph
 	options backend.Options
 
-	mu       sync.Mutex
-	specs    map[string]*spec             // by the shapes of inputs
+	specs *shapecache.Cache[*spec] // for shapes of inputs
+
+	// making is held while a spec is made, which is what needs all this.
+	making   sync.Mutex
 	memory   map[*tensor.Tensor]Pointer   // constants on the device
 	unpacked map[*ir.Store]*tensor.Tensor // stored weights that no kernel takes as they are
 	kernels  map[string]Kernel
 	weights  map[weightKey]*weight
 	lasting  map[*tensor.Tensor]bool           // that are not of one set of input shapes alone
 	rounded  map[*tensor.Tensor]*tensor.Tensor // those of them that have another type on the device
-	clock    int                               // calls of spec
 	fresh    []*tensor.Tensor                  // constants that were uploaded for the spec in the making
 
 	readers atomic.Int64 // of the graph's weights: the program, and its parts on the CPU
@@ -178,13 +180,13 @@ func (r *run) read(f func() error) error {
 
 // evaluate returns the outputs.
 func (p *program) evaluate(ctx context.Context, r *run, in []*tensor.Tensor) (out []*tensor.Tensor, err error) {
-	err = ir.Guard(func() error {
+	err = ir.Guard(func() (err error) {
 		s, err := p.spec(in)
 		if err != nil {
 			return err
 		}
-		defer p.done(s)
-		out, err = s.run(ctx, r, in)
+		defer p.done(s, &err)
+		out, err = s.Value().run(ctx, r, in)
 		return err
 	})
 	return out, err
@@ -265,67 +267,36 @@ func (p *program) Placements(in []*tensor.Tensor) ([]backend.Placement, error) {
 		return nil, err
 	}
 	var places []backend.Placement
-	err := ir.Guard(func() error {
+	err := ir.Guard(func() (err error) {
 		s, err := p.spec(in)
 		if err != nil {
-			return p.named(err)
+			return err
 		}
-		defer p.done(s)
-		places = s.placements()
+		defer p.done(s, &err)
+		places = s.Value().placements()
 		return nil
 	})
-	return places, err
+	return places, p.named(err)
 }
 
 // maxSpecs is the number of sets of input shapes that a program remembers.
 const maxSpecs = 8
 
-// spec returns the program for inputs of these shapes, which stays until done is called.
-func (p *program) spec(in []*tensor.Tensor) (*spec, error) {
-	key := ""
-	for _, t := range in {
-		if key += fmt.Sprint(t.Shape()); t.DType().IsList() {
-			key += ir.TypeOf(t).String()
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clock++
-	if s := p.specs[key]; s != nil {
-		s.runs++
-		s.used = p.clock
-		return s, nil
-	}
-	s, err := p.specialise(in)
-	if err != nil {
-		return nil, err
-	}
-	p.specs[key] = s
-	s.runs, s.used = 1, p.clock
-	for len(p.specs) > maxSpecs {
-		oldest := ""
-		for k, o := range p.specs {
-			if o.runs == 0 && (oldest == "" || o.used < p.specs[oldest].used) {
-				oldest = k
-			}
-		}
-		if oldest == "" { // all run
-			break
-		}
-		old := p.specs[oldest]
-		delete(p.specs, oldest)
-		if err := old.close(); err != nil {
-			s.runs--
-			return nil, err
-		}
-	}
-	return s, nil
+// spec returns the program for inputs of these shapes, which stays until done is called. Others
+// are found, and run, while one is made.
+func (p *program) spec(in []*tensor.Tensor) (*shapecache.Entry[*spec], error) {
+	return p.specs.Hold(in, nil, func() (*spec, error) {
+		p.making.Lock()
+		defer p.making.Unlock()
+		return p.specialise(in)
+	})
 }
 
-func (p *program) done(s *spec) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.runs--
+// done ends a use of a spec. What goes wrong when others are freed is an error of what used it.
+func (p *program) done(s *shapecache.Entry[*spec], err *error) {
+	if freed := p.specs.Release(s); *err == nil {
+		*err = freed
+	}
 }
 
 // Close frees device memory, or lets the last run do so.
@@ -341,16 +312,13 @@ func (p *program) Close() error {
 }
 
 func (p *program) free() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var errs []error
-	for _, s := range p.specs {
-		errs = append(errs, s.close())
-	}
+	p.making.Lock()
+	defer p.making.Unlock()
+	errs := []error{p.specs.Close()}
 	for _, at := range p.memory {
 		errs = append(errs, p.driver.Free(at))
 	}
-	p.specs, p.memory = nil, nil
+	p.memory = nil
 	return errors.Join(append(errs, p.closeLibraries(), p.let())...)
 }
 
@@ -385,8 +353,11 @@ func (p *program) upload(s Stream, t *tensor.Tensor) (Pointer, error) {
 
 // output returns the elements of a constant that is an output.
 func (p *program) output(v *ir.Value) (*tensor.Tensor, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if v.Store == nil {
+		return v.Const, nil
+	}
+	p.making.Lock()
+	defer p.making.Unlock()
 	return p.elements(v)
 }
 

@@ -33,8 +33,6 @@ type spec struct {
 
 	indices []indices // that kernels read
 
-	runs, used int // those under way, and when the last began; under the program's lock
-
 	mu   sync.Mutex
 	free []*exec
 }
