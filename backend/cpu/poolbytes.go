@@ -60,30 +60,7 @@ func bindMaxPoolBytes(n *ir.Node) (*bound, error) {
 				if first {
 					clear(line)
 				}
-				d := to[y*out[1]:][:out[1]]
-				switch h.Stride {
-				case 1:
-					copy(d, row)
-					for t := 1; t < h.Kernel; t++ {
-						kern.Max(d, row[t*h.Dilation:])
-					}
-				case 2:
-					kern.Split(even, odd, row)
-					half := [2][]uint8{even, odd}
-					copy(d, even)
-					for t := 1; t < h.Kernel; t++ {
-						at := t * h.Dilation
-						kern.Max(d, half[at%2][at/2:])
-					}
-				default:
-					for j := range d {
-						m := row[j*h.Stride]
-						for t := 1; t < h.Kernel; t++ {
-							m = max(m, row[j*h.Stride+t*h.Dilation])
-						}
-						d[j] = m
-					}
-				}
+				maxAlong(kern, to[y*out[1]:][:out[1]], row, even, odd, h)
 			}
 		}
 		return func() error {
@@ -92,6 +69,33 @@ func bindMaxPoolBytes(n *ir.Node) (*bound, error) {
 			return nil
 		}
 	}}, nil
+}
+
+// maxAlong takes the maximum of a row over the windows of h. even and odd have room for its halves.
+func maxAlong(kern *ikernel.Kernels, d, row, even, odd []uint8, h op.Span) {
+	switch h.Stride {
+	case 1:
+		copy(d, row)
+		for t := 1; t < h.Kernel; t++ {
+			kern.Max(d, row[t*h.Dilation:])
+		}
+	case 2:
+		kern.Split(even, odd, row)
+		half := [2][]uint8{even, odd}
+		copy(d, even)
+		for t := 1; t < h.Kernel; t++ {
+			at := t * h.Dilation
+			kern.Max(d, half[at%2][at/2:])
+		}
+	default:
+		for j := range d {
+			m := row[j*h.Stride]
+			for t := 1; t < h.Kernel; t++ {
+				m = max(m, row[j*h.Stride+t*h.Dilation])
+			}
+			d[j] = m
+		}
+	}
 }
 
 // boundMaxPool3x3s2 takes the maxima of windows of 3x3 at strides of 2. Those that lie

@@ -75,8 +75,6 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 		return nil, nil
 	}
 	ref := w.Weights(n)[i]
-	shape, _ := v.Type.Shape()
-	rows, cols := ref.View.Dims(shape)
 	key := weightKey{store: v.Store, groups: ref.Groups, last: columns != nil}
 	if v.Store == nil {
 		key.dense, key.view = v.Const, fmt.Sprint(ref.View)
@@ -84,8 +82,6 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 	if known, ok := b.prog.weights[key]; ok {
 		return known, nil
 	}
-	made := &weight{rows: rows, cols: cols}
-	lasts := v.Store != nil || b.prog.lasting[v.Const]
 	store := v.Store
 	if store != nil && columns != nil {
 		var err error
@@ -97,6 +93,28 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 			return nil, nil
 		}
 	}
+	lasts := v.Store != nil || b.prog.lasting[v.Const]
+	made, err := b.newWeight(v, ref, store, columns, lasts)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+	}
+	if made != nil && lasts {
+		b.prog.weights[key] = made
+		for _, k := range made.kernels {
+			for _, part := range k.Parts {
+				b.prog.lasting[part] = true
+			}
+		}
+	}
+	return made, nil
+}
+
+// newWeight prepares a weight with its columns in an order: in a store, which has them so, or as
+// elements. It is nil where there are no kernels for it.
+func (b *binder) newWeight(v *ir.Value, ref ir.Weight, store *ir.Store, columns []int, lasts bool) (*weight, error) {
+	shape, _ := v.Type.Shape()
+	made := &weight{}
+	made.rows, made.cols = ref.View.Dims(shape)
 	integers, x := v.Type.DType == tensor.I8, b.prog.float
 	if integers {
 		x = tensor.U8
@@ -104,7 +122,7 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 	var err error
 	if store != nil {
 		if made.kernels, err = format.Lookup(store.Format).GPU(store, x); err != nil {
-			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+			return nil, err
 		}
 	}
 	if store != nil && store.Format == choose.Dense && !integers {
@@ -138,14 +156,6 @@ func (b *binder) weightIn(n *ir.Node, input int, columns []int) (*weight, error)
 			made.sums = sums(w)
 		} else if made.matrix == nil {
 			made.matrix = b.plain(w, lasts)
-		}
-	}
-	if lasts {
-		b.prog.weights[key] = made
-		for _, k := range made.kernels {
-			for _, part := range k.Parts {
-				b.prog.lasting[part] = true
-			}
 		}
 	}
 	return made, nil
