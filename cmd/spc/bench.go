@@ -47,12 +47,17 @@ type layerTime struct {
 	CPU    string  `json:"cpu,omitempty"` // why a GPU leaves it to the CPU
 }
 
+// benchFlags are the flags of bench.
+type benchFlags struct {
+	inputs              inputFlags
+	shapes              shapeFlags
+	device              deviceFlags
+	batch, runs, warmup int
+	asJSON              bool
+}
+
 func benchCommand() *cobra.Command {
-	var inputs inputFlags
-	var shapes shapeFlags
-	var device deviceFlags
-	var batch, runs, warmup int
-	var asJSON bool
+	var f benchFlags
 	c := &cobra.Command{
 		Use:   "bench MODEL.{spx,onnx}",
 		Short: "Measure a model's latency, memory, and time by layer",
@@ -68,67 +73,71 @@ On a GPU the layers are told that run on the CPU, and why.`,
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
-	inputs.add(c)
+	f.inputs.add(c)
 	fs := c.Flags()
-	fs.IntVar(&batch, "batch", 0, "samples in a run; by default what the model declares, else 1")
-	fs.IntVar(&runs, "runs", 50, "timed runs")
-	fs.IntVar(&warmup, "warmup", 10, "runs before those")
-	device.add(c, "the model")
-	shapes.add(fs)
+	fs.IntVar(&f.batch, "batch", 0, "samples in a run; by default what the model declares, else 1")
+	fs.IntVar(&f.runs, "runs", 50, "timed runs")
+	fs.IntVar(&f.warmup, "warmup", 10, "runs before those")
+	f.device.add(c, "the model")
+	f.shapes.add(fs)
 	addCopyFlag(fs)
-	jsonFlag(fs, &asJSON)
+	jsonFlag(fs, &f.asJSON)
 	for _, f := range []string{"batch", "runs", "warmup"} {
 		complete(c, f, cobra.NoFileCompletions)
 	}
 
-	c.RunE = func(c *cobra.Command, args []string) error {
-		s, err := shapes.parse()
-		if err != nil {
-			return err
-		}
-		m, err := loadBatch(c, args[0], batch, &s)
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		if err := device.set(c, m); err != nil {
-			return err
-		}
-		r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
-		if r.sources, err = inputs.sources(r.ports); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		in, err := r.tensors()
-		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		b := benchmark{Model: args[0], Batch: batch, Threads: device.threads, Runs: runs}
-		if b.Threads == 0 {
-			b.Threads = cpu.Cores()
-		}
-		if b.Batch == 0 {
-			b.Batch = 1
-			if len(r.ports) > 0 {
-				if x := in[r.ports[0].Name]; x != nil && x.Rank() > 0 {
-					b.Batch = x.Dim(0)
-				}
-			}
-		}
-		p := newProgress(c)
-		defer p.close()
-		for b.Device != device.used() { // again where another device has taken over
-			if err := b.measure(c.Context(), m, &device, in, warmup, p); err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-		}
-		p.close()
-		if asJSON {
-			return printJSON(c.OutOrStdout(), b)
-		}
-		b.print(c.OutOrStdout())
-		return nil
-	}
+	c.RunE = f.run
 	return c
+}
+
+// run runs the command.
+func (f *benchFlags) run(c *cobra.Command, args []string) error {
+	fs := c.Flags()
+	s, err := f.shapes.parse()
+	if err != nil {
+		return err
+	}
+	m, err := loadBatch(c, args[0], f.batch, &s)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := f.device.set(c, m); err != nil {
+		return err
+	}
+	r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return f.inputs.norm.norm(fs) }}
+	if r.sources, err = f.inputs.sources(r.ports); err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	in, err := r.tensors()
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	b := benchmark{Model: args[0], Batch: f.batch, Threads: f.device.threads, Runs: f.runs}
+	if b.Threads == 0 {
+		b.Threads = cpu.Cores()
+	}
+	if b.Batch == 0 {
+		b.Batch = 1
+		if len(r.ports) > 0 {
+			if x := in[r.ports[0].Name]; x != nil && x.Rank() > 0 {
+				b.Batch = x.Dim(0)
+			}
+		}
+	}
+	p := newProgress(c)
+	defer p.close()
+	for b.Device != f.device.used() { // again where another device has taken over
+		if err := b.measure(c.Context(), m, &f.device, in, f.warmup, p); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+	}
+	p.close()
+	if f.asJSON {
+		return printJSON(c.OutOrStdout(), b)
+	}
+	b.print(c.OutOrStdout())
+	return nil
 }
 
 // loadBatch loads a model and gives its inputs' leading dimension the size of the

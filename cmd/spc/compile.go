@@ -121,13 +121,18 @@ func setModel(c *cobra.Command, o *spc.CompileOptions, model string, shapes shap
 	return s, err
 }
 
+// compileFlags are the flags of compile.
+type compileFlags struct {
+	o          spc.CompileOptions
+	shapes     shapeFlags
+	data       calibFlags
+	quantise   quantFlags
+	out, masks string
+	asJSON     bool
+}
+
 func compileCommand() *cobra.Command {
-	var o spc.CompileOptions
-	var shapes shapeFlags
-	var data calibFlags
-	var quantise quantFlags
-	var out, masks string
-	var asJSON bool
+	var f compileFlags
 	c := &cobra.Command{
 		Use:   "compile MODEL.onnx",
 		Short: "Compile an ONNX model into an .spx file",
@@ -149,19 +154,19 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 		ValidArgsFunction: files(1, "onnx"),
 	}
 	fs := c.Flags()
-	fs.StringVarP(&out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
-	addPruning(c, &o, &masks)
-	fs.StringVar(&o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
-	fs.StringVar(&o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
-	data.add(c)
-	quantise.add(c)
-	shapes.add(fs)
-	fs.StringVar(&o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
-	fs.StringVar(&o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass")
-	fs.StringArrayVar(&o.Disable, "disable", nil, "a `PASS` that does not run")
+	fs.StringVarP(&f.out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
+	addPruning(c, &f.o, &f.masks)
+	fs.StringVar(&f.o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
+	fs.StringVar(&f.o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
+	f.data.add(c)
+	f.quantise.add(c)
+	f.shapes.add(fs)
+	fs.StringVar(&f.o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
+	fs.StringVar(&f.o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass")
+	fs.StringArrayVar(&f.o.Disable, "disable", nil, "a `PASS` that does not run")
 	addConfig(c)
 	groupFlags(c)
-	jsonFlag(fs, &asJSON)
+	jsonFlag(fs, &f.asJSON)
 	complete(c, "output", files(0, "spx"))
 	complete(c, "format", values(formats()...))
 	complete(c, "target", values(targets...))
@@ -169,60 +174,63 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	complete(c, "disable", values(passes.Names()...))
 	complete(c, "dump-passes", folders)
 
-	c.RunE = func(c *cobra.Command, args []string) error {
-		collectEarly()
-		s, err := setModel(c, &o, args[0], shapes)
-		if err != nil {
-			return err
-		}
-		prints := o.StopAfter != "" && out == ""
-		if prints && masks != "" {
-			return fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", masks)
-		}
-		if !prints && out == "" {
-			base := filepath.Base(o.Model)
-			out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
-		}
-		files := outputs{model: out, masks: masks, cache: data.cache}
-		if err := files.check(); err != nil {
-			return err
-		}
-		if strings.EqualFold(filepath.Ext(out), ".onnx") {
-			return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", out)
-		}
-		done, err := calibrate(c, &o, data, quantise, s)
-		if err != nil {
-			return err
-		}
-		defer done()
-		o.Masks, o.Command = masks != "", commandOf(c, args[0])
-		m, err := compileModel(c, o)
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		if prints {
-			_, err := io.WriteString(c.OutOrStdout(), m.Graph())
-			return err
-		}
-		if err := files.write(c.Context(), m); err != nil {
-			return err
-		}
-		warnOf(c, m.Explain())
-		if asJSON {
-			return printReport(c.OutOrStdout(), *m.Explain())
-		}
-		if !slices.ContainsFunc(m.Explain().Passes, func(p passes.PassReport) bool { return p.Name == "choose" }) {
-			stopped := ""
-			if o.StopAfter != "" {
-				stopped = ", stopped after " + o.StopAfter
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", out, fileSize(out), stopped)
-			return err
-		}
-		return printCompiled(c.OutOrStdout(), m.Explain(), o.Model, out)
-	}
+	c.RunE = f.run
 	return c
+}
+
+// run runs the command.
+func (f *compileFlags) run(c *cobra.Command, args []string) error {
+	collectEarly()
+	s, err := setModel(c, &f.o, args[0], f.shapes)
+	if err != nil {
+		return err
+	}
+	prints := f.o.StopAfter != "" && f.out == ""
+	if prints && f.masks != "" {
+		return fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", f.masks)
+	}
+	if !prints && f.out == "" {
+		base := filepath.Base(f.o.Model)
+		f.out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
+	}
+	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache}
+	if err := files.check(); err != nil {
+		return err
+	}
+	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
+		return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", f.out)
+	}
+	done, err := calibrate(c, &f.o, f.data, f.quantise, s)
+	if err != nil {
+		return err
+	}
+	defer done()
+	f.o.Masks, f.o.Command = f.masks != "", commandOf(c, args[0])
+	m, err := compileModel(c, f.o)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if prints {
+		_, err := io.WriteString(c.OutOrStdout(), m.Graph())
+		return err
+	}
+	if err := files.write(c.Context(), m); err != nil {
+		return err
+	}
+	warnOf(c, m.Explain())
+	if f.asJSON {
+		return printReport(c.OutOrStdout(), *m.Explain())
+	}
+	if !slices.ContainsFunc(m.Explain().Passes, func(p passes.PassReport) bool { return p.Name == "choose" }) {
+		stopped := ""
+		if f.o.StopAfter != "" {
+			stopped = ", stopped after " + f.o.StopAfter
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", f.out, fileSize(f.out), stopped)
+		return err
+	}
+	return printCompiled(c.OutOrStdout(), m.Explain(), f.o.Model, f.out)
 }
 
 // printCompiled prints what became of the model in a few lines.

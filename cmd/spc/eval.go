@@ -32,14 +32,19 @@ type evaluation struct {
 	Seconds float64  `json:"seconds"`
 }
 
+// evalFlags are the flags of eval.
+type evalFlags struct {
+	norm                          normFlags
+	shapes                        shapeFlags
+	path, labels, samples, metric string
+	skip                          []int
+	device                        deviceFlags
+	batch                         int
+	asJSON                        bool
+}
+
 func evalCommand() *cobra.Command {
-	var norm normFlags
-	var shapes shapeFlags
-	var path, labels, samples, metric string
-	var skip []int
-	var device deviceFlags
-	var batch int
-	var asJSON bool
+	var f evalFlags
 	c := &cobra.Command{
 		Use:   "eval MODEL.{spx,onnx} --data PATH",
 		Short: "Measure a model's accuracy or perplexity on labelled samples",
@@ -57,17 +62,17 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	fs := c.Flags()
-	fs.StringVar(&path, "data", "", "a folder of images, or an npy or idx `FILE`")
-	fs.StringVar(&labels, "labels", "", "the classes, a .csv, npy or idx `FILE`; of a folder, by default its labels.csv")
-	fs.StringVar(&samples, "samples", "all", "which samples: all, even, odd or A:B:STEP")
-	fs.IntVar(&batch, "batch", 0, "samples in a run; by default what the model declares, else 16")
-	norm.add(c)
-	fs.IntSliceVar(&skip, "skip-class", nil, "scores to leave out, such as 0 for a background class")
-	fs.StringVar(&metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
-	device.add(c, "the model")
-	shapes.add(fs)
+	fs.StringVar(&f.path, "data", "", "a folder of images, or an npy or idx `FILE`")
+	fs.StringVar(&f.labels, "labels", "", "the classes, a .csv, npy or idx `FILE`; of a folder, by default its labels.csv")
+	fs.StringVar(&f.samples, "samples", "all", "which samples: all, even, odd or A:B:STEP")
+	fs.IntVar(&f.batch, "batch", 0, "samples in a run; by default what the model declares, else 16")
+	f.norm.add(c)
+	fs.IntSliceVar(&f.skip, "skip-class", nil, "scores to leave out, such as 0 for a background class")
+	fs.StringVar(&f.metric, "metric", "", "top1, top5 or perplexity; by default perplexity for tokens, else top1")
+	f.device.add(c, "the model")
+	f.shapes.add(fs)
 	addCopyFlag(fs)
-	jsonFlag(fs, &asJSON)
+	jsonFlag(fs, &f.asJSON)
 	if err := c.MarkFlagRequired("data"); err != nil {
 		panic(err)
 	}
@@ -77,56 +82,60 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
 	complete(c, "batch", cobra.NoFileCompletions)
 	complete(c, "skip-class", cobra.NoFileCompletions)
 
-	c.RunE = func(c *cobra.Command, args []string) error {
-		chosen, err := data.ParseSamples(samples)
-		if err != nil {
-			return fmt.Errorf("--samples: %w", err)
-		}
-		s, err := shapes.parse()
-		if err != nil {
-			return err
-		}
-		set, err := data.Open(path, labels)
-		if err != nil {
-			return err
-		}
-		defer set.Close()
-		e := evaluator{metric: metric, set: set, index: chosen.Of(set.Len()), skip: skip, batch: batch}
-		if len(e.index) == 0 {
-			return fmt.Errorf("--samples %s chooses none of the %d of %s", samples, set.Len(), path)
-		}
-		if err := e.checkMetric(); err != nil {
-			return err
-		}
-		if !set.Tokens() {
-			if e.feed.Norm, err = norm.norm(fs); err != nil {
-				return err
-			}
-		}
-		if e.model, err = loadModel(c, args[0], s); err != nil {
-			return err
-		}
-		defer e.model.Close()
-		if err := device.set(c, e.model); err != nil {
-			return err
-		}
-		e.output = e.model.Outputs()[0].Name
-		if err := e.fit(e.model.Inputs(), s); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		p := newProgress(c)
-		result, err := e.run(c.Context(), p)
-		p.close()
-		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		if asJSON {
-			return printJSON(c.OutOrStdout(), result)
-		}
-		result.print(c.OutOrStdout())
-		return nil
-	}
+	c.RunE = f.run
 	return c
+}
+
+// run runs the command.
+func (f *evalFlags) run(c *cobra.Command, args []string) error {
+	fs := c.Flags()
+	chosen, err := data.ParseSamples(f.samples)
+	if err != nil {
+		return fmt.Errorf("--samples: %w", err)
+	}
+	s, err := f.shapes.parse()
+	if err != nil {
+		return err
+	}
+	set, err := data.Open(f.path, f.labels)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	e := evaluator{metric: f.metric, set: set, index: chosen.Of(set.Len()), skip: f.skip, batch: f.batch}
+	if len(e.index) == 0 {
+		return fmt.Errorf("--samples %s chooses none of the %d of %s", f.samples, set.Len(), f.path)
+	}
+	if err := e.checkMetric(); err != nil {
+		return err
+	}
+	if !set.Tokens() {
+		if e.feed.Norm, err = f.norm.norm(fs); err != nil {
+			return err
+		}
+	}
+	if e.model, err = loadModel(c, args[0], s); err != nil {
+		return err
+	}
+	defer e.model.Close()
+	if err := f.device.set(c, e.model); err != nil {
+		return err
+	}
+	e.output = e.model.Outputs()[0].Name
+	if err := e.fit(e.model.Inputs(), s); err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	p := newProgress(c)
+	result, err := e.run(c.Context(), p)
+	p.close()
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	if f.asJSON {
+		return printJSON(c.OutOrStdout(), result)
+	}
+	result.print(c.OutOrStdout())
+	return nil
 }
 
 // evaluator runs a model over samples.

@@ -23,12 +23,17 @@ import (
 	"spc/verify"
 )
 
+// runFlags are the flags of run.
+type runFlags struct {
+	inputs            inputFlags
+	shapes            shapeFlags
+	dir               string
+	device            deviceFlags
+	interpret, asJSON bool
+}
+
 func runCommand() *cobra.Command {
-	var inputs inputFlags
-	var shapes shapeFlags
-	var dir string
-	var device deviceFlags
-	var interpret, asJSON bool
+	var f runFlags
 	c := &cobra.Command{
 		Use:   "run MODEL.{spx,onnx} -i NAME=FILE ...",
 		Short: "Run a model once on inputs from files",
@@ -44,83 +49,87 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 		Args:              usage(cobra.ExactArgs(1)),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
-	inputs.add(c)
+	f.inputs.add(c)
 	fs := c.Flags()
-	fs.StringVarP(&dir, "output", "o", "", "a `DIR` for the outputs")
-	fs.BoolVar(&interpret, "interpret", false, "evaluate the model by the interpreter")
-	device.add(c, "the model")
+	fs.StringVarP(&f.dir, "output", "o", "", "a `DIR` for the outputs")
+	fs.BoolVar(&f.interpret, "interpret", false, "evaluate the model by the interpreter")
+	f.device.add(c, "the model")
 	for _, own := range []string{"device", "precision", "libraries", "threads"} {
 		c.MarkFlagsMutuallyExclusive("interpret", own)
 	}
-	shapes.add(fs)
+	f.shapes.add(fs)
 	addCopyFlag(fs)
-	jsonFlag(fs, &asJSON)
+	jsonFlag(fs, &f.asJSON)
 	complete(c, "output", folders)
 
-	c.RunE = func(c *cobra.Command, args []string) error {
-		s, err := shapes.parse()
-		if err != nil {
-			return err
-		}
-		m, err := openSide(c, args[0], s, interpret)
-		if err != nil {
-			return err
-		}
-		defer m.close()
-		var files []string
-		if dir != "" {
-			files = outputFiles(dir, m.outputs())
-			if err := checkFolder(dir, files, m.outputs()); err != nil {
-				return err
-			}
-		}
-		if m.model != nil {
-			if err := device.set(c, m.model); err != nil {
-				return err
-			}
-		}
-		r := request{ports: m.inputs(), sizes: s, norm: func() (data.Norm, error) { return inputs.norm.norm(fs) }}
-		if r.sources, err = inputs.sources(r.ports); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		in, err := r.tensors()
-		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		warnOfNaN(c, m, in)
-		out, err := m.run(c.Context(), in)
-		if err != nil {
-			return err
-		}
-		var names []string
-		for _, p := range m.outputs() {
-			names = append(names, p.Name)
-		}
-		listed := flat(names, out)
-		sum := summarise(listed)
-		if dir != "" {
-			p := place(files, names, out)
-			if err := p.write(c.Context(), dir); err != nil {
-				return err
-			}
-			for i, file := range p.shown {
-				sum.Outputs[i].File = file
-			}
-		}
-		w := c.OutOrStdout()
-		switch {
-		case asJSON:
-			return printJSON(w, sum)
-		case dir == "":
-			sum.print(w)
-		default:
-			for i, o := range sum.Outputs {
-				fmt.Fprintf(w, "%s  %v\n", o.File, listed[i].tensor)
-			}
-		}
-		return nil
-	}
+	c.RunE = f.run
 	return c
+}
+
+// run runs the command.
+func (f *runFlags) run(c *cobra.Command, args []string) error {
+	fs := c.Flags()
+	s, err := f.shapes.parse()
+	if err != nil {
+		return err
+	}
+	m, err := openSide(c, args[0], s, f.interpret)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	var files []string
+	if f.dir != "" {
+		files = outputFiles(f.dir, m.outputs())
+		if err := checkFolder(f.dir, files, m.outputs()); err != nil {
+			return err
+		}
+	}
+	if m.model != nil {
+		if err := f.device.set(c, m.model); err != nil {
+			return err
+		}
+	}
+	r := request{ports: m.inputs(), sizes: s, norm: func() (data.Norm, error) { return f.inputs.norm.norm(fs) }}
+	if r.sources, err = f.inputs.sources(r.ports); err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	in, err := r.tensors()
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	warnOfNaN(c, m, in)
+	out, err := m.run(c.Context(), in)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, p := range m.outputs() {
+		names = append(names, p.Name)
+	}
+	listed := flat(names, out)
+	sum := summarise(listed)
+	if f.dir != "" {
+		p := place(files, names, out)
+		if err := p.write(c.Context(), f.dir); err != nil {
+			return err
+		}
+		for i, file := range p.shown {
+			sum.Outputs[i].File = file
+		}
+	}
+	w := c.OutOrStdout()
+	switch {
+	case f.asJSON:
+		return printJSON(w, sum)
+	case f.dir == "":
+		sum.print(w)
+	default:
+		for i, o := range sum.Outputs {
+			fmt.Fprintf(w, "%s  %v\n", o.File, listed[i].tensor)
+		}
+	}
+	return nil
 }
 
 // warnOfNaN warns of inputs with NaN that a model rounds to integers, of which none stands
