@@ -60,7 +60,7 @@ check-cuda: $(CUDA_INCLUDE)/cuda.h ## vet and staticcheck with the tag cuda
 	$(WITH_CUDA) $(GO) run $(STATICCHECK) -tags cuda ./...
 
 # Packages whose tests run goroutines; kernels of formats do so in one of theirs.
-CONCURRENT = . ./backend ./backend/cpu ./backend/cuda ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
+CONCURRENT = . ./backend ./backend/cpu ./backend/cuda ./backend/shapecache ./backend/format ./backend/format/emit ./backend/format/sparse ./backend/ref \
 	./data ./internal/atomicfile ./internal/claims ./internal/mapped ./ir/onnx \
 	./passes/calib ./passes/fit ./passes/obs ./passes/prune ./passes/recon
 

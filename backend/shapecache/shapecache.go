@@ -27,7 +27,6 @@ type Entry[V any] struct {
 	key  []keyTensor
 	once sync.Once
 	uses int // now
-	gone bool
 	v    V
 	err  error
 }
