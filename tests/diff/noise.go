@@ -40,7 +40,7 @@ const noiseBits = 6
 // value is a tensor as it was evaluated without noise and with each kind of it.
 type value struct {
 	base  *tensor.Tensor
-	noisy []*tensor.Tensor // passes of them, or none where it is exact
+	noisy []*tensor.Tensor // of each evaluation with noise, and the one that flushes; none where it is exact
 	exact bool             // every right way to compute it gives these bits
 	open  []int            // the axes whose sizes may depend on elements, so that inference does not know them
 	rank  bool             // it does not even know how many there are
@@ -270,15 +270,18 @@ func mantissa(dt tensor.DType) int {
 	return 3
 }
 
-// evaluate evaluates a graph without noise, and with so many kinds of it from a seed.
+// evaluate evaluates a graph without noise, with so many kinds of it from a seed, and once more
+// without any for what noise never does, see evaluator.flush.
 func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64, passes int) ([]*value, error) {
 	out := make([]*value, len(g.Outputs))
 	exact := map[*ir.Node][]cell{}
-	for pass := -1; pass < passes; pass++ {
+	for pass := -1; pass <= passes; pass++ {
 		e := &evaluator{ctx: ctx, sign: 1, exact: exact}
 		if pass >= 0 {
 			e.noise = rand.New(rand.NewPCG(seed, uint64(pass/2)))
-			e.sign, e.flush = float64(1-2*(pass%2)), pass == 0
+			if e.sign = float64(1 - 2*(pass%2)); pass == passes {
+				e.sign, e.flush = 0, true
+			}
 		}
 		cells := make([]cell, len(in))
 		for i, v := range in {
@@ -315,8 +318,8 @@ func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64, passes
 type evaluator struct {
 	ctx   context.Context
 	noise *rand.Rand // nil for none
-	sign  float64
-	flush bool // sums that noise could make zero are zero, and elements that it could make equal are equal
+	sign  float64    // of noise, 0 for none of any size
+	flush bool       // sums that noise could make zero are zero, and elements that it could make equal are equal
 	// exact holds the outputs of the nodes, outside of subgraphs, that noise does not reach:
 	// inputs and outputs of theirs are exact without it.
 	exact map[*ir.Node][]cell
@@ -611,7 +614,7 @@ func (e *evaluator) perturb(t *tensor.Tensor, dt tensor.DType) *tensor.Tensor {
 	if dt.IsList() {
 		return t.Map(func(x *tensor.Tensor) *tensor.Tensor { return e.perturb(x, x.DType()) })
 	}
-	if !dt.IsFloat() || t.Len() == 0 {
+	if !dt.IsFloat() || t.Len() == 0 || e.sign == 0 {
 		return t
 	}
 	step := e.sign * math.Ldexp(1, noiseBits-mantissa(dt))
