@@ -83,6 +83,15 @@ func (f *Format) For(elements tensor.DType) *Kernels {
 // Elements is the type in which the elements of a store that Check accepts are stored.
 func Elements(s *ir.Store) tensor.DType { return s.Part("values").DType() }
 
+// GPUInput is the type of X for weights with elements of a type, on a GPU whose floats are of
+// another.
+func GPUInput(elements, float tensor.DType) tensor.DType {
+	if elements == tensor.I8 {
+		return tensor.U8
+	}
+	return float
+}
+
 // Costs lists the layouts of w that its type has kernels for, each with the cost of a product
 // of n columns on the CPU.
 func (f *Format) Costs(w *choose.Matrix, n int) (costs []choose.Cost) {

@@ -115,10 +115,7 @@ func (b *binder) newWeight(v *ir.Value, ref ir.Weight, store *ir.Store, columns 
 	shape, _ := v.Type.Shape()
 	made := &weight{}
 	made.rows, made.cols = ref.View.Dims(shape)
-	integers, x := v.Type.DType == tensor.I8, b.prog.float
-	if integers {
-		x = tensor.U8
-	}
+	integers, x := v.Type.DType == tensor.I8, backend.GPUInput(v.Type.DType, b.prog.float)
 	var err error
 	if store != nil {
 		if made.kernels, err = format.Lookup(store.Format).GPU(store, x); err != nil {

@@ -26,10 +26,7 @@ func GPUChoices(rates backend.GPURates, float tensor.DType) []choose.Format {
 
 // Costs lists the configurations that the format offers.
 func (g gpuChoice) Costs(w *choose.Matrix, n int) []choose.Cost {
-	x := g.float
-	if w.Type == tensor.I8 {
-		x = tensor.U8
-	}
+	x := backend.GPUInput(w.Type, g.float)
 	var out []choose.Cost
 	for _, c := range g.Format.Costs(w, n) {
 		k := g.rates.Pick(g.GPUKernels(w, c.Config, x), n, 1, x.Size())

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
 
 	"spc/ir"
@@ -8,21 +9,24 @@ import (
 	"spc/passes/choose"
 )
 
-// upgrades bring stores of version 1 of the container into the formats of version 2. There the
-// formats of weights i8 had names and layouts of their own.
-var upgrades = map[string]func(s *ir.Store) (*ir.Store, error){
-	"block8": upgradeBlock8,
-	"nm8":    upgradeNM8,
+// old lists the formats that weights i8 had in version 1 of the container, with the names and the
+// layouts of version 2.
+var old = map[string]struct {
+	name    string
+	upgrade func(s *ir.Store) (*ir.Store, error)
+}{
+	"block8": {"block", upgradeBlock8},
+	"nm8":    {"nm", upgradeNM8},
 }
 
 // Upgrade brings the stored weights of a graph, which may come from a hostile file of version 1 of
 // the container, into the formats of this one. CheckAll checks the result.
 func Upgrade(g *ir.Graph) error {
 	for _, v := range g.Constants() {
-		if v.Store == nil || upgrades[v.Store.Format] == nil {
+		if v.Store == nil || old[v.Store.Format].upgrade == nil {
 			continue
 		}
-		s, err := upgrades[v.Store.Format](v.Store)
+		s, err := old[v.Store.Format].upgrade(v.Store)
 		if err != nil {
 			return fmt.Errorf("weight %s: %s: %w: %w", v.Name, v.Store.Format, err, ir.ErrCorrupt)
 		}
@@ -33,13 +37,7 @@ func Upgrade(g *ir.Graph) error {
 
 // UpgradedName is the name in this version of a format of version 1.
 func UpgradedName(name string) string {
-	switch name {
-	case "block8":
-		return "block"
-	case "nm8":
-		return "nm"
-	}
-	return name
+	return cmp.Or(old[name].name, name)
 }
 
 // upgradeBlock8 brings values [blocks, 4] into the shape [blocks, 4, 1].

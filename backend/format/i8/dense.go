@@ -64,7 +64,7 @@ func bindDense(w *tensor.Tensor, kern *ikernel.Kernels) *denseKernel {
 	return d
 }
 
-// kernel multiplies panels with the rows of the weight, and tokens with panels of it;
+// denseKernel multiplies panels with the rows of the weight, and tokens with panels of it;
 // what either needs is made when it is first called.
 type denseKernel struct {
 	kern     *ikernel.Kernels

@@ -101,9 +101,9 @@ func prepare(name, config, dtype string, m, k int, values []float32) (answer, er
 	if !ok || f == nil || f.For(dt) == nil || f.For(dt).GPU == nil {
 		return answer{}, fmt.Errorf("no GPU kernels for format %q and type %q", name, dtype)
 	}
-	matrix, x := choose.NewMatrix(w, ""), dt
+	matrix := choose.NewMatrix(w, "")
 	if dt == tensor.I8 {
-		matrix.Type, x = dt, tensor.U8
+		matrix.Type = dt
 	}
 	if config == "" {
 		costs := f.Costs(matrix, 1)
@@ -116,7 +116,7 @@ func prepare(name, config, dtype string, m, k int, values []float32) (answer, er
 	if err != nil {
 		return answer{}, err
 	}
-	p.kernels, err = f.GPU(&ir.Store{Format: name, Config: config, Rows: m, Cols: k, Parts: choose.Narrow(parts, matrix.Type)}, x)
+	p.kernels, err = f.GPU(&ir.Store{Format: name, Config: config, Rows: m, Cols: k, Parts: choose.Narrow(parts, matrix.Type)}, backend.GPUInput(dt, dt))
 	if err != nil {
 		return answer{}, err
 	}
