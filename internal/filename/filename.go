@@ -13,6 +13,9 @@ import (
 // less what Distinct and extensions add.
 const maxBytes = 200
 
+// maxPath bounds the path of an archive's entry.
+const maxPath = 16 * maxBytes
+
 // reserved lists what Windows takes for devices, whatever the extension.
 var reserved = func() map[string]bool {
 	m := map[string]bool{"con": true, "prn": true, "aux": true, "nul": true}
@@ -47,7 +50,7 @@ func Safe(name string) string {
 	}
 	stem, _, _ := strings.Cut(lower, ".")
 	if len(b) == 0 || reserved[stem] {
-		return "_" + string(b)
+		return Safe("_" + string(b)) // which may be too long by the _
 	}
 	return string(b)
 }
@@ -58,8 +61,12 @@ func Entry(name string) string {
 	if fs.ValidPath(name) && name != "." && !strings.ContainsFunc(name, harmful) && !drive(name) && !long(name) {
 		return name
 	}
-	elems := strings.Split(strings.ToValidUTF8(name[:min(len(name), 16*maxBytes)], "_"), "/")
-	for i, e := range elems {
+	name = strings.ToValidUTF8(name[:min(len(name), maxPath)], "_")
+	if drive(name) {
+		name = "_" + name
+	}
+	var path strings.Builder
+	for e := range strings.SplitSeq(name, "/") {
 		e = strings.Map(func(r rune) rune {
 			if harmful(r) {
 				return '_'
@@ -73,12 +80,15 @@ func Entry(name string) string {
 		if strings.Trim(e, ".") == "" {
 			e = strings.Repeat("_", max(1, len(e)))
 		}
-		elems[i] = e
+		if path.Len()+1+len(e) > maxPath {
+			break
+		}
+		if path.Len() > 0 {
+			path.WriteByte('/')
+		}
+		path.WriteString(e)
 	}
-	if drive(elems[0]) {
-		elems[0] = "_" + elems[0]
-	}
-	return strings.Join(elems, "/")
+	return path.String()
 }
 
 func harmful(r rune) bool { return r == '\\' || unicode.IsControl(r) }
@@ -87,7 +97,7 @@ func harmful(r rune) bool { return r == '\\' || unicode.IsControl(r) }
 func drive(path string) bool { return len(path) > 1 && path[1] == ':' }
 
 func long(path string) bool {
-	if len(path) > 16*maxBytes {
+	if len(path) > maxPath {
 		return true
 	}
 	for e := range strings.SplitSeq(path, "/") {

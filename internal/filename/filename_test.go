@@ -14,7 +14,8 @@ var hostile = []string{
 	"", ".", "..", "...", "../x", "/etc/passwd", `..\x`, `C:\x`, "C:x", "a/../../x", "a//b", "./a", "a/.", "a/", "//",
 	"con", "NUL", "com1", "LPT9.txt", "nul.tar.gz", "aux ", "name.", "name ", ".hidden", "a\x00b", "a\nb", "\x1b[31m", "\xff\xfe",
 	"é", strings.Repeat("n", 255), strings.Repeat("n", 1<<20), strings.Repeat("é", 300), strings.Repeat("../", 50) + "x",
-	strings.Repeat("a/", 1<<15), "y", "Y", "y.npy", "y.PB", "*?<>|\"", "~", "-rf", "$(x)",
+	strings.Repeat("a/", 1<<15), strings.Repeat("/", 1<<15), "nul." + strings.Repeat("n", 200), "nul." + strings.Repeat("n", 191) + ".npy1",
+	"C:" + strings.Repeat("n", 200), "y", "Y", "y.npy", "y.PB", "*?<>|\"", "~", "-rf", "$(x)",
 }
 
 // Each becomes one file of its own in the folder.
@@ -76,15 +77,27 @@ func TestNamesThatStayKeepTheirPlace(t *testing.T) {
 	}
 }
 
+// Names that are such already stay as they are, so that Distinct gives them their places first.
+func TestMadeNamesStay(t *testing.T) {
+	for _, name := range hostile {
+		if s := Safe(name); len(s) > maxBytes || Safe(s) != s {
+			t.Errorf("%.40q becomes %q, and that %q", name, s, Safe(s))
+		}
+		if s := Entry(name); len(s) > maxPath || Entry(s) != s {
+			t.Errorf("%.40q becomes entry %.40q, and that %.40q", name, s, Entry(s))
+		}
+	}
+}
+
 func FuzzNames(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if s := Safe(name); !filepath.IsLocal(s) || filepath.Base(s) != s || s == "." || len(s) > maxBytes+1 || Safe(s) != s {
+		if s := Safe(name); !filepath.IsLocal(s) || filepath.Base(s) != s || s == "." || len(s) > maxBytes || Safe(s) != s {
 			t.Errorf("%q becomes %q", name, s)
 		}
-		if s := Entry(name); !fs.ValidPath(s) || s == "." || strings.ContainsAny(s, "\\\x00") {
+		if s := Entry(name); !fs.ValidPath(s) || s == "." || strings.ContainsAny(s, "\\\x00") || len(s) > maxPath || Entry(s) != s {
 			t.Errorf("%q becomes entry %q", name, s)
 		}
 	})
