@@ -37,15 +37,15 @@ type folder struct {
 	outputs map[*ir.Value]bool // of top and its subgraphs; nil where they are not known
 }
 
-func (f *folder) constants(g *ir.Graph) (int, error) {
-	count := 0
+func (f *folder) constants(g *ir.Graph) (count int, err error) {
 	dead := map[*ir.Node]bool{}
+	defer func() { g.RemoveAll(func(n *ir.Node) bool { return dead[n] }) }()
 	for i := 0; i < len(g.Nodes); i++ {
 		n := g.Nodes[i]
 		// What was folded before n may tell more of n's types.
 		unread := !slices.ContainsFunc(n.Outputs, f.read)
 		if err := n.Infer(); err != nil && !unread {
-			return 0, err
+			return count, err
 		}
 		if unread || f.stays(n) {
 			continue
@@ -58,23 +58,14 @@ func (f *folder) constants(g *ir.Graph) (int, error) {
 			continue
 		}
 		if subs := ir.Subgraphs(n.Op); len(subs) > 0 {
-			for _, sub := range subs {
-				if sub.Refused != nil {
-					continue
-				}
-				k, err := f.constants(sub)
-				if err != nil {
-					return 0, err
-				}
-				count += k
-			}
-			if err := n.Infer(); err != nil {
-				return 0, err
+			k, err := f.subgraphs(n, subs)
+			if count += k; err != nil {
+				return count, err
 			}
 		}
 		outs, err := f.evaluate(n)
 		if err != nil && g.Owner == nil {
-			return 0, err
+			return count, err
 		}
 		if outs == nil || err != nil { // what fails in a subgraph may never be run
 			continue
@@ -93,7 +84,27 @@ func (f *folder) constants(g *ir.Graph) (int, error) {
 		dead[n] = true
 		count++
 	}
-	g.RemoveAll(func(n *ir.Node) bool { return dead[n] })
+	return count, nil
+}
+
+// subgraphs folds in the subgraphs of n. One that what was folded shows to be in error is
+// refused where it need not run.
+func (f *folder) subgraphs(n *ir.Node, subs []*ir.Graph) (count int, err error) {
+	errs := make([]error, len(subs))
+	for i, sub := range subs {
+		if sub.Refused == nil {
+			k, err := f.constants(sub)
+			count, errs[i] = count+k, err
+		}
+	}
+	if err := n.Infer(); err != nil {
+		return count, err
+	}
+	for i, sub := range subs {
+		if sub.Refused == nil && errs[i] != nil {
+			return count, errs[i]
+		}
+	}
 	return count, nil
 }
 

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"spc/backend/ref"
 	"spc/ir"
 	"spc/ir/op"
+	"spc/ir/tensor"
 	"spc/passes/fold"
 	"spc/tests/graphtest"
 )
@@ -320,5 +322,48 @@ func BenchmarkConstants(b *testing.B) {
 		}
 		g.Outputs[0] = g.Inputs[0]
 		fold.Dead(g)
+	}
+}
+
+// What folding tells of a branch may refuse it, which is an error where it is picked.
+func TestFoldingMayRefuseABranch(t *testing.T) {
+	const text = `
+graph "g"(%x: f32[2,3], %c: bool[]) {
+  %y: f32[*] = If "if" (%c) {then_branch = graph "t"() {
+    %v: f32[4] = const {1.0, 2.0, 3.0, 5.0}
+    %k: f32[4] = Neg "neg" (%v)
+    %f: f32[*] = ReduceMin "min" (%k) {keepdims = 0}
+    %i: i64[*] = Cast "cast" (%f) {to = 7}
+    %one: i64[1] = const {-1}
+    %s: i64[*] = Reshape "vector" (%i, %one)
+    %m: i64[*] = Neg "minus" (%s)
+    %a: f32[*] = Reshape "reshape" (%x, %m)
+    return %a
+  }, else_branch = graph "e"() {
+    %b: f32[*] = Relu "relu" (%x)
+    return %b
+  }}
+  %z: f32[*] = Neg "last" (%y)
+  return %z
+}`
+	for picked, want := range map[bool]string{false: "", true: "reshape (Reshape): [2 3] has 6 elements, shape [5] has 5"} {
+		g := graphtest.Parse(t, text)
+		if err := g.Infer(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fold.Constants(g); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Verify(); err != nil {
+			t.Fatal(err)
+		}
+		x := tensor.From([]float32{1, 2, 3, 4, 5, 6}, 2, 3)
+		out, err := ref.Run(t.Context(), g, []*tensor.Tensor{x, tensor.Scalar(picked)})
+		if picked != (err != nil) || picked && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want %q", picked, err, want)
+		}
+		if err == nil && !out[0].Equal(tensor.From([]float32{-1, -2, -3, -4, -5, -6}, 2, 3)) {
+			t.Errorf("%v", out[0])
+		}
 	}
 }
