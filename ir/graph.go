@@ -136,10 +136,10 @@ type Graph struct {
 	// these differ from the values' names; see OutputName.
 	OutputNames []string
 
-	// Refused is why inference refuses the branch of an If, or the body of a Loop of no
-	// iterations, with the types that outer values have: evaluating it is this error, its
-	// values' types mean nothing, and the other branch alone, or what the Loop carries,
-	// tells the outputs' types. Nil elsewhere.
+	// Refused is why inference refuses the branch of an If, or the body of a Loop or Scan
+	// that may have no iterations, with the types that outer values have: evaluating it is
+	// this error, its values' types mean nothing, and the other branch alone, or what is
+	// carried, tells the outputs' types. Nil elsewhere.
 	Refused error
 
 	Owner *Node // the node whose subgraph this is; nil for a root graph
@@ -154,6 +154,8 @@ type names struct {
 	next   map[string]int
 	fresh  atomic.Int64 // graphs that are only read may still name unknowns
 	graphs []*Graph     // the root first
+
+	specialised bool // by Specialise
 }
 
 // NewGraph returns an empty root graph.

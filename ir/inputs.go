@@ -69,3 +69,43 @@ func accepts(want Type, t *tensor.Tensor, sizes map[string]int) (ok bool, why st
 	}
 	return true, ""
 }
+
+// Specialise returns a copy of g, which has been inferred, for inputs of the types of in.
+// Where the body of a Loop or Scan does not fit these, it is refused when it runs, as it is
+// where g is interpreted, and not before.
+func (g *Graph) Specialise(in []*tensor.Tensor) (*Graph, error) {
+	g = g.Clone()
+	g.root.specialised = true
+	sizes := map[string]int{}
+	var twice []string // of more than one size, as far as parts of a batch do not fit the symbols
+	for i, v := range g.Inputs {
+		if v.Type.Ranked && v.Type.Elem == nil {
+			for j, d := range v.Type.Dims {
+				if d.Known() {
+					continue
+				}
+				n, ok := sizes[d.Symbol()]
+				if sizes[d.Symbol()] = in[i].Dim(j); ok && n != in[i].Dim(j) {
+					twice = append(twice, d.Symbol())
+				}
+			}
+		}
+		v.Type = TypeOf(in[i])
+	}
+	for _, sym := range twice {
+		delete(sizes, sym)
+	}
+	// The stack of a body that is refused has the sizes that the body's outputs had.
+	size := func(d Dim) Dim {
+		if n, ok := d.At(sizes); ok {
+			return Size(max(n, 0))
+		}
+		return d
+	}
+	for _, sub := range g.root.graphs[1:] {
+		for _, v := range sub.Outputs {
+			v.Type = v.Type.Map(size)
+		}
+	}
+	return g, g.Infer()
+}

@@ -147,6 +147,10 @@ func (c *Infer) FreshDims(n int) []Dim {
 // operator has set.
 func (c *Infer) Subgraph(g *Graph) error { return c.sub(g) }
 
+// Specialised reports whether the graph is one of Specialise: it was inferred before, for
+// every shape, and a body that does not fit the shapes that it has now may not run.
+func (c *Infer) Specialised() bool { return c.Node.graph.root.specialised }
+
 // Errorf returns an error that wraps ErrInvalid; the caller's node is named by
 // whoever ran the inference.
 func (c *Infer) Errorf(format string, args ...any) error {

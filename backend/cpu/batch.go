@@ -109,11 +109,7 @@ func between(g *ir.Graph, from, to string) error {
 // typed is a copy of the program's graph with the types that inputs of the types of in
 // give it.
 func (p *program) typed(in []*tensor.Tensor) (*ir.Graph, error) {
-	g := p.graph.Clone()
-	for i, v := range g.Inputs {
-		v.Type = ir.TypeOf(in[i])
-	}
-	return g, g.Infer()
+	return p.graph.Specialise(in)
 }
 
 // batchOf is the number of images in inputs, the first dimension of the first that

@@ -130,19 +130,16 @@ type binder func(p *program, n *ir.Node) (*bound, error)
 
 // specialise binds the program to inputs of the given shapes.
 func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
-	g := p.graph.Clone()
-	for i, v := range g.Inputs {
-		v.Type = ir.TypeOf(in[i])
+	g, err := p.graph.Specialise(in)
+	if err != nil {
+		return nil, err
 	}
 	return p.bind(g, false)
 }
 
-// bind makes a spec of a graph that it takes over; mini says that it is one node
+// bind makes a spec of an inferred graph that it takes over; mini says that it is one node
 // whose inputs' shapes became known at run time.
 func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
-	if err := g.Infer(); err != nil {
-		return nil, err
-	}
 	if err := fold.All(g); err != nil {
 		return nil, err
 	}

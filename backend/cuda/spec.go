@@ -110,11 +110,8 @@ type temp struct {
 
 // specialise binds the program to inputs of the given shapes.
 func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
-	g := p.graph.Clone()
-	for i, v := range g.Inputs {
-		v.Type = ir.TypeOf(in[i])
-	}
-	if err := g.Infer(); err != nil {
+	g, err := p.graph.Specialise(in)
+	if err != nil {
 		return nil, err
 	}
 	if err := fold.All(g); err != nil {

@@ -58,7 +58,8 @@ func staticTypes(values []*ir.Value) (types []ir.Type, ok bool) {
 	return types, true
 }
 
-// Infer finds types that the carried values have in every iteration.
+// Infer finds types that the carried values have in every iteration. A body may be refused
+// that is known not to run, or, in a graph that is specialised, that may not run.
 func (o *Loop) Infer(c *ir.Infer) error {
 	carried := max(c.Len()-2, 0)
 	if o.Body == nil || len(o.Body.Inputs) != carried+2 || len(o.Body.Outputs) < carried+1 || c.Outputs() > len(o.Body.Outputs)-1 {
@@ -81,10 +82,18 @@ func (o *Loop) Infer(c *ir.Infer) error {
 	first := slices.Clone(types)
 	o.Body.Refused = nil
 	if err := carry(c, o.Body, 2, 1, types); err != nil {
-		if !o.idle(c) || len(o.Body.Outputs) > 1+carried { // only the body tells the type of a stack
+		idle, stacks := o.idle(c), o.Body.Outputs[1+carried:]
+		if !c.Specialised() && (!idle || len(stacks) > 0) { // only the body tells the type of a stack
 			return err
 		}
 		o.Body.Refused = err
+		trip := c.Fresh()
+		if idle {
+			trip = ir.Size(0)
+		}
+		for i, v := range stacks {
+			c.Set(carried+i, stackOf(v.Type, 0, trip))
+		}
 		for i, t := range first {
 			if t.DType.IsOptional() { // which the body may unwrap
 				return err
@@ -108,12 +117,17 @@ func (o *Loop) Infer(c *ir.Infer) error {
 		if t.Elem != nil {
 			return c.Errorf("output %d is a stack of %v, want tensors", carried+i, t)
 		}
-		if t.Ranked {
-			t.Dims = slices.Concat([]ir.Dim{trip}, t.Dims)
-		}
-		c.Set(carried+i, t)
+		c.Set(carried+i, stackOf(t, 0, trip))
 	}
 	return nil
+}
+
+// stackOf returns the type of n values of the type t along a new axis.
+func stackOf(t ir.Type, axis int, n ir.Dim) ir.Type {
+	if t.Ranked {
+		t.Dims = slices.Insert(slices.Clone(t.Dims), axis, n)
+	}
+	return t
 }
 
 // unwrapped reports whether a carried optional is given by the body without being one: it
@@ -435,8 +449,14 @@ func (o *Scan) Infer(c *ir.Infer) error {
 	for i, t := range types[states:] {
 		setInput(o.Body, states+i, t)
 	}
+	first := slices.Clone(types[:states])
+	o.Body.Refused = nil
 	if err := carry(c, o.Body, 0, 0, types[:states]); err != nil {
-		return err
+		if !c.Specialised() {
+			return err
+		}
+		o.Body.Refused = err
+		copy(types, first)
 	}
 	for i, v := range o.Body.Outputs {
 		t := v.Type
@@ -447,7 +467,7 @@ func (o *Scan) Infer(c *ir.Infer) error {
 			if err != nil {
 				return err
 			}
-			t.Dims = slices.Insert(slices.Clone(t.Dims), a, length)
+			t = stackOf(t, a, length)
 		}
 		if t.Ranked && o.Batched {
 			t.Dims = slices.Concat([]ir.Dim{batch}, t.Dims)
@@ -539,6 +559,9 @@ func (o *Scan) scan(c *ir.Eval, states, xs []*tensor.Tensor, stacks []stack) ([]
 			return nil, evalErrorf("%d slices of input %d, want %d", d, len(states)+i, n)
 		}
 		n = d
+	}
+	if n > 0 && o.Body.Refused != nil {
+		return nil, o.Body.Refused
 	}
 	for step := range n {
 		args := slices.Clone(states)

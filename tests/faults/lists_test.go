@@ -321,3 +321,72 @@ func TestLoopsOfNoIterations(t *testing.T) {
 		m.Close()
 	}
 }
+
+// A body that does not fit a run's shapes is an error where it runs, and nothing where it
+// does not: how often is known at run time only.
+func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%n: i64[], %x: f32[A,B], %l: i64[1], %e: f32[C,D]) {
+  %y: f32[*], %all: f32[*], %least: f32[*] = Loop "loop" (%n, _, %x) {body = graph "a"(%i: i64[], %c: bool[], %v: f32[*]) {
+    %flat: f32[*] = Reshape "flat" (%v, %l)
+    %s: f32[*], %rows: f32[*] = Scan "scan" (%flat, %x) {body = graph "b"(%p: f32[*], %q: f32[*]) {
+      %m: f32[*] = Min "min" (%p, %q)
+      %r: f32[*] = Neg "neg" (%q)
+      return %m, %r
+    }, num_scan_inputs = 1}
+    %h: f32[*] = ReduceMin "h" (%s) {keepdims = 0}
+    return %c, %rows, %rows, %h
+  }}
+  %ax: i64[1] = const {0}
+  %k: f32[*] = ReduceSum "sum" (%x, %ax) {keepdims = 0}
+  %z: f32[*], %each: f32[*] = Scan "last" (%k, %e) {body = graph "d"(%t: f32[*], %u: f32[*]) {
+    %w: f32[*] = Max "max" (%t, %u)
+    return %w, %u
+  }, num_scan_inputs = 1}
+  return %y, %all, %least, %z, %each
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := onnx.Export(&file, g, "spc", ""); err != nil {
+		t.Fatal(err)
+	}
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file.Bytes(), Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, c := range []struct {
+		iterations int64
+		x, e       []int
+		flat       int64
+		want       string // of the error
+	}{
+		{1, []int{1, 3}, []int{2, 3}, 3, ""},
+		{0, []int{2, 3}, []int{0, 3}, 6, ""},
+		{1, []int{2, 3}, []int{0, 3}, 6, "min (Min): shapes f32[6] and f32[3] do not broadcast"},
+		{0, []int{2, 3}, []int{0, 2}, 1, ""},
+		{0, []int{2, 3}, []int{1, 2}, 1, "max (Max): shapes f32[3] and f32[2] do not broadcast"},
+	} {
+		in := map[string]*tensor.Tensor{"n": tensor.Scalar(c.iterations), "x": tensor.New(tensor.F32, c.x...),
+			"l": tensor.From([]int64{c.flat}, 1), "e": tensor.New(tensor.F32, c.e...)}
+		want, err := m.Interpret(context.Background(), in)
+		if (err == nil) != (c.want == "") {
+			t.Fatalf("%v: the interpreter gives %v", c, err)
+		}
+		for range 2 {
+			got, err := m.Run(context.Background(), in)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasSuffix(err.Error(), c.want)) {
+				t.Errorf("%v: error %v, want %s", c, err, c.want)
+			}
+			for name, w := range want {
+				if err == nil && !got[name].Equal(w) {
+					t.Errorf("%v: %s is %v, want %v", c, name, got[name], w)
+				}
+			}
+		}
+	}
+}
