@@ -189,6 +189,9 @@ func (b *binding) numbers(vs []*ir.Value) []int {
 func (b *binding) block(pb *plan.Block) (*block, error) {
 	blk := &block{graph: pb.Graph}
 	b.blocks[pb.Graph] = blk
+	if pb.Graph.Refused != nil { // the types of its values mean nothing, and running it is an error
+		return blk, nil
+	}
 	for i := range pb.Steps {
 		ps := &pb.Steps[i]
 		for _, sub := range ps.Blocks {

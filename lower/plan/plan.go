@@ -56,9 +56,6 @@ func (p *Program) block(g *ir.Graph) *Block {
 	for _, v := range g.Inputs {
 		p.number(v)
 	}
-	if g.Refused != nil { // running it is an error
-		return b
-	}
 	for _, n := range g.Nodes {
 		s := Step{Node: n}
 		for _, sub := range ir.Subgraphs(n.Op) {
@@ -135,7 +132,7 @@ func (p *Program) spans(b *Block, spans []Span, level []*ir.Graph, owners []owne
 			}
 		}
 	}
-	if len(owners) > 0 && b.Graph.Refused == nil {
+	if len(owners) > 0 {
 		for _, v := range b.Graph.Outputs {
 			read(v, owners[len(owners)-1].index)
 			if !v.IsConst() {
