@@ -599,6 +599,27 @@ func meanNoise(e *evaluator, n *ir.Node, in, out []*tensor.Tensor) error {
 	return nil
 }
 
+// gateNoise moves states of a GRU by what rounding its update gate z does: of a z near one
+// 1 - z keeps few bits, while noise is in proportion to what (1 - z)·n + z·h comes to. The
+// candidates n are of tanh, and not above one.
+func gateNoise(e *evaluator, _ *ir.Node, _, out []*tensor.Tensor) error {
+	for k, t := range out {
+		if t == nil {
+			continue
+		}
+		step, y := e.sign*math.Ldexp(1, noiseBits-mantissa(t.DType())), t.Float64s()
+		for i := range y {
+			if e.noise.Uint64()&1 == 0 {
+				y[i] += step
+			} else {
+				y[i] -= step
+			}
+		}
+		out[k] = tensor.FromFloat64s(t.DType(), y, t.Shape()...)
+	}
+	return nil
+}
+
 // innermost is the element type of a tensor, or of those in a list.
 func innermost(t *tensor.Tensor) tensor.DType {
 	dt := t.DType()

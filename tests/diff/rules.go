@@ -167,7 +167,7 @@ func init() {
 		"Conv":                      {Make: conv, Round: products, Sparse: true, Old: true},
 		"ConvTranspose":             {Make: convTranspose, Round: products, Sparse: true, Old: true},
 		"DeformConv":                {Make: deformConv, Round: rounds},
-		"GRU":                       {Make: recurrent(3), Round: rounds, Sparse: true},
+		"GRU":                       {Make: recurrent(3), Round: rounds, Noise: gateNoise, Sparse: true},
 		"Gemm":                      {Make: gemm, Round: products, Sparse: true},
 		"GlobalAveragePool":         {Make: globalPool, Round: rounds, Old: true},
 		"GlobalLpPool":              {Make: globalPool, Round: rounds, Old: true},
