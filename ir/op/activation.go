@@ -100,12 +100,7 @@ type Gelu struct {
 func (*Gelu) Kind() string { return "Gelu" }
 
 func (o *Gelu) def() unaryDef {
-	if o.Approximate == "tanh" {
-		return onFloats(func(x float64) float64 {
-			return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-		})
-	}
-	return onFloats(func(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) })
+	return onFloats(func(x float64) float64 { return gelu(x, o.Approximate == "tanh") })
 }
 
 // Infer keeps the type.

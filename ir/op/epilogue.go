@@ -46,12 +46,13 @@ func leaky(x, alpha float64) float64 {
 }
 
 // gelu is x times the normal distribution function, or its tanh approximation:
-// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2.
+// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2. Neither is written
+// as 1 + tanh or 1 + erf, which cancel out far below zero.
 func gelu(x float64, tanh bool) float64 {
 	if tanh {
-		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}
-	return x / 2 * (1 + math.Erf(x/math.Sqrt2))
+	return x / 2 * math.Erfc(-x/math.Sqrt2)
 }
 
 // Empty reports whether the epilogue has no activation.
