@@ -77,23 +77,9 @@ func (g *Graph) Specialise(in []*tensor.Tensor) (*Graph, error) {
 	g = g.Clone()
 	g.root.specialised = true
 	sizes := map[string]int{}
-	var twice []string // of more than one size, as far as parts of a batch do not fit the symbols
 	for i, v := range g.Inputs {
-		if v.Type.Ranked && v.Type.Elem == nil {
-			for j, d := range v.Type.Dims {
-				if d.Known() {
-					continue
-				}
-				n, ok := sizes[d.Symbol()]
-				if sizes[d.Symbol()] = in[i].Dim(j); ok && n != in[i].Dim(j) {
-					twice = append(twice, d.Symbol())
-				}
-			}
-		}
+		accepts(v.Type, in[i], sizes) // which a part of a batch need not be
 		v.Type = TypeOf(in[i])
-	}
-	for _, sym := range twice {
-		delete(sizes, sym)
 	}
 	// The stack of a body that is refused has the sizes that the body's outputs had.
 	size := func(d Dim) Dim {

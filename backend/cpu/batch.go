@@ -39,7 +39,7 @@ func (p *program) runner(in []*tensor.Tensor) (runner, error) {
 	if err != nil || len(portions) == 1 && portions[0].size == n {
 		return p.specialise(in)
 	}
-	if _, err := p.typed(in); err != nil {
+	if _, err := p.graph.Specialise(in); err != nil {
 		return nil, err
 	}
 	b, err := p.batch(in, n, portions)
@@ -66,7 +66,7 @@ func (p *program) batch(in []*tensor.Tensor, n int, portions []portion) (*batch,
 			if i == 1 && n%l.parts == 0 {
 				break
 			}
-			g, err := p.typed(part(in, n, n/l.parts+i))
+			g, err := p.graph.Specialise(part(in, n, n/l.parts+i))
 			if err != nil {
 				return nil, err
 			}
@@ -104,12 +104,6 @@ func between(g *ir.Graph, from, to string) error {
 		return fmt.Errorf("no values %s, %s: %w", from, to, ir.ErrInvalid)
 	}
 	return nil
-}
-
-// typed is a copy of the program's graph with the types that inputs of the types of in
-// give it.
-func (p *program) typed(in []*tensor.Tensor) (*ir.Graph, error) {
-	return p.graph.Specialise(in)
 }
 
 // batchOf is the number of images in inputs, the first dimension of the first that
@@ -155,7 +149,7 @@ func distant(bytes, inUse float64) float64 { return 2 * bytes * valuePace * min(
 // those listed, and says how many of the n images in inputs are best computed together
 // in each portion.
 func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) ([]portion, error) {
-	g, err := p.typed(part(in, n, 1))
+	g, err := p.graph.Specialise(part(in, n, 1))
 	if err != nil {
 		return nil, err
 	}
