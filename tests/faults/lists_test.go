@@ -9,9 +9,6 @@ import (
 
 	"spc"
 	_ "spc/internal/debug/all"
-	"spc/ir"
-	"spc/ir/onnx"
-	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -118,18 +115,8 @@ var listModels = map[string]string{
 func TestLists(t *testing.T) {
 	for name, text := range listModels {
 		t.Run(name, func(t *testing.T) {
-			g, err := ir.Parse(`graph "g"(%x: f32[n,2], %at: i64[], %count: i64[], %yes: bool[], %s: sequence<f32[?,2]>[?1], %o: optional<f32[?,2]>[?2]) {`+text+"\n}", op.Registry)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := g.Infer(); err != nil {
-				t.Fatal(err)
-			}
-			var file bytes.Buffer
-			if err := onnx.Export(&file, g, "spc", ""); err != nil {
-				t.Fatal(err)
-			}
-			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file.Bytes(), Verify: true})
+			file := model(t, `graph "g"(%x: f32[n,2], %at: i64[], %count: i64[], %yes: bool[], %s: sequence<f32[?,2]>[?1], %o: optional<f32[?,2]>[?2]) {`+text+"\n}")
+			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,18 +226,8 @@ func TestBadPositionsAtRunTime(t *testing.T) {
 		`%y: f32[*] = SequenceInsert "put" (%s, %x, %at)`:       "put (SequenceInsert): position 5 of a sequence of 2, want -2 to 2",
 		`%y: f32[*] = ConcatFromSequence "cat" (%s) {axis = 0}`: "cat (ConcatFromSequence): element 1 is f32[2,2], ",
 	} {
-		g, err := ir.Parse(`graph "g"(%x: f32[2], %at: i64[], %s: sequence<f32[*]>[?1]) { `+node+` return %y }`, op.Registry)
-		if err == nil {
-			err = g.Infer()
-		}
-		var file bytes.Buffer
-		if err == nil {
-			err = onnx.Export(&file, g, "spc", "")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file.Bytes()})
+		file := model(t, `graph "g"(%x: f32[2], %at: i64[], %s: sequence<f32[*]>[?1]) { `+node+` return %y }`)
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +246,7 @@ func TestBadPositionsAtRunTime(t *testing.T) {
 // A loop of no iterations gives what it takes, also where its body fits neither that nor, in
 // a run, the elements of a sequence.
 func TestLoopsOfNoIterations(t *testing.T) {
-	g, err := ir.Parse(`graph "g"(%x: f32[2,1], %s: sequence<f32[*]>[?1]) {
+	file := model(t, `graph "g"(%x: f32[2,1], %s: sequence<f32[*]>[?1]) {
   %none: i64[] = const {0}
   %w: f32[3,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
   %e: f32[2,1] = Exp "e" (%x)
@@ -284,19 +261,9 @@ func TestLoopsOfNoIterations(t *testing.T) {
   }}
   %n: f32[*] = Neg "n" (%e)
   return %y, %z, %n
-}`, op.Registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Infer(); err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if err := onnx.Export(&file, g, "spc", ""); err != nil {
-		t.Fatal(err)
-	}
+}`)
 	for _, disable := range [][]string{nil, {"fold", "lists"}} {
-		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file.Bytes(), Verify: true, Disable: disable})
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true, Disable: disable})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +292,7 @@ func TestLoopsOfNoIterations(t *testing.T) {
 // A body that does not fit a run's shapes is an error where it runs, and nothing where it
 // does not: how often is known at run time only.
 func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
-	g, err := ir.Parse(`graph "g"(%n: i64[], %x: f32[A,B], %l: i64[1], %e: f32[C,D]) {
+	file := model(t, `graph "g"(%n: i64[], %x: f32[A,B], %l: i64[1], %e: f32[C,D]) {
   %y: f32[*], %all: f32[*], %least: f32[*] = Loop "loop" (%n, _, %x) {body = graph "a"(%i: i64[], %c: bool[], %v: f32[*]) {
     %flat: f32[*] = Reshape "flat" (%v, %l)
     %s: f32[*], %rows: f32[*] = Scan "scan" (%flat, %x) {body = graph "b"(%p: f32[*], %q: f32[*]) {
@@ -343,18 +310,8 @@ func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
     return %w, %u
   }, num_scan_inputs = 1}
   return %y, %all, %least, %z, %each
-}`, op.Registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Infer(); err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if err := onnx.Export(&file, g, "spc", ""); err != nil {
-		t.Fatal(err)
-	}
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file.Bytes(), Verify: true})
+}`)
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,6 +344,42 @@ func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
 					t.Errorf("%v: %s is %v, want %v", c, name, got[name], w)
 				}
 			}
+		}
+	}
+}
+
+// What a refused branch reads is not written over before: the plan of the memory, which runs
+// check here, knows of it.
+func TestRefusedBranchesReadToo(t *testing.T) {
+	file := model(t, `graph "g"(%x: f32[A,B], %c: bool[]) {
+  %e: f32[*] = Exp "e" (%x)
+  %f: f32[*] = Softmax "f" (%e) {axis = 1}
+  %h: f32[*] = ReduceSum "h" (%f)
+  %first: i64[1] = const {0}
+  %y: f32[*] = If "if" (%c) {then_branch = graph "a"() {
+    %s: f32[*] = Squeeze "s" (%e, %first)
+    return %s
+  }, else_branch = graph "b"() {
+    %r: f32[*] = Relu "r" (%f)
+    return %r
+  }}
+  return %h, %y
+}`)
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	x := tensor.From([]float32{0, 1, 2, 3, 4, 5}, 2, 3)
+	for _, c := range []bool{false, true, false} {
+		in := map[string]*tensor.Tensor{"x": x, "c": tensor.Scalar(c)}
+		want, wrong := m.Interpret(context.Background(), in)
+		got, err := m.Run(context.Background(), in)
+		if c != (wrong != nil) || c != (err != nil) || c && !strings.HasPrefix(err.Error(), "s (Squeeze): dimension 0 of [2 3] is squeezed") {
+			t.Fatalf("%v: errors %v and %v", c, err, wrong)
+		}
+		if !c && (!near(got["h"], want["h"]) || !near(got["y"], want["y"])) {
+			t.Errorf("%v, want %v", got, want)
 		}
 	}
 }
