@@ -358,6 +358,29 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
   %y: f32[n,4] = Sigmoid "out" (%z)
   return %y
 }`,
+		"bodies that do not fit": `graph "g"(%x: f32[n,4], %k: i64[]) {
+  %none: i64[] = Sub "none" (%k, %k)
+  %no: bool[] = Less "no" (%k, %k)
+  %first: i64[1] = const {0}
+  %line: i64[1] = const {-1}
+  %w: f32[4] = const {1.0, 2.0, 3.0, 4.0}
+  %r: f32[n,4] = Relu "relu" (%x)
+  %z: f32[n,4], %all: f32[*] = Loop "loop" (%none, _, %r) {body = graph "body"(%i: i64[], %go: bool[], %v: f32[n,4]) {
+    %flat: f32[*] = Reshape "flat" (%v, %line)
+    %sum: f32[*] = Add "sum" (%flat, %w)
+    %next: f32[*] = Sub "sub" (%v, %sum)
+    return %go, %next, %v
+  }}
+  %p: f32[*] = If "if" (%no) {then_branch = graph "yes"() {
+    %s: f32[*] = Squeeze "s" (%r, %first)
+    return %s
+  }, else_branch = graph "not"() {
+    %e: f32[*] = Exp "e" (%z)
+    return %e
+  }}
+  %y: f32[*] = Sigmoid "out" (%p)
+  return %y, %all
+}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := graphtest.Parse(t, text)
