@@ -14,7 +14,7 @@ const tileRows = 6
 
 // attention generates the kernels of package tile.
 func attention() {
-	globals([]elementwise{{consts: append([]float32{float32(math.Inf(-1))}, decayConsts...)}})
+	globals([]elementwise{{consts: append([]float32{float32(math.Inf(-1))}, decayConsts(decayLo)...)}})
 	for _, a := range isas {
 		vectors := 4
 		if a.lanes == 8 {
@@ -208,10 +208,14 @@ func columnMax(a isa, vectors int, masked bool) {
 	end()
 }
 
-// decayLo is the exponent of 2 from which on decay is zero: far below what a sum
+// decayLo is the exponent of 2 from which on the weights of attention are zero: far below what a sum
 // that is at least one can hold, and far above the denormal numbers, which are
 // slow.
 const decayLo = -64
+
+// softmaxLo is that exponent for a softmax whose results others see: that of the smallest
+// normal numbers.
+const softmaxLo = -125
 
 // pow2Fit are the coefficients, the highest first, of a polynomial that is 2 to
 // the f for f from -1/2 to 1/2 with a relative error of at most 1.1e-7, and exact
@@ -220,11 +224,10 @@ var pow2Fit = []float32{
 	0.001326472731307149, 0.009671512991189957, 0.05550733581185341, 0.24022242426872253, 0.6931470036506653, 1,
 }
 
-var decayConsts = append([]float32{log2e, decayLo}, pow2Fit...)
+func decayConsts(lo float32) []float32 { return append([]float32{log2e, lo}, pow2Fit...) }
 
-// decay returns e to the x for x <= 0, zero from where it does not count beside
-// one.
-func (m *arith) decay(x VecVirtual) VecVirtual {
+// decay returns e to the x for x <= 0, zero where that is below 2 to the lo.
+func (m *arith) decay(x VecVirtual, lo float32) VecVirtual {
 	u, n := m.vec(), m.vec()
 	VMULPS(m.constant(log2e), x, u)
 	if m.lanes == 16 {
@@ -238,12 +241,12 @@ func (m *arith) decay(x VecVirtual) VecVirtual {
 	const notLess = 5 // also where one is no number
 	if m.lanes == 16 {
 		k := K()
-		VCMPPS(Imm(notLess), m.constant(decayLo), u, k)
+		VCMPPS(Imm(notLess), m.constant(lo), u, k)
 		VSCALEFPS_Z(n, p, k, p)
 		return p
 	}
 	keep, e := m.vec(), m.vec()
-	VCMPPS(Imm(notLess), m.constant(decayLo), u, keep)
+	VCMPPS(Imm(notLess), m.constant(lo), u, keep)
 	VCVTPS2DQ(n, e)
 	VPSLLD(Imm(23), e, e)
 	VPADDD(e, p, p) // p is from 0.7 to 1.5: its exponent has room
@@ -274,7 +277,7 @@ func columnExp(a isa, vectors int) {
 	sum := Load(Param("sum").Base(), GP64())
 	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
 	if a.lanes == 16 {
-		for _, c := range decayConsts {
+		for _, c := range decayConsts(decayLo) {
 			r := a.vec()
 			VBROADCASTSS(m.stored(c), r)
 			m.regs[c] = r
@@ -286,7 +289,7 @@ func columnExp(a isa, vectors int) {
 		x := a.vec()
 		VMOVUPS(Mem{Base: s, Disp: a.bytes() * v}, x)
 		VSUBPS(Mem{Base: mp, Disp: a.bytes() * v}, x, x)
-		p := m.decay(x)
+		p := m.decay(x, decayLo)
 		VMOVUPS(p, Mem{Base: s, Disp: a.bytes() * v})
 		VADDPS(p, total[v], total[v])
 	}

@@ -638,10 +638,10 @@ var helpers = []elementwise{
 	},
 	{
 		name: "expSum", loop: "y[i] = decay(x[i] - shift)\ns += y[i]",
-		in: []string{"x"}, scalars: []string{"shift"}, consts: decayConsts, unroll: 1, reduce: sums,
+		in: []string{"x"}, scalars: []string{"shift"}, consts: decayConsts(softmaxLo), unroll: 1, reduce: sums,
 		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
 			VSUBPS(s["shift"], in[0], in[0])
-			return m.decay(in[0])
+			return m.decay(in[0], softmaxLo)
 		},
 	},
 	unary("exp", "exp(x[i])", expConsts, (*arith).exp),

@@ -173,7 +173,7 @@ func SumSquares(x []float32, mean float32) float32 { return best.sumSquares(x, m
 func Max(x []float32) float32 { return best.maximum(x) }
 
 // Softmax computes y = exp(x) / sum of exp(x), shifted so that nothing
-// overflows. Parts below 2 to the -64 of the largest are zero: denormal numbers
+// overflows. Parts below 2 to the -125 of the largest are zero: denormal numbers
 // would be slow.
 func Softmax(y, x []float32) {
 	same(y, x)

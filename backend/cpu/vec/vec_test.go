@@ -364,6 +364,24 @@ func TestTransposeIsExact(t *testing.T) {
 	})
 }
 
+// Who takes logarithms of a softmax sees its small parts, as far as they are normal numbers.
+func TestSmallPartsOfSoftmax(t *testing.T) {
+	eachISA(t, func(t *testing.T, k *kernels) {
+		const n = 350
+		x, y := row(n, 1, func() float32 { return 0 }), row(n, 0, func() float32 { return guard })
+		for i := range x {
+			x[i] = 3 - float32(i)/4
+		}
+		k.expSum(y, x, 3)
+		guarded(t, y)
+		for i, v := range y {
+			if want := math.Exp(-float64(i) / 4); want > 0x1p-125 && !near(v, want, 1e-5, 0) || want < 0x1p-126 && v > 0x1p-126 {
+				t.Errorf("e to the %v is %v, want %v", -float64(i)/4, v, want)
+			}
+		}
+	})
+}
+
 func TestSoftmaxSumsToOne(t *testing.T) {
 	const seed = 5
 	t.Logf("seed %d", seed)
