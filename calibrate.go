@@ -10,7 +10,6 @@ import (
 	"spc/backend/cpu"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/passes"
 	"spc/passes/calib"
 )
@@ -57,7 +56,7 @@ func calibrator(threads int) calib.Runner {
 		if err := passes.Fuse(g); err != nil {
 			return err
 		}
-		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: 1})
+		p, err := cpu.Device{}.Load(g, backend.Options{Threads: 1})
 		if err != nil {
 			return err
 		}

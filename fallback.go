@@ -11,7 +11,6 @@ import (
 	"spc/backend"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // fallback is a device that another takes the place of, program by program, where it fails with
@@ -25,8 +24,8 @@ type fallback struct {
 func (d *fallback) Name() string { return d.first.Name() }
 
 // Load loads a program on the first device, or on the second.
-func (d *fallback) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
-	f := &fallible{device: d, plan: p, options: o}
+func (d *fallback) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
+	f := &fallible{device: d, graph: g, options: o}
 	f.readers.Store(1)
 	var err error
 	if f.first, err = f.load(d.first); errors.Is(err, ErrDevice) {
@@ -41,7 +40,7 @@ func (d *fallback) Load(p *plan.Program, o backend.Options) (backend.Program, er
 // fallible is a program that a run moves to the second device when the first one fails, for good.
 type fallible struct {
 	device  *fallback
-	plan    *plan.Program
+	graph   *ir.Graph
 	options backend.Options
 
 	mu     sync.Mutex
@@ -56,7 +55,7 @@ func (p *fallible) load(d backend.Device) (backend.Program, error) {
 	o := p.options
 	o.Closed = sync.OnceValue(p.let)
 	p.readers.Add(1)
-	prog, err := d.Load(p.plan, o)
+	prog, err := d.Load(p.graph, o)
 	if err != nil {
 		o.Closed() // which the device may have called, or not
 		return nil, err

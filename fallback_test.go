@@ -15,8 +15,6 @@ import (
 	"spc/backend/cpu"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower"
-	"spc/lower/plan"
 	"spc/tests/graphtest"
 )
 
@@ -32,12 +30,12 @@ type failing struct {
 
 func (d *failing) Name() string { return "failing" }
 
-func (d *failing) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
+func (d *failing) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 	if d.load != nil {
 		return nil, d.load
 	}
 	d.loaded.Add(1)
-	prog, err := cpu.Device{}.Load(p, o)
+	prog, err := cpu.Device{}.Load(g, o)
 	return &failingProgram{Program: prog, device: d}, err
 }
 
@@ -102,7 +100,7 @@ func TestFallback(t *testing.T) {
 }`)
 			in := graphtest.Inputs(g, 1)
 			var want []*tensor.Tensor
-			reference, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{})
+			reference, err := cpu.Device{}.Load(g, backend.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +124,7 @@ func TestFallback(t *testing.T) {
 				defer mu.Unlock()
 				errs = append(errs, err)
 			}
-			p, err := d.Load(lower.Lower(g), backend.Options{Threads: 1, Closed: func() error { closed.Add(1); return nil }})
+			p, err := d.Load(g, backend.Options{Threads: 1, Closed: func() error { closed.Add(1); return nil }})
 			if err != nil {
 				failed(err)
 			} else {

@@ -113,7 +113,7 @@ type CompileOptions struct {
 	Disable   []string // passes that do not run
 	StopAfter string   // the last pass that runs
 	Verify    bool     // verify the graph after every pass
-	DumpDir   string   // a folder for the graph after every pass
+	DumpDir   string   // a folder for the graph after every pass and, where the inputs' shapes are known, every step of the CPU's lowering
 
 	// Command, where it is set, is the command that asks for all this. The model keeps it for
 	// ReportOptions.
@@ -187,13 +187,14 @@ func (p Port) String() string {
 
 // Model is a compiled model. It is safe for concurrent use.
 type Model struct {
-	graph   *ir.Graph
-	meta    spx.Meta
-	report  Report
-	file    *spx.File // nil unless the model was opened from a file
-	threads int
-	device  backend.Device // nil for the CPU
-	masks   map[string]*tensor.Tensor
+	graph    *ir.Graph
+	meta     spx.Meta
+	report   Report
+	file     *spx.File // nil unless the model was opened from a file
+	threads  int
+	lowering lower.Options
+	device   backend.Device // nil for the CPU
+	masks    map[string]*tensor.Tensor
 
 	mu     sync.Mutex
 	prog   backend.Program
@@ -272,6 +273,11 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		Nodes:      map[string]int{},
 	}
 	m.report.finish(g)
+	if o.DumpDir != "" && o.StopAfter == "" && o.Target == "cpu" {
+		if err := m.dumpLowering(o.DumpDir); err != nil {
+			return nil, err
+		}
+	}
 	return m, nil
 }
 
@@ -592,12 +598,12 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return nil, nil, err
 	}
 	if m.prog == nil {
-		o := backend.Options{Threads: m.threads}
+		o := backend.Options{Threads: m.threads, Lowering: m.lowering}
 		if m.file != nil {
 			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
 		}
 		var err error
-		if m.prog, err = m.on().Load(lower.Lower(m.graph), o); err != nil {
+		if m.prog, err = m.on().Load(m.graph, o); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/passes"
 	"spc/reduce"
 	"spc/verify"
@@ -344,7 +343,7 @@ func SaveCase(path string, c *Case) error {
 func (r *Reference) bench(tolerance float64, progress func(steps int)) *verify.Bench {
 	return &verify.Bench{
 		Run: func(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-			p, err := r.model.on().Load(lower.Lower(g), backend.Options{Threads: r.model.threads})
+			p, err := r.model.on().Load(g, backend.Options{Threads: r.model.threads})
 			if err != nil {
 				return nil, err
 			}

@@ -13,7 +13,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 	"spc/tests/archs"
 )
 
@@ -27,8 +26,8 @@ type faulty struct {
 
 func (faulty) Name() string { return "faulty" }
 
-func (d faulty) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
-	g := p.Graph.Clone()
+func (d faulty) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
+	g = g.Clone()
 	for _, n := range g.Nodes {
 		if n.Name != d.node || d.most > 0 && len(g.Outputs) > d.most {
 			continue
@@ -41,7 +40,7 @@ func (d faulty) Load(p *plan.Program, o backend.Options) (backend.Program, error
 			n.Op = must(op.Registry.New("Abs"))
 		}
 	}
-	return cpu.Device{}.Load(plan.New(g), o)
+	return cpu.Device{}.Load(g, o)
 }
 
 func must(o ir.Op, err error) ir.Op {

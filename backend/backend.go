@@ -1,6 +1,6 @@
-// Package backend declares what a device is: something that loads a lowered
-// program and runs it. Each device lives in a folder of its own; storage formats
-// and their kernels in format. It imports lower/plan and passes/choose.
+// Package backend declares what a device is: something that loads the program
+// of a graph and runs it. Each device lives in a folder of its own; storage formats
+// and their kernels in format. It imports lower and passes/choose.
 package backend
 
 import (
@@ -9,7 +9,7 @@ import (
 
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower/plan"
+	"spc/lower"
 )
 
 // Options are the choices of whoever loads a program.
@@ -19,6 +19,8 @@ type Options struct {
 	Threads int
 	// Checked says that the stored weights have passed the checks of their formats.
 	Checked bool
+	// Lowering says which steps of lowering run, and who sees them.
+	Lowering lower.Options
 	// Unneeded, where it is set, is called with bytes of weights that the device
 	// has copied: they may leave memory, though they can be read again. It may be
 	// called concurrently.
@@ -32,9 +34,10 @@ type Options struct {
 // Device loads programs.
 type Device interface {
 	Name() string
-	// Load prepares a program: weights are checked and brought into the form
-	// that the device's kernels want. The program's graph is not changed.
-	Load(p *plan.Program, o Options) (Program, error)
+	// Load prepares the program of a graph whose types are inferred: weights are checked and
+	// brought into the form that the device's kernels want. It is lowered when it first runs on inputs of
+	// certain shapes. The graph is not changed: others may read it at the same time.
+	Load(g *ir.Graph, o Options) (Program, error)
 }
 
 // Program is a program loaded on a device. Run may be called concurrently.

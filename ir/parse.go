@@ -77,9 +77,21 @@ func (s *scanner) root() (*Graph, error) {
 	return g, nil
 }
 
+// space skips what separates tokens: spaces, and comments from // to the end of the line.
 func (s *scanner) space() {
-	for s.pos < len(s.text) && strings.IndexByte(" \t\r\n", s.text[s.pos]) >= 0 {
-		s.pos++
+	for s.pos < len(s.text) {
+		switch rest := s.text[s.pos:]; {
+		case strings.IndexByte(" \t\r\n", rest[0]) >= 0:
+			s.pos++
+		case strings.HasPrefix(rest, "//"):
+			end := strings.IndexByte(rest, '\n')
+			if end < 0 {
+				end = len(rest)
+			}
+			s.pos += end
+		default:
+			return
+		}
 	}
 }
 

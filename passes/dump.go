@@ -40,6 +40,11 @@ func DumpTo(dir string) (func(index int, pass string, g *ir.Graph) error, error)
 		return nil, err
 	}
 	return func(index int, pass string, g *ir.Graph) error {
-		return atomicfile.Write(filepath.Join(dir, fmt.Sprintf("%02d-%s.txt", index, pass)), func(w io.Writer) error { return WriteDump(w, g) })
+		return WriteStep(dir, index, pass, func(w io.Writer) error { return WriteDump(w, g) })
 	}, nil
+}
+
+// WriteStep writes what a pass or a step of lowering left to its file in a folder of dumps.
+func WriteStep(dir string, index int, name string, write func(io.Writer) error) error {
+	return atomicfile.Write(filepath.Join(dir, fmt.Sprintf("%02d-%s.txt", index, name)), write)
 }

@@ -397,7 +397,7 @@ func With(roles Role) []string {
 
 // errPass names the passes in an error about one that does not exist.
 func errPass(flag, name string) error {
-	return fmt.Errorf("%s: no pass is named %q; the passes are %s: %w", flag, name, strings.Join(Names(), ", "), ir.ErrInvalid)
+	return fmt.Errorf("%s: no pass is named %q; the passes are %s (steps of lowering are left out where the model runs): %w", flag, name, strings.Join(Names(), ", "), ir.ErrInvalid)
 }
 
 // leavesOut is the flag that keeps a pass from running, empty where it runs.

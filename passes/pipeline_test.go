@@ -18,7 +18,6 @@ import (
 	"spc/ir/onnx"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/passes"
 	"spc/passes/fit"
 	"spc/passes/prune"
@@ -155,7 +154,7 @@ func TestRandomGraphsOnTheCPU(t *testing.T) {
 		if err := passes.Run(context.Background(), newContext(), g, passes.Options{}); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		p, err := cpu.Device{}.Load(lower.Lower(g), backend.Options{Threads: 2})
+		p, err := cpu.Device{}.Load(g, backend.Options{Threads: 2})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

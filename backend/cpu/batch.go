@@ -22,31 +22,55 @@ type runner interface {
 	run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error
 }
 
-// runner makes what runs the program on inputs of the given shapes: a spec, or a batch
-// where parts of one are best computed one after the other.
-func (p *program) runner(in []*tensor.Tensor) (runner, error) {
-	n := batchOf(in)
+// cut divides the batch into portions where parts of one are best computed one after the other.
+func (l *lowering) cut() (int, error) {
+	if len(l.units) > 0 {
+		return 0, nil
+	}
+	n := batchOf(l.in)
+	portions, err := l.prog.parted(l.in, n)
+	if err != nil {
+		return 0, err
+	}
+	if portions == nil {
+		l.add(l.in, "", "")
+		return 0, nil
+	}
+	l.divide(n, portions)
+	return len(l.units), nil
+}
+
+// parted returns the portions of a batch of n images, nil where it stays whole.
+func (p *program) parted(in []*tensor.Tensor, n int) ([]portion, error) {
 	if n < 2 {
-		return p.specialise(in)
+		return nil, nil
 	}
 	listed, ok := apart(p.graph, in, n)
 	if !ok {
-		return p.specialise(in)
+		return nil, nil
 	}
 	// Graphs that name the size of the batch may not fit its parts, nor may a batch be
 	// valid because its parts are.
 	portions, err := p.portions(in, n, listed)
 	if err != nil || len(portions) == 1 && portions[0].size == n {
-		return p.specialise(in)
+		return nil, nil
 	}
-	if _, err := p.graph.Specialise(in); err != nil {
-		return nil, err
+	_, err = p.graph.Specialise(in)
+	return portions, err
+}
+
+// divide begins units for portions of n images.
+func (l *lowering) divide(n int, portions []portion) {
+	from := "" // the value that the portion before computed
+	for _, c := range portions {
+		parts := c.parts(n)
+		l.add(part(l.in, n, n/parts), from, c.to)
+		if n%parts > 0 {
+			l.add(part(l.in, n, n/parts+1), from, c.to)
+		}
+		from = c.to
 	}
-	b, err := p.batch(in, n, portions)
-	if err != nil {
-		return p.specialise(in)
-	}
-	return b, nil
+	l.portions = portions
 }
 
 // portion is a part of a graph: the nodes that compute a value from that of the portion
@@ -56,31 +80,23 @@ type portion struct {
 	size int
 }
 
-// batch makes what computes n images portion by portion.
-func (p *program) batch(in []*tensor.Tensor, n int, portions []portion) (*batch, error) {
-	b := &batch{n: n}
-	from := "" // the value that the portion before computed
-	for _, c := range portions {
-		l := leg{n: n, parts: (n + c.size - 1) / c.size}
-		for i := range l.specs {
-			if i == 1 && n%l.parts == 0 {
-				break
-			}
-			g, err := p.graph.Specialise(part(in, n, n/l.parts+i))
-			if err != nil {
-				return nil, err
-			}
-			if err := between(g, from, c.to); err != nil {
-				return nil, err
-			}
-			if l.specs[i], err = p.bind(g, false); err != nil {
-				return nil, err
+// parts is how many parts a batch of n images has.
+func (c portion) parts(n int) int { return (n + c.size - 1) / c.size }
+
+// batch is what computes the portions that were lowered.
+func (l *lowering) batch() *batch {
+	b, at := &batch{n: batchOf(l.in)}, 0
+	for _, c := range l.portions {
+		g := leg{n: b.n, parts: c.parts(b.n)}
+		for i := range g.specs {
+			if i == 0 || b.n%g.parts > 0 {
+				g.specs[i] = l.units[at].spec
+				at++
 			}
 		}
-		b.legs = append(b.legs, l)
-		from = c.to
+		b.legs = append(b.legs, g)
 	}
-	return b, nil
+	return b
 }
 
 // between leaves of a graph what computes the value named to, or the outputs, from the
@@ -167,8 +183,8 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 	}
 	uses := make([]use, len(g.Nodes)) // of nodes, for an image
 	pl := plan.New(g)
-	for i, span := range pl.Spans() {
-		v := pl.Values[i]
+	for i := range pl.Values {
+		v, span := pl.Values[i].Value, pl.Values[i].Span
 		if v.IsConst() || !v.Type.Static() {
 			continue
 		}
@@ -256,7 +272,7 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 	var list []portion
 	to := ""
 	for j := len(ends) - 1; j > 0; j = best[j].from {
-		list = append(list, portion{to, best[j].size})
+		list = append(list, portion{to: to, size: best[j].size})
 		if i := best[j].from; i > 0 {
 			to = uses[ends[i]].passes.Name
 		}

@@ -437,7 +437,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for parts := 1; parts <= n; parts++ {
-			b, err := p.batch(in, n, []portion{{"", (n + parts - 1) / parts}})
+			b, err := inPortions(p, in, n, []portion{{"", (n + parts - 1) / parts}})
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, src)
 			}
@@ -516,7 +516,7 @@ func TestBatchesRunByPortions(t *testing.T) {
 			}
 		}
 		portions = append(portions, portion{"", 1 + r.IntN(n)})
-		b, err := p.batch(in, n, portions)
+		b, err := inPortions(p, in, n, portions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -538,7 +538,7 @@ func TestBatchesRunByPortions(t *testing.T) {
 			t.Errorf("%v: %v allocations, error %v", portions, k, err)
 		}
 	}
-	if _, err := p.batch(in, n, []portion{{"nothing", 1}, {"", 1}}); err == nil {
+	if _, err := inPortions(p, in, n, []portion{{"nothing", 1}, {"", 1}}); err == nil {
 		t.Error("no error for a portion that ends nowhere")
 	}
 }
@@ -553,7 +553,7 @@ func TestBatchesWriteOutputsAtTheEnd(t *testing.T) {
   return %y
 }`).(*program)
 	x := tensor.From([]float32{0, 1, 0, 1}, 4)
-	b, err := p.batch([]*tensor.Tensor{x}, 4, []portion{{"", 1}})
+	b, err := inPortions(p, []*tensor.Tensor{x}, 4, []portion{{"", 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -668,7 +668,7 @@ func TestGraphsOfNoNodesPassBatchesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Device{}.Load(lower.Lower(g), backend.Options{Threads: 1})
+	p, err := Device{}.Load(g, backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -749,4 +749,14 @@ func TestBatchesAreNotCutWhereNoImagesPass(t *testing.T) {
 			}
 		})
 	}
+}
+
+// inPortions makes what runs a program on n images in portions of its own.
+func inPortions(p *program, in []*tensor.Tensor, n int, portions []portion) (*batch, error) {
+	l := &lowering{prog: p, in: in}
+	l.divide(n, portions)
+	if err := lower.Run(Steps, l, lower.Options{}); err != nil {
+		return nil, err
+	}
+	return l.batch(), nil
 }

@@ -17,7 +17,7 @@ import (
 	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower/plan"
+	"spc/lower"
 )
 
 // Device is the CPU.
@@ -27,22 +27,23 @@ type Device struct{}
 func (Device) Name() string { return "cpu" }
 
 // Load prepares a program and starts its worker pool.
-func (Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
+func (Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 	if o.Threads == 0 {
 		o.Threads = Cores()
 	}
 	prog := &program{
-		graph:    p.Graph,
+		graph:    g,
 		pool:     NewPool(o.Threads),
 		weights:  map[weightKey]func() (any, error){},
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
 		closed:   o.Closed,
 		specs:    shapecache.New[runner](8, nil),
+		lowering: o.Lowering,
 		guarded:  debug.On(debug.Memory),
 	}
 	if !o.Checked {
-		if err := format.CheckAll(p.Graph); err != nil {
+		if err := format.CheckAll(g); err != nil {
 			prog.Close()
 			return nil, err
 		}
@@ -66,6 +67,7 @@ type program struct {
 	closing  bool
 	held     int // by operators that may outlast their run
 	specs    *shapecache.Cache[runner]
+	lowering lower.Options
 }
 
 // Close stops the workers.

@@ -18,7 +18,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // text is a graph of one node whose constants are random.
@@ -282,7 +281,7 @@ func TestKernelsAgreeWithOperators(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%3})
+				p, err := Device{}.Load(g, backend.Options{Threads: 1 + round%3})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -382,7 +381,7 @@ func load(t *testing.T, src string) backend.Program {
 	if err := g.Infer(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 2})
+	p, err := Device{}.Load(g, backend.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -558,7 +557,7 @@ func TestCancelledRunsLeaveOperatorsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})
-	p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 2, Closed: func() error { close(closed); return nil }})
+	p, err := Device{}.Load(g, backend.Options{Threads: 2, Closed: func() error { close(closed); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -644,7 +643,7 @@ func TestResidualsInPlace(t *testing.T) {
 	root := func(name string) int {
 		for v, k := range s.plan.Number {
 			if v.Name == name {
-				return s.root(k)
+				return s.plan.Root(k)
 			}
 		}
 		t.Fatalf("no value %s", name)

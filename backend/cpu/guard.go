@@ -9,6 +9,7 @@ import (
 
 	"spc/ir"
 	"spc/ir/tensor"
+	"spc/lower/plan"
 )
 
 // guard checks a run against the graph alone, whatever the plan of the memory says: after
@@ -29,8 +30,6 @@ type guardFrame struct {
 
 // forever is the position of the last read of an output.
 const forever = int(^uint(0) >> 1)
-
-const wrongPlan = "the plan of the memory is wrong"
 
 // poison is what every byte of memory without a value is: NaN in all types of floats.
 const poison = 0xff
@@ -98,8 +97,8 @@ func (g *guard) after(i int, st *step) error {
 	}
 	for _, k := range made {
 		for _, r := range read {
-			if k >= 0 && r >= 0 && g.x.root(k) != g.x.root(r) && g.x.overlap(k, r) {
-				return fmt.Errorf("%v: output %s lies over %s: %s", st.node, g.x.plan.Values[k].Name, g.x.plan.Values[r].Name, wrongPlan)
+			if k >= 0 && r >= 0 && g.x.plan.Root(k) != g.x.plan.Root(r) && g.x.overlap(k, r) {
+				return fmt.Errorf("%v: output %s lies over %s: %w", st.node, g.x.plan.Values[k].Name, g.x.plan.Values[r].Name, plan.ErrPlan)
 			}
 		}
 	}
@@ -123,7 +122,7 @@ func (g *guard) check(st *step) error {
 			if st != nil {
 				by = st.node.String()
 			}
-			return fmt.Errorf("%s changed %s, which is still read: %s", by, g.x.plan.Values[k].Name, wrongPlan)
+			return fmt.Errorf("%s changed %s, which is still read: %w", by, g.x.plan.Values[k].Name, plan.ErrPlan)
 		}
 	}
 	return nil

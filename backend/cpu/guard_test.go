@@ -7,6 +7,7 @@ import (
 
 	"spc/internal/debug"
 	"spc/ir/tensor"
+	"spc/lower/plan"
 )
 
 const guarded = `graph "g"(%x: f32[8,8], %more: bool[]) {
@@ -52,11 +53,11 @@ func TestWrongPlansOfMemoryAreFound(t *testing.T) {
 			number[v.Name] = i
 		}
 		if c.moved != "" {
-			moved, onto := s.root(number[c.moved]), s.root(number[c.onto])
-			if s.slots[moved].where != inArena || s.slots[onto].where != inArena || moved == onto {
+			moved, onto := s.plan.Root(number[c.moved]), s.plan.Root(number[c.onto])
+			if at := s.plan.Values; at[moved].Place != plan.Arena || at[onto].Place != plan.Arena || moved == onto {
 				t.Fatalf("%s and %s have no memory of their own in the arena", c.moved, c.onto)
 			}
-			s.slots[moved].offset = s.slots[onto].offset
+			s.plan.Values[moved].Offset = s.plan.Values[onto].Offset
 		}
 		got := ""
 		if err := s.run(context.Background(), in, make([]*tensor.Tensor, 1), nil); err != nil {
@@ -81,9 +82,9 @@ func TestMemoryWithoutAValueIsPoisoned(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := s.free[0]
-	y := s.slots[s.root(s.plan.Number[s.plan.Graph.Outputs[0]])]
+	y := s.plan.Values[s.plan.Root(s.plan.Number[s.plan.Graph.Outputs[0]])]
 	for i, b := range x.arena {
-		if value := i >= y.offset && i < y.offset+8*8*4; !value && b != poison {
+		if value := i >= y.Offset && i < y.Offset+8*8*4; !value && b != poison {
 			t.Fatalf("byte %d of the arena is %#x", i, b)
 		}
 	}

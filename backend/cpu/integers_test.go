@@ -13,7 +13,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower"
 )
 
 func octets(r *rand.Rand, dt tensor.DType, shape ...int) *tensor.Tensor {
@@ -156,7 +155,7 @@ func TestQuantisedProductsMatchTheOperator(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d: %v in\n%s", i, err, g)
 		}
-		p, err := Device{}.Load(lower.Lower(g), backend.Options{Threads: 1 + i%2})
+		p, err := Device{}.Load(g, backend.Options{Threads: 1 + i%2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +209,7 @@ func TestPoolsAndQuantizersOfU8MatchTheOperator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Device{}.Load(lower.Lower(g), backend.Options{Threads: 1})
+		p, err := Device{}.Load(g, backend.Options{Threads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

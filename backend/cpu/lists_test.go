@@ -14,7 +14,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // listGraph draws the text of a graph of sequences that loops carry, branches pick and
@@ -136,7 +135,7 @@ func TestRandomListsAreThoseOfTheInterpreter(t *testing.T) {
 		if err != nil {
 			t.Fatalf("graph %d: %v\n%s", k, err, text)
 		}
-		p, err := Device{}.Load(plan.New(main.Clone()), backend.Options{Threads: 1})
+		p, err := Device{}.Load(main.Clone(), backend.Options{Threads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

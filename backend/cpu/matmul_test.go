@@ -8,7 +8,6 @@ import (
 
 	"spc/backend"
 	"spc/backend/ref"
-	"spc/lower/plan"
 )
 
 // Gemm adds a C of every shape that broadcasts to the result, constant or not, whatever
@@ -44,7 +43,7 @@ func TestGemmTakesEveryC(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1})
+				p, err := Device{}.Load(g, backend.Options{Threads: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,7 +10,6 @@ import (
 	"spc/backend"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/passes"
 )
 
@@ -38,7 +37,7 @@ func model(t *testing.T, name string, threads int) (*program, []*tensor.Tensor) 
 			t.Fatal(err)
 		}
 	}
-	p, err := Device{}.Load(lower.Lower(g), backend.Options{Threads: threads})
+	p, err := Device{}.Load(g, backend.Options{Threads: threads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +57,10 @@ func TestArenasOfRealModelsAreNearTheirLowerBound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if float64(s.arena) > 1.1*float64(s.peak) {
-				t.Errorf("an arena of %d bytes, of which %d are in use at once", s.arena, s.peak)
+			if float64(s.plan.Bytes) > 1.1*float64(s.plan.Peak) {
+				t.Errorf("an arena of %d bytes, of which %d are in use at once", s.plan.Bytes, s.plan.Peak)
 			}
-			t.Logf("arena %d, in use at once %d", s.arena, s.peak)
+			t.Logf("arena %d, in use at once %d", s.plan.Bytes, s.plan.Peak)
 		})
 	}
 }

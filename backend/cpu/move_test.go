@@ -220,7 +220,7 @@ func TestPartsOfValues(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, src)
 		}
-		p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%2})
+		p, err := Device{}.Load(g, backend.Options{Threads: 1 + round%2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,8 +237,8 @@ func TestPartsOfValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, sl := range s.slots {
-			if sl.where == aliased && sl.shift > 0 {
+		for _, v := range s.plan.Values {
+			if v.Place == plan.Aliased && v.Shift > 0 {
 				views++
 			}
 		}

@@ -13,12 +13,11 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // Convolutions with stored weights compute what their operator does: those of high
 // blocks from strips of planes, others from gathered panels; alone and as the head of a
-// chain, whatever the strides, pads and sizes.
+// cascade, whatever the strides, pads and sizes.
 func TestStoredConvolutionsAgreeWithTheOperator(t *testing.T) {
 	const seed = 40
 	t.Logf("seed %d", seed)
@@ -77,7 +76,7 @@ func TestStoredConvolutionsAgreeWithTheOperator(t *testing.T) {
 			use.Value.Store = &ir.Store{Format: f[0], Config: f[1], View: use.View, Rows: mat.Dim(0), Cols: mat.Dim(1), Parts: parts}
 			use.Value.Const = nil
 		}
-		dev, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%2})
+		dev, err := Device{}.Load(g, backend.Options{Threads: 1 + round%2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +100,7 @@ func TestStoredConvolutionsAgreeWithTheOperator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l := s.main.steps[0].link; l != nil && l.loader.(*planes).strip != nil {
+		if l := s.main.steps[0].link(); l != nil && l.loader.(*planes).strip != nil {
 			strips++
 		}
 		dev.Close()

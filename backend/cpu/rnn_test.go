@@ -15,7 +15,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // recurrentCase is a node of a recurrent operator.
@@ -147,7 +146,7 @@ func TestRecurrentKernelsAgreeWithOperators(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Device{}.Load(plan.New(stored), backend.Options{Threads: 1 + round%3})
+		p, err := Device{}.Load(stored, backend.Options{Threads: 1 + round%3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +180,7 @@ func TestOtherRecurrentCellsAreNotBound(t *testing.T) {
 	} {
 		c := &recurrentCase{kind: "LSTM", attrs: attrs, seq: 2, batch: 2, inputs: 3, hidden: 4, dirs: 1}
 		g, _, in := c.graph(t, rand.New(rand.NewPCG(1, 2)))
-		p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1})
+		p, err := Device{}.Load(g, backend.Options{Threads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +198,7 @@ func TestOtherRecurrentCellsAreNotBound(t *testing.T) {
 func TestLengthsBeyondTheSequenceAreRefused(t *testing.T) {
 	c := &recurrentCase{kind: "GRU", seq: 2, batch: 2, inputs: 3, hidden: 4, dirs: 1, given: [7]bool{4: true}}
 	g, _, in := c.graph(t, rand.New(rand.NewPCG(1, 2)))
-	p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1})
+	p, err := Device{}.Load(g, backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +223,7 @@ func TestRecurrentRunsAllocateNothing(t *testing.T) {
 		{kind: "GRU", seq: 3, batch: 2, inputs: 40, hidden: 100, dirs: 1, format: "block", config: "16x1", given: [7]bool{3: true, 5: true}},
 	} {
 		_, g, in := c.graph(t, rand.New(rand.NewPCG(1, 2)))
-		p, err := Device{}.Load(plan.New(g), backend.Options{Threads: 2})
+		p, err := Device{}.Load(g, backend.Options{Threads: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

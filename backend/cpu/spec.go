@@ -9,15 +9,12 @@ import (
 	"time"
 
 	"spc/backend"
-	"spc/backend/format"
 	"spc/backend/shapecache"
 	"spc/internal/mapped"
 	"spc/internal/memory"
 	"spc/ir"
-	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/lower/plan"
-	"spc/passes/fold"
 )
 
 // spec is a program specialised for the shapes of its inputs.
@@ -27,9 +24,6 @@ type spec struct {
 	main    *block
 	blocks  map[*ir.Graph]*block
 	steps   []*step // of all blocks, by number
-	slots   []slot  // by value number
-	arena   int     // bytes
-	peak    int     // bytes of the arena that are in use at once
 	scratch int     // floats a worker
 	shared  int     // floats that the workers share
 
@@ -39,51 +33,31 @@ type spec struct {
 	free []*exec
 }
 
-// slot says where the tensor of a value is.
-type slot struct {
-	where  place
-	offset int // in the arena
-	typ    ir.Type
-	shape  []int
-	alias  int // for a view: the value whose storage it shares
-	shift  int // and where in that it begins, in bytes
-}
-
-type place uint8
-
-const (
-	onHeap   place = iota // set when the run gets there
-	inArena               // at a fixed offset
-	constant              // the constant's own storage
-	aliased               // a view of another value
-)
-
 // block is the bound steps of a graph or a subgraph.
 type block struct {
 	graph *ir.Graph
 	steps []*step
-	order []*step // of a run that is not traced: chains in place of their members
+	order []*step // of a run that is not traced: cascades in place of their members
 }
 
 // step is a node bound to its kernel.
 type step struct {
 	node    *ir.Node
-	number  int   // in spec.steps
-	main    bool  // of the main graph
-	in, out []int // value numbers, -1 where absent
-	prepare prepare
+	plan    *plan.Step               // nil for a cascade
+	number  int                      // in spec.steps
+	main    bool                     // of the main graph
+	in, out []int                    // value numbers, -1 where absent
+	bound   *bound                   // its kernel, nil for none
 	view    bool                     // the output is a view of input 0
 	dynamic *shapecache.Cache[*spec] // of a node that is bound when the shapes of its inputs are known, those specs
 	checked bool                     // inference has seen the shapes of its inputs
 	types   []ir.Type                // of the outputs, as far as they are known
 	dead    []int                    // heap values whose last use this is
-	link    *link                    // of a convolution that chains take
-	members []*step                  // of a chain
-	planes  bool                     // threads divide the planes of input 0
+	members []*step                  // of a cascade
 }
 
 // fast reports whether the step has a kernel.
-func (st *step) fast() bool { return st.prepare != nil }
+func (st *step) fast() bool { return st.bound != nil }
 
 // kernel computes the outputs of a node, whose tensors exist, from its inputs.
 type kernel func(x *exec, in, out []*tensor.Tensor) error
@@ -120,280 +94,13 @@ type bound struct {
 	// out which are when it is prepared: those overlap.
 	from, into []int
 
-	link   *link // of a convolution that chains take
+	link   *link // of a convolution that cascades take
 	planes bool  // threads divide the planes of input 0
 }
 
 // binder makes a kernel for a node whose types are static; nil when there is none
 // for these types.
 type binder func(p *program, n *ir.Node) (*bound, error)
-
-// specialise binds the program to inputs of the given shapes.
-func (p *program) specialise(in []*tensor.Tensor) (*spec, error) {
-	g, err := p.graph.Specialise(in)
-	if err != nil {
-		return nil, err
-	}
-	return p.bind(g, false)
-}
-
-// bind makes a spec of an inferred graph that it takes over; mini says that it is one node
-// whose inputs' shapes became known at run time.
-func (p *program) bind(g *ir.Graph, mini bool) (*spec, error) {
-	if err := fold.All(g); err != nil {
-		return nil, err
-	}
-	if err := format.Loosen(g, p.unpack); err != nil {
-		return nil, err
-	}
-	p.prepare(g)
-	s := &spec{prog: p, plan: plan.New(g), blocks: map[*ir.Graph]*block{}, unpacked: map[int]*tensor.Tensor{}}
-	s.slots = make([]slot, len(s.plan.Values))
-	for i, v := range s.plan.Values {
-		s.slots[i] = slot{typ: v.Type}
-		s.slots[i].shape, _ = v.Type.Shape()
-		if v.IsConst() {
-			s.slots[i].where = constant
-		}
-	}
-	b := &binding{spec: s, spans: s.plan.Spans(), mini: mini}
-	var err error
-	if s.main, err = b.block(s.plan.Main); err != nil {
-		return nil, err
-	}
-	b.chains(s.main, s.plan.Main.Steps)
-	b.layout()
-	return s, nil
-}
-
-// binding is the state of bind.
-type binding struct {
-	*spec
-	spans []plan.Span
-	mini  bool // the graph is one node whose inputs' shapes were seen at run time
-
-	inMain bool // the step that is bound lies in the main graph
-}
-
-func (b *binding) numbers(vs []*ir.Value) []int {
-	out := make([]int, len(vs))
-	for i, v := range vs {
-		out[i] = -1
-		if v != nil {
-			out[i] = b.plan.Number[v]
-		}
-	}
-	return out
-}
-
-func (b *binding) block(pb *plan.Block) (*block, error) {
-	blk := &block{graph: pb.Graph}
-	b.blocks[pb.Graph] = blk
-	if pb.Graph.Refused != nil { // the types of its values mean nothing, and running it is an error
-		return blk, nil
-	}
-	for i := range pb.Steps {
-		ps := &pb.Steps[i]
-		for _, sub := range ps.Blocks {
-			if _, err := b.block(sub); err != nil {
-				return nil, err
-			}
-		}
-		b.inMain = pb == b.plan.Main
-		st, err := b.step(ps)
-		if err != nil {
-			return nil, err
-		}
-		st.number, st.main = len(b.steps), pb == b.plan.Main
-		b.steps = append(b.steps, st)
-		blk.steps = append(blk.steps, st)
-	}
-	return blk, nil
-}
-
-func (b *binding) step(ps *plan.Step) (*step, error) {
-	n := ps.Node
-	st := &step{node: n, in: b.numbers(n.Inputs), out: b.numbers(n.Outputs), types: n.OutputTypes()}
-	bind, fast := binders[n.Op.Kind()]
-	st.checked = static(n) || b.mini
-	if !static(n) {
-		// A Gather's indices may be other ones in each round of a loop.
-		if len(ps.Blocks) == 0 && fast && !b.mini && n.Op.Kind() != "Gather" {
-			st.dynamic = shapecache.New[*spec](4, nil)
-		}
-		return st, b.unpack(n)
-	}
-	if isView(n) {
-		st.view = true
-		b.alias(st.out[0], st.in[0])
-		return st, nil
-	}
-	if !fast {
-		return st, b.unpack(n)
-	}
-	bd, err := bind(b.prog, n)
-	if err != nil {
-		return nil, err
-	}
-	if bd == nil {
-		return st, b.unpack(n)
-	}
-	if st.prepare = bd.prepare; st.prepare == nil {
-		st.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
-			return func() error { return bd.run(x, in, out) }
-		}
-	}
-	st.link, st.planes = bd.link, bd.planes
-	b.scratch = max(b.scratch, bd.scratch)
-	b.shared = max(b.shared, bd.shared)
-	for i, o := range st.out {
-		if o < 0 {
-			continue
-		}
-		if i == 0 && bd.inplace >= 0 && !(bd.alone && b.twice(st.in, bd.inplace)) && b.takeOver(o, st.in[bd.inplace], ps.Index) {
-			continue
-		}
-		if bd.from != nil && b.view(o, st.in[0], bd.from[i]) {
-			continue
-		}
-		b.slots[o].where = inArena
-	}
-	if b.inMain {
-		for i, at := range bd.into {
-			b.moveInto(st.in[i], st.out[0], at)
-		}
-	}
-	return st, nil
-}
-
-// view makes value o the part of i, where that is in the arena, that begins at an
-// element.
-func (b *binding) view(o, i, at int) bool {
-	if b.slots[b.root(i)].where != inArena {
-		return false
-	}
-	b.alias(o, i)
-	b.slots[o].shift = at * b.slots[o].typ.DType.Size()
-	return true
-}
-
-// moveInto makes value i, which was computed before, a part of o, where it has
-// storage of its own in the arena.
-func (b *binding) moveInto(i, o, at int) {
-	r, size := b.root(i), b.size(i)
-	if b.slots[r].where != inArena || b.size(r) != size || size == 0 || r == o || b.slots[o].where != inArena {
-		return
-	}
-	b.spans[o].First = min(b.spans[o].First, b.spans[r].First)
-	b.alias(r, o)
-	b.slots[r].shift = at * b.slots[o].typ.DType.Size()
-}
-
-// alias makes value o a view of value i.
-func (b *binding) alias(o, i int) {
-	b.slots[o].where, b.slots[o].alias = aliased, i
-	r := b.root(i)
-	b.spans[r].Last = max(b.spans[r].Last, b.spans[o].Last)
-}
-
-// twice reports whether another of a step's inputs has the storage of input i.
-func (b *binding) twice(in []int, i int) bool {
-	for k, v := range in {
-		if k != i && v >= 0 && b.root(v) == b.root(in[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// takeOver makes o share the storage of i when that is in the arena, as large,
-// and not read after the step at index.
-func (b *binding) takeOver(o, i, index int) bool {
-	if i < 0 {
-		return false
-	}
-	r := b.root(i)
-	if b.slots[r].where != inArena || b.spans[r].Last != index || b.size(r) != b.size(o) {
-		return false
-	}
-	b.alias(o, r)
-	return true
-}
-
-func (s *spec) size(i int) int {
-	n, err := tensor.Elems(s.slots[i].shape)
-	if err != nil {
-		return 0
-	}
-	return n * s.slots[i].typ.DType.Size()
-}
-
-// layout places the arena's values and notes when heap values die.
-func (b *binding) layout() {
-	var buffers []plan.Buffer
-	var which []int
-	for i, s := range b.slots {
-		if s.where == inArena {
-			buffers = append(buffers, plan.Buffer{Size: b.size(i), Span: b.spans[i]})
-			which = append(which, i)
-		}
-	}
-	offsets, size := plan.Arena(buffers, 64)
-	b.arena, b.peak = size, plan.Peak(buffers, 64)
-	for k, i := range which {
-		b.slots[i].offset = offsets[k]
-	}
-	last := map[int][]int{} // step index to the heap values that die there
-	for i, s := range b.slots {
-		if s.where == onHeap {
-			last[b.spans[i].Last] = append(last[b.spans[i].Last], i)
-		}
-	}
-	for i := range b.plan.Main.Steps {
-		b.main.steps[i].dead = last[b.plan.Main.Steps[i].Index]
-	}
-	for _, st := range b.main.order {
-		for _, m := range st.members {
-			st.dead = append(st.dead, m.dead...)
-		}
-	}
-}
-
-// static reports whether the types of all inputs and outputs of n are known, and
-// its values are numbers.
-func static(n *ir.Node) bool {
-	for _, vs := range [][]*ir.Value{n.Inputs, n.Outputs} {
-		for _, v := range vs {
-			if v != nil && (!v.Type.Static() || !v.Type.DType.Numeric()) {
-				return false
-			}
-		}
-	}
-	return len(ir.Subgraphs(n.Op)) == 0
-}
-
-// unpack makes the stored weights of a node that its operator evaluates tensors.
-func (b *binding) unpack(n *ir.Node) error {
-	for _, v := range n.Inputs {
-		if v == nil || v.Store == nil || b.unpacked[b.plan.Number[v]] != nil {
-			continue
-		}
-		t, err := b.prog.unpack(v)
-		if err != nil {
-			return n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
-		}
-		b.unpacked[b.plan.Number[v]] = t
-	}
-	return nil
-}
-
-// isView reports whether the first output of n shares the storage of its first input, whose shape
-// alone it changes.
-func isView(n *ir.Node) bool {
-	m, _ := op.Moves(n)
-	// Data may yet refuse a squeeze whose static types do not tell so.
-	return m == op.Keeps && len(n.Outputs) == 1 && !n.Inputs[0].IsConst() && prod(shapeOf(n.Inputs[0])) == prod(shapeOf(n.Outputs[0]))
-}
 
 // exec is the memory of one run: it is used by one run at a time.
 type exec struct {
@@ -427,24 +134,21 @@ func (s *spec) acquire() (*exec, error) {
 		s.free = s.free[:n-1]
 		return x, nil
 	}
-	if err := memory.Check(s.arena + 4*s.shared + 4*s.scratch*s.prog.pool.Threads()); err != nil {
+	if err := memory.Check(s.plan.Bytes + 4*s.shared + 4*s.scratch*s.prog.pool.Threads()); err != nil {
 		return nil, s.tooLarge(err)
 	}
-	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.From(memory.Floats((s.arena+3)/4), (s.arena+3)/4).Bytes()}
-	x.slots = make([]*tensor.Tensor, len(s.slots))
-	for i, sl := range s.slots {
-		switch sl.where {
-		case constant:
-			if x.slots[i] = s.plan.Values[i].Const; x.slots[i] == nil {
+	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.From(memory.Floats((s.plan.Bytes+3)/4), (s.plan.Bytes+3)/4).Bytes()}
+	x.slots = make([]*tensor.Tensor, len(s.plan.Values))
+	for i := range x.slots {
+		v := &s.plan.Values[i]
+		if v.Place == plan.Constant {
+			if x.slots[i] = v.Const; x.slots[i] == nil {
 				x.slots[i] = s.unpacked[i]
 			}
 			continue // which may be nil: the store of a weight that a kernel has
-		case inArena:
-			x.slots[i] = x.place(sl, sl.offset)
-		case aliased:
-			if root, shift := s.storage(i); s.slots[root].where == inArena {
-				x.slots[i] = x.place(sl, s.slots[root].offset+shift)
-			}
+		}
+		if root, shift := s.plan.Storage(i); s.plan.Values[root].Place == plan.Arena {
+			x.slots[i] = x.place(v, s.plan.Values[root].Offset+shift)
 		}
 		if x.slots[i] == nil {
 			x.varying = append(x.varying, i)
@@ -488,7 +192,7 @@ func (x *exec) frame(st *step) frame {
 		if k < 0 {
 			continue
 		}
-		if f.in[i] = x.slots[k]; f.in[i] == nil && x.spec.slots[k].where != constant {
+		if f.in[i] = x.slots[k]; f.in[i] == nil && x.plan.Values[k].Place != plan.Constant {
 			f.varying = append(f.varying, i)
 		}
 	}
@@ -498,11 +202,11 @@ func (x *exec) frame(st *step) frame {
 		}
 	}
 	if st.view && st.main && f.out[0] == nil {
-		o := x.spec.slots[st.out[0]]
-		f.view = tensor.Header(o.typ.DType, o.shape...)
+		o := &x.plan.Values[st.out[0]]
+		f.view = tensor.Header(o.Type.DType, o.Shape...)
 	}
-	if st.prepare != nil {
-		f.run = st.prepare(x, f.in, f.out)
+	if st.bound != nil {
+		f.run = st.bound.prepare(x, f.in, f.out)
 	}
 	return f
 }
@@ -510,40 +214,24 @@ func (x *exec) frame(st *step) frame {
 // tooLarge names the largest value of the arena in an error about its size.
 func (s *spec) tooLarge(err error) error {
 	most := -1
-	for i, sl := range s.slots {
-		if sl.where == inArena && (most < 0 || s.size(i) > s.size(most)) {
+	for i := range s.plan.Values {
+		if s.plan.Values[i].Place == plan.Arena && (most < 0 || s.plan.Size(i) > s.plan.Size(most)) {
 			most = i
 		}
 	}
 	if most < 0 {
 		return fmt.Errorf("%w: %w", err, ir.ErrInvalid)
 	}
-	v := s.plan.Values[most]
+	v := &s.plan.Values[most]
 	return v.Def.Errorf(ir.ErrInvalid, "output %s is %v: %v", v.Name, v.Type, err)
 }
 
-// root follows views to the value that has storage.
-func (s *spec) root(i int) int {
-	r, _ := s.storage(i)
-	return r
-}
-
-// storage follows views to the value that has storage, and says where in that value
-// i begins, in bytes.
-func (s *spec) storage(i int) (root, shift int) {
-	for s.slots[i].where == aliased {
-		shift += s.slots[i].shift
-		i = s.slots[i].alias
-	}
-	return i, shift
-}
-
-// place returns the tensor of slot s at an offset of the arena.
-func (x *exec) place(s slot, offset int) *tensor.Tensor {
-	n, _ := tensor.Elems(s.shape)
-	t, err := tensor.FromBytes(s.typ.DType, s.shape, x.arena[offset:offset+n*s.typ.DType.Size()])
+// place returns the tensor of a value at an offset of the arena.
+func (x *exec) place(v *plan.Value, offset int) *tensor.Tensor {
+	n, _ := tensor.Elems(v.Shape)
+	t, err := tensor.FromBytes(v.Type.DType, v.Shape, x.arena[offset:offset+n*v.Type.DType.Size()])
 	if err != nil {
-		panic(err) // the slot's type was checked by inference
+		panic(err) // the value's type was checked by inference
 	}
 	return t
 }
@@ -604,7 +292,7 @@ func (x *exec) outputs(g *ir.Graph, in, out []*tensor.Tensor) error {
 	for _, arena := range []bool{false, true} {
 		for i, v := range g.Outputs {
 			k := x.plan.Number[v]
-			if (x.spec.slots[x.root(k)].where == inArena) != arena {
+			if (x.plan.Values[x.plan.Root(k)].Place == plan.Arena) != arena {
 				continue
 			}
 			t := x.slots[k]
@@ -671,7 +359,7 @@ func (x *exec) step(ctx context.Context, st *step) error {
 			f.view.Share(f.in[0])
 			x.slots[st.out[0]] = f.view
 		case f.out[0] == nil: // in a subgraph: a list may keep it beyond the next evaluation
-			x.slots[st.out[0]] = f.in[0].Reshape(x.spec.slots[st.out[0]].shape...)
+			x.slots[st.out[0]] = f.in[0].Reshape(x.plan.Values[st.out[0]].Shape...)
 		}
 		return nil
 	}
@@ -863,7 +551,7 @@ func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tens
 		if err := m.Infer(); err != nil {
 			return nil, err
 		}
-		return x.prog.bind(g, true)
+		return x.prog.single(g)
 	})
 	if err != nil {
 		return nil, err

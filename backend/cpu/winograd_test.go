@@ -14,7 +14,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // withTiles makes convolutions with 3x3 kernels run by tiles of a size, 0 for the
@@ -58,7 +57,7 @@ func conv3x3(rng *rand.Rand, images, c, m, h, w int, pads [4]int, act string, ad
 }
 
 func loadGraph(tb testing.TB, g *ir.Graph, threads int) backend.Program {
-	p, err := Device{}.Load(plan.New(g), backend.Options{Threads: threads})
+	p, err := Device{}.Load(g, backend.Options{Threads: threads})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -21,7 +21,6 @@ import (
 	"spc/backend/shapecache"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // Device is a GPU.
@@ -37,14 +36,14 @@ type Device struct {
 func (d Device) Name() string { return d.Driver.Name() }
 
 // Load prepares a program. Weights are uploaded when a kernel first needs them.
-func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error) {
+func (d Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 	if !o.Checked {
-		if err := format.CheckAll(p.Graph); err != nil {
+		if err := format.CheckAll(g); err != nil {
 			return nil, err
 		}
 	}
 	prog := &program{
-		driver: d.Driver, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: p.Graph, options: o,
+		driver: d.Driver, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: g, options: o,
 		specs:    shapecache.New(maxSpecs, (*spec).close),
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
@@ -62,7 +61,7 @@ func (d Device) Load(p *plan.Program, o backend.Options) (backend.Program, error
 	if d.Precision == tensor.F16 || d.Precision == tensor.BF16 {
 		prog.float = d.Precision
 	}
-	for _, v := range p.Graph.Constants() {
+	for _, v := range g.Constants() {
 		if v.Const != nil {
 			prog.lasting[v.Const] = true
 		}

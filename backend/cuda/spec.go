@@ -557,7 +557,7 @@ func (b *binder) host(p *part) error {
 	}
 	b.prog.readers.Add(1)
 	var err error
-	if p.host, err = (cpu.Device{}).Load(plan.New(g), backend.Options{Threads: b.prog.options.Threads, Checked: true, Closed: b.prog.let}); err != nil {
+	if p.host, err = (cpu.Device{}).Load(g, backend.Options{Threads: b.prog.options.Threads, Checked: true, Closed: b.prog.let}); err != nil {
 		b.prog.readers.Add(-1)
 	}
 	return err
@@ -610,7 +610,7 @@ func (b *binder) layout(at map[*ir.Node]int) {
 		places = append(places, func(offset int) { b.temps[i].at = offset })
 	}
 	const align = 256
-	offsets, size := plan.Arena(buffers, align)
+	offsets, size := plan.Offsets(buffers, align)
 	b.arena = size
 	for i, place := range places {
 		place(offsets[i])

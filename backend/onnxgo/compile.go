@@ -11,7 +11,6 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/passes"
 	"spc/passes/choose"
 	"spc/passes/fit"
@@ -59,7 +58,7 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 	if err := passes.Run(context.Background(), c, b.graph, passes.Options{}); err != nil {
 		return err
 	}
-	g.prog, err = cpu.Device{}.Load(lower.Lower(b.graph), backend.Options{Threads: g.opts.Threads})
+	g.prog, err = cpu.Device{}.Load(b.graph, backend.Options{Threads: g.opts.Threads})
 	return err
 }
 

@@ -458,6 +458,14 @@ func TestPassesCanBeStoppedDumpedAndDisabled(t *testing.T) {
 	if len(listing(t, "dumps")) < 3 {
 		t.Errorf("dumps are %q", listing(t, "dumps"))
 	}
+	right := ok(t, "run", "model.onnx", "-i", "input=random:1")
+	if got := ok(t, "run", "model.onnx", "-i", "input=random:1", "--disable", "cascades", "--disable", "alias", "--dump-passes", "steps"); got != right {
+		t.Errorf("without two steps of lowering it prints %q, want %q", got, right)
+	}
+	if len(listing(t, "steps")) < 3 {
+		t.Errorf("dumps are %q", listing(t, "steps"))
+	}
+	fails(t, []string{"run", "model.onnx", "-i", "input=random:1", "--disable", "bake"}, `--disable: no lowering step is named "bake"`)
 	fails(t, []string{"compile", "model.onnx", "--stop-after", "bake"}, `no pass is named "bake"`, "fold")
 	fails(t, []string{"compile", "model.onnx", "--disable", "bake"}, `no pass is named "bake"`)
 	fails(t, []string{"compile", "model.onnx", "--disable", "prune", "--sparsity", "0.5"}, "--disable prune: a sparsity is asked for")

@@ -162,7 +162,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	f.quantise.add(c)
 	f.shapes.add(fs)
 	fs.StringVar(&f.o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
-	fs.StringVar(&f.o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass")
+	fs.StringVar(&f.o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass and, where the\nshapes of its inputs are known, each step of the CPU's lowering")
 	fs.StringArrayVar(&f.o.Disable, "disable", nil, "a `PASS` that does not run")
 	addConfig(c)
 	groupFlags(c)

@@ -19,6 +19,7 @@ type deviceFlags struct {
 	precision string
 	libraries string
 	threads   int
+	lowering  spc.LoweringOptions
 
 	opened backend.Device
 	fell   atomic.Bool // back to the CPU
@@ -30,6 +31,10 @@ func (f *deviceFlags) add(c *cobra.Command, what string) {
 	c.Flags().StringVar(&f.precision, "precision", "f32", "the type that floats have on a GPU: f32, f16 or bf16")
 	c.Flags().StringVar(&f.libraries, "libraries", "auto", "whether cuBLASLt and cuSPARSELt compute products on a GPU: auto,\nwhere they are found and predicted to be faster; off; or always")
 	c.Flags().IntVar(&f.threads, "threads", 0, "threads to run on; 0: one for each physical core")
+	c.Flags().StringArrayVar(&f.lowering.Disable, "disable", nil, "a `STEP` of lowering that does not run")
+	c.Flags().StringVar(&f.lowering.DumpDir, "dump-passes", "", "a `DIR` for the text of the graph, and of the plan of its values,\nafter each step of lowering")
+	complete(c, "dump-passes", folders)
+	complete(c, "disable", cobra.NoFileCompletions)
 	complete(c, "device", values("cpu", "cuda", "auto"))
 	complete(c, "precision", values("f32", "f16", "bf16"))
 	complete(c, "libraries", values("auto", "off", "always"))
@@ -40,6 +45,11 @@ func (f *deviceFlags) add(c *cobra.Command, what string) {
 // standard error, unless what the command prints is for programs.
 func (f *deviceFlags) set(c *cobra.Command, m *spc.Model) error {
 	m.SetThreads(f.threads)
+	if err := m.SetLowering(f.lowering); errors.Is(err, spc.ErrInvalid) {
+		return fmt.Errorf("--disable: %w", err)
+	} else if err != nil {
+		return err
+	}
 	d, err := spc.OpenDevice(f.device, spc.DeviceOptions{Precision: f.precision, Libraries: f.libraries, Fallback: func(why error) {
 		f.fell.Store(true)
 		if asJSON, err := c.Flags().GetBool("json"); err != nil || !asJSON {

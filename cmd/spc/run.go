@@ -54,7 +54,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 	fs.StringVarP(&f.dir, "output", "o", "", "a `DIR` for the outputs")
 	fs.BoolVar(&f.interpret, "interpret", false, "evaluate the model by the interpreter")
 	f.device.add(c, "the model")
-	for _, own := range []string{"device", "precision", "libraries", "threads"} {
+	for _, own := range []string{"device", "precision", "libraries", "threads", "disable", "dump-passes"} {
 		c.MarkFlagsMutuallyExclusive("interpret", own)
 	}
 	f.shapes.add(fs)

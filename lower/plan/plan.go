@@ -4,21 +4,62 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
 
 	"spc/ir"
 )
 
-// Program is a scheduled graph. Values are numbered through the graph and all
-// its subgraphs, so that a subgraph finds the outer values it reads by number.
+// Program is a scheduled graph and where its values are during a run. Values are numbered
+// through the graph and all its subgraphs, so that a subgraph finds the outer values it
+// reads by number.
 type Program struct {
 	Graph  *ir.Graph
 	Main   *Block
-	Values []*ir.Value       // by number
+	Values []Value           // by number
 	Number map[*ir.Value]int // the inverse
 	Steps  int               // the number of steps in all blocks
+
+	Bytes int // of the arena
+	Peak  int // bytes of the arena that are in use at once
+
+	assigned bool // offsets are known
 }
+
+// Value is a value of the graph and where its elements are during a run.
+type Value struct {
+	*ir.Value
+	Shape  []int // nil where it is not known
+	Span   Span  // when its storage is in use; of one in that of another, when it is itself
+	Place  Place
+	Layout Layout
+	Offset int  // in the arena, in bytes
+	Of     int  // the value in whose storage an Aliased one is
+	Shift  int  // and where in that it begins, in bytes
+	Same   int  // a value that it is, or is a part of, element by element; itself where there is none
+	moved  bool // it was made there by a step of its own: others beside it are no part of it
+	Enters int  // the step that puts it where it is, if that is after the one that makes it
+}
+
+// Place is where the elements of a value are.
+type Place uint8
+
+// The places.
+const (
+	Heap     Place = iota // in memory that is allocated when a run gets there, or the caller's
+	Arena                 // at an offset of the arena
+	Constant              // in the constant
+	Aliased               // in the storage of another value
+)
+
+// Layout is the order in which the elements of a value lie.
+type Layout uint8
+
+// The layouts.
+const (
+	RowMajor     Layout = iota // as the axes of its shape: images channel by channel
+	ChannelsLast               // images [N,C,H,W] as [N,H,W,C]
+	Strips                     // in no memory: handed on strip by strip to the next step
+)
 
 // Block is the steps of a graph or a subgraph.
 type Block struct {
@@ -32,6 +73,8 @@ type Step struct {
 	Node   *ir.Node
 	Index  int
 	Blocks []*Block // the node's subgraphs
+	First  int      // the index of the first of the steps that are computed together as one; its own where it is alone
+	Where  string   // the processor that computes it, where a device has several
 }
 
 // New numbers the values of g and lists its steps in the order of its nodes.
@@ -41,13 +84,19 @@ func New(g *ir.Graph) *Program {
 		p.number(v)
 	}
 	p.Main = p.block(g)
+	p.live()
 	return p
 }
 
 func (p *Program) number(v *ir.Value) {
 	if _, ok := p.Number[v]; !ok && v != nil {
 		p.Number[v] = len(p.Values)
-		p.Values = append(p.Values, v)
+		pv := Value{Value: v, Same: len(p.Values)}
+		pv.Shape, _ = v.Type.Shape()
+		if v.IsConst() {
+			pv.Place = Constant
+		}
+		p.Values = append(p.Values, pv)
 	}
 }
 
@@ -61,7 +110,7 @@ func (p *Program) block(g *ir.Graph) *Block {
 		for _, sub := range ir.Subgraphs(n.Op) {
 			s.Blocks = append(s.Blocks, p.block(sub))
 		}
-		s.Index = p.Steps
+		s.Index, s.First = p.Steps, p.Steps
 		p.Steps++
 		for _, v := range n.Outputs {
 			p.number(v)
@@ -74,18 +123,16 @@ func (p *Program) block(g *ir.Graph) *Block {
 // Span is the steps during which a value's buffer is in use, both included.
 type Span struct{ First, Last int }
 
-// Spans returns the lifetime of every value: from its definition to its last
+// live finds the lifetime of every value: from its definition to its last
 // use. A value that is read inside a subgraph lives until the node that owns
 // the subgraph is done; inputs of the main graph live from step 0, its outputs
 // to the end. A constant has the zero Span.
-func (p *Program) Spans() []Span {
-	spans := make([]Span, len(p.Values))
+func (p *Program) live() {
 	level := make([]*ir.Graph, len(p.Values)) // the graph that defines the value
-	p.spans(p.Main, spans, level, nil)
+	p.spans(p.Main, level, nil)
 	for _, v := range p.Graph.Outputs {
-		spans[p.Number[v]].Last = p.Steps
+		p.Values[p.Number[v]].Span.Last = p.Steps
 	}
-	return spans
 }
 
 // owner is a step in whose subgraph a block lies.
@@ -94,14 +141,14 @@ type owner struct {
 	index int
 }
 
-func (p *Program) spans(b *Block, spans []Span, level []*ir.Graph, owners []owner) {
+func (p *Program) spans(b *Block, level []*ir.Graph, owners []owner) {
 	first := 0
 	if len(b.Steps) > 0 {
 		first = b.first()
 	}
 	for _, v := range b.Graph.Inputs {
 		i := p.Number[v]
-		spans[i], level[i] = Span{first, first}, b.Graph
+		p.Values[i].Span, level[i] = Span{first, first}, b.Graph
 	}
 	read := func(v *ir.Value, at int) {
 		if v == nil || v.IsConst() {
@@ -116,11 +163,11 @@ func (p *Program) spans(b *Block, spans []Span, level []*ir.Graph, owners []owne
 				break
 			}
 		}
-		spans[i].Last = max(spans[i].Last, at)
+		p.Values[i].Span.Last = max(p.Values[i].Span.Last, at)
 	}
 	for _, s := range b.Steps {
 		for _, sub := range s.Blocks {
-			p.spans(sub, spans, level, append(slices.Clone(owners), owner{b.Graph, s.Index}))
+			p.spans(sub, level, append(slices.Clone(owners), owner{b.Graph, s.Index}))
 		}
 		for _, v := range s.Node.Inputs {
 			read(v, s.Index)
@@ -128,7 +175,7 @@ func (p *Program) spans(b *Block, spans []Span, level []*ir.Graph, owners []owne
 		for _, v := range s.Node.Outputs {
 			if v != nil {
 				i := p.Number[v]
-				spans[i], level[i] = Span{s.Index, s.Index}, b.Graph
+				p.Values[i].Span, level[i] = Span{s.Index, s.Index}, b.Graph
 			}
 		}
 	}
@@ -137,7 +184,7 @@ func (p *Program) spans(b *Block, spans []Span, level []*ir.Graph, owners []owne
 			read(v, owners[len(owners)-1].index)
 			if !v.IsConst() {
 				i := p.Number[v]
-				spans[i].Last = max(spans[i].Last, owners[len(owners)-1].index)
+				p.Values[i].Span.Last = max(p.Values[i].Span.Last, owners[len(owners)-1].index)
 			}
 		}
 	}
@@ -153,95 +200,3 @@ func (b *Block) first() int {
 	}
 	return s.Index
 }
-
-// Buffer is a request for bytes of the arena during a span.
-type Buffer struct {
-	Size int
-	Span Span
-}
-
-// Peak is the most bytes that are in use at once, each buffer rounded up to a
-// multiple of align: no arena is smaller, but for the rounding of its last buffer.
-func Peak(buffers []Buffer, align int) int {
-	peak := 0
-	for _, n := range live(buffers, align) {
-		peak = max(peak, n)
-	}
-	return peak
-}
-
-// live returns the bytes in use at each step.
-func live(buffers []Buffer, align int) []int {
-	var at []int
-	for _, b := range buffers {
-		for len(at) <= b.Span.Last {
-			at = append(at, 0)
-		}
-		for i := b.Span.First; i <= b.Span.Last; i++ {
-			at[i] += roundUp(b.Size, align)
-		}
-	}
-	return at
-}
-
-// Arena places buffers so that those whose spans overlap do not, each at a
-// multiple of align, and returns their offsets and the size of the arena. Each
-// goes into the smallest gap that holds it, in one of two orders after Pisarchyk
-// and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020):
-// the largest first (section 4.3), and where that takes more than the peak, those
-// of the fullest steps first (section 4.2).
-func Arena(buffers []Buffer, align int) (offsets []int, size int) {
-	order := make([]int, len(buffers))
-	for i := range order {
-		order[i] = i
-	}
-	bySize := func(a, b int) int { return buffers[b].Size - buffers[a].Size }
-	slices.SortStableFunc(order, bySize)
-	offsets, size = place(buffers, order, align)
-	at := live(buffers, align)
-	if len(at) == 0 || size <= slices.Max(at) {
-		return offsets, size
-	}
-	breadth := make([]int, len(buffers))
-	for i, b := range buffers {
-		breadth[i] = slices.Max(at[b.Span.First : b.Span.Last+1])
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Or(breadth[b]-breadth[a], bySize(a, b)) })
-	if o, n := place(buffers, order, align); n < size {
-		return o, n
-	}
-	return offsets, size
-}
-
-func place(buffers []Buffer, order []int, align int) (offsets []int, size int) {
-	offsets = make([]int, len(buffers))
-	var placed []int // by offset
-	for _, i := range order {
-		b := buffers[i]
-		if b.Size == 0 {
-			continue
-		}
-		best, gap := -1, 0
-		end := 0
-		for _, j := range placed {
-			o := buffers[j]
-			if o.Span.Last < b.Span.First || b.Span.Last < o.Span.First {
-				continue
-			}
-			if free := offsets[j] - end; free >= b.Size && (best < 0 || free < gap) {
-				best, gap = end, free
-			}
-			end = max(end, roundUp(offsets[j]+o.Size, align))
-		}
-		if best < 0 {
-			best = end
-		}
-		offsets[i] = best
-		size = max(size, best+b.Size)
-		at, _ := slices.BinarySearchFunc(placed, best, func(j, off int) int { return offsets[j] - off })
-		placed = slices.Insert(placed, at, i)
-	}
-	return offsets, size
-}
-
-func roundUp(n, align int) int { return (n + align - 1) / align * align }

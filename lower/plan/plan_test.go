@@ -22,7 +22,7 @@ func TestArenaKeepsLiveBuffersApart(t *testing.T) {
 			first := rng.IntN(steps)
 			buffers[i] = Buffer{Size: rng.IntN(300), Span: Span{first, first + rng.IntN(steps-first)}}
 		}
-		offsets, size := Arena(buffers, 64)
+		offsets, size := Offsets(buffers, 64)
 		for i, a := range buffers {
 			if a.Size > 0 && (offsets[i]%64 != 0 || offsets[i]+a.Size > size) {
 				t.Fatalf("buffer %v at %d in an arena of %d", a, offsets[i], size)
@@ -49,7 +49,7 @@ func TestArenaKeepsLiveBuffersApart(t *testing.T) {
 }
 
 func TestArenaReusesSpace(t *testing.T) {
-	_, size := Arena([]Buffer{{100, Span{0, 1}}, {100, Span{1, 2}}, {100, Span{2, 3}}, {0, Span{0, 3}}}, 64)
+	_, size := Offsets([]Buffer{{100, Span{0, 1}}, {100, Span{1, 2}}, {100, Span{2, 3}}, {0, Span{0, 3}}}, 64)
 	if size != 228 { // two live at once, the second at the next multiple of 64
 		t.Errorf("arena of %d bytes, want 228", size)
 	}
@@ -76,10 +76,9 @@ func TestSpans(t *testing.T) {
 	// Steps: a 0, b 1, p 2, q 3, if 4, z 5. What a branch reads of the outside
 	// lives until the If is done; x to its last reader; the output to the end.
 	want := map[string]Span{"x": {0, 5}, "c": {0, 4}, "a": {0, 4}, "b": {1, 4}, "p": {2, 3}, "q": {3, 4}, "o": {4, 6}, "z": {5, 5}}
-	spans := p.Spans()
 	for v, i := range p.Number {
-		if spans[i] != want[v.Name] {
-			t.Errorf("%s lives from %v, want %v", v.Name, spans[i], want[v.Name])
+		if span := p.Values[i].Span; span != want[v.Name] {
+			t.Errorf("%s lives from %v, want %v", v.Name, span, want[v.Name])
 		}
 	}
 	if fmt.Sprint(p.Steps) != "6" || len(p.Values) != len(want) {

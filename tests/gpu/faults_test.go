@@ -24,7 +24,6 @@ import (
 	"spc/backend/tune"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/passes/choose"
 	"spc/tests/graphtest"
 	"spc/tests/simt"
@@ -55,7 +54,7 @@ func load(t *testing.T, d backend.Device, o backend.Options) program {
   %y: f32[n,3] = Sigmoid "sigmoid" (%h)
   return %y
 }`)
-	p, err := d.Load(lower.Lower(g), o)
+	p, err := d.Load(g, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +95,7 @@ func loadProduct(t *testing.T, d cuda.Device, formats string) (program, error) {
 	t.Helper()
 	d.Precision = tensor.F16
 	plain, stored := product(t, formats)
-	p, err := d.Load(lower.Lower(stored), backend.Options{Threads: 1})
+	p, err := d.Load(stored, backend.Options{Threads: 1})
 	return program{p, plain, 2e-3}, err
 }
 
@@ -199,7 +198,7 @@ func (f *fault) test(t *testing.T, file string, load func(ordinal int) program) 
 	if err := other.run(t.Context(), known, nil); err != nil {
 		t.Errorf("the other GPU: %v", err)
 	}
-	cpuProgram, err := cpu.Device{}.Load(lower.Lower(p.graph.Clone()), backend.Options{Threads: 1})
+	cpuProgram, err := cpu.Device{}.Load(p.graph.Clone(), backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"spc/backend/cuda"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/lower"
 	"spc/tests/conformance"
 	"spc/tests/e2e"
 	"spc/tests/graphtest"
@@ -390,7 +389,7 @@ func Programs(t *testing.T, driver cuda.Driver, precision tensor.DType) {
 				giveBack(t, lib)
 				device.Libraries = cuda.AlwaysLibraries
 			}
-			p, err := device.Load(lower.Lower(g), backend.Options{Threads: 1})
+			p, err := device.Load(g, backend.Options{Threads: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -470,7 +469,7 @@ func Overlap(t *testing.T, driver cuda.Driver) {
   return %y
 }`)
 	d := &Counted{Driver: driver}
-	p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
+	p, err := cuda.Device{Driver: d}.Load(g, backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -572,7 +571,7 @@ func Chains(t *testing.T, driver cuda.Driver) {
 		t.Run(name, func(t *testing.T) {
 			g := graphtest.Parse(t, c.text)
 			d := &Counted{Driver: driver}
-			p, err := cuda.Device{Driver: d}.Load(lower.Lower(g), backend.Options{Threads: 1})
+			p, err := cuda.Device{Driver: d}.Load(g, backend.Options{Threads: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -610,7 +609,7 @@ func Indices(t *testing.T, driver cuda.Driver) {
   %c: f32[3,2] = CumSum "sum" (%w, %k)
   return %c
 }`)
-	p, err := cuda.Device{Driver: driver}.Load(lower.Lower(g), backend.Options{Threads: 1})
+	p, err := cuda.Device{Driver: driver}.Load(g, backend.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"spc/lower/plan"
 )
 
-// link is a convolution with one group as a link of a chain: the products of a
-// chain have the same columns, and each but the first multiplies what the one
+// link is a convolution with one group as a link of a cascade: the products of a
+// cascade have the same columns, and each but the first multiplies what the one
 // before it made. They are computed strip by strip, so that a strip goes from one
 // to the next in the cache, as the panel that it is.
 type link struct {
@@ -16,6 +16,14 @@ type link struct {
 	ep     epilogue
 	loader patchLoader
 	byRows bool // threads divide the rows
+}
+
+// link is that of the step, nil where it is none of a cascade.
+func (st *step) link() *link {
+	if st.bound == nil {
+		return nil
+	}
+	return st.bound.link
 }
 
 // pointwise reports whether the patches are the pixels of the input.
@@ -34,50 +42,57 @@ func (l *link) tileRows() int {
 	return (l.g.rows + t - 1) / t * t
 }
 
-// chainFloats bounds what the strips of a chain take, in floats of a worker: they
+// cascadeFloats bounds what the strips of a cascade take, in floats of a worker: they
 // are to stay in the level 2 cache.
-const chainFloats = 384 << 10
+const cascadeFloats = 384 << 10
 
-// chains lists the steps of the main graph in the order of a run: steps that follow
-// each other and are links of a chain become one, as long as which all that they use
+// cascades lists the steps of the main graph in the order of a run: steps that follow
+// each other and are links of a cascade become one, as long as which all that they use
 // stays in the arena.
-func (b *binding) chains(blk *block, steps []plan.Step) {
+func (b *binding) cascades() (int, error) {
+	blk, values := b.main, b.plan.Values
 	if b.prog.pool.Threads() > 1 {
 		b.divide(blk.steps)
 	}
+	count := 0
 	for i := 0; i < len(blk.steps); {
-		end := b.chainEnd(blk.steps, i)
+		end := b.cascadeEnd(blk.steps, i)
 		if end-i < 2 {
 			blk.order = append(blk.order, blk.steps[i])
 			i++
 			continue
 		}
 		members := blk.steps[i:end]
-		first, last := steps[i].Index, steps[end-1].Index
-		floats := members[0].link.loader.panel(members[0].link.kernel)
+		first, last := members[0].plan.Index, members[len(members)-1].plan.Index
+		floats := members[0].bound.link.loader.panel(members[0].bound.link.kernel)
 		for _, st := range members {
-			floats += st.link.tileRows() * backend.Panel
+			st.plan.First = first
+			floats += st.bound.link.tileRows() * backend.Panel
 			for _, k := range st.in {
-				if k >= 0 && b.slots[k].where != constant {
-					r := b.root(k)
-					b.spans[r].Last = max(b.spans[r].Last, last)
+				if k >= 0 && values[k].Place != plan.Constant {
+					r := b.plan.Root(k)
+					values[r].Span.Last = max(values[r].Span.Last, last)
 				}
 			}
-			r := b.root(st.out[0])
-			b.spans[r].First, b.spans[r].Last = min(b.spans[r].First, first), max(b.spans[r].Last, last)
+			r := &values[b.plan.Root(st.out[0])].Span
+			r.First, r.Last = min(r.First, first), max(r.Last, last)
 		}
 		b.scratch = max(b.scratch, floats)
 		kept := make([]bool, len(members))
 		for j, st := range members {
 			k := st.out[0]
-			kept[j] = j == len(members)-1 || b.slots[k].where == aliased || b.read(k) > 1
+			if kept[j] = j == len(members)-1 || values[k].Place == plan.Aliased || b.read(k) > 1; !kept[j] {
+				values[k].Layout = plan.Strips
+			}
 		}
-		chain := &step{node: members[0].node, number: len(b.steps), main: true, members: members}
-		chain.prepare = func(x *exec, _, _ []*tensor.Tensor) func() error { return x.chain(members, kept) }
-		b.steps = append(b.steps, chain)
-		blk.order = append(blk.order, chain)
+		cascade := &step{node: members[0].node, number: len(b.steps), main: true, members: members}
+		cascade.bound = &bound{prepare: func(x *exec, _, _ []*tensor.Tensor) func() error { return x.cascade(members, kept) }}
+		b.steps = append(b.steps, cascade)
+		blk.order = append(blk.order, cascade)
+		count++
 		i = end
 	}
+	return count, nil
 }
 
 // shareRows is the least number of rows of a product of which a thread's share pays
@@ -88,31 +103,31 @@ const shareRows = 48
 // next, so that a core reads what it wrote, where W has no more columns than rows:
 // each thread loads all of X.
 func (b *binding) divide(steps []*step) {
-	planes := make([]int, len(b.slots)) // steps that read a value plane by plane
+	planes := make([]int, len(b.plan.Values)) // steps that read a value plane by plane
 	for _, st := range steps {
-		if st.planes {
+		if st.bound != nil && st.bound.planes {
 			planes[st.in[0]]++
 		}
 	}
 	least := shareRows * b.prog.pool.Threads()
 	for _, st := range steps {
-		l := st.link
+		l := st.link()
 		if l != nil && l.g.images == 1 && l.pointwise() && l.g.rows >= max(l.g.channels, least) && planes[st.out[0]] > 0 && planes[st.out[0]] == b.read(st.out[0]) {
 			l.byRows = true
 		}
 	}
 }
 
-// chainEnd returns the end of the longest chain that starts at step i.
-func (b *binding) chainEnd(steps []*step, i int) int {
+// cascadeEnd returns the end of the longest cascade that starts at step i.
+func (b *binding) cascadeEnd(steps []*step, i int) int {
 	fits := func(st *step) bool {
-		if st.link == nil {
+		if st.link() == nil {
 			return false
 		}
-		p := st.link.product()
+		p := st.link().product()
 		d := p.divide(b.prog.pool.Threads())
 		for _, k := range append(st.in[:len(st.in):len(st.in)], st.out[0]) {
-			if k >= 0 && b.slots[k].where != constant && b.slots[b.root(k)].where != inArena {
+			if k >= 0 && b.plan.Values[k].Place != plan.Constant && !b.inArena(b.plan.Root(k)) {
 				return false
 			}
 		}
@@ -121,7 +136,7 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 	if !fits(steps[i]) {
 		return i
 	}
-	head := steps[i].link
+	head := steps[i].link()
 	// Other loaders read around a strip what the strips of a later link, which
 	// may write over its residual, have already changed. Strips of planes have columns
 	// between the rows of the output, with which later links would be wider and finish
@@ -133,11 +148,11 @@ func (b *binding) chainEnd(steps []*step, i int) int {
 	end := i + 1
 	for ; end < len(steps); end++ {
 		st := steps[end]
-		if !fits(st) || !st.link.pointwise() || st.in[0] != steps[end-1].out[0] ||
-			st.link.g.images != head.g.images || st.link.g.outPlane != head.g.outPlane {
+		if !fits(st) || !st.link().pointwise() || st.in[0] != steps[end-1].out[0] ||
+			st.link().g.images != head.g.images || st.link().g.outPlane != head.g.outPlane {
 			break
 		}
-		if floats += st.link.tileRows() * backend.Panel; floats > chainFloats {
+		if floats += st.link().tileRows() * backend.Panel; floats > cascadeFloats {
 			break
 		}
 	}
@@ -155,8 +170,8 @@ func (b *binding) read(k int) int {
 			}
 		}
 	}
-	for i := range b.slots {
-		if b.slots[i].where == aliased && b.slots[i].alias == k {
+	for i := range b.plan.Values {
+		if v := &b.plan.Values[i]; v.Place == plan.Aliased && v.Of == k {
 			n++
 		}
 	}
@@ -168,10 +183,10 @@ func (b *binding) read(k int) int {
 	return n
 }
 
-// chain prepares the chain of the members; those results that are not kept are
+// cascade prepares the cascade of the members; those results that are not kept are
 // never written to memory.
-func (x *exec) chain(members []*step, keeps []bool) func() error {
-	head := members[0].link
+func (x *exec) cascade(members []*step, keeps []bool) func() error {
+	head := members[0].link()
 	products := make([]product, len(members))
 	type value struct{ ys, res []float32 } // a result and its residual
 	values := make([]value, len(members))
@@ -180,8 +195,8 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 	img0 := 0                                   // image of column 0
 	made := make([][]float32, x.pool.Threads()) // by worker, the strip that the link before made
 	for i, st := range members {
-		p, g, ep := &products[i], st.link.g, &st.link.ep
-		*p = st.link.product()
+		p, g, ep := &products[i], st.link().g, &st.link().ep
+		*p = st.link().product()
 		p.whole, p.load = true, load(0)
 		if i > 0 {
 			p.load = func(worker int, _ []float32, k0, k1, _, _ int) []float32 {
@@ -223,15 +238,15 @@ func (x *exec) chain(members []*step, keeps []bool) func() error {
 		for i := range products {
 			p := &products[i]
 			p.strip(worker, granules, col, n, 0, p.m, panel, tile)
-			made[worker], tile = tile, tile[members[i].link.tileRows()*backend.Panel:]
+			made[worker], tile = tile, tile[members[i].link().tileRows()*backend.Panel:]
 		}
 	}
 	return func() error {
 		for i, st := range members {
 			in := x.frames[st.number].in
 			values[i] = value{ys: x.frames[st.number].out[0].F32s()}
-			if st.link.ep.residual >= 0 {
-				values[i].res = in[st.link.ep.residual].F32s()
+			if st.link().ep.residual >= 0 {
+				values[i].res = in[st.link().ep.residual].F32s()
 			}
 		}
 		xs := x.frames[members[0].number].in[0].F32s()

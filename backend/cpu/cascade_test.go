@@ -15,15 +15,14 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
-	"spc/lower/plan"
 )
 
 // Chains of convolutions compute what their members do one by one, with residuals
-// from outside and inside of the chain, and results that others read.
+// from outside and inside of the cascade, and results that others read.
 func TestChainsAgreeWithTheirMembers(t *testing.T) {
 	const seed = 30
 	t.Logf("seed %d", seed)
-	chained, byRows := 0, 0
+	cascades, byRows := 0, 0
 	for round := range 90 {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		images, c, h, w := 1+r.IntN(3), 1+r.IntN(9), 1+r.IntN(20), 1+r.IntN(20)
@@ -74,7 +73,7 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dev, err := Device{}.Load(plan.New(g), backend.Options{Threads: 1 + round%3})
+		dev, err := Device{}.Load(g, backend.Options{Threads: 1 + round%3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,16 +104,16 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 		}
 		for _, st := range s.main.order {
 			if len(st.members) > 1 {
-				chained++
+				cascades++
 			}
-			if st.link != nil && st.link.byRows {
+			if l := st.link(); l != nil && l.byRows {
 				byRows++
 			}
 		}
 		p.Close()
 	}
-	if chained < 30 || byRows < 3 {
-		t.Errorf("%d chains in 90 rounds, %d products divided by rows", chained, byRows)
+	if cascades < 30 || byRows < 3 {
+		t.Errorf("%d cascades in 90 rounds, %d products divided by rows", cascades, byRows)
 	}
 }
 
