@@ -38,7 +38,6 @@ type lowering struct {
 	in       []*tensor.Tensor
 	portions []portion  // of a batch
 	units    []*binding // in the order of the portions, of each for one number of images or two
-	given    bool       // the one unit is
 }
 
 // Units are the graphs.

@@ -13,12 +13,12 @@ type Mutant struct {
 var Mutants = []Mutant{
 	// The plan of memory.
 	{"a span one step too short", "lower/plan/plan.go",
-		"spans[i].Last = max(spans[i].Last, at)", "spans[i].Last = max(spans[i].Last, at-1)"},
+		"p.Values[i].Span.Last = max(p.Values[i].Span.Last, at)", "p.Values[i].Span.Last = max(p.Values[i].Span.Last, at-1)"},
 	{"a captured value dies in the first round", "lower/plan/plan.go",
 		"if o.graph == level[i] {", "if o.graph == level[i] && false {"},
 	{"an output's memory is given away", "lower/plan/plan.go",
-		"spans[p.Number[v]].Last = p.Steps", "_ = spans[p.Number[v]]"},
-	{"buffers that meet in a step share memory", "lower/plan/plan.go",
+		"p.Values[p.Number[v]].Span.Last = p.Steps", "_ = v"},
+	{"buffers that meet in a step share memory", "lower/plan/arena.go",
 		"if o.Span.Last < b.Span.First ||", "if o.Span.Last <= b.Span.First ||"},
 	{"an operator in place of what is still read", "backend/cpu/lower.go",
 		"!b.inArena(r) || b.plan.Values[r].Span.Last != index ||", "!b.inArena(r) ||"},
