@@ -163,8 +163,12 @@ func subElem(x ...ir.Dim) (ir.Dim, bool) { return ir.Sum(x[0], ir.Mul(ir.Size(-1
 
 func mulElem(x ...ir.Dim) (ir.Dim, bool) { return ir.Mul(x...), true }
 
+// divElem does not divide by what may be zero, as any symbol may.
 func divElem(x ...ir.Dim) (ir.Dim, bool) {
-	if x[0].Known() && x[1].Known() && x[1].Size() != 0 {
+	switch {
+	case !x[1].Known():
+		return ir.Dim{}, false
+	case x[0].Known() && x[1].Size() != 0:
 		return ir.Size(x[0].Size() / x[1].Size()), true
 	}
 	return ir.Div(x[0], x[1])

@@ -193,6 +193,25 @@ func TestElementsAreTracked(t *testing.T) {
 	}
 }
 
+// A symbol may be zero, and then x/x is not one.
+func TestElementsAreNotDividedBySymbols(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%s: i64[2]) {
+  %one: i64[2] = Div "div" (%s, %s)
+  return %one
+}
+`, Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Inputs[0].Elems = []ir.Dim{ir.Sym("batch"), ir.Size(3)}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	if e := g.Outputs[0].Elems; len(e) == 2 && e[0].Known() {
+		t.Errorf("batch/batch is %v", e[0])
+	}
+}
+
 func TestUnaryOnEdges(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range []struct {
