@@ -4,182 +4,113 @@ import (
 	"math"
 
 	"spc/backend/cpu/vec"
-	"spc/ir"
-	"spc/ir/tensor"
+	"spc/lower/chain"
 )
 
-// bindUnary applies an activation of the epilogues, or a function that is no
-// activation, in place where it can.
-func bindUnary(act activation) binder {
-	return func(_ *program, n *ir.Node) (*bound, error) {
-		if !f32(n) || len(n.Inputs) != 1 {
-			return nil, nil
-		}
-		return unaryBound(act), nil
-	}
-}
+// unary applies a function to a run of elements: y[i] = f(x[i]), with the parameters a and b. y may be x.
+type unary func(y, x []float32, a, b float32)
 
-func unaryBound(act activation) *bound {
-	return &bound{inplace: 0, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
-		var src, dst []float32
-		body := func(lo, hi int) {
-			if &src[0] != &dst[0] {
-				copy(dst[lo:hi], src[lo:hi])
+// binary combines runs of two operands: y[i] = x[i*sx] f z[i*sz], steps 0 or 1. y may be either.
+type binary func(y, x, z []float32, sx, sz int)
+
+// unaries are the functions of one value.
+var unaries = map[chain.Function]unary{
+	chain.Copy:        func(y, x []float32, _, _ float32) { copy(y, x) },
+	chain.Clip:        func(y, x []float32, lo, hi float32) { vec.Clip(y, x, lo, hi) },
+	chain.HardSigmoid: func(y, x []float32, a, b float32) { vec.Affine(y, x, a, b, 0, 1) },
+	chain.HardSwish:   ofRow(vec.HardSwish),
+	chain.Sigmoid:     ofRow(vec.Sigmoid),
+	chain.Tanh:        ofRow(vec.Tanh),
+	chain.Gelu:        ofRow(vec.GELU),
+	chain.GeluTanh:    ofRow(vec.GELUTanh),
+	chain.Exp:         ofRow(vec.Exp),
+	chain.Neg:         func(y, x []float32, _, _ float32) { vec.Affine(y, x, -1, negativeZero, -inf, inf) },
+	chain.Swish: func(y, x []float32, a, _ float32) {
+		if a == 1 {
+			vec.SiLU(y, x)
+			return
+		}
+		each(y, x, func(v float64) float64 { return v * (1 / (1 + math.Exp(-float64(a)*v))) })
+	},
+	chain.LeakyRelu: func(y, x []float32, a, _ float32) {
+		for i, v := range x {
+			if v < 0 {
+				v *= a
 			}
-			act(dst[lo:hi])
+			y[i] = v
 		}
-		return func() error {
-			src, dst = in[0].F32s(), out[0].F32s()
-			x.pool.Range(len(dst), body)
-			return nil
-		}
-	}}
-}
+	},
 
-// each makes an activation of a function of one element.
-func each(f func(v float32) float32) activation {
-	return func(y []float32) {
-		for i, v := range y {
-			y[i] = f(v)
-		}
-	}
-}
-
-func each64(f func(v float64) float64) activation {
-	return each(func(v float32) float32 { return float32(f(float64(v))) })
-}
-
-// pair combines runs of two operands: y[i] = a[i*sa] op b[i*sb], steps 0 or 1.
-type pair func(y, a, b []float32, sa, sb int)
-
-// bindBinary combines two operands, broadcast to one shape.
-func bindBinary(f pair) binder {
-	return func(_ *program, n *ir.Node) (*bound, error) {
-		if ir.AttrOf(n.Op, "axis") != nil || !f32(n) {
-			return nil, nil
-		}
-		shape, sa, sb := collapse(shapeOf(n.Outputs[0]), shapeOf(n.Inputs[0]), shapeOf(n.Inputs[1]))
-		last := len(shape) - 1
-		inner, ia, ib := shape[last], sa[last], sb[last]
-		rows := prod(shape[:last])
-		per := max(1, chunk/max(inner, 1))
-		total := prod(shape)
-		// An operand that is a part of the other is read again after it is overwritten.
-		b := &bound{inplace: -1, alone: prod(shapeOf(n.Inputs[0])) != prod(shapeOf(n.Inputs[1]))}
-		switch total {
-		case prod(shapeOf(n.Inputs[0])):
-			b.inplace = 0
-		case prod(shapeOf(n.Inputs[1])):
-			b.inplace = 1
-		}
-		b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
-			var p, q, y []float32
-			long := func(lo, hi int) { f(y[lo:hi], p[lo*ia:], q[lo*ib:], ia, ib) }
-			index := make([]int, last*x.pool.Threads())
-			some := func(worker, c int) {
-				idx := index[worker*last:][:last]
-				for r := c * per; r < min(rows, (c+1)*per); r++ {
-					at(idx, shape, r)
-					oa, ob := 0, 0
-					for d, i := range idx {
-						oa += i * sa[d]
-						ob += i * sb[d]
-					}
-					f(y[r*inner:(r+1)*inner], p[oa:], q[ob:], ia, ib)
-				}
+	chain.Not:        test(func(v float32) bool { return v == 0 }),
+	chain.NotZero:    test(func(v float32) bool { return v != 0 }),
+	chain.IsNaN:      test(func(v float32) bool { return v != v }),
+	chain.Reciprocal: ofRow(reciprocals),
+	chain.Sqrt:       ofRow(roots),
+	chain.Abs:        eachOf(math.Abs),
+	chain.Sign:       eachOf(sign),
+	chain.Ceil:       eachOf(math.Ceil),
+	chain.Floor:      eachOf(math.Floor),
+	chain.Round:      eachOf(math.RoundToEven),
+	chain.Log:        eachOf(math.Log),
+	chain.Erf:        eachOf(math.Erf),
+	chain.Softplus:   eachOf(softplus),
+	chain.Softsign:   eachOf(func(v float64) float64 { return v / (1 + math.Abs(v)) }),
+	chain.Sin:        eachOf(math.Sin),
+	chain.Cos:        eachOf(math.Cos),
+	chain.Tan:        eachOf(math.Tan),
+	chain.Asin:       eachOf(math.Asin),
+	chain.Acos:       eachOf(math.Acos),
+	chain.Atan:       eachOf(math.Atan),
+	chain.Sinh:       eachOf(math.Sinh),
+	chain.Cosh:       eachOf(math.Cosh),
+	chain.Asinh:      eachOf(math.Asinh),
+	chain.Acosh:      eachOf(math.Acosh),
+	chain.Atanh:      eachOf(math.Atanh),
+	chain.Mish:       eachOf(func(v float64) float64 { return v * math.Tanh(softplus(v)) }),
+	chain.IsInf: func(y, x []float32, negative, positive float32) {
+		test(func(v float32) bool { return negative != 0 && v == -inf || positive != 0 && v == inf })(y, x, 0, 0)
+	},
+	chain.Elu: func(y, x []float32, a, _ float32) {
+		each(y, x, func(v float64) float64 {
+			if v < 0 {
+				v = float64(a) * math.Expm1(v)
 			}
-			return func() error {
-				p, q, y = in[0].F32s(), in[1].F32s(), out[0].F32s()
-				if rows == 1 { // one long run
-					x.pool.Range(inner, long)
-				} else {
-					x.pool.For((rows+per-1)/per, some)
-				}
-				return nil
+			return v
+		})
+	},
+	chain.Selu: func(y, x []float32, a, g float32) {
+		each(y, x, func(v float64) float64 {
+			if v <= 0 {
+				v = float64(a) * math.Expm1(v)
+			}
+			return float64(g) * v
+		})
+	},
+	chain.Celu: func(y, x []float32, a, _ float32) {
+		each(y, x, func(v float64) float64 { return max(v, 0) + min(0, float64(a)*math.Expm1(v/float64(a))) })
+	},
+	chain.ThresholdedRelu: func(y, x []float32, a, _ float32) {
+		for i, v := range x {
+			y[i] = 0
+			if v > a {
+				y[i] = v
 			}
 		}
-		return b, nil
-	}
+	},
 }
 
-// at writes the indices of row r under shape[:len(idx)].
-func at(idx, shape []int, r int) {
-	for d := len(idx) - 1; d >= 0; d-- {
-		idx[d] = r % shape[d]
-		r /= shape[d]
-	}
-}
-
-// collapse returns the output shape with the strides of both operands, zero where
-// they are repeated; neighbouring axes that both operands cross alike are joined.
-// The result has at least one axis.
-func collapse(out, a, b []int) (shape, sa, sb []int) {
-	fa, fb := spread(a, out), spread(b, out)
-	shape, sa, sb = []int{1}, []int{0}, []int{0}
-	for i, d := range out {
-		if d == 1 {
-			continue
-		}
-		k := len(shape) - 1
-		if shape[k] == 1 {
-			shape[k], sa[k], sb[k] = d, fa[i], fb[i]
-			continue
-		}
-		if sa[k] == fa[i]*d && sb[k] == fb[i]*d {
-			shape[k] *= d
-			sa[k], sb[k] = fa[i], fb[i]
-			continue
-		}
-		shape, sa, sb = append(shape, d), append(sa, fa[i]), append(sb, fb[i])
-	}
-	return shape, sa, sb
-}
-
-// spread returns the strides with which shape is read as out.
-func spread(shape, out []int) []int {
-	st := tensor.Strides(shape)
-	s := make([]int, len(out))
-	for i := range shape {
-		if shape[i] != 1 {
-			s[len(out)-len(shape)+i] = st[i]
-		}
-	}
-	return s
-}
-
-// vectorPair combines whole rows with rows, or rows with a scalar as x*scale+bias.
-func vectorPair(rows func(y, a, b []float32), scalar func(y, x []float32, s float32, left bool)) pair {
-	return func(y, a, b []float32, sa, sb int) {
-		n := len(y)
-		switch {
-		case sa == 1 && sb == 1:
-			rows(y, a[:n], b[:n])
-		case sa == 1:
-			scalar(y, a[:n], b[0], false)
-		case sb == 1:
-			scalar(y, b[:n], a[0], true)
-		default:
-			for i := range y {
-				y[i] = a[0]
-			}
-			scalar(y, y, b[0], false)
-		}
-	}
-}
-
-var inf = float32(math.Inf(1))
-
-var (
-	addPair = vectorPair(vec.Add, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, 1, s, -inf, inf) })
-	mulPair = vectorPair(vec.Mul, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, s, 0, -inf, inf) })
-	subPair = vectorPair(vec.Sub, func(y, x []float32, s float32, left bool) {
+// binaries are the functions of two values.
+var binaries = map[chain.Function]binary{
+	chain.Add: vector(vec.Add, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, 1, s, -inf, inf) }),
+	chain.Mul: vector(vec.Mul, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, s, 0, -inf, inf) }),
+	chain.Sub: vector(vec.Sub, func(y, x []float32, s float32, left bool) {
 		if left {
 			vec.Affine(y, x, -1, s, -inf, inf)
 			return
 		}
 		vec.Affine(y, x, 1, -s, -inf, inf)
-	})
-	divPair = vectorPair(vec.Div, func(y, x []float32, s float32, left bool) {
+	}),
+	chain.Div: vector(vec.Div, func(y, x []float32, s float32, left bool) {
 		for i, v := range x {
 			if left {
 				y[i] = s / v
@@ -187,16 +118,141 @@ var (
 				y[i] = v / s
 			}
 		}
-	})
-)
+	}),
+	chain.Pow: pairs(func(v, e float32) float32 {
+		if e == 2 {
+			return v * v
+		}
+		return float32(math.Pow(float64(v), float64(e)))
+	}),
+	chain.Max: pairs(func(v, w float32) float32 { return max(v, w) }),
+	chain.Min: pairs(func(v, w float32) float32 { return min(v, w) }),
+	chain.PRelu: pairs(func(v, slope float32) float32 {
+		if v < 0 {
+			v *= slope
+		}
+		return v
+	}),
+	chain.FMod: pairs(func(v, w float32) float32 { return float32(math.Mod(float64(v), float64(w))) }),
+	chain.Mod: pairs(func(v, w float32) float32 {
+		r := math.Mod(float64(v), float64(w))
+		if r != 0 && (r < 0) != (w < 0) {
+			r += float64(w)
+		}
+		return float32(r)
+	}),
+	chain.Equal:          holds(func(v, w float32) bool { return v == w }),
+	chain.Less:           holds(func(v, w float32) bool { return v < w }),
+	chain.LessOrEqual:    holds(func(v, w float32) bool { return v <= w }),
+	chain.Greater:        holds(func(v, w float32) bool { return v > w }),
+	chain.GreaterOrEqual: holds(func(v, w float32) bool { return v >= w }),
+	chain.And:            holds(func(v, w float32) bool { return v != 0 && w != 0 }),
+	chain.Or:             holds(func(v, w float32) bool { return v != 0 || w != 0 }),
+	chain.Xor:            holds(func(v, w float32) bool { return (v != 0) != (w != 0) }),
+}
 
-func powPair(y, a, b []float32, sa, sb int) {
+// selects is the function of three values: y[i] = if[i*sif] is not 0, then x[i*sx], else z[i*sz].
+func selects(y, which, x, z []float32, sw, sx, sz int) {
 	for i := range y {
-		switch v, e := a[i*sa], b[i*sb]; e {
-		case 2:
-			y[i] = v * v
-		default:
-			y[i] = float32(math.Pow(float64(v), float64(e)))
+		if which[i*sw] != 0 {
+			y[i] = x[i*sx]
+		} else {
+			y[i] = z[i*sz]
 		}
 	}
+}
+
+var (
+	inf          = float32(math.Inf(1))
+	negativeZero = float32(math.Copysign(0, -1)) // what added changes nothing
+)
+
+// ofRow makes a unary of a function without parameters.
+func ofRow(f func(y, x []float32)) unary { return func(y, x []float32, _, _ float32) { f(y, x) } }
+
+func each(y, x []float32, f func(v float64) float64) {
+	for i, v := range x {
+		y[i] = float32(f(float64(v)))
+	}
+}
+
+func eachOf(f func(v float64) float64) unary {
+	return func(y, x []float32, _, _ float32) { each(y, x, f) }
+}
+
+func test(f func(v float32) bool) unary {
+	return func(y, x []float32, _, _ float32) {
+		for i, v := range x {
+			y[i] = 0
+			if f(v) {
+				y[i] = 1
+			}
+		}
+	}
+}
+
+func pairs(f func(v, w float32) float32) binary {
+	return func(y, x, z []float32, sx, sz int) {
+		for i := range y {
+			y[i] = f(x[i*sx], z[i*sz])
+		}
+	}
+}
+
+func holds(f func(v, w float32) bool) binary {
+	return func(y, x, z []float32, sx, sz int) {
+		for i := range y {
+			v := float32(0)
+			if f(x[i*sx], z[i*sz]) {
+				v = 1
+			}
+			y[i] = v
+		}
+	}
+}
+
+// vector combines whole rows with rows, or rows with a scalar, which is the left one or the right one.
+func vector(rows func(y, x, z []float32), scalar func(y, x []float32, s float32, left bool)) binary {
+	return func(y, x, z []float32, sx, sz int) {
+		n := len(y)
+		switch {
+		case sx == 1 && sz == 1:
+			rows(y, x[:n], z[:n])
+		case sx == 1:
+			scalar(y, x[:n], z[0], false)
+		case sz == 1:
+			scalar(y, z[:n], x[0], true)
+		default:
+			s := z[0] // y may be z
+			for i := range y {
+				y[i] = x[0]
+			}
+			scalar(y, y, s, false)
+		}
+	}
+}
+
+func reciprocals(y, x []float32) {
+	for i, v := range x {
+		y[i] = 1 / v
+	}
+}
+
+func roots(y, x []float32) {
+	for i, v := range x {
+		y[i] = float32(math.Sqrt(float64(v)))
+	}
+}
+
+// softplus is log(1+exp(v)), without overflow.
+func softplus(v float64) float64 { return max(v, 0) + math.Log1p(math.Exp(-math.Abs(v))) }
+
+func sign(v float64) float64 {
+	switch {
+	case v > 0:
+		return 1
+	case v < 0:
+		return -1
+	}
+	return v
 }

@@ -8,6 +8,7 @@ import (
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/op"
+	"spc/lower/chain"
 )
 
 // epilogue finishes elements of a product's result on their way to memory: bias,
@@ -188,43 +189,12 @@ func (e *integerEpilogue) finish(first, rows, n int, c []int32, y, res ikernel.E
 	}
 }
 
-// newActivation returns the f32 form of an operator of op.Activations.
+// newActivation returns the f32 form of an operator of op.Activations, nil where there is none.
 func newActivation(name string, args []float32) activation {
-	switch name {
-	case "":
+	f, a, b, _ := chain.Activation(name, args)
+	if f == chain.Copy {
 		return nil
-	case "Relu":
-		return func(y []float32) { vec.Relu(y, y) }
-	case "Clip":
-		lo, hi := args[0], args[1]
-		return func(y []float32) { vec.Clip(y, y, lo, hi) }
-	case "HardSigmoid":
-		a, b := args[0], args[1]
-		return func(y []float32) { vec.Affine(y, y, a, b, 0, 1) }
-	case "HardSwish":
-		return func(y []float32) { vec.HardSwish(y, y) }
-	case "Sigmoid":
-		return func(y []float32) { vec.Sigmoid(y, y) }
-	case "Tanh":
-		return func(y []float32) { vec.Tanh(y, y) }
-	case "Swish":
-		if args[0] == 1 {
-			return func(y []float32) { vec.SiLU(y, y) }
-		}
-	case "Gelu":
-		if args[0] == 0 {
-			return func(y []float32) { vec.GELU(y, y) }
-		}
-		return func(y []float32) { vec.GELUTanh(y, y) }
-	case "LeakyRelu":
-		a := args[0]
-		return each(func(v float32) float32 {
-			if v < 0 {
-				return a * v
-			}
-			return v
-		})
 	}
-	f := op.Activations[name].F
-	return each(func(v float32) float32 { return float32(f(float64(v), args)) })
+	apply := unaries[f]
+	return func(y []float32) { apply(y, y, a, b) }
 }

@@ -24,6 +24,7 @@ var Steps = []lower.Step[*lowering]{
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: perUnit(func(b *binding) (int, error) {
 		return 0, format.Loosen(b.graph, b.prog.unpack)
 	})},
+	{Name: "chains", Doc: "make one node of elementwise operators that follow each other, computed in one pass over memory", Optional: true, Run: perUnit((*binding).chains)},
 	{Name: "schedule", Doc: "put the nodes in order and find the lifetimes of values", Run: perUnit((*binding).schedule)},
 	{Name: "bind", Doc: "bind nodes to kernels, whose outputs are in the arena", Run: perUnit((*binding).bind)},
 	{Name: "views", Doc: "have reshaped values lie where they do before", Run: perUnit((*binding).views)},
@@ -206,7 +207,7 @@ func (b *binding) block(pb *plan.Block) (*block, error) {
 func (b *binding) step(ps *plan.Step) (*step, error) {
 	n := ps.Node
 	st := &step{node: n, plan: ps, in: b.numbers(n.Inputs), out: b.numbers(n.Outputs), types: n.OutputTypes()}
-	bind, fast := binders[n.Op.Kind()]
+	bind, fast := binderOf(n)
 	st.checked = static(n) || b.mini
 	if !static(n) {
 		// A Gather's indices may be other ones in each round of a loop.
