@@ -40,6 +40,9 @@ func (o *If) Infer(c *ir.Infer) error {
 		if g == nil {
 			return c.Errorf("a branch is missing")
 		}
+		if len(g.Inputs) > 0 {
+			return c.Errorf("branch %s has %d inputs, want none", g.Name, len(g.Inputs))
+		}
 		if len(g.Outputs) != c.Outputs() {
 			return c.Errorf("branch %s has %d outputs, want %d", g.Name, len(g.Outputs), c.Outputs())
 		}
