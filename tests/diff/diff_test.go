@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"spc/internal/debug"
+	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
@@ -220,5 +222,45 @@ func TestTied(t *testing.T) {
 	ints := []*tensor.Tensor{tensor.Ints(1, 2), tensor.Ints(1, 3)}
 	if out := tied(ints); out[0] != ints[0] || out[1] != ints[1] {
 		t.Error("integers change")
+	}
+}
+
+// Loops within loops are bounded by what they run together, whatever repeats; one loop over as
+// many elements as a list may have is not refused.
+func TestRoundsOfNestedLoopsAreBounded(t *testing.T) {
+	repeats := map[string]string{ // N is a name, and V a value that is carried or the same in each round
+		"Loop":        `Loop "N" (%n, _, V) {body = graph "bN"(%iN: i64[], %cN: bool[], %vN: f32[]) { BODY return %cN, %vN }}`,
+		"Scan":        `Scan "N" (V, %x) {body = graph "bN"(%vN: f32[], %eN: f32[]) { BODY return %vN }, num_scan_inputs = 1}`,
+		"SequenceMap": `SequenceMap "N" (%s, V) {body = graph "bN"(%eN: f32[], %vN: f32[]) { BODY return %vN }}`,
+	}
+	node := func(kind, name, v, body string) string {
+		return "%r" + name + ": f32[*] = " + strings.NewReplacer("N", name, "V", v, "BODY", body).Replace(repeats[kind])
+	}
+	check := func(node string, rounds int, refused bool) {
+		t.Helper()
+		items := make([]*tensor.Tensor, rounds)
+		for i := range items {
+			items[i] = tensor.Scalar[float32](1)
+		}
+		g, err := ir.Parse(`graph "g"(%n: i64[], %x: f32[k], %s: sequence<f32[]>[?1], %v: f32[]) { `+node+` return %rp }`, op.Registry)
+		if err == nil {
+			err = g.Infer()
+		}
+		if err != nil {
+			t.Fatalf("%v in %s", err, node)
+		}
+		in := []*value{plain(tensor.Scalar(int64(rounds))), plain(tensor.New(tensor.F32, rounds)), plain(tensor.NewSequence(tensor.F32, items...)), plain(items[0])}
+		_, err = evaluate(context.Background(), g, in, 1, passes)
+		if refused != (err != nil && strings.Contains(err.Error(), "subgraphs run more than")) || !refused && err != nil {
+			t.Errorf("%d rounds of each of %s: error %v", rounds, node, err)
+		}
+	}
+	for outer := range repeats {
+		check(node(outer, "p", "%v", ""), maxElems/2, false)
+		for inner := range repeats {
+			nested := node(outer, "p", "%v", node(inner, "q", "%vp", ""))
+			check(nested, 80, false)
+			check(nested, 200, true)
+		}
 	}
 }

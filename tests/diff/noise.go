@@ -315,6 +315,10 @@ func evaluate(ctx context.Context, g *ir.Graph, in []*value, seed uint64, passes
 	return out, nil
 }
 
+// maxRuns bounds how often the subgraphs of a graph run, in all rounds of loops within loops:
+// a list in which no tensor is large may have maxElems/2 elements.
+const maxRuns = maxElems / 2
+
 // evaluator evaluates graphs by the operators' own Eval once.
 type evaluator struct {
 	ctx   context.Context
@@ -322,6 +326,7 @@ type evaluator struct {
 	sign  float64    // of noise, 0 for none of any size
 	quiet bool       // inputs stay as they are: where noise moves what is rounded to integers, it is elsewhere that later ones jump
 	flush bool       // sums that noise could make zero are zero, and elements that it could make equal are equal
+	runs  int        // of subgraphs, all together
 	// exact holds the outputs of the nodes, outside of subgraphs, that noise does not reach:
 	// inputs and outputs of theirs are exact without it.
 	exact map[*ir.Node][]cell
@@ -416,6 +421,9 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	}
 	states := exact
 	c := &ir.Eval{Outputs: len(n.Outputs), Run: func(g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+		if e.runs++; e.runs > maxRuns {
+			return nil, fmt.Errorf("subgraphs run more than %d times: %w", maxRuns, ir.ErrInvalid)
+		}
 		cells := make([]cell, len(in))
 		for i, t := range in {
 			cells[i] = cell{t, states}
