@@ -459,8 +459,8 @@ func (s *inserter) bias(p product, scales []float32) error {
 	for i, v := range b.Const.F32s() {
 		bs[i] = xs.scale * scales[i]
 		r := math.RoundToEven(float64(v) / float64(bs[i]))
-		if !(math.Abs(r) <= math.MaxInt32) {
-			return nil // too large for the scale: stays in floating point
+		if !normal(bs[i]) || !(math.Abs(r) <= math.MaxInt32) {
+			return nil // too large for the scale, or that is none: stays in floating point
 		}
 		ints[i] = int32(r)
 	}

@@ -75,7 +75,10 @@ func integers(n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	w, scales, axis, ok := symmetric(defined(n.Inputs[1]))
-	if !ok {
+	if !ok || len(scales) == 0 {
+		return false, nil
+	}
+	if most := x.scale * slices.Max(scales); !normal(most) || slices.ContainsFunc(scales, func(s float32) bool { return !fits(x.scale*s, most) }) {
 		return false, nil
 	}
 	bias := n.Input(2)
@@ -137,7 +140,7 @@ func symmetric(n *ir.Node) (w *tensor.Tensor, scales []float32, axis int, ok boo
 		return nil, nil, 0, false
 	}
 	for _, v := range s.F32s() {
-		if !(v > 0) || math.IsInf(float64(v), 0) {
+		if !(v > 0) || math.IsInf(float64(128*v), 0) {
 			return nil, nil, 0, false
 		}
 	}
@@ -224,7 +227,7 @@ func residual(n *ir.Node) (bool, error) {
 	}
 	d := defined(n.Input(op.Residual))
 	p, ok := quantizer(d, "DequantizeLinear")
-	if !ok {
+	if y := n.Op.(op.Quantisable).Integers().YScale; !ok || y != 0 && !fits(p.scale, y) {
 		return false, nil
 	}
 	n.Op = ir.CloneOp(n.Op)
@@ -255,13 +258,27 @@ func requantise(n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	p, ok := quantizedBy(n.Outputs[0])
-	if !ok {
+	if !ok || !divides(p.scale, n) {
 		return false, nil
 	}
 	n.Op = ir.CloneOp(n.Op)
 	q := n.Op.(op.Quantisable).Integers()
 	q.YScale, q.YZero = p.scale, p.zero
 	return true, replaceReaders(n)
+}
+
+// divides reports whether what a quantised product adds up may be scaled by 1/y.
+func divides(y float32, n *ir.Node) bool {
+	q := n.Op.(op.Quantisable).Integers()
+	for _, s := range q.WScale {
+		if !fits(q.XScale*s, y) {
+			return false
+		}
+	}
+	if b := n.Input(2); b != nil && (b.Const == nil || slices.ContainsFunc(b.Const.F32s(), func(v float32) bool { return !(max(v, -v)/y <= 0x1p100) })) {
+		return false
+	}
+	return q.RScale == 0 || fits(q.RScale, y)
 }
 
 // replaceReaders puts the output of n in the place of those of the nodes that

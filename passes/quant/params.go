@@ -35,11 +35,20 @@ func paramsOf(r calib.Range) params {
 }
 
 // quantizer returns the parameters of a QuantizeLinear or DequantizeLinear between
-// f32 and u8 whose scale and zero point are constants for the whole tensor; ok is
-// false for any other node.
+// f32 and u8 whose scale and zero point are constants for the whole tensor, and which
+// floats can compute with for every element; ok is false for any other node.
 func quantizer(n *ir.Node, kind string) (p params, ok bool) {
 	p, dt, ok := byteParams(n, kind)
 	return p, ok && dt == tensor.U8
+}
+
+// normal reports whether floats hold s and its reciprocal with all their bits.
+func normal(s float32) bool { return s >= 0x1p-126 && s <= 0x1p126 }
+
+// fits reports whether sums of products of 8 bits may be scaled by s, and then by 1/y: neither
+// overflows, and where s loses bits, no sum, of at most 2^31, is anything beside a step of y.
+func fits(s, y float32) bool {
+	return s <= 0x1p126 && s/y <= 0x1p64 && (s >= 0x1p-126 || y >= 0x1p-62)
 }
 
 // byteParams is quantizer for u8 and i8, which dt tells.
@@ -57,7 +66,7 @@ func byteParams(n *ir.Node, kind string) (p params, dt tensor.DType, ok bool) {
 		return p, dt, false
 	}
 	p.scale = s.F32s()[0]
-	if !(p.scale > 0) || math.IsInf(float64(p.scale), 0) {
+	if !normal(p.scale) || !normal(255*p.scale) {
 		return p, dt, false
 	}
 	if z := n.Input(2); z != nil {

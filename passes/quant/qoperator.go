@@ -1,6 +1,7 @@
 package quant
 
 import (
+	"math"
 	"slices"
 
 	"spc/ir"
@@ -56,6 +57,15 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 	if xs.DType() != tensor.F32 || dt != tensor.U8 && dt != tensor.I8 || w.DType() != tensor.U8 && w.DType() != tensor.I8 || axis >= w.Rank() {
 		return false, nil
 	}
+	x, y := xs.F32s()[0], n.Inputs[6].Const.F32s()[0]
+	if !normal(x) || !normal(255*x) || !normal(y) || !normal(255*y) {
+		return false, nil
+	}
+	for _, s := range ws.F32s() {
+		if !(s > 0) || !(255*s <= math.MaxFloat32) || !fits(x*s, y) {
+			return false, nil
+		}
+	}
 	for _, i := range []int{4, 5} {
 		if k := n.Inputs[i].Const; k.Len() != 1 && (k.Rank() != 1 || k.Len() != w.Dim(axis)) {
 			return false, nil
@@ -85,7 +95,7 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 		}
 		return g.NewConst(n.Inputs[i].Name, t)
 	}
-	x, err := dequantised("x", 0, n.Inputs[0], single(1), single(2))
+	left, err := dequantised("x", 0, n.Inputs[0], single(1), single(2))
 	if err != nil {
 		return false, err
 	}
@@ -93,11 +103,11 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	in := []*ir.Value{x, weight}
+	in := []*ir.Value{left, weight}
 	if b := n.Input(8); b != nil {
 		scales := tensor.New(tensor.F32, w.Dim(axis))
 		for i := range scales.F32s() {
-			scales.F32s()[i] = xs.F32s()[0] * ws.F32s()[i%ws.Len()]
+			scales.F32s()[i] = x * ws.F32s()[i%ws.Len()]
 		}
 		bias, err := dequantised("b", 0, b, g.NewConst(n.Name+".b.scale", scales))
 		if err != nil {

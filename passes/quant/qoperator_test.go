@@ -122,3 +122,50 @@ func TestDropoutKeepsTheFloat(t *testing.T) {
 	}
 	graphtest.Same(t, whole, g, 0)
 }
+
+// A product becomes one of integers where floats hold the scales of its sums; rows of which
+// nothing can be seen beside the others do not matter.
+func TestScalesOfSumsAreNormal(t *testing.T) {
+	const fused, split = "QuantizeLinear:u8 MatMul:u8 DequantizeLinear:f32", "QuantizeLinear:u8 MatMul:f32 QuantizeLinear:u8 DequantizeLinear:f32"
+	const floats = "QuantizeLinear:u8 DequantizeLinear:f32 DequantizeLinear:f32 MatMul:f32 QuantizeLinear:u8 DequantizeLinear:f32"
+	for _, c := range []struct{ x, w, y, want string }{
+		{"0.5", "0.25, 0.125", "2", fused},
+		{"0.5", "0.25, 1e-44", "2", fused},
+		{"1e20", "1e20, 1", "2", floats},
+		{"1e20", "1, 1e20", "2", floats},
+		{"1e-20", "1e-20, 1e-10", "2", floats},
+		{"1e-25", "1e-25, 1e-25", "2", floats},
+		{"1e20", "1, 1", "1e-10", split},
+		{"1e-20", "1e-15, 1e-15", "1e-37", fused},
+		{"1e37", "1, 1", "1e30", floats},
+		{"1", "1, 1", "1e37", split},
+		{"1", "1, 1", "1e-40", split},
+	} {
+		g := graphtest.Parse(t, strings.NewReplacer("SX", c.x, "SW", c.w, "SY", c.y).Replace(`graph "g"(%x: f32[1,2]) {
+  %sx: f32[] = const {SX}
+  %sw: f32[2] = const {SW}
+  %sy: f32[] = const {SY}
+  %z: u8[] = const {128}
+  %w: i8[2,2] = const {1, -1, 100, -100}
+  %q: u8[1,2] = QuantizeLinear "q" (%x, %sx, %z)
+  %d: f32[1,2] = DequantizeLinear "d" (%q, %sx, %z)
+  %f: f32[2,2] = DequantizeLinear "f" (%w, %sw) {axis = 1}
+  %m: f32[1,2] = MatMul "m" (%d, %f)
+  %p: u8[1,2] = QuantizeLinear "p" (%m, %sy, %z)
+  %y: f32[1,2] = DequantizeLinear "y" (%p, %sy, %z)
+  return %y
+}`))
+		if _, err := quant.Products(g); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := quant.Fuse(g); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Verify(); err != nil {
+			t.Fatalf("%v in\n%s", err, g)
+		}
+		if got := kinds(g); got != c.want {
+			t.Errorf("scales %s, %s and %s: %s, want %s", c.x, c.w, c.y, got, c.want)
+		}
+	}
+}
