@@ -232,7 +232,11 @@ func refuse(c *ir.Infer, err error) error { return c.Errorf("%v", err) }
 func wantInts(c *ir.Infer, i, rank int) error {
 	t := c.In(i)
 	if c.Has(i) && (t.DType != tensor.I64 && t.DType != tensor.I32 || rank >= 0 && t.Ranked && t.Rank() != rank) {
-		return c.Errorf("input %d is %v, want integers of rank %d", i, t, rank)
+		want := "integers"
+		if rank >= 0 {
+			want = fmt.Sprintf("integers of rank %d", rank)
+		}
+		return c.Errorf("input %d is %v, want %s", i, t, want)
 	}
 	return nil
 }
