@@ -184,8 +184,11 @@ func TestNewNormTakesEitherScale(t *testing.T) {
 		}
 	}
 	two, _ := NewNorm([]float64{1, 2}, nil, false)
-	if _, err := im.Input(Feed{DType: tensor.F32, Channels: 3, Norm: two}); err == nil {
-		t.Error("two means are taken for three channels")
+	for _, channels := range []int{1, 3} {
+		const want = "preprocessing with 2 values, want 1 or 3"
+		if _, err := im.Input(Feed{DType: tensor.F32, Channels: channels, Norm: two}); err == nil || err.Error() != want {
+			t.Errorf("two means for %d channels: error %v, want %q", channels, err, want)
+		}
 	}
 }
 

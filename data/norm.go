@@ -90,10 +90,13 @@ func NewNorm(mean, std []float64, bgr bool) (Norm, error) {
 
 // check reports whether n fits a number of channels.
 func (n Norm) check(channels int) error {
+	many := channels
+	if channels == 1 {
+		many = 3 // one grey channel takes the mean of the three, see at
+	}
 	for _, v := range [][]float64{n.Mean, n.Std} {
-		// One grey channel takes the mean of the three, see at.
-		if len(v) != 1 && len(v) != channels && !(channels == 1 && len(v) == 3) {
-			return fmt.Errorf("preprocessing with %d values, want 1 or %d", len(v), channels)
+		if len(v) != 1 && len(v) != many {
+			return fmt.Errorf("preprocessing with %d values, want 1 or %d", len(v), many)
 		}
 	}
 	return nil
