@@ -31,7 +31,7 @@ const minScale, maxScale = 0.25, 4
 // its mean square, the scale is 1; other scales are cut to [1/4, 4]. The bias always
 // restores the mean.
 func (s *Solver) Correct(ctx context.Context, w, b []float32, pruned, dense Moments, scale bool) (*Correction, error) {
-	if err := s.checkWeights("weights", w); err != nil {
+	if err := s.checkMade(w); err != nil {
 		return nil, err
 	}
 	if b != nil && len(b) != s.Rows {

@@ -35,14 +35,29 @@ func (l *Layer) errorf(format string, args ...any) error {
 
 func finite(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
 
-// checkWeights validates an [M,K] matrix of float32.
-func (l *Layer) checkWeights(what string, w []float32) error {
+// checkWeights validates the [M,K] matrix of the layer's own weights.
+func (l *Layer) checkWeights() error {
+	return l.checkMatrix(l.W, func(row, col int, x float32) error {
+		return l.errorf("weights [%d,%d] is %v, want finite numbers", row, col, x)
+	})
+}
+
+// checkMade validates an [M,K] matrix of weights that were computed from the layer's.
+func (l *Layer) checkMade(w []float32) error {
+	return l.checkMatrix(w, func(row, col int, _ float32) error {
+		return l.errorf("what calibration makes of its weights overflows float32 at [%d,%d], want smaller weights", row, col)
+	})
+}
+
+// checkMatrix validates an [M,K] matrix of float32; wild makes the error for an element that
+// is not finite.
+func (l *Layer) checkMatrix(w []float32, wild func(row, col int, x float32) error) error {
 	if l.Rows < 1 || l.Cols < 1 || len(w)/l.Cols != l.Rows || len(w)%l.Cols != 0 {
-		return l.errorf("%d %s for a %dx%d matrix", len(w), what, l.Rows, l.Cols)
+		return l.errorf("%d weights for a %dx%d matrix", len(w), l.Rows, l.Cols)
 	}
 	for i, x := range w {
 		if !finite(float64(x)) {
-			return l.errorf("%s [%d,%d] is %v, want finite numbers", what, i/l.Cols, i%l.Cols, x)
+			return wild(i/l.Cols, i%l.Cols, x)
 		}
 	}
 	return nil
@@ -93,7 +108,7 @@ type factor struct {
 // New checks the layer and factors its Gram matrix. Results do not depend on the
 // number of workers, 0 for GOMAXPROCS.
 func New(ctx context.Context, l Layer, workers int) (*Solver, error) {
-	if err := l.checkWeights("weights", l.W); err != nil {
+	if err := l.checkWeights(); err != nil {
 		return nil, err
 	}
 	if err := l.checkSquare("Gram matrix", l.H); err != nil {
@@ -111,7 +126,7 @@ func New(ctx context.Context, l Layer, workers int) (*Solver, error) {
 
 // With returns a solver for other weights [M,K] on the same inputs.
 func (s *Solver) With(w []float32) (*Solver, error) {
-	if err := s.checkWeights("weights", w); err != nil {
+	if err := s.checkMade(w); err != nil {
 		return nil, err
 	}
 	t := *s
@@ -311,7 +326,7 @@ func (f *factor) at(i, j int) float64 {
 // Loss returns tr((W-V) H (W-V)^T) for weights V[M,K] in place of W, without the
 // damping term.
 func (s *Solver) Loss(ctx context.Context, v []float32) (float64, error) {
-	if err := s.checkWeights("weights", v); err != nil {
+	if err := s.checkMade(v); err != nil {
 		return 0, err
 	}
 	return s.form(ctx, func(i int) float64 { return float64(s.W[i]) - float64(v[i]) })

@@ -963,3 +963,17 @@ func BenchmarkExact(b *testing.B) {
 		}
 	}
 }
+
+// Where finite weights grow beyond float32 while they make up for others, that is what the
+// error says, and not that the model's weights are infinite.
+func TestWeightsThatGrowBeyondFloatsAreNamed(t *testing.T) {
+	l := randomLayer(newRand(t, 31), 3, 8)
+	for i := range l.W {
+		l.W[i] = 3e38
+	}
+	_, err := solver(t, l).Prune(bg, Options{Pattern: parse(t, "uniform"), Keep: 4})
+	const want = "what calibration makes of its weights overflows float32 at ["
+	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), l.Name) {
+		t.Errorf("error %v, want one with %q that names %s", err, want, l.Name)
+	}
+}
