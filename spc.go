@@ -721,13 +721,16 @@ func (m *Model) Interpret(ctx context.Context, inputs map[string]*tensor.Tensor)
 	return out, err
 }
 
-// arrange puts inputs into a graph's order.
+// arrange puts inputs into a graph's order. What is missing is left to whoever runs the graph.
 func arrange(g *ir.Graph, in []*tensor.Tensor, inputs map[string]*tensor.Tensor) error {
 	known := 0
 	for i, v := range g.Inputs {
 		t, ok := inputs[v.Name]
 		if in[i] = t; ok {
 			known++
+		}
+		if t != nil && !t.Stored() {
+			return fmt.Errorf("input %s is %v without storage, want its elements: %w", v.Name, t, ErrInvalid)
 		}
 	}
 	if known == len(inputs) {
@@ -755,7 +758,10 @@ func (m *Model) run(ctx context.Context, inputs, outputs map[string]*tensor.Tens
 		return err
 	}
 	for i := range c.out {
-		c.out[i] = outputs[m.graph.OutputName(i)]
+		name := m.graph.OutputName(i)
+		if c.out[i] = outputs[name]; c.out[i] != nil && !c.out[i].Stored() {
+			return fmt.Errorf("the tensor for output %s is %v without storage, want one with elements to write to: %w", name, c.out[i], ErrInvalid)
+		}
 	}
 	if err := p.Trace(ctx, c.in, c.out, trace); err != nil {
 		return m.met(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -315,6 +316,51 @@ func TestOutputsMayBeInputs(t *testing.T) {
 	}
 	if out["z"] != x {
 		t.Error("the state was not written in place")
+	}
+}
+
+// Tensors without the elements of their shapes, as tensor.Header makes them, are refused, and no
+// output is touched then.
+func TestTensorsWithoutStorageAreRefused(t *testing.T) {
+	m := parse(t, `graph "g"(%x: f32[n,2], %s: sequence<f32[2]>[?1]) {
+  %y: f32[n,2] = Exp "y" (%x)
+  %z: i64[] = SequenceLength "z" (%s)
+  return %y, %z
+}`)
+	defer m.Close()
+	x, l := tensor.From([]float32{0, 0}, 1, 2), tensor.NewSequence(tensor.F32, tensor.New(tensor.F32, 2))
+	header := tensor.Header(tensor.F32, 1, 2)
+	for _, c := range []struct {
+		in, out map[string]*tensor.Tensor
+		want    string
+	}{
+		{map[string]*tensor.Tensor{"x": header, "s": l}, nil, "input x is f32[1,2] without storage"},
+		{map[string]*tensor.Tensor{"x": x, "s": tensor.NewSequence(tensor.F32, tensor.Header(tensor.F32, 2))}, nil, "input s is sequence<f32>[1] without storage"},
+		{map[string]*tensor.Tensor{"x": x, "s": l}, map[string]*tensor.Tensor{"y": header}, "output y is f32[1,2] without storage"},
+		{map[string]*tensor.Tensor{"x": x, "s": l}, map[string]*tensor.Tensor{"y": tensor.Header(tensor.F32, 3, 2)}, "output y is f32[3,2] without storage"},
+	} {
+		out := c.out
+		if out == nil {
+			out = map[string]*tensor.Tensor{}
+		}
+		before := maps.Clone(out)
+		runs := map[string]error{"RunInto": m.RunInto(context.Background(), c.in, out)}
+		if c.out == nil {
+			_, runs["Run"] = m.Run(context.Background(), c.in)
+			_, runs["Interpret"] = m.Interpret(context.Background(), c.in)
+			_, _, runs["Profile"] = m.Profile(context.Background(), c.in)
+		}
+		for name, err := range runs {
+			if !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: error %v, want %q", name, err, c.want)
+			}
+		}
+		if !maps.Equal(out, before) {
+			t.Errorf("the outputs are %v after an error, want %v", out, before)
+		}
+	}
+	if err := m.RunInto(context.Background(), map[string]*tensor.Tensor{"x": tensor.Header(tensor.F32, 0, 2), "s": l}, map[string]*tensor.Tensor{}); err != nil {
+		t.Errorf("a tensor of no elements: %v", err)
 	}
 }
 

@@ -317,6 +317,21 @@ func (t *Tensor) Share(src *Tensor) {
 	t.data, t.strs, t.items = src.data, src.strs, src.items
 }
 
+// Stored reports whether t has storage for the elements of its shape, and in lists whether
+// all elements have.
+func (t *Tensor) Stored() bool {
+	n, err := Elems(t.shape)
+	switch {
+	case err != nil:
+		return false
+	case t.dtype == String:
+		return len(t.strs) == n
+	case t.dtype.IsList():
+		return len(t.items) == n && !slices.ContainsFunc(t.items, func(e *Tensor) bool { return !e.Stored() })
+	}
+	return len(t.data) == n*t.dtype.Size()
+}
+
 // Overlaps reports whether writing into t changes elements of o; nil has none.
 func (t *Tensor) Overlaps(o *Tensor) bool {
 	if t == nil || o == nil {
