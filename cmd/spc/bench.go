@@ -298,7 +298,7 @@ func (b *benchmark) print(w io.Writer) {
 	if b.Device != "cpu" {
 		on = b.Device + ", "
 	}
-	fmt.Fprintf(w, "%s  batch %d, %s%s, %s\n\n", b.Model, b.Batch, on, plural(b.Threads, "thread"), plural(b.Runs, "run"))
+	fmt.Fprintf(w, "%s  batch %d, %s%s, %s\n\n", printable(b.Model), b.Batch, on, plural(b.Threads, "thread"), plural(b.Runs, "run"))
 	t := newTable(w, "mean", "p50", "p90", "p99", "min", "throughput", "peak memory")
 	right(t, 1, 2, 3, 4, 5, 6, 7)
 	ms := func(v float64) string { return fmt.Sprintf("%.4g ms", v) }

@@ -227,7 +227,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 		if f.o.StopAfter != "" {
 			stopped = ", stopped after " + f.o.StopAfter
 		}
-		_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", f.out, fileSize(f.out), stopped)
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", printable(f.out), fileSize(f.out), stopped)
 		return err
 	}
 	return printCompiled(c.OutOrStdout(), m.Explain(), f.o.Model, f.out)
@@ -240,7 +240,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, size(before.Size()))
+	fmt.Fprintf(w, "%s  %s, from %s of %s\n", printable(out), fileSize(out), printable(model), size(before.Size()))
 	fmt.Fprintf(w, "weights   %d in %s, %s stored, %s dense\n", t.Weights, plural(len(r.Layers), "layer"), size(int64(t.StoredBytes)), size(int64(t.DenseBytes)))
 	fmt.Fprintln(w, zeros(r))
 	printRebuilt(w, r, "%-9s %s\n")

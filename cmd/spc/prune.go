@@ -83,7 +83,7 @@ bf16, weights stand before Cast nodes.`,
 
 // printPruned prints what became of the model in a few lines.
 func printPruned(w io.Writer, r *spc.Report, model, out string) error {
-	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", out, fileSize(out), model, fileSize(model)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s  %s, from %s of %s\n", printable(out), fileSize(out), printable(model), fileSize(model)); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, zeros(r))

@@ -126,7 +126,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		sum.print(w)
 	default:
 		for i, o := range sum.Outputs {
-			fmt.Fprintf(w, "%s  %v\n", o.File, listed[i].tensor)
+			fmt.Fprintf(w, "%s  %v\n", printable(o.File), listed[i].tensor)
 		}
 	}
 	return nil

@@ -647,7 +647,7 @@ func tighter(ports, others []spc.Port) []spc.Port {
 
 func (v *verification) print(w io.Writer) {
 	v.table(w, v.Outputs, float64(v.Tolerance))
-	fmt.Fprintf(w, "\nreference: %s\n", v.Reference)
+	fmt.Fprintf(w, "\nreference: %s\n", printable(v.Reference))
 	tolerance := fmt.Sprintf("tolerance: rel l2 %g", float64(v.Tolerance))
 	if v.For != "" {
 		tolerance += ", the default for " + v.For
@@ -671,7 +671,7 @@ func (v *verification) print(w io.Writer) {
 		fmt.Fprintln(w, "\nno node of the model computes anything but what the interpreter makes of it")
 	}
 	if v.Reduced != nil {
-		fmt.Fprintf(w, "reduced to %s: %s, with its inputs and outputs in %s\n", plural(v.Reduced.Nodes, "node"), v.Reduced.Model, v.Reduced.Folder)
+		fmt.Fprintf(w, "reduced to %s: %s, with its inputs and outputs in %s\n", plural(v.Reduced.Nodes, "node"), printable(v.Reduced.Model), printable(v.Reduced.Folder))
 	}
 	verdict := "PASS"
 	if !v.Pass {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -485,4 +486,36 @@ func TestFlagsAndMessages(t *testing.T) {
 	refuses(t, append(slices.Clone(eval), "--mean", "1e300"), "--mean 1e+300, want 1000000 at most")
 	refuses(t, append(slices.Clone(eval), "--std", "0"), "--std 0, want")
 	refuses(t, append(slices.Clone(eval), "--preprocess", "unit"), `labels.csv: line 2: class_index "999`, "want a class from 0")
+}
+
+// Names of files that would control a terminal, or break a line, are printed escaped, also by
+// commands that succeed.
+func TestNamesOfFilesArePrintable(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no such names here")
+	}
+	t.Chdir(t.TempDir())
+	name := func(i int) string { return fmt.Sprintf("%d\x1b[31m\n\xff", i) }
+	save(t, name(1)+".onnx", chain(2, 8))
+	if err := os.Mkdir(name(2), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"compile", name(1) + ".onnx"},
+		{"compile", name(1) + ".onnx", "--stop-after", "fold", "-o", name(2) + ".spx"},
+		{"prune", name(1) + ".onnx", "--sparsity", "0.5", "--keep", "none", "-o", name(2) + ".onnx"},
+		{"run", name(1) + ".spx", "-i", "random:1", "-o", name(2)},
+		{"bench", name(1) + ".spx", "--runs", "1", "--warmup", "1"},
+		{"inspect", name(1) + ".spx"},
+		{"verify", name(1) + ".onnx", name(1) + ".spx"},
+		{"devices"},
+	} {
+		out := works(t, args...)
+		if strings.Contains(out, "\x1b") || !utf8.ValidString(out) {
+			t.Errorf("spc %q prints %q", args, out)
+		}
+		if args[0] != "inspect" && args[0] != "verify" && args[0] != "devices" && !strings.Contains(out, `\x1b[31m\n\xff`) {
+			t.Errorf("spc %q prints %q, want a name of a file in it", args, out)
+		}
+	}
 }
