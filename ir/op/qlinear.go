@@ -296,20 +296,31 @@ func (o *ConvInteger) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, e
 	if err != nil {
 		return nil, err
 	}
-	return convolveInts(in[0], optional(in, 2), in[1], optional(in, 3), nil, &o.Window, o.Group, shapes[0])
+	y, err := convolveInts[int32, int64](in[0], optional(in, 2), in[1], optional(in, 3), nil, &o.Window, o.Group, shapes[0])
+	if err != nil {
+		return nil, err
+	}
+	return one(y)
 }
 
 // convolveInts convolves x and w less their zero points, which may be nil, and
-// adds an optional bias.
-func convolveInts(x, xzero, w, wzero, bias *tensor.Tensor, window *Window, group int, shape []int) ([]*tensor.Tensor, error) {
+// adds an optional bias; the result has elements T.
+func convolveInts[T interface {
+	summand
+	tensor.Elem
+}, S accum](x, xzero, w, wzero, bias *tensor.Tensor, window *Window, group int, shape []int) (*tensor.Tensor, error) {
+	dt := tensor.DTypeOf[T]()
 	spans, _, err := window.Resolve(x.Shape()[2:], w.Shape()[2:], false)
 	if err != nil {
 		return nil, evalErrorf("%v", err)
 	}
-	y := tensor.New(tensor.I32, shape...)
-	w = centred(w, perChannel(wzero, w.Rank(), 0), tensor.I32)
-	convolve[int32, int64](y, []*tensor.Tensor{centred(x, xzero, tensor.I32), w, bias}, spans, group)
-	return one(y)
+	if bias != nil {
+		bias = bias.To(dt)
+	}
+	y := tensor.New(dt, shape...)
+	w = centred(w, perChannel(wzero, w.Rank(), 0), dt)
+	convolve[T, S](y, []*tensor.Tensor{centred(x, xzero, dt), w, bias}, spans, group)
+	return y, nil
 }
 
 // QLinearConv is the convolution of a quantised X[N,C,D1..Dn] with a quantised
@@ -372,18 +383,19 @@ func (o *QLinearConv) Infer(c *ir.Infer) error {
 // Work counts the multiply-adds of all patches.
 func (o *QLinearConv) Work(in, out []ir.Type) ir.Work { return convWork(in[3], in, out) }
 
-// Eval convolves in i32 and scales.
+// Eval convolves in float64, which is exact, and scales in f32: sums that do not fit into i32 stay
+// the numbers that they stand for, as in QLinearMatMul, and do not wrap around as in ConvInteger.
 func (o *QLinearConv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	shapes, err := evalShapes(o, 1, in)
 	if err != nil {
 		return nil, err
 	}
-	sums, err := convolveInts(in[0], in[2], in[3], in[5], optional(in, 8), &o.Window, o.Group, shapes[0])
+	sums, err := convolveInts[float64, float64](in[0], in[2], in[3], in[5], optional(in, 8), &o.Window, o.Group, shapes[0])
 	if err != nil {
 		return nil, err
 	}
 	mul := binaryFuncs["Mul"].rows
 	scale := divideRows.zip(mul.zip(in[1].Reshape(), in[4]), in[6].Reshape())
-	y := mul.zip(sums[0].To(tensor.F64), granularity{Axis: 1}.spread(scale, sums[0].Shape()).To(tensor.F64))
+	y := mul.zip(sums, granularity{Axis: 1}.spread(scale, sums.Shape()).To(tensor.F64))
 	return one(quantize(y, single(in[7]), in[7].DType(), true))
 }

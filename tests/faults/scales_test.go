@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -73,6 +74,50 @@ func TestScalesBeyondFloats(t *testing.T) {
 				if !got["p"].Equal(want[0]) {
 					t.Errorf("%s, scales %v: %v becomes %v, want %v", form, s, v, got["p"].Bytes(), want[0].Bytes())
 				}
+			}
+		}
+	}
+}
+
+// A bias with which sums leave 32 bits does not make them wrap around.
+func TestSumsBeyondTheirBias(t *testing.T) {
+	for _, bias := range []string{"2147483647", "-2147483648"} {
+		file := model(t, `graph "g"(%x: u8[1,1,1,2]) {
+  %one: f32[] = const {1}
+  %zero: u8[] = const {0}
+  %no: i8[] = const {0}
+  %mid: u8[] = const {20}
+  %w: i8[2,1,1,1] = const {1, -1}
+  %sy: f32[] = const {1e7}
+  %b: i32[2] = const {`+bias+`, `+bias+`}
+  %y: u8[1,2,1,2] = QLinearConv "y" (%x, %one, %zero, %w, %one, %no, %sy, %mid, %b)
+  return %y
+}`)
+		want := []byte{235, 235, 235, 235}
+		if bias[0] == '-' {
+			want = []byte{0, 0, 0, 0}
+		}
+		g, _, err := onnx.ImportBytes(file, "", onnx.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		x := tensor.From([]uint8{0, 255}, 1, 1, 1, 2)
+		interpreted, err := ref.Run(context.Background(), g, []*tensor.Tensor{x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		compiled, err := m.Run(context.Background(), map[string]*tensor.Tensor{"x": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, y := range map[string]*tensor.Tensor{"interpreted": interpreted[0], "compiled": compiled["y"]} {
+			if !bytes.Equal(y.Bytes(), want) {
+				t.Errorf("%s, bias %s: %v, want %v", what, bias, y.Bytes(), want)
 			}
 		}
 	}
