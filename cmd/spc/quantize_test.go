@@ -97,6 +97,19 @@ func TestQuantizeAndPrune(t *testing.T) {
 	}
 }
 
+// Weights of integers count as prunable whether or not zeros are asked for.
+func TestQuantisedModelsHavePrunableWeights(t *testing.T) {
+	workspace(t)
+	ok(t, "prune", "model.onnx", "-o", "int8.onnx", "--quantize", "int8", "--calib", "photos", "--preprocess", "imagenet")
+	want := decoded[spc.Report](t, "inspect", "model.onnx").Totals.Prunable
+	for _, args := range [][]string{{"inspect", "int8.onnx"}, {"compile", "int8.onnx"}, {"compile", "int8.onnx", "--sparsity", "0.5"}} {
+		n := decoded[spc.Report](t, args...).Totals
+		if n.Prunable != want || want == 0 || n.PrunableZeros > n.Weights-n.Nonzeros || len(args) == 2 && n.PrunableZeros > n.Prunable/4 {
+			t.Errorf("spc %v: %+v, want %d prunable weights", args, n, want)
+		}
+	}
+}
+
 func fileBytes(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -95,6 +95,15 @@ func (c *candidate) named(g Glob) bool {
 	return g.Match(c.Value.Name) || slices.ContainsFunc(c.readers, func(n *ir.Node) bool { return g.Match(n.Name) })
 }
 
+// quantised reports whether products of integers alone read the weight. Where zeros are asked
+// for, such products are recognised after pruning, which sees their weights in floats.
+func (c *candidate) quantised() bool {
+	return !slices.ContainsFunc(c.readers, func(n *ir.Node) bool {
+		q, ok := n.Op.(op.Quantisable)
+		return !ok || !q.Integers().Quantised()
+	})
+}
+
 func (c *candidate) readBy(name string) bool {
 	return slices.ContainsFunc(c.readers, func(n *ir.Node) bool { return n.Name == name })
 }
@@ -138,7 +147,7 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 		case c.why != "":
 		case c.Value.Const == nil:
 			c.why = "stored before"
-		case !slices.Contains(prunableTypes, c.Value.Const.DType()):
+		case !slices.Contains(prunableTypes, c.Value.Const.DType()) && !(c.quantised() && !o.Asks()):
 			c.why = fmt.Sprintf("%v weights", c.Value.Type.DType)
 		case c.Value.Const.Len() == 0:
 			c.why = "no elements"
