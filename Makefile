@@ -16,7 +16,7 @@ build: ## build bin/spc
 	$(GO) build -trimpath -o bin/spc ./cmd/spc
 
 help: ## what each target does
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 build-cuda: $(CUDA_INCLUDE)/cuda.h ## build bin/spc for GPUs too (Linux on x86-64; needs a C compiler and cuda.h, which is fetched with apt)
 	@mkdir -p bin
@@ -35,14 +35,14 @@ test: ## every test; those that need ../shared or a C compiler are skipped by na
 
 check: format vet staticcheck race cross ## what CI checks beside the tests
 
-format:
+format: ## that gofmt changes nothing
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not gofmt-ed:"; echo "$$bad"; exit 1; }
 
-vet:
+vet: ## go vet, for arm64 too
 	$(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
 
-staticcheck:
+staticcheck: ## staticcheck (needs its download)
 	$(GO) run $(STATICCHECK) ./...
 
 gpu: $(CUDA_INCLUDE)/cuda.h ## into out/gpu what tests/gpu/run.sh needs on a machine with a GPU and no Go
@@ -135,5 +135,5 @@ out/ort/node_modules:
 	@command -v npm >/dev/null || { echo "bench-ort needs node and npm, which bring ONNX Runtime"; exit 1; }
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
 
-clean:
+clean: ## remove bin, out and models
 	rm -rf bin out models

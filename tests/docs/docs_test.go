@@ -5,6 +5,7 @@ package docs
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -110,5 +111,33 @@ func TestEveryDecisionIsInTheIndex(t *testing.T) {
 	}
 	if count < 20 {
 		t.Errorf("%d decisions", count)
+	}
+}
+
+func TestMakeHelpListsEveryTarget(t *testing.T) {
+	make, err := exec.LookPath("make")
+	if err != nil {
+		t.Skip("no make here")
+	}
+	c := exec.Command(make, "--no-print-directory", "help")
+	c.Dir = root
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, phony, _ := strings.Cut(string(b), "\n.PHONY:")
+	phony, _, _ = strings.Cut(phony, "\n")
+	targets := strings.Fields(phony)
+	if len(targets) < 20 {
+		t.Errorf("%d targets", len(targets))
+	}
+	for _, target := range targets {
+		if !strings.Contains("\n"+string(out), "\n"+target+" ") {
+			t.Errorf("make help lacks %s", target)
+		}
 	}
 }
