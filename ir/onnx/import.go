@@ -131,7 +131,11 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 		return nil, err
 	}
 	for sym := range im.opts.Dims {
-		if !im.taken[sym] {
+		switch {
+		case im.taken[sym]:
+		case len(im.taken) == 0:
+			return nil, invalid("no dimension is called %q: the model has no symbolic dimensions; --shape INPUT=DIMS sizes its inputs: %s", sym, strings.Join(info.Inputs, ", "))
+		default:
 			return nil, invalid("no dimension is called %q, want one of: %s", sym, names(im.taken))
 		}
 	}

@@ -449,6 +449,11 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", test.opts, err, test.want)
 		}
 	}
+	fixed := edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) { m.Graph.Input = values(value("x", tensor.F32, 2, 3)) })
+	_, _, err := onnx.ImportBytes(encode(t, fixed), "", onnx.Options{Dims: map[string]int{"n": 4}})
+	if want := `"n": the model has no symbolic dimensions; --shape INPUT=DIMS sizes its inputs: x`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
 }
 
 func TestExternalDataIsReadFromTheModelsFolder(t *testing.T) {
