@@ -340,11 +340,11 @@ func printQuantised(w io.Writer, r *spc.Report) error {
 	if q == nil {
 		return nil
 	}
-	if q.Type == tensor.I8.String() {
-		fmt.Fprintf(w, "quantised %s", plural(q.Products, "product"))
-	} else {
-		fmt.Fprintf(w, "as %s    %s", q.Type, plural(q.Products, "weight"))
+	what, unit := "quantised", "product"
+	if q.Type != tensor.I8.String() {
+		what, unit = "as "+q.Type, "weight"
 	}
+	fmt.Fprintf(w, "%-9s %s", what, plural(q.Products, unit))
 	if q.Divergence > 0 {
 		fmt.Fprintf(w, ", the outputs diverge by %.2g", q.Divergence)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"regexp"
@@ -59,7 +60,10 @@ func TestQuantizeAndPrune(t *testing.T) {
 	}
 
 	for q, dt := range map[string]string{"fp16": "f16", "bf16": "bf16"} {
-		ok(t, "compile", "model.onnx", "-o", "half.spx", "--quantize", q, "--keep-float", "*head*")
+		out := ok(t, "compile", "model.onnx", "-o", "half.spx", "--quantize", q, "--keep-float", "*head*")
+		if want := fmt.Sprintf("\n%-9s 4 weights", "as "+dt); !strings.Contains(out, want) {
+			t.Errorf("%s, want %q, in the column of the other rows", out, want)
+		}
 		ok(t, "verify", "half.spx", "model.onnx", "--tolerance", "0.02")
 		if out := ok(t, "inspect", "half.spx"); strings.Count(out, " "+dt+" ") != 4 || !strings.Contains(out, "not quantised, kept by *head*; ") {
 			t.Errorf("%s, want four weights of %s, and why the fifth is not", out, dt)
