@@ -187,35 +187,40 @@ func openFolder(dir, labels string) (*Set, error) {
 		}
 	}
 	s := &Set{Path: dir}
-	var files []string
+	var found []listed
 	var err error
 	if labels != "" {
-		if files, s.Labels, err = readLabels(labels); err != nil {
+		if found, s.Labels, err = readLabels(labels); err != nil {
 			return nil, err
 		}
 	}
-	if files == nil {
-		if files, err = imageFiles(dir); err != nil {
+	if found == nil {
+		if found, err = imageFiles(dir); err != nil {
 			return nil, err
 		}
 	}
-	if s.Labels != nil && len(files) != len(s.Labels) {
-		return nil, invalid(labels, "%d labels for the %d images of %s", len(s.Labels), len(files), dir)
+	if s.Labels != nil && len(found) != len(s.Labels) {
+		return nil, invalid(labels, "%d labels for the %d images of %s", len(s.Labels), len(found), dir)
 	}
-	for i, f := range files {
-		if !filepath.IsLocal(filepath.FromSlash(f)) || len(f) > maxPath {
-			return nil, invalid(labels, "file %q, want one inside %s", short.Text(f, maxField), dir)
+	var files []string
+	for _, f := range found {
+		if !filepath.IsLocal(filepath.FromSlash(f.name)) || len(f.name) > maxPath {
+			return nil, invalid(labels, "line %d: file %q, want one inside %s", f.line, short.Text(f.name, maxField), dir)
 		}
-		path := filepath.Join(dir, f)
-		if inner := filepath.Join(dir, "images", f); !isFile(path) && isFile(inner) {
+		path := filepath.Join(dir, f.name)
+		if inner := filepath.Join(dir, "images", f.name); !isFile(path) && isFile(inner) {
 			path = inner
 		}
-		if info, err := os.Stat(path); err == nil {
+		info, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) && f.line > 0 {
+			return nil, invalid(labels, "line %d: file %q is not in %s", f.line, short.Text(f.name, maxField), dir)
+		}
+		if err == nil {
 			if err := claims.Read(path, info); err != nil { // which happens later
 				return nil, err
 			}
 		}
-		files[i] = path
+		files = append(files, path)
 	}
 	if len(files) == 0 {
 		return nil, invalid(dir, "holds no .jpg, .jpeg or .png file")
@@ -230,17 +235,17 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// imageFiles lists the images of a folder by name.
-func imageFiles(dir string) ([]string, error) {
+// imageFiles lists the images of a folder by name, in no line.
+func imageFiles(dir string) ([]listed, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var files []string
+	var files []listed
 	for _, e := range entries {
 		switch strings.ToLower(filepath.Ext(e.Name())) {
 		case ".jpg", ".jpeg", ".png":
-			files = append(files, e.Name())
+			files = append(files, listed{name: e.Name()})
 		}
 	}
 	return files, nil

@@ -256,7 +256,8 @@ func TestOpenErrorsNameTheFile(t *testing.T) {
 		"csv ragged":        {images, write(t, dir, "c.csv", []byte("file,class_index\na.png\n")), ir.ErrCorrupt, "line 2"},
 		"csv empty":         {images, write(t, dir, "d.csv", nil), ir.ErrCorrupt, "empty"},
 		"csv no rows":       {images, write(t, dir, "e.csv", []byte("file,class_index\n")), ir.ErrInvalid, "no line after the first"},
-		"csv escapes":       {images, write(t, dir, "f.csv", []byte("file,class_index\n../x.png,0\n")), ir.ErrInvalid, "want one inside"},
+		"csv escapes":       {images, write(t, dir, "f.csv", []byte("file,class_index\n../x.png,0\n")), ir.ErrInvalid, "line 2: file \"../x.png\", want one inside"},
+		"csv lists more":    {images, write(t, dir, "m.csv", []byte("file,class_index\na.png,0\nc.png,1\n")), ir.ErrInvalid, "line 3: file \"c.png\" is not in " + images},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Open(c.data, c.labels)
@@ -359,9 +360,13 @@ func TestBatchErrorsNameTheSample(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a.png", solid(t, 2, 2, color.Gray{1}))
 	write(t, dir, "b.png", solid(t, 2, 2, color.Gray{1})[:40])
+	c := write(t, dir, "c.png", solid(t, 2, 2, color.Gray{1}))
 	write(t, dir, "labels.csv", []byte("file,class_index\na.png,0\nb.png,1\nc.png,2\n"))
 	s, err := Open(dir, "")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(c); err != nil {
 		t.Fatal(err)
 	}
 	f := plain

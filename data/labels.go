@@ -16,9 +16,15 @@ import (
 	"spc/ir/tensor"
 )
 
+// listed is a file that a .csv names, and the line there.
+type listed struct {
+	name string
+	line int
+}
+
 // readLabels reads classes, and where the file is a .csv with a column file, the
 // files that have them.
-func readLabels(path string) (files []string, labels []int, err error) {
+func readLabels(path string) (files []listed, labels []int, err error) {
 	if strings.EqualFold(filepath.Ext(path), ".csv") {
 		return readCSV(path)
 	}
@@ -52,7 +58,7 @@ func readLabels(path string) (files []string, labels []int, err error) {
 }
 
 // readCSV finds the columns by the names in the first line.
-func readCSV(path string) (files []string, labels []int, err error) {
+func readCSV(path string) (files []listed, labels []int, err error) {
 	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +94,8 @@ func readCSV(path string) (files []string, labels []int, err error) {
 		}
 		labels = append(labels, c)
 		if file >= 0 {
-			files = append(files, rec[file])
+			line, _ := r.FieldPos(file)
+			files = append(files, listed{rec[file], line})
 		}
 	}
 	if len(labels) == 0 {

@@ -704,6 +704,10 @@ func TestEvalErrors(t *testing.T) {
 	writeNPY(t, "far.npy", tensor.From([]uint8{0, 1, 2, 3, 4, 10}, 6))
 	writeNPY(t, "big.npy", tensor.From([]int64{1, 12, 3, 4}, 2, 2))
 	images := []string{"eval", "model.onnx", "--data", "test.npy", "--labels", "labels.npy", "--preprocess", "unit"}
+	writeFile(t, "more.csv", []byte("file,class_index\n0.jpg,1\n9.jpg,1\n"))
+	writeFile(t, "cut.csv", []byte("file,class_index\ncut.jpg,1\n"))
+	writeFile(t, "photos/cut.jpg", []byte{0xff, 0xd8, 0xff})
+	folder := []string{"eval", "model.onnx", "--data", "photos", "--preprocess", "unit"}
 	with := func(base []string, args ...string) []string { return append(slices.Clone(base), args...) }
 	for _, c := range []struct {
 		args []string
@@ -727,6 +731,8 @@ func TestEvalErrors(t *testing.T) {
 		{[]string{"eval", "model.onnx", "--data", "tokens.npy"}, []string{"input", "tokens"}},
 		{[]string{"eval", "lm.onnx", "--data", "tokens.npy", "--metric", "top1"}, []string{"needs images"}},
 		{[]string{"eval", "lm.onnx", "--data", "big.npy"}, []string{"lm.onnx", "12"}},
+		{with(folder, "--labels", "more.csv"), []string{`spc: more.csv: line 3: file "9.jpg" is not in photos`}},
+		{with(folder, "--labels", "cut.csv"), []string{"spc: photos/cut.jpg: JPEG: "}},
 	} {
 		fails(t, c.args, c.want...)
 	}

@@ -102,7 +102,7 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer set.Close()
-	e := evaluator{metric: f.metric, set: set, index: chosen.Of(set.Len()), skip: f.skip, batch: f.batch}
+	e := evaluator{path: args[0], metric: f.metric, set: set, index: chosen.Of(set.Len()), skip: f.skip, batch: f.batch}
 	if len(e.index) == 0 {
 		return fmt.Errorf("--samples %s chooses none of the %d of %s", f.samples, set.Len(), f.path)
 	}
@@ -129,7 +129,7 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 	result, err := e.run(c.Context(), p)
 	p.close()
 	if err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
+		return err
 	}
 	if f.asJSON {
 		return printJSON(c.OutOrStdout(), result)
@@ -140,6 +140,7 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 
 // evaluator runs a model over samples.
 type evaluator struct {
+	path   string // of the model
 	model  *spc.Model
 	set    *data.Set
 	index  []int
@@ -229,11 +230,11 @@ func (e *evaluator) run(ctx context.Context, p *progress) (*evaluation, error) {
 		}
 		p.stage("eval", done, len(e.index))
 		out, err := e.model.Run(ctx, map[string]*tensor.Tensor{e.input: b.Input})
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = e.score(b, out[e.output])
 		}
-		if err := e.score(b, out[e.output]); err != nil {
-			return nil, err
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.path, err)
 		}
 		done += len(b.Samples)
 	}

@@ -55,8 +55,8 @@ func TestMessagesAreShort(t *testing.T) {
 		want []string
 	}{
 		{append(eval, "class.csv"), []string{`spc: class.csv: line 2: class_index "long long`, "bytes) ... ", `", want a class from 0`}},
-		{append(eval, "name.csv"), []string{`spc: name.csv: file "long`, "want one inside photos"}},
-		{append(eval, "outside.csv"), []string{`spc: outside.csv: file "../long`, "want one inside photos"}},
+		{append(eval, "name.csv"), []string{`spc: name.csv: line 2: file "long`, "want one inside photos"}},
+		{append(eval, "outside.csv"), []string{`spc: outside.csv: line 2: file "../long`, "want one inside photos"}},
 		{append(eval, "lines.csv"), []string{`spc: lines.csv: line `, "want a class from 0"}},
 		{[]string{"run", "model.onnx", "-i", "long.npy"}, []string{"spc: model.onnx: input input: long.npy: "}},
 		{[]string{"run", "input.onnx"}, []string{"spc: input.onnx: input long", "=FILE"}},
