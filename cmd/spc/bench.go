@@ -70,7 +70,7 @@ On a GPU the layers are told that run on the CPU, and why.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
   spc bench model.spx --dim batch=4 --json`,
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	f.inputs.add(c)

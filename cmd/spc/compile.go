@@ -150,7 +150,7 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
   spc compile model.onnx -o model.spx --sparsity 0.5 --layer '/layer1*=0.9'
   spc compile model.onnx -o model.spx --quantize int8 --calib photos/ --preprocess imagenet
   spc compile model.onnx --stop-after fold`,
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "onnx"),
 	}
 	fs := c.Flags()

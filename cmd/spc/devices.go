@@ -87,7 +87,7 @@ func devicesCommand() *cobra.Command {
 		Short: "List the devices that programs can run on",
 		Example: `  spc devices
   spc devices --json`,
-		Args:              usage(cobra.NoArgs),
+		Args:              usage(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			f, err := findDevices()

@@ -58,7 +58,7 @@ The perplexity of tokens is that of positions 1 to t-1, each given those before 
   spc eval model.spx --data test.npy --labels labels.npy --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
   spc eval model.onnx --data t10k-images-idx3-ubyte.gz --labels t10k-labels-idx1-ubyte.gz --preprocess none
   spc eval lm.spx --data tokens.npy --metric perplexity --samples 0:100:2`,
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	fs := c.Flags()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -32,6 +33,43 @@ var bounds = map[string]bound{
 	"threads":       {0, 1 << 12, ""},
 	"tolerance":     {0, 1e6, ""},
 	"warmup":        {0, 1 << 30, ""},
+}
+
+// exclusive lists, by a flag, those that have no sense beside it, in all commands.
+var exclusive = map[string][]string{
+	"interpret":  {"device", "precision", "libraries", "threads", "disable", "dump-passes"},
+	"preprocess": {"mean", "std", "bgr"},
+}
+
+// markExclusive has shells not complete a flag beside one that excludes it.
+func markExclusive(c *cobra.Command) {
+	for name, others := range exclusive {
+		for _, other := range others {
+			if c.Flags().Lookup(name) != nil && c.Flags().Lookup(other) != nil {
+				c.MarkFlagsMutuallyExclusive(name, other)
+			}
+		}
+	}
+}
+
+// checkTogether refuses, before a command runs, flags that exclude each other, and that one is
+// missing without which it does not run.
+func checkTogether(c *cobra.Command) error {
+	fs := c.Flags()
+	for _, name := range slices.Sorted(maps.Keys(exclusive)) {
+		for _, other := range exclusive[name] {
+			if fs.Changed(name) && fs.Changed(other) {
+				return fmt.Errorf("--%s and --%s exclude each other, want one of them", name, other)
+			}
+		}
+	}
+	var err error
+	fs.VisitAll(func(f *pflag.Flag) {
+		if _, required := f.Annotations[cobra.BashCompOneRequiredFlag]; required && !f.Changed && err == nil {
+			err = fmt.Errorf("--%s is missing; use: %s", f.Name, c.UseLine())
+		}
+	})
+	return err
 }
 
 // instead says what to give in place of x.

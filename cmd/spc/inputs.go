@@ -31,14 +31,13 @@ func (f *normFlags) add(c *cobra.Command) {
 	numbersVar(fs, &f.mean, "mean", "in place of --preprocess: (x - mean) / std by `NUMBERS`, one or one a channel, such as\n0.485,0.456,0.406; where none of --mean and --std is above 1, of x/255")
 	numbersVar(fs, &f.std, "std", "see --mean, in `NUMBERS`")
 	fs.BoolVar(&f.bgr, "bgr", false, "order the channels blue, green, red")
-	for _, own := range f.flags()[1:] {
-		c.MarkFlagsMutuallyExclusive("preprocess", own)
-	}
 	complete(c, "preprocess", values(data.NormNames()...))
 }
 
 // flags names the flags, --preprocess first, which stands alone.
-func (f *normFlags) flags() []string { return []string{"preprocess", "mean", "std", "bgr"} }
+func (f *normFlags) flags() []string {
+	return append([]string{"preprocess"}, exclusive["preprocess"]...)
+}
 
 // errNoNorm is the error of norm where no flag was given.
 var errNoNorm = errors.New("images need --preprocess, or --mean and --std")

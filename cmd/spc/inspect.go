@@ -26,7 +26,7 @@ which that layer's weight could have been stored, and why it was not.`,
 		Example: `  spc inspect model.spx
   spc inspect model.spx --layer '*conv_3*'
   spc inspect model.spx --json`,
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	fs := c.Flags()

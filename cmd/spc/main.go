@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,7 +52,13 @@ func spcMain(args []string, stdout, stderr io.Writer) int {
 	out := &output{w: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
-	err := ir.Guard(func() error { return root.ExecuteContext(ctx) })
+	err := ir.Guard(func() error {
+		err := root.ExecuteContext(ctx)
+		if _, _, none := root.Find(args); err != nil && none != nil {
+			return unknownCommand(root, args)
+		}
+		return err
+	})
 	if errors.Is(err, errPrinted) {
 		err = nil
 	}
@@ -82,10 +89,11 @@ weights untouched.`,
   spc inspect model.spx
   spc run model.spx -i input=cat.npy -o out/
   spc verify model.onnx model.spx`,
-		Version:           thisVersion().String(),
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		DisableAutoGenTag: true,
+		Version:                    thisVersion().String(),
+		SuggestionsMinimumDistance: 2,
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		DisableAutoGenTag:          true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -97,11 +105,25 @@ weights untouched.`,
 			if err := configure(c); err != nil {
 				return err
 			}
-			return checkFlags(c, args)
+			if err := checkFlags(c, args); err != nil {
+				return err
+			}
+			return checkTogether(c)
 		}
+		markExclusive(c)
 		root.AddCommand(c)
 	}
 	return root
+}
+
+// unknownCommand says which commands are named like the first argument, which is none.
+func unknownCommand(root *cobra.Command, args []string) error {
+	name := args[max(slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }), 0)]
+	near := ""
+	if all := root.SuggestionsFor(name); len(all) > 0 {
+		near = "; did you mean " + strings.Join(all, ", ") + "?"
+	}
+	return fmt.Errorf("unknown command: %s%s (see %s --help)", name, near, root.CommandPath())
 }
 
 // flagError says what a flag that could not be parsed should have been.
@@ -199,11 +221,16 @@ func line(s string) string {
 	return short.Text(strings.Join(one, " "), maxLine)
 }
 
-// usage wraps a check of arguments so that its error says how the command is used.
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+// usage checks that there are as many arguments as a command takes, and says how it is used
+// where there are not.
+func usage(least, most int) cobra.PositionalArgs {
+	want := fmt.Sprint(least)
+	if most > least {
+		want += fmt.Sprintf(" or %d", most)
+	}
 	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return fmt.Errorf("%w; use: %s", err, c.UseLine())
+		if n := len(args); n < least || n > most {
+			return fmt.Errorf("%s given, want %s; use: %s", plural(n, "argument"), want, c.UseLine())
 		}
 		return nil
 	}

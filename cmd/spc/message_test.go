@@ -63,7 +63,7 @@ func TestMessagesAreShort(t *testing.T) {
 		{[]string{"run", "input.onnx", "-i", "x=cat.npy", "-i", "y=cat.npy"}, []string{"spc: input.onnx: "}},
 		{[]string{"inspect", "node.onnx"}, []string{"spc: node.onnx: long"}},
 		{[]string{"run", "model.onnx", "-i", strings.Repeat("x", 100_000)}, []string{"spc: model.onnx: input input: xxx", "random:SEED[:LO:HI]"}},
-		{[]string{strings.Repeat("x", 100_000)}, []string{`spc: unknown command "xxx`}},
+		{[]string{strings.Repeat("x", 100_000)}, []string{"spc: unknown command: xxx"}},
 	} {
 		r := spcRun(c.args...)
 		checkFailure(t, []string{c.args[0], c.want[0]}, r, c.want...)

@@ -27,7 +27,7 @@ int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp1
 bf16, weights stand before Cast nodes.`,
 		Example: `  spc prune model.onnx -o pruned.onnx --sparsity 0.8 --pattern block:4x1
   spc prune model.onnx -o quantized.onnx --quantize int8 --calib photos/ --preprocess imagenet`,
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "onnx"),
 	}
 	fs := c.Flags()

@@ -46,7 +46,7 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
   spc run model.spx -i cat.jpg --preprocess imagenet
   spc run model.onnx -i input=random:1 --dim batch=4
   spc run model.onnx -i cat.npy --interpret -o right/`,
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              usage(1, 1),
 		ValidArgsFunction: files(1, "spx", "onnx"),
 	}
 	f.inputs.add(c)
@@ -54,9 +54,6 @@ memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`
 	fs.StringVarP(&f.dir, "output", "o", "", "a `DIR` for the outputs")
 	fs.BoolVar(&f.interpret, "interpret", false, "evaluate the model by the interpreter")
 	f.device.add(c, "the model")
-	for _, own := range []string{"device", "precision", "libraries", "threads", "disable", "dump-passes"} {
-		c.MarkFlagsMutuallyExclusive("interpret", own)
-	}
 	f.shapes.add(fs)
 	addCopyFlag(fs)
 	jsonFlag(fs, &f.asJSON)

@@ -129,7 +129,7 @@ that of the least exact type that values have: ` + defaults() + `.`,
   spc verify model.onnx --expect testcase
   spc verify model.spx model.onnx --reduce repro.onnx
   spc verify model.spx model.onnx --against original --tolerance 1e-4`,
-		Args:              usage(cobra.RangeArgs(1, 2)),
+		Args:              usage(1, 2),
 		ValidArgsFunction: files(2, "spx", "onnx"),
 	}
 	v.c = c

@@ -17,7 +17,7 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Example: `  spc version
   spc version --json`,
-		Args:              usage(cobra.NoArgs),
+		Args:              usage(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
 			v := thisVersion()
