@@ -89,7 +89,7 @@ func TestPruneOnSamples(t *testing.T) {
 		"--calib-samples has no use without --calib":          {"compile", "model.onnx", "--sparsity", "0.5", "--calib-samples", "4"},
 		"--preprocess has no use without --calib":             {"compile", "model.onnx", "--sparsity", "0.5", "--preprocess", "unit"},
 		"--bgr has no use without --calib":                    {"prune", "model.onnx", "-o", "a.onnx", "--sparsity", "0.5", "--bgr"},
-		"--mean has no use with --calib random":               {"compile", "model.onnx", "--sparsity", "0.5", "--calib", "random:1", "--mean", "0.5"},
+		"--mean has no use with --calib random":               {"compile", "model.onnx", "--sparsity", "0.5", "--calib", "random:1", "--mean", "0.5", "--std", "1"},
 		"--samples has no use with --calib random":            {"compile", "model.onnx", "--sparsity", "0.5", "--calib", "random:1", "--samples", "even"},
 		"--preprocess has no use with tokens":                 {"compile", "lm.onnx", "--sparsity", "0.5", "--calib", "tokens.npy", "--preprocess", "unit"},
 		"--calib-samples 0, want 1 or more":                   with("compile", "model.onnx", "--calib-samples", "0"),

@@ -703,7 +703,8 @@ func TestEvalErrors(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "far.npy", tensor.From([]uint8{0, 1, 2, 3, 4, 10}, 6))
 	writeNPY(t, "big.npy", tensor.From([]int64{1, 12, 3, 4}, 2, 2))
-	images := []string{"eval", "model.onnx", "--data", "test.npy", "--labels", "labels.npy", "--preprocess", "unit"}
+	bare := []string{"eval", "model.onnx", "--data", "test.npy", "--labels", "labels.npy"}
+	images := append(slices.Clone(bare), "--preprocess", "unit")
 	writeFile(t, "more.csv", []byte("file,class_index\n0.jpg,1\n9.jpg,1\n"))
 	writeFile(t, "cut.csv", []byte("file,class_index\ncut.jpg,1\n"))
 	writeFile(t, "photos/cut.jpg", []byte{0xff, 0xd8, 0xff})
@@ -717,6 +718,8 @@ func TestEvalErrors(t *testing.T) {
 		{[]string{"eval", "model.onnx", "--data", "test.npy", "--preprocess", "unit"}, []string{"test.npy has no labels"}},
 		{[]string{"eval", "model.onnx", "--data", "test.npy", "--labels", "labels.npy"}, []string{"--preprocess"}},
 		{with(images, "--mean", "1"), []string{"spc: --preprocess and --mean exclude each other"}},
+		{with(bare, "--mean", "1"), []string{"spc: --mean needs --std, too"}},
+		{with(bare, "--std", "1"), []string{"spc: --std needs --mean, too"}},
 		{with(images, "--samples", "some"), []string{"--samples", "some"}},
 		{with(images, "--samples", "9:12:1"), []string{"chooses none of the 6"}},
 		{with(images, "--metric", "loss"), []string{`"loss"`, "perplexity"}},

@@ -41,6 +41,9 @@ var exclusive = map[string][]string{
 	"preprocess": {"mean", "std", "bgr"},
 }
 
+// together lists flags that come with each other, in all commands.
+var together = [][2]string{{"mean", "std"}, {"std", "mean"}}
+
 // markExclusive has shells not complete a flag beside one that excludes it.
 func markExclusive(c *cobra.Command) {
 	for name, others := range exclusive {
@@ -53,7 +56,7 @@ func markExclusive(c *cobra.Command) {
 }
 
 // checkTogether refuses, before a command runs, flags that exclude each other, and that one is
-// missing without which it does not run.
+// missing without which another has no sense, or the command does not run.
 func checkTogether(c *cobra.Command) error {
 	fs := c.Flags()
 	for _, name := range slices.Sorted(maps.Keys(exclusive)) {
@@ -61,6 +64,11 @@ func checkTogether(c *cobra.Command) error {
 			if fs.Changed(name) && fs.Changed(other) {
 				return fmt.Errorf("--%s and --%s exclude each other, want one of them", name, other)
 			}
+		}
+	}
+	for _, pair := range together {
+		if fs.Changed(pair[0]) && !fs.Changed(pair[1]) {
+			return fmt.Errorf("--%s needs --%s, too", pair[0], pair[1])
 		}
 	}
 	var err error
