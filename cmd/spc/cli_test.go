@@ -11,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"spc"
 	_ "spc/internal/debug/all"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
@@ -342,8 +344,16 @@ func TestCompileRunInspectVerify(t *testing.T) {
 	if one := decoded[report](t, "inspect", "model.spx", "--layer", name); len(one.Layers) != 1 || one.Layers[0].Name != name {
 		t.Errorf("--layer %s shows %d layers", name, len(one.Layers))
 	}
-	if text := ok(t, "inspect", "model.spx", "--layer", name); !strings.Contains(text, "dense") || !strings.Contains(text, "chosen") {
+	if text := ok(t, "inspect", "model.spx", "--layer", name); !strings.Contains(text, "dense") || !strings.Contains(text, "chosen") || strings.Contains(text, "measured") {
 		t.Errorf("--layer shows %q", text)
+	}
+	if text := ok(t, "inspect", "model.spx", "--json"); !strings.Contains(text, `"predicted_us"`) || strings.Contains(text, "measured_us") {
+		t.Errorf("--json prints %s, want no times that nobody measured", text)
+	}
+	var measured bytes.Buffer
+	printCandidates(&measured, &spc.Report{Layers: []spc.Layer{{Candidates: []spc.Candidate{{Format: "ell", Why: "slow"}, {Format: "dense", Chosen: true, MeasuredUs: 2.5, Why: "chosen"}}}}})
+	if text := measured.String(); !regexp.MustCompile(`(?s)predicted +measured +why.* 0 us  +slow.* 2.5 us +chosen`).MatchString(text) {
+		t.Errorf("of measured formats it shows %s", text)
 	}
 
 	ok(t, "run", "model.spx", "-i", "input=cat.npy", "-o", "out")

@@ -231,8 +231,9 @@ func printCandidates(w io.Writer, r *spc.Report) {
 		fmt.Fprintln(w)
 		t := newTable(w, "", "format", "kernel", "dtype", "stored", "work", "peak", "efficiency", "predicted", "measured", "why")
 		right(t, 5, 6, 7, 8, 9, 10)
+		t.SuppressEmptyColumns() // of times, where none was measured
 		for _, c := range l.Candidates {
-			mark, measured := "", "-"
+			mark, measured := "", ""
 			if c.Chosen {
 				mark = "*"
 			}

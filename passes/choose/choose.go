@@ -73,7 +73,7 @@ type Candidate struct {
 	Efficiency  float64 `json:"efficiency"` // 0..1
 	Bound       string  `json:"bound,omitempty"`
 	PredictedUs float64 `json:"predicted_us"`
-	MeasuredUs  float64 `json:"measured_us"` // 0 where it was not measured
+	MeasuredUs  float64 `json:"measured_us,omitempty"` // 0 where it was not measured
 	Chosen      bool    `json:"chosen"`
 	Why         string  `json:"why"`
 }
