@@ -96,7 +96,7 @@ func TestPruneOnSamples(t *testing.T) {
 		"--prune has no use without --sparsity":               {"compile", "model.onnx", "--prune", "magnitude"},
 		"--allocate has no use without --sparsity":            {"compile", "model.onnx", "--quantize", "int8", "--calib", "random:1", "--allocate", "auto"},
 		"--pattern block:4x1 has no use without --sparsity":   {"compile", "model.onnx", "--pattern", "block:4x1"},
-		"statistics cache: nothing is pruned by what":         with("compile", "model.onnx", "--allocate", "layer", "--calib-cache", "cache"),
+		"--calib-cache cache: nothing is pruned by what":      with("compile", "model.onnx", "--allocate", "layer", "--calib-cache", "cache"),
 		"--calib random:1 has no use without --sparsity":      {"compile", "model.onnx", "--quantize", "fp16", "--calib", "random:1"},
 		"method obs needs calibration samples":                {"compile", "model.onnx", "--sparsity", "0.5", "--prune", "obs"},
 		"allocation auto needs calibration samples":           {"compile", "model.onnx", "--sparsity", "0.5", "--allocate", "auto"},
@@ -128,4 +128,22 @@ func TestStatisticsOfPhotosThatChangedAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails(t, args, "cache: the statistics belong to another model or other samples")
+}
+
+// A cache of statistics is made with just those allocations that its help and its error list.
+func TestStatisticsAreOfTheAllocationsThatAreListed(t *testing.T) {
+	workspace(t)
+	compile := func(allocate string) []string {
+		return []string{"compile", "model.onnx", "-o", "a.spx", "--sparsity", "0.5", "--calib", "photos", "--preprocess", "imagenet", "--allocate", allocate, "--calib-cache", allocate + ".cache"}
+	}
+	fails(t, compile("layer"), "want --allocate global, normalised, curves, joint, auto")
+	if help := strings.Join(strings.Fields(ok(t, "compile", "--help-all")), " "); !strings.Contains(help, "what --allocate global, normalised, curves, joint and auto see") {
+		t.Errorf("%s, want the allocations that --calib-cache is for", help)
+	}
+	for _, allocate := range []string{"global", "normalised", "curves", "joint", "auto"} {
+		ok(t, compile(allocate)...)
+		if fileBytes(t, allocate+".cache") == 0 {
+			t.Errorf("%s made no statistics", allocate)
+		}
+	}
 }

@@ -109,7 +109,7 @@ func (o *Options) Check() error {
 	case o.Recipe != "" && !o.Reconstruct:
 		return fmt.Errorf("recipe %q: nothing is reconstructed: %w", o.Recipe, ir.ErrInvalid)
 	case o.Observer != nil && o.Cache != "" && !o.surveys():
-		return fmt.Errorf("statistics %s: nothing is pruned by what the dense model shows; want a sparsity, a pattern that sets none, and allocation normalised, curves, joint or auto: %w", o.Cache, ir.ErrInvalid)
+		return fmt.Errorf("--calib-cache %s: nothing is pruned by what the dense model shows, want %s: %w", o.Cache, o.wantSurvey(), ir.ErrInvalid)
 	case o.Observer != nil:
 	case o.Cache != "":
 		return fmt.Errorf("%s: statistics need calibration samples, which --calib gives: %w", o.Cache, ir.ErrInvalid)
@@ -123,6 +123,26 @@ func (o *Options) Check() error {
 		return fmt.Errorf("aiming at the dense model's outputs needs calibration samples, which --calib gives: %w", ir.ErrInvalid)
 	}
 	return nil
+}
+
+// wantSurvey says what to ask for instead so that surveys is true.
+func (o *Options) wantSurvey() string {
+	var names []string
+	for _, a := range Allocations() {
+		other := *o
+		other.Allocate = a
+		if r := find(a); other.surveys() && !(o.Pattern.Kind == prune.Channel && r != nil && r.curves) {
+			names = append(names, a)
+		}
+	}
+	_, own := o.Pattern.OwnSparsity()
+	switch {
+	case len(names) > 0:
+		return "--allocate " + strings.Join(names, ", ")
+	case own || !o.Asks():
+		return "--sparsity, and a --pattern that does not set its own"
+	}
+	return "--prune wanda or obs"
 }
 
 // sightless reports whether nothing that is asked for depends on samples.

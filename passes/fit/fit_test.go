@@ -346,11 +346,18 @@ func TestBadInputIsRefused(t *testing.T) {
 		"an allocation":       {func(o *Options) { o.Allocate = "fair" }, "want one of"},
 		"curves of channels":  {func(o *Options) { o.Allocate, o.Pattern = "curves", prune.Pattern{Kind: prune.Channel} }, "no error curves"},
 		"joint of channels":   {func(o *Options) { o.Allocate, o.Pattern = "joint", prune.Pattern{Kind: prune.Channel} }, "allocation joint: layers have no error curves"},
-		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "statistics cache: nothing is pruned by what"},
+		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "--calib-cache cache: nothing is pruned by what the dense model shows, want --allocate global, normalised, curves, joint, auto"},
+		"those of magnitudes": {func(o *Options) { o.Cache, o.Allocate, o.Method = "cache", "global", Magnitude }, "want --allocate normalised, curves, joint, auto"},
+		"those of channels": {func(o *Options) {
+			o.Cache, o.Pattern, o.Method = "cache", prune.Pattern{Kind: prune.Channel}, Magnitude
+		}, "want --allocate normalised, auto"},
+		"those of gradients of channels": {func(o *Options) {
+			o.Cache, o.Pattern, o.Method = "cache", prune.Pattern{Kind: prune.Channel}, Taylor
+		}, "want --prune wanda or obs"},
 		"those of 2:4": {func(o *Options) {
 			o.Cache, o.Allocate, o.Pattern = "cache", Auto, prune.Pattern{Kind: prune.NM, N: 2, M: 4}
-		}, "want a sparsity, a pattern that sets none"},
-		"those of nothing": {func(o *Options) { o.Cache, o.Allocate, o.Sparsity = "cache", Auto, 0 }, "want a sparsity"},
+		}, "want --sparsity, and a --pattern that does not set its own"},
+		"those of nothing": {func(o *Options) { o.Cache, o.Allocate, o.Sparsity = "cache", Auto, 0 }, "want --sparsity"},
 		"a sample that is not finite": {func(o *Options) {
 			see := o.Observer.Inputs
 			o.Observer.Inputs = func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
