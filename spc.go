@@ -103,8 +103,11 @@ type CompileOptions struct {
 	// the names of the ports, in the same order every time; an error ends them.
 	// Quantize int8 needs it.
 	Calibrate func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
-	Masks     bool // keep where pruned weights are not zero, for Masks of the result
-	Threads   int  // of calibration; 0 for one a physical core
+	// CalibCount is the number of samples in what Calibrate yields, for the report; 0 for one
+	// in each of its inputs.
+	CalibCount int
+	Masks      bool // keep where pruned weights are not zero, for Masks of the result
+	Threads    int  // of calibration; 0 for one a physical core
 	// CalibCache is a file for what allocations see of the dense model, which is made
 	// where there is none and saves time where it is there. CalibSamples identifies the
 	// samples: statistics of others are an error.
@@ -263,6 +266,9 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	}
 	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
 	m.masks = c.Report.Masks
+	if p := c.Report.Prune; p != nil && p.Runs > 0 && o.CalibCount > 0 {
+		p.Samples = o.CalibCount
+	}
 	m.report = Report{
 		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize, o.Command},
 		Layers:     c.Report.Layers,

@@ -76,7 +76,7 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 			return nil, err
 		}
 		o.CalibSamples = fmt.Sprint(f.calib, f.number(calibRandomSamples), s)
-		o.Calibrate = f.random(r, s)
+		o.Calibrate, o.CalibCount = f.random(r, s), f.number(calibRandomSamples)
 		return nothing, nil
 	}
 	chosen, err := data.ParseSamples(f.samples)
@@ -111,7 +111,7 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 		set.Close()
 		return nil, err
 	}
-	o.Calibrate = e.inputs(s)
+	o.Calibrate, o.CalibCount = e.inputs(s), len(index)
 	return func() { set.Close() }, nil
 }
 

@@ -18,7 +18,7 @@ func TestPruneOnSamples(t *testing.T) {
 
 	ok(t, with("compile", "model.onnx", "-o", "auto.spx", "--masks", "masks.npz")...)
 	out := ok(t, "inspect", "auto.spx")
-	if !strings.Contains(out, "pruned by obs on 5 runs of calibration samples, allocation auto: ") || !strings.Contains(out, ", not ") {
+	if !strings.Contains(out, "pruned by obs on 5 calibration samples, allocation auto: ") || !strings.Contains(out, ", not ") {
 		t.Errorf("%s, want how it was pruned", out)
 	}
 	if out := ok(t, "inspect", "auto.spx", "--layer", "*head*"); !strings.Contains(out, "pruned by OBS, exact; ") || !strings.Contains(out, "; sparsity by ") {
@@ -30,6 +30,14 @@ func TestPruneOnSamples(t *testing.T) {
 	}
 	if out := ok(t, "inspect", "first.spx", "--layer", "*layer1.0*"); !strings.Contains(out, "; a sparsity of its own") {
 		t.Errorf("%s, want that the layer has a sparsity of its own", out)
+	}
+	writeNPY(t, "many.npy", tensor.New(tensor.U8, 67, 3, 16, 16))
+	for _, command := range []string{"compile", "prune"} {
+		out := ok(t, command, "model.onnx", "-o", map[string]string{"compile": "many.spx", "prune": "many.onnx"}[command], "--sparsity", "0.5", "--allocate", "layer",
+			"--prune", "wanda", "--calib", "many.npy", "--preprocess", "imagenet", "--calib-samples", "66")
+		if want := "by wanda on 66 calibration samples in 33 runs, allocation layer\n"; !strings.Contains(out, want) {
+			t.Errorf("%s prints %s, want %q", command, out, want)
+		}
 	}
 	z, err := zip.OpenReader("masks.npz")
 	if err != nil {

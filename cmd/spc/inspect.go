@@ -141,7 +141,15 @@ func fitted(r *spc.Report) string {
 		return ""
 	}
 	p := r.Prune
-	s := fmt.Sprintf("by %s on %s of calibration samples, allocation %s", p.Method, plural(p.Samples, "run"), p.Allocate)
+	seen := plural(p.Samples, "calibration sample")
+	switch p.Runs {
+	case p.Samples:
+	case 0:
+		seen = plural(p.Samples, "run") + " of calibration samples"
+	default:
+		seen += " in " + plural(p.Runs, "run")
+	}
+	s := fmt.Sprintf("by %s on %s, allocation %s", p.Method, seen, p.Allocate)
 	for i, t := range p.Trials {
 		switch {
 		case len(p.Trials) == 1 && t.Allocate == p.Allocate:

@@ -21,7 +21,7 @@ func (f *fitter) channels(out *Result) error {
 	if err := f.open(); err != nil {
 		return err
 	}
-	out.Samples = f.samples
+	out.Runs, out.Samples = f.samples, f.samples
 	if err := f.pick(); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (f *fitter) channels(out *Result) error {
 	if err := f.plan.Shrink(); err != nil {
 		return err
 	}
-	ranked := "channels ranked by " + string(f.Method) + " on " + strconv.Itoa(f.samples) + " samples"
+	ranked := "channels ranked by " + string(f.Method) + " on " + strconv.Itoa(f.samples) + " runs of samples"
 	for k, l := range f.layers {
 		p := &f.plan.Layers[l.at]
 		if p.How = best.edits[k].how; p.Prunable {

@@ -252,9 +252,9 @@ func TestReadersMakeUpForChannels(t *testing.T) {
 		var want []string
 		switch l.Node {
 		case "expand":
-			want = []string{"channels ranked by obs on 24 samples; ", "energy is lost"}
+			want = []string{"channels ranked by obs on 24 runs of samples; ", "energy is lost"}
 		case "project", "inner":
-			want = []string{"channels ranked by obs on 24 samples; OBS for the columns that stay; ", "energy is lost"}
+			want = []string{"channels ranked by obs on 24 runs of samples; OBS for the columns that stay; ", "energy is lost"}
 		case "last":
 			want = []string{"OBS for the columns that stay; "}
 		}

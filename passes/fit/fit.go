@@ -53,7 +53,10 @@ type Options struct {
 type Result struct {
 	*prune.GraphResult
 	Method string `json:"method"`
-	// Samples is the number of calibration samples, 0 where none were seen.
+	// Runs is the number of inputs that calibration yielded, 0 where none were seen, and
+	// Samples of the samples in them, which whoever makes the inputs knows. Files made before
+	// Runs was kept have it in Samples.
+	Runs    int `json:"runs,omitempty"`
 	Samples int `json:"samples,omitempty"`
 	// Trials are the allocations that were built, the chosen one first.
 	Trials []Trial `json:"trials,omitempty"`
@@ -290,7 +293,7 @@ func (f *fitter) run(out *Result) error {
 	if err := f.open(); err != nil {
 		return err
 	}
-	out.Samples = f.samples
+	out.Runs, out.Samples = f.samples, f.samples
 	if f.Method == Taylor {
 		if err := f.slopes(); err != nil {
 			return err

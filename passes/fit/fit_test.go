@@ -216,8 +216,8 @@ func TestAutoKeepsTheNearestAllocation(t *testing.T) {
 	o := options(t, "uniform", 0.6)
 	o.Allocate = Auto
 	_, r := fitted(t, o)
-	if len(r.Trials) != 4 || r.Samples != 12 {
-		t.Fatalf("%d samples, trials %+v", r.Samples, r.Trials)
+	if len(r.Trials) != 4 || r.Runs != 12 {
+		t.Fatalf("%d runs, trials %+v", r.Runs, r.Trials)
 	}
 	if !slices.IsSortedFunc(r.Trials, func(a, b Trial) int { return cmp.Compare(a.Divergence, b.Divergence) }) {
 		t.Errorf("trials %+v are not sorted", r.Trials)
