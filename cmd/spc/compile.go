@@ -222,7 +222,7 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if f.asJSON {
 		return printReport(c.OutOrStdout(), *m.Explain())
 	}
-	if !slices.ContainsFunc(m.Explain().Passes, func(p passes.PassReport) bool { return p.Name == "choose" }) {
+	if !choosesFormats(m.Explain()) {
 		stopped := ""
 		if f.o.StopAfter != "" {
 			stopped = ", stopped after " + f.o.StopAfter

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"spc"
+	"spc/passes"
 )
 
 // jsonFlag adds --json.
@@ -30,8 +32,20 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// printReport prints a report, with empty lists where it has none.
+// printReport prints a report, with empty lists where it has none. Where no formats were chosen
+// it leaves out what these would tell.
 func printReport(w io.Writer, r spc.Report) error {
+	if !choosesFormats(&r) {
+		return printJSON(w, struct {
+			spc.Report
+			Layers *struct{} `json:"layers,omitempty"` // hides those of the report
+			Totals any       `json:"totals"`
+		}{Report: r, Totals: struct {
+			spc.Totals
+			DenseBytes  int `json:"dense_bytes,omitempty"`
+			StoredBytes int `json:"stored_bytes,omitempty"`
+		}{Totals: r.Totals}})
+	}
 	r.Layers = append([]spc.Layer{}, r.Layers...)
 	for i := range r.Layers {
 		if r.Layers[i].Candidates == nil {
@@ -39,6 +53,11 @@ func printReport(w io.Writer, r spc.Report) error {
 		}
 	}
 	return printJSON(w, r)
+}
+
+// choosesFormats reports whether the passes that made the model choose formats.
+func choosesFormats(r *spc.Report) bool {
+	return slices.ContainsFunc(r.Passes, func(p passes.PassReport) bool { return p.Name == "choose" })
 }
 
 // number is a float that JSON may not be able to hold: NaN and the infinities

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"spc"
 	"spc/ir/tensor"
+	"spc/tests/archs"
 )
 
 func TestQuantizeAndPrune(t *testing.T) {
@@ -111,6 +113,31 @@ func TestQuantisedModelsHavePrunableWeights(t *testing.T) {
 		if n.Prunable != want || want == 0 || n.PrunableZeros > n.Weights-n.Nonzeros || len(args) == 2 && n.PrunableZeros > n.Prunable/4 {
 			t.Errorf("spc %v: %+v, want %d prunable weights", args, n, want)
 		}
+	}
+}
+
+// What prune prints as JSON has no fields of formats, which it does not choose.
+func TestPruneTellsNothingOfFormats(t *testing.T) {
+	workspace(t)
+	type report struct {
+		Layers any
+		Totals map[string]int
+		Prune  struct{ Layers []any }
+	}
+	for _, args := range [][]string{{"prune", "model.onnx", "-o", "pruned.onnx", "--sparsity", "0.5"}, {"compile", "model.onnx", "-o", "pruned.spx", "--sparsity", "0.5", "--stop-after", "prune"}} {
+		r := decoded[report](t, args...)
+		want := map[string]int{"weights": 12056, "nonzeros": 6296, "prunable": 11520, "prunable_zeros": 5760}
+		if r.Layers != nil || len(r.Prune.Layers) != 5 || !maps.Equal(r.Totals, want) {
+			t.Errorf("spc %v: layers %v, %d pruned, totals %v, want none, 5, %v", args, r.Layers, len(r.Prune.Layers), r.Totals, want)
+		}
+	}
+	writeModel(t, "relu.onnx", func() (*archs.Model, error) {
+		b := archs.New("relu", 17)
+		b.Output("y", b.Node("Relu", nil, b.Input("x", archs.Float32, 2)), archs.Float32, 2)
+		return b.Model(1)
+	})
+	if r := decoded[report](t, "compile", "relu.onnx"); r.Layers == nil || len(r.Totals) != 6 {
+		t.Errorf("without weights: layers %v, totals %v", r.Layers, r.Totals)
 	}
 }
 
