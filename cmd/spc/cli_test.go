@@ -582,6 +582,13 @@ func TestShapesOfSymbols(t *testing.T) {
 	fails(t, []string{"run", "any.spx", "-i", "random:1"}, "dimension 2 of input input", "--shape input=DIMS")
 	fails(t, []string{"run", "model.onnx", "-i", "random:1", "--shape", "input=2x3x?x16"}, "dimension 2 of input input")
 	fails(t, []string{"run", "any.spx", "-i", "random:1", "--shape", "input=1x4x16x16"}, "f32[1,4,16,16]")
+	// What contradicts is named, with where it comes from.
+	fails(t, []string{"run", "any.spx", "-i", "cat.jpg", "--preprocess", "unit", "--shape", "input=2x3x24x16"},
+		"input input is f32[1,3,24,16], want f32[batch,3,?1,16] with batch = 2 as in --shape input=2x3x24x16")
+	fails(t, []string{"run", "any.spx", "-i", "cat.npy", "--shape", "input=?x3x24x16"}, " with dimension 2 = 24 as in --shape input=?x3x24x16")
+	fails(t, []string{"run", "model.onnx", "-i", "cat.npy", "--dim", "batch=2"}, "input input is f32[1,3,16,16], want f32[2,3,16,16]")
+	ok(t, "compile", "model.onnx", "-o", "model.spx")
+	fails(t, []string{"run", "model.spx", "-i", "cat.npy", "--dim", "batch=2"}, "want f32[batch,3,16,16] with batch = 2 as in --dim batch=2")
 	ok(t, "compile", "lm.onnx", "-o", "open.spx")
 	ok(t, "verify", "lm.onnx", "open.spx", "--dim", "t=8", "--tolerance", "1e-5")
 	ok(t, "bench", "open.spx", "--dim", "t=8", "--runs", "2", "--warmup", "0")

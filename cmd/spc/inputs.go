@@ -3,10 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -273,13 +273,18 @@ func imageFeed(p spc.Port, b *binder) (data.Feed, error) {
 type binder struct {
 	ports []spc.Port
 	known map[string]int
+	from  map[string]string // what says so
 }
 
 func newBinder(ports []spc.Port, dims map[string]int) *binder {
-	b := &binder{ports, map[string]int{}}
-	maps.Copy(b.known, dims)
+	b := &binder{ports, map[string]int{}, map[string]string{}}
+	for symbol, n := range dims {
+		b.set(symbol, n, fmt.Sprintf("--dim %s=%d", symbol, n))
+	}
 	return b
 }
+
+func (b *binder) set(symbol string, n int, from string) { b.known[symbol], b.from[symbol] = n, from }
 
 // size returns the size of a dimension, where it is known by now.
 func (b *binder) size(d ir.Dim) (int, bool) {
@@ -300,7 +305,13 @@ func (b *binder) shape(name string, shape []int) error {
 	if p.Elem != nil {
 		return fmt.Errorf("--shape: input %s is %v, want a tensor", name, p)
 	}
-	if err := b.bind(p, shape); err != nil {
+	text := make([]string, len(shape))
+	for i, n := range shape {
+		if text[i] = strconv.Itoa(n); n == spc.AnySize {
+			text[i] = "?"
+		}
+	}
+	if err := b.bind(p, shape, fmt.Sprintf("--shape %s=%s", name, strings.Join(text, "x"))); err != nil {
 		return fmt.Errorf("--shape: %w", err)
 	}
 	if !p.Ranked && !slices.Contains(shape, spc.AnySize) {
@@ -314,10 +325,11 @@ func (b *binder) tensor(p spc.Port, t *tensor.Tensor) error {
 	if t.DType() != p.DType {
 		return fmt.Errorf("input %s is %v, want %v", p.Name, t, p)
 	}
-	return b.bind(p, t.Shape())
+	return b.bind(p, t.Shape(), fmt.Sprintf("input %s", p.Name))
 }
 
-func (b *binder) bind(p spc.Port, shape []int) error {
+// bind takes the shape of an input that something says.
+func (b *binder) bind(p spc.Port, shape []int, from string) error {
 	have := ir.Shaped(p.DType, shape...)
 	if p.Ranked && len(p.Dims) != len(shape) {
 		return fmt.Errorf("input %s is %v, want %v", p.Name, have, p)
@@ -327,30 +339,32 @@ func (b *binder) bind(p spc.Port, shape []int) error {
 		switch {
 		case shape[i] == spc.AnySize:
 		case !known:
-			b.known[d.Symbol()] = shape[i]
+			b.set(d.Symbol(), shape[i], from)
 		case n == shape[i]:
 		case d.Known():
 			return fmt.Errorf("input %s is %v, want %v", p.Name, have, p)
 		default:
-			return fmt.Errorf("input %s is %v, want %v with %s = %d as elsewhere", p.Name, have, p, symbol(d), n)
+			return fmt.Errorf("input %s is %v, want %v with %s = %d as in %s", p.Name, have, p, dimension(d, i), n, b.from[d.Symbol()])
 		}
 	}
 	return nil
 }
+
+const oneSample = "a batch of 1"
 
 // batch makes what is still open of the batch 1: symbols that are named after it,
 // and leading dimensions that are not named after something else.
 func (b *binder) batch() {
 	named := batchSymbol(b.ports)
 	if _, known := b.known[named]; !known && named != "" {
-		b.known[named] = 1
+		b.set(named, 1, oneSample)
 	}
 	for _, p := range b.ports {
 		if len(p.Dims) == 0 || p.Elem != nil {
 			continue
 		}
 		if _, known := b.size(p.Dims[0]); !known && (named == "" || p.Dims[0].Fresh()) {
-			b.known[p.Dims[0].Symbol()] = 1
+			b.set(p.Dims[0].Symbol(), 1, oneSample)
 		}
 	}
 }
@@ -388,9 +402,10 @@ func (b *binder) sizes(p spc.Port) ([]int, error) {
 	return shape, nil
 }
 
-func symbol(d ir.Dim) string {
+// dimension names a dimension of an input.
+func dimension(d ir.Dim, i int) string {
 	if d.Fresh() {
-		return "that dimension"
+		return fmt.Sprintf("dimension %d", i)
 	}
 	return d.Symbol()
 }
