@@ -716,6 +716,37 @@ func TestEval(t *testing.T) {
 	}
 }
 
+// relu writes a model whose output is its input, images f32[batch,dims].
+func relu(t *testing.T, name string, dims ...any) {
+	t.Helper()
+	writeModel(t, name, func() (*archs.Model, error) {
+		b := archs.New("relu", 17)
+		dims := append([]any{"batch"}, dims...)
+		b.Output("y", b.Node("Relu", nil, b.Input("x", archs.Float32, dims...)), archs.Float32, dims...)
+		return b.Model(1)
+	})
+}
+
+// Scores of classes have one axis that is longer than one, wherever it lies.
+func TestEvalWantsScoresOfClasses(t *testing.T) {
+	workspace(t)
+	writeNPY(t, "ten.npy", tensor.From([]uint8{3: 1, 12: 1, 19: 0}, 2, 10, 1, 1))
+	writeNPY(t, "row.npy", tensor.From([]uint8{3: 1, 12: 1, 19: 0}, 2, 1, 1, 10))
+	writeNPY(t, "two.npy", tensor.From([]uint8{3, 2}, 2))
+	relu(t, "column.onnx", 10, 1, 1)
+	relu(t, "row.onnx", 1, 1, 10)
+	relu(t, "image.onnx", 1, 2, 5)
+	eval := func(model, data string) []string {
+		return []string{"eval", model, "--data", data, "--labels", "two.npy", "--preprocess", "none"}
+	}
+	for _, args := range [][]string{eval("column.onnx", "ten.npy"), eval("row.onnx", "row.npy")} {
+		if out := ok(t, args...); !strings.HasPrefix(out, "top-1 100.00%") {
+			t.Errorf("spc %v prints %s", args, out)
+		}
+	}
+	fails(t, eval("image.onnx", "row.npy"), "spc: image.onnx: output y is f32[2,1,2,5], want one score per class [2,classes]: --metric top1 is for classifiers")
+}
+
 func TestEvalErrors(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "far.npy", tensor.From([]uint8{0, 1, 2, 3, 4, 10}, 6))

@@ -261,6 +261,9 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 	if e.set.Tokens() && (out.Rank() != 3 || out.Dim(1) != b.Input.Dim(1)) {
 		return fmt.Errorf("output %s is %v, want logits [%d,%d,v]", e.output, out, rows, b.Input.Dim(1))
 	}
+	if !e.set.Tokens() && slices.Max(out.Shape()[1:]) < out.Len()/rows {
+		return fmt.Errorf("output %s is %v, want one score per class [%d,classes]: --metric %s is for classifiers", e.output, out, rows, e.metric)
+	}
 	values := out.To(tensor.F32).F32s()
 	each := len(values) / rows
 	for r, i := range b.Samples {
