@@ -747,6 +747,27 @@ func TestEvalWantsScoresOfClasses(t *testing.T) {
 	fails(t, eval("image.onnx", "row.npy"), "spc: image.onnx: output y is f32[2,1,2,5], want one score per class [2,classes]: --metric top1 is for classifiers")
 }
 
+// A model with a background class that is not skipped is wrong about nearly everything, which
+// a warning tells.
+func TestEvalWarnsOfABackground(t *testing.T) {
+	workspace(t)
+	relu(t, "ten.onnx", 10, 1, 1)
+	const n = 12
+	images, labels := make([]uint8, 10*n), make([]uint8, n)
+	for i := range n {
+		images[10*i+1+i%9], labels[i] = 1, uint8(i%9)
+	}
+	writeNPY(t, "x.npy", tensor.From(images, n, 10, 1, 1))
+	writeNPY(t, "labels.npy", tensor.From(labels, n))
+	eval := []string{"eval", "ten.onnx", "--data", "x.npy", "--labels", "labels.npy", "--preprocess", "none"}
+	warned(t, "top-1 is 100.00% with --skip-class 0: is class 0 of ten.onnx a background", eval...)
+	ok(t, append(eval, "--skip-class", "0")...)
+	ok(t, append(eval, "--samples", "0:9")...) // too few to tell
+	labels[n-1] = 9                            // for which there is no class without the background
+	writeNPY(t, "labels.npy", tensor.From(labels, n))
+	ok(t, eval...)
+}
+
 func TestEvalErrors(t *testing.T) {
 	workspace(t)
 	writeNPY(t, "far.npy", tensor.From([]uint8{0, 1, 2, 3, 4, 10}, 6))

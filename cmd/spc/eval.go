@@ -131,6 +131,9 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if hint := e.background(); hint != "" {
+		warn(c, hint)
+	}
 	if f.asJSON {
 		return printJSON(c.OutOrStdout(), result)
 	}
@@ -153,6 +156,11 @@ type evaluator struct {
 	input, output string
 	ranking       data.Ranking
 	perplexity    data.Perplexity
+
+	// shifted is what ranking would be with class 0 skipped; it ends with a label for which
+	// there is no class then.
+	shifted      data.Ranking
+	shiftedEnded bool
 }
 
 // checkMetric picks the metric that suits the samples, or checks the user's.
@@ -174,7 +182,7 @@ func (e *evaluator) checkMetric() error {
 	if !e.set.Tokens() && e.set.Labels == nil {
 		return fmt.Errorf("%s has no labels, give --labels", e.set.Path)
 	}
-	e.ranking.Skip = e.skip
+	e.ranking.Skip, e.shifted.Skip = e.skip, []int{0}
 	return nil
 }
 
@@ -275,13 +283,29 @@ func (e *evaluator) score(b data.Batch, out *tensor.Tensor) error {
 				err = e.perplexity.Add(row, ids)
 			}
 		} else {
-			err = e.ranking.Add(row, e.set.Labels[i])
+			label := e.set.Labels[i]
+			err = e.ranking.Add(row, label)
+			if !e.shiftedEnded && err == nil && len(e.skip) == 0 && label+1 < len(row) {
+				err = e.shifted.Add(row, label)
+			} else {
+				e.shiftedEnded = true
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("sample %d of %s: %w", i, e.set.Path, err)
 		}
 	}
 	return nil
+}
+
+// background says that class 0 is perhaps one that labels do not count; it is empty where the
+// accuracy does not tell.
+func (e *evaluator) background() string {
+	const sure = 10 // right predictions that are no chance
+	if right := e.shifted.Top1; !e.shiftedEnded && right >= sure && right > 3*e.ranking.Top1 {
+		return fmt.Sprintf("top-1 is %.2f%% with --skip-class 0: is class 0 of %s a background, which the labels do not count?", 100*share(right, e.shifted.N), e.path)
+	}
+	return ""
 }
 
 func (r *evaluation) print(w io.Writer) {
