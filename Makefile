@@ -114,6 +114,9 @@ asm-check: ## that the assembly is what internal/asmgen writes
 	$(GO) run -C internal/asmgen . -check
 
 kernels: $(NVCC) ## the kernels for GPUs, with the CUDA compiler that is fetched for it (needs apt)
+	@mkdir -p out
+	$(GO) run ./backend/cuda/include >out/numbers.cuh
+	mv out/numbers.cuh backend/cuda/include/spc/numbers.cuh
 	sh backend/cuda/image/build.sh $(NVCC) backend/cuda/image
 
 kernels-check: $(NVCC) ## that they compile, and to what is in the repository

@@ -9,6 +9,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/cpu"
+	"spc/backend/cuda"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower"
@@ -41,11 +42,11 @@ func (m *Model) SetLowering(o LoweringOptions) error {
 	return nil
 }
 
-// optional returns an error unless a step of lowering can be left out.
+// optional returns an error unless a step of lowering on some device can be left out.
 func optional(name string) error {
 	var names []string
 	needed := false
-	for _, r := range lower.Rows(cpu.Steps) {
+	for _, r := range slices.Concat(lower.Rows(cpu.Steps), lower.Rows(cuda.Steps)) {
 		switch {
 		case r.Optional && r.Name == name:
 			return nil

@@ -12,7 +12,7 @@ import (
 	"spc/backend/cpu"
 	_ "spc/internal/debug/all"
 	"spc/ir"
-	"spc/ir/op"
+	"spc/lower/chain"
 	"spc/passes"
 	"spc/tests/archs"
 )
@@ -93,7 +93,7 @@ func checkDumps(t *testing.T, dir string, first int, names []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ir.Parse(string(b), op.Registry); err != nil {
+		if _, err := ir.Parse(string(b), chain.Registry); err != nil {
 			t.Errorf("%s: %v", e.Name(), err)
 		}
 		if placed := strings.Contains(string(b), "an arena of "); i >= first && placed != (name == "arena") {

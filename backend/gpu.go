@@ -3,11 +3,11 @@ package backend
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/lower/chain"
 )
 
 // GPUKernel is a kernel in CUDA C++ that computes Y = W X for a prepared weight W[M,K] and
@@ -346,23 +346,14 @@ type Geometry struct {
 	Shared      int // bytes of dynamic shared memory
 }
 
-// gpuActivations are the activations of epilogues, numbered as in spc/device.cuh.
-var gpuActivations = []string{"", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid", "Tanh", "Swish", "Gelu", "GeluTanh"}
-
 // GPUActivation returns the number by which kernels know the activation of an epilogue,
 // and its two parameters.
 func GPUActivation(e *op.Epilogue) (number int, a, b float32, err error) {
-	name, args := e.Act, append(slices.Clone(e.ActArgs), 0, 0)
-	switch {
-	case name == "Relu":
-		name, args = "Clip", []float32{0, float32(math.Inf(1))}
-	case name == "Gelu" && args[0] != 0:
-		name = "GeluTanh"
-	}
-	if number = slices.Index(gpuActivations, name); number < 0 {
+	f, a, b, ok := chain.Activation(e.Act, e.ActArgs)
+	if !ok {
 		return 0, 0, 0, fmt.Errorf("no GPU kernel applies the activation %s: %w", e.Act, ir.ErrUnsupported)
 	}
-	return number, args[0], args[1], nil
+	return int(f), a, b, nil
 }
 
 // Cell is a parameter of a kernel, an int, uint64 or float32, as the driver takes it:

@@ -45,7 +45,7 @@ func (p *program) parted(in []*tensor.Tensor, n int) ([]portion, error) {
 	if n < 2 {
 		return nil, nil
 	}
-	listed, ok := apart(p.graph, in, n)
+	listed, ok := batchable(p.graph, in, n)
 	if !ok {
 		return nil, nil
 	}

@@ -425,7 +425,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 			x.F32s()[i] = float32(r.NormFloat64())
 		}
 		in := []*tensor.Tensor{x, shift}
-		if _, got := apart(p.graph, in, n); got != c.apart {
+		if _, got := batchable(p.graph, in, n); got != c.apart {
 			t.Errorf("apart is %v, want %v in\n%s", got, c.apart, src)
 			continue
 		}
@@ -586,7 +586,7 @@ func TestPartsFitCaches(t *testing.T) {
 	for _, c := range []struct{ size, n, least, most int }{{256, 64, 1, 2}, {8, 4, 4, 4}} {
 		p := conv(c.size)
 		in := []*tensor.Tensor{tensor.New(tensor.F32, c.n, 3, c.size, c.size)}
-		listed, _ := apart(p.graph, in, c.n)
+		listed, _ := batchable(p.graph, in, c.n)
 		if got, err := p.portions(in, c.n, listed); err != nil || got[0].size < c.least || got[0].size > c.most {
 			t.Errorf("%d images of %dx%d are computed by %v (%v), want %d to %d", c.n, c.size, c.size, got, err, c.least, c.most)
 		}
@@ -618,7 +618,7 @@ func TestPortionsAreCutWhereTheyPay(t *testing.T) {
   return %%y
 }`, c.size, c.size, c.channels, numbers(3*c.channels), c.channels, c.features, numbers(c.channels*c.features))).(*program)
 		in := []*tensor.Tensor{tensor.New(tensor.F32, n, 3, c.size, c.size)}
-		listed, _ := apart(p.graph, in, n)
+		listed, _ := batchable(p.graph, in, n)
 		got, err := p.portions(in, n, listed)
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%d images of %dx%d: portions %v (%v), want %v", n, c.size, c.size, got, err, c.want)
@@ -649,7 +649,7 @@ func TestManyPlacesToCutAreThinned(t *testing.T) {
 	fmt.Fprintf(&b, "  return %%x%d\n}", nodes)
 	p := load(t, b.String()).(*program)
 	in := []*tensor.Tensor{tensor.New(tensor.F32, n, 2)}
-	listed, _ := apart(p.graph, in, n)
+	listed, _ := batchable(p.graph, in, n)
 	got, err := p.portions(in, n, listed)
 	if want := []portion{{"", n}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("portions %v (%v), want %v", got, err, want)
@@ -734,7 +734,7 @@ func TestBatchesAreNotCutWhereNoImagesPass(t *testing.T) {
 			if err := p.Run(context.Background(), in, got); err != nil {
 				t.Fatal(err)
 			}
-			if listed, ok := apart(p.graph, in, 6); ok {
+			if listed, ok := batchable(p.graph, in, 6); ok {
 				if listed["d"] || !listed["e"] {
 					t.Errorf("%v list images, want e and what follows it", listed)
 				}

@@ -1,9 +1,8 @@
-// Package cuda runs programs on NVIDIA GPUs. A program is specialised once for each set of
-// input shapes: its graph is cloned, inferred with those shapes and folded, nodes are bound
-// to kernels, and the values between them get places in an arena of device memory. Runs of
-// kernels are captured into graphs of launches. Nodes without a kernel run on the CPU, and
-// values are copied there and back. The package imports backend, its formats, backend/cpu,
-// lower/plan and passes/fold.
+// Package cuda runs programs on NVIDIA GPUs. A program is lowered once for each set of input shapes by a table of steps:
+// its graph is cloned, inferred with those shapes and folded, nodes are bound to kernels, and the values between them
+// get places in an arena of device memory. Runs of kernels are captured into graphs of launches. Nodes
+// without a kernel run on the CPU, and values are copied there and back. The package imports
+// backend, its formats, backend/cpu, lower and passes/fold.
 package cuda
 
 import (
@@ -107,8 +106,8 @@ func (p *program) typeOf(v *ir.Value) tensor.DType {
 	return v.Type.DType
 }
 
-// let says that a reader of the weights is gone.
-func (p *program) let() error {
+// release says that a reader of the weights is gone.
+func (p *program) release() error {
 	if p.readers.Add(-1) == 0 && p.options.Closed != nil {
 		return p.options.Closed()
 	}
@@ -287,7 +286,7 @@ func (p *program) spec(in []*tensor.Tensor) (*shapecache.Entry[*spec], error) {
 	return p.specs.Hold(in, nil, func() (*spec, error) {
 		p.making.Lock()
 		defer p.making.Unlock()
-		return p.specialise(in)
+		return p.lower(in)
 	})
 }
 
@@ -318,7 +317,7 @@ func (p *program) free() error {
 		errs = append(errs, p.driver.Free(at))
 	}
 	p.memory = nil
-	return errors.Join(append(errs, p.closeLibraries(), p.let())...)
+	return errors.Join(append(errs, p.closeLibraries(), p.release())...)
 }
 
 // constant returns where a tensor, which does not change, is on the device.

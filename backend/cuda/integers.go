@@ -10,7 +10,7 @@ import (
 )
 
 // types numbers the types of residuals and results as spc/product8.cuh does.
-var types = map[tensor.DType]int{tensor.U8: 0, tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3}
+var types = map[tensor.DType]int{tensor.U8: typeU8, tensor.F32: typeF32, tensor.F16: typeF16, tensor.BF16: typeBF16}
 
 // typeOf is the number of the type that a value has on the device.
 func (b *binder) typeOf(v *ir.Value) int { return types[b.prog.typeOf(v)] }

@@ -63,13 +63,13 @@ func prod(dims []int) int {
 
 // flat is the shape of a launch of a thread for each of n elements.
 func flat(n int) backend.Geometry {
-	const threads = 256
+	const threads = flatThreads
 	return backend.Geometry{Grid: [3]int{(n + threads - 1) / threads, 1, 1}, Block: [3]int{threads, 1, 1}}
 }
 
 // byRow is that of a block for each of n rows.
 func byRow(n int) backend.Geometry {
-	return backend.Geometry{Grid: [3]int{n, 1, 1}, Block: [3]int{128, 1, 1}}
+	return backend.Geometry{Grid: [3]int{n, 1, 1}, Block: [3]int{rowThreads, 1, 1}}
 }
 
 // maxGrid is the most blocks along the second and the third axis of a grid (CUDA C++
@@ -431,13 +431,6 @@ func bindPad(b *binder, n *ir.Node) (bool, error) {
 	return true, b.take(n.Inputs[0], n.Outputs[0], xs, ys, tables, outside)
 }
 
-// Pools, as window.cu numbers them.
-const (
-	maxPool = iota
-	averagePool
-	averagePadded
-)
-
 func (b *binder) pool(n *ir.Node, kind int, w *op.Window, ceil bool) (bool, error) {
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	if len(n.Outputs) > 1 && n.Outputs[1] != nil || len(xs) < 3 || len(xs) > 4 || prod(ys) == 0 {
@@ -489,9 +482,11 @@ func bindGlobal(kind string) func(b *binder, n *ir.Node) (bool, error) {
 	}
 }
 
-// reductions are numbered as in rows.cu.
-var reductions = map[string]int{"ReduceSum": 0, "ReduceMean": 0, "ReduceMax": 1, "ReduceMin": 2, "ReduceProd": 3, "ReduceL1": 4, "ReduceSumSquare": 5, "ReduceL2": 6,
-	"ReduceLogSum": 7, "ReduceLogSumExp": 8}
+// reductions are the numbers by which kernels know them.
+var reductions = map[string]int{
+	"ReduceSum": reduceSum, "ReduceMean": reduceSum, "ReduceMax": reduceGreatest, "ReduceMin": reduceLeast, "ReduceProd": reduceProduct, "ReduceL1": reduceAbsSum,
+	"ReduceSumSquare": reduceSquareSum, "ReduceL2": reduceNorm, "ReduceLogSum": reduceLogSum, "ReduceLogSumExp": reduceLogSumExp,
+}
 
 // bindReduce joins what lies along axes that are neighbours.
 func bindReduce(b *binder, n *ir.Node) (bool, error) {
@@ -513,7 +508,7 @@ func bindReduce(b *binder, n *ir.Node) (bool, error) {
 
 // reduce joins rows [outer][size][step] along the second axis: neighbouring ones by a block, if that makes blocks enough.
 func (b *binder) reduce(n *ir.Node, outer, size, step int, kind string, factor float32) error {
-	const together, enough, threads = 32, 32, 512
+	const together, enough, threads = 32, 32, columnThreads
 	name, g := "reduce", byRow(outer*step)
 	if blocks := outer * ((step + together - 1) / together); step > 1 && blocks >= enough {
 		name, g = "reduce_columns", backend.Geometry{Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1}}

@@ -10,15 +10,6 @@ import (
 	"spc/ir/tensor"
 )
 
-// Cells, as recurrent.cu numbers them.
-const (
-	cellTanh = iota
-	cellLSTM
-	cellGRUAfter
-	cellGRUGates
-	cellGRURest
-)
-
 func bindRNN(b *binder, n *ir.Node) (bool, error) {
 	return b.recurrent(n, &n.Op.(*op.RNN).Recurrent, []string{"Tanh"}, cellTanh)
 }
@@ -109,7 +100,7 @@ func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, ce
 	if o.Direction == "reverse" {
 		reverse = 1
 	}
-	const units = 4 // of a block
+	const units = recurrentUnits
 	g := backend.Geometry{Grid: [3]int{(hidden + units - 1) / units, batch, dirs}, Block: [3]int{32 * units, 1, 1}}
 	for step := range seq {
 		for _, cell := range cells {

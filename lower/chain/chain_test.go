@@ -146,3 +146,21 @@ func TestAxes(t *testing.T) {
 		t.Errorf("axes %v, strides %v", size, strides)
 	}
 }
+
+// The text of a graph with chains parses back.
+func TestTextOfChains(t *testing.T) {
+	for name, c := range graphs {
+		g := graphtest.Parse(t, c.text)
+		anything.Form(g)
+		text := ir.Print(g)
+		back, err := ir.Parse(text, chain.Registry)
+		if err != nil {
+			t.Errorf("%s: %v in\n%s", name, err, text)
+			continue
+		}
+		if got := ir.Print(back); got != text {
+			t.Errorf("%s: parsed and printed again\n%swant\n%s", name, got, text)
+		}
+		graphtest.Same(t, g, back, 0)
+	}
+}

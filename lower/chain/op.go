@@ -4,15 +4,17 @@ package chain
 
 import (
 	"slices"
+	"strings"
 
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 )
 
 // Chain computes the nodes of a graph, of which the last gives the output.
 type Chain struct {
 	// Body has the node's inputs as its inputs, and its output as its one output. It is a graph of its own, which
-	// does not change.
+	// does not change. Names end in its own behind a dot, so that they are no others.
 	Body *ir.Graph `attr:"body"`
 }
 
@@ -93,9 +95,10 @@ func Members(n *ir.Node) []*ir.Node {
 func join(g *ir.Graph, nodes []*ir.Node, operands []*ir.Value) {
 	last := nodes[len(nodes)-1]
 	body := ir.NewGraph(last.Name)
-	c := ir.NewCopier(body, g, "")
+	suffix := suffix(body)
+	c := ir.NewCopier(body, g, suffix)
 	for _, v := range operands {
-		c.Bind(v, body.NewInput(v.Name, v.Type))
+		c.Bind(v, body.NewInput(v.Name+suffix, v.Type))
 	}
 	for _, n := range nodes {
 		c.Node(n)
@@ -104,6 +107,9 @@ func join(g *ir.Graph, nodes []*ir.Node, operands []*ir.Value) {
 	last.Op = &Chain{body}
 	setInputs(last, operands)
 }
+
+// suffix is what names in the body of a chain end in.
+func suffix(body *ir.Graph) string { return "." + body.Name }
 
 func setInputs(n *ir.Node, to []*ir.Value) {
 	for i := len(n.Inputs) - 1; i >= len(to); i-- {
@@ -125,13 +131,14 @@ func Expand(n *ir.Node) []*ir.Node {
 	for i, v := range c.Body.Inputs {
 		values[v] = n.Inputs[i]
 	}
+	old := func(name string) string { return strings.TrimSuffix(name, suffix(c.Body)) } // which is still taken
 	var nodes []*ir.Node
 	for k, m := range c.Body.Nodes {
 		in := make([]*ir.Value, len(m.Inputs))
 		for i, v := range m.Inputs {
 			if v != nil && v.IsConst() && values[v] == nil {
 				values[v] = g.NewConst(v.Name, v.Const)
-				values[v].Name = v.Name
+				values[v].Name = old(v.Name)
 			}
 			in[i] = values[v]
 		}
@@ -141,9 +148,28 @@ func Expand(n *ir.Node) []*ir.Node {
 			return append(nodes, n)
 		}
 		put := g.InsertBefore(n, m.Name, m.Op, in, m.Outputs[0].Name)
-		put.Name, put.Outputs[0].Name, put.Outputs[0].Type = m.Name, m.Outputs[0].Name, m.Outputs[0].Type // names are still taken
+		put.Name, put.Outputs[0].Name, put.Outputs[0].Type = old(m.Name), old(m.Outputs[0].Name), m.Outputs[0].Type
 		values[m.Outputs[0]] = put.Outputs[0]
 		nodes = append(nodes, put)
 	}
 	return nodes
+}
+
+// Registry makes the operators of the table, and chains, for ir.Parse.
+var Registry ir.Registry = registry{op.Registry}
+
+type registry struct{ ir.Registry }
+
+func (r registry) New(kind string) (ir.Op, error) {
+	if kind == (*Chain)(nil).Kind() {
+		return &Chain{}, nil
+	}
+	return r.Registry.New(kind)
+}
+
+func (r registry) Check(n *ir.Node) error {
+	if _, ok := n.Op.(*Chain); ok {
+		return nil
+	}
+	return r.Registry.Check(n)
 }

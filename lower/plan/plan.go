@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"spc/ir"
+	"spc/ir/tensor"
 )
 
 // Program is a scheduled graph and where its values are during a run. Values are numbered
@@ -28,8 +29,9 @@ type Program struct {
 // Value is a value of the graph and where its elements are during a run.
 type Value struct {
 	*ir.Value
-	Shape  []int // nil where it is not known
-	Span   Span  // when its storage is in use; of one in that of another, when it is itself
+	Shape  []int        // nil where it is not known
+	As     tensor.DType // the type of its elements in memory
+	Span   Span         // when its storage is in use; of one in that of another, when it is itself
 	Place  Place
 	Layout Layout
 	Offset int  // in the arena, in bytes
@@ -91,7 +93,7 @@ func New(g *ir.Graph) *Program {
 func (p *Program) number(v *ir.Value) {
 	if _, ok := p.Number[v]; !ok && v != nil {
 		p.Number[v] = len(p.Values)
-		pv := Value{Value: v, Same: len(p.Values)}
+		pv := Value{Value: v, As: v.Type.DType, Same: len(p.Values)}
 		pv.Shape, _ = v.Type.Shape()
 		if v.IsConst() {
 			pv.Place = Constant

@@ -12,7 +12,7 @@ func (p *Program) Size(i int) int {
 	if err != nil {
 		return 0
 	}
-	return n * v.Type.DType.Size()
+	return n * v.As.Size()
 }
 
 // Storage follows aliases to the value that has storage, and says where in that value

@@ -38,6 +38,7 @@ func TestOverlap(t *testing.T)           { suite.Overlap(t, open(t)) }
 func TestChains(t *testing.T)            { suite.Chains(t, open(t)) }
 func TestReductions(t *testing.T)        { suite.Reductions(t, open(t)) }
 func TestIndices(t *testing.T)           { suite.Indices(t, open(t)) }
+func TestLowering(t *testing.T)          { suite.Lowering(t, open(t)) }
 func TestOfficialSuite(t *testing.T)     { suite.Official(t, open(t)) }
 
 func TestTrainedModels(t *testing.T) { suite.Models(t, open(t)) }

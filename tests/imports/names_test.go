@@ -16,13 +16,11 @@ import (
 
 // namedOperators lists the declarations outside of ir/op that name many operators, and why they may.
 var namedOperators = map[string]string{
-	"backend/cpu/kernels.go: binders":    "a kernel for each",
-	"backend/cuda/ops.go: binders":       "a kernel for each",
-	"backend/cuda/ops.go: binders8":      "a kernel for each",
-	"backend/cuda/ops.go: mixed":         "a kernel for each",
-	"backend/cuda/ops.go: reductions":    "a function of the kernels for each",
-	"backend/cuda/chain.go: elementwise": "likewise",
-	"backend/gpu.go: gpuActivations":     "likewise",
+	"backend/cpu/kernels.go: binders": "a kernel for each",
+	"backend/cuda/ops.go: binders":    "a kernel for each",
+	"backend/cuda/ops.go: binders8":   "a kernel for each",
+	"backend/cuda/ops.go: mixed":      "a kernel for each",
+	"backend/cuda/ops.go: reductions": "a function of the kernels for each",
 }
 
 // listed is how many names of operators make a list.

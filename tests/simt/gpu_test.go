@@ -45,3 +45,5 @@ func TestChains(t *testing.T) { suite.Chains(t, Start(t, all...).Driver(Orders[1
 func TestReductions(t *testing.T) { suite.Reductions(t, Start(t, all...).Driver(Orders[0], 1)) }
 
 func TestIndices(t *testing.T) { suite.Indices(t, Start(t, all...).Driver(Orders[1], 1)) }
+
+func TestLowering(t *testing.T) { suite.Lowering(t, Start(t, all...).Driver(Orders[1], 1)) }

@@ -5,24 +5,12 @@
 
 namespace spc {
 
-constexpr int ChainThreads = 256, ChainRegisters = 8, ChainOperands = 6;
-
-// Functions, as backend/cuda numbers them: activations come before.
-enum Function {
-  Copy = 0,
-  // Of one value. NotZero gives 1 or 0, as comparisons do; Narrow is the conversion to 32 bits.
-  Abs = 16, Neg, Not, NotZero, Sign, Ceil, Floor, Round, Sqrt, Reciprocal, Exp, Log, Erf, Softplus, Softsign, Narrow, IsNaN, IsInf,
-  Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Mish, Elu, Selu, Celu, Thresholded,
-  // Of two. Mod has the sign of the divisor, FMod that of the dividend.
-  Add = 64, Sub, Mul, Div, Max, Min, PRelu, Pow, Mod, FMod, Equal, Less, LessOrEqual, Greater, GreaterOrEqual, And, Or, Xor,
-  // Of three: the second where the first is not 0, else the third.
-  Select = 96
-};
+enum Function { SPC_FUNCTIONS };
 
 using i64 = int64_t;
 
 // What an operand holds.
-enum Kind { Own, I64, I32, U8, I8 };
+enum Kind { SPC_CHAIN_KINDS };
 
 // rare computes functions that are seldom in chains, or long.
 __device__ __noinline__ float rare(int f, float a, float b, float x, float y) {
@@ -84,7 +72,7 @@ template <int V> __device__ __forceinline__ void apply(int f, float a, float b, 
   case Erf: SPC_EACH(erff(x[e]));
   case IsNaN: SPC_EACH(x[e] != x[e]);
   case IsInf: SPC_EACH((a != 0 && x[e] == -INFINITY) || (b != 0 && x[e] == INFINITY));
-  case Thresholded: SPC_EACH(x[e] > a ? x[e] : 0);
+  case ThresholdedRelu: SPC_EACH(x[e] > a ? x[e] : 0);
   case Add: SPC_EACH(x[e] + y[e]);
   case Sub: SPC_EACH(x[e] - y[e]);
   case Mul: SPC_EACH(x[e] * y[e]);
@@ -100,7 +88,7 @@ template <int V> __device__ __forceinline__ void apply(int f, float a, float b, 
   case And: SPC_EACH(x[e] != 0 && y[e] != 0);
   case Or: SPC_EACH(x[e] != 0 || y[e] != 0);
   case Xor: SPC_EACH((x[e] != 0) != (y[e] != 0));
-  case Select: SPC_EACH(x[e] != 0 ? y[e] : z[e]);
+  case Where: SPC_EACH(x[e] != 0 ? y[e] : z[e]);
   }
   SPC_EACH(rare(f, a, b, x[e], y[e]));
 }
@@ -142,7 +130,7 @@ __device__ __forceinline__ void apply(int f, int64_t, int64_t, int64_t (&r)[V], 
   case And: SPC_EACH(x[e] & y[e]);
   case Or: SPC_EACH(x[e] | y[e]);
   case Xor: SPC_EACH(x[e] ^ y[e]);
-  case Select: SPC_EACH(x[e] != 0 ? y[e] : z[e]);
+  case Where: SPC_EACH(x[e] != 0 ? y[e] : z[e]);
   }
 }
 
@@ -235,14 +223,14 @@ template <class R, int V> __device__ __forceinline__ void keep(R (&r)[ChainRegis
 //   the kind of each operand
 //   for each operand its stride along each axis
 //   for each instruction its function, the registers of its result and of two values, and two
-//   words: parameters, a float or an integer as R is, the second of Select the third value's register
+//   words: parameters, a float or an integer as R is, the second of Where the third value's register
 //
 // Operand k is loaded to register k before the first instruction. Value 8 is the first parameter.
 // Grid (ceil(n/256V)).
 template <class T, class R, int V>
 __device__ __forceinline__ void chain(const int *program, const void *x0, const void *x1, const void *x2, const void *x3, const void *x4, const void *x5, void *y,
                                       int64_t n) {
-  int64_t first = (int64_t(blockIdx.x) * ChainThreads + threadIdx.x) * V;
+  int64_t first = (int64_t(blockIdx.x) * FlatThreads + threadIdx.x) * V;
   if (first >= n)
     return;
   int operands = program[0], rank = program[1], instructions = program[2], result = program[3], kind = program[4];
@@ -277,7 +265,7 @@ __device__ __forceinline__ void chain(const int *program, const void *x0, const 
     R a = parameter<R>(code[4]), b = parameter<R>(code[5]), u[V], v[V], w[V], out[V] = {};
     pick(u, r, code[2], a);
     pick(v, r, code[3], a);
-    if (code[0] == Select)
+    if (code[0] == Where)
       pick(w, r, code[5], a);
     else
       copy(w, u);

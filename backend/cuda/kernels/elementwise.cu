@@ -4,8 +4,6 @@
 
 namespace spc {
 
-constexpr int Threads = 256;
-
 using b8 = uint8_t;
 using b16 = uint16_t;
 using b32 = uint32_t;
@@ -15,7 +13,7 @@ using b64 = uint64_t;
 // offsets on. axes holds the number of axes, their sizes, the strides of x and those of y. Grid
 // (ceil(n/256)).
 template <class T> __device__ __forceinline__ void move(const T *x, T *y, int64_t n, const int64_t *axes, int64_t from, int64_t to) {
-  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i >= n)
     return;
   int rank = int(axes[0]);
@@ -35,7 +33,7 @@ template <class T> __device__ __forceinline__ void move(const T *x, T *y, int64_
 // own begins, -1 where it has none; a table has for each position that of x, -1 for outside.
 // Grid (ceil(n/256)).
 template <class T> __device__ __forceinline__ void take(const T *x, T *y, int64_t n, const int64_t *axes, const int64_t *tables, b64 outside) {
-  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i >= n)
     return;
   int rank = int(axes[0]);
@@ -57,7 +55,7 @@ template <class T> __device__ __forceinline__ void take(const T *x, T *y, int64_
 // that at names, from the end where it is negative. Grid (ceil(n/256)).
 template <class T, class I>
 __device__ __forceinline__ void gather(const T *x, const I *at, T *y, int64_t n, int count, int inner, int size) {
-  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i >= n)
     return;
   int64_t row = i / inner, from = at[row % count];
@@ -67,14 +65,14 @@ __device__ __forceinline__ void gather(const T *x, const I *at, T *y, int64_t n,
 // scatter copies to y, at the places that at lists, runs of x, n elements in all. Grid
 // (ceil(n/256)).
 template <class T> __device__ __forceinline__ void scatter(const T *x, const int64_t *at, T *y, int64_t n, int run) {
-  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i < n)
     y[at[i / run] + i % run] = x[i];
 }
 
 // cast converts n elements. Grid (ceil(n/256)).
 template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *y, int64_t n) {
-  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i < n)
     put(y[i], number(x[i]));
 }
@@ -82,7 +80,7 @@ template <class T, class U> __device__ __forceinline__ void cast(const T *x, U *
 // finish applies an epilogue to n sums of products, which lie as y does and may be y: rows come
 // one after another, step elements each, again and again. Of a product that splits share each has n. Grid (ceil(n/256)).
 template <class T> __device__ __forceinline__ void finish(const float *sums, T *y, int64_t n, int rows, int64_t step, int splits, const Epilogue<T> &e) {
-  int64_t i = int64_t(blockIdx.x) * Threads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i >= n)
     return;
   float sum = sums[i];

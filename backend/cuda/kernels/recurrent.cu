@@ -3,11 +3,9 @@
 
 namespace spc {
 
-constexpr int UnitsOfBlock = 4;
-
-// Cells, as backend/cuda numbers them. A GRU that resets the state before the product has two
+// A GRU that resets the state before the product has two
 // phases: the gates z and r, and with the state times r the rest.
-enum Cell { Tanh1, Lstm, GruAfter, GruGates, GruRest };
+enum Cell { SPC_CELLS };
 
 // SPC_RECURRENT is the parameters of a step: gx[seq][batch][dirs][gates*hidden], the products with the
 // inputs and the biases; r[dirs][gates*hidden][hidden]; the first states h and c

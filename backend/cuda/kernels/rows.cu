@@ -3,7 +3,7 @@
 
 namespace spc {
 
-constexpr int RowThreads = 128, Warps = RowThreads / 32;
+constexpr int Warps = RowThreads / 32;
 
 // fold joins what the threads of a block have, two by two.
 template <class F> __device__ __forceinline__ float fold(float v, F join) {
@@ -54,7 +54,7 @@ template <class T> struct Row {
   }
 };
 
-constexpr int ColumnWarps = 16;
+constexpr int ColumnWarps = ColumnThreads / 32;
 
 // Columns is 32 such rows that are neighbours, one for each lane, of which each warp of 16 has every 16th element. Grid
 // (outer*ceil(step/32)).
@@ -169,8 +169,7 @@ template <class T> __device__ __forceinline__ void locate(const Row<T> &r, int64
     y[blockIdx.x] = places[0];
 }
 
-// Reductions, as backend/cuda numbers them.
-enum Reduction { Sum, Greatest, Least, Product, AbsSum, SquareSum, Norm, LogSum, LogSumExp };
+enum Reduction { SPC_REDUCTIONS };
 
 // reduce joins each Row or those of Columns to an element of y[outer][step]. A sum is multiplied with factor.
 template <class T, class Rows> __device__ __forceinline__ void reduce(const Rows &r, T *y, int kind, float factor) {

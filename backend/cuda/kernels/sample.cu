@@ -3,15 +3,13 @@
 
 namespace spc {
 
-constexpr int SampleThreads = 256;
-
 // resample makes y[outer][heights][middle][widths][inner], n elements in all, from
 // x[outer][height][middle][width][inner]: each position along an axis from so many taps, of which
 // tables hold the places and the weights. Grid (ceil(n/256)).
 template <class T>
 __device__ __forceinline__ void resample(const T *x, T *y, int64_t n, int height, int heights, int middle, int width, int widths, int inner, const int *rows,
                                          const float *rowWeights, int rowTaps, const int *columns, const float *columnWeights, int columnTaps) {
-  int64_t i = int64_t(blockIdx.x) * SampleThreads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i >= n)
     return;
   int64_t left = i / inner;
@@ -41,7 +39,7 @@ __device__ __forceinline__ void resample(const T *x, T *y, int64_t n, int height
 // [channels in][perOut][k_h][k_w], n elements in all. A thread computes one. Grid (ceil(n/256)).
 template <class T>
 __device__ __forceinline__ void spread(const T *weights, const T *x, T *y, int64_t n, int channels, int perIn, int perOut, int groups, SPC_STRIDES, const Epilogue<T> &e) {
-  int64_t at = int64_t(blockIdx.x) * SampleThreads + threadIdx.x;
+  int64_t at = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (at >= n)
     return;
   int column = int(at % out_w), row = int(at / out_w % out_h), channel = int(at / out_w / out_h % channels), taps = k_h * k_w, group = channel / perOut;
@@ -71,7 +69,7 @@ __device__ __forceinline__ void spread(const T *weights, const T *x, T *y, int64
 template <class T>
 __device__ __forceinline__ void rotate(const T *x, const T *cosines, const T *sines, const int64_t *ids, T *y, int64_t n, int heads, int tokens, int depth, int half,
                                        int packed, int interleaved, int each) {
-  int64_t i = int64_t(blockIdx.x) * SampleThreads + threadIdx.x;
+  int64_t i = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (i >= n)
     return;
   int d = int(i % depth);

@@ -3,8 +3,6 @@
 
 namespace spc {
 
-constexpr int WindowThreads = 256;
-
 // Window is how a kernel slides over an image: SPC_WINDOW are its parameters, those of the
 // rows before those of the columns.
 #define SPC_WINDOW \
@@ -27,7 +25,7 @@ struct Window {
 // convolution reads, for one image after the other, zeros outside of it; n elements in all.
 // Grid (ceil(n/256)).
 template <class T> __device__ __forceinline__ void patches(const T *x, T *y, int64_t n, const Window &w) {
-  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  int64_t at = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (at >= n)
     return;
   int pixels = w.outH * w.outW, taps = w.kH * w.kW;
@@ -44,7 +42,7 @@ template <class T> __device__ __forceinline__ void patches(const T *x, T *y, int
 // Grid (ceil(n/256)).
 template <class T>
 __device__ __forceinline__ void grouped(const T *weights, const T *x, T *y, int64_t n, int channels, int perIn, int perOut, int groups, const Window &w, const Epilogue<T> &e) {
-  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  int64_t at = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (at >= n)
     return;
   int pixels = w.outH * w.outW, p = int(at % pixels), channel = int(at / pixels % channels), taps = w.kH * w.kW;
@@ -101,22 +99,19 @@ template <class T, int K, int S> __device__ __forceinline__ void depthwise(const
     }
 }
 
-// Eight are the channels that a thread takes of images whose channels come last, a multiple of as many.
-constexpr int Eight = 8;
-
 // patchesLast writes X[outH*outW][kH*kW*channels] of images whose channels come last, for one image after the other, n times
 // 8 elements in all. Grid (ceil(n/256)).
 template <class T> __device__ __forceinline__ void patchesLast(const T *x, T *y, int64_t n, int channels, const Window &w) {
-  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  int64_t at = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (at >= n)
     return;
-  int pixels = w.outH * w.outW, taps = w.kH * w.kW, units = channels / Eight, tap = int(at / units % taps);
+  int pixels = w.outH * w.outW, taps = w.kH * w.kW, units = channels / ChannelUnit, tap = int(at / units % taps);
   int64_t pixel = at / units / taps;
   int from = w.place(int(pixel % pixels), tap / w.kW, tap % w.kW);
-  auto eight = Vec<T, Eight>();
+  auto eight = Vec<T, ChannelUnit>();
   if (from >= 0)
-    eight = reinterpret_cast<const Vec<T, Eight> *>(x)[(pixel / pixels * w.inH * w.inW + from) * units + at % units];
-  reinterpret_cast<Vec<T, Eight> *>(y)[at] = eight;
+    eight = reinterpret_cast<const Vec<T, ChannelUnit> *>(x)[(pixel / pixels * w.inH * w.inW + from) * units + at % units];
+  reinterpret_cast<Vec<T, ChannelUnit> *>(y)[at] = eight;
 }
 
 // depthwiseLast is depthwise where channels come last, weights [K][K][channels]. A thread computes 8 channels of 4
@@ -124,14 +119,14 @@ template <class T> __device__ __forceinline__ void patchesLast(const T *x, T *y,
 template <class T, int K, int S>
 __device__ __forceinline__ void depthwiseLast(const T *weights, const T *x, T *y, int channels, const Window &w, const Epilogue<T> &e) {
   constexpr int Each = 4, Loads = (Each - 1) * S + K;
-  using Vec = spc::Vec<T, Eight>;
-  int units = channels / Eight, across = (w.outW + Each - 1) / Each, at = blockIdx.x * blockDim.x + threadIdx.x, unit = at % units, group = at / units;
+  using Vec = spc::Vec<T, ChannelUnit>;
+  int units = channels / ChannelUnit, across = (w.outW + Each - 1) / Each, at = blockIdx.x * blockDim.x + threadIdx.x, unit = at % units, group = at / units;
   int row = group / across, first = (group - row * across) * Each;
   if (row >= w.outH)
     return;
   const Vec *mine = reinterpret_cast<const Vec *>(weights) + unit;
   const Vec *from = reinterpret_cast<const Vec *>(x) + int64_t(blockIdx.z) * w.inH * w.inW * units + unit;
-  float sum[Each][Eight] = {};
+  float sum[Each][ChannelUnit] = {};
 #pragma unroll
   for (int i = 0; i < K; i++) {
     int r = row * S + i - w.padH;
@@ -151,7 +146,7 @@ __device__ __forceinline__ void depthwiseLast(const T *weights, const T *x, T *y
       for (int c = 0; c < Each; c++)
         if (l >= c * S && l < c * S + K)
 #pragma unroll
-          for (int v = 0; v < Eight; v++)
+          for (int v = 0; v < ChannelUnit; v++)
             sum[c][v] += number(weight[l - c * S].at[v]) * number(eight.at[v]);
     }
   }
@@ -161,21 +156,21 @@ __device__ __forceinline__ void depthwiseLast(const T *weights, const T *x, T *y
       size_t place = ((size_t(blockIdx.z) * w.outH + row) * w.outW + first + c) * units + unit;
       Vec eight;
 #pragma unroll
-      for (int v = 0; v < Eight; v++)
-        put(eight.at[v], e.finish(sum[c][v], unit * Eight + v, place * Eight + v));
+      for (int v = 0; v < ChannelUnit; v++)
+        put(eight.at[v], e.finish(sum[c][v], unit * ChannelUnit + v, place * ChannelUnit + v));
       reinterpret_cast<Vec *>(y)[place] = eight;
     }
 }
 
-// Pools, as backend/cuda numbers them: the greatest element of a window, and the mean of
+// The greatest element of a window, and the mean of
 // those inside of the image or of those inside of it and its padding.
-enum Pool { MaxPool, AveragePool, AveragePadded };
+enum Pool { SPC_POOLS };
 
 // pool takes windows of images of so many channels that come last, which is 1 where each channel is an image of its own; n
 // times V elements in all, V channels for a thread. endH and endW pad the other side. Grid (ceil(n/256)).
 template <int V, class T> __device__ __forceinline__ void pool(const T *x, T *y, int64_t n, int channels, int kind, int endH, int endW, const Window &w) {
   using Vec = spc::Vec<T, V>;
-  int64_t at = int64_t(blockIdx.x) * WindowThreads + threadIdx.x;
+  int64_t at = int64_t(blockIdx.x) * FlatThreads + threadIdx.x;
   if (at >= n)
     return;
   int pixels = w.outH * w.outW, units = V == 1 ? 1 : channels / V, inside = 0, counted = 0;

@@ -30,6 +30,8 @@
   SPC_REGISTER(name)
 #define SPC_KERNEL(name, threads, parameters, call) SPC_KERNEL_WITHIN(name, (threads), parameters, call)
 
+#include "spc/numbers.cuh"
+
 namespace spc {
 
 // f32, f16, bf16 and u8 as they lie in memory.
@@ -92,8 +94,8 @@ __device__ __forceinline__ void put(u8 &to, float v) { to.bits = v > 0 ? uint8_t
 // their size.
 template <class T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vec { T at[V]; };
 
-// Activations that epilogues apply, as backend.GPUActivation numbers them.
-enum Activation { None, Clip, LeakyRelu, HardSigmoid, HardSwish, Sigmoid, Tanh, Swish, Gelu, GeluTanh };
+// Activations that epilogues apply.
+enum Activation { SPC_ACTIVATIONS };
 
 // clip passes NaN on, and gives hi where that is below lo.
 __device__ __forceinline__ float clip(float v, float lo, float hi) {

@@ -8,8 +8,8 @@
 
 namespace spc {
 
-// Types of residuals and results, as backend/cuda numbers them.
-enum Type { U8, F32, F16, BF16 };
+// Types of residuals and results.
+enum Type { SPC_TYPES };
 
 // SPC_OPERANDS8 is SPC_OPERANDS, where X is u8, x_zero outside of images, and Y has a type of its own.
 #define SPC_OPERANDS8 \

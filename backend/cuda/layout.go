@@ -17,13 +17,12 @@ import (
 // channelsLast is the order of the axes of an image in memory, [N,H,W,C], where its channels come last.
 var channelsLast = []int{0, 2, 3, 1}
 
-// arrange decides of which images the channels come last on the device: of those in 16-bit floats whose
+// layout decides of which images the channels come last on the device: of those in 16-bit floats whose
 // channels are whole units and that nobody wants otherwise. So convolutions load eight channels of a
 // pixel at once, where neighbouring pixels of a channel are at odd addresses as soon as one of them is outside.
-func (b *binder) arrange() error {
-	b.last = map[*ir.Value]bool{}
+func (b *binder) layout() (int, error) {
 	if b.prog.float == tensor.F32 {
-		return nil
+		return 0, nil
 	}
 	for _, n := range b.graph.Nodes {
 		for _, v := range n.Outputs {
@@ -36,13 +35,9 @@ func (b *binder) arrange() error {
 	}
 	wants := map[*ir.Node]*wanted{}
 	for _, n := range b.graph.Nodes {
-		if c := b.chains[n]; c != nil && c.last() != n {
-			b.last[n.Outputs[0]] = false // which is in no memory
-			continue
-		}
 		w, err := b.wants(n)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		wants[n] = w
 	}
@@ -51,7 +46,7 @@ func (b *binder) arrange() error {
 		if o, ok := n.Op.(*op.Conv); ok && o.Group == 1 && b.last[n.Inputs[0]] {
 			fits, err := b.multipliesLast(n)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			if !fits {
 				wants[n].free = nil
@@ -59,7 +54,13 @@ func (b *binder) arrange() error {
 		}
 	}
 	b.settle(wants)
-	return nil
+	count := 0
+	for _, last := range b.last {
+		if last {
+			count++
+		}
+	}
+	return count, nil
 }
 
 // settle refuses channels that come last until all nodes have what they want.
@@ -81,9 +82,7 @@ func (b *binder) settle(wants map[*ir.Node]*wanted) {
 					refuse(v)
 				}
 			}
-			if b.chains[n] == nil {
-				n.Reads(see)
-			}
+			n.Reads(see)
 			for _, v := range n.Outputs {
 				see(v)
 			}
@@ -112,10 +111,10 @@ type wanted struct{ free, alike, same []*ir.Value }
 
 func (b *binder) wants(n *ir.Node) (*wanted, error) {
 	w := &wanted{}
-	if c := b.chains[n]; c != nil { // which reads by any strides
+	if p := b.program(n); p != nil { // which reads by any strides
 		y := n.Outputs[0]
-		w.free = append(slices.Clone(c.operands), y)
-		for _, v := range c.operands {
+		w.free = append(slices.Clone(p.Operands), y)
+		for _, v := range p.Operands {
 			if slices.Equal(shapeOf(v), shapeOf(y)) {
 				w.same = append(w.same, v)
 			}

@@ -18,14 +18,14 @@ const (
 	counted             // computed from the number of images
 )
 
-// images is the symbol of a batch while apart looks at a graph.
+// images is the symbol of a batch while batchable looks at a graph.
 var images = ir.Sym("images")
 
-// apart reports whether every output of g lists, for inputs of the types of in, what
+// batchable reports whether every output of g lists, for inputs of the types of in, what
 // it computes of one image after the other: whether elements along the first
 // dimension of the inputs that have n of them there never meet. listed are the names of
 // the values that do so.
-func apart(g *ir.Graph, in []*tensor.Tensor, n int) (listed map[string]bool, ok bool) {
+func batchable(g *ir.Graph, in []*tensor.Tensor, n int) (listed map[string]bool, ok bool) {
 	g = g.Clone()
 	kinds := map[*ir.Value]kind{}
 	listed = map[string]bool{}
