@@ -1,9 +1,11 @@
 package cpu
 
 import (
+	"maps"
 	"math"
 
 	"spc/backend/cpu/vec"
+	"spc/ir/op"
 	"spc/lower/chain"
 )
 
@@ -13,8 +15,30 @@ type unary func(y, x []float32, a, b float32)
 // binary combines runs of two operands: y[i] = x[i*sx] f z[i*sz], steps 0 or 1. y may be either.
 type binary func(y, x, z []float32, sx, sz int)
 
-// unaries are the functions of one value.
-var unaries = map[chain.Function]unary{
+// unaries are the functions of one value, in vectors or as their operators compute them.
+var unaries = func() map[chain.Function]unary {
+	all := maps.Clone(ownUnaries)
+	for _, f := range chain.Functions() {
+		if scalar := op.Scalar(f.String()); all[f] == nil && scalar != nil {
+			all[f] = eachOf(scalar)
+		}
+	}
+	return all
+}()
+
+// binaries are the functions of two values.
+var binaries = func() map[chain.Function]binary {
+	all := maps.Clone(ownBinaries)
+	for _, f := range chain.Functions() {
+		if row := op.Row(f.String()); all[f] == nil && row != nil {
+			all[f] = row
+		}
+	}
+	return all
+}()
+
+// ownUnaries are those that have kernels, or parameters.
+var ownUnaries = map[chain.Function]unary{
 	chain.Copy:        func(y, x []float32, _, _ float32) { copy(y, x) },
 	chain.Clip:        func(y, x []float32, lo, hi float32) { vec.Clip(y, x, lo, hi) },
 	chain.HardSigmoid: func(y, x []float32, a, b float32) { vec.Affine(y, x, a, b, 0, 1) },
@@ -46,27 +70,6 @@ var unaries = map[chain.Function]unary{
 	chain.IsNaN:      test(func(v float32) bool { return v != v }),
 	chain.Reciprocal: ofRow(reciprocals),
 	chain.Sqrt:       ofRow(roots),
-	chain.Abs:        eachOf(math.Abs),
-	chain.Sign:       eachOf(sign),
-	chain.Ceil:       eachOf(math.Ceil),
-	chain.Floor:      eachOf(math.Floor),
-	chain.Round:      eachOf(math.RoundToEven),
-	chain.Log:        eachOf(math.Log),
-	chain.Erf:        eachOf(math.Erf),
-	chain.Softplus:   eachOf(softplus),
-	chain.Softsign:   eachOf(func(v float64) float64 { return v / (1 + math.Abs(v)) }),
-	chain.Sin:        eachOf(math.Sin),
-	chain.Cos:        eachOf(math.Cos),
-	chain.Tan:        eachOf(math.Tan),
-	chain.Asin:       eachOf(math.Asin),
-	chain.Acos:       eachOf(math.Acos),
-	chain.Atan:       eachOf(math.Atan),
-	chain.Sinh:       eachOf(math.Sinh),
-	chain.Cosh:       eachOf(math.Cosh),
-	chain.Asinh:      eachOf(math.Asinh),
-	chain.Acosh:      eachOf(math.Acosh),
-	chain.Atanh:      eachOf(math.Atanh),
-	chain.Mish:       eachOf(func(v float64) float64 { return v * math.Tanh(softplus(v)) }),
 	chain.IsInf: func(y, x []float32, negative, positive float32) {
 		test(func(v float32) bool { return negative != 0 && v == -inf || positive != 0 && v == inf })(y, x, 0, 0)
 	},
@@ -99,8 +102,8 @@ var unaries = map[chain.Function]unary{
 	},
 }
 
-// binaries are the functions of two values.
-var binaries = map[chain.Function]binary{
+// ownBinaries are those that have kernels, or are computed with bools as floats.
+var ownBinaries = map[chain.Function]binary{
 	chain.Add: vector(vec.Add, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, 1, s, -inf, inf) }),
 	chain.Mul: vector(vec.Mul, func(y, x []float32, s float32, _ bool) { vec.Affine(y, x, s, 0, -inf, inf) }),
 	chain.Sub: vector(vec.Sub, func(y, x []float32, s float32, left bool) {
@@ -124,14 +127,6 @@ var binaries = map[chain.Function]binary{
 			return v * v
 		}
 		return float32(math.Pow(float64(v), float64(e)))
-	}),
-	chain.Max: pairs(func(v, w float32) float32 { return max(v, w) }),
-	chain.Min: pairs(func(v, w float32) float32 { return min(v, w) }),
-	chain.PRelu: pairs(func(v, slope float32) float32 {
-		if v < 0 {
-			v *= slope
-		}
-		return v
 	}),
 	chain.FMod: pairs(func(v, w float32) float32 { return float32(math.Mod(float64(v), float64(w))) }),
 	chain.Mod: pairs(func(v, w float32) float32 {
@@ -242,17 +237,4 @@ func roots(y, x []float32) {
 	for i, v := range x {
 		y[i] = float32(math.Sqrt(float64(v)))
 	}
-}
-
-// softplus is log(1+exp(v)), without overflow.
-func softplus(v float64) float64 { return max(v, 0) + math.Log1p(math.Exp(-math.Abs(v))) }
-
-func sign(v float64) float64 {
-	switch {
-	case v > 0:
-		return 1
-	case v < 0:
-		return -1
-	}
-	return v
 }

@@ -69,6 +69,15 @@ func (r rows) zip(a, b *tensor.Tensor) *tensor.Tensor {
 	return zipRows(a, b, r.bool)
 }
 
+// Row returns the function of an operator of two operands, or of any number of them one after the other, on runs of
+// elements f32 that lie sx and sy apart: d[i] = f(x[i*sx], y[i*sy]). d may be either. It is nil of other operators.
+func Row(kind string) func(d, x, y []float32, sx, sy int) {
+	if f := binaryFuncs[kind].f32; f != nil {
+		return f
+	}
+	return variadicFuncs[kind].f32
+}
+
 // tests holds a row function with bool results for each carrier.
 type tests struct {
 	f32  rowFunc[float32, bool]

@@ -55,6 +55,10 @@ var unaryFuncs = map[string]unaryDef{
 	"Tanh":       {float: math.Tanh},
 }
 
+// Scalar returns the function of an operator of one operand without attributes, on an element of a float type; nil of
+// other operators.
+func Scalar(kind string) func(float64) float64 { return unaryFuncs[kind].float }
+
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 // softplus is log(1+exp(x)), without overflow.
