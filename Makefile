@@ -9,7 +9,7 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -106,6 +106,22 @@ diff: ## random graphs, compiled and run, against the interpreter: what differs 
 
 diff-mutants: ## that random graphs find faults: each of those that tests/diff lists is planted (half an hour)
 	$(GO) run ./tests/diff/cmd mutants
+
+proto: ## what is generated of protocol buffers (needs protoc)
+	@mkdir -p out
+	$(GO) build -o out/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
+	protoc --plugin=out/protoc-gen-go --go_out=. --go_opt=module=$$($(GO) list -m) ir/onnx/onnxpb/*.proto
+
+module: ## another path for the module: NAME=example.org/you/spc (needs protoc)
+	$(GO) run ./internal/rename $(NAME)
+	$(MAKE) proto
+
+module-check: ## that the module builds, and tests that name packages pass, under another path
+	rm -rf out/module
+	git clone -q . out/module
+	$(MAKE) -C out/module module NAME=example.org/you/spc
+	cd out/module && $(GO) vet ./... && $(GO) test ./tests/imports ./tests/docs ./ir/... ./internal/rename .
+	rm -rf out/module
 
 asm: ## the assembly, from the programs in internal/asmgen
 	$(GO) run -C internal/asmgen .

@@ -210,7 +210,7 @@ func TestFirstOutputs(t *testing.T) {
 	dir := t.TempDir()
 	small(t, dir, "resnet", "resnet50")
 	program := filepath.Join(dir, "spc")
-	if out, err := exec.Command("go", "build", "-o", program, "spc/cmd/spc").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/spc").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	b := Bench{ORT: o, Models: dir, Program: program, Scratch: t.TempDir(), Threads: []int{1}, Turns: Turns{Rounds: 1, Runs: 1}}

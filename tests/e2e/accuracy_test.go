@@ -12,7 +12,7 @@ import (
 func TestEvalReproducesBaselines(t *testing.T) {
 	needModels(t)
 	spc := filepath.Join(t.TempDir(), "spc")
-	if out, err := exec.Command("go", "build", "-o", spc, "spc/cmd/spc").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", spc, "../../cmd/spc").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, b := range Baselines {

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -87,8 +88,14 @@ func TestWhatIsWrong(t *testing.T) {
 
 func TestImportsGoOneWay(t *testing.T) {
 	root := "../.."
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(mod), "\n")
+	module := strings.TrimPrefix(line, "module ")
 	files := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -111,9 +118,9 @@ func TestImportsGoOneWay(t *testing.T) {
 		for _, imp := range f.Imports {
 			p, _ := strconv.Unquote(imp.Path.Value)
 			to := "."
-			if p != "spc" {
+			if p != module {
 				var ok bool
-				if to, ok = strings.CutPrefix(p, "spc/"); !ok {
+				if to, ok = strings.CutPrefix(p, module+"/"); !ok {
 					continue
 				}
 			}
