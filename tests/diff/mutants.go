@@ -34,8 +34,8 @@ var Mutants = []Mutant{
 		"last[v.Span.Last] = append(last[v.Span.Last], i)", "last[v.Span.Last-1] = append(last[v.Span.Last-1], i)"},
 	{"an output overwrites an input that another output shows", "backend/cpu/spec.go",
 		"if !out[i].Fits(t) || !arena && slices.ContainsFunc(in, out[i].Overlaps) {", "if !out[i].Fits(t) {"},
-	{"a kernel in place where another operand is a part of the same", "backend/cpu/elementwise.go",
-		"b := &bound{inplace: -1, alone: prod(shapeOf(n.Inputs[0])) != prod(shapeOf(n.Inputs[1]))}", "b := &bound{inplace: -1}"},
+	{"a chain in place where another operand is a part of the same", "backend/cpu/chain.go",
+		"b.alone = b.alone || !same", "b.alone = false"},
 
 	// Passes.
 	{"a residual from the wrong input", "passes/fuse/producer.go",
@@ -70,10 +70,14 @@ var Mutants = []Mutant{
 		"return t.Map(func(e *tensor.Tensor) *tensor.Tensor {\n\t\tif _, n := x.inArena(e); n > 0 {", "return t.Map(func(e *tensor.Tensor) *tensor.Tensor {\n\t\tif _, n := x.inArena(e); n > 0 && !t.DType().IsList() {"},
 
 	// Bindings.
-	{"a stride along an axis of one", "backend/cpu/elementwise.go",
-		"if shape[i] != 1 {\n\t\t\ts[len(out)", "if shape[i] != 1 || i == 0 {\n\t\t\ts[len(out)"},
-	{"axes joined that only one operand crosses alike", "backend/cpu/elementwise.go",
-		"if sa[k] == fa[i]*d && sb[k] == fb[i]*d {", "if sa[k] == fa[i]*d {"},
+	{"a stride along an axis of one", "lower/chain/program.go",
+		"d >= 0 && n != 1 {", "d >= 0 && (n != 1 || i == 0) {"},
+	{"axes joined that only the last operand crosses alike", "lower/chain/program.go",
+		"merges = merges && strides[k][last] == all[k][d]*n", "merges = strides[k][last] == all[k][d]*n"},
+	{"a register of a chain freed an instruction early", "lower/chain/program.go",
+		"return v == 0 || ends[v-1] <= i })", "return v == 0 || ends[v-1] <= i+1 })"},
+	{"a chain takes a node whose value another reads, too", "lower/chain/form.go",
+		"if of[u.Node] != c {\n\t\t\treturn nil\n\t\t}", "if of[u.Node] != c {\n\t\t\tcontinue\n\t\t}"},
 	{"axes joined that only the source crosses alike", "backend/cpu/move.go",
 		"n > 0 && p.dst[n-1] == dst[i]*d && p.src[n-1] == src[i]*d {", "n > 0 && p.src[n-1] == src[i]*d {"},
 	{"a stride swapped", "backend/cpu/move.go",
