@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"spc/internal/memory"
+)
 
 // Copy moves a box of elements between two tensors of one element type:
 //
@@ -58,7 +62,7 @@ func copyBox[T any](dst, src []T, shape []int, do int, ds []int, so int, ss []in
 	n, d, s := shape[0], ds[0], ss[0]
 	if len(shape) == 1 {
 		if d == 1 && s == 1 {
-			copy(dst[do:do+n], src[so:so+n])
+			memory.Copy(dst[do:do+n], src[so:so+n])
 			return
 		}
 		for range n {

@@ -1,7 +1,7 @@
 // Package tensor holds host tensors: element types, dense row-major storage, lists of tensors,
 // conversions between element types, strided copies, and readers and writers
-// of npy files and ONNX TensorProtos. It imports nothing of spc but the
-// generated ONNX messages.
+// of npy files and ONNX TensorProtos. It imports nothing of spc but internal/memory
+// and the generated ONNX messages.
 package tensor
 
 import (
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"spc/internal/memory"
 )
 
 // Elem lists the Go types that stand for elements in memory.
@@ -281,7 +283,7 @@ func (t *Tensor) Clone() *Tensor {
 		return c
 	}
 	c := New(t.dtype, t.shape...)
-	copy(c.data, t.data)
+	memory.Copy(c.data, t.data)
 	copy(c.strs, t.strs)
 	return c
 }
@@ -295,7 +297,7 @@ func (t *Tensor) CopyFrom(src *Tensor) {
 	for i, e := range t.items {
 		e.CopyFrom(src.items[i])
 	}
-	copy(t.data, src.data)
+	memory.Copy(t.data, src.data)
 	copy(t.strs, src.strs)
 }
 
