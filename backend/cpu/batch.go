@@ -176,12 +176,24 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 	if len(g.Nodes) == 0 {
 		return []portion{{size: n}}, nil
 	}
-	type use struct {
-		made, live float64   // bytes
-		passes     *ir.Value // the only value that nodes before hand to this and later ones
-		passing    int
+	c := &cutting{n: n, sizes: []int{1}, uses: usesOf(g)}
+	for k := 1; k < n; c.sizes = append(c.sizes, k) {
+		k = min(n, 2*k)
 	}
-	uses := make([]use, len(g.Nodes)) // of nodes, for an image
+	c.products, c.ends = productCosts(g, c.sizes), endsOf(c.uses, listed)
+	return c.cheapest(), nil
+}
+
+// usage is what an image takes at a node.
+type usage struct {
+	made, live float64   // bytes
+	passes     *ir.Value // the only value that nodes before hand to this and later ones
+	passing    int       // how many there are
+}
+
+// usesOf returns what an image takes at each node of a graph.
+func usesOf(g *ir.Graph) []usage {
+	uses := make([]usage, len(g.Nodes))
 	pl := plan.New(g)
 	for i := range pl.Values {
 		v, span := pl.Values[i].Value, pl.Values[i].Span
@@ -198,87 +210,122 @@ func (p *program) portions(in []*tensor.Tensor, n int, listed map[string]bool) (
 			}
 		}
 	}
+	return uses
+}
+
+// endsOf lists the nodes at which portions may begin, from the first to past the last.
+func endsOf(uses []usage, listed map[string]bool) []int {
 	ends := []int{0}
 	for k := 1; k < len(uses); k++ {
 		if v := uses[k].passes; uses[k].passing == 1 && v.Def != nil && listed[v.Name] {
 			ends = append(ends, k)
 		}
 	}
-	ends = append(ends, len(uses))
-	ends = thinned(ends)
-	sizes := []int{1}
-	for k := 1; k < n; sizes = append(sizes, k) {
-		k = min(n, 2*k)
-	}
-	products := make([][]float64, len(uses)) // the cost of a node's products, by size
+	return thinned(append(ends, len(uses)))
+}
+
+// productCosts returns what the products of each node cost for each number of images,
+// nil where a node has none.
+func productCosts(g *ir.Graph, sizes []int) [][]float64 {
+	costs := make([][]float64, len(g.Nodes))
 	for k, node := range g.Nodes {
 		for _, w := range productsOf(node) {
-			if products[k] == nil {
-				products[k] = make([]float64, len(sizes))
+			if costs[k] == nil {
+				costs[k] = make([]float64, len(sizes))
 			}
 			for s, size := range sizes {
-				products[k][s] += float64(w.bytes)*weightPace + float64(w.weights*backend.Columns(size*w.columns))*macPace
+				costs[k][s] += float64(w.bytes)*weightPace + float64(w.weights*backend.Columns(size*w.columns))*macPace
 			}
 		}
 	}
-	// least is the least cost of the nodes from i to j as one portion, whose values take
-	// made bytes, live of them at once, and the number of images for which it is that.
-	least := func(i, j int, made, live float64, products []float64) (cost float64, images int) {
-		cost = math.Inf(1)
-		for s, size := range sizes {
-			c := (float64(j-i)*nodeCost+products[s])/float64(size) + distant(made, float64(size)*live)
-			if c < cost {
-				cost, images = c, size
-			}
+	return costs
+}
+
+// cutting looks for the portions that cost least.
+type cutting struct {
+	n        int         // images
+	sizes    []int       // the numbers of images that a portion may take
+	uses     []usage     // by node
+	products [][]float64 // by node and size, what its products cost
+	ends     []int       // where portions may begin
+}
+
+// stretch is a run of nodes that may be a portion.
+type stretch struct {
+	first, end int       // nodes, the second not included
+	made, live float64   // bytes of values for an image, live of them at once
+	products   []float64 // by size, what the products cost
+}
+
+// extend begins a stretch at an earlier node.
+func (c *cutting) extend(s *stretch, first int) {
+	for k := first; k < s.first; k++ {
+		s.made, s.live = s.made+c.uses[k].made, max(s.live, c.uses[k].live)
+		for i, cost := range c.products[k] {
+			s.products[i] += cost
 		}
-		return cost, images
 	}
+	s.first = first
+}
+
+// least is the least cost of an image in a stretch as one portion, and the number of
+// images for which it is that.
+func (c *cutting) least(s *stretch) (cost float64, images int) {
+	cost = math.Inf(1)
+	for i, size := range c.sizes {
+		each := (float64(s.end-s.first)*nodeCost+s.products[i])/float64(size) + distant(s.made, float64(size)*s.live)
+		if each < cost {
+			cost, images = each, size
+		}
+	}
+	return cost, images
+}
+
+// cheapest returns the portions that cost least, by what is cheapest up to each end.
+func (c *cutting) cheapest() []portion {
+	last := len(c.ends) - 1
+	products := make([]float64, len(c.sizes))
+	empty := func(end int) stretch {
+		clear(products)
+		return stretch{first: end, end: end, products: products}
+	}
+	whole := empty(c.ends[last])
+	for i := last - 1; i >= 0; i-- {
+		c.extend(&whole, c.ends[i])
+	}
+	cutCost, _ := c.least(&whole)
+	cutCost *= cutShare
 	// best[j] is the least cost of the nodes before ends[j], whose last portion begins
 	// at ends[from] for size images.
-	type choice struct {
+	best := make([]struct {
 		cost       float64
 		from, size int
-	}
-	best := make([]choice, len(ends))
-	within := make([]float64, len(sizes)) // the cost of a portion's products, by size
-	cutCost := 0.
-	for pass := range 2 { // the first for no cuts
-		for j := 1; j < len(ends); j++ {
-			best[j].cost = math.Inf(1)
-			var made, live float64
-			clear(within)
-			for i := j - 1; i >= 0; i-- {
-				for k := ends[i]; k < ends[i+1]; k++ {
-					made, live = made+uses[k].made, max(live, uses[k].live)
-					for s, c := range products[k] {
-						within[s] += c
-					}
-				}
-				before := best[i].cost
-				if i > 0 {
-					if pass == 0 {
-						continue
-					}
-					bytes := float64(imageBytes(uses[ends[i]].passes)) // kept for all images
-					before += distant(bytes, float64(n)*bytes) + cutCost
-				}
-				if c, size := least(ends[i], ends[j], made, live, within); before+c < best[j].cost {
-					best[j] = choice{before + c, i, size}
-				}
+	}, len(c.ends))
+	for j := 1; j <= last; j++ {
+		best[j].cost = math.Inf(1)
+		s := empty(c.ends[j])
+		for i := j - 1; i >= 0; i-- {
+			c.extend(&s, c.ends[i])
+			before := best[i].cost
+			if i > 0 {
+				bytes := float64(imageBytes(c.uses[c.ends[i]].passes)) // kept for all images
+				before += distant(bytes, float64(c.n)*bytes) + cutCost
+			}
+			if cost, size := c.least(&s); before+cost < best[j].cost {
+				best[j].cost, best[j].from, best[j].size = before+cost, i, size
 			}
 		}
-		cutCost = best[len(ends)-1].cost * cutShare
 	}
 	var list []portion
 	to := ""
-	for j := len(ends) - 1; j > 0; j = best[j].from {
+	for j := last; j > 0; j = best[j].from {
 		list = append(list, portion{to: to, size: best[j].size})
 		if i := best[j].from; i > 0 {
-			to = uses[ends[i]].passes.Name
+			to = c.uses[c.ends[i]].passes.Name
 		}
 	}
 	slices.Reverse(list)
-	return list, nil
+	return list
 }
 
 // maxEnds bounds the places where portions may end: the time to choose grows with its square.

@@ -84,6 +84,10 @@ func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep 
 		blocks = 2 * threads
 	}
 	conv := winograd.NewConv(w, win, g.images, winogradFloats(w), blocks)
+	parts := 1
+	if byRows {
+		parts = min(threads, conv.Outs())
+	}
 	tiles := conv.InputLen() + conv.OutputLen()
 	apart := byRows || conv.Blocks()%threads == 0 || conv.Blocks() >= 2*threads
 	b := &bound{inplace: -1, scratch: max(direct.scratch, conv.Scratch()), shared: direct.shared}
@@ -93,67 +97,83 @@ func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep 
 		b.shared = max(b.shared, tiles)
 	}
 	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
-		var xs, ys, res []float32
-		var spoilt atomic.Bool
-		store := func(y []float32, img, row, rows, pixel, n int) {
-			ep.tile(ys, res, (img*g.rows+row)*g.outPlane+pixel, g.outPlane, y, row, rows, n)
-		}
-		output := func(block, group int, z, scratch []float32) {
-			if !conv.Output(block, group, z, scratch, store) {
-				spoilt.Store(true)
-			}
+		t := &tiledConv{Conv: conv}
+		t.store = func(y []float32, img, row, rows, pixel, n int) {
+			ep.tile(t.y, t.residual, (img*g.rows+row)*g.outPlane+pixel, g.outPlane, y, row, rows, n)
 		}
 		var run func()
 		if apart {
-			parts := 1 // of the rows
-			if byRows {
-				parts = min(threads, conv.Outs())
-			}
-			body := func(worker, i int) {
-				s := x.scratch[worker]
-				v, z, s := s[:conv.InputLen()], s[conv.InputLen():tiles], s[tiles:]
-				part, block := i/conv.Blocks(), i%conv.Blocks()
-				first, last := part*conv.Outs()/parts, (part+1)*conv.Outs()/parts
-				for group := range conv.Groups() {
-					conv.Input(block, group, v, xs, s)
-				}
-				for point := range conv.Points() {
-					conv.Multiply(block, point, first, last, v, z)
-				}
-				for group := first; group < last; group++ {
-					output(block, group, z, s)
-				}
-			}
-			run = func() { x.pool.For(parts*conv.Blocks(), body) }
+			run = t.apart(x, parts)
 		} else {
-			v, z := x.shared[:conv.InputLen()], x.shared[conv.InputLen():tiles]
-			block := 0
-			load := func(worker, group int) { conv.Input(block, group, v, xs, x.scratch[worker]) }
-			multiply := func(_, point int) { conv.Multiply(block, point, 0, conv.Outs(), v, z) }
-			finish := func(worker, group int) { output(block, group, z, x.scratch[worker]) }
-			run = func() {
-				for block = range conv.Blocks() {
-					x.pool.For(conv.Groups(), load)
-					x.pool.For(conv.Points(), multiply)
-					x.pool.For(conv.Outs(), finish)
-				}
-			}
+			run = t.together(x)
 		}
 		direct := direct.prepare(x, in, out)
 		return func() error {
-			xs, ys, res = in[0].F32s(), out[0].F32s(), nil
+			t.x, t.y, t.residual = in[0].F32s(), out[0].F32s(), nil
 			if ep.residual >= 0 {
-				res = in[op.Residual].F32s()
+				t.residual = in[op.Residual].F32s()
 			}
-			spoilt.Store(false)
+			t.spoilt.Store(false)
 			run()
-			if spoilt.Load() {
+			if t.spoilt.Load() {
 				return direct()
 			}
 			return nil
 		}
 	}
 	return b
+}
+
+// tiledConv is a convolution by way of tiles, with what a run of it reads and writes.
+type tiledConv struct {
+	*winograd.Conv
+	x, y, residual []float32
+	store          func(y []float32, img, row, rows, pixel, n int) // finishes pixels of y
+	spoilt         atomic.Bool                                     // whether a result is not finite
+}
+
+// output stores a group of channels of a block.
+func (t *tiledConv) output(block, group int, z, scratch []float32) {
+	if !t.Output(block, group, z, scratch, t.store) {
+		t.spoilt.Store(true)
+	}
+}
+
+// apart computes blocks, or parts of their rows, each on a thread of its own.
+func (t *tiledConv) apart(x *exec, parts int) (run func()) {
+	inputs, tiles := t.InputLen(), t.InputLen()+t.OutputLen()
+	body := func(worker, i int) {
+		s := x.scratch[worker]
+		v, z, s := s[:inputs], s[inputs:tiles], s[tiles:]
+		part, block := i/t.Blocks(), i%t.Blocks()
+		first, last := part*t.Outs()/parts, (part+1)*t.Outs()/parts
+		for group := range t.Groups() {
+			t.Input(block, group, v, t.x, s)
+		}
+		for point := range t.Points() {
+			t.Multiply(block, point, first, last, v, z)
+		}
+		for group := first; group < last; group++ {
+			t.output(block, group, z, s)
+		}
+	}
+	return func() { x.pool.For(parts*t.Blocks(), body) }
+}
+
+// together computes blocks one by one, each on all threads.
+func (t *tiledConv) together(x *exec) (run func()) {
+	v, z := x.shared[:t.InputLen()], x.shared[t.InputLen():t.InputLen()+t.OutputLen()]
+	block := 0
+	load := func(worker, group int) { t.Input(block, group, v, t.x, x.scratch[worker]) }
+	multiply := func(_, point int) { t.Multiply(block, point, 0, t.Outs(), v, z) }
+	finish := func(worker, group int) { t.output(block, group, z, x.scratch[worker]) }
+	return func() {
+		for block = range t.Blocks() {
+			x.pool.For(t.Groups(), load)
+			x.pool.For(t.Points(), multiply)
+			x.pool.For(t.Outs(), finish)
+		}
+	}
 }
 
 // winogradTile is the size of the tiles that a convolution is computed by, 0 where
