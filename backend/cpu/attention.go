@@ -111,9 +111,9 @@ func (a *attention) block(s *attentionTiles, in []*tensor.Tensor, y []float32, b
 		tile.Product(rows, a.Depth, k[t*a.K.Token:], a.K.Token, 1, s.q, w, w, s.scores, w, false)
 		masked := a.maskRows() > 0
 		if masked {
-			loadMask(a.Mask, s.mask, w, rows, n, in[3], b, h, from, t)
+			loadMask(a.Mask, in[3], maskPart{b, h, from, t, n, rows}, s.mask, w)
 		} else if a.Mask != nil {
-			loadMask(a.Mask, s.bias, 1, rows, 1, in[3], b, h, 0, t)
+			loadMask(a.Mask, in[3], maskPart{b, h, 0, t, 1, rows}, s.bias, 1)
 			for r, x := range s.bias[:rows] {
 				if x == -inf { // whatever the scores are
 					fill(s.scores[r*w:(r+1)*w], -inf)
@@ -165,11 +165,16 @@ func fill(x []float32, v float32) {
 	}
 }
 
-// loadMask writes the mask of n queries and some keys, from the given ones on, to a tile
-// whose rows, ld elements apart, are keys.
-func loadMask(m *op.AttentionMask, dst []float32, ld, rows, n int, t *tensor.Tensor, b, h, query, key int) {
-	known := min(rows, max(0, m.Keys-key))
-	at := b*m.Batch + h*m.Head + query*m.Query + key
+// maskPart is the part of a mask for some queries of a head and some keys.
+type maskPart struct {
+	sample, head, query, key int // the first ones
+	queries, keys            int // how many
+}
+
+// loadMask writes a part of a mask to a tile whose rows, ld elements apart, are keys.
+func loadMask(m *op.AttentionMask, t *tensor.Tensor, p maskPart, dst []float32, ld int) {
+	n, known := p.queries, min(p.keys, max(0, m.Keys-p.key))
+	at := p.sample*m.Batch + p.head*m.Head + p.query*m.Query + p.key
 	switch {
 	case known == 0:
 	case !m.Bool && n == 1:
@@ -192,7 +197,7 @@ func loadMask(m *op.AttentionMask, dst []float32, ld, rows, n int, t *tensor.Ten
 			}
 		}
 	}
-	for r := known; r < rows; r++ {
+	for r := known; r < p.keys; r++ {
 		fill(dst[r*ld:][:n], -inf)
 	}
 }

@@ -149,41 +149,50 @@ func permute[T word](x *exec, p *permutation, l loops[T]) func(dst, src []T) {
 	count, each := parts(x, shape[0], prod(shape))
 	perWorker := len(shape)
 	boxes := make([]int, perWorker*x.pool.Threads())
-	var dst, src []T
+	c := &boxCopy[T]{p: p, loops: l}
 	body := func(worker, i int) {
 		from := i * each
 		box := boxes[worker*perWorker:][:perWorker]
 		copy(box, shape)
 		box[0] = min(each, shape[0]-from)
-		copyBox(p, dst, src, p.dstAt+from*p.dst[0], p.srcAt+from*p.src[0], box, p.dst, p.src, &l)
+		c.axes(0, box, p.dstAt+from*p.dst[0], p.srcAt+from*p.src[0])
 	}
-	return func(d, s []T) {
-		dst, src = d, s
+	return func(dst, src []T) {
+		c.dst, c.src = dst, src
 		x.pool.For(count, body)
 	}
 }
 
-func copyBox[T word](p *permutation, dst, src []T, d, s int, shape, ds, ss []int, l *loops[T]) {
-	n := shape[0]
-	switch {
-	case len(shape) == 1 && ds[0] == 1 && ss[0] == 1:
+// boxCopy copies boxes of elements that are strided as a permutation's.
+type boxCopy[T word] struct {
+	p        *permutation
+	loops    loops[T]
+	dst, src []T
+}
+
+// axes copies the part of a box from element d in dst and s in src on that has its axes
+// from a on.
+func (c *boxCopy[T]) axes(a int, shape []int, d, s int) {
+	dst, src := c.dst, c.src
+	n, step, stride := shape[a], c.p.dst[a], c.p.src[a]
+	switch left := len(shape) - a; {
+	case left == 1 && step == 1 && stride == 1:
 		copy(dst[d:d+n], src[s:])
-	case len(shape) == 1 && ds[0] == 1 && ss[0] > 0:
-		l.every(dst[d:d+n], src[s:], ss[0])
-	case len(shape) == 1:
-		step, stride := ds[0], ss[0]
+	case left == 1 && step == 1 && stride > 0:
+		c.loops.every(dst[d:d+n], src[s:], stride)
+	case left == 1:
 		for range n {
 			dst[d] = src[s]
 			d += step
 			s += stride
 		}
-	case len(shape) == 2 && p.matrix:
-		l.matrix(dst[d:], ds[0], src[s:], ss[1], shape[1], n)
+	case left == 2 && c.p.matrix:
+		c.loops.matrix(dst[d:], step, src[s:], c.p.src[a+1], shape[a+1], n)
 	default:
 		for range n {
-			copyBox(p, dst, src, d, s, shape[1:], ds[1:], ss[1:], l)
-			d += ds[0]
-			s += ss[0]
+			c.axes(a+1, shape, d, s)
+			d += step
+			s += stride
 		}
 	}
 }

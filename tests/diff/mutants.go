@@ -81,7 +81,7 @@ var Mutants = []Mutant{
 	{"axes joined that only the source crosses alike", "backend/cpu/move.go",
 		"n > 0 && p.dst[n-1] == dst[i]*d && p.src[n-1] == src[i]*d {", "n > 0 && p.src[n-1] == src[i]*d {"},
 	{"a stride swapped", "backend/cpu/move.go",
-		"l.matrix(dst[d:], ds[0], src[s:], ss[1], shape[1], n)", "l.matrix(dst[d:], ds[0], src[s:], min(ss[1], ds[0]), shape[1], n)"},
+		"c.loops.matrix(dst[d:], step, src[s:], c.p.src[a+1], shape[a+1], n)", "c.loops.matrix(dst[d:], step, src[s:], min(c.p.src[a+1], step), shape[a+1], n)"},
 	{"the features of a Gemm read as if not transposed", "backend/cpu/matmul.go",
 		"col[k] = o.xs[k*l.tokens+t]", "col[k] = o.xs[t*l.k+k]"},
 
@@ -97,7 +97,7 @@ var Mutants = []Mutant{
 	{"a causal order that hides one key less", "backend/cpu/attention.go",
 		"for r := max(0, first+1); r < rows; r++ {\n\t\tfill(scores[r*w:][:min(w, r-first)], -inf)", "for r := max(0, first+1); r < rows; r++ {\n\t\tfill(scores[r*w:][:min(w, r-first-1)], -inf)"},
 	{"a mask that is the same for all heads", "backend/cpu/attention.go",
-		"at := b*m.Batch + h*m.Head + query*m.Query + key", "at := b*m.Batch + query*m.Query + key"},
+		"at := p.sample*m.Batch + p.head*m.Head + p.query*m.Query + p.key", "at := p.sample*m.Batch + p.query*m.Query + p.key"},
 	{"an index from the end one off", "backend/cpu/gather.go",
 		"if at[i] = int(p); p < 0 {\n\t\t\tat[i] += size", "if at[i] = int(p); p < 0 {\n\t\t\tat[i] += size - 1"},
 	{"a sequence read backwards from its longest end", "backend/cpu/rnn.go",
