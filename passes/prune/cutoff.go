@@ -49,32 +49,11 @@ const lowBits = 15
 // the first among equals, is kept whatever its rank if it is not zero, and the cutoff ranks the
 // others so that the total is met all the same.
 func findCutoff[S unitSet](p *pool, sets []S, s float64, protect bool) cutoff {
-	tasks := spans(sets)
+	u := &ranking[S]{pool: p, sets: sets, tasks: spans(sets), protect: protect}
 	drop := s * float64(weights(sets))
-
-	// each calls add with the key and the size of every unit that may go.
-	each := func(w *scratch, t span, add func(keys []uint32, size int), one func(key uint32, size int)) {
-		for r := t.lo; r < t.hi; r++ {
-			keys := sets[t.set].keys(r, w)
-			size, last := sets[t.set].sizes(r)
-			end := len(keys) - 1
-			add(keys[:end], size)
-			one(keys[end], last)
-			if !protect {
-				continue
-			}
-			if top := largest(keys); keys[top] > 0 {
-				if top == end {
-					size = last
-				}
-				one(keys[top], -size)
-			}
-		}
-	}
-
 	var below float64 // the weights of the units with smaller keys than those at hand
-	upper, ok := p.crossing(tasks, 1<<16, drop, &below, func(w *scratch, t span, hist []int64) {
-		each(w, t, func(keys []uint32, size int) {
+	upper, ok := p.crossing(u.tasks, 1<<16, drop, &below, func(w *scratch, t span, hist []int64) {
+		u.each(w, t, func(keys []uint32, size int) {
 			for _, k := range keys {
 				hist[k>>lowBits&0xffff] += int64(size)
 			}
@@ -84,13 +63,13 @@ func findCutoff[S unitSet](p *pool, sets []S, s float64, protect bool) cutoff {
 		return cutoff{key: math.MaxUint32}
 	}
 	const low = 1<<lowBits - 1
-	lower, _ := p.crossing(tasks, low+1, drop, &below, func(w *scratch, t span, hist []int64) {
+	lower, _ := p.crossing(u.tasks, low+1, drop, &below, func(w *scratch, t span, hist []int64) {
 		one := func(k uint32, size int) {
 			if k>>lowBits == upper {
 				hist[k&low] += int64(size)
 			}
 		}
-		each(w, t, func(keys []uint32, size int) {
+		u.each(w, t, func(keys []uint32, size int) {
 			for _, k := range keys {
 				if k>>lowBits == upper {
 					hist[k&low] += int64(size)
@@ -98,43 +77,60 @@ func findCutoff[S unitSet](p *pool, sets []S, s float64, protect bool) cutoff {
 			}
 		}, one)
 	})
-	key := upper<<lowBits | lower
+	return u.among(upper<<lowBits|lower, below-drop)
+}
 
-	// The units of that very key stay in order of position, as long as each
-	// brings the total closer.
-	tied := make([]int64, len(tasks))
-	p.run(len(tasks), func(w *scratch, i int) {
-		one := func(k uint32, size int) {
-			if k == key {
-				tied[i] += int64(size)
-			}
+// ranking goes over the units of sets.
+type ranking[S unitSet] struct {
+	*pool
+	sets    []S
+	tasks   []span
+	protect bool // the largest unit of each row
+}
+
+// each calls add and one with the key and the size of every unit of a task that may go.
+func (u *ranking[S]) each(w *scratch, t span, add func(keys []uint32, size int), one func(key uint32, size int)) {
+	for r := t.lo; r < t.hi; r++ {
+		keys := u.sets[t.set].keys(r, w)
+		size, last := u.sets[t.set].sizes(r)
+		end := len(keys) - 1
+		add(keys[:end], size)
+		one(keys[end], last)
+		if !u.protect {
+			continue
 		}
-		each(w, tasks[i], func(keys []uint32, size int) {
-			for _, k := range keys {
-				if k == key {
-					tied[i] += int64(size)
-				}
+		if top := largest(keys); keys[top] > 0 {
+			if top == end {
+				size = last
 			}
-		}, one)
-	})
-	room := below - drop // the weights of this key that stay, below 0 until they are added
+			one(keys[top], -size)
+		}
+	}
+}
+
+// among returns the cutoff among the units of a key, which stay in order of position, as
+// long as each brings the total closer. excess is the weights that go with all smaller
+// keys beyond those that are to go, below 0 where some of this key go, too.
+func (u *ranking[S]) among(key uint32, excess float64) cutoff {
+	tied := u.tied(key)
+	room := excess // the weights of this key that stay, below 0 until they are added
 	for _, n := range tied {
 		room += float64(n)
 	}
-	for i, t := range tasks {
+	for i, t := range u.tasks {
 		if tied[i] == 0 || float64(tied[i]) <= room {
 			room -= float64(tied[i])
 			continue
 		}
 		for r := t.lo; r < t.hi; r++ {
-			keys := sets[t.set].keys(r, p.workers[0])
-			size, last := sets[t.set].sizes(r)
+			keys := u.sets[t.set].keys(r, u.workers[0])
+			size, last := u.sets[t.set].sizes(r)
 			top := -1
-			if protect {
+			if u.protect {
 				top = largest(keys)
 			}
-			for c, k := range keys {
-				if k != key || c == top {
+			for c, found := range keys {
+				if found != key || c == top {
 					continue
 				}
 				n := float64(size)
@@ -148,7 +144,27 @@ func findCutoff[S unitSet](p *pool, sets []S, s float64, protect bool) cutoff {
 			}
 		}
 	}
-	return cutoff{key: key, set: len(sets)}
+	return cutoff{key: key, set: len(u.sets)}
+}
+
+// tied returns by task the weights of the units of a key that may go.
+func (u *ranking[S]) tied(key uint32) []int64 {
+	tied := make([]int64, len(u.tasks))
+	u.run(len(u.tasks), func(w *scratch, i int) {
+		one := func(found uint32, size int) {
+			if found == key {
+				tied[i] += int64(size)
+			}
+		}
+		u.each(w, u.tasks[i], func(keys []uint32, size int) {
+			for _, found := range keys {
+				if found == key {
+					tied[i] += int64(size)
+				}
+			}
+		}, one)
+	})
+	return tied
 }
 
 // crossing counts the tasks' units in a histogram and returns its first bin at
