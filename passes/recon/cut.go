@@ -19,59 +19,11 @@ type block struct {
 // what does before the block or at the next such place: an expanding layer is not cut
 // from one that contracts again.
 func blocks(g *ir.Graph, window int) []block {
-	trained := map[*ir.Value]bool{}
-	for _, q := range parameters(g.Nodes, func(string) bool { return false }) {
-		trained[q.value] = true
-	}
-	depends := map[*ir.Value]bool{}
-	weights := make([]bool, len(g.Nodes))
-	at := map[*ir.Node]int{}
-	for i, n := range g.Nodes {
-		at[n] = i
-		if w, ok := n.Op.(ir.WeightOp); ok {
-			for _, u := range w.Weights(n) {
-				weights[i] = weights[i] || trained[n.Input(u.Input)]
-			}
-		}
-		moves := false
-		n.Reads(func(v *ir.Value) { moves = moves || depends[v] || trained[v] })
-		for _, v := range n.Outputs {
-			if v != nil {
-				depends[v] = moves
-			}
-		}
-	}
-	// A place is a position in the order of the nodes where one value crosses.
-	type place struct {
-		at, size int
-		value    *ir.Value
-	}
-	last := map[*ir.Value]int{}
-	for i, n := range g.Nodes {
-		n.Reads(func(v *ir.Value) { last[v] = i })
-	}
-	var places []place // the last before each weight
-	var open []*ir.Value
-	var found *place
-	for i, n := range g.Nodes {
-		open = slices.DeleteFunc(open, func(v *ir.Value) bool { return last[v] < i })
-		if len(open) == 1 && open[0].Type.DType == tensor.F32 {
-			found = &place{i, size(open[0].Type), open[0]}
-		}
-		if weights[i] && found != nil {
-			places = append(places, *found)
-			found = nil
-		}
-		for _, v := range n.Outputs {
-			if _, read := last[v]; v != nil && depends[v] && read {
-				open = append(open, v)
-			}
-		}
-	}
-	places = slices.DeleteFunc(places, func(p place) bool { return !slices.Contains(weights[:p.at], true) })
-	end := place{at: len(g.Nodes)}
+	t := traceTrained(g)
+	places := t.places(g)
 	var out []block
 	lo, before, joined := 0, 0, 0
+	end := place{at: len(g.Nodes)}
 	for k, p := range append(places, end) {
 		if p.value != nil {
 			next := p.size
@@ -91,7 +43,7 @@ func blocks(g *ir.Graph, window int) []block {
 			b.out = append(b.out, p.value)
 		}
 		for _, v := range g.Outputs {
-			if v.Def != nil && v.Graph() == g && at[v.Def] >= lo && at[v.Def] < p.at && v != p.value && v.Type.DType == tensor.F32 {
+			if v.Def != nil && v.Graph() == g && t.at[v.Def] >= lo && t.at[v.Def] < p.at && v != p.value && v.Type.DType == tensor.F32 {
 				b.out = append(b.out, logits(v))
 			}
 		}
@@ -99,6 +51,72 @@ func blocks(g *ir.Graph, window int) []block {
 		lo, before, joined = p.at, p.size, 0
 	}
 	return out
+}
+
+// trace tells where in a graph is what can be trained.
+type trace struct {
+	at      map[*ir.Node]int   // the order of the nodes
+	weights []bool             // by node, whether it has a weight that is trained
+	depends map[*ir.Value]bool // values that depend on a parameter
+}
+
+// traceTrained follows what is trained through a graph.
+func traceTrained(g *ir.Graph) *trace {
+	trained := map[*ir.Value]bool{}
+	for _, q := range parameters(g.Nodes, func(string) bool { return false }) {
+		trained[q.value] = true
+	}
+	t := &trace{at: map[*ir.Node]int{}, weights: make([]bool, len(g.Nodes)), depends: map[*ir.Value]bool{}}
+	for i, n := range g.Nodes {
+		t.at[n] = i
+		if w, ok := n.Op.(ir.WeightOp); ok {
+			for _, u := range w.Weights(n) {
+				t.weights[i] = t.weights[i] || trained[n.Input(u.Input)]
+			}
+		}
+		moves := false
+		n.Reads(func(v *ir.Value) { moves = moves || t.depends[v] || trained[v] })
+		for _, v := range n.Outputs {
+			if v != nil {
+				t.depends[v] = moves
+			}
+		}
+	}
+	return t
+}
+
+// place is a position in the order of the nodes where one value crosses that depends on
+// what is trained.
+type place struct {
+	at, size int
+	value    *ir.Value
+}
+
+// places returns the last place between each weight and the next, where there is one.
+func (t *trace) places(g *ir.Graph) []place {
+	last := map[*ir.Value]int{}
+	for i, n := range g.Nodes {
+		n.Reads(func(v *ir.Value) { last[v] = i })
+	}
+	var places []place
+	var open []*ir.Value
+	var found *place
+	for i, n := range g.Nodes {
+		open = slices.DeleteFunc(open, func(v *ir.Value) bool { return last[v] < i })
+		if len(open) == 1 && open[0].Type.DType == tensor.F32 {
+			found = &place{i, size(open[0].Type), open[0]}
+		}
+		if t.weights[i] && found != nil {
+			places = append(places, *found)
+			found = nil
+		}
+		for _, v := range n.Outputs {
+			if _, read := last[v]; v != nil && t.depends[v] && read {
+				open = append(open, v)
+			}
+		}
+	}
+	return slices.DeleteFunc(places, func(p place) bool { return !slices.Contains(t.weights[:p.at], true) })
 }
 
 // size is the number of elements of a type, with symbols taken as one.

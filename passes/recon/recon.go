@@ -458,32 +458,14 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		}
 		return rep, err
 	}
-	var losses []loss
-	var out, goals []*ir.Value
-	add := func(l loss) {
-		if !slices.Contains(out, l.value) {
-			losses, out, goals = append(losses, l), append(out, l.value), append(goals, r.named[l.value.Name])
-		}
-	}
-	for _, v := range r.g.Outputs {
-		if v.Type.DType == tensor.F32 && v.Def != nil {
-			l := r.loss(logits(v), 1)
-			l.scores = len(r.g.Outputs) == 1 && calib.Scores(r.g, v)
-			add(l)
-		}
-	}
-	if r.Inside > 0 {
-		all := blocks(r.g, r.Window)
-		for _, b := range all[:len(all)-1] {
-			l := r.loss(b.out[0], r.Inside/float64(len(all)))
-			l.aside = true
-			add(l)
-		}
-	}
-	params := parameters(nodes, r.fixed)
+	losses, params := r.modelLosses(), parameters(nodes, r.fixed)
 	if len(params) == 0 || !slices.ContainsFunc(losses, func(l loss) bool { return !l.aside }) {
 		rep.Note = "nothing to train, or no output of f32 to train towards"
 		return rep, nil
+	}
+	var out, goals []*ir.Value
+	for _, l := range losses {
+		out, goals = append(out, l.value), append(goals, r.named[l.value.Name])
 	}
 	p, err := newPiece(nodes, out, params)
 	if err != nil {
@@ -507,10 +489,49 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 		return skip(err)
 	}
 	t := &trainer{piece: p, losses: losses, teacher: teacher, goals: goals, vary: r.Augment, seed: r.Seed << 32}
+	if t.samples, err = r.modelInputs(ctx, p); err != nil {
+		return rep, err
+	}
+	if err := r.scale(ctx, t); err != nil {
+		return skip(err)
+	}
+	return r.fit(ctx, rep, t, c, stage, skip)
+}
+
+// modelLosses are those of the model's outputs, and of its blocks where those count.
+func (r *runner) modelLosses() []loss {
+	var losses []loss
+	add := func(l loss) {
+		if !slices.ContainsFunc(losses, func(m loss) bool { return m.value == l.value }) {
+			losses = append(losses, l)
+		}
+	}
+	for _, v := range r.g.Outputs {
+		if v.Type.DType == tensor.F32 && v.Def != nil {
+			l := r.loss(logits(v), 1)
+			l.scores = len(r.g.Outputs) == 1 && calib.Scores(r.g, v)
+			add(l)
+		}
+	}
+	if r.Inside > 0 {
+		all := blocks(r.g, r.Window)
+		for _, b := range all[:len(all)-1] {
+			l := r.loss(b.out[0], r.Inside/float64(len(all)))
+			l.aside = true
+			add(l)
+		}
+	}
+	return losses
+}
+
+// modelInputs returns the first samples, as far as the budget goes, as a piece that is
+// the whole model takes them.
+func (r *runner) modelInputs(ctx context.Context, p *piece) ([]sample, error) {
+	var samples []sample
 	bytes := 0
 	for in, err := range r.o.Inputs(ctx, r.dense) {
 		if err != nil {
-			return rep, err
+			return nil, err
 		}
 		s := sample{}
 		for _, v := range p.in {
@@ -518,27 +539,32 @@ func (r *runner) whole(ctx context.Context, gains bool) (Block, error) {
 			s.in = append(s.in, in[k])
 			bytes += len(in[k].Bytes())
 		}
-		if t.samples = append(t.samples, s); bytes > r.Budget {
+		if samples = append(samples, s); bytes > r.Budget {
 			break
 		}
 	}
-	w := newPass(teacher, r.loops)
+	return samples, nil
+}
+
+// scale sets the powers of a trainer's losses from what the teacher gives for a few samples.
+func (r *runner) scale(ctx context.Context, t *trainer) error {
+	w := newPass(t.teacher, r.loops)
 	var seen []sample
 	for _, s := range t.samples[:min(scaleSamples, len(t.samples))] {
 		if err := ctx.Err(); err != nil {
-			return rep, err
+			return err
 		}
 		if err := w.forward(s.in); err != nil {
-			return skip(err)
+			return err
 		}
 		var goal []*tensor.Tensor
-		for _, v := range goals {
+		for _, v := range t.goals {
 			goal = append(goal, w.value(v).Clone())
 		}
 		seen = append(seen, sample{target: goal})
 	}
-	for i := range losses {
-		losses[i].power = losses[i].meanSquare(seen, i)
+	for i := range t.losses {
+		t.losses[i].power = t.losses[i].meanSquare(seen, i)
 	}
-	return r.fit(ctx, rep, t, c, stage, skip)
+	return nil
 }
