@@ -377,80 +377,25 @@ type Case struct {
 // or one of the same nodes and other constants. Nodes around the one named near are tried
 // first. It is nil where all of the graph agrees, and has tensors of its own.
 func (b *Bench) Reduce(ctx context.Context, g, expected *ir.Graph, in []*tensor.Tensor, near string) (*Case, error) {
-	e, err := b.Evaluate(ctx, expected, in)
+	t, err := b.trial(ctx, g, expected, in)
 	if err != nil {
 		return nil, err
 	}
-	values, at := reduce.Values{}, map[*ir.Node]int{} // of g
-	for i, v := range expected.Inputs {
-		values[g.Inputs[i]] = e.Values[v]
+	whole, err := t.try(ctx, g.Nodes)
+	if err != nil || whole == nil {
+		return nil, err
 	}
-	for i, n := range expected.Nodes {
-		at[g.Nodes[i]] = i
-		for k, v := range n.Outputs {
-			if v != nil && e.Values[v] != nil {
-				values[g.Nodes[i].Outputs[k]] = e.Values[v]
-			}
-		}
-	}
-	steps := 0
-	try := func(nodes []*ir.Node) (*Case, error) {
-		if steps++; b.Progress != nil {
-			b.Progress(steps)
-		}
-		part, in, err := reduce.Cut(g, nodes, values)
-		if err != nil || len(part.Outputs) == 0 {
-			return nil, err
-		}
-		other := make([]*ir.Node, len(nodes))
-		for i, n := range nodes {
-			other[i] = expected.Nodes[at[n]]
-		}
-		right, rightIn, err := reduce.Cut(expected, other, e.Values)
-		if err != nil {
-			return nil, err
-		}
-		want, err := (&ref.Interpreter{Unpack: b.Unpack}).Run(ctx, right, rightIn)
-		if err != nil {
-			return nil, err
-		}
-		compiled, err := b.Compile(ctx, part.Clone())
-		if err != nil {
-			return nil, err
-		}
-		got, err := b.Run(ctx, compiled, in)
-		if err != nil {
-			return nil, err
-		}
-		for i, t := range got {
-			if d, ok := b.near(t, want[i]); !ok {
-				return &Case{part, in, want, d}, nil
-			}
-		}
-		return nil, nil
-	}
-	fails := func(nodes []*ir.Node) (bool, error) {
-		c, err := try(nodes)
+	nodes, err := reduce.Nodes(ctx, g, nodeNear(g, near), func(nodes []*ir.Node) (bool, error) {
+		c, err := t.try(ctx, nodes)
 		if err != nil && ctx.Err() == nil {
 			return false, nil // a part need not be a model
 		}
 		return c != nil, err
-	}
-	whole, err := try(g.Nodes)
-	if err != nil || whole == nil {
-		return nil, err
-	}
-	var middle *ir.Node // of what a pass makes of a node the name begins with that node's
-	for _, n := range g.Nodes {
-		if (n.Name == near || strings.HasPrefix(near, n.Name+".")) && (middle == nil || len(n.Name) > len(middle.Name)) {
-			middle = n
-		}
-	}
-	nodes, err := reduce.Nodes(ctx, g, middle, fails)
+	})
 	if err != nil {
 		return nil, err
 	}
-	c, err := try(nodes)
+	c, err := t.try(ctx, nodes)
 	if err != nil || c == nil {
 		return nil, err
 	}
@@ -465,4 +410,85 @@ func (b *Bench) Reduce(ctx context.Context, g, expected *ir.Graph, in []*tensor.
 		}
 	}
 	return c, nil
+}
+
+// trial compares parts of a graph with the same parts of what is expected.
+type trial struct {
+	*Bench
+	graph    *ir.Graph
+	values   reduce.Values    // of graph, as expected has them
+	at       map[*ir.Node]int // the order of its nodes
+	expected *Evaluated
+	steps    int
+}
+
+// trial evaluates what is expected of a graph.
+func (b *Bench) trial(ctx context.Context, g, expected *ir.Graph, in []*tensor.Tensor) (*trial, error) {
+	e, err := b.Evaluate(ctx, expected, in)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{Bench: b, graph: g, values: reduce.Values{}, at: map[*ir.Node]int{}, expected: e}
+	for i, v := range expected.Inputs {
+		t.values[g.Inputs[i]] = e.Values[v]
+	}
+	for i, n := range expected.Nodes {
+		t.at[g.Nodes[i]] = i
+		for k, v := range n.Outputs {
+			if v != nil && e.Values[v] != nil {
+				t.values[g.Nodes[i].Outputs[k]] = e.Values[v]
+			}
+		}
+	}
+	return t, nil
+}
+
+// try compiles and runs the part of the graph with the given nodes; it returns nil where
+// that computes what is expected.
+func (t *trial) try(ctx context.Context, nodes []*ir.Node) (*Case, error) {
+	if t.steps++; t.Progress != nil {
+		t.Progress(t.steps)
+	}
+	part, in, err := reduce.Cut(t.graph, nodes, t.values)
+	if err != nil || len(part.Outputs) == 0 {
+		return nil, err
+	}
+	other := make([]*ir.Node, len(nodes))
+	for i, n := range nodes {
+		other[i] = t.expected.Graph.Nodes[t.at[n]]
+	}
+	right, rightIn, err := reduce.Cut(t.expected.Graph, other, t.expected.Values)
+	if err != nil {
+		return nil, err
+	}
+	want, err := (&ref.Interpreter{Unpack: t.Unpack}).Run(ctx, right, rightIn)
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := t.Compile(ctx, part.Clone())
+	if err != nil {
+		return nil, err
+	}
+	got, err := t.Run(ctx, compiled, in)
+	if err != nil {
+		return nil, err
+	}
+	for i, x := range got {
+		if d, ok := t.near(x, want[i]); !ok {
+			return &Case{part, in, want, d}, nil
+		}
+	}
+	return nil, nil
+}
+
+// nodeNear returns the node of a name, or that of which a pass made one of that name: it
+// begins with that node's. It is nil where there is none.
+func nodeNear(g *ir.Graph, name string) *ir.Node {
+	var best *ir.Node
+	for _, n := range g.Nodes {
+		if (n.Name == name || strings.HasPrefix(name, n.Name+".")) && (best == nil || len(n.Name) > len(best.Name)) {
+			best = n
+		}
+	}
+	return best
 }
