@@ -90,94 +90,78 @@ func (f field) setText(s string) error {
 // set stores v: an int, float32, string, []int, []float32, []string, tensor or
 // graph, converted to the field's type.
 func (f field) set(v any) error {
+	var ok bool
+	var n int
+	var x float32
 	switch p := f.value.Addr().Interface().(type) {
 	case *int:
-		if n, ok := v.(int); ok {
-			*p = n
-			return nil
-		}
+		ok = assign(p, v)
 	case *bool:
-		if n, ok := v.(int); ok {
+		if ok = assign(&n, v); ok {
 			*p = n != 0
-			return nil
 		}
 	case *tensor.DType:
-		if n, ok := v.(int); ok {
+		if ok = assign(&n, v); ok {
 			if n < 0 || n > 255 || !tensor.DType(n).Valid() {
 				return fmt.Errorf("unknown data type code %d", n)
 			}
 			*p = tensor.DType(n)
-			return nil
 		}
 	case *float32:
-		switch x := v.(type) {
-		case float32:
-			*p = x
-			return nil
-		case int: // text form of a whole number
-			*p = float32(x)
-			return nil
-		}
+		ok = assign(p, floats(v))
 	case *string:
-		if s, ok := v.(string); ok {
-			*p = s
-			return nil
-		}
+		ok = assign(p, v)
 	case **int:
-		if n, ok := v.(int); ok {
+		if ok = assign(&n, v); ok {
 			*p = &n
-			return nil
 		}
 	case **float32:
-		if n, ok := v.(int); ok {
-			v = float32(n)
-		}
-		if x, ok := v.(float32); ok {
+		if ok = assign(&x, floats(v)); ok {
 			*p = &x
-			return nil
 		}
 	case *[]int:
-		if s, ok := v.([]int); ok {
-			*p = s
-			return nil
-		}
-		if empty(v) {
-			*p = []int{}
-			return nil
+		if ok = assign(p, v); !ok && empty(v) {
+			*p, ok = []int{}, true
 		}
 	case *[]float32:
-		switch s := v.(type) {
-		case []float32:
-			*p = s
-			return nil
-		case []int:
-			*p = make([]float32, len(s))
-			for i, n := range s {
-				(*p)[i] = float32(n)
-			}
-			return nil
-		}
+		ok = assign(p, floats(v))
 	case *[]string:
-		if s, ok := v.([]string); ok {
-			*p = s
-			return nil
-		}
-		if empty(v) {
-			*p = []string{}
-			return nil
+		if ok = assign(p, v); !ok && empty(v) {
+			*p, ok = []string{}, true
 		}
 	case **tensor.Tensor:
-		if t, ok := v.(*tensor.Tensor); ok {
-			*p = t
-			return nil
-		}
+		ok = assign(p, v)
 	case **Graph:
-		if g, ok := v.(*Graph); ok {
-			*p = g
-			return nil
-		}
+		ok = assign(p, v)
 	}
-	return fmt.Errorf("has type %T, want %v", v, f.value.Type())
+	if !ok {
+		return fmt.Errorf("has type %T, want %v", v, f.value.Type())
+	}
+	return nil
+}
+
+// assign stores v where it has the type that is wanted, and reports whether it has.
+func assign[T any](p *T, v any) bool {
+	x, ok := v.(T)
+	if ok {
+		*p = x
+	}
+	return ok
+}
+
+// floats makes floats of ints, as which a text writes whole numbers, and leaves the rest.
+func floats(v any) any {
+	switch x := v.(type) {
+	case int:
+		return float32(x)
+	case []int:
+		list := make([]float32, len(x))
+		for i, n := range x {
+			list[i] = float32(n)
+		}
+		return list
+	}
+	return v
 }
 
 // empty reports whether v is a list without elements, whose type a text or a
