@@ -61,6 +61,59 @@ func (*Attention) Along(n *ir.Node, _, axis int) []int {
 
 // Infer checks every shape and sets those of the outputs.
 func (o *Attention) Infer(c *ir.Infer) error {
+	if err := o.check(c); err != nil {
+		return err
+	}
+	q, k, v := c.In(attnQ), c.In(attnK), c.In(attnV)
+	if !q.Ranked || !k.Ranked || !v.Ranked {
+		for i, dt := range []tensor.DType{q.DType, q.DType, v.DType, q.DType} {
+			c.Set(i, ir.Unranked(dt))
+		}
+		return nil
+	}
+	if r := q.Rank(); r != 3 && r != 4 || k.Rank() != r || v.Rank() != r {
+		return c.Errorf("Q, K and V have the ranks %d, %d and %d, want all 3 or all 4", r, k.Rank(), v.Rank())
+	}
+	if o.Packed {
+		if err := o.inferParts(c, []*ir.Type{&q, &k, &v}); err != nil {
+			return err
+		}
+	}
+	qd, kd, vd, err := o.heads(c, q, k, v)
+	if err != nil {
+		return err
+	}
+	batch, heads, queries := qd[0], qd[1], qd[2]
+	past := ir.Size(0)
+	if c.Has(attnPastKey) {
+		past = dimOf(c, c.In(attnPastKey), 2)
+	}
+	if err := wantDims(c, attnPastKey, "past_key", batch, kd[1], past, kd[3]); err != nil {
+		return err
+	}
+	if err := wantDims(c, attnPastValue, "past_value", batch, kd[1], past, vd[3]); err != nil {
+		return err
+	}
+	if err := wantDims(c, attnLengths, "nonpad_kv_seqlen", batch); err != nil {
+		return err
+	}
+	total := ir.Sum(past, kd[2])
+	if err := o.inferMask(c, []ir.Dim{batch, heads, queries, total}); err != nil {
+		return err
+	}
+	if q.Rank() == 4 {
+		c.Set(0, ir.Of(q.DType, batch, heads, queries, vd[3]))
+	} else {
+		c.Set(0, ir.Of(q.DType, batch, queries, ir.Mul(heads, vd[3])))
+	}
+	c.Set(1, ir.Of(q.DType, batch, kd[1], total, kd[3]))
+	c.Set(2, ir.Of(v.DType, batch, kd[1], total, vd[3]))
+	c.Set(3, ir.Of(q.DType, batch, heads, queries, total))
+	return nil
+}
+
+// check checks the types of the inputs, which of them come together, and the attributes.
+func (o *Attention) check(c *ir.Infer) error {
 	if err := wantPresent(c, 3); err != nil {
 		return err
 	}
@@ -92,69 +145,30 @@ func (o *Attention) Infer(c *ir.Infer) error {
 	case o.Scale != nil && *o.Scale < 0:
 		return c.Errorf("scale is %v, want at least 0", *o.Scale)
 	}
-	q, k, v := c.In(attnQ), c.In(attnK), c.In(attnV)
-	if !q.Ranked || !k.Ranked || !v.Ranked {
-		for i, dt := range []tensor.DType{q.DType, q.DType, v.DType, q.DType} {
-			c.Set(i, ir.Unranked(dt))
-		}
-		return nil
+	return nil
+}
+
+// heads returns the dimensions [B,H,S,D] of Q, K and V, which fit each other.
+func (o *Attention) heads(c *ir.Infer, q, k, v ir.Type) (qd, kd, vd []ir.Dim, err error) {
+	if qd, err = headDims(c, "Q", q, o.QHeads, "q_num_heads"); err != nil {
+		return nil, nil, nil, err
 	}
-	if r := q.Rank(); r != 3 && r != 4 || k.Rank() != r || v.Rank() != r {
-		return c.Errorf("Q, K and V have the ranks %d, %d and %d, want all 3 or all 4", r, k.Rank(), v.Rank())
+	if kd, err = headDims(c, "K", k, o.KVHeads, "kv_num_heads"); err != nil {
+		return nil, nil, nil, err
 	}
-	if o.Packed {
-		if err := o.inferParts(c, []*ir.Type{&q, &k, &v}); err != nil {
-			return err
-		}
+	if vd, err = headDims(c, "V", v, o.KVHeads, "kv_num_heads"); err != nil {
+		return nil, nil, nil, err
 	}
-	qd, err := headDims(c, "Q", q, o.QHeads, "q_num_heads")
-	if err != nil {
-		return err
+	if h, kv := qd[1], kd[1]; h.Known() && kv.Known() && (kv.Size() == 0 || h.Size()%kv.Size() != 0) {
+		return nil, nil, nil, c.Errorf("%v query heads are no multiple of %v key heads", h, kv)
 	}
-	kd, err := headDims(c, "K", k, o.KVHeads, "kv_num_heads")
-	if err != nil {
-		return err
-	}
-	vd, err := headDims(c, "V", v, o.KVHeads, "kv_num_heads")
-	if err != nil {
-		return err
-	}
-	batch, heads, queries, depth := qd[0], qd[1], qd[2], qd[3]
-	if h, kv := heads, kd[1]; h.Known() && kv.Known() && (kv.Size() == 0 || h.Size()%kv.Size() != 0) {
-		return c.Errorf("%v query heads are no multiple of %v key heads", h, kv)
-	}
-	for i, pair := range [][2]ir.Dim{{batch, kd[0]}, {batch, vd[0]}, {kd[1], vd[1]}, {kd[2], vd[2]}, {depth, kd[3]}} {
+	for i, pair := range [][2]ir.Dim{{qd[0], kd[0]}, {qd[0], vd[0]}, {kd[1], vd[1]}, {kd[2], vd[2]}, {qd[3], kd[3]}} {
 		if differ(pair[0], pair[1]) {
-			return c.Errorf("Q is %v, K %v and V %v: %s of %v and %v", q, k, v,
+			return nil, nil, nil, c.Errorf("Q is %v, K %v and V %v: %s of %v and %v", q, k, v,
 				[]string{"batches", "batches", "key heads", "keys", "depths"}[i], pair[0], pair[1])
 		}
 	}
-	past := ir.Size(0)
-	if c.Has(attnPastKey) {
-		past = dimOf(c, c.In(attnPastKey), 2)
-	}
-	if err := wantDims(c, attnPastKey, "past_key", batch, kd[1], past, kd[3]); err != nil {
-		return err
-	}
-	if err := wantDims(c, attnPastValue, "past_value", batch, kd[1], past, vd[3]); err != nil {
-		return err
-	}
-	if err := wantDims(c, attnLengths, "nonpad_kv_seqlen", batch); err != nil {
-		return err
-	}
-	total := ir.Sum(past, kd[2])
-	if err := o.inferMask(c, []ir.Dim{batch, heads, queries, total}); err != nil {
-		return err
-	}
-	if q.Rank() == 4 {
-		c.Set(0, ir.Of(q.DType, batch, heads, queries, vd[3]))
-	} else {
-		c.Set(0, ir.Of(q.DType, batch, queries, ir.Mul(heads, vd[3])))
-	}
-	c.Set(1, ir.Of(q.DType, batch, kd[1], total, kd[3]))
-	c.Set(2, ir.Of(v.DType, batch, kd[1], total, vd[3]))
-	c.Set(3, ir.Of(q.DType, batch, heads, queries, total))
-	return nil
+	return qd, kd, vd, nil
 }
 
 // inferParts takes each of Q, K and V from the features that its input packs.

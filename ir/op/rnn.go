@@ -133,79 +133,21 @@ func (o *Recurrent) eval(op ir.Op, in []*tensor.Tensor, gates, states int, defau
 	if err != nil {
 		return nil, evalErrorf("%v", err)
 	}
-	dirs := o.directions()
-	seq, batch, hidden, inputs := in[0].Dim(0), in[0].Dim(1), in[2].Dim(2), in[0].Dim(2)
-	xs := in[0]
-	if o.BatchFirst {
-		seq, batch = batch, seq
-		xs = xs.Permute(1, 0, 2)
+	r, err := o.recurrence(in, gates, states)
+	if err != nil {
+		return nil, err
 	}
-	lengths := make([]int, batch)
-	for i := range lengths {
-		lengths[i] = seq
-	}
-	if t := optional(in, 4); t != nil {
-		lengths = t.Ints()
-		for _, n := range lengths {
-			if n < 0 || n > seq {
-				return nil, evalErrorf("sequence_lens has %d, want 0 to %d", n, seq)
-			}
-		}
-	}
-	x, w, b, p := xs.Float64s(), in[1].Float64s(), float64s(in, 3), float64s(in, 7)
-	rT := in[2].Permute(0, 2, 1).Float64s() // [dirs, H, gates*H]
-	n := gates * hidden
-	y := make([]float64, seq*dirs*batch*hidden)
-	last := make([][]float64, 2) // h and c, [dirs, batch, H]
-	for i := range last {
-		last[i] = make([]float64, dirs*batch*hidden)
-		if t := optional(in, 5+i); t != nil && i < states {
-			if o.BatchFirst {
-				t = t.Permute(1, 0, 2)
-			}
-			copy(last[i], t.Float64s())
-		}
-	}
-	for d := range dirs {
-		k := &cell{hidden: hidden, gates: gates, act: functions[d*len(defaults):][:len(defaults)], sums: make([]float64, n)}
-		k.bias = make([]float64, n)
-		inBias := make([]float64, n)
-		if b != nil {
-			copy(inBias, b[d*2*n:])
-			copy(k.bias, b[d*2*n+n:][:n])
-		}
-		if p != nil {
-			k.peep = p[d*3*hidden:][:3*hidden]
-		}
-		k.rT = rT[d*hidden*n:][:hidden*n]
-		gx := make([]float64, seq*batch*n) // X W' + bias, [seq*batch, gates*H]
-		multiply(seq*batch, inputs, n, x, matrix[float64, float64](w[d*n*inputs:][:n*inputs], 1, inputs), func(i, j int, row []float64) {
-			for t, v := range row {
-				gx[i*n+j+t] = v + inBias[j+t]
-			}
-		})
-		backward := d == 1 || o.Direction == "reverse"
-		for i, length := range lengths {
-			at := (d*batch + i) * hidden
-			h, c := last[0][at:][:hidden], last[1][at:][:hidden]
-			for s := range length {
-				t := s
-				if backward {
-					t = length - 1 - s
-				}
-				step(k, gx[(t*batch+i)*n:][:n], h, c)
-				copy(y[((t*dirs+d)*batch+i)*hidden:], h)
-			}
-		}
+	for d := range r.dirs {
+		r.run(d, r.cell(d, functions[d*len(defaults):][:len(defaults)]), step)
 	}
 	dt := in[0].DType()
 	out := make([]*tensor.Tensor, 1+states)
-	out[0] = tensor.FromFloat64s(dt, y, seq, dirs, batch, hidden)
+	out[0] = tensor.FromFloat64s(dt, r.y, r.seq, r.dirs, r.batch, r.hidden)
 	if o.BatchFirst {
 		out[0] = out[0].Permute(2, 0, 1, 3)
 	}
 	for i := range states {
-		s := tensor.FromFloat64s(dt, last[i], dirs, batch, hidden)
+		s := tensor.FromFloat64s(dt, r.last[i], r.dirs, r.batch, r.hidden)
 		if o.BatchFirst {
 			s = s.Permute(1, 0, 2)
 		}
@@ -215,6 +157,107 @@ func (o *Recurrent) eval(op ir.Op, in []*tensor.Tensor, gates, states int, defau
 		out[i] = t.Reshape(shapes[i]...)
 	}
 	return out, nil
+}
+
+// recurrence is what a recurrent operator reads and writes, with the batch after the
+// sequence, and after the directions, whatever the operator says.
+type recurrence struct {
+	*Recurrent
+	gates, dirs, seq, batch, hidden, inputs int
+
+	lengths []int     // of the sequences of the samples
+	x, w    []float64 // [seq, batch, I] and [dirs, gates*H, I]
+	rT      []float64 // [dirs, H, gates*H]
+	b, p    []float64 // [dirs, 2*gates*H] and [dirs, 3*H], nil where absent
+
+	y    []float64    // [seq, dirs, batch, H]
+	last [2][]float64 // h and c, [dirs, batch, H]
+}
+
+// recurrence reads the inputs of an operator with that many gates and states.
+func (o *Recurrent) recurrence(in []*tensor.Tensor, gates, states int) (*recurrence, error) {
+	seq, batch, hidden := in[0].Dim(0), in[0].Dim(1), in[2].Dim(2)
+	xs := in[0]
+	if o.BatchFirst {
+		seq, batch = batch, seq
+		xs = xs.Permute(1, 0, 2)
+	}
+	r := &recurrence{Recurrent: o, gates: gates, dirs: o.directions(), seq: seq, batch: batch, hidden: hidden, inputs: in[0].Dim(2)}
+	r.lengths = make([]int, batch)
+	for i := range r.lengths {
+		r.lengths[i] = seq
+	}
+	if t := optional(in, 4); t != nil {
+		r.lengths = t.Ints()
+		for _, n := range r.lengths {
+			if n < 0 || n > seq {
+				return nil, evalErrorf("sequence_lens has %d, want 0 to %d", n, seq)
+			}
+		}
+	}
+	r.x, r.w, r.b, r.p = xs.Float64s(), in[1].Float64s(), float64s(in, 3), float64s(in, 7)
+	r.rT = in[2].Permute(0, 2, 1).Float64s()
+	r.y = make([]float64, seq*r.dirs*batch*hidden)
+	for i := range r.last {
+		r.last[i] = make([]float64, r.dirs*batch*hidden)
+		if t := optional(in, 5+i); t != nil && i < states {
+			if o.BatchFirst {
+				t = t.Permute(1, 0, 2)
+			}
+			copy(r.last[i], t.Float64s())
+		}
+	}
+	return r, nil
+}
+
+// cell returns that of a direction.
+func (r *recurrence) cell(d int, functions []func(float64) float64) *cell {
+	n := r.gates * r.hidden
+	k := &cell{hidden: r.hidden, gates: r.gates, act: functions, bias: make([]float64, n), sums: make([]float64, n)}
+	if r.b != nil {
+		copy(k.bias, r.b[d*2*n+n:][:n])
+	}
+	if r.p != nil {
+		k.peep = r.p[d*3*r.hidden:][:3*r.hidden]
+	}
+	k.rT = r.rT[d*r.hidden*n:][:r.hidden*n]
+	return k
+}
+
+// products returns X W' + bias of a direction, [seq*batch, gates*H].
+func (r *recurrence) products(d int) []float64 {
+	n := r.gates * r.hidden
+	bias := make([]float64, n)
+	if r.b != nil {
+		copy(bias, r.b[d*2*n:])
+	}
+	gx := make([]float64, r.seq*r.batch*n)
+	w := matrix[float64, float64](r.w[d*n*r.inputs:][:n*r.inputs], 1, r.inputs)
+	multiply(r.seq*r.batch, r.inputs, n, r.x, w, func(i, j int, row []float64) {
+		for t, v := range row {
+			gx[i*n+j+t] = v + bias[j+t]
+		}
+	})
+	return gx
+}
+
+// run goes through the steps of a direction, of each sample as many as it has.
+func (r *recurrence) run(d int, k *cell, step step) {
+	n := r.gates * r.hidden
+	gx := r.products(d)
+	backward := d == 1 || r.Direction == "reverse"
+	for i, length := range r.lengths {
+		at := (d*r.batch + i) * r.hidden
+		h, c := r.last[0][at:][:r.hidden], r.last[1][at:][:r.hidden]
+		for s := range length {
+			t := s
+			if backward {
+				t = length - 1 - s
+			}
+			step(k, gx[(t*r.batch+i)*n:][:n], h, c)
+			copy(r.y[((t*r.dirs+d)*r.batch+i)*r.hidden:], h)
+		}
+	}
 }
 
 // activations are the functions that recurrent operators may use, with their
