@@ -41,36 +41,10 @@ func spell(g *ir.Graph) (count int, err error) {
 // spellNode is spell for a node that multiplies as o does by a weight of which the
 // scales lie along an axis.
 func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
-	for i, v := range n.Inputs {
-		if i > 0 && v != nil && v.Const == nil {
-			return false, nil
-		}
-	}
-	xs, ws := n.Inputs[1].Const, n.Inputs[4].Const
-	w := n.Inputs[3].Const
-	for _, i := range []int{1, 2, 6, 7} {
-		if n.Inputs[i].Const.Len() != 1 {
-			return false, nil
-		}
-	}
-	dt := n.Inputs[0].Type.DType
-	if xs.DType() != tensor.F32 || dt != tensor.U8 && dt != tensor.I8 || w.DType() != tensor.U8 && w.DType() != tensor.I8 || axis >= w.Rank() {
+	if !spellable(n, axis) {
 		return false, nil
 	}
-	x, y := xs.F32s()[0], n.Inputs[6].Const.F32s()[0]
-	if !normal(x) || !normal(255*x) || !normal(y) || !normal(255*y) {
-		return false, nil
-	}
-	for _, s := range ws.F32s() {
-		if !(s > 0) || !(255*s <= math.MaxFloat32) || !fits(x*s, y) {
-			return false, nil
-		}
-	}
-	for _, i := range []int{4, 5} {
-		if k := n.Inputs[i].Const; k.Len() != 1 && (k.Rank() != 1 || k.Len() != w.Dim(axis)) {
-			return false, nil
-		}
-	}
+	w, x, ws := n.Inputs[3].Const, n.Inputs[1].Const.F32s()[0], n.Inputs[4].Const
 	g := n.Graph()
 	dequantised := func(name string, axis int, in ...*ir.Value) (*ir.Value, error) {
 		d := newOp("DequantizeLinear")
@@ -126,4 +100,40 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 	g.ReplaceUses(n.Outputs[0], q.Outputs[0])
 	g.Remove(n)
 	return true, nil
+}
+
+// spellable reports whether the weight and the parameters of a node are constants that fit
+// each other, and its scales ones with which nothing overflows or is lost.
+func spellable(n *ir.Node, axis int) bool {
+	for i, v := range n.Inputs {
+		if i > 0 && v != nil && v.Const == nil {
+			return false
+		}
+	}
+	xs, ws := n.Inputs[1].Const, n.Inputs[4].Const
+	w := n.Inputs[3].Const
+	for _, i := range []int{1, 2, 6, 7} {
+		if n.Inputs[i].Const.Len() != 1 {
+			return false
+		}
+	}
+	dt := n.Inputs[0].Type.DType
+	if xs.DType() != tensor.F32 || dt != tensor.U8 && dt != tensor.I8 || w.DType() != tensor.U8 && w.DType() != tensor.I8 || axis >= w.Rank() {
+		return false
+	}
+	x, y := xs.F32s()[0], n.Inputs[6].Const.F32s()[0]
+	if !normal(x) || !normal(255*x) || !normal(y) || !normal(255*y) {
+		return false
+	}
+	for _, s := range ws.F32s() {
+		if !(s > 0) || !(255*s <= math.MaxFloat32) || !fits(x*s, y) {
+			return false
+		}
+	}
+	for _, i := range []int{4, 5} {
+		if k := n.Inputs[i].Const; k.Len() != 1 && (k.Rank() != 1 || k.Len() != w.Dim(axis)) {
+			return false
+		}
+	}
+	return true
 }

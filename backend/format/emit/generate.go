@@ -112,26 +112,8 @@ func (g *generator[I]) element(b, k int) int {
 // group writes the code of rows r0 to r1-1 of a block and says where it begins; ok
 // is false where there is nothing to do.
 func (g *generator[I]) group(b, r0, r1 int) (at int, ok bool) {
-	lo, hi := g.s.Bounds[b], g.s.Bounds[b+1]
-	mask := g.mask[:hi-lo]
-	clear(mask)
-	var left [32]uint32 // by row, its next nonzero
-	used, nonzeros := uint32(0), 0
-	for r := r0; r < r1; r++ {
-		from, j := g.next[r], g.next[r]
-		for end := g.w.Ptr[r+1]; j < end && int(g.w.Index[j]) < hi; j++ {
-			mask[int(g.w.Index[j])-lo] |= 1 << (r - r0)
-		}
-		if j > from {
-			used |= 1 << (r - r0)
-		}
-		left[r-r0], g.next[r] = from, j
-		nonzeros += int(j - from)
-	}
-	if b == 0 {
-		used = 1<<(r1-r0) - 1 // zeros are written, too
-	}
-	if used == 0 {
+	p := g.take(b, r0, r1)
+	if p.used == 0 {
 		return 0, false
 	}
 	g.align(line)
@@ -141,28 +123,91 @@ func (g *generator[I]) group(b, r0, r1 int) (at int, ok bool) {
 	}
 	g.hole = g.address(r11)
 	loop := len(g.text)
-	const middle = 128 * 4 // from the middle, one byte reaches 256 floats
 	values := g.address(rsi)
-	for rows := used; rows != 0; rows &= rows - 1 {
+	for rows := p.used; rows != 0; rows &= rows - 1 {
 		if r := bits.TrailingZeros32(rows); b == 0 {
 			g.zero(r)
 		} else {
 			g.load(r, r9, 4*columns*r)
 		}
 	}
-
+	g.vals = slices.Grow(g.vals[:0], p.nonzeros)[:p.nonzeros]
 	// The next group is about as large as this one.
-	fetches := (nonzeros*(multiplyAddLen+4) + (hi-lo)*8 + stride*passes - 1) / (stride * passes)
-	fetched, fetchBase := 0, 0
-	xBase := 0
+	size := p.nonzeros*(multiplyAddLen+4) + len(p.mask)*8
+	f := fetch{lines: (size + stride*passes - 1) / (stride * passes)}
+	xBase := g.multiply(&p, &f)
+	for rows := p.used; rows != 0; rows &= rows - 1 {
+		r := bits.TrailingZeros32(rows)
+		g.store(r, r9, 4*columns*r)
+	}
+	g.add(r11, f.lines*stride-f.base)
+	g.add(r9, 4*granule)
+	g.add(r8, 4*granule-xBase)
+	g.decrement(rcx)
+	g.jumpUnlessZero(loop)
+	g.ret()
+
+	g.align(line)
+	g.set(values, len(g.text)+middle)
+	n := len(g.text)
+	g.text = g.text[:n+4*len(g.vals)]
+	for i, v := range g.vals {
+		binary.LittleEndian.PutUint32(g.text[n+4*i:], math.Float32bits(v))
+	}
+	return at, true
+}
+
+// middle is what rsi is ahead of the values: one byte reaches 256 floats from there.
+const middle = 128 * 4
+
+// part is what a group of rows has in a block.
+type part struct {
+	block    int
+	mask     []uint32   // by column of the block, the rows with a nonzero
+	left     [32]uint32 // by row, its next nonzero
+	used     uint32     // the rows that are written
+	nonzeros int
+}
+
+// take moves on to the next block with rows r0 to r1-1, and returns what they have in this one.
+func (g *generator[I]) take(b, r0, r1 int) part {
+	lo, hi := g.s.Bounds[b], g.s.Bounds[b+1]
+	p := part{block: b, mask: g.mask[:hi-lo]}
+	clear(p.mask)
+	for r := r0; r < r1; r++ {
+		from, j := g.next[r], g.next[r]
+		for end := g.w.Ptr[r+1]; j < end && int(g.w.Index[j]) < hi; j++ {
+			p.mask[int(g.w.Index[j])-lo] |= 1 << (r - r0)
+		}
+		if j > from {
+			p.used |= 1 << (r - r0)
+		}
+		p.left[r-r0], g.next[r] = from, j
+		p.nonzeros += int(j - from)
+	}
+	if b == 0 {
+		p.used = 1<<(r1-r0) - 1 // zeros are written, too
+	}
+	return p
+}
+
+// fetch is how far a group fetches the next one.
+type fetch struct {
+	lines int // that it asks for in all
+	done  int
+	base  int // what was added to r11
+}
+
+// multiply writes the multiply-adds of a part, column by column, among which are spread
+// what fetches, and lists the values that they read. It returns what was added to r8.
+func (g *generator[I]) multiply(p *part, f *fetch) (xBase int) {
+	vals := g.vals
 	valueBase, done := middle, 0
-	g.vals = slices.Grow(g.vals[:0], nonzeros)
-	vals := g.vals[:nonzeros]
-	for k, rows := range mask {
+	for k, rows := range p.mask {
 		if rows == 0 {
 			continue
 		}
-		x := 4 * g.element(b, lo+k)
+		x := 4 * g.element(p.block, g.s.Bounds[p.block]+k)
 		if g.s.At == nil {
 			for x-xBase > 127*line {
 				g.add(r8, 128*line)
@@ -182,39 +227,21 @@ func (g *generator[I]) group(b, r0, r1 int) (at int, ok bool) {
 			for ; rows != 0 && done-from <= 127; rows &= rows - 1 {
 				r := bits.TrailingZeros32(rows) % 32
 				binary.LittleEndian.PutUint64(text[n:], multiplyAdds[r]|uint64(uint8(done-from))<<48)
-				vals[done] = g.w.Value[left[r]]
-				left[r]++
+				vals[done] = g.w.Value[p.left[r]]
+				p.left[r]++
 				n += multiplyAddLen
 				done++
 			}
 			g.text = g.text[:n]
 		}
-		for fetched*nonzeros < fetches*done {
-			if fetched*stride-fetchBase > 127 {
+		for f.done*p.nonzeros < f.lines*done {
+			if f.done*stride-f.base > 127 {
 				g.add(r11, 2*stride)
-				fetchBase += 2 * stride
+				f.base += 2 * stride
 			}
-			g.prefetch(r11, fetched*stride-fetchBase)
-			fetched++
+			g.prefetch(r11, f.done*stride-f.base)
+			f.done++
 		}
 	}
-	for rows := used; rows != 0; rows &= rows - 1 {
-		r := bits.TrailingZeros32(rows)
-		g.store(r, r9, 4*columns*r)
-	}
-	g.add(r11, fetches*stride-fetchBase)
-	g.add(r9, 4*granule)
-	g.add(r8, 4*granule-xBase)
-	g.decrement(rcx)
-	g.jumpUnlessZero(loop)
-	g.ret()
-
-	g.align(line)
-	g.set(values, len(g.text)+middle)
-	n := len(g.text)
-	g.text = g.text[:n+4*len(vals)]
-	for i, v := range vals {
-		binary.LittleEndian.PutUint32(g.text[n+4*i:], math.Float32bits(v))
-	}
-	return at, true
+	return xBase
 }
