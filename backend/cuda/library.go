@@ -200,27 +200,18 @@ func (p *program) closeLibraries() error {
 }
 
 // library has a library compute a product, where there is one and it is predicted to take less
-// than best seconds, or always asked for. w makes a weight, or is a value,
-// of such strides. It reports false
-// where there is none, or it has no way.
+// than best seconds, or always asked for. w makes a weight, or is a value, of such strides. It
+// reports false where there is none, or it has no way.
 func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols int, o operands, alpha float32, bias []float32, ep *op.Epilogue) (bool, error) {
 	if lib == nil {
 		return false, nil
 	}
-	float, rates, sparse := b.prog.float, b.prog.rates.WithoutGrid(), lib == b.prog.sparse
+	float, sparse := b.prog.float, lib == b.prog.sparse
 	f := b.fuse(rows, o.n, o.ys, bias, ep, sparse)
 	if sparse && !f.ok { // it writes no sums in f32
 		return false, nil
 	}
-	count := rows * o.n * o.batch
-	t := libraryTime(rates, float, rows, cols, o.n, o.batch, sparse)
-	if !f.ok { // sums are written and read once more, in f32
-		t += rates.Launch + float64(count*2*tensor.F32.Size())/rates.Cache
-	}
-	if o.lay != nil { // patches are written and read
-		t += rates.Launch + float64(cols*o.n*o.batch*2*float.Size())/rates.Cache
-	}
-	if t >= best && !b.prog.always {
+	if !b.prog.always && b.timeWith(rows, cols, &o, f.ok, sparse) >= best {
 		return false, nil
 	}
 	act, a1, a2, err := backend.GPUActivation(ep)
@@ -231,16 +222,60 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 		DType: float, Out: tensor.F32, M: rows, K: cols, N: o.n, Batch: o.batch, W: ws, X: o.xs, Y: o.ys, Alpha: alpha,
 		Workspace: workspace(b.prog.driver.Arch()),
 	}
+	var inside *tensor.Tensor // the bias where the library adds it
 	if f.ok {
-		p.Out, p.Act, p.Residual = float, f.act, o.residual != nil
-		if f.bias != nil { // a plan wants to know where it will be
-			if p.Bias, err = b.prog.driver.Alloc(len(f.bias.Bytes())); err != nil {
-				return false, err
-			}
+		p.Out, p.Act, p.Residual, inside = float, f.act, o.residual != nil, f.bias
+	}
+	plan, err := b.planOf(lib, p, inside)
+	if plan == nil {
+		return false, err
+	}
+	if o.lay != nil {
+		if err := o.lay(&o); err != nil {
+			return false, err
 		}
 	}
-	plan, err := lib.Plan(p)
-	if err != nil {
+	x, y := o.places()
+	count := rows * o.n * o.batch
+	sums, residual := y, any(nil)
+	if !f.ok && float != tensor.F32 {
+		sums = tempParam(b.temp(count * tensor.F32.Size()))
+	}
+	if p.Residual {
+		residual = o.residual
+	}
+	if err := b.launchPlan(lib, plan, w, x, residual, sums); err != nil {
+		return false, err
+	}
+	if f.ok {
+		return true, nil
+	}
+	return true, b.finish(sums, y, count, rows, o.ys[0], 1, []any{nil, floats(bias), valueOrNil(o.residual), act, a1, a2})
+}
+
+// timeWith is about how long a product takes with a library, with what kernels do before it and,
+// unless it is fused, after it.
+func (b *binder) timeWith(rows, cols int, o *operands, fused, sparse bool) float64 {
+	float, rates := b.prog.float, b.prog.rates.WithoutGrid()
+	t := libraryTime(rates, float, rows, cols, o.n, o.batch, sparse)
+	if !fused { // sums are written and read once more, in f32
+		t += rates.Launch + float64(rows*o.n*o.batch*2*tensor.F32.Size())/rates.Cache
+	}
+	if o.lay != nil { // patches are written and read
+		t += rates.Launch + float64(cols*o.n*o.batch*2*float.Size())/rates.Cache
+	}
+	return t
+}
+
+// planOf has a library plan a product with a bias, nil where it adds none. It returns nil where
+// the library has no way.
+func (b *binder) planOf(lib Library, p Product, bias *tensor.Tensor) (plan Plan, err error) {
+	if bias != nil { // a plan wants to know where it will be
+		if p.Bias, err = b.prog.driver.Alloc(len(bias.Bytes())); err != nil {
+			return nil, err
+		}
+	}
+	if plan, err = lib.Plan(p); err != nil {
 		err = fmt.Errorf("%s: %w", lib.Name(), err)
 	}
 	if plan == nil {
@@ -249,28 +284,20 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 				err = freed
 			}
 		}
-		return false, err
+		return nil, err
 	}
 	b.plans = append(b.plans, plan)
 	if p.Bias != 0 {
 		b.constants = append(b.constants, p.Bias)
-		if err := b.stream.Upload(p.Bias, f.bias.Bytes()); err != nil {
-			return false, err
+		if err := b.stream.Upload(p.Bias, bias.Bytes()); err != nil {
+			return nil, err
 		}
 	}
-	if o.lay != nil {
-		if err := o.lay(&o); err != nil {
-			return false, err
-		}
-	}
-	x, y := o.places()
-	sums, residual := y, any(nil)
-	if !f.ok && float != tensor.F32 {
-		sums = tempParam(b.temp(count * tensor.F32.Size()))
-	}
-	if p.Residual {
-		residual = o.residual
-	}
+	return plan, nil
+}
+
+// launchPlan launches a plan on a weight, which w is or makes, and on other parameters.
+func (b *binder) launchPlan(lib Library, plan Plan, w, x, residual, sums any) error {
 	var space any
 	if n := plan.Workspace(); n > 0 {
 		space = tempParam(b.temp(n))
@@ -278,23 +305,20 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 	if matrix, ok := w.(func() (*tensor.Tensor, error)); ok {
 		t, err := matrix()
 		if err != nil {
-			return false, err
+			return err
 		}
 		if w = t; plan.Compressed() > 0 {
 			if w, err = b.compress(plan, t); err != nil {
-				return false, fmt.Errorf("%s: %w", lib.Name(), err)
+				return fmt.Errorf("%s: %w", lib.Name(), err)
 			}
 		}
 	}
 	params, err := b.params(w, x, residual, sums, space)
 	if err != nil {
-		return false, err
+		return err
 	}
 	b.made = append(b.made, launch{node: b.node, name: b.name(lib.Name()), plan: plan, params: params})
-	if f.ok {
-		return true, nil
-	}
-	return true, b.finish(sums, y, count, rows, o.ys[0], 1, []any{nil, floats(bias), valueOrNil(o.residual), act, a1, a2})
+	return nil
 }
 
 // compress uploads a weight as a plan takes it, for this set of input shapes alone.

@@ -34,91 +34,109 @@ func bindLSTM(b *binder, n *ir.Node) (bool, error) {
 // recurrent multiplies the inputs of all steps at once, and then launches, step by step, the
 // phases of a cell.
 func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, cells ...int) (bool, error) {
-	xs, rs := shapeOf(n.Inputs[0]), shapeOf(n.Inputs[2])
-	usual := func(i int) bool { return strings.EqualFold(o.Activations[i], activations[i%len(activations)]) }
-	for i := range o.Activations {
-		if !usual(i) {
+	for i, a := range o.Activations {
+		if !strings.EqualFold(a, activations[i%len(activations)]) {
 			return false, nil
 		}
 	}
+	xs, rs := shapeOf(n.Inputs[0]), shapeOf(n.Inputs[2])
 	if o.Clip != nil || o.BatchFirst || n.Input(4) != nil || !n.Inputs[2].IsConst() || prod(xs) == 0 || rs[2] == 0 {
 		return false, nil
 	}
-	seq, batch, dirs, hidden := xs[0], xs[1], rs[0], rs[2]
+	s := &steps{node: n, cells: cells, seq: xs[0], batch: xs[1], dirs: rs[0], hidden: rs[2]}
+	if o.Direction == "reverse" {
+		s.reverse = 1
+	}
 	w, err := b.weightOf(n, 1)
-	if err != nil || w == nil || batch > maxGrid {
+	if err != nil || w == nil || s.batch > maxGrid {
 		return false, err
 	}
-	rows, cols := w.rows, w.cols
-	bias, ok := biasesOf(n, dirs, rows/dirs)
+	bias, ok := s.biases(w.rows)
 	if !ok {
 		return false, nil
 	}
-	var after []float32 // a bias that is reset
-	if cells[0] == cellGRUAfter && bias != nil {
-		for d := range dirs {
-			after = append(after, bias[1][d*3*hidden+2*hidden:][:hidden]...)
-			clear(bias[1][d*3*hidden+2*hidden:][:hidden])
-		}
-	}
-	var sum []float32
-	if bias != nil {
-		sum = bias[0]
-		for i, v := range bias[1] {
-			sum[i] += v
-		}
-	}
-	r, err := b.prog.elements(n.Inputs[2])
-	if err != nil {
+	if s.weight, err = b.prog.elements(n.Inputs[2]); err != nil {
 		return false, err
 	}
-	size := b.prog.float.Size()
-	gx := b.temp(seq * batch * rows * size)
+	s.inputs = b.temp(s.seq * s.batch * w.rows * b.prog.float.Size())
 	ok, err = b.multiply(w, operands{
-		x: n.Inputs[0], result: gx, n: seq * batch, batch: 1, xs: [3]int{1, cols, 0}, ys: [3]int{1, rows, 0},
-	}, 1, sum, &op.Epilogue{})
+		x: n.Inputs[0], result: s.inputs, n: s.seq * s.batch, batch: 1, xs: [3]int{1, w.cols, 0}, ys: [3]int{1, w.rows, 0},
+	}, 1, bias, &op.Epilogue{})
 	if !ok || err != nil {
 		return false, err
 	}
+	return true, b.launchSteps(s)
+}
+
+// steps are those of a recurrent layer.
+type steps struct {
+	node                     *ir.Node
+	cells                    []int
+	seq, batch, dirs, hidden int
+	reverse                  int            // 1 where the sequence is gone through from its end
+	weight                   *tensor.Tensor // of the products with the states
+	reset                    []float32      // biases of these that are reset, nil where there are none
+	inputs                   int            // the temporary of the products with the inputs
+}
+
+// biases returns what is added to the rows of the products with the inputs, and sets the biases
+// that are reset; ok is false where biases are no constant.
+func (s *steps) biases(rows int) (sum []float32, ok bool) {
+	bias, ok := biasesOf(s.node, s.dirs, rows/s.dirs)
+	if !ok || bias == nil {
+		return nil, ok
+	}
+	if s.cells[0] == cellGRUAfter {
+		for d := range s.dirs {
+			last := bias[1][d*3*s.hidden+2*s.hidden:][:s.hidden]
+			s.reset = append(s.reset, last...)
+			clear(last)
+		}
+	}
+	sum = bias[0]
+	for i, v := range bias[1] {
+		sum[i] += v
+	}
+	return sum, true
+}
+
+// launchSteps launches the phases of the cells step by step, and what hands out the last states.
+func (b *binder) launchSteps(s *steps) error {
 	output := func(i int) *ir.Value {
-		if i < len(n.Outputs) {
-			return n.Outputs[i]
+		if i < len(s.node.Outputs) {
+			return s.node.Outputs[i]
 		}
 		return nil
 	}
-	state := dirs * batch * hidden
+	size, state := b.prog.float.Size(), s.dirs*s.batch*s.hidden
 	y := any(output(0))
 	if output(0) == nil {
-		y = tempParam(b.temp(seq * state * size))
+		y = tempParam(b.temp(s.seq * state * size))
 	}
 	kept := any(tempParam(b.temp(state * tensor.F32.Size())))
 	if output(2) != nil && b.prog.float == tensor.F32 {
 		kept = output(2)
 	}
 	reset := tempParam(b.temp(state * size))
-	reverse := 0
-	if o.Direction == "reverse" {
-		reverse = 1
-	}
 	const units = recurrentUnits
-	g := backend.Geometry{Grid: [3]int{(hidden + units - 1) / units, batch, dirs}, Block: [3]int{32 * units, 1, 1}}
-	for step := range seq {
-		for _, cell := range cells {
-			if err := b.launch(b.name("recurrent"), g, tempParam(gx), b.round(r), valueOrNil(n.Input(5)), valueOrNil(n.Input(6)), y, kept, reset,
-				floats(after), cell, step, seq, batch, hidden, reverse); err != nil {
-				return false, err
+	g := backend.Geometry{Grid: [3]int{(s.hidden + units - 1) / units, s.batch, s.dirs}, Block: [3]int{32 * units, 1, 1}}
+	for step := range s.seq {
+		for _, cell := range s.cells {
+			if err := b.launch(b.name("recurrent"), g, tempParam(s.inputs), b.round(s.weight), valueOrNil(s.node.Input(5)), valueOrNil(s.node.Input(6)),
+				y, kept, reset, floats(s.reset), cell, step, s.seq, s.batch, s.hidden, s.reverse); err != nil {
+				return err
 			}
 		}
 	}
 	if v := output(1); v != nil {
-		if err := b.launch(b.name("recurrent_last"), flat(state), y, v, state, seq, batch*hidden, reverse); err != nil {
-			return false, err
+		if err := b.launch(b.name("recurrent_last"), flat(state), y, v, state, s.seq, s.batch*s.hidden, s.reverse); err != nil {
+			return err
 		}
 	}
 	if v := output(2); v != nil && kept != any(v) {
-		return true, b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), kept, v)
+		return b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), kept, v)
 	}
-	return true, nil
+	return nil
 }
 
 // biasesOf returns the biases of the products with the inputs and with the states, [dirs*m] each,
