@@ -33,7 +33,6 @@ var exempt = []struct{ folder, functions, why string }{
 
 // long lists the functions that have more lines, and why.
 var long = map[string]string{
-	"backend/cuda layout": "goes over the same ports twice: for when values are used, and for where they lie",
 }
 
 // bounded is a function with what is bounded of it.
