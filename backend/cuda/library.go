@@ -199,14 +199,20 @@ func (p *program) closeLibraries() error {
 	return errors.Join(errs...)
 }
 
+// multiplier is the matrix W[rows,cols] of a product.
+type multiplier struct {
+	is         any    // a value, or what makes a weight
+	strides    [3]int // of rows, columns and matrices of a batch
+	rows, cols int
+}
+
 // library has a library compute a product, where there is one and it is predicted to take less
-// than best seconds, or always asked for. w makes a weight, or is a value, of such strides. It
-// reports false where there is none, or it has no way.
-func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols int, o operands, alpha float32, bias []float32, ep *op.Epilogue) (bool, error) {
+// than best seconds, or always asked for. It reports false where there is none, or it has no way.
+func (b *binder) library(lib Library, best float64, w multiplier, o operands, alpha float32, bias []float32, ep *op.Epilogue) (bool, error) {
 	if lib == nil {
 		return false, nil
 	}
-	float, sparse := b.prog.float, lib == b.prog.sparse
+	float, sparse, rows, cols := b.prog.float, lib == b.prog.sparse, w.rows, w.cols
 	f := b.fuse(rows, o.n, o.ys, bias, ep, sparse)
 	if sparse && !f.ok { // it writes no sums in f32
 		return false, nil
@@ -219,7 +225,7 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 		return false, err
 	}
 	p := Product{
-		DType: float, Out: tensor.F32, M: rows, K: cols, N: o.n, Batch: o.batch, W: ws, X: o.xs, Y: o.ys, Alpha: alpha,
+		DType: float, Out: tensor.F32, M: rows, K: cols, N: o.n, Batch: o.batch, W: w.strides, X: o.xs, Y: o.ys, Alpha: alpha,
 		Workspace: workspace(b.prog.driver.Arch()),
 	}
 	var inside *tensor.Tensor // the bias where the library adds it
@@ -244,7 +250,7 @@ func (b *binder) library(lib Library, best float64, w any, ws [3]int, rows, cols
 	if p.Residual {
 		residual = o.residual
 	}
-	if err := b.launchPlan(lib, plan, w, x, residual, sums); err != nil {
+	if err := b.launchPlan(lib, plan, w.is, x, residual, sums); err != nil {
 		return false, err
 	}
 	if f.ok {
