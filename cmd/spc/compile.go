@@ -15,15 +15,14 @@ import (
 	"spc/backend/format"
 	"spc/ir/tensor"
 	"spc/passes"
+	"spc/passes/fit"
 	"spc/passes/prune"
 )
 
-// patterns, allocations and targets are what shells offer for the flags.
+// patterns and targets are what shells offer for the flags.
 var (
-	patterns    = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
-	allocations = []string{"layer", "global", "normalised", "curves", "joint", "auto"}
-	methods     = []string{"magnitude", "wanda", "taylor", "obs"}
-	targets     = []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}
+	patterns = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
+	targets  = []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}
 )
 
 // formats lists the values of --format.
@@ -51,8 +50,8 @@ func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
 	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
 	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
 	complete(c, "pattern", values(patterns...))
-	complete(c, "allocate", values(allocations...))
-	complete(c, "prune", values(methods...))
+	complete(c, "allocate", values(fit.Allocations()...))
+	complete(c, "prune", values(fit.Methods()...))
 	complete(c, "aim", values("weights", "dense"))
 }
 

@@ -226,17 +226,7 @@ func (f *fitter) solve(l *layer, g *calib.Gram, sparsity float64) (*edit, error)
 		}
 		how = append(how, "aimed at the dense outputs")
 	}
-	var e *edit
-	switch f.Method {
-	case Magnitude:
-		e, err = f.choose(l, from.W, nil, sparsity)
-	case Wanda:
-		e, err = f.choose(l, from.W, from.Wanda(), sparsity)
-	case Taylor:
-		e, err = f.steep(l, from.W, sparsity)
-	default:
-		e, err = f.optimal(l, from, sparsity)
-	}
+	e, err := f.method().prune(f, l, from, sparsity)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (f *fitter) pick() error {
 	case string(prune.Global):
 		rank = f.rank
 	}
-	if f.Method == Taylor {
+	if f.method().sees == seesSlopes {
 		rank = f.rank
 		if err := f.slopes(); err != nil {
 			return err

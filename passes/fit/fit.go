@@ -9,7 +9,6 @@ package fit
 import (
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,19 +18,6 @@ import (
 	"spc/passes/prune"
 	"spc/passes/recon"
 )
-
-// Method is how the weights that go are chosen.
-type Method string
-
-const (
-	Magnitude Method = "magnitude" // by |w|
-	Wanda     Method = "wanda"     // by |w| times the norm of its input
-	Taylor    Method = "taylor"    // by the change of the model's loss to first order
-	OBS       Method = "obs"       // by the loss that remains after the others made up for it
-)
-
-// Methods lists the methods.
-var Methods = []Method{Magnitude, Wanda, Taylor, OBS}
 
 // Options say how to prune.
 type Options struct {
@@ -96,8 +82,8 @@ func (o *Options) Check() error {
 	if o.Allocate == "" {
 		o.Allocate = string(prune.PerLayer)
 	}
-	if !slices.Contains(Methods, o.Method) {
-		return fmt.Errorf("method %q: want magnitude, wanda, taylor or obs: %w", o.Method, ir.ErrInvalid)
+	if err := o.checkMethod(); err != nil {
+		return err
 	}
 	if err := CheckAllocation(o.Allocate); err != nil {
 		return err
@@ -116,7 +102,7 @@ func (o *Options) Check() error {
 	case o.Observer != nil:
 	case o.Cache != "":
 		return fmt.Errorf("%s: statistics need calibration samples, which --calib gives: %w", o.Cache, ir.ErrInvalid)
-	case o.Method != Magnitude:
+	case o.method().sees != seesNothing:
 		return fmt.Errorf("method %s needs calibration samples, which --calib gives: %w", o.Method, ir.ErrInvalid)
 	case find(o.Allocate) == nil || find(o.Allocate).sees:
 		return fmt.Errorf("allocation %s needs calibration samples, which --calib gives: %w", o.Allocate, ir.ErrInvalid)
@@ -151,7 +137,7 @@ func (o *Options) wantSurvey() string {
 // sightless reports whether nothing that is asked for depends on samples.
 func (o *Options) sightless() bool {
 	r := find(o.Allocate)
-	return o.Method == Magnitude && o.Uncorrected && !o.AimDense && !o.Reconstruct && r != nil && !r.sees
+	return o.method().sees == seesNothing && o.Uncorrected && !o.AimDense && !o.Reconstruct && r != nil && !r.sees
 }
 
 // allocations lists the rules to build and compare.
@@ -178,10 +164,10 @@ func (o *Options) surveys() bool {
 	case !o.Asks() || o.sightless():
 		return false
 	case o.Pattern.Kind == prune.Channel:
-		return o.Method != Taylor && (o.Method != Magnitude || r == nil || r.sees)
+		return o.method().sees == seesMoments || o.method().sees == seesNothing && (r == nil || r.sees)
 	}
 	return slices.ContainsFunc(o.allocations(), func(n string) bool {
-		return find(n).sees || n == string(prune.Global) && o.Method != Magnitude && o.Method != Taylor
+		return find(n).sees || n == string(prune.Global) && o.method().sees == seesMoments
 	})
 }
 
@@ -294,7 +280,7 @@ func (f *fitter) run(out *Result) error {
 		return err
 	}
 	out.Runs, out.Samples = f.samples, f.samples
-	if f.Method == Taylor {
+	if f.method().sees == seesSlopes {
 		if err := f.slopes(); err != nil {
 			return err
 		}
@@ -422,21 +408,6 @@ func transposed(w []float32, rows, cols int) []float32 {
 		}
 	}
 	return out
-}
-
-// rank is what the method ranks weights of different layers by.
-func (f *fitter) rank(l *layer) []float32 {
-	switch {
-	case f.Method == Taylor:
-		return l.taylor(l.weights)
-	case f.Method == Magnitude || l.power == nil:
-		return nil
-	}
-	s := make([]float32, len(l.weights))
-	for i, w := range l.weights {
-		s[i] = float32(math.Abs(float64(w)) * math.Sqrt(l.power[i%l.cols]))
-	}
-	return s
 }
 
 // note joins what is worth saying.

@@ -164,16 +164,16 @@ func fitted(t *testing.T, o Options) (*ir.Graph, *Result) {
 func TestEveryMethodPrunesToEveryPattern(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "channel"} {
-		for _, m := range Methods {
+		for _, m := range methods {
 			o := options(t, pattern, 0.5)
-			o.Method = m
+			o.Method = m.Method
 			g, r := fitted(t, o)
 			if d := apart(t, g); !(d > 0) || math.IsInf(d, 0) {
-				t.Errorf("%s %s: divergence %v", pattern, m, d)
+				t.Errorf("%s %s: divergence %v", pattern, m.Method, d)
 			}
 			if pattern == "channel" {
 				if r.Prunable.Sparsity() < 0.3 {
-					t.Errorf("%s %s: %v", pattern, m, r.Prunable)
+					t.Errorf("%s %s: %v", pattern, m.Method, r.Prunable)
 				}
 				continue
 			}
@@ -182,10 +182,10 @@ func TestEveryMethodPrunesToEveryPattern(t *testing.T) {
 					continue
 				}
 				if math.Abs(l.Sparsity-0.5) > 0.07 || l.How == "" {
-					t.Errorf("%s %s: %s has %.2f zeros, %q", pattern, m, l.Node, l.Sparsity, l.How)
+					t.Errorf("%s %s: %s has %.2f zeros, %q", pattern, m.Method, l.Node, l.Sparsity, l.How)
 				}
 				if pattern == "uniform" && l.RowMin != l.RowMax {
-					t.Errorf("%s: rows of %s have %d to %d", m, l.Node, l.RowMin, l.RowMax)
+					t.Errorf("%s: rows of %s have %d to %d", m.Method, l.Node, l.RowMin, l.RowMax)
 				}
 			}
 		}

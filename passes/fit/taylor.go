@@ -26,7 +26,7 @@ func (f *fitter) slopes() error {
 	}
 	squares, err := recon.Squares(f.ctx, f.Observer, f.graph, weights, o)
 	if err != nil {
-		return fmt.Errorf("method %s: %w", Taylor, err)
+		return fmt.Errorf("method %s: %w", f.Method, err)
 	}
 	for k, l := range f.layers {
 		for i, v := range squares[k] {

@@ -164,20 +164,20 @@ func TestTaylorSaysWhatLayersItCannotJudge(t *testing.T) {
 // One threshold drops first what is nothing already.
 func TestOneThresholdMayLeaveALayerAlmostEmpty(t *testing.T) {
 	t.Logf("seed %d", seed)
-	for _, m := range Methods {
+	for _, m := range methods {
 		o := options(t, "unstructured", 0.5)
-		o.Method, o.KeepNone, o.Allocate = m, true, string(prune.Global)
+		o.Method, o.KeepNone, o.Allocate = m.Method, true, string(prune.Global)
 		g := deadEnd(t)
 		clear(g.WeightUses()[1].Value.Const.F32s())
 		r, err := Run(context.Background(), g, o)
 		if err != nil {
-			t.Fatalf("%s: %v", m, err)
+			t.Fatalf("%s: %v", m.Method, err)
 		}
 		if math.Abs(r.Prunable.Sparsity()-0.5) > 0.05 {
-			t.Errorf("%s: %v", m, r.Prunable)
+			t.Errorf("%s: %v", m.Method, r.Prunable)
 		}
 		if l := r.Layers[1]; l.Sparsity < 0.9 {
-			t.Errorf("%s: %s has %.2f zeros", m, l.Node, l.Sparsity)
+			t.Errorf("%s: %s has %.2f zeros", m.Method, l.Node, l.Sparsity)
 		}
 	}
 }

@@ -1,0 +1,103 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"spc/ir"
+	"spc/passes/obs"
+)
+
+// Method is how the weights that go are chosen.
+type Method string
+
+// The methods.
+const (
+	Magnitude Method = "magnitude" // by |w|
+	Wanda     Method = "wanda"     // by |w| times the norm of its input
+	Taylor    Method = "taylor"    // by the change of the model's loss to first order
+	OBS       Method = "obs"       // by the loss that remains after the others made up for it
+)
+
+// A method chooses which weights of a layer go.
+type method struct {
+	Method
+	// sees says what it needs of samples.
+	sees sight
+	// prune makes weights s.W of a layer sparse, as l.stays says where that is set.
+	prune func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error)
+	// rank is the saliency by which weights of different layers are compared, nil for |w|.
+	rank func(l *layer) []float32
+}
+
+// sight is what a method needs of samples.
+type sight int
+
+const (
+	seesNothing sight = iota
+	seesMoments       // of what layers see
+	seesSlopes        // of the outputs, by weights
+)
+
+// methods lists the methods.
+var methods = []method{
+	{Magnitude, seesNothing, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+		return f.choose(l, s.W, nil, sparsity)
+	}, nil},
+	{Wanda, seesMoments, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+		return f.choose(l, s.W, s.Wanda(), sparsity)
+	}, powerful},
+	{Taylor, seesSlopes, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+		return f.steep(l, s.W, sparsity)
+	}, func(l *layer) []float32 { return l.taylor(l.weights) }},
+	{OBS, seesMoments, (*fitter).optimal, powerful},
+}
+
+// Methods lists the names of the methods.
+func Methods() []string {
+	var out []string
+	for i := range methods {
+		out = append(out, string(methods[i].Method))
+	}
+	return out
+}
+
+// method is the row of a method that Check has found.
+func (o *Options) method() *method {
+	for i := range methods {
+		if methods[i].Method == o.Method {
+			return &methods[i]
+		}
+	}
+	return nil
+}
+
+func (o *Options) checkMethod() error {
+	if o.method() == nil {
+		all := Methods()
+		last := len(all) - 1
+		return fmt.Errorf("method %q: want %s or %s: %w", o.Method, strings.Join(all[:last], ", "), all[last], ir.ErrInvalid)
+	}
+	return nil
+}
+
+// rank is what the method ranks weights of different layers by.
+func (f *fitter) rank(l *layer) []float32 {
+	if r := f.method().rank; r != nil {
+		return r(l)
+	}
+	return nil
+}
+
+// powerful is |w| times the root of its input's power, nil where that is not known.
+func powerful(l *layer) []float32 {
+	if l.power == nil {
+		return nil
+	}
+	s := make([]float32, len(l.weights))
+	for i, w := range l.weights {
+		s[i] = float32(math.Abs(float64(w)) * math.Sqrt(l.power[i%l.cols]))
+	}
+	return s
+}
