@@ -43,11 +43,15 @@ func (b *binding) chains() (int, error) {
 type elementwise struct {
 	*chain.Program
 	register []int   // of each value
+	unary    []unary // of each instruction, nil where it takes more values
+	binary   []binary
 	size     []int   // of the axes of the result, of which rows lie along the last
 	strides  [][]int // of each operand along these
-	convert  []int   // of each operand the number of the block into which it is converted, -1 for one of f32
+	convert  []int   // of each operand the number of the block into which it is converted or spread, -1 for one that is read where it is
+	spread   []*box  // of each operand where the elements for the result lie that are not one after the other, nil elsewhere
 	blocks   int     // that a worker needs: of the registers, and of the operands that are converted
 	block    int     // the elements of one
+	axes     int     // of the result, before rows were joined
 }
 
 // bindChain binds a chain, or one operator that could be one.
@@ -59,12 +63,18 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	e := &elementwise{Program: p, register: chains.Assign(p)}
 	y := n.Outputs[0]
 	e.size, e.strides = p.Axes(shapeOf(y), nil, func(v *ir.Value) []int { return tensor.Strides(shapeOf(v)) })
-	for i := range p.Instructions {
+	for i, s := range p.Instructions {
+		e.unary, e.binary = append(e.unary, unaries[s.F]), append(e.binary, binaries[s.F])
 		if r := len(p.Operands) + i; r != p.Result || y.Type.DType != tensor.F32 {
 			e.blocks = max(e.blocks, e.register[r]+1)
 		}
 	}
 	total := prod(e.size)
+	e.axes = len(e.size)
+	e.spread = make([]*box, len(p.Operands))
+	if last := len(e.size) - 1; last > 0 && e.size[last] < shortRow {
+		e.join(total)
+	}
 	b := &bound{inplace: -1}
 	for i, v := range n.Inputs {
 		if v == nil || !slices.Contains(p.Operands, v) {
@@ -77,10 +87,10 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 		// An operand that is a part of another is read again after that is overwritten.
 		b.alone = b.alone || !same
 	}
-	for _, v := range p.Operands {
+	for k, v := range p.Operands {
 		e.convert = append(e.convert, -1)
-		if v.Type.DType != tensor.F32 {
-			e.convert[len(e.convert)-1] = e.blocks
+		if v.Type.DType != tensor.F32 || e.spread[k] != nil {
+			e.convert[k] = e.blocks
 			e.blocks++
 		}
 	}
@@ -102,44 +112,87 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	return b, nil
 }
 
+// shortRow is the length below which rows are joined: a call for each would take longer than to spread operands out.
+const shortRow = 48
+
+// box is where the elements of an operand lie, by the axes of the result.
+type box struct{ size, strides []int }
+
+// join makes one row of all, for which operands are spread that are neither as large nor a single element.
+func (e *elementwise) join(total int) {
+	for k, strides := range e.strides {
+		elements, step := 1, 1
+		for d, s := range strides {
+			if s > 0 {
+				elements *= e.size[d]
+			}
+		}
+		switch elements {
+		case 1:
+			step = 0
+		case total: // which is in the order of the result
+		default:
+			e.spread[k] = &box{e.size, strides}
+		}
+		e.strides[k] = []int{step}
+	}
+	e.size = []int{total}
+}
+
 func (e *elementwise) prepare(x *exec, in []int, args []*tensor.Tensor, y *tensor.Tensor) func() error {
 	last := len(e.size) - 1
 	inner, rows := e.size[last], prod(e.size[:last])
 	perRow := (inner + e.block - 1) / e.block
 	together := max(1, chunk/e.block) // blocks of a call
-	operands := make([]*tensor.Tensor, len(in))
+	r := &chainRun{elementwise: e, operands: make([]*tensor.Tensor, len(in)), floats: make([][]float32, len(in))}
 	walks := make([]walk, x.pool.Threads())
 	for w := range walks {
-		walks[w] = walk{elementwise: e, index: make([]int, last), from: make([]int, len(in)), scratch: x.scratch[w], operands: operands}
+		walks[w] = walk{chainRun: r, index: make([]int, last), from: make([]int, len(in)), along: make([]int, e.axes), scratch: x.scratch[w]}
 	}
 	some := func(worker, c int) {
 		w := &walks[worker]
 		for i := c * together; i < min(rows*perRow, (c+1)*together); i++ {
 			lo := i % perRow * e.block
-			w.block(i/perRow, lo, min(e.block, inner-lo), y)
+			w.block(i/perRow, lo, min(e.block, inner-lo))
 		}
 	}
 	return func() error {
 		for k, i := range in {
-			operands[k] = args[i]
+			if r.operands[k], r.floats[k] = args[i], nil; args[i].DType() == tensor.F32 {
+				r.floats[k] = args[i].F32s()
+			}
+		}
+		if y.DType() == tensor.F32 {
+			r.y = y.F32s()
+		} else {
+			r.bools = tensor.Data[bool](y)
 		}
 		x.pool.For((rows*perRow+together-1)/together, some)
 		return nil
 	}
 }
 
-// walk is where a worker is.
-type walk struct {
+// chainRun is what a run reads and writes.
+type chainRun struct {
 	*elementwise
 	operands []*tensor.Tensor
-	scratch  []float32
-	index    []int // of the row, along the outer axes
-	from     []int // where the operands' elements for the block begin
-	one      [3]float32
+	floats   [][]float32 // the elements of those of f32
+	y        []float32   // of the result, nil for bools
+	bools    []bool
+}
+
+// walk is where a worker is.
+type walk struct {
+	*chainRun
+	scratch []float32
+	index   []int // of the row, along the outer axes
+	from    []int // where the operands' elements for the block begin
+	along   []int // for boxes
+	one     [3]float32
 }
 
 // block computes n elements of a row from lo on.
-func (w *walk) block(row, lo, n int, y *tensor.Tensor) {
+func (w *walk) block(row, lo, n int) {
 	last := len(w.size) - 1
 	at(w.index, w.size, row)
 	for k, s := range w.strides {
@@ -147,7 +200,9 @@ func (w *walk) block(row, lo, n int, y *tensor.Tensor) {
 		for d, i := range w.index {
 			w.from[k] += i * s[d]
 		}
-		if c := w.convert[k]; c >= 0 {
+		if c := w.convert[k]; c >= 0 && w.spread[k] != nil {
+			w.spread[k].floatsOf(w.place(c)[:n], w.operands[k], lo, w.along)
+		} else if c >= 0 {
 			floatsOf(w.place(c)[:1+(n-1)*s[last]], w.operands[k], w.from[k])
 		}
 	}
@@ -157,22 +212,22 @@ func (w *walk) block(row, lo, n int, y *tensor.Tensor) {
 		s := &w.Instructions[i]
 		made := len(w.Operands) + i
 		var to []float32
-		if made == result && y.DType() == tensor.F32 {
-			to = y.F32s()[first:][:n]
+		if made == result && w.y != nil {
+			to = w.y[first:][:n]
 		} else {
 			to = w.place(w.register[made])[:n]
 		}
-		w.apply(s, to)
+		w.apply(i, s, to)
 	}
-	if y.DType() == tensor.Bool {
+	if w.y == nil {
 		x, step := w.value(result, 0, 0)
-		to := tensor.Data[bool](y)[first:][:n]
+		to := w.bools[first:][:n]
 		for i := range to {
 			to[i] = x[i*step] != 0
 		}
 	} else if result < len(w.Operands) { // without an instruction
 		x, step := w.value(result, 0, 0)
-		to := y.F32s()[first:][:n]
+		to := w.y[first:][:n]
 		for i := range to {
 			to[i] = x[i*step]
 		}
@@ -196,11 +251,11 @@ func (w *walk) value(v, k int, bits int32) (x []float32, step int) {
 	if c := w.convert[v]; c >= 0 {
 		return w.place(c), step
 	}
-	return w.operands[v].F32s()[w.from[v]:], step
+	return w.floats[v][w.from[v]:], step
 }
 
-// apply computes an instruction.
-func (w *walk) apply(s *chain.Instruction, y []float32) {
+// apply computes instruction i.
+func (w *walk) apply(i int, s *chain.Instruction, y []float32) {
 	x, sx := w.value(s.X, 0, s.A)
 	switch s.F.Inputs() {
 	case 1:
@@ -211,10 +266,10 @@ func (w *walk) apply(s *chain.Instruction, y []float32) {
 			x = y
 		}
 		a, b := s.Floats()
-		unaries[s.F](y, x[:len(y)], a, b)
+		w.unary[i](y, x[:len(y)], a, b)
 	case 2:
 		z, sz := w.value(s.Y, 1, s.A)
-		binaries[s.F](y, x, z, sx, sz)
+		w.binary[i](y, x, z, sx, sz)
 	default:
 		v, sv := w.value(s.Y, 1, s.A)
 		z, sz := w.value(s.Z, 2, s.A)
@@ -227,6 +282,40 @@ func at(idx, shape []int, r int) {
 	for d := len(idx) - 1; d >= 0; d-- {
 		idx[d] = r % shape[d]
 		r /= shape[d]
+	}
+}
+
+// floatsOf writes the elements of an operand for those of the result from one on. index is as long as the box has axes,
+// whatever is in it.
+func (b *box) floatsOf(y []float32, t *tensor.Tensor, first int, index []int) {
+	last := len(b.size) - 1
+	inner, step := b.size[last], b.strides[last]
+	index = index[:last]
+	at(index, b.size, first/inner)
+	from := 0
+	for d, i := range index {
+		from += i * b.strides[d]
+	}
+	for i := first % inner; len(y) > 0; i = 0 {
+		n := min(inner-i, len(y))
+		if t.DType() == tensor.F32 {
+			x := t.F32s()[from:]
+			for j := range y[:n] {
+				y[j] = x[(i+j)*step]
+			}
+		} else if step == 0 {
+			floatsOf(y[:1], t, from)
+			fill(y[1:n], y[0])
+		} else {
+			floatsOf(y[:n], t, from+i*step)
+		}
+		y = y[n:]
+		for d := last - 1; d >= 0; d-- {
+			if index[d], from = index[d]+1, from+b.strides[d]; index[d] < b.size[d] {
+				break
+			}
+			index[d], from = 0, from-b.size[d]*b.strides[d]
+		}
 	}
 }
 
