@@ -209,13 +209,6 @@ func TestChainsAgreeWithOperators(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen[n.Op.Kind()] = true
-			if n.Op.Kind() == "Gelu" { // whose kernel gives the limit, 0
-				for i, v := range args[0].F32s() {
-					if v == -inf {
-						want[0].F32s()[i] = 0
-					}
-				}
-			}
 			nearEach(t, fmt.Sprintf("%v of\n%s", n, src), values[n.Outputs[0]].To(tensor.F32).F32s(), want[0].To(tensor.F32).F32s())
 		}
 	}

@@ -496,7 +496,7 @@ const (
 
 var geluConsts = append(append([]float32{0, 0.5, -0.5, halfSqrtHalf, geluMax}, erfcTail...), expConsts...)
 
-// gelu returns x Phi(x) as max(x,0) - |x|/2 erfc(|x|/sqrt 2).
+// gelu returns x Phi(x) as max(x,0) - |x|/2 erfc(|x|/sqrt 2), and NaN for -Inf, as that product is.
 func (m *arith) gelu(x VecVirtual) VecVirtual {
 	abs, zero := m.vec(), m.vec()
 	VXORPS(zero, zero, zero)
@@ -518,6 +518,9 @@ func (m *arith) gelu(x VecVirtual) VecVirtual {
 	VXORPS(r, r, r)
 	VMAXPS(x, r, r)
 	VFNMADD231PS(abs, q, r)
+	low := m.vec()
+	VMINPS(x, zero, low)
+	VFMADD231PS(zero, low, r)
 	return r
 }
 

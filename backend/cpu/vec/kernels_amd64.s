@@ -2132,78 +2132,14 @@ TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VXORPS       Y1, Y1, Y1
-	VSUBPS       Y0, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y0, Y2, Y1
 	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+1024(SB), Y2
-	VMINPS       Y1, Y2, Y1
-	VMOVUPS      consts<>+288(SB), Y3
-	VMOVAPS      Y3, Y2
-	VFMADD231PS  consts<>+1120(SB), Y1, Y2
-	VDIVPS       Y2, Y3, Y2
-	VMOVUPS      consts<>+1152(SB), Y3
-	VFMADD213PS  consts<>+1184(SB), Y2, Y3
-	VFMADD213PS  consts<>+1216(SB), Y2, Y3
-	VFMADD213PS  consts<>+1248(SB), Y2, Y3
-	VFMADD213PS  consts<>+1280(SB), Y2, Y3
-	VFMADD213PS  consts<>+1312(SB), Y2, Y3
-	VFMADD213PS  consts<>+1344(SB), Y2, Y3
-	VFMADD213PS  consts<>+1376(SB), Y2, Y3
-	VFMADD213PS  consts<>+1408(SB), Y2, Y3
-	VMULPS       Y2, Y3, Y3
-	VMULPS       Y1, Y1, Y2
-	VMULPS       consts<>+1088(SB), Y2, Y2
-	VMOVUPS      consts<>+320(SB), Y4
-	VMOVUPS      consts<>+352(SB), Y5
-	VMAXPS       Y2, Y4, Y2
-	VMINPS       Y2, Y5, Y2
-	VMULPS       consts<>+64(SB), Y2, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+384(SB), Y4, Y2
-	VFNMADD231PS consts<>+416(SB), Y4, Y2
-	VMOVUPS      consts<>+448(SB), Y5
-	VFMADD213PS  consts<>+480(SB), Y2, Y5
-	VFMADD213PS  consts<>+512(SB), Y2, Y5
-	VFMADD213PS  consts<>+544(SB), Y2, Y5
-	VFMADD213PS  consts<>+576(SB), Y2, Y5
-	VFMADD213PS  consts<>+608(SB), Y2, Y5
-	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VFMADD213PS  consts<>+288(SB), Y2, Y5
-	VCVTPS2DQ    Y4, Y2
-	VPSRAD       $0x01, Y2, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+288(SB), Y4, Y4
-	VMULPS       Y4, Y5, Y5
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+288(SB), Y2, Y2
-	VMULPS       Y2, Y5, Y5
-	VMULPS       Y5, Y3, Y3
-	VMULPS       consts<>+608(SB), Y1, Y1
-	VXORPS       Y2, Y2, Y2
-	VMAXPS       Y0, Y2, Y2
-	VFNMADD231PS Y1, Y3, Y2
-	VMOVUPS      Y2, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
-
-rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y1, Y2, Y2
-	VMAXPS       Y1, Y2, Y2
 	VMOVUPS      consts<>+1024(SB), Y3
-	VMINPS       Y2, Y3, Y2
+	VMINPS       Y1, Y3, Y1
 	VMOVUPS      consts<>+288(SB), Y4
 	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+1120(SB), Y2, Y3
+	VFMADD231PS  consts<>+1120(SB), Y1, Y3
 	VDIVPS       Y3, Y4, Y3
 	VMOVUPS      consts<>+1152(SB), Y4
 	VFMADD213PS  consts<>+1184(SB), Y3, Y4
@@ -2215,7 +2151,7 @@ rest:
 	VFMADD213PS  consts<>+1376(SB), Y3, Y4
 	VFMADD213PS  consts<>+1408(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
-	VMULPS       Y2, Y2, Y3
+	VMULPS       Y1, Y1, Y3
 	VMULPS       consts<>+1088(SB), Y3, Y3
 	VMOVUPS      consts<>+320(SB), Y5
 	VMOVUPS      consts<>+352(SB), Y6
@@ -2244,23 +2180,91 @@ rest:
 	VPADDD       consts<>+288(SB), Y3, Y3
 	VMULPS       Y3, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VMULPS       consts<>+608(SB), Y2, Y2
+	VMULPS       consts<>+608(SB), Y1, Y1
 	VXORPS       Y3, Y3, Y3
-	VMAXPS       Y1, Y3, Y3
-	VFNMADD231PS Y2, Y4, Y3
+	VMAXPS       Y0, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMINPS       Y0, Y2, Y0
+	VFMADD231PS  Y2, Y0, Y3
+	VMOVUPS      Y3, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VXORPS       Y3, Y3, Y3
+	VSUBPS       Y1, Y3, Y2
+	VMAXPS       Y1, Y2, Y2
+	VMOVUPS      consts<>+1024(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMOVUPS      consts<>+288(SB), Y5
+	VMOVAPS      Y5, Y4
+	VFMADD231PS  consts<>+1120(SB), Y2, Y4
+	VDIVPS       Y4, Y5, Y4
+	VMOVUPS      consts<>+1152(SB), Y5
+	VFMADD213PS  consts<>+1184(SB), Y4, Y5
+	VFMADD213PS  consts<>+1216(SB), Y4, Y5
+	VFMADD213PS  consts<>+1248(SB), Y4, Y5
+	VFMADD213PS  consts<>+1280(SB), Y4, Y5
+	VFMADD213PS  consts<>+1312(SB), Y4, Y5
+	VFMADD213PS  consts<>+1344(SB), Y4, Y5
+	VFMADD213PS  consts<>+1376(SB), Y4, Y5
+	VFMADD213PS  consts<>+1408(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y2, Y2, Y4
+	VMULPS       consts<>+1088(SB), Y4, Y4
+	VMOVUPS      consts<>+320(SB), Y6
+	VMOVUPS      consts<>+352(SB), Y7
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMULPS       consts<>+64(SB), Y4, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS consts<>+384(SB), Y6, Y4
+	VFNMADD231PS consts<>+416(SB), Y6, Y4
+	VMOVUPS      consts<>+448(SB), Y7
+	VFMADD213PS  consts<>+480(SB), Y4, Y7
+	VFMADD213PS  consts<>+512(SB), Y4, Y7
+	VFMADD213PS  consts<>+544(SB), Y4, Y7
+	VFMADD213PS  consts<>+576(SB), Y4, Y7
+	VFMADD213PS  consts<>+608(SB), Y4, Y7
+	VFMADD213PS  consts<>+288(SB), Y4, Y7
+	VFMADD213PS  consts<>+288(SB), Y4, Y7
+	VCVTPS2DQ    Y6, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       consts<>+288(SB), Y6, Y6
+	VMULPS       Y6, Y7, Y7
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       consts<>+288(SB), Y4, Y4
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VMULPS       consts<>+608(SB), Y2, Y2
+	VXORPS       Y4, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VFNMADD231PS Y2, Y5, Y4
+	VMINPS       Y1, Y3, Y1
+	VFMADD231PS  Y3, Y1, Y4
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
 	JZ           tail16_four
-	VMOVUPS      Y3, (CX)
+	VMOVUPS      Y4, (CX)
 	JMP          tail16_done
 
 tail16_four:
-	VMOVAPS      X3, X0
+	VMOVAPS      X4, X0
 	TESTL        $0x00000008, AX
 	JZ           tail16_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y3, X0
+	VEXTRACTF128 $0x01, Y4, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -3965,47 +3969,49 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Z24
-	VXORPS       Z25, Z25, Z25
-	VSUBPS       Z24, Z25, Z25
+	VXORPS       Z26, Z26, Z26
+	VSUBPS       Z24, Z26, Z25
 	VMAXPS       Z24, Z25, Z25
 	VMINPS       Z25, Z3, Z25
-	VMOVAPS      Z23, Z26
-	VFMADD231PS  Z2, Z25, Z26
-	VDIVPS       Z26, Z23, Z26
-	VMOVUPS      Z4, Z27
-	VFMADD213PS  Z5, Z26, Z27
-	VFMADD213PS  Z6, Z26, Z27
-	VFMADD213PS  Z7, Z26, Z27
-	VFMADD213PS  Z8, Z26, Z27
-	VFMADD213PS  Z9, Z26, Z27
-	VFMADD213PS  Z10, Z26, Z27
-	VFMADD213PS  Z11, Z26, Z27
-	VFMADD213PS  Z12, Z26, Z27
-	VMULPS       Z26, Z27, Z27
-	VMULPS       Z25, Z25, Z26
-	VMULPS       Z1, Z26, Z26
-	VMAXPS       Z26, Z13, Z26
-	VMINPS       Z26, Z14, Z26
-	VMULPS       Z15, Z26, Z28
-	VRNDSCALEPS  $0x08, Z28, Z28
-	VMOVAPS      Z26, Z26
-	VFNMADD231PS Z16, Z28, Z26
-	VFNMADD231PS Z17, Z28, Z26
-	VMOVUPS      Z18, Z29
-	VFMADD213PS  Z19, Z26, Z29
-	VFMADD213PS  Z20, Z26, Z29
-	VFMADD213PS  Z21, Z26, Z29
-	VFMADD213PS  Z22, Z26, Z29
-	VFMADD213PS  Z0, Z26, Z29
-	VFMADD213PS  Z23, Z26, Z29
-	VFMADD213PS  Z23, Z26, Z29
-	VSCALEFPS    Z28, Z29, Z29
-	VMULPS       Z29, Z27, Z27
+	VMOVAPS      Z23, Z27
+	VFMADD231PS  Z2, Z25, Z27
+	VDIVPS       Z27, Z23, Z27
+	VMOVUPS      Z4, Z28
+	VFMADD213PS  Z5, Z27, Z28
+	VFMADD213PS  Z6, Z27, Z28
+	VFMADD213PS  Z7, Z27, Z28
+	VFMADD213PS  Z8, Z27, Z28
+	VFMADD213PS  Z9, Z27, Z28
+	VFMADD213PS  Z10, Z27, Z28
+	VFMADD213PS  Z11, Z27, Z28
+	VFMADD213PS  Z12, Z27, Z28
+	VMULPS       Z27, Z28, Z28
+	VMULPS       Z25, Z25, Z27
+	VMULPS       Z1, Z27, Z27
+	VMAXPS       Z27, Z13, Z27
+	VMINPS       Z27, Z14, Z27
+	VMULPS       Z15, Z27, Z29
+	VRNDSCALEPS  $0x08, Z29, Z29
+	VMOVAPS      Z27, Z27
+	VFNMADD231PS Z16, Z29, Z27
+	VFNMADD231PS Z17, Z29, Z27
+	VMOVUPS      Z18, Z30
+	VFMADD213PS  Z19, Z27, Z30
+	VFMADD213PS  Z20, Z27, Z30
+	VFMADD213PS  Z21, Z27, Z30
+	VFMADD213PS  Z22, Z27, Z30
+	VFMADD213PS  Z0, Z27, Z30
+	VFMADD213PS  Z23, Z27, Z30
+	VFMADD213PS  Z23, Z27, Z30
+	VSCALEFPS    Z29, Z30, Z30
+	VMULPS       Z30, Z28, Z28
 	VMULPS       Z0, Z25, Z25
-	VXORPS       Z26, Z26, Z26
-	VMAXPS       Z24, Z26, Z26
-	VFNMADD231PS Z25, Z27, Z26
-	VMOVUPS      Z26, (CX)(BX*1)
+	VXORPS       Z27, Z27, Z27
+	VMAXPS       Z24, Z27, Z27
+	VFNMADD231PS Z25, Z28, Z27
+	VMINPS       Z24, Z26, Z24
+	VFMADD231PS  Z26, Z24, Z27
+	VMOVUPS      Z27, (CX)(BX*1)
 	ADDQ         $+64, BX
 	SUBQ         $0x10, AX
 	JGE          loop
@@ -4017,8 +4023,8 @@ rest:
 	BZHIQ        AX, SI, SI
 	KMOVW        SI, K1
 	VMOVUPS.Z    (DX)(BX*1), K1, Z24
-	VXORPS       Z25, Z25, Z25
-	VSUBPS       Z24, Z25, Z25
+	VXORPS       Z26, Z26, Z26
+	VSUBPS       Z24, Z26, Z25
 	VMAXPS       Z24, Z25, Z25
 	VMINPS       Z25, Z3, Z25
 	VMOVAPS      Z23, Z3
@@ -4057,6 +4063,8 @@ rest:
 	VXORPS       Z0, Z0, Z0
 	VMAXPS       Z24, Z0, Z0
 	VFNMADD231PS Z25, Z2, Z0
+	VMINPS       Z24, Z26, Z1
+	VFMADD231PS  Z26, Z1, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*1)
 
 done:

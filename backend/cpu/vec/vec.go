@@ -149,7 +149,7 @@ func Tanh(y, x []float32) { same(y, x); best.tanh(y, x) }
 func SiLU(y, x []float32) { same(y, x); best.silu(y, x) }
 
 // GELU computes y = x/2 * (1 + erf(x/sqrt 2)), with an error of at most 1e-6
-// relative for x >= -3, and of 1e-8 below.
+// relative for x >= -3, and of 1e-8 below. That of -Inf is NaN, as the formula says.
 func GELU(y, x []float32) { same(y, x); best.gelu(y, x) }
 
 // GELUTanh computes the tanh approximation of GELU, x/2 * (1 + tanh(sqrt(2/pi) *

@@ -151,7 +151,7 @@ var activations = []struct {
 	{"silu", func(k *kernels) unary { return k.silu }, func(x float64) float64 { return x / (1 + math.Exp(-x)) },
 		-87, 100, 1e-6, -110, 1e-35, map[float32]float64{0: 0, 1e30: 1e30, -1e30: 0, 1e-20: 5e-21}},
 	{"gelu", func(k *kernels) unary { return k.gelu }, func(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) },
-		-3, 30, 1e-6, -30, 1e-8, map[float32]float64{0: 0, 1e30: 1e30, -1e30: 0, 1e-20: 5e-21, -1e-20: -5e-21}},
+		-3, 30, 1e-6, -30, 1e-8, map[float32]float64{0: 0, 1e30: 1e30, -1e30: 0, 1e-20: 5e-21, -1e-20: -5e-21, inf: math.Inf(1), -inf: math.NaN()}},
 	{"geluTanh", func(k *kernels) unary { return k.geluTanh }, func(x float64) float64 {
 		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}, -3, 30, 1e-6, -30, 1e-8, map[float32]float64{0: 0, 1e10: 1e10, -1e10: 0, 1e-20: 5e-21}},
