@@ -40,7 +40,11 @@ func tagged(t *testing.T, env []string, args ...string) (string, error) {
 	if dir == "" {
 		t.Skip("skipped: the binding of the driver needs cuda.h; make out/nvcc/nvcc fetches one")
 	}
-	c := exec.CommandContext(t.Context(), "go", append([]string{args[0], "-tags", "cuda"}, args[1:]...)...)
+	own := []string{args[0], "-tags", "cuda"}
+	if args[0] == "test" {
+		own = append(own, "-timeout=0") // that of this test holds
+	}
+	c := exec.CommandContext(t.Context(), "go", append(own, args[1:]...)...)
 	c.Env = append(append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+dir), env...)
 	out, err := c.CombinedOutput()
 	return string(out), err
