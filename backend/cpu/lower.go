@@ -45,7 +45,7 @@ type lowering struct {
 func (l *lowering) Units() []lower.Unit {
 	list := make([]lower.Unit, len(l.units))
 	for i, b := range l.units {
-		list[i] = lower.Unit{Graph: b.graph, Plan: b.plan}
+		list[i] = lower.Unit{Graph: b.graph, Plan: b.plan, Shared: b.graph == l.prog.graph}
 	}
 	return list
 }
