@@ -1,6 +1,6 @@
 // Package backend declares what a device is: something that loads the program
 // of a graph and runs it. Each device lives in a folder of its own; storage formats
-// and their kernels in format. It imports lower and passes/choose.
+// and their kernels in format. It imports lower, lower/chain and passes/choose.
 package backend
 
 import (

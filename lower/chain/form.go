@@ -12,8 +12,6 @@ import (
 type Rules struct {
 	// Takes reports whether the types of a node's inputs and outputs are such that chains may have it.
 	Takes func(n *ir.Node) bool
-	// Has reports whether there is a function; nil says that there are all.
-	Has func(f Function) bool
 	// Registers is how many values are held at once, and Load says that operands are among them. Operands is how many
 	// of these there may be, and Instructions how many are worth the memory that they spare.
 	Registers, Operands, Instructions int
@@ -110,7 +108,7 @@ func converts(dt tensor.DType) bool {
 // carrierOf returns what registers must hold for a node, false where chains do not have it.
 func (r *Rules) carrierOf(n *ir.Node) (carrier, bool) {
 	o, ok := operationOf(n)
-	if !ok || !r.Takes(n) || r.Has != nil && !o.converts && !r.Has(o.Function) || elems(n.Outputs[0]) == 0 {
+	if !ok || !r.Takes(n) || elems(n.Outputs[0]) == 0 {
 		return 0, false
 	}
 	y := n.Outputs[0].Type.DType
