@@ -1,7 +1,7 @@
 // Package lower turns a graph whose weights have their formats into a program: a device's table of steps, to be
 // read from top to bottom as that of the passes is, changes the graph for the shapes of its inputs, schedules
 // its nodes, binds them to kernels and lays out its values. Package plan holds what the devices have in common
-// of that. It imports ir, lower/plan and passes/choose alone.
+// of that, package chain what they know of elementwise operators, and package spx the file. It imports ir and lower/plan.
 package lower
 
 import (

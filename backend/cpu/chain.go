@@ -94,9 +94,6 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 			e.blocks++
 		}
 	}
-	if y.Type.DType != tensor.F32 && p.Result < len(p.Operands) && e.convert[p.Result] < 0 {
-		return nil, nil // there is no such chain: a bool of a float is what a function gives
-	}
 	if e.block = chainBlock; e.blocks == 0 {
 		e.block = chunk
 	}
