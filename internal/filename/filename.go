@@ -63,7 +63,7 @@ func Entry(name string) string {
 	}
 	name = strings.ToValidUTF8(name[:min(len(name), maxPath)], "_")
 	if drive(name) {
-		name = "_" + name
+		name = name[:1] + "_" + name[2:]
 	}
 	var path strings.Builder
 	for e := range strings.SplitSeq(name, "/") {

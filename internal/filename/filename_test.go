@@ -15,7 +15,7 @@ var hostile = []string{
 	"con", "NUL", "com1", "LPT9.txt", "nul.tar.gz", "aux ", "name.", "name ", ".hidden", "a\x00b", "a\nb", "\x1b[31m", "\xff\xfe",
 	"é", strings.Repeat("n", 255), strings.Repeat("n", 1<<20), strings.Repeat("é", 300), strings.Repeat("../", 50) + "x",
 	strings.Repeat("a/", 1<<15), strings.Repeat("/", 1<<15), "nul." + strings.Repeat("n", 200), "nul." + strings.Repeat("n", 191) + ".npy1",
-	"C:" + strings.Repeat("n", 200), "y", "Y", "y.npy", "y.PB", "*?<>|\"", "~", "-rf", "$(x)",
+	"C:" + strings.Repeat("n", 200), "::", "::x", "y", "Y", "y.npy", "y.PB", "*?<>|\"", "~", "-rf", "$(x)",
 }
 
 // Each becomes one file of its own in the folder.
@@ -85,6 +85,28 @@ func TestMadeNamesStay(t *testing.T) {
 		}
 		if s := Entry(name); len(s) > maxPath || Entry(s) != s {
 			t.Errorf("%.40q becomes entry %.40q, and that %.40q", name, s, Entry(s))
+		}
+	}
+}
+
+// All short names of what the rules tell apart.
+func TestShortNamesStay(t *testing.T) {
+	short := []string{""}
+	for range 6 {
+		for _, head := range short {
+			for _, next := range []string{":", "a", "/", ".", `\`, "\xff", "é"} {
+				short = append(short, head+next)
+			}
+		}
+		slices.Sort(short)
+		short = slices.Compact(short)
+	}
+	for _, name := range short {
+		if s := Safe(name); Safe(s) != s || !filepath.IsLocal(s) {
+			t.Fatalf("%q becomes %q, and that %q", name, s, Safe(s))
+		}
+		if s := Entry(name); Entry(s) != s || !fs.ValidPath(s) || drive(s) {
+			t.Fatalf("%q becomes entry %q, and that %q", name, s, Entry(s))
 		}
 	}
 }
