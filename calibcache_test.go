@@ -17,7 +17,7 @@ func TestCalibCacheChangesNoModel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resnet.calib")
 	compile := func(cache string) []byte {
 		t.Helper()
-		m := tiny(t, "resnet", spc.CompileOptions{Sparsity: 0.5, Allocate: "normalised", Calibrate: samples(3, nil), CalibCache: cache, CalibSamples: "three"})
+		m := tiny(t, "resnet", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: "normalised"}, Calibration: spc.Calibration{Inputs: samples(3, nil), Cache: cache, Identity: "three"}})
 		var b bytes.Buffer
 		if err := m.Write(&b); err != nil {
 			t.Fatal(err)
@@ -42,7 +42,7 @@ func TestCalibCacheChangesNoModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = spc.Compile(t.Context(), spc.CompileOptions{Bytes: model.Bytes(), Sparsity: 0.5, Allocate: "normalised", Calibrate: samples(3, nil), CalibCache: path, CalibSamples: "other ones"})
+	_, err = spc.Compile(t.Context(), spc.CompileOptions{Bytes: model.Bytes(), Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: "normalised"}, Calibration: spc.Calibration{Inputs: samples(3, nil), Cache: path, Identity: "other ones"}})
 	if !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), path+": the statistics belong to another model or other samples") {
 		t.Errorf("other samples: %v", err)
 	}

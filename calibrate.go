@@ -17,11 +17,12 @@ import (
 // observer sees the calibration samples on the CPU; it is nil where there are none.
 // done ends its threads.
 func observer(o *CompileOptions) (seen *calib.Observer, done func()) {
-	if o.Calibrate == nil {
+	if o.Calibration.Inputs == nil {
 		return nil, func() {}
 	}
-	blas := cpu.NewBLAS(o.Threads)
-	return &calib.Observer{Inputs: calibration(o), Run: calibrator(o.Threads), Kernels: blas.Kernels()}, blas.Close
+	threads := o.Calibration.Threads
+	blas := cpu.NewBLAS(threads)
+	return &calib.Observer{Inputs: calibration(o), Run: calibrator(threads), Kernels: blas.Kernels()}, blas.Close
 }
 
 // calibration yields the samples in the order of a graph's inputs.
@@ -29,7 +30,7 @@ func calibration(o *CompileOptions) calib.Inputs {
 	return func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
 		return func(yield func([]*tensor.Tensor, error) bool) {
 			done := 0
-			for sample, err := range o.Calibrate(ctx, inputs(g)) {
+			for sample, err := range o.Calibration.Inputs(ctx, inputs(g)) {
 				in := make([]*tensor.Tensor, len(g.Inputs))
 				if err == nil {
 					err = arrange(g, in, sample)

@@ -63,9 +63,9 @@ func samplesOf(input string, images ...int) func(context.Context, []Port) iter.S
 
 func TestObserverSeesWhatTheInterpreterComputes(t *testing.T) {
 	g := graphtest.Parse(t, block)
-	o := &CompileOptions{Threads: 2, Calibrate: samplesOf("x", 1, 3, 3, 2)}
+	o := &CompileOptions{Calibration: Calibration{Threads: 2, Inputs: samplesOf("x", 1, 3, 3, 2)}}
 	var samples []*tensor.Tensor
-	for s := range o.Calibrate(t.Context(), nil) {
+	for s := range o.Calibration.Inputs(t.Context(), nil) {
 		samples = append(samples, s["x"])
 	}
 	seen, done := observer(o)
@@ -119,7 +119,7 @@ func TestMomentsAreTheSameForAnyNumberOfThreads(t *testing.T) {
 	g := graphtest.Parse(t, block)
 	var first *calib.Gram
 	for _, threads := range []int{1, 2, 3} {
-		o := &CompileOptions{Threads: threads, Calibrate: samplesOf("x", 50, 7, 1, 30, 12)}
+		o := &CompileOptions{Calibration: Calibration{Threads: threads, Inputs: samplesOf("x", 50, 7, 1, 30, 12)}}
 		seen, done := observer(o)
 		gram, err := calib.GramOf(t.Context(), seen.Frontier(g, 0), g.WeightUses()[1], calib.GramOptions{})
 		done()

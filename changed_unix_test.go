@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"spc"
+	"spc/internal/verify"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/tensor"
 	"spc/tests/archs"
-	"spc/verify"
 )
 
 // wide returns a model of products that stream their weights, one of which an operator
@@ -61,10 +61,10 @@ func stored(t *testing.T) map[string]spc.CompileOptions {
 	model := wide(t)
 	return map[string]spc.CompileOptions{
 		"dense":   {Bytes: model},
-		"csr":     {Bytes: model, Sparsity: 0.7, Pattern: "unstructured", Format: "csr"},
-		"block":   {Bytes: model, Sparsity: 0.7, Pattern: "block:4x1", Format: "block"},
-		"float16": {Bytes: model, Quantize: "fp16"},
-		"int8":    {Bytes: model, Quantize: "int8", Calibrate: samples},
+		"csr":     {Bytes: model, Prune: spc.PruneOptions{Sparsity: 0.7, Pattern: spc.Pattern{Kind: spc.Unstructured}}, Format: "csr"},
+		"block":   {Bytes: model, Prune: spc.PruneOptions{Sparsity: 0.7, Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 1}}, Format: "block"},
+		"float16": {Bytes: model, Quantize: spc.QuantizeOptions{Type: tensor.F16}},
+		"int8":    {Bytes: model, Quantize: spc.QuantizeOptions{Type: tensor.I8}, Calibration: spc.Calibration{Inputs: samples}},
 	}
 }
 
@@ -117,15 +117,15 @@ func TestATruncatedFileIsAnErrorOfItsModel(t *testing.T) {
 		sound := saved(t, o)
 		for _, threads := range []int{1, 3} {
 			path := another(t, sound)
-			m, err := spc.Open(path)
+			m, err := spc.Open(path, spc.RunOptions{Threads: threads})
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := spc.Open(sound)
+			other, err := spc.Open(sound, spc.RunOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			held, err := spc.OpenCopy(path)
+			held, err := spc.Open(path, spc.RunOptions{Copy: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,6 @@ func TestATruncatedFileIsAnErrorOfItsModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			truncate(t, path)
-			m.SetThreads(threads)
 			var again error
 			for i, run := range []func() error{
 				func() error { _, err := m.Run(t.Context(), in); return err },
@@ -175,7 +174,7 @@ func TestEveryUseOfATruncatedFileIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Sparsity = 0.5
+	o.Prune.Sparsity = 0.5
 	whole := saved(t, o)
 	for name, use := range map[string]func(m *spc.Model) error{
 		"interpret": func(m *spc.Model) error {
@@ -207,7 +206,7 @@ func TestEveryUseOfATruncatedFileIsAnError(t *testing.T) {
 		},
 	} {
 		path := another(t, whole)
-		m, err := spc.Open(path)
+		m, err := spc.Open(path, spc.RunOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +233,7 @@ func TestInterpretedOutputsAreTheCallers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := spc.Open(saved(t, spc.CompileOptions{Bytes: model.Bytes()}))
+	m, err := spc.Open(saved(t, spc.CompileOptions{Bytes: model.Bytes()}), spc.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,11 +259,10 @@ func TestInterpretedOutputsAreTheCallers(t *testing.T) {
 func TestTruncatingDuringRuns(t *testing.T) {
 	for name, o := range stored(t) {
 		path := saved(t, o)
-		m, err := spc.Open(path)
+		m, err := spc.Open(path, two)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.SetThreads(2)
 		in := randomInputs(m, 1, 1)
 		want, err := m.Run(t.Context(), in)
 		if err != nil {

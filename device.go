@@ -10,45 +10,48 @@ import (
 	"spc/backend/cpu"
 	"spc/backend/cuda"
 	"spc/backend/cuda/driver"
-	"spc/backend/format"
-	"spc/backend/tune"
+	"spc/ir/option"
 	"spc/ir/tensor"
-	"spc/passes/choose"
 )
-
-// target is a device that formats are chosen for.
-type target struct {
-	formats []choose.Format
-	model   choose.Model
-}
-
-// parseTarget reads cpu, cuda, cuda:sm_80 or cuda:sm_90; cuda is the last. GPUs are taken to
-// compute in 16-bit floats, and products of 8-bit integers in these.
-func parseTarget(name string) (target, error) {
-	switch name {
-	case "cpu":
-		return target{format.Choices(), tune.Default}, nil
-	case "cuda", "cuda:sm_80", "cuda:sm_90":
-		rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(name, "cuda"), ":"))
-		return target{format.GPUChoices(rates, tensor.F16), tune.GPU(rates)}, nil
-	}
-	return target{}, fmt.Errorf("target %q, want cpu, cuda, cuda:sm_80 or cuda:sm_90: %w", name, ErrInvalid)
-}
 
 // DeviceOptions are the choices of OpenDevice.
 type DeviceOptions struct {
-	// Precision is the type that floats have on a GPU, f32, f16 or bf16; empty is f32. Inputs
-	// and outputs of models stay f32, and products are summed in f32.
-	Precision string
+	// Precision is the type that floats have on a GPU, F32, F16 or BF16; zero is F32. Inputs
+	// and outputs of models stay F32, and products are summed in F32.
+	Precision tensor.DType
 	// Fallback, where it is set, is called when auto takes the CPU in the place of a GPU that
 	// there is, with the reason, an ErrDevice: by OpenDevice, or once for each model by what
 	// runs it, maybe concurrently.
 	Fallback func(why error)
 	// Libraries says whether cuBLASLt computes dense products on a GPU and cuSPARSELt those of 2:4
-	// weights: auto or empty, where it is found and predicted to be faster than the own kernels;
-	// off; or always, wherever it can, and then cuBLASLt must be there.
-	Libraries string
+	// weights.
+	Libraries Libraries
 }
+
+// Libraries says when libraries compute products on a GPU.
+type Libraries = cuda.Libraries
+
+// The values of Libraries.
+const (
+	AutoLibraries   = cuda.PredictedLibraries // where they are found and predicted to be faster than the own kernels
+	NoLibraries     = cuda.NoLibraries
+	AlwaysLibraries = cuda.AlwaysLibraries // wherever they can, and then cuBLASLt must be there
+)
+
+// The words for the fields of DeviceOptions.
+var (
+	precisions = words[tensor.DType]{option.Precision, []word[tensor.DType]{{"f32", tensor.F32}, {"f16", tensor.F16}, {"bf16", tensor.BF16}}}
+	libraries  = words[Libraries]{option.Libraries, []word[Libraries]{{"auto", AutoLibraries}, {"off", NoLibraries}, {"always", AlwaysLibraries}}}
+)
+
+// ParsePrecision reads f32, f16 or bf16.
+func ParsePrecision(s string) (tensor.DType, error) { return precisions.parse(s) }
+
+// ParseLibraries reads auto, off or always.
+func ParseLibraries(s string) (Libraries, error) { return libraries.parse(s) }
+
+// Device runs models.
+type Device = backend.Device
 
 // OpenDevice returns a device by its name: cpu; cuda or cuda:N, a GPU by its ordinal; or auto,
 // the first GPU where there is one, else the CPU, which computes in f32. Without a GPU that the
@@ -57,30 +60,30 @@ type DeviceOptions struct {
 //
 // A *cuda.Error of them says whether the GPU is lost. Then every model on it fails, while the
 // other devices of the process go on; closing them works, and OpenDevice opens the GPU anew.
-func OpenDevice(name string, o DeviceOptions) (backend.Device, error) {
-	precision, ok := map[string]tensor.DType{"": tensor.F32, "f32": tensor.F32, "f16": tensor.F16, "bf16": tensor.BF16}[o.Precision]
-	if !ok {
-		return nil, fmt.Errorf("precision %q, want f32, f16 or bf16: %w", o.Precision, ErrInvalid)
+func OpenDevice(name string, o DeviceOptions) (Device, error) {
+	if o.Precision == 0 {
+		o.Precision = tensor.F32
 	}
-	libraries, ok := map[string]cuda.Libraries{
-		"": cuda.PredictedLibraries, "auto": cuda.PredictedLibraries, "off": cuda.NoLibraries, "always": cuda.AlwaysLibraries,
-	}[o.Libraries]
-	if !ok {
-		return nil, fmt.Errorf("libraries %q, want auto, off or always: %w", o.Libraries, ErrInvalid)
+	precision, err := precisions.of(o.Precision)
+	if err != nil {
+		return nil, err
 	}
-	gpu := func(ordinal int) (backend.Device, error) {
+	if _, err := libraries.of(o.Libraries); err != nil {
+		return nil, err
+	}
+	gpu := func(ordinal int) (Device, error) {
 		d, err := driver.Open(ordinal)
 		if err != nil {
 			return nil, err
 		}
-		return cuda.Device{Driver: d, Precision: precision, Libraries: libraries}, nil
+		return cuda.Device{Driver: d, Precision: o.Precision, Libraries: o.Libraries}, nil
 	}
 	kind, number, numbered := strings.Cut(name, ":")
 	switch {
-	case name == "cpu" && precision != tensor.F32:
-		return nil, fmt.Errorf("precision %s: the CPU computes in f32: %w", o.Precision, ErrInvalid)
-	case name == "cpu" && libraries == cuda.AlwaysLibraries:
-		return nil, fmt.Errorf("libraries always: the CPU uses none: %w", ErrInvalid)
+	case name == "cpu" && o.Precision != tensor.F32:
+		return nil, option.Errorf("%v %s: the CPU computes in f32", option.Precision, precision)
+	case name == "cpu" && o.Libraries == AlwaysLibraries:
+		return nil, option.Errorf("%v always: the CPU uses none", option.Libraries)
 	case name == "cpu":
 		return cpu.Device{}, nil
 	case name == "auto":

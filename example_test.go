@@ -13,7 +13,7 @@ import (
 
 // Compile prunes 80% of the weights of the demo's model and saves the program.
 func ExampleCompile() {
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: "demo/model.onnx", Sparsity: 0.8})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: "demo/model.onnx", Prune: spc.PruneOptions{Sparsity: 0.8}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func ExampleModel_Run() {
 		log.Fatal(err)
 	}
 
-	m, err := spc.Open(path)
+	m, err := spc.Open(path, spc.RunOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func ExampleModel_RunInto() {
 
 // Explain says how each weight is stored, and why.
 func ExampleModel_Explain() {
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: "demo/model.onnx", Pattern: "2:4"})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: "demo/model.onnx", Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}}})
 	if err != nil {
 		log.Fatal(err)
 	}

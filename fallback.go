@@ -71,6 +71,22 @@ func (p *fallible) let() error {
 	return nil
 }
 
+// Prepare specialises the program that runs.
+func (p *fallible) Prepare(in []*tensor.Tensor) error {
+	first, second := p.begin()
+	if second == nil {
+		err := first.Prepare(in)
+		if errors.Is(err, ErrDevice) {
+			second, err = p.fall(err)
+		}
+		p.end()
+		if second == nil {
+			return err
+		}
+	}
+	return second.Prepare(in)
+}
+
 // Run evaluates the program.
 func (p *fallible) Run(ctx context.Context, in, out []*tensor.Tensor) error {
 	return p.Trace(ctx, in, out, nil)

@@ -64,12 +64,11 @@ func FuzzRun(f *testing.F) {
 		if err := spx.Write(&file, &spx.File{Graph: g}); err != nil {
 			return
 		}
-		m, err := spc.Read(file.Bytes())
+		m, err := spc.Read(file.Bytes(), spc.RunOptions{Threads: 1})
 		if err != nil {
 			return
 		}
 		defer m.Close()
-		m.SetThreads(1)
 		for _, p := range m.Inputs() {
 			elems := 1
 			for _, d := range p.Dims {

@@ -39,7 +39,7 @@ func TestIntegersInEveryFormatRun(t *testing.T) {
 		if err := spx.Write(&file, &spx.File{Graph: g}); err != nil {
 			t.Fatal(err)
 		}
-		m, err := spc.Read(file.Bytes())
+		m, err := spc.Read(file.Bytes(), spc.RunOptions{})
 		if err != nil {
 			t.Errorf("%s: %v", c[0], err)
 			continue

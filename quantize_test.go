@@ -32,10 +32,13 @@ func samples(n int, edit func(i int, in map[string]*tensor.Tensor)) func(context
 }
 
 func TestQuantisedModelsDoNotDependOnThreads(t *testing.T) {
-	for _, c := range []struct{ arch, ranges string }{{"resnet", "minmax"}, {"mobilenet", "percentile:99"}, {"bert", "mse"}} {
+	for _, c := range []struct {
+		arch   string
+		ranges spc.Ranges
+	}{{"resnet", spc.Ranges{Method: spc.MinMax}}, {"mobilenet", spc.Ranges{Method: spc.Percentile, Percentile: 99}}, {"bert", spc.Ranges{}}} {
 		var first []byte
 		for _, threads := range []int{1, 2, 3, 9} {
-			m := tiny(t, c.arch, spc.CompileOptions{Quantize: "int8", Ranges: c.ranges, Calibrate: samples(3, nil), Threads: threads})
+			m := tiny(t, c.arch, spc.CompileOptions{Quantize: spc.QuantizeOptions{Type: tensor.I8, Ranges: c.ranges}, Calibration: spc.Calibration{Inputs: samples(3, nil), Threads: threads}})
 			var b bytes.Buffer
 			if err := m.Write(&b); err != nil {
 				t.Fatal(err)
@@ -65,13 +68,13 @@ func TestQuantiseRefusesSamplesThatAreNotFinite(t *testing.T) {
 		}
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		_, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: model, Quantize: "int8", Calibrate: samples(2, func(i int, in map[string]*tensor.Tensor) {
+		_, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: model, Quantize: spc.QuantizeOptions{Type: tensor.I8}, Calibration: spc.Calibration{Inputs: samples(2, func(i int, in map[string]*tensor.Tensor) {
 			for _, x := range in {
 				if i == 1 {
 					x.F32s()[3] = float32(bad)
 				}
 			}
-		})})
+		})}})
 		if !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), "calibration sample 2: value ") || !strings.Contains(err.Error(), "want finite numbers") {
 			t.Errorf("%v: error %v, want one that names the sample and the value", bad, err)
 		}
@@ -81,14 +84,14 @@ func TestQuantiseRefusesSamplesThatAreNotFinite(t *testing.T) {
 func TestHalfWeightsTakeHalfTheBytes(t *testing.T) {
 	for _, arch := range []string{"resnet", "mobilenet", "bert", "vit", "encoder", "lstm"} {
 		for _, sparsity := range []float64{0, 0.8} {
-			full := tiny(t, arch, spc.CompileOptions{Sparsity: sparsity})
+			full := tiny(t, arch, spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: sparsity}})
 			want := weightBytes(full)
-			for _, q := range []string{"fp16", "bf16"} {
+			for _, q := range []tensor.DType{tensor.F16, tensor.BF16} {
 				var file bytes.Buffer
-				if err := tiny(t, arch, spc.CompileOptions{Sparsity: sparsity, Quantize: q}).Write(&file); err != nil {
+				if err := tiny(t, arch, spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: sparsity}, Quantize: spc.QuantizeOptions{Type: q}}).Write(&file); err != nil {
 					t.Fatal(err)
 				}
-				m, err := spc.Read(file.Bytes())
+				m, err := spc.Read(file.Bytes(), spc.RunOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

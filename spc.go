@@ -1,9 +1,9 @@
 // Package spc compiles ONNX models into sparse programs and runs them.
 //
-//	m, err := spc.Compile(ctx, spc.CompileOptions{Model: "model.onnx", Sparsity: 0.8})
+//	m, err := spc.Compile(ctx, spc.CompileOptions{Model: "model.onnx", Prune: spc.PruneOptions{Sparsity: 0.8}})
 //	err = m.Save("model.spx")
 //
-//	m, err := spc.Open("model.spx")
+//	m, err := spc.Open("model.spx", spc.RunOptions{})
 //	out, err := m.Run(ctx, map[string]*tensor.Tensor{"image": x})
 //
 // Errors that come from models, files, inputs and devices wrap one of the kinds below.
@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -26,13 +25,13 @@ import (
 	"spc/backend/format"
 	"spc/internal/atomicfile"
 	"spc/internal/mapped"
+	"spc/internal/verify"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/lower"
 	"spc/lower/spx"
 	"spc/passes"
-	"spc/passes/calib"
 	"spc/passes/choose"
 	"spc/passes/fit"
 	"spc/passes/prune"
@@ -51,80 +50,6 @@ var (
 	ErrNoDevice    = ir.ErrNoDevice
 	ErrDevice      = ir.ErrDevice // of a device itself, whatever runs on it
 )
-
-// AnySize, in CompileOptions.Shapes, leaves a dimension to each run.
-const AnySize = onnx.AnySize
-
-// AimDense, in CompileOptions.Aim, aims at the dense model's outputs.
-const AimDense = "dense"
-
-// CompileOptions say what to compile and how. The zero value of everything but
-// the model keeps the weights as they are.
-type CompileOptions struct {
-	Model  string // path of an ONNX file
-	Bytes  []byte // or its content, without external data
-	Target string // the device that formats are chosen for; empty is cpu
-
-	Shapes map[string][]int // sizes of inputs by name, in place of declared ones; AnySize leaves one open
-	Dims   map[string]int   // sizes of symbols
-
-	Sparsity float64 // the fraction of zeros over all prunable weights
-	Pattern  string  // uniform (default), unstructured, N:M, block:RxC, uniform-block:RxC, channel
-	// Allocate spreads the sparsity over the layers: layer, the same everywhere; global,
-	// the pattern's published threshold; normalised, one threshold on saliencies that
-	// calibration makes comparable; curves, by error curves; joint, by these and the
-	// effects that layers have together; auto, whichever of these but global is
-	// nearest the dense model's outputs. The default is auto with Calibrate, else layer.
-	Allocate string
-	// Prune is how the weights that go are chosen: magnitude, wanda, taylor, which needs
-	// gradients of the model's operators, or obs, which updates the others. The default is
-	// obs with Calibrate, which all but magnitude need, else magnitude.
-	Prune string
-	Aim   string // dense: towards the dense model's outputs; weights (default): towards its weights
-	// Reconstruct changes what is left by gradients, block by block, on the samples of
-	// Calibrate, towards what the dense model computes.
-	Reconstruct bool
-	// Recipe changes how: NAME=VALUE after NAME=VALUE, parted by commas, with the names
-	// blocks (epochs for each block), rate, gains (epochs for the sizes of rows), gain-rate,
-	// model (epochs for the whole), model-rate, inside, warmup, batch, window, augment (0 or
-	// 1) and seed.
-	Recipe      string
-	Uncorrected bool     // leaves the means and variances of outputs as pruning with Calibrate makes them
-	Keep        []string // globs of nodes or weights that stay as they are; none lifts the default exceptions
-	Layers      []string // GLOB=S: a sparsity of their own for some layers
-	Format      string   // auto (default), dense, ell, csr, nm, block
-
-	Quantize string // none (default), int8, fp16, bf16: the last two for weights alone
-	Ranges   string // of activations: mse (default), percentile, percentile:P, minmax
-	// KeepFloat holds globs of nodes or weights whose products stay in floating point;
-	// none quantises the sensitive ones, too.
-	KeepFloat []string
-	// Calibrate yields the inputs on which the ranges of activations are seen, by
-	// the names of the ports, in the same order every time; an error ends them.
-	// Quantize int8 needs it.
-	Calibrate func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
-	// CalibCount is the number of samples in what Calibrate yields, for the report; 0 for one
-	// in each of its inputs.
-	CalibCount int
-	Masks      bool // keep where pruned weights are not zero, for Masks of the result
-	Threads    int  // of calibration; 0 for one a physical core
-	// CalibCache is a file for what allocations see of the dense model, which is made
-	// where there is none and saves time where it is there. CalibSamples identifies the
-	// samples: statistics of others are an error.
-	CalibCache, CalibSamples string
-
-	Disable   []string // passes that do not run
-	StopAfter string   // the last pass that runs
-	Verify    bool     // verify the graph after every pass
-	DumpDir   string   // a folder for the graph after every pass and, where the inputs' shapes are known, every step of the CPU's lowering
-
-	// Command, where it is set, is the command that asks for all this. The model keeps it for
-	// ReportOptions.
-	Command []string
-
-	// Progress, where it is set, is called as the stages go on.
-	Progress func(stage string, done, total int)
-}
 
 // Layer says how a weight is stored, and why.
 type Layer = choose.Layer
@@ -169,14 +94,21 @@ type Totals struct {
 	StoredBytes   int `json:"stored_bytes"`
 }
 
+// Types of other packages that programs meet here.
+type (
+	Dim       = ir.Dim           // a size, a symbol, or an expression of symbols
+	Type      = ir.Type          // of a value
+	Tolerance = verify.Tolerance // of a comparison
+)
+
 // Port is an input or an output of a model. Sequences and optionals are tensors whose
 // elements are tensors (tensor.NewSequence, tensor.NewOptional): their DType says so, Dims
 // is the number of their elements, of an optional 0 or 1, and Elem the type of each.
 type Port struct {
 	Name  string
 	DType tensor.DType
-	Dims  []ir.Dim // sizes and symbols
-	Elem  *ir.Type // nil but for sequences and optionals
+	Dims  []Dim // sizes and symbols
+	Elem  *Type // nil but for sequences and optionals
 	// Ranked is false where not even the number of dimensions is known.
 	Ranked bool
 	// Bound is, of an integer input, the size of the axis that its elements index
@@ -194,9 +126,9 @@ type Model struct {
 	meta     spx.Meta
 	report   Report
 	file     *spx.File // nil unless the model was opened from a file
-	threads  int
+	options  RunOptions
 	lowering lower.Options
-	device   backend.Device // nil for the CPU
+	turns    chan struct{} // has an element for each Run that goes on
 	masks    map[string]*tensor.Tensor
 
 	mu     sync.Mutex
@@ -220,19 +152,18 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 // compile is Compile, but leaves out the passes named last and, where there are such,
 // keeps the graph in a form that ONNX has.
 func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, error) {
-	o.Pattern = orDefault(o.Pattern, "uniform")
-	if o.Allocate == "" {
-		o.Allocate = string(prune.PerLayer)
-		if o.Calibrate != nil {
-			o.Allocate = fit.Auto
-		}
-	}
-	o.Format = orDefault(o.Format, "auto")
-	o.Target = orDefault(o.Target, "cpu")
 	seen, done := observer(&o)
 	defer done()
-	c, err := passContext(&o, seen)
+	c, err := o.passContext(seen)
 	if err != nil {
+		return nil, err
+	}
+	told, err := o.report(c)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{meta: spx.Meta{Producer: "spc " + Version, Target: string(o.Target)}}
+	if err := m.use(o.Run); err != nil {
 		return nil, err
 	}
 	if c.Quant != nil {
@@ -241,36 +172,27 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)
 	}
-	var g *ir.Graph
 	var info *onnx.Info
-	io := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}
-	if o.Model != "" {
-		g, info, err = onnx.Import(o.Model, io)
-	} else {
-		g, info, err = onnx.ImportBytes(o.Bytes, "", io)
+	if m.graph, info, err = (&ImportOptions{o.Model, o.Bytes, o.Shapes, o.Dims}).read(); err != nil {
+		return nil, err
 	}
+	m.meta.Source = strings.TrimSpace(info.Producer + " " + info.ProducerVersion)
+	po, err := o.pipeline(leaveOut)
 	if err != nil {
 		return nil, err
 	}
-	po := passes.Options{Disable: append(leaveOut, o.Disable...), StopAfter: o.StopAfter, Verify: o.Verify, Progress: o.Progress}
-	if o.DumpDir != "" {
-		if po.Dump, err = passes.DumpTo(o.DumpDir); err != nil {
-			return nil, err
-		}
-	}
-	if err := passes.Run(ctx, c, g, po); err != nil {
+	if err := passes.Run(ctx, c, m.graph, po); err != nil {
 		if o.Model != "" {
 			err = fmt.Errorf("%s: %w", o.Model, err)
 		}
 		return nil, err
 	}
-	m := &Model{graph: g, meta: spx.Meta{Producer: "spc " + Version, Target: o.Target, Source: strings.TrimSpace(info.Producer + " " + info.ProducerVersion)}}
 	m.masks = c.Report.Masks
-	if p := c.Report.Prune; p != nil && p.Runs > 0 && o.CalibCount > 0 {
-		p.Samples = o.CalibCount
+	if p := c.Report.Prune; p != nil && p.Runs > 0 && o.Calibration.Count > 0 {
+		p.Samples = o.Calibration.Count
 	}
 	m.report = Report{
-		Options:    ReportOptions{o.Pattern, o.Sparsity, o.Allocate, o.Format, o.Target, o.Quantize, o.Command},
+		Options:    told,
 		Layers:     c.Report.Layers,
 		Prune:      c.Report.Prune,
 		Quant:      c.Report.Quant,
@@ -278,95 +200,13 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		Transposes: c.Report.Transposes,
 		Nodes:      map[string]int{},
 	}
-	m.report.finish(g)
-	if o.DumpDir != "" && o.StopAfter == "" && o.Target == "cpu" {
-		if err := m.dumpLowering(o.DumpDir); err != nil {
+	m.report.finish(m.graph)
+	if d := o.Debug; d.DumpDir != "" && d.StopAfter == "" && o.Target == CPU {
+		if err := m.dumpLowering(d.DumpDir); err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
-}
-
-func orDefault(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
-}
-
-// passContext parses the options. seen is nil without calibration samples.
-func passContext(o *CompileOptions, seen *calib.Observer) (*passes.Context, error) {
-	invalid := func(err error) (*passes.Context, error) { return nil, fmt.Errorf("%w: %w", err, ErrInvalid) }
-	if (o.Model == "") == (o.Bytes == nil) {
-		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
-	}
-	target, err := parseTarget(o.Target)
-	if err != nil {
-		return nil, err
-	}
-	if (o.Quantize == "fp16" || o.Quantize == "bf16") && o.Target != "cpu" {
-		return nil, fmt.Errorf("target %s: weights of %s are for the CPU, a GPU rounds them to its precision: %w", o.Target, o.Quantize, ErrUnsupported)
-	}
-	pattern, err := prune.ParsePattern(o.Pattern)
-	if err != nil {
-		return invalid(err)
-	}
-	if err := prune.CheckSparsity(pattern, o.Sparsity); err != nil {
-		return invalid(err)
-	}
-	if own, ok := pattern.OwnSparsity(); ok {
-		o.Sparsity = own
-	}
-	if o.Aim = orDefault(o.Aim, "weights"); o.Aim != "weights" && o.Aim != AimDense {
-		return nil, fmt.Errorf("aim %q: want weights or dense: %w", o.Aim, ErrInvalid)
-	}
-	c := &passes.Context{
-		Masks: o.Masks,
-		Prune: fit.Options{
-			GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: o.Sparsity}},
-			Method:       fit.Method(o.Prune), Allocate: o.Allocate, AimDense: o.Aim == AimDense, Uncorrected: o.Uncorrected,
-			Reconstruct: o.Reconstruct, Recipe: o.Recipe,
-			Observer: seen, Progress: o.Progress, Cache: o.CalibCache, Samples: o.CalibSamples,
-		},
-		Choose:  choose.Options{Format: o.Format},
-		Formats: target.formats,
-		Model:   target.model,
-	}
-	for _, k := range o.Keep {
-		if k == "none" {
-			c.Prune.KeepNone = true
-			continue
-		}
-		g, err := prune.ParseGlob(k)
-		if err != nil {
-			return invalid(err)
-		}
-		c.Prune.Keep = append(c.Prune.Keep, g)
-	}
-	for _, l := range o.Layers {
-		t, err := prune.ParseLayerTarget(l)
-		if err != nil {
-			return invalid(err)
-		}
-		c.Prune.Targets = append(c.Prune.Targets, t)
-	}
-	if o.Format != "auto" && format.Lookup(o.Format) == nil {
-		names := []string{"auto"}
-		for _, f := range format.Table {
-			names = append(names, f.Name())
-		}
-		return nil, fmt.Errorf("format %q: want one of %s: %w", o.Format, strings.Join(names, ", "), ErrInvalid)
-	}
-	if c.Quant, err = quantOptions(o, seen); err != nil {
-		return nil, err
-	}
-	if c.Quant != nil && c.Quant.Type != tensor.I8 {
-		c.Choose.Half = c.Quant.Type
-	}
-	if o.Progress != nil {
-		c.Choose.Progress = func(done, total int) { o.Progress("choose", done, total) }
-	}
-	return c, nil
+	return m, m.prepare()
 }
 
 // upgrade gives formats of version 1 of the container their names.
@@ -442,76 +282,72 @@ func (m *Model) Write(w io.Writer) error {
 	return m.guard(func() error { return spx.Write(w, &spx.File{Graph: m.graph, Meta: m.meta, Explain: explain}) })
 }
 
-// Open opens an .spx file. Its weights are mapped, not read, unless the file is on another
-// machine; Close unmaps them. The file must not change meanwhile: to put another in its
-// place by its name, as Save does, is no change. Where it is truncated, runs return an
+// Open opens an .spx file. Its weights are mapped, not read, unless the options say so or the file
+// is on another machine; Close unmaps them. The file must not change meanwhile: to put another in
+// its place by its name, as Save does, is no change. Where it is truncated, runs return an
 // error that wraps ErrCorrupt.
-func Open(path string) (*Model, error) { return open(path, spx.Open) }
-
-// OpenCopy is Open, but reads the weights into memory: the file may change afterwards.
-func OpenCopy(path string) (*Model, error) { return open(path, spx.Copy) }
-
-func open(path string, get func(string) (*spx.File, error)) (*Model, error) {
+func Open(path string, o RunOptions) (*Model, error) {
+	get := spx.Open
+	if o.Copy {
+		get = spx.Copy
+	}
 	f, err := get(path)
 	if err != nil {
 		return nil, err
 	}
-	var m *Model
-	err = ir.Guard(func() (err error) {
-		if m, err = load(f); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		return nil
-	})
+	m, err := load(f, o)
 	if err != nil {
-		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
 }
 
 // Read reads the content of an .spx file, which must not change while the model
 // is in use.
-func Read(b []byte) (*Model, error) {
+func Read(b []byte, o RunOptions) (*Model, error) {
 	f, err := spx.Read(b)
 	if err != nil {
 		return nil, err
 	}
-	return load(f)
+	return load(f, o)
 }
 
-func load(f *spx.File) (*Model, error) {
-	m := &Model{graph: f.Graph, meta: f.Meta, file: f}
-	if f.Explain != nil {
-		if err := json.Unmarshal(f.Explain, &m.report); err != nil {
-			return nil, fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
+// load makes a model of a file, which is closed where that fails.
+func load(f *spx.File, o RunOptions) (m *Model, err error) {
+	m = &Model{graph: f.Graph, meta: f.Meta, file: f}
+	err = ir.Guard(func() error {
+		if f.Explain != nil {
+			if err := json.Unmarshal(f.Explain, &m.report); err != nil {
+				return fmt.Errorf("section EXPL: %w: %w", err, ErrCorrupt)
+			}
 		}
-	}
-	if f.Version == 1 {
-		if err := format.Upgrade(f.Graph); err != nil {
-			return nil, err
+		if f.Version == 1 {
+			if err := format.Upgrade(f.Graph); err != nil {
+				return err
+			}
+			m.report.upgrade()
 		}
-		m.report.upgrade()
+		return format.CheckAll(f.Graph)
+	})
+	if err == nil {
+		err = m.use(o)
 	}
-	if err := format.CheckAll(f.Graph); err != nil {
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	if err := m.prepare(); err != nil {
+		m.Close()
 		return nil, err
 	}
 	return m, nil
 }
 
-// SetThreads sets the number of threads of one Run, 0 for one a physical core. It
-// must be called before the first Run.
-func (m *Model) SetThreads(n int) { m.threads = n }
-
-// SetDevice sets the device that runs the model, in place of the CPU. It must be called
-// before the first Run.
-func (m *Model) SetDevice(d backend.Device) { m.device = d }
-
 // Explain says how each weight is stored, and why.
 func (m *Model) Explain() *Report { return &m.report }
 
 // Masks tells which elements of each pruned weight, by its name, are not zero. It is nil
-// unless the model was compiled with CompileOptions.Masks.
+// unless the model was compiled with PruneOptions.Masks.
 func (m *Model) Masks() map[string]*tensor.Tensor { return m.masks }
 
 // Graph prints the compiled graph as text, or the error where the file is truncated or the
@@ -595,6 +431,16 @@ func outputs(g *ir.Graph) []Port {
 	return out
 }
 
+// turn waits until one more Run may go on, which ends with the receipt of an element of m.turns.
+func (m *Model) turn(ctx context.Context) error {
+	select {
+	case m.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // begin loads the model on its device, where it is not yet, for a run that ends
 // with the call of end.
 func (m *Model) begin() (backend.Program, *call, error) {
@@ -604,7 +450,7 @@ func (m *Model) begin() (backend.Program, *call, error) {
 		return nil, nil, err
 	}
 	if m.prog == nil {
-		o := backend.Options{Threads: m.threads, Lowering: m.lowering}
+		o := backend.Options{Threads: m.options.Threads, Specialised: m.options.Specialised, Memory: m.options.Memory, Lowering: m.lowering}
 		if m.file != nil {
 			o.Checked, o.Unneeded, o.Closed = true, m.file.Drop, m.file.Close
 		}
@@ -755,6 +601,10 @@ func arrange(g *ir.Graph, in []*tensor.Tensor, inputs map[string]*tensor.Tensor)
 }
 
 func (m *Model) run(ctx context.Context, inputs, outputs map[string]*tensor.Tensor, trace func(*ir.Node, time.Duration)) error {
+	if err := m.turn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-m.turns }()
 	p, c, err := m.begin()
 	if err != nil {
 		return err

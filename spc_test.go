@@ -24,6 +24,7 @@ import (
 	"spc/lower/spx"
 	"spc/tests/archs"
 	"spc/tests/conformance"
+	"spc/tests/graphtest"
 )
 
 // parse makes a model of a graph as text.
@@ -37,12 +38,15 @@ func parse(t *testing.T, text string) *spc.Model {
 	if err := spx.Write(&file, &spx.File{Graph: g}); err != nil {
 		t.Fatal(err)
 	}
-	m, err := spc.Read(file.Bytes())
+	m, err := spc.Read(file.Bytes(), two)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
+
+// two has two threads run a model.
+var two = spc.RunOptions{Threads: 2}
 
 // tiny compiles one of the small architectures.
 func tiny(t *testing.T, name string, o spc.CompileOptions) *spc.Model {
@@ -55,7 +59,7 @@ func tiny(t *testing.T, name string, o spc.CompileOptions) *spc.Model {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Bytes, o.Verify = m.Bytes(), true
+		o.Bytes, o.Debug.Verify = m.Bytes(), true
 		c, err := spc.Compile(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -122,22 +126,22 @@ func relL2(t *testing.T, got, want map[string]*tensor.Tensor) float64 {
 // the interpreter computes from the pruned weights.
 func TestCompiledAgreesWithInterpreter(t *testing.T) {
 	patterns := []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "block:2x2", "channel"}
-	formats := []string{"auto", "dense", "ell", "csr", "nm", "block"}
+	formats := []spc.Format{"", "dense", "ell", "csr", "nm", "block"}
 	for i, a := range archs.Tiny {
 		for j, pattern := range patterns {
 			// Formats take turns, so that each meets each architecture.
-			for _, format := range []string{"auto", formats[(i+j)%len(formats)]} {
+			for _, format := range []spc.Format{"", formats[(i+j)%len(formats)]} {
 				if a.Name == "lstm" && pattern == "channel" {
 					continue // recurrent weights make no channels
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", a.Name, pattern, format), func(t *testing.T) {
-					o := spc.CompileOptions{Pattern: pattern, Sparsity: 0.5, Format: format}
+					o := spc.CompileOptions{Format: format, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.5}}
 					m := tiny(t, a.Name, o)
 					var file bytes.Buffer
 					if err := m.Write(&file); err != nil {
 						t.Fatal(err)
 					}
-					r, err := spc.Read(file.Bytes())
+					r, err := spc.Read(file.Bytes(), spc.RunOptions{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -165,7 +169,7 @@ func TestCompiledAgreesWithInterpreter(t *testing.T) {
 // Without pruning, the passes change nothing that an output shows.
 func TestPassesKeepTheFunction(t *testing.T) {
 	for _, a := range archs.Tiny {
-		plain := tiny(t, a.Name, spc.CompileOptions{StopAfter: "infer"})
+		plain := tiny(t, a.Name, spc.CompileOptions{Debug: spc.DebugOptions{StopAfter: "infer"}})
 		full := tiny(t, a.Name, spc.CompileOptions{})
 		in := randomInputs(plain, 3, 5)
 		want, err := plain.Interpret(context.Background(), in)
@@ -183,7 +187,7 @@ func TestPassesKeepTheFunction(t *testing.T) {
 }
 
 func TestSameOptionsGiveSameBytes(t *testing.T) {
-	o := spc.CompileOptions{Pattern: "uniform", Sparsity: 0.7}
+	o := spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.7}}
 	var a, b bytes.Buffer
 	if err := tiny(t, "resnet", o).Write(&a); err != nil {
 		t.Fatal(err)
@@ -197,8 +201,7 @@ func TestSameOptionsGiveSameBytes(t *testing.T) {
 }
 
 func TestConcurrentRuns(t *testing.T) {
-	m := tiny(t, "bert", spc.CompileOptions{Sparsity: 0.5})
-	m.SetThreads(2)
+	m := tiny(t, "bert", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5}, Run: two})
 	defer m.Close()
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -226,15 +229,14 @@ func TestConcurrentRuns(t *testing.T) {
 // Close waits for the runs in progress, and runs that come later are refused.
 func TestCloseDuringRuns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.spx")
-	if err := tiny(t, "mobilenet", spc.CompileOptions{Sparsity: 0.8}).Save(path); err != nil {
+	if err := tiny(t, "mobilenet", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.8}}).Save(path); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
-		m, err := spc.Open(path)
+		m, err := spc.Open(path, two)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.SetThreads(2)
 		in := randomInputs(m, 1, 1)
 		var wg sync.WaitGroup
 		var some sync.WaitGroup
@@ -368,8 +370,8 @@ func TestTensorsWithoutStorageAreRefused(t *testing.T) {
 func TestSteadyRunsDoNotAllocate(t *testing.T) {
 	t.Setenv(debug.Variable, "") // checks allocate
 	for what, m := range map[string]*spc.Model{
-		"bert": tiny(t, "bert", spc.CompileOptions{Sparsity: 0.5}),
-		"lstm": tiny(t, "lstm", spc.CompileOptions{Sparsity: 0.5}),
+		"bert": tiny(t, "bert", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5}, Run: two}),
+		"lstm": tiny(t, "lstm", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5}, Run: two}),
 		"elementwise": parse(t, `graph "g"(%x: f32[batch,24]) {
   %s: i64[2] = const {-1, 8}
   %r: f32[3*batch,8] = Reshape "reshape" (%x, %s)
@@ -390,7 +392,6 @@ func steady(t *testing.T, m *spc.Model) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	m.SetThreads(2)
 	defer m.Close()
 	in, out := randomInputs(m, 1, 3), map[string]*tensor.Tensor{}
 	if err := m.RunInto(ctx, in, out); err != nil {
@@ -416,7 +417,7 @@ func TestSteadyRunsOfRealModelsDoNotAllocate(t *testing.T) {
 			if _, err := os.Stat(path); err != nil {
 				t.Skipf("no shared model %s", name)
 			}
-			m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: path})
+			m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: path, Run: two})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -427,11 +428,11 @@ func TestSteadyRunsOfRealModelsDoNotAllocate(t *testing.T) {
 
 func TestSaveAndOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.spx")
-	m := tiny(t, "mobilenet", spc.CompileOptions{Sparsity: 0.8})
+	m := tiny(t, "mobilenet", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.8}})
 	if err := m.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	r, err := spc.Open(path)
+	r, err := spc.Open(path, spc.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,7 +488,7 @@ func TestFilesOfVersion1Run(t *testing.T) {
 	}
 	x := read("version1-x.npy")
 	for old, format := range map[string]string{"block8": "block", "nm8": "nm"} {
-		m, err := spc.Open("testdata/version1-" + old + ".spx")
+		m, err := spc.Open("testdata/version1-"+old+".spx", spc.RunOptions{})
 		if err != nil {
 			t.Error(err)
 			continue
@@ -503,7 +504,7 @@ func TestFilesOfVersion1Run(t *testing.T) {
 		if err := m.Write(&again); err != nil {
 			t.Error(err)
 		}
-		if _, err := spc.Read(again.Bytes()); err != nil {
+		if _, err := spc.Read(again.Bytes(), spc.RunOptions{}); err != nil {
 			t.Errorf("%s: written again: %v", old, err)
 		}
 		m.Close()

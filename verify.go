@@ -1,6 +1,7 @@
 package spc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,12 +11,12 @@ import (
 	"spc/backend/cuda"
 	"spc/backend/format"
 	"spc/backend/ref"
+	"spc/internal/reduce"
+	"spc/internal/verify"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/passes"
-	"spc/reduce"
-	"spc/verify"
 )
 
 // ImportOptions say which ONNX model to import, as those of the same names do for Compile.
@@ -24,6 +25,18 @@ type ImportOptions struct {
 	Bytes  []byte
 	Shapes map[string][]int
 	Dims   map[string]int
+}
+
+// read imports the model.
+func (o *ImportOptions) read() (*ir.Graph, *onnx.Info, error) {
+	if (o.Model == "") == (o.Bytes == nil) {
+		return nil, nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
+	}
+	sizes := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}
+	if o.Model != "" {
+		return onnx.Import(o.Model, sizes)
+	}
+	return onnx.ImportBytes(o.Bytes, "", sizes)
 }
 
 // Original is an ONNX model as it was imported: no pass has changed it, and the reference
@@ -38,22 +51,11 @@ func Import(ctx context.Context, o ImportOptions) (*Original, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if (o.Model == "") == (o.Bytes == nil) {
-		return nil, fmt.Errorf("want either the path or the bytes of a model: %w", ErrInvalid)
-	}
-	opts, name := onnx.Options{Shapes: o.Shapes, Dims: o.Dims}, o.Model
-	var g *ir.Graph
-	var err error
-	if name != "" {
-		g, _, err = onnx.Import(name, opts)
-	} else {
-		name = "the ONNX model"
-		g, _, err = onnx.ImportBytes(o.Bytes, "", opts)
-	}
+	g, _, err := o.read()
 	if err != nil {
 		return nil, err
 	}
-	return &Original{g, name}, nil
+	return &Original{g, cmp.Or(o.Model, "the ONNX model")}, nil
 }
 
 // Inputs lists the inputs in the model's order.
@@ -70,7 +72,7 @@ func (o *Original) Interpret(ctx context.Context, inputs map[string]*tensor.Tens
 
 // Tolerance is the relative l2 error that the outputs of this model and another may have
 // by default, and the type in use that is the reason for it.
-func (o *Original) Tolerance() verify.Tolerance { return verify.ToleranceOf("", o.graph) }
+func (o *Original) Tolerance() Tolerance { return verify.ToleranceOf("", o.graph) }
 
 // interpret evaluates a graph by the reference interpreter.
 func interpret(ctx context.Context, g *ir.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
@@ -109,9 +111,9 @@ func (m *Model) Altered() string {
 	return ""
 }
 
-// Tolerance is that of Original, for the device that was set.
-func (m *Model) Tolerance() verify.Tolerance {
-	d := m.device
+// Tolerance is that of Original, for the model's device.
+func (m *Model) Tolerance() Tolerance {
+	d := m.options.Device
 	if f, ok := d.(*fallback); ok {
 		d = f.first
 	}
@@ -225,7 +227,7 @@ func (o *Original) passed(ctx context.Context, po passes.Options) (*ir.Graph, er
 
 // runPasses runs the passes of a compilation with default options.
 func runPasses(ctx context.Context, g *ir.Graph, po passes.Options) error {
-	c, err := passContext(&CompileOptions{Bytes: []byte{}, Pattern: "uniform", Allocate: "layer", Format: "auto", Target: "cpu"}, nil)
+	c, err := new(CompileOptions).passContext(nil)
 	if err != nil {
 		return err
 	}
@@ -343,7 +345,7 @@ func SaveCase(path string, c *Case) error {
 func (r *Reference) bench(tolerance float64, progress func(steps int)) *verify.Bench {
 	return &verify.Bench{
 		Run: func(ctx context.Context, g *ir.Graph, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-			p, err := r.model.on().Load(g, backend.Options{Threads: r.model.threads})
+			p, err := r.model.on().Load(g, backend.Options{Threads: r.model.options.Threads})
 			if err != nil {
 				return nil, err
 			}
@@ -362,10 +364,10 @@ func (r *Reference) bench(tolerance float64, progress func(steps int)) *verify.B
 
 // on is the device that runs the model.
 func (m *Model) on() backend.Device {
-	if m.device == nil {
+	if m.options.Device == nil {
 		return cpu.Device{}
 	}
-	return m.device
+	return m.options.Device
 }
 
 // Interpretable is a model that the interpreter can evaluate: a *Model or an *Original.

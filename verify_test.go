@@ -90,9 +90,9 @@ func TestLocateNamesTheNodeThatADeviceComputesWrongly(t *testing.T) {
 	}{
 		{"resnet", "Conv", 3, 0, spc.CompileOptions{}},
 		{"resnet", "Conv", 3, 2, spc.CompileOptions{}},
-		{"resnet", "Conv", 5, 0, spc.CompileOptions{Sparsity: 0.7}},
+		{"resnet", "Conv", 5, 0, spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.7}}},
 		{"bert", "LayerNormalization", 1, 0, spc.CompileOptions{}},
-		{"bert", "MatMul", 2, 8, spc.CompileOptions{Pattern: "2:4"}},
+		{"bert", "MatMul", 2, 8, spc.CompileOptions{Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}}}},
 	} {
 		t.Run(test.model+" "+test.kind, func(t *testing.T) {
 			ctx := t.Context()
@@ -105,7 +105,11 @@ func TestLocateNamesTheNodeThatADeviceComputesWrongly(t *testing.T) {
 			}
 			defer m.Close()
 			node := nodeOf(t, m, test.kind, test.skip)
-			m.SetDevice(faulty{node, test.most})
+			o.Run.Device = faulty{node, test.most}
+			if m, err = spc.Compile(ctx, o); err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
 			original, err := spc.Import(ctx, spc.ImportOptions{Bytes: b})
 			if err != nil {
 				t.Fatal(err)
@@ -135,11 +139,10 @@ func TestLocateNamesTheNodeThatADeviceComputesWrongly(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, d := range []backend.Device{faulty{node, test.most}, cpu.Device{}} {
-				c, err := spc.Compile(ctx, spc.CompileOptions{Model: path})
+				c, err := spc.Compile(ctx, spc.CompileOptions{Model: path, Run: spc.RunOptions{Device: d}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.SetDevice(d)
 				inputs := map[string]*tensor.Tensor{}
 				for i, p := range c.Inputs() {
 					inputs[p.Name] = made.In[i]
@@ -170,19 +173,19 @@ func near(a, b *tensor.Tensor) bool {
 // TestReferences is about what a compiled model is compared with.
 func TestReferences(t *testing.T) {
 	ctx := t.Context()
-	calibrate := spc.CompileOptions{Sparsity: 0.5, Allocate: "layer", Calibrate: samples(3, nil)}
-	integers := spc.CompileOptions{Quantize: "int8", Calibrate: samples(3, nil)}
+	calibrate := spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5, Allocate: "layer"}, Calibration: spc.Calibration{Inputs: samples(3, nil)}}
+	integers := spc.CompileOptions{Quantize: spc.QuantizeOptions{Type: tensor.I8}, Calibration: spc.Calibration{Inputs: samples(3, nil)}}
 	for _, test := range []struct {
 		name, model, kind, about string
 		o                        spc.CompileOptions
 	}{
 		{"dense", "resnet", spc.AsImported, "the ONNX model as imported", spc.CompileOptions{}},
-		{"pruned", "resnet", spc.WithWeights, "after the passes up to biases, with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.5}},
+		{"pruned", "resnet", spc.WithWeights, "after the passes up to biases, with the weights of the pruned model", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5}}},
 		{"calibrated", "resnet", spc.WithWeights, "with the weights of the pruned model", calibrate},
-		{"half", "encoder", spc.WithWeights, "with the weights of the quantised model", spc.CompileOptions{Quantize: "bf16"}},
-		{"recurrent", "lstm", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.5, Keep: []string{"none"}}},
-		{"channels", "resnet", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.4, Pattern: "channel"}},
-		{"channels in groups", "mobilenet", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Sparsity: 0.4, Pattern: "channel"}},
+		{"half", "encoder", spc.WithWeights, "with the weights of the quantised model", spc.CompileOptions{Quantize: spc.QuantizeOptions{Type: tensor.BF16}}},
+		{"recurrent", "lstm", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.5, KeepNone: true}}},
+		{"channels", "resnet", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.4, Pattern: spc.Pattern{Kind: spc.Channel}}}},
+		{"channels in groups", "mobilenet", spc.WithWeights, "with the weights of the pruned model", spc.CompileOptions{Prune: spc.PruneOptions{Sparsity: 0.4, Pattern: spc.Pattern{Kind: spc.Channel}}}},
 		{"integers", "resnet", spc.OwnGraph, "the graph of the quantised model itself", integers},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -196,7 +199,7 @@ func TestReferences(t *testing.T) {
 			if err := compiled.Write(&file); err != nil {
 				t.Fatal(err)
 			}
-			m, err := spc.Read(file.Bytes())
+			m, err := spc.Read(file.Bytes(), spc.RunOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

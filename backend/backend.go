@@ -1,6 +1,7 @@
 // Package backend declares what a device is: something that loads the program
 // of a graph and runs it. Each device lives in a folder of its own; storage formats
-// and their kernels in format. It imports lower, lower/chain and passes/choose.
+// and their kernels in format. It imports lower, lower/chain and passes/choose. It may
+// change in any version, as may those below it: programs import spc.
 package backend
 
 import (
@@ -17,6 +18,11 @@ type Options struct {
 	// Threads is the number of threads that one Run may use; 0 means one for
 	// each physical core.
 	Threads int
+	// Specialised is the number of sets of input shapes for which what a program was lowered to is
+	// kept, the one used last first; 0 means Specialised.
+	Specialised int
+	// Memory bounds the bytes that runs leave on the CPU for later ones to use; 0 means any number.
+	Memory int
 	// Checked says that the stored weights have passed the checks of their formats.
 	Checked bool
 	// Lowering says which steps of lowering run, and who sees them.
@@ -30,6 +36,9 @@ type Options struct {
 	// wait for is still computing. Its error is then that of Close.
 	Closed func() error
 }
+
+// Specialised is how many sets of input shapes a program stays specialised for by default.
+const Specialised = 8
 
 // Device loads programs.
 type Device interface {
@@ -54,6 +63,9 @@ type Program interface {
 	// Trace is Run, and calls f after each step of the main graph with the time
 	// that the step took.
 	Trace(ctx context.Context, in, out []*tensor.Tensor, f func(n *ir.Node, d time.Duration)) error
+	// Prepare lowers the program for inputs of these types, which need no elements, so that the
+	// first Run on such does not.
+	Prepare(in []*tensor.Tensor) error
 	// Close frees what Load took. No Run may be in progress.
 	Close() error
 }

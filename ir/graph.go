@@ -3,7 +3,8 @@
 // evaluation, work); a value has a type, one definition, its uses, and for a
 // constant its tensor or, once a format is chosen, its Store. Graphs print and
 // parse as text, and Verify checks every invariant. The package imports
-// ir/tensor and internal/memory.
+// ir/tensor and internal/memory. It may change in any version, as may those below it
+// but ir/tensor: programs import spc.
 package ir
 
 import (

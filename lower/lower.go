@@ -2,6 +2,7 @@
 // read from top to bottom as that of the passes is, changes the graph for the shapes of its inputs, schedules
 // its nodes, binds them to kernels and lays out its values. Package plan holds what the devices have in common
 // of that, package chain what they know of elementwise operators, and package spx the file. It imports ir and lower/plan.
+// It may change in any version, as may those below it: programs import spc.
 package lower
 
 import (

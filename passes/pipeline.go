@@ -1,6 +1,7 @@
 // Package passes runs the compiler's passes over a graph. Pipeline is the list,
 // to be read from top to bottom; each pass lives in a folder of its own. The
-// package imports ir and the passes.
+// package imports ir and the passes. It may change in any version, as may those below
+// it: programs import spc.
 package passes
 
 import (
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"spc/ir"
+	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/choose"
 	"spc/passes/fit"
@@ -284,7 +286,7 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 	if c.Prune.Pattern.Kind == prune.Channel {
 		for i := range narrow {
 			if err := narrow[i].Channels(); err != nil {
-				return 0, fmt.Errorf("--pattern channel: %w", err)
+				return 0, option.Errorf("%v channel: %v", option.Pattern, err)
 			}
 		}
 	}
@@ -395,31 +397,37 @@ func With(roles Role) []string {
 	return out
 }
 
-// errPass names the passes in an error about one that does not exist.
-func errPass(flag, name string) error {
-	return fmt.Errorf("%s: no pass is named %q; the passes are %s (steps of lowering are left out where the model runs): %w", flag, name, strings.Join(Names(), ", "), ir.ErrInvalid)
+// checkPass returns an error unless a choice names a pass.
+func checkPass(choice option.Name, name string) error {
+	if !slices.Contains(Names(), name) {
+		return option.Errorf("%v: no pass is named %q; the passes are %s (steps of lowering are left out where the model runs)", choice, name, strings.Join(Names(), ", "))
+	}
+	return nil
 }
 
-// leavesOut is the flag that keeps a pass from running, empty where it runs.
-func (o *Options) leavesOut(pass string) string {
+// leavesOut returns an error where a pass does not run that something asks for.
+func (o *Options) leavesOut(pass, what string) error {
+	const asked = "%v %s: %s is asked for, which needs the pass %s"
 	switch {
 	case slices.Contains(o.Disable, pass):
-		return "--disable " + pass
+		return option.Errorf(asked, option.Passes, pass, what, pass)
 	case o.StopAfter != "" && slices.Index(Names(), o.StopAfter) < slices.Index(Names(), pass):
-		return "--stop-after " + o.StopAfter
+		return option.Errorf(asked, option.StopAfter, o.StopAfter, what, pass)
 	}
-	return ""
+	return nil
 }
 
 // Run runs the pipeline over g.
 func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 	for _, name := range o.Disable {
-		if !slices.Contains(Names(), name) {
-			return errPass("--disable", name)
+		if err := checkPass(option.Passes, name); err != nil {
+			return err
 		}
 	}
-	if o.StopAfter != "" && !slices.Contains(Names(), o.StopAfter) {
-		return errPass("--stop-after", o.StopAfter)
+	if o.StopAfter != "" {
+		if err := checkPass(option.StopAfter, o.StopAfter); err != nil {
+			return err
+		}
 	}
 	integers := c.Quant != nil && c.Quant.Type == tensor.I8 && !c.Quant.Portable
 	for _, need := range []struct {
@@ -431,8 +439,8 @@ func Run(ctx context.Context, c *Context, g *ir.Graph, o Options) error {
 		{integers, "quantisation", "integers"},
 		{c.Choose.Format != "" && c.Choose.Format != choose.Auto, "the format " + c.Choose.Format, "choose"},
 	} {
-		if flag := o.leavesOut(need.pass); need.asked && flag != "" {
-			return fmt.Errorf("%s: %s is asked for, which needs the pass %s: %w", flag, need.what, need.pass, ir.ErrInvalid)
+		if err := o.leavesOut(need.pass, need.what); need.asked && err != nil {
+			return err
 		}
 	}
 	if c.Choose.Recognise == nil {

@@ -27,7 +27,7 @@ import (
 
 func newContext() *passes.Context {
 	return &passes.Context{
-		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}}, Allocate: string(prune.PerLayer)},
+		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: prune.Pattern{Kind: prune.Uniform}}}, Allocate: prune.PerLayer},
 		Formats: format.Choices(),
 		Model:   tune.Default,
 	}
@@ -445,15 +445,15 @@ func TestEveryPassFindsWhatItNeeds(t *testing.T) {
 }
 
 func TestUnknownPassesAreRefused(t *testing.T) {
-	for flag, o := range map[string]passes.Options{
-		"--disable":    {Disable: []string{"fold", "fodl"}},
-		"--stop-after": {StopAfter: "fodl"},
+	for choice, o := range map[string]passes.Options{
+		"Debug.Disable":   {Disable: []string{"fold", "fodl"}},
+		"Debug.StopAfter": {StopAfter: "fodl"},
 	} {
 		g := graphtest.Parse(t, `graph "g"(%x: f32[2]) { return %x }`)
 		err := passes.Run(context.Background(), newContext(), g, o)
-		if !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), flag+": no pass is named \"fodl\"") ||
+		if !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), choice+": no pass is named \"fodl\"") ||
 			!strings.Contains(err.Error(), strings.Join(passes.Names(), ", ")) {
-			t.Errorf("%s: error %v, want one that lists the passes", flag, err)
+			t.Errorf("%s: error %v, want one that lists the passes", choice, err)
 		}
 	}
 }

@@ -2,10 +2,10 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"spc/backend"
@@ -19,6 +19,7 @@ import (
 
 // runner is a program for inputs of certain shapes.
 type runner interface {
+	drop() error
 	run(ctx context.Context, in, out []*tensor.Tensor, trace func(*ir.Node, time.Duration)) error
 }
 
@@ -85,7 +86,7 @@ func (c portion) parts(n int) int { return (n + c.size - 1) / c.size }
 
 // batch is what computes the portions that were lowered.
 func (l *lowering) batch() *batch {
-	b, at := &batch{n: batchOf(l.in)}, 0
+	b, at := &batch{prog: l.prog, n: batchOf(l.in)}, 0
 	for _, c := range l.portions {
 		g := leg{n: b.n, parts: c.parts(b.n)}
 		for i := range g.specs {
@@ -391,11 +392,34 @@ func transformed(v *ir.Value, ref ir.Weight) int {
 // batch runs the portions of a program one after the other, each on parts of the
 // images, so that what layers hand to each other stays near.
 type batch struct {
+	prog *program
 	n    int
 	legs []leg
+}
 
-	mu   sync.Mutex
-	free []*batchRun
+// drop lets go of the memory of runs.
+func (b *batch) drop() error {
+	b.prog.idle.drop(b)
+	var errs []error
+	for _, l := range b.legs {
+		for _, s := range l.specs {
+			if s != nil {
+				errs = append(errs, s.drop())
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bytes is the memory of a run, but for its parts.
+func (b *batch) bytes() int {
+	total := 0
+	for _, l := range b.legs {
+		for _, v := range l.outputs() {
+			total += b.n * imageBytes(v)
+		}
+	}
+	return total
 }
 
 // leg is a portion as it runs.
@@ -406,6 +430,7 @@ type leg struct {
 
 // batchRun is the memory of one run of a batch.
 type batchRun struct {
+	*batch
 	in   [2][]*tensor.Tensor // by spec of the first leg, what parts are copied to; nil for inputs that are not cut
 	arg  []*tensor.Tensor
 	out  [][]*tensor.Tensor   // by leg, of the whole batch
@@ -422,26 +447,19 @@ type nodeTime struct {
 	time time.Duration
 }
 
+func (r *batchRun) owner() any { return r.batch }
+func (r *batchRun) size() int  { return r.bytes() }
+
 func (b *batch) acquire(in []*tensor.Tensor) (*batchRun, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n := len(b.free); n > 0 {
-		r := b.free[n-1]
-		b.free = b.free[:n-1]
-		return r, nil
-	}
-	total := 0
-	for _, l := range b.legs {
-		for _, v := range l.outputs() {
-			total += b.n * imageBytes(v)
-		}
+	if r := b.prog.idle.take(b); r != nil {
+		return r.(*batchRun), nil
 	}
 	outputs := b.outputs()
-	if err := memory.Check(total); err != nil {
+	if err := memory.Check(b.bytes()); err != nil {
 		v := slices.MaxFunc(outputs, func(v, w *ir.Value) int { return imageBytes(v) - imageBytes(w) })
 		return nil, fmt.Errorf("%v: output %s of %d images: %w: %w", v.Def, v.Name, b.n, err, ir.ErrInvalid)
 	}
-	r := &batchRun{arg: make([]*tensor.Tensor, len(in)), index: map[string]int{}}
+	r := &batchRun{batch: b, arg: make([]*tensor.Tensor, len(in)), index: map[string]int{}}
 	for k, s := range b.legs[0].specs {
 		if s == nil {
 			continue
@@ -562,9 +580,7 @@ func (b *batch) run(ctx context.Context, in, out []*tensor.Tensor, trace func(*i
 			trace(t.node, t.time)
 		}
 	}
-	b.mu.Lock()
-	b.free = append(b.free, r)
-	b.mu.Unlock()
+	b.prog.idle.put(r)
 	return nil
 }
 

@@ -6,7 +6,9 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -38,7 +40,8 @@ func (Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 		sources:  map[backend.Kernel][]byte{},
 		unneeded: o.Unneeded,
 		closed:   o.Closed,
-		specs:    shapecache.New[runner](8, nil),
+		specs:    shapecache.New(cmp.Or(o.Specialised, backend.Specialised), runner.drop),
+		idle:     idle{most: o.Memory},
 		lowering: o.Lowering,
 		guarded:  debug.On(debug.Memory),
 	}
@@ -67,6 +70,7 @@ type program struct {
 	closing  bool
 	held     int // by operators that may outlast their run
 	specs    *shapecache.Cache[runner]
+	idle     idle
 	lowering lower.Options
 }
 
@@ -108,14 +112,30 @@ func (p *program) Trace(ctx context.Context, in, out []*tensor.Tensor, f func(*i
 }
 
 func (p *program) trace(ctx context.Context, in, out []*tensor.Tensor, f func(*ir.Node, time.Duration)) error {
-	s, err := p.specs.Get(in, nil, func() (runner, error) {
+	s, err := p.specialised(in)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Value().run(ctx, in, out, f), p.specs.Release(s))
+}
+
+// specialised returns what runs the program on inputs of these types, until it is released.
+func (p *program) specialised(in []*tensor.Tensor) (*shapecache.Entry[runner], error) {
+	return p.specs.Hold(in, nil, func() (runner, error) {
 		if err := ir.CheckInputs(p.graph, in); err != nil {
 			return nil, err
 		}
 		return p.runner(in)
 	})
-	if err != nil {
-		return err
-	}
-	return s.run(ctx, in, out, f)
+}
+
+// Prepare specialises the program.
+func (p *program) Prepare(in []*tensor.Tensor) error {
+	return ir.Guard(func() error {
+		s, err := p.specialised(in)
+		if err != nil {
+			return err
+		}
+		return p.specs.Release(s)
+	})
 }

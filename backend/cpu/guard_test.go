@@ -81,7 +81,7 @@ func TestMemoryWithoutAValueIsPoisoned(t *testing.T) {
 	if err := s.run(context.Background(), in, make([]*tensor.Tensor, 1), nil); err != nil {
 		t.Fatal(err)
 	}
-	x := s.free[0]
+	x := p.idle.list[0].(*exec)
 	y := s.plan.Values[s.plan.Root(s.plan.Number[s.plan.Graph.Outputs[0]])]
 	for i, b := range x.arena {
 		if value := i >= y.Offset && i < y.Offset+8*8*4; !value && b != poison {

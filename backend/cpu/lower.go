@@ -212,7 +212,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	if !static(n) {
 		// A Gather's indices may be other ones in each round of a loop.
 		if len(ps.Blocks) == 0 && fast && !b.mini && n.Op.Kind() != "Gather" {
-			st.dynamic = shapecache.New[*spec](4, nil)
+			st.dynamic = shapecache.New(4, (*spec).drop)
 		}
 		return st, b.unpack(n)
 	}

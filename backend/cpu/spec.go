@@ -2,10 +2,10 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"spc/backend"
@@ -28,9 +28,21 @@ type spec struct {
 	shared  int     // floats that the workers share
 
 	unpacked map[int]*tensor.Tensor // stored weights of nodes without a kernel
+}
 
-	mu   sync.Mutex
-	free []*exec
+// bytes is the memory of a run.
+func (s *spec) bytes() int { return s.plan.Bytes + 4*s.shared + 4*s.scratch*s.prog.pool.Threads() }
+
+// drop lets go of the memory of runs, of which none is under way or will be.
+func (s *spec) drop() error {
+	s.prog.idle.drop(s)
+	var errs []error
+	for _, st := range s.steps {
+		if st.dynamic != nil {
+			errs = append(errs, st.dynamic.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // block is the bound steps of a graph or a subgraph.
@@ -126,15 +138,14 @@ type frame struct {
 	view    *tensor.Tensor // of a step of the main graph that is a view of a varying value
 }
 
+func (x *exec) owner() any { return x.spec }
+func (x *exec) size() int  { return x.bytes() }
+
 func (s *spec) acquire() (*exec, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.free); n > 0 {
-		x := s.free[n-1]
-		s.free = s.free[:n-1]
-		return x, nil
+	if r := s.prog.idle.take(s); r != nil {
+		return r.(*exec), nil
 	}
-	if err := memory.Check(s.plan.Bytes + 4*s.shared + 4*s.scratch*s.prog.pool.Threads()); err != nil {
+	if err := memory.Check(s.bytes()); err != nil {
 		return nil, s.tooLarge(err)
 	}
 	x := &exec{spec: s, pool: s.prog.pool.NewTeam(), arena: tensor.From(memory.Floats((s.plan.Bytes+3)/4), (s.plan.Bytes+3)/4).Bytes()}
@@ -249,9 +260,7 @@ func (s *spec) release(x *exec) {
 		}
 	}
 	x.pool.Cancel(nil)
-	s.mu.Lock()
-	s.free = append(s.free, x)
-	s.mu.Unlock()
+	s.prog.idle.put(x)
 }
 
 // run evaluates the spec and puts its outputs into out: into the tensors that it
@@ -517,10 +526,10 @@ func small(t *tensor.Tensor) bool {
 
 // mini evaluates a node by a spec for the shapes of its inputs, in which small
 // integer inputs are constants.
-func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) (outs []*tensor.Tensor, err error) {
 	n := st.node
 	fixed := func(i int) bool { return n.Inputs[i] == nil || n.Inputs[i].IsConst() || small(in[i]) }
-	mini, err := st.dynamic.Get(in, small, func() (*spec, error) {
+	held, err := st.dynamic.Hold(in, small, func() (*spec, error) {
 		g := ir.NewGraph(n.Name)
 		args := make([]*ir.Value, len(in))
 		for i, v := range n.Inputs {
@@ -556,13 +565,19 @@ func (x *exec) mini(ctx context.Context, st *step, in []*tensor.Tensor) ([]*tens
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if freed := st.dynamic.Release(held); err == nil {
+			err = freed
+		}
+	}()
+	mini := held.Value()
 	var args []*tensor.Tensor
 	for i, t := range in {
 		if !fixed(i) {
 			args = append(args, t)
 		}
 	}
-	outs := make([]*tensor.Tensor, len(mini.plan.Graph.Outputs))
+	outs = make([]*tensor.Tensor, len(mini.plan.Graph.Outputs))
 	if err := mini.run(ctx, args, outs, nil); err != nil {
 		x.abandoned = ctx.Err() != nil // something may still read x's tensors
 		return nil, err

@@ -6,6 +6,7 @@
 package cuda
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (d Device) Load(g *ir.Graph, o backend.Options) (backend.Program, error) {
 	}
 	prog := &program{
 		driver: d.Driver, rates: backend.RatesOf(d.Arch()), float: tensor.F32, graph: g, options: o,
-		specs:    shapecache.New(maxSpecs, (*spec).close),
+		specs:    shapecache.New(cmp.Or(o.Specialised, backend.Specialised), (*spec).close),
 		memory:   map[*tensor.Tensor]Pointer{},
 		unpacked: map[*ir.Store]*tensor.Tensor{},
 		kernels:  map[string]Kernel{},
@@ -260,25 +261,29 @@ func (p *program) end() {
 }
 
 // Placements tells where nodes run.
-func (p *program) Placements(in []*tensor.Tensor) ([]backend.Placement, error) {
+func (p *program) Placements(in []*tensor.Tensor) (places []backend.Placement, err error) {
+	err = p.with(in, func(s *spec) { places = s.placements() })
+	return places, err
+}
+
+// Prepare specialises the program.
+func (p *program) Prepare(in []*tensor.Tensor) error { return p.with(in, func(*spec) {}) }
+
+// with calls f with the spec for such inputs.
+func (p *program) with(in []*tensor.Tensor, f func(*spec)) error {
 	if err := ir.CheckInputs(p.graph, in); err != nil {
-		return nil, err
+		return err
 	}
-	var places []backend.Placement
-	err := ir.Guard(func() (err error) {
+	return p.named(ir.Guard(func() (err error) {
 		s, err := p.spec(in)
 		if err != nil {
 			return err
 		}
 		defer p.done(s, &err)
-		places = s.Value().placements()
+		f(s.Value())
 		return nil
-	})
-	return places, p.named(err)
+	}))
 }
-
-// maxSpecs is the number of sets of input shapes that a program remembers.
-const maxSpecs = 8
 
 // spec returns the program for inputs of these shapes, which stays until done is called. Others
 // are found, and run, while one is made.

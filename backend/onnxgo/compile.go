@@ -50,7 +50,7 @@ func (g *Graph) compile(inputs []*node, in []*tensor.Tensor) error {
 		}
 	}
 	c := &passes.Context{
-		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity}}, Allocate: string(prune.PerLayer)},
+		Prune:   fit.Options{GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: pattern, Sparsity: sparsity}}, Allocate: prune.PerLayer},
 		Choose:  choose.Options{Format: "auto"},
 		Formats: format.Choices(),
 		Model:   tune.Default,

@@ -263,7 +263,7 @@ func TestBadGraphsAreRefused(t *testing.T) {
 		{"another type", onnxgo.Options{}, []*onnxpb.NodeProto{apply("Neg", "x", "y")}, gorgonia.New(gorgonia.WithShape(2), gorgonia.WithBacking([]float64{1, 0.1})), "input x: f64[2], want elements of type f32", ir.ErrInvalid},
 		{"no number", onnxgo.Options{}, []*onnxpb.NodeProto{apply("Neg", "x", "y")}, gorgonia.New(gorgonia.WithShape(2), gorgonia.WithBacking([]string{"1", "2"})), "input x: string[2], want elements of type f32", ir.ErrInvalid},
 		{"mask", onnxgo.Options{}, []*onnxpb.NodeProto{apply("Neg", "x", "y")}, gorgonia.New(gorgonia.WithShape(2), gorgonia.WithBacking([]float32{1, 2}, []bool{true, false})), "input x: a tensor of type *tensor.Dense, want", ir.ErrUnsupported},
-		{"sparsity", onnxgo.Options{Sparsity: 2}, []*onnxpb.NodeProto{apply("Neg", "x", "y")}, nil, "sparsity", ir.ErrInvalid},
+		{"sparsity", onnxgo.Options{Sparsity: 2}, []*onnxpb.NodeProto{apply("Neg", "x", "y")}, nil, "Sparsity", ir.ErrInvalid},
 		{"pattern", onnxgo.Options{Pattern: "plaid"}, []*onnxpb.NodeProto{apply("Neg", "x", "y")}, nil, "plaid", ir.ErrInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {

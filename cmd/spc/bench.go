@@ -97,14 +97,14 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	m, err := loadBatch(c, args[0], f.batch, &s)
+	if err := f.device.open(c); err != nil {
+		return err
+	}
+	m, err := loadBatch(c, args[0], f.batch, &s, f.device.run)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if err := f.device.set(c, m); err != nil {
-		return err
-	}
 	r := request{ports: m.Inputs(), sizes: s, missing: &data.Random{Seed: 1}, norm: func() (data.Norm, error) { return f.inputs.norm.norm(fs) }}
 	if r.sources, err = f.inputs.sources(r.ports); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)
@@ -113,7 +113,7 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)
 	}
-	b := benchmark{Model: args[0], Batch: f.batch, Threads: f.device.threads, Runs: f.runs}
+	b := benchmark{Model: args[0], Batch: f.batch, Threads: f.device.run.Threads, Runs: f.runs}
 	if b.Threads == 0 {
 		b.Threads = cpu.Cores()
 	}
@@ -143,8 +143,8 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 // loadBatch loads a model and gives its inputs' leading dimension the size of the
 // batch, where that is not 0. Where an ONNX file fixes another size, it is imported
 // again with this one.
-func loadBatch(c *cobra.Command, path string, batch int, s *sizes) (*spc.Model, error) {
-	m, err := loadModel(c, path, *s)
+func loadBatch(c *cobra.Command, path string, batch int, s *sizes, o spc.RunOptions) (*spc.Model, error) {
+	m, err := loadModel(c, path, *s, o)
 	if err != nil || batch == 0 {
 		return m, err
 	}
@@ -163,7 +163,7 @@ func loadBatch(c *cobra.Command, path string, batch int, s *sizes) (*spc.Model, 
 	} else if compiled {
 		return nil, fmt.Errorf("%s was compiled for another batch than %d; its inputs are %s", path, batch, describe(ports))
 	}
-	return loadModel(c, path, *s)
+	return loadModel(c, path, *s, o)
 }
 
 // setBatch sets the symbol that is named after the batch, else the leading dimension

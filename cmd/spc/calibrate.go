@@ -66,7 +66,7 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 	case fs.Changed("calib-samples") && f.count < 1:
 		return nil, fmt.Errorf("--calib-samples %d, want 1 or more", f.count)
 	}
-	o.CalibCache = f.cache
+	o.Calibration.Cache = f.cache
 	if strings.HasPrefix(f.calib, "random:") {
 		r, err := data.ParseRandom(f.calib)
 		if err != nil {
@@ -75,8 +75,8 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 		if err := unused("with --calib random", append(f.norm.flags(), "samples")...); err != nil {
 			return nil, err
 		}
-		o.CalibSamples = fmt.Sprint(f.calib, f.number(calibRandomSamples), s)
-		o.Calibrate, o.CalibCount = f.random(r, s), f.number(calibRandomSamples)
+		o.Calibration.Identity = fmt.Sprint(f.calib, f.number(calibRandomSamples), s)
+		o.Calibration.Inputs, o.Calibration.Count = f.random(r, s), f.number(calibRandomSamples)
 		return nothing, nil
 	}
 	chosen, err := data.ParseSamples(f.samples)
@@ -107,11 +107,11 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 		set.Close()
 		return nil, err
 	}
-	if o.CalibSamples, err = f.identity(set, index, e.feed.Norm, s); err != nil {
+	if o.Calibration.Identity, err = f.identity(set, index, e.feed.Norm, s); err != nil {
 		set.Close()
 		return nil, err
 	}
-	o.Calibrate, o.CalibCount = e.inputs(s), len(index)
+	o.Calibration.Inputs, o.Calibration.Count = e.inputs(s), len(index)
 	return func() { set.Close() }, nil
 }
 

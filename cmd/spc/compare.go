@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"spc/internal/verify"
 	"spc/ir/tensor"
-	"spc/verify"
 )
 
 // comparison is how two models' outputs of one name differ, the worst of all runs.

@@ -10,85 +10,114 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"spc"
-	"spc/backend/format"
 	"spc/ir/tensor"
 	"spc/passes"
-	"spc/passes/fit"
-	"spc/passes/prune"
 )
 
-// patterns and targets are what shells offer for the flags.
-var (
-	patterns = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
-	targets  = []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}
-)
+// patterns are what shells offer for --pattern.
+var patterns = []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1", "uniform-block:8x1", "channel"}
 
-// formats lists the values of --format.
-func formats() []string {
-	names := []string{"auto"}
-	for _, f := range format.Table {
-		names = append(names, f.Name())
-	}
-	return names
+// makeFlags are the flags that say what becomes of a model's weights.
+type makeFlags struct {
+	o            spc.CompileOptions
+	keep, layers []string
+	reconstruct  bool
+	shapes       shapeFlags
+	data         calibFlags
+	quantise     quantFlags
+	masks        string
 }
 
-// addPruning adds the flags that say which weights become zero.
-func addPruning(c *cobra.Command, o *spc.CompileOptions, masks *string) {
-	fs := c.Flags()
-	fs.StringVar(masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each\nby its name, with _ for what a path inside a folder cannot hold")
+// add adds the flags that say which weights become zero, and what others see.
+func (f *makeFlags) add(c *cobra.Command) {
+	fs, o := c.Flags(), &f.o.Prune
+	fs.StringVar(&f.masks, "masks", "", "an npz `FILE` for where pruned weights are not zero, a bool array for each\nby its name, with _ for what a path inside a folder cannot hold")
 	complete(c, "masks", files(0, "npz"))
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
-	fs.StringVar(&o.Pattern, "pattern", "uniform", "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
-	fs.StringVar(&o.Allocate, "allocate", "", "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
-	fs.StringVar(&o.Prune, "prune", "", "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, taylor: those on which the outputs hardly depend, by gradients, obs:\nthose that the others can make up for. By default obs with --calib, else magnitude")
-	fs.StringVar(&o.Aim, "aim", "weights", "what obs stays near: the dense model's weights, or dense: its outputs")
-	fs.BoolVar(&o.Reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
-	fs.StringVar(&o.Recipe, "recipe", "", "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")
+	choiceVar(fs, &o.Pattern, "pattern", "uniform", spc.ParsePattern, "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
+	choiceVar(fs, &o.Allocate, "allocate", "", spc.ParseAllocation, "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
+	choiceVar(fs, &o.Method, "prune", "", spc.ParseMethod, "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, taylor: those on which the outputs hardly depend, by gradients, obs:\nthose that the others can make up for. By default obs with --calib, else magnitude")
+	choiceVar(fs, &o.AimDense, "aim", "weights", parseAim, "what obs stays near: the dense model's weights, or dense: its outputs")
+	fs.BoolVar(&f.reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
+	choiceVar(fs, &o.Reconstruct, "recipe", "", spc.ParseRecipe, "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")
 	fs.BoolVar(&o.Uncorrected, "uncorrected", false, "leave the means and variances of outputs as pruning with --calib makes them")
-	fs.StringArrayVar(&o.Keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
-	fs.StringArrayVar(&o.Layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
+	fs.StringArrayVar(&f.keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
+	fs.StringArrayVar(&f.layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
 	complete(c, "pattern", values(patterns...))
-	complete(c, "allocate", values(fit.Allocations()...))
-	complete(c, "prune", values(fit.Methods()...))
-	complete(c, "aim", values("weights", "dense"))
+	complete(c, "allocate", values(names(spc.Allocations())...))
+	complete(c, "prune", values(names(spc.Methods())...))
+	complete(c, "aim", values(aims...))
+	f.data.add(c)
+	f.quantise.add(c, &f.o.Quantize)
+	f.shapes.add(fs)
 }
 
-// calibrate sets what calibration sees and what is quantised. What it returns closes
-// the data when the compilation is done.
-func calibrate(c *cobra.Command, o *spc.CompileOptions, data calibFlags, quantise quantFlags, s sizes) (func(), error) {
-	fs := c.Flags()
-	if err := quantise.apply(fs, o, data.calib != ""); err != nil {
-		return nil, err
+// of sets the model.
+func (f *makeFlags) of(path string) error {
+	f.o.Model = path
+	spx, err := isSPX(path)
+	if err == nil && spx {
+		err = fmt.Errorf("%s is compiled already, want an .onnx file", path)
 	}
-	p, err := prune.ParsePattern(o.Pattern)
+	return err
+}
+
+// apply sets the options of the model. What it returns closes the samples when the
+// compilation is done.
+func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
+	fs, o := c.Flags(), &f.o.Prune
+	s, err := f.shapes.parse()
 	if err != nil {
 		return nil, err
 	}
-	_, own := p.OwnSparsity()
-	prunes := own || o.Sparsity > 0 || len(o.Layers) > 0
-	if data.calib != "" && !prunes && o.Quantize != "int8" {
-		return nil, fmt.Errorf("--calib %s has no use without --sparsity, a pattern that sets its own, or --quantize int8", data.calib)
-	}
-	if !prunes && !fs.Changed("sparsity") {
-		for _, name := range []string{"prune", "allocate"} {
-			if fs.Changed(name) {
-				return nil, fmt.Errorf("--%s has no use without --sparsity, or a pattern that sets its own", name)
-			}
+	f.o.Shapes, f.o.Dims = s.shapes, s.dims
+	for _, text := range f.layers {
+		l, err := spc.ParseLayerSparsity(text)
+		if err != nil {
+			return nil, err
 		}
-		if fs.Changed("pattern") && !own {
-			return nil, fmt.Errorf("--pattern %s has no use without --sparsity", o.Pattern)
+		o.Layers = append(o.Layers, l)
+	}
+	o.Keep, o.KeepNone = kept(f.keep)
+	o.Masks = f.masks != ""
+	f.quantise.apply(&f.o.Quantize)
+	if err := f.needless(fs); err != nil {
+		return nil, err
+	}
+	if f.reconstruct && o.Reconstruct == nil {
+		o.Reconstruct = spc.Recipe{}
+	}
+	f.o.Command = commandOf(c, f.o.Model)
+	return f.data.apply(c, &f.o, s)
+}
+
+// needless returns an error for a flag that was given and makes no difference, as far as the
+// options do not show that it was.
+func (f *makeFlags) needless(fs *pflag.FlagSet) error {
+	o := &f.o.Prune
+	own, sets := o.Pattern.OwnSparsity()
+	switch {
+	case fs.Changed("ranges") && f.o.Quantize.Type != tensor.I8:
+		return fmt.Errorf("--ranges %v has no use without --quantize int8", f.o.Quantize.Ranges)
+	case fs.Changed("recipe") && !f.reconstruct:
+		return fmt.Errorf("--recipe %v has no use without --reconstruct", fs.Lookup("recipe").Value)
+	case sets && fs.Changed("sparsity") && o.Sparsity == 0:
+		return fmt.Errorf("--sparsity 0, but --pattern %v sets its own, %.4g", o.Pattern, own)
+	case sets || len(o.Layers) > 0 || fs.Changed("sparsity"):
+		return nil
+	}
+	for _, name := range []string{"prune", "allocate"} {
+		if fs.Changed(name) {
+			return fmt.Errorf("--%s has no use without --sparsity, or a pattern that sets its own", name)
 		}
 	}
-	if data.calib == "" || !prunes {
-		for _, name := range []string{"aim", "uncorrected", "reconstruct", "recipe"} {
-			if fs.Changed(name) {
-				return nil, fmt.Errorf("--%s has no use without --calib and --sparsity", name)
-			}
-		}
+	if fs.Changed("pattern") {
+		return fmt.Errorf("--pattern %v has no use without --sparsity", o.Pattern)
 	}
-	return data.apply(c, o, s)
+	return nil
 }
 
 // collectEarly keeps the peak of memory near two copies of the weights, which are most
@@ -99,35 +128,11 @@ func collectEarly() {
 	}
 }
 
-// setModel sets the model and its sizes among the options and checks that pruning it was
-// asked for in earnest.
-func setModel(c *cobra.Command, o *spc.CompileOptions, model string, shapes shapeFlags) (sizes, error) {
-	o.Model = model
-	s, err := shapes.parse()
-	if err != nil {
-		return s, err
-	}
-	o.Shapes, o.Dims = s.shapes, s.dims
-	if p, err := prune.ParsePattern(o.Pattern); err == nil && c.Flags().Changed("sparsity") && o.Sparsity == 0 {
-		if own, ok := p.OwnSparsity(); ok {
-			return s, fmt.Errorf("--sparsity 0, but --pattern %s sets its own, %.4g", o.Pattern, own)
-		}
-	}
-	spx, err := isSPX(model)
-	if err == nil && spx {
-		err = fmt.Errorf("%s is compiled already, want an .onnx file", model)
-	}
-	return s, err
-}
-
 // compileFlags are the flags of compile.
 type compileFlags struct {
-	o          spc.CompileOptions
-	shapes     shapeFlags
-	data       calibFlags
-	quantise   quantFlags
-	out, masks string
-	asJSON     bool
+	makeFlags
+	out    string
+	asJSON bool
 }
 
 func compileCommand() *cobra.Command {
@@ -154,15 +159,13 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 	}
 	fs := c.Flags()
 	fs.StringVarP(&f.out, "output", "o", "", "the .spx `FILE` to write; by default the model's name with .spx, in the current folder")
-	addPruning(c, &f.o, &f.masks)
-	fs.StringVar(&f.o.Format, "format", "auto", "the storage format: "+strings.Join(formats(), ", "))
-	fs.StringVar(&f.o.Target, "target", "cpu", "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
-	f.data.add(c)
-	f.quantise.add(c)
-	f.shapes.add(fs)
-	fs.StringVar(&f.o.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
-	fs.StringVar(&f.o.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass and, where the\nshapes of its inputs are known, each step of the CPU's lowering")
-	fs.StringArrayVar(&f.o.Disable, "disable", nil, "a `PASS` that does not run")
+	f.makeFlags.add(c)
+	targets := names(spc.Targets())
+	choiceVar(fs, &f.o.Format, "format", "auto", spc.ParseFormat, "the storage format: "+strings.Join(formats(), ", "))
+	choiceVar(fs, &f.o.Target, "target", "cpu", spc.ParseTarget, "the device that formats are chosen for: "+strings.Join(targets, ", ")+";\nGPUs are taken to compute in 16-bit floats")
+	fs.StringVar(&f.o.Debug.StopAfter, "stop-after", "", "the last `PASS` that runs; without -o the graph is printed")
+	fs.StringVar(&f.o.Debug.DumpDir, "dump-passes", "", "a `DIR` for the graph's text after each pass and, where the\nshapes of its inputs are known, each step of the CPU's lowering")
+	fs.StringArrayVar(&f.o.Debug.Disable, "disable", nil, "a `PASS` that does not run")
 	addConfig(c)
 	groupFlags(c)
 	jsonFlag(fs, &f.asJSON)
@@ -180,16 +183,15 @@ ruined where half of them are gone; some hundred samples of what a model sees, g
 // run runs the command.
 func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	collectEarly()
-	s, err := setModel(c, &f.o, args[0], f.shapes)
-	if err != nil {
+	if err := f.of(args[0]); err != nil {
 		return err
 	}
-	prints := f.o.StopAfter != "" && f.out == ""
+	prints := f.o.Debug.StopAfter != "" && f.out == ""
 	if prints && f.masks != "" {
 		return fmt.Errorf("--masks %s needs -o: without, --stop-after prints the graph and writes no files", f.masks)
 	}
 	if !prints && f.out == "" {
-		base := filepath.Base(f.o.Model)
+		base := filepath.Base(args[0])
 		f.out = strings.TrimSuffix(base, filepath.Ext(base)) + ".spx"
 	}
 	files := outputs{model: f.out, masks: f.masks, cache: f.data.cache}
@@ -199,12 +201,11 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	if strings.EqualFold(filepath.Ext(f.out), ".onnx") {
 		return fmt.Errorf("-o %s, want an .spx file; spc prune writes ONNX models", f.out)
 	}
-	done, err := calibrate(c, &f.o, f.data, f.quantise, s)
+	done, err := f.apply(c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	f.o.Masks, f.o.Command = f.masks != "", commandOf(c, args[0])
 	m, err := compileModel(c, f.o)
 	if err != nil {
 		return err
@@ -223,8 +224,8 @@ func (f *compileFlags) run(c *cobra.Command, args []string) error {
 	}
 	if !choosesFormats(m.Explain()) {
 		stopped := ""
-		if f.o.StopAfter != "" {
-			stopped = ", stopped after " + f.o.StopAfter
+		if f.o.Debug.StopAfter != "" {
+			stopped = ", stopped after " + f.o.Debug.StopAfter
 		}
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %s%s, no formats were chosen\n", printable(f.out), fileSize(f.out), stopped)
 		return err

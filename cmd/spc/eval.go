@@ -114,13 +114,13 @@ func (f *evalFlags) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	if e.model, err = loadModel(c, args[0], s); err != nil {
+	if err := f.device.open(c); err != nil {
+		return err
+	}
+	if e.model, err = loadModel(c, args[0], s, f.device.run); err != nil {
 		return err
 	}
 	defer e.model.Close()
-	if err := f.device.set(c, e.model); err != nil {
-		return err
-	}
 	e.output = e.model.Outputs()[0].Name
 	if err := e.fit(e.model.Inputs(), s); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)

@@ -123,7 +123,7 @@ func TestNumbersInsideValuesAreBounded(t *testing.T) {
 		{compile, "recipe", "blocks=%s", "recipe"},
 		{compile, "recipe", "batch=%s", "recipe"},
 		{compile, "recipe", "seed=%s", "recipe"},
-		{compile, "layer", "conv=%s", "layer target"},
+		{compile, "layer", "conv=%s", "--layer \"conv="},
 		{compile, "pattern", "%s:4", "pattern"},
 		{compile, "pattern", "2:%s", "pattern"},
 		{compile, "pattern", "block:%sx1", "pattern"},

@@ -36,7 +36,7 @@ which that layer's weight could have been stored, and why it was not.`,
 	complete(c, "layer", cobra.NoFileCompletions)
 
 	c.RunE = func(c *cobra.Command, args []string) error {
-		m, err := loadModel(c, args[0], sizes{})
+		m, err := loadModel(c, args[0], sizes{}, spc.RunOptions{})
 		if err != nil {
 			return err
 		}

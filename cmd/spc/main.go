@@ -19,6 +19,7 @@ import (
 	"spc/internal/memory"
 	"spc/internal/short"
 	"spc/ir"
+	"spc/ir/option"
 )
 
 // commands lists the commands in the order of their use.
@@ -130,6 +131,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 func flagError(fs *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
+	var wrong *option.Error
 	switch {
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
@@ -139,6 +141,8 @@ func flagError(fs *pflag.FlagSet, err error) error {
 		if near := similar(fs, name); len(name) > 1 && len(near) > 0 {
 			return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, ", --"))
 		}
+	case errors.As(err, &wrong):
+		return wrong
 	case errors.As(err, &invalid):
 		if want := wanted[invalid.GetFlag().Value.Type()]; want != "" {
 			return fmt.Errorf("--%s %q, want %s", invalid.GetFlag().Name, invalid.GetValue(), want)
@@ -194,7 +198,7 @@ const (
 // a model needs and spc lacks, which get a line each. That an input is invalid
 // needs no saying after what was expected.
 func message(err error) string {
-	msg := strings.TrimSuffix(err.Error(), ": "+spc.ErrInvalid.Error())
+	msg := strings.TrimSuffix(option.Called(err, called), ": "+spc.ErrInvalid.Error())
 	if !errors.Is(err, spc.ErrUnsupported) {
 		return line(msg)
 	}

@@ -77,18 +77,19 @@ func addCopyFlag(fs *pflag.FlagSet) {
 }
 
 // loadModel opens an .spx file, or compiles an .onnx file with its weights
-// untouched.
-func loadModel(c *cobra.Command, path string, s sizes) (*spc.Model, error) {
+// untouched, to be run as o says.
+func loadModel(c *cobra.Command, path string, s sizes, o spc.RunOptions) (*spc.Model, error) {
 	isSPX, err := isSPX(path)
 	if err != nil {
 		return nil, err
 	}
 	if isSPX {
-		open := spc.Open
-		if set, err := c.Flags().GetBool(copyFlag); err == nil && set {
-			open = spc.OpenCopy
+		if c.Flags().Lookup(copyFlag) != nil {
+			if o.Copy, err = c.Flags().GetBool(copyFlag); err != nil {
+				return nil, err
+			}
 		}
-		m, err := open(path)
+		m, err := spc.Open(path, o)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +101,7 @@ func loadModel(c *cobra.Command, path string, s sizes) (*spc.Model, error) {
 		}
 		return m, nil
 	}
-	return compileModel(c, spc.CompileOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
+	return compileModel(c, spc.CompileOptions{Model: path, Shapes: s.shapes, Dims: s.dims, Run: o})
 }
 
 func hasSymbol(m *spc.Model, symbol string) bool {

@@ -12,11 +12,8 @@ import (
 )
 
 func pruneCommand() *cobra.Command {
-	var o spc.CompileOptions
-	var shapes shapeFlags
-	var data calibFlags
-	var quantise quantFlags
-	var out, masks string
+	var f makeFlags
+	var out string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "prune MODEL.onnx -o PRUNED.onnx",
@@ -32,10 +29,7 @@ bf16, weights stand before Cast nodes.`,
 	}
 	fs := c.Flags()
 	fs.StringVarP(&out, "output", "o", "", "the .onnx `FILE` to write")
-	addPruning(c, &o, &masks)
-	data.add(c)
-	quantise.add(c)
-	shapes.add(fs)
+	f.add(c)
 	addConfig(c)
 	groupFlags(c)
 	jsonFlag(fs, &asJSON)
@@ -46,25 +40,24 @@ bf16, weights stand before Cast nodes.`,
 
 	c.RunE = func(c *cobra.Command, args []string) error {
 		collectEarly()
-		s, err := setModel(c, &o, args[0], shapes)
-		if err != nil {
+		if err := f.of(args[0]); err != nil {
 			return err
 		}
 		if !strings.EqualFold(filepath.Ext(out), ".onnx") {
 			return fmt.Errorf("-o %s, want an .onnx file", out)
 		}
-		files := outputs{model: out, masks: masks, cache: data.cache}
+		files := outputs{model: out, masks: f.masks, cache: f.data.cache}
 		if err := files.check(); err != nil {
 			return err
 		}
-		done, err := calibrate(c, &o, data, quantise, s)
+		done, err := f.apply(c)
 		if err != nil {
 			return err
 		}
 		defer done()
 		p := newProgress(c)
-		o.Progress, o.Masks = p.stage, masks != ""
-		m, err := spc.Prune(c.Context(), o)
+		f.o.Progress = p.stage
+		m, err := spc.Prune(c.Context(), f.o)
 		p.close()
 		if err != nil {
 			return err
@@ -76,7 +69,7 @@ bf16, weights stand before Cast nodes.`,
 		if asJSON {
 			return printReport(c.OutOrStdout(), *m.Explain())
 		}
-		return printPruned(c.OutOrStdout(), m.Explain(), o.Model, out)
+		return printPruned(c.OutOrStdout(), m.Explain(), f.o.Model, out)
 	}
 	return c
 }

@@ -21,7 +21,7 @@ func TestQuantizeAndPrune(t *testing.T) {
 	ok(t, append([]string{"prune", "model.onnx", "-o", "int8.onnx"}, quantise...)...)
 	ok(t, "compile", "int8.onnx", "-o", "back.spx")
 	for _, f := range []string{"int8.spx", "back.spx"} {
-		m, err := spc.Open(f)
+		m, err := spc.Open(f, spc.RunOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,19 +85,19 @@ func TestQuantizeAndPrune(t *testing.T) {
 	ok(t, "verify", "pruned.onnx", "pruned.spx", "--tolerance", "1e-4")
 
 	for want, args := range map[string][]string{
-		"--quantize int8 needs --calib":                   {"compile", "model.onnx", "--quantize", "int8"},
-		`ranges "max": want minmax, percentile`:           append([]string{"compile", "model.onnx", "--ranges", "max"}, quantise...),
-		"--ranges mse has no use":                         {"compile", "model.onnx", "--ranges", "mse"},
-		"--keep-float x has no use":                       {"compile", "model.onnx", "--keep-float", "x"},
-		"--keep-float heart*: no layer or weight":         append([]string{"compile", "model.onnx", "--keep-float", "heart*"}, quantise...),
-		`--quantize "int9", want one of none`:             {"compile", "model.onnx", "--quantize", "int9"},
-		"--calib photos has no use":                       {"compile", "model.onnx", "--calib", "photos"},
-		"images need --preprocess":                        {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},
-		`-o pruned.spx, want an .onnx file`:               {"prune", "model.onnx", "-o", "pruned.spx"},
-		"-o model.onnx is a file that this command reads": {"prune", "model.onnx", "-o", "model.onnx"},
-		`"random:x", want random:SEED`:                    {"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int8", "--calib", "random:x"},
-		"tokens want integers":                            {"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int8", "--calib", "tokens.npy"},
-		"--samples 9:: chooses none of the 5 of pho":      {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos", "--samples", "9::"},
+		"--quantize int8 needs --calib, samples that show": {"compile", "model.onnx", "--quantize", "int8"},
+		`--ranges "max": want minmax, percentile`:          append([]string{"compile", "model.onnx", "--ranges", "max"}, quantise...),
+		"--ranges mse has no use":                          {"compile", "model.onnx", "--ranges", "mse"},
+		"--keep-float x has no use":                        {"compile", "model.onnx", "--keep-float", "x"},
+		"--keep-float heart*: no layer or weight":          append([]string{"compile", "model.onnx", "--keep-float", "heart*"}, quantise...),
+		`--quantize "int9": want one of none`:              {"compile", "model.onnx", "--quantize", "int9"},
+		"--calib has no use without":                       {"compile", "model.onnx", "--calib", "photos", "--preprocess", "unit"},
+		"images need --preprocess":                         {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},
+		`-o pruned.spx, want an .onnx file`:                {"prune", "model.onnx", "-o", "pruned.spx"},
+		"-o model.onnx is a file that this command reads":  {"prune", "model.onnx", "-o", "model.onnx"},
+		`"random:x", want random:SEED`:                     {"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int8", "--calib", "random:x"},
+		"tokens want integers":                             {"prune", "model.onnx", "-o", "x.onnx", "--quantize", "int8", "--calib", "tokens.npy"},
+		"--samples 9:: chooses none of the 5 of pho":       {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos", "--samples", "9::"},
 	} {
 		fails(t, args, want)
 	}

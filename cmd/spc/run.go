@@ -19,8 +19,8 @@ import (
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
 	"spc/internal/filename"
+	"spc/internal/verify"
 	"spc/ir/tensor"
-	"spc/verify"
 )
 
 // runFlags are the flags of run.
@@ -70,7 +70,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	m, err := openSide(c, args[0], s, f.interpret)
+	m, err := openSide(c, args[0], s, f.interpret, &f.device)
 	if err != nil {
 		return err
 	}
@@ -79,11 +79,6 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.dir != "" {
 		files = outputFiles(f.dir, m.outputs())
 		if err := checkFolder(f.dir, files, m.outputs()); err != nil {
-			return err
-		}
-	}
-	if m.model != nil {
-		if err := f.device.set(c, m.model); err != nil {
 			return err
 		}
 	}

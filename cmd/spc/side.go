@@ -18,15 +18,20 @@ type side struct {
 	interpret bool          // also where it is compiled
 }
 
-// openSide opens a model to be run, or to be interpreted.
-func openSide(c *cobra.Command, path string, s sizes, interpret bool) (*side, error) {
+// openSide opens a model to be run on a device, or to be interpreted.
+func openSide(c *cobra.Command, path string, s sizes, interpret bool, device *deviceFlags) (*side, error) {
 	compiled, err := isSPX(path)
 	if err != nil {
 		return nil, err
 	}
 	m := &side{path: path, interpret: interpret}
 	if compiled || !interpret {
-		m.model, err = loadModel(c, path, s)
+		if !interpret {
+			if err := device.open(c); err != nil {
+				return nil, err
+			}
+		}
+		m.model, err = loadModel(c, path, s, device.run)
 	} else {
 		m.original, err = spc.Import(c.Context(), spc.ImportOptions{Model: path, Shapes: s.shapes, Dims: s.dims})
 	}

@@ -17,9 +17,9 @@ import (
 	"spc/data"
 	"spc/internal/atomicfile"
 	"spc/internal/claims"
+	"spc/internal/reduce"
+	"spc/internal/verify"
 	"spc/ir/tensor"
-	"spc/reduce"
-	"spc/verify"
 )
 
 // verification is what verify prints.
@@ -224,11 +224,18 @@ func (v *verifier) open() error {
 		sides = append(sides, s)
 		if spx || v.against == againstCompiled || len(v.paths) == 1 {
 			compiled++
-			if s.model, err = loadModel(v.c, path, v.sizes); err != nil {
-				return err
-			}
 			if v.a == nil {
 				v.a = s
+				if err := v.device.open(v.c); err != nil {
+					return err
+				}
+			}
+			o := v.device.run
+			if v.a != s {
+				o.Device = nil
+			}
+			if s.model, err = loadModel(v.c, path, v.sizes, o); err != nil {
+				return err
 			}
 		}
 		if !spx && v.against != againstCompiled {
@@ -255,15 +262,6 @@ func (v *verifier) open() error {
 	}
 	if v.repro != "" && v.originalOf() == nil {
 		return fmt.Errorf("--reduce needs an .onnx file that is compared with a compiled model")
-	}
-	for _, s := range []*side{v.a, v.b} {
-		if s == nil || s.model == nil {
-			continue
-		}
-		if err := v.device.set(v.c, s.model); err != nil {
-			return err
-		}
-		v.device.device, v.device.precision, v.device.libraries = "cpu", "f32", "auto" // of the second
 	}
 	return nil
 }

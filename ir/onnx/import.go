@@ -12,6 +12,7 @@ import (
 	"spc/ir"
 	"spc/ir/onnx/onnxpb"
 	"spc/ir/op"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -134,9 +135,9 @@ func (im *importer) root(p *onnxpb.GraphProto, opsets map[string]int, info *Info
 		switch {
 		case im.taken[sym]:
 		case len(im.taken) == 0:
-			return nil, invalid("no dimension is called %q: the model has no symbolic dimensions; --shape INPUT=DIMS sizes its inputs: %s", sym, strings.Join(info.Inputs, ", "))
+			return nil, option.Errorf("%v: no dimension is called %q: the model has no symbolic dimensions; %v sizes its inputs: %s", option.Dims, sym, option.Shapes, strings.Join(info.Inputs, ", "))
 		default:
-			return nil, invalid("no dimension is called %q, want one of: %s", sym, names(im.taken))
+			return nil, option.Errorf("%v: no dimension is called %q, want one of: %s", option.Dims, sym, names(im.taken))
 		}
 	}
 	if im.refusal() != nil {
@@ -223,21 +224,21 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 		given := make([]int, 0, len(shape))
 		for _, n := range shape {
 			if n < 0 && n != AnySize {
-				return invalid("shape %v for input %s has a negative dimension", shape, v.GetName())
+				return option.Errorf("%v: %v for input %s has a negative dimension", option.Shapes, shape, v.GetName())
 			}
 			if n != AnySize {
 				given = append(given, n)
 			}
 		}
 		if _, err := tensor.Elems(given); err != nil {
-			return invalid("input %s: %w", v.GetName(), err)
+			return option.Errorf("%v: input %s: %v", option.Shapes, v.GetName(), err)
 		}
 		declared := v.GetType().GetTensorType().GetShape()
 		if declared == nil {
 			continue
 		}
 		if len(declared.GetDim()) != len(shape) {
-			return invalid("shape %v for input %s, want %d dimensions", shape, v.GetName(), len(declared.GetDim()))
+			return option.Errorf("%v: %v for input %s, want %d dimensions", option.Shapes, shape, v.GetName(), len(declared.GetDim()))
 		}
 		for i, d := range declared.GetDim() {
 			sym := im.symbol(d)
@@ -245,7 +246,7 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 				continue
 			}
 			if n, ok := im.opts.Dims[sym]; ok && n != shape[i] {
-				return invalid("shape %v for input %s makes dimension %s %d, want %d as given elsewhere", shape, v.GetName(), sym, shape[i], n)
+				return option.Errorf("%v: %v for input %s makes dimension %s %d, want %d as given elsewhere", option.Shapes, shape, v.GetName(), sym, shape[i], n)
 			}
 			if im.opts.Dims == nil {
 				im.opts.Dims = map[string]int{}
@@ -255,12 +256,12 @@ func (im *importer) bindShapes(inputs []*onnxpb.ValueInfoProto) error {
 	}
 	for name := range im.opts.Shapes {
 		if !known[name] {
-			return invalid("a shape is given for %q, want one of the inputs: %s", name, names(known))
+			return option.Errorf("%v: a shape is given for %q, want one of the inputs: %s", option.Shapes, name, names(known))
 		}
 	}
 	for sym, n := range im.opts.Dims {
 		if n < 0 {
-			return invalid("dimension %s is given as %d, want a size", sym, n)
+			return option.Errorf("%v: dimension %s is given as %d, want a size", option.Dims, sym, n)
 		}
 	}
 	return nil

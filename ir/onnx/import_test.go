@@ -436,7 +436,7 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 		want string
 	}{
 		{onnx.Options{Shapes: map[string][]int{"w": {1}}}, `"w", want one of the inputs: x, z`},
-		{onnx.Options{Shapes: map[string][]int{"x": {1}}}, "shape [1] for input x, want 2 dimensions"},
+		{onnx.Options{Shapes: map[string][]int{"x": {1}}}, "Shapes: [1] for input x, want 2 dimensions"},
 		{onnx.Options{Shapes: map[string][]int{"x": {-2, 3}}}, "negative dimension"},
 		{onnx.Options{Shapes: map[string][]int{"x": {1 << 40, 1 << 40}}}, "too many elements"},
 		{onnx.Options{Shapes: map[string][]int{"x": {2, 3}, "z": {4}}}, "want"},
@@ -451,7 +451,7 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 	}
 	fixed := edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) { m.Graph.Input = values(value("x", tensor.F32, 2, 3)) })
 	_, _, err := onnx.ImportBytes(encode(t, fixed), "", onnx.Options{Dims: map[string]int{"n": 4}})
-	if want := `"n": the model has no symbolic dimensions; --shape INPUT=DIMS sizes its inputs: x`; err == nil || !strings.Contains(err.Error(), want) {
+	if want := `"n": the model has no symbolic dimensions; Shapes sizes its inputs: x`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -124,7 +125,7 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 		c.Format = Auto
 	}
 	if c.Format != Auto && !slices.Contains(names, c.Format) {
-		return nil, fmt.Errorf("format %q: want %s or %s: %w", c.Format, Auto, strings.Join(names, ", "), ir.ErrInvalid)
+		return nil, option.Errorf("%v %q: want %s or %s", option.Format, c.Format, Auto, strings.Join(names, ", "))
 	}
 	if find(formats, Dense) == nil {
 		return nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)

@@ -1,56 +1,57 @@
 package fit
 
 import (
-	"fmt"
 	"math"
-	"slices"
-	"strings"
 
-	"spc/ir"
+	"spc/ir/option"
 	"spc/passes/prune"
 )
 
 // A rule spreads a sparsity over the layers of a plan. What it returns are sparsities of
 // the layers of Plan.Prunable.
 type rule struct {
-	name, doc string
-	allocate  func(f *fitter) ([]float64, error)
-	sees      bool // needs what calibration sees
-	curves    bool // and error curves
+	name     prune.Allocation
+	doc      string
+	allocate func(f *fitter) ([]float64, error)
+	sees     bool // needs what calibration sees
+	curves   bool // and error curves
 }
 
 // rules lists the allocations, in the order in which auto builds them. Those that need no
 // calibration come first, and what starts from the best of the others last.
 var rules = []rule{
-	{string(prune.PerLayer), "the same sparsity in each layer", (*fitter).perLayer, false, false},
-	{string(prune.Global), "the pattern's published rule: one threshold over all layers", (*fitter).global, false, false},
-	{"normalised", "one threshold over w^2 E[x^2] / var(y)", (*fitter).normalised, true, false},
-	{"curves", "error curves and their effect on the outputs, by dynamic programming", (*fitter).curves, true, true},
-	{"joint", "as curves, by the effects of layers alone and among pruned ones", (*fitter).joint, true, true},
+	{prune.PerLayer, "the same sparsity in each layer", (*fitter).perLayer, false, false},
+	{prune.Global, "the pattern's published rule: one threshold over all layers", (*fitter).global, false, false},
+	{Normalised, "one threshold over w^2 E[x^2] / var(y)", (*fitter).normalised, true, false},
+	{Curves, "error curves and their effect on the outputs, by dynamic programming", (*fitter).curves, true, true},
+	{Joint, "as curves, by the effects of layers alone and among pruned ones", (*fitter).joint, true, true},
 }
 
-// Auto is the allocation that builds several and keeps the one whose outputs are
-// nearest the dense model's.
-const Auto = "auto"
+// The allocations that need samples.
+const (
+	Normalised prune.Allocation = "normalised" // one threshold on saliencies that samples make comparable
+	Curves     prune.Allocation = "curves"     // by error curves
+	Joint      prune.Allocation = "joint"      // by these and the effects that layers have together
+	// Auto builds all but prune.Global and keeps the one whose outputs are nearest the
+	// dense model's.
+	Auto prune.Allocation = "auto"
+)
 
-// Allocations lists the names of the allocations.
-func Allocations() []string {
-	var out []string
+// Allocations lists the allocations.
+func Allocations() []prune.Allocation {
+	var out []prune.Allocation
 	for _, r := range rules {
 		out = append(out, r.name)
 	}
 	return append(out, Auto)
 }
 
-// CheckAllocation refuses a name that is not among Allocations.
-func CheckAllocation(name string) error {
-	if !slices.Contains(Allocations(), name) {
-		return fmt.Errorf("allocation %q: want one of %s: %w", name, strings.Join(Allocations(), ", "), ir.ErrInvalid)
-	}
-	return nil
+// ParseAllocation reads one of Allocations.
+func ParseAllocation(s string) (prune.Allocation, error) {
+	return option.OneOf(option.Allocate, s, Allocations())
 }
 
-func find(name string) *rule {
+func find(name prune.Allocation) *rule {
 	for i := range rules {
 		if rules[i].name == name {
 			return &rules[i]

@@ -1,11 +1,10 @@
 package fit
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
-	"spc/ir"
+	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/prune"
 )
@@ -16,7 +15,7 @@ import (
 // then these see what they lose.
 func (f *fitter) channels(out *Result) error {
 	if r := find(f.Allocate); r != nil && r.curves {
-		return fmt.Errorf("allocation %s: layers have no error curves by channels, want layer, global, normalised or auto: %w", f.Allocate, ir.ErrInvalid)
+		return option.Errorf("%v %s: layers have no error curves by channels, want layer, global, normalised or auto", option.Allocate, f.Allocate)
 	}
 	if err := f.open(); err != nil {
 		return err
@@ -50,9 +49,9 @@ func (f *fitter) channels(out *Result) error {
 func (f *fitter) pick() error {
 	a, rank := prune.Global, normalised
 	switch f.Allocate {
-	case string(prune.PerLayer):
+	case prune.PerLayer:
 		a, rank = prune.PerLayer, f.rank
-	case string(prune.Global):
+	case prune.Global:
 		rank = f.rank
 	}
 	if f.method().sees == seesSlopes {

@@ -240,7 +240,7 @@ func TestReadersMakeUpForChannels(t *testing.T) {
 	corrected, _ := of(func(o *Options) { o.Method = Wanda })
 	solved, _ := of(func(o *Options) { o.Uncorrected = true })
 	obs, r := of(func(o *Options) {})
-	rebuilt, b := of(func(o *Options) { o.Reconstruct = true })
+	rebuilt, b := of(func(o *Options) { o.Reconstruct = recon.Recipe{} })
 	t.Logf("removed %.4g, corrected %.4g, solved for %.4g, both %.4g, reconstructed %.4g", removed, corrected, solved, obs, rebuilt)
 	if !(rebuilt < obs && max(obs, solved, corrected) < removed) {
 		t.Error("want reconstruction to be nearer the dense model than obs, and all nearer than removal")
@@ -315,7 +315,7 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 	dense, plain, _ := without(t, func(o *Options) { o.Uncorrected = true })
 	// The first block that is off ends with project. Its loss is that of the channels
 	// that stay, in every eighth run of two images, relative to their mean square.
-	_, _, r := without(t, func(o *Options) { o.Uncorrected, o.Reconstruct, o.Recipe = true, true, "blocks=1,model=0" })
+	_, _, r := without(t, func(o *Options) { o.Uncorrected, o.Reconstruct = true, recon.Recipe{"blocks": 1, "model": 0} })
 	_, projected := survivors(t, dense, plain)
 	want, have := columns(seen(t, dense, "p"), 1), columns(seen(t, plain, "p"), 1)
 	held, square := 0.0, 0.0
@@ -334,7 +334,7 @@ func TestReconstructionLeavesChannelsOut(t *testing.T) {
 
 	var first string
 	for _, workers := range []int{1, 3} {
-		_, g, _ := without(t, func(o *Options) { o.Reconstruct, o.AimDense, o.Workers = true, true, workers })
+		_, g, _ := without(t, func(o *Options) { o.Reconstruct, o.AimDense, o.Workers = recon.Recipe{}, true, workers })
 		if have, want := sizes(g), sizes(plain); !slices.Equal(have, want) {
 			t.Errorf("weights %v, want %v as without reconstruction", have, want)
 		}
@@ -369,7 +369,7 @@ func TestKeptReadersAreNotChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dense, g, _ := without(t, func(o *Options) { o.Keep, o.Reconstruct = []prune.Glob{keep}, true })
+	dense, g, _ := without(t, func(o *Options) { o.Keep, o.Reconstruct = []prune.Glob{keep}, recon.Recipe{} })
 	for _, name := range []string{"w5", "b5"} {
 		if !constant(t, g, name).Const.Equal(constant(t, dense, name).Const) {
 			t.Errorf("%s, which the user keeps, changed", name)

@@ -112,7 +112,7 @@ func TestLayersThatAreSparseAlreadyShowTheirEffect(t *testing.T) {
 }
 
 func TestHighSparsitiesAreReachedByCurves(t *testing.T) {
-	for _, a := range []string{"curves", "joint"} {
+	for _, a := range []prune.Allocation{Curves, Joint} {
 		o := options(t, "unstructured", 0.975)
 		o.Allocate = a
 		if _, r := fitted(t, o); math.Abs(r.Prunable.Sparsity()-0.975) > 0.01 {

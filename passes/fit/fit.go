@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/option"
 	"spc/passes/calib"
 	"spc/passes/prune"
 	"spc/passes/recon"
@@ -21,17 +22,16 @@ import (
 
 // Options say how to prune.
 type Options struct {
-	prune.GraphOptions                 // Allocate is not used
-	Method             Method          // empty is OBS with an observer, else Magnitude
-	Allocate           string          // one of Allocations; empty is prune.PerLayer
-	AimDense           bool            // towards the dense model's outputs, from the pruned model's inputs
-	Uncorrected        bool            // keeps the outputs' means and variances as pruning leaves them
-	Observer           *calib.Observer // nil sees nothing, which leaves Magnitude
-	Reconstruct        bool            // blocks by gradients, afterwards
-	Recipe             string          // changes how, see recon.Options.Set
-	Budget             int             // bytes for values of samples; 0 is calib's own
-	Cache              string          // a file for what allocations see of the dense model; empty for none
-	Samples            string          // identifies the observer's samples in that file
+	prune.GraphOptions                  // Allocate is not used
+	Method             Method           // empty is OBS with an observer, else Magnitude
+	Allocate           prune.Allocation // one of Allocations; empty is Auto with an observer, else prune.PerLayer
+	AimDense           bool             // towards the dense model's outputs, from the pruned model's inputs
+	Uncorrected        bool             // keeps the outputs' means and variances as pruning leaves them
+	Observer           *calib.Observer  // nil sees nothing, which leaves Magnitude
+	Reconstruct        recon.Recipe     // by gradients, afterwards, unless it is nil
+	Budget             int              // bytes for values of samples; 0 is calib's own
+	Cache              string           // a file for what allocations see of the dense model; empty for none
+	Samples            string           // identifies the observer's samples in that file
 	Progress           func(stage string, done, total int)
 }
 
@@ -71,7 +71,7 @@ func (t *Trial) less(u *Trial) bool {
 	return t.Divergence < u.Divergence
 }
 
-// Check refuses options that contradict each other.
+// Check sets what is left open, and refuses options that contradict each other.
 func (o *Options) Check() error {
 	if o.Method == "" {
 		o.Method = Magnitude
@@ -80,77 +80,87 @@ func (o *Options) Check() error {
 		}
 	}
 	if o.Allocate == "" {
-		o.Allocate = string(prune.PerLayer)
+		o.Allocate = prune.PerLayer
+		if o.Observer != nil {
+			o.Allocate = Auto
+		}
 	}
-	if err := o.checkMethod(); err != nil {
+	if _, err := ParseMethod(string(o.Method)); err != nil {
 		return err
 	}
-	if err := CheckAllocation(o.Allocate); err != nil {
+	if _, err := ParseAllocation(string(o.Allocate)); err != nil {
 		return err
 	}
-	if err := new(recon.Options).Set(o.Recipe); err != nil {
+	if err := o.Reconstruct.Check(); err != nil {
 		return err
 	}
-	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != string(prune.PerLayer) && o.Allocate != Auto {
-		return fmt.Errorf("allocation %s: pattern %v sets the zeros of each layer itself, want layer or auto: %w", o.Allocate, o.Pattern, ir.ErrInvalid)
+	if _, own := o.Pattern.OwnSparsity(); own && o.Allocate != prune.PerLayer && o.Allocate != Auto {
+		return option.Errorf("%v %s: %v %v sets the zeros of each layer itself, want layer or auto", option.Allocate, o.Allocate, option.Pattern, o.Pattern)
+	}
+	if o.Observer != nil {
+		if o.Cache != "" && !o.surveys() {
+			return o.noSurvey()
+		}
+		return nil
+	}
+	needs := func(choice option.Name, value any) error {
+		return option.Errorf("%v%v needs calibration samples, which %v gives", choice, value, option.Calibration)
 	}
 	switch {
-	case o.Recipe != "" && !o.Reconstruct:
-		return fmt.Errorf("recipe %q: nothing is reconstructed: %w", o.Recipe, ir.ErrInvalid)
-	case o.Observer != nil && o.Cache != "" && !o.surveys():
-		return fmt.Errorf("--calib-cache %s: nothing is pruned by what the dense model shows, want %s: %w", o.Cache, o.wantSurvey(), ir.ErrInvalid)
-	case o.Observer != nil:
 	case o.Cache != "":
-		return fmt.Errorf("%s: statistics need calibration samples, which --calib gives: %w", o.Cache, ir.ErrInvalid)
+		return needs(option.CalibrationCache, " "+o.Cache)
 	case o.method().sees != seesNothing:
-		return fmt.Errorf("method %s needs calibration samples, which --calib gives: %w", o.Method, ir.ErrInvalid)
+		return needs(option.Method, " "+o.Method)
 	case find(o.Allocate) == nil || find(o.Allocate).sees:
-		return fmt.Errorf("allocation %s needs calibration samples, which --calib gives: %w", o.Allocate, ir.ErrInvalid)
-	case o.Reconstruct:
-		return fmt.Errorf("reconstruction needs calibration samples, which --calib gives: %w", ir.ErrInvalid)
+		return needs(option.Allocate, " "+o.Allocate)
+	case o.Reconstruct != nil:
+		return needs(option.Reconstruct, "")
 	case o.AimDense:
-		return fmt.Errorf("aiming at the dense model's outputs needs calibration samples, which --calib gives: %w", ir.ErrInvalid)
+		return needs(option.Aim, "")
+	case o.Uncorrected:
+		return needs(option.Uncorrected, "")
 	}
 	return nil
 }
 
-// wantSurvey says what to ask for instead so that surveys is true.
-func (o *Options) wantSurvey() string {
+// noSurvey says what to ask for instead so that surveys is true.
+func (o *Options) noSurvey() error {
+	const unread = "%v %s: nothing is pruned by what the dense model shows, want "
 	var names []string
 	for _, a := range Allocations() {
 		other := *o
 		other.Allocate = a
 		if r := find(a); other.surveys() && !(o.Pattern.Kind == prune.Channel && r != nil && r.curves) {
-			names = append(names, a)
+			names = append(names, string(a))
 		}
 	}
 	_, own := o.Pattern.OwnSparsity()
 	switch {
 	case len(names) > 0:
-		return "--allocate " + strings.Join(names, ", ")
+		return option.Errorf(unread+"%v %s", option.CalibrationCache, o.Cache, option.Allocate, strings.Join(names, ", "))
 	case own || !o.Asks():
-		return "--sparsity, and a --pattern that does not set its own"
+		return option.Errorf(unread+"%v, and a %v that does not set its own", option.CalibrationCache, o.Cache, option.Sparsity, option.Pattern)
 	}
-	return "--prune wanda or obs"
+	return option.Errorf(unread+"%v wanda or obs", option.CalibrationCache, o.Cache, option.Method)
 }
 
 // sightless reports whether nothing that is asked for depends on samples.
 func (o *Options) sightless() bool {
 	r := find(o.Allocate)
-	return o.method().sees == seesNothing && o.Uncorrected && !o.AimDense && !o.Reconstruct && r != nil && !r.sees
+	return o.method().sees == seesNothing && o.Uncorrected && !o.AimDense && o.Reconstruct == nil && r != nil && !r.sees
 }
 
 // allocations lists the rules to build and compare.
-func (o *Options) allocations() []string {
+func (o *Options) allocations() []prune.Allocation {
 	if _, own := o.Pattern.OwnSparsity(); own {
-		return []string{string(prune.PerLayer)}
+		return []prune.Allocation{prune.PerLayer}
 	}
 	if o.Allocate != Auto {
-		return []string{o.Allocate}
+		return []prune.Allocation{o.Allocate}
 	}
-	var names []string
+	var names []prune.Allocation
 	for _, r := range rules {
-		if r.name != string(prune.Global) {
+		if r.name != prune.Global {
 			names = append(names, r.name)
 		}
 	}
@@ -166,8 +176,8 @@ func (o *Options) surveys() bool {
 	case o.Pattern.Kind == prune.Channel:
 		return o.method().sees == seesMoments || o.method().sees == seesNothing && (r == nil || r.sees)
 	}
-	return slices.ContainsFunc(o.allocations(), func(n string) bool {
-		return find(n).sees || n == string(prune.Global) && o.method().sees == seesMoments
+	return slices.ContainsFunc(o.allocations(), func(n prune.Allocation) bool {
+		return find(n).sees || n == prune.Global && o.method().sees == seesMoments
 	})
 }
 
@@ -183,13 +193,9 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	if err := p.CheckPrunable(); err != nil {
 		return nil, err
 	}
-	if o.Reconstruct {
-		recipe := recon.Recipe(g)
-		if err := recipe.Set(o.Recipe); err != nil {
+	if o.Reconstruct != nil {
+		if _, err := o.Reconstruct.Of(g); err != nil {
 			return nil, err
-		}
-		if !recipe.Trains() {
-			return nil, fmt.Errorf("recipe %q: nothing is trained, want epochs of blocks, gains or model: %w", o.Recipe, ir.ErrInvalid)
 		}
 	}
 	out := &Result{Method: string(o.Method)}
@@ -197,7 +203,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 	switch {
 	case !o.Asks():
 	case o.Observer == nil || o.sightless():
-		err = p.Select(prune.Allocation(o.Allocate), nil)
+		err = p.Select(o.Allocate, nil)
 	case o.Pattern.Kind == prune.Channel:
 		err = f.channels(out)
 	default:
@@ -207,7 +213,7 @@ func Run(ctx context.Context, g *ir.Graph, o Options) (*Result, error) {
 		return nil, err
 	}
 	out.GraphResult = p.Result()
-	out.Allocate = o.Allocate
+	out.Allocate = string(o.Allocate)
 	return out, nil
 }
 
@@ -287,7 +293,7 @@ func (f *fitter) run(out *Result) error {
 	}
 	names := f.allocations()
 	if f.surveys() {
-		if err := f.survey(slices.ContainsFunc(names, func(n string) bool { return find(n).curves })); err != nil {
+		if err := f.survey(slices.ContainsFunc(names, func(n prune.Allocation) bool { return find(n).curves })); err != nil {
 			return err
 		}
 	}
@@ -301,10 +307,10 @@ func (f *fitter) run(out *Result) error {
 		if err != nil {
 			return err
 		}
-		t := Trial{Allocate: name, Short: f.short(s)}
+		t := Trial{Allocate: string(name), Short: f.short(s)}
 		var built *trial
 		if len(names) > 1 {
-			if built, t.Divergence, err = f.try(name, s); err != nil {
+			if built, t.Divergence, err = f.try(string(name), s); err != nil {
 				return err
 			}
 		}
@@ -341,11 +347,11 @@ func (f *fitter) shared(l *layer, out *Result) string {
 	if l.target != nil {
 		return "a sparsity of its own"
 	}
-	r := find(out.Trials[0].Allocate)
+	r := find(prune.Allocation(out.Trials[0].Allocate))
 	if r.curves {
 		return fmt.Sprintf("sparsity by %s: as much error as output would diverge the model's by %.2g", r.name, l.effect)
 	}
-	return "sparsity by " + r.name + ": " + r.doc
+	return "sparsity by " + string(r.name) + ": " + r.doc
 }
 
 // slack is how much an allocation may stay below the sparsity asked for: layers are
@@ -372,7 +378,7 @@ func (f *fitter) adopt(t *trial, out *Result) error {
 			setBias(l.Node, b)
 		}
 	}
-	if err := f.graph.Infer(); err != nil || !f.Reconstruct {
+	if err := f.graph.Infer(); err != nil || f.Reconstruct == nil {
 		return err
 	}
 	return f.reconstruct(dense, out)
@@ -380,8 +386,8 @@ func (f *fitter) adopt(t *trial, out *Result) error {
 
 // reconstruct changes the weights that are left by gradients.
 func (f *fitter) reconstruct(dense *ir.Graph, out *Result) error {
-	o := recon.Recipe(f.graph)
-	if err := o.Set(f.Recipe); err != nil {
+	o, err := f.Options.Reconstruct.Of(f.graph)
+	if err != nil {
 		return err
 	}
 	o.Workers, o.Budget, o.Progress = f.Workers, f.Budget, f.Progress

@@ -18,6 +18,7 @@ import (
 	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/passes/prune"
+	"spc/passes/recon"
 	"spc/tests/graphtest"
 )
 
@@ -112,7 +113,7 @@ func options(t *testing.T, pattern string, sparsity float64) Options {
 	}
 	return Options{
 		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: p, Sparsity: sparsity}},
-		Allocate:     string(prune.PerLayer), Observer: observer(12),
+		Allocate:     prune.PerLayer, Observer: observer(12),
 	}
 }
 
@@ -206,7 +207,7 @@ func TestWhatSeesMoreIsNearerTheDenseModel(t *testing.T) {
 	if !(obs < corrected && corrected < blind) {
 		t.Errorf("magnitude %.4g, corrected %.4g, obs %.4g, want them to fall", blind, corrected, obs)
 	}
-	rebuilt := of(func(o *Options) { o.Reconstruct = true })
+	rebuilt := of(func(o *Options) { o.Reconstruct = recon.Recipe{} })
 	if !(rebuilt < obs) {
 		t.Errorf("%.4g after reconstruction, %.4g before", rebuilt, obs)
 	}
@@ -225,7 +226,7 @@ func TestAutoKeepsTheNearestAllocation(t *testing.T) {
 	if got := r.Prunable.Sparsity(); math.Abs(got-0.6) > 0.02 {
 		t.Errorf("%.3f zeros, want 0.6", got)
 	}
-	o.Allocate = r.Trials[0].Allocate
+	o.Allocate = prune.Allocation(r.Trials[0].Allocate)
 	_, s := fitted(t, o)
 	for i := range r.Layers {
 		if r.Layers[i].Zeros != s.Layers[i].Zeros {
@@ -238,7 +239,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 	var first string
 	for _, workers := range []int{1, 3} {
 		o := options(t, "uniform", 0.5)
-		o.Allocate, o.Workers, o.AimDense, o.Reconstruct = Auto, workers, true, true
+		o.Allocate, o.Workers, o.AimDense, o.Reconstruct = Auto, workers, true, recon.Recipe{}
 		g, _ := fitted(t, o)
 		if text := ir.Print(g); first == "" {
 			first = text
@@ -254,7 +255,7 @@ func TestKeptLayersStayAsTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Keep, o.Reconstruct = []prune.Glob{glob}, true
+	o.Keep, o.Reconstruct = []prune.Glob{glob}, recon.Recipe{}
 	g, _ := fitted(t, o)
 	dense := model(t)
 	for i, n := range g.Nodes {
@@ -327,7 +328,7 @@ func TestWeightsOfBranchesArePrunedUnseen(t *testing.T) {
 // Magnitudes need no samples, but reconstruction does.
 func TestReconstructionAfterMagnitude(t *testing.T) {
 	o := options(t, "uniform", 0.5)
-	o.Method, o.Uncorrected, o.Reconstruct, o.Recipe = Magnitude, true, true, "blocks=2,model=0"
+	o.Method, o.Uncorrected, o.Reconstruct = Magnitude, true, recon.Recipe{"blocks": 2, "model": 0}
 	if _, r := fitted(t, o); len(r.Blocks) == 0 {
 		t.Error("nothing was reconstructed")
 	}
@@ -341,23 +342,23 @@ func TestBadInputIsRefused(t *testing.T) {
 		"no samples":          {func(o *Options) { o.Observer = observer(0) }, "no calibration samples"},
 		"obs without samples": {func(o *Options) { o.Observer, o.Method = nil, OBS }, "needs calibration"},
 		"auto without":        {func(o *Options) { o.Observer, o.Allocate = nil, Auto }, "needs calibration"},
-		"reconstruct without": {func(o *Options) { o.Observer, o.Reconstruct = nil, true }, "needs calibration"},
-		"a method":            {func(o *Options) { o.Method = "taste" }, "want magnitude"},
+		"reconstruct without": {func(o *Options) { o.Observer, o.Reconstruct = nil, recon.Recipe{} }, "needs calibration"},
+		"a method":            {func(o *Options) { o.Method = "taste" }, "want one of magnitude"},
 		"an allocation":       {func(o *Options) { o.Allocate = "fair" }, "want one of"},
 		"curves of channels":  {func(o *Options) { o.Allocate, o.Pattern = "curves", prune.Pattern{Kind: prune.Channel} }, "no error curves"},
-		"joint of channels":   {func(o *Options) { o.Allocate, o.Pattern = "joint", prune.Pattern{Kind: prune.Channel} }, "allocation joint: layers have no error curves"},
-		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "--calib-cache cache: nothing is pruned by what the dense model shows, want --allocate global, normalised, curves, joint, auto"},
-		"those of magnitudes": {func(o *Options) { o.Cache, o.Allocate, o.Method = "cache", "global", Magnitude }, "want --allocate normalised, curves, joint, auto"},
+		"joint of channels":   {func(o *Options) { o.Allocate, o.Pattern = "joint", prune.Pattern{Kind: prune.Channel} }, "Prune.Allocate joint: layers have no error curves"},
+		"unread statistics":   {func(o *Options) { o.Cache = "cache" }, "Calibration.Cache cache: nothing is pruned by what the dense model shows, want Prune.Allocate global, normalised, curves, joint, auto"},
+		"those of magnitudes": {func(o *Options) { o.Cache, o.Allocate, o.Method = "cache", "global", Magnitude }, "want Prune.Allocate normalised, curves, joint, auto"},
 		"those of channels": {func(o *Options) {
 			o.Cache, o.Pattern, o.Method = "cache", prune.Pattern{Kind: prune.Channel}, Magnitude
-		}, "want --allocate normalised, auto"},
+		}, "want Prune.Allocate normalised, auto"},
 		"those of gradients of channels": {func(o *Options) {
 			o.Cache, o.Pattern, o.Method = "cache", prune.Pattern{Kind: prune.Channel}, Taylor
-		}, "want --prune wanda or obs"},
+		}, "want Prune.Method wanda or obs"},
 		"those of 2:4": {func(o *Options) {
 			o.Cache, o.Allocate, o.Pattern = "cache", Auto, prune.Pattern{Kind: prune.NM, N: 2, M: 4}
-		}, "want --sparsity, and a --pattern that does not set its own"},
-		"those of nothing": {func(o *Options) { o.Cache, o.Allocate, o.Sparsity = "cache", Auto, 0 }, "want --sparsity"},
+		}, "want Prune.Sparsity, and a Prune.Pattern that does not set its own"},
+		"those of nothing": {func(o *Options) { o.Cache, o.Allocate, o.Sparsity = "cache", Auto, 0 }, "want Prune.Sparsity"},
 		"a sample that is not finite": {func(o *Options) {
 			see := o.Observer.Inputs
 			o.Observer.Inputs = func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
@@ -385,11 +386,11 @@ func TestBadInputIsRefused(t *testing.T) {
 // however few runs there are.
 func TestOutputsBeforeTheLastLayer(t *testing.T) {
 	for _, runs := range []int{2, 12} {
-		for _, allocate := range []string{Auto, "layer", "curves", "joint", "normalised"} {
+		for _, allocate := range []prune.Allocation{Auto, "layer", "curves", "joint", "normalised"} {
 			text := strings.Replace(network, "  %br:", "  %e: f32[n,16,6,6] = Neg \"early\" (%b)\n  %br:", 1)
 			g := drawn(t, strings.Replace(text, "return ", "return %e, ", 1), shapes)
 			o := options(t, "uniform", 0.5)
-			o.Method, o.Allocate, o.Observer, o.Reconstruct, o.Recipe = OBS, allocate, observer(runs), true, "blocks=1,gains=1,model=1"
+			o.Method, o.Allocate, o.Observer, o.Reconstruct = OBS, allocate, observer(runs), recon.Recipe{"blocks": 1, "gains": 1, "model": 1}
 			if _, err := Run(t.Context(), g, o); err != nil {
 				t.Errorf("%s, %d runs: %v", allocate, runs, err)
 			}

@@ -1,11 +1,9 @@
 package fit
 
 import (
-	"fmt"
 	"math"
-	"strings"
 
-	"spc/ir"
+	"spc/ir/option"
 	"spc/passes/obs"
 )
 
@@ -54,14 +52,17 @@ var methods = []method{
 	{OBS, seesMoments, (*fitter).optimal, powerful},
 }
 
-// Methods lists the names of the methods.
-func Methods() []string {
-	var out []string
+// Methods lists the methods.
+func Methods() []Method {
+	var out []Method
 	for i := range methods {
-		out = append(out, string(methods[i].Method))
+		out = append(out, methods[i].Method)
 	}
 	return out
 }
+
+// ParseMethod reads one of Methods.
+func ParseMethod(s string) (Method, error) { return option.OneOf(option.Method, s, Methods()) }
 
 // method is the row of a method that Check has found.
 func (o *Options) method() *method {
@@ -69,15 +70,6 @@ func (o *Options) method() *method {
 		if methods[i].Method == o.Method {
 			return &methods[i]
 		}
-	}
-	return nil
-}
-
-func (o *Options) checkMethod() error {
-	if o.method() == nil {
-		all := Methods()
-		last := len(all) - 1
-		return fmt.Errorf("method %q: want %s or %s: %w", o.Method, strings.Join(all[:last], ", "), all[last], ir.ErrInvalid)
 	}
 	return nil
 }

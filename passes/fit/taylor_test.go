@@ -20,7 +20,7 @@ import (
 // that stay from those that go.
 func TestTaylorKeepsTheMostImportantWeightsOfAllLayers(t *testing.T) {
 	o := options(t, "unstructured", 0.6)
-	o.Method, o.Allocate, o.Uncorrected = Taylor, string(prune.Global), true
+	o.Method, o.Allocate, o.Uncorrected = Taylor, prune.Global, true
 	g, r := fitted(t, o)
 	dense := model(t)
 	least, most, zeros := math.Inf(1), 0.0, map[string]bool{}
@@ -166,7 +166,7 @@ func TestOneThresholdMayLeaveALayerAlmostEmpty(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, m := range methods {
 		o := options(t, "unstructured", 0.5)
-		o.Method, o.KeepNone, o.Allocate = m.Method, true, string(prune.Global)
+		o.Method, o.KeepNone, o.Allocate = m.Method, true, prune.Global
 		g := deadEnd(t)
 		clear(g.WeightUses()[1].Value.Const.F32s())
 		r, err := Run(context.Background(), g, o)

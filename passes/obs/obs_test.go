@@ -850,7 +850,7 @@ func TestErrors(t *testing.T) {
 		{Pattern: parse(t, "uniform-block:2x2")},
 		{Pattern: parse(t, "unstructured"), Keep: -1},
 		{Pattern: parse(t, "channel"), Keep: 1},
-		{Pattern: prune.Pattern{}, Keep: 1},
+		{Pattern: prune.Pattern{Kind: prune.Dense}, Keep: 1},
 		{Pattern: prune.Pattern{Kind: prune.NM, N: 2, M: 1}},
 		{Pattern: parse(t, "2:4"), Method: 9},
 	} {

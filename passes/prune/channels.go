@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"spc/ir"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -126,7 +127,7 @@ func (f *flow) shrink(cands []*candidate, o *GraphOptions) (*shrinking, error) {
 		if len(why) == 0 {
 			why = []string{"no weight is prunable"}
 		}
-		return nil, fmt.Errorf("--pattern channel: no channel of a prunable weight can be removed, want another pattern (%s): %w", few(why), ir.ErrInvalid)
+		return nil, option.Errorf("%v channel: no channel of a prunable weight can be removed, want another pattern (%s)", option.Pattern, few(why))
 	}
 	s := newShrinking(f, cands)
 	s.owned(groups)
@@ -195,7 +196,7 @@ func (f *flow) groups(cands []*candidate) ([]*group, error) {
 				out = append(out, g)
 			}
 			if c.target != nil && g.target != nil && *c.target != *g.target {
-				return nil, fmt.Errorf("--layer: %s and %s lose the same channels, want one sparsity for both: %w", g.layer, c.Node.Name, ir.ErrInvalid)
+				return nil, option.Errorf("%v: %s and %s lose the same channels, want one sparsity for both", option.Layers, g.layer, c.Node.Name)
 			}
 			if c.target != nil {
 				g.target, g.layer = c.target, c.Node.Name

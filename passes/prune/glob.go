@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"spc/ir/option"
 )
 
 // Glob matches layer names as path.Match does, but for * and ?, which match a
@@ -120,15 +122,15 @@ type LayerTarget struct {
 func ParseLayerTarget(s string) (LayerTarget, error) {
 	i := strings.LastIndexByte(s, '=')
 	if i <= 0 {
-		return LayerTarget{}, fmt.Errorf("layer target %q: want GLOB=SPARSITY, as in 'conv*=0.5'", s)
+		return LayerTarget{}, option.Errorf("%v %q: want GLOB=SPARSITY, as in 'conv*=0.5'", option.Layers, s)
 	}
 	v, err := strconv.ParseFloat(s[i+1:], 64)
 	if err != nil || !(v >= 0 && v < 1) {
-		return LayerTarget{}, fmt.Errorf("layer target %q: want a sparsity of at least 0 and below 1 after =", s)
+		return LayerTarget{}, option.Errorf("%v %q: want a sparsity of at least 0 and below 1 after =", option.Layers, s)
 	}
 	g, err := ParseGlob(s[:i])
 	if err != nil {
-		return LayerTarget{}, fmt.Errorf("layer target %q: %w", s, err)
+		return LayerTarget{}, option.Errorf("%v %q: %v", option.Layers, s, err)
 	}
 	return LayerTarget{g, v}, nil
 }

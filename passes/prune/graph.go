@@ -7,6 +7,7 @@ import (
 
 	"spc/ir"
 	"spc/ir/op"
+	"spc/ir/option"
 	"spc/ir/tensor"
 )
 
@@ -164,12 +165,12 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 	}
 	for i, ok := range kept {
 		if !ok {
-			return nil, fmt.Errorf("--keep %s: no layer or weight has a name like this: %w", o.Keep[i], ir.ErrInvalid)
+			return nil, option.Errorf("%v %s: no layer or weight has a name like this", option.Keep, o.Keep[i])
 		}
 	}
 	for i, ok := range matched {
 		if !ok {
-			return nil, fmt.Errorf("--layer %s: no prunable weight has a name like this: %w", o.Targets[i].Glob, ir.ErrInvalid)
+			return nil, option.Errorf("%v %s: no prunable weight has a name like this", option.Layers, o.Targets[i].Glob)
 		}
 	}
 	return out, nil

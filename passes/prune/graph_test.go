@@ -347,9 +347,9 @@ func TestGlobsThatMatchNothingAreErrors(t *testing.T) {
 	o := options(t, "uniform", 0.5)
 	o.Keep = []prune.Glob{glob(t, "m9")}
 	for want, o := range map[string]prune.GraphOptions{
-		"--layer m7: ":   options(t, "uniform", 0.5, "m*=0.5", "m7=0.5"),
-		"--layer last: ": options(t, "channel", 0.5, "last=0.5"), // it is not prunable
-		"--keep m9: ":    o,
+		"Prune.Layers m7: ":   options(t, "uniform", 0.5, "m*=0.5", "m7=0.5"),
+		"Prune.Layers last: ": options(t, "channel", 0.5, "last=0.5"), // it is not prunable
+		"Prune.Keep m9: ":     o,
 	} {
 		if _, err := prune.Graph(threeLayers(t), o); !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %s...", err, want)
@@ -420,7 +420,7 @@ func TestNMSetsItsOwnSparsity(t *testing.T) {
 		}
 	}
 	_, err := prune.Graph(threeLayers(t), options(t, "2:4", 0.7))
-	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "sparsity 0.7: pattern 2:4 sets its own, 0.5") {
+	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "Prune.Sparsity 0.7: Prune.Pattern 2:4 sets its own, 0.5") {
 		t.Errorf("error %v, want one that tells the contradiction", err)
 	}
 }

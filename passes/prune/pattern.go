@@ -5,19 +5,21 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"spc/ir/option"
 )
 
 // Kind names a family of patterns.
 type Kind uint8
 
 const (
-	Dense        Kind = iota // every weight stays
-	Uniform                  // the same number of nonzeros in each row of a layer
+	Uniform      Kind = iota // the same number of nonzeros in each row of a layer
 	Unstructured             // any weight may go
 	NM                       // at most N of each M consecutive weights along K
 	Block                    // blocks of R rows by C columns stand or fall together
 	UniformBlock             // the same number of R x C blocks in each block row of a layer
 	Channel                  // whole rows (output channels)
+	Dense                    // every weight stays
 )
 
 var kindNames = [...]string{
@@ -41,7 +43,7 @@ func (k Kind) String() string {
 const maxExtent = 1024
 
 // Pattern says which weights of a matrix stand or fall together. Patterns are
-// comparable with ==; the zero Pattern is dense.
+// comparable with ==; the zero Pattern is uniform.
 type Pattern struct {
 	Kind Kind
 	N, M int // of NM
@@ -51,7 +53,7 @@ type Pattern struct {
 // ParsePattern reads dense, uniform, unstructured, channel, N:M, block:RxC or
 // uniform-block:RxC. Numbers are plain decimals from 1 to 1024, N at most M.
 func ParsePattern(s string) (Pattern, error) {
-	for _, k := range [...]Kind{Dense, Uniform, Unstructured, Channel} {
+	for _, k := range [...]Kind{Uniform, Unstructured, Channel, Dense} {
 		if s == kindNames[k] {
 			return Pattern{Kind: k}, nil
 		}
@@ -64,19 +66,19 @@ func ParsePattern(s string) (Pattern, error) {
 			}
 			r, c, ok := parsePair(tail, "x")
 			if !ok {
-				return Pattern{}, fmt.Errorf("pattern %q: want %s:RxC with R and C from 1 to %d, as in %s:4x1", s, head, maxExtent, head)
+				return Pattern{}, option.Errorf("%v %q: want %s:RxC with R and C from 1 to %d, as in %s:4x1", option.Pattern, s, head, maxExtent, head)
 			}
 			return Pattern{Kind: k, R: r, C: c}, nil
 		}
 		if head != "" && strings.Trim(head, "0123456789") == "" {
 			n, m, ok := parsePair(s, ":")
 			if !ok || n > m {
-				return Pattern{}, fmt.Errorf("pattern %q: want N:M with 1 <= N <= M <= %d, as in 2:4", s, maxExtent)
+				return Pattern{}, option.Errorf("%v %q: want N:M with 1 <= N <= M <= %d, as in 2:4", option.Pattern, s, maxExtent)
 			}
 			return Pattern{Kind: NM, N: n, M: m}, nil
 		}
 	}
-	return Pattern{}, fmt.Errorf("pattern %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel", s)
+	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel", option.Pattern, s)
 }
 
 func parsePair(s, sep string) (a, b int, ok bool) {
@@ -122,7 +124,7 @@ func (p Pattern) validate() error {
 		return err
 	}
 	if p != q {
-		return fmt.Errorf("pattern %s: N:M %d:%d and block %dx%d do not belong to it", p, p.N, p.M, p.R, p.C)
+		return option.Errorf("%v %s: N:M %d:%d and block %dx%d do not belong to it", option.Pattern, p, p.N, p.M, p.R, p.C)
 	}
 	return nil
 }
@@ -138,31 +140,23 @@ func (p Pattern) Unit() (r, c int) {
 // Allocation says how the sparsity is spread over the layers.
 type Allocation string
 
+// The allocations that need no samples; package fit has others.
 const (
 	PerLayer Allocation = "layer"  // every layer gets the stated sparsity
 	Global   Allocation = "global" // one threshold over all layers
 )
 
-// ParseAllocation reads layer or global.
-func ParseAllocation(s string) (Allocation, error) {
-	switch a := Allocation(s); a {
-	case PerLayer, Global:
-		return a, nil
-	}
-	return "", fmt.Errorf("allocation %q: want layer or global", s)
-}
-
 // CheckSparsity returns an error unless s is a fraction in [0, 1) that p can
 // have: N:M sets its own, and takes 0 for "unstated".
 func CheckSparsity(p Pattern, s float64) error {
 	if !(s >= 0 && s < 1) {
-		return fmt.Errorf("sparsity %v: want a fraction of at least 0 and below 1", s)
+		return option.Errorf("%v %v: want a fraction of at least 0 and below 1", option.Sparsity, s)
 	}
 	if own, ok := p.OwnSparsity(); ok && s != 0 && math.Abs(s-own) > 5e-4 {
-		return fmt.Errorf("sparsity %v: pattern %s sets its own, %.4g", s, p, own)
+		return option.Errorf("%v %v: %v %s sets its own, %.4g", option.Sparsity, s, option.Pattern, p, own)
 	}
 	if p.Kind == Dense && s != 0 {
-		return fmt.Errorf("sparsity %v: pattern dense keeps every weight", s)
+		return option.Errorf("%v %v: %v dense keeps every weight", option.Sparsity, s, option.Pattern)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 func TestParsePattern(t *testing.T) {
 	for s, want := range map[string]Pattern{
-		"dense":              {},
+		"dense":              {Kind: Dense},
 		"uniform":            {Kind: Uniform},
 		"unstructured":       {Kind: Unstructured},
 		"channel":            {Kind: Channel},
@@ -45,7 +45,7 @@ func TestParsePattern(t *testing.T) {
 		"block:4X1":              "want block:RxC",
 	} {
 		_, err := ParsePattern(s)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "pattern ") {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "Prune.Pattern ") {
 			t.Errorf("%q: error %v, want %q", s, err, want)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"spc/ir/option"
 )
 
 // Options say how to select. The zero value keeps everything.
@@ -123,10 +125,8 @@ func (o *Options) check() error {
 	if err := o.Pattern.validate(); err != nil {
 		return err
 	}
-	if o.Allocate != "" {
-		if _, err := ParseAllocation(string(o.Allocate)); err != nil {
-			return err
-		}
+	if o.Allocate != "" && o.Allocate != PerLayer && o.Allocate != Global {
+		return option.Errorf("%v %s: want layer or global", option.Allocate, o.Allocate)
 	}
 	return CheckSparsity(o.Pattern, o.Sparsity)
 }

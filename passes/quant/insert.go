@@ -8,6 +8,7 @@ import (
 
 	"spc/ir"
 	"spc/ir/op"
+	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes/calib"
 	"spc/passes/prune"
@@ -237,7 +238,7 @@ func (o *Options) kept(g *ir.Graph) (map[*ir.Node]prune.Glob, error) {
 		}
 	}
 	if i := slices.Index(matched, false); i >= 0 {
-		return nil, fmt.Errorf("--keep-float %s: no layer or weight has a name like this: %w", o.KeepFloat[i], ir.ErrInvalid)
+		return nil, option.Errorf("%v %s: no layer or weight has a name like this", option.KeepFloat, o.KeepFloat[i])
 	}
 	return kept, nil
 }

@@ -1,19 +1,21 @@
 package quant
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
+	"spc/ir/option"
 	"spc/passes/calib"
 )
 
 // Ranges says which part of the range that an activation had on the samples its 256
-// steps span. Elements outside saturate.
+// steps span. Elements outside saturate. The zero value is MSE.
 type Ranges struct {
 	Method     RangeMethod
-	Percentile float64 // of Percentile, above 50 and at most 100
+	Percentile float64 // of Percentile, above 50 and at most 100; 0 is 99.99
 }
 
 // RangeMethod is a way of finding that part.
@@ -26,39 +28,52 @@ const (
 	// Percentile leaves out as many elements on either side that so many percent
 	// are left.
 	Percentile RangeMethod = "percentile"
-	// MSE makes the mean of the squared errors of rounding and saturating least. The
-	// zero value is MSE.
+	// MSE makes the mean of the squared errors of rounding and saturating least.
 	MSE RangeMethod = "mse"
 )
 
 // defaultPercentile is that of "percentile".
 const defaultPercentile = 99.99
 
-// ParseRanges reads minmax, percentile, percentile:P or mse; the empty string is mse.
+// ParseRanges reads minmax, percentile, percentile:P or mse.
 func ParseRanges(s string) (Ranges, error) {
 	name, arg, has := strings.Cut(s, ":")
 	r := Ranges{Method: RangeMethod(name)}
-	switch r.Method {
-	case "":
-		r.Method = MSE
-	case MinMax, MSE:
-	case Percentile:
-		r.Percentile = defaultPercentile
-		if has {
-			p, err := strconv.ParseFloat(arg, 64)
-			if err != nil || !(p > 50 && p <= 100) {
-				return r, fmt.Errorf("ranges %q: want a percentile above 50 and at most 100, as in percentile:99.9", s)
-			}
-			r.Percentile = p
-			return r, nil
+	if has && r.Method == Percentile {
+		var err error
+		if r.Percentile, err = strconv.ParseFloat(arg, 64); err != nil || r.Percentile == 0 {
+			return Ranges{}, option.Errorf("%v %q: want a percentile above 50 and at most 100, as in percentile:99.9", option.Ranges, s)
 		}
-	default:
-		return r, fmt.Errorf("ranges %q: want minmax, percentile, percentile:P or mse", s)
+		has = false
 	}
-	if has {
-		return r, fmt.Errorf("ranges %q: %s takes no number", s, name)
+	if s == "" || has && (r.Method == MinMax || r.Method == MSE) {
+		return Ranges{}, option.Errorf("%v %q: want minmax, percentile, percentile:P or mse", option.Ranges, s)
 	}
-	return r, nil
+	return r, r.Check()
+}
+
+// Check returns an error unless the ranges are such.
+func (r Ranges) Check() error {
+	switch {
+	case r.Method != "" && r.Method != MinMax && r.Method != MSE && r.Method != Percentile:
+		return option.Errorf("%v %q: want minmax, percentile, percentile:P or mse", option.Ranges, r.Method)
+	case r.Method == Percentile && r.Percentile != 0 && !(r.Percentile > 50 && r.Percentile <= 100):
+		return option.Errorf("%v %v: want a percentile above 50 and at most 100, as in percentile:99.9", option.Ranges, r)
+	case r.Method != Percentile && r.Percentile != 0:
+		return option.Errorf("%v %v: %s takes no percentile", option.Ranges, r, r)
+	}
+	return nil
+}
+
+// String is what ParseRanges reads.
+func (r Ranges) String() string {
+	switch {
+	case r.Method == "":
+		return string(MSE)
+	case r.Method == Percentile && r.Percentile != 0:
+		return fmt.Sprintf("%s:%v", r.Method, r.Percentile)
+	}
+	return string(r.Method)
 }
 
 // of returns the range over which a value with these elements is to be quantised.
@@ -67,7 +82,7 @@ func (r Ranges) of(h *calib.Histogram) calib.Range {
 	case MinMax:
 		return h.Range
 	case Percentile:
-		return percentile(h, r.Percentile)
+		return percentile(h, cmp.Or(r.Percentile, defaultPercentile))
 	}
 	return leastError(h)
 }

@@ -147,14 +147,14 @@ func TestWeightsAreRoundedRowByRow(t *testing.T) {
 
 func TestParseRanges(t *testing.T) {
 	for text, want := range map[string]Ranges{
-		"": {Method: MSE}, "minmax": {Method: MinMax}, "mse": {Method: MSE},
-		"percentile": {Percentile, 99.99}, "percentile:99.9": {Percentile, 99.9}, "percentile:100": {Percentile, 100},
+		"minmax": {Method: MinMax}, "mse": {Method: MSE},
+		"percentile": {Method: Percentile}, "percentile:99.9": {Percentile, 99.9}, "percentile:100": {Percentile, 100},
 	} {
 		if got, err := ParseRanges(text); err != nil || got != want {
 			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"max", "minmax:3", "mse:", "percentile:", "percentile:50", "percentile:101", "percentile:NaN"} {
+	for _, text := range []string{"", "max", "minmax:3", "mse:", "percentile:", "percentile:50", "percentile:101", "percentile:NaN"} {
 		if _, err := ParseRanges(text); err == nil || !strings.Contains(err.Error(), "want") && !strings.Contains(err.Error(), "no number") {
 			t.Errorf("%q: error %v, want one that says what to write", text, err)
 		}

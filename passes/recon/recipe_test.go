@@ -8,9 +8,13 @@ import (
 	"spc/ir"
 )
 
-func TestSet(t *testing.T) {
+func TestRecipes(t *testing.T) {
 	o := Options{Epochs: 7, Rate: 0.5, Augment: true}
-	if err := o.Set("rate=0.01,model=30,model-rate=2e-3,gains=5,gain-rate=0.125,inside=4,batch=16,window=2,warmup=0.2,augment=0,seed=9"); err != nil {
+	r, err := ParseRecipe("rate=0.01,model=30,model-rate=2e-3,gains=5,gain-rate=0.125,inside=4,batch=16,window=2,warmup=0.2,augment=0,seed=9")
+	if err == nil {
+		err = r.change(&o)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := Options{Epochs: 7, Rate: 0.01, WholeEpochs: 30, WholeRate: 0.002, GainEpochs: 5, GainRate: 0.125, Inside: 4, Batch: 16, Window: 2, Warmup: 0.2, Seed: 9}
@@ -19,7 +23,7 @@ func TestSet(t *testing.T) {
 		o.Inside != want.Inside || o.Batch != want.Batch || o.Window != want.Window || o.Warmup != want.Warmup || o.Augment || o.Seed != want.Seed {
 		t.Errorf("%+v, want %+v", o, want)
 	}
-	if err := o.Set(""); err != nil {
+	if err := (Recipe{}).Check(); err != nil {
 		t.Error(err)
 	}
 	for s, part := range map[string]string{
@@ -40,7 +44,7 @@ func TestSet(t *testing.T) {
 		"rate=1,rate=2": "rate is set twice",
 		"inside=1 rate": "inside",
 	} {
-		if err := new(Options).Set(s); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), part) {
+		if _, err := ParseRecipe(s); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q: %v, want %s", s, err, part)
 		}
 	}

@@ -105,13 +105,24 @@ func open(ctx context.Context, path string, dims map[string]int) (*source, error
 	if s.inputs, err = stored(path); err != nil || len(s.inputs) > 0 {
 		return s, err
 	}
-	m, err := s.compile(ctx, spc.CompileOptions{StopAfter: "fold"})
+	m, err := s.compile(ctx, spc.CompileOptions{Debug: spc.DebugOptions{StopAfter: "fold"}})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	s.inputs, err = random(m.Inputs())
 	return s, err
+}
+
+// pruning is what zeros of a pattern are asked for with; there are none without one.
+func pruning(pattern string, sparsity float64, keepNone bool) (spc.PruneOptions, error) {
+	o := spc.PruneOptions{Sparsity: sparsity, KeepNone: keepNone}
+	if pattern == "" || pattern == Untouched {
+		return o, nil
+	}
+	var err error
+	o.Pattern, err = spc.ParsePattern(pattern)
+	return o, err
 }
 
 // options completes o with the model and the sizes of its inputs.

@@ -159,12 +159,15 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 	if err := s.open(ctx, row); err != nil {
 		return nil, err
 	}
-	o := spc.CompileOptions{Pattern: row.Pattern, Sparsity: row.Sparsity, Keep: row.Keep}
+	var o spc.CompileOptions
+	if o.Prune, err = pruning(row.Pattern, row.Sparsity, row.KeepNone); err != nil {
+		return nil, err
+	}
 	if row.Int8 {
 		// The times of a model do not depend on which weights are zero, so that the
 		// fastest way to choose them will do.
-		o.Quantize, o.Calibrate, o.Prune, o.Allocate = "int8", s.source.calibrate, "magnitude", "layer"
-		o.Uncorrected, o.KeepFloat = true, []string{"none"}
+		o.Quantize, o.Calibration.Inputs = spc.QuantizeOptions{Type: tensor.I8, KeepNone: true}, s.source.calibrate
+		o.Prune.Method, o.Prune.Allocate, o.Prune.Uncorrected = spc.Magnitude, spc.PerLayer, row.Pattern != ""
 	}
 	m, err := s.source.compile(ctx, o)
 	if err != nil {
@@ -236,12 +239,11 @@ func (s *session) measure(ctx context.Context, row Row, model, path string, want
 	if err != nil {
 		return err
 	}
-	m, err := spc.Open(path)
+	m, err := spc.Open(path, spc.RunOptions{Threads: r.Threads})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	m.SetThreads(r.Threads)
 	if want == nil {
 		if want, err = w.Outputs(); err != nil {
 			return err

@@ -73,7 +73,7 @@ func Subjects(rows []Row) []Row {
 	for _, r := range rows {
 		if key := fmt.Sprint(r.Model, r.Dims); !seen[key] && r.Start == NoStart {
 			seen[key] = true
-			out = append(out, Row{Name: name(r), Model: r.Model, Dims: r.Dims, Keep: r.Keep})
+			out = append(out, Row{Name: name(r), Model: r.Model, Dims: r.Dims, KeepNone: r.KeepNone})
 		}
 	}
 	return out
@@ -166,9 +166,9 @@ func (s *session) save(ctx context.Context, path string, o spc.CompileOptions) (
 // variant measures a variant on each number of threads.
 func (s *session) variant(ctx context.Context, row Row, v Variant, dense string) (out []Sparse, err error) {
 	path := filepath.Join(s.Scratch, "sparse.spx")
-	o := spc.CompileOptions{Pattern: v.Pattern, Sparsity: v.Sparsity, Keep: row.Keep}
-	if v.Pattern == Untouched {
-		o.Pattern = ""
+	var o spc.CompileOptions
+	if o.Prune, err = pruning(v.Pattern, v.Sparsity, row.KeepNone); err != nil {
+		return nil, err
 	}
 	formats, err := s.save(ctx, path, o)
 	if err != nil {
@@ -204,12 +204,11 @@ func (s *session) variant(ctx context.Context, row Row, v Variant, dense string)
 func (s *session) compare(ctx context.Context, turns Turns, path, dense string, r *Sparse) error {
 	sides := make([]Side, 2)
 	for i, file := range []string{path, dense} {
-		m, err := spc.Open(file)
+		m, err := spc.Open(file, spc.RunOptions{Threads: r.Threads})
 		if err != nil {
 			return err
 		}
 		defer m.Close()
-		m.SetThreads(r.Threads)
 		sides[i] = s.source.side(m)
 	}
 	from := use()
@@ -229,7 +228,7 @@ func (s *session) compare(ctx context.Context, turns Turns, path, dense string, 
 func equal(a, b string) (bool, error) {
 	graphs := make([]string, 2)
 	for i, path := range []string{a, b} {
-		m, err := spc.Open(path)
+		m, err := spc.Open(path, spc.RunOptions{})
 		if err != nil {
 			return false, err
 		}

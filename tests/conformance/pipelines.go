@@ -44,7 +44,7 @@ func interpreter(_ context.Context, model []byte) (Run, error) {
 // compiled takes the model through everything that a user's takes: the passes,
 // an .spx file, lowering and the CPU back end.
 func compiled(ctx context.Context, model []byte) (Run, error) {
-	m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model, Verify: true})
+	m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model, Debug: spc.DebugOptions{Verify: true}})
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +52,9 @@ func compiled(ctx context.Context, model []byte) (Run, error) {
 	if err := m.Write(&file); err != nil {
 		return nil, err
 	}
-	if m, err = spc.Read(file.Bytes()); err != nil {
+	if m, err = spc.Read(file.Bytes(), spc.RunOptions{Threads: 1}); err != nil {
 		return nil, err
 	}
-	m.SetThreads(1)
 	return InOrder(m), nil
 }
 

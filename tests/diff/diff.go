@@ -60,9 +60,9 @@ type Run struct {
 type Variant struct {
 	Name     string
 	Sparsity float64
-	Pattern  string
-	Quantize string
-	Format   string
+	Pattern  spc.Pattern
+	Quantize tensor.DType
+	Format   spc.Format
 	Threads  int
 	Memory   bool // have the back end check its plan of memory
 	// Export judges the passes that change weights before they are pruned: what spc.Prune
@@ -74,7 +74,7 @@ func (v Variant) String() string { return fmt.Sprintf("%s, %d threads", v.Name, 
 
 // weights reports whether the variant changes the weights' values, so that what it is
 // compared with is the file that spc.Prune writes.
-func (v Variant) weights() bool { return v.Sparsity > 0 || v.Quantize != "" }
+func (v Variant) weights() bool { return v.Sparsity > 0 || v.Quantize != 0 }
 
 // Finding is a difference.
 type Finding struct {
@@ -100,16 +100,19 @@ func (f *Finding) Same(o *Finding) bool { return o != nil && f.Class == o.Class 
 
 // The variants beside the dense one, of which each graph has two.
 var pruned = []Variant{
-	{Name: "uniform", Sparsity: 0.5, Pattern: "uniform"},
-	{Name: "uniform, 90%", Sparsity: 0.9, Pattern: "uniform"},
-	{Name: "unstructured", Sparsity: 0.6, Pattern: "unstructured"},
-	{Name: "2:4", Sparsity: 0.5, Pattern: "2:4"},
-	{Name: "block", Sparsity: 0.5, Pattern: "block:4x1"},
-	{Name: "uniform-block", Sparsity: 0.5, Pattern: "uniform-block:4x1"},
-	{Name: "channel", Sparsity: 0.5, Pattern: "channel"},
+	{Name: "uniform", Sparsity: 0.5},
+	{Name: "uniform, 90%", Sparsity: 0.9},
+	{Name: "unstructured", Sparsity: 0.6, Pattern: spc.Pattern{Kind: spc.Unstructured}},
+	{Name: "2:4", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}},
+	{Name: "block", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 1}},
+	{Name: "uniform-block", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.UniformBlock, R: 4, C: 1}},
+	{Name: "channel", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.Channel}},
 }
 
-var formats = []string{"dense", "ell", "csr", "nm", "block"}
+var formats = []spc.Format{"dense", "ell", "csr", "nm", "block"}
+
+// narrowed are the types of products that are not those of the model.
+var narrowed = []Variant{{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8}}
 
 // draw draws how a case is run and compiled.
 func (c *Case) draw(g *Gen) {
@@ -123,23 +126,23 @@ func (c *Case) draw(g *Gen) {
 			v = pruned[r.IntN(len(pruned))]
 			if r.IntN(2) == 0 {
 				v.Format = formats[r.IntN(len(formats))]
-				v.Name += ", format " + v.Format
+				v.Name += ", format " + string(v.Format)
 			}
 			if r.IntN(5) == 0 {
-				v.Quantize = []string{"fp16", "bf16", "int8"}[r.IntN(3)]
-				v.Name += ", " + v.Quantize
+				q := narrowed[r.IntN(len(narrowed))]
+				v.Quantize, v.Name = q.Quantize, v.Name+", "+q.Name
 			}
 		case k < 6:
-			v = Variant{Name: "fp16", Quantize: "fp16"}
+			v = narrowed[0]
 		case k < 7:
-			v = Variant{Name: "bf16", Quantize: "bf16"}
+			v = narrowed[1]
 		case k < 9:
-			v = Variant{Name: "int8", Quantize: "int8"}
+			v = narrowed[2]
 		case k < 11:
 			v = Variant{Name: "export", Export: true}
 		default:
 			v.Format = formats[r.IntN(len(formats))]
-			v.Name = "format " + v.Format
+			v.Name = "format " + string(v.Format)
 		}
 		v.Threads, v.Memory = threads(), r.IntN(3) > 0
 		c.Variants = append(c.Variants, v)
@@ -171,13 +174,20 @@ func (c *Case) feed(r *rand.Rand) map[string]string {
 
 // options are those to compile a case with.
 func (c *Case) options(model []byte, v Variant) spc.CompileOptions {
-	o := spc.CompileOptions{Bytes: model, Sparsity: v.Sparsity, Pattern: v.Pattern, Quantize: v.Quantize, Format: v.Format, Threads: v.Threads, Verify: true}
-	if v.Sparsity > 0 {
-		o.Keep, o.Prune = []string{"none"}, "magnitude"
+	o := spc.CompileOptions{
+		Bytes: model, Format: v.Format,
+		Prune:    spc.PruneOptions{Sparsity: v.Sparsity, Pattern: v.Pattern},
+		Quantize: spc.QuantizeOptions{Type: v.Quantize},
+		Run:      spc.RunOptions{Threads: v.Threads},
+		Debug:    spc.DebugOptions{Verify: true},
 	}
-	if v.Quantize == "int8" {
-		o.KeepFloat, o.Ranges, o.Allocate = []string{"none"}, "minmax", "layer"
-		o.Calibrate = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	if v.Sparsity > 0 {
+		o.Prune.KeepNone, o.Prune.Method = true, spc.Magnitude
+	}
+	if v.Quantize == tensor.I8 {
+		o.Quantize.KeepNone, o.Quantize.Ranges.Method, o.Prune.Allocate = true, spc.MinMax, spc.PerLayer
+		o.Calibration.Threads = v.Threads
+		o.Calibration.Inputs = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
 			return func(yield func(map[string]*tensor.Tensor, error) bool) { yield(c.Runs[0].Inputs, nil) }
 		}
 	}
@@ -378,7 +388,7 @@ func (c *Case) check(ctx context.Context, v Variant) *Finding {
 	if v.Export {
 		return c.compareExport(v, model)
 	}
-	if v.Quantize != "int8" {
+	if v.Quantize != tensor.I8 {
 		return c.compare(ctx, v, c.options(c.Model, v), model, &did)
 	}
 	// To read biases that are corrected, and inputs that stay in floating point, takes
@@ -400,7 +410,7 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 			if _, refused := c.oracle(model, c.Runs[0].Inputs, passes); refused != nil {
 				return nil // so does the interpreter
 			}
-			if v.Quantize == "int8" && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
+			if v.Quantize == tensor.I8 && errors.Is(err, spc.ErrInvalid) && strings.Contains(err.Error(), "has no elements in any calibration sample") {
 				return nil // the model's inputs may have none
 			}
 			return &Finding{Class: "refused", Variant: v, Detail: "compile: " + err.Error()}
@@ -410,10 +420,9 @@ func (c *Case) compare(ctx context.Context, v Variant, o spc.CompileOptions, mod
 	}); f != nil || m == nil {
 		return f
 	}
-	m.SetThreads(v.Threads)
 	defer m.Close()
 	passes := passes
-	if v.Quantize == "int8" {
+	if v.Quantize == tensor.I8 {
 		passes = passes8bit
 	}
 	outputs := map[string]*tensor.Tensor{}
@@ -465,7 +474,7 @@ func compile(ctx context.Context, o spc.CompileOptions) (*spc.Model, error) {
 	if err := m.Write(&b); err != nil {
 		return nil, err
 	}
-	return spc.Read(b.Bytes())
+	return spc.Read(b.Bytes(), o.Run)
 }
 
 func (c *Case) run(ctx context.Context, m *spc.Model, v Variant, r Run, outputs map[string]*tensor.Tensor, want map[string]*value, values bool) *Finding {

@@ -70,10 +70,7 @@ func part(t *tensor.Tensor, shape ...int) *tensor.Tensor {
 // row of zeros, which stays one.
 func TestUniformRowsOfMobileNet(t *testing.T) {
 	needModels(t)
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{
-		Model:   filepath.Join(Root(), "mobilenetv2-imagenet", "model.onnx"),
-		Pattern: "uniform", Allocate: "global", Sparsity: 0.5,
-	})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: filepath.Join(Root(), "mobilenetv2-imagenet", "model.onnx"), Prune: spc.PruneOptions{Allocate: "global", Sparsity: 0.5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +110,7 @@ func TestPrunedModelsAgreeWithInterpreter(t *testing.T) {
 			if !Suits(m, o) {
 				continue
 			}
-			t.Run(m+"/"+o.Pattern+o.Allocate, func(t *testing.T) {
+			t.Run(m+"/"+o.Pattern.String()+string(o.Allocate), func(t *testing.T) {
 				if r := EvaluateSparse(context.Background(), m, o); r.Err != nil {
 					t.Error(r.Err)
 				}
@@ -127,10 +124,7 @@ func TestPrunedModelsAgreeWithInterpreter(t *testing.T) {
 func TestSequenceIsChosenAtEachRun(t *testing.T) {
 	needModels(t)
 	dir := filepath.Join(Root(), "stories260k")
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{
-		Model:  filepath.Join(dir, "model.onnx"),
-		Shapes: map[string][]int{"input_ids": {spc.AnySize, spc.AnySize}},
-	})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Model: filepath.Join(dir, "model.onnx"), Shapes: map[string][]int{"input_ids": {spc.AnySize, spc.AnySize}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,45 +15,44 @@ import (
 var Sparse = []string{"resnet20-cifar10", "squeezenet1.1-imagenet", "stories260k", "silero-vad", "silero-vad-ifless", "gtcrn"}
 
 // Prunings lists the ways in which they are pruned.
-var Prunings = []spc.CompileOptions{
-	{Pattern: "uniform", Sparsity: 0.7},
-	{Pattern: "uniform", Sparsity: 0.7, Allocate: "global"},
-	{Pattern: "unstructured", Sparsity: 0.8},
-	{Pattern: "2:4"},
-	{Pattern: "1:4"},
-	{Pattern: "block:4x1", Sparsity: 0.7},
-	{Pattern: "block:4x4", Sparsity: 0.7},
-	{Pattern: "uniform-block:4x1", Sparsity: 0.7},
-	{Pattern: "uniform-block:8x1", Sparsity: 0.7},
-	{Pattern: "channel", Sparsity: 0.5},
+var Prunings = []spc.PruneOptions{
+	{Sparsity: 0.7},
+	{Sparsity: 0.7, Allocate: spc.Global},
+	{Pattern: spc.Pattern{Kind: spc.Unstructured}, Sparsity: 0.8},
+	{Pattern: spc.Pattern{Kind: spc.NM, N: 2, M: 4}},
+	{Pattern: spc.Pattern{Kind: spc.NM, N: 1, M: 4}},
+	{Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 1}, Sparsity: 0.7},
+	{Pattern: spc.Pattern{Kind: spc.Block, R: 4, C: 4}, Sparsity: 0.7},
+	{Pattern: spc.Pattern{Kind: spc.UniformBlock, R: 4, C: 1}, Sparsity: 0.7},
+	{Pattern: spc.Pattern{Kind: spc.UniformBlock, R: 8, C: 1}, Sparsity: 0.7},
+	{Pattern: spc.Pattern{Kind: spc.Channel}, Sparsity: 0.5},
 }
 
 // Suits reports whether a model can be pruned with o: gtcrn shuffles or splits
 // every channel that its prunable weights make.
-func Suits(model string, o spc.CompileOptions) bool {
-	return model != "gtcrn" || o.Pattern != "channel"
+func Suits(model string, o spc.PruneOptions) bool {
+	return model != "gtcrn" || o.Pattern.Kind != spc.Channel
 }
 
 // EvaluateSparse compiles a model with o into the bytes of an .spx, runs these on
 // the CPU on the stored inputs, and compares with what the interpreter makes of
 // the same pruned weights.
-func EvaluateSparse(ctx context.Context, model string, o spc.CompileOptions) Result {
-	r := Result{Model: model, Pipeline: o.Pattern}
+func EvaluateSparse(ctx context.Context, model string, o spc.PruneOptions) Result {
+	r := Result{Model: model, Pipeline: o.Pattern.String()}
 	if o.Allocate != "" {
-		r.Pipeline += " " + o.Allocate
+		r.Pipeline += " " + string(o.Allocate)
 	}
 	r.Err = r.evaluateSparse(ctx, filepath.Join(Root(), model), o)
 	return r
 }
 
-func (r *Result) evaluateSparse(ctx context.Context, dir string, o spc.CompileOptions) error {
+func (r *Result) evaluateSparse(ctx context.Context, dir string, o spc.PruneOptions) error {
 	in, err := Stored(dir, "input")
 	if err != nil {
 		return err
 	}
-	o.Model = filepath.Join(dir, "model.onnx")
 	start := time.Now()
-	m, err := spc.Compile(ctx, o)
+	m, err := spc.Compile(ctx, spc.CompileOptions{Model: filepath.Join(dir, "model.onnx"), Prune: o})
 	if err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func (r *Result) evaluateSparse(ctx context.Context, dir string, o spc.CompileOp
 	if err := m.Write(&file); err != nil {
 		return err
 	}
-	loaded, err := spc.Read(file.Bytes())
+	loaded, err := spc.Read(file.Bytes(), spc.RunOptions{})
 	if err != nil {
 		return err
 	}

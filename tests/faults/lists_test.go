@@ -116,7 +116,7 @@ func TestLists(t *testing.T) {
 	for name, text := range listModels {
 		t.Run(name, func(t *testing.T) {
 			file := model(t, `graph "g"(%x: f32[n,2], %at: i64[], %count: i64[], %yes: bool[], %s: sequence<f32[?,2]>[?1], %o: optional<f32[?,2]>[?2]) {`+text+"\n}")
-			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestLists(t *testing.T) {
 			if err := m.Write(&saved); err != nil {
 				t.Fatal(err)
 			}
-			if m, err = spc.Read(saved.Bytes()); err != nil {
+			if m, err = spc.Read(saved.Bytes(), spc.RunOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			defer m.Close()
@@ -263,7 +263,7 @@ func TestLoopsOfNoIterations(t *testing.T) {
   return %y, %z, %n
 }`)
 	for _, disable := range [][]string{nil, {"fold", "lists"}} {
-		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true, Disable: disable})
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true, Disable: disable}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestLoopsOfNoIterations(t *testing.T) {
 		if err := m.Write(&saved); err != nil {
 			t.Fatal(err)
 		}
-		if m, err = spc.Read(saved.Bytes()); err != nil {
+		if m, err = spc.Read(saved.Bytes(), spc.RunOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		in := map[string]*tensor.Tensor{"x": tensor.From([]float32{0, 1}, 2, 1), "s": tensor.NewSequence(tensor.F32, tensor.New(tensor.F32, 4, 3))}
@@ -311,7 +311,7 @@ func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
   }, num_scan_inputs = 1}
   return %y, %all, %least, %z, %each
 }`)
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestRefusedBranchesReadToo(t *testing.T) {
   }}
   return %h, %y
 }`)
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

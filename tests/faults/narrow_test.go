@@ -16,6 +16,7 @@ import (
 	"spc/ir/onnx"
 	"spc/ir/tensor"
 	"spc/lower/spx"
+	"spc/tests/graphtest"
 )
 
 // narrow are models with weights of narrow types, drawn from r: f32[4,32] to f32[4,32] by
@@ -142,7 +143,7 @@ func TestNarrowWeightsArePrunedAndStayNarrow(t *testing.T) {
 			file := model(t, "graph \"g\"(%x: f32[4,32]) {"+c.text(r)+"\n  return %y\n}")
 			old := weight(t, file)
 			for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1"} {
-				o := spc.CompileOptions{Bytes: file, Pattern: pattern, Sparsity: 0.5, Verify: true}
+				o := spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.5}, Debug: spc.DebugOptions{Verify: true}, Run: spc.RunOptions{Threads: 1}}
 				p, err := spc.Prune(context.Background(), o)
 				if err != nil {
 					t.Fatalf("%s: %v", pattern, err)
@@ -185,7 +186,7 @@ func TestNarrowWeightsArePrunedAndStayNarrow(t *testing.T) {
 					t.Errorf("%s: compile and prune leave other weights", pattern)
 				}
 				// The exported model computes what the compiled one does.
-				again, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: out.Bytes()})
+				again, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: out.Bytes(), Run: spc.RunOptions{Threads: 1}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -196,7 +197,6 @@ func TestNarrowWeightsArePrunedAndStayNarrow(t *testing.T) {
 				}
 				var y [2]*tensor.Tensor
 				for i, m := range []*spc.Model{m, again} {
-					m.SetThreads(1)
 					out, err := m.Run(context.Background(), map[string]*tensor.Tensor{"x": x})
 					if err != nil {
 						t.Fatal(err)
@@ -287,7 +287,7 @@ func bound(t *testing.T, m *spc.Model) *tensor.Tensor {
 // Channels have scales of their own, which cannot go with them.
 func TestChannelsOfQuantisedWeightsStay(t *testing.T) {
 	file := model(t, "graph \"g\"(%x: f32[4,32]) {"+narrow[0].text(rand.New(rand.NewPCG(1, 0)))+"\n  return %y\n}")
-	_, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Pattern: "channel", Sparsity: 0.5})
+	_, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.Channel}, Sparsity: 0.5}})
 	if !errors.Is(err, spc.ErrUnsupported) || !strings.Contains(err.Error(), "weight w has scales of its channels") {
 		t.Errorf("error %v", err)
 	}

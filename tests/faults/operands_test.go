@@ -21,17 +21,17 @@ var variants = []struct {
 	{"dense", spc.CompileOptions{}, 1e-6},
 	{"csr", spc.CompileOptions{Format: "csr"}, 1e-6},
 	{"block", spc.CompileOptions{Format: "block"}, 1e-6},
-	{"fp16", spc.CompileOptions{Quantize: "fp16"}, 1e-6},
-	{"bf16", spc.CompileOptions{Quantize: "bf16"}, 1e-6},
-	{"int8", spc.CompileOptions{Quantize: "int8", KeepFloat: []string{"none"}}, 0.1},
-	{"obs that finds all zeros", spc.CompileOptions{Layers: []string{"*=0"}, Keep: []string{"none"}}, 1e-6},
-	{"obs in 8 bits", spc.CompileOptions{Layers: []string{"*=0"}, Keep: []string{"none"}, Quantize: "int8", KeepFloat: []string{"none"}}, 0.1},
+	{"fp16", spc.CompileOptions{Quantize: spc.QuantizeOptions{Type: tensor.F16}}, 1e-6},
+	{"bf16", spc.CompileOptions{Quantize: spc.QuantizeOptions{Type: tensor.BF16}}, 1e-6},
+	{"int8", spc.CompileOptions{Quantize: spc.QuantizeOptions{Type: tensor.I8, KeepNone: true}}, 0.1},
+	{"obs that finds all zeros", spc.CompileOptions{Prune: spc.PruneOptions{Layers: []spc.LayerSparsity{{Glob: "*"}}, KeepNone: true}}, 1e-6},
+	{"obs in 8 bits", spc.CompileOptions{Prune: spc.PruneOptions{Layers: []spc.LayerSparsity{{Glob: "*"}}, KeepNone: true}, Quantize: spc.QuantizeOptions{Type: tensor.I8, KeepNone: true}}, 0.1},
 }
 
 // calibrated gives options that need them samples of an input.
 func calibrated(o spc.CompileOptions, name string, x *tensor.Tensor) spc.CompileOptions {
-	if o.Quantize == "int8" || o.Layers != nil {
-		o.Calibrate = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+	if o.Quantize.Type == tensor.I8 || o.Prune.Layers != nil {
+		o.Calibration.Inputs = func(context.Context, []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
 			return func(yield func(map[string]*tensor.Tensor, error) bool) {
 				for range 4 {
 					if !yield(map[string]*tensor.Tensor{name: x}, nil) {
@@ -97,7 +97,7 @@ func TestBothOperandsMayBecomeConstant(t *testing.T) {
   return %y
 }`)
 	for _, v := range variants {
-		if v.options.Layers != nil || v.options.Quantize == "int8" {
+		if v.options.Prune.Layers != nil || v.options.Quantize.Type == tensor.I8 {
 			continue // nothing to see
 		}
 		o := v.options

@@ -56,7 +56,7 @@ func TestScalesBeyondFloats(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestSumsBeyondTheirBias(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

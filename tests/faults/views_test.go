@@ -175,12 +175,11 @@ func model(t *testing.T, text string) []byte {
 // x, twice: the second run has the memory of the first.
 func run(t *testing.T, file []byte, in map[string]*tensor.Tensor, x *tensor.Tensor, want []func(v, x float32) float32) {
 	t.Helper()
-	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Verify: true})
+	m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}, Run: spc.RunOptions{Threads: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	m.SetThreads(1)
 	for range 2 {
 		out, err := m.Run(context.Background(), in)
 		if err != nil {

@@ -303,30 +303,30 @@ func TestFailedBindingHoldsNothing(t *testing.T) {
 func TestModelsFallBack(t *testing.T) {
 	file := emulated(t)
 	for _, c := range []struct {
-		fault, libraries string
-		lost             bool
+		fault     string
+		libraries spc.Libraries
+		lost      bool
 	}{
-		{"f32_patches:702", "off", true},
-		{"cuMemHostAlloc:2", "off", false},
-		{"cuGraphLaunch:999", "off", true},
-		{"cublasLtMatmul:13", "always", false},
-		{"cublasLtMatmul:13:700@3", "always", true},
-		{"cublaslt_product:700@2", "always", true},
-		{"cublasLtMatmulAlgoGetHeuristic:14:719", "always", true},
+		{"f32_patches:702", spc.NoLibraries, true},
+		{"cuMemHostAlloc:2", spc.NoLibraries, false},
+		{"cuGraphLaunch:999", spc.NoLibraries, true},
+		{"cublasLtMatmul:13", spc.AlwaysLibraries, false},
+		{"cublasLtMatmul:13:700@3", spc.AlwaysLibraries, true},
+		{"cublaslt_product:700@2", spc.AlwaysLibraries, true},
+		{"cublasLtMatmulAlgoGetHeuristic:14:719", spc.AlwaysLibraries, true},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			gpu(t, 0)
 			before := simt.ReadHeld(t, file)
-			m, err := spc.Compile(t.Context(), spc.CompileOptions{Model: "../../demo/model.onnx"})
-			if err != nil {
-				t.Fatal(err)
-			}
 			var why []error
 			d, err := spc.OpenDevice("auto", spc.DeviceOptions{Libraries: c.libraries, Fallback: func(err error) { why = append(why, err) }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.SetDevice(d)
+			m, err := spc.Compile(t.Context(), spc.CompileOptions{Model: "../../demo/model.onnx", Run: spc.RunOptions{Device: d}})
+			if err != nil {
+				t.Fatal(err)
+			}
 			port := m.Inputs()[0]
 			var outs []*tensor.Tensor
 			for i, fault := range []string{"", c.fault, ""} {

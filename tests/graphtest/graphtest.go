@@ -18,6 +18,7 @@ import (
 	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/passes/fold"
+	"spc/passes/prune"
 )
 
 // Pass is a rewrite of a graph, and returns how much it changed.
@@ -203,4 +204,13 @@ func Run(ctx context.Context, g *ir.Graph, in iter.Seq2[[]*tensor.Tensor, error]
 		}
 	}
 	return nil
+}
+
+// Pattern reads a pattern of zeros, which must be one.
+func Pattern(s string) prune.Pattern {
+	p, err := prune.ParsePattern(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
 }

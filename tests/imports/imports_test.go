@@ -23,13 +23,13 @@ var layers = [][]string{
 	{"data"},
 	{"ir/op"},
 	{"ir/onnx"},
-	{"reduce"},
+	{"internal/reduce"},
 	{"passes"},
 	{"lower"},
 	{"backend"},
 	{"backend/format"},
 	{"backend/cpu", "backend/ref", "backend/tune", "backend/onnxgo", "backend/cuda"},
-	{"verify"},
+	{"internal/verify"},
 	{"."},
 	{"cmd", "demo", "tests"},
 }
@@ -135,5 +135,32 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 	if files < 20 {
 		t.Fatalf("only %d files seen", files)
+	}
+}
+
+// Programs import spc, ir/tensor and data. What else they could import says that it may change.
+func TestWhatIsNotPublicSaysSo(t *testing.T) {
+	const says = "may change in any version"
+	for _, top := range []string{"ir", "passes", "lower", "backend"} {
+		names, err := filepath.Glob(filepath.Join("../..", top, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(names, func(name string) bool {
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.PackageClauseOnly)
+			return err == nil && f.Doc != nil && strings.Contains(strings.Join(strings.Fields(f.Doc.Text()), " "), says)
+		}) {
+			t.Errorf("the documentation of package %s does not say that it %s", top, says)
+		}
+	}
+	known := []string{"cmd", "data", "internal", "ir", "passes", "lower", "backend", "demo", "tests", "docs", "testdata", "out"}
+	entries, err := os.ReadDir("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && e.Name()[0] != '.' && !slices.Contains(known, e.Name()) {
+			t.Errorf("folder %s is new at the top: others could import it", e.Name())
+		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"spc/ir"
 	"spc/passes/recon"
 	"spc/tests/bench"
 	"spc/tests/e2e"
@@ -134,11 +133,18 @@ func prune(ctx context.Context, match *regexp.Regexp) error {
 	for _, c := range out.Commands() {
 		fmt.Println("  " + c)
 	}
-	drawn := recon.Recipe(&ir.Graph{})
-	if err := drawn.Set(*recipe); err != nil {
-		return err
+	var r recon.Recipe
+	if *recipe != "" {
+		var err error
+		if r, err = recon.ParseRecipe(*recipe); err != nil {
+			return err
+		}
 	}
-	fmt.Printf("Reconstruction draws from seed %d; nothing else is random.\n", drawn.Seed)
+	seed, ok := r["seed"]
+	if !ok {
+		seed = recon.DefaultSeed
+	}
+	fmt.Printf("Reconstruction draws from seed %.0f; nothing else is random.\n", seed)
 	if *table != "" {
 		if err := bench.UpdateFile(*table, e2e.Mark, kept.Markdown()); err != nil {
 			return err

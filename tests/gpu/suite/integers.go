@@ -16,6 +16,7 @@ import (
 	"spc/ir/tensor"
 	"spc/tests/archs"
 	"spc/tests/e2e"
+	"spc/tests/graphtest"
 )
 
 // integers is a program of 8-bit integers: products that take and give u8 and floats, with
@@ -116,7 +117,7 @@ func Quantised(t *testing.T, driver cuda.Driver) {
 		load     func(t *testing.T) ([]byte, []*tensor.Tensor)
 		pattern  string
 		sparsity float64
-		format   string
+		format   spc.Format
 		between  bool  // floats lie between integers
 		parts    int64 // of the GPU
 	}{
@@ -125,9 +126,9 @@ func Quantised(t *testing.T, driver cuda.Driver) {
 		{"resnet 2:4", build("resnet"), "2:4", 0.5, "nm", false, 1},
 		{"mobilenet", build("mobilenet"), "uniform", 0, "dense", true, 1},
 		{"vit", build("vit"), "uniform", 0, "dense", true, 1},
-		{"resnet20-cifar10", stored("resnet20-cifar10"), "uniform", 0, "auto", false, 1},
-		{"squeezenet1.1-imagenet", stored("squeezenet1.1-imagenet"), "uniform", 0, "auto", false, 1},
-		{"mobilenetv2-imagenet", stored("mobilenetv2-imagenet"), "uniform", 0, "auto", true, 1},
+		{"resnet20-cifar10", stored("resnet20-cifar10"), "uniform", 0, "", false, 1},
+		{"squeezenet1.1-imagenet", stored("squeezenet1.1-imagenet"), "uniform", 0, "", false, 1},
+		{"mobilenetv2-imagenet", stored("mobilenetv2-imagenet"), "uniform", 0, "", true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			model, in := c.load(t)
@@ -149,19 +150,19 @@ func Quantised(t *testing.T, driver cuda.Driver) {
 				}
 				return all
 			}
+			d := &Counted{Driver: driver}
 			m, err := spc.Compile(t.Context(), spc.CompileOptions{
-				Bytes: model, Pattern: c.pattern, Sparsity: c.sparsity, Prune: "magnitude", Allocate: "layer", Format: c.format, Target: "cuda",
-				Quantize: "int8", KeepFloat: []string{"none"},
-				Calibrate: func(_ context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+				Bytes: model, Format: c.format, Target: spc.CUDA,
+				Prune:    spc.PruneOptions{Pattern: graphtest.Pattern(c.pattern), Sparsity: c.sparsity, Method: spc.Magnitude, Allocate: spc.PerLayer},
+				Quantize: spc.QuantizeOptions{Type: tensor.I8, KeepNone: true},
+				Calibration: spc.Calibration{Inputs: func(_ context.Context, ports []spc.Port) iter.Seq2[map[string]*tensor.Tensor, error] {
 					return func(yield func(map[string]*tensor.Tensor, error) bool) { yield(inputs(ports, 1), nil) }
-				},
+				}},
+				Run: spc.RunOptions{Threads: 1, Device: cuda.Device{Driver: d}},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := &Counted{Driver: driver}
-			m.SetThreads(1)
-			m.SetDevice(cuda.Device{Driver: d})
 			x := inputs(m.Inputs(), 2)
 			want, err := m.Interpret(t.Context(), x)
 			if err != nil {
@@ -173,7 +174,7 @@ func Quantised(t *testing.T, driver cuda.Driver) {
 				if err := m.Save(file); err != nil {
 					t.Fatal(err)
 				}
-				host, err := spc.Open(file)
+				host, err := spc.Open(file, spc.RunOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -91,12 +91,10 @@ func (g *countedGraph) Launch() error {
 // pipeline compiles models and runs them on a GPU.
 func pipeline(d cuda.Device) conformance.Pipeline {
 	return conformance.Pipeline{Name: "cuda", Prepare: func(ctx context.Context, model []byte) (conformance.Run, error) {
-		m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model})
+		m, err := spc.Compile(ctx, spc.CompileOptions{Bytes: model, Run: spc.RunOptions{Threads: 1, Device: d}})
 		if err != nil {
 			return nil, err
 		}
-		m.SetThreads(1)
-		m.SetDevice(d)
 		return func(ctx context.Context, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 			defer m.Close()
 			return conformance.InOrder(m)(ctx, in)

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"spc/internal/verify"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/tests/graphtest"
-	"spc/verify"
 )
 
 func TestToleranceIsThatOfTheLeastExactType(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"spc/backend/ref"
+	"spc/internal/reduce"
 	"spc/ir"
 	"spc/ir/tensor"
-	"spc/reduce"
 )
 
 // Bench is what faults are looked for with.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"spc/internal/reduce"
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
-	"spc/reduce"
 	"spc/tests/graphtest"
 )
 

@@ -1,0 +1,433 @@
+package spc
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"spc/backend"
+	"spc/backend/format"
+	"spc/backend/tune"
+	"spc/ir/onnx"
+	"spc/ir/option"
+	"spc/ir/tensor"
+	"spc/passes"
+	"spc/passes/calib"
+	"spc/passes/choose"
+	"spc/passes/fit"
+	"spc/passes/prune"
+	"spc/passes/quant"
+	"spc/passes/recon"
+)
+
+// AnySize, in CompileOptions.Shapes, leaves a dimension to each run.
+const AnySize = onnx.AnySize
+
+// CompileOptions say what to compile and how. The zero value of everything but
+// the model keeps the weights as they are.
+type CompileOptions struct {
+	Model string // path of an ONNX file
+	Bytes []byte // or its content, without external data
+
+	Shapes map[string][]int // sizes of inputs by name, in place of declared ones; AnySize leaves one open
+	Dims   map[string]int   // sizes of symbols
+
+	Target Target // the device that formats are chosen for
+	Format Format // of all weights that it suits
+
+	Prune       PruneOptions
+	Quantize    QuantizeOptions
+	Calibration Calibration
+	Run         RunOptions // of the model that Compile returns
+	Debug       DebugOptions
+
+	// Command, where it is set, is the command that asks for all this. The model keeps it for
+	// ReportOptions.
+	Command []string
+
+	// Progress, where it is set, is called as the stages go on.
+	Progress func(stage string, done, total int)
+}
+
+// PruneOptions say which weights become zero: none, unless a sparsity is asked for.
+type PruneOptions struct {
+	Sparsity float64         // the fraction of zeros over all prunable weights
+	Pattern  Pattern         // where zeros may lie
+	Layers   []LayerSparsity // layers with a sparsity of their own; the last that matches counts
+	Keep     []string        // globs of nodes or weights that stay as they are
+	KeepNone bool            // also the first convolution and the last weight are pruned
+	// Allocate spreads the sparsity over the layers. Empty is AutoAllocation with samples, else
+	// PerLayer.
+	Allocate Allocation
+	// Method chooses the weights that go. Empty is OBS with samples, else Magnitude.
+	Method Method
+	// AimDense fits what is left to the dense model's outputs in place of its weights.
+	AimDense bool
+	// Uncorrected leaves the means and variances of outputs as pruning with samples makes them.
+	Uncorrected bool
+	// Reconstruct, unless it is nil, changes what is left by gradients, block by block, towards
+	// what the dense model computes on the samples. An empty recipe is what suits the model.
+	Reconstruct Recipe
+	Masks       bool // keep where pruned weights are not zero, for Masks of the result
+}
+
+// QuantizeOptions say which numbers products have: those of the model, unless there is a type.
+type QuantizeOptions struct {
+	// Type is I8, of weights and activations, which needs samples, or F16 or BF16, of weights alone.
+	Type   tensor.DType
+	Ranges Ranges // of activations in 8 bits
+	// KeepFloat holds globs of nodes or weights whose products stay in floating point.
+	KeepFloat []string
+	KeepNone  bool // also sensitive products, which otherwise stay, are quantised
+}
+
+// Calibration is samples of what a model sees.
+type Calibration struct {
+	// Inputs yields inputs by the names of the ports, in the same order every time; an error
+	// ends them.
+	Inputs func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
+	Count  int // of samples in what Inputs yields, for the report; 0 for one in each
+	// Threads run the model on them, 0 for one a physical core. The result does not depend on it.
+	Threads int
+	// Cache is a file for what allocations see of the dense model, which is made
+	// where there is none and saves time where it is there. Identity identifies the
+	// samples: statistics of others are an error.
+	Cache, Identity string
+}
+
+// DebugOptions are for whoever works on the compiler.
+type DebugOptions struct {
+	Disable   []string // passes that do not run
+	StopAfter string   // the last pass that runs
+	Verify    bool     // verify the graph after every pass
+	DumpDir   string   // a folder for the graph after every pass and, where the inputs' shapes are known, every step of the CPU's lowering
+}
+
+// Pattern says where zeros may lie. The zero Pattern is uniform.
+type Pattern = prune.Pattern
+
+// The kinds of patterns.
+const (
+	Uniform      = prune.Uniform      // the same number of nonzeros in each row of a layer
+	Unstructured = prune.Unstructured // anywhere
+	NM           = prune.NM           // at most N nonzeros among M neighbours in a row, which sets the sparsity
+	Block        = prune.Block        // blocks of R rows and C columns are zero or not
+	UniformBlock = prune.UniformBlock // as many blocks in each row of blocks
+	Channel      = prune.Channel      // whole output channels, which are removed
+)
+
+// ParsePattern reads uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel.
+func ParsePattern(s string) (Pattern, error) { return prune.ParsePattern(s) }
+
+// LayerSparsity is the sparsity of layers that a glob of nodes or weights names.
+type LayerSparsity struct {
+	Glob     string
+	Sparsity float64
+}
+
+// ParseLayerSparsity reads GLOB=SPARSITY.
+func ParseLayerSparsity(s string) (LayerSparsity, error) {
+	t, err := prune.ParseLayerTarget(s)
+	return LayerSparsity{t.Glob.String(), t.Sparsity}, err
+}
+
+// Allocation says how the sparsity is spread over the layers.
+type Allocation = prune.Allocation
+
+// The allocations. Those from Normalised on need samples.
+const (
+	PerLayer       = prune.PerLayer // the same in each
+	Global         = prune.Global   // the pattern's published threshold
+	Normalised     = fit.Normalised // one threshold on saliencies that samples make comparable
+	Curves         = fit.Curves     // by error curves
+	Joint          = fit.Joint      // by these and the effects that layers have together
+	AutoAllocation = fit.Auto       // whichever of these but Global is nearest the dense model's outputs
+)
+
+// ParseAllocation reads layer, global, normalised, curves, joint or auto.
+func ParseAllocation(s string) (Allocation, error) { return fit.ParseAllocation(s) }
+
+// Allocations lists the allocations.
+func Allocations() []Allocation { return fit.Allocations() }
+
+// Method is how the weights that go are chosen.
+type Method = fit.Method
+
+// The methods. All but Magnitude need samples.
+const (
+	Magnitude = fit.Magnitude // by |w|
+	Wanda     = fit.Wanda     // by |w| times the norm of its input
+	Taylor    = fit.Taylor    // by gradients of the model's outputs
+	OBS       = fit.OBS       // by what the others cannot make up for, and these are updated
+)
+
+// ParseMethod reads magnitude, wanda, taylor or obs.
+func ParseMethod(s string) (Method, error) { return fit.ParseMethod(s) }
+
+// Methods lists the methods.
+func Methods() []Method { return fit.Methods() }
+
+// Recipe changes how a model is reconstructed, by the names of settings: blocks (epochs for
+// each block), rate, gains (epochs for the sizes of rows), gain-rate, model (epochs for the
+// whole), model-rate, inside, warmup, batch, window, augment (0 or 1) and seed.
+type Recipe = recon.Recipe
+
+// ParseRecipe reads NAME=VALUE after NAME=VALUE, with commas between them.
+func ParseRecipe(s string) (Recipe, error) { return recon.ParseRecipe(s) }
+
+// Ranges says what the steps of an activation span of its range on the samples. The zero value
+// is MSE.
+type Ranges = quant.Ranges
+
+// The methods of Ranges.
+const (
+	MSE        = quant.MSE        // what makes the squared error least
+	MinMax     = quant.MinMax     // all of it
+	Percentile = quant.Percentile // the middle so many percent
+)
+
+// ParseRanges reads mse, minmax, percentile or percentile:P.
+func ParseRanges(s string) (Ranges, error) { return quant.ParseRanges(s) }
+
+// quantised names the types of QuantizeOptions.
+var quantised = words[tensor.DType]{option.Quantize, []word[tensor.DType]{{"none", 0}, {"int8", tensor.I8}, {"fp16", tensor.F16}, {"bf16", tensor.BF16}}}
+
+// ParseQuantized reads none, which is the zero type, int8, fp16 or bf16.
+func ParseQuantized(s string) (tensor.DType, error) { return quantised.parse(s) }
+
+// Format is how weights are stored. The zero Format is the fastest for each.
+type Format string
+
+// ParseFormat reads auto, which is the zero Format, or one of Formats.
+func ParseFormat(s string) (Format, error) {
+	f, err := option.OneOf(option.Format, s, append([]Format{choose.Auto}, Formats()...))
+	if f == choose.Auto {
+		f = ""
+	}
+	return f, err
+}
+
+// Formats lists the formats.
+func Formats() []Format {
+	var list []Format
+	for _, f := range format.Table {
+		list = append(list, Format(f.Name()))
+	}
+	return list
+}
+
+// Target is a device that formats are chosen for. The zero Target is the CPU. GPUs are taken to
+// compute in 16-bit floats, and products of 8-bit integers in these.
+type Target string
+
+// The targets. CUDA is the last of those that name an architecture.
+const (
+	CPU      Target = "cpu"
+	CUDA     Target = "cuda"
+	CUDASM80 Target = "cuda:sm_80"
+	CUDASM90 Target = "cuda:sm_90"
+)
+
+// Targets lists the targets.
+func Targets() []Target { return []Target{CPU, CUDA, CUDASM80, CUDASM90} }
+
+// ParseTarget reads one of Targets.
+func ParseTarget(s string) (Target, error) { return option.OneOf(option.Target, s, Targets()) }
+
+// formats are those to choose from, and how their speed on the target is predicted.
+func (t Target) formats() ([]choose.Format, choose.Model) {
+	if t == CPU {
+		return format.Choices(), tune.Default
+	}
+	rates := backend.RatesOf(strings.TrimPrefix(strings.TrimPrefix(string(t), string(CUDA)), ":"))
+	return format.GPUChoices(rates, tensor.F16), tune.GPU(rates)
+}
+
+// words are the words for the values of an option.
+type words[T comparable] struct {
+	option option.Name
+	list   []word[T]
+}
+
+type word[T comparable] struct {
+	text  string
+	value T
+}
+
+func (w words[T]) parse(s string) (v T, err error) {
+	for _, x := range w.list {
+		if x.text == s {
+			return x.value, nil
+		}
+	}
+	return v, option.Errorf("%v %q: want one of %s", w.option, s, w.texts())
+}
+
+// of is the word for a value.
+func (w words[T]) of(v T) (string, error) {
+	for _, x := range w.list {
+		if x.value == v {
+			return x.text, nil
+		}
+	}
+	return "", option.Errorf("%v %v: want one of %s", w.option, v, w.texts())
+}
+
+func (w words[T]) texts() string {
+	var texts []string
+	for _, x := range w.list {
+		texts = append(texts, x.text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// globs reads the globs of an option.
+func globs(o option.Name, texts []string) ([]prune.Glob, error) {
+	var list []prune.Glob
+	for _, s := range texts {
+		g, err := prune.ParseGlob(s)
+		if err != nil {
+			return nil, option.Errorf("%v: %v", o, err)
+		}
+		list = append(list, g)
+	}
+	return list, nil
+}
+
+// report is the options as reports tell them, once passContext has checked them.
+func (o *CompileOptions) report(c *passes.Context) (ReportOptions, error) {
+	quantize, err := quantised.of(o.Quantize.Type)
+	r := ReportOptions{
+		Pattern: c.Prune.Pattern.String(), Sparsity: c.Prune.Sparsity, Allocate: string(c.Prune.Allocate),
+		Format: c.Choose.Format, Target: string(o.Target), Quantize: quantize, Command: o.Command,
+	}
+	return r, err
+}
+
+// passContext checks the options, which are all that a compilation depends on, and makes of them
+// what the passes want. Where there are no samples seen is nil.
+func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, error) {
+	if o.Target == "" {
+		o.Target = CPU
+	}
+	if _, err := ParseTarget(string(o.Target)); err != nil {
+		return nil, err
+	}
+	c := &passes.Context{Masks: o.Prune.Masks}
+	c.Formats, c.Model = o.Target.formats()
+	c.Choose.Format = choose.Auto
+	if o.Format != "" {
+		if _, err := ParseFormat(string(o.Format)); err != nil {
+			return nil, err
+		}
+		c.Choose.Format = string(o.Format)
+	}
+	if o.Progress != nil {
+		c.Choose.Progress = func(done, total int) { o.Progress("choose", done, total) }
+	}
+	var err error
+	if c.Quant, err = o.Quantize.pass(o.Target, seen); err != nil {
+		return nil, err
+	}
+	if c.Quant != nil && c.Quant.Type != tensor.I8 {
+		c.Choose.Half = c.Quant.Type
+	}
+	if c.Prune, err = o.Prune.pass(); err != nil {
+		return nil, err
+	}
+	c.Prune.Observer, c.Prune.Cache, c.Prune.Samples, c.Prune.Progress = seen, o.Calibration.Cache, o.Calibration.Identity, o.Progress
+	if err := c.Prune.Check(); err != nil {
+		return nil, err
+	}
+	if seen != nil && !c.Prune.Asks() && o.Quantize.Type != tensor.I8 {
+		return nil, option.Errorf("%v has no use without %v, a %v that sets its own, or %v int8", option.Calibration, option.Sparsity, option.Pattern, option.Quantize)
+	}
+	return c, nil
+}
+
+// pass makes of the options what the pass wants, but for the samples.
+func (o *PruneOptions) pass() (fit.Options, error) {
+	f := fit.Options{
+		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone},
+		Method:       o.Method, Allocate: o.Allocate, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
+	}
+	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
+		return f, err
+	}
+	if own, ok := o.Pattern.OwnSparsity(); ok {
+		f.Sparsity = own
+	}
+	for _, l := range o.Layers {
+		g, err := prune.ParseGlob(l.Glob)
+		if err != nil {
+			return f, option.Errorf("%v: %v", option.Layers, err)
+		}
+		if !(l.Sparsity >= 0 && l.Sparsity < 1) {
+			return f, option.Errorf("%v: sparsity %v of %s, want at least 0 and below 1", option.Layers, l.Sparsity, l.Glob)
+		}
+		f.Targets = append(f.Targets, prune.LayerTarget{Glob: g, Sparsity: l.Sparsity})
+	}
+	var err error
+	if f.Keep, err = globs(option.Keep, o.Keep); err != nil {
+		return f, err
+	}
+	if o.Reconstruct != nil || o.AimDense || o.Uncorrected {
+		if !f.Asks() {
+			return f, option.Errorf("%v has no use without %v, or a %v that sets its own", o.needless(), option.Sparsity, option.Pattern)
+		}
+	}
+	return f, nil
+}
+
+// needless is a choice that makes no difference where nothing is pruned.
+func (o *PruneOptions) needless() option.Name {
+	switch {
+	case o.Reconstruct != nil:
+		return option.Reconstruct
+	case o.AimDense:
+		return option.Aim
+	}
+	return option.Uncorrected
+}
+
+// pass makes of the options what the pass wants: nil where nothing is to be quantised.
+func (o *QuantizeOptions) pass(t Target, seen *calib.Observer) (*quant.Options, error) {
+	name, err := quantised.of(o.Type)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.Type == 0 && len(o.KeepFloat) > 0:
+		return nil, option.Errorf("%v %s has no use without %v", option.KeepFloat, o.KeepFloat[0], option.Quantize)
+	case o.Type == 0 && o.KeepNone:
+		return nil, option.Errorf("%v none has no use without %v", option.KeepFloat, option.Quantize)
+	case o.Type != tensor.I8 && o.Ranges != Ranges{}:
+		return nil, option.Errorf("%v %v has no use without %v int8", option.Ranges, o.Ranges, option.Quantize)
+	case o.Type == 0:
+		return nil, nil
+	case o.Type == tensor.I8 && seen == nil:
+		return nil, option.Errorf("%v int8 needs %v, samples that show the ranges of activations", option.Quantize, option.Calibration)
+	case o.Type != tensor.I8 && t != CPU:
+		return nil, fmt.Errorf("%w: %w", option.Errorf("%v %s: weights of %s are for the CPU, a GPU rounds them to its precision", option.Target, t, name), ErrUnsupported)
+	}
+	if err := o.Ranges.Check(); err != nil {
+		return nil, err
+	}
+	q := &quant.Options{Type: o.Type, Observer: seen, Ranges: o.Ranges, All: o.KeepNone}
+	q.KeepFloat, err = globs(option.KeepFloat, o.KeepFloat)
+	return q, err
+}
+
+// pipeline makes of the options what the pipeline wants, with some passes left out.
+func (o *CompileOptions) pipeline(leaveOut []string) (passes.Options, error) {
+	po := passes.Options{
+		Disable: slices.Concat(leaveOut, o.Debug.Disable), StopAfter: o.Debug.StopAfter, Verify: o.Debug.Verify, Progress: o.Progress,
+	}
+	var err error
+	if o.Debug.DumpDir != "" {
+		po.Dump, err = passes.DumpTo(o.Debug.DumpDir)
+	}
+	return po, err
+}
