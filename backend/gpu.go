@@ -355,17 +355,3 @@ func GPUActivation(e *op.Epilogue) (number int, a, b float32, err error) {
 	}
 	return int(f), a, b, nil
 }
-
-// Cell is a parameter of a kernel, an int, uint64 or float32, as the driver takes it:
-// eight bytes of which it reads as many as the parameter has.
-func Cell(v any) (uint64, error) {
-	switch v := v.(type) {
-	case int:
-		return uint64(v), nil
-	case uint64:
-		return v, nil
-	case float32:
-		return uint64(math.Float32bits(v)), nil
-	}
-	return 0, fmt.Errorf("a parameter of type %T: %w", v, ir.ErrInvalid)
-}

@@ -28,23 +28,22 @@ func bindAttention(b *binder, n *ir.Node) (bool, error) {
 	if g.Shared > backend.GPUShared {
 		return false, nil
 	}
-	part := func(i int, h op.AttentionHeads) any { return element{n.Inputs[i], h.From} }
 	causal := 0
 	if a.Causal {
 		causal = 1
 	}
-	params := []any{part(0, a.Q), part(1, a.K), part(2, a.V), n.Outputs[0], a.Queries, a.Keys, a.Depth, a.Width, a.Group, a.Scale, causal}
+	places := params{b.element(n.Inputs[0], a.Q.From), b.element(n.Inputs[1], a.K.From), b.element(n.Inputs[2], a.V.From), value(n.Outputs[0])}
+	var strides []int
 	for _, h := range []op.AttentionHeads{a.Q, a.K, a.V, a.Y} {
-		params = append(params, h.Batch, h.Head, h.Token)
+		strides = append(strides, h.Batch, h.Head, h.Token)
 	}
+	mask := make(params, 6)
 	if m := a.Mask; m != nil {
 		kind := 1
 		if m.Bool {
 			kind = 2
 		}
-		params = append(params, n.Inputs[3], kind, m.Keys, m.Batch, m.Head, m.Query)
-	} else {
-		params = append(params, nil, 0, 0, 0, 0, 0)
+		mask = append(values(n.Inputs[3]), ints(kind, m.Keys, m.Batch, m.Head, m.Query)...)
 	}
-	return true, b.launch(name, g, params...)
+	return true, b.launch(name, g, places, ints(a.Queries, a.Keys, a.Depth, a.Width, a.Group), floats(a.Scale), ints(causal), ints(strides...), mask)
 }

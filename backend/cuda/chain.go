@@ -62,13 +62,5 @@ func (b *binder) launchChain(n *ir.Node, p *chain.Program) error {
 	case !p.Integers:
 		name = b.name("chain_x1")
 	}
-	params := []any{code}
-	for k := range chains.Operands {
-		if k < len(p.Operands) {
-			params = append(params, p.Operands[k])
-		} else {
-			params = append(params, nil)
-		}
-	}
-	return b.launch(name, flat(threads), append(params, y, count)...)
+	return b.launch(name, flat(threads), data(code), values(p.Operands...), make(params, chains.Operands-len(p.Operands)), values(y), ints(count))
 }

@@ -326,7 +326,7 @@ func (p *program) free() error {
 }
 
 // constant returns where a tensor, which does not change, is on the device.
-func (p *program) constant(s Stream, t *tensor.Tensor) (uint64, error) {
+func (p *program) constant(s Stream, t *tensor.Tensor) (Pointer, error) {
 	at, ok := p.memory[t]
 	if !ok {
 		var err error
@@ -336,7 +336,7 @@ func (p *program) constant(s Stream, t *tensor.Tensor) (uint64, error) {
 		p.memory[t] = at
 		p.fresh = append(p.fresh, t)
 	}
-	return uint64(at), nil
+	return at, nil
 }
 
 // upload copies a tensor to memory that the caller frees.

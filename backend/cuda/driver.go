@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math"
 	"time"
 
 	"spc/backend"
@@ -12,6 +13,16 @@ type Pointer uint64
 
 // Kernel is a kernel of the image that a Driver has loaded.
 type Kernel uint64
+
+// Cell is a parameter of a kernel, as which a Pointer may be converted: eight bytes of which a Driver reads as many as the
+// parameter has.
+type Cell uint64
+
+// IntCell is that of an integer of any size.
+func IntCell(v int) Cell { return Cell(v) }
+
+// FloatCell is that of an f32.
+func FloatCell(v float32) Cell { return Cell(math.Float32bits(v)) }
 
 // Error is a call of a driver, or of a library, that has failed. It is an ir.ErrDevice.
 type Error struct {
@@ -57,8 +68,8 @@ type Stream interface {
 	UploadFrom(to Pointer, n int, read func(part []byte, at int) error) error
 	// Download copies from device memory, and waits for all that was queued before.
 	Download(to []byte, from Pointer) error
-	// Launch queues a kernel with its parameters, as backend.Cell makes them.
-	Launch(k Kernel, g backend.Geometry, cells []uint64) error
+	// Launch queues a kernel with its parameters.
+	Launch(k Kernel, g backend.Geometry, cells []Cell) error
 	// Multiply queues a product of a library, whose operands are at these addresses: W, X, the
 	// residual if the plan has one, Y, and as much memory besides as the plan asks for.
 	// The weight is one that Compress made, if the plan wants that.

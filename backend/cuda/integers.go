@@ -37,27 +37,17 @@ func (b *binder) integerProduct(n *ir.Node, w *weight, q *op.Quant, ep *op.Epilo
 		shift[m] = -int32(q.XZero) * w.sums[m]
 		scale[m] = q.XScale * q.WScale[m%len(q.WScale)]
 	}
-	var params []any
-	for _, part := range k.Parts {
-		params = append(params, part)
-	}
-	var patches any
+	var patches []int32
 	if o.patches != nil {
 		patches, o.xs[2] = o.patches, o.image
 	}
-	params = append(params, o.x, o.y, rows, depth, o.n)
-	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
-		params = append(params, v)
-	}
-	params = append(params, patches, q.XZero)
-	for _, v := range k.Extra {
-		params = append(params, v)
-	}
-	residual, kind := any(nil), 0
+	kind := 0
 	if o.residual != nil {
-		residual, kind = o.residual, b.typeOf(o.residual)
+		kind = b.typeOf(o.residual)
 	}
-	return true, b.launch(k.Name, g, append(params, shift, scale, floats(bias), residual, kind, q.RScale, q.RZero, b.typeOf(o.y), q.YScale, q.YZero, act, a1, a2)...)
+	return true, b.launch(k.Name, g, tensors(k.Parts...), params{o.x, o.y}, ints(rows, depth, o.n), ints(o.xs[:]...), ints(o.ys[:]...), data(patches),
+		ints(q.XZero), ints(k.Extra...), data(shift), data(scale, bias), values(o.residual), ints(kind), floats(q.RScale), ints(q.RZero, b.typeOf(n.Outputs[0])),
+		floats(q.YScale), ints(q.YZero, act), floats(a1, a2))
 }
 
 // bindIntegerTokens binds a quantised MatMul or Gemm, whose left side is tokens.
@@ -71,7 +61,7 @@ func bindIntegerTokens(b *binder, n *ir.Node) (bool, error) {
 	k, m := xs[len(xs)-1], len(w.sums)
 	tokens := prod(xs) / k
 	return b.integerProduct(n, w, o.Integers(), o.Fused(), k, operands{
-		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: tokens, batch: 1, xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
+		x: value(n.Inputs[0]), y: value(n.Outputs[0]), residual: n.Input(op.Residual), n: tokens, batch: 1, xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
 	})
 }
 
@@ -91,7 +81,7 @@ func bindIntegerConv(b *binder, n *ir.Node) (bool, error) {
 	}
 	rows, cols, pixels := len(w.sums), prod(ws[1:]), prod(out)
 	p := operands{
-		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
+		x: value(n.Inputs[0]), y: value(n.Outputs[0]), residual: n.Input(op.Residual), n: pixels, batch: xs[0],
 		xs: [3]int{pixels, 1, cols * pixels}, ys: [3]int{pixels, 1, rows * pixels},
 	}
 	if plane := prod(xs[2:]); cols != xs[1] || pixels != plane || slices.ContainsFunc(spans, func(s op.Span) bool { return s.Begin != 0 || s.Stride != 1 }) {
@@ -127,7 +117,7 @@ func (b *binder) quantised(n *ir.Node, float, bytes *ir.Value, kernel string, ax
 		return false, nil
 	}
 	size, step := 1, 1 // scales, and neighbours that have the same
-	var args [2]any
+	args := make(params, 2)
 	for i, want := range []tensor.DType{tensor.F32, tensor.U8} {
 		v := n.Input(1 + i)
 		switch {
@@ -136,9 +126,9 @@ func (b *binder) quantised(n *ir.Node, float, bytes *ir.Value, kernel string, ax
 		case v.Type.DType != want || v.Const == nil && (v.IsConst() || b.prog.typeOf(v) != want):
 			return false, nil
 		case v.Const != nil:
-			args[i] = v.Const
+			args[i].tensor = v.Const
 		default:
-			args[i] = v
+			args[i] = value(v)
 		}
 		size = prod(shapeOf(v))
 	}
@@ -148,5 +138,5 @@ func (b *binder) quantised(n *ir.Node, float, bytes *ir.Value, kernel string, ax
 		}
 		step = prod(shape[axis+1:])
 	}
-	return true, b.launch(b.name(kernel), flat((count+3)/4), n.Inputs[0], n.Outputs[0], count, args[0], args[1], size, step)
+	return true, b.launch(b.name(kernel), flat((count+3)/4), values(n.Inputs[0], n.Outputs[0]), ints(count), args, ints(size, step))
 }

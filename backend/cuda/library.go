@@ -201,8 +201,9 @@ func (p *program) closeLibraries() error {
 
 // multiplier is the matrix W[rows,cols] of a product.
 type multiplier struct {
-	is         any    // a value, or what makes a weight
-	strides    [3]int // of rows, columns and matrices of a batch
+	value      *ir.Value                      // it, nil where it is a weight
+	matrix     func() (*tensor.Tensor, error) // makes it where it is a weight
+	strides    [3]int                         // of rows, columns and matrices of a batch
 	rows, cols int
 }
 
@@ -220,7 +221,7 @@ func (b *binder) library(lib Library, best float64, w multiplier, o operands, al
 	if !b.prog.always && b.timeWith(rows, cols, &o, f.ok, sparse) >= best {
 		return false, nil
 	}
-	act, a1, a2, err := backend.GPUActivation(ep)
+	epilogue, err := epilogueOf(ep, nil, bias, o.residual)
 	if err != nil {
 		return false, err
 	}
@@ -241,22 +242,21 @@ func (b *binder) library(lib Library, best float64, w multiplier, o operands, al
 			return false, err
 		}
 	}
-	x, y := o.places()
 	count := rows * o.n * o.batch
-	sums, residual := y, any(nil)
+	sums, residual := o.y, param{}
 	if !f.ok && float != tensor.F32 {
-		sums = tempParam(b.temp(count * tensor.F32.Size()))
+		sums = b.temp(count * tensor.F32.Size())
 	}
 	if p.Residual {
-		residual = o.residual
+		residual = value(o.residual)
 	}
-	if err := b.launchPlan(lib, plan, w.is, x, residual, sums); err != nil {
+	if err := b.launchPlan(lib, plan, w, o.x, residual, sums); err != nil {
 		return false, err
 	}
 	if f.ok {
 		return true, nil
 	}
-	return true, b.finish(sums, y, count, rows, o.ys[0], 1, []any{nil, floats(bias), valueOrNil(o.residual), act, a1, a2})
+	return true, b.finish(sums, o.y, count, rows, o.ys[0], 1, epilogue)
 }
 
 // timeWith is about how long a product takes with a library, with what kernels do before it and,
@@ -302,36 +302,37 @@ func (b *binder) planOf(lib Library, p Product, bias *tensor.Tensor) (plan Plan,
 	return plan, nil
 }
 
-// launchPlan launches a plan on a weight, which w is or makes, and on other parameters.
-func (b *binder) launchPlan(lib Library, plan Plan, w, x, residual, sums any) error {
-	var space any
+// launchPlan launches a plan on a matrix and on other parameters.
+func (b *binder) launchPlan(lib Library, plan Plan, w multiplier, x, residual, sums param) error {
+	var space param
 	if n := plan.Workspace(); n > 0 {
-		space = tempParam(b.temp(n))
+		space = b.temp(n)
 	}
-	if matrix, ok := w.(func() (*tensor.Tensor, error)); ok {
-		t, err := matrix()
+	matrix := value(w.value)
+	if w.matrix != nil {
+		t, err := w.matrix()
 		if err != nil {
 			return err
 		}
-		if w = t; plan.Compressed() > 0 {
-			if w, err = b.compress(plan, t); err != nil {
+		if matrix.tensor = t; plan.Compressed() > 0 {
+			if matrix, err = b.compress(plan, t); err != nil {
 				return fmt.Errorf("%s: %w", lib.Name(), err)
 			}
 		}
 	}
-	params, err := b.params(w, x, residual, sums, space)
-	if err != nil {
-		return err
+	l := launch{node: b.node, name: b.name(lib.Name()), plan: plan, params: params{matrix, x, residual, sums, space}}
+	err := b.resolve(l.params)
+	if err == nil {
+		b.made = append(b.made, l)
 	}
-	b.made = append(b.made, launch{node: b.node, name: b.name(lib.Name()), plan: plan, params: params})
-	return nil
+	return err
 }
 
 // compress uploads a weight as a plan takes it, for this set of input shapes alone.
-func (b *binder) compress(plan Plan, w *tensor.Tensor) (uint64, error) {
+func (b *binder) compress(plan Plan, w *tensor.Tensor) (param, error) {
 	from, err := b.prog.upload(b.stream, w)
 	if err != nil {
-		return 0, err
+		return param{}, err
 	}
 	to, err := b.prog.driver.Alloc(plan.Compressed())
 	if err == nil {
@@ -341,5 +342,5 @@ func (b *binder) compress(plan Plan, w *tensor.Tensor) (uint64, error) {
 	if freed := b.prog.driver.Free(from); err == nil { // Compress has waited
 		err = freed
 	}
-	return uint64(to), err
+	return param{cell: Cell(to)}, err
 }

@@ -76,23 +76,8 @@ func byRow(n int) backend.Geometry {
 // Programming Guide, table of technical specifications).
 const maxGrid = 65535
 
-// element is a parameter that is the address of an element of a value.
-type element struct {
-	of *ir.Value
-	at int
-}
-
-// tempParam is a parameter that is the address of a temporary buffer.
-type tempParam int
-
-// temp asks for a buffer while the node runs.
-func (b *binder) temp(bytes int) int {
-	b.temps = append(b.temps, temp{bytes: bytes})
-	return len(b.temps) - 1
-}
-
 // launch adds a launch of a kernel to those of the node.
-func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
+func (b *binder) launch(name string, g backend.Geometry, all ...params) error {
 	k, err := b.prog.kernel(name)
 	if err != nil {
 		if errors.Is(err, ir.ErrDevice) {
@@ -100,57 +85,11 @@ func (b *binder) launch(name string, g backend.Geometry, params ...any) error {
 		}
 		return b.node.Errorf(ir.ErrUnsupported, "%v", err)
 	}
-	l := launch{node: b.node, name: name, kernel: k, geometry: g}
-	if l.params, err = b.params(params...); err == nil {
+	l := launch{node: b.node, name: name, kernel: k, geometry: g, params: slices.Concat(all...)}
+	if err = b.resolve(l.params); err == nil {
 		b.made = append(b.made, l)
 	}
 	return err
-}
-
-// params makes the parameters of a launch. They are those of
-// backend.Cell; values of the graph, elements of them and temporary buffers, which stand for their addresses;
-// tensors as they are, of which those of the program are uploaded once; slices of float32 and of int64,
-// which are this set of input shapes' own; and nil.
-func (b *binder) params(params ...any) (out []param, err error) {
-	for _, p := range params {
-		q := param{}
-		if e, ok := p.(element); ok {
-			p, q.offset = e.of, uint64(e.at*b.prog.typeOf(e.of).Size())
-		}
-		switch p := p.(type) {
-		case nil:
-		case *ir.Value:
-			if !p.IsConst() {
-				q.place, q.value = true, p
-				break
-			}
-			t, err := b.prog.elements(p)
-			if err == nil {
-				q.cell, err = b.constant(b.round(t))
-				q.cell += q.offset
-			}
-			if err != nil {
-				return nil, err
-			}
-		case tempParam:
-			q = param{place: true, temp: int(p)}
-		case *tensor.Tensor:
-			q.cell, err = b.constant(p)
-		case []float32:
-			q.cell, err = b.own(tensor.From(p, len(p)))
-		case []int32:
-			q.cell, err = b.own(tensor.From(p, len(p)))
-		case []int64:
-			q.cell, err = b.own(tensor.From(p, len(p)))
-		default:
-			q.cell, err = backend.Cell(p)
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, q)
-	}
-	return out, nil
 }
 
 // name is that of a kernel for floats of the device.
@@ -185,21 +124,16 @@ func (b *binder) round(t *tensor.Tensor) *tensor.Tensor {
 	return r
 }
 
-// constant uploads a tensor: once, if it is the program's.
-func (b *binder) constant(t *tensor.Tensor) (uint64, error) {
-	if !b.prog.lasting[t] {
-		return b.own(t)
+// constant uploads a tensor: once, if it is the program's, else for this set of input shapes alone.
+func (b *binder) constant(t *tensor.Tensor) (Pointer, error) {
+	if b.prog.lasting[t] {
+		return b.prog.constant(b.stream, t)
 	}
-	return b.prog.constant(b.stream, t)
-}
-
-// own uploads a tensor for this set of input shapes alone.
-func (b *binder) own(t *tensor.Tensor) (uint64, error) {
 	at, err := b.prog.upload(b.stream, t)
 	if err == nil {
 		b.constants = append(b.constants, at)
 	}
-	return uint64(at), err
+	return at, err
 }
 
 // broadcast returns the strides by which a tensor of shape s and of such strides is read along the axes of y.
@@ -223,7 +157,7 @@ func bindView(b *binder, n *ir.Node) (bool, error) {
 }
 
 // move copies elements of x between places that are sums of strides along axes, to the value or the temporary buffer y.
-func (b *binder) move(x *ir.Value, y any, size, xs, ys []int, from, to int) error {
+func (b *binder) move(x *ir.Value, y param, size, xs, ys []int, from, to int) error {
 	if prod(size) == 0 {
 		return nil
 	}
@@ -245,7 +179,7 @@ func (b *binder) move(x *ir.Value, y any, size, xs, ys []int, from, to int) erro
 		axes = append(axes, int64(v))
 	}
 	kernel := fmt.Sprintf("b%d_move", 8*b.prog.size(x)*together)
-	return b.launch(kernel, flat(prod(size)), x, y, prod(size), axes, from, to)
+	return b.launch(kernel, flat(prod(size)), params{value(x), y}, ints(prod(size)), data(axes), ints(from, to))
 }
 
 // together is how many neighbours a move can copy as one, of up to 8 bytes: those that are neighbours on both sides, and begin at
@@ -277,7 +211,7 @@ func bindTranspose(b *binder, n *ir.Node) (bool, error) {
 	for _, axis := range n.Op.(*op.Transpose).Order(len(xs)) {
 		strides = append(strides, from[axis])
 	}
-	return true, b.move(n.Inputs[0], n.Outputs[0], ys, strides, tensor.Strides(ys), 0, 0)
+	return true, b.move(n.Inputs[0], value(n.Outputs[0]), ys, strides, tensor.Strides(ys), 0, 0)
 }
 
 func bindExpand(b *binder, n *ir.Node) (bool, error) {
@@ -286,7 +220,7 @@ func bindExpand(b *binder, n *ir.Node) (bool, error) {
 	for _, s := range broadcast(shapeOf(n.Inputs[0]), tensor.Strides(shapeOf(n.Inputs[0])), ys) {
 		strides = append(strides, int(s))
 	}
-	return true, b.move(n.Inputs[0], n.Outputs[0], ys, strides, tensor.Strides(ys), 0, 0)
+	return true, b.move(n.Inputs[0], value(n.Outputs[0]), ys, strides, tensor.Strides(ys), 0, 0)
 }
 
 func bindSlice(b *binder, n *ir.Node) (bool, error) {
@@ -295,7 +229,7 @@ func bindSlice(b *binder, n *ir.Node) (bool, error) {
 		return false, err
 	}
 	ys := shapeOf(n.Outputs[0])
-	return true, b.move(n.Inputs[0], n.Outputs[0], ys, strides, tensor.Strides(ys), at, 0)
+	return true, b.move(n.Inputs[0], value(n.Outputs[0]), ys, strides, tensor.Strides(ys), at, 0)
 }
 
 func bindConcat(b *binder, n *ir.Node) (bool, error) {
@@ -308,7 +242,7 @@ func bindConcat(b *binder, n *ir.Node) (bool, error) {
 	order := b.order(n.Outputs[0]) // neighbours in memory are neighbouring threads'
 	for _, v := range n.Inputs {
 		xs := shapeOf(v)
-		if err := b.move(v, n.Outputs[0], along(order, xs), along(order, b.strides(v)), along(order, strides), 0, at); err != nil {
+		if err := b.move(v, value(n.Outputs[0]), along(order, xs), along(order, b.strides(v)), along(order, strides), 0, at); err != nil {
 			return false, err
 		}
 		at += xs[axis] * strides[axis]
@@ -318,7 +252,7 @@ func bindConcat(b *binder, n *ir.Node) (bool, error) {
 
 // take copies the elements of x that tables name along the axes of y, which has x's axes; see
 // elementwise.cu.
-func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside uint64) error {
+func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside Cell) error {
 	axes := []int64{int64(len(ys))}
 	for _, v := range slices.Concat(ys, tensor.Strides(xs)) {
 		axes = append(axes, int64(v))
@@ -334,7 +268,7 @@ func (b *binder) take(x, y *ir.Value, xs, ys []int, tables [][]int, outside uint
 			all = append(all, int64(v))
 		}
 	}
-	return b.launch(b.moving(x, "take"), flat(prod(ys)), x, y, prod(ys), axes, all, outside)
+	return b.launch(b.moving(x, "take"), flat(prod(ys)), values(x, y), ints(prod(ys)), data(axes, all), params{{cell: outside}})
 }
 
 // bindSplit cuts along an axis.
@@ -350,7 +284,7 @@ func bindSplit(b *binder, n *ir.Node) (bool, error) {
 			return false, nil
 		}
 		ys := shapeOf(y)
-		if err := b.move(n.Inputs[0], y, ys, strides, tensor.Strides(ys), at, 0); err != nil {
+		if err := b.move(n.Inputs[0], value(y), ys, strides, tensor.Strides(ys), at, 0); err != nil {
 			return false, err
 		}
 		at += ys[axis] * strides[axis]
@@ -386,7 +320,7 @@ func bindGather(b *binder, n *ir.Node) (bool, error) {
 		}
 		kernel := b.moving(n.Inputs[0], fmt.Sprintf("gather_%v", n.Inputs[1].Type.DType))
 		count := prod(shapeOf(n.Outputs[0]))
-		return true, b.launch(kernel, flat(count), n.Inputs[0], n.Inputs[1], n.Outputs[0], count, prod(shapeOf(n.Inputs[1])), inner, xs[a])
+		return true, b.launch(kernel, flat(count), values(n.Inputs[0], n.Inputs[1], n.Outputs[0]), ints(count, prod(shapeOf(n.Inputs[1])), inner, xs[a]))
 	}
 	rows := at.Ints()
 	for i := range rows {
@@ -412,13 +346,13 @@ func bindPad(b *binder, n *ir.Node) (bool, error) {
 		}
 		args[i] = v.Const.Ints()
 	}
-	outside := uint64(0)
+	outside := Cell(0)
 	if v := n.Input(2); v != nil {
 		if v.Const == nil || v.Const.DType() != n.Inputs[0].Type.DType || v.Const.Len() != 1 {
 			return false, nil
 		}
 		for i, bits := range b.round(v.Const).Bytes() {
-			outside |= uint64(bits) << (8 * i)
+			outside |= Cell(bits) << (8 * i)
 		}
 	}
 	if prod(xs) == 0 || prod(ys) == 0 {
@@ -449,8 +383,7 @@ func (b *binder) pool(n *ir.Node, kind int, w *op.Window, ceil bool) (bool, erro
 	if b.last[n.Outputs[0]] {
 		kernel, count, channels = "pool_last", count/ChannelUnit, ys[1]
 	}
-	params := []any{n.Inputs[0], n.Outputs[0], count, channels, kind, ends[0], ends[1]}
-	return true, b.launch(b.nameFor(n.Outputs[0], kernel), flat(count), append(params, window(xs[2:], out, spans)...)...)
+	return true, b.launch(b.nameFor(n.Outputs[0], kernel), flat(count), values(n.Inputs[0], n.Outputs[0]), ints(count, channels, kind, ends[0], ends[1]), window(xs[2:], out, spans))
 }
 
 func bindMaxPool(b *binder, n *ir.Node) (bool, error) {
@@ -513,7 +446,7 @@ func (b *binder) reduce(n *ir.Node, outer, size, step int, kind string, factor f
 	if blocks := outer * ((step + together - 1) / together); step > 1 && blocks >= enough {
 		name, g = "reduce_columns", backend.Geometry{Grid: [3]int{blocks, 1, 1}, Block: [3]int{threads, 1, 1}}
 	}
-	return b.launch(b.name(name), g, n.Inputs[0], n.Outputs[0], size, step, reductions[kind], factor)
+	return b.launch(b.name(name), g, values(n.Inputs[0], n.Outputs[0]), ints(size, step, reductions[kind]), floats(factor))
 }
 
 func bindSoftmax(b *binder, n *ir.Node) (bool, error) {
@@ -526,7 +459,7 @@ func bindSoftmax(b *binder, n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	step := prod(xs[axis+1:])
-	return true, b.launch(b.name("softmax"), byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step, flag(o.Kind() == "LogSoftmax"))
+	return true, b.launch(b.name("softmax"), byRow(prod(xs[:axis])*step), values(n.Inputs[0], n.Outputs[0]), ints(xs[axis], step, flag(o.Kind() == "LogSoftmax")))
 }
 
 func bindLayerNorm(b *binder, n *ir.Node) (bool, error) {
@@ -562,7 +495,7 @@ func (b *binder) normalise(n *ir.Node, axis int, epsilon float32, centred int) (
 		own := v.Const.Shape()
 		by[i] = v.Const.Reshape(own[max(0, len(own)-len(slice)):]...).Expand(slice...).F32s()
 	}
-	return true, b.launch(b.name("normalise"), byRow(prod(xs)/width), n.Inputs[0], n.Outputs[0], width, 1, floats(by[0]), floats(by[1]), 1, 1, epsilon, centred)
+	return true, b.launch(b.name("normalise"), byRow(prod(xs)/width), values(n.Inputs[0], n.Outputs[0]), ints(width, 1), data(by[:]...), ints(1, 1), floats(epsilon), ints(centred))
 }
 
 // bindResize picks elements, or weighs those along up to two axes.
@@ -623,15 +556,16 @@ func bindResize(b *binder, n *ir.Node) (bool, error) {
 		left = changed[0]
 		down, height, heights, middle = samplings[left], xs[left], ys[left], prod(xs[left+1:right])
 	}
-	params := []any{n.Inputs[0], n.Outputs[0], prod(ys), height, heights, middle, xs[right], ys[right], prod(xs[right+1:])}
+	var weights params
 	for _, s := range []*op.Sampling{down, across} {
 		from, weight := make([]int32, len(s.From)), make([]float32, len(s.From))
 		for i := range from {
 			from[i], weight[i] = int32(s.From[i]), float32(s.Weight[i])
 		}
-		params = append(params, from, weight, s.Taps)
+		weights = slices.Concat(weights, data(from), data(weight), ints(s.Taps))
 	}
-	return true, b.launch(b.name("resample"), flat(prod(ys)), params...)
+	return true, b.launch(b.name("resample"), flat(prod(ys)), values(n.Inputs[0], n.Outputs[0]),
+		ints(prod(ys), height, heights, middle, xs[right], ys[right], prod(xs[right+1:])), weights)
 }
 
 // bindRotary turns the elements of heads.
@@ -666,8 +600,8 @@ func bindRotary(b *binder, n *ir.Node) (bool, error) {
 	if o.Interleaved {
 		interleaved = 1
 	}
-	return true, b.launch(b.name("rotate"), flat(prod(xs)), n.Inputs[0], n.Inputs[1], n.Inputs[2], valueOrNil(ids), n.Outputs[0], prod(xs), heads, tokens, depth,
-		cache[len(cache)-1], packed, interleaved, each)
+	return true, b.launch(b.name("rotate"), flat(prod(xs)), values(n.Inputs[0], n.Inputs[1], n.Inputs[2], ids, n.Outputs[0]),
+		ints(prod(xs), heads, tokens, depth, cache[len(cache)-1], packed, interleaved, each))
 }
 
 // bindScatter copies slices to constant places, no two to the same.
@@ -689,11 +623,11 @@ func bindScatter(b *binder, n *ir.Node) (bool, error) {
 		}
 		seen[v], to[i] = true, int64(v)
 	}
-	if err := b.move(x, y, xs, tensor.Strides(xs), tensor.Strides(xs), 0, 0); err != nil {
+	if err := b.move(x, value(y), xs, tensor.Strides(xs), tensor.Strides(xs), 0, 0); err != nil {
 		return false, err
 	}
 	count := prod(shapeOf(u))
-	return true, b.launch(b.moving(y, "scatter"), flat(count), u, to, y, count, run)
+	return true, b.launch(b.moving(y, "scatter"), flat(count), values(u), data(to), values(y), ints(count, run))
 }
 
 // bindConvTranspose computes each output from the inputs that cover it.
@@ -712,7 +646,7 @@ func bindConvTranspose(b *binder, n *ir.Node) (bool, error) {
 	if !ok || !slices.Equal(out, ys[2:]) {
 		return false, nil
 	}
-	act, a1, a2, err := backend.GPUActivation(&o.Epilogue)
+	epilogue, err := epilogueOf(&o.Epilogue, nil, bias, n.Input(op.Residual))
 	if err != nil {
 		return false, err
 	}
@@ -720,9 +654,8 @@ func bindConvTranspose(b *binder, n *ir.Node) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	params := []any{b.round(t), n.Inputs[0], n.Outputs[0], prod(ys), ys[1], xs[1] / o.Group, ws[1], o.Group}
-	params = append(append(params, window(xs[2:], out, spans)...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
-	return true, b.launch(b.name("conv_transpose"), flat(prod(ys)), params...)
+	return true, b.launch(b.name("conv_transpose"), flat(prod(ys)), tensors(b.round(t)), values(n.Inputs[0], n.Outputs[0]),
+		ints(prod(ys), ys[1], xs[1]/o.Group, ws[1], o.Group), window(xs[2:], out, spans), epilogue)
 }
 
 func bindInstanceNorm(b *binder, n *ir.Node) (bool, error) {
@@ -752,7 +685,7 @@ func (b *binder) normalisePlanes(n *ir.Node, groups, per int, epsilon float32) (
 	if !ok1 || !ok2 {
 		return false, nil
 	}
-	return true, b.launch(b.name("normalise"), byRow(xs[0]*groups), n.Inputs[0], n.Outputs[0], prod(xs[1:])/groups, 1, floats(scale), floats(shift), groups, per, epsilon, 1)
+	return true, b.launch(b.name("normalise"), byRow(xs[0]*groups), values(n.Inputs[0], n.Outputs[0]), ints(prod(xs[1:])/groups, 1), data(scale, shift), ints(groups, per), floats(epsilon), ints(1))
 }
 
 // bindArg finds where the greatest or the least elements along an axis are.
@@ -766,7 +699,7 @@ func bindArg(b *binder, n *ir.Node) (bool, error) {
 		axis += len(xs)
 	}
 	step := prod(xs[axis+1:])
-	return true, b.launch(b.name("locate"), byRow(prod(xs[:axis])*step), n.Inputs[0], n.Outputs[0], xs[axis], step, flag(o.Kind() == "ArgMin"), flag(o.SelectLast))
+	return true, b.launch(b.name("locate"), byRow(prod(xs[:axis])*step), values(n.Inputs[0], n.Outputs[0]), ints(xs[axis], step, flag(o.Kind() == "ArgMin"), flag(o.SelectLast)))
 }
 
 // flag is a parameter that is set or not.
@@ -803,7 +736,7 @@ func (b *binder) permuted(n *ir.Node, shape []int, order ...int) (bool, error) {
 	for _, a := range order {
 		size, strides = append(size, shape[a]), append(strides, from[a])
 	}
-	return true, b.move(n.Inputs[0], n.Outputs[0], size, strides, tensor.Strides(size), 0, 0)
+	return true, b.move(n.Inputs[0], value(n.Outputs[0]), size, strides, tensor.Strides(size), 0, 0)
 }
 
 func bindDepthToSpace(b *binder, n *ir.Node) (bool, error) {

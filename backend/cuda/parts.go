@@ -93,10 +93,10 @@ func (b *binder) enter(p *part, v *ir.Value, first int) (port, error) {
 		return port{value: v, temp: -1}, nil
 	}
 	b.node, b.made = p.nodes[0], nil
-	in := port{value: v, temp: b.lasting(v, first, first)}
-	err := b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), tempParam(in.temp), v)
+	in := b.lasting(v, first, first)
+	err := b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), in, value(v))
 	p.launches = append(b.made, p.launches...)
-	return in, err
+	return port{value: v, temp: in.temp}, err
 }
 
 // leave returns from where a value is downloaded that the device computes, before node until,
@@ -105,39 +105,39 @@ func (b *binder) leave(v *ir.Value, until int) (port, error) {
 	if b.prog.typeOf(v) == v.Type.DType {
 		return port{value: v, temp: -1}, nil
 	}
-	x := any(v)
+	x := value(v)
 	i := slices.IndexFunc(b.parts, func(p part) bool {
 		return slices.ContainsFunc(p.nodes, func(n *ir.Node) bool { return slices.Contains(n.Outputs, v) })
 	})
 	p := &b.parts[i]
 	last := len(p.nodes) - 1
 	b.node, b.made = p.nodes[last], nil
-	out := port{value: v, temp: b.lasting(v, b.at[b.node], until)}
+	to := b.lasting(v, b.at[b.node], until)
+	out := port{value: v, temp: to.temp}
 	if b.last[v] {
-		first := b.temp(prod(shapeOf(v)) * b.prog.size(v))
-		x = tempParam(first)
+		x = b.temp(prod(shapeOf(v)) * b.prog.size(v))
 		if err := b.move(v, x, shapeOf(v), b.strides(v), tensor.Strides(shapeOf(v)), 0, 0); err != nil {
 			return out, err
 		}
 	}
-	err := b.cast(b.prog.float, tensor.F32, prod(shapeOf(v)), x, tempParam(out.temp))
+	err := b.cast(b.prog.float, tensor.F32, prod(shapeOf(v)), x, to)
 	p.launches = append(p.launches, b.made...)
 	return out, err
 }
 
 // lasting asks for a buffer for a value in f32, from one node to another.
-func (b *binder) lasting(v *ir.Value, from, to int) int {
+func (b *binder) lasting(v *ir.Value, from, to int) param {
 	t := b.temp(max(1, prod(shapeOf(v))) * tensor.F32.Size())
-	b.temps[t].span = plan.Span{First: from, Last: to}
+	b.temps[t.temp].span = plan.Span{First: from, Last: to}
 	return t
 }
 
 // cast converts n elements.
-func (b *binder) cast(from, to tensor.DType, n int, x, y any) error {
+func (b *binder) cast(from, to tensor.DType, n int, x, y param) error {
 	if n == 0 {
 		return nil
 	}
-	return b.launch(fmt.Sprintf("%v_to_%v", from, to), flat(n), x, y, n)
+	return b.launch(fmt.Sprintf("%v_to_%v", from, to), flat(n), params{x, y}, ints(n))
 }
 
 // reads reports whether launches of a part, or views in it, read a value.
@@ -228,13 +228,13 @@ func (b *binder) arena() (int, error) {
 		place(b.parts[i].upload)
 		place(b.parts[i].download)
 		for j := range b.parts[i].launches {
-			params := b.parts[i].launches[j].params
-			for k, q := range params {
+			all := b.parts[i].launches[j].params
+			for k, q := range all {
 				switch {
 				case q.value != nil:
-					params[k].cell = uint64(b.offset(q.value)) + q.offset
+					all[k].cell = IntCell(b.offset(q.value)) + q.offset
 				case q.place:
-					params[k].cell = uint64(b.temps[q.temp].at)
+					all[k].cell = IntCell(b.temps[q.temp].at)
 				}
 			}
 		}

@@ -36,10 +36,10 @@ type weight struct {
 
 // operands are the places of X, Y and the residual of a product, and their strides.
 type operands struct {
-	x, y, residual *ir.Value
-	temp, result   int // of X and of Y where those are nil
-	n, batch       int
-	xs, ys         [3]int // by row, by column and by matrix
+	x, y     param
+	residual *ir.Value
+	n, batch int
+	xs, ys   [3]int // by row, by column and by matrix
 
 	// X is patches of the images at x: what describes them to kernels on tensor cores, nil where
 	// those cannot take them; the elements of an image; and what makes a matrix of them in memory,
@@ -47,17 +47,6 @@ type operands struct {
 	patches []int32
 	image   int
 	lay     func(o *operands) error
-}
-
-// places are the parameters for X and Y.
-func (o *operands) places() (x, y any) {
-	if x, y = o.x, o.y; o.x == nil {
-		x = tempParam(o.temp)
-	}
-	if o.y == nil {
-		y = tempParam(o.result)
-	}
-	return x, y
 }
 
 // weightOf returns the weight of a node, nil where it is no constant.
@@ -189,7 +178,7 @@ func (b *binder) multiply(w *weight, o operands, alpha float32, bias []float32, 
 		if w.sparse {
 			lib = b.prog.sparse
 		}
-		if ok, err := b.library(lib, rates.WithoutGrid().Time(k, o.n, o.batch, size), multiplier{w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols}, o, alpha, bias, ep); ok || err != nil {
+		if ok, err := b.library(lib, rates.WithoutGrid().Time(k, o.n, o.batch, size), multiplier{nil, w.matrix, [3]int{w.cols, 1, 0}, w.rows, w.cols}, o, alpha, bias, ep); ok || err != nil {
 			return ok, err
 		}
 	}
@@ -203,7 +192,7 @@ func (b *binder) multiply(w *weight, o operands, alpha float32, bias []float32, 
 // product launches a kernel on its operands, and what finishes its sums where it has splits; false
 // where no grid is large enough. w, where it is not nil, is a weight that is no constant.
 func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o operands, alpha, bias []float32, ep *op.Epilogue) (bool, error) {
-	act, a1, a2, err := backend.GPUActivation(ep)
+	epilogue, err := epilogueOf(ep, alpha, bias, o.residual)
 	if err != nil {
 		return false, err
 	}
@@ -211,7 +200,7 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 	if g.Grid[1] > maxGrid || g.Grid[2] > maxGrid {
 		return false, nil
 	}
-	var patches any
+	var patches []int32
 	if o.lay != nil {
 		if o.patches != nil && k.Unit != backend.Cores {
 			patches, o.xs[2] = o.patches, o.image
@@ -219,58 +208,26 @@ func (b *binder) product(k *backend.GPUKernel, w *ir.Value, rows, cols int, o op
 			return false, err
 		}
 	}
-	var params []any
+	weight := tensors(k.Parts...)
 	if w != nil {
-		params = append(params, w)
+		weight = append(values(w), weight...)
 	}
-	for _, part := range k.Parts {
-		params = append(params, part)
+	count, sums, own := rows*o.n*o.batch, param{}, epilogue
+	if k.Splits > 1 {
+		sums, own = b.temp(k.Splits*count*tensor.F32.Size()), make(params, len(epilogue))
 	}
-	x, y := o.places()
-	params = append(params, x, y, rows, cols, o.n)
-	for _, v := range slices.Concat(o.xs[:], o.ys[:]) {
-		params = append(params, v)
+	err = b.launch(k.Name, g, weight, params{o.x, o.y}, ints(rows, cols, o.n), ints(o.xs[:]...), ints(o.ys[:]...), data(patches),
+		params{sums}, ints(max(1, k.Splits)), ints(k.Extra...), own)
+	if err == nil && k.Splits > 1 {
+		err = b.finish(sums, o.y, count, rows, o.ys[0], k.Splits, epilogue)
 	}
-	epilogue := []any{floats(alpha), floats(bias), valueOrNil(o.residual), act, a1, a2}
-	if k.Splits <= 1 {
-		params = append(append(params, patches, nil, 1), extra(k)...)
-		return true, b.launch(k.Name, g, append(params, epilogue...)...)
-	}
-	count := rows * o.n * o.batch
-	sums := tempParam(b.temp(k.Splits * count * tensor.F32.Size()))
-	params = append(append(params, patches, sums, k.Splits), extra(k)...)
-	if err := b.launch(k.Name, g, append(params, nil, nil, nil, 0, float32(0), float32(0))...); err != nil {
-		return false, err
-	}
-	return true, b.finish(sums, y, count, rows, o.ys[0], k.Splits, epilogue)
-}
-
-func extra(k *backend.GPUKernel) (params []any) {
-	for _, v := range k.Extra {
-		params = append(params, v)
-	}
-	return params
+	return err == nil, err
 }
 
 // finish applies an epilogue to sums of a product, which lie as Y does: rows come one after
 // another, step elements each. There may be several for each element.
-func (b *binder) finish(sums, y any, count, rows, step, splits int, epilogue []any) error {
-	return b.launch(b.name("finish"), flat(count), append([]any{sums, y, count, rows, step, splits}, epilogue...)...)
-}
-
-// floats is a parameter of f32 that may be missing.
-func floats(v []float32) any {
-	if v == nil {
-		return nil
-	}
-	return v
-}
-
-func valueOrNil(v *ir.Value) any {
-	if v == nil {
-		return nil
-	}
-	return v
+func (b *binder) finish(sums, y param, count, rows, step, splits int, epilogue params) error {
+	return b.launch(b.name("finish"), flat(count), params{sums, y}, ints(count, rows, step, splits), epilogue)
 }
 
 // biasOf returns the elements of a node's constant input, nil where it has none; ok is false
@@ -304,7 +261,7 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	}
 	if w != nil && len(bs) == 2 {
 		return b.multiply(w, operands{
-			x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: prod(as[:len(as)-1]), batch: 1,
+			x: value(n.Inputs[0]), y: value(n.Outputs[0]), residual: n.Input(op.Residual), n: prod(as[:len(as)-1]), batch: 1,
 			xs: [3]int{1, k, 0}, ys: [3]int{1, m, 0},
 		}, 1, bias, &o.Epilogue)
 	}
@@ -331,11 +288,11 @@ func bindMatMul(b *binder, n *ir.Node) (bool, error) {
 	strides := [3]int{k, 1, ab}
 	kernel := dense.GEMM(b.prog.float, aRows, k, strides)
 	p := operands{
-		x: n.Inputs[1], y: n.Outputs[0], n: m, batch: batch,
+		x: value(n.Inputs[1]), y: value(n.Outputs[0]), n: m, batch: batch,
 		xs: [3]int{m, 1, bb}, ys: [3]int{m, 1, aRows * m},
 	}
 	best := b.prog.rates.Time(&kernel, m, batch, b.prog.float.Size())
-	if ok, err := b.library(b.prog.library, best, multiplier{n.Inputs[0], strides, aRows, k}, p, 1, nil, &o.Epilogue); ok || err != nil {
+	if ok, err := b.library(b.prog.library, best, multiplier{n.Inputs[0], nil, strides, aRows, k}, p, 1, nil, &o.Epilogue); ok || err != nil {
 		return ok, err
 	}
 	return b.product(&kernel, n.Inputs[0], aRows, k, p, nil, nil, &o.Epilogue)
@@ -367,7 +324,7 @@ func bindGemm(b *binder, n *ir.Node) (bool, error) {
 		}
 	}
 	return b.multiply(w, operands{
-		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: ys[0], batch: 1, xs: x, ys: [3]int{1, w.rows, 0},
+		x: value(n.Inputs[0]), y: value(n.Outputs[0]), residual: n.Input(op.Residual), n: ys[0], batch: 1, xs: x, ys: [3]int{1, w.rows, 0},
 	}, o.Alpha, bias, &o.Epilogue)
 }
 
@@ -406,7 +363,7 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 		return false, err
 	}
 	p := operands{
-		x: n.Inputs[0], y: n.Outputs[0], residual: n.Input(op.Residual), n: pixels, batch: xs[0],
+		x: value(n.Inputs[0]), y: value(n.Outputs[0]), residual: n.Input(op.Residual), n: pixels, batch: xs[0],
 		xs: [3]int{pixels, 1, w.cols * pixels}, ys: [3]int{pixels, 1, w.rows * pixels},
 	}
 	if last {
@@ -422,11 +379,12 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 		p.patches, p.image = Patches(xs[1], xs[2:], out, spans, last), xs[1]*plane
 		p.lay = func(o *operands) error {
 			count := xs[0] * w.cols * pixels
-			o.x, o.temp, o.lay = nil, b.temp(count*b.prog.float.Size()), nil
+			o.x, o.lay = b.temp(count*b.prog.float.Size()), nil
+			places := params{value(n.Inputs[0]), o.x}
 			if last {
-				return b.launch(b.name("patches_last"), flat(count/ChannelUnit), append([]any{n.Inputs[0], tempParam(o.temp), count / ChannelUnit, xs[1]}, geometry...)...)
+				return b.launch(b.name("patches_last"), flat(count/ChannelUnit), places, ints(count/ChannelUnit, xs[1]), geometry)
 			}
-			return b.launch(b.name("patches"), flat(count), append([]any{n.Inputs[0], tempParam(o.temp), count}, geometry...)...)
+			return b.launch(b.name("patches"), flat(count), places, ints(count), geometry)
 		}
 	}
 	return b.multiply(w, p, 1, bias, &o.Epilogue)
@@ -434,40 +392,39 @@ func bindConv(b *binder, n *ir.Node) (bool, error) {
 
 // convolveGroups convolves groups of channels: by a kernel for channels of their own and squares of 3 or 5
 // at steps of 1 or 2, or else an element at a time.
-func (b *binder) convolveGroups(n *ir.Node, ws, out []int, w []any, bias []float32) (bool, error) {
+func (b *binder) convolveGroups(n *ir.Node, ws, out []int, geometry params, bias []float32) (bool, error) {
 	o, ys := n.Op.(*op.Conv), shapeOf(n.Outputs[0])
 	t, err := b.prog.elements(n.Inputs[1])
 	if err != nil {
 		return false, err
 	}
-	act, a1, a2, err := backend.GPUActivation(&o.Epilogue)
+	epilogue, err := epilogueOf(&o.Epilogue, nil, bias, n.Input(op.Residual))
 	if err != nil {
 		return false, err
 	}
 	g := flat(prod(ys))
-	name, params := "grouped_conv", []any{b.round(t), n.Inputs[0], n.Outputs[0]}
+	name, w, own := "grouped_conv", b.round(t), params{}
 	b.follow(n.Outputs[0], n.Inputs[0])
 	kernel, across := depthwise(o, shapeOf(n.Inputs[0]), ws, ys), out[0]*((out[len(out)-1]+3)/4) // fours of pixels
 	switch last := b.last[n.Outputs[0]]; {
 	case last != b.last[n.Inputs[0]]: // of which the residual is to blame
 		return false, nil
 	case last:
-		name, params[0] = "depthwise_last_"+kernel, b.round(t.Reshape(ys[1], prod(ws[2:])).Permute(1, 0))
+		name, w = "depthwise_last_"+kernel, b.round(t.Reshape(ys[1], prod(ws[2:])).Permute(1, 0))
 		const processors = 128
 		units, threads := across*(ys[1]/ChannelUnit), 128
 		if units*ys[0] < threads*processors {
 			threads = 32
 		}
 		g = backend.Geometry{Grid: [3]int{(units + threads - 1) / threads, 1, ys[0]}, Block: [3]int{threads, 1, 1}}
-		params = append(params, ys[1])
+		own = ints(ys[1])
 	case kernel != "":
 		name = "depthwise_" + kernel
 		g = backend.Geometry{Grid: [3]int{(across + 127) / 128, ys[1], ys[0]}, Block: [3]int{128, 1, 1}}
 	default:
-		params = append(params, prod(ys), ys[1], ws[1], ys[1]/o.Group, o.Group)
+		own = ints(prod(ys), ys[1], ws[1], ys[1]/o.Group, o.Group)
 	}
-	params = append(append(params, w...), nil, floats(bias), valueOrNil(n.Input(op.Residual)), act, a1, a2)
-	return true, b.launch(b.name(name), g, params...)
+	return true, b.launch(b.name(name), g, tensors(w), values(n.Inputs[0], n.Outputs[0]), own, geometry, epilogue)
 }
 
 // Patches describes the images [channels, in...] of a convolution to kernels, as Patches and Taps of
@@ -530,8 +487,8 @@ func sliding(in, out []int, spans []op.Span) slide {
 }
 
 // window is the parameters SPC_WINDOW.
-func window(in, out []int, spans []op.Span) []any {
+func window(in, out []int, spans []op.Span) params {
 	s := sliding(in, out, spans)
 	h, v := s.axes[0], s.axes[1]
-	return []any{s.in[0], s.in[1], s.out[0], s.out[1], h.Kernel, v.Kernel, h.Stride, v.Stride, h.Dilation, v.Dilation, h.Begin, v.Begin}
+	return ints(s.in[0], s.in[1], s.out[0], s.out[1], h.Kernel, v.Kernel, h.Stride, v.Stride, h.Dilation, v.Dilation, h.Begin, v.Begin)
 }

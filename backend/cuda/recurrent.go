@@ -60,7 +60,7 @@ func (b *binder) recurrent(n *ir.Node, o *op.Recurrent, activations []string, ce
 	}
 	s.inputs = b.temp(s.seq * s.batch * w.rows * b.prog.float.Size())
 	ok, err = b.multiply(w, operands{
-		x: n.Inputs[0], result: s.inputs, n: s.seq * s.batch, batch: 1, xs: [3]int{1, w.cols, 0}, ys: [3]int{1, w.rows, 0},
+		x: value(n.Inputs[0]), y: s.inputs, n: s.seq * s.batch, batch: 1, xs: [3]int{1, w.cols, 0}, ys: [3]int{1, w.rows, 0},
 	}, 1, bias, &op.Epilogue{})
 	if !ok || err != nil {
 		return false, err
@@ -76,7 +76,7 @@ type steps struct {
 	reverse                  int            // 1 where the sequence is gone through from its end
 	weight                   *tensor.Tensor // of the products with the states
 	reset                    []float32      // biases of these that are reset, nil where there are none
-	inputs                   int            // the temporary of the products with the inputs
+	inputs                   param          // the temporary of the products with the inputs
 }
 
 // biases returns what is added to the rows of the products with the inputs, and sets the biases
@@ -109,32 +109,32 @@ func (b *binder) launchSteps(s *steps) error {
 		return nil
 	}
 	size, state := b.prog.float.Size(), s.dirs*s.batch*s.hidden
-	y := any(output(0))
+	y := value(output(0))
 	if output(0) == nil {
-		y = tempParam(b.temp(s.seq * state * size))
+		y = b.temp(s.seq * state * size)
 	}
-	kept := any(tempParam(b.temp(state * tensor.F32.Size())))
+	kept := b.temp(state * tensor.F32.Size())
 	if output(2) != nil && b.prog.float == tensor.F32 {
-		kept = output(2)
+		kept = value(output(2))
 	}
-	reset := tempParam(b.temp(state * size))
+	reset := b.temp(state * size)
 	const units = recurrentUnits
 	g := backend.Geometry{Grid: [3]int{(s.hidden + units - 1) / units, s.batch, s.dirs}, Block: [3]int{32 * units, 1, 1}}
 	for step := range s.seq {
 		for _, cell := range s.cells {
-			if err := b.launch(b.name("recurrent"), g, tempParam(s.inputs), b.round(s.weight), valueOrNil(s.node.Input(5)), valueOrNil(s.node.Input(6)),
-				y, kept, reset, floats(s.reset), cell, step, s.seq, s.batch, s.hidden, s.reverse); err != nil {
+			if err := b.launch(b.name("recurrent"), g, params{s.inputs}, tensors(b.round(s.weight)), values(s.node.Input(5), s.node.Input(6)),
+				params{y, kept, reset}, data(s.reset), ints(cell, step, s.seq, s.batch, s.hidden, s.reverse)); err != nil {
 				return err
 			}
 		}
 	}
 	if v := output(1); v != nil {
-		if err := b.launch(b.name("recurrent_last"), flat(state), y, v, state, s.seq, s.batch*s.hidden, s.reverse); err != nil {
+		if err := b.launch(b.name("recurrent_last"), flat(state), params{y, value(v)}, ints(state, s.seq, s.batch*s.hidden, s.reverse)); err != nil {
 			return err
 		}
 	}
-	if v := output(2); v != nil && kept != any(v) {
-		return b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), kept, v)
+	if v := output(2); v != nil && kept != value(v) {
+		return b.cast(tensor.F32, b.prog.float, prod(shapeOf(v)), kept, value(v))
 	}
 	return nil
 }

@@ -72,16 +72,7 @@ type launch struct {
 	kernel   Kernel
 	geometry backend.Geometry
 	plan     Plan
-	params   []param // of a plan, those of Stream.Multiply
-}
-
-// param is a parameter of a launch: a cell, or, where place is set, an address in the arena.
-type param struct {
-	cell   uint64
-	place  bool
-	value  *ir.Value // whose place it is, nil for a temporary buffer
-	offset uint64    // bytes from the value's beginning on
-	temp   int       // the buffer's number
+	params   params // of a plan, those of Stream.Multiply
 }
 
 // placements tells where nodes run.
@@ -173,11 +164,11 @@ func (x *exec) close() error {
 
 // launch queues a kernel.
 func (x *exec) launch(l *launch) error {
-	cells := make([]uint64, len(l.params))
+	cells := make([]Cell, len(l.params))
 	for i, q := range l.params {
 		cells[i] = q.cell
 		if q.place {
-			cells[i] += uint64(x.arena)
+			cells[i] += Cell(x.arena)
 		}
 	}
 	if l.plan != nil {

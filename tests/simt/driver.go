@@ -94,7 +94,7 @@ func (s *stream) Download(to []byte, from cuda.Pointer) error {
 	return s.e.read(to, uint64(from))
 }
 
-func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error {
+func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []cuda.Cell) error {
 	run := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"spc/backend"
+	"spc/backend/cuda"
 )
 
 // Orders are the orders in which the threads of a block may run between barriers:
@@ -41,14 +42,15 @@ type Emulator struct {
 	workers int
 }
 
-// Launch is a launch of a kernel. Parameters are uint64, int, float32, []byte for a
-// buffer that the kernel reads and writes, and nil for a null pointer.
+// Launch is a launch of a kernel whose parameters are Buffers, which it reads and writes, nil for a
+// null pointer, and then Ints.
 type Launch struct {
 	Kernel string
 	backend.Geometry
-	Order      int
-	Workers    int // OS threads that run blocks; 0 is 1
-	Parameters []any
+	Order   int
+	Workers int // OS threads that run blocks; 0 is 1
+	Buffers [][]byte
+	Ints    []int
 }
 
 // Start starts an emulator of the kernels in the .cu files below folders of the module,
@@ -272,33 +274,34 @@ func (e *Emulator) start() (err error) {
 	return e.cmd.Start()
 }
 
-// Launch runs a kernel to its end and changes the buffers among the parameters. Where a
+// Launch runs a kernel to its end and changes the buffers. Where a
 // kernel reads or writes outside of its buffers, or its threads wait for each other for
 // ever, the error has the emulator's report.
 func (e *Emulator) Launch(l Launch) error {
-	cells := make([]uint64, len(l.Parameters))
-	buffers := map[int][]byte{}
-	for i, p := range l.Parameters {
-		var err error
-		switch p := p.(type) {
-		case nil:
-		case []byte:
-			if cells[i], err = e.alloc(len(p)); err == nil {
-				err = e.write(cells[i], p)
+	at, cells := make([]uint64, len(l.Buffers)), []cuda.Cell{}
+	for i, b := range l.Buffers {
+		if b != nil {
+			var err error
+			if at[i], err = e.alloc(len(b)); err == nil {
+				err = e.write(at[i], b)
 			}
-			buffers[i] = p
-		default:
-			cells[i], err = backend.Cell(p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", l.Kernel, err)
+			}
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.Kernel, err)
-		}
+		cells = append(cells, cuda.Cell(at[i]))
+	}
+	for _, v := range l.Ints {
+		cells = append(cells, cuda.IntCell(v))
 	}
 	if err := e.launch(l.Kernel, l.Geometry, l.Order, l.Workers, cells); err != nil {
 		return fmt.Errorf("%s: %w", l.Kernel, err)
 	}
-	for i, b := range buffers {
-		if err := errors.Join(e.read(b, cells[i]), e.release(cells[i])); err != nil {
+	for i, b := range l.Buffers {
+		if b == nil {
+			continue
+		}
+		if err := errors.Join(e.read(b, at[i]), e.release(at[i])); err != nil {
 			return fmt.Errorf("%s: %w", l.Kernel, err)
 		}
 	}
@@ -334,7 +337,7 @@ func (e *Emulator) has(kernel string) (bool, error) {
 	return answer[0] == 1, err
 }
 
-func (e *Emulator) launch(kernel string, g backend.Geometry, order, workers int, cells []uint64) error {
+func (e *Emulator) launch(kernel string, g backend.Geometry, order, workers int, cells []cuda.Cell) error {
 	c := append(binary.LittleEndian.AppendUint32([]byte{'l'}, uint32(len(kernel))), kernel...)
 	for _, d := range append(g.Grid[:], g.Block[:]...) {
 		c = binary.LittleEndian.AppendUint32(c, uint32(d))
@@ -344,7 +347,7 @@ func (e *Emulator) launch(kernel string, g backend.Geometry, order, workers int,
 		c = binary.LittleEndian.AppendUint32(c, uint32(v))
 	}
 	for _, v := range cells {
-		c = binary.LittleEndian.AppendUint64(c, v)
+		c = binary.LittleEndian.AppendUint64(c, uint64(v))
 	}
 	var size [4]byte
 	if err := e.do(c, nil, size[:]); err != nil {

@@ -35,7 +35,7 @@ func TestOrdersShowAMissingBarrier(t *testing.T) {
 			y := make([]byte, 3*64*4)
 			g := block(64)
 			g.Grid[0] = 3
-			if err := e.Launch(Launch{Kernel: kernel, Geometry: g, Order: order, Workers: 2, Parameters: []any{y}}); err != nil {
+			if err := e.Launch(Launch{Kernel: kernel, Geometry: g, Order: order, Workers: 2, Buffers: [][]byte{y}}); err != nil {
 				t.Fatal(err)
 			}
 			bad := false
@@ -58,32 +58,30 @@ func TestOrdersShowAMissingBarrier(t *testing.T) {
 func TestFaultsAreReported(t *testing.T) {
 	e := Start(t, faults)
 	for _, c := range []struct {
-		kernel string
-		want   string
-		shared int
-		params []any
+		kernel  string
+		want    string
+		shared  int
+		buffers [][]byte
+		ints    []int
 	}{
-		{"write_outside", "heap-buffer-overflow", 0, []any{make([]byte, 31*4), 7}},
-		{"write_outside", "null pointer", 0, []any{nil, 7}},
-		{"shared_outside", "out of bounds", 0, []any{make([]byte, 32*4)}},
-		{"dynamic_outside", "heap-buffer-overflow", 31 * 4, []any{make([]byte, 32*4)}},
-		{"half_a_warp", "16 of 32 threads wait for others that do not come", 0, []any{make([]byte, 32*4)}},
-		{"missing", "no kernel has that name", 0, nil},
+		{"write_outside", "heap-buffer-overflow", 0, [][]byte{make([]byte, 31*4)}, []int{7}},
+		{"write_outside", "null pointer", 0, [][]byte{nil}, []int{7}},
+		{"shared_outside", "out of bounds", 0, [][]byte{make([]byte, 32*4)}, nil},
+		{"dynamic_outside", "heap-buffer-overflow", 31 * 4, [][]byte{make([]byte, 32*4)}, nil},
+		{"half_a_warp", "16 of 32 threads wait for others that do not come", 0, [][]byte{make([]byte, 32*4)}, nil},
+		{"missing", "no kernel has that name", 0, nil, nil},
 	} {
 		g := block(32)
 		g.Shared = c.shared
-		if err := e.Launch(Launch{Kernel: c.kernel, Geometry: g, Parameters: c.params}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.kernel) {
+		if err := e.Launch(Launch{Kernel: c.kernel, Geometry: g, Buffers: c.buffers, Ints: c.ints}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.kernel) {
 			t.Errorf("%s: error %v, want %q", c.kernel, err, c.want)
 		}
 		// The next launch works.
 		y := make([]byte, 32*4)
 		g.Shared = 32 * 4
-		if err := e.Launch(Launch{Kernel: "dynamic_outside", Geometry: g, Parameters: []any{y}}); err != nil || math.Float32frombits(binary.LittleEndian.Uint32(y)) != 1 {
+		if err := e.Launch(Launch{Kernel: "dynamic_outside", Geometry: g, Buffers: [][]byte{y}}); err != nil || math.Float32frombits(binary.LittleEndian.Uint32(y)) != 1 {
 			t.Errorf("after %s: %v", c.kernel, err)
 		}
-	}
-	if err := e.Launch(Launch{Kernel: "write_outside", Geometry: block(32), Parameters: []any{"text"}}); err == nil || !strings.Contains(err.Error(), "type string") {
-		t.Errorf("error %v, want one that names the parameter's type", err)
 	}
 }
 
@@ -99,7 +97,7 @@ func TestFaultsOfWarpgroupsAreReported(t *testing.T) {
 	}
 	multiply := func(fault, order int) ([]byte, error) {
 		y := make([]byte, 128*32*4)
-		return y, e.Launch(Launch{Kernel: "multiply_ones", Geometry: block(128), Order: order, Parameters: []any{y, slices.Clone(x), fault}})
+		return y, e.Launch(Launch{Kernel: "multiply_ones", Geometry: block(128), Order: order, Buffers: [][]byte{y, slices.Clone(x)}, Ints: []int{fault}})
 	}
 	for _, order := range Orders {
 		y, err := multiply(0, order)
@@ -135,7 +133,7 @@ func TestUnsetSharedMemoryIsNaN(t *testing.T) {
 	e := Start(t, faults)
 	for range 2 {
 		y := make([]byte, 32*4)
-		if err := e.Launch(Launch{Kernel: "shared_unset", Geometry: block(32), Parameters: []any{y}}); err != nil {
+		if err := e.Launch(Launch{Kernel: "shared_unset", Geometry: block(32), Buffers: [][]byte{y}}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 32 {
@@ -151,7 +149,7 @@ func TestWarpsBlocksAndBarriers(t *testing.T) {
 	e := Start(t, faults)
 	for _, order := range Orders {
 		y := make([]byte, 64*6*4)
-		if err := e.Launch(Launch{Kernel: "warp_collectives", Geometry: block(64), Order: order, Parameters: []any{y}}); err != nil {
+		if err := e.Launch(Launch{Kernel: "warp_collectives", Geometry: block(64), Order: order, Buffers: [][]byte{y}}); err != nil {
 			t.Fatal(err)
 		}
 		third := 0
@@ -175,7 +173,7 @@ func TestWarpsBlocksAndBarriers(t *testing.T) {
 			y := make([]byte, 2*4)
 			g := block(64)
 			g.Grid[0] = 2
-			if err := e.Launch(Launch{Kernel: "count_threads", Geometry: g, Order: order, Workers: 2, Parameters: []any{y, leave}}); err != nil {
+			if err := e.Launch(Launch{Kernel: "count_threads", Geometry: g, Order: order, Workers: 2, Buffers: [][]byte{y}, Ints: []int{leave}}); err != nil {
 				t.Fatal(err)
 			}
 			if want := leave * (leave - 1) / 2; ints(y)[0] != want || ints(y)[1] != want {
@@ -184,7 +182,7 @@ func TestWarpsBlocksAndBarriers(t *testing.T) {
 		}
 		y = make([]byte, 12*24*4)
 		g := backend.Geometry{Grid: [3]int{2, 3, 2}, Block: [3]int{4, 3, 2}}
-		if err := e.Launch(Launch{Kernel: "list_places", Geometry: g, Order: order, Workers: 3, Parameters: []any{y}}); err != nil {
+		if err := e.Launch(Launch{Kernel: "list_places", Geometry: g, Order: order, Workers: 3, Buffers: [][]byte{y}}); err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range ints(y) {
@@ -209,7 +207,7 @@ func TestHalvesAreRoundedAsTensorsAre(t *testing.T) {
 	h, b, fromH, fromB := make([]byte, 2*n), make([]byte, 2*n), make([]byte, 4*n), make([]byte, 4*n)
 	g := block(32)
 	g.Grid[0] = n / 32
-	if err := e.Launch(Launch{Kernel: "convert_halves", Geometry: g, Parameters: []any{in.Bytes(), h, b, fromH, fromB}}); err != nil {
+	if err := e.Launch(Launch{Kernel: "convert_halves", Geometry: g, Buffers: [][]byte{in.Bytes(), h, b, fromH, fromB}}); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {

@@ -460,7 +460,7 @@ func (s *stream) Download(to []byte, from cuda.Pointer) error {
 	})
 }
 
-func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error {
+func (s *stream) Launch(k cuda.Kernel, g backend.Geometry, cells []cuda.Cell) error {
 	s.mu.RLock()
 	f := s.functions[k]
 	s.mu.RUnlock()

@@ -222,7 +222,7 @@ func freeAsync(at uint64, s cu.Stream) error {
 }
 
 // launch launches a kernel of at most maxCells parameters.
-func launch(f cu.Function, g backend.Geometry, s cu.Stream, cells []uint64) error {
+func launch(f cu.Function, g backend.Geometry, s cu.Stream, cells []cuda.Cell) error {
 	if len(cells) > C.maxCells {
 		return fmt.Errorf("a kernel of %d parameters, want at most %d", len(cells), C.maxCells)
 	}

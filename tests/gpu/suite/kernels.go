@@ -276,46 +276,64 @@ func (p *product) run(d cuda.Driver, k *backend.GPUKernel) (*tensor.Tensor, erro
 		y.Bytes()[i] = 0xff
 	}
 	xs, ys := p.strides(p.k), p.strides(p.m)
-	var parameters []any
-	for _, part := range k.Parts {
-		parameters = append(parameters, part)
-	}
 	x, patches := p.x, (*tensor.Tensor)(nil)
 	if p.image != nil {
 		x, patches, xs[2] = p.image, tensor.From(p.patches, len(p.patches)), p.image.Len()/p.batch
-	}
-	parameters = append(parameters, x, written{y}, p.m, p.k, p.n)
-	for _, v := range slices.Concat(xs[:], ys[:]) {
-		parameters = append(parameters, v)
 	}
 	sums := (*tensor.Tensor)(nil)
 	if k.Splits > 1 {
 		sums = tensor.From(slices.Repeat([]float32{float32(math.NaN())}, k.Splits*y.Len()), k.Splits, y.Len())
 	}
-	parameters = append(parameters, patches, written{sums}, max(1, k.Splits))
-	for _, v := range k.Extra {
-		parameters = append(parameters, v)
-	}
+	all := slices.Concat(read(k.Parts...), read(x), written(y), ints(p.m, p.k, p.n), ints(xs[:]...), ints(ys[:]...), read(patches), written(sums),
+		ints(max(1, k.Splits)), ints(k.Extra...))
 	optional := func(v []float32) *tensor.Tensor {
 		if v == nil {
 			return nil
 		}
 		return tensor.From(v, len(v))
 	}
-	epilogue := []any{optional(p.alpha), optional(p.bias), p.res, act, a, b}
+	epilogue := slices.Concat(read(optional(p.alpha), optional(p.bias), p.res), ints(act), floats(a, b))
 	if sums == nil {
-		return y, launch(d, k.Name, k.Launch(p.n, p.batch), append(parameters, epilogue...))
+		return y, launch(d, k.Name, k.Launch(p.n, p.batch), all, epilogue)
 	}
-	nothing := (*tensor.Tensor)(nil)
-	if err := launch(d, k.Name, k.Launch(p.n, p.batch), append(parameters, nothing, nothing, nothing, 0, float32(0), float32(0))); err != nil {
+	if err := launch(d, k.Name, k.Launch(p.n, p.batch), all, make([]param, len(epilogue))); err != nil {
 		return nil, err
 	}
 	g := backend.Geometry{Grid: [3]int{(y.Len() + 255) / 256, 1, 1}, Block: [3]int{256, 1, 1}}
-	return y, launch(d, p.dt.String()+"_finish", g, append([]any{sums, written{y}, y.Len(), p.m, ys[0], k.Splits}, epilogue...))
+	return y, launch(d, p.dt.String()+"_finish", g, read(sums), written(y), ints(y.Len(), p.m, ys[0], k.Splits), epilogue)
 }
 
-// written is a tensor that a kernel writes.
-type written struct{ *tensor.Tensor }
+// param is a parameter of a kernel: a cell, or a tensor in the device's memory, which holds afterwards what the kernel wrote
+// where that is written.
+type param struct {
+	cell    cuda.Cell
+	tensor  *tensor.Tensor
+	written bool
+}
+
+func ints(v ...int) (out []param) {
+	for _, v := range v {
+		out = append(out, param{cell: cuda.IntCell(v)})
+	}
+	return out
+}
+
+func floats(v ...float32) (out []param) {
+	for _, v := range v {
+		out = append(out, param{cell: cuda.FloatCell(v)})
+	}
+	return out
+}
+
+// read are tensors, nil where a pointer is null.
+func read(t ...*tensor.Tensor) (out []param) {
+	for _, t := range t {
+		out = append(out, param{tensor: t})
+	}
+	return out
+}
+
+func written(t *tensor.Tensor) []param { return []param{{tensor: t, written: true}} }
 
 // onEach calls f for all drivers at once.
 func onEach(drivers []cuda.Driver, f func(d cuda.Driver) error) error {
@@ -332,9 +350,8 @@ func onEach(drivers []cuda.Driver, f func(d cuda.Driver) error) error {
 	return errors.Join(errs...)
 }
 
-// launch runs a kernel to its end. Parameters are those of backend.Cell, and tensors, nil
-// where a pointer is null, of which those that are written hold afterwards what the kernel wrote.
-func launch(d cuda.Driver, kernel string, g backend.Geometry, parameters []any) (err error) {
+// launch runs a kernel to its end.
+func launch(d cuda.Driver, kernel string, g backend.Geometry, params ...[]param) (err error) {
 	k, err := d.Kernel(kernel)
 	if err != nil {
 		return err
@@ -344,37 +361,29 @@ func launch(d cuda.Driver, kernel string, g backend.Geometry, parameters []any) 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	cells := make([]uint64, len(parameters))
-	for i, p := range parameters {
-		out, writes := p.(written)
-		t, reads := p.(*tensor.Tensor)
-		switch {
-		case writes:
-			t = out.Tensor
-		case !reads:
-			if cells[i], err = backend.Cell(p); err != nil {
-				return err
-			}
-		}
-		if t == nil {
+	all := slices.Concat(params...)
+	cells := make([]cuda.Cell, len(all))
+	for i, p := range all {
+		if p.tensor == nil {
+			cells[i] = p.cell
 			continue
 		}
-		at, err := d.Alloc(max(1, len(t.Bytes())))
+		at, err := d.Alloc(max(1, len(p.tensor.Bytes())))
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, d.Free(at)) }()
-		if err := s.Upload(at, t.Bytes()); err != nil {
+		if err := s.Upload(at, p.tensor.Bytes()); err != nil {
 			return err
 		}
-		cells[i] = uint64(at)
+		cells[i] = cuda.Cell(at)
 	}
 	if err := s.Launch(k, g, cells); err != nil {
 		return err
 	}
-	for i, p := range parameters {
-		if out, ok := p.(written); ok && out.Tensor != nil {
-			if err := s.Download(out.Bytes(), cuda.Pointer(cells[i])); err != nil {
+	for i, p := range all {
+		if p.written && p.tensor != nil {
+			if err := s.Download(p.tensor.Bytes(), cuda.Pointer(cells[i])); err != nil {
 				return err
 			}
 		}

@@ -162,21 +162,9 @@ func (p *product8) run(d cuda.Driver, k *backend.GPUKernel) error {
 		scale[m] = p.q.XScale * p.q.WScale[m%len(p.q.WScale)]
 	}
 	xs, ys := p.strides(p.k), p.strides(p.m)
-	var parameters []any
-	for _, part := range k.Parts {
-		parameters = append(parameters, part)
-	}
 	x, patches := p.x, (*tensor.Tensor)(nil)
 	if p.image != nil {
 		x, patches, xs[2] = p.image, tensor.From(p.patches, len(p.patches)), p.image.Len()/p.batch
-	}
-	parameters = append(parameters, x, written{y}, p.m, p.k, p.n)
-	for _, v := range slices.Concat(xs[:], ys[:]) {
-		parameters = append(parameters, v)
-	}
-	parameters = append(parameters, patches, p.q.XZero)
-	for _, v := range k.Extra {
-		parameters = append(parameters, v)
 	}
 	var bias *tensor.Tensor
 	if p.bias != nil {
@@ -186,9 +174,9 @@ func (p *product8) run(d cuda.Driver, k *backend.GPUKernel) error {
 	if p.res != nil {
 		kind = slices.Index(types8, p.res.DType())
 	}
-	parameters = append(parameters, tensor.From(shift, p.m), tensor.From(scale, p.m), bias, p.res, kind, p.q.RScale, p.q.RZero,
-		slices.Index(types8, p.y), p.q.YScale, p.q.YZero, act, a, b)
-	if err := launch(d, k.Name, k.Launch(p.n, p.batch), parameters); err != nil {
+	if err := launch(d, k.Name, k.Launch(p.n, p.batch), read(k.Parts...), read(x), written(y), ints(p.m, p.k, p.n), ints(xs[:]...), ints(ys[:]...), read(patches),
+		ints(p.q.XZero), ints(k.Extra...), read(tensor.From(shift, p.m), tensor.From(scale, p.m), bias, p.res), ints(kind), floats(p.q.RScale),
+		ints(p.q.RZero, slices.Index(types8, p.y)), floats(p.q.YScale), ints(p.q.YZero, act), floats(a, b)); err != nil {
 		return err
 	}
 	want := p.want.Float64s()

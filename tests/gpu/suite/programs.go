@@ -63,7 +63,7 @@ type countedStream struct {
 	of *Counted
 }
 
-func (s *countedStream) Launch(k cuda.Kernel, g backend.Geometry, cells []uint64) error {
+func (s *countedStream) Launch(k cuda.Kernel, g backend.Geometry, cells []cuda.Cell) error {
 	s.of.launches.Add(1)
 	return s.Stream.Launch(k, g, cells)
 }

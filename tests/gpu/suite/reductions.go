@@ -51,7 +51,7 @@ func Reductions(t *testing.T, d cuda.Driver) {
 				"f32_reduce_columns": {Grid: [3]int{outer * ((step + 31) / 32), 1, 1}, Block: [3]int{512, 1, 1}},
 			} {
 				y := tensor.From(make([]float32, outer*step), outer, step)
-				if err := launch(d, name, g, []any{x, written{y}, n, step, kind, float32(1)}); err != nil {
+				if err := launch(d, name, g, read(x), written(y), ints(n, step, kind), floats(1)); err != nil {
 					t.Fatal(err)
 				}
 				for i, have := range y.F32s() {
