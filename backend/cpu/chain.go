@@ -64,7 +64,8 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	y := n.Outputs[0]
 	e.size, e.strides = p.Axes(shapeOf(y), nil, func(v *ir.Value) []int { return tensor.Strides(shapeOf(v)) })
 	for i, s := range p.Instructions {
-		e.unary, e.binary = append(e.unary, unaries[s.F]), append(e.binary, binaries[s.F])
+		a, b := s.Floats()
+		e.unary, e.binary = append(e.unary, unaryOf(s.F, a, b)), append(e.binary, binaries[s.F])
 		if r := len(p.Operands) + i; r != p.Result || y.Type.DType != tensor.F32 {
 			e.blocks = max(e.blocks, e.register[r]+1)
 		}

@@ -53,7 +53,7 @@ func elementwiseText(r *rand.Rand) string {
 	}
 	functions = append(functions, "Relu", "Sum", "Mean", "SwiGLU", "Cast")
 	values := []string{last}
-	for i := range 2 + r.IntN(6) {
+	for n, i := 2+r.IntN(6), 0; len(values) <= n; i++ {
 		kind := functions[r.IntN(len(functions))]
 		want, gives, attrs := "f32", "f32", ""
 		in := []string{last}
@@ -242,5 +242,31 @@ func nearEach(t *testing.T, what string, got, want []float32) {
 		if v != w && !(v != v && w != w) && !(math.Abs(float64(v-w)) <= 1e-7+3e-6*math.Abs(float64(w))) {
 			t.Fatalf("element %d of %s is %g, want %g", i, what, v, w)
 		}
+	}
+}
+
+// Functions with kernels of their own compute what their operators say, and those without can be asked of them.
+func TestFunctionsOfOneValueAreTheirOperators(t *testing.T) {
+	x := []float32{-2.5, -1, -0.25, 0, 0.25, 0.75, 1, 3}
+	found := 0
+	for _, f := range chain.Functions() {
+		a, b := float32(0.75), float32(1.5)
+		scalar := op.Scalar(f.String(), f.Args(), a, b)
+		o, err := op.New(f.String())
+		if _, plain := o.(*op.Unary); err != nil || scalar == nil || !plain && f.Args() == nil {
+			continue // or the parameters are not attributes as they are
+		}
+		found++
+		y := make([]float32, len(x))
+		unaryOf(f, a, b)(y, x, a, b)
+		for i, v := range x {
+			want := float32(scalar(float64(v)))
+			if d := float64(y[i] - want); math.Abs(d) > 1e-6*max(1, math.Abs(float64(want))) && (want == want || y[i] == y[i]) {
+				t.Errorf("%v of %v with %v = %v, %v is %v, want %v", f, v, f.Args(), a, b, y[i], want)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("%d functions have an operator that tells them", found)
 	}
 }

@@ -15,16 +15,17 @@ type unary func(y, x []float32, a, b float32)
 // binary combines runs of two operands: y[i] = x[i*sx] f z[i*sz], steps 0 or 1. y may be either.
 type binary func(y, x, z []float32, sx, sz int)
 
-// unaries are the functions of one value, in vectors or as their operators compute them.
-var unaries = func() map[chain.Function]unary {
-	all := maps.Clone(ownUnaries)
-	for _, f := range chain.Functions() {
-		if scalar := op.Scalar(f.String()); all[f] == nil && scalar != nil {
-			all[f] = eachOf(scalar)
-		}
+// unaryOf is a function of one value with its parameters, in vectors or as its operator computes it; nil of others.
+func unaryOf(f chain.Function, a, b float32) unary {
+	if own := unaries[f]; own != nil {
+		return own
 	}
-	return all
-}()
+	scalar := op.Scalar(f.String(), f.Args(), a, b)
+	if scalar == nil {
+		return nil
+	}
+	return func(y, x []float32, _, _ float32) { each(y, x, scalar) }
+}
 
 // binaries are the functions of two values.
 var binaries = func() map[chain.Function]binary {
@@ -37,8 +38,8 @@ var binaries = func() map[chain.Function]binary {
 	return all
 }()
 
-// ownUnaries are those that have kernels, or parameters.
-var ownUnaries = map[chain.Function]unary{
+// unaries are the functions of one value that are faster than as their operators compute them, or give bools.
+var unaries = map[chain.Function]unary{
 	chain.Copy:        func(y, x []float32, _, _ float32) { copy(y, x) },
 	chain.Clip:        func(y, x []float32, lo, hi float32) { vec.Clip(y, x, lo, hi) },
 	chain.HardSigmoid: func(y, x []float32, a, b float32) { vec.Affine(y, x, a, b, 0, 1) },
@@ -169,10 +170,6 @@ func each(y, x []float32, f func(v float64) float64) {
 	for i, v := range x {
 		y[i] = float32(f(float64(v)))
 	}
-}
-
-func eachOf(f func(v float64) float64) unary {
-	return func(y, x []float32, _, _ float32) { each(y, x, f) }
 }
 
 func test(f func(v float32) bool) unary {

@@ -195,6 +195,6 @@ func newActivation(name string, args []float32) activation {
 	if f == chain.Copy {
 		return nil
 	}
-	apply := unaries[f]
+	apply := unaryOf(f, a, b)
 	return func(y []float32) { apply(y, y, a, b) }
 }

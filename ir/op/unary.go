@@ -55,9 +55,24 @@ var unaryFuncs = map[string]unaryDef{
 	"Tanh":       {float: math.Tanh},
 }
 
-// Scalar returns the function of an operator of one operand without attributes, on an element of a float type; nil of
-// other operators.
-func Scalar(kind string) func(float64) float64 { return unaryFuncs[kind].float }
+// Scalar returns the function of an operator of one operand on an element of a float type, where the attributes of these
+// names have these values; nil of other operators.
+func Scalar(kind string, names []string, values ...float32) func(float64) float64 {
+	if d, ok := unaryFuncs[kind]; ok {
+		return d.float
+	}
+	o, err := New(kind)
+	d, ok := o.(interface{ def() unaryDef })
+	if err != nil || !ok {
+		return nil
+	}
+	for i, name := range names {
+		if ir.SetAttr(o, name, values[i]) != nil {
+			return nil
+		}
+	}
+	return d.def().float
+}
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 

@@ -135,6 +135,9 @@ var named = func() map[string]Function {
 // String is the function's name.
 func (f Function) String() string { return table[f].name }
 
+// Args names the attributes of its operator that are the function's parameters.
+func (f Function) Args() []string { return table[f].args }
+
 // Functions lists the functions by their numbers.
 func Functions() []Function {
 	var all []Function
