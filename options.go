@@ -75,7 +75,7 @@ type PruneOptions struct {
 
 // QuantizeOptions say which numbers products have: those of the model, unless there is a type.
 type QuantizeOptions struct {
-	// Type is I8, of weights and activations, which needs samples, or F16 or BF16, of weights alone.
+	// Type is I8, of weights and activations, which needs samples, or, of weights alone, F16 or BF16.
 	Type   tensor.DType
 	Ranges Ranges // of activations in 8 bits
 	// KeepFloat holds globs of nodes or weights whose products stay in floating point.
@@ -192,10 +192,19 @@ const (
 func ParseRanges(s string) (Ranges, error) { return quant.ParseRanges(s) }
 
 // quantised names the types of QuantizeOptions.
-var quantised = words[tensor.DType]{option.Quantize, []word[tensor.DType]{{"none", 0}, {"int8", tensor.I8}, {"fp16", tensor.F16}, {"bf16", tensor.BF16}}}
+var quantised = func() words[tensor.DType] {
+	list := []word[tensor.DType]{{"none", 0}}
+	for _, k := range quant.Kinds {
+		list = append(list, word[tensor.DType]{k.Name, k.Type})
+	}
+	return words[tensor.DType]{option.Quantize, list}
+}()
 
 // ParseQuantized reads none, which is the zero type, int8, fp16 or bf16.
 func ParseQuantized(s string) (tensor.DType, error) { return quantised.parse(s) }
+
+// Quantized lists what ParseQuantized reads.
+func Quantized() []string { return quantised.names() }
 
 // Format is how weights are stored. The zero Format is the fastest for each.
 type Format string
@@ -262,7 +271,7 @@ func (w words[T]) parse(s string) (v T, err error) {
 			return x.value, nil
 		}
 	}
-	return v, option.Errorf("%v %q: want one of %s", w.option, s, w.texts())
+	return v, option.Errorf("%v %q: want one of %s", w.option, s, strings.Join(w.names(), ", "))
 }
 
 // of is the word for a value.
@@ -272,15 +281,15 @@ func (w words[T]) of(v T) (string, error) {
 			return x.text, nil
 		}
 	}
-	return "", option.Errorf("%v %v: want one of %s", w.option, v, w.texts())
+	return "", option.Errorf("%v %v: want one of %s", w.option, v, strings.Join(w.names(), ", "))
 }
 
-func (w words[T]) texts() string {
-	var texts []string
+func (w words[T]) names() []string {
+	var names []string
 	for _, x := range w.list {
-		texts = append(texts, x.text)
+		names = append(names, x.text)
 	}
-	return strings.Join(texts, ", ")
+	return names
 }
 
 // globs reads the globs of an option.

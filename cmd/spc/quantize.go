@@ -6,9 +6,6 @@ import (
 	"spc"
 )
 
-// quantTypes lists the values of --quantize.
-var quantTypes = []string{"none", "int8", "fp16", "bf16"}
-
 // quantFlags are the flags that quantise a model.
 type quantFlags struct {
 	keep []string
@@ -21,7 +18,7 @@ func (f *quantFlags) add(c *cobra.Command, o *spc.QuantizeOptions) {
 	fs.StringArrayVar(&f.keep, "keep-float", nil, "`GLOB` of layers that --quantize leaves in floating point; none quantises\nthe sensitive ones, too, which otherwise stay")
 	complete(c, "keep-float", cobra.NoFileCompletions)
 	complete(c, "ranges", values("minmax", "percentile", "mse"))
-	complete(c, "quantize", values(quantTypes...))
+	complete(c, "quantize", values(spc.Quantized()...))
 }
 
 // apply sets the options that the flags stand for.

@@ -9,8 +9,8 @@ import (
 	"spc/ir/tensor"
 )
 
-// Half rounds the f32 weights of g to numbers that dt, f16 or bf16, holds exactly, so
-// that choosing may store them in half the bytes. Products compute in f32. Weights stay
+// Half rounds the f32 weights of g to numbers that dt, a type of Widened, holds exactly, so
+// that choosing may store them in fewer bytes. Products compute in f32. Weights stay
 // as they are where KeepFloat names them or a node that reads them, where one of their
 // elements is too large for dt or not finite, where they are so small that dt has no
 // digits for them, in grouped convolutions, and where they are read more than once; the
@@ -55,10 +55,6 @@ func Half(g *ir.Graph, dt tensor.DType, o Options) (*Result, error) {
 	return r, g.Infer()
 }
 
-// maxRounding bounds the relative error of a weight in 16 bits. That of normal numbers
-// is 1/256 at most.
-const maxRounding = 0.01
-
 // misfit says why a weight cannot be rounded to dt, empty where it can.
 func misfit(w, rounded []float32, dt tensor.DType) string {
 	lost, all := 0.0, 0.0
@@ -74,7 +70,7 @@ func misfit(w, rounded []float32, dt tensor.DType) string {
 		}
 		return fmt.Sprintf("an element is %v", w[i])
 	}
-	if e := math.Sqrt(lost / max(all, math.SmallestNonzeroFloat64)); e > maxRounding {
+	if e := math.Sqrt(lost / max(all, math.SmallestNonzeroFloat64)); e > maxRounding(dt) {
 		return fmt.Sprintf("its elements are too small for %v, which would change it by %.0f%%", dt, 100*e)
 	}
 	return ""

@@ -79,7 +79,7 @@ func (Storage) Check(s *ir.Store) error {
 		return fmt.Errorf("unknown configuration %q", s.Config)
 	}
 	if v := s.Part("values"); v == nil || len(s.Parts) != 1 || !sparse.IsValue(v.DType()) || v.Rank() != 2 || v.Dim(0) != s.Rows || v.Dim(1) != s.Cols {
-		return fmt.Errorf("want one part values f32, f16, bf16 or i8[%d,%d]", s.Rows, s.Cols)
+		return fmt.Errorf("want one part values[%d,%d] of i8 or %v", s.Rows, s.Cols, sparse.Floats)
 	}
 	return nil
 }

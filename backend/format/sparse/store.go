@@ -10,6 +10,7 @@ import (
 	"spc/ir/tensor"
 	"spc/passes/choose"
 	"spc/passes/prune"
+	"spc/passes/quant"
 )
 
 // Scheme is a way to store the blocks of a weight in parts.
@@ -86,22 +87,20 @@ func Shape(config string) (r, c int, err error) {
 const maxElems = 1 << 31
 
 // Floats are the types in which elements of f32 weights are stored.
-var Floats = []tensor.DType{tensor.F32, tensor.F16, tensor.BF16}
+var Floats = quant.Widened()
 
 // IsValue reports whether values of a weight may have that type.
 func IsValue(dt tensor.DType) bool { return dt == tensor.I8 || slices.Contains(Floats, dt) }
 
-// Values are the elements of a tensor of such a type, which is kept unless they are integers.
+// Values are the elements of a tensor of such a type, which is kept where kernels read such.
 func Values(t *tensor.Tensor) ukernel.Values {
 	switch t.DType() {
-	case tensor.I8:
-		return ukernel.F32(t.To(tensor.F32).F32s())
 	case tensor.F16:
 		return ukernel.F16(tensor.Data[tensor.Half](t))
 	case tensor.BF16:
 		return ukernel.BF16(tensor.Data[tensor.Brain](t))
 	}
-	return ukernel.F32(t.F32s())
+	return ukernel.F32(t.To(tensor.F32).F32s())
 }
 
 // Any stands for a dimension of any size in the shape of a Spec.

@@ -1,0 +1,49 @@
+package quant
+
+import (
+	"slices"
+
+	"spc/ir/tensor"
+)
+
+// Kind is a way to quantise products.
+type Kind struct {
+	Name string // as --quantize has it
+	Type tensor.DType
+	// Rounding bounds the relative error of weights that are rounded to the type alone, and widened in products;
+	// it is 0 of products of integers.
+	Rounding float64
+}
+
+// Kinds lists them. Of normal numbers in 16 bits the error is 1/256 at most.
+var Kinds = []Kind{
+	{"int8", tensor.I8, 0},
+	{"fp16", tensor.F16, 0.01},
+	{"bf16", tensor.BF16, 0.01},
+}
+
+// Names lists the names of Kinds.
+func Names() []string {
+	var names []string
+	for _, k := range Kinds {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// Widened lists the types of weights that are widened to f32 in products, those of f32 first.
+func Widened() []tensor.DType {
+	types := []tensor.DType{tensor.F32}
+	for _, k := range Kinds {
+		if k.Rounding > 0 {
+			types = append(types, k.Type)
+		}
+	}
+	return types
+}
+
+// maxRounding is Kind.Rounding of a type.
+func maxRounding(dt tensor.DType) float64 {
+	i := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Type == dt })
+	return Kinds[i].Rounding
+}
