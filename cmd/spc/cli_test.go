@@ -1185,7 +1185,7 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"run", "model.spx", "-i", ""}, []string{"npy", "pb", "png", "jpg", ":8"}},
 		{[]string{"compile", "--pattern", ""}, []string{"uniform", "2:4", "channel", ":4"}},
 		{[]string{"compile", "--allocate", ""}, []string{"layer", "global"}},
-		{[]string{"compile", "--format", ""}, []string{"auto", "dense", "ell", "csr", "nm", "block"}},
+		{[]string{"compile", "--format", ""}, formats()},
 		{[]string{"compile", "--stop-after", ""}, []string{"infer", "fold", "choose"}},
 		{[]string{"compile", "--target", ""}, []string{"cpu", "cuda", "cuda:sm_80", "cuda:sm_90"}},
 		{[]string{"eval", "--preprocess", ""}, []string{"imagenet", "tf", "caffe", "cifar", "unit", "none"}},

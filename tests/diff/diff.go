@@ -109,7 +109,7 @@ var pruned = []Variant{
 	{Name: "channel", Sparsity: 0.5, Pattern: spc.Pattern{Kind: spc.Channel}},
 }
 
-var formats = []spc.Format{"dense", "ell", "csr", "nm", "block"}
+var formats = spc.Formats()
 
 // narrowed are the types of products that are not those of the model.
 var narrowed = []Variant{{Name: "fp16", Quantize: tensor.F16}, {Name: "bf16", Quantize: tensor.BF16}, {Name: "int8", Quantize: tensor.I8}}

@@ -36,6 +36,7 @@ func TestLibrary(t *testing.T)           { suite.Library(t, open(t)) }
 func TestSparseLibrary(t *testing.T)     { suite.SparseLibrary(t, open(t)) }
 func TestOverlap(t *testing.T)           { suite.Overlap(t, open(t)) }
 func TestChains(t *testing.T)            { suite.Chains(t, open(t)) }
+func TestFunctions(t *testing.T)         { suite.Functions(t, open(t)) }
 func TestReductions(t *testing.T)        { suite.Reductions(t, open(t)) }
 func TestIndices(t *testing.T)           { suite.Indices(t, open(t)) }
 func TestLowering(t *testing.T)          { suite.Lowering(t, open(t)) }
