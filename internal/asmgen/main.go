@@ -1,6 +1,6 @@
 // Asmgen writes the amd64 assembly of the packages in files, and the Go declarations of its
 // routines: each once for AVX2 with FMA and once for AVX-512F and DQ from one description, those of
-// 8-bit integers for what these need. With -check it compares what it would write with what is there.
+// 8-bit integers for what these need; and the tables by which products find theirs. With -check it compares what it would write with what is there.
 //
 //	go run -C internal/asmgen . [-check]
 package main
@@ -94,11 +94,26 @@ func run(root string, check bool) error {
 			if err != nil {
 				return err
 			}
-			have, err := os.ReadFile(filepath.Join(root, p))
-			if err != nil || !bytes.Equal(have, want) {
-				differ = append(differ, fmt.Errorf("%s is not what make asm writes", p))
-			}
+			differ = append(differ, same(root, p, want))
 		}
 	}
+	for _, t := range texts {
+		want, err := t.source()
+		if err == nil && !check {
+			err = os.WriteFile(filepath.Join(root, t.path), want, 0o666)
+		}
+		if err != nil {
+			return err
+		}
+		differ = append(differ, same(root, t.path, want))
+	}
 	return errors.Join(differ...)
+}
+
+// same returns an error unless that is what a file below root has.
+func same(root, path string, want []byte) error {
+	if have, err := os.ReadFile(filepath.Join(root, path)); err != nil || !bytes.Equal(have, want) {
+		return fmt.Errorf("%s is not what make asm writes", path)
+	}
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// blocks are the heights of the vertical blocks, ukernel.Blocks.
+// blocks are the heights of the vertical blocks.
 var blocks = []int{1, 2, 4, 8, 16}
 
 // index is a type of column indices.

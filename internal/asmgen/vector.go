@@ -373,7 +373,7 @@ func gatherColumns(a isa, rows int, lanes []VecVirtual, idx index, ptr, i, v, x,
 	VMOVSD(s.AsX(), Mem{Base: y})
 }
 
-// runs are the widths of the horizontal blocks, ukernel.Runs.
+// runs are the widths of the horizontal blocks.
 var runs = []int{4, 8, 16}
 
 // spmvRun generates the product of rows of blocks of 1 x columns with a vector.

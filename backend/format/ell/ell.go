@@ -12,6 +12,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/sparse"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -25,7 +26,7 @@ func (Scheme) Name() string { return "ell" }
 
 // Layouts lists the vectors that CPUs like, as many in each block row as the fullest has.
 func (Scheme) Layouts(w *choose.Matrix) (out []backend.Layout) {
-	for _, r := range []int{1, 2, 4, 8, 16} {
+	for _, r := range ukernel.Blocks {
 		vectors := sparse.Ceil(w.Dim(0), r) * max(1, w.Blocks(r, 1).Widest)
 		out = append(out, backend.Layout{
 			Config: fmt.Sprintf("%dx1", r), Rows: r, Values: vectors * r,

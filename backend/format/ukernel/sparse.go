@@ -7,10 +7,6 @@ import (
 	"sync"
 )
 
-// Blocks lists the heights of the vertical blocks that kernels exist for. Rows
-// without blocks (csr, ell, nm) are blocks of one row.
-var Blocks = []int{1, 2, 4, 8, 16}
-
 // Index is the type of column indices: uint16 where K allows it.
 type Index interface{ uint16 | uint32 }
 

@@ -20,95 +20,38 @@ func native() []*Kernels {
 	return sets
 }
 
-var avx512 = Kernels{
-	ISA: "avx512",
-	Gemm: Gemm{Name: "gemm_f32_6x64_avx512", tile: gemmTiles{
-		{gemm_f32_1x16_avx512, gemm_f32_2x16_avx512, gemm_f32_3x16_avx512, gemm_f32_4x16_avx512, gemm_f32_5x16_avx512, gemm_f32_6x16_avx512},
-		{gemm_f32_1x32_avx512, gemm_f32_2x32_avx512, gemm_f32_3x32_avx512, gemm_f32_4x32_avx512, gemm_f32_5x32_avx512, gemm_f32_6x32_avx512},
-		{gemm_f32_1x48_avx512, gemm_f32_2x48_avx512, gemm_f32_3x48_avx512, gemm_f32_4x48_avx512, gemm_f32_5x48_avx512, gemm_f32_6x48_avx512},
-		{gemm_f32_1x64_avx512, gemm_f32_2x64_avx512, gemm_f32_3x64_avx512, gemm_f32_4x64_avx512, gemm_f32_5x64_avx512, gemm_f32_6x64_avx512},
-	}.run},
-	gemv: dense(gemv_f32_4x1_avx512),
-	spmm: map[int][Columns / Granule]spmm{
-		1:  {sparse(spmm_f32_1x1x16_avx512), sparse(spmm_f32_1x1x32_avx512), sparse(spmm_f32_1x1x48_avx512), sparse(spmm_f32_1x1x64_avx512)},
-		2:  {sparse(spmm_f32_2x1x16_avx512), sparse(spmm_f32_2x1x32_avx512), sparse(spmm_f32_2x1x48_avx512), sparse(spmm_f32_2x1x64_avx512)},
-		4:  {sparse(spmm_f32_4x1x16_avx512), sparse(spmm_f32_4x1x32_avx512), sparse(spmm_f32_4x1x48_avx512), sparse(spmm_f32_4x1x64_avx512)},
-		8:  {sparse(spmm_f32_8x1x16_avx512), sparse(spmm_f32_8x1x32_avx512), sparse(spmm_f32_8x1x48_avx512), sparse(spmm_f32_8x1x64_avx512)},
-		16: {sparse(spmm_f32_16x1x16_avx512), sparse(spmm_f32_16x1x32_avx512), sparse(spmm_f32_16x1x48_avx512), sparse(spmm_f32_16x1x64_avx512)},
-	},
-	spmv16: map[int]spmv[uint16]{
-		1:  sparseVec(spmv_f32_u16_1x1_avx512),
-		2:  sparseVec(spmv_f32_u16_2x1_avx512),
-		4:  sparseVec(spmv_f32_u16_4x1_avx512),
-		8:  sparseVec(spmv_f32_u16_8x1_avx512),
-		16: sparseVec(spmv_f32_u16_16x1_avx512),
-	},
-	spmv32: map[int]spmv[uint32]{
-		1:  sparseVec(spmv_f32_u32_1x1_avx512),
-		2:  sparseVec(spmv_f32_u32_2x1_avx512),
-		4:  sparseVec(spmv_f32_u32_4x1_avx512),
-		8:  sparseVec(spmv_f32_u32_8x1_avx512),
-		16: sparseVec(spmv_f32_u32_16x1_avx512),
-	},
-	run16: map[int]spmv[uint16]{
-		4:  sparseVec(spmv_f32_u16_1x4_avx512),
-		8:  sparseVec(spmv_f32_u16_1x8_avx512),
-		16: sparseVec(spmv_f32_u16_1x16_avx512),
-	},
-	run32: map[int]spmv[uint32]{
-		4:  sparseVec(spmv_f32_u32_1x4_avx512),
-		8:  sparseVec(spmv_f32_u32_1x8_avx512),
-		16: sparseVec(spmv_f32_u32_1x16_avx512),
-	},
-	widen: widening{ieee: inBlocks(widen_f16_avx512, widenF16), brain: inBlocks(widen_bf16_avx512, widenBF16)},
-	peak:  fmaPeak_avx512,
-	flop:  12 * 16 * 2,
+// tables are the kernels of an instruction set by their sizes.
+type tables struct {
+	gemm   gemmTiles
+	spmm   map[int][Columns / Granule]spmm // by the rows of a block
+	spmv16 map[int]spmv[uint16]
+	spmv32 map[int]spmv[uint32]
+	run16  map[int]spmv[uint16] // by the columns of a block
+	run32  map[int]spmv[uint32]
 }
 
-var avx2 = Kernels{
-	ISA: "avx2",
-	Gemm: Gemm{Name: "gemm_f32_6x16_avx2", tile: gemmTiles{
-		{gemm_f32_1x16_avx2, gemm_f32_2x16_avx2, gemm_f32_3x16_avx2, gemm_f32_4x16_avx2, gemm_f32_5x16_avx2, gemm_f32_6x16_avx2},
-		{gemm_f32_1x32_avx2, gemm_f32_2x32_avx2, gemm_f32_3x32_avx2, gemm_f32_4x32_avx2, gemm_f32_5x32_avx2, gemm_f32_6x32_avx2},
-		{gemm_f32_1x48_avx2, gemm_f32_2x48_avx2, gemm_f32_3x48_avx2, gemm_f32_4x48_avx2, gemm_f32_5x48_avx2, gemm_f32_6x48_avx2},
-		{gemm_f32_1x64_avx2, gemm_f32_2x64_avx2, gemm_f32_3x64_avx2, gemm_f32_4x64_avx2, gemm_f32_5x64_avx2, gemm_f32_6x64_avx2},
-	}.run},
-	gemv: dense(gemv_f32_4x1_avx2),
-	spmm: map[int][Columns / Granule]spmm{
-		1:  {sparse(spmm_f32_1x1x16_avx2), sparse(spmm_f32_1x1x32_avx2), sparse(spmm_f32_1x1x48_avx2), sparse(spmm_f32_1x1x64_avx2)},
-		2:  {sparse(spmm_f32_2x1x16_avx2), sparse(spmm_f32_2x1x32_avx2), sparse(spmm_f32_2x1x48_avx2), sparse(spmm_f32_2x1x64_avx2)},
-		4:  {sparse(spmm_f32_4x1x16_avx2), sparse(spmm_f32_4x1x32_avx2), sparse(spmm_f32_4x1x48_avx2), sparse(spmm_f32_4x1x64_avx2)},
-		8:  {sparse(spmm_f32_8x1x16_avx2), sparse(spmm_f32_8x1x32_avx2), sparse(spmm_f32_8x1x48_avx2), sparse(spmm_f32_8x1x64_avx2)},
-		16: {sparse(spmm_f32_16x1x16_avx2), sparse(spmm_f32_16x1x32_avx2), sparse(spmm_f32_16x1x48_avx2), sparse(spmm_f32_16x1x64_avx2)},
-	},
-	spmv16: map[int]spmv[uint16]{
-		1:  sparseVec(spmv_f32_u16_1x1_avx2),
-		2:  sparseVec(spmv_f32_u16_2x1_avx2),
-		4:  sparseVec(spmv_f32_u16_4x1_avx2),
-		8:  sparseVec(spmv_f32_u16_8x1_avx2),
-		16: sparseVec(spmv_f32_u16_16x1_avx2),
-	},
-	spmv32: map[int]spmv[uint32]{
-		1:  sparseVec(spmv_f32_u32_1x1_avx2),
-		2:  sparseVec(spmv_f32_u32_2x1_avx2),
-		4:  sparseVec(spmv_f32_u32_4x1_avx2),
-		8:  sparseVec(spmv_f32_u32_8x1_avx2),
-		16: sparseVec(spmv_f32_u32_16x1_avx2),
-	},
-	run16: map[int]spmv[uint16]{
-		4:  sparseVec(spmv_f32_u16_1x4_avx2),
-		8:  sparseVec(spmv_f32_u16_1x8_avx2),
-		16: sparseVec(spmv_f32_u16_1x16_avx2),
-	},
-	run32: map[int]spmv[uint32]{
-		4:  sparseVec(spmv_f32_u32_1x4_avx2),
-		8:  sparseVec(spmv_f32_u32_1x8_avx2),
-		16: sparseVec(spmv_f32_u32_1x16_avx2),
-	},
-	widen: widening{ieee: widenF16AVX2(), brain: inBlocks(widen_bf16_avx2, widenBF16)},
-	peak:  fmaPeak_avx2,
-	flop:  12 * 8 * 2,
+// kernels are those of the tables, without what has no sizes.
+func (t *tables) kernels(name string) Kernels {
+	return Kernels{ISA: name, Gemm: Gemm{tile: t.gemm.run}, spmm: t.spmm, spmv16: t.spmv16, spmv32: t.spmv32, run16: t.run16, run32: t.run32}
 }
+
+var avx512 = func() Kernels {
+	k := avx512Tables.kernels("avx512")
+	k.Gemm.Name = "gemm_f32_6x64_avx512"
+	k.gemv = dense(gemv_f32_4x1_avx512)
+	k.widen = widening{ieee: inBlocks(widen_f16_avx512, widenF16), brain: inBlocks(widen_bf16_avx512, widenBF16)}
+	k.peak, k.flop = fmaPeak_avx512, 12*16*2
+	return k
+}()
+
+var avx2 = func() Kernels {
+	k := avx2Tables.kernels("avx2")
+	k.Gemm.Name = "gemm_f32_6x16_avx2"
+	k.gemv = dense(gemv_f32_4x1_avx2)
+	k.widen = widening{ieee: widenF16AVX2(), brain: inBlocks(widen_bf16_avx2, widenBF16)}
+	k.peak, k.flop = fmaPeak_avx2, 12*8*2
+	return k
+}()
 
 // widenF16AVX2 returns what widens f16 beside AVX2, with which F16C nearly always comes.
 func widenF16AVX2() func(dst []float32, src []uint16) {

@@ -119,10 +119,6 @@ func (s *steps[I]) mul(from, to, rows int, x, y []float32) {
 // tails lends the output of a padded group.
 var tails = sync.Pool{New: func() any { return new([16]float32) }}
 
-// Runs lists the widths of the horizontal blocks that products with vectors have
-// kernels for.
-var Runs = []int{4, 8, 16}
-
 // Rows is a sparse weight bound to the kernels that multiply vectors with rows of
 // blocks of 1 x C elements, C being one of Runs.
 type Rows[I Index] struct {
