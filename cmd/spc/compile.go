@@ -39,7 +39,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	fs.Float64Var(&o.Sparsity, "sparsity", 0, "the fraction of zeros over all prunable weights")
 	choiceVar(fs, &o.Pattern, "pattern", "uniform", spc.ParsePattern, "where zeros may lie: uniform, unstructured, N:M, block:RxC,\nuniform-block:RxC, channel")
 	choiceVar(fs, &o.Allocate, "allocate", "", spc.ParseAllocation, "layer: the same sparsity in each; global: the pattern's published threshold for\nall; with --calib also normalised: one threshold over comparable saliencies,\ncurves: by each layer's error curve, joint: by effects of layers together, and auto: the\nbest of all but global. By default auto with --calib, else layer")
-	choiceVar(fs, &o.Method, "prune", "", spc.ParseMethod, "what goes: magnitude: the smallest weights; with --calib also wanda: those that\nmultiply little, taylor: those on which the outputs hardly depend, by gradients, obs:\nthose that the others can make up for. By default obs with --calib, else magnitude")
+	choiceVar(fs, &o.Method, "prune", "", spc.ParseMethod, methodHelp())
 	choiceVar(fs, &o.AimDense, "aim", "weights", parseAim, "what obs stays near: the dense model's weights, or dense: its outputs")
 	fs.BoolVar(&f.reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
 	choiceVar(fs, &o.Reconstruct, "recipe", "", spc.ParseRecipe, "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")
@@ -53,6 +53,21 @@ func (f *makeFlags) add(c *cobra.Command) {
 	f.data.add(c)
 	f.quantise.add(c, &f.o.Quantize)
 	f.shapes.add(fs)
+}
+
+// methodHelp is the help of --prune.
+func methodHelp() string {
+	var always, seen []string
+	for _, m := range spc.Methods() {
+		which, samples := m.Doc()
+		text := fmt.Sprintf("%s: %s", m, which)
+		if samples {
+			seen = append(seen, text)
+		} else {
+			always = append(always, text)
+		}
+	}
+	return wrapped(fmt.Sprintf("what goes: %s; with --calib also %s. By default obs with --calib, else magnitude", strings.Join(always, ", "), strings.Join(seen, ", ")))
 }
 
 // of sets the model.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -69,4 +70,27 @@ func printUsage(w io.Writer, c *cobra.Command, all bool) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// helpColumns is how wide lines of flags' help are.
+const helpColumns = 85
+
+// wrapped breaks a flag's help into lines.
+func wrapped(text string) string {
+	var b strings.Builder
+	n := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case n+1+len(word) > helpColumns:
+			b.WriteByte('\n')
+			n = 0
+		default:
+			b.WriteByte(' ')
+			n++
+		}
+		b.WriteString(word)
+		n += len(word)
+	}
+	return b.String()
 }

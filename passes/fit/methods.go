@@ -21,6 +21,7 @@ const (
 // A method chooses which weights of a layer go.
 type method struct {
 	Method
+	doc string // which weights go
 	// sees says what it needs of samples.
 	sees sight
 	// prune makes weights s.W of a layer sparse, as l.stays says where that is set.
@@ -40,16 +41,16 @@ const (
 
 // methods lists the methods.
 var methods = []method{
-	{Magnitude, seesNothing, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+	{Magnitude, "the smallest weights", seesNothing, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.choose(l, s.W, nil, sparsity)
 	}, nil},
-	{Wanda, seesMoments, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+	{Wanda, "those that multiply little", seesMoments, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.choose(l, s.W, s.Wanda(), sparsity)
 	}, powerful},
-	{Taylor, seesSlopes, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
+	{Taylor, "those on which the outputs hardly depend, by gradients", seesSlopes, func(f *fitter, l *layer, s *obs.Solver, sparsity float64) (*edit, error) {
 		return f.steep(l, s.W, sparsity)
 	}, func(l *layer) []float32 { return l.taylor(l.weights) }},
-	{OBS, seesMoments, (*fitter).optimal, powerful},
+	{OBS, "those that the others can make up for", seesMoments, (*fitter).optimal, powerful},
 }
 
 // Methods lists the methods.
@@ -59,6 +60,12 @@ func Methods() []Method {
 		out = append(out, methods[i].Method)
 	}
 	return out
+}
+
+// Doc says which weights go, and whether samples are needed for that.
+func (m Method) Doc() (which string, samples bool) {
+	row := (&Options{Method: m}).method()
+	return row.doc, row.sees != seesNothing
 }
 
 // ParseMethod reads one of Methods.
