@@ -82,7 +82,7 @@ type kernel func(x *exec, in, out []*tensor.Tensor) error
 //
 //	func(x *exec, in, out []*tensor.Tensor) func() error {
 //		var src, dst []float32
-//		body := func(lo, hi int) { vec.Relu(dst[lo:hi], src[lo:hi]) }
+//		body := func(lo, hi int) { vec.Tanh(dst[lo:hi], src[lo:hi]) }
 //		return func() error {
 //			src, dst = in[0].F32s(), out[0].F32s()
 //			x.pool.Range(len(dst), body)

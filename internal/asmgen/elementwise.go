@@ -594,24 +594,6 @@ var helpers = []elementwise{
 		},
 	},
 	{
-		name: "normalizeColumns", loop: "y[i] = (x[i]-mean[i])*inv[i]*gamma + beta",
-		in: []string{"x", "mean", "inv"}, scalars: []string{"gamma", "beta"}, unroll: 2,
-		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
-			VSUBPS(in[1], in[0], in[0])
-			VMULPS(in[2], in[0], in[0])
-			VFMADD213PS(s["beta"], s["gamma"], in[0])
-			return in[0]
-		},
-	},
-	{
-		name: "addSquares", loop: "d := x[i] - mean[i]\ny[i] += d * d", in: []string{"y", "x", "mean"}, unroll: 2,
-		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual {
-			VSUBPS(in[2], in[1], in[1])
-			VFMADD231PS(in[1], in[1], in[0])
-			return in[0]
-		},
-	},
-	{
 		name: "sum", loop: "s += x[i]", in: []string{"x"}, unroll: 4, noStore: true, reduce: sums,
 		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return in[0] },
 	},

@@ -22,15 +22,6 @@ var Kinds = []Kind{
 	{"bf16", tensor.BF16, 0.01},
 }
 
-// Names lists the names of Kinds.
-func Names() []string {
-	var names []string
-	for _, k := range Kinds {
-		names = append(names, k.Name)
-	}
-	return names
-}
-
 // Widened lists the types of weights that are widened to f32 in products, those of f32 first.
 func Widened() []tensor.DType {
 	types := []tensor.DType{tensor.F32}

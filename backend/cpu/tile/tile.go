@@ -44,9 +44,6 @@ var available = append(native(), &portable)
 
 var best = available[0]
 
-// ISA names the instruction set in use: avx512, avx2, or go for plain Go.
-func ISA() string { return best.isa }
-
 // Columns is the largest width.
 func Columns() int { return best.columns() }
 

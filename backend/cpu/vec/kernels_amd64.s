@@ -1103,191 +1103,6 @@ done:
 	VZEROUPPER
 	RET
 
-// func normalizeColumns_avx2(y []float32, x []float32, mean []float32, inv []float32, gamma float32, beta float32)
-// Requires: AVX, FMA3
-TEXT ·normalizeColumns_avx2(SB), NOSPLIT, $0-104
-	MOVQ         y_len+8(FP), AX
-	MOVQ         y_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	MOVQ         mean_base+48(FP), BX
-	MOVQ         inv_base+72(FP), SI
-	VBROADCASTSS gamma+96(FP), Y0
-	VBROADCASTSS beta+100(FP), Y1
-	XORQ         DI, DI
-	SUBQ         $0x10, AX
-	JL           vectors
-
-unrolled:
-	VMOVUPS     (DX)(DI*1), Y2
-	VMOVUPS     (BX)(DI*1), Y3
-	VMOVUPS     (SI)(DI*1), Y4
-	VSUBPS      Y3, Y2, Y2
-	VMULPS      Y4, Y2, Y2
-	VFMADD213PS Y1, Y0, Y2
-	VMOVUPS     Y2, (CX)(DI*1)
-	VMOVUPS     32(DX)(DI*1), Y2
-	VMOVUPS     32(BX)(DI*1), Y3
-	VMOVUPS     32(SI)(DI*1), Y4
-	VSUBPS      Y3, Y2, Y2
-	VMULPS      Y4, Y2, Y2
-	VFMADD213PS Y1, Y0, Y2
-	VMOVUPS     Y2, 32(CX)(DI*1)
-	ADDQ        $+64, DI
-	SUBQ        $0x10, AX
-	JGE         unrolled
-
-vectors:
-	ADDQ $+16, AX
-	SUBQ $0x08, AX
-	JL   rest
-
-loop:
-	VMOVUPS     (DX)(DI*1), Y2
-	VMOVUPS     (BX)(DI*1), Y3
-	VMOVUPS     (SI)(DI*1), Y4
-	VSUBPS      Y3, Y2, Y2
-	VMULPS      Y4, Y2, Y2
-	VFMADD213PS Y1, Y0, Y2
-	VMOVUPS     Y2, (CX)(DI*1)
-	ADDQ        $+32, DI
-	SUBQ        $0x08, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), R8
-	NEGQ        AX
-	VMOVUPS     (R8)(AX*4), Y2
-	VMASKMOVPS  (DX)(DI*1), Y2, Y3
-	VMASKMOVPS  (BX)(DI*1), Y2, Y4
-	VMASKMOVPS  (SI)(DI*1), Y2, Y5
-	VSUBPS      Y4, Y3, Y3
-	VMULPS      Y5, Y3, Y3
-	VFMADD213PS Y1, Y0, Y3
-	VMOVMSKPS   Y2, AX
-	LEAQ        (CX)(DI*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail9_four
-	VMOVUPS     Y3, (CX)
-	JMP         tail9_done
-
-tail9_four:
-	VMOVAPS      X3, X0
-	TESTL        $0x00000008, AX
-	JZ           tail9_two
-	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y3, X0
-	ADDQ         $+16, CX
-	SHRL         $0x04, AX
-
-tail9_two:
-	TESTL    $0x00000002, AX
-	JZ       tail9_one
-	VMOVLPS  X0, (CX)
-	VMOVHLPS X0, X0, X0
-	ADDQ     $+8, CX
-	SHRL     $0x02, AX
-
-tail9_one:
-	TESTL  $0x00000001, AX
-	JZ     tail9_done
-	VMOVSS X0, (CX)
-
-tail9_done:
-done:
-	VZEROUPPER
-	RET
-
-// func addSquares_avx2(y []float32, x []float32, mean []float32)
-// Requires: AVX, FMA3
-TEXT ·addSquares_avx2(SB), NOSPLIT, $0-72
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ mean_base+48(FP), BX
-	XORQ SI, SI
-	SUBQ $0x10, AX
-	JL   vectors
-
-unrolled:
-	VMOVUPS     (CX)(SI*1), Y0
-	VMOVUPS     (DX)(SI*1), Y1
-	VMOVUPS     (BX)(SI*1), Y2
-	VSUBPS      Y2, Y1, Y1
-	VFMADD231PS Y1, Y1, Y0
-	VMOVUPS     Y0, (CX)(SI*1)
-	VMOVUPS     32(CX)(SI*1), Y0
-	VMOVUPS     32(DX)(SI*1), Y1
-	VMOVUPS     32(BX)(SI*1), Y2
-	VSUBPS      Y2, Y1, Y1
-	VFMADD231PS Y1, Y1, Y0
-	VMOVUPS     Y0, 32(CX)(SI*1)
-	ADDQ        $+64, SI
-	SUBQ        $0x10, AX
-	JGE         unrolled
-
-vectors:
-	ADDQ $+16, AX
-	SUBQ $0x08, AX
-	JL   rest
-
-loop:
-	VMOVUPS     (CX)(SI*1), Y0
-	VMOVUPS     (DX)(SI*1), Y1
-	VMOVUPS     (BX)(SI*1), Y2
-	VSUBPS      Y2, Y1, Y1
-	VFMADD231PS Y1, Y1, Y0
-	VMOVUPS     Y0, (CX)(SI*1)
-	ADDQ        $+32, SI
-	SUBQ        $0x08, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), DI
-	NEGQ        AX
-	VMOVUPS     (DI)(AX*4), Y0
-	VMASKMOVPS  (CX)(SI*1), Y0, Y1
-	VMASKMOVPS  (DX)(SI*1), Y0, Y2
-	VMASKMOVPS  (BX)(SI*1), Y0, Y3
-	VSUBPS      Y3, Y2, Y2
-	VFMADD231PS Y2, Y2, Y1
-	VMOVMSKPS   Y0, AX
-	LEAQ        (CX)(SI*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail10_four
-	VMOVUPS     Y1, (CX)
-	JMP         tail10_done
-
-tail10_four:
-	VMOVAPS      X1, X0
-	TESTL        $0x00000008, AX
-	JZ           tail10_two
-	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y1, X0
-	ADDQ         $+16, CX
-	SHRL         $0x04, AX
-
-tail10_two:
-	TESTL    $0x00000002, AX
-	JZ       tail10_one
-	VMOVLPS  X0, (CX)
-	VMOVHLPS X0, X0, X0
-	ADDQ     $+8, CX
-	SHRL     $0x02, AX
-
-tail10_one:
-	TESTL  $0x00000001, AX
-	JZ     tail10_done
-	VMOVSS X0, (CX)
-
-tail10_done:
-done:
-	VZEROUPPER
-	RET
-
 // func sum_avx2(x []float32) float32
 // Requires: AVX, SSE
 TEXT ·sum_avx2(SB), NOSPLIT, $0-28
@@ -1630,33 +1445,33 @@ rest:
 	VMOVMSKPS   Y2, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail11_four
+	JZ          tail9_four
 	VMOVUPS     Y5, (CX)
-	JMP         tail11_done
+	JMP         tail9_done
 
-tail11_four:
+tail9_four:
 	VMOVAPS      X5, X0
 	TESTL        $0x00000008, AX
-	JZ           tail11_two
+	JZ           tail9_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y5, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail11_two:
+tail9_two:
 	TESTL    $0x00000002, AX
-	JZ       tail11_one
+	JZ       tail9_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail11_one:
+tail9_one:
 	TESTL  $0x00000001, AX
-	JZ     tail11_done
+	JZ     tail9_done
 	VMOVSS X0, (CX)
 
-tail11_done:
+tail9_done:
 	VBROADCASTSS consts<>+0(SB), Y0
 	VBLENDVPS    Y2, Y5, Y0, Y0
 	VADDPS       Y0, Y1, Y1
@@ -1751,33 +1566,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail12_four
+	JZ           tail10_four
 	VMOVUPS      Y3, (CX)
-	JMP          tail12_done
+	JMP          tail10_done
 
-tail12_four:
+tail10_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail12_two
+	JZ           tail10_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail12_two:
+tail10_two:
 	TESTL    $0x00000002, AX
-	JZ       tail12_one
+	JZ       tail10_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail12_one:
+tail10_one:
 	TESTL  $0x00000001, AX
-	JZ     tail12_done
+	JZ     tail10_done
 	VMOVSS X0, (CX)
 
-tail12_done:
+tail10_done:
 done:
 	VZEROUPPER
 	RET
@@ -1865,33 +1680,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail13_four
+	JZ          tail11_four
 	VMOVUPS     Y1, (CX)
-	JMP         tail13_done
+	JMP         tail11_done
 
-tail13_four:
+tail11_four:
 	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
-	JZ           tail13_two
+	JZ           tail11_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail13_two:
+tail11_two:
 	TESTL    $0x00000002, AX
-	JZ       tail13_one
+	JZ       tail11_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail13_one:
+tail11_one:
 	TESTL  $0x00000001, AX
-	JZ     tail13_done
+	JZ     tail11_done
 	VMOVSS X0, (CX)
 
-tail13_done:
+tail11_done:
 done:
 	VZEROUPPER
 	RET
@@ -1973,33 +1788,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail14_four
+	JZ           tail12_four
 	VMOVUPS      Y3, (CX)
-	JMP          tail14_done
+	JMP          tail12_done
 
-tail14_four:
+tail12_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail14_two
+	JZ           tail12_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail14_two:
+tail12_two:
 	TESTL    $0x00000002, AX
-	JZ       tail14_one
+	JZ       tail12_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail14_one:
+tail12_one:
 	TESTL  $0x00000001, AX
-	JZ     tail14_done
+	JZ     tail12_done
 	VMOVSS X0, (CX)
 
-tail14_done:
+tail12_done:
 done:
 	VZEROUPPER
 	RET
@@ -2089,33 +1904,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail15_four
+	JZ          tail13_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail15_done
+	JMP         tail13_done
 
-tail15_four:
+tail13_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail15_two
+	JZ           tail13_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail15_two:
+tail13_two:
 	TESTL    $0x00000002, AX
-	JZ       tail15_one
+	JZ       tail13_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail15_one:
+tail13_one:
 	TESTL  $0x00000001, AX
-	JZ     tail15_done
+	JZ     tail13_done
 	VMOVSS X0, (CX)
 
-tail15_done:
+tail13_done:
 done:
 	VZEROUPPER
 	RET
@@ -2255,33 +2070,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail16_four
+	JZ           tail14_four
 	VMOVUPS      Y4, (CX)
-	JMP          tail16_done
+	JMP          tail14_done
 
-tail16_four:
+tail14_four:
 	VMOVAPS      X4, X0
 	TESTL        $0x00000008, AX
-	JZ           tail16_two
+	JZ           tail14_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y4, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail16_two:
+tail14_two:
 	TESTL    $0x00000002, AX
-	JZ       tail16_one
+	JZ       tail14_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail16_one:
+tail14_one:
 	TESTL  $0x00000001, AX
-	JZ     tail16_done
+	JZ     tail14_done
 	VMOVSS X0, (CX)
 
-tail16_done:
+tail14_done:
 done:
 	VZEROUPPER
 	RET
@@ -2379,33 +2194,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail17_four
+	JZ          tail15_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail17_done
+	JMP         tail15_done
 
-tail17_four:
+tail15_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail17_two
+	JZ           tail15_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail17_two:
+tail15_two:
 	TESTL    $0x00000002, AX
-	JZ       tail17_one
+	JZ       tail15_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail17_one:
+tail15_one:
 	TESTL  $0x00000001, AX
-	JZ     tail17_done
+	JZ     tail15_done
 	VMOVSS X0, (CX)
 
-tail17_done:
+tail15_done:
 done:
 	VZEROUPPER
 	RET
@@ -2451,33 +2266,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail18_four
+	JZ          tail16_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail18_done
+	JMP         tail16_done
 
-tail18_four:
+tail16_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail18_two
+	JZ           tail16_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail18_two:
+tail16_two:
 	TESTL    $0x00000002, AX
-	JZ       tail18_one
+	JZ       tail16_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail18_one:
+tail16_one:
 	TESTL  $0x00000001, AX
-	JZ     tail18_done
+	JZ     tail16_done
 	VMOVSS X0, (CX)
 
-tail18_done:
+tail16_done:
 done:
 	VZEROUPPER
 	RET
@@ -2614,33 +2429,33 @@ tail_last:
 	VMOVMSKPS Y3, AX
 	LEAQ      (CX), CX
 	TESTL     $0x00000080, AX
-	JZ        tail19_four
+	JZ        tail17_four
 	VMOVUPS   Y0, (CX)
-	JMP       tail19_done
+	JMP       tail17_done
 
-tail19_four:
+tail17_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail19_two
+	JZ           tail17_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail19_two:
+tail17_two:
 	TESTL    $0x00000002, AX
-	JZ       tail19_one
+	JZ       tail17_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail19_one:
+tail17_one:
 	TESTL  $0x00000001, AX
-	JZ     tail19_done
+	JZ     tail17_done
 	VMOVSS X1, (CX)
 
-tail19_done:
+tail17_done:
 done:
 	VZEROUPPER
 	RET
@@ -3119,135 +2934,6 @@ rest:
 	VMULPS      Z1, Z2, Z2
 	VFMADD213PS Z4, Z3, Z2
 	VMOVUPS     Z2, K1, (CX)(DI*1)
-
-done:
-	VZEROUPPER
-	RET
-
-// func normalizeColumns_avx512(y []float32, x []float32, mean []float32, inv []float32, gamma float32, beta float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·normalizeColumns_avx512(SB), NOSPLIT, $0-104
-	MOVQ         y_len+8(FP), AX
-	MOVQ         y_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	MOVQ         mean_base+48(FP), BX
-	MOVQ         inv_base+72(FP), SI
-	VBROADCASTSS gamma+96(FP), Z0
-	VBROADCASTSS beta+100(FP), Z1
-	XORQ         DI, DI
-	SUBQ         $0x20, AX
-	JL           vectors
-
-unrolled:
-	VMOVUPS     (DX)(DI*1), Z2
-	VMOVUPS     (BX)(DI*1), Z3
-	VMOVUPS     (SI)(DI*1), Z4
-	VSUBPS      Z3, Z2, Z2
-	VMULPS      Z4, Z2, Z2
-	VFMADD213PS Z1, Z0, Z2
-	VMOVUPS     Z2, (CX)(DI*1)
-	VMOVUPS     64(DX)(DI*1), Z2
-	VMOVUPS     64(BX)(DI*1), Z3
-	VMOVUPS     64(SI)(DI*1), Z4
-	VSUBPS      Z3, Z2, Z2
-	VMULPS      Z4, Z2, Z2
-	VFMADD213PS Z1, Z0, Z2
-	VMOVUPS     Z2, 64(CX)(DI*1)
-	ADDQ        $+128, DI
-	SUBQ        $0x20, AX
-	JGE         unrolled
-
-vectors:
-	ADDQ $+32, AX
-	SUBQ $0x10, AX
-	JL   rest
-
-loop:
-	VMOVUPS     (DX)(DI*1), Z2
-	VMOVUPS     (BX)(DI*1), Z3
-	VMOVUPS     (SI)(DI*1), Z4
-	VSUBPS      Z3, Z2, Z2
-	VMULPS      Z4, Z2, Z2
-	VFMADD213PS Z1, Z0, Z2
-	VMOVUPS     Z2, (CX)(DI*1)
-	ADDQ        $+64, DI
-	SUBQ        $0x10, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+16, AX
-	JZ          done
-	MOVQ        $-1, R8
-	BZHIQ       AX, R8, R8
-	KMOVW       R8, K1
-	VMOVUPS.Z   (DX)(DI*1), K1, Z2
-	VMOVUPS.Z   (BX)(DI*1), K1, Z3
-	VMOVUPS.Z   (SI)(DI*1), K1, Z4
-	VSUBPS      Z3, Z2, Z2
-	VMULPS      Z4, Z2, Z2
-	VFMADD213PS Z1, Z0, Z2
-	VMOVUPS     Z2, K1, (CX)(DI*1)
-
-done:
-	VZEROUPPER
-	RET
-
-// func addSquares_avx512(y []float32, x []float32, mean []float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·addSquares_avx512(SB), NOSPLIT, $0-72
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	MOVQ mean_base+48(FP), BX
-	XORQ SI, SI
-	SUBQ $0x20, AX
-	JL   vectors
-
-unrolled:
-	VMOVUPS     (CX)(SI*1), Z0
-	VMOVUPS     (DX)(SI*1), Z1
-	VMOVUPS     (BX)(SI*1), Z2
-	VSUBPS      Z2, Z1, Z1
-	VFMADD231PS Z1, Z1, Z0
-	VMOVUPS     Z0, (CX)(SI*1)
-	VMOVUPS     64(CX)(SI*1), Z0
-	VMOVUPS     64(DX)(SI*1), Z1
-	VMOVUPS     64(BX)(SI*1), Z2
-	VSUBPS      Z2, Z1, Z1
-	VFMADD231PS Z1, Z1, Z0
-	VMOVUPS     Z0, 64(CX)(SI*1)
-	ADDQ        $+128, SI
-	SUBQ        $0x20, AX
-	JGE         unrolled
-
-vectors:
-	ADDQ $+32, AX
-	SUBQ $0x10, AX
-	JL   rest
-
-loop:
-	VMOVUPS     (CX)(SI*1), Z0
-	VMOVUPS     (DX)(SI*1), Z1
-	VMOVUPS     (BX)(SI*1), Z2
-	VSUBPS      Z2, Z1, Z1
-	VFMADD231PS Z1, Z1, Z0
-	VMOVUPS     Z0, (CX)(SI*1)
-	ADDQ        $+64, SI
-	SUBQ        $0x10, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+16, AX
-	JZ          done
-	MOVQ        $-1, DI
-	BZHIQ       AX, DI, DI
-	KMOVW       DI, K1
-	VMOVUPS.Z   (CX)(SI*1), K1, Z0
-	VMOVUPS.Z   (DX)(SI*1), K1, Z1
-	VMOVUPS.Z   (BX)(SI*1), K1, Z2
-	VSUBPS      Z2, Z1, Z1
-	VFMADD231PS Z1, Z1, Z0
-	VMOVUPS     Z0, K1, (CX)(SI*1)
 
 done:
 	VZEROUPPER

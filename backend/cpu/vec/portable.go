@@ -45,17 +45,6 @@ var portable = kernels{
 			y[i] = (x[i]-mean)*inv*gamma[i] + beta[i]
 		}
 	},
-	normalizeColumns: func(y, x, mean, inv []float32, gamma, beta float32) {
-		for i := range y {
-			y[i] = (x[i]-mean[i])*inv[i]*gamma + beta
-		}
-	},
-	addSquares: func(y, x, mean []float32) {
-		for i := range y {
-			d := x[i] - mean[i]
-			y[i] += d * d
-		}
-	},
 	sum: func(x []float32) float32 {
 		return lanes(len(x), func(i int) float32 { return x[i] })
 	},

@@ -76,25 +76,6 @@ func axpy_avx2(y []float32, x []float32, a float32)
 //go:noescape
 func normalize_avx2(y []float32, x []float32, gamma []float32, beta []float32, mean float32, inv float32)
 
-// normalizeColumns_avx2 is
-//
-//	for i := range y {
-//		y[i] = (x[i]-mean[i])*inv[i]*gamma + beta
-//	}
-//
-//go:noescape
-func normalizeColumns_avx2(y []float32, x []float32, mean []float32, inv []float32, gamma float32, beta float32)
-
-// addSquares_avx2 is
-//
-//	for i := range y {
-//		d := x[i] - mean[i]
-//		y[i] += d * d
-//	}
-//
-//go:noescape
-func addSquares_avx2(y []float32, x []float32, mean []float32)
-
 // sum_avx2 is
 //
 //	s := float32(0)
@@ -302,25 +283,6 @@ func axpy_avx512(y []float32, x []float32, a float32)
 //
 //go:noescape
 func normalize_avx512(y []float32, x []float32, gamma []float32, beta []float32, mean float32, inv float32)
-
-// normalizeColumns_avx512 is
-//
-//	for i := range y {
-//		y[i] = (x[i]-mean[i])*inv[i]*gamma + beta
-//	}
-//
-//go:noescape
-func normalizeColumns_avx512(y []float32, x []float32, mean []float32, inv []float32, gamma float32, beta float32)
-
-// addSquares_avx512 is
-//
-//	for i := range y {
-//		d := x[i] - mean[i]
-//		y[i] += d * d
-//	}
-//
-//go:noescape
-func addSquares_avx512(y []float32, x []float32, mean []float32)
 
 // sum_avx512 is
 //

@@ -33,8 +33,6 @@ type kernels struct {
 	addClip            func(y, a, b []float32, bias, lo, hi float32)
 	axpy               func(y, x []float32, a float32)
 	normalize          func(y, x, gamma, beta []float32, mean, inv float32)
-	normalizeColumns   func(y, x, mean, inv []float32, gamma, beta float32)
-	addSquares         func(y, x, mean []float32)
 
 	sum, maximum reduction
 	dot          func(a, b []float32) float32
@@ -64,9 +62,6 @@ var available = append(native(), &portable)
 
 var best = available[0]
 
-// ISA names the instruction set in use: avx512, avx2, or go for plain Go.
-func ISA() string { return best.isa }
-
 // same panics unless each of xs is at least as long as y.
 func same(y []float32, xs ...[]float32) {
 	for _, x := range xs {
@@ -89,9 +84,6 @@ func Mul(y, a, b []float32) { same(y, a, b); best.mul(y, a, b) }
 
 // Div computes y = a / b.
 func Div(y, a, b []float32) { same(y, a, b); best.div(y, a, b) }
-
-// Relu computes y = max(x, 0).
-func Relu(y, x []float32) { Affine(y, x, 1, 0, 0, inf) }
 
 // Clip computes y = min(max(x, lo), hi).
 func Clip(y, x []float32, lo, hi float32) { Affine(y, x, 1, 0, lo, hi) }
@@ -169,9 +161,6 @@ func Dot(a, b []float32) float32 { same(a, b); return best.dot(a, b) }
 // SumSquares returns the sum of (x[i]-mean)^2.
 func SumSquares(x []float32, mean float32) float32 { return best.sumSquares(x, mean) }
 
-// Max returns the largest element, -Inf where there is none.
-func Max(x []float32) float32 { return best.maximum(x) }
-
 // Softmax computes y = exp(x) / sum of exp(x), shifted so that nothing
 // overflows. Parts below 2 to the -125 of the largest are zero: denormal numbers
 // would be slow.
@@ -200,16 +189,6 @@ func Normalize(y, x, gamma, beta []float32, mean, inv float32) {
 	same(y, x, gamma, beta)
 	best.normalize(y, x, gamma, beta, mean, inv)
 }
-
-// NormalizeColumns computes y = (x-mean) * inv * gamma + beta where every column
-// has its mean and inv: a row of a LayerNorm over the rows of a matrix.
-func NormalizeColumns(y, x, mean, inv []float32, gamma, beta float32) {
-	same(y, x, mean, inv)
-	best.normalizeColumns(y, x, mean, inv, gamma, beta)
-}
-
-// AddSquares computes y += (x-mean)^2 where every column has its mean.
-func AddSquares(y, x, mean []float32) { same(y, x, mean); best.addSquares(y, x, mean) }
 
 // Transpose copies the transpose of src, rows x cols with the row stride lds, to
 // dst, cols x rows with the row stride ldd: dst[c*ldd+r] = src[r*lds+c]. It
