@@ -9,7 +9,7 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -149,6 +149,9 @@ bench-ort: build out/ort/node_modules ## every row of tests/bench against ONNX R
 
 bench-sparse: ## pruned models against their own dense compile, into tests/bench/results
 	$(GO) run ./tests/bench/cmd sparse --save tests/bench/results
+
+bench-commits: ## every row of tests/bench by spc of the commit OLD and of this tree, in turns
+	$(GO) run ./tests/bench/cmd commits --old $(OLD)
 
 out/ort/node_modules:
 	@command -v npm >/dev/null || { echo "bench-ort needs node and npm, which bring ONNX Runtime"; exit 1; }

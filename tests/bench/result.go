@@ -21,13 +21,14 @@ import (
 
 // Results is one run of the program.
 type Results struct {
-	Date    string   `json:"date"`   // in UTC
-	Commit  string   `json:"commit"` // with -dirty where files differed from it
-	Machine Machine  `json:"machine"`
-	ORT     string   `json:"onnx_runtime,omitempty"`
-	Node    string   `json:"node,omitempty"`
-	Rows    []Result `json:"rows,omitempty"`   // against ONNX Runtime
-	Sparse  []Sparse `json:"sparse,omitempty"` // against the own dense compile
+	Date    string    `json:"date"`   // in UTC
+	Commit  string    `json:"commit"` // with -dirty where files differed from it
+	Machine Machine   `json:"machine"`
+	ORT     string    `json:"onnx_runtime,omitempty"`
+	Node    string    `json:"node,omitempty"`
+	Rows    []Result  `json:"rows,omitempty"`    // against ONNX Runtime
+	Sparse  []Sparse  `json:"sparse,omitempty"`  // against the own dense compile
+	Commits []Commits `json:"commits,omitempty"` // against another commit
 }
 
 // Machine is where it ran.

@@ -154,20 +154,26 @@ func (s *session) worker(ctx context.Context, threads int, model string) (*Worke
 	return w, nil
 }
 
-// row measures a row on each number of threads; next is told which comes.
-func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []Result, err error) {
-	if err := s.open(ctx, row); err != nil {
-		return nil, err
-	}
-	var o spc.CompileOptions
-	if o.Prune, err = pruning(row.Pattern, row.Sparsity, row.KeepNone); err != nil {
-		return nil, err
-	}
+// options are those to compile a row with.
+func (s *session) options(row Row) (o spc.CompileOptions, err error) {
+	o.Prune, err = pruning(row.Pattern, row.Sparsity, row.KeepNone)
 	if row.Int8 {
 		// The times of a model do not depend on which weights are zero, so that the
 		// fastest way to choose them will do.
 		o.Quantize, o.Calibration.Inputs = spc.QuantizeOptions{Type: tensor.I8, KeepNone: true}, s.source.calibrate
 		o.Prune.Method, o.Prune.Allocate, o.Prune.Uncorrected = spc.Magnitude, spc.PerLayer, row.Pattern != ""
+	}
+	return o, err
+}
+
+// row measures a row on each number of threads; next is told which comes.
+func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []Result, err error) {
+	if err := s.open(ctx, row); err != nil {
+		return nil, err
+	}
+	o, err := s.options(row)
+	if err != nil {
+		return nil, err
 	}
 	m, err := s.source.compile(ctx, o)
 	if err != nil {

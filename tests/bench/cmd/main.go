@@ -1,8 +1,9 @@
-// Command cmd measures spc against ONNX Runtime, or sparse models against their
-// own dense compile, and prints a table.
+// Command cmd measures spc against ONNX Runtime, sparse models against their
+// own dense compile, or two commits against each other, and prints a table.
 //
 //	go run ./tests/bench/cmd ort 'resnet50*' --threads 1
 //	go run ./tests/bench/cmd sparse 'mobilenet*' --pattern uniform
+//	go run ./tests/bench/cmd commits --old HEAD~1
 //	go run ./tests/bench/cmd docs
 package main
 
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -37,7 +39,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), docsCommand())
 	return c
 }
 
@@ -199,6 +201,71 @@ func sparseCommand() *cobra.Command {
 		})
 	}
 	return c
+}
+
+func commitsCommand() *cobra.Command {
+	var o options
+	var old string
+	c := &cobra.Command{
+		Use:   "commits --old REV [GLOB ...]",
+		Short: "Measure the rows with these names, by default all, by spc of an older commit and of this tree, in turns",
+	}
+	fs := c.Flags()
+	fs.IntSliceVar(&o.bench.Threads, "threads", []int{1}, "numbers of threads")
+	fs.StringVar(&o.bench.Models, "models", "models", "the `folder` of the networks; those that are missing are built into it")
+	fs.StringVar(&old, "old", "HEAD", "the older `commit`")
+	fs.StringVar(&o.json, "json", "", "write the results into this `file`")
+	c.RunE = func(c *cobra.Command, globs []string) error {
+		rows, err := bench.Select(bench.Rows, globs)
+		if err != nil {
+			return err
+		}
+		return o.scratch(func() error {
+			program, err := built(c.Context(), o.bench.Scratch, old)
+			if err != nil {
+				return err
+			}
+			o.bench.Program = filepath.Join(o.bench.Scratch, "new")
+			if err := external(c.Context(), "go", "build", "-trimpath", "-o", o.bench.Program, "./cmd/spc"); err != nil {
+				return err
+			}
+			progress := newProgress()
+			o.bench.Progress = progress.step
+			o.bench.Skip = func(row string, why error) {
+				progress.clear()
+				fmt.Fprintf(c.ErrOrStderr(), "skipped %s: %v\n", row, why)
+			}
+			r := bench.Here()
+			r.Commits, err = o.bench.RunCommits(c.Context(), program, rows)
+			progress.clear()
+			if err == nil && o.json != "" {
+				err = r.Write(o.json)
+			}
+			return errors.Join(err, bench.PrintCommits(c.OutOrStdout(), r.Commits))
+		})
+	}
+	return c
+}
+
+// built is spc of a commit, in a folder.
+func built(ctx context.Context, folder, commit string) (program string, err error) {
+	tree := filepath.Join(folder, "tree")
+	if err := external(ctx, "git", "worktree", "add", "--quiet", "--detach", tree, commit); err != nil {
+		return "", err
+	}
+	defer func() {
+		err = errors.Join(err, external(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", tree))
+	}()
+	program = filepath.Join(folder, "old")
+	return program, external(ctx, "go", "build", "-C", tree, "-trimpath", "-o", program, "./cmd/spc")
+}
+
+// external runs a program, whose output is the error where it fails.
+func external(ctx context.Context, name string, args ...string) error {
+	if text, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(append([]string{name}, args...), " "), err, text)
+	}
+	return nil
 }
 
 // scratch calls f while there is a folder for temporary files.
