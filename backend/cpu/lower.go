@@ -10,6 +10,7 @@ import (
 	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/lower"
+	"spc/lower/chain"
 	"spc/lower/plan"
 	"spc/passes/fold"
 )
@@ -23,6 +24,9 @@ var Steps = []lower.Step[*lowering]{
 	})},
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: perUnit(func(b *binding) (int, error) {
 		return 0, format.Loosen(b.graph, b.prog.unpack)
+	})},
+	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: perUnit(func(b *binding) (int, error) {
+		return chain.Affine(b.graph)
 	})},
 	{Name: "chains", Doc: "make one node of elementwise operators that follow each other, computed in one pass over memory", Optional: true, Run: perUnit((*binding).chains)},
 	{Name: "schedule", Doc: "put the nodes in order and find the lifetimes of values", Run: perUnit((*binding).schedule)},

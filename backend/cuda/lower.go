@@ -23,7 +23,9 @@ var Steps = []lower.Step[*binder]{
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: func(b *binder) (int, error) {
 		return 0, format.Loosen(b.graph, func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) })
 	}},
-	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: (*binder).affine},
+	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: func(b *binder) (int, error) {
+		return chain.Affine(b.graph)
+	}},
 	{Name: "split", Doc: "give sums, maxima and minima no more operands than chains take", Optional: true, Run: (*binder).split},
 	{Name: "chains", Doc: "make one node of elementwise operators that follow each other, computed by one kernel", Optional: true, Run: func(b *binder) (int, error) {
 		return chains.Form(b.graph), nil
@@ -95,52 +97,6 @@ func (b *binder) specialise() (int, error) {
 		b.graph = g
 	}
 	return 0, err
-}
-
-// affine makes a product and a sum of what normalises by constants, which chains may take.
-func (b *binder) affine() (int, error) {
-	g, count := b.graph, 0
-	for _, n := range slices.Clone(g.Nodes) {
-		o, ok := n.Op.(*op.BatchNormalization)
-		if !ok || o.Training || !o.Spatial || len(n.Outputs) != 1 || n.Outputs[0].Type.DType != tensor.F32 || n.Outputs[0].Type.Rank() < 2 {
-			continue
-		}
-		var by [4][]float64 // scale, shift, mean and variance
-		for i := range by {
-			if v := n.Inputs[1+i]; v.Const != nil {
-				by[i] = v.Const.Float64s()
-			}
-			ok = ok && by[i] != nil
-		}
-		if !ok {
-			continue
-		}
-		factor, shift := by[0], by[1]
-		for c := range factor {
-			factor[c] /= math.Sqrt(by[3][c] + float64(o.Epsilon))
-			shift[c] -= by[2][c] * factor[c]
-		}
-		shape := slices.Repeat([]int{1}, n.Outputs[0].Type.Rank()-1)
-		shape[0] = len(factor)
-		x := n.Inputs[0]
-		for i, kind := range []string{"Mul", "Add"} {
-			f, err := op.New(kind)
-			if err != nil {
-				return count, err
-			}
-			name := n.Name + []string{".scale", ".shift"}[i]
-			by := g.NewConst(name+".by", tensor.FromFloat64s(tensor.F32, [][]float64{factor, shift}[i], shape...))
-			m := g.InsertBefore(n, name, f, []*ir.Value{x, by}, name+".out")
-			if err := m.Infer(); err != nil {
-				return count, err
-			}
-			x = m.Outputs[0]
-		}
-		count++
-		g.ReplaceUses(n.Outputs[0], x)
-		g.Remove(n)
-	}
-	return count, nil
 }
 
 // split gives sums, maxima and minima no more operands than chains take.

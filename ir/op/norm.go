@@ -35,6 +35,51 @@ func (o *BatchNormalization) Along(n *ir.Node, _, axis int) []int {
 	return []int{axis}
 }
 
+// Affine returns what a node with constant statistics multiplies channels by and what it adds to them, nil where it has
+// none.
+func (o *BatchNormalization) Affine(n *ir.Node) (scale, shift []float64) {
+	if o.Training || !o.Spatial || n.Outputs[0].Type.Rank() < 2 {
+		return nil, nil
+	}
+	var par [4][]float64 // scale, bias, mean, variance
+	for i := range par {
+		v := n.Input(1 + i)
+		if v == nil || v.Const == nil || i > 0 && v.Const.Len() != len(par[0]) {
+			return nil, nil
+		}
+		par[i] = v.Const.Float64s()
+	}
+	scale, shift = make([]float64, len(par[0])), make([]float64, len(par[0]))
+	for i := range scale {
+		scale[i] = par[0][i] / math.Sqrt(par[3][i]+float64(o.Epsilon))
+		shift[i] = par[1][i] - float64(par[2][i]*scale[i])
+	}
+	return scale, shift
+}
+
+// InsertAffine inserts before a node what multiplies x by scale and adds shift, along an axis that has so many behind
+// it, and returns the result.
+func InsertAffine(before *ir.Node, name string, x *ir.Value, scale, shift []float64, behind int) (*ir.Value, error) {
+	shape := slices.Repeat([]int{1}, behind+1)
+	shape[0] = len(scale)
+	for _, by := range []struct {
+		kind, name string
+		elems      []float64
+	}{{"Mul", name + ".scale", scale}, {"Add", name + ".shift", shift}} {
+		o, err := New(by.kind)
+		if err != nil {
+			return nil, err
+		}
+		c := before.Graph().NewConst(by.name, tensor.FromFloat64s(tensor.F32, by.elems, shape...))
+		n := before.Graph().InsertBefore(before, by.name, o, []*ir.Value{x, c}, by.name+".out")
+		if err := n.Infer(); err != nil {
+			return nil, err
+		}
+		x = n.Outputs[0]
+	}
+	return x, nil
+}
+
 // Infer checks the shapes of the four vectors.
 func (o *BatchNormalization) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 5); err != nil {

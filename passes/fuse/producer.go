@@ -218,13 +218,13 @@ func foldInto(g *ir.Graph, kinds []string, f func(n *ir.Node, p *producer, i int
 func Scales(g *ir.Graph) (int, error) {
 	return foldInto(g, []string{"BatchNormalization", "Mul", "Div"}, func(n *ir.Node, p *producer, i int) (scale, shift []float64, ok bool) {
 		kind := n.Op.Kind()
-		switch {
-		case kind == "BatchNormalization":
-			if i > 0 || p.channel != 1 {
-				return nil, nil, false
+		if o, is := n.Op.(*op.BatchNormalization); is {
+			if i == 0 && p.channel == 1 {
+				scale, shift = o.Affine(n)
 			}
-			return batchNorm(n, p.m)
-		case kind == "Div" && i > 0:
+			return scale, shift, len(scale) == p.m
+		}
+		if kind == "Div" && i > 0 {
 			return nil, nil, false
 		}
 		scale, ok = p.channels(n.Inputs[1-i])
@@ -235,29 +235,6 @@ func Scales(g *ir.Graph) (int, error) {
 		}
 		return scale, make([]float64, p.m), ok
 	})
-}
-
-// batchNorm returns what a BatchNormalization of m channels with constant statistics
-// multiplies them by and adds to them.
-func batchNorm(n *ir.Node, m int) (scale, shift []float64, ok bool) {
-	if ir.AttrOf(n.Op, "training_mode") == 1 {
-		return nil, nil, false
-	}
-	var par [4][]float64 // scale, bias, mean, variance
-	for i := range par {
-		v := n.Input(1 + i)
-		if v == nil || v.Const == nil || v.Const.Len() != m {
-			return nil, nil, false
-		}
-		par[i] = v.Const.Float64s()
-	}
-	eps, _ := ir.AttrOf(n.Op, "epsilon").(float32)
-	scale, shift = make([]float64, m), make([]float64, m)
-	for i := range scale {
-		scale[i] = par[0][i] / math.Sqrt(par[3][i]+float64(eps))
-		shift[i] = par[1][i] - float64(par[2][i]*scale[i])
-	}
-	return scale, shift, true
 }
 
 // Biases folds additions of a constant per channel into the bias of the producer,

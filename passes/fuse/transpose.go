@@ -123,29 +123,18 @@ func passTranspose(n *ir.Node) (bool, error) {
 		forward(n, u.Outputs[0])
 		return true, u.Infer()
 	}
-	if u.Op.Kind() != "BatchNormalization" || !isF32(x) || len(p) < 2 {
+	o, is := u.Op.(*op.BatchNormalization)
+	if !is || !isF32(x) || len(p) < 2 {
 		return false, nil
 	}
-	d := u.Inputs[0].Type.Dims[1]
-	scale, shift, ok := batchNorm(u, d.Size())
-	if !d.Known() || !ok {
+	scale, shift := o.Affine(u)
+	if scale == nil || u.Inputs[0].Type.Dims[1] != ir.Size(len(scale)) {
 		return false, nil
 	}
-	v := x
-	for i, params := range [][]float64{scale, shift} {
-		shape := slices.Repeat([]int{1}, len(p)-p[1]) // along axis p[1], which the transpose made axis 1
-		shape[0] = len(params)
-		o, err := newOp([]string{"Mul", "Add"}[i], nil)
-		if err != nil {
-			return false, err
-		}
-		name := u.Name + []string{".scale", ".shift"}[i]
-		c := n.Graph().NewConst(name, tensor.FromFloat64s(tensor.F32, params, shape...))
-		m := n.Graph().InsertBefore(n, name, o, []*ir.Value{v, c}, name+".out")
-		if err := m.Infer(); err != nil {
-			return false, err
-		}
-		v = m.Outputs[0]
+	// Along axis p[1], which the transpose made axis 1.
+	v, err := op.InsertAffine(n, u.Name, x, scale, shift, len(p)-p[1]-1)
+	if err != nil {
+		return false, err
 	}
 	forward(n, v)
 	return true, nil
