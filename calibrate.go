@@ -9,6 +9,7 @@ import (
 	"spc/backend"
 	"spc/backend/cpu"
 	"spc/ir"
+	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/passes"
 	"spc/passes/calib"
@@ -30,10 +31,20 @@ func calibration(o *CompileOptions) calib.Inputs {
 	return func(ctx context.Context, g *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
 		return func(yield func([]*tensor.Tensor, error) bool) {
 			done := 0
-			for sample, err := range o.Calibration.Inputs(ctx, inputs(g)) {
+			samples := o.Calibration.Inputs(ctx, inputs(g))
+			if samples == nil {
+				yield(nil, option.Errorf("%v: no sequence of samples", option.Calibration))
+				return
+			}
+			for sample, err := range samples {
 				in := make([]*tensor.Tensor, len(g.Inputs))
 				if err == nil {
 					err = arrange(g, in, sample)
+				}
+				for i, t := range in { // which are read while the next ones are made, perhaps in the same tensors
+					if t != nil {
+						in[i] = t.Clone()
+					}
 				}
 				if !yield(in, err) || err != nil {
 					return

@@ -191,3 +191,33 @@ func TestCalibratorKeepsTheOrder(t *testing.T) {
 		}
 	}
 }
+
+// Samples may be made in one tensor after the other, as iterators of Go do.
+func TestSamplesMayShareATensor(t *testing.T) {
+	g := graphtest.Parse(t, block)
+	own := samplesOf("x", 2, 2, 2, 2, 2, 2)
+	shared := func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error] {
+		return func(yield func(map[string]*tensor.Tensor, error) bool) {
+			x := tensor.New(tensor.F32, 2, 4, 6)
+			for s := range own(ctx, ports) {
+				x.CopyFrom(s["x"])
+				if !yield(map[string]*tensor.Tensor{"x": x}, nil) {
+					return
+				}
+			}
+		}
+	}
+	var grams []*calib.Gram
+	for _, inputs := range []func(context.Context, []Port) iter.Seq2[map[string]*tensor.Tensor, error]{own, shared} {
+		seen, done := observer(&CompileOptions{Calibration: Calibration{Threads: 3, Inputs: inputs}})
+		gram, err := calib.GramOf(t.Context(), seen.Frontier(g, 0), g.WeightUses()[1], calib.GramOptions{})
+		done()
+		if err != nil {
+			t.Fatal(err)
+		}
+		grams = append(grams, gram)
+	}
+	if !slices.Equal(grams[0].XX, grams[1].XX) {
+		t.Error("samples that share a tensor are seen as others")
+	}
+}

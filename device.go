@@ -2,7 +2,6 @@ package spc
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -53,13 +52,14 @@ func ParseLibraries(s string) (Libraries, error) { return libraries.parse(s) }
 // Device runs models.
 type Device = backend.Device
 
-// OpenDevice returns a device by its name: cpu; cuda or cuda:N, a GPU by its ordinal; or auto,
+// OpenDevice returns a device by its name: cpu, also where it is empty; cuda or cuda:N, a GPU by its ordinal; or auto,
 // the first GPU where there is one, else the CPU, which computes in f32. Without a GPU that the
 // kernels run on the error is ErrNoDevice. An error of the GPU, then or when a model runs, is
 // ErrDevice: with auto the CPU takes the model over, and repeats the run.
 //
 // A *cuda.Error of them says whether the GPU is lost. Then every model on it fails, while the
-// other devices of the process go on; closing them works, and OpenDevice opens the GPU anew.
+// other devices of the process go on; those models can be closed, and OpenDevice opens the GPU anew. A device itself needs
+// no closing.
 func OpenDevice(name string, o DeviceOptions) (Device, error) {
 	if o.Precision == 0 {
 		o.Precision = tensor.F32
@@ -80,6 +80,8 @@ func OpenDevice(name string, o DeviceOptions) (Device, error) {
 	}
 	kind, number, numbered := strings.Cut(name, ":")
 	switch {
+	case name == "":
+		return OpenDevice("cpu", o)
 	case name == "cpu" && o.Precision != tensor.F32:
 		return nil, option.Errorf("%v %s: the CPU computes in f32", option.Precision, precision)
 	case name == "cpu" && o.Libraries == AlwaysLibraries:
@@ -105,5 +107,5 @@ func OpenDevice(name string, o DeviceOptions) (Device, error) {
 			return gpu(n)
 		}
 	}
-	return nil, fmt.Errorf("device %q, want cpu, cuda, cuda:N or auto: %w", name, ErrInvalid)
+	return nil, option.Errorf("device %q, want cpu, cuda, cuda:N or auto", name)
 }

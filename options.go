@@ -51,13 +51,14 @@ type CompileOptions struct {
 	Progress func(stage string, done, total int)
 }
 
-// PruneOptions say which weights become zero: none, unless a sparsity is asked for.
+// PruneOptions say which weights become zero: none, unless a sparsity is asked for, by Sparsity, Layers or a pattern that
+// sets it.
 type PruneOptions struct {
 	Sparsity float64         // the fraction of zeros over all prunable weights
 	Pattern  Pattern         // where zeros may lie
 	Layers   []LayerSparsity // layers with a sparsity of their own; the last that matches counts
-	Keep     []string        // globs of nodes or weights that stay as they are
-	KeepNone bool            // also the first convolution and the last weight are pruned
+	Keep     []string        // globs of nodes or weights that stay as they are, beside the first convolution and the last weight
+	KeepNone bool            // those two are pruned, too
 	// Allocate spreads the sparsity over the layers. Empty is AutoAllocation with samples, else
 	// PerLayer.
 	Allocate Allocation
@@ -86,14 +87,14 @@ type QuantizeOptions struct {
 // Calibration is samples of what a model sees.
 type Calibration struct {
 	// Inputs yields inputs by the names of the ports, in the same order every time; an error
-	// ends them.
+	// ends them. What it yields is copied.
 	Inputs func(ctx context.Context, ports []Port) iter.Seq2[map[string]*tensor.Tensor, error]
 	Count  int // of samples in what Inputs yields, for the report; 0 for one in each
-	// Threads run the model on them, 0 for one a physical core. The result does not depend on it.
+	// Threads run the model on them, at most MaxThreads; 0 for one a physical core. The result does not depend on it.
 	Threads int
 	// Cache is a file for what allocations see of the dense model, which is made
-	// where there is none and saves time where it is there. Identity identifies the
-	// samples: statistics of others are an error.
+	// where there is none and saves time where it is there. Identity is a text that
+	// tells these samples from others, whose statistics are an error.
 	Cache, Identity string
 }
 
@@ -105,7 +106,8 @@ type DebugOptions struct {
 	DumpDir   string   // a folder for the graph after every pass and, where the inputs' shapes are known, every step of the CPU's lowering
 }
 
-// Pattern says where zeros may lie. The zero Pattern is uniform.
+// Pattern says where zeros may lie: its Kind, with N and M of NM, or R and C of Block and UniformBlock. The zero Pattern is
+// uniform.
 type Pattern = prune.Pattern
 
 // The kinds of patterns.
@@ -177,8 +179,8 @@ type Recipe = recon.Recipe
 // ParseRecipe reads NAME=VALUE after NAME=VALUE, with commas between them.
 func ParseRecipe(s string) (Recipe, error) { return recon.ParseRecipe(s) }
 
-// Ranges says what the steps of an activation span of its range on the samples. The zero value
-// is MSE.
+// Ranges says what the steps of an activation span of its range on the samples: its Method, and the Percentile of that
+// method. The zero value is MSE.
 type Ranges = quant.Ranges
 
 // The methods of Ranges.
@@ -346,6 +348,9 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if c.Prune, err = o.Prune.pass(); err != nil {
 		return nil, err
 	}
+	if o.Calibration.Cache != "" && o.Calibration.Identity == "" && seen != nil {
+		return nil, option.Errorf("%v %s needs %v, by which samples of others are told", option.CalibrationCache, o.Calibration.Cache, option.CalibrationIdentity)
+	}
 	c.Prune.Observer, c.Prune.Cache, c.Prune.Samples, c.Prune.Progress = seen, o.Calibration.Cache, o.Calibration.Identity, o.Progress
 	if err := c.Prune.Check(); err != nil {
 		return nil, err
@@ -376,7 +381,13 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 		if !(l.Sparsity >= 0 && l.Sparsity < 1) {
 			return f, option.Errorf("%v: sparsity %v of %s, want at least 0 and below 1", option.Layers, l.Sparsity, l.Glob)
 		}
+		if own, ok := o.Pattern.OwnSparsity(); ok && prune.CheckSparsity(o.Pattern, l.Sparsity) != nil {
+			return f, option.Errorf("%v %s=%v: %v %v sets its own, %.4g", option.Layers, l.Glob, l.Sparsity, option.Pattern, o.Pattern, own)
+		}
 		f.Targets = append(f.Targets, prune.LayerTarget{Glob: g, Sparsity: l.Sparsity})
+	}
+	if err := o.Reconstruct.Check(); err != nil {
+		return f, option.Errorf("%v: %v", option.Reconstruct, err)
 	}
 	var err error
 	if f.Keep, err = globs(option.Keep, o.Keep); err != nil {

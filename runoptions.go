@@ -2,6 +2,7 @@ package spc
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -22,7 +23,7 @@ import (
 // physical core.
 type RunOptions struct {
 	Device  Device // nil for the CPU
-	Threads int    // of one Run, 0 for one a physical core
+	Threads int    // of one Run, at most MaxThreads; 0 for one a physical core
 	Copy    bool   // Open reads the weights into memory: the file may change afterwards
 
 	// Shapes are sets of shapes of inputs, by their names, for which the model is made ready when
@@ -49,10 +50,13 @@ func (m *Model) use(o RunOptions) error {
 	for _, n := range []struct {
 		what  option.Name
 		value int
-	}{{option.Threads, o.Threads}, {option.Specialised, o.Specialised}, {option.Concurrent, o.Concurrent}, {option.Memory, o.Memory}} {
+	}{{option.Specialised, o.Specialised}, {option.Concurrent, o.Concurrent}, {option.Memory, o.Memory}} {
 		if n.value < 0 {
 			return option.Errorf("%v %d: want 0 or more", n.what, n.value)
 		}
+	}
+	if err := checkThreads(option.Threads, o.Threads); err != nil {
+		return err
 	}
 	for _, name := range o.Disable {
 		if err := optional(name); err != nil {
@@ -60,7 +64,7 @@ func (m *Model) use(o RunOptions) error {
 		}
 	}
 	m.options, m.lowering = o, lower.Options{Disable: o.Disable}
-	m.turns = make(chan struct{}, cmp.Or(o.Concurrent, runtime.GOMAXPROCS(0)))
+	m.turns = make(chan struct{}, min(cmp.Or(o.Concurrent, runtime.GOMAXPROCS(0)), 1<<20))
 	if o.DumpDir == "" {
 		return nil
 	}
@@ -68,6 +72,16 @@ func (m *Model) use(o RunOptions) error {
 		return err
 	}
 	m.lowering.Dump = dumpLowering(o.DumpDir, 0)
+	return nil
+}
+
+// MaxThreads is the largest number of threads.
+const MaxThreads = 1 << 12
+
+func checkThreads(o option.Name, n int) error {
+	if n < 0 || n > MaxThreads {
+		return option.Errorf("%v %d: want from 0 to %d", o, n, MaxThreads)
+	}
 	return nil
 }
 
@@ -93,7 +107,9 @@ func (m *Model) prepare() error {
 				return option.Errorf("%v: no input is named %q", option.RunShapes, name)
 			}
 		}
-		if err := m.ready(in); err != nil {
+		if err := m.ready(in); errors.Is(err, ErrInvalid) {
+			return option.Errorf("%v: %v", option.RunShapes, err)
+		} else if err != nil {
 			return err
 		}
 	}

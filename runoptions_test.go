@@ -248,13 +248,13 @@ func TestRunOptionsThatCannotBeAreErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, o := range map[string]spc.RunOptions{
-		"Threads -1: want 0 or more":         {Threads: -1},
-		"Concurrent -2: want 0 or more":      {Concurrent: -2},
-		"Specialised -2: want 0 or more":     {Specialised: -2},
-		"Memory -3: want 0 or more":          {Memory: -3},
-		"Shapes: no shape for input ":        {Shapes: []map[string][]int{{}}},
-		"Shapes: no input is named \"none\"": {Shapes: []map[string][]int{with(shapesOf(t, archs.Tiny[0].Name, 2), "none", 1)}},
-		"Shapes: input ":                     {Shapes: []map[string][]int{with(shapesOf(t, archs.Tiny[0].Name, 2), "", -1)}},
+		"RunOptions.Threads -1: want from 0 to 4096": {Threads: -1},
+		"Concurrent -2: want 0 or more":              {Concurrent: -2},
+		"Specialised -2: want 0 or more":             {Specialised: -2},
+		"RunOptions.Memory -3: want 0 or more":       {Memory: -3},
+		"Shapes: no shape for input ":                {Shapes: []map[string][]int{{}}},
+		"Shapes: no input is named \"none\"":         {Shapes: []map[string][]int{with(shapesOf(t, archs.Tiny[0].Name, 2), "none", 1)}},
+		"Shapes: input ":                             {Shapes: []map[string][]int{with(shapesOf(t, archs.Tiny[0].Name, 2), "", -1)}},
 	} {
 		if _, err := spc.Compile(t.Context(), spc.CompileOptions{Bytes: model.Bytes(), Run: o}); !errors.Is(err, spc.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

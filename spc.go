@@ -28,6 +28,7 @@ import (
 	"spc/internal/verify"
 	"spc/ir"
 	"spc/ir/onnx"
+	"spc/ir/option"
 	"spc/ir/tensor"
 	"spc/lower"
 	"spc/lower/spx"
@@ -152,6 +153,9 @@ func Compile(ctx context.Context, o CompileOptions) (*Model, error) {
 // compile is Compile, but leaves out the passes named last and, where there are such,
 // keeps the graph in a form that ONNX has.
 func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, error) {
+	if err := checkThreads(option.CalibrationThreads, o.Calibration.Threads); err != nil {
+		return nil, err
+	}
 	seen, done := observer(&o)
 	defer done()
 	c, err := o.passContext(seen)
@@ -206,7 +210,10 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 			return nil, err
 		}
 	}
-	return m, m.prepare()
+	if err := m.prepare(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
 // upgrade gives formats of version 1 of the container their names.

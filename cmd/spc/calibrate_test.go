@@ -108,7 +108,7 @@ func TestPruneOnSamples(t *testing.T) {
 		"--calib has no use without --sparsity, a --pattern that sets its own, or --quantize int8": {"compile", "model.onnx", "--quantize", "fp16", "--calib", "random:1"},
 		"--prune obs needs calibration samples":                                                    {"compile", "model.onnx", "--sparsity", "0.5", "--prune", "obs"},
 		"--allocate auto needs calibration samples":                                                {"compile", "model.onnx", "--sparsity", "0.5", "--allocate", "auto"},
-		`--prune "taste": want one of magnitude, `:                                    with("compile", "model.onnx", "--prune", "taste"),
+		`--prune "taste": want one of magnitude, `:                                                 with("compile", "model.onnx", "--prune", "taste"),
 		`--aim "moon": want one of weights, dense`:                                                 with("compile", "model.onnx", "--aim", "moon"),
 		`--allocate "fair": want one of layer, global, norm`:                                       with("compile", "model.onnx", "--allocate", "fair"),
 		"layers have no error curves by channels":                                                  with("compile", "model.onnx", "--pattern", "channel", "--allocate", "curves"),

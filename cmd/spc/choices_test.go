@@ -22,7 +22,7 @@ func TestChoicesHaveFlags(t *testing.T) {
 		}
 	}
 	// Those of fields that no flag sets keep their names.
-	if got := called(option.Memory); got != "Memory" {
+	if got := called(option.Memory); got != "RunOptions.Memory" {
 		t.Errorf("a choice without a flag is called %s", got)
 	}
 }

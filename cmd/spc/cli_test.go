@@ -875,7 +875,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"compile", "model.onnx", "--format", "zip"}, "zip"},
 		{[]string{"compile", "model.onnx", "--target", "tpu"}, "tpu"},
 		{[]string{"compile", "model.onnx", "--keep", "[a"}, "[a"},
-		{[]string{"compile", "model.onnx", "--keep", "tail*"}, "--keep tail*: no layer or weight has a name like this"},
+		{[]string{"compile", "model.onnx", "--keep", "tail*"}, "--keep \"tail*\": no layer or weight has a name like this"},
 		{[]string{"compile", "model.onnx", "--layer", "x"}, "GLOB=S"},
 		{[]string{"compile", "model.onnx", "--layer", "x=2"}, "2"},
 		{[]string{"compile", "model.spx"}, "model.spx is compiled already"},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"spc"
 	"spc/data"
 )
 
@@ -30,7 +31,7 @@ var bounds = map[string]bound{
 	"skip-class":    {0, 1 << 30, ""},
 	"sparsity":      {0, math.Nextafter(1, 0), "a fraction of at least 0 and below 1"},
 	"std":           {data.MinStd, data.MaxNorm, ""},
-	"threads":       {0, 1 << 12, ""},
+	"threads":       {0, spc.MaxThreads, ""},
 	"tolerance":     {0, 1e6, ""},
 	"warmup":        {0, 1 << 30, ""},
 }
@@ -148,7 +149,11 @@ func checkFlag(fs *pflag.FlagSet, f *pflag.Flag) error {
 	}
 	for _, x := range numbers {
 		if b := bounds[f.Name]; !(x >= b.least && x <= b.most) {
-			return fmt.Errorf("--%s %.10g, want %s", f.Name, x, b.instead(x))
+			text := fmt.Sprintf("%.10g", x)
+			if strings.HasPrefix(f.Value.Type(), "int") {
+				text = fmt.Sprintf("%.0f", x)
+			}
+			return fmt.Errorf("--%s %s, want %s", f.Name, text, b.instead(x))
 		}
 	}
 	return nil

@@ -141,8 +141,12 @@ func flagError(fs *pflag.FlagSet, err error) error {
 		if near := similar(fs, name); len(name) > 1 && len(near) > 0 {
 			return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(near, ", --"))
 		}
-	case errors.As(err, &wrong):
-		return wrong
+	case errors.As(err, &wrong) && errors.As(err, &invalid):
+		flag := "--" + invalid.GetFlag().Name
+		if strings.HasPrefix(option.Called(wrong, called), flag) {
+			return wrong
+		}
+		return fmt.Errorf("%s: %w", flag, wrong)
 	case errors.As(err, &invalid):
 		if want := wanted[invalid.GetFlag().Value.Type()]; want != "" {
 			return fmt.Errorf("--%s %q, want %s", invalid.GetFlag().Name, invalid.GetValue(), want)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,6 +57,9 @@ func (f *shapeFlags) parse() (sizes, error) {
 			}
 			shape = append(shape, n)
 		}
+		if was, twice := s.shapes[arg[:i]]; twice && !slices.Equal(was, shape) {
+			return s, fmt.Errorf("--shape %s is given twice, want one", arg[:i])
+		}
 		s.shapes[arg[:i]] = shape
 	}
 	for _, arg := range f.dims {
@@ -63,6 +67,9 @@ func (f *shapeFlags) parse() (sizes, error) {
 		n, err := strconv.Atoi(arg[i+1:])
 		if i <= 0 || err != nil || n < 0 {
 			return s, fmt.Errorf("--dim %q, want SYMBOL=N", arg)
+		}
+		if was, twice := s.dims[arg[:i]]; twice && was != n {
+			return s, fmt.Errorf("--dim %s is given as %d and %d", arg[:i], was, n)
 		}
 		s.dims[arg[:i]] = n
 	}

@@ -89,7 +89,7 @@ func TestQuantizeAndPrune(t *testing.T) {
 		`--ranges "max": want minmax, percentile`:          append([]string{"compile", "model.onnx", "--ranges", "max"}, quantise...),
 		"--ranges mse has no use":                          {"compile", "model.onnx", "--ranges", "mse"},
 		"--keep-float x has no use":                        {"compile", "model.onnx", "--keep-float", "x"},
-		"--keep-float heart*: no layer or weight":          append([]string{"compile", "model.onnx", "--keep-float", "heart*"}, quantise...),
+		`--keep-float "heart*": no layer or weight`:        append([]string{"compile", "model.onnx", "--keep-float", "heart*"}, quantise...),
 		`--quantize "int9": want one of none`:              {"compile", "model.onnx", "--quantize", "int9"},
 		"--calib has no use without":                       {"compile", "model.onnx", "--calib", "photos", "--preprocess", "unit"},
 		"images need --preprocess":                         {"compile", "model.onnx", "--quantize", "int8", "--calib", "photos"},

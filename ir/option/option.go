@@ -12,8 +12,7 @@ import (
 	"spc/ir"
 )
 
-// Name is a choice, by the path of its field in spc.CompileOptions, spc.RunOptions or
-// spc.DeviceOptions.
+// Name is a choice, by the path of its field in spc.CompileOptions, or by its struct and field.
 type Name string
 
 // The choices that errors name.
@@ -37,21 +36,23 @@ const (
 	Ranges    Name = "Quantize.Ranges"
 	KeepFloat Name = "Quantize.KeepFloat"
 
-	Calibration      Name = "Calibration.Inputs"
-	CalibrationCache Name = "Calibration.Cache"
+	Calibration         Name = "Calibration.Inputs"
+	CalibrationCache    Name = "Calibration.Cache"
+	CalibrationIdentity Name = "Calibration.Identity"
+	CalibrationThreads  Name = "Calibration.Threads"
 
 	StopAfter Name = "Debug.StopAfter"
 	Passes    Name = "Debug.Disable"
 
-	Threads     Name = "Threads"
-	RunShapes   Name = "Shapes"
-	Specialised Name = "Specialised"
-	Concurrent  Name = "Concurrent"
-	Memory      Name = "Memory"
-	Steps       Name = "Disable"
+	Threads     Name = "RunOptions.Threads"
+	RunShapes   Name = "RunOptions.Shapes"
+	Specialised Name = "RunOptions.Specialised"
+	Concurrent  Name = "RunOptions.Concurrent"
+	Memory      Name = "RunOptions.Memory"
+	Steps       Name = "RunOptions.Disable"
 
-	Precision Name = "Precision"
-	Libraries Name = "Libraries"
+	Precision Name = "DeviceOptions.Precision"
+	Libraries Name = "DeviceOptions.Libraries"
 )
 
 // Error is an error of choices. It is an ir.ErrInvalid.

@@ -165,12 +165,17 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 	}
 	for i, ok := range kept {
 		if !ok {
-			return nil, option.Errorf("%v %s: no layer or weight has a name like this", option.Keep, o.Keep[i])
+			return nil, option.Errorf("%v %q: no layer or weight has a name like this", option.Keep, o.Keep[i])
 		}
 	}
 	for i, ok := range matched {
 		if !ok {
-			return nil, option.Errorf("%v %s: no prunable weight has a name like this", option.Layers, o.Targets[i].Glob)
+			for _, c := range out {
+				if c.named(o.Targets[i].Glob) {
+					return nil, option.Errorf("%v %q: %s is not pruned: %s", option.Layers, o.Targets[i].Glob, c.Value.Name, c.why)
+				}
+			}
+			return nil, option.Errorf("%v %q: no prunable weight has a name like this", option.Layers, o.Targets[i].Glob)
 		}
 	}
 	return out, nil

@@ -347,9 +347,9 @@ func TestGlobsThatMatchNothingAreErrors(t *testing.T) {
 	o := options(t, "uniform", 0.5)
 	o.Keep = []prune.Glob{glob(t, "m9")}
 	for want, o := range map[string]prune.GraphOptions{
-		"Prune.Layers m7: ":   options(t, "uniform", 0.5, "m*=0.5", "m7=0.5"),
-		"Prune.Layers last: ": options(t, "channel", 0.5, "last=0.5"), // it is not prunable
-		"Prune.Keep m9: ":     o,
+		`Prune.Layers "m7": `:                     options(t, "uniform", 0.5, "m*=0.5", "m7=0.5"),
+		`Prune.Layers "last": w3 is not pruned: `: options(t, "channel", 0.5, "last=0.5"), // it is not prunable
+		`Prune.Keep "m9": `:                       o,
 	} {
 		if _, err := prune.Graph(threeLayers(t), o); !errors.Is(err, ir.ErrInvalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %s...", err, want)

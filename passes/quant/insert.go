@@ -238,7 +238,7 @@ func (o *Options) kept(g *ir.Graph) (map[*ir.Node]prune.Glob, error) {
 		}
 	}
 	if i := slices.Index(matched, false); i >= 0 {
-		return nil, option.Errorf("%v %s: no layer or weight has a name like this", option.KeepFloat, o.KeepFloat[i])
+		return nil, option.Errorf("%v %q: no layer or weight has a name like this", option.KeepFloat, o.KeepFloat[i])
 	}
 	return kept, nil
 }

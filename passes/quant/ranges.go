@@ -49,7 +49,10 @@ func ParseRanges(s string) (Ranges, error) {
 	if s == "" || has && (r.Method == MinMax || r.Method == MSE) {
 		return Ranges{}, option.Errorf("%v %q: want minmax, percentile, percentile:P or mse", option.Ranges, s)
 	}
-	return r, r.Check()
+	if err := r.Check(); err != nil {
+		return Ranges{}, err
+	}
+	return r, nil
 }
 
 // Check returns an error unless the ranges are such.

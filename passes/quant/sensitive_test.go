@@ -113,7 +113,7 @@ func TestSensitiveProductsStayInFloatingPoint(t *testing.T) {
 		t.Errorf("%d products, kept %+v, want all kept", r.Products, r.Kept)
 	}
 	_, err := quant.Insert(context.Background(), g, quant.Options{Observer: observer(samples...), KeepFloat: globs(t, "m2", "no*")})
-	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), "no*: no layer") {
+	if !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), `"no*": no layer`) {
 		t.Errorf("error %v, want one about no*", err)
 	}
 }

@@ -109,7 +109,10 @@ func ParseRecipe(s string) (Recipe, error) {
 		}
 		r[name] = v
 	}
-	return r, r.Check()
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Check returns an error unless all names are such, and have values that they may.
