@@ -42,7 +42,7 @@ var Mutants = []Mutant{
 		"r := other(n, best.node.Outputs[0])", "r := other(n, best.node.Outputs[0])\n\t\tif x := best.node.Inputs[0]; equal(x, r) {\n\t\t\tr = x\n\t\t}"},
 	{"a scale along the wrong axis of a weight", "passes/fuse/producer.go",
 		"case \"Conv\":\n\t\tp.rows, p.channel = 0, 1", "case \"Conv\":\n\t\tp.rows, p.channel = 1, 1"},
-	{"a mean that is not scaled", "passes/fuse/producer.go",
+	{"a mean that is not scaled", "ir/op/norm.go",
 		"shift[i] = par[1][i] - float64(par[2][i]*scale[i])", "shift[i] = par[1][i] - float64(par[2][i])"},
 	{"a subtraction folded as an addition", "passes/fuse/producer.go",
 		"\t\t\t\tshift[k] = -shift[k]\n", "\t\t\t\tshift[k] = +shift[k]\n"},

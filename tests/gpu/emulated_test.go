@@ -256,9 +256,9 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"f16", []string{lib}, []string{"verify", sparse, sparse, "--device", "cuda", "--precision", "f16", "--tolerance", "1e-2"}, false, `(?i)pass`},
 		{"8-bit integers", []string{lib}, []string{"verify", integers, integers, "--device", "cuda", "--tolerance", "1e-2"}, false, `(?i)pass`},
 		{"8-bit integers and f16", []string{lib}, []string{"verify", integers, integers, "--device", "cuda", "--precision", "f16", "--tolerance", "2e-2"}, false, `(?i)pass`},
-		{"libraries on the CPU", nil, []string{"run", sparse, "--libraries", "always"}, true, `^spc: libraries always: the CPU uses none\n$`},
-		{"f16 on the CPU", nil, []string{"run", sparse, "--precision", "f16"}, true, `^spc: precision f16: the CPU computes in f32\n$`},
-		{"no such precision", []string{lib}, []string{"run", sparse, "--device", "cuda", "--precision", "f8"}, true, `^spc: precision "f8", want f32, f16 or bf16\n$`},
+		{"libraries on the CPU", nil, []string{"run", sparse, "--libraries", "always"}, true, `^spc: --libraries always: the CPU uses none\n$`},
+		{"f16 on the CPU", nil, []string{"run", sparse, "--precision", "f16"}, true, `^spc: --precision f16: the CPU computes in f32\n$`},
+		{"no such precision", []string{lib}, []string{"run", sparse, "--device", "cuda", "--precision", "f8"}, true, `^spc: --precision "f8": want one of f32, f16, bf16 \(see spc run --help\)\n$`},
 		{"bench", []string{lib}, []string{"bench", sparse, "--device", "cuda", "--runs", "2"}, false, `(?s)cuda, .*\n1 CUDA graph on the GPU, 0 layers on the CPU\n`},
 		{"bench where a GPU is", []string{lib}, []string{"bench", sparse, "--device", "auto", "--runs", "2"}, false, `(?s)cuda:0, .*\n1 CUDA graph on the GPU, 0 layers on the CPU\n`},
 		{"a GPU where there is one", []string{lib}, []string{"verify", model, model, "--device", "auto", "--tolerance", "1e-5"}, false, `(?i)pass`},
@@ -284,7 +284,7 @@ func TestCommandsOnEmulatedGPUs(t *testing.T) {
 		{"a library that takes no GPU", []string{cublaslt, "SPC_EMULATED_FAULT=cublasLtCreate:1"}, []string{"run", model, "-i", "random:1", "--device", "cuda"}, false, `logits`},
 		{"and is asked for", []string{cublaslt, "SPC_EMULATED_FAULT=cublasLtCreate:1"}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*model\.onnx: .*cuda:0 \(SIMT emulator\): /.*libcublasLt\.so\.12: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED\n$`},
 		{"no library where one is asked for", []string{lib}, []string{"run", model, "-i", "random:1", "--device", "cuda", "--libraries", "always"}, true, `(?m)^spc: .*there is no libcublasLt\.so\.12 or libcublasLt\.so\.11\n$`},
-		{"no such choice", []string{lib}, []string{"run", model, "--device", "cuda", "--libraries", "some"}, true, `^spc: libraries "some", want auto, off or always\n$`},
+		{"no such choice", []string{lib}, []string{"run", model, "--device", "cuda", "--libraries", "some"}, true, `^spc: --libraries "some": want one of auto, off, always \(see spc run --help\)\n$`},
 	} {
 		out, err := run(t, c.env, c.args...)
 		if (err != nil) != c.fail || !regexp.MustCompile(c.want).MatchString(out) {
