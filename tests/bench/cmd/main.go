@@ -4,6 +4,7 @@
 //	go run ./tests/bench/cmd ort 'resnet50*' --threads 1
 //	go run ./tests/bench/cmd sparse 'mobilenet*' --pattern uniform
 //	go run ./tests/bench/cmd commits --old HEAD~1
+//	go run ./tests/bench/cmd same --old HEAD~1
 //	go run ./tests/bench/cmd docs
 package main
 
@@ -39,7 +40,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), docsCommand())
 	return c
 }
 
@@ -74,12 +75,7 @@ func (o *options) run(c *cobra.Command, name string, measure func(*bench.Results
 	if t := o.bench.Turns; t.Rounds < 1 || t.Runs < 0 {
 		return fmt.Errorf("--rounds %d, --runs %d: want 1 and 0 or more", t.Rounds, t.Runs)
 	}
-	progress := newProgress()
-	o.bench.Progress = progress.step
-	o.bench.Skip = func(row string, why error) {
-		progress.clear()
-		fmt.Fprintf(c.ErrOrStderr(), "skipped %s: %v\n", row, why)
-	}
+	progress := o.watch(c)
 	r := bench.Here()
 	err = measure(r)
 	progress.clear()
@@ -220,21 +216,8 @@ func commitsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return o.scratch(func() error {
-			program, err := built(c.Context(), o.bench.Scratch, old)
-			if err != nil {
-				return err
-			}
-			o.bench.Program = filepath.Join(o.bench.Scratch, "new")
-			if err := external(c.Context(), "go", "build", "-trimpath", "-o", o.bench.Program, "./cmd/spc"); err != nil {
-				return err
-			}
-			progress := newProgress()
-			o.bench.Progress = progress.step
-			o.bench.Skip = func(row string, why error) {
-				progress.clear()
-				fmt.Fprintf(c.ErrOrStderr(), "skipped %s: %v\n", row, why)
-			}
+		return o.builds(c, old, func(program string) error {
+			progress := o.watch(c)
 			r := bench.Here()
 			r.Commits, err = o.bench.RunCommits(c.Context(), program, rows)
 			progress.clear()
@@ -245,6 +228,59 @@ func commitsCommand() *cobra.Command {
 		})
 	}
 	return c
+}
+
+func sameCommand() *cobra.Command {
+	var o options
+	var old string
+	c := &cobra.Command{
+		Use:   "same --old REV",
+		Short: "Compile models by spc of an older commit and of this tree, and list those whose files differ",
+		Args:  cobra.NoArgs,
+	}
+	c.Flags().StringVar(&o.bench.Models, "models", "models", "the `folder` of the networks; those that are missing are built into it")
+	c.Flags().StringVar(&old, "old", "HEAD", "the older `commit`")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return o.builds(c, old, func(program string) error {
+			progress := o.watch(c)
+			differ := 0
+			count, err := o.bench.Same(c.Context(), program, func(what string) {
+				differ++
+				progress.clear()
+				fmt.Fprintln(c.OutOrStdout(), what)
+			})
+			progress.clear()
+			fmt.Fprintf(c.OutOrStdout(), "%d of %d files differ\n", differ, count)
+			return err
+		})
+	}
+	return c
+}
+
+// watch shows how far a measurement is.
+func (o *options) watch(c *cobra.Command) *progress {
+	p := newProgress()
+	o.bench.Progress = p.step
+	o.bench.Skip = func(row string, why error) {
+		p.clear()
+		fmt.Fprintf(c.ErrOrStderr(), "skipped %s: %v\n", row, why)
+	}
+	return p
+}
+
+// builds calls f with spc of a commit, when that of this tree is o.bench.Program.
+func (o *options) builds(c *cobra.Command, old string, f func(program string) error) error {
+	return o.scratch(func() error {
+		program, err := built(c.Context(), o.bench.Scratch, old)
+		if err != nil {
+			return err
+		}
+		o.bench.Program = filepath.Join(o.bench.Scratch, "new")
+		if err := external(c.Context(), "go", "build", "-trimpath", "-o", o.bench.Program, "./cmd/spc"); err != nil {
+			return err
+		}
+		return f(program)
+	})
 }
 
 // built is spc of a commit, in a folder.
