@@ -244,7 +244,7 @@ func picked(n *ir.Node) (axis, index int, x *ir.Value, ok bool) {
 		return 0, 0, nil, false
 	}
 	at := n.Input(1)
-	if at == nil || at.Const == nil || at.Const.Len() != 1 || !n.Inputs[0].Type.Ranked {
+	if at == nil || at.Const == nil || !at.Const.DType().IsInt() || at.Const.Len() != 1 || !n.Inputs[0].Type.Ranked {
 		return 0, 0, nil, false
 	}
 	i, rank := at.Const.Ints()[0], n.Inputs[0].Type.Rank()

@@ -226,3 +226,16 @@ func TestNoAttentionOfWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) { graphtest.Rewrite(t, fuse.Attentions, text, "") })
 	}
 }
+
+// A constant behind a value need not be an index.
+func TestAttentionOfScaledValues(t *testing.T) {
+	g := graphtest.Parse(t, attending(headSplit, `
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %p: f32[*] = Softmax "p" (%s)
+  %scaled: f32[*] = Mul "scaled" (%v, %half)`, strings.ReplaceAll(headJoin, "(%p, %v)", "(%p, %scaled)")))
+	h := g.Clone()
+	if n, err := fuse.Attentions(h); n != 1 || err != nil {
+		t.Fatalf("%d changes, %v", n, err)
+	}
+	graphtest.Same(t, g, h, 1e-5)
+}
