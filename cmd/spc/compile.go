@@ -276,7 +276,7 @@ func printCompiled(w io.Writer, r *spc.Report, model, out string) error {
 		return err
 	}
 	if n := len(r.Transposes); n > 0 {
-		fmt.Fprintf(w, "left over %s that nothing could absorb: %s\n", plural(n, "Transpose"), printable(strings.Join(r.Transposes, ", ")))
+		fmt.Fprintf(w, "left over %s that nothing could absorb: %s\n", plural(n, "Transpose"), printable(some(r.Transposes)))
 	}
 	if r.Prune != nil {
 		removed := 0
@@ -389,4 +389,13 @@ func share(n, of int) float64 {
 		return 0
 	}
 	return float64(n) / float64(of)
+}
+
+// some joins the first of the names, and says how many are left out.
+func some(names []string) string {
+	const most = 4
+	if n := len(names) - most; n > 1 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(names, ", ")
 }
