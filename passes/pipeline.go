@@ -159,6 +159,18 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "einsum", Doc: "spell Einsum as products of matrices, sums and transposes",
+		Needs: Typed | Folded,
+		Run: func(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
+			n, err := fuse.Einsums(g)
+			if n == 0 || err != nil {
+				return n, err
+			}
+			k, err := foldConstants(ctx, c, g) // transposed weights
+			return n + k + fold.Dead(g), err
+		},
+	},
+	{
 		Name: "identity", Doc: "remove what changes nothing, join transposes and reshapes that follow each other",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Identities),

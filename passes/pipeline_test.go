@@ -257,7 +257,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(24) {
+	switch b.IntN(26) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -316,6 +316,11 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 		return b.rotary(x)
 	case 21, 22:
 		return b.lists(x, c)
+	case 23:
+		return b.node("Einsum", map[string]any{"equation": "bchw,cm->bmhw"}, x, b.weights(c, 1+b.IntN(4)))
+	case 24:
+		y := b.node("Einsum", map[string]any{"equation": "b...hw,b...vw->b...hv"}, x, x)
+		return b.node("Einsum", map[string]any{"equation": "bchv,bcvw->bchw"}, b.node("Softmax", nil, y), x)
 	}
 	size := b.node("Cast", map[string]any{"to": int(tensor.F32)}, b.node("Gather", nil, b.node("Shape", nil, x), b.ints(1)))
 	return b.node("Div", nil, x, size)
@@ -541,14 +546,14 @@ func TestStopAndDisable(t *testing.T) {
 	if err := passes.Run(context.Background(), c, g, o); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"infer", "spell", "quantized", "fold", "dead", "lists", "identity"}; !slices.Equal(seen, want) {
+	if want := []string{"infer", "spell", "quantized", "fold", "dead", "lists", "einsum", "identity"}; !slices.Equal(seen, want) {
 		t.Errorf("progress of %v, want %v", seen, want)
 	}
 	var ran []string
 	for _, p := range c.Report.Passes {
 		ran = append(ran, fmt.Sprintf("%s:%d:%d", p.Name, p.Changes, p.Nodes))
 	}
-	if want := []string{"infer:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
+	if want := []string{"infer:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "einsum:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v, want %v", ran, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"spc/lower/chain"
 	"spc/lower/plan"
 	"spc/passes/fold"
+	"spc/passes/fuse"
 )
 
 // Steps is how the CPU lowers a graph for inputs of certain shapes.
@@ -24,6 +25,9 @@ var Steps = []lower.Step[*lowering]{
 	})},
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: perUnit(func(b *binding) (int, error) {
 		return 0, format.Loosen(b.graph, b.prog.unpack)
+	})},
+	{Name: "einsum", Doc: "spell what sums products over sizes that were open as products of matrices", Optional: true, Run: perUnit(func(b *binding) (int, error) {
+		return fuse.Einsums(b.graph)
 	})},
 	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: perUnit(func(b *binding) (int, error) {
 		return chain.Affine(b.graph)

@@ -14,6 +14,7 @@ import (
 	"spc/lower/chain"
 	"spc/lower/plan"
 	"spc/passes/fold"
+	"spc/passes/fuse"
 )
 
 // Steps is how a GPU lowers a graph for inputs of certain shapes.
@@ -22,6 +23,9 @@ var Steps = []lower.Step[*binder]{
 	{Name: "fold", Doc: "evaluate what is constant for these shapes", Run: func(b *binder) (int, error) { return 0, fold.All(b.graph) }},
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: func(b *binder) (int, error) {
 		return 0, format.Loosen(b.graph, func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) })
+	}},
+	{Name: "einsum", Doc: "spell what sums products over sizes that were open as products of matrices", Optional: true, Run: func(b *binder) (int, error) {
+		return fuse.Einsums(b.graph)
 	}},
 	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: func(b *binder) (int, error) {
 		return chain.Affine(b.graph)

@@ -21,9 +21,9 @@ func (*Einsum) Kind() string { return "Einsum" }
 // ellipsis+1 and so on, counted from the last.
 const ellipsis = 1 << 8
 
-// terms parses the equation for operands of the given ranks: the labels of each
+// Terms parses the equation for operands of the given ranks: the labels of each
 // operand's axes and of the output's.
-func (o *Einsum) terms(ranks []int) (in [][]int, out []int, err error) {
+func (o *Einsum) Terms(ranks []int) (in [][]int, out []int, err error) {
 	text := strings.ReplaceAll(o.Equation, " ", "")
 	left, right, explicit := strings.Cut(text, "->")
 	parts := strings.Split(left, ",")
@@ -101,7 +101,7 @@ func (o *Einsum) Along(n *ir.Node, _, axis int) []int {
 		}
 		ranks = append(ranks, v.Type.Rank())
 	}
-	terms, out, err := o.terms(ranks)
+	terms, out, err := o.Terms(ranks)
 	if err != nil || axis >= len(out) {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (o *Einsum) Infer(c *ir.Infer) error {
 		}
 		ranks[i] = c.In(i).Rank()
 	}
-	in, out, err := o.terms(ranks)
+	in, out, err := o.Terms(ranks)
 	if err != nil {
 		return refuse(c, err)
 	}
@@ -144,7 +144,7 @@ func (o *Einsum) Infer(c *ir.Infer) error {
 			case d == ir.Size(1):
 			default:
 				if dims[l], ok = sameDim(old, d); !ok {
-					return c.Errorf("equation %q: an axis is %v and %v", o.Equation, old, d)
+					return c.Errorf("equation %q: operand %d is %v, whose axis %d is %v where an operand before it has %v", o.Equation, i, c.In(i), k, d, old)
 				}
 			}
 		}
@@ -165,7 +165,7 @@ func (o *Einsum) Work(in, out []ir.Type) ir.Work {
 	for i, t := range in {
 		ranks[i] = t.Rank()
 	}
-	terms, _, err := o.terms(ranks)
+	terms, _, err := o.Terms(ranks)
 	if err != nil {
 		return w
 	}
@@ -190,7 +190,7 @@ func (o *Einsum) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	for i, t := range in {
 		ranks[i] = t.Rank()
 	}
-	terms, out, err := o.terms(ranks)
+	terms, out, err := o.Terms(ranks)
 	if err != nil {
 		return nil, err
 	}

@@ -227,11 +227,31 @@ func (g *Gen) matMul() *val {
 
 func einsum(g *Gen, kind string) {
 	x := g.some(tensor.F32, 2, 3)
+	weight := func(shape ...int) *val { // constant or not
+		if g.one(2) {
+			return g.dense(shape...)
+		}
+		return g.fresh(tensor.F32, shape...)
+	}
 	if x.rank() == 2 {
-		g.node(kind, Attrs{"equation": choose(g, "ij,jk->ik", "ij,jk->ki", "ij,jk->i")}, x, g.fresh(tensor.F32, x.dim(1), g.size()))
+		switch g.r.IntN(4) {
+		case 0:
+			g.node(kind, Attrs{"equation": choose(g, "ij->ji", "ij->", "ij->j")}, x)
+		case 1:
+			g.node(kind, Attrs{"equation": choose(g, "ij,j->ij", "i...,j->j", "ij,k->kij")}, x, weight(x.dim(1)))
+		default:
+			g.node(kind, Attrs{"equation": choose(g, "ij,jk->ik", "ij,jk->ki", "ij,jk->i", "ij,jk->ijk")}, x, weight(x.dim(1), g.size()))
+		}
 		return
 	}
-	g.node(kind, Attrs{"equation": choose(g, "bij,bjk->bik", "bij,bjk->ik", "bij,bjk->bki")}, x, g.fresh(tensor.F32, x.dim(0), x.dim(2), g.size()))
+	switch g.r.IntN(3) {
+	case 0:
+		g.node(kind, Attrs{"equation": choose(g, "bsd,dhk->bshk", "bsd,dhk->bhsk", "bsd,dhk->hs")}, x, weight(x.dim(2), g.size(), g.size()))
+	case 1:
+		g.node(kind, Attrs{"equation": choose(g, "bij,bjk,kl->bil", "bij,bjk,kl->lib")}, x, g.fresh(tensor.F32, x.dim(0), x.dim(2), 3), weight(3, g.size()))
+	default:
+		g.node(kind, Attrs{"equation": choose(g, "bij,bjk->bik", "bij,bjk->ik", "bij,bjk->bki", "...ij,...jk->...ki")}, x, weight(x.dim(0), x.dim(2), g.size()))
+	}
 }
 
 // recurrent adds a network of gates.
