@@ -248,6 +248,25 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.constant(n)
 		return "LayerNormalization", "epsilon = 0.001"
 	},
+	"norm of channels": func(x *text) (string, string) {
+		groups, per := 1+x.rng.IntN(3), 1+x.rng.IntN(3)
+		shape := []int{1 + x.rng.IntN(2), groups * per, 1 + x.rng.IntN(40), 1 + x.rng.IntN(200)}
+		x.input(shape[:2+x.rng.IntN(3)]...)
+		kind, attrs, factors := "InstanceNormalization", "epsilon = 0.001", groups*per
+		switch x.rng.IntN(4) {
+		case 0:
+			kind, attrs = "GroupNormalization", fmt.Sprintf("epsilon = 0.001, num_groups = %d", groups)
+		case 1:
+			kind, attrs, factors = "GroupNormalization", fmt.Sprintf("epsilon = 0.001, num_groups = %d, per_group = 1", groups), groups
+		}
+		x.constant(factors)
+		x.constant(factors)
+		return kind, attrs
+	},
+	"Lp norm": func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), 1+x.rng.IntN(5000))
+		return "LpNormalization", fmt.Sprintf("p = %d", 1+x.rng.IntN(2))
+	},
 }
 
 func convTail(x *text, kind string, m int, attrs string) (string, string) {

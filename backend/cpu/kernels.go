@@ -27,8 +27,13 @@ var binders = map[string]binder{
 
 	// Normalisations over the last axis.
 	"LayerNormalization": bindLayerNorm,
+	"LpNormalization":    bindLpNorm,
 	"RMSNormalization":   bindRMSNorm,
 	"Softmax":            bindSoftmax,
+
+	// Normalisations of channels.
+	"GroupNormalization":    bindGroupNorm,
+	"InstanceNormalization": bindInstanceNorm,
 
 	// Data movement.
 	"Concat":       bindConcat,

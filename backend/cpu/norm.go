@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"spc/backend/cpu/vec"
 	"spc/ir"
@@ -83,4 +84,116 @@ func width(n *ir.Node) int {
 		return 0
 	}
 	return s[len(s)-1]
+}
+
+func bindInstanceNorm(_ *program, n *ir.Node) (*bound, error) {
+	shape := shapeOf(n.Inputs[0])
+	return bindPlanes(n, shape[1], n.Op.(*op.InstanceNormalization).Epsilon)
+}
+
+func bindGroupNorm(_ *program, n *ir.Node) (*bound, error) {
+	o := n.Op.(*op.GroupNormalization)
+	return bindPlanes(n, o.Groups, o.Epsilon)
+}
+
+// bindPlanes normalises each group of the channels of X[N,C,D1..Dn] to mean 0 and variance 1, and scales and shifts each channel,
+// or each group where scale and bias have an element for each.
+func bindPlanes(n *ir.Node, groups int, epsilon float32) (*bound, error) {
+	shape := shapeOf(n.Inputs[0])
+	if !f32(n) || prod(shape) == 0 {
+		return nil, nil
+	}
+	channels, plane := shape[1], prod(shape[2:])
+	per, factors := channels/groups, shapeOf(n.Inputs[1])[0]
+	return &bound{inplace: 0, alone: true, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src, dst, scale, shift []float32
+		some := func(_, i int) {
+			row, g := src[i*per*plane:][:per*plane], i%groups
+			mean, inv := moments(row, epsilon)
+			for c := range per {
+				at := (g*per + c) * factors / channels
+				from := (i*per + c) * plane
+				normalise(dst[from:][:plane], src[from:][:plane], mean, inv*scale[at], shift[at])
+			}
+		}
+		return func() error {
+			src, dst, scale, shift = in[0].F32s(), out[0].F32s(), in[1].F32s(), in[2].F32s()
+			x.pool.For(shape[0]*groups, some)
+			return nil
+		}
+	}}, nil
+}
+
+// nearby is how many elements lie in the level 1 cache between two passes over them.
+const nearby = 4096
+
+// moments returns the mean of x and the reciprocal of its standard deviation, whose square has epsilon added. Sums of blocks
+// are added in float64, and so is each element where a float32 does not hold their sum.
+func moments(x []float32, epsilon float32) (mean, inv float32) {
+	n := float64(len(x))
+	m := total(x, vec.Sum, func(v float64) float64 { return v }) / n
+	squares := total(x, func(b []float32) float32 { return vec.SumSquares(b, float32(m)) }, func(v float64) float64 { return (v - m) * (v - m) })
+	return float32(m), float32(1 / math.Sqrt(squares/n+float64(epsilon)))
+}
+
+// total adds what sum makes of blocks of x, or what each makes of an element where sum leaves the range of float32.
+func total(x []float32, sum func([]float32) float32, each func(float64) float64) float64 {
+	all := 0.0
+	for b := range slices.Chunk(x, nearby) {
+		all += float64(sum(b))
+	}
+	if !math.IsInf(all, 0) && !math.IsNaN(all) {
+		return all
+	}
+	all = 0
+	for _, v := range x {
+		all += each(float64(v))
+	}
+	return all
+}
+
+// normalise computes y = (x - mean)*scale + shift. The difference is rounded first, since x*scale - mean*scale would lose what
+// a large mean leaves of it.
+func normalise(y, x []float32, mean, scale, shift float32) {
+	inf := float32(math.Inf(1))
+	for len(y) > 0 {
+		n := min(len(y), nearby)
+		vec.Affine(y[:n], x[:n], 1, -mean, -inf, inf)
+		vec.Affine(y[:n], y[:n], scale, shift, -inf, inf)
+		y, x = y[n:], x[n:]
+	}
+}
+
+func bindLpNorm(_ *program, n *ir.Node) (*bound, error) {
+	o := n.Op.(*op.LpNormalization)
+	if !f32(n) || !lastAxis(n, o.Axis) {
+		return nil, nil
+	}
+	return bindRows(n, func(y, x []float32) { lpNormalise(y, x, o.P) }), nil
+}
+
+// lpNormalise divides x by its norm, the sum of magnitudes or the root of that of squares; zeros stay.
+func lpNormalise(y, x []float32, p int) {
+	norm := 0.0
+	if p == 2 {
+		norm = math.Sqrt(total(x, func(b []float32) float32 { return vec.SumSquares(b, 0) }, func(v float64) float64 { return v * v }))
+	} else {
+		for _, v := range x {
+			norm += math.Abs(float64(v))
+		}
+	}
+	if inf := float32(math.Inf(1)); norm > 1e-15 && norm < 1e30 { // no square was lost to underflow, and 1/norm is a normal number
+		vec.Affine(y, x, float32(1/norm), 0, -inf, inf)
+		return
+	}
+	norm = 0
+	for _, v := range x {
+		norm += math.Pow(math.Abs(float64(v)), float64(p))
+	}
+	norm = math.Pow(norm, 1/float64(p))
+	for i, v := range x {
+		if y[i] = v; norm != 0 {
+			y[i] = float32(float64(v) / norm)
+		}
+	}
 }
