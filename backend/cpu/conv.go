@@ -42,22 +42,32 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		l := &linear{kernel: kernels[0], tokens: g.images, m: g.rows, k: g.channels * g.taps, scale: 1, ep: ep, add: -1}
 		return l.bound(), nil
 	}
-	if len(g.spans) <= 2 && !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 }) {
-		l := newPlanes(g, true)
-		if g.groups == 1 {
-			kernels = []backend.FloatKernel{l.place(kernels[0])}
+	direct := g.plain(kernels, ep)
+	if win, ok := g.winogradWindow(n.Inputs[1]); ok && g.padded() {
+		if w := p.winogradWeight(n.Inputs[1], tiles(g)); w != nil {
+			return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
 		}
-		direct := g.bind(kernels, ep, l)
-		if win, ok := g.winogradWindow(n.Inputs[1]); ok {
-			if w := p.winogradWeight(n.Inputs[1], tiles(g)); w != nil {
-				return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
-			}
-		}
-		return direct, nil
 	}
-	return g.bind(kernels, ep, &tapLoader{g: g, list: func(tap, col, count int, f func(j, n, p int)) {
-		op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
-	}}), nil
+	return direct, nil
+}
+
+// padded reports whether planes hold the images: the zeros around them are not less than none.
+func (g *convGeometry) padded() bool {
+	return len(g.spans) <= 2 && !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 })
+}
+
+// plain makes the kernel of the product of the weight with patches.
+func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue) *bound {
+	if !g.padded() {
+		return g.bind(kernels, ep, &tapLoader{g: g, list: func(tap, col, count int, f func(j, n, p int)) {
+			op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
+		}})
+	}
+	l := newPlanes(g, true)
+	if g.groups == 1 {
+		kernels = []backend.FloatKernel{l.place(kernels[0])}
+	}
+	return g.bind(kernels, ep, l)
 }
 
 // bindConvTranspose computes a transposed convolution with one group as the
@@ -82,6 +92,9 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 	}
 	if b := bindDisjoint(p, n, spans, xs[2:], out); b != nil {
 		return b, nil
+	}
+	if b, err := bindSubpixels(p, n, spans, out); b != nil || err != nil {
+		return b, err
 	}
 	g := convGeometry{
 		spans: spans, in: xs[2:], out: out, channels: xs[1], images: xs[0],

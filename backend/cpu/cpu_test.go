@@ -141,6 +141,26 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.constant(c, m, k, k)
 		return convTail(x, "ConvTranspose", m, fmt.Sprintf("strides = [%d, %d], dilations = [1, %d], pads = [%d, 0, 0, %d]", s, 1+r.IntN(3), 1+r.IntN(2), r.IntN(k), r.IntN(k)))
 	},
+	"convtranspose, phases": func(x *text) (string, string) {
+		r := x.rng
+		c, m, sh, sw := 1+r.IntN(5), 1+r.IntN(9), 1+r.IntN(3), 2+r.IntN(3)
+		kh, kw := sh+r.IntN(4), sw+r.IntN(5)
+		x.input(1+r.IntN(2), c, 2+r.IntN(7), 2+r.IntN(20))
+		x.constant(c, m, kh, kw)
+		return convTail(x, "ConvTranspose", m, fmt.Sprintf("strides = [%d, %d], pads = [%d, %d, %d, %d], output_padding = [%d, %d]",
+			sh, sw, r.IntN(kh), r.IntN(kw), r.IntN(kh), r.IntN(kw), r.IntN(sh), r.IntN(sw)))
+	},
+	"convtranspose 1d": func(x *text) (string, string) {
+		r := x.rng
+		c, m, s := 1+r.IntN(5), 1+r.IntN(9), 1+r.IntN(8)
+		n := 2 + r.IntN(40)
+		x.input(1+r.IntN(2), c, n)
+		x.constant(c, m, s+r.IntN(9))
+		if r.IntN(2) == 0 {
+			return convTail(x, "ConvTranspose", m, fmt.Sprintf(`strides = [%d], auto_pad = "SAME_UPPER"`, s))
+		}
+		return convTail(x, "ConvTranspose", m, fmt.Sprintf("strides = [%d], output_shape = [%d]", s, n*s+r.IntN(3)))
+	},
 	"linear": func(x *text) (string, string) {
 		r := x.rng
 		t, k, m := []int{1, 3, 4, 5, 31, 32, 33, 70}[r.IntN(8)], 1+r.IntN(70), 1+r.IntN(70)
