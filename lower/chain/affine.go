@@ -18,6 +18,9 @@ func Affine(g *ir.Graph) (int, error) {
 			if !is || len(n.Outputs) != 1 || n.Outputs[0].Type.DType != tensor.F32 {
 				continue
 			}
+			if x := n.Inputs[0].Type; !x.Ranked || x.Rank() < 2 || !x.Dims[1].Known() { // one channel would be broadcast, and not refused
+				continue
+			}
 			scale, shift := o.Affine(n)
 			if scale == nil {
 				continue

@@ -13,6 +13,7 @@ func TestNormalisationsByConstantsAreChains(t *testing.T) {
 		chained      bool
 	}{
 		{"[2,3,4,5]", "", true}, {"[2,3]", "", true}, {"[2,3,4,5]", " {training_mode = 1}", false}, {"[n,3,m]", " {epsilon = 0.5}", true},
+		{"[n,c,m]", "", false},
 	} {
 		text := `graph "g"(%x: f32` + test.shape + `) {
   %s: f32[3] = const {2.0, -0.5, 1.0}
