@@ -141,6 +141,15 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.constant(c, m, k, k)
 		return convTail(x, "ConvTranspose", m, fmt.Sprintf("strides = [%d, %d], dilations = [1, %d], pads = [%d, 0, 0, %d]", s, 1+r.IntN(3), 1+r.IntN(2), r.IntN(k), r.IntN(k)))
 	},
+	"conv, taps beyond the image": func(x *text) (string, string) {
+		r := x.rng
+		c, m, k := 1+r.IntN(5), 1+r.IntN(9), 1+2*r.IntN(3)
+		d := 1 + r.IntN(12)
+		pad := d * (k / 2)
+		x.input(1+r.IntN(2), c, 1+r.IntN(9), 1+r.IntN(9))
+		x.constant(m, c, k, k)
+		return convTail(x, "Conv", m, fmt.Sprintf("strides = [1, %d], dilations = [%d, %d], pads = [%d, %d, %d, %d]", 1+r.IntN(2), d, d, pad, pad+r.IntN(3), pad, pad))
+	},
 	"convtranspose, phases": func(x *text) (string, string) {
 		r := x.rng
 		c, m, sh, sw := 1+r.IntN(5), 1+r.IntN(9), 1+r.IntN(3), 2+r.IntN(3)

@@ -102,7 +102,7 @@ const stripFloats = 10 << 10
 func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
 	placer, ok := k.(backend.Placer)
 	g := p.g
-	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock {
+	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock || 2*((p.outH-1)*p.cols+p.outW) > 3*g.outPlane { // a product of columns that are no pixels, as dilated taps need
 		return k
 	}
 	s := &strip{begin: make([]int, len(p.phases)), length: make([]int, len(p.phases)), read: make([]int, len(p.phases))}
