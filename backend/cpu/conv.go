@@ -51,6 +51,9 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		}
 		return g.plain(sized([]backend.FloatKernel{k}, g.images*g.outPlane), ep), nil
 	}
+	if b, err := bindTaps(p, n.Inputs[1], g, ep); b != nil || err != nil {
+		return b, err
+	}
 	direct := g.plain(kernels, ep)
 	if win, ok := g.winogradWindow(n.Inputs[1]); ok && g.padded() {
 		if w := p.winogradWeight(n.Inputs[1], tiles(g)); w != nil {
