@@ -47,13 +47,16 @@ def export(name: str, small: bool, path: str) -> None:
     warnings.filterwarnings("ignore")
     made = MEMBERS[name](small)
     made.module.eval()
-    inputs = [i.draw() for i in made.inputs.values()]
+
+    def draw() -> list:
+        return [i.draw() for i in made.inputs.values()]
+
     with torch.no_grad():
         jitter(made.module)
-        calibrate(made.module, inputs)
+        calibrate(made.module, draw)
     data = io.BytesIO()
     torch.onnx.export(
-        made.module, tuple(inputs), data, opset_version=made.opset, do_constant_folding=True,
+        made.module, tuple(draw()), data, opset_version=made.opset, do_constant_folding=True,
         input_names=list(made.inputs), output_names=made.outputs,
     )
     model = onnx.load_from_string(data.getvalue())

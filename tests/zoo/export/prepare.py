@@ -1,7 +1,9 @@
 """Weights as those of a trained network are: none is trivially 0 or 1, and activations neither explode nor vanish."""
 
+from typing import Callable, List
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -16,9 +18,11 @@ def jitter(model: nn.Module) -> None:
             parameter.data = value * (1 + noise) if abs(value) > 1e-3 else noise
 
 
-def calibrate(model: nn.Module, inputs) -> None:
-    """Scale each convolution and linear layer so that its first result on the inputs has a standard deviation of 1, and
-    give batch norms the mean and the variance of what they are first given."""
+def calibrate(model: nn.Module, draw: Callable[[], List[Tensor]]) -> None:
+    """Scale each convolution and linear layer so that its first result on inputs that are drawn has a standard deviation
+    of 1, and give batch norms the mean and the variance of what they are first given, which is of several draws."""
+    batch = 8 if any(isinstance(layer, BATCH_NORMS) for layer in model.modules()) else 1
+    inputs = [torch.cat(draws) for draws in zip(*(draw() for _ in range(batch)))]
     seen = set()
     hooks = []
 
@@ -26,7 +30,7 @@ def calibrate(model: nn.Module, inputs) -> None:
         if layer in seen:
             return output
         seen.add(layer)
-        std = output.std().clamp(min=1e-3)
+        std = output.std(unbiased=False).clamp(min=1e-3)
         layer.weight.data /= std
         if layer.bias is not None:
             layer.bias.data /= std

@@ -171,7 +171,7 @@ def lraspp_mobilenet_v3_large(small: bool) -> Member:
 
 
 class Detector(nn.Module):
-    """A detector's results for one image, and before them what its dense head found."""
+    """A detector's results for the first image, and before them what its dense head found."""
 
     def __init__(self, model: nn.Module, head: nn.Module):
         super().__init__()
@@ -183,15 +183,15 @@ class Detector(nn.Module):
         values = output.values() if isinstance(output, dict) else output
         self.found = [t for value in values for t in (value if isinstance(value, list) else [value])]
 
-    def forward(self, image: Tensor) -> List[Tensor]:
-        results = self.model([image])[0]
+    def forward(self, images: Tensor) -> List[Tensor]:
+        results = self.model(list(images))[0]
         return self.found + list(results.values())
 
 
 def detector(model: nn.Module, head: nn.Module, dense: int, size: int, results: Sequence[str]) -> Member:
     """A detector whose dense head has as many outputs; results are sorted by scores that may be nearly equal."""
     found = [f"dense_{i}" for i in range(dense)]
-    return Member(Detector(model, head), {"image": uniform(0, 1, 3, size, size)}, found + list(results), compared=found)
+    return Member(Detector(model, head), {"image": uniform(0, 1, 1, 3, size, size)}, found + list(results), compared=found)
 
 
 @member
