@@ -39,6 +39,18 @@ def annotate(model: onnx.ModelProto, made: Member) -> None:
     onnx.helper.set_model_props(model, ranges)
 
 
+def forget_sizes(graph: onnx.GraphProto) -> None:
+    """Drop the sizes of what branches put out, which the exporter guesses and, behind a split, guesses wrongly."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                forget_sizes(attribute.g)
+                for output in attribute.g.output:
+                    if output.type.HasField("tensor_type"):
+                        for size in output.type.tensor_type.shape.dim:
+                            size.Clear()
+
+
 def export(name: str, small: bool, path: str) -> None:
     """Write a member, with weights that depend on nothing but its name, to path."""
     start = time.time()
@@ -53,13 +65,14 @@ def export(name: str, small: bool, path: str) -> None:
 
     with torch.no_grad():
         jitter(made.module)
-        calibrate(made.module, draw)
+        calibrate(made.module, draw, draws=32 if small else 8)
     data = io.BytesIO()
     torch.onnx.export(
         made.module, tuple(draw()), data, opset_version=made.opset, do_constant_folding=True,
         input_names=list(made.inputs), output_names=made.outputs,
     )
     model = onnx.load_from_string(data.getvalue())
+    forget_sizes(model.graph)
     annotate(model, made)
     onnx.checker.check_model(model)
     onnx.save(model, path)

@@ -18,19 +18,20 @@ def jitter(model: nn.Module) -> None:
             parameter.data = value * (1 + noise) if abs(value) > 1e-3 else noise
 
 
-def calibrate(model: nn.Module, draw: Callable[[], List[Tensor]]) -> None:
+def calibrate(model: nn.Module, draw: Callable[[], List[Tensor]], draws: int) -> None:
     """Scale each convolution and linear layer so that its first result on inputs that are drawn has a standard deviation
-    of 1, and give batch norms the mean and the variance of what they are first given, which is of several draws."""
-    batch = 8 if any(isinstance(layer, BATCH_NORMS) for layer in model.modules()) else 1
-    inputs = [torch.cat(draws) for draws in zip(*(draw() for _ in range(batch)))]
+    of 1, and give batch norms the mean and the variance of what they are first given, which is of that many draws."""
+    if not any(isinstance(layer, BATCH_NORMS) for layer in model.modules()):
+        draws = 1
+    inputs = [torch.cat(values) for values in zip(*(draw() for _ in range(draws)))]
     seen = set()
     hooks = []
 
     def scale(layer, _, output):
-        if layer in seen:
+        if layer in seen or output.numel() == 1:
             return output
         seen.add(layer)
-        std = output.std(unbiased=False).clamp(min=1e-3)
+        std = output.std().clamp(min=1e-3)
         layer.weight.data /= std
         if layer.bias is not None:
             layer.bias.data /= std

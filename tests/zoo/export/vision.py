@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Callable, List, Sequence
 
-import torch
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import convnext, maxvit, regnet, shufflenetv2, swin_transformer, vision_transformer
@@ -26,13 +25,13 @@ NARROWED = {
     "alexnet": (4, 224, 224),
     "densenet121": (4, 224, 64),
     "densenet169": (4, 224, 64),
-    "efficientnet_b0": (4, 224, 64),
-    "efficientnet_v2_s": (8, 224, 64),
+    "efficientnet_b0": (4, 224, 96),
+    "efficientnet_v2_s": (8, 224, 128),
     "mnasnet0_5": (2, 224, 64),
     "mnasnet1_0": (4, 224, 64),
     "mobilenet_v2": (4, 224, 64),
-    "mobilenet_v3_large": (4, 224, 64),
-    "mobilenet_v3_small": (4, 224, 64),
+    "mobilenet_v3_large": (4, 224, 96),
+    "mobilenet_v3_small": (4, 224, 128),
     "resnet18": (4, 224, 64),
     "resnet34": (4, 224, 64),
     "resnet50": (4, 224, 64),
@@ -206,7 +205,9 @@ def fasterrcnn_mobilenet_v3_large_320_fpn(small: bool) -> Member:
 
 
 def rcnn(make: Callable[..., nn.Module], small: bool, results: Sequence[str]) -> Member:
-    size, options = (64, {"num_classes": 2, "rpn_pre_nms_top_n_test": 20, "box_detections_per_img": 5}) if small else (320, {})
+    size, options = 320, {}
+    if small:
+        size, options = 64, {"num_classes": 2, "rpn_pre_nms_top_n_test": 20, "box_detections_per_img": 5}
     model = make(weights=None, weights_backbone=None, min_size=size, max_size=size, **options)
     if small:
         keep = ("rpn.head.cls_logits", "*.bbox_pred", "*.mask_fcn_logits", "*.cls_score", "*.kps_score_lowres")
@@ -228,7 +229,9 @@ def keypointrcnn_resnet50_fpn(small: bool) -> Member:
 @member
 def retinanet_resnet50_fpn(small: bool) -> Member:
     size, options = (64, {"num_classes": CLASSES}) if small else (320, {})
-    model = models.detection.retinanet_resnet50_fpn(weights=None, weights_backbone=None, min_size=size, max_size=size, **options)
+    model = models.detection.retinanet_resnet50_fpn(
+        weights=None, weights_backbone=None, min_size=size, max_size=size, **options
+    )
     if small:
         narrow(model, 8, keep=("head.*.cls_logits", "head.*.bbox_reg"))
     return detector(model, model.head, 2, size, ["boxes", "scores", "labels"])
@@ -325,8 +328,9 @@ class Flow(nn.Module):
 
 def small_raft() -> nn.Module:
     return raft._raft(
-        feature_encoder_layers=(8, 8, 16, 24, 32), feature_encoder_block=raft.BottleneckBlock, feature_encoder_norm_layer=nn.InstanceNorm2d,
-        context_encoder_layers=(8, 8, 16, 24, 40), context_encoder_block=raft.BottleneckBlock, context_encoder_norm_layer=None,
+        feature_encoder_layers=(8, 8, 16, 24, 32), feature_encoder_block=raft.BottleneckBlock,
+        context_encoder_layers=(8, 8, 16, 24, 40), context_encoder_block=raft.BottleneckBlock,
+        feature_encoder_norm_layer=nn.InstanceNorm2d, context_encoder_norm_layer=None,
         corr_block_num_levels=4, corr_block_radius=2, motion_encoder_corr_layers=(24,), motion_encoder_flow_layers=(16, 8),
         motion_encoder_out_channels=20, recurrent_block_hidden_state_size=24, recurrent_block_kernel_size=(3,),
         recurrent_block_padding=(1,), flow_head_hidden_size=32, use_mask_predictor=False,

@@ -42,6 +42,12 @@ def wav2vec_like(small: bool) -> Member:
     return Member(Wav2Vec(*sizes), {"wave": floats(1, samples)}, ["frames"])
 
 
+def sines(positions: Tensor, width: int) -> Tensor:
+    """Sines and cosines of positions, (positions, width)."""
+    angles = positions[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
+    return torch.cat((angles.sin(), angles.cos()), dim=1)
+
+
 class FeedForward(nn.Sequential):
     def __init__(self, width: int):
         super().__init__(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width))
@@ -98,8 +104,7 @@ class Conformer(nn.Module):
         self.attention_norm, self.attention = nn.LayerNorm(width), RelativeAttention(width, heads)
         self.conv = ConvModule(width, kernel)
         self.norm = nn.LayerNorm(width)
-        angles = torch.arange(length - 1, -length, -1)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
-        self.register_buffer("positions", torch.cat((angles.sin(), angles.cos()), dim=1))
+        self.register_buffer("positions", sines(torch.arange(length - 1, -length, -1), width))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + 0.5 * self.ff_1(x)
@@ -122,7 +127,8 @@ class SeparatorBlock(nn.Module):
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv1d(width, hidden, 1), nn.PReLU(), nn.GroupNorm(1, hidden),
-            nn.Conv1d(hidden, hidden, 3, padding=dilation, dilation=dilation, groups=hidden), nn.PReLU(), nn.GroupNorm(1, hidden),
+            nn.Conv1d(hidden, hidden, 3, padding=dilation, dilation=dilation, groups=hidden),
+            nn.PReLU(), nn.GroupNorm(1, hidden),
         )
         self.residual, self.skip = nn.Conv1d(hidden, width, 1), nn.Conv1d(hidden, width, 1)
 
@@ -190,8 +196,9 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, width: int, kernel: int, dilations: Sequence[int]):
         super().__init__()
-        self.convs1 = nn.ModuleList(nn.Conv1d(width, width, kernel, padding=(kernel - 1) * d // 2, dilation=d) for d in dilations)
-        self.convs2 = nn.ModuleList(nn.Conv1d(width, width, kernel, padding=(kernel - 1) // 2) for _ in dilations)
+        half = kernel // 2
+        self.convs1 = nn.ModuleList(nn.Conv1d(width, width, kernel, padding=half * d, dilation=d) for d in dilations)
+        self.convs2 = nn.ModuleList(nn.Conv1d(width, width, kernel, padding=half) for _ in dilations)
 
     def forward(self, x: Tensor) -> Tensor:
         for conv1, conv2 in zip(self.convs1, self.convs2):
@@ -252,8 +259,7 @@ class WhisperEncoder(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv1d(mels, width, 3, padding=1)
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
-        angles = torch.arange(frames // 2)[:, None] * torch.exp(torch.arange(width // 2) * (-math.log(1e4) / (width // 2 - 1)))
-        self.register_buffer("positions", torch.cat((angles.sin(), angles.cos()), dim=1))
+        self.register_buffer("positions", sines(torch.arange(frames // 2), width))
         self.blocks = nn.ModuleList(WhisperLayer(width, heads) for _ in range(layers))
         self.ln_post = nn.LayerNorm(width)
 
@@ -283,7 +289,8 @@ class SpectrogramCNN(nn.Module):
         self.hop = window // 2
         layers, inputs = [], 1
         for outputs in (width, 2 * width, 4 * width):
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(), nn.AvgPool2d(2)]
+            conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+            layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU(), nn.AvgPool2d(2)]
             inputs = outputs
         self.cnn = nn.Sequential(*layers)
         self.fc = nn.Linear(inputs, classes)

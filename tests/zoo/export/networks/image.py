@@ -9,12 +9,15 @@ from torch import Tensor, nn
 from member import Member, floats, integers, member, uniform
 
 
+def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    """A convolution, a batch norm and a ReLU."""
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+
 class DoubleConv(nn.Sequential):
     def __init__(self, inputs: int, outputs: int):
-        super().__init__(
-            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-        )
+        super().__init__(conv_norm(inputs, outputs, 3), conv_norm(outputs, outputs, 3))
 
 
 class UNet(nn.Module):
@@ -266,7 +269,8 @@ class ModulatedConv(nn.Module):
         if self.up:
             x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
         outputs = weight.size(1)
-        x = F.conv2d(x.reshape(1, batch * inputs, *x.shape[2:]), weight.view(batch * outputs, inputs, 3, 3), padding=1, groups=batch)
+        x = x.reshape(1, batch * inputs, *x.shape[2:])
+        x = F.conv2d(x, weight.view(batch * outputs, inputs, 3, 3), padding=1, groups=batch)
         x = x.view(batch, outputs, *x.shape[2:]) + self.strength * noise + self.bias.view(1, -1, 1, 1)
         return F.leaky_relu(x, 0.2) * math.sqrt(2)
 
@@ -301,7 +305,9 @@ def dcgan(small: bool) -> Member:
     noise, width = (16, 4) if small else (100, 64)
     layers, inputs = [], noise
     for i, outputs in enumerate((8 * width, 4 * width, 2 * width, width)):
-        layers += [nn.ConvTranspose2d(inputs, outputs, 4, 2 if i else 1, 1 if i else 0, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(True)]
+        stride, padding = (2, 1) if i else (1, 0)
+        up = nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False)
+        layers += [up, nn.BatchNorm2d(outputs), nn.ReLU(True)]
         inputs = outputs
     layers += [nn.ConvTranspose2d(inputs, 3, 4, 2, 1, bias=False), nn.Tanh()]
     return Member(nn.Sequential(*layers), {"noise": floats(1, noise, 1, 1)}, ["image"])
@@ -310,8 +316,9 @@ def dcgan(small: bool) -> Member:
 @member
 def autoencoder(small: bool) -> Member:
     width, size = (4, 32) if small else (48, 128)
-    encoder = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(width, 2 * width, 4, 2, 1), nn.BatchNorm2d(2 * width),
-               nn.LeakyReLU(0.2), nn.Conv2d(2 * width, 4 * width, 4, 2, 1), nn.ELU()]
+    encoder = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2),
+               nn.Conv2d(width, 2 * width, 4, 2, 1), nn.BatchNorm2d(2 * width), nn.LeakyReLU(0.2),
+               nn.Conv2d(2 * width, 4 * width, 4, 2, 1), nn.ELU()]
     decoder = [nn.ConvTranspose2d(4 * width, 2 * width, 4, 2, 1), nn.BatchNorm2d(2 * width), nn.ReLU(),
                nn.ConvTranspose2d(2 * width, width, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(width, 3, 4, 2, 1), nn.Sigmoid()]
     return Member(nn.Sequential(*encoder, *decoder), {"image": floats(1, 3, size, size)}, ["image_again"])
@@ -339,7 +346,8 @@ class VariationalDecoder(nn.Module):
 @member
 def variational_decoder(small: bool) -> Member:
     latent, width = (8, 16) if small else (128, 256)
-    return Member(VariationalDecoder(latent, width), {"code": floats(1, latent), "noise": floats(1, latent)}, ["mean", "deviation"])
+    inputs = {"code": floats(1, latent), "noise": floats(1, latent)}
+    return Member(VariationalDecoder(latent, width), inputs, ["mean", "deviation"])
 
 
 class Detr(nn.Module):
@@ -348,13 +356,12 @@ class Detr(nn.Module):
     def __init__(self, width: int, heads: int, layers: int, queries: int, size: int):
         super().__init__()
         channels = [3, width // 4, width // 2, width, width]
-        self.backbone = nn.Sequential(*(
-            layer for a, b in zip(channels, channels[1:]) for layer in (nn.Conv2d(a, b, 3, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
-        ))
+        self.backbone = nn.Sequential(*(conv_norm(a, b, 3, 2) for a, b in zip(channels, channels[1:])))
         self.projection = nn.Conv2d(width, width, 1)
         self.queries = nn.Parameter(torch.randn(queries, width))
         self.transformer = nn.Transformer(width, heads, layers, layers, 2 * width, batch_first=True)
-        self.classes, self.boxes = nn.Linear(width, 12), nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
+        self.classes = nn.Linear(width, 12)
+        self.boxes = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
         side = size // 16
         angles = torch.arange(side)[:, None] * torch.exp(torch.arange(0, width // 2, 2) * (-math.log(1e4) / (width // 2)))
         line = torch.cat((angles.sin(), angles.cos()), dim=1)
@@ -378,11 +385,8 @@ class CenterNet(nn.Module):
 
     def __init__(self, width: int, classes: int):
         super().__init__()
-
-        def conv(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-            return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
-
-        self.downs = nn.Sequential(conv(3, width, 2), conv(width, 2 * width, 2), conv(2 * width, 4 * width, 2), conv(4 * width, 4 * width, 2))
+        channels = [3, width, 2 * width, 4 * width, 4 * width]
+        self.downs = nn.Sequential(*(conv_norm(a, b, 3, 2) for a, b in zip(channels, channels[1:])))
         self.ups = nn.Sequential(*(
             nn.Sequential(nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
             for a, b in ((4 * width, 2 * width), (2 * width, width))
@@ -423,8 +427,7 @@ class Ghost(nn.Module):
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
         half = outputs // 2
-        self.primary = nn.Sequential(nn.Conv2d(inputs, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU())
-        self.cheap = nn.Sequential(nn.Conv2d(half, half, 3, padding=1, groups=half, bias=False), nn.BatchNorm2d(half), nn.ReLU())
+        self.primary, self.cheap = conv_norm(inputs, half, 1), conv_norm(half, half, 3, groups=half)
 
     def forward(self, x: Tensor) -> Tensor:
         primary = self.primary(x)
@@ -443,8 +446,10 @@ class GhostBlock(nn.Module):
 @member
 def ghostnet(small: bool) -> Member:
     width, size, classes = (16, 32, 10) if small else (64, 112, 1000)
-    blocks = [nn.Sequential(GhostBlock(width << i), nn.Conv2d(width << i, width << (i + 1), 3, 2, 1), nn.PReLU(width << (i + 1))) for i in range(3)]
-    module = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
+    layers = [nn.Conv2d(3, width, 3, 2, 1)]
+    for inputs in (width, 2 * width, 4 * width):
+        layers += [GhostBlock(inputs), nn.Conv2d(inputs, 2 * inputs, 3, 2, 1), nn.PReLU(2 * inputs)]
+    module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
     return Member(module, {"image": floats(1, 3, size, size)}, ["logits"])
 
 
@@ -478,8 +483,8 @@ class CRNN(nn.Module):
         super().__init__()
         self.cnn = nn.Sequential(
             nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, 3, padding=1), nn.BatchNorm2d(2 * width), nn.ReLU(), nn.MaxPool2d((2, 2), (2, 1), (0, 1)),
-            nn.Conv2d(2 * width, 4 * width, 3, padding=1), nn.BatchNorm2d(4 * width), nn.ReLU(), nn.MaxPool2d((2, 2), (2, 1), (0, 1)),
+            conv_norm(width, 2 * width, 3), nn.MaxPool2d((2, 2), (2, 1), (0, 1)),
+            conv_norm(2 * width, 4 * width, 3), nn.MaxPool2d((2, 2), (2, 1), (0, 1)),
             nn.Conv2d(4 * width, 4 * width, (4, 2)), nn.ReLU(),
         )
         self.rnn = nn.LSTM(4 * width, 2 * width, num_layers=2, bidirectional=True)
@@ -509,7 +514,8 @@ class StyleConv(nn.Sequential):
 class StyleBlock(nn.Module):
     def __init__(self, width: int):
         super().__init__()
-        self.layers = nn.Sequential(StyleConv(width, width, 3), nn.ReplicationPad2d(1), nn.Conv2d(width, width, 3), nn.InstanceNorm2d(width))
+        second = [nn.ReplicationPad2d(1), nn.Conv2d(width, width, 3), nn.InstanceNorm2d(width)]
+        self.layers = nn.Sequential(StyleConv(width, width, 3), *second)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.layers(x)
@@ -539,8 +545,10 @@ class VolumeUNet(nn.Module):
         super().__init__()
         self.enter, self.down = VolumeConv(1, width, groups), VolumeConv(width, 2 * width, groups)
         self.middle = VolumeConv(2 * width, 4 * width, groups)
-        self.up2, self.conv2 = nn.ConvTranspose3d(4 * width, 2 * width, 2, stride=2), VolumeConv(4 * width, 2 * width, groups)
-        self.up1, self.conv1 = nn.ConvTranspose3d(2 * width, width, 2, stride=2), VolumeConv(2 * width, width, groups)
+        self.up2 = nn.ConvTranspose3d(4 * width, 2 * width, 2, stride=2)
+        self.conv2 = VolumeConv(4 * width, 2 * width, groups)
+        self.up1 = nn.ConvTranspose3d(2 * width, width, 2, stride=2)
+        self.conv1 = VolumeConv(2 * width, width, groups)
         self.leave = nn.Conv3d(width, 3, 1)
 
     def forward(self, volume: Tensor) -> Tensor:

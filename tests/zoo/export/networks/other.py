@@ -23,6 +23,8 @@ class DLRM(nn.Module):
     def __init__(self, dense: int, tables: int, rows: int, width: int, hidden: int):
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
+        for table in self.tables:
+            nn.init.normal_(table.weight, std=width**-0.5)
         self.bottom = mlp(dense, hidden, width)
         pairs = (tables + 1) * tables // 2
         self.top = mlp(pairs + width, hidden, hidden // 2, 1)
@@ -93,7 +95,8 @@ class PointNet(nn.Module):
         super().__init__()
         self.turn_points, self.turn = Pointwise(3, width, 4 * width), mlp(4 * width, width, 9)
         self.points = Pointwise(3, width, 2 * width, 8 * width)
-        self.head = nn.Sequential(nn.Linear(8 * width, 4 * width), nn.BatchNorm1d(4 * width), nn.ReLU(), nn.Linear(4 * width, classes))
+        hidden = [nn.Linear(8 * width, 4 * width), nn.BatchNorm1d(4 * width), nn.ReLU()]
+        self.head = nn.Sequential(*hidden, nn.Linear(4 * width, classes))
 
     def forward(self, points: Tensor) -> Tensor:
         turn = self.turn(torch.max(self.turn_points(points), 2)[0]).view(-1, 3, 3) + torch.eye(3)

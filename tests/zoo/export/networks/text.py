@@ -285,7 +285,8 @@ class RelativeBias(nn.Module):
         else:
             distance = -torch.min(distance, torch.zeros_like(distance))
         exact = buckets // 2
-        far = exact + (torch.log(distance.float().clamp(min=1) / exact) / math.log(self.far / exact) * (buckets - exact)).long()
+        growth = torch.log(distance.float().clamp(min=1) / exact) / math.log(self.far / exact)
+        far = exact + (growth * (buckets - exact)).long()
         far = torch.min(far, torch.full_like(far, buckets - 1))
         return self.bias(offset + torch.where(distance < exact, distance, far)).permute(2, 0, 1).unsqueeze(0)
 
