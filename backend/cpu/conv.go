@@ -1,12 +1,9 @@
 package cpu
 
 import (
-	"fmt"
 	"slices"
 
 	"spc/backend"
-	"spc/backend/format"
-	"spc/backend/format/dense"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -45,13 +42,7 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		l := &linear{kernel: kernels[0], tokens: g.images, m: g.rows, k: g.channels * g.taps, scale: 1, ep: ep, add: -1}
 		return l.bound(), nil
 	}
-	if k, err := p.cropped(n.Inputs[1], g); k != nil || err != nil {
-		if err != nil {
-			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", n.Inputs[1].Name, err)
-		}
-		return g.plain(sized([]backend.FloatKernel{k}, g.images*g.outPlane), ep), nil
-	}
-	if b, err := bindTaps(p, n.Inputs[1], g, ep); b != nil || err != nil {
+	if b, err := bindTaps(p, n, g, ep); b != nil || err != nil {
 		return b, err
 	}
 	direct := g.plain(kernels, ep)
@@ -61,72 +52,6 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		}
 	}
 	return direct, nil
-}
-
-// seen returns the first and the last tap along axis d that reach a pixel of the input somewhere: others, which large dilations
-// have, read zeros everywhere.
-func (g *convGeometry) seen(d int) (first, last int) {
-	s := g.spans[d]
-	first, last = s.Kernel, 0
-	for t := range s.Kernel {
-		for o := range g.out[d] {
-			if i := o*s.Stride + t*s.Dilation - s.Begin; i >= 0 && i < g.in[d] {
-				first, last = min(first, t), t
-				break
-			}
-		}
-	}
-	return min(first, last), last
-}
-
-// cropped removes taps from g that reach no pixel and returns the kernel for those that are left, nil where that gains nothing. Zeros of
-// the weight that are not stored are multiplied then, which pays where most taps go.
-func (p *program) cropped(v *ir.Value, g *convGeometry) (backend.FloatKernel, error) {
-	spans, first, taps := slices.Clone(g.spans), make([]int, len(g.spans)), 1
-	for d := range spans {
-		s, last := &spans[d], 0
-		first[d], last = g.seen(d)
-		s.Begin -= first[d] * s.Dilation
-		s.End -= (s.Kernel - 1 - last) * s.Dilation
-		s.Kernel = last - first[d] + 1
-		taps *= s.Kernel
-	}
-	if g.groups > 1 || taps == g.taps || denseValues(v) == nil && 3*taps > g.taps {
-		return nil, nil
-	}
-	k, err := prepared(p, keyOfWeight(v, fmt.Sprint("taps from ", first, " of ", spans)), func() (backend.FloatKernel, error) {
-		w := v.Const
-		if w == nil {
-			var err error
-			if w, err = format.Unpack(v.Store, v.Type); err != nil {
-				return nil, err
-			}
-		}
-		starts, sizes := append([]int{0, 0}, first...), append([]int{}, w.Shape()[:2]...)
-		for _, s := range spans {
-			sizes = append(sizes, s.Kernel)
-		}
-		return dense.Kernel(window(w.To(tensor.F32), starts, sizes).Reshape(w.Dim(0), w.Dim(1)*taps)), nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	g.spans, g.taps = spans, taps
-	return k, nil
-}
-
-// window copies a part of an f32 tensor.
-func window(t *tensor.Tensor, starts, sizes []int) *tensor.Tensor {
-	out, st := tensor.New(tensor.F32, sizes...), tensor.Strides(t.Shape())
-	for i := range out.Len() {
-		at, rest := 0, i
-		for d := len(sizes) - 1; d >= 0; d-- {
-			at += (starts[d] + rest%sizes[d]) * st[d]
-			rest /= sizes[d]
-		}
-		out.F32s()[i] = t.F32s()[at]
-	}
-	return out
 }
 
 // padded reports whether planes hold the images: the zeros around them are not less than none.
@@ -171,15 +96,15 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 	if b := bindDisjoint(p, n, spans, xs[2:], out); b != nil {
 		return b, nil
 	}
-	if b, err := bindSubpixels(p, n, spans, out); b != nil || err != nil {
-		return b, err
-	}
 	g := convGeometry{
 		spans: spans, in: xs[2:], out: out, channels: xs[1], images: xs[0],
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1], groups: 1, taps: prod(wshape[2:]), transposed: true,
 	}
-	kernels = sized(kernels, g.images*g.outPlane)
-	return g.bind(kernels, newEpilogue(n, &o.Epilogue, bias), &tapLoader{g: &g, list: g.transposedRuns}), nil
+	ep := newEpilogue(n, &o.Epilogue, bias)
+	if b, err := bindPhases(p, n, &g, ep); b != nil || err != nil {
+		return b, err
+	}
+	return g.bind(sized(kernels, g.images*g.outPlane), ep, &tapLoader{g: &g, list: g.transposedRuns}), nil
 }
 
 // transposedRuns yields, one by one, the output pixels col to col+count that a tap

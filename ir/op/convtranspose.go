@@ -293,16 +293,16 @@ func (o *ConvTranspose) Weights(n *ir.Node) []ir.Weight {
 		switch {
 		case o.Disjoint(shape[2:]):
 			w.Dense = "patches that do not overlap are written where they belong, which only the dense kernel does"
-		case o.Subpixels(shape[2:]):
+		case o.Phases(shape[2:]):
 			w.Dense = "output pixels of equal position modulo the strides are convolutions of their own, which only dense kernels compute"
 		}
 	}
 	return []ir.Weight{w}
 }
 
-// Subpixels reports whether the output pixels with one position modulo the strides are a plain convolution of the
+// Phases reports whether the output pixels with one position modulo the strides are a plain convolution of the
 // input, with some of the taps: there are strides, and taps for each position.
-func (o *ConvTranspose) Subpixels(kernel []int) bool {
+func (o *ConvTranspose) Phases(kernel []int) bool {
 	spans, err := o.spans(len(kernel), kernel)
 	if err != nil || o.Group != 1 || len(kernel) > 2 {
 		return false
