@@ -30,17 +30,16 @@ func Einsums(g *ir.Graph) (int, error) {
 		if err != nil {
 			return false, nil
 		}
-		plan := &einsum{at: n, dry: true}
+		plan := &einsum{builder: builder{n}, dry: true}
 		if plan.evaluate(terms, out); plan.stays {
 			return false, nil
 		}
-		e := &einsum{at: n}
+		e := &einsum{builder: builder{n}}
 		y := e.evaluate(terms, out)
 		if e.err != nil {
 			return false, e.err
 		}
-		n.Graph().ReplaceUses(n.Outputs[0], y.v)
-		n.Graph().Remove(n)
+		forward(n, y.v)
 		return true, nil
 	})
 }
@@ -50,7 +49,7 @@ var multiplied = []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64,
 
 // einsum rewrites one node: what it adds comes before that. Dry, it adds nothing and finds whether the node stays.
 type einsum struct {
-	at    *ir.Node
+	builder
 	dry   bool
 	stays bool
 	err   error
@@ -295,7 +294,7 @@ func (e *einsum) ints(x ...int) *ir.Value {
 	if e.dry {
 		return nil
 	}
-	return e.at.Graph().NewConst(e.at.Name+".axes", tensor.Ints(x...))
+	return e.constant("axes", tensor.Ints(x...))
 }
 
 // node adds a node, and is nil where it does not.
@@ -303,19 +302,7 @@ func (e *einsum) node(kind string, attrs map[string]any, in ...*ir.Value) *ir.Va
 	if e.dry || e.stays || e.err != nil {
 		return nil
 	}
-	o, err := op.New(kind)
-	for k, v := range attrs {
-		if err == nil {
-			err = ir.SetAttr(o, k, v)
-		}
-	}
-	if e.err = err; err != nil {
-		return nil
-	}
-	name := e.at.Name + "." + kind
-	n := e.at.Graph().InsertBefore(e.at, name, o, in, name)
-	if e.err = n.Infer(); e.err != nil {
-		return nil
-	}
-	return n.Outputs[0]
+	var v *ir.Value
+	v, e.err = e.add(kind, kind, attrs, in...)
+	return v
 }

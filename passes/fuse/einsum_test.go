@@ -21,11 +21,11 @@ func TestEinsumWithAWeight(t *testing.T) {
   return %y }`, `graph "g"(%x: f32[batch,seq,4]) {
   %w: f32[4,1,2] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}
   %heads.axes: i64[2] = const {4, 2}
-  %heads.Reshape: f32[4,2] = Reshape "heads.Reshape" (%w, %heads.axes)
-  %heads.MatMul: f32[batch,seq,2] = MatMul "heads.MatMul" (%x, %heads.Reshape)
+  %heads.Reshape.out: f32[4,2] = Reshape "heads.Reshape" (%w, %heads.axes)
+  %heads.MatMul.out: f32[batch,seq,2] = MatMul "heads.MatMul" (%x, %heads.Reshape.out)
   %heads.axes_1: i64[4] = const {0, 0, 1, 2}
-  %heads.Reshape_2: f32[batch,seq,1,2] = Reshape "heads.Reshape_1" (%heads.MatMul, %heads.axes_1)
-  return %heads.Reshape_2 as "y"
+  %heads.Reshape.out_1: f32[batch,seq,1,2] = Reshape "heads.Reshape_1" (%heads.MatMul.out, %heads.axes_1)
+  return %heads.Reshape.out_1 as "y"
 }`)
 }
 
