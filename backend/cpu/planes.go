@@ -102,7 +102,10 @@ const stripFloats = 10 << 10
 func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
 	placer, ok := k.(backend.Placer)
 	g := p.g
-	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock || 2*((p.outH-1)*p.cols+p.outW) > 3*g.outPlane { // a product of columns that are no pixels, as dilated taps need
+	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock {
+		return k
+	}
+	if strips := (p.outH-1)*p.cols + p.outW; 2*strips > 3*g.outPlane { // too many columns would be no pixels, as behind large dilations
 		return k
 	}
 	s := &strip{begin: make([]int, len(p.phases)), length: make([]int, len(p.phases)), read: make([]int, len(p.phases))}
