@@ -227,6 +227,17 @@ func TestTied(t *testing.T) {
 
 // Loops within loops are bounded by what they run together, whatever repeats; one loop over as
 // many elements as a list may have is not refused.
+func TestWhole(t *testing.T) {
+	near := float32(1 - 1.0/(1<<24))
+	got := whole([]*tensor.Tensor{tensor.From([]float32{near, -near, 2.5, 0, 1e-30, 3.001}, 6), tensor.From([]int64{7}, 1), nil})
+	if want := tensor.From([]float32{1, -1, 2.5, 0, 1e-30, 3.001}, 6); !got[0].Equal(want) {
+		t.Errorf("got %v, want %v", got[0].Float64s(), want.Float64s())
+	}
+	if got[1].Int64s()[0] != 7 || got[2] != nil {
+		t.Error("what is no float is changed")
+	}
+}
+
 func TestRoundsOfNestedLoopsAreBounded(t *testing.T) {
 	repeats := map[string]string{ // N is a name, and V a value that is carried or the same in each round
 		"Loop":        `Loop "N" (%n, _, V) {body = graph "bN"(%iN: i64[], %cN: bool[], %vN: f32[]) { BODY return %cN, %vN }}`,

@@ -325,7 +325,7 @@ type evaluator struct {
 	noise *rand.Rand // nil for none
 	sign  float64    // of noise, 0 for none of any size
 	quiet bool       // inputs stay as they are: where noise moves what is rounded to integers, it is elsewhere that later ones jump
-	flush bool       // sums that noise could make zero are zero, and elements that it could make equal are equal
+	flush bool       // sums that noise could make zero are zero, elements that it could make equal are equal, and exponents that it could make integers are integers
 	runs  int        // of subgraphs, all together
 	// exact holds the outputs of the nodes, outside of subgraphs, that noise does not reach:
 	// inputs and outputs of theirs are exact without it.
@@ -455,6 +455,9 @@ func (e *evaluator) node(n *ir.Node, s *scope) error {
 	if e.flush && !exact && Rules[kind].Ties {
 		in = tied(in)
 	}
+	if e.flush && !exact && Rules[kind].Whole {
+		in = whole(in)
+	}
 	out, err := n.Op.Eval(c, in)
 	if err != nil {
 		return fmt.Errorf("%v: %w", n, err)
@@ -576,6 +579,25 @@ func tied(in []*tensor.Tensor) []*tensor.Tensor {
 		for j, v := range x {
 			if f, ok := first[v]; ok {
 				x[j] = f
+			}
+		}
+		out[i] = tensor.FromFloat64s(t.DType(), x, t.Shape()...)
+	}
+	return out
+}
+
+// whole returns tensors of which floats that are as near to an integer as noise may bring them are
+// that integer: a negative number has powers of integers alone, which noise never makes.
+func whole(in []*tensor.Tensor) []*tensor.Tensor {
+	out := slices.Clone(in)
+	for i, t := range in {
+		if t == nil || !t.DType().IsFloat() {
+			continue
+		}
+		x := t.Float64s()
+		for j, v := range x {
+			if n := math.Round(v); math.Abs(v-n) <= math.Ldexp(math.Abs(n), noiseBits-mantissa(t.DType())) {
+				x[j] = n
 			}
 		}
 		out[i] = tensor.FromFloat64s(t.DType(), x, t.Shape()...)

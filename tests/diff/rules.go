@@ -17,6 +17,7 @@ type Rule struct {
 	Noise  further                   // adds more to its outputs
 	Sparse bool                      // formats leave zeros of its weights out
 	Ties   bool                      // its results depend on which elements are equal
+	Whole  bool                      // they depend on which elements are integers
 	Since  int                       // the operator set that brought it, where that is newer than the one of other graphs
 	Until  int                       // the last operator set that has it
 	Old    bool                      // it is the same in operator set 9
@@ -99,7 +100,7 @@ func init() {
 		"Not":                   {Make: unary(tensor.Bool), Old: true},
 		"Or":                    {Make: binary(tensor.Bool), Old: true},
 		"PRelu":                 {Make: prelu, Round: products, Old: true},
-		"Pow":                   {Make: pow, Round: rounds, First: true, Old: true},
+		"Pow":                   {Make: pow, Round: rounds, First: true, Whole: true, Old: true},
 		"QLinearConv":           {Make: qlinearConv, Round: rounds, Calm: true},
 		"QLinearMatMul":         {Make: qlinearMatMul, Round: rounds, Calm: true},
 		"QuantizeLinear":        {Make: quantize, Round: divides, First: true},
