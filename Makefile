@@ -9,7 +9,7 @@ NVCC = out/nvcc/nvcc
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -152,6 +152,10 @@ bench-sparse: ## pruned models against their own dense compile, into tests/bench
 
 bench-commits: ## every row of tests/bench by spc of the commit OLD and of this tree, in turns
 	$(GO) run ./tests/bench/cmd commits --old $(OLD)
+
+zoo: build out/ort/node_modules ## the members of tests/zoo/list against ONNX Runtime, dense and pruned, into tests/zoo/results and the documents (needs node, npm and Python, whose packages it fetches with apt; ROWS=GLOB measures some)
+	python=$$(sh tests/zoo/export/python.sh) && $(GO) run ./tests/bench/cmd zoo --python $$python --save tests/zoo/results $(if $(ROWS),'$(ROWS)')
+	$(GO) run ./tests/bench/cmd docs
 
 out/ort/node_modules:
 	@command -v npm >/dev/null || { echo "bench-ort needs node and npm, which bring ONNX Runtime"; exit 1; }

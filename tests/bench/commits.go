@@ -108,12 +108,21 @@ type milliseconds struct {
 	Median float64 `json:"p50"`
 }
 
+// benched is what spc bench tells.
+type benched struct {
+	MS   milliseconds `json:"ms"`
+	Peak float64      `json:"peak_bytes"`
+}
+
 // timed runs spc bench on a compiled model.
 func timed(ctx context.Context, program, path string, threads, runs int) (milliseconds, error) {
-	var told struct {
-		MS milliseconds `json:"ms"`
-	}
-	cmd := exec.CommandContext(ctx, program, "bench", path, "--json", "--warmup", "3", "--threads", fmt.Sprint(threads), "--runs", fmt.Sprint(runs))
+	told, err := spcBench(ctx, program, path, "--warmup", "3", "--threads", fmt.Sprint(threads), "--runs", fmt.Sprint(runs))
+	return told.MS, err
+}
+
+// spcBench runs spc bench on a compiled model in a process of its own.
+func spcBench(ctx context.Context, program, path string, args ...string) (told benched, err error) {
+	cmd := exec.CommandContext(ctx, program, append([]string{"bench", path, "--json"}, args...)...)
 	var failed bytes.Buffer
 	cmd.Stderr = &failed
 	text, err := cmd.Output()
@@ -124,9 +133,9 @@ func timed(ctx context.Context, program, path string, threads, runs int) (millis
 		err = fmt.Errorf("%s tells no times", program)
 	}
 	if err != nil {
-		return told.MS, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(failed.String()))
+		return told, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(failed.String()))
 	}
-	return told.MS, nil
+	return told, nil
 }
 
 // PrintCommits prints the rows, and by how much the new build is faster in geometric mean; an error where

@@ -19,7 +19,7 @@ import (
 	"spc/internal/atomicfile"
 )
 
-// shades colour the numbers of threads.
+// shades colour the kinds of bars.
 var shades = []color.RGBA{{R: 31, G: 119, B: 180, A: 255}, {R: 255, G: 159, B: 64, A: 255}, {R: 44, G: 160, B: 44, A: 255}, {R: 150, G: 103, B: 189, A: 255}}
 
 const pitch = vg.Length(24) // of rows
@@ -36,12 +36,8 @@ func (r *Results) Plot(path string, rows ...string) error {
 	}
 	threads := r.Threads()
 	bars := make([]ratioBars, len(threads))
-	thick := 18 / vg.Length(len(threads))
 	for i, t := range threads {
-		bars[i] = ratioBars{
-			threads: t, color: shades[i%len(shades)], thick: thick,
-			offset: thick * (vg.Length(len(threads)-1)/2 - vg.Length(i)),
-		}
+		bars[i] = ratioBars{label: plural(t, "thread"), color: shades[i%len(shades)]}
 	}
 	var names []string
 	var least marks
@@ -61,30 +57,62 @@ func (r *Results) Plot(path string, rows ...string) error {
 			least.at, least.bar = append(least.at, at), append(least.bar, x.Bar)
 		}
 	}
+	return chart{
+		title: fmt.Sprintf("ONNX Runtime's time (%s, dense, f32 but for qdq) / spc's time\n%s, %s, commit %s",
+			r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit),
+		rows: names, bars: bars, least: least, lo: lo, hi: hi, pitch: pitch,
+	}.draw(path)
+}
+
+// chart is a picture of ratios on a logarithmic scale from lo to hi: in each row a bar of each kind, and
+// marks where a row has a bar to reach.
+type chart struct {
+	title  string
+	rows   []string
+	bars   []ratioBars
+	least  marks
+	lo, hi float64
+	pitch  vg.Length // of rows
+}
+
+// place gives the bars of a row their thickness and their places beside each other.
+func (c chart) place() {
+	thick := c.pitch * 3 / 4 / vg.Length(len(c.bars))
+	for i := range c.bars {
+		c.bars[i].thick = thick
+		c.bars[i].offset = thick * (vg.Length(len(c.bars)-1)/2 - vg.Length(i))
+	}
+}
+
+// draw draws the chart as a PNG.
+func (c chart) draw(path string) error {
+	c.place()
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("ONNX Runtime's time (%s, dense, f32 but for qdq) / spc's time\n%s, %s, commit %s",
-		r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit)
+	p.Title.Text = c.title
 	p.Title.Padding = 8
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, powersOfTwo{}
-	p.X.Min, p.X.Max = lo/1.3, hi*1.3
-	p.NominalY(names...)
+	p.X.Min, p.X.Max = c.lo/1.3, c.hi*1.3
+	p.NominalY(c.rows...)
 	p.Y.Scale = plot.InvertedScale{Normalizer: plot.LinearScale{}} // the first on top
-	p.Y.Min, p.Y.Max = -0.6, float64(len(names))-0.4
+	p.Y.Min, p.Y.Max = -0.6, float64(len(c.rows))-0.4
 	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
+	p.Y.Tick.Label.Font.Size = min(p.Y.Tick.Label.Font.Size, c.pitch*3/4)
 	p.Legend.Top = true
 	p.Add(verticals{})
-	for _, b := range bars {
+	for _, b := range c.bars {
 		p.Add(b)
-		p.Legend.Add(plural(b.threads, "thread"), b)
+		p.Legend.Add(b.label, b)
 	}
-	p.Add(least)
-	p.Legend.Add("bar", least)
-	c := vgimg.New(800, 120+pitch*vg.Length(len(names)))
-	dc := draw.New(c)
-	dc.FillPolygon(color.White, []vg.Point{dc.Min, {X: dc.Max.X, Y: dc.Min.Y}, dc.Max, {X: dc.Min.X, Y: dc.Max.Y}})
+	if len(c.least.at) > 0 {
+		p.Add(c.least)
+		p.Legend.Add("bar", c.least)
+	}
+	im := vgimg.New(800, 120+c.pitch*vg.Length(len(c.rows)))
+	dc := draw.New(im)
+	dc.FillPolygon(color.White, []vg.Point{{X: dc.Min.X, Y: dc.Min.Y}, {X: dc.Max.X, Y: dc.Min.Y}, {X: dc.Max.X, Y: dc.Max.Y}, {X: dc.Min.X, Y: dc.Max.Y}})
 	p.Draw(draw.Crop(dc, 14, -14, 8, -8))
 	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
+		_, err := vgimg.PngCanvas{Canvas: im}.WriteTo(w)
 		return err
 	})
 }
@@ -117,9 +145,9 @@ func (verticals) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// ratioBars are the bars of a number of threads: row at[i] has ratio[i].
+// ratioBars are the bars of a kind: row at[i] has ratio[i].
 type ratioBars struct {
-	threads       int
+	label         string
 	at            []int
 	ratio         []float64
 	color         color.Color
@@ -129,7 +157,7 @@ type ratioBars struct {
 // Plot draws the bars and writes each ratio at its end.
 func (b ratioBars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	style := text.Style{Color: color.Black, Font: font.From(plot.DefaultFont, 8), XAlign: text.XLeft, YAlign: text.YCenter, Handler: plot.DefaultTextHandler}
+	style := text.Style{Color: color.Black, Font: font.From(plot.DefaultFont, min(8, b.thick+2)), XAlign: text.XLeft, YAlign: text.YCenter, Handler: plot.DefaultTextHandler}
 	for i, r := range b.ratio {
 		from, to, at := x(1), x(r), y(float64(b.at[i]))+b.offset
 		rect(&c, b.color, from, to, at-b.thick/2, at+b.thick/2)

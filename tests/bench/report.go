@@ -73,6 +73,9 @@ func (r *Results) Print(w io.Writer) {
 	if len(r.Sparse) > 0 {
 		r.printSparse(w)
 	}
+	if len(r.Zoo) > 0 {
+		r.printZoo(w)
+	}
 	if s := r.warning(); s != "" {
 		fmt.Fprintf(w, "\n%s\n", s)
 	}
@@ -87,6 +90,9 @@ func (r *Results) warning() string {
 		if !x.Same {
 			v = append(v, x.Others)
 		}
+	}
+	for _, x := range r.Zoo {
+		v = append(v, x.Others)
 	}
 	return warning(v)
 }

@@ -166,3 +166,99 @@ func TestDocumentHasTheCommittedResults(t *testing.T) {
 		t.Errorf("docs/results/speed.md differs from results/ort.json; go run ./tests/bench/cmd docs writes it:\n%s", diff)
 	}
 }
+
+func zooResults() *Results {
+	variant := func(name string, ms float64) ZooVariant {
+		return ZooVariant{Name: name, SPC: ms, Ratio: Describe([]float64{1}), Own: Describe([]float64{1})}
+	}
+	return &Results{Commit: "abc", Date: "2026-11-25T00:00:00Z", Zoo: []Zoo{
+		{Name: "b", Group: "own", Threads: 1, ORT: 4, Variants: []ZooVariant{variant("dense", 2), variant("uniform 80%", 1)}},
+		{Name: "a", Group: "own", Threads: 1, ORT: 1, Variants: []ZooVariant{variant("dense", 2), variant("uniform 80%", 4)}},
+		{Name: "tiny", Group: "own", Threads: 1, ORT: 0.1, Variants: []ZooVariant{variant("dense", 2), variant("uniform 80%", 4)}},
+		{Name: "broken", Group: "own", Threads: 1, Error: "no such operator"},
+		{Name: "a", Group: "own", Threads: 2, ORT: 3, Variants: []ZooVariant{variant("dense", 1), variant("uniform 80%", 1)}},
+	}}
+}
+
+func TestZooMeans(t *testing.T) {
+	means := zooResults().ZooMeans()
+	if len(means) != 4 {
+		t.Fatalf("%d means, want 4: %+v", len(means), means)
+	}
+	dense, sparse, two := means[0], means[1], means[2]
+	if dense.Members != 2 || dense.Mean != 1 || dense.Lowest != 0.5 || dense.LowestName != "a" || dense.Own != 1 {
+		t.Errorf("dense: %+v", dense)
+	}
+	if sparse.Mean != 1 || sparse.Lowest != 0.25 || sparse.Own != 1 || sparse.LowestOwn != 0.5 || sparse.LowestOwnName != "a" {
+		t.Errorf("sparse: %+v", sparse)
+	}
+	if got, want := dense.Misses(), "mean below 1.10, lowest below 0.85"; got != want {
+		t.Errorf("dense misses %q, want %q", got, want)
+	}
+	if got, want := sparse.Misses(), "mean below 2.10, slower than 0.97 of dense"; got != want {
+		t.Errorf("sparse misses %q, want %q", got, want)
+	}
+	if two.Threads != 2 || two.Lowest != 3 {
+		t.Errorf("two threads: %+v", two)
+	}
+}
+
+func TestZooIsPrinted(t *testing.T) {
+	r := zooResults()
+	r.Zoo = Ordered(r.Zoo, []Member{{"a", "own"}, {"b", "own"}, {"tiny", "own"}, {"broken", "own"}})
+	if r.Zoo[0].Name != "a" || r.Zoo[1].Name != "b" || r.Zoo[4].Threads != 2 {
+		t.Errorf("the order is %+v", r.Zoo)
+	}
+	var b strings.Builder
+	r.Print(&b)
+	for _, want := range []string{"failed: broken: no such operator", "2.00 (1.00, 1.00-1.00)"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	for _, table := range []string{r.ZooTable(), r.ZooSummary()} {
+		lines := strings.Split(strings.TrimSpace(table), "\n")[2:]
+		for _, l := range lines {
+			if strings.Count(l, "|") != strings.Count(lines[0], "|") {
+				t.Errorf("rows of different widths:\n%s", table)
+			}
+		}
+	}
+	if err := r.PlotZoo(filepath.Join(t.TempDir(), "zoo.png")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestZooResumes(t *testing.T) {
+	old, r := zooResults(), &Results{Commit: "abc"}
+	if err := r.Resume(old); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Zoo) != 4 {
+		t.Errorf("%d rows are taken over, want the 4 without an error", len(r.Zoo))
+	}
+	if err := (&Results{Commit: "def"}).Resume(old); err == nil {
+		t.Error("results of another commit are resumed")
+	}
+}
+
+func TestMembersAreRead(t *testing.T) {
+	members, err := ReadMembers("../zoo/list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := map[string]int{}
+	for _, m := range members {
+		groups[m.Group]++
+	}
+	if len(members) < 60 || len(groups) != 3 {
+		t.Errorf("%d members of groups %v, want 60 of three", len(members), groups)
+	}
+	path := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(path, []byte("a b\nc # d\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadMembers(path); err == nil {
+		t.Error("a member without a group is read")
+	}
+}

@@ -29,6 +29,7 @@ type Results struct {
 	Rows    []Result  `json:"rows,omitempty"`    // against ONNX Runtime
 	Sparse  []Sparse  `json:"sparse,omitempty"`  // against the own dense compile
 	Commits []Commits `json:"commits,omitempty"` // against another commit
+	Zoo     []Zoo     `json:"zoo,omitempty"`     // members of the zoo, against both
 }
 
 // Machine is where it ran.
@@ -204,7 +205,7 @@ func Read(path string) (*Results, error) {
 	return &r, nil
 }
 
-// Resume takes over the measurements of sparse models that succeeded from results
+// Resume takes over the measurements of sparse models and of the zoo that succeeded from results
 // of the same commit and machine, and their date.
 func (r *Results) Resume(old *Results) error {
 	if old.Commit != r.Commit || strings.HasSuffix(r.Commit, "-dirty") {
@@ -213,10 +214,15 @@ func (r *Results) Resume(old *Results) error {
 	if !reflect.DeepEqual(old.Machine, r.Machine) {
 		return fmt.Errorf("results of %+v cannot be resumed on %+v", old.Machine, r.Machine)
 	}
-	r.Date, r.Sparse = old.Date, nil
+	r.Date, r.Sparse, r.Zoo = old.Date, nil, nil
 	for _, x := range old.Sparse {
 		if x.Error == "" {
 			r.Sparse = append(r.Sparse, x)
+		}
+	}
+	for _, x := range old.Zoo {
+		if x.Error == "" {
+			r.Zoo = append(r.Zoo, x)
 		}
 	}
 	return nil
@@ -244,6 +250,16 @@ func (r *Results) rounded() *Results {
 	for i := range c.Sparse {
 		x := &c.Sparse[i]
 		round(&x.Dense, &x.Sparse, &x.Best, &x.Others, &x.Ratio.Median, &x.Ratio.Q1, &x.Ratio.Q3, &x.Ratio.Min, &x.Ratio.Max)
+	}
+	c.Zoo = append([]Zoo(nil), r.Zoo...)
+	for i := range c.Zoo {
+		x := &c.Zoo[i]
+		x.Variants = append([]ZooVariant(nil), x.Variants...)
+		round(&x.ORT, &x.Others, &x.Peak.ORT, &x.Peak.SPC)
+		for k := range x.Variants {
+			v := &x.Variants[k]
+			round(&v.SPC, &v.RelL2, &v.Ratio.Median, &v.Ratio.Q1, &v.Ratio.Q3, &v.Ratio.Min, &v.Ratio.Max, &v.Own.Median, &v.Own.Q1, &v.Own.Q3, &v.Own.Min, &v.Own.Max)
+		}
 	}
 	return &c
 }

@@ -107,14 +107,19 @@ var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "ResNet50, int8", 
 
 // Select returns the rows whose name matches one of the globs, all without one.
 func Select(rows []Row, globs []string) ([]Row, error) {
-	var out []Row
-	for _, r := range rows {
-		ok, err := matches(globs, r.Name)
+	return selected(rows, globs, func(r Row) string { return r.Name })
+}
+
+// selected returns what is named by one of the globs, all without one; an error where it is nothing.
+func selected[T any](all []T, globs []string, name func(T) string) ([]T, error) {
+	var out []T
+	for _, x := range all {
+		ok, err := matches(globs, name(x))
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			out = append(out, r)
+			out = append(out, x)
 		}
 	}
 	if len(out) == 0 {

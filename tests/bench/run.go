@@ -290,10 +290,8 @@ func (s *session) measure(ctx context.Context, row Row, model, path string, want
 	return nil
 }
 
-// starts returns the sides of a row that measures the time to a first output, a
-// process a run.
-func (s *session) starts(row Row, path string, threads int) ([]Side, error) {
-	args := []string{"run", path, "--threads", strconv.Itoa(threads), "-o", filepath.Join(s.Scratch, "outputs")}
+// inputArgs are the arguments that give spc the inputs in a process of its own.
+func (s *session) inputArgs() (args []string, err error) {
 	for i, name := range slices.Sorted(maps.Keys(s.source.inputs)) {
 		file := filepath.Join(s.Scratch, fmt.Sprintf("input_%d.npy", i))
 		if err := tensor.WriteNPY(file, s.source.inputs[name]); err != nil {
@@ -301,6 +299,17 @@ func (s *session) starts(row Row, path string, threads int) ([]Side, error) {
 		}
 		args = append(args, "-i", name+"="+file)
 	}
+	return args, nil
+}
+
+// starts returns the sides of a row that measures the time to a first output, a
+// process a run.
+func (s *session) starts(row Row, path string, threads int) ([]Side, error) {
+	inputs, err := s.inputArgs()
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"run", path, "--threads", strconv.Itoa(threads), "-o", filepath.Join(s.Scratch, "outputs")}, inputs...)
 	ort := func(ctx context.Context) (ms float64, err error) {
 		start := time.Now()
 		w, err := s.ORT.Start(ctx, threads)

@@ -5,6 +5,7 @@
 //	go run ./tests/bench/cmd sparse 'mobilenet*' --pattern uniform
 //	go run ./tests/bench/cmd commits --old HEAD~1
 //	go run ./tests/bench/cmd same --old HEAD~1
+//	go run ./tests/bench/cmd zoo 'mobilenet*' --threads 1
 //	go run ./tests/bench/cmd docs
 package main
 
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -40,7 +42,7 @@ func main() {
 
 func command() *cobra.Command {
 	c := &cobra.Command{Use: "bench", SilenceUsage: true, SilenceErrors: true}
-	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), docsCommand())
+	c.AddCommand(ortCommand(), sparseCommand(), commitsCommand(), sameCommand(), zooCommand(), docsCommand())
 	return c
 }
 
@@ -104,6 +106,11 @@ func (o *options) keep(r *bench.Results, name string) error {
 	}
 	if len(r.Rows) > 0 {
 		if err := r.Plot(filepath.Join(o.save, name+".png")); err != nil {
+			return err
+		}
+	}
+	if len(r.Zoo) > 0 {
+		if err := r.PlotZoo(filepath.Join(o.save, name+".png")); err != nil {
 			return err
 		}
 	}
@@ -194,6 +201,70 @@ func sparseCommand() *cobra.Command {
 				})
 				return err
 			})
+		})
+	}
+	return c
+}
+
+func zooCommand() *cobra.Command {
+	var o options
+	var folder, python string
+	c := &cobra.Command{
+		Use:   "zoo [GLOB ...]",
+		Short: "Measure the members of the zoo with these names, by default all, dense and pruned, against ONNX Runtime",
+		Long: "Members are exported where they are missing. What --save's folder holds of this commit and machine is not measured again.\n" +
+			"Members that are named are not saved beside those of another commit or machine.",
+	}
+	o.add(c)
+	o.bench.Turns = bench.ZooTurns
+	fs := c.Flags()
+	fs.StringVar(&folder, "ort", "out/ort", "the `folder` that npm installed "+bench.Package+" into with --prefix")
+	fs.StringVar(&o.bench.Program, "spc", "bin/spc", "the `program` spc, for the peak of memory")
+	fs.StringVar(&python, "python", "/usr/bin/python3", "the `program` that exports members, which has PyTorch, torchvision and onnx")
+	fs.Lookup("models").DefValue = "out/zoo"
+	o.bench.Models = "out/zoo"
+	c.RunE = func(c *cobra.Command, globs []string) error {
+		all, err := bench.ReadMembers("tests/zoo/list")
+		if err != nil {
+			return err
+		}
+		members, err := bench.SelectMembers(all, globs)
+		if err != nil {
+			return err
+		}
+		export := func(ctx context.Context, name string) error {
+			return external(ctx, python, "tests/zoo/export/export.py", "--out", o.bench.Models, name)
+		}
+		return o.scratch(func() error {
+			if o.bench.ORT, err = bench.FindORT(folder, o.bench.Scratch); err != nil {
+				return err
+			}
+			failed := 0
+			err := o.run(c, "zoo", func(r *bench.Results) (err error) {
+				r.ORT, r.Node = o.bench.ORT.Version, o.bench.ORT.Node
+				old, err := bench.Read(filepath.Join(o.save, "zoo.json"))
+				if err == nil && o.save != "" {
+					if err := r.Resume(old); err != nil && len(globs) > 0 {
+						fmt.Fprintf(c.ErrOrStderr(), "not saved: %v\n", err)
+						o.save = ""
+					}
+				}
+				r.Zoo, err = o.bench.RunZoo(c.Context(), members, r.Zoo, export, func(done []bench.Zoo) error {
+					r.Zoo = bench.Ordered(done, all)
+					return o.keep(r, "zoo")
+				})
+				r.Zoo = bench.Ordered(r.Zoo, all)
+				for _, z := range r.Zoo {
+					if z.Error != "" {
+						failed++
+					}
+				}
+				return err
+			})
+			if err == nil && failed > 0 {
+				err = fmt.Errorf("%d measurements failed", failed)
+			}
+			return err
 		})
 	}
 	return c
@@ -316,7 +387,8 @@ func (o *options) scratch(f func() error) (err error) {
 func docsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "docs [RESULTS.json FILE.md]",
-		Short: "Write the table of a document from results, and a picture of some rows beside it",
+		Short: "Write the tables of documents from results, and pictures beside them",
+		Long:  "With two files the table of one against ONNX Runtime; without any all tables whose results are there.",
 		Args: cobra.MatchAll(cobra.MaximumNArgs(2), func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return fmt.Errorf("want both files or none")
@@ -324,7 +396,8 @@ func docsCommand() *cobra.Command {
 			return nil
 		}),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			all := len(args) == 0
+			if all {
 				args = []string{"tests/bench/results/ort.json", "docs/results/speed.md"}
 			}
 			r, err := bench.Read(args[0])
@@ -334,7 +407,17 @@ func docsCommand() *cobra.Command {
 			if err := r.Plot(strings.TrimSuffix(args[1], ".md")+".png", bench.Few...); err != nil {
 				return err
 			}
-			return r.UpdateTable(args[1])
+			if err := r.UpdateTable(args[1]); err != nil || !all {
+				return err
+			}
+			zoo, err := bench.Read("tests/zoo/results/zoo.json")
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return zoo.UpdateZoo("docs/results/zoo.md", "README.md", "docs/results/zoo.png")
 		},
 	}
 }

@@ -1,0 +1,347 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"spc"
+	"spc/data"
+	"spc/ir/onnx"
+	"spc/ir/tensor"
+)
+
+// Member is a network of the zoo.
+type Member struct{ Name, Group string }
+
+// ReadMembers reads the list of the zoo's members: a line for each, its name and its group.
+func ReadMembers(path string) ([]Member, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []Member
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) != 2 {
+			return nil, fmt.Errorf("%s: %q, want a name and a group", path, strings.TrimSpace(line))
+		}
+		out = append(out, Member{f[0], f[1]})
+	}
+	return out, nil
+}
+
+// SelectMembers returns the members whose name matches one of the globs, all without one.
+func SelectMembers(all []Member, globs []string) ([]Member, error) {
+	return selected(all, globs, func(m Member) string { return m.Name })
+}
+
+// Ordered sorts results as the list has their members, those of one thread first.
+func Ordered(results []Zoo, all []Member) []Zoo {
+	out := slices.Clone(results)
+	at := func(z Zoo) int { return slices.IndexFunc(all, func(m Member) bool { return m.Name == z.Name }) }
+	slices.SortStableFunc(out, func(a, b Zoo) int { return cmp.Or(a.Threads-b.Threads, at(a)-at(b)) })
+	return out
+}
+
+// Zoo is what a member measured on some threads.
+type Zoo struct {
+	Name     string       `json:"name"`
+	Group    string       `json:"group"`
+	Threads  int          `json:"threads"`
+	ORT      float64      `json:"ort_ms"` // dense; the fastest run of all sittings
+	Variants []ZooVariant `json:"variants,omitempty"`
+	Peak     ZooPeak      `json:"peak"`
+	Others   float64      `json:"others"` // the share of the processors that other processes used
+	Error    string       `json:"error,omitempty"`
+}
+
+// ZooVariant is a compile of a member.
+type ZooVariant struct {
+	Name    string  `json:"name"`
+	SPC     float64 `json:"spc_ms"` // the fastest run of all sittings
+	Ratio   Spread  `json:"ratio"`  // ONNX Runtime's time to spc's, by round
+	Own     Spread  `json:"own"`    // the time of spc's dense compile to this one's, by round
+	RelL2   float64 `json:"rel_l2"` // of the outputs, to ONNX Runtime's of the same weights
+	Formats string  `json:"formats"`
+}
+
+// ZooPeak is the peak of the memory of a process that loads the dense model and runs it once, in MiB.
+type ZooPeak struct {
+	ORT float64 `json:"ort_mib"` // node's own included
+	SPC float64 `json:"spc_mib"`
+}
+
+// ZooTolerance bounds the relative l2 error of members' outputs.
+const ZooTolerance = 1e-4
+
+// zooVariants lists the compiles; the first is the dense one.
+var zooVariants = []struct {
+	name string
+	Variant
+}{
+	{"dense", Variant{Untouched, 0}},
+	{"uniform 80%", Variant{"uniform", 0.8}},
+	{"uniform 90%", Variant{"uniform", 0.9}},
+	{"4x1 80%", Variant{"uniform-block:4x1", 0.8}},
+}
+
+// zooSittings is how often models are loaded anew and ONNX Runtime's process is started.
+const zooSittings = 3
+
+// ZooTurns are those of a sitting.
+var ZooTurns = Turns{Rounds: 5, Least: 2, Turn: 100 * time.Millisecond, Budget: 6 * time.Second}
+
+// Best is the ratio of ONNX Runtime's fastest run to that of variant i.
+func (z Zoo) Best(i int) float64 { return z.ORT / z.Variants[i].SPC }
+
+// OwnBest is the ratio of the dense compile's fastest run to that of variant i.
+func (z Zoo) OwnBest(i int) float64 { return z.Variants[0].SPC / z.Variants[i].SPC }
+
+// RunZoo measures members, those that export writes where b.Models does not hold them. What have
+// holds without an error is not measured again. After each member save gets all so far.
+func (b *Bench) RunZoo(ctx context.Context, members []Member, have []Zoo, export func(ctx context.Context, name string) error, save func([]Zoo) error) ([]Zoo, error) {
+	out := slices.DeleteFunc(slices.Clone(have), func(z Zoo) bool { return z.Error != "" })
+	for i, m := range members {
+		if !slices.ContainsFunc(b.Threads, func(t int) bool {
+			return !slices.ContainsFunc(out, func(z Zoo) bool { return z.Name == m.Name && z.Threads == t })
+		}) {
+			continue
+		}
+		b.progress(m.Name, i, len(members))
+		s := session{Bench: b}
+		rows, err := s.zoo(ctx, m, export)
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		if err != nil {
+			rows = append(rows, Zoo{Name: m.Name, Group: m.Group, Threads: b.Threads[0], Error: b.reason(err)})
+		}
+		out = append(slices.DeleteFunc(out, func(z Zoo) bool { return z.Name == m.Name }), rows...)
+		if err := save(out); err != nil {
+			return out, err
+		}
+		debug.FreeOSMemory()
+	}
+	return out, nil
+}
+
+// zoo measures a member on each number of threads.
+func (s *session) zoo(ctx context.Context, m Member, export func(context.Context, string) error) ([]Zoo, error) {
+	path := filepath.Join(s.Models, m.Name+".onnx")
+	if _, err := os.Stat(path); err != nil {
+		if err := export(ctx, m.Name); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := os.MkdirTemp(s.Scratch, "zoo")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	compared, err := s.member(path, dir)
+	if err != nil {
+		return nil, err
+	}
+	files, variants := make([]string, len(zooVariants)), make([]ZooVariant, len(zooVariants))
+	for i, v := range zooVariants {
+		files[i] = filepath.Join(dir, strconv.Itoa(i)+".spx")
+		if variants[i], err = s.zooVariant(ctx, v.Variant, files[i], filepath.Join(dir, "pruned.onnx"), compared); err != nil {
+			return nil, fmt.Errorf("%s: %w", v.name, err)
+		}
+		variants[i].Name = v.name
+	}
+	peak, err := s.peak(ctx, files[0])
+	if err != nil {
+		return nil, err
+	}
+	var out []Zoo
+	for _, t := range s.Threads {
+		z := Zoo{Name: m.Name, Group: m.Group, Threads: t, Peak: peak, Variants: slices.Clone(variants)}
+		if err := s.race(ctx, &z, files); err != nil {
+			return out, err
+		}
+		out = append(out, z)
+	}
+	return out, nil
+}
+
+// member makes s.source the model at path, with inputs in the ranges that its metadata tells, and
+// returns the outputs that are compared, nil for all.
+func (s *session) member(path, dir string) (compared []string, err error) {
+	g, info, err := onnx.Import(path, onnx.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s.source = &source{path: path, inputs: map[string]*tensor.Tensor{}}
+	for _, v := range g.Inputs {
+		r := data.Random{Seed: seed}
+		for _, p := range info.Metadata {
+			if p.Key == "zoo.input."+v.Name {
+				_, err := fmt.Sscan(p.Value, &r.Lo, &r.Hi)
+				if r.Ranged = true; err != nil {
+					return nil, fmt.Errorf("%s: metadata %s is %q, want two numbers", path, p.Key, p.Value)
+				}
+			}
+		}
+		shape, ok := v.Type.Shape()
+		if !ok {
+			return nil, fmt.Errorf("%s: input %s %v: a size is open", path, v.Name, v.Type)
+		}
+		if s.source.inputs[v.Name], err = r.Tensor(v.Name, v.Type.DType, shape, 0); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range info.Metadata {
+		if p.Key == "zoo.outputs" {
+			compared = strings.Fields(p.Value)
+		}
+	}
+	s.inputs, err = writeTensors(dir, s.source.inputs)
+	return compared, err
+}
+
+// zooVariant compiles a variant into file and compares its outputs with what ONNX Runtime makes of the
+// same weights, which are written to pruned on the way.
+func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string, compared []string) (z ZooVariant, err error) {
+	var o spc.CompileOptions
+	if o.Prune, err = pruning(v.Pattern, v.Sparsity, false); err != nil {
+		return z, err
+	}
+	if z.Formats, err = s.save(ctx, file, o); err != nil {
+		return z, err
+	}
+	debug.FreeOSMemory()
+	want, err := s.reference(ctx, o, pruned)
+	if err != nil {
+		return z, err
+	}
+	m, err := spc.Open(file, spc.RunOptions{})
+	if err != nil {
+		return z, err
+	}
+	defer m.Close()
+	got, err := m.Run(ctx, s.source.inputs)
+	if err != nil {
+		return z, err
+	}
+	if compared != nil {
+		keep := func(by map[string]*tensor.Tensor) map[string]*tensor.Tensor {
+			out := map[string]*tensor.Tensor{}
+			for _, name := range compared {
+				out[name] = by[name]
+			}
+			return out
+		}
+		got, want = keep(got), keep(want)
+	}
+	if z.RelL2, err = differ(got, want); err == nil && !(z.RelL2 <= ZooTolerance) {
+		err = fmt.Errorf("relative l2 error %.2g, want at most %.0e", z.RelL2, ZooTolerance)
+	}
+	return z, err
+}
+
+// race times ONNX Runtime and the compiled files on z.Threads.
+func (s *session) race(ctx context.Context, z *Zoo, files []string) error {
+	z.ORT = math.Inf(1)
+	rounds := make([][]float64, len(files)+1)
+	for range zooSittings {
+		if err := s.sitting(ctx, z, files, rounds); err != nil {
+			return err
+		}
+	}
+	for i := range z.Variants {
+		v := &z.Variants[i]
+		v.Ratio, v.Own = Describe(Ratios(rounds[0], rounds[i+1])), Describe(Ratios(rounds[1], rounds[i+1]))
+	}
+	return nil
+}
+
+// sitting adds to rounds the turns of ONNX Runtime and of each file, and keeps the fastest runs.
+func (s *session) sitting(ctx context.Context, z *Zoo, files []string, rounds [][]float64) error {
+	w, err := s.ORT.Start(ctx, z.Threads)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if _, err := w.Load(s.source.path, s.inputs); err != nil {
+		return err
+	}
+	sides := []Side{w.Run}
+	for _, f := range files {
+		m, err := spc.Open(f, spc.RunOptions{Threads: z.Threads})
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		sides = append(sides, s.source.side(m))
+	}
+	from := use(w.Pid())
+	times, err := s.Turns.Play(ctx, sides...)
+	if err != nil {
+		return err
+	}
+	z.Others = max(z.Others, others(from, use(w.Pid())))
+	for i, t := range times {
+		rounds[i] = append(rounds[i], t.Turns...)
+		if i == 0 {
+			z.ORT = min(z.ORT, t.Best)
+		} else if v := &z.Variants[i-1]; v.SPC == 0 || t.Best < v.SPC {
+			v.SPC = t.Best
+		}
+	}
+	return nil
+}
+
+// peak measures the memory of processes of both sides.
+func (s *session) peak(ctx context.Context, file string) (p ZooPeak, err error) {
+	w, err := s.ORT.Start(ctx, 1)
+	if err != nil {
+		return p, err
+	}
+	if _, err = w.Load(s.source.path, s.inputs); err == nil {
+		if _, err = w.Run(ctx, 1); err == nil {
+			p.ORT, err = resident(w.Pid())
+		}
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return p, err
+	}
+	inputs, err := s.inputArgs()
+	if err != nil {
+		return p, err
+	}
+	args := append([]string{"--warmup", "0", "--threads", "1", "--runs", "1"}, inputs...)
+	told, err := spcBench(ctx, s.Program, file, args...)
+	p.SPC = told.Peak / (1 << 20)
+	return p, err
+}
+
+// resident is the peak of the memory of a process, in MiB; 0 where the system does not tell.
+func resident(pid int) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	var kib float64
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok && err == nil {
+			_, err = fmt.Sscan(rest, &kib)
+		}
+	}
+	return kib / 1024, err
+}

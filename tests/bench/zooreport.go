@@ -1,0 +1,240 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// least is the time in milliseconds below which a member does not count: what is measured then is the start of a run.
+const least = 0.2
+
+// Floors are what geometric means and the lowest members are to reach on one thread: against ONNX Runtime,
+// and against the own dense compile.
+type floor struct{ mean, lowest, own float64 }
+
+var zooFloors = map[string]floor{
+	"dense":       {mean: 1.1, lowest: 0.85},
+	"uniform 80%": {mean: 2.1, own: 0.97},
+	"4x1 80%":     {mean: 2.5},
+}
+
+// ZooMean is what members of a group come to in a variant on some threads.
+type ZooMean struct {
+	Group, Variant string
+	Threads        int
+	Members        int
+	Mean           float64 // geometric, of ONNX Runtime's time to spc's
+	Lowest         float64
+	LowestName     string
+	Own            float64 // geometric, of the dense compile's time to this one's
+	LowestOwn      float64
+	LowestOwnName  string
+}
+
+// Misses says which floors are missed, empty where none is.
+func (m ZooMean) Misses() string {
+	var out []string
+	f := zooFloors[m.Variant]
+	if m.Mean < f.mean {
+		out = append(out, fmt.Sprintf("mean below %.2f", f.mean))
+	}
+	if m.Lowest < f.lowest {
+		out = append(out, fmt.Sprintf("lowest below %.2f", f.lowest))
+	}
+	if m.LowestOwn < f.own {
+		out = append(out, fmt.Sprintf("slower than %.2f of dense", f.own))
+	}
+	return strings.Join(out, ", ")
+}
+
+// ZooMeans returns the means by number of threads, group and variant, of the fastest runs.
+func (r *Results) ZooMeans() []ZooMean {
+	var out []ZooMean
+	logs := map[int][2]float64{}
+	for _, z := range r.Zoo {
+		if z.Error != "" || min(z.ORT, z.Variants[0].SPC) < least {
+			continue
+		}
+		for i, v := range z.Variants {
+			at := slices.IndexFunc(out, func(m ZooMean) bool {
+				return m.Group == z.Group && m.Variant == v.Name && m.Threads == z.Threads
+			})
+			if at < 0 {
+				at = len(out)
+				out = append(out, ZooMean{Group: z.Group, Variant: v.Name, Threads: z.Threads, Lowest: math.Inf(1), LowestOwn: math.Inf(1)})
+			}
+			m := &out[at]
+			m.Members++
+			ort, own := z.Best(i), z.OwnBest(i)
+			if ort < m.Lowest {
+				m.Lowest, m.LowestName = ort, z.Name
+			}
+			if own < m.LowestOwn {
+				m.LowestOwn, m.LowestOwnName = own, z.Name
+			}
+			sum := logs[at]
+			logs[at] = [2]float64{sum[0] + math.Log(ort), sum[1] + math.Log(own)}
+		}
+	}
+	for i := range out {
+		n := float64(out[i].Members)
+		out[i].Mean, out[i].Own = math.Exp(logs[i][0]/n), math.Exp(logs[i][1]/n)
+	}
+	slices.SortStableFunc(out, func(a, b ZooMean) int { return a.Threads - b.Threads })
+	return out
+}
+
+func (r *Results) printZoo(w io.Writer) {
+	fmt.Fprintln(w, "\nRatios are ONNX Runtime's time (dense) to spc's, of the fastest runs of all sittings, and in parentheses")
+	fmt.Fprintln(w, "the medians of rounds with their quartiles; own is the time of spc's dense compile to this one's.")
+	var threads []int
+	for _, z := range r.Zoo {
+		if !slices.Contains(threads, z.Threads) {
+			threads = append(threads, z.Threads)
+		}
+	}
+	slices.Sort(threads)
+	for _, n := range threads {
+		fmt.Fprintf(w, "\n%s\n\n", plural(n, "thread"))
+		var t table.Writer
+		for _, z := range r.Zoo {
+			if z.Threads != n || z.Error != "" {
+				continue
+			}
+			if t == nil {
+				header := []any{"member", "group", "ORT ms", "spc ms"}
+				columns := []int{3, 4}
+				for i, v := range z.Variants {
+					if header = append(header, v.Name); i > 0 {
+						header = append(header, "own")
+					}
+				}
+				header = append(header, "MiB, ORT", "spc", "others", "rel l2")
+				for i := 4; i < len(header); i++ {
+					columns = append(columns, i+1)
+				}
+				t = newTable(w, header...)
+				right(t, columns...)
+			}
+			row := table.Row{z.Name, z.Group, fmt.Sprintf("%.4g", z.ORT), fmt.Sprintf("%.4g", z.Variants[0].SPC)}
+			worst := 0.0
+			for i, v := range z.Variants {
+				row = append(row, fmt.Sprintf("%.2f (%.2f, %.2f-%.2f)", z.Best(i), v.Ratio.Median, v.Ratio.Q1, v.Ratio.Q3))
+				if i > 0 {
+					row = append(row, times(z.OwnBest(i)))
+				}
+				worst = max(worst, v.RelL2)
+			}
+			t.AppendRow(append(row, fmt.Sprintf("%.0f", z.Peak.ORT), fmt.Sprintf("%.0f", z.Peak.SPC), share(z.Others), fmt.Sprintf("%.0e", worst)))
+		}
+		if t != nil {
+			t.Render()
+		}
+	}
+	fmt.Fprintf(w, "\nGeometric means of members that take %.1f ms or more\n\n", least)
+	t := newTable(w, "group", "threads", "variant", "members", "mean", "lowest", "", "own mean", "lowest", "", "")
+	right(t, 2, 4, 5, 6, 8, 9)
+	for _, m := range r.ZooMeans() {
+		misses := ""
+		if m.Threads == 1 {
+			misses = m.Misses()
+		}
+		t.AppendRow(table.Row{m.Group, m.Threads, m.Variant, m.Members, times(m.Mean), times(m.Lowest), m.LowestName, times(m.Own), times(m.LowestOwn), m.LowestOwnName, misses})
+	}
+	t.Render()
+	for _, z := range r.Zoo {
+		if z.Error != "" {
+			fmt.Fprintf(w, "failed: %s: %s\n", z.Name, z.Error)
+		}
+	}
+}
+
+// zooMark names the tables of the zoo in documents.
+const zooMark = "zoo"
+
+// zooHead tells where and when the zoo was measured.
+func (r *Results) zooHead() string {
+	return fmt.Sprintf("%s, %s, one thread; ONNX Runtime %s runs the dense model in f32; commit %s, %s.\n\n",
+		r.Machine.CPU, plural(r.Machine.Cores, "core"), r.ORT, r.Commit, strings.SplitN(r.Date, "T", 2)[0])
+}
+
+// ZooSummary returns the table of groups on one thread.
+func (r *Results) ZooSummary() string {
+	var b strings.Builder
+	b.WriteString(r.zooHead())
+	b.WriteString("| group | members | weights | ONNX Runtime's time to spc's, geometric mean | lowest | spc's dense time to this, geometric mean |\n|---|---:|---|---:|---:|---:|\n")
+	for _, m := range r.ZooMeans() {
+		if m.Threads == 1 {
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s (%s) | %s |\n", m.Group, m.Members, m.Variant, times(m.Mean), times(m.Lowest), m.LowestName, times(m.Own))
+		}
+	}
+	return b.String()
+}
+
+// ZooTable returns the table of members on one thread.
+func (r *Results) ZooTable() string {
+	var b strings.Builder
+	b.WriteString(r.zooHead())
+	head := false
+	for _, z := range r.Zoo {
+		if z.Threads != 1 || z.Error != "" {
+			continue
+		}
+		if !head {
+			b.WriteString("| | ONNX Runtime, ms | spc, ms |")
+			for i, v := range z.Variants {
+				if fmt.Fprintf(&b, " %s |", v.Name); i > 0 {
+					b.WriteString(" to own dense |")
+				}
+			}
+			b.WriteString(" peak MiB, ONNX Runtime | spc |\n|---|" + strings.Repeat("---:|", 2*len(z.Variants)+3) + "\n")
+			head = true
+		}
+		fmt.Fprintf(&b, "| %s | %.4g | %.4g |", z.Name, z.ORT, z.Variants[0].SPC)
+		for i := range z.Variants {
+			if fmt.Fprintf(&b, " %s |", times(z.Best(i))); i > 0 {
+				fmt.Fprintf(&b, " %s |", times(z.OwnBest(i)))
+			}
+		}
+		fmt.Fprintf(&b, " %.0f | %.0f |\n", z.Peak.ORT, z.Peak.SPC)
+	}
+	return b.String()
+}
+
+// PlotZoo draws the ratios of the members on one thread, dense and at 80% zeros, as a PNG.
+func (r *Results) PlotZoo(path string) error {
+	c := chart{
+		title: fmt.Sprintf("The zoo: ONNX Runtime's time (%s, dense, f32) / spc's time, one thread\n%s, %s, commit %s",
+			r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit),
+		bars: []ratioBars{{label: "dense", color: shades[0]}, {label: "uniform, 80% zeros", color: shades[1]}},
+		lo:   0.5, hi: 2, pitch: 16,
+	}
+	for _, z := range r.Zoo {
+		if z.Threads != 1 || z.Error != "" {
+			continue
+		}
+		for i := range c.bars {
+			ratio := z.Best(i)
+			c.bars[i].at, c.bars[i].ratio = append(c.bars[i].at, len(c.rows)), append(c.bars[i].ratio, ratio)
+			c.lo, c.hi = min(c.lo, ratio), max(c.hi, ratio)
+		}
+		c.rows = append(c.rows, z.Name)
+	}
+	return c.draw(path)
+}
+
+// UpdateZoo writes the table of the members into one document, that of the groups into another, and the picture.
+func (r *Results) UpdateZoo(members, groups, picture string) error {
+	if err := UpdateFile(members, zooMark, r.ZooTable()); err != nil {
+		return err
+	}
+	if err := UpdateFile(groups, zooMark, r.ZooSummary()); err != nil {
+		return err
+	}
+	return r.PlotZoo(picture)
+}
