@@ -18,13 +18,16 @@ type Dropout struct {
 // Kind is Dropout.
 func (*Dropout) Kind() string { return "Dropout" }
 
-// idle reports whether it is known that nothing is dropped.
-func (*Dropout) idle(n *ir.Node) bool { return n.Input(2) == nil || constantly(n.Inputs[2], 0) }
+// idle reports whether it is known that nothing is dropped: outside of training, and at a ratio of
+// zero, as functional calls with that default put into models.
+func (*Dropout) idle(n *ir.Node) bool {
+	return n.Input(2) == nil || constantly(n.Inputs[2], 0) || constantly(n.Input(1), 0)
+}
 
-// Same changes nothing outside of training.
+// Same changes nothing where nothing is dropped.
 func (o *Dropout) Same(n *ir.Node) int { return sameIf(o.idle(n)) }
 
-// Operands counts none in training, where elements are drawn one after the other.
+// Operands counts none where elements may be dropped: they are drawn one after the other.
 func (o *Dropout) Operands(n *ir.Node) int {
 	if !o.idle(n) {
 		return 0
@@ -40,7 +43,7 @@ func (o *Dropout) Along(n *ir.Node, _, axis int) []int {
 	return []int{axis}
 }
 
-// Moves changes nothing outside of training.
+// Moves changes nothing where nothing is dropped.
 func (o *Dropout) Moves(n *ir.Node) Motion {
 	if !o.idle(n) {
 		return Computes
@@ -115,7 +118,8 @@ func (o *Dropout) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error
 
 // Grad passes the gradient, unless elements were dropped.
 func (o *Dropout) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	if t := optional(in, 2); t != nil && tensor.Data[bool](t)[0] {
+	ratio, training := optional(in, 1), optional(in, 2)
+	if training != nil && tensor.Data[bool](training)[0] && (ratio == nil || ratio.Float64s()[0] != 0) {
 		return nil, errNoGrad("of training mode")
 	}
 	return reshaped(c, in, dout)
