@@ -43,9 +43,9 @@ func attention(n *ir.Node) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	m := &attentionMatch{builder: builder{n}, mask: s.mask, scale: s.scale}
 	rank := n.Outputs[0].Type.Rank()
-	if rank != 3 && rank != 4 {
+	m := &attentionMatch{builder: builder{n}, masks: s.masks, scale: s.scale, lead: max(0, rank-4)}
+	if rank < 3 {
 		return false, nil
 	}
 	for i, v := range []*ir.Value{s.q, s.k, n.Inputs[1]} {
@@ -78,10 +78,11 @@ func lastAxis(n *ir.Node) bool {
 	return n.Outputs[0].Type.Ranked && (a == -1 || a == rank-1)
 }
 
-// scores is scale * q k + mask.
+// scores is scale * q k + the sum of masks.
 type scores struct {
-	q, k, mask *ir.Value
-	scale      float64
+	q, k  *ir.Value
+	masks []*ir.Value
+	scale float64
 }
 
 // scoresOf matches the input of the softmax. What makes it is read by nobody else.
@@ -99,14 +100,14 @@ func scoresOf(v *ir.Value) (s scores, ok bool) {
 		}
 		switch n.Op.Kind() {
 		case "Add": // before anything is scaled, seen from the softmax
-			if s.mask != nil || s.scale != 1 {
+			if s.scale != 1 {
 				return s, false
 			}
 			i := slices.IndexFunc(n.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
 			if i < 0 || n.Inputs[0] == n.Inputs[1] {
 				return s, false
 			}
-			s.mask, v = n.Inputs[1-i], n.Inputs[i]
+			s.masks, v = append(s.masks, n.Inputs[1-i]), n.Inputs[i]
 		case "MatMul":
 			s.q, s.k = n.Inputs[0], n.Inputs[1]
 			return s, plainMatMul(n)
@@ -137,19 +138,22 @@ func scaled(n *ir.Node) (by float64, x *ir.Value, ok bool) {
 	return 0, nil, false
 }
 
-// productBelow reports whether v is a product, or one times scalars.
+// productBelow reports whether v is a product, or one times scalars, to which masks may be added.
 func productBelow(v *ir.Value) bool {
 	for v.Def != nil {
-		_, x, ok := scaled(v.Def)
-		if !ok {
+		if _, x, ok := scaled(v.Def); ok {
+			v = x
+			continue
+		}
+		if v.Def.Op.Kind() != "Add" || !numpy(v.Def) {
 			return v.Def.Op.Kind() == "MatMul"
 		}
-		v = x
+		return slices.ContainsFunc(v.Def.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
 	}
 	return false
 }
 
-// operand is Q, K or V [batch, heads, tokens, depth], or [batch, tokens, depth]: its
+// operand is Q, K or V [batch..., heads, tokens, depth], or [batch, tokens, depth]: its
 // axis i is axis axes[i] of value, of whose axis 2 it is one index where parts is not
 // 0, and each of whose heads it repeats.
 type operand struct {
@@ -163,9 +167,10 @@ type operand struct {
 type attentionMatch struct {
 	builder // at the last product
 	in      [3]operand
-	mask    *ir.Value
+	masks   []*ir.Value // all of which are added
 	scale   float64
 	causal  bool
+	lead    int // axes of the batch that the operator does not have
 
 	heads, kvHeads ir.Dim
 }
@@ -190,7 +195,11 @@ func (m *attentionMatch) operand(v *ir.Value, axes []int, mayScale bool) operand
 			continue
 		}
 		if perm, ok := order(n); ok {
-			o.value, o.axes = n.Inputs[0], through(perm, o.axes)
+			axes := through(perm, o.axes)
+			if m.lead > 0 && !slices.Equal(axes[:m.lead+1], upTo(m.lead+1)) {
+				break // those of the batch would not become one by a reshape
+			}
+			o.value, o.axes = n.Inputs[0], axes
 			continue
 		}
 		if times, x, ok := repeated(n); ok && o.repeat == 1 && slices.IsSorted(o.axes) {
@@ -305,15 +314,37 @@ func (o *operand) byTokens() bool {
 func (m *attentionMatch) fits() bool {
 	q, k, v := &m.in[0], &m.in[1], &m.in[2]
 	rank := len(q.axes)
-	batch, queries, keys := q.dim(0), q.dim(rank-2), k.dim(rank-2)
+	queries, keys := q.dim(rank-2), k.dim(rank-2)
+	scores := []ir.Dim{q.dim(0)}
 	m.heads, m.kvHeads = ir.Size(1), ir.Size(1)
-	if rank == 4 {
-		m.heads, m.kvHeads = q.dim(1), k.dim(1)
+	if rank > 3 {
+		m.heads, m.kvHeads = q.dim(rank-3), k.dim(rank-3)
+		for i := range m.lead {
+			scores = append(scores, q.dim(1+i))
+		}
+		if v.dim(rank-3) != m.kvHeads || v.repeat != k.repeat || q.repeat != 1 || m.heads != ir.Mul(m.kvHeads, ir.Size(k.repeat)) {
+			return false
+		}
 	}
-	if k.dim(0) != batch || v.dim(0) != batch || v.dim(rank-2) != keys || k.dim(rank-1) != q.dim(rank-1) ||
-		rank == 4 && (v.dim(1) != m.kvHeads || v.repeat != k.repeat || q.repeat != 1 || m.heads != ir.Mul(m.kvHeads, ir.Size(k.repeat))) {
+	for i, d := range scores {
+		if k.dim(i) != d || v.dim(i) != d {
+			return false
+		}
+	}
+	if v.dim(rank-2) != keys || k.dim(rank-1) != q.dim(rank-1) {
 		return false
 	}
+	if m.lead > 0 { // what becomes one axis is multiplied
+		for _, d := range append(slices.Clone(scores), queries, keys) {
+			if !d.Known() || d.Size() < 1 {
+				return false
+			}
+		}
+	}
+	if rank > 3 {
+		scores = append(scores, m.heads)
+	}
+	scores = append(scores, queries, keys)
 	for _, d := range []ir.Dim{m.heads, m.kvHeads, q.dim(rank - 1), v.dim(rank - 1)} {
 		if !d.Known() || d.Size() < 1 {
 			return false
@@ -322,27 +353,39 @@ func (m *attentionMatch) fits() bool {
 	if s := float32(m.scale); !(s > 0) || math.IsInf(float64(s), 0) {
 		return false
 	}
-	if m.mask == nil {
-		return true
-	}
-	if !isF32(m.mask) || !m.mask.Type.Ranked {
-		return false
-	}
-	scores := []ir.Dim{batch, m.heads, queries, keys}
-	if rank == 3 {
-		scores = []ir.Dim{batch, queries, keys}
-	}
-	d := m.mask.Type.Dims
-	if len(d) < 1 || len(d) > len(scores) || d[len(d)-1] != keys {
-		return false
-	}
-	for i, e := range d {
-		if e != ir.Size(1) && e != scores[len(scores)-len(d)+i] {
+	for _, mask := range m.masks {
+		if !isF32(mask) || !mask.Type.Ranked {
+			return false
+		}
+		d := mask.Type.Dims
+		if len(d) < 1 || len(d) > len(scores) || d[len(d)-1] != keys {
+			return false
+		}
+		for i, e := range d {
+			if e != ir.Size(1) && e != scores[len(scores)-len(d)+i] {
+				return false
+			}
+		}
+		if m.lead == 0 {
+			continue
+		}
+		if _, ok := m.merged(mask); !ok {
 			return false
 		}
 	}
-	m.causal = hidesLater(m.mask.Const, queries, keys)
+	m.causal = len(m.masks) == 1 && hidesLater(m.masks[0].Const, queries, keys)
 	return true
+}
+
+// merged returns the sizes of a mask whose batch is one axis, as that of the scores is.
+func (m *attentionMatch) merged(mask *ir.Value) ([]int, bool) {
+	scores := def(m.at.Inputs[0], "Softmax").Outputs[0].Type
+	return regrouped(mask.Type, scores, ir.Of(scores.DType, m.joined(scores.Dims)...))
+}
+
+// joined makes the axes of the batch one.
+func (m *attentionMatch) joined(dims []ir.Dim) []ir.Dim {
+	return append([]ir.Dim{ir.Mul(dims[:m.lead+1]...)}, dims[m.lead+1:]...)
 }
 
 // hidden is what a mask adds at most to the score of a key that it hides: beside
@@ -369,7 +412,10 @@ func hidesLater(t *tensor.Tensor, queries, keys ir.Dim) bool {
 func (m *attentionMatch) rewrite() error {
 	attrs := map[string]any{"scale": float32(m.scale)}
 	if m.causal {
-		attrs["is_causal"], m.mask = 1, nil
+		attrs["is_causal"], m.masks = 1, nil
+	}
+	if err := m.join(); err != nil {
+		return err
 	}
 	byTokens, packed := true, true
 	for i := range m.in {
@@ -396,30 +442,78 @@ func (m *attentionMatch) rewrite() error {
 			}
 		}
 	}
-	if m.mask != nil {
-		if len(m.in[0].axes) == 3 && m.mask.Type.Rank() == 3 { // the one head gets an axis
-			if m.mask, err = m.add("mask", "Unsqueeze", nil, m.mask, m.constant("mask.axes", tensor.Ints(1))); err != nil {
+	if len(m.masks) > 0 {
+		mask := m.masks[0]
+		for _, other := range m.masks[1:] {
+			if mask, err = m.add("masks", "Add", nil, mask, other); err != nil {
 				return err
 			}
 		}
-		inputs = append(inputs, m.mask)
+		if len(m.in[0].axes) == 3 && mask.Type.Rank() == 3 { // the one head gets an axis
+			if mask, err = m.add("mask", "Unsqueeze", nil, mask, m.constant("mask.axes", tensor.Ints(1))); err != nil {
+				return err
+			}
+		}
+		inputs = append(inputs, mask)
 	}
 	y, err := m.add("fused", "Attention", attrs, inputs...)
 	if err != nil {
 		return err
 	}
 	out := m.at.Outputs[0]
-	if byTokens && out.Type.Rank() == 4 {
-		d := out.Type.Dims
-		if y, err = m.keepTwo("heads", y, []ir.Dim{d[0], d[2], d[1], d[3]}); err != nil {
-			return err
+	d, n := out.Type.Dims, m.lead
+	switch {
+	case byTokens && len(d) > 3:
+		tokens := append(slices.Clone(d[:n+1]), d[n+2], d[n+1], d[n+3])
+		if n > 0 {
+			y, err = m.reshape("heads", y, sizes(tokens))
+		} else {
+			y, err = m.keepTwo("heads", y, tokens)
 		}
-		if y, err = m.add("order", "Transpose", map[string]any{"perm": []int{0, 2, 1, 3}}, y); err != nil {
-			return err
+		if err == nil {
+			y, err = m.add("order", "Transpose", map[string]any{"perm": append(upTo(n+1), n+2, n+1, n+3)}, y)
 		}
+	case n > 0:
+		y, err = m.reshape("batch", y, sizes(d))
+	}
+	if err != nil {
+		return err
 	}
 	m.at.Graph().ReplaceUses(out, y)
 	return nil
+}
+
+// join makes the axes of the batch of each operand and mask one.
+func (m *attentionMatch) join() (err error) {
+	if m.lead == 0 {
+		return nil
+	}
+	for i := range m.masks {
+		shape, _ := m.merged(m.masks[i])
+		if m.masks[i], err = m.reshape("mask", m.masks[i], shape); err != nil {
+			return err
+		}
+	}
+	for i := range m.in {
+		o := &m.in[i]
+		if o.value, err = m.reshape("batch", o.value, sizes(m.joined(o.value.Type.Dims))); err != nil {
+			return err
+		}
+		o.axes = slices.Clone(o.axes[m.lead:])
+		for j := range o.axes {
+			o.axes[j] -= m.lead
+		}
+	}
+	return nil
+}
+
+// sizes are known dimensions.
+func sizes(dims []ir.Dim) []int {
+	out := make([]int, len(dims))
+	for i, d := range dims {
+		out[i] = d.Size()
+	}
+	return out
 }
 
 // input returns an operand as the operator reads it: tokens with their heads

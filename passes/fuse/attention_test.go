@@ -151,10 +151,57 @@ func TestAttentionForms(t *testing.T) {
   %p: f32[*] = Softmax "p" (%d)
   %y: f32[*] = MatMul "y" (%p, %v)
   return %y }`, "(%q, %k, %v, %m) {scale = 1.0}", 0},
+		"two masks": {`graph "g"(%q: f32[batch,2,3,4], %k: f32[batch,2,3,4], %v: f32[batch,2,3,4], %m: f32[1,2,3,3], %l: f32[batch,1,1,3]) {
+  %kt: f32[*] = Transpose "kt" (%k) {perm = [0, 1, 3, 2]}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %c: f32[*] = Add "c" (%m, %s)
+  %d: f32[*] = Add "d" (%c, %l)
+  %p: f32[*] = Softmax "p" (%d)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`, "(%q, %k, %v, %y.masks.out) {scale = 1.0}", 0},
+		"windows with tokens by heads and a bias": {`graph "g"(%x: f32[2,3,7,12], %b: f32[2,7,7]) {
+  %split: i64[5] = const {2, 3, 7, 2, 2}
+  %join: i64[4] = const {2, 3, 7, 4}
+  %q0: f32[2,3,7,4], %k0: f32[2,3,7,4], %v0: f32[2,3,7,4] = Split "parts" (%x) {axis = 3, num_outputs = 3}
+  %q1: f32[*] = Reshape "q1" (%q0, %split)
+  %q: f32[*] = Transpose "q" (%q1) {perm = [0, 1, 3, 2, 4]}
+  %k1: f32[*] = Reshape "k1" (%k0, %split)
+  %kt: f32[*] = Transpose "kt" (%k1) {perm = [0, 1, 3, 4, 2]}
+  %v1: f32[*] = Reshape "v1" (%v0, %split)
+  %v: f32[*] = Transpose "v" (%v1) {perm = [0, 1, 3, 2, 4]}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %d: f32[*] = Add "d" (%s, %b)
+  %p: f32[*] = Softmax "p" (%d)
+  %o: f32[*] = MatMul "o" (%p, %v)
+  %t: f32[*] = Transpose "t" (%o) {perm = [0, 1, 3, 2, 4]}
+  %y: f32[*] = Reshape "y" (%t, %join)
+  return %y }`, "{q_num_heads = 2, kv_num_heads = 2, scale = 1.0}", 0},
+		"windows with heads first and a bias": {`graph "g"(%q: f32[2,3,2,5,4], %k: f32[2,3,2,6,4], %v: f32[2,3,2,6,4], %b: f32[1,2,5,6]) {
+  %kt: f32[*] = Transpose "kt" (%k) {perm = [0, 1, 2, 4, 3]}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %d: f32[*] = Add "d" (%s, %b)
+  %p: f32[*] = Softmax "p" (%d)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`, ") {scale = 1.0}", 0},
+		"windows between reshapes for a mask": {`graph "g"(%q: f32[6,2,5,4], %k: f32[6,2,5,4], %v: f32[6,2,5,4], %b: f32[1,2,5,5], %m: f32[1,6,1,5,5]) {
+  %wide: i64[5] = const {1, 6, 2, 5, 5}
+  %back: i64[4] = const {-1, 2, 5, 5}
+  %kt: f32[*] = Transpose "kt" (%k) {perm = [0, 1, 3, 2]}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %c: f32[*] = Add "c" (%s, %b)
+  %c1: f32[*] = Reshape "c1" (%c, %wide)
+  %d: f32[*] = Add "d" (%c1, %m)
+  %d1: f32[*] = Reshape "d1" (%d, %back)
+  %p: f32[*] = Softmax "p" (%d1)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`, "(%q, %k, %v, %y.masks.out) {scale = 1.0}", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := graphtest.Parse(t, c.text)
 			old := g.Clone()
+			if _, err := fuse.Identities(g); err != nil { // which comes before it
+				t.Fatal(err)
+			}
 			if n, err := fuse.Attentions(g); n != 1 || err != nil {
 				t.Fatalf("%d changes, %v in\n%s", n, err, g)
 			}

@@ -12,7 +12,7 @@ import (
 // inference, casts to the same type, transposes, reshapes, slices and tilings that
 // change nothing, padding by nothing, sums and products with neutral constants. It
 // joins transposes, reshapes and slices that follow each other, cancels transposes around
-// what treats elements or channels one by one, makes a transpose part of
+// what treats elements or channels one by one and reshapes around a binary operator, makes a transpose part of
 // the product that reads it where it can, makes shapes constant that name only
 // what stays, and turns the broadcasting of old opsets into numpy's.
 func Identities(g *ir.Graph) (int, error) {
@@ -21,7 +21,7 @@ func Identities(g *ir.Graph) (int, error) {
 			forward(n, v)
 			return true, nil
 		}
-		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, settleShape, transposeFlags, permuteRows, joinSlices} {
+		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, settleShape, transposeFlags, permuteRows, joinSlices} {
 			done, err := f(n)
 			if err != nil {
 				return false, err

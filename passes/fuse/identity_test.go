@@ -34,6 +34,33 @@ graph "g"(%x: f32[batch,3]) {
   %r: f32[batch,3] = Relu "relu" (%x)
   return %x as "i", %r, %r as "j"
 }`},
+		"a sum between reshapes of axes that the other has in part": {`
+graph "g"(%x: f32[6,2,5], %m: f32[3,1,5]) {
+  %wide: i64[4] = const {2, 3, 2, 5}
+  %back: i64[3] = const {6, 2, 5}
+  %y: f32[2,3,2,5] = Reshape "wide" (%x, %wide)
+  %z: f32[2,3,2,5] = Add "add" (%m, %y)
+  %r: f32[6,2,5] = Reshape "back" (%z, %back)
+  %n: f32[6,2,5] = Neg "neg" (%r)
+  return %n
+}`, ""},
+		"a sum between reshapes of axes that the other has": {`
+graph "g"(%x: f32[6,2,5], %m: f32[2,3,1,5]) {
+  %wide: i64[4] = const {2, 3, 2, 5}
+  %back: i64[3] = const {6, 2, 5}
+  %y: f32[2,3,2,5] = Reshape "wide" (%x, %wide)
+  %z: f32[2,3,2,5] = Add "add" (%m, %y)
+  %r: f32[6,2,5] = Reshape "back" (%z, %back)
+  %n: f32[6,2,5] = Neg "neg" (%r)
+  return %n
+}`, `
+graph "g"(%x: f32[6,2,5], %m: f32[2,3,1,5]) {
+  %add.other.shape: i64[3] = const {6, 1, 5}
+  %add.other.out: f32[6,1,5] = Reshape "add.other" (%m, %add.other.shape)
+  %z: f32[6,2,5] = Add "add" (%add.other.out, %x)
+  %n: f32[6,2,5] = Neg "neg" (%z)
+  return %n
+}`},
 		"dropout in training": {`
 graph "g"(%x: f32[8]) {
   %ratio: f32[] = const {0.5}

@@ -175,6 +175,76 @@ func joinReshapes(n *ir.Node) (bool, error) {
 	return true, makeReshape(n, first.Inputs[0], shape)
 }
 
+// unwrapReshapes makes a binary operator between a reshape and another back to the shape before
+// treat what is not reshaped, where its other operand can be reshaped instead: so do windows of
+// images get their masks.
+func unwrapReshapes(n *ir.Node) (bool, error) {
+	if !reshapes(n) || !sole(n.Inputs[0]) {
+		return false, nil
+	}
+	e := n.Inputs[0].Def
+	if e == nil || op.Operands(e) != 2 || !numpy(e) {
+		return false, nil
+	}
+	for i, y := range e.Inputs[:2] {
+		if y.Def == nil || !reshapes(y.Def) || !equal(y.Def.Inputs[0], n.Outputs[0]) {
+			continue
+		}
+		x, other := y.Def.Inputs[0], e.Inputs[1-i]
+		shape, ok := regrouped(other.Type, y.Type, x.Type)
+		if out := e.Outputs[0]; !ok || !slices.Equal(out.Type.Dims, y.Type.Dims) {
+			continue
+		}
+		other, err := builder{e}.reshape("other", other, shape)
+		if err != nil {
+			return false, err
+		}
+		e.SetInput(i, x)
+		e.SetInput(1-i, other)
+		forward(n, e.Outputs[0])
+		if len(y.Uses()) == 0 && !y.IsOutput() {
+			y.Graph().Remove(y.Def)
+		}
+		return true, e.Infer()
+	}
+	return false, nil
+}
+
+// regrouped returns the shape with which what broadcasts to a type does so to another that the
+// type is reshaped to, where all sizes are known: of axes that become others together, it has all
+// or none.
+func regrouped(b, from, to ir.Type) (shape []int, ok bool) {
+	y, ok1 := from.Shape()
+	x, ok2 := to.Shape()
+	s, ok3 := b.Shape()
+	if !ok1 || !ok2 || !ok3 || len(s) > len(y) || slices.Contains(y, 0) {
+		return nil, false
+	}
+	s = append(slices.Repeat([]int{1}, len(y)-len(s)), s...)
+	for i, j := 0, 0; i < len(y) || j < len(x); {
+		k, l, m, n := i, j, 1, 1
+		for k == i && l == j || m != n { // the least axes whose sizes have the same product
+			if l == len(x) || k < len(y) && m <= n {
+				m *= y[k]
+				k++
+			} else {
+				n *= x[l]
+				l++
+			}
+		}
+		switch own := s[i:k]; {
+		case slices.Equal(own, y[i:k]):
+			shape = append(shape, x[j:l]...)
+		case !slices.ContainsFunc(own, func(d int) bool { return d != 1 }):
+			shape = append(shape, slices.Repeat([]int{1}, l-j)...)
+		default:
+			return nil, false
+		}
+		i, j = k, l
+	}
+	return shape, true
+}
+
 // settleShape makes the shape of a Reshape constant that is computed from the sizes
 // of its input.
 func settleShape(n *ir.Node) (bool, error) {
