@@ -17,6 +17,13 @@ import (
 // inputs, so that an Expand is not stored as a file of zeros.
 const growth = 1 << 16
 
+// Bounds of what is evaluated and not stored, on the way to what may be: of the elements of all
+// such values, and of the operations of a node.
+const (
+	wideElems = 1 << 24
+	wideFLOPs = 1 << 26
+)
+
 // Constants evaluates every node whose inputs are constant, replaces values
 // whose elements inference knows, and inlines the branch that a known condition
 // picks. It returns the number of nodes that it removed.
@@ -34,7 +41,9 @@ func ConstantsBut(g *ir.Graph, stays func(*ir.Node) bool) (int, error) {
 type folder struct {
 	stays   func(*ir.Node) bool
 	top     *ir.Graph
-	outputs map[*ir.Value]bool // of top and its subgraphs; nil where they are not known
+	outputs map[*ir.Value]bool           // of top and its subgraphs; nil where they are not known
+	wide    map[*ir.Value]*tensor.Tensor // constants that are too large to store
+	elems   int                          // of those
 }
 
 func (f *folder) constants(g *ir.Graph) (count int, err error) {
@@ -171,14 +180,16 @@ func (f *folder) evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 	in := make([]*tensor.Tensor, len(n.Inputs))
 	size := 0
 	for i, v := range n.Inputs {
-		if v == nil {
-			continue
-		}
-		if v.Const == nil {
+		switch {
+		case v == nil:
+		case v.Const != nil:
+			in[i] = v.Const
+			size += v.Const.Len()
+		case f.wide[v] != nil:
+			in[i] = f.wide[v]
+		default:
 			return nil, nil
 		}
-		in[i] = v.Const
-		size += v.Const.Len()
 	}
 	total := 0
 	for _, v := range n.Outputs {
@@ -198,7 +209,8 @@ func (f *folder) evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 		}
 		total += k
 	}
-	if total > max(growth, 2*size) {
+	stored := total <= max(growth, 2*size)
+	if !stored && (total > wideElems-f.elems || !light(n)) {
 		return nil, nil
 	}
 	outs, err := n.Op.Eval(&ir.Eval{Outputs: len(n.Outputs)}, in)
@@ -210,7 +222,41 @@ func (f *folder) evaluate(n *ir.Node) ([]*tensor.Tensor, error) {
 			return nil, nil
 		}
 	}
+	if !stored {
+		f.keep(n, outs)
+		return nil, nil
+	}
 	return outs, nil
+}
+
+// light reports whether n takes few operations, as far as its types tell.
+func light(n *ir.Node) bool {
+	known := true
+	types := func(values []*ir.Value) []ir.Type {
+		out := make([]ir.Type, len(values))
+		for i, v := range values {
+			if v != nil {
+				_, ok := v.Type.Shape()
+				out[i], known = v.Type, known && ok
+			}
+		}
+		return out
+	}
+	in, out := types(n.Inputs), types(n.Outputs)
+	return known && n.Op.Work(in, out).FLOPs <= wideFLOPs
+}
+
+// keep remembers outputs for the nodes that read them: what those make of them may be small.
+func (f *folder) keep(n *ir.Node, outs []*tensor.Tensor) {
+	if f.wide == nil {
+		f.wide = map[*ir.Value]*tensor.Tensor{}
+	}
+	for j, v := range n.Outputs {
+		if v != nil && outs[j] != nil {
+			f.wide[v] = outs[j]
+			f.elems += outs[j].Len()
+		}
+	}
 }
 
 // known returns the only output of n when inference knows its elements.

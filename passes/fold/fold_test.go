@@ -29,6 +29,29 @@ graph "g"(%x: f32[2]) {
   %y: f32[2] = Mul "mul" (%x, %d.const)
   return %y
 }`},
+		"what is small again behind what is large": {`
+graph "g"(%x: f32[2]) {
+  %a: f32[1] = const {2.0}
+  %wide: i64[2] = const {300, 300}
+  %b: f32[300,300] = Expand "expand" (%a, %wide)
+  %c: f32[300,300] = Neg "neg" (%b)
+  %d: f32[1,1] = ReduceMean "mean" (%c)
+  %y: f32[1,2] = Mul "mul" (%x, %d)
+  return %y
+}`, `
+graph "g"(%x: f32[2]) {
+  %d.const: f32[1,1] = const {-2.0}
+  %y: f32[1,2] = Mul "mul" (%x, %d.const)
+  return %y
+}`},
+		"what is large": {`
+graph "g"(%x: f32[300,300]) {
+  %a: f32[1] = const {2.0}
+  %wide: i64[2] = const {300, 300}
+  %b: f32[300,300] = Expand "expand" (%a, %wide)
+  %y: f32[300,300] = Mul "mul" (%x, %b)
+  return %y
+}`, ""},
 		"shape arithmetic": {`
 graph "g"(%x: f32[batch,3,4]) {
   %i: i64[] = const {2}
@@ -144,8 +167,8 @@ graph "g"(%x: f32[batch,3]) {
 }`, ""},
 		"no large tensors out of small ones": {`
 graph "g"(%x: f32[1]) {
-  %shape: i64[3] = const {100, 100, 100}
-  %zeros: f32[100,100,100] = ConstantOfShape "fill" (%shape)
+  %shape: i64[3] = const {300, 300, 300}
+  %zeros: f32[300,300,300] = ConstantOfShape "fill" (%shape)
   %axes: i64[3] = const {0, 1, 2}
   %sum: f32[] = ReduceSum "sum" (%zeros, %axes) {keepdims = 0}
   %y: f32[1] = Add "add" (%x, %sum)

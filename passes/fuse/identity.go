@@ -14,14 +14,14 @@ import (
 // joins transposes, reshapes and slices that follow each other, cancels transposes around
 // what treats elements or channels one by one and reshapes around a binary operator, makes a transpose part of
 // the product that reads it where it can, makes shapes constant that name only
-// what stays, and turns the broadcasting of old opsets into numpy's.
+// what stays, has elementwise operators read what an Expand repeats for them, and turns the broadcasting of old opsets into numpy's.
 func Identities(g *ir.Graph) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
 		if v := same(n); v != nil {
 			forward(n, v)
 			return true, nil
 		}
-		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, settleShape, transposeFlags, permuteRows, joinSlices} {
+		for _, f := range []func(*ir.Node) (bool, error){realign, joinTransposes, passTranspose, reshapeOnly, joinReshapes, unwrapReshapes, skipExpand, settleShape, transposeFlags, permuteRows, joinSlices} {
 			done, err := f(n)
 			if err != nil {
 				return false, err

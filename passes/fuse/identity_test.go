@@ -61,6 +61,24 @@ graph "g"(%x: f32[6,2,5], %m: f32[2,3,1,5]) {
   %n: f32[6,2,5] = Neg "neg" (%z)
   return %n
 }`},
+		"what is repeated anyway": {`
+graph "g"(%x: f32[batch,2,5], %m: f32[1,5], %s: i64[3]) {
+  %shape: i64[3] = Shape "shape" (%x)
+  %e: f32[batch,2,5] = Expand "expand" (%m, %shape)
+  %y: f32[batch,2,5] = Div "div" (%x, %e)
+  return %y
+}`, `
+graph "g"(%x: f32[batch,2,5], %m: f32[1,5], %s: i64[3]) {
+  %y: f32[batch,2,5] = Div "div" (%x, %m)
+  return %y
+}`},
+		"what is repeated further than by the other operand": {`
+graph "g"(%x: f32[1,5], %m: f32[1,5]) {
+  %shape: i64[2] = const {3, 5}
+  %e: f32[3,5] = Expand "expand" (%m, %shape)
+  %y: f32[3,5] = Div "div" (%x, %e)
+  return %y
+}`, ""},
 		"dropout in training": {`
 graph "g"(%x: f32[8]) {
   %ratio: f32[] = const {0.5}

@@ -175,6 +175,29 @@ func joinReshapes(n *ir.Node) (bool, error) {
 	return true, makeReshape(n, first.Inputs[0], shape)
 }
 
+// skipExpand has an elementwise operator read what an Expand repeats, where it repeats it itself.
+func skipExpand(n *ir.Node) (bool, error) {
+	if op.Operands(n) < 2 || !numpy(n) || !n.Outputs[0].Type.Ranked {
+		return false, nil
+	}
+	dims := n.Outputs[0].Type.Dims
+	for i, v := range n.Inputs[:op.Operands(n)] {
+		e := def(v, "Expand")
+		if e == nil {
+			continue
+		}
+		n.SetInput(i, e.Inputs[0])
+		if err := n.Infer(); err == nil && n.Outputs[0].Type.Ranked && slices.Equal(n.Outputs[0].Type.Dims, dims) {
+			return true, nil
+		}
+		n.SetInput(i, v)
+		if err := n.Infer(); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
 // unwrapReshapes makes a binary operator between a reshape and another back to the shape before
 // treat what is not reshaped, where its other operand can be reshaped instead: so do windows of
 // images get their masks.
