@@ -13,7 +13,7 @@ import (
 //
 //	softmax(scale * Q K' [+ mask]) V
 //
-// where scalars may multiply or divide Q, K or their product. Where Q, K and V
+// where scalars may multiply or divide Q, K or their product, and factors of whole heads their product. Where Q, K and V
 // come as tokens whose heads a transpose split off, the operator reads them as they
 // were before it, repeated key heads as one, and writes tokens where a transpose
 // would have joined the heads; where they are parts of one product, it reads that. A
@@ -44,7 +44,7 @@ func attention(n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	rank := n.Outputs[0].Type.Rank()
-	m := &attentionMatch{builder: builder{n}, masks: s.masks, scale: s.scale, lead: max(0, rank-4)}
+	m := &attentionMatch{builder: builder{n}, rows: s.rows, masks: s.masks, scale: s.scale, lead: max(0, rank-4)}
 	if rank < 3 {
 		return false, nil
 	}
@@ -56,7 +56,9 @@ func attention(n *ir.Node) (bool, error) {
 		if i == 1 { // K is transposed
 			slices.Reverse(axes[rank-2:])
 		}
-		m.in[i] = m.operand(v, axes, i < 2)
+		if m.in[i] = (operand{value: v, axes: axes, repeat: 1}); i > 0 || len(s.rows) == 0 {
+			m.in[i] = m.operand(v, axes, i < 2)
+		}
 	}
 	if !m.fits() {
 		return false, nil
@@ -78,11 +80,21 @@ func lastAxis(n *ir.Node) bool {
 	return n.Outputs[0].Type.Ranked && (a == -1 || a == rank-1)
 }
 
-// scores is scale * q k + the sum of masks.
+// scores is scale * rows * q k + the sum of masks.
 type scores struct {
 	q, k  *ir.Value
+	rows  []*ir.Value // factors of whole heads
 	masks []*ir.Value
 	scale float64
+}
+
+// ofRows reports whether v is the same for all scores of a head.
+func ofRows(v *ir.Value) bool {
+	d := v.Type.Dims
+	if !isF32(v) || !v.Type.Ranked {
+		return false
+	}
+	return !slices.ContainsFunc(d[max(0, len(d)-2):], func(e ir.Dim) bool { return e != ir.Size(1) })
 }
 
 // scoresOf matches the input of the softmax. What makes it is read by nobody else.
@@ -99,8 +111,14 @@ func scoresOf(v *ir.Value) (s scores, ok bool) {
 			continue
 		}
 		switch n.Op.Kind() {
+		case "Mul":
+			i := slices.IndexFunc(n.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
+			if i < 0 || !ofRows(n.Inputs[1-i]) {
+				return s, false
+			}
+			s.rows, v = append(s.rows, n.Inputs[1-i]), n.Inputs[i]
 		case "Add": // before anything is scaled, seen from the softmax
-			if s.scale != 1 {
+			if s.scale != 1 || len(s.rows) > 0 {
 				return s, false
 			}
 			i := slices.IndexFunc(n.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
@@ -138,15 +156,15 @@ func scaled(n *ir.Node) (by float64, x *ir.Value, ok bool) {
 	return 0, nil, false
 }
 
-// productBelow reports whether v is a product, or one times scalars, to which masks may be added.
+// productBelow reports whether v is a product, or one times factors, to which masks may be added.
 func productBelow(v *ir.Value) bool {
 	for v.Def != nil {
 		if _, x, ok := scaled(v.Def); ok {
 			v = x
 			continue
 		}
-		if v.Def.Op.Kind() != "Add" || !numpy(v.Def) {
-			return v.Def.Op.Kind() == "MatMul"
+		if kind := v.Def.Op.Kind(); kind != "Add" && kind != "Mul" || !numpy(v.Def) {
+			return kind == "MatMul"
 		}
 		return slices.ContainsFunc(v.Def.Inputs, func(x *ir.Value) bool { return sole(x) && equal(x, v) && productBelow(x) })
 	}
@@ -167,6 +185,7 @@ type operand struct {
 type attentionMatch struct {
 	builder // at the last product
 	in      [3]operand
+	rows    []*ir.Value // factors that Q gets
 	masks   []*ir.Value // all of which are added
 	scale   float64
 	causal  bool
@@ -413,6 +432,13 @@ func (m *attentionMatch) rewrite() error {
 	attrs := map[string]any{"scale": float32(m.scale)}
 	if m.causal {
 		attrs["is_causal"], m.masks = 1, nil
+	}
+	for _, by := range m.rows {
+		q, err := m.add("rows", "Mul", nil, m.in[0].value, by)
+		if err != nil {
+			return err
+		}
+		m.in[0].value = q
 	}
 	if err := m.join(); err != nil {
 		return err

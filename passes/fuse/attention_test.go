@@ -151,6 +151,14 @@ func TestAttentionForms(t *testing.T) {
   %p: f32[*] = Softmax "p" (%d)
   %y: f32[*] = MatMul "y" (%p, %v)
   return %y }`, "(%q, %k, %v, %m) {scale = 1.0}", 0},
+		"a factor of each head and a bias": {`graph "g"(%q: f32[batch,2,3,4], %k: f32[batch,2,3,4], %v: f32[batch,2,3,4], %f: f32[2,1,1], %m: f32[1,2,3,3]) {
+  %kt: f32[*] = Transpose "kt" (%k) {perm = [0, 1, 3, 2]}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %c: f32[*] = Mul "c" (%s, %f)
+  %d: f32[*] = Add "d" (%c, %m)
+  %p: f32[*] = Softmax "p" (%d)
+  %y: f32[*] = MatMul "y" (%p, %v)
+  return %y }`, "(%y.rows.out, %k, %v, %m) {scale = 1.0}", 0},
 		"two masks": {`graph "g"(%q: f32[batch,2,3,4], %k: f32[batch,2,3,4], %v: f32[batch,2,3,4], %m: f32[1,2,3,3], %l: f32[batch,1,1,3]) {
   %kt: f32[*] = Transpose "kt" (%k) {perm = [0, 1, 3, 2]}
   %s: f32[*] = MatMul "s" (%q, %kt)
@@ -232,6 +240,16 @@ func TestNoAttention(t *testing.T) {
   %s: f32[*] = MatMul "s" (%q, %kt)
   %d: f32[*] = Add "d" (%s, %mask)
   %e: f32[*] = Mul "e" (%d, %two)
+  %p: f32[*] = Softmax "p" (%e)`,
+		"factors of keys": `
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %e: f32[*] = Mul "e" (%s, %mask)
+  %p: f32[*] = Softmax "p" (%e)`,
+		"a mask before factors": `
+  %f: f32[2,1,1] = const {1.0, 2.0}
+  %s: f32[*] = MatMul "s" (%q, %kt)
+  %d: f32[*] = Add "d" (%s, %mask)
+  %e: f32[*] = Mul "e" (%d, %f)
   %p: f32[*] = Softmax "p" (%e)`,
 		"a negative scale": `
   %minus: f32[] = const {-1.0}
