@@ -13,11 +13,17 @@ import (
 //	x*f + (bias - mean(x)*f) where f = scale / sqrt(mean(d^2) + eps)
 //	x / sqrt(mean(x^2) + eps) [* scale]
 //
-// The reciprocal of the root may also be a factor.
+// The reciprocal of the root may also be a factor. InstanceNorm of groups of channels
+// becomes GroupNorm, and either takes up factors and terms of channels behind it.
 func Norms(g *ir.Graph) (int, error) {
 	return rewrite(g, func(n *ir.Node) (bool, error) {
 		if !numpy(n) {
 			return false, nil
+		}
+		for _, f := range []func(*ir.Node) (bool, error){groupNorm, affineNorm} {
+			if done, err := f(n); done || err != nil {
+				return done, err
+			}
 		}
 		if n.Op.Kind() == "Add" {
 			return scaledNorm(n)

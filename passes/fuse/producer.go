@@ -94,21 +94,26 @@ func (p *producer) bias() (b []float64, ok bool) {
 // channels returns the elements of a constant that broadcasts to the output along
 // the channel axis only, one for each of the m channels.
 func (p *producer) channels(v *ir.Value) ([]float64, bool) {
-	rank := p.node.Outputs[0].Type.Rank()
+	return perChannel(v, p.node.Outputs[0].Type.Rank(), p.channel, p.m)
+}
+
+// perChannel returns the elements of a constant that broadcasts to a tensor of a rank along one
+// axis only, one for each of its m indices.
+func perChannel(v *ir.Value, rank, axis, m int) ([]float64, bool) {
 	if v == nil || v.Const == nil || !v.Const.DType().IsFloat() || v.Const.Rank() > rank {
 		return nil, false
 	}
 	c := v.Const
 	for i, d := range c.Shape() {
-		if d != 1 && (rank-c.Rank()+i != p.channel || d != p.m) {
+		if d != 1 && (rank-c.Rank()+i != axis || d != m) {
 			return nil, false
 		}
 	}
 	e := c.Float64s()
 	if len(e) == 1 {
-		e = slices.Repeat(e, p.m)
+		e = slices.Repeat(e, m)
 	}
-	return e, len(e) == p.m
+	return e, len(e) == m
 }
 
 // affine makes the producer compute scale*y + shift per channel in place of y; a
