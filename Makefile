@@ -5,11 +5,13 @@ export SPC_SHARED
 FUZZTIME ?= 10m
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NVCC = out/nvcc/nvcc
+# Debian's, which has PyTorch.
+PYTHON ?= /usr/bin/python3
 # The folder of cuda.h, of CUDA 11 or 12.
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo zoo-graphs zoo-python clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -153,12 +155,20 @@ bench-sparse: ## pruned models against their own dense compile, into tests/bench
 bench-commits: ## every row of tests/bench by spc of the commit OLD and of this tree, in turns
 	$(GO) run ./tests/bench/cmd commits --old $(OLD)
 
-zoo: build out/ort/node_modules ## the members of tests/zoo/list against ONNX Runtime, dense and pruned, into tests/zoo/results and the documents (needs node, npm and Python, whose packages it fetches with apt; ROWS=GLOB measures some)
-	python=$$(sh tests/zoo/export/python.sh) && $(GO) run ./tests/bench/cmd zoo --python $$python --save tests/zoo/results $(if $(ROWS),'$(ROWS)')
+zoo: build zoo-python out/ort/node_modules ## the members of tests/zoo/list against ONNX Runtime, dense and pruned, into tests/zoo/results and the documents (needs node, npm and apt; ROWS=GLOB measures some)
+	$(GO) run ./tests/bench/cmd zoo --python $(PYTHON) --save tests/zoo/results $(if $(ROWS),'$(ROWS)')
 	$(GO) run ./tests/bench/cmd docs
 
+zoo-graphs: zoo-python out/ort/node_modules ## the zoo's graphs in small forms, without weights, and what ONNX Runtime makes of them, into tests/zoo/graphs (needs node, npm and apt)
+	$(PYTHON) tests/zoo/export/export.py --small --out out/zoo/small
+	$(GO) run ./tests/zoo/cmd graphs --models out/zoo/small
+
+zoo-python: ## the packages that export the zoo (needs apt, unless they are there)
+	@$(PYTHON) -c 'import onnx, torch, torchvision' 2>/dev/null || apt-get install -qq -y python3-torch python3-torchvision python3-onnx >/dev/null 2>&1 || \
+		{ echo "the zoo needs Debian's python3-torch, python3-torchvision and python3-onnx, which could not be installed"; exit 1; }
+
 out/ort/node_modules:
-	@command -v npm >/dev/null || { echo "bench-ort needs node and npm, which bring ONNX Runtime"; exit 1; }
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "ONNX Runtime needs node and npm, which bring it"; exit 1; }
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix out/ort onnxruntime-node@1.30.0
 
 clean: ## remove bin, out and models

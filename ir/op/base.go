@@ -249,6 +249,22 @@ func needInts(c *ir.Infer, i, rank int) error {
 	return wantInts(c, i, rank)
 }
 
+// wantList is wantInts for a list. ONNX Runtime takes a scalar for a list of one where wantList is used, and only there.
+func wantList(c *ir.Infer, i int) error {
+	if t := c.In(i); t.Ranked && t.Rank() == 0 {
+		return wantInts(c, i, 0)
+	}
+	return wantInts(c, i, 1)
+}
+
+// needList is wantList for the last input that must be present.
+func needList(c *ir.Infer, i int) error {
+	if err := wantPresent(c, i+1); err != nil {
+		return err
+	}
+	return wantList(c, i)
+}
+
 // dimsOf returns the elements of input i as dimensions. Where not even their
 // number is tracked but the input's length is known, they are fresh; ok is false
 // when the length is not known either.

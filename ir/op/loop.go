@@ -70,7 +70,7 @@ func (o *Loop) Infer(c *ir.Infer) error {
 		if shape, ok := t.Shape(); c.Has(i) && (t.DType != dt || ok && product(shape) != 1) {
 			return c.Errorf("input %d is %v, want one %v", i, t, dt)
 		}
-		setInput(o.Body, i, ir.Of(dt))
+		setInput(o.Body, i, ir.Of(dt, ir.Sizes(o.single(i)...)...))
 	}
 	types := make([]ir.Type, carried)
 	for i := range types {
@@ -118,6 +118,15 @@ func (o *Loop) Infer(c *ir.Infer) error {
 			return c.Errorf("output %d is a stack of %v, want tensors", carried+i, t)
 		}
 		c.Set(carried+i, stackOf(t, 0, trip))
+	}
+	return nil
+}
+
+// single is the shape in which the body takes its input i, the iteration or the condition: ONNX does not say whether a list of
+// one or a scalar, and ONNX Runtime gives what the body declares.
+func (o *Loop) single(i int) []int {
+	if t := o.Body.Inputs[i].Type; t.Ranked && t.Rank() == 1 {
+		return []int{1}
 	}
 	return nil
 }
@@ -253,7 +262,7 @@ func (o *Loop) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		if o.Body.Refused != nil {
 			return nil, o.Body.Refused
 		}
-		args := append([]*tensor.Tensor{tensor.Scalar(int64(i)), tensor.Scalar(going)}, carried...)
+		args := append([]*tensor.Tensor{tensor.Scalar(int64(i)).Reshape(o.single(0)...), tensor.Scalar(going).Reshape(o.single(1)...)}, carried...)
 		outs, err := c.Run(o.Body, args)
 		if err != nil {
 			return nil, err

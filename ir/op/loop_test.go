@@ -1,10 +1,13 @@
 package op
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"spc/backend/ref"
 	"spc/ir"
+	"spc/ir/tensor"
 )
 
 // growing is a loop whose first carried value grows and whose second keeps its
@@ -150,5 +153,55 @@ func TestDeepLoopsAreInferredInLinearTime(t *testing.T) {
 	}
 	if v := g.Outputs[0]; v.Type.Rank() != 1 || !v.Type.Dims[0].Fresh() {
 		t.Errorf("inferred %v, want f32[?]", v.Type)
+	}
+}
+
+// torch splits tensors by a loop whose body takes the iteration as a list of one, and slices from there.
+func TestBodiesTakeIterationAndConditionInTheRankThatTheyDeclare(t *testing.T) {
+	const text = `graph "g"(%x: f32[3,2]) {
+  %three: i64[] = const {3}
+  %begins: i64[4] = const {0, 1, 2, 3}
+  %axis: i64[1] = const {0}
+  %r: ?, %c: ?, %s: ? = Loop "loop" (%three, _) {body = graph "body"(%i: i64ROUND, %go: boolCOND) {
+    %one: i64[] = const {1}
+    %next: ? = Add "add" (%i, %one)
+    %yes: ? = Identity "id" (%go)
+    %a: ? = Gather "a" (%begins, %i)
+    %b: ? = Gather "b" (%begins, %next)
+    %part: ? = SLICE
+    return %yes, %i, %go, %part
+  }}
+  return %r, %c, %s
+}`
+	for _, c := range []struct {
+		round, cond, slice string
+		types              []string
+	}{
+		{"[1]", "[]", `Slice "slice" (%x, %a, %b, %axis)`, []string{"i64[3,1]", "bool[3]", "f32[3,1,2]"}},
+		{"[1]", "[1]", `Slice "slice" (%x, %a, %b, %axis)`, []string{"i64[3,1]", "bool[3,1]", "f32[3,1,2]"}},
+		{"[]", "[]", `Gather "slice" (%x, %i)`, []string{"i64[3]", "bool[3]", "f32[3,2]"}},
+	} {
+		g, err := ir.Parse(untyped(strings.NewReplacer("ROUND", c.round, "COND", c.cond, "SLICE", c.slice).Replace(text)), Registry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // as graphs are that were inferred before
+			if err := g.Infer(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x := tensor.FromFloat64s(tensor.F32, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
+		outs, err := ref.Run(t.Context(), g, []*tensor.Tensor{x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, y := range outs {
+			if got := y.String(); got != c.types[i] {
+				t.Errorf("round %s, condition %s: output %d is %s, want %s", c.round, c.cond, i, got, c.types[i])
+			}
+		}
+		if !slices.Equal(outs[0].Ints(), []int{0, 1, 2}) || !slices.Equal(outs[2].F32s(), x.F32s()) {
+			t.Errorf("round %s, condition %s: rounds %v and parts %v", c.round, c.cond, outs[0].Ints(), outs[2].F32s())
+		}
 	}
 }

@@ -190,6 +190,30 @@ func evalOp(t *testing.T, kind string, attrs map[string]any, in ...*tensor.Tenso
 	return out, nil
 }
 
+// ONNX Runtime takes a scalar for a list of one in these operators.
+func TestScalarsStandForListsOfOne(t *testing.T) {
+	x := tensor.FromFloat64s(tensor.F32, []float64{1, 2, 3, 4}, 4)
+	for _, c := range []struct {
+		kind string
+		in   func(size *tensor.Tensor) []*tensor.Tensor
+		size int64
+	}{
+		{"Expand", func(s *tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x, s} }, 1},
+		{"CenterCropPad", func(s *tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x, s} }, 6},
+		{"Resize", func(s *tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{x, nil, nil, s} }, 8},
+	} {
+		got, err := evalOp(t, c.kind, nil, c.in(tensor.Scalar(c.size))...)
+		if err != nil {
+			t.Errorf("%s: %v", c.kind, err)
+			continue
+		}
+		want, err := evalOp(t, c.kind, nil, c.in(tensor.Ints(int(c.size)))...)
+		if err != nil || !got[0].Equal(want[0]) {
+			t.Errorf("%s: %v, with a list of one %v (%v)", c.kind, got, want, err)
+		}
+	}
+}
+
 func TestArgOnTiesAndNaN(t *testing.T) {
 	nan := float32(math.NaN())
 	for _, c := range []struct {

@@ -82,7 +82,7 @@ func (o *Resize) Infer(c *ir.Infer) error {
 	if c.Has(2) && c.In(2).DType != tensor.F32 {
 		return c.Errorf("scales are %v, want f32", c.In(2))
 	}
-	if err := wantInts(c, 3, 1); err != nil {
+	if err := wantList(c, 3); err != nil {
 		return err
 	}
 	if !x.Ranked {

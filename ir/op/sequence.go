@@ -152,7 +152,7 @@ func (*CenterCropPad) Kind() string { return "CenterCropPad" }
 
 // Infer reads the sizes.
 func (o *CenterCropPad) Infer(c *ir.Infer) error {
-	if err := needInts(c, 1, 1); err != nil {
+	if err := needList(c, 1); err != nil {
 		return err
 	}
 	x := c.In(0)

@@ -92,7 +92,7 @@ func (*Expand) Same(n *ir.Node) int { return sameIf(alike(n, 0)) }
 
 // Infer broadcasts.
 func (o *Expand) Infer(c *ir.Infer) error {
-	if err := needInts(c, 1, 1); err != nil {
+	if err := needList(c, 1); err != nil {
 		return err
 	}
 	x := c.In(0)

@@ -267,7 +267,11 @@ func (b builder) add(name, kind string, attrs map[string]any, inputs ...*ir.Valu
 	return n.Outputs[0], n.Infer()
 }
 
+// reshape adds a Reshape, or, of a constant, what that makes of it.
 func (b builder) reshape(name string, x *ir.Value, shape []int) (*ir.Value, error) {
+	if x.Const != nil && !slices.ContainsFunc(shape, func(d int) bool { return d < 1 }) {
+		return b.constant(name, x.Const.Reshape(shape...)), nil
+	}
 	return b.add(name, "Reshape", nil, x, b.constant(name+".shape", tensor.Ints(shape...)))
 }
 

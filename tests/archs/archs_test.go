@@ -3,6 +3,7 @@ package archs
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -149,6 +150,24 @@ func TestDrawnBitsAreFixed(t *testing.T) {
 	}
 	if want := [4]uint32{0x3f73df36, 0x3f826e11, 0x3f87ac25, 0x3f848550}; got != want {
 		t.Errorf("drew %#x, want %#x", got, want)
+	}
+}
+
+func TestDrawDrawsWhatFilesHave(t *testing.T) {
+	for _, w := range build(t, Tiny[0], 7).weights {
+		var file bytes.Buffer
+		if err := w.writeTo(&file, 7); err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, w.len())
+		w.fill.Draw(7, w.name, x)
+		drawn := make([]byte, 0, 4*len(x))
+		for _, v := range x {
+			drawn = binary.LittleEndian.AppendUint32(drawn, math.Float32bits(v))
+		}
+		if !bytes.Equal(drawn, file.Bytes()) {
+			t.Errorf("%s is drawn in two ways", w.name)
+		}
 	}
 }
 

@@ -57,6 +57,14 @@ func (s source) next() float32 {
 	return s.mean + float32(float32(sum-2*0xffff)*s.scale)
 }
 
+// Draw draws all of dst; a seed and a name give the same elements on every machine.
+func (f Fill) Draw(seed uint64, name string, dst []float32) {
+	src := f.source(seed, name)
+	for i := range dst {
+		dst[i] = src.next()
+	}
+}
+
 // weight is a float32 initializer whose elements are drawn when written.
 type weight struct {
 	name   string

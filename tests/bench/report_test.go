@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"spc/tests/zoo"
 )
 
 func sample() *Results {
@@ -205,7 +207,7 @@ func TestZooMeans(t *testing.T) {
 
 func TestZooIsPrinted(t *testing.T) {
 	r := zooResults()
-	r.Zoo = Ordered(r.Zoo, []Member{{"a", "own"}, {"b", "own"}, {"tiny", "own"}, {"broken", "own"}})
+	r.Zoo = Ordered(r.Zoo, []zoo.Member{{Name: "a"}, {Name: "b"}, {Name: "tiny"}, {Name: "broken"}})
 	if r.Zoo[0].Name != "a" || r.Zoo[1].Name != "b" || r.Zoo[4].Threads != 2 {
 		t.Errorf("the order is %+v", r.Zoo)
 	}
@@ -239,26 +241,5 @@ func TestZooResumes(t *testing.T) {
 	}
 	if err := (&Results{Commit: "def"}).Resume(old); err == nil {
 		t.Error("results of another commit are resumed")
-	}
-}
-
-func TestMembersAreRead(t *testing.T) {
-	members, err := ReadMembers("../zoo/list")
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups := map[string]int{}
-	for _, m := range members {
-		groups[m.Group]++
-	}
-	if len(members) < 60 || len(groups) != 3 {
-		t.Errorf("%d members of groups %v, want 60 of three", len(members), groups)
-	}
-	path := filepath.Join(t.TempDir(), "list")
-	if err := os.WriteFile(path, []byte("a b\nc # d\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadMembers(path); err == nil {
-		t.Error("a member without a group is read")
 	}
 }

@@ -16,44 +16,19 @@ import (
 	"time"
 
 	"spc"
-	"spc/data"
 	"spc/ir/onnx"
-	"spc/ir/tensor"
+	"spc/tests/zoo"
 )
 
-// Member is a network of the zoo.
-type Member struct{ Name, Group string }
-
-// ReadMembers reads the list of the zoo's members: a line for each, its name and its group.
-func ReadMembers(path string) ([]Member, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var out []Member
-	for line := range strings.Lines(string(b)) {
-		line, _, _ = strings.Cut(line, "#")
-		f := strings.Fields(line)
-		if len(f) == 0 {
-			continue
-		}
-		if len(f) != 2 {
-			return nil, fmt.Errorf("%s: %q, want a name and a group", path, strings.TrimSpace(line))
-		}
-		out = append(out, Member{f[0], f[1]})
-	}
-	return out, nil
-}
-
 // SelectMembers returns the members whose name matches one of the globs, all without one.
-func SelectMembers(all []Member, globs []string) ([]Member, error) {
-	return selected(all, globs, func(m Member) string { return m.Name })
+func SelectMembers(all []zoo.Member, globs []string) ([]zoo.Member, error) {
+	return selected(all, globs, func(m zoo.Member) string { return m.Name })
 }
 
 // Ordered sorts results as the list has their members, those of one thread first.
-func Ordered(results []Zoo, all []Member) []Zoo {
+func Ordered(results []Zoo, all []zoo.Member) []Zoo {
 	out := slices.Clone(results)
-	at := func(z Zoo) int { return slices.IndexFunc(all, func(m Member) bool { return m.Name == z.Name }) }
+	at := func(z Zoo) int { return slices.IndexFunc(all, func(m zoo.Member) bool { return m.Name == z.Name }) }
 	slices.SortStableFunc(out, func(a, b Zoo) int { return cmp.Or(a.Threads-b.Threads, at(a)-at(b)) })
 	return out
 }
@@ -114,7 +89,7 @@ func (z Zoo) OwnBest(i int) float64 { return z.Variants[0].SPC / z.Variants[i].S
 
 // RunZoo measures members, those that export writes where b.Models does not hold them. What have
 // holds without an error is not measured again. After each member save gets all so far.
-func (b *Bench) RunZoo(ctx context.Context, members []Member, have []Zoo, export func(ctx context.Context, name string) error, save func([]Zoo) error) ([]Zoo, error) {
+func (b *Bench) RunZoo(ctx context.Context, members []zoo.Member, have []Zoo, export func(ctx context.Context, name string) error, save func([]Zoo) error) ([]Zoo, error) {
 	out := slices.DeleteFunc(slices.Clone(have), func(z Zoo) bool { return z.Error != "" })
 	for i, m := range members {
 		if !slices.ContainsFunc(b.Threads, func(t int) bool {
@@ -141,7 +116,7 @@ func (b *Bench) RunZoo(ctx context.Context, members []Member, have []Zoo, export
 }
 
 // zoo measures a member on each number of threads.
-func (s *session) zoo(ctx context.Context, m Member, export func(context.Context, string) error) ([]Zoo, error) {
+func (s *session) zoo(ctx context.Context, m zoo.Member, export func(context.Context, string) error) ([]Zoo, error) {
 	path := filepath.Join(s.Models, m.Name+".onnx")
 	if _, err := os.Stat(path); err != nil {
 		if err := export(ctx, m.Name); err != nil {
@@ -153,14 +128,14 @@ func (s *session) zoo(ctx context.Context, m Member, export func(context.Context
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	compared, err := s.member(path, dir)
+	notes, err := s.member(ctx, path, dir)
 	if err != nil {
 		return nil, err
 	}
 	files, variants := make([]string, len(zooVariants)), make([]ZooVariant, len(zooVariants))
 	for i, v := range zooVariants {
 		files[i] = filepath.Join(dir, strconv.Itoa(i)+".spx")
-		if variants[i], err = s.zooVariant(ctx, v.Variant, files[i], filepath.Join(dir, "pruned.onnx"), compared); err != nil {
+		if variants[i], err = s.zooVariant(ctx, v.Variant, files[i], filepath.Join(dir, "pruned.onnx"), notes); err != nil {
 			return nil, fmt.Errorf("%s: %w", v.name, err)
 		}
 		variants[i].Name = v.name
@@ -180,44 +155,31 @@ func (s *session) zoo(ctx context.Context, m Member, export func(context.Context
 	return out, nil
 }
 
-// member makes s.source the model at path, with inputs in the ranges that its metadata tells, and
-// returns the outputs that are compared, nil for all.
-func (s *session) member(path, dir string) (compared []string, err error) {
-	g, info, err := onnx.Import(path, onnx.Options{})
+// member makes s.source the model at path, with the inputs that its notes describe.
+func (s *session) member(ctx context.Context, path, dir string) (notes zoo.Notes, err error) {
+	_, info, err := onnx.Import(path, onnx.Options{})
 	if err != nil {
 		return nil, err
 	}
-	s.source = &source{path: path, inputs: map[string]*tensor.Tensor{}}
-	for _, v := range g.Inputs {
-		r := data.Random{Seed: seed}
-		for _, p := range info.Metadata {
-			if p.Key == "zoo.input."+v.Name {
-				_, err := fmt.Sscan(p.Value, &r.Lo, &r.Hi)
-				if r.Ranged = true; err != nil {
-					return nil, fmt.Errorf("%s: metadata %s is %q, want two numbers", path, p.Key, p.Value)
-				}
-			}
-		}
-		shape, ok := v.Type.Shape()
-		if !ok {
-			return nil, fmt.Errorf("%s: input %s %v: a size is open", path, v.Name, v.Type)
-		}
-		if s.source.inputs[v.Name], err = r.Tensor(v.Name, v.Type.DType, shape, 0); err != nil {
-			return nil, err
-		}
-	}
+	notes = zoo.Notes{}
 	for _, p := range info.Metadata {
-		if p.Key == "zoo.outputs" {
-			compared = strings.Fields(p.Value)
-		}
+		notes[p.Key] = p.Value
+	}
+	o, err := spc.Import(ctx, spc.ImportOptions{Model: path})
+	if err != nil {
+		return nil, err
+	}
+	s.source = &source{path: path}
+	if s.source.inputs, err = notes.Inputs(o.Inputs()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	s.inputs, err = writeTensors(dir, s.source.inputs)
-	return compared, err
+	return notes, err
 }
 
 // zooVariant compiles a variant into file and compares its outputs with what ONNX Runtime makes of the
 // same weights, which are written to pruned on the way.
-func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string, compared []string) (z ZooVariant, err error) {
+func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string, notes zoo.Notes) (z ZooVariant, err error) {
 	var o spc.CompileOptions
 	if o.Prune, err = pruning(v.Pattern, v.Sparsity, false); err != nil {
 		return z, err
@@ -239,15 +201,11 @@ func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string
 	if err != nil {
 		return z, err
 	}
-	if compared != nil {
-		keep := func(by map[string]*tensor.Tensor) map[string]*tensor.Tensor {
-			out := map[string]*tensor.Tensor{}
-			for _, name := range compared {
-				out[name] = by[name]
-			}
-			return out
-		}
-		got, want = keep(got), keep(want)
+	if got, err = notes.Compared(got); err != nil {
+		return z, err
+	}
+	if want, err = notes.Compared(want); err != nil {
+		return z, err
 	}
 	if z.RelL2, err = differ(got, want); err == nil && !(z.RelL2 <= ZooTolerance) {
 		err = fmt.Errorf("relative l2 error %.2g, want at most %.0e", z.RelL2, ZooTolerance)

@@ -188,7 +188,11 @@ func loop(g *Gen, kind string) {
 		states = append(states, g.some(choose(g, tensor.F32, tensor.F32, tensor.F32, tensor.I64), 0, 3))
 	}
 	scans := g.r.IntN(2)
-	in := []*value{plain(tensor.Scalar(int64(0))), plain(tensor.Scalar(true))}
+	round, going := tensor.Scalar(int64(0)), tensor.Scalar(true)
+	if g.one(4) {
+		round, going = round.Reshape(1), going.Reshape(1)
+	}
+	in := []*value{plain(round), plain(going)}
 	for _, s := range states {
 		in = append(in, s.v)
 	}

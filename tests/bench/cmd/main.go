@@ -28,6 +28,7 @@ import (
 	"golang.org/x/term"
 
 	"spc/tests/bench"
+	"spc/tests/zoo"
 )
 
 func main() {
@@ -224,7 +225,7 @@ func zooCommand() *cobra.Command {
 	fs.Lookup("models").DefValue = "out/zoo"
 	o.bench.Models = "out/zoo"
 	c.RunE = func(c *cobra.Command, globs []string) error {
-		all, err := bench.ReadMembers("tests/zoo/list")
+		all, err := zoo.Members("tests/zoo/list")
 		if err != nil {
 			return err
 		}
@@ -410,14 +411,14 @@ func docsCommand() *cobra.Command {
 			if err := r.UpdateTable(args[1]); err != nil || !all {
 				return err
 			}
-			zoo, err := bench.Read("tests/zoo/results/zoo.json")
+			results, err := bench.Read("tests/zoo/results/zoo.json")
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			return zoo.UpdateZoo("docs/results/zoo.md", "README.md", "docs/results/zoo.png")
+			return results.UpdateZoo("docs/results/zoo.md", "README.md", "docs/results/zoo.png")
 		},
 	}
 }
