@@ -19,8 +19,9 @@ var binders = map[string]binder{
 	"RNN":           bindRNN,
 
 	// Between f32 and u8.
-	"DequantizeLinear": bindDequantize,
-	"QuantizeLinear":   bindQuantize,
+	"DequantizeLinear":      bindDequantize,
+	"DynamicQuantizeLinear": bindDynamicQuantize,
+	"QuantizeLinear":        bindQuantize,
 
 	// Rotations of neighbours.
 	"RotaryEmbedding": bindRotary,
