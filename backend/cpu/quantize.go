@@ -105,27 +105,36 @@ func evaluateInto(n *ir.Node, in, out []*tensor.Tensor) error {
 	return nil
 }
 
-// bindDequantize is the inverse of bindQuantize.
+// bindDequantize is the inverse of bindQuantize, with a scale and a zero point that may be computed as
+// the model runs.
 func bindDequantize(_ *program, n *ir.Node) (*bound, error) {
-	scale, zero, ok := scaleAndZero(n)
-	if !ok || n.Inputs[0].Type.DType != tensor.U8 || n.Outputs[0].Type.DType != tensor.F32 {
+	for i, dt := range []tensor.DType{tensor.U8, tensor.F32, tensor.U8} {
+		if v := n.Input(i); v != nil && (v.Type.DType != dt || i > 0 && prod(shapeOf(v)) != 1) {
+			return nil, nil
+		}
+	}
+	if n.Outputs[0].Type.DType != tensor.F32 {
 		return nil, nil
 	}
 	kern := ikernel.Best()
 	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src []uint8
 		var dst []float32
+		var scale float32
+		var zero int
 		body := func(lo, hi int) { kern.Dequantize(dst[lo:hi], src[lo:hi], scale, zero) }
 		return func() error {
-			src, dst = in[0].Bytes(), out[0].F32s()
+			src, dst, scale = in[0].Bytes(), out[0].F32s(), in[1].F32s()[0]
+			if len(in) > 2 && in[2] != nil {
+				zero = int(in[2].Bytes()[0])
+			}
 			x.pool.Range(len(dst), body)
 			return nil
 		}
 	}}, nil
 }
 
-// scaleAndZero returns the constants of a QuantizeLinear or DequantizeLinear of whole
-// tensors.
+// scaleAndZero returns the constants of a QuantizeLinear of whole tensors.
 func scaleAndZero(n *ir.Node) (scale float32, zero int, ok bool) {
 	s, z := n.Inputs[1].Const, n.Input(2)
 	if s == nil || s.DType() != tensor.F32 || s.Len() != 1 || !(s.F32s()[0] > 0) || prod(shapeOf(n.Outputs[0])) == 0 {

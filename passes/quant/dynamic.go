@@ -8,10 +8,10 @@ import (
 	"spc/ir/tensor"
 )
 
-// spellDynamic writes the MatMulInteger and ConvInteger nodes of g whose left side a
-// DynamicQuantizeLinear makes, with a constant weight and the Cast and the Mul nodes behind
-// them that scale the sums, as products between DequantizeLinear nodes, and returns their
-// number.
+// spellDynamic writes the MatMulInteger and ConvInteger nodes of g of u8 and a constant weight, whose
+// sums only a Cast reads that makes them f32, as products between DequantizeLinear nodes, and
+// returns their number. Where a DynamicQuantizeLinear makes the left side, and Mul nodes multiply
+// by its scale and that of the weight, those are part of the product; other scales are 1.
 func spellDynamic(g *ir.Graph) (count int, err error) {
 	for _, n := range slices.Clone(g.Nodes) {
 		var o ir.Op
@@ -35,27 +35,31 @@ func spellDynamic(g *ir.Graph) (count int, err error) {
 	return count, nil
 }
 
-// dynamic is a product of integers whose left side is quantised as the model runs.
+// dynamic is a product of integers whose left side may be quantised as the model runs.
 type dynamic struct {
 	speller
-	axis, rows int       // of the weight
-	quantizer  *ir.Node  // the DynamicQuantizeLinear
-	scale      *ir.Value // of the weight
-	last       *ir.Node  // the Mul that makes the result in floats
+	axis, rows    int       // of the weight
+	xscale, scale *ir.Value // of both sides, nil for 1
+	last          *ir.Node  // which makes the result in floats
 }
 
 // dynamicOf returns n as one that multiplies as o does; ok is false for other nodes.
 func dynamicOf(n *ir.Node, o ir.Op) (d dynamic, ok bool) {
 	w, y := n.Inputs[1].Const, n.Outputs[0]
-	q := n.Inputs[0].Def
-	if w == nil || q == nil || q.Op.Kind() != "DynamicQuantizeLinear" || q.Outputs[0] != n.Inputs[0] || q.Outputs[2] == nil || n.Input(2) != q.Outputs[2] || !y.Type.Ranked {
+	if w == nil || n.Inputs[0].IsConst() || n.Inputs[0].Type.DType != tensor.U8 || !y.Type.Ranked {
 		return d, false
 	}
-	d = dynamic{speller: speller{n}, quantizer: q}
-	if d.axis, d.rows, ok = matrixOf(o, w); !ok {
+	d = dynamic{speller: speller{n}}
+	conv, _ := o.(*op.Conv)
+	grouped := conv != nil && conv.Group != 1 // whose sums floats hold, or nearly
+	if d.axis, d.rows, ok = matrixOf(o, w); grouped && w.Len() > 0 {
+		d.axis, d.rows, ok = 0, w.Dim(0), true
+	}
+	if z := n.Input(3); !ok || z != nil && (z.Const == nil || z.Const.Len() != 1 && z.Const.Len() != d.rows) {
 		return d, false
 	}
-	if z := n.Input(3); z != nil && (z.Const == nil || z.Const.Len() != 1 && z.Const.Len() != d.rows) {
+	x := n.Input(2)
+	if x != nil && (!x.Type.Ranked || x.Type.Rank() != 0) {
 		return d, false
 	}
 	c := soleReader(y)
@@ -63,30 +67,47 @@ func dynamicOf(n *ir.Node, o ir.Op) (d dynamic, ok bool) {
 		return d, false
 	}
 	channel := y.Type.Rank() - 1
-	if o.Kind() == "Conv" {
+	if conv != nil {
 		channel = 1
 	}
-	return d, d.scales(c.Outputs[0], channel)
+	q := n.Inputs[0].Def
+	if grouped || q == nil || q.Op.Kind() != "DynamicQuantizeLinear" || q.Outputs[0] != n.Inputs[0] || x == nil || q.Outputs[2] != x || !d.scales(c.Outputs[0], q.Outputs[1], channel) {
+		d.scale, d.xscale, d.last = nil, nil, c
+		return d, grouped || x != nil && !x.IsConst() || d.symmetric()
+	}
+	return d, true
 }
 
-// scales follows the Mul nodes behind v until the scales of both sides, each of which is there
-// once, were met in any order.
-func (d *dynamic) scales(v *ir.Value, channel int) bool {
-	x := d.quantizer.Outputs[1]
-	for met := false; !met || d.scale == nil; v = d.last.Outputs[0] {
+// symmetric reports whether the zero point of the weight is that of products with constant ones.
+func (d *dynamic) symmetric() bool {
+	zero := int64(0)
+	if d.node.Inputs[1].Type.DType == tensor.U8 {
+		zero = 128
+	}
+	if z := d.node.Input(3); z != nil {
+		return !slices.ContainsFunc(z.Const.Int64s(), func(v int64) bool { return v != zero })
+	}
+	return zero == 0
+}
+
+// scales follows the Mul nodes behind v until the scale x and that of the weight, each of which is
+// there once, were met in any order.
+func (d *dynamic) scales(v, x *ir.Value, channel int) bool {
+	for d.xscale == nil || d.scale == nil {
 		if d.last = soleReader(v); d.last == nil || d.last.Op.Kind() != "Mul" {
 			return false
 		}
 		for _, f := range factors(d.last, v) {
 			switch {
-			case f == x && x != nil && !met:
-				met = true
+			case f == x && x != nil && d.xscale == nil:
+				d.xscale = x
 			case d.scale == nil && d.perRow(f, v.Type.Rank(), channel):
 				d.scale = f
 			default:
 				return false
 			}
 		}
+		v = d.last.Outputs[0]
 	}
 	return true
 }
@@ -120,15 +141,19 @@ func (d *dynamic) perRow(v *ir.Value, rank, channel int) bool {
 // spell puts the product o in the place of the nodes.
 func (d *dynamic) spell(o ir.Op) error {
 	n, g := d.node, d.node.Graph()
-	left, err := d.dequantised("x", 0, d.quantizer.Outputs...)
+	or := func(v *ir.Value, c *tensor.Tensor) *ir.Value {
+		if v == nil {
+			v = g.NewConst(n.Name+".parameter", c)
+		}
+		return v
+	}
+	one := tensor.Scalar(float32(1))
+	left, err := d.dequantised("x", 0, n.Inputs[0], or(d.xscale, one), or(n.Input(2), tensor.New(tensor.U8)))
 	if err != nil {
 		return err
 	}
-	zero := n.Input(3)
-	if zero == nil {
-		zero = g.NewConst(n.Name+".w.zero", tensor.New(n.Inputs[1].Type.DType))
-	}
-	weight, err := d.dequantised("w", d.axis, n.Inputs[1], d.along(d.scale, d.rows), d.along(zero, d.rows))
+	scale, zero := or(d.scale, one), or(n.Input(3), tensor.New(n.Inputs[1].Type.DType))
+	weight, err := d.dequantised("w", d.axis, n.Inputs[1], d.along(scale, d.rows), d.along(zero, d.rows))
 	if err != nil {
 		return err
 	}

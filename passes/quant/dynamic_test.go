@@ -13,6 +13,7 @@ import (
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/passes/fold"
 	"spc/passes/quant"
 	"spc/tests/graphtest"
 )
@@ -166,37 +167,64 @@ func TestDynamicProductsComputeInIntegers(t *testing.T) {
 	}
 }
 
-// What others read, or what no form of a product has, stays.
-func TestOtherDynamicProductsStay(t *testing.T) {
-	for name, text := range map[string]string{
-		"sums that others read": `%i: i32[2,2] = MatMulInteger "i" (%q, %w, %z)
-  %c: f32[2,2] = Cast "c" (%i) {to = 1}
-  %p: f32[] = Mul "p" (%s, %ws)
-  %y: f32[2,2] = Mul "y" (%c, %p)
-  return %y, %i`,
-		"no scale of the weight": `%i: i32[2,2] = MatMulInteger "i" (%q, %w, %z)
-  %c: f32[2,2] = Cast "c" (%i) {to = 1}
-  %y: f32[2,2] = Mul "y" (%c, %s)
-  return %y`,
-		"another zero point": `%i: i32[2,2] = MatMulInteger "i" (%q, %w)
-  %c: f32[2,2] = Cast "c" (%i) {to = 1}
-  %p: f32[] = Mul "p" (%s, %ws)
-  %y: f32[2,2] = Mul "y" (%c, %p)
-  return %y`,
-		"scales of the rows of x": `%i: i32[2,2] = MatMulInteger "i" (%q, %w, %z)
-  %c: f32[2,2] = Cast "c" (%i) {to = 1}
-  %rs: f32[2,1] = const {1, 2}
-  %p: f32[2,1] = Mul "p" (%s, %rs)
-  %y: f32[2,2] = Mul "y" (%c, %p)
-  return %y`,
-	} {
-		g := graphtest.Parse(t, `graph "g"(%x: f32[2,3]) {
-  %w: i8[3,2] = const {1, 2, 3, 4, 5, 6}
+// What others read stays; what has other scales, or none, computes in integers and is scaled behind
+// that.
+func TestPartsOfDynamicProducts(t *testing.T) {
+	const head = `graph "g"(%x: f32[2,4,5,5], %r: f32[2,4]) {
+  %w: i8[4,2] = const {1, 2, 3, 4, 5, 6, -7, 8}
+  %k: u8[4,2,1,1] = const {1, 2, 3, 4, 5, 6, 7, 80}
+  %kk: u8[4,4,1,1] = const {1, 2, 3, 4, 5, 6, 7, 80, 1, 2, 3, 4, 5, 6, 7, 80}
+  %kz: u8[] = const {7}
   %ws: f32[] = const {0.5}
-  %q: u8[2,3], %s: f32[], %z: u8[] = DynamicQuantizeLinear "q" (%x)
-  `+text+"\n}")
-		if n, err := quant.Products(g); err != nil || n != 0 {
-			t.Errorf("%s: %d products, %v", name, n, err)
+  %cz: u8[] = const {100}
+  %q: u8[2,4], %s: f32[], %z: u8[] = DynamicQuantizeLinear "q" (%r)
+  %i: u8[2,4,5,5], %is: f32[], %iz: u8[] = DynamicQuantizeLinear "i" (%x)
+`
+	for _, c := range []struct{ name, text, want string }{
+		{"sums that others read", `%p: i32[2,2] = MatMulInteger "p" (%q, %w, %z)
+  %y: f32[2,2] = Cast "c" (%p) {to = 1}
+  return %y, %p`, "MatMulInteger:i32 Cast:f32"},
+		{"no scale of the weight", `%p: i32[2,2] = MatMulInteger "p" (%q, %w, %z)
+  %c: f32[2,2] = Cast "c" (%p) {to = 1}
+  %y: f32[2,2] = Mul "y" (%c, %s)
+  return %y`, "MatMul:f32 Mul:f32"},
+		{"no zero point", `%p: i32[2,2] = MatMulInteger "p" (%q, %w)
+  %c: f32[2,2] = Cast "c" (%p) {to = 1}
+  %a: f32[] = Mul "a" (%s, %ws)
+  %y: f32[2,2] = Mul "y" (%c, %a)
+  return %y`, "MatMul:f32 Mul:f32 Mul:f32"},
+		{"scales of the rows of x", `%p: i32[2,2] = MatMulInteger "p" (%q, %w, %z)
+  %c: f32[2,2] = Cast "c" (%p) {to = 1}
+  %rs: f32[2,1] = const {1, 2}
+  %y: f32[2,2] = Mul "y" (%c, %rs)
+  return %y`, "MatMul:f32 Mul:f32"},
+		{"a constant zero point beside one of the weight", `%p: i32[2,4,5,5] = ConvInteger "p" (%i, %kk, %cz, %kz)
+  %y: f32[2,4,5,5] = Cast "c" (%p) {to = 1}
+  return %y`, "ConvInteger:i32 Cast:f32"},
+		{"groups", `%p: i32[2,4,5,5] = ConvInteger "p" (%i, %k, %iz, %kz) {group = 2}
+  %c: f32[2,4,5,5] = Cast "c" (%p) {to = 1}
+  %a: f32[] = Mul "a" (%is, %ws)
+  %y: f32[2,4,5,5] = Mul "y" (%c, %a)
+  return %y`, "DequantizeLinear:f32 DequantizeLinear:f32 Conv:f32 Mul:f32 Mul:f32"},
+	} {
+		g := graphtest.Parse(t, head+"  "+c.text+"\n}")
+		before := g.Clone()
+		if _, err := quant.Products(g); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		fold.Dead(g)
+		if have := strings.ReplaceAll(kinds(g), "DynamicQuantizeLinear:u8 ", ""); have != c.want {
+			t.Errorf("%s: %s, want %s", c.name, have, c.want)
+		}
+		in := graphtest.Inputs(g, 3)
+		want, err := (&ref.Interpreter{}).Run(t.Context(), before, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := (&ref.Interpreter{}).Run(t.Context(), g, in)
+		if err != nil || !have[0].Equal(want[0]) {
+			t.Errorf("%s: %v, %v, want %v", c.name, err, have[0].Float64s(), want[0].Float64s())
 		}
 	}
 }

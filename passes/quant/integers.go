@@ -119,7 +119,7 @@ func integers(n *ir.Node) (bool, error) {
 	return true, n.Infer()
 }
 
-// atRunTime reports whether a node dequantises u8 with a scalar scale and zero point that are
+// atRunTime reports whether a node dequantises u8 with a scalar scale and zero point of which one is
 // computed as the model runs.
 func atRunTime(n *ir.Node) bool {
 	if n == nil || n.Op.Kind() != "DequantizeLinear" || n.Input(2) == nil || n.Outputs[0].Type.DType != tensor.F32 {
@@ -129,11 +129,11 @@ func atRunTime(n *ir.Node) bool {
 		return false
 	}
 	for i, dt := range []tensor.DType{tensor.U8, tensor.F32, tensor.U8} {
-		if t := n.Inputs[i].Type; t.DType != dt || i > 0 && (n.Inputs[i].IsConst() || !t.Ranked || t.Rank() != 0) {
+		if t := n.Inputs[i].Type; t.DType != dt || i > 0 && (!t.Ranked || t.Rank() != 0) {
 			return false
 		}
 	}
-	return true
+	return !n.Inputs[1].IsConst() || !n.Inputs[2].IsConst()
 }
 
 // weight8 is a weight i8 with a scale and a zero point, or one of each for each row of those that

@@ -415,7 +415,11 @@ func dynamic(g *Gen) {
 		scales := choose(g, []int{}, []int{1}, []int{m})
 		if conv {
 			kind, attrs = "ConvInteger", Attrs{"pads": []int{1, 0, 1, 1}}
-			w = g.weight(g.data(dt, m, x.dim(1), 2, 2))
+			c := x.dim(1)
+			if group := choose(g, 1, 2, 4); c%group == 0 && m%group == 0 {
+				attrs["group"], c = group, c/group
+			}
+			w = g.weight(g.data(dt, m, c, 2, 2))
 			scales = choose(g, []int{}, []int{m, 1, 1})
 		} else {
 			w = g.weight(g.data(dt, x.dim(-1), m))
