@@ -16,6 +16,7 @@ var binders = map[string]binder{
 	"GRU":           bindGRU,
 	"LSTM":          bindLSTM,
 	"MatMul":        bindMatMul,
+	"MatMulInteger": bindMatMulInteger,
 	"RNN":           bindRNN,
 
 	// Between f32 and u8.
