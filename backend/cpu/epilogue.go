@@ -124,6 +124,7 @@ type integerEpilogue struct {
 	kern  *ikernel.Kernels
 	quant ikernel.Limits // how what act returns becomes u8
 	u8    bool           // the result is u8
+	i32   bool           // the result is the sums
 
 	dynamic bool                // scale and zero point of X are inputs
 	sums    []int32             // of the rows of the weight, less its zero points
@@ -165,6 +166,15 @@ func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, kernel backend.
 	return ep, true
 }
 
+// newSums prepares the epilogue of a node whose result is the sums, for a weight with the given kernel,
+// zero points and rows of k elements. The zero point of X is input 2.
+func newSums(kernel backend.IntegerKernel, zeros []int, k int) *integerEpilogue {
+	ep := &integerEpilogue{epilogue: epilogue{residual: -1}, kern: ikernel.Best(), i32: true, dynamic: true, wscale: []float32{1}}
+	ep.centre(kernel.Sums(), zeros, k)
+	ep.Sum, ep.Scale = make([]int32, len(ep.sums)), make([]float32, len(ep.sums))
+	return ep
+}
+
 // centre sets what zero points of the weight, none for 0, do to products with rows of k elements
 // that have the given sums.
 func (e *integerEpilogue) centre(sums []int32, zeros []int, k int) {
@@ -201,7 +211,11 @@ func (e *integerEpilogue) own() *integerEpilogue {
 
 // begin takes the inputs of a run and returns the zero point of X, which the node may know, too.
 func (e *integerEpilogue) begin(in []*tensor.Tensor, zero int) int {
-	if e.dynamic {
+	switch {
+	case e.i32:
+		zero = int(octetAt(in, 2, 0))
+		e.scaleBy(1, zero)
+	case e.dynamic:
 		zero = int(in[op.DynamicZero].Bytes()[0])
 		e.scaleBy(in[op.DynamicScale].F32s()[0], zero)
 	}
@@ -246,6 +260,15 @@ func (e *integerEpilogue) scratch() int {
 // first row, or with ByColumn the first column, and tmp as long as scratch says.
 func (e *integerEpilogue) finish(first, rows, n int, c []int32, y, res ikernel.Elems, ldy int, tmp []float32) {
 	const ldc = ikernel.Columns
+	if e.i32 {
+		for r := range rows {
+			dst, sum := asInts(y.F32[r*ldy:][:n]), e.Sum[first+r]
+			for j, v := range c[r*ldc:][:n] {
+				dst[j] = v + sum
+			}
+		}
+		return
+	}
 	if e.act == nil {
 		e.kern.Finish(&e.Epilogue, first, rows, n, c, ldc, y, res, ldy)
 		return

@@ -5,6 +5,8 @@ import (
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
+	"spc/backend/format/dense"
+	"spc/backend/format/i8"
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/op"
@@ -24,13 +26,15 @@ func (p *program) integerWeight(n *ir.Node) (backend.IntegerKernel, error) {
 	return kernels[0], nil
 }
 
-// elemsOf returns the elements of t, f32 or u8; none where it is nil.
+// elemsOf returns the elements of t, f32 or u8, or the bits of i32; none where it is nil.
 func elemsOf(t *tensor.Tensor) ikernel.Elems {
 	switch {
 	case t == nil:
 		return ikernel.Elems{}
 	case t.DType() == tensor.U8:
 		return ikernel.Elems{U8: t.Bytes()}
+	case t.DType() == tensor.I32:
+		return ikernel.Elems{F32: asFloats(tensor.Data[int32](t))}
 	}
 	return ikernel.Elems{F32: t.F32s()}
 }
@@ -86,9 +90,46 @@ func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
-	c := &integerConv{planes: newPlanes(g, g.taps == 1), kernel: kernel, ep: ep, m: g.rows, k4: ep.groups(kernel), group: 1, zero: o.XZero}
-	if g.channels*max(c.channel, g.inPlane) >= 1<<31-64 { // of which offsets are 32 bits
+	return newIntegerConv(g, kernel, ep, o.XZero), nil
+}
+
+// bindConvInteger makes the kernel of a convolution of u8 whose sums are the result, with a constant
+// weight, of one group over one or two spatial axes.
+func bindConvInteger(p *program, n *ir.Node) (*bound, error) {
+	o := n.Op.(*op.ConvInteger)
+	xs, w := shapeOf(n.Inputs[0]), n.Inputs[1].Const
+	if w == nil || o.Group != 1 || n.Inputs[0].Type.DType != tensor.U8 || len(xs) > 4 || prod(shapeOf(n.Outputs[0])) == 0 || prod(xs) == 0 {
 		return nil, nil
+	}
+	g, err := newConvGeometry(n, &op.Conv{Window: o.Window, Group: 1}, 1)
+	if err != nil {
+		return nil, err
+	}
+	var zeros *tensor.Tensor
+	if z := n.Input(3); z != nil {
+		if zeros = z.Const; zeros == nil {
+			return nil, nil
+		}
+	}
+	k := g.channels * g.taps
+	if k > op.MaxQuantK {
+		return nil, nil
+	}
+	ints, shifted := op.Signed(w, zeros)
+	kernel, err := prepared(p, keyOfWeight(n.Inputs[1], "integers"), func() (backend.Kernel, error) {
+		return i8.Dense.CPU(dense.Store(ints.Reshape(g.rows, k)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newIntegerConv(g, kernel.(backend.IntegerKernel), newSums(kernel.(backend.IntegerKernel), shifted, k), 0), nil
+}
+
+// newIntegerConv is that of a geometry with at most two spatial axes; nil where it is too large.
+func newIntegerConv(g *convGeometry, kernel backend.IntegerKernel, ep *integerEpilogue, zero int) *bound {
+	c := &integerConv{planes: newPlanes(g, g.taps == 1), kernel: kernel, ep: ep, m: g.rows, k4: ep.groups(kernel), group: 1, zero: zero}
+	if g.channels*max(c.channel, g.inPlane) >= 1<<31-64 { // of which offsets are 32 bits
+		return nil
 	}
 	if k, ok := kernel.(backend.PlaneKernel); ok && !c.direct && ep.ones == nil {
 		if c.columns, ok = k.Planes(g.taps); ok {
@@ -107,7 +148,7 @@ func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
 			c.at[k] = int32(at)
 		}
 	}
-	return c.bound(), nil
+	return c.bound()
 }
 
 // laid is the size of the planes of an image in bytes, 0 where there are none. More

@@ -11,6 +11,7 @@ var binders = map[string]binder{
 	// Products.
 	"Attention":     bindAttention,
 	"Conv":          bindConv,
+	"ConvInteger":   bindConvInteger,
 	"ConvTranspose": bindConvTranspose,
 	"Gemm":          bindGemm,
 	"GRU":           bindGRU,

@@ -2,6 +2,7 @@ package op
 
 import (
 	"math"
+	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -36,6 +37,29 @@ const (
 	DynamicScale = 4
 	DynamicZero  = 5
 )
+
+// Signed returns a weight of 8-bit integers as i8, with its zero points, none where all are 0: u8
+// and its zero points become less by 128.
+func Signed(w, zeros *tensor.Tensor) (*tensor.Tensor, []int) {
+	z := []int{0}
+	if zeros != nil {
+		z = slices.Clone(zeros.Ints())
+	}
+	if w.DType() == tensor.U8 {
+		ints := tensor.New(tensor.I8, w.Shape()...)
+		for i, v := range w.Bytes() {
+			ints.Bytes()[i] = v ^ 0x80
+		}
+		for i := range z {
+			z[i] -= 128
+		}
+		w = ints
+	}
+	if !slices.ContainsFunc(z, func(v int) bool { return v != 0 }) {
+		z = nil
+	}
+	return w, z
+}
 
 // Quantisable is an operator that can be a product of 8-bit integers.
 type Quantisable interface {

@@ -80,14 +80,12 @@ func dynamicOf(n *ir.Node, o ir.Op) (d dynamic, ok bool) {
 
 // symmetric reports whether the zero point of the weight is that of products with constant ones.
 func (d *dynamic) symmetric() bool {
-	zero := int64(0)
-	if d.node.Inputs[1].Type.DType == tensor.U8 {
-		zero = 128
-	}
+	var zero *tensor.Tensor
 	if z := d.node.Input(3); z != nil {
-		return !slices.ContainsFunc(z.Const.Int64s(), func(v int64) bool { return v != zero })
+		zero = z.Const
 	}
-	return zero == 0
+	_, zeros := op.Signed(d.node.Inputs[1].Const, zero)
+	return zeros == nil
 }
 
 // scales follows the Mul nodes behind v until the scale x and that of the weight, each of which is

@@ -173,32 +173,19 @@ func integersOf(n *ir.Node) (w weight8, ok bool) {
 	if c == nil || s == nil || s.DType() != tensor.F32 || s.Rank() > 1 || s.Len() == 0 || o.BlockSize != 0 || n.Outputs[0].Type.DType != tensor.F32 || !positive(s) {
 		return w, false
 	}
-	w = weight8{ints: c, scales: s.F32s(), zeros: []int{0}, axis: o.Axis}
-	if w.axis < 0 {
-		w.axis += c.Rank()
-	}
+	var zeros *tensor.Tensor
 	if z := n.Input(2); z != nil {
-		if z.Const == nil {
+		if zeros = z.Const; zeros == nil {
 			return w, false
 		}
-		w.zeros = z.Const.Ints()
 	}
-	switch c.DType() {
-	case tensor.U8:
-		w.ints = tensor.New(tensor.I8, c.Shape()...)
-		for i, v := range c.Bytes() {
-			w.ints.Bytes()[i] = v ^ 0x80
-		}
-		w.zeros = slices.Clone(w.zeros)
-		for i := range w.zeros {
-			w.zeros[i] -= 128
-		}
-	case tensor.I8:
-	default:
+	if c.DType() != tensor.U8 && c.DType() != tensor.I8 {
 		return w, false
 	}
-	if !slices.ContainsFunc(w.zeros, func(z int) bool { return z != 0 }) {
-		w.zeros = nil
+	w = weight8{scales: s.F32s(), axis: o.Axis}
+	w.ints, w.zeros = op.Signed(c, zeros)
+	if w.axis < 0 {
+		w.axis += c.Rank()
 	}
 	return w, true
 }
