@@ -2,12 +2,15 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"spc/backend"
 	"spc/backend/cpu/vec"
+	"spc/backend/format/i8"
 	"spc/backend/format/ikernel"
 	"spc/ir"
 	"spc/ir/op"
+	"spc/ir/tensor"
 	"spc/lower/chain"
 )
 
@@ -121,30 +124,38 @@ type integerEpilogue struct {
 	kern  *ikernel.Kernels
 	quant ikernel.Limits // how what act returns becomes u8
 	u8    bool           // the result is u8
+	i32   bool           // the result is the sums
+
+	dynamic bool                // scale and zero point of X are inputs
+	sums    []int32             // of the rows of the weight, less its zero points
+	wscale  []float32           // for all rows, or each
+	wzero   []int32             // for each row, nil where they are 0
+	ones    backend.TokenKernel // sums up the columns of X, where there are zero points
 }
 
-// newIntegerEpilogue prepares the epilogue of n, whose weight has the given sums of rows; ok
-// is false where its bias is no constant.
-func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, sums []int32) (*integerEpilogue, bool) {
+// newIntegerEpilogue prepares the epilogue of n, whose weight has the given kernel and rows of k
+// elements; ok is false where its bias is no constant.
+func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, kernel backend.IntegerKernel, k int) (*integerEpilogue, bool) {
 	bias, ok := constantF32(n, 2)
 	if !ok {
 		return nil, false
 	}
-	ep := &integerEpilogue{epilogue: newEpilogue(n, e, nil), kern: ikernel.Best(), u8: q.YScale != 0}
+	ep := &integerEpilogue{epilogue: newEpilogue(n, e, nil), kern: ikernel.Best(), u8: q.YScale != 0, dynamic: n.Input(op.DynamicScale) != nil, wscale: q.WScale}
 	shift := float32(0)
 	if ep.residual >= 0 && q.RScale != 0 {
 		ep.ResScale = q.RScale
 		shift = -q.RScale * float32(q.RZero)
 	}
-	for m, s := range sums {
-		ep.Sum = append(ep.Sum, -int32(q.XZero)*s)
-		ep.Scale = append(ep.Scale, q.XScale*q.WScale[m%len(q.WScale)])
+	ep.centre(kernel.Sums(), q.WZero, k)
+	for m := range ep.sums {
 		b := shift
 		if bias != nil {
 			b += bias[m]
 		}
 		ep.Bias = append(ep.Bias, b)
 	}
+	ep.Sum, ep.Scale = make([]int32, len(ep.sums)), make([]float32, len(ep.sums))
+	ep.scaleBy(q.XScale, q.XZero)
 	ep.Lo, ep.Hi = ep.lo, ep.hi
 	if ep.u8 && ep.act == nil {
 		ep.ToU8(q.YScale, q.YZero)
@@ -153,6 +164,88 @@ func newIntegerEpilogue(n *ir.Node, q *op.Quant, e *op.Epilogue, sums []int32) (
 		ep.quant.ToU8(q.YScale, q.YZero)
 	}
 	return ep, true
+}
+
+// newSums prepares the epilogue of a node whose result is the sums, for a weight with the given kernel,
+// zero points and rows of k elements. The zero point of X is input 2.
+func newSums(kernel backend.IntegerKernel, zeros []int, k int) *integerEpilogue {
+	ep := &integerEpilogue{epilogue: epilogue{residual: -1}, kern: ikernel.Best(), i32: true, dynamic: true, wscale: []float32{1}}
+	ep.centre(kernel.Sums(), zeros, k)
+	ep.Sum, ep.Scale = make([]int32, len(ep.sums)), make([]float32, len(ep.sums))
+	return ep
+}
+
+// centre sets what zero points of the weight, none for 0, do to products with rows of k elements
+// that have the given sums.
+func (e *integerEpilogue) centre(sums []int32, zeros []int, k int) {
+	e.sums = sums
+	if len(zeros) == 0 {
+		return
+	}
+	e.sums = slices.Clone(sums)
+	e.wzero = make([]int32, len(sums))
+	for m := range sums {
+		e.wzero[m] = int32(zeros[m%len(zeros)])
+		e.sums[m] -= int32(k) * e.wzero[m]
+	}
+	e.ones = i8.Ones(k)
+}
+
+// scaleBy sets the scale and the zero point of X.
+func (e *integerEpilogue) scaleBy(scale float32, zero int) {
+	for m, s := range e.sums {
+		e.Sum[m] = -int32(zero) * s
+		e.Scale[m] = scale * e.wscale[m%len(e.wscale)]
+	}
+}
+
+// own is the epilogue of one exec.
+func (e *integerEpilogue) own() *integerEpilogue {
+	if !e.dynamic {
+		return e
+	}
+	c := *e
+	c.Sum, c.Scale = slices.Clone(e.Sum), slices.Clone(e.Scale)
+	return &c
+}
+
+// begin takes the inputs of a run and returns the zero point of X, which the node may know, too.
+func (e *integerEpilogue) begin(in []*tensor.Tensor, zero int) int {
+	switch {
+	case e.i32:
+		zero = int(octetAt(in, 2, 0))
+		e.scaleBy(1, zero)
+	case e.dynamic:
+		zero = int(in[op.DynamicZero].Bytes()[0])
+		e.scaleBy(in[op.DynamicScale].F32s()[0], zero)
+	}
+	return zero
+}
+
+// groups is the number of groups of a panel for a kernel, and for ones.
+func (e *integerEpilogue) groups(kernel backend.IntegerKernel) int {
+	if e.ones == nil {
+		return kernel.Groups()
+	}
+	return max(kernel.Groups(), e.ones.Groups())
+}
+
+// lessZeros subtracts from rows of n sums, 64 apart, those that the weight's zero points have with
+// the columns of X, of which the sums are xsums.
+func (e *integerEpilogue) lessZeros(first, rows, n int, c, xsums []int32) {
+	for r := range rows {
+		a, v := e.wzero[first:], xsums
+		if e.ByColumn {
+			a, v = v[r:], a
+		} else {
+			a = a[r:]
+		}
+		y, z := c[r*ikernel.Columns:][:n], a[0]
+		v = v[:n]
+		for i := range y {
+			y[i] -= z * v[i]
+		}
+	}
 }
 
 // scratch is the number of floats that finish needs.
@@ -167,6 +260,15 @@ func (e *integerEpilogue) scratch() int {
 // first row, or with ByColumn the first column, and tmp as long as scratch says.
 func (e *integerEpilogue) finish(first, rows, n int, c []int32, y, res ikernel.Elems, ldy int, tmp []float32) {
 	const ldc = ikernel.Columns
+	if e.i32 {
+		for r := range rows {
+			dst, sum := asInts(y.F32[r*ldy:][:n]), e.Sum[first+r]
+			for j, v := range c[r*ldc:][:n] {
+				dst[j] = v + sum
+			}
+		}
+		return
+	}
 	if e.act == nil {
 		e.kern.Finish(&e.Epilogue, first, rows, n, c, ldc, y, res, ldy)
 		return

@@ -71,6 +71,9 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 			q.WScale[i] = 0.001 + r.Float32()/100
 		}
 	}
+	for range pick(0, 0, 1, m) {
+		q.WZero = append(q.WZero, r.IntN(256)-128)
+	}
 	if r.IntN(2) == 0 {
 		q.YScale, q.YZero = 0.3, r.IntN(256)
 	}
@@ -94,6 +97,13 @@ func product8(r *rand.Rand) (*ir.Graph, []*tensor.Tensor, error) {
 	}
 	n := g.NewNode("p", o, inputs, "y")
 	g.Outputs = n.Outputs
+	if r.IntN(3) == 0 {
+		scale, zero := tensor.Scalar(q.XScale), tensor.Scalar(uint8(q.XZero))
+		q.XScale, q.XZero = 1, 0
+		n.SetInput(op.DynamicScale, g.NewInput("scale", ir.TypeOf(scale)))
+		n.SetInput(op.DynamicZero, g.NewInput("zero", ir.TypeOf(zero)))
+		args = append(args, scale, zero)
+	}
 	if err := n.Infer(); err != nil {
 		return nil, nil, err
 	}

@@ -11,16 +11,19 @@ var binders = map[string]binder{
 	// Products.
 	"Attention":     bindAttention,
 	"Conv":          bindConv,
+	"ConvInteger":   bindConvInteger,
 	"ConvTranspose": bindConvTranspose,
 	"Gemm":          bindGemm,
 	"GRU":           bindGRU,
 	"LSTM":          bindLSTM,
 	"MatMul":        bindMatMul,
+	"MatMulInteger": bindMatMulInteger,
 	"RNN":           bindRNN,
 
 	// Between f32 and u8.
-	"DequantizeLinear": bindDequantize,
-	"QuantizeLinear":   bindQuantize,
+	"DequantizeLinear":      bindDequantize,
+	"DynamicQuantizeLinear": bindDynamicQuantize,
+	"QuantizeLinear":        bindQuantize,
 
 	// Rotations of neighbours.
 	"RotaryEmbedding": bindRotary,

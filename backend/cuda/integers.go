@@ -16,8 +16,11 @@ var types = map[tensor.DType]int{tensor.U8: typeU8, tensor.F32: typeF32, tensor.
 func (b *binder) typeOf(v *ir.Value) int { return types[b.prog.typeOf(v)] }
 
 // integerProduct launches a kernel of a quantised product on its operands, of which X is u8; false where no
-// grid is large enough. depth is the number of rows of X.
+// grid is large enough, and for scales and zero points that kernels do not take. depth is the number of rows of X.
 func (b *binder) integerProduct(n *ir.Node, w *weight, q *op.Quant, ep *op.Epilogue, depth int, o operands) (bool, error) {
+	if n.Input(op.DynamicScale) != nil || len(q.WZero) > 0 {
+		return false, nil
+	}
 	rows := len(w.sums)
 	bias, ok := biasOf(n, 2, rows)
 	if !ok {

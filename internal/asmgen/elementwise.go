@@ -531,6 +531,18 @@ const (
 )
 
 // unary returns the description of y[i] = f(x[i]).
+// extremum describes a reduction by max or min, which begins with an infinity of the given sign.
+func extremum(name, of string, sign int, op func(...Op)) elementwise {
+	return elementwise{
+		name: name, loop: "s = " + of + "(s, x[i])", in: []string{"x"}, unroll: 4, noStore: true,
+		reduce: &reduction{
+			neutral: float32(math.Inf(sign)), first: fmt.Sprintf("s := float32(math.Inf(%d))", sign),
+			combine: func(v, acc VecVirtual) { op(v, acc, acc) },
+		},
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return in[0] },
+	}
+}
+
 func unary(name, loop string, consts []float32, f func(m *arith, x VecVirtual) VecVirtual) elementwise {
 	return elementwise{
 		name: name, loop: "y[i] = " + loop, in: []string{"x"}, consts: consts, unroll: 1,
@@ -613,14 +625,8 @@ var helpers = []elementwise{
 			return in[0]
 		},
 	},
-	{
-		name: "maximum", loop: "s = max(s, x[i])", in: []string{"x"}, unroll: 4, noStore: true,
-		reduce: &reduction{
-			neutral: float32(math.Inf(-1)), first: "s := float32(math.Inf(-1))",
-			combine: func(v, acc VecVirtual) { VMAXPS(v, acc, acc) },
-		},
-		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return in[0] },
-	},
+	extremum("maximum", "max", -1, VMAXPS),
+	extremum("minimum", "min", 1, VMINPS),
 	{
 		name: "expSum", loop: "y[i] = decay(x[i] - shift)\ns += y[i]",
 		in: []string{"x"}, scalars: []string{"shift"}, consts: decayConsts(softmaxLo), unroll: 1, reduce: sums,

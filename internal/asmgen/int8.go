@@ -569,7 +569,12 @@ func intFinish(out, res string, byColumn bool) {
 		}
 		VPADDD(s, x, x)
 		VCVTDQ2PS(x, x)
-		VFMADD213PS(b, f, x)
+		if out == "f32" { // with the two roundings of ONNX's operators
+			VMULPS(f, x, x)
+			VADDPS(b, x, x)
+		} else {
+			VFMADD213PS(b, f, x)
+		}
 		switch res {
 		case "f32":
 			if out == "u8" {

@@ -857,14 +857,18 @@ func finishAVX2(out, res string, byColumn bool) {
 			VPADDD(s, x, x)
 		}
 		VCVTDQ2PS(x, x)
+		if byColumn && out == "f32" {
+			b = load(bias)
+		}
 		switch {
-		case !byColumn:
-			VFMADD213PS(b, f, x)
-		case out == "u8":
+		case out == "f32": // with the two roundings of ONNX's operators
+			VMULPS(f, x, x)
+			VADDPS(b, x, x)
+		case byColumn:
 			VMULPS(f, x, x)
 			VFMADD231PS(load(bias), inv, x)
 		default:
-			VFMADD213PS(load(bias), f, x)
+			VFMADD213PS(b, f, x)
 		}
 		switch res {
 		case "f32":

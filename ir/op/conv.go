@@ -139,7 +139,7 @@ func (o *Conv) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return nil, evalErrorf("%v", err)
 	}
 	if o.Quantised() {
-		return o.evalQuant(&o.Epilogue, in, shapes[0], 1, func(y *tensor.Tensor, in []*tensor.Tensor) {
+		return o.evalQuant(&o.Epilogue, in, shapes[0], 1, 0, func(y *tensor.Tensor, in []*tensor.Tensor) {
 			convolve[float64, float64](y, in, spans, o.Group)
 		})
 	}

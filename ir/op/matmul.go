@@ -134,7 +134,7 @@ func (o *MatMul) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 		return empty, err
 	}
 	if o.Quantised() {
-		return o.evalQuant(&o.Epilogue, in, shapes[0], len(shapes[0])-1, func(y *tensor.Tensor, in []*tensor.Tensor) {
+		return o.evalQuant(&o.Epilogue, in, shapes[0], len(shapes[0])-1, 1, func(y *tensor.Tensor, in []*tensor.Tensor) {
 			matmul[float64, float64](y, in[0], in[1])
 		})
 	}
@@ -432,7 +432,11 @@ func (o *Gemm) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		return empty, err
 	}
 	if o.Quantised() {
-		return o.evalQuant(&o.Epilogue, in, shapes[0], 1, func(y *tensor.Tensor, in []*tensor.Tensor) {
+		waxis := 1
+		if o.TransB {
+			waxis = 0
+		}
+		return o.evalQuant(&o.Epilogue, in, shapes[0], 1, waxis, func(y *tensor.Tensor, in []*tensor.Tensor) {
 			gemm[float64, float64](o, y, in)
 		})
 	}

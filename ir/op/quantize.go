@@ -302,13 +302,19 @@ func (o *DynamicQuantizeLinear) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor
 	for _, v := range in[0].F32s() {
 		lo, hi = min(lo, v), max(hi, v)
 	}
-	scale := hi - lo
+	scale, z := DynamicRange(lo, hi)
+	s, zero := tensor.Scalar(scale), tensor.Scalar(z)
+	q := divideRows.zip(in[0], s).To(tensor.F64)
+	return []*tensor.Tensor{quantize(q, zero, tensor.U8, true), s, zero}, nil
+}
+
+// DynamicRange returns the scale and the zero point that DynamicQuantizeLinear gives elements from
+// lo to hi, between which 0 lies.
+func DynamicRange(lo, hi float32) (scale float32, zero uint8) {
+	scale = hi - lo
 	if scale == 0 {
 		scale = 1
 	}
 	scale /= 255
-	zero := tensor.Scalar(math.RoundToEven(float64(max(0, min(255, -lo/scale))))).To(tensor.U8)
-	s := tensor.Scalar(scale)
-	q := divideRows.zip(in[0], s).To(tensor.F64)
-	return []*tensor.Tensor{quantize(q, zero, tensor.U8, true), s, zero}, nil
+	return scale, tensor.Scalar(math.RoundToEven(float64(max(0, min(255, -lo/scale))))).To(tensor.U8).Bytes()[0]
 }

@@ -63,8 +63,15 @@ type registry struct{}
 func (registry) Check(n *ir.Node) error {
 	d := index[n.Op.Kind()]
 	inputs := len(n.Inputs)
-	if _, ok := n.Op.(Fusable); ok && inputs <= Residual+1 {
-		inputs = min(inputs, d.In[1]) // what is behind belongs to the epilogue
+	last := -1 // of the inputs behind those of ONNX
+	if _, ok := n.Op.(Fusable); ok {
+		last = Residual
+	}
+	if q, ok := n.Op.(Quantisable); ok && q.Integers().Quantised() {
+		last = DynamicZero
+	}
+	if inputs <= last+1 {
+		inputs = min(inputs, d.In[1])
 	}
 	if err := d.CheckArity(inputs, len(n.Outputs)); err != nil {
 		return n.Errorf(ir.ErrInvalid, "%v", err)

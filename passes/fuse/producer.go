@@ -34,12 +34,12 @@ func producerOf(v *ir.Value) (p producer, ok bool) {
 }
 
 // locate finds the weight's axis of output channels; ok is false where the weight
-// is no constant f32 tensor or the channels are split into groups of inputs.
+// is no constant tensor of f32, or of i8 in a product of integers, or the channels are split into groups of inputs.
 func (p *producer) locate() bool {
 	n := p.node
 	p.weight = 1
 	w := n.Inputs[1].Const
-	if w == nil || w.DType() != tensor.F32 {
+	if w == nil || w.DType() != tensor.F32 && w.DType() != tensor.I8 {
 		return false
 	}
 	rank := n.Outputs[0].Type.Rank()
@@ -122,7 +122,7 @@ func perChannel(v *ir.Value, rank, axis, m int) ([]float64, bool) {
 func (p *producer) affine(scale, shift []float64) (bool, error) {
 	n, g := p.node, p.node.Graph()
 	bias, ok := p.bias()
-	if !ok {
+	if !ok || scale != nil && p.node.Inputs[1].Const.DType() != tensor.F32 {
 		return false, nil
 	}
 	b := tensor.New(tensor.F32, p.m)

@@ -70,31 +70,38 @@ func productOf(n *ir.Node) (p product, ok bool) {
 // shaped is productOf for a weight w of any element type.
 func shaped(n *ir.Node, w *tensor.Tensor) (p product, ok bool) {
 	p.Node = n
-	switch o := n.Op.(type) {
-	case *op.Conv:
-		if o.Group != 1 || w.Rank() < 3 {
-			return p, false
-		}
-	case *op.MatMul:
-		if w.Rank() != 2 {
-			return p, false
-		}
-		p.axis = 1
-	case *op.Gemm:
-		if o.Alpha != 1 || o.Beta != 1 && n.Input(2) != nil || o.TransA || w.Rank() != 2 {
-			return p, false
-		}
-		if !o.TransB {
-			p.axis = 1
-		}
-	default:
+	if o, gemm := n.Op.(*op.Gemm); gemm && (o.Alpha != 1 || o.Beta != 1 && n.Input(2) != nil || o.TransA) {
 		return p, false
 	}
-	p.rows = w.Dim(p.axis)
-	if w.Len() == 0 || w.Len()/p.rows > op.MaxQuantK {
+	if p.axis, p.rows, ok = matrixOf(n.Op, w); !ok {
 		return p, false
 	}
 	return p, p.bias() == nil || p.bias().Const != nil && p.bias().Const.DType() == tensor.F32 && vector(p.bias().Type, p.rows)
+}
+
+// matrixOf returns the axis of w along which the rows lie of a weight that o, a Conv of one group, a
+// MatMul or a Gemm, multiplies, and their number; ok is false where that is not one of integers.
+func matrixOf(o ir.Op, w *tensor.Tensor) (axis, rows int, ok bool) {
+	rank := 2
+	switch o := o.(type) {
+	case *op.Conv:
+		if rank = max(w.Rank(), 3); o.Group != 1 {
+			return 0, 0, false
+		}
+	case *op.MatMul:
+		axis = 1
+	case *op.Gemm:
+		if !o.TransB {
+			axis = 1
+		}
+	default:
+		return 0, 0, false
+	}
+	if w.Rank() != rank || w.Len() == 0 {
+		return 0, 0, false
+	}
+	rows = w.Dim(axis)
+	return axis, rows, w.Len()/rows <= op.MaxQuantK
 }
 
 // bias is the input that is added for each row.

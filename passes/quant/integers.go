@@ -10,9 +10,9 @@ import (
 	"spc/passes/fold"
 )
 
-// Products makes the products of g whose operands DequantizeLinear nodes make, and
-// QLinearConv and QLinearMatMul nodes, products of 8-bit integers with an f32 result,
-// and returns their number. It must
+// Products makes the products of g whose operands DequantizeLinear nodes make, QLinearConv and
+// QLinearMatMul nodes, and MatMulInteger and ConvInteger nodes behind DynamicQuantizeLinear
+// nodes, products of 8-bit integers with an f32 result, and returns their number. It must
 // come before constants are folded: a folded DequantizeLinear of a weight cannot be
 // told from an f32 weight.
 func Products(g *ir.Graph) (int, error) {
@@ -70,15 +70,14 @@ func integers(n *ir.Node) (bool, error) {
 	if !ok || o.Integers().Quantised() {
 		return false, nil
 	}
-	x, ok := quantizer(defined(n.Inputs[0]), "DequantizeLinear")
-	if !ok {
+	left := defined(n.Inputs[0])
+	x, ok := quantizer(left, "DequantizeLinear")
+	runtime := !ok && atRunTime(left)
+	if !ok && !runtime {
 		return false, nil
 	}
-	w, scales, axis, ok := symmetric(defined(n.Inputs[1]))
-	if !ok || len(scales) == 0 {
-		return false, nil
-	}
-	if most := x.scale * slices.Max(scales); !normal(most) || slices.ContainsFunc(scales, func(s float32) bool { return !fits(x.scale*s, most) }) {
+	w, ok := integersOf(defined(n.Inputs[1]))
+	if !ok || !runtime && !w.scaledBy(x.scale) {
 		return false, nil
 	}
 	bias := n.Input(2)
@@ -92,70 +91,109 @@ func integers(n *ir.Node) (bool, error) {
 		}
 		n.SetInput(2, nil)
 	}
-	p, ok := shaped(n, w)
-	if !ok || len(scales) > 1 && axis != p.axis || len(scales) > 1 && len(scales) != p.rows || bias != nil && (len(b) != p.rows || !vector(bias.Type, p.rows)) {
+	p, ok := shaped(n, w.ints)
+	if !ok || !w.alongs(p) || bias != nil && (len(b) != p.rows || !vector(bias.Type, p.rows)) {
 		n.SetInput(2, bias)
 		return false, nil
 	}
 	g := n.Graph()
 	n.Op = ir.CloneOp(n.Op)
 	q := n.Op.(op.Quantisable).Integers()
-	q.XScale, q.XZero, q.WScale = x.scale, x.zero, scales
+	q.XScale, q.XZero, q.WScale, q.WZero = x.scale, x.zero, w.scales, w.zeros
+	if runtime {
+		q.XScale, q.XZero = 1, 0
+		n.SetInput(op.DynamicScale, left.Inputs[1])
+		n.SetInput(op.DynamicZero, left.Inputs[2])
+	}
 	v := n.Inputs[1].Def.Inputs[0]
-	if v.Const != w {
-		c := g.NewConst(v.Name, w)
+	if v.Const != w.ints {
+		c := g.NewConst(v.Name, w.ints)
 		swapNames(c, v)
 		v = c
 	}
 	n.SetInput(1, v)
-	n.SetInput(0, n.Inputs[0].Def.Inputs[0])
+	n.SetInput(0, left.Inputs[0])
 	if bias != nil {
 		n.SetInput(2, g.NewConst(n.Name+".bias", tensor.From(b, len(b))))
 	}
 	return true, n.Infer()
 }
 
-// symmetric returns the weight that a DequantizeLinear node makes of a constant: i8
-// with the zero point 0, or u8 with 128, which is then shifted.
-func symmetric(n *ir.Node) (w *tensor.Tensor, scales []float32, axis int, ok bool) {
+// atRunTime reports whether a node dequantises u8 with a scalar scale and zero point of which one is
+// computed as the model runs.
+func atRunTime(n *ir.Node) bool {
+	if n == nil || n.Op.Kind() != "DequantizeLinear" || n.Input(2) == nil || n.Outputs[0].Type.DType != tensor.F32 {
+		return false
+	}
+	if n.Op.(*op.DequantizeLinear).BlockSize != 0 {
+		return false
+	}
+	for i, dt := range []tensor.DType{tensor.U8, tensor.F32, tensor.U8} {
+		if t := n.Inputs[i].Type; t.DType != dt || i > 0 && (!t.Ranked || t.Rank() != 0) {
+			return false
+		}
+	}
+	return !n.Inputs[1].IsConst() || !n.Inputs[2].IsConst()
+}
+
+// weight8 is a weight i8 with a scale and a zero point, or one of each for each row of those that
+// lie along an axis. There are no zeros where all are 0.
+type weight8 struct {
+	ints   *tensor.Tensor
+	scales []float32
+	zeros  []int
+	axis   int
+}
+
+// scaledBy reports whether a product with what has the constant scale x computes with normal
+// numbers, on all devices.
+func (w *weight8) scaledBy(x float32) bool {
+	most := x * slices.Max(w.scales)
+	return w.zeros == nil && normal(most) && !slices.ContainsFunc(w.scales, func(s float32) bool { return !fits(x*s, most) })
+}
+
+// alongs reports whether scales and zero points are those of the rows of p.
+func (w *weight8) alongs(p product) bool {
+	for _, k := range []int{len(w.scales), len(w.zeros)} {
+		if k > 1 && (k != p.rows || w.axis != p.axis) {
+			return false
+		}
+	}
+	return true
+}
+
+// integersOf returns the weight that a DequantizeLinear node makes of a constant: i8, or u8, which
+// is then shifted.
+func integersOf(n *ir.Node) (w weight8, ok bool) {
 	if n == nil || n.Op.Kind() != "DequantizeLinear" {
-		return nil, nil, 0, false
+		return w, false
 	}
 	o := n.Op.(*op.DequantizeLinear)
 	c, s := n.Inputs[0].Const, n.Inputs[1].Const
-	if c == nil || s == nil || s.DType() != tensor.F32 || s.Rank() > 1 || o.BlockSize != 0 || n.Outputs[0].Type.DType != tensor.F32 {
-		return nil, nil, 0, false
+	if c == nil || s == nil || s.DType() != tensor.F32 || s.Rank() > 1 || s.Len() == 0 || o.BlockSize != 0 || n.Outputs[0].Type.DType != tensor.F32 || !positive(s) {
+		return w, false
 	}
-	shift := int64(0)
-	if c.DType() == tensor.U8 {
-		shift = 128
-	} else if c.DType() != tensor.I8 {
-		return nil, nil, 0, false
-	}
+	var zeros *tensor.Tensor
 	if z := n.Input(2); z != nil {
-		if z.Const == nil || slices.ContainsFunc(z.Const.Int64s(), func(v int64) bool { return v != shift }) {
-			return nil, nil, 0, false
-		}
-	} else if shift != 0 {
-		return nil, nil, 0, false
-	}
-	for _, v := range s.F32s() {
-		if !(v > 0) || math.IsInf(float64(128*v), 0) {
-			return nil, nil, 0, false
+		if zeros = z.Const; zeros == nil {
+			return w, false
 		}
 	}
-	axis = o.Axis
-	if axis < 0 {
-		axis += c.Rank()
+	if c.DType() != tensor.U8 && c.DType() != tensor.I8 {
+		return w, false
 	}
-	if shift != 0 {
-		t := tensor.New(tensor.I8, c.Shape()...)
-		for i, v := range c.Bytes() {
-			t.Bytes()[i] = v ^ 0x80
-		}
-		c = t
+	w = weight8{scales: s.F32s(), axis: o.Axis}
+	w.ints, w.zeros = op.Signed(c, zeros)
+	if w.axis < 0 {
+		w.axis += c.Rank()
 	}
-	return c, s.F32s(), axis, true
+	return w, true
+}
+
+// positive reports whether the scales of s are positive numbers by which floats hold all 8-bit
+// integers.
+func positive(s *tensor.Tensor) bool {
+	return !slices.ContainsFunc(s.F32s(), func(v float32) bool { return !(v > 0) || math.IsInf(float64(128*v), 0) })
 }
 
 // constantBias returns the elements of a bias: f32, or i32 behind a DequantizeLinear.
@@ -270,6 +308,9 @@ func requantise(n *ir.Node) (bool, error) {
 // divides reports whether what a quantised product adds up may be scaled by 1/y.
 func divides(y float32, n *ir.Node) bool {
 	q := n.Op.(op.Quantisable).Integers()
+	if n.Input(op.DynamicScale) != nil {
+		return false
+	}
 	for _, s := range q.WScale {
 		if !fits(q.XScale*s, y) {
 			return false

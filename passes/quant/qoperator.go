@@ -9,11 +9,20 @@ import (
 	"spc/ir/tensor"
 )
 
-// spell writes the QLinearConv and QLinearMatMul nodes of g with constant weights and
-// parameters as products between DequantizeLinear and QuantizeLinear nodes, and
-// returns their number. Results that lie half way between two steps may round to the
-// other one.
-func spell(g *ir.Graph) (count int, err error) {
+// spell writes the products of integers of g with constant weights as products between
+// DequantizeLinear and QuantizeLinear nodes, and returns their number.
+func spell(g *ir.Graph) (int, error) {
+	n, err := spellStatic(g)
+	if err != nil {
+		return n, err
+	}
+	k, err := spellDynamic(g)
+	return n + k, err
+}
+
+// spellStatic is spell for QLinearConv and QLinearMatMul nodes with constant parameters.
+// Results that lie half way between two steps may round to the other one.
+func spellStatic(g *ir.Graph) (count int, err error) {
 	for _, n := range slices.Clone(g.Nodes) {
 		var o ir.Op
 		axis := 0
@@ -45,35 +54,15 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 		return false, nil
 	}
 	w, x, ws := n.Inputs[3].Const, n.Inputs[1].Const.F32s()[0], n.Inputs[4].Const
-	g := n.Graph()
-	dequantised := func(name string, axis int, in ...*ir.Value) (*ir.Value, error) {
-		d := newOp("DequantizeLinear")
-		if err := ir.SetAttr(d, "axis", axis); err != nil {
-			return nil, err
-		}
-		m := g.InsertBefore(n, n.Name+"."+name, d, in, n.Name+"."+name+".f32")
-		return m.Outputs[0], m.Infer()
-	}
+	g, s := n.Graph(), speller{n}
 	single := func(i int) *ir.Value { // as a scalar, whatever its shape
 		return g.NewConst(n.Inputs[i].Name, n.Inputs[i].Const.Reshape())
 	}
-	// A scalar scale with a zero point for each channel, or the other way round.
-	along := func(i int) *ir.Value {
-		k := n.Inputs[i].Const
-		if k.Len() > 1 {
-			return n.Inputs[i]
-		}
-		t := tensor.New(k.DType(), w.Dim(axis))
-		for c := range w.Dim(axis) {
-			copy(t.Bytes()[c*k.DType().Size():], k.Bytes())
-		}
-		return g.NewConst(n.Inputs[i].Name, t)
-	}
-	left, err := dequantised("x", 0, n.Inputs[0], single(1), single(2))
+	left, err := s.dequantised("x", 0, n.Inputs[0], single(1), single(2))
 	if err != nil {
 		return false, err
 	}
-	weight, err := dequantised("w", axis, n.Inputs[3], along(4), along(5))
+	weight, err := s.dequantised("w", axis, n.Inputs[3], s.along(n.Inputs[4], w.Dim(axis)), s.along(n.Inputs[5], w.Dim(axis)))
 	if err != nil {
 		return false, err
 	}
@@ -83,7 +72,7 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 		for i := range scales.F32s() {
 			scales.F32s()[i] = x * ws.F32s()[i%ws.Len()]
 		}
-		bias, err := dequantised("b", 0, b, g.NewConst(n.Name+".b.scale", scales))
+		bias, err := s.dequantised("b", 0, b, g.NewConst(n.Name+".b.scale", scales))
 		if err != nil {
 			return false, err
 		}
@@ -100,6 +89,36 @@ func spellNode(n *ir.Node, o ir.Op, axis int) (bool, error) {
 	g.ReplaceUses(n.Outputs[0], q.Outputs[0])
 	g.Remove(n)
 	return true, nil
+}
+
+// speller makes nodes before one whose place others are to take.
+type speller struct{ node *ir.Node }
+
+// dequantised is what a DequantizeLinear makes of its inputs.
+func (s speller) dequantised(name string, axis int, in ...*ir.Value) (*ir.Value, error) {
+	d := newOp("DequantizeLinear")
+	if err := ir.SetAttr(d, "axis", axis); err != nil {
+		return nil, err
+	}
+	name = s.node.Name + "." + name
+	m := s.node.Graph().InsertBefore(s.node, name, d, in, name+".f32")
+	return m.Outputs[0], m.Infer()
+}
+
+// along returns a constant, a scale or zero point or as many as there are rows, as a vector of one
+// for each row: where one is a scalar, the other may not be.
+func (s speller) along(v *ir.Value, rows int) *ir.Value {
+	k := v.Const
+	if k.Len() > 1 || rows == 1 {
+		k = k.Reshape(rows)
+	} else {
+		t := tensor.New(k.DType(), rows)
+		for c := range rows {
+			copy(t.Bytes()[c*k.DType().Size():], k.Bytes())
+		}
+		k = t
+	}
+	return s.node.Graph().NewConst(v.Name, k)
 }
 
 // spellable reports whether the weight and the parameters of a node are constants that fit

@@ -31,6 +31,7 @@ func init() {
 		{"chain", chain},
 		{"parts", parts},
 		{"quantised", quantised},
+		{"dynamic", dynamic},
 		{"transposed", transposed},
 		{"mixture", mixture},
 		{"shapes", shapes},
@@ -394,6 +395,59 @@ func quantised(g *Gen) {
 	if g.one(2) {
 		y = g.node("Add", nil, y, fake(g.shaped(tensor.F32, y.shape()...), dt))
 		fake(y, dt)
+	}
+}
+
+// dynamic is products of one value that is quantised as the model runs, or what is nearly that.
+func dynamic(g *Gen) {
+	conv := g.one(2)
+	var x *val
+	if conv {
+		x = g.image(2)
+	} else {
+		x = g.some(tensor.F32, 1, 3)
+	}
+	q := g.nodes("DynamicQuantizeLinear", nil, 3, x)
+	for range 1 + g.r.IntN(3) {
+		dt := choose(g, tensor.U8, tensor.I8)
+		kind, attrs, m := "MatMulInteger", Attrs{}, choose(g, 1, 3, 4, 8)
+		var w *val
+		scales := choose(g, []int{}, []int{1}, []int{m})
+		if conv {
+			kind, attrs = "ConvInteger", Attrs{"pads": []int{1, 0, 1, 1}}
+			c := x.dim(1)
+			if group := choose(g, 1, 2, 4); c%group == 0 && m%group == 0 {
+				attrs["group"], c = group, c/group
+			}
+			w = g.weight(g.data(dt, m, c, 2, 2))
+			scales = choose(g, []int{}, []int{m, 1, 1})
+		} else {
+			w = g.weight(g.data(dt, x.dim(-1), m))
+		}
+		in := []*val{q[0], w}
+		if !g.one(8) {
+			in = append(in, q[2])
+			if g.one(2) {
+				in = append(in, g.weight(g.zero(dt)))
+			}
+		}
+		y := g.node(kind, attrs, in...)
+		c := g.node("Cast", Attrs{"to": tensor.F32}, y)
+		s := g.weight(g.scale(scales...))
+		switch g.r.IntN(3) {
+		case 0:
+			y = g.node("Mul", nil, c, g.node("Mul", nil, q[1], s))
+		case 1:
+			y = g.node("Mul", nil, g.node("Mul", nil, s, c), q[1])
+		case 2:
+			y = g.node("Mul", nil, c, s)
+		}
+		if g.one(2) {
+			y = g.node("Add", nil, y, g.weight(g.floats(tensor.F32, scales...)))
+		}
+		if g.one(2) {
+			g.activate(y)
+		}
 	}
 }
 

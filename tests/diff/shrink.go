@@ -267,7 +267,7 @@ func (s *shrinker) bypass(i int) bool {
 		from, to := n.Output[0], n.Input[k]
 		for _, o := range p.Graph.Output {
 			if o.Name == from {
-				o.Name = to
+				o.Name, o.Type = to, nil // which may be another
 			}
 		}
 		rename(p.Graph, from, to)

@@ -38,367 +38,375 @@ DATA consts<>+48(SB)/4, $0xff800000
 DATA consts<>+52(SB)/4, $0xff800000
 DATA consts<>+56(SB)/4, $0xff800000
 DATA consts<>+60(SB)/4, $0xff800000
-DATA consts<>+64(SB)/4, $0x3fb8aa3b
-DATA consts<>+68(SB)/4, $0x3fb8aa3b
-DATA consts<>+72(SB)/4, $0x3fb8aa3b
-DATA consts<>+76(SB)/4, $0x3fb8aa3b
-DATA consts<>+80(SB)/4, $0x3fb8aa3b
-DATA consts<>+84(SB)/4, $0x3fb8aa3b
-DATA consts<>+88(SB)/4, $0x3fb8aa3b
-DATA consts<>+92(SB)/4, $0x3fb8aa3b
-DATA consts<>+96(SB)/4, $0xc2fa0000
-DATA consts<>+100(SB)/4, $0xc2fa0000
-DATA consts<>+104(SB)/4, $0xc2fa0000
-DATA consts<>+108(SB)/4, $0xc2fa0000
-DATA consts<>+112(SB)/4, $0xc2fa0000
-DATA consts<>+116(SB)/4, $0xc2fa0000
-DATA consts<>+120(SB)/4, $0xc2fa0000
-DATA consts<>+124(SB)/4, $0xc2fa0000
-DATA consts<>+128(SB)/4, $0x3aaddd0a
-DATA consts<>+132(SB)/4, $0x3aaddd0a
-DATA consts<>+136(SB)/4, $0x3aaddd0a
-DATA consts<>+140(SB)/4, $0x3aaddd0a
-DATA consts<>+144(SB)/4, $0x3aaddd0a
-DATA consts<>+148(SB)/4, $0x3aaddd0a
-DATA consts<>+152(SB)/4, $0x3aaddd0a
-DATA consts<>+156(SB)/4, $0x3aaddd0a
-DATA consts<>+160(SB)/4, $0x3c1e7544
-DATA consts<>+164(SB)/4, $0x3c1e7544
-DATA consts<>+168(SB)/4, $0x3c1e7544
-DATA consts<>+172(SB)/4, $0x3c1e7544
-DATA consts<>+176(SB)/4, $0x3c1e7544
-DATA consts<>+180(SB)/4, $0x3c1e7544
-DATA consts<>+184(SB)/4, $0x3c1e7544
-DATA consts<>+188(SB)/4, $0x3c1e7544
-DATA consts<>+192(SB)/4, $0x3d635ba9
-DATA consts<>+196(SB)/4, $0x3d635ba9
-DATA consts<>+200(SB)/4, $0x3d635ba9
-DATA consts<>+204(SB)/4, $0x3d635ba9
-DATA consts<>+208(SB)/4, $0x3d635ba9
-DATA consts<>+212(SB)/4, $0x3d635ba9
-DATA consts<>+216(SB)/4, $0x3d635ba9
-DATA consts<>+220(SB)/4, $0x3d635ba9
-DATA consts<>+224(SB)/4, $0x3e75fcde
-DATA consts<>+228(SB)/4, $0x3e75fcde
-DATA consts<>+232(SB)/4, $0x3e75fcde
-DATA consts<>+236(SB)/4, $0x3e75fcde
-DATA consts<>+240(SB)/4, $0x3e75fcde
-DATA consts<>+244(SB)/4, $0x3e75fcde
-DATA consts<>+248(SB)/4, $0x3e75fcde
-DATA consts<>+252(SB)/4, $0x3e75fcde
-DATA consts<>+256(SB)/4, $0x3f317215
-DATA consts<>+260(SB)/4, $0x3f317215
-DATA consts<>+264(SB)/4, $0x3f317215
-DATA consts<>+268(SB)/4, $0x3f317215
-DATA consts<>+272(SB)/4, $0x3f317215
-DATA consts<>+276(SB)/4, $0x3f317215
-DATA consts<>+280(SB)/4, $0x3f317215
-DATA consts<>+284(SB)/4, $0x3f317215
-DATA consts<>+288(SB)/4, $0x3f800000
-DATA consts<>+292(SB)/4, $0x3f800000
-DATA consts<>+296(SB)/4, $0x3f800000
-DATA consts<>+300(SB)/4, $0x3f800000
-DATA consts<>+304(SB)/4, $0x3f800000
-DATA consts<>+308(SB)/4, $0x3f800000
-DATA consts<>+312(SB)/4, $0x3f800000
-DATA consts<>+316(SB)/4, $0x3f800000
-DATA consts<>+320(SB)/4, $0xc2d00000
-DATA consts<>+324(SB)/4, $0xc2d00000
-DATA consts<>+328(SB)/4, $0xc2d00000
-DATA consts<>+332(SB)/4, $0xc2d00000
-DATA consts<>+336(SB)/4, $0xc2d00000
-DATA consts<>+340(SB)/4, $0xc2d00000
-DATA consts<>+344(SB)/4, $0xc2d00000
-DATA consts<>+348(SB)/4, $0xc2d00000
-DATA consts<>+352(SB)/4, $0x42b20000
-DATA consts<>+356(SB)/4, $0x42b20000
-DATA consts<>+360(SB)/4, $0x42b20000
-DATA consts<>+364(SB)/4, $0x42b20000
-DATA consts<>+368(SB)/4, $0x42b20000
-DATA consts<>+372(SB)/4, $0x42b20000
-DATA consts<>+376(SB)/4, $0x42b20000
-DATA consts<>+380(SB)/4, $0x42b20000
-DATA consts<>+384(SB)/4, $0x3f317200
-DATA consts<>+388(SB)/4, $0x3f317200
-DATA consts<>+392(SB)/4, $0x3f317200
-DATA consts<>+396(SB)/4, $0x3f317200
-DATA consts<>+400(SB)/4, $0x3f317200
-DATA consts<>+404(SB)/4, $0x3f317200
-DATA consts<>+408(SB)/4, $0x3f317200
-DATA consts<>+412(SB)/4, $0x3f317200
-DATA consts<>+416(SB)/4, $0x35bfbe8e
-DATA consts<>+420(SB)/4, $0x35bfbe8e
-DATA consts<>+424(SB)/4, $0x35bfbe8e
-DATA consts<>+428(SB)/4, $0x35bfbe8e
-DATA consts<>+432(SB)/4, $0x35bfbe8e
-DATA consts<>+436(SB)/4, $0x35bfbe8e
-DATA consts<>+440(SB)/4, $0x35bfbe8e
-DATA consts<>+444(SB)/4, $0x35bfbe8e
-DATA consts<>+448(SB)/4, $0x39500d01
-DATA consts<>+452(SB)/4, $0x39500d01
-DATA consts<>+456(SB)/4, $0x39500d01
-DATA consts<>+460(SB)/4, $0x39500d01
-DATA consts<>+464(SB)/4, $0x39500d01
-DATA consts<>+468(SB)/4, $0x39500d01
-DATA consts<>+472(SB)/4, $0x39500d01
-DATA consts<>+476(SB)/4, $0x39500d01
-DATA consts<>+480(SB)/4, $0x3ab60b61
-DATA consts<>+484(SB)/4, $0x3ab60b61
-DATA consts<>+488(SB)/4, $0x3ab60b61
-DATA consts<>+492(SB)/4, $0x3ab60b61
-DATA consts<>+496(SB)/4, $0x3ab60b61
-DATA consts<>+500(SB)/4, $0x3ab60b61
-DATA consts<>+504(SB)/4, $0x3ab60b61
-DATA consts<>+508(SB)/4, $0x3ab60b61
-DATA consts<>+512(SB)/4, $0x3c088889
-DATA consts<>+516(SB)/4, $0x3c088889
-DATA consts<>+520(SB)/4, $0x3c088889
-DATA consts<>+524(SB)/4, $0x3c088889
-DATA consts<>+528(SB)/4, $0x3c088889
-DATA consts<>+532(SB)/4, $0x3c088889
-DATA consts<>+536(SB)/4, $0x3c088889
-DATA consts<>+540(SB)/4, $0x3c088889
-DATA consts<>+544(SB)/4, $0x3d2aaaab
-DATA consts<>+548(SB)/4, $0x3d2aaaab
-DATA consts<>+552(SB)/4, $0x3d2aaaab
-DATA consts<>+556(SB)/4, $0x3d2aaaab
-DATA consts<>+560(SB)/4, $0x3d2aaaab
-DATA consts<>+564(SB)/4, $0x3d2aaaab
-DATA consts<>+568(SB)/4, $0x3d2aaaab
-DATA consts<>+572(SB)/4, $0x3d2aaaab
-DATA consts<>+576(SB)/4, $0x3e2aaaab
-DATA consts<>+580(SB)/4, $0x3e2aaaab
-DATA consts<>+584(SB)/4, $0x3e2aaaab
-DATA consts<>+588(SB)/4, $0x3e2aaaab
-DATA consts<>+592(SB)/4, $0x3e2aaaab
-DATA consts<>+596(SB)/4, $0x3e2aaaab
-DATA consts<>+600(SB)/4, $0x3e2aaaab
-DATA consts<>+604(SB)/4, $0x3e2aaaab
-DATA consts<>+608(SB)/4, $0x3f000000
-DATA consts<>+612(SB)/4, $0x3f000000
-DATA consts<>+616(SB)/4, $0x3f000000
-DATA consts<>+620(SB)/4, $0x3f000000
-DATA consts<>+624(SB)/4, $0x3f000000
-DATA consts<>+628(SB)/4, $0x3f000000
-DATA consts<>+632(SB)/4, $0x3f000000
-DATA consts<>+636(SB)/4, $0x3f000000
-DATA consts<>+640(SB)/4, $0xc2b20000
-DATA consts<>+644(SB)/4, $0xc2b20000
-DATA consts<>+648(SB)/4, $0xc2b20000
-DATA consts<>+652(SB)/4, $0xc2b20000
-DATA consts<>+656(SB)/4, $0xc2b20000
-DATA consts<>+660(SB)/4, $0xc2b20000
-DATA consts<>+664(SB)/4, $0xc2b20000
-DATA consts<>+668(SB)/4, $0xc2b20000
-DATA consts<>+672(SB)/4, $0x42d00000
-DATA consts<>+676(SB)/4, $0x42d00000
-DATA consts<>+680(SB)/4, $0x42d00000
-DATA consts<>+684(SB)/4, $0x42d00000
-DATA consts<>+688(SB)/4, $0x42d00000
-DATA consts<>+692(SB)/4, $0x42d00000
-DATA consts<>+696(SB)/4, $0x42d00000
-DATA consts<>+700(SB)/4, $0x42d00000
-DATA consts<>+704(SB)/4, $0xbfb8aa3b
-DATA consts<>+708(SB)/4, $0xbfb8aa3b
-DATA consts<>+712(SB)/4, $0xbfb8aa3b
-DATA consts<>+716(SB)/4, $0xbfb8aa3b
-DATA consts<>+720(SB)/4, $0xbfb8aa3b
-DATA consts<>+724(SB)/4, $0xbfb8aa3b
-DATA consts<>+728(SB)/4, $0xbfb8aa3b
-DATA consts<>+732(SB)/4, $0xbfb8aa3b
-DATA consts<>+736(SB)/4, $0x3f317218
-DATA consts<>+740(SB)/4, $0x3f317218
-DATA consts<>+744(SB)/4, $0x3f317218
-DATA consts<>+748(SB)/4, $0x3f317218
-DATA consts<>+752(SB)/4, $0x3f317218
-DATA consts<>+756(SB)/4, $0x3f317218
-DATA consts<>+760(SB)/4, $0x3f317218
-DATA consts<>+764(SB)/4, $0x3f317218
-DATA consts<>+768(SB)/4, $0x4b400000
-DATA consts<>+772(SB)/4, $0x4b400000
-DATA consts<>+776(SB)/4, $0x4b400000
-DATA consts<>+780(SB)/4, $0x4b400000
-DATA consts<>+784(SB)/4, $0x4b400000
-DATA consts<>+788(SB)/4, $0x4b400000
-DATA consts<>+792(SB)/4, $0x4b400000
-DATA consts<>+796(SB)/4, $0x4b400000
-DATA consts<>+800(SB)/4, $0x3ab84db2
-DATA consts<>+804(SB)/4, $0x3ab84db2
-DATA consts<>+808(SB)/4, $0x3ab84db2
-DATA consts<>+812(SB)/4, $0x3ab84db2
-DATA consts<>+816(SB)/4, $0x3ab84db2
-DATA consts<>+820(SB)/4, $0x3ab84db2
-DATA consts<>+824(SB)/4, $0x3ab84db2
-DATA consts<>+828(SB)/4, $0x3ab84db2
-DATA consts<>+832(SB)/4, $0xbc09481f
-DATA consts<>+836(SB)/4, $0xbc09481f
-DATA consts<>+840(SB)/4, $0xbc09481f
-DATA consts<>+844(SB)/4, $0xbc09481f
-DATA consts<>+848(SB)/4, $0xbc09481f
-DATA consts<>+852(SB)/4, $0xbc09481f
-DATA consts<>+856(SB)/4, $0xbc09481f
-DATA consts<>+860(SB)/4, $0xbc09481f
-DATA consts<>+864(SB)/4, $0x3d2aa8af
-DATA consts<>+868(SB)/4, $0x3d2aa8af
-DATA consts<>+872(SB)/4, $0x3d2aa8af
-DATA consts<>+876(SB)/4, $0x3d2aa8af
-DATA consts<>+880(SB)/4, $0x3d2aa8af
-DATA consts<>+884(SB)/4, $0x3d2aa8af
-DATA consts<>+888(SB)/4, $0x3d2aa8af
-DATA consts<>+892(SB)/4, $0x3d2aa8af
-DATA consts<>+896(SB)/4, $0xbe2aa9e1
-DATA consts<>+900(SB)/4, $0xbe2aa9e1
-DATA consts<>+904(SB)/4, $0xbe2aa9e1
-DATA consts<>+908(SB)/4, $0xbe2aa9e1
-DATA consts<>+912(SB)/4, $0xbe2aa9e1
-DATA consts<>+916(SB)/4, $0xbe2aa9e1
-DATA consts<>+920(SB)/4, $0xbe2aa9e1
-DATA consts<>+924(SB)/4, $0xbe2aa9e1
-DATA consts<>+928(SB)/4, $0x3f000001
-DATA consts<>+932(SB)/4, $0x3f000001
-DATA consts<>+936(SB)/4, $0x3f000001
-DATA consts<>+940(SB)/4, $0x3f000001
-DATA consts<>+944(SB)/4, $0x3f000001
-DATA consts<>+948(SB)/4, $0x3f000001
-DATA consts<>+952(SB)/4, $0x3f000001
-DATA consts<>+956(SB)/4, $0x3f000001
-DATA consts<>+960(SB)/4, $0xbf800000
-DATA consts<>+964(SB)/4, $0xbf800000
-DATA consts<>+968(SB)/4, $0xbf800000
-DATA consts<>+972(SB)/4, $0xbf800000
-DATA consts<>+976(SB)/4, $0xbf800000
-DATA consts<>+980(SB)/4, $0xbf800000
-DATA consts<>+984(SB)/4, $0xbf800000
-DATA consts<>+988(SB)/4, $0xbf800000
-DATA consts<>+992(SB)/4, $0xc1a00000
-DATA consts<>+996(SB)/4, $0xc1a00000
-DATA consts<>+1000(SB)/4, $0xc1a00000
-DATA consts<>+1004(SB)/4, $0xc1a00000
-DATA consts<>+1008(SB)/4, $0xc1a00000
-DATA consts<>+1012(SB)/4, $0xc1a00000
-DATA consts<>+1016(SB)/4, $0xc1a00000
-DATA consts<>+1020(SB)/4, $0xc1a00000
-DATA consts<>+1024(SB)/4, $0x41a00000
-DATA consts<>+1028(SB)/4, $0x41a00000
-DATA consts<>+1032(SB)/4, $0x41a00000
-DATA consts<>+1036(SB)/4, $0x41a00000
-DATA consts<>+1040(SB)/4, $0x41a00000
-DATA consts<>+1044(SB)/4, $0x41a00000
-DATA consts<>+1048(SB)/4, $0x41a00000
-DATA consts<>+1052(SB)/4, $0x41a00000
-DATA consts<>+1056(SB)/4, $0x40000000
-DATA consts<>+1060(SB)/4, $0x40000000
-DATA consts<>+1064(SB)/4, $0x40000000
-DATA consts<>+1068(SB)/4, $0x40000000
-DATA consts<>+1072(SB)/4, $0x40000000
-DATA consts<>+1076(SB)/4, $0x40000000
-DATA consts<>+1080(SB)/4, $0x40000000
-DATA consts<>+1084(SB)/4, $0x40000000
-DATA consts<>+1088(SB)/4, $0xbf000000
-DATA consts<>+1092(SB)/4, $0xbf000000
-DATA consts<>+1096(SB)/4, $0xbf000000
-DATA consts<>+1100(SB)/4, $0xbf000000
-DATA consts<>+1104(SB)/4, $0xbf000000
-DATA consts<>+1108(SB)/4, $0xbf000000
-DATA consts<>+1112(SB)/4, $0xbf000000
-DATA consts<>+1116(SB)/4, $0xbf000000
-DATA consts<>+1120(SB)/4, $0x3eb504f3
-DATA consts<>+1124(SB)/4, $0x3eb504f3
-DATA consts<>+1128(SB)/4, $0x3eb504f3
-DATA consts<>+1132(SB)/4, $0x3eb504f3
-DATA consts<>+1136(SB)/4, $0x3eb504f3
-DATA consts<>+1140(SB)/4, $0x3eb504f3
-DATA consts<>+1144(SB)/4, $0x3eb504f3
-DATA consts<>+1148(SB)/4, $0x3eb504f3
-DATA consts<>+1152(SB)/4, $0xbd5d9c29
-DATA consts<>+1156(SB)/4, $0xbd5d9c29
-DATA consts<>+1160(SB)/4, $0xbd5d9c29
-DATA consts<>+1164(SB)/4, $0xbd5d9c29
-DATA consts<>+1168(SB)/4, $0xbd5d9c29
-DATA consts<>+1172(SB)/4, $0xbd5d9c29
-DATA consts<>+1176(SB)/4, $0xbd5d9c29
-DATA consts<>+1180(SB)/4, $0xbd5d9c29
-DATA consts<>+1184(SB)/4, $0x3e851f87
-DATA consts<>+1188(SB)/4, $0x3e851f87
-DATA consts<>+1192(SB)/4, $0x3e851f87
-DATA consts<>+1196(SB)/4, $0x3e851f87
-DATA consts<>+1200(SB)/4, $0x3e851f87
-DATA consts<>+1204(SB)/4, $0x3e851f87
-DATA consts<>+1208(SB)/4, $0x3e851f87
-DATA consts<>+1212(SB)/4, $0x3e851f87
-DATA consts<>+1216(SB)/4, $0xbedef0cd
-DATA consts<>+1220(SB)/4, $0xbedef0cd
-DATA consts<>+1224(SB)/4, $0xbedef0cd
-DATA consts<>+1228(SB)/4, $0xbedef0cd
-DATA consts<>+1232(SB)/4, $0xbedef0cd
-DATA consts<>+1236(SB)/4, $0xbedef0cd
-DATA consts<>+1240(SB)/4, $0xbedef0cd
-DATA consts<>+1244(SB)/4, $0xbedef0cd
-DATA consts<>+1248(SB)/4, $0x3e5ec2c2
-DATA consts<>+1252(SB)/4, $0x3e5ec2c2
-DATA consts<>+1256(SB)/4, $0x3e5ec2c2
-DATA consts<>+1260(SB)/4, $0x3e5ec2c2
-DATA consts<>+1264(SB)/4, $0x3e5ec2c2
-DATA consts<>+1268(SB)/4, $0x3e5ec2c2
-DATA consts<>+1272(SB)/4, $0x3e5ec2c2
-DATA consts<>+1276(SB)/4, $0x3e5ec2c2
-DATA consts<>+1280(SB)/4, $0x3c84dfd0
-DATA consts<>+1284(SB)/4, $0x3c84dfd0
-DATA consts<>+1288(SB)/4, $0x3c84dfd0
-DATA consts<>+1292(SB)/4, $0x3c84dfd0
-DATA consts<>+1296(SB)/4, $0x3c84dfd0
-DATA consts<>+1300(SB)/4, $0x3c84dfd0
-DATA consts<>+1304(SB)/4, $0x3c84dfd0
-DATA consts<>+1308(SB)/4, $0x3c84dfd0
-DATA consts<>+1312(SB)/4, $0x3e3c57ba
-DATA consts<>+1316(SB)/4, $0x3e3c57ba
-DATA consts<>+1320(SB)/4, $0x3e3c57ba
-DATA consts<>+1324(SB)/4, $0x3e3c57ba
-DATA consts<>+1328(SB)/4, $0x3e3c57ba
-DATA consts<>+1332(SB)/4, $0x3e3c57ba
-DATA consts<>+1336(SB)/4, $0x3e3c57ba
-DATA consts<>+1340(SB)/4, $0x3e3c57ba
-DATA consts<>+1344(SB)/4, $0x3e7e01a0
-DATA consts<>+1348(SB)/4, $0x3e7e01a0
-DATA consts<>+1352(SB)/4, $0x3e7e01a0
-DATA consts<>+1356(SB)/4, $0x3e7e01a0
-DATA consts<>+1360(SB)/4, $0x3e7e01a0
-DATA consts<>+1364(SB)/4, $0x3e7e01a0
-DATA consts<>+1368(SB)/4, $0x3e7e01a0
-DATA consts<>+1372(SB)/4, $0x3e7e01a0
-DATA consts<>+1376(SB)/4, $0x3e903560
-DATA consts<>+1380(SB)/4, $0x3e903560
-DATA consts<>+1384(SB)/4, $0x3e903560
-DATA consts<>+1388(SB)/4, $0x3e903560
-DATA consts<>+1392(SB)/4, $0x3e903560
-DATA consts<>+1396(SB)/4, $0x3e903560
-DATA consts<>+1400(SB)/4, $0x3e903560
-DATA consts<>+1404(SB)/4, $0x3e903560
-DATA consts<>+1408(SB)/4, $0x3e90735f
-DATA consts<>+1412(SB)/4, $0x3e90735f
-DATA consts<>+1416(SB)/4, $0x3e90735f
-DATA consts<>+1420(SB)/4, $0x3e90735f
-DATA consts<>+1424(SB)/4, $0x3e90735f
-DATA consts<>+1428(SB)/4, $0x3e90735f
-DATA consts<>+1432(SB)/4, $0x3e90735f
-DATA consts<>+1436(SB)/4, $0x3e90735f
-DATA consts<>+1440(SB)/4, $0x3fcc422a
-DATA consts<>+1444(SB)/4, $0x3fcc422a
-DATA consts<>+1448(SB)/4, $0x3fcc422a
-DATA consts<>+1452(SB)/4, $0x3fcc422a
-DATA consts<>+1456(SB)/4, $0x3fcc422a
-DATA consts<>+1460(SB)/4, $0x3fcc422a
-DATA consts<>+1464(SB)/4, $0x3fcc422a
-DATA consts<>+1468(SB)/4, $0x3fcc422a
-DATA consts<>+1472(SB)/4, $0x3d922279
-DATA consts<>+1476(SB)/4, $0x3d922279
-DATA consts<>+1480(SB)/4, $0x3d922279
-DATA consts<>+1484(SB)/4, $0x3d922279
-DATA consts<>+1488(SB)/4, $0x3d922279
-DATA consts<>+1492(SB)/4, $0x3d922279
-DATA consts<>+1496(SB)/4, $0x3d922279
-DATA consts<>+1500(SB)/4, $0x3d922279
-GLOBL consts<>(SB), RODATA|NOPTR, $1504
+DATA consts<>+64(SB)/4, $0x7f800000
+DATA consts<>+68(SB)/4, $0x7f800000
+DATA consts<>+72(SB)/4, $0x7f800000
+DATA consts<>+76(SB)/4, $0x7f800000
+DATA consts<>+80(SB)/4, $0x7f800000
+DATA consts<>+84(SB)/4, $0x7f800000
+DATA consts<>+88(SB)/4, $0x7f800000
+DATA consts<>+92(SB)/4, $0x7f800000
+DATA consts<>+96(SB)/4, $0x3fb8aa3b
+DATA consts<>+100(SB)/4, $0x3fb8aa3b
+DATA consts<>+104(SB)/4, $0x3fb8aa3b
+DATA consts<>+108(SB)/4, $0x3fb8aa3b
+DATA consts<>+112(SB)/4, $0x3fb8aa3b
+DATA consts<>+116(SB)/4, $0x3fb8aa3b
+DATA consts<>+120(SB)/4, $0x3fb8aa3b
+DATA consts<>+124(SB)/4, $0x3fb8aa3b
+DATA consts<>+128(SB)/4, $0xc2fa0000
+DATA consts<>+132(SB)/4, $0xc2fa0000
+DATA consts<>+136(SB)/4, $0xc2fa0000
+DATA consts<>+140(SB)/4, $0xc2fa0000
+DATA consts<>+144(SB)/4, $0xc2fa0000
+DATA consts<>+148(SB)/4, $0xc2fa0000
+DATA consts<>+152(SB)/4, $0xc2fa0000
+DATA consts<>+156(SB)/4, $0xc2fa0000
+DATA consts<>+160(SB)/4, $0x3aaddd0a
+DATA consts<>+164(SB)/4, $0x3aaddd0a
+DATA consts<>+168(SB)/4, $0x3aaddd0a
+DATA consts<>+172(SB)/4, $0x3aaddd0a
+DATA consts<>+176(SB)/4, $0x3aaddd0a
+DATA consts<>+180(SB)/4, $0x3aaddd0a
+DATA consts<>+184(SB)/4, $0x3aaddd0a
+DATA consts<>+188(SB)/4, $0x3aaddd0a
+DATA consts<>+192(SB)/4, $0x3c1e7544
+DATA consts<>+196(SB)/4, $0x3c1e7544
+DATA consts<>+200(SB)/4, $0x3c1e7544
+DATA consts<>+204(SB)/4, $0x3c1e7544
+DATA consts<>+208(SB)/4, $0x3c1e7544
+DATA consts<>+212(SB)/4, $0x3c1e7544
+DATA consts<>+216(SB)/4, $0x3c1e7544
+DATA consts<>+220(SB)/4, $0x3c1e7544
+DATA consts<>+224(SB)/4, $0x3d635ba9
+DATA consts<>+228(SB)/4, $0x3d635ba9
+DATA consts<>+232(SB)/4, $0x3d635ba9
+DATA consts<>+236(SB)/4, $0x3d635ba9
+DATA consts<>+240(SB)/4, $0x3d635ba9
+DATA consts<>+244(SB)/4, $0x3d635ba9
+DATA consts<>+248(SB)/4, $0x3d635ba9
+DATA consts<>+252(SB)/4, $0x3d635ba9
+DATA consts<>+256(SB)/4, $0x3e75fcde
+DATA consts<>+260(SB)/4, $0x3e75fcde
+DATA consts<>+264(SB)/4, $0x3e75fcde
+DATA consts<>+268(SB)/4, $0x3e75fcde
+DATA consts<>+272(SB)/4, $0x3e75fcde
+DATA consts<>+276(SB)/4, $0x3e75fcde
+DATA consts<>+280(SB)/4, $0x3e75fcde
+DATA consts<>+284(SB)/4, $0x3e75fcde
+DATA consts<>+288(SB)/4, $0x3f317215
+DATA consts<>+292(SB)/4, $0x3f317215
+DATA consts<>+296(SB)/4, $0x3f317215
+DATA consts<>+300(SB)/4, $0x3f317215
+DATA consts<>+304(SB)/4, $0x3f317215
+DATA consts<>+308(SB)/4, $0x3f317215
+DATA consts<>+312(SB)/4, $0x3f317215
+DATA consts<>+316(SB)/4, $0x3f317215
+DATA consts<>+320(SB)/4, $0x3f800000
+DATA consts<>+324(SB)/4, $0x3f800000
+DATA consts<>+328(SB)/4, $0x3f800000
+DATA consts<>+332(SB)/4, $0x3f800000
+DATA consts<>+336(SB)/4, $0x3f800000
+DATA consts<>+340(SB)/4, $0x3f800000
+DATA consts<>+344(SB)/4, $0x3f800000
+DATA consts<>+348(SB)/4, $0x3f800000
+DATA consts<>+352(SB)/4, $0xc2d00000
+DATA consts<>+356(SB)/4, $0xc2d00000
+DATA consts<>+360(SB)/4, $0xc2d00000
+DATA consts<>+364(SB)/4, $0xc2d00000
+DATA consts<>+368(SB)/4, $0xc2d00000
+DATA consts<>+372(SB)/4, $0xc2d00000
+DATA consts<>+376(SB)/4, $0xc2d00000
+DATA consts<>+380(SB)/4, $0xc2d00000
+DATA consts<>+384(SB)/4, $0x42b20000
+DATA consts<>+388(SB)/4, $0x42b20000
+DATA consts<>+392(SB)/4, $0x42b20000
+DATA consts<>+396(SB)/4, $0x42b20000
+DATA consts<>+400(SB)/4, $0x42b20000
+DATA consts<>+404(SB)/4, $0x42b20000
+DATA consts<>+408(SB)/4, $0x42b20000
+DATA consts<>+412(SB)/4, $0x42b20000
+DATA consts<>+416(SB)/4, $0x3f317200
+DATA consts<>+420(SB)/4, $0x3f317200
+DATA consts<>+424(SB)/4, $0x3f317200
+DATA consts<>+428(SB)/4, $0x3f317200
+DATA consts<>+432(SB)/4, $0x3f317200
+DATA consts<>+436(SB)/4, $0x3f317200
+DATA consts<>+440(SB)/4, $0x3f317200
+DATA consts<>+444(SB)/4, $0x3f317200
+DATA consts<>+448(SB)/4, $0x35bfbe8e
+DATA consts<>+452(SB)/4, $0x35bfbe8e
+DATA consts<>+456(SB)/4, $0x35bfbe8e
+DATA consts<>+460(SB)/4, $0x35bfbe8e
+DATA consts<>+464(SB)/4, $0x35bfbe8e
+DATA consts<>+468(SB)/4, $0x35bfbe8e
+DATA consts<>+472(SB)/4, $0x35bfbe8e
+DATA consts<>+476(SB)/4, $0x35bfbe8e
+DATA consts<>+480(SB)/4, $0x39500d01
+DATA consts<>+484(SB)/4, $0x39500d01
+DATA consts<>+488(SB)/4, $0x39500d01
+DATA consts<>+492(SB)/4, $0x39500d01
+DATA consts<>+496(SB)/4, $0x39500d01
+DATA consts<>+500(SB)/4, $0x39500d01
+DATA consts<>+504(SB)/4, $0x39500d01
+DATA consts<>+508(SB)/4, $0x39500d01
+DATA consts<>+512(SB)/4, $0x3ab60b61
+DATA consts<>+516(SB)/4, $0x3ab60b61
+DATA consts<>+520(SB)/4, $0x3ab60b61
+DATA consts<>+524(SB)/4, $0x3ab60b61
+DATA consts<>+528(SB)/4, $0x3ab60b61
+DATA consts<>+532(SB)/4, $0x3ab60b61
+DATA consts<>+536(SB)/4, $0x3ab60b61
+DATA consts<>+540(SB)/4, $0x3ab60b61
+DATA consts<>+544(SB)/4, $0x3c088889
+DATA consts<>+548(SB)/4, $0x3c088889
+DATA consts<>+552(SB)/4, $0x3c088889
+DATA consts<>+556(SB)/4, $0x3c088889
+DATA consts<>+560(SB)/4, $0x3c088889
+DATA consts<>+564(SB)/4, $0x3c088889
+DATA consts<>+568(SB)/4, $0x3c088889
+DATA consts<>+572(SB)/4, $0x3c088889
+DATA consts<>+576(SB)/4, $0x3d2aaaab
+DATA consts<>+580(SB)/4, $0x3d2aaaab
+DATA consts<>+584(SB)/4, $0x3d2aaaab
+DATA consts<>+588(SB)/4, $0x3d2aaaab
+DATA consts<>+592(SB)/4, $0x3d2aaaab
+DATA consts<>+596(SB)/4, $0x3d2aaaab
+DATA consts<>+600(SB)/4, $0x3d2aaaab
+DATA consts<>+604(SB)/4, $0x3d2aaaab
+DATA consts<>+608(SB)/4, $0x3e2aaaab
+DATA consts<>+612(SB)/4, $0x3e2aaaab
+DATA consts<>+616(SB)/4, $0x3e2aaaab
+DATA consts<>+620(SB)/4, $0x3e2aaaab
+DATA consts<>+624(SB)/4, $0x3e2aaaab
+DATA consts<>+628(SB)/4, $0x3e2aaaab
+DATA consts<>+632(SB)/4, $0x3e2aaaab
+DATA consts<>+636(SB)/4, $0x3e2aaaab
+DATA consts<>+640(SB)/4, $0x3f000000
+DATA consts<>+644(SB)/4, $0x3f000000
+DATA consts<>+648(SB)/4, $0x3f000000
+DATA consts<>+652(SB)/4, $0x3f000000
+DATA consts<>+656(SB)/4, $0x3f000000
+DATA consts<>+660(SB)/4, $0x3f000000
+DATA consts<>+664(SB)/4, $0x3f000000
+DATA consts<>+668(SB)/4, $0x3f000000
+DATA consts<>+672(SB)/4, $0xc2b20000
+DATA consts<>+676(SB)/4, $0xc2b20000
+DATA consts<>+680(SB)/4, $0xc2b20000
+DATA consts<>+684(SB)/4, $0xc2b20000
+DATA consts<>+688(SB)/4, $0xc2b20000
+DATA consts<>+692(SB)/4, $0xc2b20000
+DATA consts<>+696(SB)/4, $0xc2b20000
+DATA consts<>+700(SB)/4, $0xc2b20000
+DATA consts<>+704(SB)/4, $0x42d00000
+DATA consts<>+708(SB)/4, $0x42d00000
+DATA consts<>+712(SB)/4, $0x42d00000
+DATA consts<>+716(SB)/4, $0x42d00000
+DATA consts<>+720(SB)/4, $0x42d00000
+DATA consts<>+724(SB)/4, $0x42d00000
+DATA consts<>+728(SB)/4, $0x42d00000
+DATA consts<>+732(SB)/4, $0x42d00000
+DATA consts<>+736(SB)/4, $0xbfb8aa3b
+DATA consts<>+740(SB)/4, $0xbfb8aa3b
+DATA consts<>+744(SB)/4, $0xbfb8aa3b
+DATA consts<>+748(SB)/4, $0xbfb8aa3b
+DATA consts<>+752(SB)/4, $0xbfb8aa3b
+DATA consts<>+756(SB)/4, $0xbfb8aa3b
+DATA consts<>+760(SB)/4, $0xbfb8aa3b
+DATA consts<>+764(SB)/4, $0xbfb8aa3b
+DATA consts<>+768(SB)/4, $0x3f317218
+DATA consts<>+772(SB)/4, $0x3f317218
+DATA consts<>+776(SB)/4, $0x3f317218
+DATA consts<>+780(SB)/4, $0x3f317218
+DATA consts<>+784(SB)/4, $0x3f317218
+DATA consts<>+788(SB)/4, $0x3f317218
+DATA consts<>+792(SB)/4, $0x3f317218
+DATA consts<>+796(SB)/4, $0x3f317218
+DATA consts<>+800(SB)/4, $0x4b400000
+DATA consts<>+804(SB)/4, $0x4b400000
+DATA consts<>+808(SB)/4, $0x4b400000
+DATA consts<>+812(SB)/4, $0x4b400000
+DATA consts<>+816(SB)/4, $0x4b400000
+DATA consts<>+820(SB)/4, $0x4b400000
+DATA consts<>+824(SB)/4, $0x4b400000
+DATA consts<>+828(SB)/4, $0x4b400000
+DATA consts<>+832(SB)/4, $0x3ab84db2
+DATA consts<>+836(SB)/4, $0x3ab84db2
+DATA consts<>+840(SB)/4, $0x3ab84db2
+DATA consts<>+844(SB)/4, $0x3ab84db2
+DATA consts<>+848(SB)/4, $0x3ab84db2
+DATA consts<>+852(SB)/4, $0x3ab84db2
+DATA consts<>+856(SB)/4, $0x3ab84db2
+DATA consts<>+860(SB)/4, $0x3ab84db2
+DATA consts<>+864(SB)/4, $0xbc09481f
+DATA consts<>+868(SB)/4, $0xbc09481f
+DATA consts<>+872(SB)/4, $0xbc09481f
+DATA consts<>+876(SB)/4, $0xbc09481f
+DATA consts<>+880(SB)/4, $0xbc09481f
+DATA consts<>+884(SB)/4, $0xbc09481f
+DATA consts<>+888(SB)/4, $0xbc09481f
+DATA consts<>+892(SB)/4, $0xbc09481f
+DATA consts<>+896(SB)/4, $0x3d2aa8af
+DATA consts<>+900(SB)/4, $0x3d2aa8af
+DATA consts<>+904(SB)/4, $0x3d2aa8af
+DATA consts<>+908(SB)/4, $0x3d2aa8af
+DATA consts<>+912(SB)/4, $0x3d2aa8af
+DATA consts<>+916(SB)/4, $0x3d2aa8af
+DATA consts<>+920(SB)/4, $0x3d2aa8af
+DATA consts<>+924(SB)/4, $0x3d2aa8af
+DATA consts<>+928(SB)/4, $0xbe2aa9e1
+DATA consts<>+932(SB)/4, $0xbe2aa9e1
+DATA consts<>+936(SB)/4, $0xbe2aa9e1
+DATA consts<>+940(SB)/4, $0xbe2aa9e1
+DATA consts<>+944(SB)/4, $0xbe2aa9e1
+DATA consts<>+948(SB)/4, $0xbe2aa9e1
+DATA consts<>+952(SB)/4, $0xbe2aa9e1
+DATA consts<>+956(SB)/4, $0xbe2aa9e1
+DATA consts<>+960(SB)/4, $0x3f000001
+DATA consts<>+964(SB)/4, $0x3f000001
+DATA consts<>+968(SB)/4, $0x3f000001
+DATA consts<>+972(SB)/4, $0x3f000001
+DATA consts<>+976(SB)/4, $0x3f000001
+DATA consts<>+980(SB)/4, $0x3f000001
+DATA consts<>+984(SB)/4, $0x3f000001
+DATA consts<>+988(SB)/4, $0x3f000001
+DATA consts<>+992(SB)/4, $0xbf800000
+DATA consts<>+996(SB)/4, $0xbf800000
+DATA consts<>+1000(SB)/4, $0xbf800000
+DATA consts<>+1004(SB)/4, $0xbf800000
+DATA consts<>+1008(SB)/4, $0xbf800000
+DATA consts<>+1012(SB)/4, $0xbf800000
+DATA consts<>+1016(SB)/4, $0xbf800000
+DATA consts<>+1020(SB)/4, $0xbf800000
+DATA consts<>+1024(SB)/4, $0xc1a00000
+DATA consts<>+1028(SB)/4, $0xc1a00000
+DATA consts<>+1032(SB)/4, $0xc1a00000
+DATA consts<>+1036(SB)/4, $0xc1a00000
+DATA consts<>+1040(SB)/4, $0xc1a00000
+DATA consts<>+1044(SB)/4, $0xc1a00000
+DATA consts<>+1048(SB)/4, $0xc1a00000
+DATA consts<>+1052(SB)/4, $0xc1a00000
+DATA consts<>+1056(SB)/4, $0x41a00000
+DATA consts<>+1060(SB)/4, $0x41a00000
+DATA consts<>+1064(SB)/4, $0x41a00000
+DATA consts<>+1068(SB)/4, $0x41a00000
+DATA consts<>+1072(SB)/4, $0x41a00000
+DATA consts<>+1076(SB)/4, $0x41a00000
+DATA consts<>+1080(SB)/4, $0x41a00000
+DATA consts<>+1084(SB)/4, $0x41a00000
+DATA consts<>+1088(SB)/4, $0x40000000
+DATA consts<>+1092(SB)/4, $0x40000000
+DATA consts<>+1096(SB)/4, $0x40000000
+DATA consts<>+1100(SB)/4, $0x40000000
+DATA consts<>+1104(SB)/4, $0x40000000
+DATA consts<>+1108(SB)/4, $0x40000000
+DATA consts<>+1112(SB)/4, $0x40000000
+DATA consts<>+1116(SB)/4, $0x40000000
+DATA consts<>+1120(SB)/4, $0xbf000000
+DATA consts<>+1124(SB)/4, $0xbf000000
+DATA consts<>+1128(SB)/4, $0xbf000000
+DATA consts<>+1132(SB)/4, $0xbf000000
+DATA consts<>+1136(SB)/4, $0xbf000000
+DATA consts<>+1140(SB)/4, $0xbf000000
+DATA consts<>+1144(SB)/4, $0xbf000000
+DATA consts<>+1148(SB)/4, $0xbf000000
+DATA consts<>+1152(SB)/4, $0x3eb504f3
+DATA consts<>+1156(SB)/4, $0x3eb504f3
+DATA consts<>+1160(SB)/4, $0x3eb504f3
+DATA consts<>+1164(SB)/4, $0x3eb504f3
+DATA consts<>+1168(SB)/4, $0x3eb504f3
+DATA consts<>+1172(SB)/4, $0x3eb504f3
+DATA consts<>+1176(SB)/4, $0x3eb504f3
+DATA consts<>+1180(SB)/4, $0x3eb504f3
+DATA consts<>+1184(SB)/4, $0xbd5d9c29
+DATA consts<>+1188(SB)/4, $0xbd5d9c29
+DATA consts<>+1192(SB)/4, $0xbd5d9c29
+DATA consts<>+1196(SB)/4, $0xbd5d9c29
+DATA consts<>+1200(SB)/4, $0xbd5d9c29
+DATA consts<>+1204(SB)/4, $0xbd5d9c29
+DATA consts<>+1208(SB)/4, $0xbd5d9c29
+DATA consts<>+1212(SB)/4, $0xbd5d9c29
+DATA consts<>+1216(SB)/4, $0x3e851f87
+DATA consts<>+1220(SB)/4, $0x3e851f87
+DATA consts<>+1224(SB)/4, $0x3e851f87
+DATA consts<>+1228(SB)/4, $0x3e851f87
+DATA consts<>+1232(SB)/4, $0x3e851f87
+DATA consts<>+1236(SB)/4, $0x3e851f87
+DATA consts<>+1240(SB)/4, $0x3e851f87
+DATA consts<>+1244(SB)/4, $0x3e851f87
+DATA consts<>+1248(SB)/4, $0xbedef0cd
+DATA consts<>+1252(SB)/4, $0xbedef0cd
+DATA consts<>+1256(SB)/4, $0xbedef0cd
+DATA consts<>+1260(SB)/4, $0xbedef0cd
+DATA consts<>+1264(SB)/4, $0xbedef0cd
+DATA consts<>+1268(SB)/4, $0xbedef0cd
+DATA consts<>+1272(SB)/4, $0xbedef0cd
+DATA consts<>+1276(SB)/4, $0xbedef0cd
+DATA consts<>+1280(SB)/4, $0x3e5ec2c2
+DATA consts<>+1284(SB)/4, $0x3e5ec2c2
+DATA consts<>+1288(SB)/4, $0x3e5ec2c2
+DATA consts<>+1292(SB)/4, $0x3e5ec2c2
+DATA consts<>+1296(SB)/4, $0x3e5ec2c2
+DATA consts<>+1300(SB)/4, $0x3e5ec2c2
+DATA consts<>+1304(SB)/4, $0x3e5ec2c2
+DATA consts<>+1308(SB)/4, $0x3e5ec2c2
+DATA consts<>+1312(SB)/4, $0x3c84dfd0
+DATA consts<>+1316(SB)/4, $0x3c84dfd0
+DATA consts<>+1320(SB)/4, $0x3c84dfd0
+DATA consts<>+1324(SB)/4, $0x3c84dfd0
+DATA consts<>+1328(SB)/4, $0x3c84dfd0
+DATA consts<>+1332(SB)/4, $0x3c84dfd0
+DATA consts<>+1336(SB)/4, $0x3c84dfd0
+DATA consts<>+1340(SB)/4, $0x3c84dfd0
+DATA consts<>+1344(SB)/4, $0x3e3c57ba
+DATA consts<>+1348(SB)/4, $0x3e3c57ba
+DATA consts<>+1352(SB)/4, $0x3e3c57ba
+DATA consts<>+1356(SB)/4, $0x3e3c57ba
+DATA consts<>+1360(SB)/4, $0x3e3c57ba
+DATA consts<>+1364(SB)/4, $0x3e3c57ba
+DATA consts<>+1368(SB)/4, $0x3e3c57ba
+DATA consts<>+1372(SB)/4, $0x3e3c57ba
+DATA consts<>+1376(SB)/4, $0x3e7e01a0
+DATA consts<>+1380(SB)/4, $0x3e7e01a0
+DATA consts<>+1384(SB)/4, $0x3e7e01a0
+DATA consts<>+1388(SB)/4, $0x3e7e01a0
+DATA consts<>+1392(SB)/4, $0x3e7e01a0
+DATA consts<>+1396(SB)/4, $0x3e7e01a0
+DATA consts<>+1400(SB)/4, $0x3e7e01a0
+DATA consts<>+1404(SB)/4, $0x3e7e01a0
+DATA consts<>+1408(SB)/4, $0x3e903560
+DATA consts<>+1412(SB)/4, $0x3e903560
+DATA consts<>+1416(SB)/4, $0x3e903560
+DATA consts<>+1420(SB)/4, $0x3e903560
+DATA consts<>+1424(SB)/4, $0x3e903560
+DATA consts<>+1428(SB)/4, $0x3e903560
+DATA consts<>+1432(SB)/4, $0x3e903560
+DATA consts<>+1436(SB)/4, $0x3e903560
+DATA consts<>+1440(SB)/4, $0x3e90735f
+DATA consts<>+1444(SB)/4, $0x3e90735f
+DATA consts<>+1448(SB)/4, $0x3e90735f
+DATA consts<>+1452(SB)/4, $0x3e90735f
+DATA consts<>+1456(SB)/4, $0x3e90735f
+DATA consts<>+1460(SB)/4, $0x3e90735f
+DATA consts<>+1464(SB)/4, $0x3e90735f
+DATA consts<>+1468(SB)/4, $0x3e90735f
+DATA consts<>+1472(SB)/4, $0x3fcc422a
+DATA consts<>+1476(SB)/4, $0x3fcc422a
+DATA consts<>+1480(SB)/4, $0x3fcc422a
+DATA consts<>+1484(SB)/4, $0x3fcc422a
+DATA consts<>+1488(SB)/4, $0x3fcc422a
+DATA consts<>+1492(SB)/4, $0x3fcc422a
+DATA consts<>+1496(SB)/4, $0x3fcc422a
+DATA consts<>+1500(SB)/4, $0x3fcc422a
+DATA consts<>+1504(SB)/4, $0x3d922279
+DATA consts<>+1508(SB)/4, $0x3d922279
+DATA consts<>+1512(SB)/4, $0x3d922279
+DATA consts<>+1516(SB)/4, $0x3d922279
+DATA consts<>+1520(SB)/4, $0x3d922279
+DATA consts<>+1524(SB)/4, $0x3d922279
+DATA consts<>+1528(SB)/4, $0x3d922279
+DATA consts<>+1532(SB)/4, $0x3d922279
+GLOBL consts<>(SB), RODATA|NOPTR, $1536
 
 // func add_avx2(y []float32, a []float32, b []float32)
 // Requires: AVX
@@ -1381,6 +1389,69 @@ done:
 	VZEROUPPER
 	RET
 
+// func minimum_avx2(x []float32) float32
+// Requires: AVX, SSE
+TEXT ·minimum_avx2(SB), NOSPLIT, $0-28
+	MOVQ         x_len+8(FP), AX
+	MOVQ         x_base+0(FP), CX
+	VBROADCASTSS consts<>+64(SB), Y0
+	VBROADCASTSS consts<>+64(SB), Y1
+	VBROADCASTSS consts<>+64(SB), Y2
+	VBROADCASTSS consts<>+64(SB), Y3
+	XORQ         DX, DX
+	SUBQ         $0x20, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (CX)(DX*1), Y4
+	VMINPS  Y4, Y0, Y0
+	VMOVUPS 32(CX)(DX*1), Y4
+	VMINPS  Y4, Y1, Y1
+	VMOVUPS 64(CX)(DX*1), Y4
+	VMINPS  Y4, Y2, Y2
+	VMOVUPS 96(CX)(DX*1), Y4
+	VMINPS  Y4, Y3, Y3
+	ADDQ    $+128, DX
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS (CX)(DX*1), Y4
+	VMINPS  Y4, Y0, Y0
+	ADDQ    $+32, DX
+	SUBQ    $0x08, AX
+	JGE     loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), BX
+	NEGQ         AX
+	VMOVUPS      (BX)(AX*4), Y4
+	VMASKMOVPS   (CX)(DX*1), Y4, Y5
+	VBROADCASTSS consts<>+64(SB), Y6
+	VBLENDVPS    Y4, Y5, Y6, Y6
+	VMINPS       Y6, Y0, Y0
+
+done:
+	VMINPS       Y1, Y0, Y0
+	VMINPS       Y2, Y0, Y0
+	VMINPS       Y3, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMINPS       X1, X0, X0
+	VMOVHLPS     X0, X0, X1
+	VMINPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VMINPS       X1, X0, X0
+	MOVSS        X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func expSum_avx2(y []float32, x []float32, shift float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·expSum_avx2(SB), NOSPLIT, $0-60
@@ -1396,16 +1467,16 @@ TEXT ·expSum_avx2(SB), NOSPLIT, $0-60
 loop:
 	VMOVUPS     (DX)(BX*1), Y2
 	VSUBPS      Y0, Y2, Y2
-	VMULPS      consts<>+64(SB), Y2, Y2
+	VMULPS      consts<>+96(SB), Y2, Y2
 	VROUNDPS    $0x08, Y2, Y3
 	VSUBPS      Y3, Y2, Y4
-	VMOVUPS     consts<>+128(SB), Y5
-	VFMADD213PS consts<>+160(SB), Y4, Y5
+	VMOVUPS     consts<>+160(SB), Y5
 	VFMADD213PS consts<>+192(SB), Y4, Y5
 	VFMADD213PS consts<>+224(SB), Y4, Y5
 	VFMADD213PS consts<>+256(SB), Y4, Y5
 	VFMADD213PS consts<>+288(SB), Y4, Y5
-	VCMPPS      $0x05, consts<>+96(SB), Y2, Y4
+	VFMADD213PS consts<>+320(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+128(SB), Y2, Y4
 	VCVTPS2DQ   Y3, Y3
 	VPSLLD      $0x17, Y3, Y3
 	VPADDD      Y3, Y5, Y5
@@ -1426,16 +1497,16 @@ rest:
 	VMOVUPS     (SI)(AX*4), Y2
 	VMASKMOVPS  (DX)(BX*1), Y2, Y3
 	VSUBPS      Y0, Y3, Y3
-	VMULPS      consts<>+64(SB), Y3, Y0
+	VMULPS      consts<>+96(SB), Y3, Y0
 	VROUNDPS    $0x08, Y0, Y3
 	VSUBPS      Y3, Y0, Y4
-	VMOVUPS     consts<>+128(SB), Y5
-	VFMADD213PS consts<>+160(SB), Y4, Y5
+	VMOVUPS     consts<>+160(SB), Y5
 	VFMADD213PS consts<>+192(SB), Y4, Y5
 	VFMADD213PS consts<>+224(SB), Y4, Y5
 	VFMADD213PS consts<>+256(SB), Y4, Y5
 	VFMADD213PS consts<>+288(SB), Y4, Y5
-	VCMPPS      $0x05, consts<>+96(SB), Y0, Y4
+	VFMADD213PS consts<>+320(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+128(SB), Y0, Y4
 	VCVTPS2DQ   Y3, Y3
 	VPSLLD      $0x17, Y3, Y3
 	VPADDD      Y3, Y5, Y5
@@ -1499,31 +1570,31 @@ TEXT ·exp_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+320(SB), Y1
-	VMOVUPS      consts<>+352(SB), Y2
+	VMOVUPS      consts<>+352(SB), Y1
+	VMOVUPS      consts<>+384(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+64(SB), Y0, Y1
+	VMULPS       consts<>+96(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+384(SB), Y1, Y0
 	VFNMADD231PS consts<>+416(SB), Y1, Y0
-	VMOVUPS      consts<>+448(SB), Y2
-	VFMADD213PS  consts<>+480(SB), Y0, Y2
+	VFNMADD231PS consts<>+448(SB), Y1, Y0
+	VMOVUPS      consts<>+480(SB), Y2
 	VFMADD213PS  consts<>+512(SB), Y0, Y2
 	VFMADD213PS  consts<>+544(SB), Y0, Y2
 	VFMADD213PS  consts<>+576(SB), Y0, Y2
 	VFMADD213PS  consts<>+608(SB), Y0, Y2
-	VFMADD213PS  consts<>+288(SB), Y0, Y2
-	VFMADD213PS  consts<>+288(SB), Y0, Y2
+	VFMADD213PS  consts<>+640(SB), Y0, Y2
+	VFMADD213PS  consts<>+320(SB), Y0, Y2
+	VFMADD213PS  consts<>+320(SB), Y0, Y2
 	VCVTPS2DQ    Y1, Y0
 	VPSRAD       $0x01, Y0, Y1
 	VPSUBD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
+	VPADDD       consts<>+320(SB), Y1, Y1
 	VMULPS       Y1, Y2, Y2
 	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+288(SB), Y0, Y0
+	VPADDD       consts<>+320(SB), Y0, Y0
 	VMULPS       Y0, Y2, Y2
 	VMOVUPS      Y2, (CX)(BX*1)
 	ADDQ         $+32, BX
@@ -1537,31 +1608,31 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+320(SB), Y2
-	VMOVUPS      consts<>+352(SB), Y3
+	VMOVUPS      consts<>+352(SB), Y2
+	VMOVUPS      consts<>+384(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+64(SB), Y1, Y2
+	VMULPS       consts<>+96(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+384(SB), Y2, Y1
 	VFNMADD231PS consts<>+416(SB), Y2, Y1
-	VMOVUPS      consts<>+448(SB), Y3
-	VFMADD213PS  consts<>+480(SB), Y1, Y3
+	VFNMADD231PS consts<>+448(SB), Y2, Y1
+	VMOVUPS      consts<>+480(SB), Y3
 	VFMADD213PS  consts<>+512(SB), Y1, Y3
 	VFMADD213PS  consts<>+544(SB), Y1, Y3
 	VFMADD213PS  consts<>+576(SB), Y1, Y3
 	VFMADD213PS  consts<>+608(SB), Y1, Y3
-	VFMADD213PS  consts<>+288(SB), Y1, Y3
-	VFMADD213PS  consts<>+288(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  consts<>+320(SB), Y1, Y3
+	VFMADD213PS  consts<>+320(SB), Y1, Y3
 	VCVTPS2DQ    Y2, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+288(SB), Y2, Y2
+	VPADDD       consts<>+320(SB), Y2, Y2
 	VMULPS       Y2, Y3, Y3
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
+	VPADDD       consts<>+320(SB), Y1, Y1
 	VMULPS       Y1, Y3, Y3
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
@@ -1609,31 +1680,31 @@ TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+288(SB), Y1
-	VMOVUPS     consts<>+640(SB), Y2
-	VMOVUPS     consts<>+672(SB), Y3
+	VMOVUPS     consts<>+320(SB), Y1
+	VMOVUPS     consts<>+672(SB), Y2
+	VMOVUPS     consts<>+704(SB), Y3
 	VMAXPS      Y0, Y2, Y0
 	VMINPS      Y0, Y3, Y0
-	VMOVUPS     consts<>+768(SB), Y2
-	VFMADD231PS consts<>+704(SB), Y0, Y2
-	VSUBPS      consts<>+768(SB), Y2, Y2
+	VMOVUPS     consts<>+800(SB), Y2
+	VFMADD231PS consts<>+736(SB), Y0, Y2
+	VSUBPS      consts<>+800(SB), Y2, Y2
 	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+736(SB), Y2, Y0
-	VMOVUPS     consts<>+800(SB), Y3
-	VFMADD213PS consts<>+832(SB), Y0, Y3
+	VFMADD231PS consts<>+768(SB), Y2, Y0
+	VMOVUPS     consts<>+832(SB), Y3
 	VFMADD213PS consts<>+864(SB), Y0, Y3
 	VFMADD213PS consts<>+896(SB), Y0, Y3
 	VFMADD213PS consts<>+928(SB), Y0, Y3
 	VFMADD213PS consts<>+960(SB), Y0, Y3
-	VFMADD213PS consts<>+288(SB), Y0, Y3
+	VFMADD213PS consts<>+992(SB), Y0, Y3
+	VFMADD213PS consts<>+320(SB), Y0, Y3
 	VCVTPS2DQ   Y2, Y0
 	VPSRAD      $0x01, Y0, Y2
 	VPSUBD      Y2, Y0, Y0
 	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+288(SB), Y2, Y2
+	VPADDD      consts<>+320(SB), Y2, Y2
 	VMULPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y0, Y0
-	VPADDD      consts<>+288(SB), Y0, Y0
+	VPADDD      consts<>+320(SB), Y0, Y0
 	VMULPS      Y0, Y3, Y3
 	VADDPS      Y1, Y3, Y3
 	VDIVPS      Y3, Y1, Y0
@@ -1649,31 +1720,31 @@ rest:
 	NEGQ        AX
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+288(SB), Y2
-	VMOVUPS     consts<>+640(SB), Y3
-	VMOVUPS     consts<>+672(SB), Y4
+	VMOVUPS     consts<>+320(SB), Y2
+	VMOVUPS     consts<>+672(SB), Y3
+	VMOVUPS     consts<>+704(SB), Y4
 	VMAXPS      Y1, Y3, Y1
 	VMINPS      Y1, Y4, Y1
-	VMOVUPS     consts<>+768(SB), Y3
-	VFMADD231PS consts<>+704(SB), Y1, Y3
-	VSUBPS      consts<>+768(SB), Y3, Y3
+	VMOVUPS     consts<>+800(SB), Y3
+	VFMADD231PS consts<>+736(SB), Y1, Y3
+	VSUBPS      consts<>+800(SB), Y3, Y3
 	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+736(SB), Y3, Y1
-	VMOVUPS     consts<>+800(SB), Y4
-	VFMADD213PS consts<>+832(SB), Y1, Y4
+	VFMADD231PS consts<>+768(SB), Y3, Y1
+	VMOVUPS     consts<>+832(SB), Y4
 	VFMADD213PS consts<>+864(SB), Y1, Y4
 	VFMADD213PS consts<>+896(SB), Y1, Y4
 	VFMADD213PS consts<>+928(SB), Y1, Y4
 	VFMADD213PS consts<>+960(SB), Y1, Y4
-	VFMADD213PS consts<>+288(SB), Y1, Y4
+	VFMADD213PS consts<>+992(SB), Y1, Y4
+	VFMADD213PS consts<>+320(SB), Y1, Y4
 	VCVTPS2DQ   Y3, Y1
 	VPSRAD      $0x01, Y1, Y3
 	VPSUBD      Y3, Y1, Y1
 	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+288(SB), Y3, Y3
+	VPADDD      consts<>+320(SB), Y3, Y3
 	VMULPS      Y3, Y4, Y4
 	VPSLLD      $0x17, Y1, Y1
-	VPADDD      consts<>+288(SB), Y1, Y1
+	VPADDD      consts<>+320(SB), Y1, Y1
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
 	VDIVPS      Y4, Y2, Y1
@@ -1724,29 +1795,29 @@ TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
 	VADDPS       Y0, Y0, Y0
-	VMOVUPS      consts<>+992(SB), Y1
-	VMOVUPS      consts<>+1024(SB), Y2
+	VMOVUPS      consts<>+1024(SB), Y1
+	VMOVUPS      consts<>+1056(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+64(SB), Y0, Y1
+	VMULPS       consts<>+96(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+384(SB), Y1, Y0
 	VFNMADD231PS consts<>+416(SB), Y1, Y0
-	VMOVUPS      consts<>+448(SB), Y2
-	VFMADD213PS  consts<>+480(SB), Y0, Y2
+	VFNMADD231PS consts<>+448(SB), Y1, Y0
+	VMOVUPS      consts<>+480(SB), Y2
 	VFMADD213PS  consts<>+512(SB), Y0, Y2
 	VFMADD213PS  consts<>+544(SB), Y0, Y2
 	VFMADD213PS  consts<>+576(SB), Y0, Y2
 	VFMADD213PS  consts<>+608(SB), Y0, Y2
+	VFMADD213PS  consts<>+640(SB), Y0, Y2
 	VMULPS       Y0, Y0, Y3
 	VFMADD213PS  Y0, Y3, Y2
 	VCVTPS2DQ    Y1, Y0
 	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+288(SB), Y0, Y0
-	VADDPS       consts<>+960(SB), Y0, Y1
+	VPADDD       consts<>+320(SB), Y0, Y0
+	VADDPS       consts<>+992(SB), Y0, Y1
 	VFMADD213PS  Y1, Y0, Y2
-	VADDPS       consts<>+1056(SB), Y2, Y1
+	VADDPS       consts<>+1088(SB), Y2, Y1
 	VDIVPS       Y1, Y2, Y2
 	VMOVUPS      Y2, (CX)(BX*1)
 	ADDQ         $+32, BX
@@ -1761,29 +1832,29 @@ rest:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
 	VADDPS       Y1, Y1, Y1
-	VMOVUPS      consts<>+992(SB), Y2
-	VMOVUPS      consts<>+1024(SB), Y3
+	VMOVUPS      consts<>+1024(SB), Y2
+	VMOVUPS      consts<>+1056(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+64(SB), Y1, Y2
+	VMULPS       consts<>+96(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+384(SB), Y2, Y1
 	VFNMADD231PS consts<>+416(SB), Y2, Y1
-	VMOVUPS      consts<>+448(SB), Y3
-	VFMADD213PS  consts<>+480(SB), Y1, Y3
+	VFNMADD231PS consts<>+448(SB), Y2, Y1
+	VMOVUPS      consts<>+480(SB), Y3
 	VFMADD213PS  consts<>+512(SB), Y1, Y3
 	VFMADD213PS  consts<>+544(SB), Y1, Y3
 	VFMADD213PS  consts<>+576(SB), Y1, Y3
 	VFMADD213PS  consts<>+608(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
 	VMULPS       Y1, Y1, Y4
 	VFMADD213PS  Y1, Y4, Y3
 	VCVTPS2DQ    Y2, Y1
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+288(SB), Y1, Y1
-	VADDPS       consts<>+960(SB), Y1, Y2
+	VPADDD       consts<>+320(SB), Y1, Y1
+	VADDPS       consts<>+992(SB), Y1, Y2
 	VFMADD213PS  Y2, Y1, Y3
-	VADDPS       consts<>+1056(SB), Y3, Y2
+	VADDPS       consts<>+1088(SB), Y3, Y2
 	VDIVPS       Y2, Y3, Y3
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
@@ -1831,31 +1902,31 @@ TEXT ·silu_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+288(SB), Y1
-	VMOVUPS     consts<>+640(SB), Y2
-	VMOVUPS     consts<>+672(SB), Y3
+	VMOVUPS     consts<>+320(SB), Y1
+	VMOVUPS     consts<>+672(SB), Y2
+	VMOVUPS     consts<>+704(SB), Y3
 	VMAXPS      Y0, Y2, Y2
 	VMINPS      Y2, Y3, Y2
-	VMOVUPS     consts<>+768(SB), Y3
-	VFMADD231PS consts<>+704(SB), Y2, Y3
-	VSUBPS      consts<>+768(SB), Y3, Y3
+	VMOVUPS     consts<>+800(SB), Y3
+	VFMADD231PS consts<>+736(SB), Y2, Y3
+	VSUBPS      consts<>+800(SB), Y3, Y3
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+736(SB), Y3, Y2
-	VMOVUPS     consts<>+800(SB), Y4
-	VFMADD213PS consts<>+832(SB), Y2, Y4
+	VFMADD231PS consts<>+768(SB), Y3, Y2
+	VMOVUPS     consts<>+832(SB), Y4
 	VFMADD213PS consts<>+864(SB), Y2, Y4
 	VFMADD213PS consts<>+896(SB), Y2, Y4
 	VFMADD213PS consts<>+928(SB), Y2, Y4
 	VFMADD213PS consts<>+960(SB), Y2, Y4
-	VFMADD213PS consts<>+288(SB), Y2, Y4
+	VFMADD213PS consts<>+992(SB), Y2, Y4
+	VFMADD213PS consts<>+320(SB), Y2, Y4
 	VCVTPS2DQ   Y3, Y2
 	VPSRAD      $0x01, Y2, Y3
 	VPSUBD      Y3, Y2, Y2
 	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+288(SB), Y3, Y3
+	VPADDD      consts<>+320(SB), Y3, Y3
 	VMULPS      Y3, Y4, Y4
 	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+288(SB), Y2, Y2
+	VPADDD      consts<>+320(SB), Y2, Y2
 	VMULPS      Y2, Y4, Y4
 	VADDPS      Y1, Y4, Y4
 	VDIVPS      Y4, Y1, Y1
@@ -1872,31 +1943,31 @@ rest:
 	NEGQ        AX
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+288(SB), Y2
-	VMOVUPS     consts<>+640(SB), Y3
-	VMOVUPS     consts<>+672(SB), Y4
+	VMOVUPS     consts<>+320(SB), Y2
+	VMOVUPS     consts<>+672(SB), Y3
+	VMOVUPS     consts<>+704(SB), Y4
 	VMAXPS      Y1, Y3, Y3
 	VMINPS      Y3, Y4, Y3
-	VMOVUPS     consts<>+768(SB), Y4
-	VFMADD231PS consts<>+704(SB), Y3, Y4
-	VSUBPS      consts<>+768(SB), Y4, Y4
+	VMOVUPS     consts<>+800(SB), Y4
+	VFMADD231PS consts<>+736(SB), Y3, Y4
+	VSUBPS      consts<>+800(SB), Y4, Y4
 	VMOVAPS     Y3, Y3
-	VFMADD231PS consts<>+736(SB), Y4, Y3
-	VMOVUPS     consts<>+800(SB), Y5
-	VFMADD213PS consts<>+832(SB), Y3, Y5
+	VFMADD231PS consts<>+768(SB), Y4, Y3
+	VMOVUPS     consts<>+832(SB), Y5
 	VFMADD213PS consts<>+864(SB), Y3, Y5
 	VFMADD213PS consts<>+896(SB), Y3, Y5
 	VFMADD213PS consts<>+928(SB), Y3, Y5
 	VFMADD213PS consts<>+960(SB), Y3, Y5
-	VFMADD213PS consts<>+288(SB), Y3, Y5
+	VFMADD213PS consts<>+992(SB), Y3, Y5
+	VFMADD213PS consts<>+320(SB), Y3, Y5
 	VCVTPS2DQ   Y4, Y3
 	VPSRAD      $0x01, Y3, Y4
 	VPSUBD      Y4, Y3, Y3
 	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+288(SB), Y4, Y4
+	VPADDD      consts<>+320(SB), Y4, Y4
 	VMULPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+288(SB), Y3, Y3
+	VPADDD      consts<>+320(SB), Y3, Y3
 	VMULPS      Y3, Y5, Y5
 	VADDPS      Y2, Y5, Y5
 	VDIVPS      Y5, Y2, Y2
@@ -1950,14 +2021,13 @@ loop:
 	VXORPS       Y2, Y2, Y2
 	VSUBPS       Y0, Y2, Y1
 	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+1024(SB), Y3
+	VMOVUPS      consts<>+1056(SB), Y3
 	VMINPS       Y1, Y3, Y1
-	VMOVUPS      consts<>+288(SB), Y4
+	VMOVUPS      consts<>+320(SB), Y4
 	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+1120(SB), Y1, Y3
+	VFMADD231PS  consts<>+1152(SB), Y1, Y3
 	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+1152(SB), Y4
-	VFMADD213PS  consts<>+1184(SB), Y3, Y4
+	VMOVUPS      consts<>+1184(SB), Y4
 	VFMADD213PS  consts<>+1216(SB), Y3, Y4
 	VFMADD213PS  consts<>+1248(SB), Y3, Y4
 	VFMADD213PS  consts<>+1280(SB), Y3, Y4
@@ -1965,37 +2035,38 @@ loop:
 	VFMADD213PS  consts<>+1344(SB), Y3, Y4
 	VFMADD213PS  consts<>+1376(SB), Y3, Y4
 	VFMADD213PS  consts<>+1408(SB), Y3, Y4
+	VFMADD213PS  consts<>+1440(SB), Y3, Y4
 	VMULPS       Y3, Y4, Y4
 	VMULPS       Y1, Y1, Y3
-	VMULPS       consts<>+1088(SB), Y3, Y3
-	VMOVUPS      consts<>+320(SB), Y5
-	VMOVUPS      consts<>+352(SB), Y6
+	VMULPS       consts<>+1120(SB), Y3, Y3
+	VMOVUPS      consts<>+352(SB), Y5
+	VMOVUPS      consts<>+384(SB), Y6
 	VMAXPS       Y3, Y5, Y3
 	VMINPS       Y3, Y6, Y3
-	VMULPS       consts<>+64(SB), Y3, Y5
+	VMULPS       consts<>+96(SB), Y3, Y5
 	VROUNDPS     $0x08, Y5, Y5
 	VMOVAPS      Y3, Y3
-	VFNMADD231PS consts<>+384(SB), Y5, Y3
 	VFNMADD231PS consts<>+416(SB), Y5, Y3
-	VMOVUPS      consts<>+448(SB), Y6
-	VFMADD213PS  consts<>+480(SB), Y3, Y6
+	VFNMADD231PS consts<>+448(SB), Y5, Y3
+	VMOVUPS      consts<>+480(SB), Y6
 	VFMADD213PS  consts<>+512(SB), Y3, Y6
 	VFMADD213PS  consts<>+544(SB), Y3, Y6
 	VFMADD213PS  consts<>+576(SB), Y3, Y6
 	VFMADD213PS  consts<>+608(SB), Y3, Y6
-	VFMADD213PS  consts<>+288(SB), Y3, Y6
-	VFMADD213PS  consts<>+288(SB), Y3, Y6
+	VFMADD213PS  consts<>+640(SB), Y3, Y6
+	VFMADD213PS  consts<>+320(SB), Y3, Y6
+	VFMADD213PS  consts<>+320(SB), Y3, Y6
 	VCVTPS2DQ    Y5, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
-	VPADDD       consts<>+288(SB), Y5, Y5
+	VPADDD       consts<>+320(SB), Y5, Y5
 	VMULPS       Y5, Y6, Y6
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+288(SB), Y3, Y3
+	VPADDD       consts<>+320(SB), Y3, Y3
 	VMULPS       Y3, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VMULPS       consts<>+608(SB), Y1, Y1
+	VMULPS       consts<>+640(SB), Y1, Y1
 	VXORPS       Y3, Y3, Y3
 	VMAXPS       Y0, Y3, Y3
 	VFNMADD231PS Y1, Y4, Y3
@@ -2016,14 +2087,13 @@ rest:
 	VXORPS       Y3, Y3, Y3
 	VSUBPS       Y1, Y3, Y2
 	VMAXPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+1024(SB), Y4
+	VMOVUPS      consts<>+1056(SB), Y4
 	VMINPS       Y2, Y4, Y2
-	VMOVUPS      consts<>+288(SB), Y5
+	VMOVUPS      consts<>+320(SB), Y5
 	VMOVAPS      Y5, Y4
-	VFMADD231PS  consts<>+1120(SB), Y2, Y4
+	VFMADD231PS  consts<>+1152(SB), Y2, Y4
 	VDIVPS       Y4, Y5, Y4
-	VMOVUPS      consts<>+1152(SB), Y5
-	VFMADD213PS  consts<>+1184(SB), Y4, Y5
+	VMOVUPS      consts<>+1184(SB), Y5
 	VFMADD213PS  consts<>+1216(SB), Y4, Y5
 	VFMADD213PS  consts<>+1248(SB), Y4, Y5
 	VFMADD213PS  consts<>+1280(SB), Y4, Y5
@@ -2031,37 +2101,38 @@ rest:
 	VFMADD213PS  consts<>+1344(SB), Y4, Y5
 	VFMADD213PS  consts<>+1376(SB), Y4, Y5
 	VFMADD213PS  consts<>+1408(SB), Y4, Y5
+	VFMADD213PS  consts<>+1440(SB), Y4, Y5
 	VMULPS       Y4, Y5, Y5
 	VMULPS       Y2, Y2, Y4
-	VMULPS       consts<>+1088(SB), Y4, Y4
-	VMOVUPS      consts<>+320(SB), Y6
-	VMOVUPS      consts<>+352(SB), Y7
+	VMULPS       consts<>+1120(SB), Y4, Y4
+	VMOVUPS      consts<>+352(SB), Y6
+	VMOVUPS      consts<>+384(SB), Y7
 	VMAXPS       Y4, Y6, Y4
 	VMINPS       Y4, Y7, Y4
-	VMULPS       consts<>+64(SB), Y4, Y6
+	VMULPS       consts<>+96(SB), Y4, Y6
 	VROUNDPS     $0x08, Y6, Y6
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS consts<>+384(SB), Y6, Y4
 	VFNMADD231PS consts<>+416(SB), Y6, Y4
-	VMOVUPS      consts<>+448(SB), Y7
-	VFMADD213PS  consts<>+480(SB), Y4, Y7
+	VFNMADD231PS consts<>+448(SB), Y6, Y4
+	VMOVUPS      consts<>+480(SB), Y7
 	VFMADD213PS  consts<>+512(SB), Y4, Y7
 	VFMADD213PS  consts<>+544(SB), Y4, Y7
 	VFMADD213PS  consts<>+576(SB), Y4, Y7
 	VFMADD213PS  consts<>+608(SB), Y4, Y7
-	VFMADD213PS  consts<>+288(SB), Y4, Y7
-	VFMADD213PS  consts<>+288(SB), Y4, Y7
+	VFMADD213PS  consts<>+640(SB), Y4, Y7
+	VFMADD213PS  consts<>+320(SB), Y4, Y7
+	VFMADD213PS  consts<>+320(SB), Y4, Y7
 	VCVTPS2DQ    Y6, Y4
 	VPSRAD       $0x01, Y4, Y6
 	VPSUBD       Y6, Y4, Y4
 	VPSLLD       $0x17, Y6, Y6
-	VPADDD       consts<>+288(SB), Y6, Y6
+	VPADDD       consts<>+320(SB), Y6, Y6
 	VMULPS       Y6, Y7, Y7
 	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+288(SB), Y4, Y4
+	VPADDD       consts<>+320(SB), Y4, Y4
 	VMULPS       Y4, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VMULPS       consts<>+608(SB), Y2, Y2
+	VMULPS       consts<>+640(SB), Y2, Y2
 	VXORPS       Y4, Y4, Y4
 	VMAXPS       Y1, Y4, Y4
 	VFNMADD231PS Y2, Y5, Y4
@@ -2114,34 +2185,34 @@ TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
 	VMULPS      Y0, Y0, Y2
-	VMOVUPS     consts<>+1472(SB), Y1
-	VFMADD213PS consts<>+1440(SB), Y2, Y1
+	VMOVUPS     consts<>+1504(SB), Y1
+	VFMADD213PS consts<>+1472(SB), Y2, Y1
 	VMULPS      Y0, Y1, Y1
-	VMOVUPS     consts<>+288(SB), Y2
-	VMOVUPS     consts<>+640(SB), Y3
-	VMOVUPS     consts<>+672(SB), Y4
+	VMOVUPS     consts<>+320(SB), Y2
+	VMOVUPS     consts<>+672(SB), Y3
+	VMOVUPS     consts<>+704(SB), Y4
 	VMAXPS      Y1, Y3, Y1
 	VMINPS      Y1, Y4, Y1
-	VMOVUPS     consts<>+768(SB), Y3
-	VFMADD231PS consts<>+704(SB), Y1, Y3
-	VSUBPS      consts<>+768(SB), Y3, Y3
+	VMOVUPS     consts<>+800(SB), Y3
+	VFMADD231PS consts<>+736(SB), Y1, Y3
+	VSUBPS      consts<>+800(SB), Y3, Y3
 	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+736(SB), Y3, Y1
-	VMOVUPS     consts<>+800(SB), Y4
-	VFMADD213PS consts<>+832(SB), Y1, Y4
+	VFMADD231PS consts<>+768(SB), Y3, Y1
+	VMOVUPS     consts<>+832(SB), Y4
 	VFMADD213PS consts<>+864(SB), Y1, Y4
 	VFMADD213PS consts<>+896(SB), Y1, Y4
 	VFMADD213PS consts<>+928(SB), Y1, Y4
 	VFMADD213PS consts<>+960(SB), Y1, Y4
-	VFMADD213PS consts<>+288(SB), Y1, Y4
+	VFMADD213PS consts<>+992(SB), Y1, Y4
+	VFMADD213PS consts<>+320(SB), Y1, Y4
 	VCVTPS2DQ   Y3, Y1
 	VPSRAD      $0x01, Y1, Y3
 	VPSUBD      Y3, Y1, Y1
 	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+288(SB), Y3, Y3
+	VPADDD      consts<>+320(SB), Y3, Y3
 	VMULPS      Y3, Y4, Y4
 	VPSLLD      $0x17, Y1, Y1
-	VPADDD      consts<>+288(SB), Y1, Y1
+	VPADDD      consts<>+320(SB), Y1, Y1
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
 	VDIVPS      Y4, Y2, Y1
@@ -2159,34 +2230,34 @@ rest:
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
 	VMULPS      Y1, Y1, Y3
-	VMOVUPS     consts<>+1472(SB), Y2
-	VFMADD213PS consts<>+1440(SB), Y3, Y2
+	VMOVUPS     consts<>+1504(SB), Y2
+	VFMADD213PS consts<>+1472(SB), Y3, Y2
 	VMULPS      Y1, Y2, Y2
-	VMOVUPS     consts<>+288(SB), Y3
-	VMOVUPS     consts<>+640(SB), Y4
-	VMOVUPS     consts<>+672(SB), Y5
+	VMOVUPS     consts<>+320(SB), Y3
+	VMOVUPS     consts<>+672(SB), Y4
+	VMOVUPS     consts<>+704(SB), Y5
 	VMAXPS      Y2, Y4, Y2
 	VMINPS      Y2, Y5, Y2
-	VMOVUPS     consts<>+768(SB), Y4
-	VFMADD231PS consts<>+704(SB), Y2, Y4
-	VSUBPS      consts<>+768(SB), Y4, Y4
+	VMOVUPS     consts<>+800(SB), Y4
+	VFMADD231PS consts<>+736(SB), Y2, Y4
+	VSUBPS      consts<>+800(SB), Y4, Y4
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+736(SB), Y4, Y2
-	VMOVUPS     consts<>+800(SB), Y5
-	VFMADD213PS consts<>+832(SB), Y2, Y5
+	VFMADD231PS consts<>+768(SB), Y4, Y2
+	VMOVUPS     consts<>+832(SB), Y5
 	VFMADD213PS consts<>+864(SB), Y2, Y5
 	VFMADD213PS consts<>+896(SB), Y2, Y5
 	VFMADD213PS consts<>+928(SB), Y2, Y5
 	VFMADD213PS consts<>+960(SB), Y2, Y5
-	VFMADD213PS consts<>+288(SB), Y2, Y5
+	VFMADD213PS consts<>+992(SB), Y2, Y5
+	VFMADD213PS consts<>+320(SB), Y2, Y5
 	VCVTPS2DQ   Y4, Y2
 	VPSRAD      $0x01, Y2, Y4
 	VPSUBD      Y4, Y2, Y2
 	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+288(SB), Y4, Y4
+	VPADDD      consts<>+320(SB), Y4, Y4
 	VMULPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+288(SB), Y2, Y2
+	VPADDD      consts<>+320(SB), Y2, Y2
 	VMULPS      Y2, Y5, Y5
 	VADDPS      Y3, Y5, Y5
 	VDIVPS      Y5, Y3, Y2
@@ -2237,10 +2308,10 @@ TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+576(SB), Y1
-	VFMADD213PS consts<>+608(SB), Y0, Y1
+	VMOVUPS     consts<>+608(SB), Y1
+	VFMADD213PS consts<>+640(SB), Y0, Y1
 	VMOVUPS     consts<>+0(SB), Y2
-	VMOVUPS     consts<>+288(SB), Y3
+	VMOVUPS     consts<>+320(SB), Y3
 	VMAXPS      Y1, Y2, Y1
 	VMINPS      Y1, Y3, Y1
 	VMULPS      Y0, Y1, Y1
@@ -2256,10 +2327,10 @@ rest:
 	NEGQ        AX
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+576(SB), Y2
-	VFMADD213PS consts<>+608(SB), Y1, Y2
+	VMOVUPS     consts<>+608(SB), Y2
+	VFMADD213PS consts<>+640(SB), Y1, Y2
 	VMOVUPS     consts<>+0(SB), Y3
-	VMOVUPS     consts<>+288(SB), Y4
+	VMOVUPS     consts<>+320(SB), Y4
 	VMAXPS      Y2, Y3, Y2
 	VMINPS      Y2, Y4, Y2
 	VMULPS      Y1, Y2, Y2
@@ -3225,6 +3296,71 @@ done:
 	VZEROUPPER
 	RET
 
+// func minimum_avx512(x []float32) float32
+// Requires: AVX, AVX512F, BMI2, SSE
+TEXT ·minimum_avx512(SB), NOSPLIT, $0-28
+	MOVQ         x_len+8(FP), AX
+	MOVQ         x_base+0(FP), CX
+	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+64(SB), Z1
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+64(SB), Z3
+	XORQ         DX, DX
+	SUBQ         $0x40, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (CX)(DX*1), Z4
+	VMINPS  Z4, Z0, Z0
+	VMOVUPS 64(CX)(DX*1), Z4
+	VMINPS  Z4, Z1, Z1
+	VMOVUPS 128(CX)(DX*1), Z4
+	VMINPS  Z4, Z2, Z2
+	VMOVUPS 192(CX)(DX*1), Z4
+	VMINPS  Z4, Z3, Z3
+	ADDQ    $+256, DX
+	SUBQ    $0x40, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+64, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (CX)(DX*1), Z4
+	VMINPS  Z4, Z0, Z0
+	ADDQ    $+64, DX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, BX
+	BZHIQ        AX, BX, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (CX)(DX*1), K1, Z4
+	VBROADCASTSS consts<>+64(SB), Z5
+	VMOVAPS      Z4, K1, Z5
+	VMINPS       Z5, Z0, Z0
+
+done:
+	VMINPS        Z1, Z0, Z0
+	VMINPS        Z2, Z0, Z0
+	VMINPS        Z3, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VMINPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMINPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VMINPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VMINPS        X1, X0, X0
+	MOVSS         X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func expSum_avx512(y []float32, x []float32, shift float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·expSum_avx512(SB), NOSPLIT, $0-60
@@ -3232,14 +3368,14 @@ TEXT ·expSum_avx512(SB), NOSPLIT, $0-60
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS shift+48(FP), Z0
-	VBROADCASTSS consts<>+64(SB), Z1
-	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+128(SB), Z3
-	VBROADCASTSS consts<>+160(SB), Z4
-	VBROADCASTSS consts<>+192(SB), Z5
-	VBROADCASTSS consts<>+224(SB), Z6
-	VBROADCASTSS consts<>+256(SB), Z7
-	VBROADCASTSS consts<>+288(SB), Z8
+	VBROADCASTSS consts<>+96(SB), Z1
+	VBROADCASTSS consts<>+128(SB), Z2
+	VBROADCASTSS consts<>+160(SB), Z3
+	VBROADCASTSS consts<>+192(SB), Z4
+	VBROADCASTSS consts<>+224(SB), Z5
+	VBROADCASTSS consts<>+256(SB), Z6
+	VBROADCASTSS consts<>+288(SB), Z7
+	VBROADCASTSS consts<>+320(SB), Z8
 	VBROADCASTSS consts<>+0(SB), Z9
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -3308,18 +3444,18 @@ TEXT ·exp_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+320(SB), Z0
-	VBROADCASTSS consts<>+352(SB), Z1
-	VBROADCASTSS consts<>+64(SB), Z2
-	VBROADCASTSS consts<>+384(SB), Z3
-	VBROADCASTSS consts<>+416(SB), Z4
-	VBROADCASTSS consts<>+448(SB), Z5
-	VBROADCASTSS consts<>+480(SB), Z6
-	VBROADCASTSS consts<>+512(SB), Z7
-	VBROADCASTSS consts<>+544(SB), Z8
-	VBROADCASTSS consts<>+576(SB), Z9
-	VBROADCASTSS consts<>+608(SB), Z10
-	VBROADCASTSS consts<>+288(SB), Z11
+	VBROADCASTSS consts<>+352(SB), Z0
+	VBROADCASTSS consts<>+384(SB), Z1
+	VBROADCASTSS consts<>+96(SB), Z2
+	VBROADCASTSS consts<>+416(SB), Z3
+	VBROADCASTSS consts<>+448(SB), Z4
+	VBROADCASTSS consts<>+480(SB), Z5
+	VBROADCASTSS consts<>+512(SB), Z6
+	VBROADCASTSS consts<>+544(SB), Z7
+	VBROADCASTSS consts<>+576(SB), Z8
+	VBROADCASTSS consts<>+608(SB), Z9
+	VBROADCASTSS consts<>+640(SB), Z10
+	VBROADCASTSS consts<>+320(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3382,18 +3518,18 @@ TEXT ·sigmoid_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+640(SB), Z0
-	VBROADCASTSS consts<>+672(SB), Z1
-	VBROADCASTSS consts<>+704(SB), Z2
-	VBROADCASTSS consts<>+736(SB), Z3
-	VBROADCASTSS consts<>+768(SB), Z4
-	VBROADCASTSS consts<>+800(SB), Z5
-	VBROADCASTSS consts<>+832(SB), Z6
-	VBROADCASTSS consts<>+864(SB), Z7
-	VBROADCASTSS consts<>+896(SB), Z8
-	VBROADCASTSS consts<>+928(SB), Z9
-	VBROADCASTSS consts<>+960(SB), Z10
-	VBROADCASTSS consts<>+288(SB), Z11
+	VBROADCASTSS consts<>+672(SB), Z0
+	VBROADCASTSS consts<>+704(SB), Z1
+	VBROADCASTSS consts<>+736(SB), Z2
+	VBROADCASTSS consts<>+768(SB), Z3
+	VBROADCASTSS consts<>+800(SB), Z4
+	VBROADCASTSS consts<>+832(SB), Z5
+	VBROADCASTSS consts<>+864(SB), Z6
+	VBROADCASTSS consts<>+896(SB), Z7
+	VBROADCASTSS consts<>+928(SB), Z8
+	VBROADCASTSS consts<>+960(SB), Z9
+	VBROADCASTSS consts<>+992(SB), Z10
+	VBROADCASTSS consts<>+320(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3458,22 +3594,22 @@ TEXT ·tanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+992(SB), Z0
-	VBROADCASTSS consts<>+1024(SB), Z1
-	VBROADCASTSS consts<>+960(SB), Z2
-	VBROADCASTSS consts<>+1056(SB), Z3
-	VBROADCASTSS consts<>+320(SB), Z4
+	VBROADCASTSS consts<>+1024(SB), Z0
+	VBROADCASTSS consts<>+1056(SB), Z1
+	VBROADCASTSS consts<>+992(SB), Z2
+	VBROADCASTSS consts<>+1088(SB), Z3
 	VBROADCASTSS consts<>+352(SB), Z4
-	VBROADCASTSS consts<>+64(SB), Z4
-	VBROADCASTSS consts<>+384(SB), Z5
-	VBROADCASTSS consts<>+416(SB), Z6
-	VBROADCASTSS consts<>+448(SB), Z7
-	VBROADCASTSS consts<>+480(SB), Z8
-	VBROADCASTSS consts<>+512(SB), Z9
-	VBROADCASTSS consts<>+544(SB), Z10
-	VBROADCASTSS consts<>+576(SB), Z11
-	VBROADCASTSS consts<>+608(SB), Z12
-	VBROADCASTSS consts<>+288(SB), Z13
+	VBROADCASTSS consts<>+384(SB), Z4
+	VBROADCASTSS consts<>+96(SB), Z4
+	VBROADCASTSS consts<>+416(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z6
+	VBROADCASTSS consts<>+480(SB), Z7
+	VBROADCASTSS consts<>+512(SB), Z8
+	VBROADCASTSS consts<>+544(SB), Z9
+	VBROADCASTSS consts<>+576(SB), Z10
+	VBROADCASTSS consts<>+608(SB), Z11
+	VBROADCASTSS consts<>+640(SB), Z12
+	VBROADCASTSS consts<>+320(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3546,18 +3682,18 @@ TEXT ·silu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+640(SB), Z0
-	VBROADCASTSS consts<>+672(SB), Z1
-	VBROADCASTSS consts<>+704(SB), Z2
-	VBROADCASTSS consts<>+736(SB), Z3
-	VBROADCASTSS consts<>+768(SB), Z4
-	VBROADCASTSS consts<>+800(SB), Z5
-	VBROADCASTSS consts<>+832(SB), Z6
-	VBROADCASTSS consts<>+864(SB), Z7
-	VBROADCASTSS consts<>+896(SB), Z8
-	VBROADCASTSS consts<>+928(SB), Z9
-	VBROADCASTSS consts<>+960(SB), Z10
-	VBROADCASTSS consts<>+288(SB), Z11
+	VBROADCASTSS consts<>+672(SB), Z0
+	VBROADCASTSS consts<>+704(SB), Z1
+	VBROADCASTSS consts<>+736(SB), Z2
+	VBROADCASTSS consts<>+768(SB), Z3
+	VBROADCASTSS consts<>+800(SB), Z4
+	VBROADCASTSS consts<>+832(SB), Z5
+	VBROADCASTSS consts<>+864(SB), Z6
+	VBROADCASTSS consts<>+896(SB), Z7
+	VBROADCASTSS consts<>+928(SB), Z8
+	VBROADCASTSS consts<>+960(SB), Z9
+	VBROADCASTSS consts<>+992(SB), Z10
+	VBROADCASTSS consts<>+320(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3625,30 +3761,30 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+608(SB), Z0
-	VBROADCASTSS consts<>+1088(SB), Z1
-	VBROADCASTSS consts<>+1120(SB), Z2
-	VBROADCASTSS consts<>+1024(SB), Z3
-	VBROADCASTSS consts<>+1152(SB), Z4
-	VBROADCASTSS consts<>+1184(SB), Z5
-	VBROADCASTSS consts<>+1216(SB), Z6
-	VBROADCASTSS consts<>+1248(SB), Z7
-	VBROADCASTSS consts<>+1280(SB), Z8
-	VBROADCASTSS consts<>+1312(SB), Z9
-	VBROADCASTSS consts<>+1344(SB), Z10
-	VBROADCASTSS consts<>+1376(SB), Z11
-	VBROADCASTSS consts<>+1408(SB), Z12
-	VBROADCASTSS consts<>+320(SB), Z13
-	VBROADCASTSS consts<>+352(SB), Z14
-	VBROADCASTSS consts<>+64(SB), Z15
-	VBROADCASTSS consts<>+384(SB), Z16
-	VBROADCASTSS consts<>+416(SB), Z17
-	VBROADCASTSS consts<>+448(SB), Z18
-	VBROADCASTSS consts<>+480(SB), Z19
-	VBROADCASTSS consts<>+512(SB), Z20
-	VBROADCASTSS consts<>+544(SB), Z21
-	VBROADCASTSS consts<>+576(SB), Z22
-	VBROADCASTSS consts<>+288(SB), Z23
+	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+1120(SB), Z1
+	VBROADCASTSS consts<>+1152(SB), Z2
+	VBROADCASTSS consts<>+1056(SB), Z3
+	VBROADCASTSS consts<>+1184(SB), Z4
+	VBROADCASTSS consts<>+1216(SB), Z5
+	VBROADCASTSS consts<>+1248(SB), Z6
+	VBROADCASTSS consts<>+1280(SB), Z7
+	VBROADCASTSS consts<>+1312(SB), Z8
+	VBROADCASTSS consts<>+1344(SB), Z9
+	VBROADCASTSS consts<>+1376(SB), Z10
+	VBROADCASTSS consts<>+1408(SB), Z11
+	VBROADCASTSS consts<>+1440(SB), Z12
+	VBROADCASTSS consts<>+352(SB), Z13
+	VBROADCASTSS consts<>+384(SB), Z14
+	VBROADCASTSS consts<>+96(SB), Z15
+	VBROADCASTSS consts<>+416(SB), Z16
+	VBROADCASTSS consts<>+448(SB), Z17
+	VBROADCASTSS consts<>+480(SB), Z18
+	VBROADCASTSS consts<>+512(SB), Z19
+	VBROADCASTSS consts<>+544(SB), Z20
+	VBROADCASTSS consts<>+576(SB), Z21
+	VBROADCASTSS consts<>+608(SB), Z22
+	VBROADCASTSS consts<>+320(SB), Z23
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3763,20 +3899,20 @@ TEXT ·geluTanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+1440(SB), Z0
-	VBROADCASTSS consts<>+1472(SB), Z1
-	VBROADCASTSS consts<>+640(SB), Z2
-	VBROADCASTSS consts<>+672(SB), Z3
-	VBROADCASTSS consts<>+704(SB), Z4
-	VBROADCASTSS consts<>+736(SB), Z5
-	VBROADCASTSS consts<>+768(SB), Z6
-	VBROADCASTSS consts<>+800(SB), Z7
-	VBROADCASTSS consts<>+832(SB), Z8
-	VBROADCASTSS consts<>+864(SB), Z9
-	VBROADCASTSS consts<>+896(SB), Z10
-	VBROADCASTSS consts<>+928(SB), Z11
-	VBROADCASTSS consts<>+960(SB), Z12
-	VBROADCASTSS consts<>+288(SB), Z13
+	VBROADCASTSS consts<>+1472(SB), Z0
+	VBROADCASTSS consts<>+1504(SB), Z1
+	VBROADCASTSS consts<>+672(SB), Z2
+	VBROADCASTSS consts<>+704(SB), Z3
+	VBROADCASTSS consts<>+736(SB), Z4
+	VBROADCASTSS consts<>+768(SB), Z5
+	VBROADCASTSS consts<>+800(SB), Z6
+	VBROADCASTSS consts<>+832(SB), Z7
+	VBROADCASTSS consts<>+864(SB), Z8
+	VBROADCASTSS consts<>+896(SB), Z9
+	VBROADCASTSS consts<>+928(SB), Z10
+	VBROADCASTSS consts<>+960(SB), Z11
+	VBROADCASTSS consts<>+992(SB), Z12
+	VBROADCASTSS consts<>+320(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -3852,9 +3988,9 @@ TEXT ·hardSwish_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+576(SB), Z1
-	VBROADCASTSS consts<>+608(SB), Z2
-	VBROADCASTSS consts<>+288(SB), Z3
+	VBROADCASTSS consts<>+608(SB), Z1
+	VBROADCASTSS consts<>+640(SB), Z2
+	VBROADCASTSS consts<>+320(SB), Z3
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest

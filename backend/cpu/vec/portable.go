@@ -61,6 +61,13 @@ var portable = kernels{
 		}
 		return s
 	},
+	minimum: func(x []float32) float32 {
+		s := inf
+		for _, v := range x {
+			s = min(s, v)
+		}
+		return s
+	},
 	expSum: func(y, x []float32, shift float32) float32 {
 		return lanes(len(y), func(i int) float32 {
 			y[i] = exp(x[i] - shift)

@@ -121,6 +121,17 @@ func sumSquares_avx2(x []float32, mean float32) float32
 //go:noescape
 func maximum_avx2(x []float32) float32
 
+// minimum_avx2 is
+//
+//	s := float32(math.Inf(1))
+//	for i := range x {
+//		s = min(s, x[i])
+//	}
+//	return s
+//
+//go:noescape
+func minimum_avx2(x []float32) float32
+
 // expSum_avx2 is
 //
 //	s := float32(0)
@@ -328,6 +339,17 @@ func sumSquares_avx512(x []float32, mean float32) float32
 //
 //go:noescape
 func maximum_avx512(x []float32) float32
+
+// minimum_avx512 is
+//
+//	s := float32(math.Inf(1))
+//	for i := range x {
+//		s = min(s, x[i])
+//	}
+//	return s
+//
+//go:noescape
+func minimum_avx512(x []float32) float32
 
 // expSum_avx512 is
 //

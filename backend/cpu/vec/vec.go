@@ -10,7 +10,7 @@
 // under the build tag noasm by plain Go. The order of the additions in a
 // reduction depends on the instruction set, so results may differ in the last
 // bits between machines. A NaN in the input gives a NaN where it is used, except
-// in Max, whose result is then any element.
+// in Range, which tells that there is one.
 package vec
 
 import "math"
@@ -34,10 +34,10 @@ type kernels struct {
 	axpy               func(y, x []float32, a float32)
 	normalize          func(y, x, gamma, beta []float32, mean, inv float32)
 
-	sum, maximum reduction
-	dot          func(a, b []float32) float32
-	sumSquares   func(x []float32, mean float32) float32
-	expSum       func(y, x []float32, shift float32) float32
+	sum, maximum, minimum reduction
+	dot                   func(a, b []float32) float32
+	sumSquares            func(x []float32, mean float32) float32
+	expSum                func(y, x []float32, shift float32) float32
 
 	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
 
@@ -154,6 +154,13 @@ func HardSwish(y, x []float32) { same(y, x); best.hardSwish(y, x) }
 
 // Sum returns the sum of x.
 func Sum(x []float32) float32 { return best.sum(x) }
+
+// Range returns the least and the largest element of x; ok is false where they may not be, as the
+// sum of x is not finite: an element is not, or others add up to an infinity.
+func Range(x []float32) (lo, hi float32, ok bool) {
+	sum := best.sum(x)
+	return best.minimum(x), best.maximum(x), sum-sum == 0
+}
 
 // Dot returns the sum of a[i]*b[i] over the length of a.
 func Dot(a, b []float32) float32 { same(a, b); return best.dot(a, b) }

@@ -256,7 +256,7 @@ func TestReductionsEqualReference(t *testing.T) {
 			x, z, y := row(n, n%7, normal), row(n, n%5, normal), row(n, n%3, normal)
 			const mean = 0.75
 			var sum, abs, dot, dotAbs, squares, exps float64
-			top := math.Inf(-1)
+			top, low := math.Inf(-1), math.Inf(1)
 			for i := range x {
 				v := float64(x[i])
 				sum += v
@@ -265,7 +265,7 @@ func TestReductionsEqualReference(t *testing.T) {
 				dotAbs += math.Abs(v * float64(z[i]))
 				squares += (v - mean) * (v - mean)
 				exps += math.Exp(v - 2)
-				top = max(top, v)
+				top, low = max(top, v), min(low, v)
 			}
 			tol := float64(n+2) * ulp
 			for _, c := range []struct {
@@ -277,6 +277,7 @@ func TestReductionsEqualReference(t *testing.T) {
 				{"dot", k.dot(x, z), dot, tol * dotAbs},
 				{"sumSquares", k.sumSquares(x, mean), squares, 2 * tol * squares},
 				{"maximum", k.maximum(x), top, 0},
+				{"minimum", k.minimum(x), low, 0},
 				{"expSum", k.expSum(y, x, 2), exps, (tol + 1e-6) * exps},
 			} {
 				if !near(c.got, c.want, 0, c.tol) {
@@ -484,6 +485,7 @@ func BenchmarkRow(b *testing.B) {
 			"dot":        func() { k.dot(x, z) },
 			"sumSquares": func() { k.sumSquares(x, 1) },
 			"maximum":    func() { k.maximum(x) },
+			"minimum":    func() { k.minimum(x) },
 			"expSum":     func() { k.expSum(y, x, 1) },
 			"normalize":  func() { k.normalize(y, x, z, z, 0, 1) },
 			"hardSwish":  func() { k.hardSwish(y, x) },

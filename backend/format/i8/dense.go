@@ -64,6 +64,15 @@ func bindDense(w *tensor.Tensor, kern *ikernel.Kernels) *denseKernel {
 	return d
 }
 
+// Ones multiplies by one row of k ones.
+func Ones(k int) backend.TokenKernel {
+	w := tensor.New(tensor.I8, 1, k)
+	for i := range w.Bytes() {
+		w.Bytes()[i] = 1
+	}
+	return bindDense(w, ikernel.Best())
+}
+
 // denseKernel multiplies panels with the rows of the weight, and tokens with panels of it;
 // what either needs is made when it is first called.
 type denseKernel struct {

@@ -5698,7 +5698,7 @@ end:
 	RET
 
 // func finish_f32_avx2(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2
 TEXT ·finish_f32_avx2(SB), NOSPLIT, $0-88
 	MOVQ         p+80(FP), AX
 	VBROADCASTSS (AX), Y0
@@ -5726,23 +5726,25 @@ row:
 	JL           over2
 
 loop2:
-	VMOVUPS     (DX)(R9*4), Y5
-	VPADDD      Y2, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD213PS Y4, Y3, Y5
-	VMAXPS      Y0, Y5, Y5
-	VMINPS      Y1, Y5, Y5
-	VMOVUPS     Y5, (R8)(R9*4)
-	VMOVUPS     32(DX)(R9*4), Y5
-	VPADDD      Y2, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD213PS Y4, Y3, Y5
-	VMAXPS      Y0, Y5, Y5
-	VMINPS      Y1, Y5, Y5
-	VMOVUPS     Y5, 32(R8)(R9*4)
-	ADDQ        $+16, R9
-	SUBQ        $0x10, R10
-	JGE         loop2
+	VMOVUPS   (DX)(R9*4), Y5
+	VPADDD    Y2, Y5, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VMAXPS    Y0, Y5, Y5
+	VMINPS    Y1, Y5, Y5
+	VMOVUPS   Y5, (R8)(R9*4)
+	VMOVUPS   32(DX)(R9*4), Y5
+	VPADDD    Y2, Y5, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VMAXPS    Y0, Y5, Y5
+	VMINPS    Y1, Y5, Y5
+	VMOVUPS   Y5, 32(R8)(R9*4)
+	ADDQ      $+16, R9
+	SUBQ      $0x10, R10
+	JGE       loop2
 
 over2:
 	ADDQ $+16, R10
@@ -5750,35 +5752,37 @@ over2:
 	JL   over1
 
 loop1:
-	VMOVUPS     (DX)(R9*4), Y5
-	VPADDD      Y2, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD213PS Y4, Y3, Y5
-	VMAXPS      Y0, Y5, Y5
-	VMINPS      Y1, Y5, Y5
-	VMOVUPS     Y5, (R8)(R9*4)
-	ADDQ        $+8, R9
-	SUBQ        $0x08, R10
-	JGE         loop1
+	VMOVUPS   (DX)(R9*4), Y5
+	VPADDD    Y2, Y5, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VMAXPS    Y0, Y5, Y5
+	VMINPS    Y1, Y5, Y5
+	VMOVUPS   Y5, (R8)(R9*4)
+	ADDQ      $+8, R9
+	SUBQ      $0x08, R10
+	JGE       loop1
 
 over1:
-	ADDQ        $+8, R10
-	JZ          next
-	LEAQ        masks<>+32(SB), R11
-	NEGQ        R10
-	VMOVUPS     (R11)(R10*4), Y5
-	VMASKMOVPS  (DX)(R9*4), Y5, Y6
-	VPADDD      Y2, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD213PS Y4, Y3, Y6
-	VMAXPS      Y0, Y6, Y6
-	VMINPS      Y1, Y6, Y6
-	VMOVMSKPS   Y5, R10
-	LEAQ        (R8)(R9*4), R9
-	TESTL       $0x00000080, R10
-	JZ          tail1_four
-	VMOVUPS     Y6, (R9)
-	JMP         tail1_done
+	ADDQ       $+8, R10
+	JZ         next
+	LEAQ       masks<>+32(SB), R11
+	NEGQ       R10
+	VMOVUPS    (R11)(R10*4), Y5
+	VMASKMOVPS (DX)(R9*4), Y5, Y6
+	VPADDD     Y2, Y6, Y6
+	VCVTDQ2PS  Y6, Y6
+	VMULPS     Y3, Y6, Y6
+	VADDPS     Y4, Y6, Y6
+	VMAXPS     Y0, Y6, Y6
+	VMINPS     Y1, Y6, Y6
+	VMOVMSKPS  Y5, R10
+	LEAQ       (R8)(R9*4), R9
+	TESTL      $0x00000080, R10
+	JZ         tail1_four
+	VMOVUPS    Y6, (R9)
+	JMP        tail1_done
 
 tail1_four:
 	VMOVAPS      X6, X2
@@ -5816,7 +5820,7 @@ end:
 	RET
 
 // func finish_f32_f32_avx2(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *float32, ldy int, p *float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2
 TEXT ·finish_f32_f32_avx2(SB), NOSPLIT, $0-88
 	MOVQ         p+80(FP), AX
 	VBROADCASTSS (AX), Y0
@@ -5845,27 +5849,29 @@ row:
 	JL           over2
 
 loop2:
-	VMOVUPS     (DX)(R10*4), Y5
-	VPADDD      Y2, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD213PS Y4, Y3, Y5
-	VMOVUPS     (R9)(R10*4), Y6
-	VADDPS      Y6, Y5, Y5
-	VMAXPS      Y0, Y5, Y5
-	VMINPS      Y1, Y5, Y5
-	VMOVUPS     Y5, (R8)(R10*4)
-	VMOVUPS     32(DX)(R10*4), Y5
-	VPADDD      Y2, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD213PS Y4, Y3, Y5
-	VMOVUPS     32(R9)(R10*4), Y6
-	VADDPS      Y6, Y5, Y5
-	VMAXPS      Y0, Y5, Y5
-	VMINPS      Y1, Y5, Y5
-	VMOVUPS     Y5, 32(R8)(R10*4)
-	ADDQ        $+16, R10
-	SUBQ        $0x10, R11
-	JGE         loop2
+	VMOVUPS   (DX)(R10*4), Y5
+	VPADDD    Y2, Y5, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VMOVUPS   (R9)(R10*4), Y6
+	VADDPS    Y6, Y5, Y5
+	VMAXPS    Y0, Y5, Y5
+	VMINPS    Y1, Y5, Y5
+	VMOVUPS   Y5, (R8)(R10*4)
+	VMOVUPS   32(DX)(R10*4), Y5
+	VPADDD    Y2, Y5, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VMOVUPS   32(R9)(R10*4), Y6
+	VADDPS    Y6, Y5, Y5
+	VMAXPS    Y0, Y5, Y5
+	VMINPS    Y1, Y5, Y5
+	VMOVUPS   Y5, 32(R8)(R10*4)
+	ADDQ      $+16, R10
+	SUBQ      $0x10, R11
+	JGE       loop2
 
 over2:
 	ADDQ $+16, R11
@@ -5873,39 +5879,41 @@ over2:
 	JL   over1
 
 loop1:
-	VMOVUPS     (DX)(R10*4), Y5
-	VPADDD      Y2, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD213PS Y4, Y3, Y5
-	VMOVUPS     (R9)(R10*4), Y6
-	VADDPS      Y6, Y5, Y5
-	VMAXPS      Y0, Y5, Y5
-	VMINPS      Y1, Y5, Y5
-	VMOVUPS     Y5, (R8)(R10*4)
-	ADDQ        $+8, R10
-	SUBQ        $0x08, R11
-	JGE         loop1
+	VMOVUPS   (DX)(R10*4), Y5
+	VPADDD    Y2, Y5, Y5
+	VCVTDQ2PS Y5, Y5
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y4, Y5, Y5
+	VMOVUPS   (R9)(R10*4), Y6
+	VADDPS    Y6, Y5, Y5
+	VMAXPS    Y0, Y5, Y5
+	VMINPS    Y1, Y5, Y5
+	VMOVUPS   Y5, (R8)(R10*4)
+	ADDQ      $+8, R10
+	SUBQ      $0x08, R11
+	JGE       loop1
 
 over1:
-	ADDQ        $+8, R11
-	JZ          next
-	LEAQ        masks<>+32(SB), R12
-	NEGQ        R11
-	VMOVUPS     (R12)(R11*4), Y5
-	VMASKMOVPS  (DX)(R10*4), Y5, Y6
-	VPADDD      Y2, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD213PS Y4, Y3, Y6
-	VMASKMOVPS  (R9)(R10*4), Y5, Y2
-	VADDPS      Y2, Y6, Y6
-	VMAXPS      Y0, Y6, Y6
-	VMINPS      Y1, Y6, Y6
-	VMOVMSKPS   Y5, R11
-	LEAQ        (R8)(R10*4), R10
-	TESTL       $0x00000080, R11
-	JZ          tail2_four
-	VMOVUPS     Y6, (R10)
-	JMP         tail2_done
+	ADDQ       $+8, R11
+	JZ         next
+	LEAQ       masks<>+32(SB), R12
+	NEGQ       R11
+	VMOVUPS    (R12)(R11*4), Y5
+	VMASKMOVPS (DX)(R10*4), Y5, Y6
+	VPADDD     Y2, Y6, Y6
+	VCVTDQ2PS  Y6, Y6
+	VMULPS     Y3, Y6, Y6
+	VADDPS     Y4, Y6, Y6
+	VMASKMOVPS (R9)(R10*4), Y5, Y2
+	VADDPS     Y2, Y6, Y6
+	VMAXPS     Y0, Y6, Y6
+	VMINPS     Y1, Y6, Y6
+	VMOVMSKPS  Y5, R11
+	LEAQ       (R8)(R10*4), R10
+	TESTL      $0x00000080, R11
+	JZ         tail2_four
+	VMOVUPS    Y6, (R10)
+	JMP        tail2_done
 
 tail2_four:
 	VMOVAPS      X6, X2
@@ -5977,7 +5985,8 @@ loop2:
 	VMOVUPS     (DX)(R10*4), Y6
 	VPADDD      Y3, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
-	VFMADD213PS Y5, Y4, Y6
+	VMULPS      Y4, Y6, Y6
+	VADDPS      Y5, Y6, Y6
 	VPMOVZXBD   (R9)(R10*1), Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y2, Y6
@@ -5987,7 +5996,8 @@ loop2:
 	VMOVUPS     32(DX)(R10*4), Y6
 	VPADDD      Y3, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
-	VFMADD213PS Y5, Y4, Y6
+	VMULPS      Y4, Y6, Y6
+	VADDPS      Y5, Y6, Y6
 	VPMOVZXBD   8(R9)(R10*1), Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y2, Y6
@@ -6007,7 +6017,8 @@ loop1:
 	VMOVUPS     (DX)(R10*4), Y6
 	VPADDD      Y3, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
-	VFMADD213PS Y5, Y4, Y6
+	VMULPS      Y4, Y6, Y6
+	VADDPS      Y5, Y6, Y6
 	VPMOVZXBD   (R9)(R10*1), Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y2, Y6
@@ -6019,23 +6030,24 @@ loop1:
 	JGE         loop1
 
 over1:
-	ADDQ        $+8, R11
-	JZ          next
-	LEAQ        masks<>+32(SB), R13
-	MOVQ        R11, R12
-	NEGQ        R12
-	VMOVUPS     (R13)(R12*4), Y6
-	VMASKMOVPS  (DX)(R10*4), Y6, Y7
-	VPADDD      Y3, Y7, Y7
-	VCVTDQ2PS   Y7, Y7
-	VFMADD213PS Y5, Y4, Y7
-	LEAQ        (R9)(R10*1), R14
-	ADDQ        R11, R14
-	XORQ        R12, R12
-	TESTQ       $+1, R11
-	JZ          res1
-	SUBQ        $0x01, R14
-	MOVBQZX     (R14), R12
+	ADDQ       $+8, R11
+	JZ         next
+	LEAQ       masks<>+32(SB), R13
+	MOVQ       R11, R12
+	NEGQ       R12
+	VMOVUPS    (R13)(R12*4), Y6
+	VMASKMOVPS (DX)(R10*4), Y6, Y7
+	VPADDD     Y3, Y7, Y7
+	VCVTDQ2PS  Y7, Y7
+	VMULPS     Y4, Y7, Y7
+	VADDPS     Y5, Y7, Y7
+	LEAQ       (R9)(R10*1), R14
+	ADDQ       R11, R14
+	XORQ       R12, R12
+	TESTQ      $+1, R11
+	JZ         res1
+	SUBQ       $0x01, R14
+	MOVBQZX    (R14), R12
 
 res1:
 	TESTQ   $+2, R11
@@ -6637,7 +6649,7 @@ end:
 	RET
 
 // func finishColumns_f32_avx2(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *uint8, ldy int, p *float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2
 TEXT ·finishColumns_f32_avx2(SB), NOSPLIT, $0-88
 	MOVQ         p+80(FP), AX
 	VBROADCASTSS (AX), Y0
@@ -6659,29 +6671,31 @@ row:
 	JL   over2
 
 loop2:
-	VMOVUPS     (DX)(R9*4), Y2
-	VMOVUPS     (BX)(R9*4), Y3
-	VPADDD      Y3, Y2, Y2
-	VMOVUPS     (SI)(R9*4), Y3
-	VCVTDQ2PS   Y2, Y2
-	VMOVUPS     (DI)(R9*4), Y4
-	VFMADD213PS Y4, Y3, Y2
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y1, Y2, Y2
-	VMOVUPS     Y2, (R8)(R9*4)
-	VMOVUPS     32(DX)(R9*4), Y2
-	VMOVUPS     32(BX)(R9*4), Y3
-	VPADDD      Y3, Y2, Y2
-	VMOVUPS     32(SI)(R9*4), Y3
-	VCVTDQ2PS   Y2, Y2
-	VMOVUPS     32(DI)(R9*4), Y4
-	VFMADD213PS Y4, Y3, Y2
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y1, Y2, Y2
-	VMOVUPS     Y2, 32(R8)(R9*4)
-	ADDQ        $+16, R9
-	SUBQ        $0x10, R10
-	JGE         loop2
+	VMOVUPS   (DX)(R9*4), Y2
+	VMOVUPS   (BX)(R9*4), Y3
+	VPADDD    Y3, Y2, Y2
+	VMOVUPS   (SI)(R9*4), Y3
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   (DI)(R9*4), Y4
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VMAXPS    Y0, Y2, Y2
+	VMINPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (R8)(R9*4)
+	VMOVUPS   32(DX)(R9*4), Y2
+	VMOVUPS   32(BX)(R9*4), Y3
+	VPADDD    Y3, Y2, Y2
+	VMOVUPS   32(SI)(R9*4), Y3
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   32(DI)(R9*4), Y4
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VMAXPS    Y0, Y2, Y2
+	VMINPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 32(R8)(R9*4)
+	ADDQ      $+16, R9
+	SUBQ      $0x10, R10
+	JGE       loop2
 
 over2:
 	ADDQ $+16, R10
@@ -6689,41 +6703,43 @@ over2:
 	JL   over1
 
 loop1:
-	VMOVUPS     (DX)(R9*4), Y2
-	VMOVUPS     (BX)(R9*4), Y3
-	VPADDD      Y3, Y2, Y2
-	VMOVUPS     (SI)(R9*4), Y3
-	VCVTDQ2PS   Y2, Y2
-	VMOVUPS     (DI)(R9*4), Y4
-	VFMADD213PS Y4, Y3, Y2
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y1, Y2, Y2
-	VMOVUPS     Y2, (R8)(R9*4)
-	ADDQ        $+8, R9
-	SUBQ        $0x08, R10
-	JGE         loop1
+	VMOVUPS   (DX)(R9*4), Y2
+	VMOVUPS   (BX)(R9*4), Y3
+	VPADDD    Y3, Y2, Y2
+	VMOVUPS   (SI)(R9*4), Y3
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   (DI)(R9*4), Y4
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VMAXPS    Y0, Y2, Y2
+	VMINPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (R8)(R9*4)
+	ADDQ      $+8, R9
+	SUBQ      $0x08, R10
+	JGE       loop1
 
 over1:
-	ADDQ        $+8, R10
-	JZ          next
-	LEAQ        masks<>+32(SB), R11
-	NEGQ        R10
-	VMOVUPS     (R11)(R10*4), Y2
-	VMASKMOVPS  (DX)(R9*4), Y2, Y3
-	VMASKMOVPS  (BX)(R9*4), Y2, Y4
-	VPADDD      Y4, Y3, Y3
-	VMASKMOVPS  (SI)(R9*4), Y2, Y4
-	VCVTDQ2PS   Y3, Y3
-	VMASKMOVPS  (DI)(R9*4), Y2, Y5
-	VFMADD213PS Y5, Y4, Y3
-	VMAXPS      Y0, Y3, Y3
-	VMINPS      Y1, Y3, Y3
-	VMOVMSKPS   Y2, R10
-	LEAQ        (R8)(R9*4), R9
-	TESTL       $0x00000080, R10
-	JZ          tail4_four
-	VMOVUPS     Y3, (R9)
-	JMP         tail4_done
+	ADDQ       $+8, R10
+	JZ         next
+	LEAQ       masks<>+32(SB), R11
+	NEGQ       R10
+	VMOVUPS    (R11)(R10*4), Y2
+	VMASKMOVPS (DX)(R9*4), Y2, Y3
+	VMASKMOVPS (BX)(R9*4), Y2, Y4
+	VPADDD     Y4, Y3, Y3
+	VMASKMOVPS (SI)(R9*4), Y2, Y4
+	VCVTDQ2PS  Y3, Y3
+	VMASKMOVPS (DI)(R9*4), Y2, Y5
+	VMULPS     Y4, Y3, Y3
+	VADDPS     Y5, Y3, Y3
+	VMAXPS     Y0, Y3, Y3
+	VMINPS     Y1, Y3, Y3
+	VMOVMSKPS  Y2, R10
+	LEAQ       (R8)(R9*4), R9
+	TESTL      $0x00000080, R10
+	JZ         tail4_four
+	VMOVUPS    Y3, (R9)
+	JMP        tail4_done
 
 tail4_four:
 	VMOVAPS      X3, X2
@@ -6761,7 +6777,7 @@ end:
 	RET
 
 // func finishColumns_f32_f32_avx2(rows int, n int, c *int32, ldc int, sum *int32, scale *float32, bias *float32, y *float32, res *float32, ldy int, p *float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2
 TEXT ·finishColumns_f32_f32_avx2(SB), NOSPLIT, $0-88
 	MOVQ         p+80(FP), AX
 	VBROADCASTSS (AX), Y0
@@ -6784,33 +6800,35 @@ row:
 	JL   over2
 
 loop2:
-	VMOVUPS     (DX)(R10*4), Y2
-	VMOVUPS     (BX)(R10*4), Y3
-	VPADDD      Y3, Y2, Y2
-	VMOVUPS     (SI)(R10*4), Y3
-	VCVTDQ2PS   Y2, Y2
-	VMOVUPS     (DI)(R10*4), Y4
-	VFMADD213PS Y4, Y3, Y2
-	VMOVUPS     (R9)(R10*4), Y3
-	VADDPS      Y3, Y2, Y2
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y1, Y2, Y2
-	VMOVUPS     Y2, (R8)(R10*4)
-	VMOVUPS     32(DX)(R10*4), Y2
-	VMOVUPS     32(BX)(R10*4), Y3
-	VPADDD      Y3, Y2, Y2
-	VMOVUPS     32(SI)(R10*4), Y3
-	VCVTDQ2PS   Y2, Y2
-	VMOVUPS     32(DI)(R10*4), Y4
-	VFMADD213PS Y4, Y3, Y2
-	VMOVUPS     32(R9)(R10*4), Y3
-	VADDPS      Y3, Y2, Y2
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y1, Y2, Y2
-	VMOVUPS     Y2, 32(R8)(R10*4)
-	ADDQ        $+16, R10
-	SUBQ        $0x10, R11
-	JGE         loop2
+	VMOVUPS   (DX)(R10*4), Y2
+	VMOVUPS   (BX)(R10*4), Y3
+	VPADDD    Y3, Y2, Y2
+	VMOVUPS   (SI)(R10*4), Y3
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   (DI)(R10*4), Y4
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VMOVUPS   (R9)(R10*4), Y3
+	VADDPS    Y3, Y2, Y2
+	VMAXPS    Y0, Y2, Y2
+	VMINPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (R8)(R10*4)
+	VMOVUPS   32(DX)(R10*4), Y2
+	VMOVUPS   32(BX)(R10*4), Y3
+	VPADDD    Y3, Y2, Y2
+	VMOVUPS   32(SI)(R10*4), Y3
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   32(DI)(R10*4), Y4
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VMOVUPS   32(R9)(R10*4), Y3
+	VADDPS    Y3, Y2, Y2
+	VMAXPS    Y0, Y2, Y2
+	VMINPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 32(R8)(R10*4)
+	ADDQ      $+16, R10
+	SUBQ      $0x10, R11
+	JGE       loop2
 
 over2:
 	ADDQ $+16, R11
@@ -6818,45 +6836,47 @@ over2:
 	JL   over1
 
 loop1:
-	VMOVUPS     (DX)(R10*4), Y2
-	VMOVUPS     (BX)(R10*4), Y3
-	VPADDD      Y3, Y2, Y2
-	VMOVUPS     (SI)(R10*4), Y3
-	VCVTDQ2PS   Y2, Y2
-	VMOVUPS     (DI)(R10*4), Y4
-	VFMADD213PS Y4, Y3, Y2
-	VMOVUPS     (R9)(R10*4), Y3
-	VADDPS      Y3, Y2, Y2
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y1, Y2, Y2
-	VMOVUPS     Y2, (R8)(R10*4)
-	ADDQ        $+8, R10
-	SUBQ        $0x08, R11
-	JGE         loop1
+	VMOVUPS   (DX)(R10*4), Y2
+	VMOVUPS   (BX)(R10*4), Y3
+	VPADDD    Y3, Y2, Y2
+	VMOVUPS   (SI)(R10*4), Y3
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   (DI)(R10*4), Y4
+	VMULPS    Y3, Y2, Y2
+	VADDPS    Y4, Y2, Y2
+	VMOVUPS   (R9)(R10*4), Y3
+	VADDPS    Y3, Y2, Y2
+	VMAXPS    Y0, Y2, Y2
+	VMINPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (R8)(R10*4)
+	ADDQ      $+8, R10
+	SUBQ      $0x08, R11
+	JGE       loop1
 
 over1:
-	ADDQ        $+8, R11
-	JZ          next
-	LEAQ        masks<>+32(SB), R12
-	NEGQ        R11
-	VMOVUPS     (R12)(R11*4), Y2
-	VMASKMOVPS  (DX)(R10*4), Y2, Y3
-	VMASKMOVPS  (BX)(R10*4), Y2, Y4
-	VPADDD      Y4, Y3, Y3
-	VMASKMOVPS  (SI)(R10*4), Y2, Y4
-	VCVTDQ2PS   Y3, Y3
-	VMASKMOVPS  (DI)(R10*4), Y2, Y5
-	VFMADD213PS Y5, Y4, Y3
-	VMASKMOVPS  (R9)(R10*4), Y2, Y4
-	VADDPS      Y4, Y3, Y3
-	VMAXPS      Y0, Y3, Y3
-	VMINPS      Y1, Y3, Y3
-	VMOVMSKPS   Y2, R11
-	LEAQ        (R8)(R10*4), R10
-	TESTL       $0x00000080, R11
-	JZ          tail5_four
-	VMOVUPS     Y3, (R10)
-	JMP         tail5_done
+	ADDQ       $+8, R11
+	JZ         next
+	LEAQ       masks<>+32(SB), R12
+	NEGQ       R11
+	VMOVUPS    (R12)(R11*4), Y2
+	VMASKMOVPS (DX)(R10*4), Y2, Y3
+	VMASKMOVPS (BX)(R10*4), Y2, Y4
+	VPADDD     Y4, Y3, Y3
+	VMASKMOVPS (SI)(R10*4), Y2, Y4
+	VCVTDQ2PS  Y3, Y3
+	VMASKMOVPS (DI)(R10*4), Y2, Y5
+	VMULPS     Y4, Y3, Y3
+	VADDPS     Y5, Y3, Y3
+	VMASKMOVPS (R9)(R10*4), Y2, Y4
+	VADDPS     Y4, Y3, Y3
+	VMAXPS     Y0, Y3, Y3
+	VMINPS     Y1, Y3, Y3
+	VMOVMSKPS  Y2, R11
+	LEAQ       (R8)(R10*4), R10
+	TESTL      $0x00000080, R11
+	JZ         tail5_four
+	VMOVUPS    Y3, (R10)
+	JMP        tail5_done
 
 tail5_four:
 	VMOVAPS      X3, X2
@@ -6925,7 +6945,8 @@ loop2:
 	VMOVUPS     (SI)(R10*4), Y4
 	VCVTDQ2PS   Y3, Y3
 	VMOVUPS     (DI)(R10*4), Y5
-	VFMADD213PS Y5, Y4, Y3
+	VMULPS      Y4, Y3, Y3
+	VADDPS      Y5, Y3, Y3
 	VPMOVZXBD   (R9)(R10*1), Y4
 	VCVTDQ2PS   Y4, Y4
 	VFMADD231PS Y4, Y2, Y3
@@ -6938,7 +6959,8 @@ loop2:
 	VMOVUPS     32(SI)(R10*4), Y4
 	VCVTDQ2PS   Y3, Y3
 	VMOVUPS     32(DI)(R10*4), Y5
-	VFMADD213PS Y5, Y4, Y3
+	VMULPS      Y4, Y3, Y3
+	VADDPS      Y5, Y3, Y3
 	VPMOVZXBD   8(R9)(R10*1), Y4
 	VCVTDQ2PS   Y4, Y4
 	VFMADD231PS Y4, Y2, Y3
@@ -6961,7 +6983,8 @@ loop1:
 	VMOVUPS     (SI)(R10*4), Y4
 	VCVTDQ2PS   Y3, Y3
 	VMOVUPS     (DI)(R10*4), Y5
-	VFMADD213PS Y5, Y4, Y3
+	VMULPS      Y4, Y3, Y3
+	VADDPS      Y5, Y3, Y3
 	VPMOVZXBD   (R9)(R10*1), Y4
 	VCVTDQ2PS   Y4, Y4
 	VFMADD231PS Y4, Y2, Y3
@@ -6973,26 +6996,27 @@ loop1:
 	JGE         loop1
 
 over1:
-	ADDQ        $+8, R11
-	JZ          next
-	LEAQ        masks<>+32(SB), R13
-	MOVQ        R11, R12
-	NEGQ        R12
-	VMOVUPS     (R13)(R12*4), Y3
-	VMASKMOVPS  (DX)(R10*4), Y3, Y4
-	VMASKMOVPS  (BX)(R10*4), Y3, Y5
-	VPADDD      Y5, Y4, Y4
-	VMASKMOVPS  (SI)(R10*4), Y3, Y5
-	VCVTDQ2PS   Y4, Y4
-	VMASKMOVPS  (DI)(R10*4), Y3, Y6
-	VFMADD213PS Y6, Y5, Y4
-	LEAQ        (R9)(R10*1), R14
-	ADDQ        R11, R14
-	XORQ        R12, R12
-	TESTQ       $+1, R11
-	JZ          res1
-	SUBQ        $0x01, R14
-	MOVBQZX     (R14), R12
+	ADDQ       $+8, R11
+	JZ         next
+	LEAQ       masks<>+32(SB), R13
+	MOVQ       R11, R12
+	NEGQ       R12
+	VMOVUPS    (R13)(R12*4), Y3
+	VMASKMOVPS (DX)(R10*4), Y3, Y4
+	VMASKMOVPS (BX)(R10*4), Y3, Y5
+	VPADDD     Y5, Y4, Y4
+	VMASKMOVPS (SI)(R10*4), Y3, Y5
+	VCVTDQ2PS  Y4, Y4
+	VMASKMOVPS (DI)(R10*4), Y3, Y6
+	VMULPS     Y5, Y4, Y4
+	VADDPS     Y6, Y4, Y4
+	LEAQ       (R9)(R10*1), R14
+	ADDQ       R11, R14
+	XORQ       R12, R12
+	TESTQ      $+1, R11
+	JZ         res1
+	SUBQ       $0x01, R14
+	MOVBQZX    (R14), R12
 
 res1:
 	TESTQ   $+2, R11

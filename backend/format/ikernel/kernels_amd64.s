@@ -8177,16 +8177,17 @@ row:
 	JL           tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z5
-	VPADDD      Z2, Z5, Z5
-	VCVTDQ2PS   Z5, Z5
-	VFMADD213PS Z4, Z3, Z5
-	VMAXPS      Z0, Z5, Z5
-	VMINPS      Z1, Z5, Z5
-	VMOVUPS     Z5, (R10)(CX*4)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R12
-	JGE         loop
+	VMOVDQU32 (BX)(CX*4), Z5
+	VPADDD    Z2, Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS    Z3, Z5, Z5
+	VADDPS    Z4, Z5, Z5
+	VMAXPS    Z0, Z5, Z5
+	VMINPS    Z1, Z5, Z5
+	VMOVUPS   Z5, (R10)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $0x10, R12
+	JGE       loop
 
 tail:
 	ADDQ        $+16, R12
@@ -8194,7 +8195,8 @@ tail:
 	VMOVDQU32.Z (BX)(CX*4), K1, Z5
 	VPADDD      Z2, Z5, Z5
 	VCVTDQ2PS   Z5, Z5
-	VFMADD213PS Z4, Z3, Z5
+	VMULPS      Z3, Z5, Z5
+	VADDPS      Z4, Z5, Z5
 	VMAXPS      Z0, Z5, Z5
 	VMINPS      Z1, Z5, Z5
 	VMOVUPS     Z5, K1, (R10)(CX*4)
@@ -8249,18 +8251,19 @@ row:
 	JL           tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z5
-	VPADDD      Z2, Z5, Z5
-	VCVTDQ2PS   Z5, Z5
-	VFMADD213PS Z4, Z3, Z5
-	VMOVDQU32   (R11)(CX*4), Z6
-	VADDPS      Z6, Z5, Z5
-	VMAXPS      Z0, Z5, Z5
-	VMINPS      Z1, Z5, Z5
-	VMOVUPS     Z5, (R10)(CX*4)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R13
-	JGE         loop
+	VMOVDQU32 (BX)(CX*4), Z5
+	VPADDD    Z2, Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS    Z3, Z5, Z5
+	VADDPS    Z4, Z5, Z5
+	VMOVDQU32 (R11)(CX*4), Z6
+	VADDPS    Z6, Z5, Z5
+	VMAXPS    Z0, Z5, Z5
+	VMINPS    Z1, Z5, Z5
+	VMOVUPS   Z5, (R10)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $0x10, R13
+	JGE       loop
 
 tail:
 	ADDQ        $+16, R13
@@ -8268,7 +8271,8 @@ tail:
 	VMOVDQU32.Z (BX)(CX*4), K1, Z5
 	VPADDD      Z2, Z5, Z5
 	VCVTDQ2PS   Z5, Z5
-	VFMADD213PS Z4, Z3, Z5
+	VMULPS      Z3, Z5, Z5
+	VADDPS      Z4, Z5, Z5
 	VMOVDQU32.Z (R11)(CX*4), K1, Z2
 	VADDPS      Z2, Z5, Z5
 	VMAXPS      Z0, Z5, Z5
@@ -8330,7 +8334,8 @@ loop:
 	VMOVDQU32   (BX)(CX*4), Z6
 	VPADDD      Z3, Z6, Z6
 	VCVTDQ2PS   Z6, Z6
-	VFMADD213PS Z5, Z4, Z6
+	VMULPS      Z4, Z6, Z6
+	VADDPS      Z5, Z6, Z6
 	VPMOVZXBD   (R11)(CX*1), Z7
 	VCVTDQ2PS   Z7, Z7
 	VFMADD231PS Z7, Z2, Z6
@@ -8347,7 +8352,8 @@ tail:
 	VMOVDQU32.Z (BX)(CX*4), K1, Z6
 	VPADDD      Z3, Z6, Z6
 	VCVTDQ2PS   Z6, Z6
-	VFMADD213PS Z5, Z4, Z6
+	VMULPS      Z4, Z6, Z6
+	VADDPS      Z5, Z6, Z6
 	VPMOVZXBD.Z (R11)(CX*1), K1, Z3
 	VCVTDQ2PS   Z3, Z3
 	VFMADD231PS Z3, Z2, Z6
@@ -9114,19 +9120,20 @@ row:
 	JL   tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z2
-	VMOVDQU32   (DI)(CX*4), Z3
-	VMOVDQU32   (R8)(CX*4), Z4
-	VMOVDQU32   (R9)(CX*4), Z5
-	VPADDD      Z3, Z2, Z2
-	VCVTDQ2PS   Z2, Z2
-	VFMADD213PS Z5, Z4, Z2
-	VMAXPS      Z0, Z2, Z2
-	VMINPS      Z1, Z2, Z2
-	VMOVUPS     Z2, (R10)(CX*4)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R12
-	JGE         loop
+	VMOVDQU32 (BX)(CX*4), Z2
+	VMOVDQU32 (DI)(CX*4), Z3
+	VMOVDQU32 (R8)(CX*4), Z4
+	VMOVDQU32 (R9)(CX*4), Z5
+	VPADDD    Z3, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z4, Z2, Z2
+	VADDPS    Z5, Z2, Z2
+	VMAXPS    Z0, Z2, Z2
+	VMINPS    Z1, Z2, Z2
+	VMOVUPS   Z2, (R10)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $0x10, R12
+	JGE       loop
 
 tail:
 	ADDQ        $+16, R12
@@ -9137,7 +9144,8 @@ tail:
 	VMOVDQU32.Z (R9)(CX*4), K1, Z5
 	VPADDD      Z3, Z2, Z2
 	VCVTDQ2PS   Z2, Z2
-	VFMADD213PS Z5, Z4, Z2
+	VMULPS      Z4, Z2, Z2
+	VADDPS      Z5, Z2, Z2
 	VMAXPS      Z0, Z2, Z2
 	VMINPS      Z1, Z2, Z2
 	VMOVUPS     Z2, K1, (R10)(CX*4)
@@ -9186,21 +9194,22 @@ row:
 	JL   tail
 
 loop:
-	VMOVDQU32   (BX)(CX*4), Z2
-	VMOVDQU32   (DI)(CX*4), Z3
-	VMOVDQU32   (R8)(CX*4), Z4
-	VMOVDQU32   (R9)(CX*4), Z5
-	VPADDD      Z3, Z2, Z2
-	VCVTDQ2PS   Z2, Z2
-	VFMADD213PS Z5, Z4, Z2
-	VMOVDQU32   (R11)(CX*4), Z3
-	VADDPS      Z3, Z2, Z2
-	VMAXPS      Z0, Z2, Z2
-	VMINPS      Z1, Z2, Z2
-	VMOVUPS     Z2, (R10)(CX*4)
-	ADDQ        $+16, CX
-	SUBQ        $0x10, R13
-	JGE         loop
+	VMOVDQU32 (BX)(CX*4), Z2
+	VMOVDQU32 (DI)(CX*4), Z3
+	VMOVDQU32 (R8)(CX*4), Z4
+	VMOVDQU32 (R9)(CX*4), Z5
+	VPADDD    Z3, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z4, Z2, Z2
+	VADDPS    Z5, Z2, Z2
+	VMOVDQU32 (R11)(CX*4), Z3
+	VADDPS    Z3, Z2, Z2
+	VMAXPS    Z0, Z2, Z2
+	VMINPS    Z1, Z2, Z2
+	VMOVUPS   Z2, (R10)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $0x10, R13
+	JGE       loop
 
 tail:
 	ADDQ        $+16, R13
@@ -9211,7 +9220,8 @@ tail:
 	VMOVDQU32.Z (R9)(CX*4), K1, Z5
 	VPADDD      Z3, Z2, Z2
 	VCVTDQ2PS   Z2, Z2
-	VFMADD213PS Z5, Z4, Z2
+	VMULPS      Z4, Z2, Z2
+	VADDPS      Z5, Z2, Z2
 	VMOVDQU32.Z (R11)(CX*4), K1, Z3
 	VADDPS      Z3, Z2, Z2
 	VMAXPS      Z0, Z2, Z2
@@ -9270,7 +9280,8 @@ loop:
 	VMOVDQU32   (R9)(CX*4), Z6
 	VPADDD      Z4, Z3, Z3
 	VCVTDQ2PS   Z3, Z3
-	VFMADD213PS Z6, Z5, Z3
+	VMULPS      Z5, Z3, Z3
+	VADDPS      Z6, Z3, Z3
 	VPMOVZXBD   (R11)(CX*1), Z4
 	VCVTDQ2PS   Z4, Z4
 	VFMADD231PS Z4, Z2, Z3
@@ -9290,7 +9301,8 @@ tail:
 	VMOVDQU32.Z (R9)(CX*4), K1, Z6
 	VPADDD      Z4, Z3, Z3
 	VCVTDQ2PS   Z3, Z3
-	VFMADD213PS Z6, Z5, Z3
+	VMULPS      Z5, Z3, Z3
+	VADDPS      Z6, Z3, Z3
 	VPMOVZXBD.Z (R11)(CX*1), K1, Z4
 	VCVTDQ2PS   Z4, Z4
 	VFMADD231PS Z4, Z2, Z3
