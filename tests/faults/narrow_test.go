@@ -143,7 +143,7 @@ func TestNarrowWeightsArePrunedAndStayNarrow(t *testing.T) {
 			file := model(t, "graph \"g\"(%x: f32[4,32]) {"+c.text(r)+"\n  return %y\n}")
 			old := weight(t, file)
 			for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1"} {
-				o := spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.5}, Debug: spc.DebugOptions{Verify: true}, Run: spc.RunOptions{Threads: 1}}
+				o := spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.5, KeepEnds: true}, Debug: spc.DebugOptions{Verify: true}, Run: spc.RunOptions{Threads: 1}}
 				p, err := spc.Prune(context.Background(), o)
 				if err != nil {
 					t.Fatalf("%s: %v", pattern, err)
