@@ -19,7 +19,9 @@ type Dropout struct {
 func (*Dropout) Kind() string { return "Dropout" }
 
 // idle reports whether it is known that nothing is dropped.
-func (*Dropout) idle(n *ir.Node) bool { return n.Input(2) == nil || constantly(n.Inputs[2], 0) }
+func (*Dropout) idle(n *ir.Node) bool {
+	return n.Input(2) == nil || constantly(n.Inputs[2], 0) || n.Inputs[1] != nil && constantly(n.Inputs[1], 0)
+}
 
 // Same changes nothing outside of training.
 func (o *Dropout) Same(n *ir.Node) int { return sameIf(o.idle(n)) }
