@@ -57,8 +57,11 @@ type PruneOptions struct {
 	Sparsity float64         // the fraction of zeros over all prunable weights
 	Pattern  Pattern         // where zeros may lie
 	Layers   []LayerSparsity // layers with a sparsity of their own; the last that matches counts
-	Keep     []string        // globs of nodes or weights that stay as they are, beside the first convolution and the last weight
-	KeepNone bool            // those two are pruned, too
+	// Keep holds globs of nodes or weights that stay as they are, beside a first convolution of at most 4 input channels
+	// and the last weights where they are less than a tenth of the prunable multiply-adds, which are not pruned.
+	Keep     []string
+	KeepNone bool // those are pruned, too
+	KeepEnds bool // a first convolution and the last weights are not pruned, whatever their size
 	// Allocate spreads the sparsity over the layers. Empty is AutoAllocation with samples, else
 	// PerLayer.
 	Allocate Allocation
@@ -364,7 +367,7 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 // pass makes of the options what the pass wants, but for the samples.
 func (o *PruneOptions) pass() (fit.Options, error) {
 	f := fit.Options{
-		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone},
+		GraphOptions: prune.GraphOptions{Options: prune.Options{Pattern: o.Pattern, Sparsity: o.Sparsity}, KeepNone: o.KeepNone, KeepEnds: o.KeepEnds},
 		Method:       o.Method, Allocate: o.Allocate, AimDense: o.AimDense, Uncorrected: o.Uncorrected, Reconstruct: o.Reconstruct,
 	}
 	if err := prune.CheckSparsity(o.Pattern, o.Sparsity); err != nil {
@@ -372,6 +375,9 @@ func (o *PruneOptions) pass() (fit.Options, error) {
 	}
 	if own, ok := o.Pattern.OwnSparsity(); ok {
 		f.Sparsity = own
+	}
+	if o.KeepNone && o.KeepEnds {
+		return f, option.Errorf("%v: none and ends exclude each other", option.Keep)
 	}
 	for _, l := range o.Layers {
 		g, err := prune.ParseGlob(l.Glob)

@@ -69,6 +69,8 @@ type Report struct {
 	Transposes []string       `json:"transposes"`
 	Quant      *quant.Result  `json:"quant,omitempty"` // what Quantize did
 	Nodes      map[string]int `json:"nodes"`           // of the compiled graph, by operator
+	// Interpreted lists the operators for which the CPU has no kernel, see Model.Interpreted.
+	Interpreted []Interpreted `json:"interpreted,omitempty"`
 }
 
 // ReportOptions are the options that the model was compiled with.
@@ -205,6 +207,9 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 		Nodes:      map[string]int{},
 	}
 	m.report.finish(m.graph)
+	if o.Target == CPU && leaveOut == nil && o.Debug.StopAfter == "" {
+		m.report.Interpreted = m.Interpreted()
+	}
 	if d := o.Debug; d.DumpDir != "" && d.StopAfter == "" && o.Target == CPU {
 		if err := m.dumpLowering(d.DumpDir); err != nil {
 			return nil, err
@@ -545,10 +550,12 @@ type NodePlace struct {
 	Node, Op string
 	Part     int
 	Why      string
+	// Interpreted says, where the device is the CPU, that there is no kernel, and the slow interpreter computes the node.
+	Interpreted bool
 }
 
 // Placements tells where the nodes of the model run for such inputs, in the order of
-// execution; all of them where the device is the CPU are on it, and none is told.
+// execution.
 func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error) {
 	p, c, err := m.begin()
 	if err != nil {
@@ -565,7 +572,7 @@ func (m *Model) Placements(inputs map[string]*tensor.Tensor) ([]NodePlace, error
 	placed, err := partial.Placements(c.in)
 	out := make([]NodePlace, len(placed))
 	for i, at := range placed {
-		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why}
+		out[i] = NodePlace{at.Node.Name, at.Node.Op.Kind(), at.Part, at.Why, at.Interpreted}
 	}
 	return out, m.met(err)
 }

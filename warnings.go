@@ -42,6 +42,9 @@ func (r *Report) Warnings() []string {
 			warn("nothing was reconstructed: %s", some(blocks))
 		}
 	}
+	if text := r.slow(); text != "" {
+		warn("%s", text)
+	}
 	if q := r.Quant; q != nil && q.Products == 0 {
 		var kept []string
 		for _, k := range q.Kept {
@@ -68,7 +71,7 @@ func (r *Report) Warnings() []string {
 
 // some joins the first of some texts and says how many more there are.
 func some(texts []string) string {
-	const most = 3
+	const most = 4
 	if n := len(texts) - most; n > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), n)
 	}

@@ -76,11 +76,13 @@ type Placement struct {
 	Node *ir.Node
 	Part int // from 1 on, 0 on the CPU
 	Why  string
+	// Interpreted says, where the device is the CPU, that there is no kernel and the operator evaluates the node, or one of its subgraphs.
+	Interpreted bool
 }
 
-// Partial is a Program that leaves to the CPU what its device has no kernel for.
+// Partial is a Program that has no kernels for some nodes.
 type Partial interface {
 	// Placements tells where the nodes run that are left for inputs of these shapes, in the
-	// order of execution.
+	// order of execution; on the CPU those of subgraphs come before their node.
 	Placements(in []*tensor.Tensor) ([]Placement, error)
 }

@@ -200,6 +200,17 @@ type WeightUse struct {
 	Value *Value
 }
 
+// Products is the number of multiply-adds of one evaluation, where open sizes are taken for the given one.
+func (u WeightUse) Products(open int) float64 {
+	shape, ok := u.Value.Type.Shape()
+	if !ok {
+		return 0
+	}
+	rows, cols := u.View.Dims(shape)
+	size := func(d Dim) float64 { return float64(max(1, d.AtEvery(open))) }
+	return float64(rows) * float64(cols) * size(u.Cols) * size(u.Reuse)
+}
+
 // WeightUses lists the constant weights that g and its subgraphs read, in the
 // order of the nodes; those of a node's subgraphs follow its own.
 func (g *Graph) WeightUses() []WeightUse {

@@ -45,6 +45,8 @@ type layerTime struct {
 	Format string  `json:"format"`
 	Us     float64 `json:"us"`
 	CPU    string  `json:"cpu,omitempty"` // why a GPU leaves it to the CPU
+	// Interpreted says that the CPU has no kernel for it.
+	Interpreted bool `json:"interpreted,omitempty"`
 }
 
 // benchFlags are the flags of bench.
@@ -66,7 +68,8 @@ percentiles of its latency, its throughput, its peak memory, and the mean time o
 each layer, which is measured in further runs. The peak memory is the most that the
 process had resident from before the first run on, the model's weights included;
 where the system (other than Linux) does not tell that, since the start of the process.
-On a GPU the layers are told that run on the CPU, and why.`,
+On a GPU the layers are told that run on the CPU, and why; on the CPU those that are
+interpreted, as there is no kernel for them or for nodes of their subgraphs.`,
 		Example: `  spc bench model.spx
   spc bench model.onnx --batch 8 --threads 1 --runs 100
   spc bench model.spx --dim batch=4 --json`,
@@ -263,15 +266,16 @@ func (b *benchmark) add(nodes []spc.NodeTime, of int) {
 	}
 }
 
-// place tells where layers run on a GPU.
+// place tells where layers run on a GPU, and which have no kernel on the CPU.
 func (b *benchmark) place(places []spc.NodePlace) {
-	why := map[string]string{}
+	where := map[string]spc.NodePlace{}
 	for _, at := range places {
 		b.Graphs = max(b.Graphs, at.Part)
-		why[at.Node] = at.Why
+		where[at.Node] = at
 	}
 	for i := range b.Layers {
-		b.Layers[i].CPU = why[b.Layers[i].Name]
+		l := &b.Layers[i]
+		l.CPU, l.Interpreted = where[l.Name].Why, where[l.Name].Interpreted
 	}
 }
 
@@ -305,12 +309,13 @@ func (b *benchmark) print(w io.Writer) {
 	t.AppendRow([]any{ms(b.Ms.Mean), ms(b.Ms.P50), ms(b.Ms.P90), ms(b.Ms.P99), ms(b.Ms.Min), fmt.Sprintf("%.4g/s", b.Throughput), size(b.PeakBytes)})
 	t.Render()
 	fmt.Fprintln(w)
-	total, left := 0.0, 0
+	total, left, slow := 0.0, 0, false
 	for _, l := range b.Layers {
 		total += l.Us
 		if l.CPU != "" {
 			left++
 		}
+		slow = slow || l.Interpreted
 	}
 	if b.Graphs > 0 || left > 0 {
 		fmt.Fprintf(w, "%s on the GPU, %s on the CPU\n\n", plural(b.Graphs, "CUDA graph"), plural(left, "layer"))
@@ -321,12 +326,18 @@ func (b *benchmark) print(w io.Writer) {
 	if left > 0 {
 		head = append(head, "on the CPU because")
 	}
+	if slow {
+		head = append(head, "")
+	}
 	t = newTable(w, head...)
 	right(t, 4, 5)
 	for _, l := range order {
 		row := []any{l.Name, l.Op, l.Format, fmt.Sprintf("%.4g us", l.Us), percent(l.Us / max(total, tiny))}
 		if left > 0 {
 			row = append(row, l.CPU)
+		}
+		if l.Interpreted {
+			row = append(row, "interpreted")
 		}
 		t.AppendRow(row)
 	}

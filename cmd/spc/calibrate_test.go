@@ -25,7 +25,7 @@ func TestPruneOnSamples(t *testing.T) {
 		t.Errorf("%s, want how the layer was pruned", out)
 	}
 	ok(t, "compile", "model.onnx", "-o", "first.spx", "--sparsity", "0.5", "--layer", "*layer1.0*=0.25", "--calib", "photos", "--preprocess", "imagenet")
-	if out := ok(t, "inspect", "first.spx"); !strings.Contains(out, "not pruned, the first convolution; ") {
+	if out := ok(t, "inspect", "first.spx"); !strings.Contains(out, "not pruned, the first convolution (input channels: 3); ") {
 		t.Errorf("%s, want why the first layer is dense", out)
 	}
 	if out := ok(t, "inspect", "first.spx", "--layer", "*layer1.0*"); !strings.Contains(out, "; a sparsity of its own") {

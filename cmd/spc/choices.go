@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/pflag"
 
 	"spc"
@@ -73,19 +75,16 @@ func (c *choice[T]) String() string { return c.text }
 // Type is what flags of words have.
 func (c *choice[T]) Type() string { return "string" }
 
-// none is the value of --keep and --keep-float that lifts exceptions.
-const none = "none"
+// What lifts the exceptions of --keep and --keep-float, and what widens those of --keep.
+const (
+	none = "none"
+	ends = "ends"
+)
 
-// kept parts the globs of a flag from none.
-func kept(globs []string) (list []string, lifts bool) {
-	for _, g := range globs {
-		if g == none {
-			lifts = true
-			continue
-		}
-		list = append(list, g)
-	}
-	return list, lifts
+// part takes a word out of the globs of a flag, and reports whether it is there.
+func part(globs []string, word string) (list []string, found bool) {
+	list = slices.DeleteFunc(slices.Clone(globs), func(g string) bool { return g == word })
+	return list, len(list) < len(globs)
 }
 
 // The aims of --aim.

@@ -424,6 +424,32 @@ func TestFormatsAgree(t *testing.T) {
 	}
 }
 
+// By default the last layer is pruned where it is a large part of the model.
+func TestWhatKeepLiftsAndWidens(t *testing.T) {
+	workspace(t)
+	for _, c := range []struct {
+		model string
+		keep  []string
+		want  []string
+	}{
+		{"model", nil, []string{"not pruned, the first convolution (input channels: 3); ", "not pruned, the last weight-bearing operator (0.1% of the multiply-adds); "}},
+		{"model", []string{"--keep", "none"}, nil},
+		{"lm", nil, nil},
+		{"lm", []string{"--keep", "ends"}, []string{"not pruned, the last weight-bearing operator ("}},
+	} {
+		ok(t, append([]string{"compile", c.model + ".onnx", "-o", "kept.spx", "--sparsity", "0.5"}, c.keep...)...)
+		out := ok(t, "inspect", "kept.spx")
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s %v: no %q in\n%s", c.model, c.keep, want, out)
+			}
+		}
+		if n := strings.Count(out, "not pruned, "); n != len(c.want) {
+			t.Errorf("%s %v: %d layers are not pruned, want %d:\n%s", c.model, c.keep, n, len(c.want), out)
+		}
+	}
+}
+
 func TestCompileIsDeterministic(t *testing.T) {
 	workspace(t)
 	for _, out := range []string{"a.spx", "b.spx"} {
@@ -876,6 +902,7 @@ func TestBadArguments(t *testing.T) {
 		{[]string{"compile", "model.onnx", "--target", "tpu"}, "tpu"},
 		{[]string{"compile", "model.onnx", "--keep", "[a"}, "[a"},
 		{[]string{"compile", "model.onnx", "--keep", "tail*"}, "--keep \"tail*\": no layer or weight has a name like this"},
+		{[]string{"compile", "model.onnx", "--keep", "none", "--keep", "ends"}, "--keep: none and ends exclude each other"},
 		{[]string{"compile", "model.onnx", "--layer", "x"}, "GLOB=S"},
 		{[]string{"compile", "model.onnx", "--layer", "x=2"}, "2"},
 		{[]string{"compile", "model.spx"}, "model.spx is compiled already"},

@@ -44,7 +44,7 @@ func (f *makeFlags) add(c *cobra.Command) {
 	fs.BoolVar(&f.reconstruct, "reconstruct", false, "afterwards change what is left by gradients, block by block, towards the dense\nmodel's outputs on --calib; takes minutes to hours")
 	choiceVar(fs, &o.Reconstruct, "recipe", "", spc.ParseRecipe, "changes how --reconstruct trains, as in blocks=20,rate=0.01,model=60,model-rate=0.01:\nepochs and peak rates for each block and for the whole model, and gains, gain-rate,\ninside, warmup, batch, window, augment, seed; by default what suits the kind of model")
 	fs.BoolVar(&o.Uncorrected, "uncorrected", false, "leave the means and variances of outputs as pruning with --calib makes them")
-	fs.StringArrayVar(&f.keep, "keep", nil, "`GLOB` of layers that stay as they are; none lifts the exception of\nthe first convolution and the last layer")
+	fs.StringArrayVar(&f.keep, "keep", nil, "`GLOB` of layers that stay as they are. none lifts the exceptions: a first convolution\nof at most 4 channels, and the last layer below a tenth of the multiply-adds; ends\nmakes them for any first convolution and last layer")
 	fs.StringArrayVar(&f.layers, "layer", nil, "`GLOB=S`: a sparsity of their own for some layers")
 	complete(c, "pattern", values(patterns...))
 	complete(c, "allocate", values(names(spc.Allocations())...))
@@ -96,7 +96,8 @@ func (f *makeFlags) apply(c *cobra.Command) (func(), error) {
 		}
 		o.Layers = append(o.Layers, l)
 	}
-	o.Keep, o.KeepNone = kept(f.keep)
+	o.Keep, o.KeepNone = part(f.keep, none)
+	o.Keep, o.KeepEnds = part(o.Keep, ends)
 	o.Masks = f.masks != ""
 	f.quantise.apply(&f.o.Quantize)
 	if err := f.needless(fs); err != nil {

@@ -21,7 +21,9 @@ func inspectCommand() *cobra.Command {
 		Use:   "inspect MODEL.{spx,onnx}",
 		Short: "Show how each weight is stored, and why",
 		Long: `Show a row for each weight: its operator, its size as a matrix M x K, its zeros,
-the format that it is stored in, and the reason. With --layer, show every way in
+the format that it is stored in, and the reason; and the nodes that are interpreted,
+as the CPU has no kernel for them, with the share of the time that they are predicted
+to take where sizes are known. With --layer, show every way in
 which that layer's weight could have been stored, and why it was not.`,
 		Example: `  spc inspect model.spx
   spc inspect model.spx --layer '*conv_3*'
@@ -42,6 +44,7 @@ which that layer's weight could have been stored, and why it was not.`,
 		}
 		defer m.Close()
 		r := *m.Explain()
+		r.Interpreted = m.Interpreted()
 		if layer != "" {
 			if r.Layers, err = pickLayers(r.Layers, layer); err != nil {
 				return err
@@ -129,9 +132,21 @@ func printLayers(w io.Writer, r *spc.Report) {
 	if r.Options.Quantize == "int8" && slices.ContainsFunc(r.Layers, func(l spc.Layer) bool { return l.DType == tensor.I8.String() || l.DType == tensor.U8.String() }) {
 		fmt.Fprintln(w, "the rows count zeros that rounding to 8 bits made, these totals do not")
 	}
+	printInterpreted(w, r)
 	printRebuilt(w, r, "%s %s\n")
 	if len(r.Options.Command) > 0 {
 		fmt.Fprintf(w, "made by %s\n", printable(shell(r.Options.Command)))
+	}
+}
+
+// printInterpreted lists the operators that have no kernel, with their nodes and the time that they are predicted to take.
+func printInterpreted(w io.Writer, r *spc.Report) {
+	for _, k := range r.Interpreted {
+		time := ""
+		if k.Share > 0 {
+			time = fmt.Sprintf(", about %s of the time", percent(k.Share))
+		}
+		fmt.Fprintf(w, "interpreted %s%s: %s\n", plural(len(k.Nodes), k.Op+" node"), time, printable(some(k.Nodes)))
 	}
 }
 

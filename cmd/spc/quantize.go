@@ -22,4 +22,4 @@ func (f *quantFlags) add(c *cobra.Command, o *spc.QuantizeOptions) {
 }
 
 // apply sets the options that the flags stand for.
-func (f *quantFlags) apply(o *spc.QuantizeOptions) { o.KeepFloat, o.KeepNone = kept(f.keep) }
+func (f *quantFlags) apply(o *spc.QuantizeOptions) { o.KeepFloat, o.KeepNone = part(f.keep, none) }

@@ -305,6 +305,7 @@ func TestWeightsOfBranchesArePrunedUnseen(t *testing.T) {
   return %y
 }`)
 	o := options(t, "uniform", 0.5)
+	o.KeepEnds = true
 	o.Observer = &calib.Observer{Run: graphtest.Run, Inputs: func(context.Context, *ir.Graph) iter.Seq2[[]*tensor.Tensor, error] {
 		x := tensor.From([]float32{1, 2, 3, 5, 8, 13, 21, 34}, 2, 4)
 		return func(yield func([]*tensor.Tensor, error) bool) {

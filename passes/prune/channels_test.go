@@ -618,9 +618,9 @@ func TestTheWeakestChannelsGoWithTheirBiasAndReaders(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %v %d-%d %s: %s", l.Node, l.Prunable, l.Weights, l.Removed, l.Why, l.Note))
 	}
 	want := []string{
-		"first false 8-0 the first convolution: ",
+		"first false 8-0 the first convolution (input channels: 2): ",
 		"middle true 16-8 : 2 of 4 output channels are gone",
-		"last false 12-6 the last weight-bearing operator: 2 of 4 columns are gone",
+		"last true 12-6 : 2 of 4 columns are gone; output channels stay: they are an output of the model",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

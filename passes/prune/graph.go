@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,28 +16,9 @@ import (
 type GraphOptions struct {
 	Options
 	Keep     []Glob        // nodes or weights that stay as they are
-	KeepNone bool          // lifts the exceptions for the first Conv and the last weight-bearing node
+	KeepNone bool          // lifts the exceptions for a first Conv and for the last weight-bearing nodes
+	KeepEnds bool          // makes them for any such, also where they are not small
 	Targets  []LayerTarget // the last that matches a node or weight gives its sparsity
-}
-
-// ends names the nodes that are not pruned unless the user asks for it, empty where
-// there is none.
-type ends struct {
-	firstConv string // the first Conv
-	last      string // the last weight-bearing node
-}
-
-// findEnds looks for the first Conv and the last weight-bearing node in the order of
-// the nodes.
-func findEnds(g *ir.Graph) ends {
-	var e ends
-	for _, u := range g.WeightUses() {
-		if e.firstConv == "" && u.Node.Op.Kind() == "Conv" {
-			e.firstConv = u.Node.Name
-		}
-		e.last = u.Node.Name
-	}
-	return e
 }
 
 // Asks reports whether the options ask for zeros.
@@ -80,6 +62,7 @@ type candidate struct {
 	ir.WeightUse
 	readers  []*ir.Node
 	why      string    // why it is not prunable, empty where it is
+	products float64   // multiply-adds of all readers
 	target   *float64  // its own sparsity
 	rowsStay string    // why the user or the default keeps its output channels
 	kept     string    // why the user keeps all of it
@@ -105,21 +88,15 @@ func (c *candidate) quantised() bool {
 	})
 }
 
-func (c *candidate) readBy(name string) bool {
-	return slices.ContainsFunc(c.readers, func(n *ir.Node) bool { return n.Name == name })
-}
-
 // prunableTypes lists the types of weights that are pruned. What is narrower stands in
 // them while it is pruned.
 var prunableTypes = []tensor.DType{tensor.F32, tensor.F64, tensor.F16, tensor.BF16}
 
 // candidates lists the distinct weights of g in the order of the nodes, and why
 // those that are not prunable are not: every constant weight of a convolution of one
-// group, a product, an LSTM or a GRU is, but for the first Conv, the last
-// weight-bearing node, and what the user keeps. A glob that matches nothing is an
-// error.
+// group, a product, an LSTM or a GRU is, but for the ends of the graph, and what the user
+// keeps. A glob that matches nothing is an error.
 func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
-	ends := findEnds(g)
 	var out []*candidate
 	byValue := map[*ir.Value]*candidate{}
 	for _, u := range g.WeightUses() {
@@ -130,6 +107,7 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 			out = append(out, c)
 		}
 		c.readers = append(c.readers, u.Node)
+		c.products += u.Products(openSize)
 		_, rnn := u.Node.Op.(*op.RNN)
 		_, conv := u.Node.Op.(*op.Conv)
 		switch {
@@ -141,9 +119,7 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 			c.why = "read as two different matrices"
 		}
 	}
-	matched, kept := make([]bool, len(o.Targets)), make([]bool, len(o.Keep))
 	for _, c := range out {
-		c.protect(o, ends, kept)
 		switch {
 		case c.why != "":
 		case c.Value.Const == nil:
@@ -154,9 +130,15 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 			c.why = "no elements"
 		case len(c.Value.Uses()) != len(c.readers) || c.Value.IsOutput():
 			c.why = "read by other operators too"
-		default:
-			c.why = c.rowsStay
 		}
+	}
+	if !o.KeepNone {
+		protectEnds(g, out, o.KeepEnds)
+	}
+	matched, kept := make([]bool, len(o.Targets)), make([]bool, len(o.Keep))
+	for _, c := range out {
+		c.keep(o.Keep, kept)
+		c.why = cmp.Or(c.why, c.rowsStay)
 		for i, t := range o.Targets {
 			if c.why == "" && c.named(t.Glob) {
 				c.target, matched[i] = &t.Sparsity, true
@@ -181,23 +163,13 @@ func candidates(g *ir.Graph, o *GraphOptions) ([]*candidate, error) {
 	return out, nil
 }
 
-// protect says why the default or the user keeps the weight, and notes which of the
-// user's globs match it.
-func (c *candidate) protect(o *GraphOptions, e ends, matched []bool) {
-	switch {
-	case o.KeepNone:
-	case c.readBy(e.firstConv):
-		c.rowsStay = "the first convolution"
-	case c.readBy(e.last):
-		c.rowsStay = "the last weight-bearing operator"
-	}
-	for i, k := range o.Keep {
+// keep says that the user keeps the weight where one of the globs matches it, and notes which do.
+func (c *candidate) keep(globs []Glob, matched []bool) {
+	for i, k := range globs {
 		if c.named(k) {
 			matched[i] = true
 			c.kept = "kept by " + k.String()
-			if c.rowsStay == "" {
-				c.rowsStay = c.kept
-			}
+			c.rowsStay = cmp.Or(c.rowsStay, c.kept)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,9 +115,19 @@ func open(ctx context.Context, path string, dims map[string]int) (*source, error
 	return s, err
 }
 
-// pruning is what zeros of a pattern are asked for with; there are none without one.
-func pruning(pattern string, sparsity float64, keepNone bool) (spc.PruneOptions, error) {
-	o := spc.PruneOptions{Sparsity: sparsity, KeepNone: keepNone}
+// pruning is what zeros of a pattern are asked for with; there are none without one. Keep is a row's.
+func pruning(pattern string, sparsity float64, keep string) (spc.PruneOptions, error) {
+	o := spc.PruneOptions{Sparsity: sparsity}
+	for _, k := range strings.Fields(cmp.Or(keep, "ends")) {
+		switch k {
+		case "none":
+			o.KeepNone = true
+		case "ends":
+			o.KeepEnds = true
+		default:
+			o.Keep = append(o.Keep, k)
+		}
+	}
 	if pattern == "" || pattern == Untouched {
 		return o, nil
 	}

@@ -156,7 +156,7 @@ func (s *session) worker(ctx context.Context, threads int, model string) (*Worke
 
 // options are those to compile a row with.
 func (s *session) options(row Row) (o spc.CompileOptions, err error) {
-	o.Prune, err = pruning(row.Pattern, row.Sparsity, row.KeepNone)
+	o.Prune, err = pruning(row.Pattern, row.Sparsity, row.Keep)
 	if row.Int8 {
 		// The times of a model do not depend on which weights are zero, so that the
 		// fastest way to choose them will do.

@@ -184,7 +184,7 @@ func TestRowsAgainstONNXRuntime(t *testing.T) {
 		{Name: "int8", Model: "resnet50", Dims: batch1, Int8: true},
 		{Name: "qdq", Model: "resnet50", Dims: batch1, Pattern: "block:1x4", Sparsity: 0.3, Int8: true, QDQ: true},
 		{Name: "tokens", Model: "minilm", Dims: map[string]int{"batch": 2, "sequence": 7}, Pattern: "uniform-block:4x1", Sparsity: 0.5},
-		{Name: "steps", Model: "lstm", Dims: map[string]int{"batch": 1, "sequence": 3}, Pattern: "unstructured", Sparsity: 0.5, KeepNone: true},
+		{Name: "steps", Model: "lstm", Dims: map[string]int{"batch": 1, "sequence": 3}, Pattern: "unstructured", Sparsity: 0.5, Keep: "none"},
 	})
 	if err != nil {
 		t.Fatal(err)

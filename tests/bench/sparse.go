@@ -73,7 +73,7 @@ func Subjects(rows []Row) []Row {
 	for _, r := range rows {
 		if key := fmt.Sprint(r.Model, r.Dims); !seen[key] && r.Start == NoStart {
 			seen[key] = true
-			out = append(out, Row{Name: name(r), Model: r.Model, Dims: r.Dims, KeepNone: r.KeepNone})
+			out = append(out, Row{Name: name(r), Model: r.Model, Dims: r.Dims, Keep: r.Keep})
 		}
 	}
 	return out
@@ -167,7 +167,7 @@ func (s *session) save(ctx context.Context, path string, o spc.CompileOptions) (
 func (s *session) variant(ctx context.Context, row Row, v Variant, dense string) (out []Sparse, err error) {
 	path := filepath.Join(s.Scratch, "sparse.spx")
 	var o spc.CompileOptions
-	if o.Prune, err = pruning(v.Pattern, v.Sparsity, row.KeepNone); err != nil {
+	if o.Prune, err = pruning(v.Pattern, v.Sparsity, row.Keep); err != nil {
 		return nil, err
 	}
 	formats, err := s.save(ctx, path, o)

@@ -43,6 +43,18 @@ func TestDocumentHoldsTheResults(t *testing.T) {
 	}
 }
 
+func TestResultsNameTheCommandsThatMakeThem(t *testing.T) {
+	r, err := ReadPruned("results/pruned.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range r.Cells {
+		if want := command(pruned(x.Model).flags(x.Cell, x.Reconstruct, Tabled)); x.Command != want {
+			t.Errorf("%s %s: %s, want %s", x.Model, x.Cell, x.Command, want)
+		}
+	}
+}
+
 func TestResultsKeepOtherCells(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.json")
 	r, err := ReadPruned(path)
@@ -72,8 +84,8 @@ func TestCellsOfIntegersAreComparedWithFloatingPoint(t *testing.T) {
 	m := pruned("resnet56-cifar10")
 	for cell, want := range map[string]string{
 		"int8":    "--quantize int8 --calib",
-		"50+int8": "--pattern uniform --sparsity 0.50 --prune obs --quantize int8 --calib",
-		"50":      "--pattern uniform --sparsity 0.50 --prune obs --calib",
+		"50+int8": "--pattern uniform --sparsity 0.50 --keep ends --prune obs --quantize int8 --calib",
+		"50":      "--pattern uniform --sparsity 0.50 --keep ends --prune obs --calib",
 	} {
 		if got := m.flags(cell, false, Tabled); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s ...", cell, got, want)

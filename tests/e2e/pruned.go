@@ -17,7 +17,7 @@ import (
 )
 
 // Family is a kind of models, which one set of flags prunes: no cell of the table has
-// flags of its own. The recipes behind --reconstruct were chosen within the even samples,
+// flags of its own. Ends are kept as they were when it was measured, before that depended on their size. The recipes behind --reconstruct were chosen within the even samples,
 // see RATIONALE.md.
 type Family struct {
 	Name        string
@@ -26,8 +26,8 @@ type Family struct {
 }
 
 var (
-	convolutional = &Family{"convolutional", "--prune obs", "--reconstruct"}
-	transformer   = &Family{"transformer", "--prune obs --aim dense", "--reconstruct"}
+	convolutional = &Family{"convolutional", "--keep ends --prune obs", "--reconstruct"}
+	transformer   = &Family{"transformer", "--keep ends --prune obs --aim dense", "--reconstruct"}
 )
 
 // PrunedModel is a model that is pruned on the even samples and measured on the odd
@@ -143,6 +143,11 @@ var (
 	Choice = Split{"0::4", "2::4"}
 )
 
+// command is the command line for flags.
+func command(flags string) string {
+	return strings.TrimSpace("spc compile model.onnx " + strings.ReplaceAll(flags, "@", ""))
+}
+
 // flags are those of spc compile for a cell.
 func (m *PrunedModel) flags(cell string, reconstruct bool, s Split) string {
 	seen := fmt.Sprintf("--calib %s --samples %s --calib-samples %d", m.Data, s.Calibrate, m.Samples)
@@ -188,7 +193,7 @@ func (m *PrunedModel) Measure(ctx context.Context, spc, cell string, reconstruct
 	if reconstruct && recipe != "" {
 		flags += " --recipe " + recipe
 	}
-	r.Command = strings.TrimSpace("spc compile model.onnx " + strings.ReplaceAll(flags, "@", ""))
+	r.Command = command(flags)
 	err := func() error {
 		dir, err := os.MkdirTemp("", "spc-accuracy-")
 		if err != nil {

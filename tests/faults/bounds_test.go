@@ -165,7 +165,9 @@ func TestATruncatedFileIsOneLine(t *testing.T) {
 	// There is no kernel for it, which would have a copy of the weight.
 	b.Output("y", b.Node("MatMul", nil, x, w), onnxpb.TensorProto_DOUBLE, 1, n)
 	saveModel(t, "wide.onnx", b)
-	works(t, "compile", "wide.onnx", "-o", "wide.spx")
+	if r := spcRun(t, "compile", "wide.onnx", "-o", "wide.spx"); r.status != 0 {
+		t.Fatal(r.errors)
+	}
 	whole, err := os.ReadFile("wide.spx")
 	if err != nil {
 		t.Fatal(err)

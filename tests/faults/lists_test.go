@@ -10,6 +10,7 @@ import (
 	"spc"
 	_ "spc/internal/debug/all"
 	"spc/ir/tensor"
+	"spc/tests/graphtest"
 )
 
 // listModels take %x f32[n,2], %at and %count i64[], %yes bool[], a sequence %s and an
@@ -115,7 +116,7 @@ var listModels = map[string]string{
 func TestLists(t *testing.T) {
 	for name, text := range listModels {
 		t.Run(name, func(t *testing.T) {
-			file := model(t, `graph "g"(%x: f32[n,2], %at: i64[], %count: i64[], %yes: bool[], %s: sequence<f32[?,2]>[?1], %o: optional<f32[?,2]>[?2]) {`+text+"\n}")
+			file := graphtest.ONNX(t, `graph "g"(%x: f32[n,2], %at: i64[], %count: i64[], %yes: bool[], %s: sequence<f32[?,2]>[?1], %o: optional<f32[?,2]>[?2]) {`+text+"\n}")
 			m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Debug: spc.DebugOptions{Verify: true}})
 			if err != nil {
 				t.Fatal(err)
@@ -226,7 +227,7 @@ func TestBadPositionsAtRunTime(t *testing.T) {
 		`%y: f32[*] = SequenceInsert "put" (%s, %x, %at)`:       "put (SequenceInsert): position 5 of a sequence of 2, want -2 to 2",
 		`%y: f32[*] = ConcatFromSequence "cat" (%s) {axis = 0}`: "cat (ConcatFromSequence): element 1 is f32[2,2], ",
 	} {
-		file := model(t, `graph "g"(%x: f32[2], %at: i64[], %s: sequence<f32[*]>[?1]) { `+node+` return %y }`)
+		file := graphtest.ONNX(t, `graph "g"(%x: f32[2], %at: i64[], %s: sequence<f32[*]>[?1]) { `+node+` return %y }`)
 		m, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file})
 		if err != nil {
 			t.Fatal(err)
@@ -246,7 +247,7 @@ func TestBadPositionsAtRunTime(t *testing.T) {
 // A loop of no iterations gives what it takes, also where its body fits neither that nor, in
 // a run, the elements of a sequence.
 func TestLoopsOfNoIterations(t *testing.T) {
-	file := model(t, `graph "g"(%x: f32[2,1], %s: sequence<f32[*]>[?1]) {
+	file := graphtest.ONNX(t, `graph "g"(%x: f32[2,1], %s: sequence<f32[*]>[?1]) {
   %none: i64[] = const {0}
   %w: f32[3,4] = const {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
   %e: f32[2,1] = Exp "e" (%x)
@@ -292,7 +293,7 @@ func TestLoopsOfNoIterations(t *testing.T) {
 // A body that does not fit a run's shapes is an error where it runs, and nothing where it
 // does not: how often is known at run time only.
 func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
-	file := model(t, `graph "g"(%n: i64[], %x: f32[A,B], %l: i64[1], %e: f32[C,D]) {
+	file := graphtest.ONNX(t, `graph "g"(%n: i64[], %x: f32[A,B], %l: i64[1], %e: f32[C,D]) {
   %y: f32[*], %all: f32[*], %least: f32[*] = Loop "loop" (%n, _, %x) {body = graph "a"(%i: i64[], %c: bool[], %v: f32[*]) {
     %flat: f32[*] = Reshape "flat" (%v, %l)
     %s: f32[*], %rows: f32[*] = Scan "scan" (%flat, %x) {body = graph "b"(%p: f32[*], %q: f32[*]) {
@@ -351,7 +352,7 @@ func TestBodiesThatDoNotRunNeedNotFit(t *testing.T) {
 // What a refused branch reads is not written over before: the plan of the memory, which runs
 // check here, knows of it.
 func TestRefusedBranchesReadToo(t *testing.T) {
-	file := model(t, `graph "g"(%x: f32[A,B], %c: bool[]) {
+	file := graphtest.ONNX(t, `graph "g"(%x: f32[A,B], %c: bool[]) {
   %e: f32[*] = Exp "e" (%x)
   %f: f32[*] = Softmax "f" (%e) {axis = 1}
   %h: f32[*] = ReduceSum "h" (%f)

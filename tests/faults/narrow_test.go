@@ -140,10 +140,10 @@ func TestNarrowWeightsArePrunedAndStayNarrow(t *testing.T) {
 	for i, c := range narrow {
 		t.Run(c.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
-			file := model(t, "graph \"g\"(%x: f32[4,32]) {"+c.text(r)+"\n  return %y\n}")
+			file := graphtest.ONNX(t, "graph \"g\"(%x: f32[4,32]) {"+c.text(r)+"\n  return %y\n}")
 			old := weight(t, file)
 			for _, pattern := range []string{"uniform", "unstructured", "2:4", "block:4x1", "uniform-block:4x1"} {
-				o := spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.5}, Debug: spc.DebugOptions{Verify: true}, Run: spc.RunOptions{Threads: 1}}
+				o := spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: graphtest.Pattern(pattern), Sparsity: 0.5, KeepEnds: true}, Debug: spc.DebugOptions{Verify: true}, Run: spc.RunOptions{Threads: 1}}
 				p, err := spc.Prune(context.Background(), o)
 				if err != nil {
 					t.Fatalf("%s: %v", pattern, err)
@@ -286,7 +286,7 @@ func bound(t *testing.T, m *spc.Model) *tensor.Tensor {
 
 // Channels have scales of their own, which cannot go with them.
 func TestChannelsOfQuantisedWeightsStay(t *testing.T) {
-	file := model(t, "graph \"g\"(%x: f32[4,32]) {"+narrow[0].text(rand.New(rand.NewPCG(1, 0)))+"\n  return %y\n}")
+	file := graphtest.ONNX(t, "graph \"g\"(%x: f32[4,32]) {"+narrow[0].text(rand.New(rand.NewPCG(1, 0)))+"\n  return %y\n}")
 	_, err := spc.Compile(context.Background(), spc.CompileOptions{Bytes: file, Prune: spc.PruneOptions{Pattern: spc.Pattern{Kind: spc.Channel}, Sparsity: 0.5}})
 	if !errors.Is(err, spc.ErrUnsupported) || !strings.Contains(err.Error(), "weight w has scales of its channels") {
 		t.Errorf("error %v", err)

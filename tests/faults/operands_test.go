@@ -9,6 +9,7 @@ import (
 
 	"spc"
 	"spc/ir/tensor"
+	"spc/tests/graphtest"
 )
 
 // variants are ways in which a user compiles a model; those that lose digits have a bound
@@ -49,7 +50,7 @@ func TestGemmAddsWhatBroadcasts(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		for _, c := range []string{"f32[] = const {0.5}", "f32[1] = const {0.5}", "f32[1,1] = const {0.5}", fmt.Sprintf("f32[%d] = const {%s}", n, numbers(n, func() string { return "0.5" })),
 			fmt.Sprintf("f32[1,%d] = const {%s}", n, numbers(n, func() string { return "0.5" })), "f32[2,1] = const {0.5, 0.5}", fmt.Sprintf("f32[2,%d] = const {%s}", n, numbers(2*n, func() string { return "0.5" }))} {
-			file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[2,4]) {
+			file := graphtest.ONNX(t, fmt.Sprintf(`graph "g"(%%x: f32[2,4]) {
   %%w: f32[4,%d] = const {%s}
   %%c: %s
   %%y: f32[2,%d] = Gemm "gemm" (%%x, %%w, %%c)
@@ -87,7 +88,7 @@ func TestGemmAddsWhatBroadcasts(t *testing.T) {
 // A weight on the left is the weight only while the other operand is none: that may become
 // constant where operands known at run time turn out not to matter.
 func TestBothOperandsMayBecomeConstant(t *testing.T) {
-	file := model(t, `graph "g"(%k: i64[1]) {
+	file := graphtest.ONNX(t, `graph "g"(%k: i64[1]) {
   %v: f32[2,1] = const {0.5, 2.0}
   %u: f32[*] = Unsqueeze "u" (%v, %k)
   %s: i64[2] = const {1, 2}
@@ -123,7 +124,7 @@ func TestBothOperandsMayBecomeConstant(t *testing.T) {
 // zero point 0 that is all below zero.
 func TestSaturationBeforeASumStays(t *testing.T) {
 	for _, zero := range []int{0, 128, 255} {
-		file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[1,2], %%r: f32[1,2]) {
+		file := graphtest.ONNX(t, fmt.Sprintf(`graph "g"(%%x: f32[1,2], %%r: f32[1,2]) {
   %%one: f32[] = const {1.0}
   %%mid: u8[] = const {128}
   %%w: i8[2,2] = const {1, -1, 100, -100}
@@ -164,7 +165,7 @@ func TestNaNBecomesOneCode(t *testing.T) {
 	const n = 70 // more than any kernel takes at once
 	nan := float32(math.NaN())
 	for dt, lowest := range map[string]float32{"u8": 0, "i8": -128} {
-		file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[1,%d]) {
+		file := graphtest.ONNX(t, fmt.Sprintf(`graph "g"(%%x: f32[1,%d]) {
   %%s: f32[] = const {0.5}
   %%z: %s[] = const {3}
   %%w: i8[%d,2] = const {%s}

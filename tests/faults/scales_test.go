@@ -10,6 +10,7 @@ import (
 	"spc/backend/ref"
 	"spc/ir/onnx"
 	"spc/ir/tensor"
+	"spc/tests/graphtest"
 )
 
 // Products of 8 bits give what the interpreter does of the model as it is imported, also where
@@ -41,7 +42,7 @@ func TestScalesBeyondFloats(t *testing.T) {
 		{"1", "1", "1e-40"}, {"1", "1", "1e-44"}, {"1e-20", "1e-18", "1e20"},
 	} {
 		for form, text := range forms {
-			file := model(t, fmt.Sprintf(`graph "g"(%%x: f32[1,2]) {
+			file := graphtest.ONNX(t, fmt.Sprintf(`graph "g"(%%x: f32[1,2]) {
   %%sx: f32[] = const {%s}
   %%sw: f32[] = const {%s}
   %%sy: f32[] = const {%s}
@@ -82,7 +83,7 @@ func TestScalesBeyondFloats(t *testing.T) {
 // A bias with which sums leave 32 bits does not make them wrap around.
 func TestSumsBeyondTheirBias(t *testing.T) {
 	for _, bias := range []string{"2147483647", "-2147483648"} {
-		file := model(t, `graph "g"(%x: u8[1,1,1,2]) {
+		file := graphtest.ONNX(t, `graph "g"(%x: u8[1,1,1,2]) {
   %one: f32[] = const {1}
   %zero: u8[] = const {0}
   %no: i8[] = const {0}

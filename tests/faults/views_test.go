@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -11,10 +10,8 @@ import (
 	"spc"
 	"spc/internal/debug"
 	_ "spc/internal/debug/all"
-	"spc/ir"
-	"spc/ir/onnx"
-	"spc/ir/op"
 	"spc/ir/tensor"
+	"spc/tests/graphtest"
 )
 
 // keepers are nodes that make %l of %v, f32[1,2,3,4], and may return its memory: their
@@ -132,7 +129,7 @@ func TestViewsKeepTheirElements(t *testing.T) {
 				if k.inputs != "" {
 					inputs += ", " + k.inputs
 				}
-				m := model(t, fmt.Sprintf(`graph "g"(%s) {
+				m := graphtest.ONNX(t, fmt.Sprintf(`graph "g"(%s) {
   %%two: f32[1] = const {2.0}
   %%none: f32[] = const {0.0}
   %%yes: bool[] = const {1}
@@ -152,23 +149,6 @@ func TestViewsKeepTheirElements(t *testing.T) {
 			})
 		}
 	}
-}
-
-// model returns the bytes of an ONNX model of a graph as text.
-func model(t *testing.T, text string) []byte {
-	t.Helper()
-	g, err := ir.Parse(text, op.Registry)
-	if err == nil {
-		err = g.Infer()
-	}
-	var file bytes.Buffer
-	if err == nil {
-		err = onnx.Export(&file, g, "test", "")
-	}
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	return file.Bytes()
 }
 
 // run compiles the model and compares its outputs with what is wanted of the elements of

@@ -4,6 +4,7 @@
 package graphtest
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"math"
@@ -15,6 +16,7 @@ import (
 
 	"spc/backend/ref"
 	"spc/ir"
+	"spc/ir/onnx"
 	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/passes/fold"
@@ -38,6 +40,23 @@ func Parse(t testing.TB, text string) *ir.Graph {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	return g
+}
+
+// ONNX returns the bytes of an ONNX model of a graph as text.
+func ONNX(t testing.TB, text string) []byte {
+	t.Helper()
+	g, err := ir.Parse(text, op.Registry)
+	if err == nil {
+		err = g.Infer()
+	}
+	var file bytes.Buffer
+	if err == nil {
+		err = onnx.Export(&file, g, "test", "")
+	}
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return file.Bytes()
 }
 
 // Rewrite checks that the pass turns the graph before, a text, into the graph after,

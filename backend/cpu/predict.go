@@ -1,0 +1,132 @@
+package cpu
+
+import (
+	"errors"
+	"slices"
+
+	"spc/backend"
+	"spc/backend/tune"
+	"spc/ir"
+	"spc/ir/tensor"
+	"spc/lower/plan"
+)
+
+// Prediction says how a node is computed, and how long that is predicted to take.
+type Prediction struct {
+	Node        *ir.Node
+	Interpreted bool    // its operator evaluates it, for want of a kernel
+	Seconds     float64 // 0 where its sizes are not known before it runs
+}
+
+// Predict tells how the nodes of a graph and its subgraphs are computed for inputs of the types of in, which need no
+// elements. Products holds what is known of the times of nodes with weights, by their names. Bodies of loops count as
+// computed once.
+func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, products map[string]float64) (out []Prediction, err error) {
+	d, err := Device{}.Load(g, o)
+	if err != nil {
+		return nil, err
+	}
+	p := d.(*program)
+	defer func() { err = errors.Join(err, p.Close()) }()
+	s, err := p.specialise(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range s.steps {
+		k := Prediction{Node: st.node, Interpreted: st.interpreted()}
+		if static(st.node) && !st.view {
+			k.Seconds = st.predict(products)
+		}
+		out = append(out, k)
+	}
+	return out, s.drop()
+}
+
+// Placements tells which nodes are evaluated by their operators, or have subgraphs with such.
+func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err error) {
+	err = ir.Guard(func() error {
+		s, err := p.specialise(in)
+		if err != nil {
+			return err
+		}
+		for _, st := range s.steps {
+			out = append(out, backend.Placement{Node: st.node, Interpreted: s.interprets(st)})
+		}
+		return s.drop()
+	})
+	return out, err
+}
+
+// interpreted reports whether the node's operator evaluates it. What has subgraphs leaves the work to their nodes, and what
+// is bound when shapes are known is taken to have a kernel.
+func (st *step) interpreted() bool {
+	return !st.fast() && !st.view && st.dynamic == nil && len(ir.Subgraphs(st.node.Op)) == 0
+}
+
+// interprets reports whether the operator of a step evaluates it, or that of one in its subgraphs.
+func (s *spec) interprets(st *step) bool {
+	return st.interpreted() || slices.ContainsFunc(st.plan.Blocks, func(b *plan.Block) bool {
+		return slices.ContainsFunc(s.blocks[b.Graph].steps, s.interprets)
+	})
+}
+
+// The seconds that operators take for want of a kernel: for a floating-point operation of a product, for one of another
+// operator, for an element that is read or written, and for one of 16 bits besides. Measured on one core of an AMD EPYC
+// (family 26 model 2), 2026-11-25, by BenchmarkInterpreted, which prints what operators take and what this predicts: most
+// within a factor of five; Einsum takes eight times as long, and what sorts a hundred.
+const (
+	productFLOP = 0.7e-9
+	otherFLOP   = 5e-9
+	readElement = 5e-9
+	halfElement = 18e-9
+
+	manyFLOPs = 8    // for each element make a product
+	start     = 1e-6 // that a node takes besides
+)
+
+// predict returns the seconds that a node of known sizes takes, on a core as tune.Default has it.
+func (st *step) predict(products map[string]float64) float64 {
+	n := st.node
+	in := make([]ir.Type, len(n.Inputs))
+	elements, halves := 0.0, 0.0
+	count := func(t ir.Type) {
+		shape, _ := t.Shape()
+		k, _ := tensor.Elems(shape)
+		if elements += float64(k); t.DType == tensor.F16 || t.DType == tensor.BF16 {
+			halves += float64(k)
+		}
+	}
+	for i, v := range n.Inputs {
+		if v != nil {
+			in[i] = v.Type
+			count(v.Type)
+		}
+	}
+	for _, t := range n.OutputTypes() {
+		if t.Ranked {
+			count(t)
+		}
+	}
+	w := n.Op.Work(in, n.OutputTypes())
+	product := w.FLOPs > manyFLOPs*elements
+	if !st.interpreted() {
+		if s := products[n.Name]; s > 0 && once(n) {
+			return start + s
+		}
+		peak := tune.Default.Peak / 8
+		if product {
+			peak = tune.Default.Peak / 2
+		}
+		return start + w.FLOPs/peak + w.Bytes/tune.Default.Bandwidth
+	}
+	if product {
+		return start + w.FLOPs*productFLOP
+	}
+	return start + w.FLOPs*otherFLOP + elements*readElement + halves*halfElement
+}
+
+// once reports whether the times of a node's weights are those of its products: each is multiplied once.
+func once(n *ir.Node) bool {
+	o, ok := n.Op.(ir.WeightOp)
+	return ok && !slices.ContainsFunc(o.Weights(n), func(w ir.Weight) bool { return w.Reuse != ir.Size(1) })
+}

@@ -1,0 +1,140 @@
+package cpu
+
+import (
+	"testing"
+
+	"spc/backend"
+	"spc/ir"
+	"spc/ir/op"
+	"spc/ir/tensor"
+	"spc/tests/graphtest"
+)
+
+// What has no kernel is told, also in subgraphs, and nothing else is.
+func TestPredictTellsWhatIsInterpreted(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[4,64], %k: bool[]) {
+  %a: f32[4,64] = Exp "exp" (%x)
+  %b: f32[4,64] = If "if" (%k) {then_branch = graph "t"() {
+    %c: f32[4,64] = Exp "then" (%a)
+    return %c
+  }, else_branch = graph "e"() {
+    return %a
+  }}
+  %v: f32[256] = Flatten "view" (%b) {axis = 0}
+  return %v
+}`)
+	s := &slow{}
+	g.Nodes[0].Op = s
+	ir.Subgraphs(g.Nodes[1].Op)[0].Nodes[0].Op = s
+	in := graphtest.Inputs(g, 1)
+	list, err := Predict(g, in, backend.Options{Threads: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{"exp": true, "then": true, "if": false, "view": false}
+	for _, p := range list {
+		if p.Interpreted != want[p.Node.Name] {
+			t.Errorf("%v: interpreted %v", p.Node, p.Interpreted)
+		}
+		if slow := p.Seconds > 1; slow != p.Interpreted {
+			t.Errorf("%v: %g seconds", p.Node, p.Seconds)
+		}
+		delete(want, p.Node.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("nothing is said of %v", want)
+	}
+	// Where a program runs, a node with a subgraph is told, too: times are of nodes of the main graph.
+	p, err := Device{}.Load(g, backend.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	places, err := p.(backend.Partial).Placements(in)
+	if err != nil || len(places) != 4 {
+		t.Fatalf("%+v, %v", places, err)
+	}
+	for _, at := range places {
+		if at.Interpreted != (at.Node.Name != "view") {
+			t.Errorf("%v: %+v", at.Node, at)
+		}
+	}
+}
+
+// A weight's time that is known counts, unless steps of a recurrent operator make it another.
+func TestPredictTakesWhatIsKnownOfProducts(t *testing.T) {
+	g := graphtest.Parse(t, `graph "g"(%x: f32[4,1,2]) {
+  %w: f32[2,3] = const {1, 2, 3, 4, 5, 6}
+  %wr: f32[1,8,2] = const {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}
+  %a: f32[4,1,3] = MatMul "product" (%x, %w)
+  %b: f32[4,1,1,2] = LSTM "lstm" (%x, %wr, %wr) {hidden_size = 2}
+  return %a, %b
+}`)
+	list, err := Predict(g, graphtest.Inputs(g, 1), backend.Options{Threads: 1}, map[string]float64{"product": 2, "lstm": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list {
+		if known := p.Seconds > 1; known != (p.Node.Name == "product") {
+			t.Errorf("%v: %g seconds", p.Node, p.Seconds)
+		}
+	}
+}
+
+// interpreted are nodes that take some milliseconds by their operators, whether there are kernels or not.
+var interpreted = []string{
+	`%x: f16[1,32,28,28], %w: f16[32,32,3,3]) { %y: f16[*] = Conv "n" (%x, %w) return %y }`,
+	`%x: f64[64,256], %w: f64[256,256]) { %y: f64[*] = MatMul "n" (%x, %w) return %y }`,
+	`%x: u8[64,256], %w: i8[256,256]) { %y: i32[*] = MatMulInteger "n" (%x, %w) return %y }`,
+	`%x: f32[8,64,64], %w: f32[8,64,64]) { %y: f32[*] = Einsum "n" (%x, %w) {equation = "bij,bjk->bik"} return %y }`,
+	`%x: f16[16,1,64], %w: f16[1,256,64], %r: f16[1,256,64]) { %y: f16[*] = LSTM "n" (%x, %w, %r) {hidden_size = 64} return %y }`,
+	`%x: f16[512,512], %w: f16[512,512]) { %y: f16[*] = Add "n" (%x, %w) return %y }`,
+	`%x: i64[512,512], %w: i64[512,512]) { %y: i64[*] = Add "n" (%x, %w) return %y }`,
+	`%x: f16[512,512]) { %y: f16[*] = Sigmoid "n" (%x) return %y }`,
+	`%x: f16[512,512]) { %y: f16[*] = Softmax "n" (%x) return %y }`,
+	`%x: f32[512,512]) { %y: f32[*] = ReduceMax "n" (%x) return %y }`,
+	`%x: f32[512,512]) { %a: i64[] = const {1} %y: f32[*] = CumSum "n" (%x, %a) return %y }`,
+	`%x: f32[64,4096]) { %k: i64[1] = const {50} %y: f32[*], %z: i64[*] = TopK "n" (%x, %k) return %y, %z }`,
+	`%x: f32[512,512], %i: i64[512,512]) { %y: f32[*] = GatherElements "n" (%x, %i) return %y }`,
+	`%x: f32[512,512], %i: i64[256,1], %u: f32[256,512]) { %y: f32[*] = ScatterND "n" (%x, %i, %u) return %y }`,
+	`%x: i64[64,64,64]) { %y: i64[*] = Transpose "n" (%x) {perm = [2, 1, 0]} return %y }`,
+	`%x: i64[512,256], %z: i64[512,256]) { %y: i64[*] = Concat "n" (%x, %z) {axis = 1} return %y }`,
+	`%x: f64[512,512], %c: bool[512,512]) { %y: f64[*] = Where "n" (%c, %x, %x) return %y }`,
+	`%x: f32[1,16,64,64], %g: f32[1,64,64,2]) { %y: f32[*] = GridSample "n" (%x, %g) return %y }`,
+	`%x: f64[1,16,64,64]) { %y: f64[*] = MaxPool "n" (%x) {kernel_shape = [3, 3], strides = [2, 2]} return %y }`,
+	`%x: f16[1,32,64,64], %s: f16[32]) { %y: f16[*] = BatchNormalization "n" (%x, %s, %s, %s, %s) return %y }`,
+}
+
+func BenchmarkInterpreted(b *testing.B) {
+	for _, text := range interpreted {
+		g, err := ir.Parse(`graph "g"(`+text, op.Registry)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := g.Infer(); err != nil {
+			b.Fatal(err)
+		}
+		n := g.Nodes[0]
+		st := &step{node: n}
+		b.Run(n.Op.Kind()+"/"+n.Inputs[0].Type.DType.String(), func(b *testing.B) {
+			given := map[*ir.Value]*tensor.Tensor{}
+			for i, x := range graphtest.Inputs(g, 1) {
+				given[g.Inputs[i]] = x
+			}
+			var in []*tensor.Tensor
+			for _, v := range n.Inputs {
+				if x := given[v]; x != nil {
+					in = append(in, x)
+				} else {
+					in = append(in, v.Const)
+				}
+			}
+			for b.Loop() {
+				if _, err := n.Op.Eval(&ir.Eval{Outputs: len(n.Outputs)}, in); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(st.predict(nil)*1e9, "predicted-ns/op")
+		})
+	}
+}
