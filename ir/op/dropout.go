@@ -19,9 +19,11 @@ type Dropout struct {
 func (*Dropout) Kind() string { return "Dropout" }
 
 // idle reports whether it is known that nothing is dropped.
-func (*Dropout) idle(n *ir.Node) bool { return n.Input(2) == nil || constantly(n.Inputs[2], 0) }
+func (*Dropout) idle(n *ir.Node) bool {
+	return n.Input(2) == nil || constantly(n.Inputs[2], 0) || constantly(n.Input(1), 0)
+}
 
-// Same changes nothing outside of training.
+// Same changes nothing outside of training, nor where the probability is zero.
 func (o *Dropout) Same(n *ir.Node) int { return sameIf(o.idle(n)) }
 
 // Operands counts none in training, where elements are drawn one after the other.

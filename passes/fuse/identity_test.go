@@ -53,6 +53,18 @@ graph "g"(%x: f32[8]) {
   %z: f32[8] = Neg "neg" (%x)
   return %z
 }`},
+		"dropout in training that drops nothing": {`
+graph "g"(%x: f32[8]) {
+  %ratio: f32[] = const {0.0}
+  %training: bool[] = const {1}
+  %y: f32[8] = Dropout "dropout" (%x, %ratio, %training)
+  %z: f32[8] = Neg "neg" (%y)
+  return %z
+}`, `
+graph "g"(%x: f32[8]) {
+  %z: f32[8] = Neg "neg" (%x)
+  return %z
+}`},
 		"dropout whose mask is read": {`
 graph "g"(%x: f32[8]) {
   %y: f32[8], %mask: bool[8] = Dropout "dropout" (%x)
