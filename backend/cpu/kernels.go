@@ -25,8 +25,9 @@ var binders = map[string]binder{
 	// Rotations of neighbours.
 	"RotaryEmbedding": bindRotary,
 
-	// Normalisations over the last axis.
+	// Normalisations of lines.
 	"LayerNormalization": bindLayerNorm,
+	"LogSoftmax":         bindSoftmax,
 	"LpNormalization":    bindLpNorm,
 	"RMSNormalization":   bindRMSNorm,
 	"Softmax":            bindSoftmax,
@@ -51,10 +52,21 @@ var binders = map[string]binder{
 	"MaxPool":     bindMaxPool,
 	"AveragePool": bindAveragePool,
 
-	// Sums and means over neighbouring axes.
-	"GlobalAveragePool": bindGlobalAverage,
-	"ReduceMean":        bindMean(true),
-	"ReduceSum":         bindMean(false),
+	// Elements along axes that are joined.
+	"ArgMax":            bindArg,
+	"ArgMin":            bindArg,
+	"GlobalAveragePool": bindGlobal,
+	"GlobalMaxPool":     bindGlobal,
+	"ReduceL1":          bindReduce,
+	"ReduceL2":          bindReduce,
+	"ReduceLogSum":      bindReduce,
+	"ReduceLogSumExp":   bindReduce,
+	"ReduceMax":         bindReduce,
+	"ReduceMean":        bindReduce,
+	"ReduceMin":         bindReduce,
+	"ReduceProd":        bindReduce,
+	"ReduceSum":         bindReduce,
+	"ReduceSumSquare":   bindReduce,
 }
 
 // binderOf returns the binder of a node, false where there is none.

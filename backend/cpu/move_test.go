@@ -117,16 +117,6 @@ func init() {
 		return "Resize", fmt.Sprintf("mode = %q, coordinate_transformation_mode = %q, nearest_mode = %q, antialias = %d",
 			mode, coordinates, []string{"floor", "ceil", "round_prefer_floor"}[x.rng.IntN(3)], x.rng.IntN(2))
 	}
-	cases["reduce"] = func(x *text) (string, string) {
-		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), 1+x.rng.IntN(20), 1+x.rng.IntN(5))
-		if x.rng.IntN(3) == 0 {
-			return "GlobalAveragePool", ""
-		}
-		if a := x.rng.IntN(4); a < 3 {
-			x.ints([][]int{{-1}, {1}, {3, 2}, {1, 2}, {0}, {2, 1, 3}}[x.rng.IntN(6)]...)
-		}
-		return []string{"ReduceMean", "ReduceSum"}[x.rng.IntN(2)], fmt.Sprintf("keepdims = %d", x.rng.IntN(2))
-	}
 	cases["disjoint"] = func(x *text) (string, string) {
 		c, m, kh, kw := 1+x.rng.IntN(5), 1+x.rng.IntN(9), 1+x.rng.IntN(3), 1+x.rng.IntN(3)
 		x.input(1+x.rng.IntN(2), c, 1+x.rng.IntN(9), 1+x.rng.IntN(20))
