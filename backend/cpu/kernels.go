@@ -48,6 +48,9 @@ var binders = map[string]binder{
 	"Split":        bindSplit,
 	"Transpose":    bindTranspose,
 
+	// Elements in their order.
+	"TopK": bindTopK,
+
 	// Pools.
 	"MaxPool":     bindMaxPool,
 	"AveragePool": bindAveragePool,
