@@ -229,17 +229,16 @@ func (o *NonMaxSuppression) Infer(c *ir.Infer) error {
 	return nil
 }
 
-// Eval picks greedily.
-func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	boxes, scores := in[0].F32s(), in[1].F32s()
-	n, classes, count := in[1].Dim(0), in[1].Dim(1), in[1].Dim(2)
-	most, overlap, least := 0, float32(0), float32(math.Inf(-1))
+// Limits reads how many boxes of a class are picked at most, above which overlap with one that is a box is not, and what
+// its score must exceed.
+func (o *NonMaxSuppression) Limits(in []*tensor.Tensor) (most int, overlap, least float32, err error) {
+	least = float32(math.Inf(-1))
 	for i := 2; i < len(in); i++ {
 		if in[i] == nil {
 			continue
 		}
 		if in[i].Len() != 1 {
-			return nil, evalErrorf("input %d is %v, want a scalar", i, in[i])
+			return 0, 0, 0, evalErrorf("input %d is %v, want a scalar", i, in[i])
 		}
 		switch i {
 		case 2:
@@ -250,9 +249,20 @@ func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Ten
 			least = in[i].F32s()[0]
 		}
 	}
+	return most, overlap, least, nil
+}
+
+// Eval picks greedily.
+func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	boxes, scores := in[0].F32s(), in[1].F32s()
+	n, classes, count := in[1].Dim(0), in[1].Dim(1), in[1].Dim(2)
+	most, overlap, least, err := o.Limits(in)
+	if err != nil {
+		return nil, err
+	}
 	var picked []int64
 	for b := range n {
-		corners := o.corners(boxes[b*count*4:][:count*4])
+		corners := o.Corners(boxes[b*count*4:][:count*4])
 		for class := range classes {
 			score := scores[(b*classes+class)*count:][:count]
 			var order, kept []int
@@ -274,7 +284,7 @@ func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Ten
 				if len(kept) >= most {
 					break
 				}
-				if !slices.ContainsFunc(kept, func(k int) bool { return iou(corners[i], corners[k]) > overlap }) {
+				if !slices.ContainsFunc(kept, func(k int) bool { return IoU(corners[i], corners[k]) > overlap }) {
 					kept = append(kept, i)
 					picked = append(picked, int64(b), int64(class), int64(i))
 				}
@@ -284,8 +294,8 @@ func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Ten
 	return one(tensor.From(picked, len(picked)/3, 3))
 }
 
-// corners returns boxes as the lower and the upper corner.
-func (o *NonMaxSuppression) corners(boxes []float32) [][4]float32 {
+// Corners returns boxes as the lower and the upper corner.
+func (o *NonMaxSuppression) Corners(boxes []float32) [][4]float32 {
 	out := make([][4]float32, len(boxes)/4)
 	for i := range out {
 		b := [4]float32(boxes[4*i:])
@@ -298,8 +308,8 @@ func (o *NonMaxSuppression) corners(boxes []float32) [][4]float32 {
 	return out
 }
 
-// iou is the intersection over the union of two boxes, zero where one is empty.
-func iou(a, b [4]float32) float32 {
+// IoU is the intersection over the union of two boxes, zero where one is empty.
+func IoU(a, b [4]float32) float32 {
 	side := func(i int) float32 { return max(min(a[i+2], b[i+2])-max(a[i], b[i]), 0) }
 	area := func(c [4]float32) float32 { return (c[2] - c[0]) * (c[3] - c[1]) }
 	inter := side(0) * side(1)
