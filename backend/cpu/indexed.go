@@ -81,12 +81,7 @@ func vectorPlaces(n *ir.Node, shape []int, batch int) *places {
 
 // indexAt is the i-th index, from the end where it is negative, of an axis of size elements.
 func indexAt(n *ir.Node, t *tensor.Tensor, i, size int) (int, error) {
-	p := 0
-	if t.DType() == tensor.I32 {
-		p = int(tensor.Data[int32](t)[i])
-	} else {
-		p = int(tensor.Data[int64](t)[i])
-	}
+	p := intAt(t, i)
 	if p < -size || p >= size {
 		return 0, n.Errorf(ir.ErrInvalid, "index %d is out of range for %d elements", p, size)
 	}
@@ -94,6 +89,14 @@ func indexAt(n *ir.Node, t *tensor.Tensor, i, size int) (int, error) {
 		p += size
 	}
 	return p, nil
+}
+
+// intAt is the i-th element of i32 or i64.
+func intAt(t *tensor.Tensor, i int) int {
+	if t.DType() == tensor.I32 {
+		return int(tensor.Data[int32](t)[i])
+	}
+	return int(tensor.Data[int64](t)[i])
 }
 
 // indexRow writes indices from one on to at.

@@ -56,6 +56,10 @@ var binders = map[string]binder{
 	// Elements in their order.
 	"TopK": bindTopK,
 
+	// Images read between their elements.
+	"GridSample": bindGridSample,
+	"RoiAlign":   bindRoiAlign,
+
 	// Pools.
 	"MaxPool":     bindMaxPool,
 	"AveragePool": bindAveragePool,
