@@ -22,8 +22,7 @@ type places struct {
 }
 
 // elementPlaces are those of GatherElements and ScatterElements: the elements at the same place as the index but along an axis.
-func elementPlaces(n *ir.Node, shape []int, along int) *places {
-	at := shapeOf(n.Inputs[1])
+func elementPlaces(n *ir.Node, shape, at []int, along int) *places {
 	last := len(shape) - 1
 	if along < 0 {
 		along += len(shape)
@@ -54,8 +53,7 @@ func elementPlaces(n *ir.Node, shape []int, along int) *places {
 }
 
 // vectorPlaces are those of GatherND and ScatterND: the slices that vectors of indices name, behind axes that both inputs share.
-func vectorPlaces(n *ir.Node, shape []int, batch int) *places {
-	at := shapeOf(n.Inputs[1])
+func vectorPlaces(n *ir.Node, shape, at []int, batch int) *places {
 	last := len(at) - 1
 	k := at[last]
 	strides := tensor.Strides(shape)
@@ -168,21 +166,37 @@ func (p *places) check(at []int, indices *tensor.Tensor) error {
 	return nil
 }
 
+// placesOf are those of a node that gathers or scatters, for shapes of its data and of its indices; nil for scalars, which have none.
+func placesOf(n *ir.Node, shape, at []int) *places {
+	if len(shape) == 0 {
+		return nil
+	}
+	switch o := n.Op.(type) {
+	case *op.GatherElements:
+		return elementPlaces(n, shape, at, o.Axis)
+	case *op.ScatterElements:
+		return elementPlaces(n, shape, at, o.Axis)
+	case *op.GatherND:
+		return vectorPlaces(n, shape, at, o.BatchDims)
+	}
+	return vectorPlaces(n, shape, at, 0)
+}
+
+// indexed reports whether a node reads indices that name data, on which no type depends.
+func indexed(n *ir.Node) bool {
+	switch n.Op.(type) {
+	case *op.Gather, *op.GatherElements, *op.GatherND, *op.ScatterElements, *op.ScatterND:
+		return true
+	}
+	return false
+}
+
 // bindPick copies what indices name one after the other.
 func bindPick(_ *program, n *ir.Node) (*bound, error) {
 	shape := shapeOf(n.Inputs[0])
-	if !movable(n) || prod(shape) == 0 {
+	p := placesOf(n, shape, shapeOf(n.Inputs[1]))
+	if p == nil || !movable(n) || prod(shape) == 0 {
 		return nil, nil
-	}
-	var p *places
-	switch o := n.Op.(type) {
-	case *op.GatherElements:
-		if len(shape) == 0 {
-			return nil, nil
-		}
-		p = elementPlaces(n, shape, o.Axis)
-	case *op.GatherND:
-		p = vectorPlaces(n, shape, o.BatchDims)
 	}
 	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
 		switch n.Outputs[0].Type.DType.Size() {
@@ -221,13 +235,12 @@ func bindScatter(_ *program, n *ir.Node) (*bound, error) {
 	if !movable(n) || prod(shapeOf(n.Inputs[2])) == 0 || len(shape) == 0 {
 		return nil, nil
 	}
-	var p *places
-	var how string
+	p, how := placesOf(n, shape, shapeOf(n.Inputs[1])), "none"
 	switch o := n.Op.(type) {
 	case *op.ScatterElements:
-		p, how = elementPlaces(n, shape, o.Axis), o.Reduction
+		how = o.Reduction
 	case *op.ScatterND:
-		p, how = vectorPlaces(n, shape, 0), o.Reduction
+		how = o.Reduction
 	}
 	use := scatterOf(n.Outputs[0].Type.DType, how)
 	if use == nil {

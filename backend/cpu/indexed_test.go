@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -23,6 +24,11 @@ func indexedNode(rng *rand.Rand) (kind, attrs string, shapes [][]int, sizes func
 		shape[i] = 1 + rng.IntN(6)
 	}
 	last := len(shape) - 1
+	if rng.IntN(6) == 0 {
+		axis := rng.IntN(len(shape))
+		sizes = func(int) int { return shape[axis] }
+		return "Gather", fmt.Sprintf("axis = %d", axis-len(shape)*rng.IntN(2)), [][]int{shape, [][]int{{}, {1}, {2, 5}}[rng.IntN(3)]}, sizes
+	}
 	shape[last] = []int{1, 3, 40, 300}[rng.IntN(4)]
 	if rng.IntN(2) == 0 {
 		axis := rng.IntN(len(shape))
@@ -123,5 +129,45 @@ func TestIndexedAgreesWithOperators(t *testing.T) {
 		in[1] = tensor.FromInt64s(in[1].DType(), list, in[1].Shape()...)
 		check()
 		p.Close()
+		if find := finders[kind]; find != nil {
+			want, wantErr := ref.Run(context.Background(), g, in)
+			got, err := find(g.Nodes[0], in)
+			if (err != nil) != (wantErr != nil) || err == nil && (got[0].String() != want[0].String() || string(got[0].Bytes()) != string(want[0].Bytes())) {
+				t.Fatalf("%v (%v), want %v (%v) in\n%s", got, err, want, wantErr, src)
+			}
+		}
+	}
+}
+
+// Elements that are not zero are listed as the operator lists them.
+func TestNonZeroListsWhatTheOperatorLists(t *testing.T) {
+	const seed = 61
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		shape := make([]int, rng.IntN(4))
+		for i := range shape {
+			shape[i] = rng.IntN(7)
+		}
+		v := make([]float64, prod(shape))
+		for i := range v {
+			v[i] = float64(rng.IntN(2))
+			if rng.IntN(9) == 0 {
+				v[i] = math.Copysign(0, -1)
+			}
+		}
+		x := tensor.From(v, shape...).To([]tensor.DType{tensor.Bool, tensor.F32, tensor.I64, tensor.I32, tensor.F64, tensor.U8}[rng.IntN(6)])
+		o := &op.NonZero{}
+		want, err := o.Eval(&ir.Eval{Outputs: 1}, []*tensor.Tensor{x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := nonZero(&ir.Node{Op: o}, []*tensor.Tensor{x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[0].String() != want[0].String() || !got[0].Equal(want[0]) {
+			t.Fatalf("%v of %v, want %v", got[0], x, want[0])
+		}
 	}
 }

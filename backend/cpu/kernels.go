@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"spc/ir"
-	"spc/ir/tensor"
 	"spc/lower/chain"
 )
 
@@ -79,14 +78,6 @@ var binders = map[string]binder{
 	"ReduceProd":        bindReduce,
 	"ReduceSum":         bindReduce,
 	"ReduceSumSquare":   bindReduce,
-}
-
-// finder computes the outputs of an operator whose sizes only a run tells, as its Eval does.
-type finder func(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error)
-
-// finders lists the operators that have one.
-var finders = map[string]finder{
-	"NonMaxSuppression": suppress,
 }
 
 // binderOf returns the binder of a node, false where there is none.
