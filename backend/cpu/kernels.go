@@ -38,6 +38,7 @@ var binders = map[string]binder{
 
 	// Data movement.
 	"Concat":          bindConcat,
+	"ConstantOfShape": bindFill,
 	"DepthToSpace":    bindDepthToSpace,
 	"Expand":          bindExpand,
 	"Gather":          bindGather,
@@ -50,10 +51,13 @@ var binders = map[string]binder{
 	"Slice":           bindSlice,
 	"SpaceToDepth":    bindSpaceToDepth,
 	"Split":           bindSplit,
+	"Tile":            bindTile,
 	"Transpose":       bindTranspose,
 
 	// Elements in their order.
-	"TopK": bindTopK,
+	"CumProd": bindCumulate,
+	"CumSum":  bindCumulate,
+	"TopK":    bindTopK,
 
 	// Images read between their elements.
 	"GridSample": bindGridSample,

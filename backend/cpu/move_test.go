@@ -101,6 +101,24 @@ func init() {
 		x.ints(s...)
 		return "Expand", ""
 	}
+	cases["tile"] = func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(3), 1+x.rng.IntN(9), 1+x.rng.IntN(20))
+		x.ints(1+x.rng.IntN(3), 1+x.rng.IntN(3), 1+x.rng.IntN(3))
+		return "Tile", ""
+	}
+	cases["cumulate"] = func(x *text) (string, string) {
+		shape := reduceShape(x)
+		x.ints(x.rng.IntN(len(shape)) - len(shape)*x.rng.IntN(2))
+		return []string{"CumSum", "CumSum", "CumProd"}[x.rng.IntN(3)], fmt.Sprintf("exclusive = %d, reverse = %d", x.rng.IntN(2), x.rng.IntN(2))
+	}
+	cases["resize, any axes"] = func(x *text) (string, string) {
+		n, d, h, w := 1+x.rng.IntN(3), 1+x.rng.IntN(5), 1+x.rng.IntN(9), 1+x.rng.IntN(9)
+		x.input(n, d, h, w)
+		x.absent()
+		x.absent()
+		x.ints(n, 1+x.rng.IntN(9), h*(1+x.rng.IntN(2)), 1+x.rng.IntN(20))
+		return "Resize", fmt.Sprintf("mode = %q, antialias = %d", []string{"nearest", "linear", "cubic"}[x.rng.IntN(3)], x.rng.IntN(2))
+	}
 	cases["resize"] = func(x *text) (string, string) {
 		h, w := 1+x.rng.IntN(9), 1+x.rng.IntN(20)
 		n, c := 1+x.rng.IntN(2), 1+x.rng.IntN(3)

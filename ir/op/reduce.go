@@ -564,6 +564,9 @@ type Cumulate struct {
 	Reverse bool `attr:"reverse,0"`
 }
 
+// Product reports whether it is products that are joined.
+func (o *Cumulate) Product() bool { return o.kind == "CumProd" }
+
 // Along follows every axis but the one that is cumulated.
 func (*Cumulate) Along(n *ir.Node, _, axis int) []int {
 	axes, ok := constAxes(n.Inputs[1], n.Outputs[0].Type.Rank())
@@ -633,7 +636,7 @@ func (o *Cumulate) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 // cumulate joins the elements of each row of n in place, in the wide type W.
 func cumulate[T, W number](o *Cumulate, x *tensor.Tensor, n int) {
 	v := tensor.Data[T](x)
-	product := o.kind == "CumProd"
+	product := o.Product()
 	for ; len(v) > 0; v = v[n:] {
 		acc := W(0)
 		if product {
