@@ -477,7 +477,7 @@ func TestWrongInputs(t *testing.T) {
 }
 
 // Files of version 1, whose formats of 8-bit weights had names and layouts of their own, give what
-// the program gave that wrote them.
+// the program gave that wrote them, but for the last bits, which its kernels rounded together.
 func TestFilesOfVersion1Run(t *testing.T) {
 	read := func(name string) *tensor.Tensor {
 		x, err := tensor.ReadNPY(filepath.Join("testdata", name))
@@ -494,7 +494,7 @@ func TestFilesOfVersion1Run(t *testing.T) {
 			continue
 		}
 		out, err := m.Run(t.Context(), map[string]*tensor.Tensor{"x": x})
-		if want := read("version1-" + old + ".npy"); err != nil || !out["h3"].Equal(want) {
+		if want := read("version1-" + old + ".npy"); err != nil || relL2(t, out, map[string]*tensor.Tensor{"h3": want}) > 1e-6 {
 			t.Errorf("%s: %v, %v", old, out, err)
 		}
 		if l := m.Explain().Layers[2]; l.Format != format {

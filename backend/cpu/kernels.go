@@ -28,8 +28,9 @@ var binders = map[string]binder{
 	// Rotations of neighbours.
 	"RotaryEmbedding": bindRotary,
 
-	// Normalisations over the last axis.
+	// Normalisations of lines.
 	"LayerNormalization": bindLayerNorm,
+	"LogSoftmax":         bindSoftmax,
 	"LpNormalization":    bindLpNorm,
 	"RMSNormalization":   bindRMSNorm,
 	"Softmax":            bindSoftmax,
@@ -39,25 +40,51 @@ var binders = map[string]binder{
 	"InstanceNormalization": bindInstanceNorm,
 
 	// Data movement.
-	"Concat":       bindConcat,
-	"DepthToSpace": bindDepthToSpace,
-	"Expand":       bindExpand,
-	"Gather":       bindGather,
-	"Pad":          bindPad,
-	"Resize":       bindResize,
-	"Slice":        bindSlice,
-	"SpaceToDepth": bindSpaceToDepth,
-	"Split":        bindSplit,
-	"Transpose":    bindTranspose,
+	"Concat":          bindConcat,
+	"ConstantOfShape": bindFill,
+	"DepthToSpace":    bindDepthToSpace,
+	"Expand":          bindExpand,
+	"Gather":          bindGather,
+	"GatherElements":  bindPick,
+	"GatherND":        bindPick,
+	"Pad":             bindPad,
+	"Resize":          bindResize,
+	"ScatterElements": bindScatter,
+	"ScatterND":       bindScatter,
+	"Slice":           bindSlice,
+	"SpaceToDepth":    bindSpaceToDepth,
+	"Split":           bindSplit,
+	"Tile":            bindTile,
+	"Transpose":       bindTranspose,
+
+	// Elements in their order.
+	"CumProd": bindCumulate,
+	"CumSum":  bindCumulate,
+	"TopK":    bindTopK,
+
+	// Images read between their elements.
+	"GridSample": bindGridSample,
+	"RoiAlign":   bindRoiAlign,
 
 	// Pools.
 	"MaxPool":     bindMaxPool,
 	"AveragePool": bindAveragePool,
 
-	// Sums and means over neighbouring axes.
-	"GlobalAveragePool": bindGlobalAverage,
-	"ReduceMean":        bindMean(true),
-	"ReduceSum":         bindMean(false),
+	// Elements along axes that are joined.
+	"ArgMax":            bindArg,
+	"ArgMin":            bindArg,
+	"GlobalAveragePool": bindGlobal,
+	"GlobalMaxPool":     bindGlobal,
+	"ReduceL1":          bindReduce,
+	"ReduceL2":          bindReduce,
+	"ReduceLogSum":      bindReduce,
+	"ReduceLogSumExp":   bindReduce,
+	"ReduceMax":         bindReduce,
+	"ReduceMean":        bindReduce,
+	"ReduceMin":         bindReduce,
+	"ReduceProd":        bindReduce,
+	"ReduceSum":         bindReduce,
+	"ReduceSumSquare":   bindReduce,
 }
 
 // binderOf returns the binder of a node, false where there is none.

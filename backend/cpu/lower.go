@@ -218,8 +218,8 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	bind, fast := binderOf(n)
 	st.checked = static(n) || b.mini
 	if !static(n) {
-		// A Gather's indices may be other ones in each round of a loop.
-		if len(ps.Blocks) == 0 && fast && !b.mini && n.Op.Kind() != "Gather" {
+		// Indices may be other ones in each round of a loop.
+		if len(ps.Blocks) == 0 && fast && !b.mini && !indexed(n) {
 			st.dynamic = shapecache.New(4, (*spec).drop)
 		}
 		return st, b.unpack(n)

@@ -508,6 +508,42 @@ func bindExpand(_ *program, n *ir.Node) (*bound, error) {
 	return boundMove(n, newChoice(shape, tables, nil)), nil
 }
 
+func bindTile(_ *program, n *ir.Node) (*bound, error) {
+	if !movable(n) {
+		return nil, nil
+	}
+	shape := shapeOf(n.Inputs[0])
+	tables := make([][]int, len(shape))
+	for a, d := range shapeOf(n.Outputs[0]) {
+		if d != shape[a] {
+			tables[a] = make([]int, d)
+			for i := range tables[a] {
+				tables[a][i] = i % shape[a]
+			}
+		}
+	}
+	return boundMove(n, newChoice(shape, tables, nil)), nil
+}
+
+// bindFill repeats an element.
+func bindFill(_ *program, n *ir.Node) (*bound, error) {
+	if !movable(n) {
+		return nil, nil
+	}
+	outs, err := n.Op.Eval(&ir.Eval{Outputs: 1}, []*tensor.Tensor{tensor.Ints(1)})
+	if err != nil {
+		return nil, nodeError(n, err)
+	}
+	element := outs[0].Bytes()
+	return &bound{inplace: -1, run: func(_ *exec, _, out []*tensor.Tensor) error {
+		y := out[0].Bytes()
+		for done := copy(y, element); done < len(y); done *= 2 {
+			copy(y[done:], y[:done])
+		}
+		return nil
+	}}, nil
+}
+
 // bindSplit cuts an axis: what lies in a row in the input becomes a view of it.
 func bindSplit(_ *program, n *ir.Node) (*bound, error) {
 	for _, v := range n.Outputs {

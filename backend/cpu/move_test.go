@@ -101,6 +101,24 @@ func init() {
 		x.ints(s...)
 		return "Expand", ""
 	}
+	cases["tile"] = func(x *text) (string, string) {
+		x.input(1+x.rng.IntN(3), 1+x.rng.IntN(9), 1+x.rng.IntN(20))
+		x.ints(1+x.rng.IntN(3), 1+x.rng.IntN(3), 1+x.rng.IntN(3))
+		return "Tile", ""
+	}
+	cases["cumulate"] = func(x *text) (string, string) {
+		shape := reduceShape(x)
+		x.ints(x.rng.IntN(len(shape)) - len(shape)*x.rng.IntN(2))
+		return []string{"CumSum", "CumSum", "CumProd"}[x.rng.IntN(3)], fmt.Sprintf("exclusive = %d, reverse = %d", x.rng.IntN(2), x.rng.IntN(2))
+	}
+	cases["resize, any axes"] = func(x *text) (string, string) {
+		n, d, h, w := 1+x.rng.IntN(3), 1+x.rng.IntN(5), 1+x.rng.IntN(9), 1+x.rng.IntN(9)
+		x.input(n, d, h, w)
+		x.absent()
+		x.absent()
+		x.ints(n, 1+x.rng.IntN(9), h*(1+x.rng.IntN(2)), 1+x.rng.IntN(20))
+		return "Resize", fmt.Sprintf("mode = %q, antialias = %d", []string{"nearest", "linear", "cubic"}[x.rng.IntN(3)], x.rng.IntN(2))
+	}
 	cases["resize"] = func(x *text) (string, string) {
 		h, w := 1+x.rng.IntN(9), 1+x.rng.IntN(20)
 		n, c := 1+x.rng.IntN(2), 1+x.rng.IntN(3)
@@ -116,16 +134,6 @@ func init() {
 		coordinates := []string{"half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"}[x.rng.IntN(4)]
 		return "Resize", fmt.Sprintf("mode = %q, coordinate_transformation_mode = %q, nearest_mode = %q, antialias = %d",
 			mode, coordinates, []string{"floor", "ceil", "round_prefer_floor"}[x.rng.IntN(3)], x.rng.IntN(2))
-	}
-	cases["reduce"] = func(x *text) (string, string) {
-		x.input(1+x.rng.IntN(4), 1+x.rng.IntN(9), 1+x.rng.IntN(20), 1+x.rng.IntN(5))
-		if x.rng.IntN(3) == 0 {
-			return "GlobalAveragePool", ""
-		}
-		if a := x.rng.IntN(4); a < 3 {
-			x.ints([][]int{{-1}, {1}, {3, 2}, {1, 2}, {0}, {2, 1, 3}}[x.rng.IntN(6)]...)
-		}
-		return []string{"ReduceMean", "ReduceSum"}[x.rng.IntN(2)], fmt.Sprintf("keepdims = %d", x.rng.IntN(2))
 	}
 	cases["disjoint"] = func(x *text) (string, string) {
 		c, m, kh, kw := 1+x.rng.IntN(5), 1+x.rng.IntN(9), 1+x.rng.IntN(3), 1+x.rng.IntN(3)

@@ -13,10 +13,18 @@ import (
 // bindRows applies f to each row of the last axis.
 func bindRows(n *ir.Node, f func(y, x []float32)) *bound {
 	shape := shapeOf(n.Outputs[0])
-	if len(shape) == 0 || prod(shape) == 0 {
+	if len(shape) == 0 {
 		return nil
 	}
-	width := shape[len(shape)-1]
+	return bindRowsOf(n, shape[len(shape)-1], f)
+}
+
+// bindRowsOf applies f to each row of so many elements.
+func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
+	shape := shapeOf(n.Outputs[0])
+	if prod(shape) == 0 {
+		return nil
+	}
 	rows := prod(shape) / width
 	per := max(1, chunk/width)
 	return &bound{inplace: 0, alone: true, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
@@ -40,12 +48,68 @@ func lastAxis(n *ir.Node, a int) bool {
 	return a == -1 || a == rank-1
 }
 
+// bindSoftmax normalises lines along an axis, or along all from it on.
 func bindSoftmax(_ *program, n *ir.Node) (*bound, error) {
-	o := n.Op.(*op.Softmax)
-	if !f32(n) || !lastAxis(n, o.Axis) {
+	o, shape := n.Op.(*op.Softmax), shapeOf(n.Inputs[0])
+	if !f32(n) || prod(shape) == 0 {
 		return nil, nil
 	}
-	return bindRows(n, vec.Softmax), nil
+	first := o.Axis
+	if first < 0 {
+		first += len(shape)
+	}
+	l := newLines(shape, func(a int) bool { return a == first || o.Flatten && a > first })
+	logs := n.Op.Kind() == "LogSoftmax"
+	switch {
+	case l.joined && logs:
+		b := bindRowsOf(n, l.run, vec.LogSoftmax)
+		b.inplace = -1
+		return b, nil
+	case l.joined:
+		return bindRowsOf(n, l.run, vec.Softmax), nil
+	}
+	return &bound{inplace: 0, alone: true, scratch: 3 * columns, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+		var src, dst []float32
+		run := l.each(x, func(worker, _, from, n int) { l.softmax(dst, src, from, n, logs, x.scratch[worker]) })
+		return func() error {
+			src, dst = in[0].F32s(), out[0].F32s()
+			run()
+			return nil
+		}
+	}}, nil
+}
+
+// softmax normalises n lines side by side, the first from an element on.
+func (l *lines) softmax(dst, src []float32, from, n int, logs bool, scratch []float32) {
+	top := joinings["ReduceMax"]
+	most, sum, e := scratch[2*columns:][:n], scratch[:n], scratch[columns:][:n]
+	l.joinRows(&top, most, src, from, scratch)
+	clear(sum)
+	for r := range l.rows {
+		at := from + offset(l.along, r)
+		y := dst[at:][:n]
+		vec.Sub(y, src[at:][:n], most)
+		if !logs {
+			e = y
+		}
+		vec.Exp(e, y)
+		vec.Add(sum, sum, e)
+	}
+	if logs {
+		for i, v := range sum {
+			sum[i] = float32(math.Log(float64(v)))
+		}
+	} else {
+		reciprocals(sum, sum)
+	}
+	for r := range l.rows {
+		y := dst[from+offset(l.along, r):][:n]
+		if logs {
+			vec.Sub(y, y, sum)
+		} else {
+			vec.Mul(y, y, sum)
+		}
+	}
 }
 
 func bindLayerNorm(_ *program, n *ir.Node) (*bound, error) {

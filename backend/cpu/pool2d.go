@@ -19,12 +19,17 @@ func bindMaxPool(_ *program, n *ir.Node) (*bound, error) {
 	if u8Only(n) {
 		return bindMaxPoolBytes(n)
 	}
-	win, _, ok, err := poolWindow(n, &o.Window, o.CeilMode)
+	win, spans, ok, err := poolWindow(n, &o.Window, o.CeilMode)
 	if !ok {
 		return nil, err
 	}
 	p := plane.NewMaxPool(win)
-	return boundPlanes(n, p.Scratch(), win.H*win.W, win.OH*win.OW, p.Run), nil
+	return boundPool(n, win, spans, p.Scratch(), p.Run, func(y, x []float32, step, rows, _ int) {
+		fill(y, -inf)
+		for r := range rows {
+			vec.Max(y, y, x[r*step:])
+		}
+	}), nil
 }
 
 // bindAveragePool takes the mean over the pixels of each window that are no
@@ -42,10 +47,11 @@ func bindAveragePool(_ *program, n *ir.Node) (*bound, error) {
 	// A window of padding alone has mean 0.
 	share := slices.Repeat([]float32{1 / float32(taps)}, out)
 	if !o.CountPad {
+		flat := spans[max(0, len(spans)-2):]
 		xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 		clear(share)
 		for t := range taps {
-			op.TapRuns(spans, ys[2:], xs[2:], t, 0, out, func(j, n, _ int) {
+			op.TapRuns(flat, ys[len(ys)-len(flat):], xs[len(xs)-len(flat):], t, 0, out, func(j, n, _ int) {
 				for i := range n {
 					share[j+i]++
 				}
@@ -64,17 +70,31 @@ func bindAveragePool(_ *program, n *ir.Node) (*bound, error) {
 	most := max(1, chunk/out)
 	w := slices.Repeat([]float32{each}, most*taps)
 	bias := make([]float32, most)
-	return boundPlanes(n, d.Scratch(), in, out, func(planes int, y, x, scratch []float32) {
-		d.Run(planes, y, x, w, bias, nil, -inf, inf, scratch)
-		if scale {
-			for p := range planes {
-				vec.Mul(y[p*out:][:out], y[p*out:], share)
+	run := func(planes int, y, x, scratch []float32) {
+		for planes > 0 {
+			some := min(planes, most)
+			d.Run(some, y, x, w, bias, nil, -inf, inf, scratch)
+			if scale {
+				for p := range some {
+					vec.Mul(y[p*out:][:out], y[p*out:], share)
+				}
 			}
+			planes, y, x = planes-some, y[some*out:], x[some*in:]
 		}
+	}
+	return boundPool(n, win, spans, d.Scratch(), run, func(y, x []float32, step, rows, taps int) {
+		clear(y)
+		for r := range rows {
+			vec.Add(y, y, x[r*step:])
+		}
+		if !o.CountPad {
+			taps = max(1, rows)
+		}
+		vec.Affine(y, y, 1/float32(taps), 0, -inf, inf)
 	}), nil
 }
 
-// poolWindow is the window of a pool over one or two spatial axes; ok is false where
+// poolWindow is the window of a pool over one or two spatial axes, or over the last two of three; ok is false where
 // there is none that the planes' kernels take.
 func poolWindow(n *ir.Node, w *op.Window, ceil bool) (win plane.Window, spans []op.Span, ok bool, err error) {
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
@@ -84,8 +104,46 @@ func poolWindow(n *ir.Node, w *op.Window, ceil bool) (win plane.Window, spans []
 	if spans, _, err = w.Resolve(xs[2:], w.KernelShape, ceil); err != nil {
 		return win, nil, false, n.Errorf(ir.ErrInvalid, "%v", err)
 	}
-	win, ok = planeWindow(spans, xs[2:], ys[2:])
+	if len(spans) > 3 {
+		return win, nil, false, nil
+	}
+	flat := max(2, len(xs)-2) // where the axes of planes begin
+	win, ok = planeWindow(spans[flat-2:], xs[flat:], ys[flat:])
 	return win, spans, ok, nil
+}
+
+// boundPool is the kernel of a pool whose windows f takes on planes. Where there are three spatial axes it then joins to y the
+// planes, step apart in x, that the window along the first covers, of which taps would be all.
+func boundPool(n *ir.Node, win plane.Window, spans []op.Span, scratch int, f func(planes int, y, x, scratch []float32), join func(y, x []float32, step, rows, taps int)) *bound {
+	in, out := win.H*win.W, win.OH*win.OW
+	if len(spans) < 3 {
+		return boundPlanes(n, scratch, in, out, f)
+	}
+	s, depth, results := spans[0], shapeOf(n.Inputs[0])[2], shapeOf(n.Outputs[0])[2]
+	alone := win.KH == 1 && win.KW == 1 && win.SH == 1 && win.SW == 1 && in == out && win.Top == 0 && win.Left == 0 // planes stay as they are
+	pooled := depth * out
+	if alone {
+		pooled = 0
+	}
+	return boundPlanes(n, scratch+pooled, depth*in, results*out, func(volumes int, y, x, scratch []float32) {
+		for v := range volumes {
+			planes := x[v*depth*in:][:depth*in]
+			if !alone {
+				f(depth, scratch[:pooled], planes, scratch[pooled:])
+				planes = scratch[:pooled]
+			}
+			for d := range results {
+				lo, hi := s.Begin-d*s.Stride, depth+s.Begin-d*s.Stride // the taps from lo/Dilation on, and below hi/Dilation
+				first := max(0, lo+s.Dilation-1) / s.Dilation
+				rows := max(0, min(s.Kernel, (max(0, hi)+s.Dilation-1)/s.Dilation)-first)
+				from := 0
+				if rows > 0 {
+					from = d*s.Stride + first*s.Dilation - s.Begin
+				}
+				join(y[(v*results+d)*out:][:out], planes[from*out:], s.Dilation*out, rows, s.Kernel)
+			}
+		}
+	})
 }
 
 // boundPlanes is the kernel that runs f on groups of planes, of in and out elements,
@@ -104,60 +162,6 @@ func boundPlanes(n *ir.Node, scratch, in, out int, f func(planes int, y, x, scra
 		return func() error {
 			src, dst = ins[0].F32s(), outs[0].F32s()
 			x.pool.For((planes+each-1)/each, body)
-			return nil
-		}
-	}}
-}
-
-// bindGlobalAverage takes the mean of each plane.
-func bindGlobalAverage(_ *program, n *ir.Node) (*bound, error) {
-	s := shapeOf(n.Inputs[0])
-	return bindRuns(n, prod(s[:2]), prod(s[2:]), 1, true), nil
-}
-
-// bindMean takes the mean, or with mean false the sum, over neighbouring axes.
-func bindMean(mean bool) binder {
-	return func(_ *program, n *ir.Node) (*bound, error) {
-		first, last, ok := n.Op.(*op.Reduce).Neighbours(n)
-		if !ok {
-			return nil, nil
-		}
-		s := shapeOf(n.Inputs[0])
-		return bindRuns(n, prod(s[:first]), prod(s[first:last]), prod(s[last:]), mean), nil
-	}
-}
-
-// bindRuns adds [outer, size, inner] over the middle axis.
-func bindRuns(n *ir.Node, outer, size, inner int, mean bool) *bound {
-	if n.Inputs[0].Type.DType != tensor.F32 || outer*size*inner == 0 {
-		return nil
-	}
-	scale := float32(1)
-	if mean {
-		scale = 1 / float32(size)
-	}
-	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
-		count, each := parts(x, outer, outer*size*inner)
-		var src, dst []float32
-		body := func(_, i int) {
-			for o := i * each; o < min(outer, (i+1)*each); o++ {
-				rows, y := src[o*size*inner:][:size*inner], dst[o*inner:][:inner]
-				if inner == 1 {
-					y[0] = vec.Sum(rows) * scale
-					continue
-				}
-				copy(y, rows)
-				for r := inner; r < len(rows); r += inner {
-					vec.Add(y, y, rows[r:r+inner])
-				}
-				if mean {
-					vec.Affine(y, y, scale, 0, -inf, inf)
-				}
-			}
-		}
-		return func() error {
-			src, dst = in[0].F32s(), out[0].F32s()
-			x.pool.For(count, body)
 			return nil
 		}
 	}}

@@ -7,8 +7,8 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindResize resamples the last two axes, or the last: rows of the input along
-// their length, then the rows of each plane.
+// bindResize resamples the last three axes, or fewer: rows of the input along
+// their length, then the rows of each plane, then planes.
 func bindResize(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Resize)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
@@ -30,11 +30,11 @@ func bindResize(_ *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
-	for len(xs) < 2 {
+	for len(xs) < 3 {
 		xs, ys, axes = append([]int{1}, xs...), append([]int{1}, ys...), append([]*op.Sampling{nil}, axes...)
 	}
 	last := len(xs) - 1
-	for _, s := range axes[:last-1] {
+	for _, s := range axes[:last-2] {
 		if s != nil {
 			return nil, nil
 		}
@@ -49,7 +49,41 @@ func bindResize(_ *program, n *ir.Node) (*bound, error) {
 			}
 		}
 	}
+	if planes := newSampling(axes[last-2]); planes != nil {
+		return r.volumes(n, planes, xs[last-2], ys[last-2]), nil
+	}
 	return boundPlanes(n, r.scratch(), r.h*r.w, r.oh*r.ow, r.run), nil
+}
+
+// volumes resamples the planes of volumes, and then joins them.
+func (r *resize) volumes(n *ir.Node, s *sampling, depth, results int) *bound {
+	in, out := r.h*r.w, r.oh*r.ow
+	return boundPlanes(n, r.scratch()+depth*out, depth*in, results*out, func(volumes int, y, x, scratch []float32) {
+		planes := scratch[:depth*out]
+		for v := range volumes {
+			r.run(depth, planes, x[v*depth*in:], scratch[depth*out:])
+			for d := range results {
+				to := y[(v*results+d)*out:][:out]
+				if s.taps == 1 {
+					copy(to, planes[s.from[d]*out:])
+					continue
+				}
+				s.join(to, d, func(p int) []float32 { return planes[p*out:] })
+			}
+		}
+	})
+}
+
+// join computes a row of results of the rows that it is made of.
+func (s *sampling) join(to []float32, result int, row func(p int) []float32) {
+	for t, p := range s.from[result*s.taps:][:s.taps] {
+		w := s.weight[result*s.taps+t]
+		if t == 0 {
+			vec.Affine(to, row(p), w, 0, -inf, inf)
+		} else {
+			vec.Axpy(to, w, row(p)[:len(to)])
+		}
+	}
 }
 
 // sampling is an op.Sampling in f32.
@@ -112,19 +146,11 @@ func (r *resize) plane(y, x, scratch []float32) {
 	// Row p is kept at p modulo taps: the rows of a tap follow each other.
 	next := 0 // the first row that has not been resampled
 	for i := range r.oh {
-		from, weight := r.rows.from[i*taps:][:taps], r.rows.weight[i*taps:][:taps]
+		from := r.rows.from[i*taps:][:taps]
 		for next = max(next, from[0]); next <= from[taps-1]; next++ {
 			r.row(scratch[next%taps*r.ow:][:r.ow], x[next*r.w:][:r.w])
 		}
-		to := y[i*r.ow:][:r.ow]
-		for t, p := range from {
-			row := scratch[p%taps*r.ow:][:r.ow]
-			if t == 0 {
-				vec.Affine(to, row, weight[0], 0, -inf, inf)
-			} else {
-				vec.Axpy(to, weight[t], row)
-			}
-		}
+		r.rows.join(y[i*r.ow:][:r.ow], i, func(p int) []float32 { return scratch[p%taps*r.ow:] })
 	}
 }
 

@@ -427,6 +427,9 @@ func (x *exec) evaluate(ctx context.Context, st *step, in []*tensor.Tensor) ([]*
 	}}
 	in = slices.Clone(in) // operators may keep the slice, which the next run changes
 	eval := func() ([]*tensor.Tensor, error) { return st.node.Op.Eval(ev, in) }
+	if find := finders[st.node.Op.Kind()]; find != nil {
+		eval = func() ([]*tensor.Tensor, error) { return find(st.node, in) }
+	}
 	var outs []*tensor.Tensor
 	var err error
 	if ctx.Done() != nil && len(ir.Subgraphs(st.node.Op)) == 0 && long(st.node.Op, in, types) {

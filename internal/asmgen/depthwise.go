@@ -63,25 +63,7 @@ func planes() {
 }
 
 // larger is the maximum of two rows, in which a NaN stays.
-var larger = elementwise{
-	name: "larger", loop: "y[i] = max(a[i], b[i])", in: []string{"a", "b"}, unroll: 2,
-	body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual {
-		// The maximum with a NaN is the second operand, b.
-		r := m.vec()
-		if m.lanes == 16 {
-			nan := K()
-			VCMPPS(Imm(3), in[0], in[0], nan)
-			VMAXPS(in[1], in[0], r)
-			VMOVAPS(in[0], nan, r)
-			return r
-		}
-		nan := m.vec()
-		VCMPPS(Imm(3), in[0], in[0], nan)
-		VMAXPS(in[1], in[0], r)
-		VBLENDVPS(nan, in[0], r, r)
-		return r
-	},
-}
+var larger = extreme("larger", "max(a[i], b[i])", VMAXPS)
 
 // slide is what the windows of one kernel do.
 type slide struct {

@@ -562,6 +562,29 @@ func binary(name, expr string, op func(...Op)) elementwise {
 	}
 }
 
+// extreme returns the description of the maximum or the minimum of two rows, in which a NaN stays.
+func extreme(name, expr string, op func(...Op)) elementwise {
+	return elementwise{
+		name: name, loop: "y[i] = " + expr, in: []string{"a", "b"}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual {
+			// Of a NaN and another the result is the second operand, b.
+			r := m.vec()
+			if m.lanes == 16 {
+				nan := K()
+				VCMPPS(Imm(3), in[0], in[0], nan)
+				op(in[1], in[0], r)
+				VMOVAPS(in[0], nan, r)
+				return r
+			}
+			nan := m.vec()
+			VCMPPS(Imm(3), in[0], in[0], nan)
+			op(in[1], in[0], r)
+			VBLENDVPS(nan, in[0], r, r)
+			return r
+		},
+	}
+}
+
 // sums is the reduction by addition, of four vectors at a time.
 var sums = &reduction{neutral: 0, combine: func(v, acc VecVirtual) { VADDPS(v, acc, acc) }, first: "s := float32(0)"}
 
@@ -571,6 +594,8 @@ var helpers = []elementwise{
 	binary("sub", "a[i] - b[i]", VSUBPS),
 	binary("mul", "a[i] * b[i]", VMULPS),
 	binary("div", "a[i] / b[i]", VDIVPS),
+	extreme("larger", "max(a[i], b[i])", VMAXPS),
+	extreme("smaller", "min(a[i], b[i])", VMINPS),
 	{
 		name: "affine", loop: "y[i] = clamp(x[i]*scale+bias, lo, hi)",
 		in: []string{"x"}, scalars: []string{"scale", "bias", "lo", "hi"}, unroll: 4,

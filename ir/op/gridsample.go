@@ -83,14 +83,14 @@ func (o *GridSample) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, er
 		return nil, evalErrorf("the image %v has no elements", in[0])
 	}
 	strides := tensor.Strides(sizes)
-	taps := make([]gridTap, r)
+	taps := make([]GridTap, r)
 	var from []int
 	var weight []float64
 	for b := range n {
 		for p := range points {
 			at := g[(b*points+p)*r:][:r]
 			for a := range taps {
-				taps[a] = o.taps(at[r-1-a], sizes[a])
+				taps[a] = o.Taps(at[r-1-a], sizes[a])
 			}
 			from, weight = from[:0], weight[:0]
 			joinTaps(taps, strides, 0, 1, &from, &weight)
@@ -107,28 +107,28 @@ func (o *GridSample) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, er
 	return one(tensor.FromFloat64s(in[0].DType(), y, shape...))
 }
 
-// gridTap holds the elements of one axis, and their weights, that a position is
+// GridTap holds the N elements of one axis, and their weights, that a position is
 // made of.
-type gridTap struct {
-	n      int
-	at     [4]int
-	weight [4]float64
+type GridTap struct {
+	N      int
+	At     [4]int
+	Weight [4]float64
 }
 
 // joinTaps appends the offsets and weights of every combination of the axes' taps.
-func joinTaps(taps []gridTap, strides []int, off int, w float64, from *[]int, weight *[]float64) {
+func joinTaps(taps []GridTap, strides []int, off int, w float64, from *[]int, weight *[]float64) {
 	if len(taps) == 0 {
 		*from, *weight = append(*from, off), append(*weight, w)
 		return
 	}
-	for i := range taps[0].n {
-		joinTaps(taps[1:], strides[1:], off+taps[0].at[i]*strides[0], w*taps[0].weight[i], from, weight)
+	for i := range taps[0].N {
+		joinTaps(taps[1:], strides[1:], off+taps[0].At[i]*strides[0], w*taps[0].Weight[i], from, weight)
 	}
 }
 
-// taps returns what the position v, from -1 to 1, of an axis of d elements is made
+// Taps returns what the position v, from -1 to 1, of an axis of d elements is made
 // of. Positions that are no numbers are outside.
-func (o *GridSample) taps(v float64, d int) gridTap {
+func (o *GridSample) Taps(v float64, d int) GridTap {
 	lo, hi := -0.5, float64(d)-0.5
 	x := ((v+1)*float64(d) - 1) / 2
 	if o.AlignCorners {
@@ -146,7 +146,7 @@ func (o *GridSample) taps(v float64, d int) gridTap {
 			x = mirror(x, lo, hi)
 		}
 	}
-	var t gridTap
+	var t GridTap
 	add := func(p, w float64) {
 		if w == 0 {
 			return
@@ -164,8 +164,8 @@ func (o *GridSample) taps(v float64, d int) gridTap {
 		if math.IsNaN(p) {
 			return
 		}
-		t.at[t.n], t.weight[t.n] = int(p), w
-		t.n++
+		t.At[t.N], t.Weight[t.N] = int(p), w
+		t.N++
 	}
 	left := math.Floor(x)
 	frac := x - left

@@ -126,23 +126,32 @@ func (o *Reduce) axes(list []int, rank int) ([]int, error) {
 	return axesOf(list, rank)
 }
 
-// Neighbours returns the axes of its input that n, a reduction, joins, from lo to hi-1; ok
-// is false where they are no constant, or not next to each other.
-func (o *Reduce) Neighbours(n *ir.Node) (lo, hi int, ok bool) {
+// Joined returns the axes of its input that n, a reduction, joins; ok is false where they are no constant.
+func (o *Reduce) Joined(n *ir.Node) (axes []int, ok bool) {
 	var list []int
 	if v := n.Input(1); v != nil {
 		if v.Const == nil {
-			return 0, 0, false
+			return nil, false
 		}
 		list = v.Const.Ints()
 	}
 	axes, err := o.axes(list, n.Inputs[0].Type.Rank())
-	if err != nil || len(axes) == 0 {
+	return axes, err == nil
+}
+
+// Neighbours returns the axes of its input that n, a reduction, joins, from lo to hi-1; ok
+// is false where they are no constant, or not next to each other.
+func (o *Reduce) Neighbours(n *ir.Node) (lo, hi int, ok bool) {
+	axes, ok := o.Joined(n)
+	if !ok || len(axes) == 0 {
 		return 0, 0, false
 	}
 	lo, hi = slices.Min(axes), slices.Max(axes)+1
 	return lo, hi, hi-lo == len(axes)
 }
+
+// Row returns the function that joins a row of elements f32.
+func (o *Reduce) Row() func([]float32) float64 { return reduceFuncs[o.kind].f32 }
 
 func allAxes(rank int) []int {
 	axes := make([]int, rank)
@@ -476,6 +485,9 @@ func (o *Arg) Along(n *ir.Node, _, axis int) []int {
 	return kept(axis, []int{norm(o.Axis, x.Rank())}, o.KeepDims)
 }
 
+// Smallest reports whether it is the smallest that is looked for.
+func (o *Arg) Smallest() bool { return o.kind == "ArgMin" }
+
 // Infer removes the axis, or makes it one.
 func (o *Arg) Infer(c *ir.Infer) error {
 	if err := wantTaken(c, 1, rankable); err != nil {
@@ -511,7 +523,7 @@ func (o *Arg) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	rows := lastAxes(x, []int{a})
 	rows = rows.To(carrier(x.DType()))
 	sign, last := 1, o.SelectLast
-	if o.kind == "ArgMin" {
+	if o.Smallest() {
 		sign = -1
 	}
 	n := rows.Dim(1)
@@ -551,6 +563,9 @@ type Cumulate struct {
 	// Reverse joins with the elements after it.
 	Reverse bool `attr:"reverse,0"`
 }
+
+// Product reports whether it is products that are joined.
+func (o *Cumulate) Product() bool { return o.kind == "CumProd" }
 
 // Along follows every axis but the one that is cumulated.
 func (*Cumulate) Along(n *ir.Node, _, axis int) []int {
@@ -621,7 +636,7 @@ func (o *Cumulate) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 // cumulate joins the elements of each row of n in place, in the wide type W.
 func cumulate[T, W number](o *Cumulate, x *tensor.Tensor, n int) {
 	v := tensor.Data[T](x)
-	product := o.kind == "CumProd"
+	product := o.Product()
 	for ; len(v) > 0; v = v[n:] {
 		acc := W(0)
 		if product {

@@ -81,30 +81,16 @@ func (o *RoiAlign) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, erro
 		return nil, err
 	}
 	y := make([]float64, product(shape))
-	shift := 0.0
-	if o.Coordinates == "half_pixel" {
-		shift = 0.5
-	}
 	for r, b := range batch {
-		if b < 0 || b >= n {
-			return nil, evalErrorf("region %d is of image %d, want one of %d", r, b, n)
-		}
-		var corner [4]float64
-		for i := range corner {
-			corner[i] = rois[4*r+i]*float64(o.Scale) - shift
-		}
-		width, height := corner[2]-corner[0], corner[3]-corner[1]
-		if shift == 0 {
-			width, height = max(width, 1), max(height, 1)
-		}
-		rows, err := o.samples(corner[1], height, o.Height, h)
+		b, err := o.Image(r, b, n)
 		if err != nil {
 			return nil, err
 		}
-		cols, err := o.samples(corner[0], width, o.Width, w)
+		at, err := o.Place([4]float64(rois[4*r:]))
 		if err != nil {
 			return nil, err
 		}
+		rows, cols := at.Y.samples(h), at.X.samples(w)
 		for ch := range channels {
 			image := x[(b*channels+ch)*h*w:][:h*w]
 			out := y[(r*channels+ch)*o.Height*o.Width:]
@@ -125,34 +111,78 @@ type lineSample struct {
 	frac      float64
 }
 
-// samples returns the samples of each of n bins that share a span of an axis of d
-// elements.
-func (o *RoiAlign) samples(start, span float64, n, d int) ([][]lineSample, error) {
-	size := span / float64(n)
-	count := o.Samples
-	if count == 0 {
-		k := math.Ceil(size)
+// Image checks that region r is of an image that there is.
+func (*RoiAlign) Image(r, b, images int) (int, error) {
+	if b < 0 || b >= images {
+		return 0, evalErrorf("region %d is of image %d, want one of %d", r, b, images)
+	}
+	return b, nil
+}
+
+// RoiPlace is where the bins of a region lie.
+type RoiPlace struct{ Y, X RoiLine }
+
+// RoiLine is bins that share a span of an axis, and have Count samples each.
+type RoiLine struct {
+	Bins, Count int
+	start, size float64 // of the first bin
+}
+
+// Place returns where the bins of a region lie, whose corners are x1, y1, x2, y2.
+func (o *RoiAlign) Place(corner [4]float64) (p RoiPlace, err error) {
+	shift := 0.0
+	if o.Coordinates == "half_pixel" {
+		shift = 0.5
+	}
+	for i := range corner {
+		corner[i] = corner[i]*float64(o.Scale) - shift
+	}
+	width, height := corner[2]-corner[0], corner[3]-corner[1]
+	if shift == 0 {
+		width, height = max(width, 1), max(height, 1)
+	}
+	if p.Y, err = o.line(corner[1], height, o.Height); err == nil {
+		p.X, err = o.line(corner[0], width, o.Width)
+	}
+	return p, err
+}
+
+func (o *RoiAlign) line(start, span float64, n int) (RoiLine, error) {
+	l := RoiLine{Bins: n, Count: o.Samples, start: start, size: span / float64(n)}
+	if o.Samples == 0 {
+		k := math.Ceil(l.size)
 		if !(k <= maxSamples) {
-			return nil, evalErrorf("a bin spans %v elements, want at most %d", size, maxSamples)
+			return l, evalErrorf("a bin spans %v elements, want at most %d", l.size, maxSamples)
 		}
-		count = max(int(k), 0)
+		l.Count = max(int(k), 0)
 	}
-	bins := make([][]lineSample, n)
+	return l, nil
+}
+
+// Sample returns the elements, of d along the axis, that sample i of bin b lies between, and the weight of the second;
+// low is -1 outside.
+func (l *RoiLine) Sample(b, i, d int) (low, high int, frac float64) {
+	p := l.start + l.size*(float64(b)+(float64(i)+0.5)/float64(l.Count))
+	if !(p >= -1 && p <= float64(d)) || d == 0 {
+		return -1, 0, 0
+	}
+	p = max(p, 0)
+	low = min(int(p), d-1)
+	high = min(low+1, d-1)
+	return low, high, min(p-float64(low), float64(high-low))
+}
+
+// samples returns the samples of each bin.
+func (l *RoiLine) samples(d int) [][]lineSample {
+	bins := make([][]lineSample, l.Bins)
 	for b := range bins {
-		bins[b] = make([]lineSample, count)
+		bins[b] = make([]lineSample, l.Count)
 		for i := range bins[b] {
-			p := start + size*(float64(b)+(float64(i)+0.5)/float64(count))
-			if !(p >= -1 && p <= float64(d)) || d == 0 {
-				bins[b][i].low = -1
-				continue
-			}
-			p = max(p, 0)
-			low := min(int(p), d-1)
-			high := min(low+1, d-1)
-			bins[b][i] = lineSample{low, high, min(p-float64(low), float64(high-low))}
+			s := &bins[b][i]
+			s.low, s.high, s.frac = l.Sample(b, i, d)
 		}
 	}
-	return bins, nil
+	return bins
 }
 
 // pool joins the samples of a bin, of which those outside are zero. The largest is
@@ -229,17 +259,16 @@ func (o *NonMaxSuppression) Infer(c *ir.Infer) error {
 	return nil
 }
 
-// Eval picks greedily.
-func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
-	boxes, scores := in[0].F32s(), in[1].F32s()
-	n, classes, count := in[1].Dim(0), in[1].Dim(1), in[1].Dim(2)
-	most, overlap, least := 0, float32(0), float32(math.Inf(-1))
+// Limits reads how many boxes of a class are picked at most, above which overlap with one that is a box is not, and what
+// its score must exceed.
+func (o *NonMaxSuppression) Limits(in []*tensor.Tensor) (most int, overlap, least float32, err error) {
+	least = float32(math.Inf(-1))
 	for i := 2; i < len(in); i++ {
 		if in[i] == nil {
 			continue
 		}
 		if in[i].Len() != 1 {
-			return nil, evalErrorf("input %d is %v, want a scalar", i, in[i])
+			return 0, 0, 0, evalErrorf("input %d is %v, want a scalar", i, in[i])
 		}
 		switch i {
 		case 2:
@@ -250,9 +279,20 @@ func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Ten
 			least = in[i].F32s()[0]
 		}
 	}
+	return most, overlap, least, nil
+}
+
+// Eval picks greedily.
+func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	boxes, scores := in[0].F32s(), in[1].F32s()
+	n, classes, count := in[1].Dim(0), in[1].Dim(1), in[1].Dim(2)
+	most, overlap, least, err := o.Limits(in)
+	if err != nil {
+		return nil, err
+	}
 	var picked []int64
 	for b := range n {
-		corners := o.corners(boxes[b*count*4:][:count*4])
+		corners := o.Corners(boxes[b*count*4:][:count*4])
 		for class := range classes {
 			score := scores[(b*classes+class)*count:][:count]
 			var order, kept []int
@@ -274,7 +314,7 @@ func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Ten
 				if len(kept) >= most {
 					break
 				}
-				if !slices.ContainsFunc(kept, func(k int) bool { return iou(corners[i], corners[k]) > overlap }) {
+				if !slices.ContainsFunc(kept, func(k int) bool { return IoU(corners[i], corners[k]) > overlap }) {
 					kept = append(kept, i)
 					picked = append(picked, int64(b), int64(class), int64(i))
 				}
@@ -284,8 +324,8 @@ func (o *NonMaxSuppression) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Ten
 	return one(tensor.From(picked, len(picked)/3, 3))
 }
 
-// corners returns boxes as the lower and the upper corner.
-func (o *NonMaxSuppression) corners(boxes []float32) [][4]float32 {
+// Corners returns boxes as the lower and the upper corner.
+func (o *NonMaxSuppression) Corners(boxes []float32) [][4]float32 {
 	out := make([][4]float32, len(boxes)/4)
 	for i := range out {
 		b := [4]float32(boxes[4*i:])
@@ -298,8 +338,8 @@ func (o *NonMaxSuppression) corners(boxes []float32) [][4]float32 {
 	return out
 }
 
-// iou is the intersection over the union of two boxes, zero where one is empty.
-func iou(a, b [4]float32) float32 {
+// IoU is the intersection over the union of two boxes, zero where one is empty.
+func IoU(a, b [4]float32) float32 {
 	side := func(i int) float32 { return max(min(a[i+2], b[i+2])-max(a[i], b[i]), 0) }
 	area := func(c [4]float32) float32 { return (c[2] - c[0]) * (c[3] - c[1]) }
 	inter := side(0) * side(1)

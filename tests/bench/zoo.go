@@ -181,7 +181,7 @@ func (s *session) member(ctx context.Context, path, dir string) (notes zoo.Notes
 // same weights, which are written to pruned on the way.
 func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string, notes zoo.Notes) (z ZooVariant, err error) {
 	var o spc.CompileOptions
-	if o.Prune, err = pruning(v.Pattern, v.Sparsity, false); err != nil {
+	if o.Prune, err = pruning(v.Pattern, v.Sparsity, ""); err != nil {
 		return z, err
 	}
 	if z.Formats, err = s.save(ctx, file, o); err != nil {

@@ -16,7 +16,9 @@ import (
 
 // namedOperators lists the declarations outside of ir/op that name many operators, and why they may.
 var namedOperators = map[string]string{
+	"backend/cpu/finders.go: finders": "a function for each",
 	"backend/cpu/kernels.go: binders": "a kernel for each",
+	"backend/cpu/reduce.go: joinings": "how each joins in vectors",
 	"backend/cuda/ops.go: binders":    "a kernel for each",
 	"backend/cuda/ops.go: binders8":   "a kernel for each",
 	"backend/cuda/ops.go: mixed":      "a kernel for each",

@@ -732,6 +732,184 @@ done:
 	VZEROUPPER
 	RET
 
+// func larger_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·larger_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, AX
+	JL   vectors
+
+unrolled:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMAXPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*1)
+	VMOVUPS   32(DX)(SI*1), Y0
+	VMOVUPS   32(BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMAXPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*1)
+	ADDQ      $+64, SI
+	SUBQ      $0x10, AX
+	JGE       unrolled
+
+vectors:
+	ADDQ $+16, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMAXPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VCMPPS     $0x03, Y1, Y1, Y3
+	VMAXPS     Y2, Y1, Y2
+	VBLENDVPS  Y3, Y1, Y2, Y2
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail5_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail5_done
+
+tail5_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail5_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail5_two:
+	TESTL    $0x00000002, AX
+	JZ       tail5_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail5_one:
+	TESTL  $0x00000001, AX
+	JZ     tail5_done
+	VMOVSS X0, (CX)
+
+tail5_done:
+done:
+	VZEROUPPER
+	RET
+
+// func smaller_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·smaller_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, AX
+	JL   vectors
+
+unrolled:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMINPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*1)
+	VMOVUPS   32(DX)(SI*1), Y0
+	VMOVUPS   32(BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMINPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, 32(CX)(SI*1)
+	ADDQ      $+64, SI
+	SUBQ      $0x10, AX
+	JGE       unrolled
+
+vectors:
+	ADDQ $+16, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VCMPPS    $0x03, Y0, Y0, Y2
+	VMINPS    Y1, Y0, Y1
+	VBLENDVPS Y2, Y0, Y1, Y1
+	VMOVUPS   Y1, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VCMPPS     $0x03, Y1, Y1, Y3
+	VMINPS     Y2, Y1, Y2
+	VBLENDVPS  Y3, Y1, Y2, Y2
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail6_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail6_done
+
+tail6_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail6_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail6_two:
+	TESTL    $0x00000002, AX
+	JZ       tail6_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail6_one:
+	TESTL  $0x00000001, AX
+	JZ     tail6_done
+	VMOVSS X0, (CX)
+
+tail6_done:
+done:
+	VZEROUPPER
+	RET
+
 // func affine_avx2(y []float32, x []float32, scale float32, bias float32, lo float32, hi float32)
 // Requires: AVX, FMA3
 TEXT ·affine_avx2(SB), NOSPLIT, $0-64
@@ -799,33 +977,33 @@ rest:
 	VMOVMSKPS   Y4, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail5_four
+	JZ          tail7_four
 	VMOVUPS     Y0, (CX)
-	JMP         tail5_done
+	JMP         tail7_done
 
-tail5_four:
+tail7_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail5_two
+	JZ           tail7_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail5_two:
+tail7_two:
 	TESTL    $0x00000002, AX
-	JZ       tail5_one
+	JZ       tail7_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail5_one:
+tail7_one:
 	TESTL  $0x00000001, AX
-	JZ     tail5_done
+	JZ     tail7_done
 	VMOVSS X1, (CX)
 
-tail5_done:
+tail7_done:
 done:
 	VZEROUPPER
 	RET
@@ -895,33 +1073,33 @@ rest:
 	VMOVMSKPS  Y3, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail6_four
+	JZ         tail8_four
 	VMOVUPS    Y0, (CX)
-	JMP        tail6_done
+	JMP        tail8_done
 
-tail6_four:
+tail8_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail6_two
+	JZ           tail8_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail6_two:
+tail8_two:
 	TESTL    $0x00000002, AX
-	JZ       tail6_one
+	JZ       tail8_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail6_one:
+tail8_one:
 	TESTL  $0x00000001, AX
-	JZ     tail6_done
+	JZ     tail8_done
 	VMOVSS X1, (CX)
 
-tail6_done:
+tail8_done:
 done:
 	VZEROUPPER
 	RET
@@ -984,33 +1162,33 @@ rest:
 	VMOVMSKPS   Y1, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail7_four
+	JZ          tail9_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail7_done
+	JMP         tail9_done
 
-tail7_four:
+tail9_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail7_two
+	JZ           tail9_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail7_two:
+tail9_two:
 	TESTL    $0x00000002, AX
-	JZ       tail7_one
+	JZ       tail9_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail7_one:
+tail9_one:
 	TESTL  $0x00000001, AX
-	JZ     tail7_done
+	JZ     tail9_done
 	VMOVSS X0, (CX)
 
-tail7_done:
+tail9_done:
 done:
 	VZEROUPPER
 	RET
@@ -1080,33 +1258,33 @@ rest:
 	VMOVMSKPS   Y2, AX
 	LEAQ        (CX)(DI*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail8_four
+	JZ          tail10_four
 	VMOVUPS     Y3, (CX)
-	JMP         tail8_done
+	JMP         tail10_done
 
-tail8_four:
+tail10_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail8_two
+	JZ           tail10_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail8_two:
+tail10_two:
 	TESTL    $0x00000002, AX
-	JZ       tail8_one
+	JZ       tail10_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail8_one:
+tail10_one:
 	TESTL  $0x00000001, AX
-	JZ     tail8_done
+	JZ     tail10_done
 	VMOVSS X0, (CX)
 
-tail8_done:
+tail10_done:
 done:
 	VZEROUPPER
 	RET
@@ -1516,33 +1694,33 @@ rest:
 	VMOVMSKPS   Y2, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail9_four
+	JZ          tail11_four
 	VMOVUPS     Y5, (CX)
-	JMP         tail9_done
+	JMP         tail11_done
 
-tail9_four:
+tail11_four:
 	VMOVAPS      X5, X0
 	TESTL        $0x00000008, AX
-	JZ           tail9_two
+	JZ           tail11_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y5, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail9_two:
+tail11_two:
 	TESTL    $0x00000002, AX
-	JZ       tail9_one
+	JZ       tail11_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail9_one:
+tail11_one:
 	TESTL  $0x00000001, AX
-	JZ     tail9_done
+	JZ     tail11_done
 	VMOVSS X0, (CX)
 
-tail9_done:
+tail11_done:
 	VBROADCASTSS consts<>+0(SB), Y0
 	VBLENDVPS    Y2, Y5, Y0, Y0
 	VADDPS       Y0, Y1, Y1
@@ -1637,33 +1815,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail10_four
+	JZ           tail12_four
 	VMOVUPS      Y3, (CX)
-	JMP          tail10_done
+	JMP          tail12_done
 
-tail10_four:
+tail12_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail10_two
+	JZ           tail12_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail10_two:
+tail12_two:
 	TESTL    $0x00000002, AX
-	JZ       tail10_one
+	JZ       tail12_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail10_one:
+tail12_one:
 	TESTL  $0x00000001, AX
-	JZ     tail10_done
+	JZ     tail12_done
 	VMOVSS X0, (CX)
 
-tail10_done:
+tail12_done:
 done:
 	VZEROUPPER
 	RET
@@ -1751,33 +1929,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail11_four
+	JZ          tail13_four
 	VMOVUPS     Y1, (CX)
-	JMP         tail11_done
+	JMP         tail13_done
 
-tail11_four:
+tail13_four:
 	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
-	JZ           tail11_two
+	JZ           tail13_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail11_two:
+tail13_two:
 	TESTL    $0x00000002, AX
-	JZ       tail11_one
+	JZ       tail13_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail11_one:
+tail13_one:
 	TESTL  $0x00000001, AX
-	JZ     tail11_done
+	JZ     tail13_done
 	VMOVSS X0, (CX)
 
-tail11_done:
+tail13_done:
 done:
 	VZEROUPPER
 	RET
@@ -1859,33 +2037,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail12_four
+	JZ           tail14_four
 	VMOVUPS      Y3, (CX)
-	JMP          tail12_done
+	JMP          tail14_done
 
-tail12_four:
+tail14_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail12_two
+	JZ           tail14_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail12_two:
+tail14_two:
 	TESTL    $0x00000002, AX
-	JZ       tail12_one
+	JZ       tail14_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail12_one:
+tail14_one:
 	TESTL  $0x00000001, AX
-	JZ     tail12_done
+	JZ     tail14_done
 	VMOVSS X0, (CX)
 
-tail12_done:
+tail14_done:
 done:
 	VZEROUPPER
 	RET
@@ -1975,33 +2153,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail13_four
+	JZ          tail15_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail13_done
+	JMP         tail15_done
 
-tail13_four:
+tail15_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail13_two
+	JZ           tail15_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail13_two:
+tail15_two:
 	TESTL    $0x00000002, AX
-	JZ       tail13_one
+	JZ       tail15_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail13_one:
+tail15_one:
 	TESTL  $0x00000001, AX
-	JZ     tail13_done
+	JZ     tail15_done
 	VMOVSS X0, (CX)
 
-tail13_done:
+tail15_done:
 done:
 	VZEROUPPER
 	RET
@@ -2141,33 +2319,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail14_four
+	JZ           tail16_four
 	VMOVUPS      Y4, (CX)
-	JMP          tail14_done
+	JMP          tail16_done
 
-tail14_four:
+tail16_four:
 	VMOVAPS      X4, X0
 	TESTL        $0x00000008, AX
-	JZ           tail14_two
+	JZ           tail16_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y4, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail14_two:
+tail16_two:
 	TESTL    $0x00000002, AX
-	JZ       tail14_one
+	JZ       tail16_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail14_one:
+tail16_one:
 	TESTL  $0x00000001, AX
-	JZ     tail14_done
+	JZ     tail16_done
 	VMOVSS X0, (CX)
 
-tail14_done:
+tail16_done:
 done:
 	VZEROUPPER
 	RET
@@ -2265,33 +2443,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail15_four
+	JZ          tail17_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail15_done
+	JMP         tail17_done
 
-tail15_four:
+tail17_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail15_two
+	JZ           tail17_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail15_two:
+tail17_two:
 	TESTL    $0x00000002, AX
-	JZ       tail15_one
+	JZ       tail17_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail15_one:
+tail17_one:
 	TESTL  $0x00000001, AX
-	JZ     tail15_done
+	JZ     tail17_done
 	VMOVSS X0, (CX)
 
-tail15_done:
+tail17_done:
 done:
 	VZEROUPPER
 	RET
@@ -2337,33 +2515,33 @@ rest:
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail16_four
+	JZ          tail18_four
 	VMOVUPS     Y2, (CX)
-	JMP         tail16_done
+	JMP         tail18_done
 
-tail16_four:
+tail18_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail16_two
+	JZ           tail18_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail16_two:
+tail18_two:
 	TESTL    $0x00000002, AX
-	JZ       tail16_one
+	JZ       tail18_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail16_one:
+tail18_one:
 	TESTL  $0x00000001, AX
-	JZ     tail16_done
+	JZ     tail18_done
 	VMOVSS X0, (CX)
 
-tail16_done:
+tail18_done:
 done:
 	VZEROUPPER
 	RET
@@ -2500,33 +2678,33 @@ tail_last:
 	VMOVMSKPS Y3, AX
 	LEAQ      (CX), CX
 	TESTL     $0x00000080, AX
-	JZ        tail17_four
+	JZ        tail19_four
 	VMOVUPS   Y0, (CX)
-	JMP       tail17_done
+	JMP       tail19_done
 
-tail17_four:
+tail19_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail17_two
+	JZ           tail19_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail17_two:
+tail19_two:
 	TESTL    $0x00000002, AX
-	JZ       tail17_one
+	JZ       tail19_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail17_one:
+tail19_one:
 	TESTL  $0x00000001, AX
-	JZ     tail17_done
+	JZ     tail19_done
 	VMOVSS X1, (CX)
 
-tail17_done:
+tail19_done:
 done:
 	VZEROUPPER
 	RET
@@ -2738,6 +2916,128 @@ rest:
 	VMOVUPS.Z (BX)(SI*1), K1, Z1
 	VDIVPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func larger_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·larger_avx512(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x20, AX
+	JL   vectors
+
+unrolled:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMAXPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, (CX)(SI*1)
+	VMOVUPS 64(DX)(SI*1), Z0
+	VMOVUPS 64(BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMAXPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, 64(CX)(SI*1)
+	ADDQ    $+128, SI
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMAXPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z0
+	VMOVUPS.Z (BX)(SI*1), K1, Z1
+	VCMPPS    $0x03, Z0, Z0, K2
+	VMAXPS    Z1, Z0, Z1
+	VMOVAPS   Z0, K2, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func smaller_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·smaller_avx512(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x20, AX
+	JL   vectors
+
+unrolled:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMINPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, (CX)(SI*1)
+	VMOVUPS 64(DX)(SI*1), Z0
+	VMOVUPS 64(BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMINPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, 64(CX)(SI*1)
+	ADDQ    $+128, SI
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VCMPPS  $0x03, Z0, Z0, K1
+	VMINPS  Z1, Z0, Z1
+	VMOVAPS Z0, K1, Z1
+	VMOVUPS Z1, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z0
+	VMOVUPS.Z (BX)(SI*1), K1, Z1
+	VCMPPS    $0x03, Z0, Z0, K2
+	VMINPS    Z1, Z0, Z1
+	VMOVAPS   Z0, K2, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*1)
 
 done:
 	VZEROUPPER

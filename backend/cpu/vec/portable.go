@@ -25,6 +25,16 @@ var portable = kernels{
 			y[i] = a[i] / b[i]
 		}
 	},
+	larger: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = max(a[i], b[i])
+		}
+	},
+	smaller: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = min(a[i], b[i])
+		}
+	},
 	affine: func(y, x []float32, scale, bias, lo, hi float32) {
 		for i := range y {
 			y[i] = clamp(x[i]*scale+bias, lo, hi)

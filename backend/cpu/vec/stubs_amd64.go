@@ -40,6 +40,24 @@ func mul_avx2(y []float32, a []float32, b []float32)
 //go:noescape
 func div_avx2(y []float32, a []float32, b []float32)
 
+// larger_avx2 is
+//
+//	for i := range y {
+//		y[i] = max(a[i], b[i])
+//	}
+//
+//go:noescape
+func larger_avx2(y []float32, a []float32, b []float32)
+
+// smaller_avx2 is
+//
+//	for i := range y {
+//		y[i] = min(a[i], b[i])
+//	}
+//
+//go:noescape
+func smaller_avx2(y []float32, a []float32, b []float32)
+
 // affine_avx2 is
 //
 //	for i := range y {
@@ -258,6 +276,24 @@ func mul_avx512(y []float32, a []float32, b []float32)
 //
 //go:noescape
 func div_avx512(y []float32, a []float32, b []float32)
+
+// larger_avx512 is
+//
+//	for i := range y {
+//		y[i] = max(a[i], b[i])
+//	}
+//
+//go:noescape
+func larger_avx512(y []float32, a []float32, b []float32)
+
+// smaller_avx512 is
+//
+//	for i := range y {
+//		y[i] = min(a[i], b[i])
+//	}
+//
+//go:noescape
+func smaller_avx512(y []float32, a []float32, b []float32)
 
 // affine_avx512 is
 //

@@ -29,6 +29,7 @@ type kernels struct {
 	isa string
 
 	add, sub, mul, div binary
+	larger, smaller    binary
 	affine             func(y, x []float32, scale, bias, lo, hi float32)
 	addClip            func(y, a, b []float32, bias, lo, hi float32)
 	axpy               func(y, x []float32, a float32)
@@ -84,6 +85,12 @@ func Mul(y, a, b []float32) { same(y, a, b); best.mul(y, a, b) }
 
 // Div computes y = a / b.
 func Div(y, a, b []float32) { same(y, a, b); best.div(y, a, b) }
+
+// Max computes y = max(a, b), NaN where either is.
+func Max(y, a, b []float32) { same(y, a, b); best.larger(y, a, b) }
+
+// Min computes y = min(a, b), NaN where either is.
+func Min(y, a, b []float32) { same(y, a, b); best.smaller(y, a, b) }
 
 // Clip computes y = min(max(x, lo), hi).
 func Clip(y, x []float32, lo, hi float32) { Affine(y, x, 1, 0, lo, hi) }
@@ -176,6 +183,16 @@ func Softmax(y, x []float32) {
 	x = x[:len(y)]
 	sum := best.expSum(y, x, best.maximum(x))
 	best.affine(y, y, 1/sum, 0, -inf, inf)
+}
+
+// LogSoftmax computes the logarithm of Softmax, and y must not be x.
+func LogSoftmax(y, x []float32) {
+	same(y, x)
+	x = x[:len(y)]
+	most := best.maximum(x)
+	sum := best.expSum(y, x, most)
+	best.affine(y, x, 1, -most, -inf, inf) // the largest first: a sum of both would be rounded as that is
+	best.affine(y, y, 1, -float32(math.Log(float64(sum))), -inf, inf)
 }
 
 // LayerNorm computes y = (x-mean)/sqrt(variance+eps) * gamma + beta over the

@@ -72,6 +72,10 @@ var rowOps = []rowOp{
 		func(_ float64, a []float64) float64 { return a[0] * a[1] }, ulp},
 	{"div", 2, func(k *kernels, y []float32, a [][]float32) { k.div(y, a[0], a[1]) },
 		func(_ float64, a []float64) float64 { return a[0] / a[1] }, ulp},
+	{"larger", 2, func(k *kernels, y []float32, a [][]float32) { k.larger(y, a[0], a[1]) },
+		func(_ float64, a []float64) float64 { return max(a[0], a[1]) }, 0},
+	{"smaller", 2, func(k *kernels, y []float32, a [][]float32) { k.smaller(y, a[0], a[1]) },
+		func(_ float64, a []float64) float64 { return min(a[0], a[1]) }, 0},
 	{"affine", 1, func(k *kernels, y []float32, a [][]float32) { k.affine(y, a[0], 1.5, 0.25, -1, 2) },
 		func(_ float64, a []float64) float64 { return limit(a[0]*1.5+0.25, -1, 2) }, 2 * ulp},
 	{"addClip", 2, func(k *kernels, y []float32, a [][]float32) { k.addClip(y, a[0], a[1], 0.25, 0, 6) },
@@ -219,9 +223,13 @@ func TestNaNStays(t *testing.T) {
 	nan := float32(math.NaN())
 	eachISA(t, func(t *testing.T, k *kernels) {
 		ops := map[string]unary{
-			"hardSwish": k.hardSwish,
-			"affine":    func(y, x []float32) { k.affine(y, x, 1, 0, 0, 6) },
-			"addClip":   func(y, x []float32) { k.addClip(y, x, x, 0, 0, inf) },
+			"hardSwish":  k.hardSwish,
+			"larger, a":  func(y, x []float32) { k.larger(y, x, make([]float32, len(x))) },
+			"larger, b":  func(y, x []float32) { k.larger(y, make([]float32, len(x)), x) },
+			"smaller, a": func(y, x []float32) { k.smaller(y, x, make([]float32, len(x))) },
+			"smaller, b": func(y, x []float32) { k.smaller(y, make([]float32, len(x)), x) },
+			"affine":     func(y, x []float32) { k.affine(y, x, 1, 0, 0, 6) },
+			"addClip":    func(y, x []float32) { k.addClip(y, x, x, 0, 0, inf) },
 			"taps": func(y, x []float32) {
 				k.taps(y, x, []int{0}, []float32{1}, 0, 0, 6, false)
 			},
