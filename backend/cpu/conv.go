@@ -45,9 +45,10 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 	if b, err := bindTaps(p, n, g, ep); b != nil || err != nil {
 		return b, err
 	}
+	g = g.sliced()
 	direct := g.plain(kernels, ep)
 	if win, ok := g.winogradWindow(n.Inputs[1]); ok && g.padded() {
-		if w := p.winogradWeight(n.Inputs[1], tiles(g)); w != nil {
+		if w := p.winogradWeight(n.Inputs[1], g, tiles(g)); w != nil {
 			return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
 		}
 	}
@@ -137,6 +138,7 @@ type convGeometry struct {
 	channels, rows    int // of one group
 	taps              int
 	transposed        bool
+	depth             *depth // of images that are slices of volumes, else nil
 }
 
 // newConvGeometry is that of a convolution of groups.
@@ -209,7 +211,8 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 				m := group*g.rows + r0
 				for at := 0; at < n; {
 					s := l.pixels(col+at, n-at)
-					ep.tile(ys, res, ((first+s.img)*g.groups*g.rows+m)*g.outPlane+s.pixel, g.outPlane, y[at:], m, rows, s.count)
+					to, ld := g.result(first+s.img, m)
+					ep.tile(ys, res, to+s.pixel, ld, y[at:], m, rows, s.count)
 					at += s.width
 				}
 			}
@@ -241,7 +244,7 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 	for _, kernel := range kernels {
 		b.scratch = max(b.scratch, productScratch(kernel, g.rows)+l.panel(kernel))
 	}
-	if g.groups == 1 && k > 0 {
+	if g.groups == 1 && k > 0 && g.depth == nil {
 		b.link = &link{g: g, kernel: kernels[0], ep: ep, loader: l}
 	}
 	return b

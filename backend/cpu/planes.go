@@ -59,7 +59,7 @@ func newPlanes(g *convGeometry, asTheyAre bool) *planes {
 		p.h, p.inH, p.outH = g.spans[0], g.in[0], g.out[0]
 	}
 	unit := func(s op.Span) bool { return s.Stride == 1 && s.Begin == 0 && s.End == 0 }
-	p.direct = asTheyAre && unit(p.h) && unit(p.w)
+	p.direct = asTheyAre && g.depth == nil && unit(p.h) && unit(p.w)
 	if p.direct && g.taps == 1 {
 		p.inW, p.outW, p.inH, p.outH = g.inPlane, g.outPlane, 1, 1
 	}
@@ -103,6 +103,9 @@ func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
 	placer, ok := k.(backend.Placer)
 	g := p.g
 	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock {
+		return k
+	}
+	if p.w.Kernel == 1 && p.cols >= backend.Panel { // taps share nothing
 		return k
 	}
 	if strips := (p.outH-1)*p.cols + p.outW; 2*strips > 3*g.outPlane { // too many columns would be no pixels, as behind large dilations
@@ -203,17 +206,22 @@ func (p *planes) shared() int {
 func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) loader) {
 	g := p.g
 	var in, src []float32
+	first, channels := 0, g.groups*g.channels
 	layOut := func(_, i int) {
-		p.layOut(src[i*p.channel:][:p.channel], in[i*g.inPlane:][:g.inPlane])
+		dst := src[i*p.channel:][:p.channel]
+		if at := g.plane(first+i/channels, i%channels); at >= 0 {
+			p.layOut(dst, in[at:][:g.inPlane])
+		} else {
+			clear(dst)
+		}
 	}
 	images := func(xs []float32, img, n int) {
-		in = xs[img*g.groups*g.channels*g.inPlane:]
 		if p.direct {
-			src = in
+			src = xs[g.plane(img, 0):]
 			return
 		}
-		src = x.shared
-		x.pool.For(n*g.groups*g.channels, layOut)
+		in, src, first = xs, x.shared, img
+		x.pool.For(n*channels, layOut)
 	}
 	chunks := make([][]vec.Chunk, x.pool.Threads())
 	for w := range chunks {
