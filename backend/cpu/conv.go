@@ -46,7 +46,12 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		return b, err
 	}
 	g = g.sliced()
-	direct := g.plain(kernels, ep)
+	if g.groups > 1 {
+		if kernels, err = p.inBlocks(n, g); err != nil {
+			return nil, err
+		}
+	}
+	direct := g.plain(kernels, ep, p.pool.Threads())
 	if win, ok := g.winogradWindow(n.Inputs[1]); ok && g.padded() {
 		if w := p.winogradWeight(n.Inputs[1], g, tiles(g)); w != nil {
 			return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
@@ -61,15 +66,16 @@ func (g *convGeometry) padded() bool {
 }
 
 // plain makes the kernel of the product of the weight with patches.
-func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue) *bound {
+func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue, threads int) *bound {
 	if !g.padded() {
 		return g.bind(kernels, ep, &tapLoader{g: g, list: func(tap, col, count int, f func(j, n, p int)) {
 			op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
 		}})
 	}
-	l := newPlanes(g, true)
-	if g.groups == 1 {
-		kernels = []backend.FloatKernel{l.place(kernels[0])}
+	l := newPlanes(g, g.groups == 1 || g.taps == 1)
+	kernels = l.place(kernels)
+	if g.groups > 1 && g.images*g.groups >= 2*threads {
+		return g.bindGroups(kernels, ep, l)
 	}
 	return g.bind(kernels, ep, l)
 }

@@ -210,7 +210,7 @@ func bindPieces(p *program, n *ir.Node, g *convGeometry, list []piece, ep epilog
 		if err != nil {
 			return nil, nil, err
 		}
-		parts[i] = r.geo.plain(sized([]backend.FloatKernel{k}, g.images*r.geo.outPlane), ep)
+		parts[i] = r.geo.plain(sized([]backend.FloatKernel{k}, g.images*r.geo.outPlane), ep, p.pool.Threads())
 		largest = max(largest, g.images*g.rows*r.geo.outPlane)
 		whole.scratch, whole.shared = max(whole.scratch, parts[i].scratch), max(whole.shared, parts[i].shared)
 	}
