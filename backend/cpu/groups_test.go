@@ -51,3 +51,59 @@ func TestGroupedConvolutionsAgreeWithTheOperator(t *testing.T) {
 		}
 	}
 }
+
+// Transposed convolutions compute what their operator does, whatever the axes, groups, strides, dilations and pads, and
+// with stored weights; there is a kernel for each.
+func TestTransposedConvolutionsAgreeWithTheOperator(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	count := 0
+	for round := range 200 {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		rank, groups := 1+round%3, max(1, r.IntN(8)-4)
+		x := []int{1 + r.IntN(2), groups * (1 + r.IntN(9))}
+		w := []int{x[1], 1 + r.IntN(20)}
+		var strides, dilations []int
+		pads := make([]int, 2*rank)
+		disjoint := r.IntN(6) == 0
+		for i := range rank {
+			x, w = append(x, 1+r.IntN(24/rank)), append(w, 1+r.IntN(5))
+			strides, dilations = append(strides, 1+r.IntN(4)), append(dilations, 1+r.IntN(3))
+			pads[i], pads[rank+i] = r.IntN(3), r.IntN(3)
+			if disjoint {
+				strides[i], dilations[i], pads[i], pads[rank+i] = w[2+i], 1, 0, 0
+			}
+		}
+		g, in, err := oneConv(r, "ConvTranspose", x, w, groups, strides, dilations, pads, r.IntN(3) == 0)
+		if err != nil {
+			continue // pads that leave nothing
+		}
+		want, err := ref.Run(context.Background(), g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := [][2]string{{"dense", ""}, {"csr", ""}, {"ell", "4x1"}, {"block", "8x1"}}[r.IntN(4)]; f[0] != "dense" && groups == 1 && g.WeightUses()[0].Dense == "" {
+			store(t, g, f)
+		}
+		p := loadGraph(t, g, 1+round%3)
+		got, err := run(context.Background(), p, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, fmt.Sprintf("round %d: %v", round, g), got[0], want[0])
+		if want[0].Len() == 0 {
+			continue
+		}
+		s, err := p.(*program).specialise(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.main.steps[0].bound == nil {
+			t.Fatalf("no kernel for %v", g)
+		}
+		count++
+	}
+	if count < 100 {
+		t.Errorf("%d transposed convolutions", count)
+	}
+}

@@ -27,7 +27,7 @@ func (g *convGeometry) sliced() *convGeometry {
 		}
 		s.spans, s.in, s.out = append(s.spans, span), append(s.in, g.in[d]), append(s.out, g.out[d])
 	}
-	if first := s.spans[0]; len(s.spans) == 3 && first.Begin >= 0 && first.End >= 0 {
+	if first := s.spans[0]; len(s.spans) == 3 {
 		s.depth = &depth{first, s.in[0], s.out[0]}
 		s.spans, s.in, s.out = s.spans[1:], s.in[1:], s.out[1:]
 		s.images *= s.depth.out

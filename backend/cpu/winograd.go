@@ -61,7 +61,7 @@ func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool
 		return win, false
 	}
 	for _, s := range g.spans {
-		if s.Kernel != 3 || s.Stride != 1 || s.Dilation != 1 {
+		if s.Kernel != 3 || s.Stride != 1 || s.Dilation != 1 || s.Begin < 0 {
 			return win, false
 		}
 	}
