@@ -46,6 +46,9 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		return b, err
 	}
 	g = g.sliced()
+	if k, ok := kernels[0].(backend.Narrow); ok && g.narrow(p.pool.Threads()) {
+		return g.bindNarrow(k, ep), nil
+	}
 	if g.groups > 1 {
 		if kernels, err = p.grouped(n, g); err != nil {
 			return nil, err
