@@ -76,6 +76,15 @@ const (
 	MaxPlace = 1 << 14
 )
 
+// Narrow is a FloatKernel that also multiplies with its rows as the columns of tiles, so that few columns of X leave
+// no lanes idle.
+type Narrow interface {
+	FloatKernel
+	// Narrow computes Panel rows, or those that there are, from m0 on, a multiple of Panel, of Y[M,N] = W[M,K] X[K,N] for n
+	// columns of X, whose rows are ldx elements apart. Y is stored as [n][Panel]; what lies behind the rows does not matter.
+	Narrow(y, x []float32, ldx, n, m0 int)
+}
+
 // Linear is a FloatKernel that also multiplies from the right, so that operands whose
 // K is contiguous need no transposition.
 type Linear interface {

@@ -374,15 +374,19 @@ const storedBytes = 5
 // transformed is the number of elements of a dense weight as kernels read it.
 func transformed(v *ir.Value, ref ir.Weight) int {
 	s := ref.Slide
-	if s == nil || ref.Groups > 1 || len(s.Kernel) != 2 {
+	if s == nil || ref.Groups > 1 || len(s.Kernel) < 2 || len(s.Kernel) > 3 {
 		return v.Const.Len()
 	}
+	first, images := len(s.Kernel)-2, 1
 	for i := range s.Kernel {
-		if s.Kernel[i] != 3 || s.Stride[i] != 1 || s.Dilation[i] != 1 {
+		if i < first {
+			images *= s.Out[i].Size()
+		} else if s.Kernel[i] != 3 || s.Stride[i] != 1 || s.Dilation[i] != 1 {
 			return v.Const.Len()
 		}
 	}
-	g := convGeometry{rows: v.Const.Dim(0), channels: v.Const.Dim(1), images: 1, out: []int{s.Out[0].Size(), s.Out[1].Size()}}
+	m := v.Const.Dim(0)
+	g := convGeometry{rows: m, channels: v.Const.Len() / (9 * m), images: images, out: []int{s.Out[first].Size(), s.Out[first+1].Size()}}
 	if tile := winogradTile(&g); tile > 0 {
 		return winograd.WeightLen(g.rows, g.channels, tile)
 	}

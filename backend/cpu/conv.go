@@ -45,48 +45,53 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 	if b, err := bindTaps(p, n, g, ep); b != nil || err != nil {
 		return b, err
 	}
-	direct := g.plain(kernels, ep)
-	if win, ok := g.winogradWindow(n.Inputs[1]); ok && g.padded() {
-		if w := p.winogradWeight(n.Inputs[1], tiles(g)); w != nil {
+	g = g.sliced()
+	if k, ok := kernels[0].(backend.Narrow); ok && g.narrow(p.pool.Threads()) {
+		return g.bindNarrow(k, ep), nil
+	}
+	if g.groups > 1 {
+		if kernels, err = p.grouped(n, g); err != nil {
+			return nil, err
+		}
+	}
+	direct := g.plain(kernels, ep, p.pool.Threads())
+	if win, ok := g.winogradWindow(n.Inputs[1]); ok {
+		if w := p.winogradWeight(n.Inputs[1], g, tiles(g)); w != nil {
 			return g.bindWinograd(w, win, ep, direct, p.pool.Threads()), nil
 		}
 	}
 	return direct, nil
 }
 
-// padded reports whether planes hold the images: the zeros around them are not less than none.
-func (g *convGeometry) padded() bool {
-	return len(g.spans) <= 2 && !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Begin < 0 || s.End < 0 })
-}
-
 // plain makes the kernel of the product of the weight with patches.
-func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue) *bound {
-	if !g.padded() {
+func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue, threads int) *bound {
+	if len(g.spans) > 2 {
 		return g.bind(kernels, ep, &tapLoader{g: g, list: func(tap, col, count int, f func(j, n, p int)) {
 			op.TapRuns(g.spans, g.out, g.in, tap, col, count, f)
 		}})
 	}
-	l := newPlanes(g, true)
-	if g.groups == 1 {
-		kernels = []backend.FloatKernel{l.place(kernels[0])}
+	l := newPlanes(g, g.groups == 1 || g.taps == 1)
+	kernels = l.place(kernels)
+	if g.groups > 1 && g.images*g.groups >= 2*threads {
+		return g.bindGroups(kernels, ep, l)
 	}
 	return g.bind(kernels, ep, l)
 }
 
-// bindConvTranspose computes a transposed convolution with one group as the
-// product of W[M, C*k...] with patches of the input as seen from the output: tap
-// t of output pixel o reads the input pixel i with i*stride + t*dilation - begin
-// = o, zero where there is none.
+// bindConvTranspose computes a transposed convolution by way of plain ones.
 func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
-	o := n.Op.(*op.ConvTranspose)
-	ref, kernels, err := p.weightOf(n, 1)
+	o, v := n.Op.(*op.ConvTranspose), n.Inputs[1]
 	bias, ok := constantF32(n, 2)
-	if err != nil || kernels == nil || !ok || !f32(n) || ref.Groups != 1 {
-		return nil, err
+	if !ok || !f32(n) || !v.IsConst() {
+		return nil, nil
 	}
-	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	wshape, _ := n.Inputs[1].Type.Shape()
-	spans, out, err := o.Geometry(xs[2:], wshape[2:])
+	if o.Group == 1 { // whose weight may be stored
+		if _, kernels, err := p.weightOf(n, 1); err != nil || kernels == nil {
+			return nil, err
+		}
+	}
+	xs, ys, ws := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0]), shapeOf(v)
+	spans, out, err := o.Geometry(xs[2:], ws[2:])
 	if err != nil {
 		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
 	}
@@ -97,35 +102,10 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 		return b, nil
 	}
 	g := convGeometry{
-		spans: spans, in: xs[2:], out: out, channels: xs[1], images: xs[0],
-		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ys[1], groups: 1, taps: prod(wshape[2:]), transposed: true,
+		spans: spans, in: xs[2:], out: out, channels: xs[1] / o.Group, images: xs[0],
+		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ws[1], groups: o.Group, taps: prod(ws[2:]), transposed: true,
 	}
-	ep := newEpilogue(n, &o.Epilogue, bias)
-	if b, err := bindPhases(p, n, &g, ep); b != nil || err != nil {
-		return b, err
-	}
-	return g.bind(sized(kernels, g.images*g.outPlane), ep, &tapLoader{g: &g, list: g.transposedRuns}), nil
-}
-
-// transposedRuns yields, one by one, the output pixels col to col+count that a tap
-// feeds and the input pixels that it reads.
-func (g *convGeometry) transposedRuns(tap, col, count int, f func(j, n, p int)) {
-next:
-	for j := col; j < col+count; j++ {
-		o, t, pos, scale := j, tap, 0, 1
-		for d := len(g.spans) - 1; d >= 0; d-- {
-			s := g.spans[d]
-			q := o%g.out[d] + s.Begin - t%s.Kernel*s.Dilation
-			if q < 0 || q%s.Stride != 0 || q/s.Stride >= g.in[d] {
-				continue next
-			}
-			pos += q / s.Stride * scale
-			scale *= g.in[d]
-			o /= g.out[d]
-			t /= s.Kernel
-		}
-		f(j, 1, pos)
-	}
+	return bindPieces(p, n, &g, g.pieces(phases), newEpilogue(n, &o.Epilogue, bias), false)
 }
 
 // convGeometry is the shape of a convolution.
@@ -137,6 +117,7 @@ type convGeometry struct {
 	channels, rows    int // of one group
 	taps              int
 	transposed        bool
+	depth             *depth // of images that are slices of volumes, else nil
 }
 
 // newConvGeometry is that of a convolution of groups.
@@ -209,7 +190,8 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 				m := group*g.rows + r0
 				for at := 0; at < n; {
 					s := l.pixels(col+at, n-at)
-					ep.tile(ys, res, ((first+s.img)*g.groups*g.rows+m)*g.outPlane+s.pixel, g.outPlane, y[at:], m, rows, s.count)
+					to, ld := g.result(first+s.img, m)
+					ep.tile(ys, res, to+s.pixel, ld, y[at:], m, rows, s.count)
 					at += s.width
 				}
 			}
@@ -241,7 +223,7 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 	for _, kernel := range kernels {
 		b.scratch = max(b.scratch, productScratch(kernel, g.rows)+l.panel(kernel))
 	}
-	if g.groups == 1 && k > 0 {
+	if g.groups == 1 && k > 0 && g.depth == nil {
 		b.link = &link{g: g, kernel: kernels[0], ep: ep, loader: l}
 	}
 	return b
@@ -271,9 +253,6 @@ func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worke
 	g := l.g
 	var image []float32
 	step := g.spans[len(g.spans)-1].Stride
-	if g.transposed {
-		step = 1
-	}
 	type strip struct {
 		runs []tapRun
 		end  []int // by tap, of its runs

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 
@@ -23,21 +22,29 @@ type axisPiece struct {
 	window             op.Span
 }
 
-// phases lists the pieces along an axis of a transposed convolution that has a tap for each of its strides at least: the
-// pixels with one position modulo the stride, and the taps that reach them, the last first (Shi et al., 2016, "Is the
-// deconvolution layer the same as a convolutional layer?").
+// phases lists the pieces along an axis of a transposed convolution: the pixels with one position modulo the stride, and
+// the taps that reach them, the last first (Shi et al., 2016, "Is the deconvolution layer the same as a convolutional
+// layer?"). Pixels that no tap reaches are in none.
 func phases(s op.Span, in, out int) []axisPiece {
 	var list []axisPiece
 	for r := range min(s.Stride, out) {
 		p := axisPiece{first: r, step: s.Stride, count: (out - r + s.Stride - 1) / s.Stride}
-		lowest := (r + s.Begin) % s.Stride
-		for t := lowest; t < s.Kernel; t += s.Stride {
-			p.taps = append(p.taps, t)
+		from := 0 // the pixel that the last tap reads for the first output pixel, and how far taps are apart there
+		dilation := 1
+		for t := range s.Kernel {
+			if at := r + s.Begin - t*s.Dilation; at%s.Stride == 0 {
+				if len(p.taps) > 0 {
+					dilation = from - at/s.Stride
+				}
+				p.taps, from = append(p.taps, t), at/s.Stride
+			}
+		}
+		if len(p.taps) == 0 {
+			continue
 		}
 		slices.Reverse(p.taps)
-		n := len(p.taps)
-		begin := n - 1 - (r+s.Begin-lowest)/s.Stride
-		p.window = op.Span{Kernel: n, Stride: 1, Dilation: 1, Begin: begin, End: p.count + n - 1 - in - begin}
+		reach := (len(p.taps) - 1) * dilation
+		p.window = op.Span{Kernel: len(p.taps), Stride: 1, Dilation: dilation, Begin: -from, End: p.count + reach + from - in}
 		list = append(list, p)
 	}
 	return list
@@ -89,7 +96,7 @@ func (g *convGeometry) pieces(along func(s op.Span, in, out int) []axisPiece) []
 	}
 	for i := range list {
 		r := &list[i].geo
-		r.in, r.inPlane, r.channels, r.images, r.rows, r.groups = g.in, g.inPlane, g.channels, g.images, g.rows, 1
+		r.in, r.inPlane, r.channels, r.images, r.rows, r.groups = g.in, g.inPlane, g.channels, g.images, g.rows, g.groups
 		r.taps, r.outPlane = len(list[i].taps), prod(r.out)
 	}
 	return list
@@ -98,15 +105,15 @@ func (g *convGeometry) pieces(along func(s op.Span, in, out int) []axisPiece) []
 // put stores a plane of results where they belong in one of the output, or adds them to what is there.
 func (p *piece) put(y, x []float32, out []int, add bool) {
 	last := len(out) - 1
-	width, step, rows := p.geo.out[last], p.step[last], 1
-	if last == 1 {
-		rows = p.geo.out[0]
-	}
-	for i := range rows {
-		at, src := p.first[last], x[i*width:][:width]
-		if last == 1 {
-			at += (p.first[0] + i*p.step[0]) * out[1]
+	width, step := p.geo.out[last], p.step[last]
+	for i := range prod(p.geo.out[:last]) {
+		at, rest, size := p.first[last], i, out[last]
+		for d := last - 1; d >= 0; d-- {
+			at += (p.first[d] + rest%p.geo.out[d]*p.step[d]) * size
+			rest /= p.geo.out[d]
+			size *= out[d]
 		}
+		src := x[i*width:][:width]
 		switch dst := y[at:]; {
 		case add && step == 1:
 			vec.Axpy(dst[:width], 1, src)
@@ -114,6 +121,8 @@ func (p *piece) put(y, x []float32, out []int, add bool) {
 			for j, v := range src {
 				dst[j*step] += v
 			}
+		case step == 1:
+			copy(dst, src)
 		default:
 			for j, v := range src {
 				dst[j*step] = v
@@ -123,9 +132,9 @@ func (p *piece) put(y, x []float32, out []int, add bool) {
 }
 
 // bindTaps computes a dilated convolution tap by tap, where taps reach so few pixels that most products would be of zeros. It is
-// nil for others, and for groups. Weights that are not dense are unpacked, which pays where five sixths of the products go.
+// nil for others. With weights that are not dense that pays where five sixths of the products go.
 func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
-	if g.groups > 1 || len(g.spans) > 2 || !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Dilation > 1 }) {
+	if !slices.ContainsFunc(g.spans, func(s op.Span) bool { return s.Dilation > 1 }) {
 		return nil, nil
 	}
 	list, work := g.pieces(reaches), 0
@@ -135,127 +144,131 @@ func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, err
 	if all := g.taps * g.outPlane; 2*work > all || denseValues(n.Inputs[1]) == nil && 6*work > all {
 		return nil, nil
 	}
-	inf := float32(math.Inf(1))
-	whole, parts, err := bindPieces(p, n, g, list, epilogue{residual: -1, lo: -inf, hi: inf})
-	if err != nil {
-		return nil, err
-	}
-	whole.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
-		var y, res []float32
-		run := parts(x, in, true)
-		finish := func(_, plane int) {
-			row, other := y[plane*g.outPlane:][:g.outPlane], []float32(nil)
-			if res != nil {
-				other = res[plane*g.outPlane:][:g.outPlane]
-			}
-			ep.apply(row, row, plane%g.rows, other)
-		}
-		return func() error {
-			y, res = out[0].F32s(), nil
-			if ep.residual >= 0 {
-				res = in[ep.residual].F32s()
-			}
-			clear(y)
-			if err := run(y); err != nil {
-				return err
-			}
-			x.pool.For(g.images*g.rows, finish)
-			return nil
-		}
-	}
-	return whole, nil
+	return bindPieces(p, n, g, list, ep, true)
 }
 
-// bindPhases computes a transposed convolution with strides, whose weight is dense, phase by phase. It is nil for others.
-func bindPhases(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
-	v := n.Inputs[1]
-	if n.Input(op.Residual) != nil || !n.Op.(*op.ConvTranspose).Phases(shapeOf(v)[2:]) || denseValues(v) == nil {
-		return nil, nil
+// bindPieces makes the kernel of pieces of g, computed one after the other: their results, which lie in a buffer
+// meanwhile, are put into the output, of which each pixel is in one piece at most, or with add set added to it.
+func bindPieces(p *program, n *ir.Node, g *convGeometry, list []piece, ep epilogue, add bool) (*bound, error) {
+	threads := p.pool.Threads()
+	elements := sync.OnceValues(func() (*tensor.Tensor, error) { return elementsOf(n) })
+	each, later := ep, add || ep.residual >= 0
+	if later {
+		each = epilogue{residual: -1, lo: -inf, hi: inf}
 	}
-	whole, parts, err := bindPieces(p, n, g, g.pieces(phases), ep)
-	if err != nil {
-		return nil, err
-	}
-	whole.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
-		run := parts(x, in, false)
-		return func() error { return run(out[0].F32s()) }
-	}
-	return whole, nil
-}
-
-// bindPieces makes the kernels of pieces of g, each with the epilogue, and a function that prepares running them: one
-// after the other, their results, which lie in a buffer meanwhile, are put into the output or added to it.
-func bindPieces(p *program, n *ir.Node, g *convGeometry, list []piece, ep epilogue) (*bound, func(x *exec, in []*tensor.Tensor, add bool) func(y []float32) error, error) {
-	v := n.Inputs[1]
-	elements := sync.OnceValues(func() (*tensor.Tensor, error) {
-		if v.Const != nil {
-			return v.Const.To(tensor.F32), nil
-		}
-		w, err := format.Unpack(v.Store, v.Type)
-		if err != nil {
-			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
-		}
-		return w.To(tensor.F32), nil
-	})
-	parts, largest, whole := make([]*bound, len(list)), 0, &bound{inplace: -1}
+	parts, largest, rest, whole := make([]*bound, len(list)), 0, g.outPlane, &bound{inplace: -1}
 	for i := range list {
 		r := &list[i]
-		k, err := prepared(p, keyOfWeight(v, fmt.Sprint("taps ", r.taps, g.transposed)), func() (backend.FloatKernel, error) {
+		largest, rest = max(largest, g.images*g.groups*g.rows*r.geo.outPlane), rest-r.geo.outPlane
+		kernels, err := prepared(p, keyOfWeight(n.Inputs[1], fmt.Sprint("taps ", r.taps, g.transposed)), func() ([]backend.FloatKernel, error) {
 			w, err := elements()
 			if err != nil {
 				return nil, err
 			}
-			return ofTaps(w, r.taps, g.transposed), nil
+			return kernelsOfTaps(n.Inputs[1], g.ofTaps(w, r.taps), g.groups)
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		parts[i] = r.geo.plain(sized([]backend.FloatKernel{k}, g.images*r.geo.outPlane), ep)
-		largest = max(largest, g.images*g.rows*r.geo.outPlane)
+		kernels = sized(kernels, g.images*r.geo.outPlane)
+		if len(list) == 1 && r.geo.outPlane == g.outPlane {
+			return r.geo.sliced().plain(kernels, ep, threads), nil
+		}
+		parts[i] = r.geo.sliced().plain(kernels, each, threads)
 		whole.scratch, whole.shared = max(whole.scratch, parts[i].scratch), max(whole.shared, parts[i].shared)
 	}
-	return whole, func(x *exec, in []*tensor.Tensor, add bool) func(y []float32) error {
+	whole.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		buffer := tensor.New(tensor.F32, largest)
+		results := buffer.F32s()
 		runs := make([]func() error, len(parts))
 		for i, b := range parts {
 			runs[i] = b.prepare(x, in, []*tensor.Tensor{buffer})
 		}
 		var r *piece
-		var y []float32
+		var y, res []float32
 		put := func(_, plane int) {
-			r.put(y[plane*g.outPlane:][:g.outPlane], buffer.F32s()[plane*r.geo.outPlane:], g.out, add)
+			r.put(y[plane*g.outPlane:][:g.outPlane], results[plane*r.geo.outPlane:], g.out, add)
 		}
-		return func(to []float32) error {
-			y = to
+		fill := func(_, plane int) { // pixels that no tap reaches
+			row := y[plane*g.outPlane:][:g.outPlane]
+			clear(row)
+			each.apply(row, row, plane%(g.groups*g.rows), nil)
+		}
+		finish := func(_, plane int) {
+			row, other := y[plane*g.outPlane:][:g.outPlane], []float32(nil)
+			if res != nil {
+				other = res[plane*g.outPlane:][:g.outPlane]
+			}
+			ep.apply(row, row, plane%(g.groups*g.rows), other)
+		}
+		return func() error {
+			if y, res = out[0].F32s(), nil; ep.residual >= 0 {
+				res = in[ep.residual].F32s()
+			}
+			if add || rest > 0 {
+				x.pool.For(g.images*g.groups*g.rows, fill)
+			}
 			for i, run := range runs {
 				if err := run(); err != nil {
 					return err
 				}
 				r = &list[i]
-				x.pool.For(g.images*g.rows, put)
+				x.pool.For(g.images*g.groups*g.rows, put)
+			}
+			if later {
+				x.pool.For(g.images*g.groups*g.rows, finish)
 			}
 			return nil
 		}
-	}, nil
+	}
+	return whole, nil
 }
 
-// ofTaps prepares the matrix [M,C*taps] of some taps of W[M,C,k1..kn], of W[C,M,k1..kn] if that is transposed.
-func ofTaps(w *tensor.Tensor, taps []int, transposed bool) backend.FloatKernel {
-	d0, d1, all := w.Dim(0), w.Dim(1), prod(w.Shape()[2:])
-	src, dst := w.F32s(), make([]float32, d0*d1*len(taps))
-	for i := range d0 {
-		for j := range d1 {
+// elementsOf returns the elements of the weight of n as f32.
+func elementsOf(n *ir.Node) (*tensor.Tensor, error) {
+	v := n.Inputs[1]
+	if v.Const != nil {
+		return v.Const.To(tensor.F32), nil
+	}
+	w, err := format.Unpack(v.Store, v.Type)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
+	}
+	return w.To(tensor.F32), nil
+}
+
+// ofTaps returns the matrix [groups*M,C*taps] of some taps of W[groups*M,C,k1..kn], of W[groups*C,M,k1..kn] if g is
+// transposed.
+func (g *convGeometry) ofTaps(w *tensor.Tensor, taps []int) *tensor.Tensor {
+	src, n := w.F32s(), len(taps)
+	dst := make([]float32, g.groups*g.rows*g.channels*n)
+	for m := range g.groups * g.rows {
+		for c := range g.channels {
+			at := m*g.channels + c
+			if g.transposed {
+				at = (m/g.rows*g.channels+c)*g.rows + m%g.rows
+			}
 			for u, t := range taps {
-				at := (i*d1+j)*len(taps) + u
-				if transposed {
-					at = (i*len(taps)+u)*d1 + j
-				}
-				dst[at] = src[(i*d1+j)*all+t]
+				dst[(m*g.channels+c)*n+u] = src[at*g.taps+t]
 			}
 		}
 	}
-	if transposed {
-		return dense.NewTransposed(tensor.From(dst, d0*len(taps), d1))
+	return tensor.From(dst, g.groups*g.rows, g.channels*n)
+}
+
+// kernelsOfTaps prepares a matrix of some taps of a weight in its format, one for each group.
+func kernelsOfTaps(v *ir.Value, w *tensor.Tensor, groups int) ([]backend.FloatKernel, error) {
+	if groups > 1 {
+		return inBlocks(w, groups)
 	}
-	return dense.Kernel(tensor.From(dst, d0, d1*len(taps)))
+	if denseValues(v) == nil {
+		f := format.Lookup(v.Store.Format)
+		if parts, err := f.Pack(w, v.Store.Config); err == nil { // which some taps alone may not fit
+			k, err := f.Kernel(&ir.Store{Format: v.Store.Format, Config: v.Store.Config, Rows: w.Dim(0), Cols: w.Dim(1), Parts: parts})
+			if k, ok := k.(backend.FloatKernel); ok && err == nil {
+				return []backend.FloatKernel{k}, nil
+			}
+		}
+	}
+	return []backend.FloatKernel{dense.Kernel(w)}, nil
 }

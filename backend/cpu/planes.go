@@ -33,6 +33,7 @@ type tap struct{ phase, shift int }
 // without a copy for each of them. Columns are then those of the planes, those
 // between the rows of the output included.
 type strip struct {
+	inPlace  bool  // the planes are the panel
 	channels int   // of a block
 	begin    []int // by phase, its first element in the panel
 	length   []int // by phase, of a channel
@@ -59,7 +60,7 @@ func newPlanes(g *convGeometry, asTheyAre bool) *planes {
 		p.h, p.inH, p.outH = g.spans[0], g.in[0], g.out[0]
 	}
 	unit := func(s op.Span) bool { return s.Stride == 1 && s.Begin == 0 && s.End == 0 }
-	p.direct = asTheyAre && unit(p.h) && unit(p.w)
+	p.direct = asTheyAre && g.depth == nil && unit(p.h) && unit(p.w)
 	if p.direct && g.taps == 1 {
 		p.inW, p.outW, p.inH, p.outH = g.inPlane, g.outPlane, 1, 1
 	}
@@ -98,28 +99,38 @@ func newPlanes(g *convGeometry, asTheyAre bool) *planes {
 // stripFloats is the size of a strip that stays in the level 1 cache.
 const stripFloats = 10 << 10
 
-// place returns the kernel for strips, or k itself where panels [K][64] are as good.
-func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
-	placer, ok := k.(backend.Placer)
+// inPlace is the least number of rows of X in a block for which kernels read the planes of a group where they are.
+const inPlace = 32
+
+// place returns the kernels, one for each group, for strips, or as they are where panels [K][64] are as good.
+func (p *planes) place(kernels []backend.FloatKernel) []backend.FloatKernel {
 	g := p.g
-	if !ok || p.direct || g.groups > 1 || g.taps == 1 || g.taps > backend.MaxBlock {
-		return k
+	if p.direct || g.taps == 1 || g.taps > backend.MaxBlock {
+		return kernels
+	}
+	if p.w.Kernel == 1 && p.cols >= backend.Panel { // taps share nothing
+		return kernels
 	}
 	if strips := (p.outH-1)*p.cols + p.outW; 2*strips > 3*g.outPlane { // too many columns would be no pixels, as behind large dilations
-		return k
+		return kernels
 	}
 	s := &strip{begin: make([]int, len(p.phases)), length: make([]int, len(p.phases)), read: make([]int, len(p.phases))}
+	channel := 0
 	for _, t := range p.taps {
 		s.read[t.phase] = max(s.read[t.phase], t.shift+backend.Panel)
+		channel = max(channel, t.phase*p.rows*p.cols+t.shift)
 	}
-	channel := 0
-	for f, n := range s.read {
-		s.length[f] = (n + backend.Granule - 1) / backend.Granule * backend.Granule
-		channel += s.length[f]
+	most := min(g.channels, backend.MaxBlock/g.taps, (backend.MaxPlace-1-channel)/p.channel+1)
+	if s.inPlace = g.groups > 1 && channel < backend.MaxPlace && most*g.taps >= min(inPlace, g.channels*g.taps); !s.inPlace {
+		channel = 0
+		for f, n := range s.read {
+			s.length[f] = (n + backend.Granule - 1) / backend.Granule * backend.Granule
+			channel += s.length[f]
+		}
+		most = min(g.channels, stripFloats/channel, backend.MaxBlock/g.taps)
 	}
-	most := min(g.channels, stripFloats/channel, backend.MaxBlock/g.taps)
 	if most < 1 {
-		return k
+		return kernels
 	}
 	blocks := (g.channels + most - 1) / most
 	s.channels = (g.channels + blocks - 1) / blocks
@@ -131,14 +142,23 @@ func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
 		from, to := b*g.channels/blocks, (b+1)*g.channels/blocks
 		for c := range to - from {
 			for _, t := range p.taps {
-				at = append(at, s.begin[t.phase]+c*s.length[t.phase]+t.shift)
+				if s.inPlace {
+					at = append(at, c*p.channel+t.phase*p.rows*p.cols+t.shift)
+				} else {
+					at = append(at, s.begin[t.phase]+c*s.length[t.phase]+t.shift)
+				}
 			}
 		}
 		bounds = append(bounds, to*g.taps)
 	}
-	placed := placer.Placed(bounds, at)
-	if placed == nil {
-		return k
+	placed := make([]backend.FloatKernel, len(kernels))
+	for i, k := range kernels {
+		if placer, ok := k.(backend.Placer); ok {
+			placed[i] = placer.Placed(bounds, at)
+		}
+		if placed[i] == nil {
+			return kernels
+		}
 	}
 	p.strip = s
 	return placed
@@ -147,6 +167,9 @@ func (p *planes) place(k backend.FloatKernel) backend.FloatKernel {
 func (p *planes) panel(k backend.FloatKernel) int {
 	if p.strip == nil {
 		return panelRows(k) * backend.Panel
+	}
+	if p.strip.inPlace {
+		return 0
 	}
 	last := len(p.phases) - 1
 	return p.strip.begin[last] + p.strip.channels*p.strip.length[last]
@@ -203,44 +226,58 @@ func (p *planes) shared() int {
 func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) loader) {
 	g := p.g
 	var in, src []float32
-	layOut := func(_, i int) {
-		p.layOut(src[i*p.channel:][:p.channel], in[i*g.inPlane:][:g.inPlane])
-	}
+	first, channels := 0, g.groups*g.channels
+	layOut := func(_, i int) { p.layOut(src[i*p.channel:][:p.channel], in, first+i/channels, i%channels) }
 	images := func(xs []float32, img, n int) {
-		in = xs[img*g.groups*g.channels*g.inPlane:]
 		if p.direct {
-			src = in
+			src = xs[g.plane(img, 0):]
 			return
 		}
-		src = x.shared
-		x.pool.For(n*g.groups*g.channels, layOut)
+		in, src, first = xs, x.shared, img
+		x.pool.For(n*channels, layOut)
 	}
-	chunks := make([][]vec.Chunk, x.pool.Threads())
-	for w := range chunks {
-		chunks[w] = make([]vec.Chunk, 0, backend.Panel)
+	begin, load := p.loads(x.pool.Threads())
+	return images, begin, func(group int) loader {
+		return func(worker int, panel []float32, k0, k1, col, _ int) []float32 {
+			return load(worker, panel, src[group*g.channels*p.channel:], k0, k1, col)
+		}
 	}
+}
+
+// loads returns what begins with a strip of columns, and what loads one for rows k0 to k1 of X from the planes of a group.
+func (p *planes) loads(threads int) (begin func(worker, col, n int), load func(worker int, panel, src []float32, k0, k1, col int) []float32) {
 	if s := p.strip; s != nil {
-		strips := func(_ int, panel []float32, k0, k1, col, _ int) []float32 {
-			from, channels := k0/g.taps, (k1-k0)/g.taps
+		return nil, func(_ int, panel, src []float32, k0, k1, col int) []float32 {
+			from, channels := k0/p.g.taps, (k1-k0)/p.g.taps
+			src = src[from*p.channel+col:]
+			if s.inPlace {
+				return src
+			}
 			for f, n := range s.read {
-				vec.PadRows(panel[s.begin[f]:], channels, 0, n, s.length[f]-n, src[from*p.channel+f*p.rows*p.cols+col:], p.channel, 1)
+				vec.PadRows(panel[s.begin[f]:], channels, 0, n, s.length[f]-n, src[f*p.rows*p.cols:], p.channel, 1)
 			}
 			return panel
 		}
-		return images, nil, func(int) loader { return strips }
 	}
-	begin := func(worker, col, n int) { chunks[worker] = p.chunks(chunks[worker][:0], col, n) }
-	load := func(group int) loader {
-		return func(worker int, panel []float32, k0, k1, _, _ int) []float32 {
-			vec.Gather(panel, src[group*g.channels*p.channel:], p.offset[k0:k1], chunks[worker])
-			return panel
-		}
+	chunks := make([][]vec.Chunk, threads)
+	for w := range chunks {
+		chunks[w] = make([]vec.Chunk, 0, backend.Panel)
 	}
-	return images, begin, load
+	begin = func(worker, col, n int) { chunks[worker] = p.chunks(chunks[worker][:0], col, n) }
+	return begin, func(worker int, panel, src []float32, k0, k1, _ int) []float32 {
+		vec.Gather(panel, src, p.offset[k0:k1], chunks[worker])
+		return panel
+	}
 }
 
-// layOut writes one plane of the input as its phases.
-func (p *planes) layOut(dst, src []float32) {
+// layOut writes a plane of the input as its phases.
+func (p *planes) layOut(dst, xs []float32, img, channel int) {
+	at := p.g.plane(img, channel)
+	if at < 0 {
+		clear(dst)
+		return
+	}
+	src := xs[at:][:p.g.inPlane]
 	for _, c := range p.copies {
 		clear(dst[:c.top*p.cols])
 		vec.PadRows(dst[c.top*p.cols:], c.end-c.top, c.left, c.width, p.cols-c.left-c.width, src[c.at:], p.h.Stride*p.inW, p.w.Stride)

@@ -16,7 +16,7 @@ import (
 func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound {
 	o, v := n.Op.(*op.ConvTranspose), n.Inputs[1]
 	bias, ok := constantF32(n, 2)
-	if !ok || v.Const == nil || n.Input(op.Residual) != nil || len(spans) > 2 || !o.Disjoint(v.Const.Shape()[2:]) {
+	if !ok || v.Const == nil || n.Input(op.Residual) != nil || o.Group > 1 || !o.Disjoint(v.Const.Shape()[2:]) {
 		return nil
 	}
 	xs, ws := shapeOf(n.Inputs[0]), v.Const.Shape()
@@ -31,7 +31,8 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 	for _, b := range bias {
 		ep.bias = append(ep.bias, slices.Repeat([]float32{b}, taps)...)
 	}
-	width, kw := in[len(in)-1], spans[len(spans)-1].Kernel
+	last := len(in) - 1
+	width, kw := in[last], spans[last].Kernel
 	plane := prod(in)
 	return &bound{inplace: -1, scratch: productScratch(kernel, m*taps), prepare: func(x *exec, ins, outs []*tensor.Tensor) func() error {
 		var xs0, ys []float32
@@ -45,12 +46,18 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 				row := y[r*backend.Panel:][:n]
 				ep.apply(row, row, r0+r, nil)
 				m0, t := (r0+r)/taps, (r0+r)%taps
-				// Output row i*kh+a of the channel is width*kw long.
 				to := ys[(image*m+m0)*plane*taps:][:plane*taps]
 				for at := 0; at < n; {
 					i, j := (col+at)/width, (col+at)%width
 					run := min(n-at, width-j)
-					d := to[(i*(taps/kw)+t/kw)*width*kw+j*kw+t%kw:]
+					first, size := j*kw+t%kw, width*kw
+					for d, i, t := last-1, i, t/kw; d >= 0; d-- {
+						k := spans[d].Kernel
+						first += (i%in[d]*k + t%k) * size
+						size *= out[d]
+						i, t = i/in[d], t/k
+					}
+					d := to[first:]
 					for k, v := range row[at : at+run] {
 						d[k*kw] = v
 					}

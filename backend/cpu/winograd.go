@@ -28,16 +28,16 @@ func denseValues(v *ir.Value) *tensor.Tensor {
 // winogradWeight returns the weight of a convolution transformed for tiles, nil for
 // tiles of size 0 and where memory does not hold it. The transformed weight is f32,
 // whatever its elements are stored as.
-func (p *program) winogradWeight(v *ir.Value, tile int) *winograd.Weight {
+func (p *program) winogradWeight(v *ir.Value, g *convGeometry, tile int) *winograd.Weight {
 	if tile == 0 {
 		return nil
 	}
 	t, err := prepared(p, keyOfWeight(v, fmt.Sprintf("winograd %d", tile)), func() (*winograd.Weight, error) {
-		shape := shapeOf(v)
-		if err := memory.Check(4 * winograd.WeightLen(shape[0], shape[1], tile)); err != nil {
+		if err := memory.Check(4 * winograd.WeightLen(g.rows, g.channels, tile)); err != nil {
 			return nil, err
 		}
-		return winograd.NewWeight(denseValues(v).To(tensor.F32).F32s(), shape[0], shape[1], tile, p.pool.NewTeam().For), nil
+		w := g.slicesFirst(denseValues(v).To(tensor.F32).F32s())
+		return winograd.NewWeight(w, g.rows, g.channels, tile, p.pool.NewTeam().For), nil
 	})
 	if err != nil {
 		return nil // the direct kernels need less
@@ -57,17 +57,23 @@ func winogradFloats(w *winograd.Weight) int {
 
 // winogradWindow returns where a dense 3x3 kernel stands if one does everywhere.
 func (g *convGeometry) winogradWindow(w *ir.Value) (win winograd.Window, ok bool) {
-	if g.groups != 1 || len(g.spans) != 2 || denseValues(w) == nil {
+	if g.groups != 1 || len(g.spans) != 2 || denseValues(w) == nil || g.depth != nil && g.depth.span.Kernel > 1 && g.channels/g.depth.span.Kernel%winograd.Lanes != 0 {
 		return win, false
 	}
 	for _, s := range g.spans {
-		if s.Kernel != 3 || s.Stride != 1 || s.Dilation != 1 {
+		if s.Kernel != 3 || s.Stride != 1 || s.Dilation != 1 || s.Begin < 0 {
 			return win, false
 		}
 	}
-	return winograd.Window{
+	win = winograd.Window{
 		H: g.in[0], W: g.in[1], OH: g.out[0], OW: g.out[1], Top: g.spans[0].Begin, Left: g.spans[1].Begin,
-	}, true
+	}
+	if d := g.depth; d != nil {
+		c := g.channels / d.span.Kernel
+		win.Step = d.in * g.inPlane
+		win.Plane = func(img, channel int) int { return g.plane(img, channel%c*d.span.Kernel+channel/c) }
+	}
+	return win, true
 }
 
 // bindWinograd makes a kernel that convolves by way of tiles, and as direct does
@@ -99,7 +105,8 @@ func (g *convGeometry) bindWinograd(w *winograd.Weight, win winograd.Window, ep 
 	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		t := &tiledConv{Conv: conv}
 		t.store = func(y []float32, img, row, rows, pixel, n int) {
-			ep.tile(t.y, t.residual, (img*g.rows+row)*g.outPlane+pixel, g.outPlane, y, row, rows, n)
+			at, ld := g.result(img, row)
+			ep.tile(t.y, t.residual, at+pixel, ld, y, row, rows, n)
 		}
 		var run func()
 		if apart {

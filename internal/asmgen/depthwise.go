@@ -13,7 +13,7 @@ import (
 type window struct{ size, stride int }
 
 var (
-	windows    = []window{{3, 1}, {3, 2}, {5, 1}, {5, 2}} // of depthwise convolutions
+	windows    = []window{{3, 1}, {3, 2}, {5, 1}, {5, 2}, {7, 1}} // of depthwise convolutions
 	maxWindows = []window{{2, 2}, {3, 1}, {3, 2}}
 )
 
@@ -22,7 +22,7 @@ const (
 	blockOff   = 0
 	blockInner = 4
 	blockMasks = 8
-	blockStore = blockMasks + 6*4
+	blockStore = blockMasks + 7*4
 	blockBytes = blockStore + 4
 )
 
@@ -167,7 +167,7 @@ func (s *slide) block(label string, edge bool, n int, row, block, at, pitch, bey
 	MOVLQSX(Mem{Base: block, Disp: blockOff}, from)
 	ADDQ(at, from)
 	MOVQ(row, r)
-	masks := make([]*tail, 6)
+	masks := make([]*tail, 7)
 	mask := func(j, disp int) *tail {
 		switch {
 		case !edge:
@@ -270,8 +270,10 @@ func depthwise(a isa, win window) {
 	switch {
 	case wide && win.stride == 2:
 		registers = 4
-	case wide && k == 5:
+	case wide && k >= 5:
 		registers = 7
+	case k == 7:
+		registers = 20
 	case k == 5 && win.stride == 2:
 		s.rows, registers = 2, 20
 	}

@@ -289,32 +289,10 @@ func (o *ConvTranspose) Weights(n *ir.Node) []ir.Weight {
 	}
 	perm[0], perm[1] = 1, 0
 	w := ir.Weight{Input: 1, View: ir.View{Perm: perm, RowAxes: 1}, Groups: 1, Cols: pixels(n, n.Inputs), Reuse: ir.Size(1)}
-	if shape, ok := n.Inputs[1].Type.Shape(); ok {
-		switch {
-		case o.Disjoint(shape[2:]):
-			w.Dense = "patches that do not overlap are written where they belong, which only the dense kernel does"
-		case o.Phases(shape[2:]):
-			w.Dense = "output pixels of equal position modulo the strides are convolutions of their own, which only dense kernels compute"
-		}
+	if shape, ok := n.Inputs[1].Type.Shape(); ok && o.Disjoint(shape[2:]) {
+		w.Dense = "patches that do not overlap are written where they belong, which only the dense kernel does"
 	}
 	return []ir.Weight{w}
-}
-
-// Phases reports whether the output pixels with one position modulo the strides are a plain convolution of the
-// input, with some of the taps: there are strides, and taps for each position.
-func (o *ConvTranspose) Phases(kernel []int) bool {
-	spans, err := o.spans(len(kernel), kernel)
-	if err != nil || o.Group != 1 || len(kernel) > 2 {
-		return false
-	}
-	strided := false
-	for _, s := range spans {
-		if s.Dilation > 1 && s.Kernel > 1 || s.Kernel < s.Stride {
-			return false
-		}
-		strided = strided || s.Stride > 1
-	}
-	return strided
 }
 
 // Disjoint reports whether every output pixel lies in the patch of one input pixel, of

@@ -77,7 +77,7 @@ const (
 	blockOff   = iota // of its first input column, in bytes
 	blockInner        // 1 where no mask is needed
 	blockMasks        // of the columns that each load may read
-	blockStore = blockMasks + 6
+	blockStore = blockMasks + 7
 	blockLen   = blockStore + 1
 )
 
@@ -112,8 +112,8 @@ func (w *Window) blocks(lanes int) []uint32 {
 	return table
 }
 
-// wide is the room for the weights of a window of 25 taps, repeated 8 times.
-const wide = 25 * 8
+// wide is the room for the weights of a window of 49 taps, repeated 8 times.
+const wide = 49 * 8
 
 // Scratch is the number of floats that Run needs.
 func (d *Depthwise) Scratch() int {

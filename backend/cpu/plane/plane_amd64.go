@@ -13,6 +13,7 @@ func native() []*kernels {
 			{3, 2}: depthwise_3x3s2_avx512,
 			{5, 1}: depthwise_5x5s1_avx512,
 			{5, 2}: depthwise_5x5s2_avx512,
+			{7, 1}: depthwise_7x7s1_avx512,
 		}, maxima: map[[2]int]maxKernel{
 			{2, 2}: maxPool_2x2s2_avx512,
 			{3, 1}: maxPool_3x3s1_avx512,
@@ -25,6 +26,7 @@ func native() []*kernels {
 			{3, 2}: depthwise_3x3s2_avx2,
 			{5, 1}: depthwise_5x5s1_avx2,
 			{5, 2}: depthwise_5x5s2_avx2,
+			{7, 1}: depthwise_7x7s1_avx2,
 		}, maxima: map[[2]int]maxKernel{
 			{2, 2}: maxPool_2x2s2_avx2,
 			{3, 1}: maxPool_3x3s1_avx2,

@@ -92,6 +92,28 @@ func depthwise_5x5s1_avx2(planes int, x *float32, xplane int, w *float32, bias *
 //go:noescape
 func depthwise_5x5s2_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
 
+// depthwise_7x7s1_avx2 convolves planes with a window of 7x7 and stride 1 each:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := bias[p]
+//				for a := range 7 {
+//					for b := range 7 {
+//						v += w[p*49+a*7+b] * x[p*xplane+(i*1+a-top)*pitch+j*1+b-left]
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = min(max(v+res[p*yplane+i*ow+j], lo), hi)
+//			}
+//		}
+//	}
+//
+// where x outside its plane is zero, res may be nil, and table describes blocks of columns
+// with left in it. wide has room for 392 elements.
+//
+//go:noescape
+func depthwise_7x7s1_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+
 // larger_avx2 is
 //
 //	for i := range y {
@@ -251,6 +273,28 @@ func depthwise_5x5s1_avx512(planes int, x *float32, xplane int, w *float32, bias
 //
 //go:noescape
 func depthwise_5x5s2_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+
+// depthwise_7x7s1_avx512 convolves planes with a window of 7x7 and stride 1 each:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := bias[p]
+//				for a := range 7 {
+//					for b := range 7 {
+//						v += w[p*49+a*7+b] * x[p*xplane+(i*1+a-top)*pitch+j*1+b-left]
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = min(max(v+res[p*yplane+i*ow+j], lo), hi)
+//			}
+//		}
+//	}
+//
+// where x outside its plane is zero, res may be nil, and table describes blocks of columns
+// with left in it. wide has room for 392 elements.
+//
+//go:noescape
+func depthwise_7x7s1_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
 
 // larger_avx512 is
 //

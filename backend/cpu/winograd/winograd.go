@@ -17,8 +17,10 @@ import (
 	"spc/internal/memory"
 )
 
-// lanes is the number of channels that are transformed together.
-const lanes = 16
+// Lanes is the number of channels that are transformed together.
+const Lanes = 16
+
+const lanes = Lanes
 
 // taps is the size of the kernels.
 const taps = 3
@@ -103,6 +105,10 @@ func newWeight(k *kernels, w []float32, m, c, tile int, each func(n int, f func(
 type Window struct {
 	H, W, OH, OW int // sizes of the input and of the output, at least 1
 	Top, Left    int
+	// Plane returns where the plane of a channel, a multiple of Lanes, of an image begins, -1 where it is zeros
+	// as the next Lanes-1 then are; planes of these are Step apart. Where it is nil planes follow each other.
+	Plane func(img, channel int) int
+	Step  int
 }
 
 // Conv is a convolution of images.
@@ -130,6 +136,10 @@ func NewConv(w *Weight, win Window, images, floats, blocks int) *Conv {
 }
 
 func newConv(k *kernels, w *Weight, win Window, images, floats, blocks int) *Conv {
+	if win.Plane == nil {
+		win.Step = win.H * win.W
+		win.Plane = func(img, channel int) int { return (img*w.C + channel) * win.Step }
+	}
 	c := &Conv{kern: k, w: w, win: win, images: images,
 		rows: ceil(win.OH, w.Tile), cols: ceil(win.OW, w.Tile), groups: ceil(w.C, lanes), outs: ceil(w.M, lanes)}
 	n := points(w.Tile)
@@ -192,7 +202,6 @@ func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 	b, win, n, tile := c.block(i), &c.win, points(c.w.Tile), c.w.Tile
 	tmp, scratch := scratch[:(n*n+1)*lanes], scratch[(n*n+1)*lanes:]
 	channels := min(lanes, c.w.C-group*lanes)
-	plane := win.H * win.W
 	across := b.c1 - b.c0
 	width := across*tile + 2
 	left := b.c0*tile - win.Left // pixel of the first column
@@ -202,7 +211,11 @@ func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 		// The rows of tiles that belong to one image.
 		img, first := r/c.rows, r%c.rows
 		count := min(b.r1-r, c.rows-first)
-		image := x[(img*c.w.C+group*lanes)*plane:]
+		from := win.Plane(img, group*lanes)
+		var image []float32
+		if from >= 0 {
+			image = x[from:]
+		}
 		height := count*tile + 2
 		px := scratch[:height*width*lanes]
 		if channels < lanes {
@@ -211,17 +224,17 @@ func (c *Conv) Input(i, group int, v, x, scratch []float32) {
 		for h := range height {
 			row := px[h*width*lanes:][:width*lanes]
 			y := first*tile - win.Top + h
-			if y < 0 || y >= win.H || lo >= hi {
+			if from < 0 || y < 0 || y >= win.H || lo >= hi {
 				clear(row)
 				continue
 			}
 			clear(row[:lo*lanes])
 			at := y*win.W + left + lo
 			cols := hi - lo
-			if cols < block8 && block8 <= plane && lo+block8 <= width && (channels-1)*plane+at+block8 <= len(image) {
+			if cols < block8 && block8 <= win.Step && lo+block8 <= width && (channels-1)*win.Step+at+block8 <= len(image) {
 				cols = block8 // some of the next row or channel, which is cleared below
 			}
-			vec.Transpose(row[lo*lanes:], lanes, image[at:], plane, channels, cols)
+			vec.Transpose(row[lo*lanes:], lanes, image[at:], win.Step, channels, cols)
 			clear(row[hi*lanes:])
 		}
 		for t := range count {

@@ -4,6 +4,7 @@ package dense
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"spc/backend"
@@ -56,6 +57,10 @@ func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 		Kernel: "f32_gemm", Work: work, Bytes: l.Bytes,
 		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
 	}
+	if pointwise(w) && rate.Narrow(w.Dim(0), n) {
+		c.Work = 2 * float64(w.Len()) * float64(n)
+		c.Efficiency = float64(w.Dim(0)) / float64(backend.Columns(w.Dim(0))) * rate.Dense.Panel
+	}
 	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
 		c.Efficiency = work / conv.Direct()
 		if tile, work, cost := conv.Tiles(); cost < conv.Direct() {
@@ -63,6 +68,15 @@ func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 		}
 	}
 	return c, true
+}
+
+// pointwise reports whether w is moved over one image by single pixels, of which it sees one at a time.
+func pointwise(w *choose.Matrix) bool {
+	if w.Slide == nil {
+		return false
+	}
+	images, _ := w.Slide.Pixels()
+	return images == 1 && !slices.ContainsFunc(slices.Concat(w.Slide.Kernel, w.Slide.Stride), func(n int) bool { return n != 1 })
 }
 
 // Pack stores the matrix itself.
@@ -259,6 +273,24 @@ func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
 				}
 			})
 		}
+	}
+}
+
+// Narrow takes tiles of columns of X from where they lie.
+func (d *kernel) Narrow(y, x []float32, ldx, n, m0 int) {
+	w, width := d.panels(), d.width(m0)
+	tiles := (n + ukernel.MR - 1) / ukernel.MR
+	for b := range max(1, len(d.bounds)-1) {
+		from, to := 0, 0
+		if d.k > 0 {
+			from, to = d.bounds[b], d.bounds[b+1]
+		}
+		d.kern.Widened(w, m0*d.k+from*width, m0*d.k+to*width, func(panel []float32) {
+			for i := range tiles {
+				c, end := i*n/tiles, (i+1)*n/tiles
+				d.kern.Gemm.Tile(end-c, width/backend.Granule, to-from, x[from*ldx+c:], 1, ldx, panel, width, y[c*backend.Panel:], backend.Panel, b > 0)
+			}
+		})
 	}
 }
 

@@ -100,6 +100,12 @@ func (r Rate) Columns(n int) int {
 	return (n + granule - 1) / granule * granule
 }
 
+// Narrow reports whether n columns leave so many more lanes idle than m rows would that a dense product takes the rows.
+func Narrow(m, n int) bool {
+	ceil := func(n int) int { return (n + granule - 1) / granule * granule }
+	return 10*n*ceil(m) < 9*m*ceil(n)
+}
+
 // Efficiency is the share of the peak in a product of k rows and n columns of
 // X with rows of W that take so many steps on average.
 func (r Rate) Efficiency(steps float64, k, n int) float64 {

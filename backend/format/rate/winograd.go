@@ -7,7 +7,7 @@ import (
 )
 
 // Conv is a dense convolution of images with kernels of 3x3, stride 1, C channels
-// to M.
+// to M. An output slice of a volume is an image, whose channels are the input slices that it is made of.
 type Conv struct {
 	M, C, Images, OH, OW int
 }
@@ -16,11 +16,18 @@ type Conv struct {
 // other products.
 func Of(w *choose.Matrix) (c Conv, ok bool) {
 	s := w.Slide
-	if s == nil || !slices.Equal(s.Kernel, []int{3, 3}) || !slices.Equal(s.Stride, []int{1, 1}) || !slices.Equal(s.Dilation, []int{1, 1}) {
+	if s == nil || len(s.Kernel) < 2 || len(s.Kernel) > 3 {
+		return c, false
+	}
+	first := len(s.Kernel) - 2
+	if !slices.Equal(s.Kernel[first:], []int{3, 3}) || !slices.Equal(s.Stride[first:], []int{1, 1}) || !slices.Equal(s.Dilation[first:], []int{1, 1}) {
 		return c, false
 	}
 	images, out := s.Pixels()
-	return Conv{M: w.Dim(0), C: w.Dim(1) / 9, Images: images, OH: out[0], OW: out[1]}, true
+	for _, n := range out[:first] {
+		images *= n
+	}
+	return Conv{M: w.Dim(0), C: w.Dim(1) / 9, Images: images, OH: out[first], OW: out[first+1]}, true
 }
 
 // Costs in floating-point operations that the peak allows in their time, measured
