@@ -358,11 +358,11 @@ func productsOf(n *ir.Node) []weightCost {
 		v := n.Input(ref.Input)
 		switch {
 		case v == nil || !v.IsConst() || !ref.Cols.Known():
-		case v.Store != nil:
+		case v.Store != nil && (denseValues(v) == nil || v.Type.DType != tensor.F32):
 			n := v.Store.Bytes()
 			list = append(list, weightCost{n, n / storedBytes, ref.Cols.Size()})
-		default:
-			list = append(list, weightCost{4 * transformed(v, ref), v.Const.Len(), ref.Cols.Size()})
+		default: // widened, where it takes 16 bits
+			list = append(list, weightCost{4 * transformed(v, ref), prod(shapeOf(v)), ref.Cols.Size()})
 		}
 	}
 	return list
@@ -373,20 +373,20 @@ const storedBytes = 5
 
 // transformed is the number of elements of a dense weight as kernels read it.
 func transformed(v *ir.Value, ref ir.Weight) int {
-	s := ref.Slide
+	s, shape := ref.Slide, shapeOf(v)
 	if s == nil || ref.Groups > 1 || len(s.Kernel) != 2 {
-		return v.Const.Len()
+		return prod(shape)
 	}
 	for i := range s.Kernel {
 		if s.Kernel[i] != 3 || s.Stride[i] != 1 || s.Dilation[i] != 1 {
-			return v.Const.Len()
+			return prod(shape)
 		}
 	}
-	g := convGeometry{rows: v.Const.Dim(0), channels: v.Const.Dim(1), images: 1, out: []int{s.Out[0].Size(), s.Out[1].Size()}}
+	g := convGeometry{rows: shape[0], channels: shape[1], images: 1, out: []int{s.Out[0].Size(), s.Out[1].Size()}}
 	if tile := winogradTile(&g); tile > 0 {
 		return winograd.WeightLen(g.rows, g.channels, tile)
 	}
-	return v.Const.Len()
+	return prod(shape)
 }
 
 // batch runs the portions of a program one after the other, each on parts of the

@@ -86,6 +86,19 @@ func (v Values) Float32s() []float32 {
 	return out
 }
 
+// Widen returns the values as f32, once and for all.
+func (kern *Kernels) Widen(v Values) Values {
+	if v.kind == full {
+		return v
+	}
+	out := make([]float32, len(v.half))
+	kern.WidenTo(out, v)
+	return Values{f32: out}
+}
+
+// WidenTo writes values of 16 bits as f32 to dst, which is as long.
+func (kern *Kernels) WidenTo(dst []float32, v Values) { kern.widen[v.kind](dst, v.half) }
+
 // strip is memory for widened values.
 type strip struct{ buf []float32 }
 
