@@ -329,7 +329,7 @@ func (o *CompileOptions) passContext(seen *calib.Observer) (*passes.Context, err
 	if _, err := ParseTarget(string(o.Target)); err != nil {
 		return nil, err
 	}
-	c := &passes.Context{Masks: o.Prune.Masks}
+	c := &passes.Context{Masks: o.Prune.Masks, Store16: o.Target == CPU}
 	c.Formats, c.Model = o.Target.formats()
 	c.Choose.Format = choose.Auto
 	if o.Format != "" {

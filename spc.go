@@ -172,8 +172,9 @@ func compile(ctx context.Context, o CompileOptions, leaveOut []string) (*Model, 
 	if err := m.use(o.Run); err != nil {
 		return nil, err
 	}
+	c.Portable = leaveOut != nil
 	if c.Quant != nil {
-		c.Quant.Portable = leaveOut != nil
+		c.Quant.Portable = c.Portable
 	}
 	if o.Progress != nil {
 		o.Progress("import", 0, 1)

@@ -79,6 +79,11 @@ type Context struct {
 	Formats []choose.Format
 	Model   choose.Model
 	Report  Report
+
+	Portable bool // the graph is to be written as ONNX
+	Store16  bool // the target reads weights of 16 bits as they are
+
+	halves quant.Halves // what computed in 16-bit floats
 }
 
 // Report collects what the passes did.
@@ -108,6 +113,14 @@ var Pipeline = []Pass{
 		Name: "infer", Doc: "infer the type of every value",
 		Makes: Typed,
 		Run:   func(_ context.Context, _ *Context, g *ir.Graph) (int, error) { return 0, g.Infer() },
+	},
+	{
+		Name: "floats", Doc: "compute in f32 what the model computes in 16-bit floats",
+		Needs: Typed,
+		Run: func(_ context.Context, c *Context, g *ir.Graph) (n int, err error) {
+			c.halves, err = quant.WidenFloats(g)
+			return len(c.halves), err
+		},
 	},
 	{
 		Name: "spell", Doc: "spell out how weights are quantised that are to be pruned",
@@ -256,6 +269,11 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "halves", Doc: "give weights that were 16-bit floats that type again, and in ONNX nodes, too",
+		Needs: Typed | Folded | Pruned, Role: Alters,
+		Run: roundHalves,
+	},
+	{
 		Name: "integers", Doc: "compute quantised products in integers, and pass u8 from one to the next",
 		Needs: Typed | Folded | Pruned, Makes: Integer, Role: Unportable,
 		Run: func(_ context.Context, _ *Context, g *ir.Graph) (int, error) {
@@ -311,6 +329,22 @@ func pruneWeights(ctx context.Context, c *Context, g *ir.Graph) (int, error) {
 		c.Report.Masks = masks(g, r)
 	}
 	return len(r.Layers), quant.Restore(g, narrow)
+}
+
+// roundHalves gives a model that computed in 16-bit floats the weights, or where it stays ONNX the types, that it had,
+// unless its products are quantised.
+func roundHalves(_ context.Context, c *Context, g *ir.Graph) (int, error) {
+	integers := c.Quant != nil && c.Quant.Type == tensor.I8
+	switch {
+	case c.halves == nil || c.Portable && integers:
+		return 0, nil
+	case c.Portable:
+		return len(c.halves), c.halves.Narrow(g)
+	case !c.Store16 || c.Quant != nil && !integers:
+		return 0, nil
+	}
+	c.Choose.Half = c.halves.Type(g)
+	return c.halves.Round(g), nil
 }
 
 // masks returns where the prunable weights are not zero.

@@ -135,8 +135,8 @@ func TestRandomGraphsKeepTheirFunction(t *testing.T) {
 	}
 	t.Logf("seeds 0 to %d, changes %v", count-1, changes)
 	for _, name := range passes.Names()[1:] {
-		if slices.Contains([]string{"spell", "quantized", "narrow", "quantize", "integers"}, name) {
-			continue // are for quantised graphs; package quant tests them
+		if slices.Contains([]string{"floats", "spell", "quantized", "narrow", "quantize", "halves", "integers"}, name) {
+			continue // are for graphs of other numbers; package quant tests them
 		}
 		if changes[name] == 0 {
 			t.Errorf("pass %s changed nothing in %d graphs", name, count)
@@ -546,14 +546,14 @@ func TestStopAndDisable(t *testing.T) {
 	if err := passes.Run(context.Background(), c, g, o); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"infer", "spell", "quantized", "fold", "dead", "lists", "einsum", "identity"}; !slices.Equal(seen, want) {
+	if want := []string{"infer", "floats", "spell", "quantized", "fold", "dead", "lists", "einsum", "identity"}; !slices.Equal(seen, want) {
 		t.Errorf("progress of %v, want %v", seen, want)
 	}
 	var ran []string
 	for _, p := range c.Report.Passes {
 		ran = append(ran, fmt.Sprintf("%s:%d:%d", p.Name, p.Changes, p.Nodes))
 	}
-	if want := []string{"infer:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "einsum:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
+	if want := []string{"infer:0:1", "floats:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "einsum:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v, want %v", ran, want)
 	}
 }
@@ -567,8 +567,8 @@ func TestCancelledRunStops(t *testing.T) {
 			cancel()
 		}
 	}})
-	if !errors.Is(err, context.Canceled) || len(c.Report.Passes) != 4 {
-		t.Errorf("%v after %d passes, want to stop after four", err, len(c.Report.Passes))
+	if !errors.Is(err, context.Canceled) || len(c.Report.Passes) != 5 {
+		t.Errorf("%v after %d passes, want to stop after five", err, len(c.Report.Passes))
 	}
 }
 

@@ -358,11 +358,11 @@ func productsOf(n *ir.Node) []weightCost {
 		v := n.Input(ref.Input)
 		switch {
 		case v == nil || !v.IsConst() || !ref.Cols.Known():
-		case v.Store != nil:
+		case v.Store != nil && (denseValues(v) == nil || v.Type.DType != tensor.F32):
 			n := v.Store.Bytes()
 			list = append(list, weightCost{n, n / storedBytes, ref.Cols.Size()})
-		default:
-			list = append(list, weightCost{4 * transformed(v, ref), v.Const.Len(), ref.Cols.Size()})
+		default: // widened, where it takes 16 bits
+			list = append(list, weightCost{4 * transformed(v, ref), prod(shapeOf(v)), ref.Cols.Size()})
 		}
 	}
 	return list
@@ -373,24 +373,24 @@ const storedBytes = 5
 
 // transformed is the number of elements of a dense weight as kernels read it.
 func transformed(v *ir.Value, ref ir.Weight) int {
-	s := ref.Slide
+	s, shape := ref.Slide, shapeOf(v)
 	if s == nil || ref.Groups > 1 || len(s.Kernel) < 2 || len(s.Kernel) > 3 {
-		return v.Const.Len()
+		return prod(shape)
 	}
 	first, images := len(s.Kernel)-2, 1
 	for i := range s.Kernel {
 		if i < first {
 			images *= s.Out[i].Size()
 		} else if s.Kernel[i] != 3 || s.Stride[i] != 1 || s.Dilation[i] != 1 {
-			return v.Const.Len()
+			return prod(shape)
 		}
 	}
-	m := v.Const.Dim(0)
-	g := convGeometry{rows: m, channels: v.Const.Len() / (9 * m), images: images, out: []int{s.Out[first].Size(), s.Out[first+1].Size()}}
+	m := shape[0]
+	g := convGeometry{rows: m, channels: prod(shape) / (9 * m), images: images, out: []int{s.Out[first].Size(), s.Out[first+1].Size()}}
 	if tile := winogradTile(&g); tile > 0 {
 		return winograd.WeightLen(g.rows, g.channels, tile)
 	}
-	return v.Const.Len()
+	return prod(shape)
 }
 
 // batch runs the portions of a program one after the other, each on parts of the

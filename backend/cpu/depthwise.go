@@ -32,11 +32,9 @@ func bindDepthwise(p *program, n *ir.Node) (*bound, error) {
 	if !ok {
 		return nil, nil
 	}
-	t := v.Const
-	if t == nil {
-		if t, err = p.unpack(v); err != nil {
-			return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
-		}
+	t, err := p.elements(v)
+	if err != nil {
+		return nil, n.Errorf(ir.ErrCorrupt, "weight %s: %v", v.Name, err)
 	}
 	w := t.F32s()
 	if bias == nil {

@@ -20,7 +20,8 @@ var binders = map[string]binder{
 	"MatMulInteger": bindMatMulInteger,
 	"RNN":           bindRNN,
 
-	// Between f32 and u8.
+	// Between f32 and 16-bit floats, and between f32 and u8.
+	"Cast":                  bindCast,
 	"DequantizeLinear":      bindDequantize,
 	"DynamicQuantizeLinear": bindDynamicQuantize,
 	"QuantizeLinear":        bindQuantize,

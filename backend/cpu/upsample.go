@@ -16,13 +16,17 @@ import (
 func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound {
 	o, v := n.Op.(*op.ConvTranspose), n.Inputs[1]
 	bias, ok := constantF32(n, 2)
-	if !ok || v.Const == nil || n.Input(op.Residual) != nil || o.Group > 1 || !o.Disjoint(v.Const.Shape()[2:]) {
+	xs, ws := shapeOf(n.Inputs[0]), shapeOf(v)
+	if !ok || denseValues(v) == nil || n.Input(op.Residual) != nil || o.Group > 1 || !o.Disjoint(ws[2:]) {
 		return nil
 	}
-	xs, ws := shapeOf(n.Inputs[0]), v.Const.Shape()
 	c, m, taps := ws[0], ws[1], prod(ws[2:])
 	kernel, err := prepared(p, keyOfWeight(v, "taps"), func() (backend.FloatKernel, error) {
-		return dense.NewTransposed(v.Const.Reshape(c, m*taps)), nil
+		w, err := p.elements(v)
+		if err != nil {
+			return nil, err
+		}
+		return dense.NewTransposed(w.Reshape(c, m*taps)), nil
 	})
 	if err != nil {
 		return nil

@@ -180,6 +180,14 @@ func sized(kernels []backend.FloatKernel, n int) []backend.FloatKernel {
 	return out
 }
 
+// elements returns those of a constant weight.
+func (p *program) elements(v *ir.Value) (*tensor.Tensor, error) {
+	if v.Const != nil {
+		return v.Const, nil
+	}
+	return p.unpack(v)
+}
+
 // unpack returns the elements of a stored weight.
 func (p *program) unpack(v *ir.Value) (*tensor.Tensor, error) {
 	return prepared(p, keyOfWeight(v, "elements"), func() (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) })

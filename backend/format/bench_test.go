@@ -120,6 +120,59 @@ func fastest(windows int, fs ...func()) []time.Duration {
 	return best
 }
 
+// BenchmarkWidened compares weights of 16 bits that are widened for each panel with those that are widened once, over
+// numbers of columns, weights in the caches and, the last, in memory.
+func BenchmarkWidened(b *testing.B) {
+	shapes := [][2]int{{256, 64}, {512, 128}, {256, 1024}, {768, 768}, {2048, 512}, {6144, 4096}}
+	for _, s := range shapes {
+		w := pruned(b, s[0], s[1], "block:4x1", 0.8)
+		dense := tensor.New(tensor.F32, s[0], s[1])
+		for i := range dense.F32s() {
+			dense.F32s()[i] = 1
+		}
+		for _, c := range []struct {
+			format, config string
+			w              *tensor.Tensor
+		}{{"dense", "", dense}, {"block", "4x1", w}} {
+			f := Lookup(c.format)
+			parts, err := f.Pack(c.w, c.config)
+			if err != nil {
+				b.Fatal(err)
+			}
+			st := &ir.Store{Format: c.format, Config: c.config, Rows: s[0], Cols: s[1], Parts: choose.Narrow(parts, tensor.BF16)}
+			k, err := f.Kernel(st)
+			if err != nil {
+				b.Fatal(err)
+			}
+			strips := k.(backend.FloatKernel)
+			b.Run(fmt.Sprintf("%s/%dx%d", c.format, s[0], s[1]), func(b *testing.B) {
+				line := ""
+				for _, n := range []int{4, 16, 32, 64, 128, 256} {
+					t := fastest(40, columns(strips, n, s), columns(many(strips), n, s))
+					line += fmt.Sprintf("  %d: %.2f", n, float64(t[0])/float64(t[1]))
+				}
+				b.Logf("time of strips over widened once, by columns:%s", line)
+			})
+		}
+	}
+}
+
+// columns returns a function that computes a product of n columns, panel by panel.
+func columns(k backend.FloatKernel, n int, size [2]int) func() {
+	x, y := make([]float32, size[1]*backend.Panel), make([]float32, (size[0]+15)/16*16*backend.Panel)
+	for i := range x {
+		x[i] = 1
+	}
+	return func() {
+		for from := 0; from < n; from += backend.Panel {
+			g := backend.Columns(min(backend.Panel, n-from)) / backend.Granule
+			for b, at := range k.Bounds()[:len(k.Bounds())-1] {
+				k.Panel(y, x[at*backend.Panel:], b, g, 0, size[0])
+			}
+		}
+	}
+}
+
 // seconds is the predicted time of a product, NaN where the format does not
 // offer to store w so.
 func seconds(w *choose.Matrix, format, config string, n int) float64 {

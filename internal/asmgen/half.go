@@ -35,3 +35,28 @@ func widenHalf(a isa, format string) {
 	JNZ(LabelRef("block"))
 	end()
 }
+
+// narrowHalf generates the rounding of f32 to f16, sixteen at a time.
+func narrowHalf(a isa) {
+	name := "narrow_f16_" + a.name
+	begin(name, "func(blocks int, src *float32, dst *uint16)",
+		name+" is",
+		"",
+		"\tfor i := range 16 * blocks {",
+		"\t\tdst[i] = roundToEven(src[i])",
+		"\t}")
+	blocks := Load(Param("blocks"), GP64())
+	src := Load(Param("src"), GP64())
+	dst := Load(Param("dst"), GP64())
+	Label("block")
+	for i := 0; i < 16; i += a.lanes {
+		x := a.vec()
+		VMOVUPS(Mem{Base: src, Disp: 4 * i}, x)
+		VCVTPS2PH(Imm(0), x, Mem{Base: dst, Disp: 2 * i})
+	}
+	add(64, src)
+	add(32, dst)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	end()
+}

@@ -155,6 +155,7 @@ func vectors() {
 		gemv(a)
 		widenHalf(a, "f16")
 		widenHalf(a, "bf16")
+		narrowHalf(a)
 	}
 }
 

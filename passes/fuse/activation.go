@@ -79,6 +79,7 @@ func (s split) activation(dt tensor.DType) (kind string, attrs map[string]any) {
 	if s.gate.Def == nil {
 		return "", nil
 	}
+	dt = spelt(s.gate, s.x, dt)
 	half := near(s.a, 0.5, dt) && near(s.b, 0.5, dt)
 	if arg, ok := sigmoidOf(s.gate, s.x); ok && s.b == 0 && near(s.a, 1, dt) && arg == (poly{0, arg[1]}) {
 		return swish(arg[1], dt)

@@ -67,6 +67,28 @@ func near(a, b float64, dt tensor.DType) bool {
 	return math.Abs(a-b) <= rounding(dt)*math.Abs(b)
 }
 
+// spelt is the type of floats in which the constants between v and x seem to have been written, which may be
+// of 16 bits where the graph's floats, of type dt, were.
+func spelt(v, x *ir.Value, dt tensor.DType) tensor.DType {
+	for _, half := range []tensor.DType{tensor.BF16, tensor.F16} {
+		if dt == tensor.F32 && holds(half, v, x, lookThrough) {
+			return half
+		}
+	}
+	return dt
+}
+
+// holds reports whether a type holds all scalars between v and x, so many operators deep.
+func holds(dt tensor.DType, v, x *ir.Value, depth int) bool {
+	if s, ok := scalar(v); ok {
+		return s == v.Const.To(dt).Float64s()[0]
+	}
+	if v == x || v == nil || v.Def == nil || depth == 0 {
+		return true
+	}
+	return !slices.ContainsFunc(v.Def.Inputs, func(in *ir.Value) bool { return !holds(dt, in, x, depth-1) })
+}
+
 // other returns the input of a binary node that is not v.
 func other(n *ir.Node, v *ir.Value) *ir.Value {
 	if n.Inputs[0] == v {

@@ -86,8 +86,11 @@ func rootMeanSquare(v, d *ir.Value) (f form, ok bool) {
 	return f, false
 }
 
-// meanSquare matches mean(d^2) + eps.
+// meanSquare matches mean(d^2) + eps, of which 16-bit floats may have left no eps.
 func meanSquare(v, d *ir.Value) (f form, ok bool) {
+	if f.axes, ok = meanOfSquares(v, d); ok {
+		return f, true
+	}
 	n := def(v, "Add")
 	if n == nil {
 		return f, false
@@ -96,18 +99,24 @@ func meanSquare(v, d *ir.Value) (f form, ok bool) {
 		if f.eps, ok = scalar(n.Inputs[i]); !ok {
 			continue
 		}
-		m, axes := meanOf(n.Inputs[1-i])
-		if f.axes = axes; axes == 0 {
-			continue
-		}
-		if p := def(m, "Pow"); p != nil && alike(p.Inputs[0], d) && isScalar(p.Inputs[1], 2) {
-			return f, true
-		}
-		if p := def(m, "Mul"); p != nil && alike(p.Inputs[0], d) && alike(p.Inputs[1], d) {
+		if f.axes, ok = meanOfSquares(n.Inputs[1-i], d); ok {
 			return f, true
 		}
 	}
 	return f, false
+}
+
+// meanOfSquares matches mean(d^2) and returns how many of the last axes it is of.
+func meanOfSquares(v, d *ir.Value) (axes int, ok bool) {
+	m, axes := meanOf(v)
+	if axes == 0 {
+		return 0, false
+	}
+	if p := def(m, "Pow"); p != nil && alike(p.Inputs[0], d) && isScalar(p.Inputs[1], 2) {
+		return axes, true
+	}
+	p := def(m, "Mul")
+	return axes, p != nil && alike(p.Inputs[0], d) && alike(p.Inputs[1], d)
 }
 
 // alike reports whether two values are one, or the same value less its mean.

@@ -154,6 +154,21 @@ func TestRMSNorm(t *testing.T) {
   return %y.fused as "y"`)
 }
 
+// What an epsilon becomes in 16 bits may be 0, which adds nothing.
+func TestNormsWithoutEpsilon(t *testing.T) {
+	checkNorms(t, map[string]string{
+		"of the root mean square": `
+  %p: f32[batch,seq,4] = Pow "p" (%x, %two)
+  %v: f32[batch,seq,1] = ReduceMean "v" (%p, %last)
+  %r: f32[batch,seq,1] = Sqrt "r" (%v)
+  %n: f32[batch,seq,4] = Div "n" (%x, %r)
+  %y: f32[batch,seq,4] = Mul "y" (%gamma, %n)`,
+	}, `
+  %y.scale: f32[4] = const {1.0, 2.0, 3.0, 4.0}
+  %y.fused: f32[batch,seq,4] = RMSNormalization "y.fused" (%x, %y.scale) {epsilon = 0.0}
+  return %y.fused as "y"`)
+}
+
 func TestWhatIsNoNorm(t *testing.T) {
 	checkNorms(t, map[string]string{
 		"the mean square of another value": `

@@ -1,5 +1,5 @@
-// Package quant makes products of 8-bit integers, and rounds weights to 16-bit floats
-// (Half). Insert spells quantisation out in
+// Package quant makes products of 8-bit integers, rounds weights to 16-bit floats
+// (Half), and has models in such floats compute in f32 (WidenFloats). Insert spells quantisation out in
 // QuantizeLinear and DequantizeLinear nodes, as ONNX does; Integers turns products
 // between such nodes, whoever made them, into quantised ones (op.Quant). Weights are
 // i8, symmetric, with a scale for each output channel; activations are u8 with one

@@ -73,14 +73,14 @@ var narrow = []struct {
   %f: f32[32,32] = Cast "f" (%w) {to = 1}
   %a: f32[4,32] = MatMul "a" (%x, %f)` + second
 	}},
-	{"f16 throughout", tensor.F16, tensor.F16, 0, func(r *rand.Rand) string {
+	{"f16 throughout", tensor.F16, tensor.F32, 0, func(r *rand.Rand) string {
 		return floats(r, tensor.F16, "w") + floats(r, tensor.F16, "last") + `
   %h: f16[4,32] = Cast "h" (%x) {to = 10}
   %a: f16[4,32] = MatMul "a" (%h, %w)
   %b: f16[4,32] = MatMul "b" (%a, %last)
   %y: f32[4,32] = Cast "y" (%b) {to = 1}`
 	}},
-	{"bf16 throughout", tensor.BF16, tensor.BF16, 0, func(r *rand.Rand) string {
+	{"bf16 throughout", tensor.BF16, tensor.F32, 0, func(r *rand.Rand) string {
 		return floats(r, tensor.BF16, "w") + floats(r, tensor.BF16, "last") + `
   %h: bf16[4,32] = Cast "h" (%x) {to = 16}
   %a: bf16[4,32] = MatMul "a" (%h, %w)

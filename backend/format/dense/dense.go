@@ -121,7 +121,21 @@ func bind(w *tensor.Tensor, transposed bool, kern *ukernel.Kernels) *kernel {
 	}
 	d.tiles = sync.OnceValue(d.packTiles)
 	d.panels = sync.OnceValue(d.packPanels)
+	d.wide = sync.OnceValue(func() *kernel {
+		w := *d
+		w.tiles = sync.OnceValue(func() ukernel.Values { return kern.Widen(d.packTiles()) })
+		w.panels = sync.OnceValue(func() ukernel.Values { return kern.Widen(d.packPanels()) })
+		return &w
+	})
 	return d
+}
+
+// Sized returns the kernel whose copies are widened once where that many columns pay for it.
+func (d *kernel) Sized(n int) backend.FloatKernel {
+	if !d.given.Half() || n < rate.WidenedColumns {
+		return d
+	}
+	return d.wide()
 }
 
 // kernel multiplies with copies of the weight that are made when they are needed
@@ -136,6 +150,7 @@ type kernel struct {
 	rows       func() ukernel.Values // [M][K]
 	tiles      func() ukernel.Values // by block of columns, [M/MR][columns][MR]
 	panels     func() ukernel.Values // by panel of rows, W^T [K][granules of rows]
+	wide       func() *kernel        // the kernel with tiles and panels of f32
 }
 
 // Warm makes the panels or the tiles.

@@ -36,6 +36,10 @@ var Blocks = map[int]Rate{
 	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.25, VecStart: 0.5, VecColumns: 7},
 }
 
+// WidenedColumns is the number of columns of a product from which on weights of 16 bits are widened once, when the model is
+// loaded, and not each time that a panel of columns meets them. BenchmarkWidened of package format has both.
+const WidenedColumns = 16
+
 // Products8 holds the rates of products of 8-bit integers, with dense weights and with
 // 1x4 groups. A step is a group of four columns of W.
 type Products8 struct{ Dense, Groups Rate }

@@ -54,9 +54,10 @@ type kernel[I ukernel.Index] struct {
 	kern   *ukernel.Kernels
 	placed *lastPlaced
 
-	generated func() *kernel[I] // the kernel with code for many columns, nil where there is none
-	weight    *emit.Weight[I]   // what code is generated of
-	code      func() *emit.Code // nil in a kernel without; it returns nil where there is none after all
+	wide      func() backend.FloatKernel // the kernel with values of f32, nil where they are that
+	generated func() *kernel[I]          // the kernel with code for many columns, nil where there is none
+	weight    *emit.Weight[I]            // what code is generated of
+	code      func() *emit.Code          // nil in a kernel without; it returns nil where there is none after all
 }
 
 func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels) (backend.FloatKernel, error) {
@@ -77,6 +78,14 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 		d.single = rate.Runs[b.C].VecColumns
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)
 	}
+	if value.Half() {
+		d.wide = sync.OnceValue(func() backend.FloatKernel {
+			w := *b
+			w.Values = kern.Widen(b.Values)
+			k, _ := newKernel[I](&w, format, kern) // which the same blocks became before
+			return k
+		})
+	}
 	if h == 1 && !value.Half() && kern == ukernel.Best() && emit.Available() && b.K > 0 {
 		w := &emit.Weight[I]{M: b.M, K: b.K, Ptr: ptr, Index: convert[I](column), Value: value.Float32s()}
 		d.generated = sync.OnceValue(func() *kernel[I] {
@@ -96,8 +105,11 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 // BenchmarkGenerated of package format has both.
 const generatedColumns = 2 * backend.Panel
 
-// Sized returns the kernel with generated code for many columns.
+// Sized returns the kernel with widened values, or with generated code, for many columns.
 func (d *kernel[I]) Sized(n int) backend.FloatKernel {
+	if d.wide != nil && n >= rate.WidenedColumns {
+		return d.wide().(backend.Sizer).Sized(n)
+	}
 	if d.generated == nil || n < generatedColumns {
 		return d
 	}

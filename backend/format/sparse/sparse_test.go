@@ -9,6 +9,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/emit"
+	"spc/backend/format/rate"
 	"spc/backend/format/ukernel"
 	"spc/ir/tensor"
 )
@@ -176,5 +177,37 @@ func TestFindRefusesAWidthThatIsTooSmallOrTooLarge(t *testing.T) {
 		if _, err := Find(w, 1, 1, width); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// Weights of 16 bits are widened once for many columns, with code where f32 ones have some.
+func TestManyColumnsWidenOnce(t *testing.T) {
+	for _, rows := range []int{1, 4} {
+		w := random(40, 90, 3).To(tensor.BF16).To(tensor.F32)
+		b, err := Find(w, rows, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, err := b.Kernel("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Values = Values(tensor.From(b.Values.Float32s(), b.Values.Len()).To(tensor.BF16))
+		narrow, err := b.Kernel("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizer := narrow.(backend.Sizer)
+		if sizer.Sized(rate.WidenedColumns-1) != narrow {
+			t.Errorf("blocks of %d rows: a weight is widened for few columns", rows)
+		}
+		wide := sizer.Sized(math.MaxInt)
+		if wide == narrow || wide != sizer.Sized(math.MaxInt) {
+			t.Errorf("blocks of %d rows: a weight is not widened once", rows)
+		}
+		if want := full.(backend.Sizer).Sized(math.MaxInt).Name(); wide.Name() != want {
+			t.Errorf("blocks of %d rows: kernel %s, want %s", rows, wide.Name(), want)
+		}
+		check(t, wide, w, "widened")
 	}
 }

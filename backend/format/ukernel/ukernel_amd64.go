@@ -40,6 +40,7 @@ var avx512 = func() Kernels {
 	k.Gemm.Name = "gemm_f32_6x64_avx512"
 	k.gemv = dense(gemv_f32_4x1_avx512)
 	k.widen = widening{ieee: inBlocks(widen_f16_avx512, widenF16), brain: inBlocks(widen_bf16_avx512, widenBF16)}
+	k.narrow = inBlocks(narrow_f16_avx512, nil)
 	k.peak, k.flop = fmaPeak_avx512, 12*16*2
 	return k
 }()
@@ -48,18 +49,13 @@ var avx2 = func() Kernels {
 	k := avx2Tables.kernels("avx2")
 	k.Gemm.Name = "gemm_f32_6x16_avx2"
 	k.gemv = dense(gemv_f32_4x1_avx2)
-	k.widen = widening{ieee: widenF16AVX2(), brain: inBlocks(widen_bf16_avx2, widenBF16)}
+	k.widen = widening{ieee: widenF16, brain: inBlocks(widen_bf16_avx2, widenBF16)}
+	if isa.F16C() { // nearly always
+		k.widen[ieee], k.narrow = inBlocks(widen_f16_avx2, widenF16), inBlocks(narrow_f16_avx2, nil)
+	}
 	k.peak, k.flop = fmaPeak_avx2, 12*8*2
 	return k
 }()
-
-// widenF16AVX2 returns what widens f16 beside AVX2, with which F16C nearly always comes.
-func widenF16AVX2() func(dst []float32, src []uint16) {
-	if !isa.F16C() {
-		return widenF16
-	}
-	return inBlocks(widen_f16_avx2, widenF16)
-}
 
 // gemmTiles are the kernels of GEMM tiles by their width and rows, each less one.
 type gemmTiles [Columns / Granule][MR]func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)

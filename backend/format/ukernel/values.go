@@ -86,6 +86,19 @@ func (v Values) Float32s() []float32 {
 	return out
 }
 
+// Widen returns the values as f32, once and for all.
+func (kern *Kernels) Widen(v Values) Values {
+	if v.kind == full {
+		return v
+	}
+	out := make([]float32, len(v.half))
+	kern.WidenTo(out, v)
+	return Values{f32: out}
+}
+
+// WidenTo writes values of 16 bits as f32 to dst, which is as long.
+func (kern *Kernels) WidenTo(dst []float32, v Values) { kern.widen[v.kind](dst, v.half) }
+
 // strip is memory for widened values.
 type strip struct{ buf []float32 }
 
@@ -172,19 +185,31 @@ func widenBF16(dst []float32, src []uint16) {
 // widening is a function for each kind of 16-bit numbers.
 type widening [halfKinds]func(dst []float32, src []uint16)
 
-// inBlocks lets a kernel that widens blocks of 16 widen any number: the last block
-// overlaps the one before it.
-func inBlocks(block func(blocks int, src *uint16, dst *float32), few func(dst []float32, src []uint16)) func(dst []float32, src []uint16) {
-	return func(dst []float32, src []uint16) {
+// inBlocks lets a kernel that converts blocks of 16 convert any number: the last block
+// overlaps the one before it. few converts fewer than 16.
+func inBlocks[D, S any](block func(blocks int, src *S, dst *D), few func(dst []D, src []S)) func(dst []D, src []S) {
+	return func(dst []D, src []S) {
 		n := len(src)
 		if n < 16 {
 			few(dst, src)
 			return
 		}
-		need("widened values", len(dst), n)
+		need("converted values", len(dst), n)
 		block(n/16, &src[0], &dst[0])
 		if n%16 > 0 {
 			block(1, &src[n-16], &dst[n-16])
 		}
+	}
+}
+
+// NarrowF16 writes src to dst, which is as long, as bits of f16, rounded to the nearest, ties to even: by round
+// where there are no instructions for it, and of fewer than 16.
+func NarrowF16[T ~uint16](kern *Kernels, dst []T, src []float32, round func(float32) T) {
+	if kern.narrow != nil && len(src) >= 16 {
+		kern.narrow(bits(dst), src)
+		return
+	}
+	for i, v := range src {
+		dst[i] = round(v)
 	}
 }

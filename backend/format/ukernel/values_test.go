@@ -2,6 +2,7 @@ package ukernel
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -36,6 +37,28 @@ func TestWideningIsExact(t *testing.T) {
 					}
 				}
 				lent.giveBack()
+			}
+		}
+	}
+}
+
+func TestNarrowingRoundsToEven(t *testing.T) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, seed))
+	src := []float32{65519.996, 65520, -65520, 0x1p-25, 0x1.8p-24, float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(1 << 31)}
+	for h := range 1 << 16 { // the numbers themselves, and what lies between two of them
+		v := tensor.Half(h).Float32()
+		src = append(src, v, (v+tensor.Half(h+1).Float32())/2, math.Float32frombits(rng.Uint32()))
+	}
+	for _, kern := range Available() {
+		for _, n := range []int{len(src), 0, 3, 15, 16, 17, 40} {
+			got := make([]tensor.Half, n)
+			NarrowF16(kern, got, src[:n], tensor.ToHalf)
+			for i, h := range got {
+				if want := tensor.ToHalf(src[i]); h != want && !(src[i] != src[i] && h.Float32() != h.Float32()) {
+					t.Fatalf("%s: %v of %d numbers is %#x, want %#x", kern.ISA, src[i], n, h, want)
+				}
 			}
 		}
 	}

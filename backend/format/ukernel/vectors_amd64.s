@@ -1532,6 +1532,25 @@ block:
 	VZEROUPPER
 	RET
 
+// func narrow_f16_avx2(blocks int, src *float32, dst *uint16)
+// Requires: AVX, F16C
+TEXT ·narrow_f16_avx2(SB), NOSPLIT, $0-24
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dst+16(FP), DX
+
+block:
+	VMOVUPS   (CX), Y0
+	VCVTPS2PH $0x00, Y0, (DX)
+	VMOVUPS   32(CX), Y0
+	VCVTPS2PH $0x00, Y0, 16(DX)
+	ADDQ      $+64, CX
+	ADDQ      $+32, DX
+	DECQ      AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
 // func spmv_f32_u16_1x1_avx512(groups int, ptr *uint32, index *uint16, value *float32, x *float32, y *float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·spmv_f32_u16_1x1_avx512(SB), NOSPLIT, $0-48
@@ -3114,6 +3133,23 @@ block:
 	VMOVUPS   Z0, (DX)
 	ADDQ      $+32, CX
 	ADDQ      $+64, DX
+	DECQ      AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func narrow_f16_avx512(blocks int, src *float32, dst *uint16)
+// Requires: AVX, AVX512F
+TEXT ·narrow_f16_avx512(SB), NOSPLIT, $0-24
+	MOVQ blocks+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ dst+16(FP), DX
+
+block:
+	VMOVUPS   (CX), Z0
+	VCVTPS2PH $0x00, Z0, (DX)
+	ADDQ      $+64, CX
+	ADDQ      $+32, DX
 	DECQ      AX
 	JNZ       block
 	VZEROUPPER

@@ -275,6 +275,15 @@ func widen_f16_avx2(blocks int, src *uint16, dst *float32)
 //go:noescape
 func widen_bf16_avx2(blocks int, src *uint16, dst *float32)
 
+// narrow_f16_avx2 is
+//
+//	for i := range 16 * blocks {
+//		dst[i] = roundToEven(src[i])
+//	}
+//
+//go:noescape
+func narrow_f16_avx2(blocks int, src *float32, dst *uint16)
+
 // spmv_f32_u16_1x1_avx512 multiplies groups of 1 rows by a vector; index and value start at the first group's:
 //
 //	for g := range groups {
@@ -545,3 +554,12 @@ func widen_f16_avx512(blocks int, src *uint16, dst *float32)
 //
 //go:noescape
 func widen_bf16_avx512(blocks int, src *uint16, dst *float32)
+
+// narrow_f16_avx512 is
+//
+//	for i := range 16 * blocks {
+//		dst[i] = roundToEven(src[i])
+//	}
+//
+//go:noescape
+func narrow_f16_avx512(blocks int, src *float32, dst *uint16)
