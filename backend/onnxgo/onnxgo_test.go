@@ -234,7 +234,7 @@ func TestWeightsArePruned(t *testing.T) {
 			t.Fatalf("shape %v, want [%d %d]", shape, rows, n)
 		}
 		got, _ := out[0].At(0, 0)
-		if want := float32(2 * (1 + 2) * k / 2); got != want { // 1 + 2 instead of 2 without pruning
+		if want := float32(2 * 2 * k / 2); got != want { // (1 + 2) * (1 + 2) * k / 2 without pruning
 			t.Errorf("the output is %v, want %v", got, want)
 		}
 	}
