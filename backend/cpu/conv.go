@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"spc/backend"
+	"spc/backend/format/dense"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -24,17 +25,23 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 	if b, err := bindDepthwise(p, n); b != nil || err != nil {
 		return b, err
 	}
-	ref, kernels, err := p.weightOf(n, 1)
 	bias, ok := constantF32(n, 2)
-	if err != nil || kernels == nil || !ok || !f32(n) {
-		return nil, err
+	if !ok || !f32(n) {
+		return nil, nil
 	}
-	g, err := newConvGeometry(n, o, ref.Groups)
+	g, err := newConvGeometry(n, o, o.Group)
 	if err != nil {
 		return nil, err
 	}
 	if g.images*g.groups*g.rows*g.outPlane == 0 {
 		return nil, nil
+	}
+	if !n.Inputs[1].IsConst() {
+		return g.bindComputed(newEpilogue(n, &o.Epilogue, bias), p.pool.Threads()), nil
+	}
+	_, kernels, err := p.weightOf(n, 1)
+	if err != nil || kernels == nil {
+		return nil, err
 	}
 	kernels = sized(kernels, g.images*g.outPlane)
 	ep := newEpilogue(n, &o.Epilogue, bias)
@@ -76,6 +83,33 @@ func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue, threads
 		return g.bindGroups(kernels, ep, l)
 	}
 	return g.bind(kernels, ep, l)
+}
+
+// bindComputed makes the kernel of a convolution by a weight that a run computes.
+func (g *convGeometry) bindComputed(ep epilogue, threads int) *bound {
+	g = g.sliced()
+	k := g.channels * g.taps
+	views := func() (views []*dense.View, kernels []backend.FloatKernel) {
+		for range g.groups {
+			v := dense.NewView(g.rows, k)
+			views, kernels = append(views, v), append(kernels, v)
+		}
+		return views, kernels
+	}
+	_, kernels := views()
+	b := g.plain(kernels, ep, threads)
+	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
+		views, kernels := views() // which hold the weight of this exec's run
+		run := g.plain(kernels, ep, threads).prepare(x, in, out)
+		return func() error {
+			w := in[1].F32s()
+			for i, v := range views {
+				v.Use(w[i*g.rows*k:])
+			}
+			return run()
+		}
+	}
+	return b
 }
 
 // bindConvTranspose computes a transposed convolution by way of plain ones.

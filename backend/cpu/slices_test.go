@@ -55,6 +55,55 @@ func oneConv(r *rand.Rand, kind string, x, w []int, groups int, strides, dilatio
 	return g, in, g.Infer()
 }
 
+// Convolutions by weights that a run computes compute what their operator does, with those of each run.
+func TestConvolutionsByComputedWeights(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for round := range 100 {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		axes, groups := 1+r.IntN(3), max(1, r.IntN(8)-4)
+		x := []int{1 + r.IntN(2), groups * (1 + r.IntN(5))}
+		w := []int{groups * (1 + r.IntN(20)), x[1] / groups}
+		var strides, dilations, pads []int
+		for range axes {
+			x, w = append(x, 1+r.IntN(9)), append(w, 1+r.IntN(3))
+			strides, dilations, pads = append(strides, 1+r.IntN(2)), append(dilations, 1+r.IntN(2)), append(pads, r.IntN(2), r.IntN(2))
+		}
+		g, in, err := oneConv(r, "Conv", x, w, groups, strides, dilations, pads, r.IntN(2) == 0)
+		if err != nil {
+			continue // a window larger than the image
+		}
+		n := g.Nodes[0]
+		weight := n.Inputs[1].Const
+		n.SetInput(1, g.NewInput("w", ir.TypeOf(weight)))
+		p := loadGraph(t, g, 1+round%2)
+		in = append(in, weight)
+		for range 2 {
+			want, err := ref.Run(context.Background(), g, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := run(context.Background(), p, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, fmt.Sprintf("round %d: %v", round, g), got[0], want[0])
+			weight = weight.Clone()
+			for i := range weight.F32s() {
+				weight.F32s()[i] = float32(r.NormFloat64())
+			}
+			in[len(in)-1] = weight
+		}
+		s, err := p.(*program).specialise(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.main.steps[0].bound == nil {
+			t.Fatalf("no kernel for %v", g)
+		}
+	}
+}
+
 // Convolutions over three axes compute what their operator does, whatever the kernels, strides, dilations and
 // pads, by tiles and by patches, in groups, and with stored weights.
 func TestConvolutionsOfVolumesAgreeWithTheOperator(t *testing.T) {

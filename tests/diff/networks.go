@@ -104,7 +104,11 @@ func (g *Gen) conv() *val {
 	if group > 1 {
 		a["group"] = group
 	}
-	in := []*val{x, g.dense(append([]int{m, c / group}, k...)...)}
+	w := g.dense(append([]int{m, c / group}, k...)...)
+	if g.one(8) { // computed by the run
+		w = g.node("Mul", nil, w, g.fresh(tensor.F32))
+	}
+	in := []*val{x, w}
 	if g.one(2) {
 		in = append(in, g.dense(m))
 	}
