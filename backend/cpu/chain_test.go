@@ -270,3 +270,28 @@ func TestFunctionsOfOneValueAreTheirOperators(t *testing.T) {
 		t.Errorf("%d functions have an operator that tells them", found)
 	}
 }
+
+// Powers by one exponent are those of math.Pow, to the last bit but one.
+func TestPowers(t *testing.T) {
+	inf := float32(math.Inf(1))
+	x := []float32{0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, float32(math.NaN()), 1e-38, -3e38, 3e38, 0.3, 7.25, -2.5}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 1000 {
+		x = append(x, float32(r.NormFloat64()*math.Exp(10*r.NormFloat64())))
+	}
+	y := make([]float32, len(x))
+	for e := float32(-1); e < 5; e += 0.125 {
+		for _, sx := range []int{0, 1} {
+			powers(y, x, []float32{e}, sx, 0)
+			for i := range y {
+				v := x[i*sx]
+				want := float32(math.Pow(float64(v), float64(e)))
+				if got := y[i]; got != want && got != math.Nextafter32(want, inf) && got != math.Nextafter32(want, -inf) && (got == got || want == want) {
+					t.Fatalf("%g to the power of %g is %g, want %g", v, e, got, want)
+				}
+			}
+		}
+	}
+}

@@ -123,12 +123,7 @@ var ownBinaries = map[chain.Function]binary{
 			}
 		}
 	}),
-	chain.Pow: pairs(func(v, e float32) float32 {
-		if e == 2 {
-			return v * v
-		}
-		return float32(math.Pow(float64(v), float64(e)))
-	}),
+	chain.Pow:  powers,
 	chain.FMod: pairs(func(v, w float32) float32 { return float32(math.Mod(float64(v), float64(w))) }),
 	chain.Mod: pairs(func(v, w float32) float32 {
 		r := math.Mod(float64(v), float64(w))
@@ -145,6 +140,46 @@ var ownBinaries = map[chain.Function]binary{
 	chain.And:            holds(func(v, w float32) bool { return v != 0 && w != 0 }),
 	chain.Or:             holds(func(v, w float32) bool { return v != 0 || w != 0 }),
 	chain.Xor:            holds(func(v, w float32) bool { return (v != 0) != (w != 0) }),
+}
+
+// powers raises x to z. One exponent of a few quarters is a product of roots.
+func powers(y, x, z []float32, sx, sz int) {
+	power := func(v, e float32) float32 { return float32(math.Pow(float64(v), float64(e))) }
+	if len(y) == 0 {
+		return
+	}
+	e := z[0]
+	quarters := 4 * e
+	switch {
+	case sz != 0 || quarters != float32(math.Trunc(float64(quarters))) || quarters < 1 || quarters > 16:
+		pairs(power)(y, x, z, sx, sz)
+	case e == 2 && sx == 1:
+		vec.Mul(y, x[:len(y)], x[:len(y)])
+	default:
+		whole, half, quarter := int(quarters)/4, int(quarters)&2 != 0, int(quarters)&1 != 0
+		for i := range y {
+			v := x[i*sx]
+			if v < 0 && (half || quarter) || v == 0 || math.IsInf(float64(v), 0) {
+				y[i] = power(v, e)
+				continue
+			}
+			f := float64(v)
+			p, root := 1.0, 0.0
+			if half || quarter {
+				root = math.Sqrt(f)
+			}
+			for range whole {
+				p *= f
+			}
+			if half {
+				p *= root
+			}
+			if quarter {
+				p *= math.Sqrt(root)
+			}
+			y[i] = float32(p)
+		}
+	}
 }
 
 // selects is the function of three values: y[i] = if[i*sif] is not 0, then x[i*sx], else z[i*sz].
