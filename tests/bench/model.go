@@ -154,6 +154,18 @@ func (s *source) calibrate(context.Context, []spc.Port) iter.Seq2[map[string]*te
 	return func(yield func(map[string]*tensor.Tensor, error) bool) { yield(s.inputs, nil) }
 }
 
+// halved has inputs in 16-bit floats.
+func (s *source) halved() *source {
+	h := *s
+	h.inputs = map[string]*tensor.Tensor{}
+	for name, x := range s.inputs {
+		if h.inputs[name] = x; x.DType() == tensor.F32 {
+			h.inputs[name] = x.To(tensor.F16)
+		}
+	}
+	return &h
+}
+
 // side is the Side of a compiled model.
 func (s *source) side(m *spc.Model) Side {
 	return func(ctx context.Context, n int) ([]float64, error) {

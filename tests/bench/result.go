@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -254,7 +255,10 @@ func (r *Results) rounded() *Results {
 	c.Zoo = append([]Zoo(nil), r.Zoo...)
 	for i := range c.Zoo {
 		x := &c.Zoo[i]
-		x.Variants = append([]ZooVariant(nil), x.Variants...)
+		x.Variants, x.Interpreted = slices.Clone(x.Variants), slices.Clone(x.Interpreted)
+		for k := range x.Interpreted {
+			round(&x.Interpreted[k].Share)
+		}
 		round(&x.ORT, &x.Others, &x.Peak.ORT, &x.Peak.SPC)
 		for k := range x.Variants {
 			v := &x.Variants[k]

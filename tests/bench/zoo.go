@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -16,7 +17,10 @@ import (
 	"time"
 
 	"spc"
+	"spc/internal/atomicfile"
 	"spc/ir/onnx"
+	"spc/ir/tensor"
+	"spc/tests/graphtest"
 	"spc/tests/zoo"
 )
 
@@ -41,8 +45,10 @@ type Zoo struct {
 	ORT      float64      `json:"ort_ms"` // dense; the fastest run of all sittings
 	Variants []ZooVariant `json:"variants,omitempty"`
 	Peak     ZooPeak      `json:"peak"`
-	Others   float64      `json:"others"` // the share of the processors that other processes used
-	Error    string       `json:"error,omitempty"`
+	// Interpreted are the operators that the dense compile has no kernel for, the slowest first.
+	Interpreted []ZooShare `json:"interpreted,omitempty"`
+	Others      float64    `json:"others"` // the share of the processors that other processes used
+	Error       string     `json:"error,omitempty"`
 }
 
 // ZooVariant is a compile of a member.
@@ -55,6 +61,13 @@ type ZooVariant struct {
 	Formats string  `json:"formats"`
 }
 
+// ZooShare is the part of a run's time that nodes of an operator take.
+type ZooShare struct {
+	Op    string  `json:"op"`
+	Nodes int     `json:"nodes"`
+	Share float64 `json:"share"`
+}
+
 // ZooPeak is the peak of the memory of a process that loads the dense model and runs it once, in MiB.
 type ZooPeak struct {
 	ORT float64 `json:"ort_mib"` // node's own included
@@ -64,15 +77,18 @@ type ZooPeak struct {
 // ZooTolerance bounds the relative l2 error of members' outputs.
 const ZooTolerance = 1e-4
 
-// zooVariants lists the compiles; the first is the dense one.
+// zooVariants lists the compiles; the first is the dense one. The half is of the model in 16-bit floats, where
+// there is such a model.
 var zooVariants = []struct {
 	name string
 	Variant
+	half bool
 }{
-	{"dense", Variant{Untouched, 0}},
-	{"uniform 80%", Variant{"uniform", 0.8}},
-	{"uniform 90%", Variant{"uniform", 0.9}},
-	{"4x1 80%", Variant{"uniform-block:4x1", 0.8}},
+	{"dense", Variant{Untouched, 0}, false},
+	{"uniform 80%", Variant{"uniform", 0.8}, false},
+	{"uniform 90%", Variant{"uniform", 0.9}, false},
+	{"4x1 80%", Variant{"uniform-block:4x1", 0.8}, false},
+	{"f16", Variant{Untouched, 0}, true},
 }
 
 // zooSittings is how often models are loaded anew and ONNX Runtime's process is started.
@@ -83,6 +99,11 @@ var ZooTurns = Turns{Rounds: 5, Least: 2, Turn: 100 * time.Millisecond, Budget: 
 
 // Best is the ratio of ONNX Runtime's fastest run to that of variant i.
 func (z Zoo) Best(i int) float64 { return z.ORT / z.Variants[i].SPC }
+
+// variant is the place of the variant of a name, -1 where there is none.
+func (z Zoo) variant(name string) int {
+	return slices.IndexFunc(z.Variants, func(v ZooVariant) bool { return v.Name == name })
+}
 
 // OwnBest is the ratio of the dense compile's fastest run to that of variant i.
 func (z Zoo) OwnBest(i int) float64 { return z.Variants[0].SPC / z.Variants[i].SPC }
@@ -132,21 +153,32 @@ func (s *session) zoo(ctx context.Context, m zoo.Member, export func(context.Con
 	if err != nil {
 		return nil, err
 	}
-	files, variants := make([]string, len(zooVariants)), make([]ZooVariant, len(zooVariants))
+	var files []string
+	var variants []ZooVariant
 	for i, v := range zooVariants {
-		files[i] = filepath.Join(dir, strconv.Itoa(i)+".spx")
-		if variants[i], err = s.zooVariant(ctx, v.Variant, files[i], filepath.Join(dir, "pruned.onnx"), notes); err != nil {
+		file := filepath.Join(dir, strconv.Itoa(i)+".spx")
+		var z ZooVariant
+		if v.half {
+			if !s.half(ctx, file, filepath.Join(dir, "half.onnx")) {
+				continue
+			}
+		} else if z, err = s.zooVariant(ctx, v.Variant, file, filepath.Join(dir, "pruned.onnx"), notes); err != nil {
 			return nil, fmt.Errorf("%s: %w", v.name, err)
 		}
-		variants[i].Name = v.name
+		z.Name = v.name
+		files, variants = append(files, file), append(variants, z)
 	}
 	peak, err := s.peak(ctx, files[0])
 	if err != nil {
 		return nil, err
 	}
+	interpreted, err := s.interpreted(ctx, files[0])
+	if err != nil {
+		return nil, err
+	}
 	var out []Zoo
 	for _, t := range s.Threads {
-		z := Zoo{Name: m.Name, Group: m.Group, Threads: t, Peak: peak, Variants: slices.Clone(variants)}
+		z := Zoo{Name: m.Name, Group: m.Group, Threads: t, Peak: peak, Interpreted: interpreted, Variants: slices.Clone(variants)}
 		if err := s.race(ctx, &z, files); err != nil {
 			return out, err
 		}
@@ -213,6 +245,72 @@ func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string
 	return z, err
 }
 
+// half compiles the model in 16-bit floats into file, and reports whether there is such a model.
+func (s *session) half(ctx context.Context, file, model string) bool {
+	g, _, err := onnx.Import(s.source.path, onnx.Options{})
+	if err != nil || graphtest.Half(g, tensor.F16) != nil {
+		return false
+	}
+	err = atomicfile.Write(model, func(w io.Writer) error { return onnx.Export(w, g, "spc", "zoo") })
+	if err != nil {
+		return false
+	}
+	m, err := spc.Compile(ctx, spc.CompileOptions{Model: model})
+	if err != nil {
+		return false
+	}
+	defer m.Close()
+	return m.Save(file) == nil
+}
+
+// interpreted measures what nodes take that the CPU has no kernel for.
+func (s *session) interpreted(ctx context.Context, file string) ([]ZooShare, error) {
+	m, err := spc.Open(file, spc.RunOptions{Threads: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	places, err := m.Placements(s.source.inputs)
+	if err != nil {
+		return nil, err
+	}
+	slow := map[string]bool{}
+	for _, p := range places {
+		if p.Interpreted {
+			slow[p.Node] = true
+		}
+	}
+	if len(slow) == 0 {
+		return nil, nil
+	}
+	if _, err := m.Run(ctx, s.source.inputs); err != nil { // which may bind kernels
+		return nil, err
+	}
+	_, times, err := m.Profile(ctx, s.source.inputs)
+	if err != nil {
+		return nil, err
+	}
+	by, total := map[string]*ZooShare{}, 0.0
+	for _, t := range times {
+		total += t.Time.Seconds()
+		if !slow[t.Node] {
+			continue
+		}
+		if by[t.Op] == nil {
+			by[t.Op] = &ZooShare{Op: t.Op}
+		}
+		by[t.Op].Nodes++
+		by[t.Op].Share += t.Time.Seconds()
+	}
+	var out []ZooShare
+	for _, z := range by {
+		z.Share /= total
+		out = append(out, *z)
+	}
+	slices.SortFunc(out, func(a, b ZooShare) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Op, b.Op)) })
+	return out, nil
+}
+
 // race times ONNX Runtime and the compiled files on z.Threads.
 func (s *session) race(ctx context.Context, z *Zoo, files []string) error {
 	z.ORT = math.Inf(1)
@@ -240,13 +338,17 @@ func (s *session) sitting(ctx context.Context, z *Zoo, files []string, rounds []
 		return err
 	}
 	sides := []Side{w.Run}
-	for _, f := range files {
+	for i, f := range files {
 		m, err := spc.Open(f, spc.RunOptions{Threads: z.Threads})
 		if err != nil {
 			return err
 		}
 		defer m.Close()
-		sides = append(sides, s.source.side(m))
+		source := s.source
+		if z.Variants[i].Name == "f16" {
+			source = s.source.halved()
+		}
+		sides = append(sides, source.side(m))
 	}
 	from := use(w.Pid())
 	times, err := s.Turns.Play(ctx, sides...)

@@ -13,14 +13,18 @@ import (
 // least is the time in milliseconds below which a member does not count: what is measured then is the start of a run.
 const least = 0.2
 
-// Floors are what geometric means and the lowest members are to reach on one thread: against ONNX Runtime,
+// noted is the share of the time from which on it is told that an operator has no kernel.
+const noted = 0.01
+
+// floor is what geometric means and the lowest members are to reach on one thread: against ONNX Runtime,
 // and against the own dense compile.
-type floor struct{ mean, lowest, own float64 }
+type floor struct{ mean, lowest, own, ownMean float64 }
 
 var zooFloors = map[string]floor{
 	"dense":       {mean: 1.1, lowest: 0.85},
 	"uniform 80%": {mean: 2.1, own: 0.97},
 	"4x1 80%":     {mean: 2.5},
+	"f16":         {ownMean: 0.9},
 }
 
 // ZooMean is what members of a group come to in a variant on some threads.
@@ -48,6 +52,9 @@ func (m ZooMean) Misses() string {
 	}
 	if m.LowestOwn < f.own {
 		out = append(out, fmt.Sprintf("slower than %.2f of dense", f.own))
+	}
+	if m.Own < f.ownMean {
+		out = append(out, fmt.Sprintf("mean below %.2f of dense", f.ownMean))
 	}
 	return strings.Join(out, ", ")
 }
@@ -108,27 +115,31 @@ func (r *Results) printZoo(w io.Writer) {
 			}
 			if t == nil {
 				header := []any{"member", "group", "ORT ms", "spc ms"}
-				columns := []int{3, 4}
-				for i, v := range z.Variants {
-					if header = append(header, v.Name); i > 0 {
+				for i, v := range zooVariants {
+					if header = append(header, v.name); i > 0 {
 						header = append(header, "own")
 					}
 				}
 				header = append(header, "MiB, ORT", "spc", "others", "rel l2")
-				for i := 4; i < len(header); i++ {
-					columns = append(columns, i+1)
+				var columns []int
+				for i := 3; i <= len(header); i++ {
+					columns = append(columns, i)
 				}
 				t = newTable(w, header...)
 				right(t, columns...)
 			}
 			row := table.Row{z.Name, z.Group, fmt.Sprintf("%.4g", z.ORT), fmt.Sprintf("%.4g", z.Variants[0].SPC)}
 			worst := 0.0
-			for i, v := range z.Variants {
-				row = append(row, fmt.Sprintf("%.2f (%.2f, %.2f-%.2f)", z.Best(i), v.Ratio.Median, v.Ratio.Q1, v.Ratio.Q3))
-				if i > 0 {
-					row = append(row, times(z.OwnBest(i)))
+			for i, v := range zooVariants {
+				ratio, own := "", ""
+				if k := z.variant(v.name); k >= 0 {
+					x := z.Variants[k]
+					ratio = fmt.Sprintf("%.2f (%.2f, %.2f-%.2f)", z.Best(k), x.Ratio.Median, x.Ratio.Q1, x.Ratio.Q3)
+					own, worst = times(z.OwnBest(k)), max(worst, x.RelL2)
 				}
-				worst = max(worst, v.RelL2)
+				if row = append(row, ratio); i > 0 {
+					row = append(row, own)
+				}
 			}
 			t.AppendRow(append(row, fmt.Sprintf("%.0f", z.Peak.ORT), fmt.Sprintf("%.0f", z.Peak.SPC), share(z.Others), fmt.Sprintf("%.0e", worst)))
 		}
@@ -150,6 +161,11 @@ func (r *Results) printZoo(w io.Writer) {
 	for _, z := range r.Zoo {
 		if z.Error != "" {
 			fmt.Fprintf(w, "failed: %s: %s\n", z.Name, z.Error)
+		}
+		for _, s := range z.Interpreted {
+			if s.Share > noted && z.Threads == threads[0] {
+				fmt.Fprintf(w, "without a kernel: %s: %.1f%% of the time in %s of %s\n", z.Name, 100*s.Share, plural(s.Nodes, "node"), s.Op)
+			}
 		}
 	}
 }
@@ -180,25 +196,25 @@ func (r *Results) ZooSummary() string {
 func (r *Results) ZooTable() string {
 	var b strings.Builder
 	b.WriteString(r.zooHead())
-	head := false
+	b.WriteString("| | ONNX Runtime, ms | spc, ms |")
+	for i, v := range zooVariants {
+		if fmt.Fprintf(&b, " %s |", v.name); i > 0 {
+			b.WriteString(" to own dense |")
+		}
+	}
+	b.WriteString(" peak MiB, ONNX Runtime | spc |\n|---|" + strings.Repeat("---:|", 2*len(zooVariants)+3) + "\n")
 	for _, z := range r.Zoo {
 		if z.Threads != 1 || z.Error != "" {
 			continue
 		}
-		if !head {
-			b.WriteString("| | ONNX Runtime, ms | spc, ms |")
-			for i, v := range z.Variants {
-				if fmt.Fprintf(&b, " %s |", v.Name); i > 0 {
-					b.WriteString(" to own dense |")
-				}
-			}
-			b.WriteString(" peak MiB, ONNX Runtime | spc |\n|---|" + strings.Repeat("---:|", 2*len(z.Variants)+3) + "\n")
-			head = true
-		}
 		fmt.Fprintf(&b, "| %s | %.4g | %.4g |", z.Name, z.ORT, z.Variants[0].SPC)
-		for i := range z.Variants {
-			if fmt.Fprintf(&b, " %s |", times(z.Best(i))); i > 0 {
-				fmt.Fprintf(&b, " %s |", times(z.OwnBest(i)))
+		for i, v := range zooVariants {
+			ratio, own := "", ""
+			if k := z.variant(v.name); k >= 0 {
+				ratio, own = times(z.Best(k)), times(z.OwnBest(k))
+			}
+			if fmt.Fprintf(&b, " %s |", ratio); i > 0 {
+				fmt.Fprintf(&b, " %s |", own)
 			}
 		}
 		fmt.Fprintf(&b, " %.0f | %.0f |\n", z.Peak.ORT, z.Peak.SPC)
@@ -219,7 +235,7 @@ func (r *Results) PlotZoo(path string) error {
 			continue
 		}
 		for i := range c.bars {
-			ratio := z.Best(i)
+			ratio := z.Best(i) // dense and uniform come first
 			c.bars[i].at, c.bars[i].ratio = append(c.bars[i].at, len(c.rows)), append(c.bars[i].ratio, ratio)
 			c.lo, c.hi = min(c.lo, ratio), max(c.hi, ratio)
 		}
