@@ -110,6 +110,9 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 				byRows++
 			}
 		}
+		if places, err := p.Placements([]*tensor.Tensor{in}); err != nil || len(places) != len(g.Nodes) {
+			t.Errorf("%d nodes have places, %v in\n%s", len(places), err, src)
+		}
 		p.Close()
 	}
 	if cascades < 30 || byRows < 3 {

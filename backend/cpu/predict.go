@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"errors"
+	"iter"
 	"slices"
 
 	"spc/backend"
@@ -32,7 +33,7 @@ func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, products map[s
 	if err != nil {
 		return nil, err
 	}
-	for _, st := range s.steps {
+	for st := range s.nodes() {
 		k := Prediction{Node: st.node, Interpreted: st.interpreted()}
 		if static(st.node) && !st.view {
 			k.Seconds = st.predict(products)
@@ -42,6 +43,17 @@ func Predict(g *ir.Graph, in []*tensor.Tensor, o backend.Options, products map[s
 	return out, s.drop()
 }
 
+// nodes yields the steps that are nodes. Cascades are none: their members are.
+func (s *spec) nodes() iter.Seq[*step] {
+	return func(yield func(*step) bool) {
+		for _, st := range s.steps {
+			if st.plan != nil && !yield(st) {
+				return
+			}
+		}
+	}
+}
+
 // Placements tells which nodes are evaluated by their operators, or have subgraphs with such.
 func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err error) {
 	err = ir.Guard(func() error {
@@ -49,7 +61,7 @@ func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err 
 		if err != nil {
 			return err
 		}
-		for _, st := range s.steps {
+		for st := range s.nodes() {
 			out = append(out, backend.Placement{Node: st.node, Interpreted: s.interprets(st)})
 		}
 		return s.drop()

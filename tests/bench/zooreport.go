@@ -222,7 +222,7 @@ func (r *Results) ZooTable() string {
 	return b.String()
 }
 
-// PlotZoo draws the ratios of the members on one thread, dense and at 80% zeros, as a PNG.
+// PlotZoo draws the ratios of the members on one thread, dense and at 80% zeros, as a PNG; none where none was measured.
 func (r *Results) PlotZoo(path string) error {
 	c := chart{
 		title: fmt.Sprintf("The zoo: ONNX Runtime's time (%s, dense, f32) / spc's time, one thread\n%s, %s, commit %s",
@@ -240,6 +240,9 @@ func (r *Results) PlotZoo(path string) error {
 			c.lo, c.hi = min(c.lo, ratio), max(c.hi, ratio)
 		}
 		c.rows = append(c.rows, z.Name)
+	}
+	if len(c.rows) == 0 {
+		return nil
 	}
 	return c.draw(path)
 }
