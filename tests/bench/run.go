@@ -195,7 +195,7 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 	if row.Pattern != "" || row.Int8 {
 		pruned := filepath.Join(s.Scratch, row.Name+".onnx")
 		defer os.Remove(pruned)
-		if want, err = s.reference(ctx, o, pruned); err != nil {
+		if want, err = s.reference(ctx, o, pruned, runtime.NumCPU()); err != nil {
 			return nil, err
 		}
 		if row.QDQ {
@@ -218,8 +218,8 @@ func (s *session) row(ctx context.Context, row Row, next func(nth int)) (out []R
 }
 
 // reference writes the model as o prunes and quantises it into an ONNX file, and
-// returns what ONNX Runtime makes of that.
-func (s *session) reference(ctx context.Context, o spc.CompileOptions, path string) (map[string]*tensor.Tensor, error) {
+// returns what ONNX Runtime makes of that on some threads.
+func (s *session) reference(ctx context.Context, o spc.CompileOptions, path string, threads int) (map[string]*tensor.Tensor, error) {
 	p, err := spc.Prune(ctx, s.source.options(o))
 	if err == nil {
 		err = p.Save(path)
@@ -227,7 +227,7 @@ func (s *session) reference(ctx context.Context, o spc.CompileOptions, path stri
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.ORT.Start(ctx, runtime.NumCPU())
+	w, err := s.ORT.Start(ctx, threads)
 	if err != nil {
 		return nil, err
 	}

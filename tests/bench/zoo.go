@@ -220,7 +220,8 @@ func (s *session) zooVariant(ctx context.Context, v Variant, file, pruned string
 		return z, err
 	}
 	debug.FreeOSMemory()
-	want, err := s.reference(ctx, o, pruned)
+	// On more threads ONNX Runtime 1.30 loses terms of a ScatterElements that adds to an element twice.
+	want, err := s.reference(ctx, o, pruned, 1)
 	if err != nil {
 		return z, err
 	}
