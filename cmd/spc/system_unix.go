@@ -3,10 +3,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,8 +27,16 @@ func forgetPeak() {
 	}
 }
 
-// peakBytes is the most memory that the process has had resident.
+// peakBytes is the most memory that the process has had resident. Linux counts in its usage also what
+// the process was that started it, and nothing is forgotten there.
 func peakBytes() int64 {
+	if b, err := os.ReadFile("/proc/self/status"); err == nil {
+		_, rest, ok := strings.Cut(string(b), "VmHWM:")
+		var kib int64
+		if _, err := fmt.Sscan(rest, &kib); ok && err == nil {
+			return kib * 1024
+		}
+	}
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0
