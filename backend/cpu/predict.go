@@ -72,7 +72,7 @@ func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err 
 // interpreted reports whether the node's operator evaluates it. What has subgraphs leaves the work to their nodes, and what
 // is bound when shapes are known is taken to have a kernel.
 func (st *step) interpreted() bool {
-	return !st.fast() && !st.view && st.dynamic == nil && len(ir.Subgraphs(st.node.Op)) == 0
+	return !st.fast() && !st.view && st.dynamic == nil && finders[st.node.Op.Kind()] == nil && len(ir.Subgraphs(st.node.Op)) == 0
 }
 
 // interprets reports whether the operator of a step evaluates it, or that of one in its subgraphs.

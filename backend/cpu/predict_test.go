@@ -21,7 +21,8 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
     return %a
   }}
   %v: f32[256] = Flatten "view" (%b) {axis = 0}
-  return %v
+  %f: i64[*] = NonZero "found" (%x)
+  return %v, %f
 }`)
 	s := &slow{}
 	g.Nodes[0].Op = s
@@ -31,7 +32,7 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{"exp": true, "then": true, "if": false, "view": false}
+	want := map[string]bool{"exp": true, "then": true, "if": false, "view": false, "found": false}
 	for _, p := range list {
 		if p.Interpreted != want[p.Node.Name] {
 			t.Errorf("%v: interpreted %v", p.Node, p.Interpreted)
@@ -51,11 +52,11 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	}
 	defer p.Close()
 	places, err := p.(backend.Partial).Placements(in)
-	if err != nil || len(places) != 4 {
+	if err != nil || len(places) != 5 {
 		t.Fatalf("%+v, %v", places, err)
 	}
 	for _, at := range places {
-		if at.Interpreted != (at.Node.Name != "view") {
+		if at.Interpreted != (at.Node.Name != "view" && at.Node.Name != "found") {
 			t.Errorf("%v: %+v", at.Node, at)
 		}
 	}
