@@ -229,7 +229,7 @@ var Pipeline = []Pass{
 		Run: tidy(fuse.Activations),
 	},
 	{
-		Name: "norms", Doc: "recognise LayerNorm and RMSNorm",
+		Name: "norms", Doc: "recognise LayerNorm, RMSNorm and GroupNorm",
 		Needs: Typed | Folded, Role: Fuses | Unportable,
 		Run: tidy(fuse.Norms),
 	},
