@@ -94,6 +94,26 @@ func (o *options) run(c *cobra.Command, name string, measure func(*bench.Results
 	return o.keep(r, name)
 }
 
+// against is run for what is measured against ONNX Runtime, which npm installed into a folder. It is an error that
+// measurements failed.
+func (o *options) against(c *cobra.Command, folder, name string, measure func(*bench.Results) (failed int, err error)) error {
+	return o.scratch(func() (err error) {
+		if o.bench.ORT, err = bench.FindORT(folder, o.bench.Scratch); err != nil {
+			return err
+		}
+		failed := 0
+		err = o.run(c, name, func(r *bench.Results) (err error) {
+			r.ORT, r.Node = o.bench.ORT.Version, o.bench.ORT.Node
+			failed, err = measure(r)
+			return err
+		})
+		if err == nil && failed > 0 {
+			err = fmt.Errorf("%d measurements failed", failed)
+		}
+		return err
+	})
+}
+
 // keep writes results into the folder of --save, if there is one.
 func (o *options) keep(r *bench.Results, name string) error {
 	if o.save == "" {
@@ -138,25 +158,14 @@ func ortCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return o.scratch(func() error {
-			if o.bench.ORT, err = bench.FindORT(folder, o.bench.Scratch); err != nil {
-				return err
-			}
-			failed := 0
-			err := o.run(c, "ort", func(r *bench.Results) (err error) {
-				r.ORT, r.Node = o.bench.ORT.Version, o.bench.ORT.Node
-				r.Rows, err = o.bench.Run(c.Context(), rows)
-				for _, x := range r.Rows {
-					if x.Error != "" {
-						failed++
-					}
+		return o.against(c, folder, "ort", func(r *bench.Results) (failed int, err error) {
+			r.Rows, err = o.bench.Run(c.Context(), rows)
+			for _, x := range r.Rows {
+				if x.Error != "" {
+					failed++
 				}
-				return err
-			})
-			if err == nil && failed > 0 {
-				err = fmt.Errorf("%d measurements failed", failed)
 			}
-			return err
+			return failed, err
 		})
 	}
 	return c
@@ -218,11 +227,11 @@ func zooCommand() *cobra.Command {
 	}
 	o.add(c)
 	o.bench.Turns = bench.ZooTurns
-	fs := c.Flags()
-	fs.StringVar(&folder, "ort", "out/ort", "the `folder` that npm installed "+bench.Package+" into with --prefix")
-	fs.StringVar(&o.bench.Program, "spc", "bin/spc", "the `program` spc, for the peak of memory")
-	fs.StringVar(&python, "python", "/usr/bin/python3", "the `program` that exports members, which has PyTorch, torchvision and onnx")
-	fs.Lookup("models").DefValue = "out/zoo"
+	flags := c.Flags()
+	flags.StringVar(&folder, "ort", "out/ort", "the `folder` that npm installed "+bench.Package+" into with --prefix")
+	flags.StringVar(&o.bench.Program, "spc", "bin/spc", "the `program` spc, for the peak of memory")
+	flags.StringVar(&python, "python", "/usr/bin/python3", "the `program` that exports members, which has PyTorch, torchvision and onnx")
+	flags.Lookup("models").DefValue = "out/zoo"
 	o.bench.Models = "out/zoo"
 	c.RunE = func(c *cobra.Command, globs []string) error {
 		all, err := zoo.Members("tests/zoo/list")
@@ -236,36 +245,31 @@ func zooCommand() *cobra.Command {
 		export := func(ctx context.Context, name string) error {
 			return external(ctx, python, "tests/zoo/export/export.py", "--out", o.bench.Models, name)
 		}
-		return o.scratch(func() error {
-			if o.bench.ORT, err = bench.FindORT(folder, o.bench.Scratch); err != nil {
-				return err
-			}
-			failed := 0
-			err := o.run(c, "zoo", func(r *bench.Results) (err error) {
-				r.ORT, r.Node = o.bench.ORT.Version, o.bench.ORT.Node
+		return o.against(c, folder, "zoo", func(r *bench.Results) (failed int, err error) {
+			if o.save != "" {
 				old, err := bench.Read(filepath.Join(o.save, "zoo.json"))
-				if err == nil && o.save != "" {
-					if err := r.Resume(old); err != nil && len(globs) > 0 {
-						fmt.Fprintf(c.ErrOrStderr(), "not saved: %v\n", err)
-						o.save = ""
-					}
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return 0, err
 				}
-				r.Zoo, err = o.bench.RunZoo(c.Context(), members, r.Zoo, export, func(done []bench.Zoo) error {
-					r.Zoo = bench.Ordered(done, all)
-					return o.keep(r, "zoo")
-				})
-				r.Zoo = bench.Ordered(r.Zoo, all)
-				for _, z := range r.Zoo {
-					if z.Error != "" {
-						failed++
-					}
+				if err == nil {
+					err = r.Resume(old)
 				}
-				return err
-			})
-			if err == nil && failed > 0 {
-				err = fmt.Errorf("%d measurements failed", failed)
+				if err != nil && old != nil && len(globs) > 0 {
+					fmt.Fprintf(c.ErrOrStderr(), "not saved: %v\n", err)
+					o.save = ""
+				}
 			}
-			return err
+			r.Zoo, err = o.bench.RunZoo(c.Context(), members, r.Zoo, export, func(done []bench.Zoo) error {
+				r.Zoo = bench.Ordered(done, all)
+				return o.keep(r, "zoo")
+			})
+			r.Zoo = bench.Ordered(r.Zoo, all)
+			for _, z := range r.Zoo {
+				if z.Error != "" {
+					failed++
+				}
+			}
+			return failed, err
 		})
 	}
 	return c
