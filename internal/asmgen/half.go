@@ -3,6 +3,7 @@ package main
 import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
 )
 
 // widenHalf generates the conversion of 16-bit numbers, f16 or bf16, to f32, sixteen at a
@@ -21,12 +22,7 @@ func widenHalf(a isa, format string) {
 	Label("block")
 	for i := 0; i < 16; i += a.lanes {
 		x := a.vec()
-		if format == "f16" {
-			VCVTPH2PS(Mem{Base: src, Disp: 2 * i}, x)
-		} else {
-			VPMOVZXWD(Mem{Base: src, Disp: 2 * i}, x)
-			VPSLLD(Imm(16), x, x)
-		}
+		widened(format, Mem{Base: src, Disp: 2 * i}, x)
 		VMOVUPS(x, Mem{Base: dst, Disp: 4 * i})
 	}
 	add(32, src)
@@ -34,6 +30,16 @@ func widenHalf(a isa, format string) {
 	DECQ(blocks)
 	JNZ(LabelRef("block"))
 	end()
+}
+
+// widened makes f32 of as many numbers of 16 bits as x has lanes.
+func widened(format string, from Mem, x VecVirtual) {
+	if format == "f16" {
+		VCVTPH2PS(from, x)
+		return
+	}
+	VPMOVZXWD(from, x)
+	VPSLLD(Imm(16), x, x)
 }
 
 // narrowHalf generates the rounding of f32 to f16, sixteen at a time.

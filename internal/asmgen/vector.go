@@ -39,17 +39,22 @@ func (a isa) across(v VecVirtual, combine func(v, acc VecVirtual)) VecVirtual {
 // virtual is the view of a virtual register as one.
 func virtual(r Register) VecVirtual { return r.(VecVirtual) }
 
-// gemv generates the product of dense rows with a vector, four rows at a time.
-func gemv(a isa) {
+// gemv generates the product of dense rows with a vector, four rows at a time. Rows in a format of
+// 16 bits are widened on the way, so that sums are those of the widened rows.
+func gemv(a isa, format string) {
 	const rows, unroll = 4, 2
-	name := "gemv_f32_4x1_" + a.name
-	begin(name, "func(groups, k int, w *float32, ldw int, x, y *float32)",
+	name, size := "gemv_"+format+"_4x1_"+a.name, 2
+	element, value := "*uint16", format+"(w[r*ldw+i])"
+	if format == "f32" {
+		size, element, value = 4, "*float32", "w[r*ldw+i]"
+	}
+	begin(name, "func(groups, k int, w "+element+", ldw int, x, y *float32)",
 		name+" multiplies groups of 4 dense rows by a vector:",
 		"",
 		"\tfor r := range 4 * groups {",
 		"\t\tvar s float32",
 		"\t\tfor i := range k {",
-		"\t\t\ts += w[r*ldw+i] * x[i]",
+		"\t\t\ts += "+value+" * x[i]",
 		"\t\t}",
 		"\t\ty[r] = s",
 		"\t}")
@@ -59,7 +64,7 @@ func gemv(a isa) {
 	ldw := Load(Param("ldw"), GP64())
 	x0 := Load(Param("x"), GP64())
 	y := Load(Param("y"), GP64())
-	SHLQ(Imm(2), ldw)
+	SHLQ(Imm(uint64(size/2)), ldw)
 	ldw3 := GP64()
 	LEAQ(Mem{Base: ldw, Index: ldw, Scale: 2}, ldw3)
 
@@ -84,11 +89,18 @@ func gemv(a isa) {
 		v := a.vec()
 		VMOVUPS(Mem{Base: x, Disp: a.bytes() * u}, v)
 		for r := range rows {
-			VFMADD231PS(row(r, a.bytes()*u), v, sets[u][r][0])
+			from := row(r, size*a.lanes*u)
+			if size == 4 {
+				VFMADD231PS(from, v, sets[u][r][0])
+				continue
+			}
+			wide := a.vec()
+			widened(format, from, wide)
+			VFMADD231PS(wide, v, sets[u][r][0])
 		}
 	}
 	advance := func(n int) {
-		add(4*n, w)
+		add(size*n, w)
 		add(4*n, x)
 	}
 	SUBQ(Imm(uint64(unroll*a.lanes)), n)
@@ -119,7 +131,20 @@ func gemv(a isa) {
 	v := XMM()
 	VMOVSS(Mem{Base: x}, v)
 	for r := range rows {
-		VFMADD231SS(row(r, 0), v, sums[r])
+		if size == 4 {
+			VFMADD231SS(row(r, 0), v, sums[r])
+			continue
+		}
+		bits, wide := GP32(), XMM()
+		MOVWLZX(row(r, 0), bits)
+		if format == "f16" {
+			VMOVD(bits, wide)
+			VCVTPH2PS(wide, wide)
+		} else {
+			SHLL(Imm(16), bits)
+			VMOVD(bits, wide)
+		}
+		VFMADD231SS(wide, v, sums[r])
 	}
 	advance(1)
 	DECQ(n)
@@ -152,7 +177,9 @@ func vectors() {
 				spmvRun(a, columns, idx)
 			}
 		}
-		gemv(a)
+		for _, format := range []string{"f32", "f16", "bf16"} {
+			gemv(a, format)
+		}
 		widenHalf(a, "f16")
 		widenHalf(a, "bf16")
 		narrowHalf(a)

@@ -33,7 +33,8 @@ type Kernels struct {
 	Gemm Gemm
 
 	gemv   func(rows, k int, w []float32, ldw int, x, y []float32)
-	spmm   map[int][Columns / Granule]spmm // by the rows of a block
+	halves [halfKinds]func(rows, k int, w []uint16, ldw int, x, y []float32) // gemv, nil for kinds without
+	spmm   map[int][Columns / Granule]spmm                                   // by the rows of a block
 	spmv16 map[int]spmv[uint16]
 	spmv32 map[int]spmv[uint32]
 	run16  map[int]spmv[uint16] // by the columns of a block

@@ -39,6 +39,7 @@ var avx512 = func() Kernels {
 	k := avx512Tables.kernels("avx512")
 	k.Gemm.Name = "gemm_f32_6x64_avx512"
 	k.gemv = dense(gemv_f32_4x1_avx512)
+	k.halves[ieee], k.halves[brain] = dense(gemv_f16_4x1_avx512), dense(gemv_bf16_4x1_avx512)
 	k.widen = widening{ieee: inBlocks(widen_f16_avx512, widenF16), brain: inBlocks(widen_bf16_avx512, widenBF16)}
 	k.narrow = inBlocks(narrow_f16_avx512, nil)
 	k.peak, k.flop = fmaPeak_avx512, 12*16*2
@@ -49,9 +50,11 @@ var avx2 = func() Kernels {
 	k := avx2Tables.kernels("avx2")
 	k.Gemm.Name = "gemm_f32_6x16_avx2"
 	k.gemv = dense(gemv_f32_4x1_avx2)
+	k.halves[brain] = dense(gemv_bf16_4x1_avx2)
 	k.widen = widening{ieee: widenF16, brain: inBlocks(widen_bf16_avx2, widenBF16)}
 	if isa.F16C() { // nearly always
 		k.widen[ieee], k.narrow = inBlocks(widen_f16_avx2, widenF16), inBlocks(narrow_f16_avx2, nil)
+		k.halves[ieee] = dense(gemv_f16_4x1_avx2)
 	}
 	k.peak, k.flop = fmaPeak_avx2, 12*8*2
 	return k
@@ -83,8 +86,8 @@ func sparseVec[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *f
 // dense lets an assembly kernel of groups of four rows take slices and any
 // number of rows: the last four overlap those before, and fewer than four are
 // each computed four times.
-func dense(f func(groups, k int, w *float32, ldw int, x, y *float32)) func(rows, k int, w []float32, ldw int, x, y []float32) {
-	return func(rows, k int, w []float32, ldw int, x, y []float32) {
+func dense[T float32 | uint16](f func(groups, k int, w *T, ldw int, x, y *float32)) func(rows, k int, w []T, ldw int, x, y []float32) {
+	return func(rows, k int, w []T, ldw int, x, y []float32) {
 		if rows < 4 {
 			var s [4]float32
 			for r := range rows {

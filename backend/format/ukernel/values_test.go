@@ -42,6 +42,35 @@ func TestWideningIsExact(t *testing.T) {
 	}
 }
 
+// A product of rows of 16 bits with a vector is that of the widened rows, to the bit.
+func TestMulVecOfHalvesIsThatOfTheirRows(t *testing.T) {
+	const seed = 6
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, seed))
+	for _, kern := range Available() {
+		for _, m := range []int{0, 1, 3, 4, 5, 11} {
+			for _, k := range []int{0, 1, 7, 8, 16, 17, 31, 32, 33, 48, 700, 5000} {
+				bits := make([]uint16, m*k)
+				for i := range bits {
+					bits[i] = uint16(rng.Uint32())&^0x4000 | uint16(rng.IntN(2))<<13 // finite, of all signs
+				}
+				x := make([]float32, k)
+				for i := range x {
+					x[i] = float32(rng.NormFloat64())
+				}
+				for name, v := range map[string]Values{"f16": F16(bits), "bf16": BF16(bits)} {
+					got, want := make([]float32, m+1), make([]float32, m+1)
+					kern.MulVecOf(m, k, v, x, got)
+					kern.MulVec(m, k, v.Float32s(), k, x, want)
+					if !slices.Equal(got, want) {
+						t.Fatalf("%s by %s, %d x %d: %v, want %v", name, kern.ISA, m, k, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestNarrowingRoundsToEven(t *testing.T) {
 	const seed = 5
 	t.Logf("seed %d", seed)

@@ -43,6 +43,13 @@ func (kern *Kernels) MulVecOf(m, k int, w Values, x, y []float32) {
 		kern.MulVec(m, k, w.f32, k, x, y)
 		return
 	}
+	if gemv := kern.halves[w.kind]; gemv != nil && m > 0 {
+		need("weight", len(w.half), m*k)
+		need("vector", len(x), k)
+		need("output", len(y), m)
+		gemv(m, k, w.half, k, x, y)
+		return
+	}
 	const least = 4 // rows, which kernels compute at a time
 	lent := w.lend()
 	defer lent.giveBack()

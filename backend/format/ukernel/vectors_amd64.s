@@ -1492,6 +1492,290 @@ store:
 	VZEROUPPER
 	RET
 
+// func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·gemv_f16_4x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ w+16(FP), DX
+	MOVQ ldw+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   SI, R10
+	MOVQ   CX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x10, R11
+	JL     vectors
+
+loop:
+	VMOVUPS     (R10), Y8
+	VCVTPH2PS   (R9), Y9
+	VFMADD231PS Y9, Y8, Y0
+	VCVTPH2PS   (R9)(BX*1), Y9
+	VFMADD231PS Y9, Y8, Y1
+	VCVTPH2PS   (R9)(BX*2), Y9
+	VFMADD231PS Y9, Y8, Y2
+	VCVTPH2PS   (R9)(R8*1), Y9
+	VFMADD231PS Y9, Y8, Y3
+	VMOVUPS     32(R10), Y8
+	VCVTPH2PS   16(R9), Y9
+	VFMADD231PS Y9, Y8, Y4
+	VCVTPH2PS   16(R9)(BX*1), Y9
+	VFMADD231PS Y9, Y8, Y5
+	VCVTPH2PS   16(R9)(BX*2), Y9
+	VFMADD231PS Y9, Y8, Y6
+	VCVTPH2PS   16(R9)(R8*1), Y9
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $+32, R9
+	ADDQ        $+64, R10
+	SUBQ        $0x10, R11
+	JGE         loop
+
+vectors:
+	ADDQ        $+16, R11
+	SUBQ        $0x08, R11
+	JL          sum
+	VMOVUPS     (R10), Y8
+	VCVTPH2PS   (R9), Y9
+	VFMADD231PS Y9, Y8, Y0
+	VCVTPH2PS   (R9)(BX*1), Y9
+	VFMADD231PS Y9, Y8, Y1
+	VCVTPH2PS   (R9)(BX*2), Y9
+	VFMADD231PS Y9, Y8, Y2
+	VCVTPH2PS   (R9)(R8*1), Y9
+	VFMADD231PS Y9, Y8, Y3
+	ADDQ        $+16, R9
+	ADDQ        $+32, R10
+	SUBQ        $0x08, R11
+
+sum:
+	ADDQ         $+8, R11
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VMOVHLPS     X0, X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSHDUP    X0, X4
+	VADDPS       X4, X0, X0
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VMOVHLPS     X1, X1, X4
+	VADDPS       X4, X1, X1
+	VMOVSHDUP    X1, X4
+	VADDPS       X4, X1, X1
+	VEXTRACTF128 $0x01, Y2, X4
+	VADDPS       X4, X2, X2
+	VMOVHLPS     X2, X2, X4
+	VADDPS       X4, X2, X2
+	VMOVSHDUP    X2, X4
+	VADDPS       X4, X2, X2
+	VEXTRACTF128 $0x01, Y3, X4
+	VADDPS       X4, X3, X3
+	VMOVHLPS     X3, X3, X4
+	VADDPS       X4, X3, X3
+	VMOVSHDUP    X3, X4
+	VADDPS       X4, X3, X3
+	TESTQ        R11, R11
+	JZ           store
+
+one:
+	VMOVSS      (R10), X4
+	MOVWLZX     (R9), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X0
+	MOVWLZX     (R9)(BX*1), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X1
+	MOVWLZX     (R9)(BX*2), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X2
+	MOVWLZX     (R9)(R8*1), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X3
+	ADDQ        $+2, R9
+	ADDQ        $+4, R10
+	DECQ        R11
+	JNZ         one
+
+store:
+	VMOVSS X0, (DI)
+	VMOVSS X1, 4(DI)
+	VMOVSS X2, 8(DI)
+	VMOVSS X3, 12(DI)
+	ADDQ   $+16, DI
+	LEAQ   (DX)(BX*4), DX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·gemv_bf16_4x1_avx2(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ w+16(FP), DX
+	MOVQ ldw+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   SI, R10
+	MOVQ   CX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x10, R11
+	JL     vectors
+
+loop:
+	VMOVUPS     (R10), Y8
+	VPMOVZXWD   (R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y0
+	VPMOVZXWD   (R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y1
+	VPMOVZXWD   (R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y2
+	VPMOVZXWD   (R9)(R8*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y3
+	VMOVUPS     32(R10), Y8
+	VPMOVZXWD   16(R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y4
+	VPMOVZXWD   16(R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y5
+	VPMOVZXWD   16(R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y6
+	VPMOVZXWD   16(R9)(R8*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $+32, R9
+	ADDQ        $+64, R10
+	SUBQ        $0x10, R11
+	JGE         loop
+
+vectors:
+	ADDQ        $+16, R11
+	SUBQ        $0x08, R11
+	JL          sum
+	VMOVUPS     (R10), Y8
+	VPMOVZXWD   (R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y0
+	VPMOVZXWD   (R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y1
+	VPMOVZXWD   (R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y2
+	VPMOVZXWD   (R9)(R8*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y3
+	ADDQ        $+16, R9
+	ADDQ        $+32, R10
+	SUBQ        $0x08, R11
+
+sum:
+	ADDQ         $+8, R11
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VEXTRACTF128 $0x01, Y0, X4
+	VADDPS       X4, X0, X0
+	VMOVHLPS     X0, X0, X4
+	VADDPS       X4, X0, X0
+	VMOVSHDUP    X0, X4
+	VADDPS       X4, X0, X0
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X1
+	VMOVHLPS     X1, X1, X4
+	VADDPS       X4, X1, X1
+	VMOVSHDUP    X1, X4
+	VADDPS       X4, X1, X1
+	VEXTRACTF128 $0x01, Y2, X4
+	VADDPS       X4, X2, X2
+	VMOVHLPS     X2, X2, X4
+	VADDPS       X4, X2, X2
+	VMOVSHDUP    X2, X4
+	VADDPS       X4, X2, X2
+	VEXTRACTF128 $0x01, Y3, X4
+	VADDPS       X4, X3, X3
+	VMOVHLPS     X3, X3, X4
+	VADDPS       X4, X3, X3
+	VMOVSHDUP    X3, X4
+	VADDPS       X4, X3, X3
+	TESTQ        R11, R11
+	JZ           store
+
+one:
+	VMOVSS      (R10), X4
+	MOVWLZX     (R9), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X0
+	MOVWLZX     (R9)(BX*1), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X1
+	MOVWLZX     (R9)(BX*2), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X2
+	MOVWLZX     (R9)(R8*1), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X3
+	ADDQ        $+2, R9
+	ADDQ        $+4, R10
+	DECQ        R11
+	JNZ         one
+
+store:
+	VMOVSS X0, (DI)
+	VMOVSS X1, 4(DI)
+	VMOVSS X2, 8(DI)
+	VMOVSS X3, 12(DI)
+	ADDQ   $+16, DI
+	LEAQ   (DX)(BX*4), DX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
 // func widen_f16_avx2(blocks int, src *uint16, dst *float32)
 // Requires: AVX, F16C
 TEXT ·widen_f16_avx2(SB), NOSPLIT, $0-24
@@ -3087,6 +3371,306 @@ one:
 	VFMADD231SS (R9)(BX*2), X4, X2
 	VFMADD231SS (R9)(R8*1), X4, X3
 	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	DECQ        R11
+	JNZ         one
+
+store:
+	VMOVSS X0, (DI)
+	VMOVSS X1, 4(DI)
+	VMOVSS X2, 8(DI)
+	VMOVSS X3, 12(DI)
+	ADDQ   $+16, DI
+	LEAQ   (DX)(BX*4), DX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, F16C, FMA3
+TEXT ·gemv_f16_4x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ w+16(FP), DX
+	MOVQ ldw+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   SI, R10
+	MOVQ   CX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x20, R11
+	JL     vectors
+
+loop:
+	VMOVUPS     (R10), Z8
+	VCVTPH2PS   (R9), Z9
+	VFMADD231PS Z9, Z8, Z0
+	VCVTPH2PS   (R9)(BX*1), Z9
+	VFMADD231PS Z9, Z8, Z1
+	VCVTPH2PS   (R9)(BX*2), Z9
+	VFMADD231PS Z9, Z8, Z2
+	VCVTPH2PS   (R9)(R8*1), Z9
+	VFMADD231PS Z9, Z8, Z3
+	VMOVUPS     64(R10), Z8
+	VCVTPH2PS   32(R9), Z9
+	VFMADD231PS Z9, Z8, Z4
+	VCVTPH2PS   32(R9)(BX*1), Z9
+	VFMADD231PS Z9, Z8, Z5
+	VCVTPH2PS   32(R9)(BX*2), Z9
+	VFMADD231PS Z9, Z8, Z6
+	VCVTPH2PS   32(R9)(R8*1), Z9
+	VFMADD231PS Z9, Z8, Z7
+	ADDQ        $+64, R9
+	ADDQ        $+128, R10
+	SUBQ        $0x20, R11
+	JGE         loop
+
+vectors:
+	ADDQ        $+32, R11
+	SUBQ        $0x10, R11
+	JL          sum
+	VMOVUPS     (R10), Z8
+	VCVTPH2PS   (R9), Z9
+	VFMADD231PS Z9, Z8, Z0
+	VCVTPH2PS   (R9)(BX*1), Z9
+	VFMADD231PS Z9, Z8, Z1
+	VCVTPH2PS   (R9)(BX*2), Z9
+	VFMADD231PS Z9, Z8, Z2
+	VCVTPH2PS   (R9)(R8*1), Z9
+	VFMADD231PS Z9, Z8, Z3
+	ADDQ        $+32, R9
+	ADDQ        $+64, R10
+	SUBQ        $0x10, R11
+
+sum:
+	ADDQ          $+16, R11
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VMOVHLPS      X0, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDPS        X4, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VMOVHLPS      X1, X1, X4
+	VADDPS        X4, X1, X1
+	VMOVSHDUP     X1, X4
+	VADDPS        X4, X1, X1
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X4
+	VADDPS        X4, X2, X2
+	VMOVHLPS      X2, X2, X4
+	VADDPS        X4, X2, X2
+	VMOVSHDUP     X2, X4
+	VADDPS        X4, X2, X2
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X4
+	VADDPS        X4, X3, X3
+	VMOVHLPS      X3, X3, X4
+	VADDPS        X4, X3, X3
+	VMOVSHDUP     X3, X4
+	VADDPS        X4, X3, X3
+	TESTQ         R11, R11
+	JZ            store
+
+one:
+	VMOVSS      (R10), X4
+	MOVWLZX     (R9), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X0
+	MOVWLZX     (R9)(BX*1), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X1
+	MOVWLZX     (R9)(BX*2), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X2
+	MOVWLZX     (R9)(R8*1), R12
+	VMOVD       R12, X5
+	VCVTPH2PS   X5, X5
+	VFMADD231SS X5, X4, X3
+	ADDQ        $+2, R9
+	ADDQ        $+4, R10
+	DECQ        R11
+	JNZ         one
+
+store:
+	VMOVSS X0, (DI)
+	VMOVSS X1, 4(DI)
+	VMOVSS X2, 8(DI)
+	VMOVSS X3, 12(DI)
+	ADDQ   $+16, DI
+	LEAQ   (DX)(BX*4), DX
+	DECQ   AX
+	JNZ    group
+	VZEROUPPER
+	RET
+
+// func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, FMA3
+TEXT ·gemv_bf16_4x1_avx512(SB), NOSPLIT, $0-48
+	MOVQ groups+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ w+16(FP), DX
+	MOVQ ldw+24(FP), BX
+	MOVQ x+32(FP), SI
+	MOVQ y+40(FP), DI
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), R8
+
+group:
+	MOVQ   DX, R9
+	MOVQ   SI, R10
+	MOVQ   CX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	SUBQ   $0x20, R11
+	JL     vectors
+
+loop:
+	VMOVUPS     (R10), Z8
+	VPMOVZXWD   (R9), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z0
+	VPMOVZXWD   (R9)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z1
+	VPMOVZXWD   (R9)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z2
+	VPMOVZXWD   (R9)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z3
+	VMOVUPS     64(R10), Z8
+	VPMOVZXWD   32(R9), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z4
+	VPMOVZXWD   32(R9)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z5
+	VPMOVZXWD   32(R9)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z6
+	VPMOVZXWD   32(R9)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z7
+	ADDQ        $+64, R9
+	ADDQ        $+128, R10
+	SUBQ        $0x20, R11
+	JGE         loop
+
+vectors:
+	ADDQ        $+32, R11
+	SUBQ        $0x10, R11
+	JL          sum
+	VMOVUPS     (R10), Z8
+	VPMOVZXWD   (R9), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z0
+	VPMOVZXWD   (R9)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z1
+	VPMOVZXWD   (R9)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z2
+	VPMOVZXWD   (R9)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z3
+	ADDQ        $+32, R9
+	ADDQ        $+64, R10
+	SUBQ        $0x10, R11
+
+sum:
+	ADDQ          $+16, R11
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z2, Z2
+	VADDPS        Z7, Z3, Z3
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X4
+	VADDPS        X4, X0, X0
+	VMOVHLPS      X0, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSHDUP     X0, X4
+	VADDPS        X4, X0, X0
+	VEXTRACTF64X4 $0x01, Z1, Y4
+	VADDPS        Y4, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPS        X4, X1, X1
+	VMOVHLPS      X1, X1, X4
+	VADDPS        X4, X1, X1
+	VMOVSHDUP     X1, X4
+	VADDPS        X4, X1, X1
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X4
+	VADDPS        X4, X2, X2
+	VMOVHLPS      X2, X2, X4
+	VADDPS        X4, X2, X2
+	VMOVSHDUP     X2, X4
+	VADDPS        X4, X2, X2
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X4
+	VADDPS        X4, X3, X3
+	VMOVHLPS      X3, X3, X4
+	VADDPS        X4, X3, X3
+	VMOVSHDUP     X3, X4
+	VADDPS        X4, X3, X3
+	TESTQ         R11, R11
+	JZ            store
+
+one:
+	VMOVSS      (R10), X4
+	MOVWLZX     (R9), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X0
+	MOVWLZX     (R9)(BX*1), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X1
+	MOVWLZX     (R9)(BX*2), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X2
+	MOVWLZX     (R9)(R8*1), R12
+	SHLL        $0x10, R12
+	VMOVD       R12, X5
+	VFMADD231SS X5, X4, X3
+	ADDQ        $+2, R9
 	ADDQ        $+4, R10
 	DECQ        R11
 	JNZ         one

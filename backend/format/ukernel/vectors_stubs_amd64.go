@@ -257,6 +257,32 @@ func spmv_f32_u32_1x16_avx2(groups int, ptr *uint32, index *uint32, value *float
 //go:noescape
 func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32)
 
+// gemv_f16_4x1_avx2 multiplies groups of 4 dense rows by a vector:
+//
+//	for r := range 4 * groups {
+//		var s float32
+//		for i := range k {
+//			s += f16(w[r*ldw+i]) * x[i]
+//		}
+//		y[r] = s
+//	}
+//
+//go:noescape
+func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+
+// gemv_bf16_4x1_avx2 multiplies groups of 4 dense rows by a vector:
+//
+//	for r := range 4 * groups {
+//		var s float32
+//		for i := range k {
+//			s += bf16(w[r*ldw+i]) * x[i]
+//		}
+//		y[r] = s
+//	}
+//
+//go:noescape
+func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+
 // widen_f16_avx2 is
 //
 //	for i := range 16 * blocks {
@@ -536,6 +562,32 @@ func spmv_f32_u32_1x16_avx512(groups int, ptr *uint32, index *uint32, value *flo
 //
 //go:noescape
 func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)
+
+// gemv_f16_4x1_avx512 multiplies groups of 4 dense rows by a vector:
+//
+//	for r := range 4 * groups {
+//		var s float32
+//		for i := range k {
+//			s += f16(w[r*ldw+i]) * x[i]
+//		}
+//		y[r] = s
+//	}
+//
+//go:noescape
+func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+
+// gemv_bf16_4x1_avx512 multiplies groups of 4 dense rows by a vector:
+//
+//	for r := range 4 * groups {
+//		var s float32
+//		for i := range k {
+//			s += bf16(w[r*ldw+i]) * x[i]
+//		}
+//		y[r] = s
+//	}
+//
+//go:noescape
+func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
 
 // widen_f16_avx512 is
 //
