@@ -276,10 +276,16 @@ func (o *Split) Grad(c *GradContext, in, out, dout []*tensor.Tensor) ([]*tensor.
 	return din, nil
 }
 
-// upgradeSplit makes the sizes an input, as opsets from 13 have it.
+// upgradeSplit makes the sizes an input, as opsets from 13 have it, and says into how many equal parts to split where
+// there are none, as opsets from 18 want it.
 func upgradeSplit(l *Legacy) error {
-	if l.Opset >= 13 {
-		return nil
+	if l.Opset < 13 {
+		if err := l.IntsToInput("split", 1); err != nil {
+			return err
+		}
 	}
-	return l.IntsToInput("split", 1)
+	if l.Opset < 18 && (len(l.Inputs) < 2 || l.Inputs[1] == nil) {
+		l.Default("num_outputs", l.Outs)
+	}
+	return nil
 }
