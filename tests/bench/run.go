@@ -53,7 +53,8 @@ func (b *Bench) progress(what string, done, total int) {
 // reason is an error as results keep it: files of the networks are named without the
 // folders of the machine.
 func (b *Bench) reason(err error) string {
-	return strings.ReplaceAll(err.Error(), filepath.Clean(b.Models)+string(filepath.Separator), "")
+	text := strings.ReplaceAll(err.Error(), filepath.Clean(b.Models)+string(filepath.Separator), "")
+	return strings.ReplaceAll(text, filepath.Clean(b.Scratch)+string(filepath.Separator), "")
 }
 
 // Run measures the rows on each number of threads. What goes wrong with a row is
