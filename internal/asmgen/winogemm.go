@@ -15,6 +15,11 @@ var winoRows = map[string]map[int]int{
 	"avx2":   {1: 6},
 }
 
+// winoDeep is the number of products that are added up in registers before their sum is
+// added to that in memory: the rounding error of a sum grows with the root of its
+// terms, and the transformation back makes it larger.
+const winoDeep = 64
+
 // winogradProducts generates the products of transformed tiles with transformed
 // weights.
 func winogradProducts(a isa) {
@@ -46,7 +51,8 @@ func winogemm(a isa, rows, width int) {
 		"\t\t}",
 		"\t}",
 		"",
-		"k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.")
+		fmt.Sprintf("Sums of %d products are what s is a sum of. k is at least 1. The cache lines", winoDeep),
+		"from b[ahead] on are fetched, groups*k of them.")
 	vectors := width * granule / a.lanes
 	for _, s := range []string{"lda", "ldb", "ldy"} {
 		SHLQ(Imm(2), param(s))
@@ -75,7 +81,12 @@ func winogemm(a isa, rows, width int) {
 	}
 	MOVQ(next, start)
 	b := Load(Param("b"), GP64())
-	k := Load(Param("k"), GP64())
+	k, rest := GP64(), Load(Param("k"), GP64())
+	Label("stretch")
+	MOVQ(U32(winoDeep), k)
+	CMPQ(rest, k)
+	CMOVQLT(rest, k)
+	SUBQ(k, rest)
 	acc := make([][]VecVirtual, rows)
 	for r := range acc {
 		acc[r] = a.zeros(vectors)
@@ -130,14 +141,29 @@ func winogemm(a isa, rows, width int) {
 	DECQ(k)
 	JNZ(LabelRef("one"))
 	Label("done")
+	// All but the first stretch find sums in y.
+	LEAQ(Mem{Base: rest, Disp: winoDeep}, k)
+	CMPQ(k, param("k"))
+	JGE(LabelRef("store"))
 	y := Load(Param("y"), GP64())
 	ldy := Load(Param("ldy"), GP64())
+	for _, sums := range acc {
+		for v, x := range sums {
+			VADDPS(Mem{Base: y, Disp: a.bytes() * v}, x, x)
+		}
+		ADDQ(ldy, y)
+	}
+	Label("store")
+	y = Load(Param("y"), GP64())
+	ldy = Load(Param("ldy"), GP64())
 	for _, sums := range acc {
 		for v, x := range sums {
 			VMOVUPS(x, Mem{Base: y, Disp: a.bytes() * v})
 		}
 		ADDQ(ldy, y)
 	}
+	TESTQ(rest, rest)
+	JNZ(LabelRef("stretch"))
 	MOVQ(y, param("y"))
 	DECQ(param("groups"))
 	JNZ(LabelRef("group"))

@@ -1636,7 +1636,7 @@ grid:
 	RET
 
 // func product_3x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·product_3x16_avx2(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -1649,22 +1649,28 @@ TEXT ·product_3x16_avx2(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R8
-	MOVQ   k+8(FP), R9
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	SUBQ   $0x04, R9
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R8
+	MOVQ k+8(FP), R10
+
+stretch:
+	MOVQ    $0x00000040, R9
+	CMPQ    R10, R9
+	CMOVQLT R10, R9
+	SUBQ    R9, R10
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	SUBQ    $0x04, R9
+	JL      tail
 
 loop:
 	VMOVUPS      (R8), Y6
@@ -1755,25 +1761,43 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R10), R9
+	CMPQ   R9, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R9
+	MOVQ   ldy+56(FP), R11
+	VADDPS (R9), Y0, Y0
+	VADDPS 32(R9), Y1, Y1
+	ADDQ   R11, R9
+	VADDPS (R9), Y2, Y2
+	VADDPS 32(R9), Y3, Y3
+	ADDQ   R11, R9
+	VADDPS (R9), Y4, Y4
+	VADDPS 32(R9), Y5, Y5
+	ADDQ   R11, R9
+
+store:
+	MOVQ    y+48(FP), R9
+	MOVQ    ldy+56(FP), R11
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	ADDQ    R11, R9
+	VMOVUPS Y2, (R9)
+	VMOVUPS Y3, 32(R9)
+	ADDQ    R11, R9
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	ADDQ    R11, R9
+	TESTQ   R10, R10
+	JNZ     stretch
+	MOVQ    R9, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_4x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·product_4x16_avx2(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -1786,25 +1810,31 @@ TEXT ·product_4x16_avx2(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Y8
@@ -1912,28 +1942,49 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y6, (SI)
-	VMOVUPS Y7, 32(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R12, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R12, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R12, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y6, (R10)
+	VMOVUPS Y7, 32(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_5x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·product_5x16_avx2(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -1946,28 +1997,34 @@ TEXT ·product_5x16_avx2(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y9, Y9, Y9
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Y10
@@ -2090,31 +2147,55 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y6, (SI)
-	VMOVUPS Y7, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y8, (SI)
-	VMOVUPS Y9, 32(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R12, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R12, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R12, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+	ADDQ   R12, R10
+	VADDPS (R10), Y8, Y8
+	VADDPS 32(R10), Y9, Y9
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y6, (R10)
+	VMOVUPS Y7, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y8, (R10)
+	VMOVUPS Y9, 32(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_6x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·product_6x16_avx2(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -2127,31 +2208,37 @@ TEXT ·product_6x16_avx2(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	VXORPS Y9, Y9, Y9
-	VXORPS Y10, Y10, Y10
-	VXORPS Y11, Y11, Y11
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y9, Y9, Y9
+	VXORPS  Y10, Y10, Y10
+	VXORPS  Y11, Y11, Y11
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Y12
@@ -2289,27 +2376,54 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y2, (SI)
-	VMOVUPS Y3, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y4, (SI)
-	VMOVUPS Y5, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y6, (SI)
-	VMOVUPS Y7, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y8, (SI)
-	VMOVUPS Y9, 32(SI)
-	ADDQ    DI, SI
-	VMOVUPS Y10, (SI)
-	VMOVUPS Y11, 32(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	ADDQ   R12, R10
+	VADDPS (R10), Y2, Y2
+	VADDPS 32(R10), Y3, Y3
+	ADDQ   R12, R10
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	ADDQ   R12, R10
+	VADDPS (R10), Y6, Y6
+	VADDPS 32(R10), Y7, Y7
+	ADDQ   R12, R10
+	VADDPS (R10), Y8, Y8
+	VADDPS 32(R10), Y9, Y9
+	ADDQ   R12, R10
+	VADDPS (R10), Y10, Y10
+	VADDPS 32(R10), Y11, Y11
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y6, (R10)
+	VMOVUPS Y7, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y8, (R10)
+	VMOVUPS Y9, 32(R10)
+	ADDQ    R12, R10
+	VMOVUPS Y10, (R10)
+	VMOVUPS Y11, 32(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
@@ -3719,7 +3833,7 @@ grid:
 	RET
 
 // func product_7x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_7x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -3732,27 +3846,33 @@ TEXT ·product_7x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS          (R10), Z7
@@ -3832,30 +3952,53 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	ADDQ   R13, R11
+	VADDPS (R11), Z1, Z1
+	ADDQ   R13, R11
+	VADDPS (R11), Z2, Z2
+	ADDQ   R13, R11
+	VADDPS (R11), Z3, Z3
+	ADDQ   R13, R11
+	VADDPS (R11), Z4, Z4
+	ADDQ   R13, R11
+	VADDPS (R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z4, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z5, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_8x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_8x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -3868,29 +4011,35 @@ TEXT ·product_8x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS          (R10), Z8
@@ -3975,32 +4124,57 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	ADDQ   R13, R11
+	VADDPS (R11), Z1, Z1
+	ADDQ   R13, R11
+	VADDPS (R11), Z2, Z2
+	ADDQ   R13, R11
+	VADDPS (R11), Z3, Z3
+	ADDQ   R13, R11
+	VADDPS (R11), Z4, Z4
+	ADDQ   R13, R11
+	VADDPS (R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	ADDQ   R13, R11
+	VADDPS (R11), Z7, Z7
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z4, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z5, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z7, (R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_9x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_9x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -4013,31 +4187,37 @@ TEXT ·product_9x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS          (R10), Z9
@@ -4127,34 +4307,61 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	ADDQ   R13, R11
+	VADDPS (R11), Z1, Z1
+	ADDQ   R13, R11
+	VADDPS (R11), Z2, Z2
+	ADDQ   R13, R11
+	VADDPS (R11), Z3, Z3
+	ADDQ   R13, R11
+	VADDPS (R11), Z4, Z4
+	ADDQ   R13, R11
+	VADDPS (R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	ADDQ   R13, R11
+	VADDPS (R11), Z7, Z7
+	ADDQ   R13, R11
+	VADDPS (R11), Z8, Z8
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z4, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z5, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z7, (R11)
+	ADDQ    R13, R11
+	VMOVUPS Z8, (R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_10x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_10x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -4167,33 +4374,39 @@ TEXT ·product_10x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R11
-	MOVQ   k+8(FP), R12
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	SUBQ   $0x04, R12
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R11
+	MOVQ k+8(FP), R13
+
+stretch:
+	MOVQ    $0x00000040, R12
+	CMPQ    R13, R12
+	CMOVQLT R13, R12
+	SUBQ    R12, R13
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	SUBQ    $0x04, R12
+	JL      tail
 
 loop:
 	VMOVUPS          (R11), Z10
@@ -4290,36 +4503,65 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R13), R12
+	CMPQ   R12, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R12
+	MOVQ   ldy+56(FP), R14
+	VADDPS (R12), Z0, Z0
+	ADDQ   R14, R12
+	VADDPS (R12), Z1, Z1
+	ADDQ   R14, R12
+	VADDPS (R12), Z2, Z2
+	ADDQ   R14, R12
+	VADDPS (R12), Z3, Z3
+	ADDQ   R14, R12
+	VADDPS (R12), Z4, Z4
+	ADDQ   R14, R12
+	VADDPS (R12), Z5, Z5
+	ADDQ   R14, R12
+	VADDPS (R12), Z6, Z6
+	ADDQ   R14, R12
+	VADDPS (R12), Z7, Z7
+	ADDQ   R14, R12
+	VADDPS (R12), Z8, Z8
+	ADDQ   R14, R12
+	VADDPS (R12), Z9, Z9
+	ADDQ   R14, R12
+
+store:
+	MOVQ    y+48(FP), R12
+	MOVQ    ldy+56(FP), R14
+	VMOVUPS Z0, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z1, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z2, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z3, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z4, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z5, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z6, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z7, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z8, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z9, (R12)
+	ADDQ    R14, R12
+	TESTQ   R13, R13
+	JNZ     stretch
+	MOVQ    R12, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_11x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_11x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -4332,35 +4574,41 @@ TEXT ·product_11x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R11
-	MOVQ   k+8(FP), R12
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	SUBQ   $0x04, R12
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R11
+	MOVQ k+8(FP), R13
+
+stretch:
+	MOVQ    $0x00000040, R12
+	CMPQ    R13, R12
+	CMOVQLT R13, R12
+	SUBQ    R12, R13
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	SUBQ    $0x04, R12
+	JL      tail
 
 loop:
 	VMOVUPS          (R11), Z11
@@ -4462,38 +4710,69 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R13), R12
+	CMPQ   R12, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R12
+	MOVQ   ldy+56(FP), R14
+	VADDPS (R12), Z0, Z0
+	ADDQ   R14, R12
+	VADDPS (R12), Z1, Z1
+	ADDQ   R14, R12
+	VADDPS (R12), Z2, Z2
+	ADDQ   R14, R12
+	VADDPS (R12), Z3, Z3
+	ADDQ   R14, R12
+	VADDPS (R12), Z4, Z4
+	ADDQ   R14, R12
+	VADDPS (R12), Z5, Z5
+	ADDQ   R14, R12
+	VADDPS (R12), Z6, Z6
+	ADDQ   R14, R12
+	VADDPS (R12), Z7, Z7
+	ADDQ   R14, R12
+	VADDPS (R12), Z8, Z8
+	ADDQ   R14, R12
+	VADDPS (R12), Z9, Z9
+	ADDQ   R14, R12
+	VADDPS (R12), Z10, Z10
+	ADDQ   R14, R12
+
+store:
+	MOVQ    y+48(FP), R12
+	MOVQ    ldy+56(FP), R14
+	VMOVUPS Z0, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z1, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z2, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z3, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z4, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z5, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z6, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z7, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z8, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z9, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z10, (R12)
+	ADDQ    R14, R12
+	TESTQ   R13, R13
+	JNZ     stretch
+	MOVQ    R12, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_12x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_12x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -4506,37 +4785,43 @@ TEXT ·product_12x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R11
-	MOVQ   k+8(FP), R12
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	SUBQ   $0x04, R12
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R11
+	MOVQ k+8(FP), R13
+
+stretch:
+	MOVQ    $0x00000040, R12
+	CMPQ    R13, R12
+	CMOVQLT R13, R12
+	SUBQ    R12, R13
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	SUBQ    $0x04, R12
+	JL      tail
 
 loop:
 	VMOVUPS          (R11), Z12
@@ -4643,40 +4928,73 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z11, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R13), R12
+	CMPQ   R12, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R12
+	MOVQ   ldy+56(FP), R14
+	VADDPS (R12), Z0, Z0
+	ADDQ   R14, R12
+	VADDPS (R12), Z1, Z1
+	ADDQ   R14, R12
+	VADDPS (R12), Z2, Z2
+	ADDQ   R14, R12
+	VADDPS (R12), Z3, Z3
+	ADDQ   R14, R12
+	VADDPS (R12), Z4, Z4
+	ADDQ   R14, R12
+	VADDPS (R12), Z5, Z5
+	ADDQ   R14, R12
+	VADDPS (R12), Z6, Z6
+	ADDQ   R14, R12
+	VADDPS (R12), Z7, Z7
+	ADDQ   R14, R12
+	VADDPS (R12), Z8, Z8
+	ADDQ   R14, R12
+	VADDPS (R12), Z9, Z9
+	ADDQ   R14, R12
+	VADDPS (R12), Z10, Z10
+	ADDQ   R14, R12
+	VADDPS (R12), Z11, Z11
+	ADDQ   R14, R12
+
+store:
+	MOVQ    y+48(FP), R12
+	MOVQ    ldy+56(FP), R14
+	VMOVUPS Z0, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z1, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z2, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z3, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z4, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z5, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z6, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z7, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z8, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z9, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z10, (R12)
+	ADDQ    R14, R12
+	VMOVUPS Z11, (R12)
+	ADDQ    R14, R12
+	TESTQ   R13, R13
+	JNZ     stretch
+	MOVQ    R12, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_13x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_13x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -4689,39 +5007,45 @@ TEXT ·product_13x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R11
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R12
-	MOVQ   k+8(FP), R13
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	SUBQ   $0x04, R13
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R11
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R12
+	MOVQ k+8(FP), R14
+
+stretch:
+	MOVQ    $0x00000040, R13
+	CMPQ    R14, R13
+	CMOVQLT R14, R13
+	SUBQ    R13, R14
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	SUBQ    $0x04, R13
+	JL      tail
 
 loop:
 	VMOVUPS          (R12), Z13
@@ -4835,42 +5159,77 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z11, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R14), R13
+	CMPQ   R13, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R13
+	MOVQ   ldy+56(FP), R15
+	VADDPS (R13), Z0, Z0
+	ADDQ   R15, R13
+	VADDPS (R13), Z1, Z1
+	ADDQ   R15, R13
+	VADDPS (R13), Z2, Z2
+	ADDQ   R15, R13
+	VADDPS (R13), Z3, Z3
+	ADDQ   R15, R13
+	VADDPS (R13), Z4, Z4
+	ADDQ   R15, R13
+	VADDPS (R13), Z5, Z5
+	ADDQ   R15, R13
+	VADDPS (R13), Z6, Z6
+	ADDQ   R15, R13
+	VADDPS (R13), Z7, Z7
+	ADDQ   R15, R13
+	VADDPS (R13), Z8, Z8
+	ADDQ   R15, R13
+	VADDPS (R13), Z9, Z9
+	ADDQ   R15, R13
+	VADDPS (R13), Z10, Z10
+	ADDQ   R15, R13
+	VADDPS (R13), Z11, Z11
+	ADDQ   R15, R13
+	VADDPS (R13), Z12, Z12
+	ADDQ   R15, R13
+
+store:
+	MOVQ    y+48(FP), R13
+	MOVQ    ldy+56(FP), R15
+	VMOVUPS Z0, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z1, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z2, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z3, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z4, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z5, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z6, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z7, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z8, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z9, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z10, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z11, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z12, (R13)
+	ADDQ    R15, R13
+	TESTQ   R14, R14
+	JNZ     stretch
+	MOVQ    R13, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_14x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_14x16_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -4883,41 +5242,47 @@ TEXT ·product_14x16_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R11
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R12
-	MOVQ   k+8(FP), R13
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	SUBQ   $0x04, R13
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R11
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R12
+	MOVQ k+8(FP), R14
+
+stretch:
+	MOVQ    $0x00000040, R13
+	CMPQ    R14, R13
+	CMOVQLT R14, R13
+	SUBQ    R13, R14
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	SUBQ    $0x04, R13
+	JL      tail
 
 loop:
 	VMOVUPS          (R12), Z14
@@ -5036,44 +5401,81 @@ one:
 	JNZ              one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z1, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z5, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z7, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z11, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	ADDQ    DI, SI
-	VMOVUPS Z13, (SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R14), R13
+	CMPQ   R13, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R13
+	MOVQ   ldy+56(FP), R15
+	VADDPS (R13), Z0, Z0
+	ADDQ   R15, R13
+	VADDPS (R13), Z1, Z1
+	ADDQ   R15, R13
+	VADDPS (R13), Z2, Z2
+	ADDQ   R15, R13
+	VADDPS (R13), Z3, Z3
+	ADDQ   R15, R13
+	VADDPS (R13), Z4, Z4
+	ADDQ   R15, R13
+	VADDPS (R13), Z5, Z5
+	ADDQ   R15, R13
+	VADDPS (R13), Z6, Z6
+	ADDQ   R15, R13
+	VADDPS (R13), Z7, Z7
+	ADDQ   R15, R13
+	VADDPS (R13), Z8, Z8
+	ADDQ   R15, R13
+	VADDPS (R13), Z9, Z9
+	ADDQ   R15, R13
+	VADDPS (R13), Z10, Z10
+	ADDQ   R15, R13
+	VADDPS (R13), Z11, Z11
+	ADDQ   R15, R13
+	VADDPS (R13), Z12, Z12
+	ADDQ   R15, R13
+	VADDPS (R13), Z13, Z13
+	ADDQ   R15, R13
+
+store:
+	MOVQ    y+48(FP), R13
+	MOVQ    ldy+56(FP), R15
+	VMOVUPS Z0, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z1, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z2, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z3, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z4, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z5, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z6, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z7, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z8, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z9, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z10, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z11, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z12, (R13)
+	ADDQ    R15, R13
+	VMOVUPS Z13, (R13)
+	ADDQ    R15, R13
+	TESTQ   R14, R14
+	JNZ     stretch
+	MOVQ    R13, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_6x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_6x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -5086,31 +5488,37 @@ TEXT ·product_6x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z12
@@ -5248,34 +5656,61 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	ADDQ   R12, R10
+	VADDPS (R10), Z2, Z2
+	VADDPS 64(R10), Z3, Z3
+	ADDQ   R12, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	ADDQ   R12, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	ADDQ   R12, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	ADDQ   R12, R10
+	VADDPS (R10), Z10, Z10
+	VADDPS 64(R10), Z11, Z11
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z6, (R10)
+	VMOVUPS Z7, 64(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z8, (R10)
+	VMOVUPS Z9, 64(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z10, (R10)
+	VMOVUPS Z11, 64(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_7x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_7x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -5288,34 +5723,40 @@ TEXT ·product_7x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS      (R10), Z14
@@ -5470,37 +5911,67 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	VADDPS 64(R11), Z1, Z1
+	ADDQ   R13, R11
+	VADDPS (R11), Z2, Z2
+	VADDPS 64(R11), Z3, Z3
+	ADDQ   R13, R11
+	VADDPS (R11), Z4, Z4
+	VADDPS 64(R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	VADDPS 64(R11), Z7, Z7
+	ADDQ   R13, R11
+	VADDPS (R11), Z8, Z8
+	VADDPS 64(R11), Z9, Z9
+	ADDQ   R13, R11
+	VADDPS (R11), Z10, Z10
+	VADDPS 64(R11), Z11, Z11
+	ADDQ   R13, R11
+	VADDPS (R11), Z12, Z12
+	VADDPS 64(R11), Z13, Z13
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z2, (R11)
+	VMOVUPS Z3, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z10, (R11)
+	VMOVUPS Z11, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_8x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_8x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -5513,37 +5984,43 @@ TEXT ·product_8x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS      (R10), Z16
@@ -5713,40 +6190,73 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	VADDPS 64(R11), Z1, Z1
+	ADDQ   R13, R11
+	VADDPS (R11), Z2, Z2
+	VADDPS 64(R11), Z3, Z3
+	ADDQ   R13, R11
+	VADDPS (R11), Z4, Z4
+	VADDPS 64(R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	VADDPS 64(R11), Z7, Z7
+	ADDQ   R13, R11
+	VADDPS (R11), Z8, Z8
+	VADDPS 64(R11), Z9, Z9
+	ADDQ   R13, R11
+	VADDPS (R11), Z10, Z10
+	VADDPS 64(R11), Z11, Z11
+	ADDQ   R13, R11
+	VADDPS (R11), Z12, Z12
+	VADDPS 64(R11), Z13, Z13
+	ADDQ   R13, R11
+	VADDPS (R11), Z14, Z14
+	VADDPS 64(R11), Z15, Z15
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z2, (R11)
+	VMOVUPS Z3, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z10, (R11)
+	VMOVUPS Z11, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z14, (R11)
+	VMOVUPS Z15, 64(R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_9x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_9x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -5759,40 +6269,46 @@ TEXT ·product_9x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS      (R10), Z18
@@ -5977,43 +6493,79 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	VADDPS 64(R11), Z1, Z1
+	ADDQ   R13, R11
+	VADDPS (R11), Z2, Z2
+	VADDPS 64(R11), Z3, Z3
+	ADDQ   R13, R11
+	VADDPS (R11), Z4, Z4
+	VADDPS 64(R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	VADDPS 64(R11), Z7, Z7
+	ADDQ   R13, R11
+	VADDPS (R11), Z8, Z8
+	VADDPS 64(R11), Z9, Z9
+	ADDQ   R13, R11
+	VADDPS (R11), Z10, Z10
+	VADDPS 64(R11), Z11, Z11
+	ADDQ   R13, R11
+	VADDPS (R11), Z12, Z12
+	VADDPS 64(R11), Z13, Z13
+	ADDQ   R13, R11
+	VADDPS (R11), Z14, Z14
+	VADDPS 64(R11), Z15, Z15
+	ADDQ   R13, R11
+	VADDPS (R11), Z16, Z16
+	VADDPS 64(R11), Z17, Z17
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z2, (R11)
+	VMOVUPS Z3, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z10, (R11)
+	VMOVUPS Z11, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z14, (R11)
+	VMOVUPS Z15, 64(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z16, (R11)
+	VMOVUPS Z17, 64(R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_10x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_10x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -6026,43 +6578,49 @@ TEXT ·product_10x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R11
-	MOVQ   k+8(FP), R12
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	SUBQ   $0x04, R12
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R11
+	MOVQ k+8(FP), R13
+
+stretch:
+	MOVQ    $0x00000040, R12
+	CMPQ    R13, R12
+	CMOVQLT R13, R12
+	SUBQ    R12, R13
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	SUBQ    $0x04, R12
+	JL      tail
 
 loop:
 	VMOVUPS      (R11), Z20
@@ -6264,46 +6822,85 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R13), R12
+	CMPQ   R12, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R12
+	MOVQ   ldy+56(FP), R14
+	VADDPS (R12), Z0, Z0
+	VADDPS 64(R12), Z1, Z1
+	ADDQ   R14, R12
+	VADDPS (R12), Z2, Z2
+	VADDPS 64(R12), Z3, Z3
+	ADDQ   R14, R12
+	VADDPS (R12), Z4, Z4
+	VADDPS 64(R12), Z5, Z5
+	ADDQ   R14, R12
+	VADDPS (R12), Z6, Z6
+	VADDPS 64(R12), Z7, Z7
+	ADDQ   R14, R12
+	VADDPS (R12), Z8, Z8
+	VADDPS 64(R12), Z9, Z9
+	ADDQ   R14, R12
+	VADDPS (R12), Z10, Z10
+	VADDPS 64(R12), Z11, Z11
+	ADDQ   R14, R12
+	VADDPS (R12), Z12, Z12
+	VADDPS 64(R12), Z13, Z13
+	ADDQ   R14, R12
+	VADDPS (R12), Z14, Z14
+	VADDPS 64(R12), Z15, Z15
+	ADDQ   R14, R12
+	VADDPS (R12), Z16, Z16
+	VADDPS 64(R12), Z17, Z17
+	ADDQ   R14, R12
+	VADDPS (R12), Z18, Z18
+	VADDPS 64(R12), Z19, Z19
+	ADDQ   R14, R12
+
+store:
+	MOVQ    y+48(FP), R12
+	MOVQ    ldy+56(FP), R14
+	VMOVUPS Z0, (R12)
+	VMOVUPS Z1, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z2, (R12)
+	VMOVUPS Z3, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z4, (R12)
+	VMOVUPS Z5, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z6, (R12)
+	VMOVUPS Z7, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z8, (R12)
+	VMOVUPS Z9, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z10, (R12)
+	VMOVUPS Z11, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z12, (R12)
+	VMOVUPS Z13, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z14, (R12)
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z16, (R12)
+	VMOVUPS Z17, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z18, (R12)
+	VMOVUPS Z19, 64(R12)
+	ADDQ    R14, R12
+	TESTQ   R13, R13
+	JNZ     stretch
+	MOVQ    R12, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_11x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_11x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -6316,46 +6913,52 @@ TEXT ·product_11x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R11
-	MOVQ   k+8(FP), R12
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	VXORPS Z20, Z20, Z20
-	VXORPS Z21, Z21, Z21
-	SUBQ   $0x04, R12
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R11
+	MOVQ k+8(FP), R13
+
+stretch:
+	MOVQ    $0x00000040, R12
+	CMPQ    R13, R12
+	CMOVQLT R13, R12
+	SUBQ    R12, R13
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	VXORPS  Z20, Z20, Z20
+	VXORPS  Z21, Z21, Z21
+	SUBQ    $0x04, R12
+	JL      tail
 
 loop:
 	VMOVUPS      (R11), Z22
@@ -6572,49 +7175,91 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, (SI)
-	VMOVUPS Z21, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R13), R12
+	CMPQ   R12, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R12
+	MOVQ   ldy+56(FP), R14
+	VADDPS (R12), Z0, Z0
+	VADDPS 64(R12), Z1, Z1
+	ADDQ   R14, R12
+	VADDPS (R12), Z2, Z2
+	VADDPS 64(R12), Z3, Z3
+	ADDQ   R14, R12
+	VADDPS (R12), Z4, Z4
+	VADDPS 64(R12), Z5, Z5
+	ADDQ   R14, R12
+	VADDPS (R12), Z6, Z6
+	VADDPS 64(R12), Z7, Z7
+	ADDQ   R14, R12
+	VADDPS (R12), Z8, Z8
+	VADDPS 64(R12), Z9, Z9
+	ADDQ   R14, R12
+	VADDPS (R12), Z10, Z10
+	VADDPS 64(R12), Z11, Z11
+	ADDQ   R14, R12
+	VADDPS (R12), Z12, Z12
+	VADDPS 64(R12), Z13, Z13
+	ADDQ   R14, R12
+	VADDPS (R12), Z14, Z14
+	VADDPS 64(R12), Z15, Z15
+	ADDQ   R14, R12
+	VADDPS (R12), Z16, Z16
+	VADDPS 64(R12), Z17, Z17
+	ADDQ   R14, R12
+	VADDPS (R12), Z18, Z18
+	VADDPS 64(R12), Z19, Z19
+	ADDQ   R14, R12
+	VADDPS (R12), Z20, Z20
+	VADDPS 64(R12), Z21, Z21
+	ADDQ   R14, R12
+
+store:
+	MOVQ    y+48(FP), R12
+	MOVQ    ldy+56(FP), R14
+	VMOVUPS Z0, (R12)
+	VMOVUPS Z1, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z2, (R12)
+	VMOVUPS Z3, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z4, (R12)
+	VMOVUPS Z5, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z6, (R12)
+	VMOVUPS Z7, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z8, (R12)
+	VMOVUPS Z9, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z10, (R12)
+	VMOVUPS Z11, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z12, (R12)
+	VMOVUPS Z13, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z14, (R12)
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z16, (R12)
+	VMOVUPS Z17, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z18, (R12)
+	VMOVUPS Z19, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z20, (R12)
+	VMOVUPS Z21, 64(R12)
+	ADDQ    R14, R12
+	TESTQ   R13, R13
+	JNZ     stretch
+	MOVQ    R12, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_12x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_12x32_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -6627,49 +7272,55 @@ TEXT ·product_12x32_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R10
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R11
-	MOVQ   k+8(FP), R12
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	VXORPS Z20, Z20, Z20
-	VXORPS Z21, Z21, Z21
-	VXORPS Z22, Z22, Z22
-	VXORPS Z23, Z23, Z23
-	SUBQ   $0x04, R12
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R10
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R11
+	MOVQ k+8(FP), R13
+
+stretch:
+	MOVQ    $0x00000040, R12
+	CMPQ    R13, R12
+	CMOVQLT R13, R12
+	SUBQ    R12, R13
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	VXORPS  Z20, Z20, Z20
+	VXORPS  Z21, Z21, Z21
+	VXORPS  Z22, Z22, Z22
+	VXORPS  Z23, Z23, Z23
+	SUBQ    $0x04, R12
+	JL      tail
 
 loop:
 	VMOVUPS      (R11), Z24
@@ -6901,52 +7552,97 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z2, (SI)
-	VMOVUPS Z3, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z10, (SI)
-	VMOVUPS Z11, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z14, (SI)
-	VMOVUPS Z15, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, (SI)
-	VMOVUPS Z21, 64(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z22, (SI)
-	VMOVUPS Z23, 64(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R13), R12
+	CMPQ   R12, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R12
+	MOVQ   ldy+56(FP), R14
+	VADDPS (R12), Z0, Z0
+	VADDPS 64(R12), Z1, Z1
+	ADDQ   R14, R12
+	VADDPS (R12), Z2, Z2
+	VADDPS 64(R12), Z3, Z3
+	ADDQ   R14, R12
+	VADDPS (R12), Z4, Z4
+	VADDPS 64(R12), Z5, Z5
+	ADDQ   R14, R12
+	VADDPS (R12), Z6, Z6
+	VADDPS 64(R12), Z7, Z7
+	ADDQ   R14, R12
+	VADDPS (R12), Z8, Z8
+	VADDPS 64(R12), Z9, Z9
+	ADDQ   R14, R12
+	VADDPS (R12), Z10, Z10
+	VADDPS 64(R12), Z11, Z11
+	ADDQ   R14, R12
+	VADDPS (R12), Z12, Z12
+	VADDPS 64(R12), Z13, Z13
+	ADDQ   R14, R12
+	VADDPS (R12), Z14, Z14
+	VADDPS 64(R12), Z15, Z15
+	ADDQ   R14, R12
+	VADDPS (R12), Z16, Z16
+	VADDPS 64(R12), Z17, Z17
+	ADDQ   R14, R12
+	VADDPS (R12), Z18, Z18
+	VADDPS 64(R12), Z19, Z19
+	ADDQ   R14, R12
+	VADDPS (R12), Z20, Z20
+	VADDPS 64(R12), Z21, Z21
+	ADDQ   R14, R12
+	VADDPS (R12), Z22, Z22
+	VADDPS 64(R12), Z23, Z23
+	ADDQ   R14, R12
+
+store:
+	MOVQ    y+48(FP), R12
+	MOVQ    ldy+56(FP), R14
+	VMOVUPS Z0, (R12)
+	VMOVUPS Z1, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z2, (R12)
+	VMOVUPS Z3, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z4, (R12)
+	VMOVUPS Z5, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z6, (R12)
+	VMOVUPS Z7, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z8, (R12)
+	VMOVUPS Z9, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z10, (R12)
+	VMOVUPS Z11, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z12, (R12)
+	VMOVUPS Z13, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z14, (R12)
+	VMOVUPS Z15, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z16, (R12)
+	VMOVUPS Z17, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z18, (R12)
+	VMOVUPS Z19, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z20, (R12)
+	VMOVUPS Z21, 64(R12)
+	ADDQ    R14, R12
+	VMOVUPS Z22, (R12)
+	VMOVUPS Z23, 64(R12)
+	ADDQ    R14, R12
+	TESTQ   R13, R13
+	JNZ     stretch
+	MOVQ    R12, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_4x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_4x48_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -6959,29 +7655,35 @@ TEXT ·product_4x48_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z12
@@ -7114,32 +7816,57 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	VMOVUPS Z4, 64(SI)
-	VMOVUPS Z5, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	VMOVUPS Z8, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	VMOVUPS Z10, 64(SI)
-	VMOVUPS Z11, 128(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	ADDQ   R12, R10
+	VADDPS (R10), Z3, Z3
+	VADDPS 64(R10), Z4, Z4
+	VADDPS 128(R10), Z5, Z5
+	ADDQ   R12, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	VADDPS 128(R10), Z8, Z8
+	ADDQ   R12, R10
+	VADDPS (R10), Z9, Z9
+	VADDPS 64(R10), Z10, Z10
+	VADDPS 128(R10), Z11, Z11
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z6, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z9, (R10)
+	VMOVUPS Z10, 64(R10)
+	VMOVUPS Z11, 128(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_5x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_5x48_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -7152,33 +7879,39 @@ TEXT ·product_5x48_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z15
@@ -7331,36 +8064,65 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	VMOVUPS Z4, 64(SI)
-	VMOVUPS Z5, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	VMOVUPS Z8, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	VMOVUPS Z10, 64(SI)
-	VMOVUPS Z11, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	ADDQ   R12, R10
+	VADDPS (R10), Z3, Z3
+	VADDPS 64(R10), Z4, Z4
+	VADDPS 128(R10), Z5, Z5
+	ADDQ   R12, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	VADDPS 128(R10), Z8, Z8
+	ADDQ   R12, R10
+	VADDPS (R10), Z9, Z9
+	VADDPS 64(R10), Z10, Z10
+	VADDPS 128(R10), Z11, Z11
+	ADDQ   R12, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	VADDPS 128(R10), Z14, Z14
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z6, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z9, (R10)
+	VMOVUPS Z10, 64(R10)
+	VMOVUPS Z11, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z12, (R10)
+	VMOVUPS Z13, 64(R10)
+	VMOVUPS Z14, 128(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_6x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_6x48_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -7373,37 +8135,43 @@ TEXT ·product_6x48_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z18
@@ -7576,40 +8344,73 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	VMOVUPS Z4, 64(SI)
-	VMOVUPS Z5, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	VMOVUPS Z8, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	VMOVUPS Z10, 64(SI)
-	VMOVUPS Z11, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z15, (SI)
-	VMOVUPS Z16, 64(SI)
-	VMOVUPS Z17, 128(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	ADDQ   R12, R10
+	VADDPS (R10), Z3, Z3
+	VADDPS 64(R10), Z4, Z4
+	VADDPS 128(R10), Z5, Z5
+	ADDQ   R12, R10
+	VADDPS (R10), Z6, Z6
+	VADDPS 64(R10), Z7, Z7
+	VADDPS 128(R10), Z8, Z8
+	ADDQ   R12, R10
+	VADDPS (R10), Z9, Z9
+	VADDPS 64(R10), Z10, Z10
+	VADDPS 128(R10), Z11, Z11
+	ADDQ   R12, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	VADDPS 128(R10), Z14, Z14
+	ADDQ   R12, R10
+	VADDPS (R10), Z15, Z15
+	VADDPS 64(R10), Z16, Z16
+	VADDPS 128(R10), Z17, Z17
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z6, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z9, (R10)
+	VMOVUPS Z10, 64(R10)
+	VMOVUPS Z11, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z12, (R10)
+	VMOVUPS Z13, 64(R10)
+	VMOVUPS Z14, 128(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z15, (R10)
+	VMOVUPS Z16, 64(R10)
+	VMOVUPS Z17, 128(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_7x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_7x48_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -7622,41 +8423,47 @@ TEXT ·product_7x48_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	VXORPS Z20, Z20, Z20
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	VXORPS  Z20, Z20, Z20
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS      (R10), Z21
@@ -7851,44 +8658,81 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	VMOVUPS Z4, 64(SI)
-	VMOVUPS Z5, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	VMOVUPS Z8, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	VMOVUPS Z10, 64(SI)
-	VMOVUPS Z11, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z15, (SI)
-	VMOVUPS Z16, 64(SI)
-	VMOVUPS Z17, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	VMOVUPS Z20, 128(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	VADDPS 64(R11), Z1, Z1
+	VADDPS 128(R11), Z2, Z2
+	ADDQ   R13, R11
+	VADDPS (R11), Z3, Z3
+	VADDPS 64(R11), Z4, Z4
+	VADDPS 128(R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	VADDPS 64(R11), Z7, Z7
+	VADDPS 128(R11), Z8, Z8
+	ADDQ   R13, R11
+	VADDPS (R11), Z9, Z9
+	VADDPS 64(R11), Z10, Z10
+	VADDPS 128(R11), Z11, Z11
+	ADDQ   R13, R11
+	VADDPS (R11), Z12, Z12
+	VADDPS 64(R11), Z13, Z13
+	VADDPS 128(R11), Z14, Z14
+	ADDQ   R13, R11
+	VADDPS (R11), Z15, Z15
+	VADDPS 64(R11), Z16, Z16
+	VADDPS 128(R11), Z17, Z17
+	ADDQ   R13, R11
+	VADDPS (R11), Z18, Z18
+	VADDPS 64(R11), Z19, Z19
+	VADDPS 128(R11), Z20, Z20
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z3, (R11)
+	VMOVUPS Z4, 64(R11)
+	VMOVUPS Z5, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	VMOVUPS Z8, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z9, (R11)
+	VMOVUPS Z10, 64(R11)
+	VMOVUPS Z11, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z15, (R11)
+	VMOVUPS Z16, 64(R11)
+	VMOVUPS Z17, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z18, (R11)
+	VMOVUPS Z19, 64(R11)
+	VMOVUPS Z20, 128(R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_8x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_8x48_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -7901,45 +8745,51 @@ TEXT ·product_8x48_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R9
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R10
-	MOVQ   k+8(FP), R11
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	VXORPS Z20, Z20, Z20
-	VXORPS Z21, Z21, Z21
-	VXORPS Z22, Z22, Z22
-	VXORPS Z23, Z23, Z23
-	SUBQ   $0x04, R11
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R9
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R10
+	MOVQ k+8(FP), R12
+
+stretch:
+	MOVQ    $0x00000040, R11
+	CMPQ    R12, R11
+	CMOVQLT R12, R11
+	SUBQ    R11, R12
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	VXORPS  Z20, Z20, Z20
+	VXORPS  Z21, Z21, Z21
+	VXORPS  Z22, Z22, Z22
+	VXORPS  Z23, Z23, Z23
+	SUBQ    $0x04, R11
+	JL      tail
 
 loop:
 	VMOVUPS      (R10), Z24
@@ -8154,48 +9004,89 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z3, (SI)
-	VMOVUPS Z4, 64(SI)
-	VMOVUPS Z5, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z6, (SI)
-	VMOVUPS Z7, 64(SI)
-	VMOVUPS Z8, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z9, (SI)
-	VMOVUPS Z10, 64(SI)
-	VMOVUPS Z11, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z15, (SI)
-	VMOVUPS Z16, 64(SI)
-	VMOVUPS Z17, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z18, (SI)
-	VMOVUPS Z19, 64(SI)
-	VMOVUPS Z20, 128(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z21, (SI)
-	VMOVUPS Z22, 64(SI)
-	VMOVUPS Z23, 128(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R12), R11
+	CMPQ   R11, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R11
+	MOVQ   ldy+56(FP), R13
+	VADDPS (R11), Z0, Z0
+	VADDPS 64(R11), Z1, Z1
+	VADDPS 128(R11), Z2, Z2
+	ADDQ   R13, R11
+	VADDPS (R11), Z3, Z3
+	VADDPS 64(R11), Z4, Z4
+	VADDPS 128(R11), Z5, Z5
+	ADDQ   R13, R11
+	VADDPS (R11), Z6, Z6
+	VADDPS 64(R11), Z7, Z7
+	VADDPS 128(R11), Z8, Z8
+	ADDQ   R13, R11
+	VADDPS (R11), Z9, Z9
+	VADDPS 64(R11), Z10, Z10
+	VADDPS 128(R11), Z11, Z11
+	ADDQ   R13, R11
+	VADDPS (R11), Z12, Z12
+	VADDPS 64(R11), Z13, Z13
+	VADDPS 128(R11), Z14, Z14
+	ADDQ   R13, R11
+	VADDPS (R11), Z15, Z15
+	VADDPS 64(R11), Z16, Z16
+	VADDPS 128(R11), Z17, Z17
+	ADDQ   R13, R11
+	VADDPS (R11), Z18, Z18
+	VADDPS 64(R11), Z19, Z19
+	VADDPS 128(R11), Z20, Z20
+	ADDQ   R13, R11
+	VADDPS (R11), Z21, Z21
+	VADDPS 64(R11), Z22, Z22
+	VADDPS 128(R11), Z23, Z23
+	ADDQ   R13, R11
+
+store:
+	MOVQ    y+48(FP), R11
+	MOVQ    ldy+56(FP), R13
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z3, (R11)
+	VMOVUPS Z4, 64(R11)
+	VMOVUPS Z5, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	VMOVUPS Z8, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z9, (R11)
+	VMOVUPS Z10, 64(R11)
+	VMOVUPS Z11, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z15, (R11)
+	VMOVUPS Z16, 64(R11)
+	VMOVUPS Z17, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z18, (R11)
+	VMOVUPS Z19, 64(R11)
+	VMOVUPS Z20, 128(R11)
+	ADDQ    R13, R11
+	VMOVUPS Z21, (R11)
+	VMOVUPS Z22, 64(R11)
+	VMOVUPS Z23, 128(R11)
+	ADDQ    R13, R11
+	TESTQ   R12, R12
+	JNZ     stretch
+	MOVQ    R11, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_3x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_3x64_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -8208,28 +9099,34 @@ TEXT ·product_3x64_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R8
-	MOVQ   k+8(FP), R9
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	SUBQ   $0x04, R9
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R8
+	MOVQ k+8(FP), R10
+
+stretch:
+	MOVQ    $0x00000040, R9
+	CMPQ    R10, R9
+	CMOVQLT R10, R9
+	SUBQ    R9, R10
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	SUBQ    $0x04, R9
+	JL      tail
 
 loop:
 	VMOVUPS      (R8), Z12
@@ -8360,31 +9257,55 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	VMOVUPS Z3, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	VMOVUPS Z6, 128(SI)
-	VMOVUPS Z7, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	VMOVUPS Z10, 128(SI)
-	VMOVUPS Z11, 192(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R10), R9
+	CMPQ   R9, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R9
+	MOVQ   ldy+56(FP), R11
+	VADDPS (R9), Z0, Z0
+	VADDPS 64(R9), Z1, Z1
+	VADDPS 128(R9), Z2, Z2
+	VADDPS 192(R9), Z3, Z3
+	ADDQ   R11, R9
+	VADDPS (R9), Z4, Z4
+	VADDPS 64(R9), Z5, Z5
+	VADDPS 128(R9), Z6, Z6
+	VADDPS 192(R9), Z7, Z7
+	ADDQ   R11, R9
+	VADDPS (R9), Z8, Z8
+	VADDPS 64(R9), Z9, Z9
+	VADDPS 128(R9), Z10, Z10
+	VADDPS 192(R9), Z11, Z11
+	ADDQ   R11, R9
+
+store:
+	MOVQ    y+48(FP), R9
+	MOVQ    ldy+56(FP), R11
+	VMOVUPS Z0, (R9)
+	VMOVUPS Z1, 64(R9)
+	VMOVUPS Z2, 128(R9)
+	VMOVUPS Z3, 192(R9)
+	ADDQ    R11, R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	VMOVUPS Z6, 128(R9)
+	VMOVUPS Z7, 192(R9)
+	ADDQ    R11, R9
+	VMOVUPS Z8, (R9)
+	VMOVUPS Z9, 64(R9)
+	VMOVUPS Z10, 128(R9)
+	VMOVUPS Z11, 192(R9)
+	ADDQ    R11, R9
+	TESTQ   R10, R10
+	JNZ     stretch
+	MOVQ    R9, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_4x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_4x64_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -8397,33 +9318,39 @@ TEXT ·product_4x64_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z16
@@ -8581,36 +9508,65 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	VMOVUPS Z3, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	VMOVUPS Z6, 128(SI)
-	VMOVUPS Z7, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	VMOVUPS Z10, 128(SI)
-	VMOVUPS Z11, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	VMOVUPS Z15, 192(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	VADDPS 192(R10), Z3, Z3
+	ADDQ   R12, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	VADDPS 128(R10), Z6, Z6
+	VADDPS 192(R10), Z7, Z7
+	ADDQ   R12, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	VADDPS 128(R10), Z10, Z10
+	VADDPS 192(R10), Z11, Z11
+	ADDQ   R12, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	VADDPS 128(R10), Z14, Z14
+	VADDPS 192(R10), Z15, Z15
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z8, (R10)
+	VMOVUPS Z9, 64(R10)
+	VMOVUPS Z10, 128(R10)
+	VMOVUPS Z11, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z12, (R10)
+	VMOVUPS Z13, 64(R10)
+	VMOVUPS Z14, 128(R10)
+	VMOVUPS Z15, 192(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_5x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_5x64_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -8623,38 +9579,44 @@ TEXT ·product_5x64_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z20
@@ -8837,41 +9799,75 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	VMOVUPS Z3, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	VMOVUPS Z6, 128(SI)
-	VMOVUPS Z7, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	VMOVUPS Z10, 128(SI)
-	VMOVUPS Z11, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	VMOVUPS Z15, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	VMOVUPS Z18, 128(SI)
-	VMOVUPS Z19, 192(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	VADDPS 192(R10), Z3, Z3
+	ADDQ   R12, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	VADDPS 128(R10), Z6, Z6
+	VADDPS 192(R10), Z7, Z7
+	ADDQ   R12, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	VADDPS 128(R10), Z10, Z10
+	VADDPS 192(R10), Z11, Z11
+	ADDQ   R12, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	VADDPS 128(R10), Z14, Z14
+	VADDPS 192(R10), Z15, Z15
+	ADDQ   R12, R10
+	VADDPS (R10), Z16, Z16
+	VADDPS 64(R10), Z17, Z17
+	VADDPS 128(R10), Z18, Z18
+	VADDPS 192(R10), Z19, Z19
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z8, (R10)
+	VMOVUPS Z9, 64(R10)
+	VMOVUPS Z10, 128(R10)
+	VMOVUPS Z11, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z12, (R10)
+	VMOVUPS Z13, 64(R10)
+	VMOVUPS Z14, 128(R10)
+	VMOVUPS Z15, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z16, (R10)
+	VMOVUPS Z17, 64(R10)
+	VMOVUPS Z18, 128(R10)
+	VMOVUPS Z19, 192(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER
 	RET
 
 // func product_6x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·product_6x64_avx512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, lda+24(FP)
 	SHLQ $0x02, ldb+40(FP)
@@ -8884,43 +9880,49 @@ TEXT ·product_6x64_avx512(SB), NOSPLIT, $0-72
 	MOVQ a+16(FP), BX
 
 group:
-	MOVQ   BX, SI
-	MOVQ   SI, DI
-	LEAQ   (SI)(AX*2), SI
-	ADDQ   AX, SI
-	MOVQ   SI, R8
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	ADDQ   AX, SI
-	MOVQ   SI, BX
-	MOVQ   b+32(FP), R9
-	MOVQ   k+8(FP), R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	VXORPS Z16, Z16, Z16
-	VXORPS Z17, Z17, Z17
-	VXORPS Z18, Z18, Z18
-	VXORPS Z19, Z19, Z19
-	VXORPS Z20, Z20, Z20
-	VXORPS Z21, Z21, Z21
-	VXORPS Z22, Z22, Z22
-	VXORPS Z23, Z23, Z23
-	SUBQ   $0x04, R10
-	JL     tail
+	MOVQ BX, SI
+	MOVQ SI, DI
+	LEAQ (SI)(AX*2), SI
+	ADDQ AX, SI
+	MOVQ SI, R8
+	ADDQ AX, SI
+	ADDQ AX, SI
+	ADDQ AX, SI
+	MOVQ SI, BX
+	MOVQ b+32(FP), R9
+	MOVQ k+8(FP), R11
+
+stretch:
+	MOVQ    $0x00000040, R10
+	CMPQ    R11, R10
+	CMOVQLT R11, R10
+	SUBQ    R10, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	VXORPS  Z16, Z16, Z16
+	VXORPS  Z17, Z17, Z17
+	VXORPS  Z18, Z18, Z18
+	VXORPS  Z19, Z19, Z19
+	VXORPS  Z20, Z20, Z20
+	VXORPS  Z21, Z21, Z21
+	VXORPS  Z22, Z22, Z22
+	VXORPS  Z23, Z23, Z23
+	SUBQ    $0x04, R10
+	JL      tail
 
 loop:
 	VMOVUPS      (R9), Z24
@@ -9128,39 +10130,78 @@ one:
 	JNZ          one
 
 done:
-	MOVQ    y+48(FP), SI
-	MOVQ    ldy+56(FP), DI
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VMOVUPS Z2, 128(SI)
-	VMOVUPS Z3, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z4, (SI)
-	VMOVUPS Z5, 64(SI)
-	VMOVUPS Z6, 128(SI)
-	VMOVUPS Z7, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z8, (SI)
-	VMOVUPS Z9, 64(SI)
-	VMOVUPS Z10, 128(SI)
-	VMOVUPS Z11, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z12, (SI)
-	VMOVUPS Z13, 64(SI)
-	VMOVUPS Z14, 128(SI)
-	VMOVUPS Z15, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z16, (SI)
-	VMOVUPS Z17, 64(SI)
-	VMOVUPS Z18, 128(SI)
-	VMOVUPS Z19, 192(SI)
-	ADDQ    DI, SI
-	VMOVUPS Z20, (SI)
-	VMOVUPS Z21, 64(SI)
-	VMOVUPS Z22, 128(SI)
-	VMOVUPS Z23, 192(SI)
-	ADDQ    DI, SI
-	MOVQ    SI, y+48(FP)
+	LEAQ   64(R11), R10
+	CMPQ   R10, k+8(FP)
+	JGE    store
+	MOVQ   y+48(FP), R10
+	MOVQ   ldy+56(FP), R12
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	VADDPS 192(R10), Z3, Z3
+	ADDQ   R12, R10
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	VADDPS 128(R10), Z6, Z6
+	VADDPS 192(R10), Z7, Z7
+	ADDQ   R12, R10
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	VADDPS 128(R10), Z10, Z10
+	VADDPS 192(R10), Z11, Z11
+	ADDQ   R12, R10
+	VADDPS (R10), Z12, Z12
+	VADDPS 64(R10), Z13, Z13
+	VADDPS 128(R10), Z14, Z14
+	VADDPS 192(R10), Z15, Z15
+	ADDQ   R12, R10
+	VADDPS (R10), Z16, Z16
+	VADDPS 64(R10), Z17, Z17
+	VADDPS 128(R10), Z18, Z18
+	VADDPS 192(R10), Z19, Z19
+	ADDQ   R12, R10
+	VADDPS (R10), Z20, Z20
+	VADDPS 64(R10), Z21, Z21
+	VADDPS 128(R10), Z22, Z22
+	VADDPS 192(R10), Z23, Z23
+	ADDQ   R12, R10
+
+store:
+	MOVQ    y+48(FP), R10
+	MOVQ    ldy+56(FP), R12
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z8, (R10)
+	VMOVUPS Z9, 64(R10)
+	VMOVUPS Z10, 128(R10)
+	VMOVUPS Z11, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z12, (R10)
+	VMOVUPS Z13, 64(R10)
+	VMOVUPS Z14, 128(R10)
+	VMOVUPS Z15, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z16, (R10)
+	VMOVUPS Z17, 64(R10)
+	VMOVUPS Z18, 128(R10)
+	VMOVUPS Z19, 192(R10)
+	ADDQ    R12, R10
+	VMOVUPS Z20, (R10)
+	VMOVUPS Z21, 64(R10)
+	VMOVUPS Z22, 128(R10)
+	VMOVUPS Z23, 192(R10)
+	ADDQ    R12, R10
+	TESTQ   R11, R11
+	JNZ     stretch
+	MOVQ    R10, y+48(FP)
 	DECQ    groups+0(FP)
 	JNZ     group
 	VZEROUPPER

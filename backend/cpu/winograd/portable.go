@@ -99,6 +99,10 @@ func (t matrix) apply(y []float32, ys int, x []float32, xs int) {
 	}
 }
 
+// stretch is the number of products that are added up before their sum is added to those before: the rounding
+// error of a sum grows with the root of its terms, and the transformation back makes it larger.
+const stretch = 64
+
 // productGo multiplies rows of so many, four columns at a time, which fit into the
 // registers of amd64.
 func productGo(rows int) rowsMul {
@@ -109,20 +113,27 @@ func productGo(rows int) rowsMul {
 		for r := 0; r < rows*groups; r += rows {
 			p, q := as[r*lda:][:k], as[(r+rows-1)*lda:][:k]
 			for c := 0; c < lanes; c += 4 {
-				var s0, s1, s2, s3, t0, t1, t2, t3 float32
-				for i, v := range p {
-					w, x := q[i], (*[4]float32)(bs[i*ldb+c:])
-					s0 += v * x[0]
-					t0 += w * x[0]
-					s1 += v * x[1]
-					t1 += w * x[1]
-					s2 += v * x[2]
-					t2 += w * x[2]
-					s3 += v * x[3]
-					t3 += w * x[3]
+				v, u := (*[4]float32)(ys[r*ldy+c:]), (*[4]float32)(ys[(r+rows-1)*ldy+c:])
+				for from := 0; from < k; from += stretch {
+					var s0, s1, s2, s3, t0, t1, t2, t3 float32
+					for i, e := range p[from:min(from+stretch, k)] {
+						w, x := q[from+i], (*[4]float32)(bs[(from+i)*ldb+c:])
+						s0 += e * x[0]
+						t0 += w * x[0]
+						s1 += e * x[1]
+						t1 += w * x[1]
+						s2 += e * x[2]
+						t2 += w * x[2]
+						s3 += e * x[3]
+						t3 += w * x[3]
+					}
+					if from > 0 {
+						s0, s1, s2, s3 = s0+v[0], s1+v[1], s2+v[2], s3+v[3]
+						t0, t1, t2, t3 = t0+u[0], t1+u[1], t2+u[2], t3+u[3]
+					}
+					*u = [4]float32{t0, t1, t2, t3}
+					*v = [4]float32{s0, s1, s2, s3}
 				}
-				*(*[4]float32)(ys[(r+rows-1)*ldy+c:]) = [4]float32{t0, t1, t2, t3}
-				*(*[4]float32)(ys[r*ldy+c:]) = [4]float32{s0, s1, s2, s3}
 			}
 		}
 	}

@@ -152,7 +152,8 @@ func output4_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_3x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -169,7 +170,8 @@ func product_3x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb i
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_4x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -186,7 +188,8 @@ func product_4x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb i
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_5x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -203,7 +206,8 @@ func product_5x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb i
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_6x16_avx2(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -356,7 +360,8 @@ func output4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *flo
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_7x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -373,7 +378,8 @@ func product_7x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_8x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -390,7 +396,8 @@ func product_8x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_9x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -407,7 +414,8 @@ func product_9x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_10x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -424,7 +432,8 @@ func product_10x16_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_11x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -441,7 +450,8 @@ func product_11x16_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_12x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -458,7 +468,8 @@ func product_12x16_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_13x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -475,7 +486,8 @@ func product_13x16_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_14x16_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -492,7 +504,8 @@ func product_14x16_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_6x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -509,7 +522,8 @@ func product_6x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_7x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -526,7 +540,8 @@ func product_7x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_8x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -543,7 +558,8 @@ func product_8x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_9x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -560,7 +576,8 @@ func product_9x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_10x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -577,7 +594,8 @@ func product_10x32_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_11x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -594,7 +612,8 @@ func product_11x32_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_12x32_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -611,7 +630,8 @@ func product_12x32_avx512(groups int, k int, a *float32, lda int, b *float32, ld
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_4x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -628,7 +648,8 @@ func product_4x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_5x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -645,7 +666,8 @@ func product_5x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_6x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -662,7 +684,8 @@ func product_6x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_7x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -679,7 +702,8 @@ func product_7x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_8x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -696,7 +720,8 @@ func product_8x48_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_3x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -713,7 +738,8 @@ func product_3x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_4x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -730,7 +756,8 @@ func product_4x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_5x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
@@ -747,7 +774,8 @@ func product_5x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb
 //		}
 //	}
 //
-// k is at least 1. The cache lines from b[ahead] on are fetched, groups*k of them.
+// Sums of 64 products are what s is a sum of. k is at least 1. The cache lines
+// from b[ahead] on are fetched, groups*k of them.
 //
 //go:noescape
 func product_6x64_avx512(groups int, k int, a *float32, lda int, b *float32, ldb int, y *float32, ldy int, ahead int)
