@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"spc"
 	"spc/data"
 	"spc/internal/atomicfile"
@@ -33,8 +35,8 @@ var ErrNoData = errors.New("shared data missing")
 const seed = 1
 
 // locate returns the ONNX file of a row. A network of archs is built into folder
-// unless it is there.
-func locate(ctx context.Context, folder, model string) (string, error) {
+// unless it is there, and quantised where that is asked for.
+func locate(ctx context.Context, folder, model string, dynamic bool) (string, error) {
 	i := slices.IndexFunc(archs.All, func(a archs.Arch) bool { return a.Name == model })
 	if i < 0 {
 		path := filepath.Join(e2e.Root(), model, "model.onnx")
@@ -44,6 +46,9 @@ func locate(ctx context.Context, folder, model string) (string, error) {
 		return path, nil
 	}
 	path := filepath.Join(folder, model+".onnx")
+	if dynamic {
+		path = filepath.Join(folder, model+"-dynamic.onnx")
+	}
 	if _, err := os.Stat(path); err == nil || ctx.Err() != nil {
 		return path, ctx.Err()
 	}
@@ -55,7 +60,14 @@ func locate(ctx context.Context, folder, model string) (string, error) {
 		return "", err
 	}
 	return path, atomicfile.Write(path, func(w io.Writer) error {
-		_, err := m.WriteTo(w)
+		if !dynamic {
+			_, err := m.WriteTo(w)
+			return err
+		}
+		b, err := proto.Marshal(archs.QuantizeDynamic(m.Proto(), archs.Dynamic{Unsigned: true}))
+		if err == nil {
+			_, err = w.Write(b)
+		}
 		return err
 	})
 }

@@ -20,6 +20,8 @@ type Row struct {
 	Keep string
 	Int8 bool // quantised with the ranges of the inputs that are measured
 	QDQ  bool // ONNX Runtime runs the quantised model, too
+	// Dynamic is a network whose products a run quantises, as archs.QuantizeDynamic writes them, on both sides.
+	Dynamic bool
 
 	Start Start   // what is measured is the way to the first output
 	Bar   float64 // the least ratio of ONNX Runtime's time to spc's; 0 where it is only reported
@@ -41,6 +43,9 @@ const (
 // Dense is the group whose bar holds for each row at one thread and for the
 // geometric mean of all rows at more.
 const Dense = "dense"
+
+// dynamic is the group of networks that both sides quantise as they run.
+const dynamic = "int8 by the run"
 
 var (
 	batch1  = map[string]int{"batch": 1}
@@ -81,6 +86,10 @@ var Rows = []Row{
 	{Name: "bert-base-4x1-80", Group: "transformers", Model: "bert-base", Dims: tokens, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 3},
 	{Name: "bert-base-4x1-90", Group: "transformers", Model: "bert-base", Dims: tokens, Pattern: "uniform-block:4x1", Sparsity: 0.9, Bar: 4.5},
 
+	{Name: "resnet50-dynamic", Group: dynamic, Model: "resnet50", Dims: batch1, Dynamic: true, Bar: 0.67},
+	{Name: "minilm-dynamic", Group: dynamic, Model: "minilm", Dims: tokens, Dynamic: true, Bar: 0.67},
+	{Name: "vit-b16-dynamic", Group: dynamic, Model: "vit-b16", Dims: batch1, Dynamic: true, Bar: 0.67},
+
 	{Name: "mobilenetv1-4x1-80", Group: "MobileNetV1", Model: "mobilenetv1", Dims: batch1, Pattern: "uniform-block:4x1", Sparsity: 0.8, Bar: 2.5},
 
 	{Name: "lstm-1-16x1-80", Group: "LSTM, 1 and 16 steps", Model: "lstm", Dims: oneStep, Pattern: "uniform-block:16x1", Sparsity: 0.8, Keep: "none", Bar: 3},
@@ -105,7 +114,7 @@ var Rows = []Row{
 }
 
 // Groups lists the groups of Rows in the order of reports.
-var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "ResNet50, int8", "transformers", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
+var Groups = []string{Dense, "ResNet50", "ResNet50, batches", "ResNet50, int8", dynamic, "transformers", "MobileNetV1", "LSTM, 1 and 16 steps", "first output"}
 
 // Select returns the rows whose name matches one of the globs, all without one.
 func Select(rows []Row, globs []string) ([]Row, error) {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -46,7 +47,7 @@ func TestRowsAreSound(t *testing.T) {
 		if r.Group == Dense && (r.Pattern != "" || r.Int8 || r.Bar != 1) {
 			t.Errorf("%s: a dense row is not pruned and has a bar of 1", r.Name)
 		}
-		if s := name(r); s != last {
+		if s := fmt.Sprint(name(r), r.Dynamic); s != last {
 			if sources[s] {
 				t.Errorf("%s: the rows of %s are apart, which loads it twice", r.Name, s)
 			}

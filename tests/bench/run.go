@@ -112,11 +112,11 @@ func (s *session) close() {
 
 // open makes s.source that of the row.
 func (s *session) open(ctx context.Context, row Row) error {
-	key := fmt.Sprint(row.Model, row.Dims)
+	key := fmt.Sprint(row.Model, row.Dims, row.Dynamic)
 	if s.key == key {
 		return nil
 	}
-	path, err := locate(ctx, s.Models, row.Model)
+	path, err := locate(ctx, s.Models, row.Model, row.Dynamic)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (s *session) measure(ctx context.Context, row Row, model, path string, want
 		return err
 	}
 	most := Tolerance
-	if row.Int8 {
+	if row.Int8 || row.Dynamic {
 		if most = Int8Tolerance; s.Int8Tolerance > 0 {
 			most = s.Int8Tolerance
 		}

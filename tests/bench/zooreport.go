@@ -25,6 +25,8 @@ var zooFloors = map[string]floor{
 	"uniform 80%": {mean: 2.1, own: 0.97},
 	"4x1 80%":     {mean: 2.5},
 	"f16":         {ownMean: 0.9},
+	// At most 1.1 times the time of f32.
+	"bf16 weights": {own: 1 / 1.1},
 }
 
 // ZooMean is what members of a group come to in a variant on some threads.
@@ -161,6 +163,11 @@ func (r *Results) printZoo(w io.Writer) {
 	for _, z := range r.Zoo {
 		if z.Error != "" {
 			fmt.Fprintf(w, "failed: %s: %s\n", z.Name, z.Error)
+		}
+		for _, v := range z.Variants {
+			if v.Exact != nil && z.Threads == threads[0] {
+				fmt.Fprintf(w, "rounding: %s, %s: rel l2 %.2g; to the interpreter, which sums in f64, %.2g, and ONNX Runtime %.2g\n", z.Name, v.Name, v.RelL2, v.Exact.SPC, v.Exact.ORT)
+			}
 		}
 		for _, s := range z.Interpreted {
 			if s.Share > noted && z.Threads == threads[0] {
