@@ -157,7 +157,7 @@ type ratioBars struct {
 // Plot draws the bars and writes each ratio at its end.
 func (b ratioBars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	style := text.Style{Color: color.Black, Font: font.From(plot.DefaultFont, min(8, b.thick+2)), XAlign: text.XLeft, YAlign: text.YCenter, Handler: plot.DefaultTextHandler}
+	style := text.Style{Color: color.Black, Font: font.From(plot.DefaultFont, min(8, b.thick)), XAlign: text.XLeft, YAlign: text.YCenter, Handler: plot.DefaultTextHandler}
 	for i, r := range b.ratio {
 		from, to, at := x(1), x(r), y(float64(b.at[i]))+b.offset
 		rect(&c, b.color, from, to, at-b.thick/2, at+b.thick/2)

@@ -235,7 +235,7 @@ func (r *Results) PlotZoo(path string) error {
 		title: fmt.Sprintf("The zoo: ONNX Runtime's time (%s, dense, f32) / spc's time, one thread\n%s, %s, commit %s",
 			r.ORT, r.Machine.CPU, strings.SplitN(r.Date, "T", 2)[0], r.Commit),
 		bars: []ratioBars{{label: "dense", color: shades[0]}, {label: "uniform, 80% zeros", color: shades[1]}},
-		lo:   0.5, hi: 2, pitch: 16,
+		lo:   0.5, hi: 2, pitch: 20,
 	}
 	for _, z := range r.Zoo {
 		if z.Threads != 1 || z.Error != "" {
