@@ -189,7 +189,7 @@ var Pipeline = []Pass{
 		Run:   tidy(fuse.Identities),
 	},
 	{
-		Name: "assign", Doc: "make what is added to a part of a tensor a sum, and indices of the rest short",
+		Name: "assign", Doc: "make what is added to a part of a tensor a sum, and have indices name rows",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Assignments),
 	},

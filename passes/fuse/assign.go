@@ -15,9 +15,15 @@ import (
 //
 //	x[:, 1:] += y
 //
-// that is the sum with y between zeros, of which attention makes a mask. Indices of others name runs that are as long as the box allows.
+// that is the sum with y between zeros, of which attention makes a mask. Indices of others name runs that are as long as the
+// box allows. What gathers or scatters elements by indices that are broadcast over rows takes rows.
 func Assignments(g *ir.Graph) (int, error) {
-	return rewrite(g, assignment)
+	return rewrite(g, func(n *ir.Node) (bool, error) {
+		if done, err := wholeRows(n); done || err != nil {
+			return done, err
+		}
+		return assignment(n)
+	})
 }
 
 func assignment(n *ir.Node) (bool, error) {

@@ -44,6 +44,7 @@ func init() {
 		{"flattened", flattened},
 		{"sliced", sliced},
 		{"assigned", assigned},
+		{"rows", rows},
 		{"pieces", pieces},
 		{"held", held},
 		{"collected", collected},
@@ -705,4 +706,37 @@ func assigned(g *Gen) {
 	if x.dt() == tensor.F32 {
 		g.used(x)
 	}
+}
+
+// rows gathers or scatters elements by indices that are the same for all elements of a row, as torch.gather takes them.
+func rows(g *Gen) {
+	x := g.some(choose(g, tensor.F32, tensor.F32, tensor.I64), 2, 4)
+	a := g.r.IntN(x.rank() - 1)
+	if x.dim(a) == 0 {
+		reject("empty")
+	}
+	kind := choose(g, "GatherElements", "ScatterElements")
+	if kind == "ScatterElements" && g.one(2) {
+		a = 0
+	}
+	n := 1 + g.r.IntN(x.dim(a))
+	narrow, wide := slices.Clone(x.shape()), slices.Clone(x.shape())
+	narrow[a], wide[a] = n, n
+	for i := a + 1; i < x.rank(); i++ {
+		narrow[i] = 1
+	}
+	if g.one(4) {
+		narrow[g.r.IntN(a+1)] = 1
+	}
+	at := tensor.New(tensor.I64, narrow...)
+	for i := range at.Len() {
+		tensor.Data[int64](at)[i] = int64((i + g.r.IntN(2)) % x.dim(a))
+	}
+	attrs := Attrs{"axis": choose(g, a, a-x.rank())}
+	in := []*val{x, g.node("Expand", nil, g.structural(at), g.ints(wide...))}
+	if kind == "ScatterElements" {
+		attrs["reduction"] = choose(g, "add", "max")
+		in = append(in, g.shaped(x.dt(), wide...))
+	}
+	g.node(kind, attrs, in...)
 }
