@@ -189,6 +189,11 @@ var Pipeline = []Pass{
 		Run:   tidy(fuse.Identities),
 	},
 	{
+		Name: "assign", Doc: "make what is added to a part of a tensor a sum, and have indices name rows",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Assignments),
+	},
+	{
 		Name: "scales", Doc: "fold batch normalisation and constant factors into weights",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Scales),

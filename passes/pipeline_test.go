@@ -257,7 +257,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(26) {
+	switch b.IntN(27) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -321,9 +321,21 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	case 24:
 		y := b.node("Einsum", map[string]any{"equation": "b...hw,b...vw->b...hv"}, x, x)
 		return b.node("Einsum", map[string]any{"equation": "bchv,bcvw->bchw"}, b.node("Softmax", nil, y), x)
+	case 25:
+		return b.swap("Add", x, b.assigned(b.node("ReduceMax", nil, x, b.ints(0)), c, dims[2].Size()))
 	}
 	size := b.node("Cast", map[string]any{"to": int(tensor.F32)}, b.node("Gather", nil, b.node("Shape", nil, x), b.ints(1)))
 	return b.node("Div", nil, x, size)
+}
+
+// assigned adds rows of each channel of an image to themselves, as in x[:, :, 1:] += x[:, :, 1:].
+func (b *builder) assigned(x *ir.Value, c, h int) *ir.Value {
+	var at []int
+	for i := range c * (h - 1) {
+		at = append(at, 0, i/(h-1), 1+i%(h-1))
+	}
+	rows := b.node("Slice", nil, x, b.ints(1), b.ints(h), b.ints(2))
+	return b.node("ScatterND", nil, x, b.node("Reshape", nil, b.ints(at...), b.ints(1, c, h-1, 3)), b.swap("Add", rows, rows))
 }
 
 // lists takes the channels apart and puts them together in another order.

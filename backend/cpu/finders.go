@@ -19,6 +19,8 @@ var finders = map[string]finder{
 	"GatherND":          pickNow,
 	"NonMaxSuppression": suppress,
 	"NonZero":           nonZero,
+	"ScatterElements":   scatterNow,
+	"ScatterND":         scatterNow,
 }
 
 // gatherNow copies the rows that indices name.
@@ -64,6 +66,31 @@ func pickNow(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		}
 	}
 	return runs(x, shape, places, p.run)
+}
+
+// scatterNow joins updates to a copy of the data, one after the other.
+func scatterNow(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	x, indices, updates := in[0], in[1], in[2]
+	p := placesOf(n, x.Shape(), indices.Shape())
+	if p == nil || !moved(x.DType()) {
+		return n.Op.Eval(&ir.Eval{Outputs: 1}, in)
+	}
+	use := scattererOf(n, x.DType())
+	if use == nil {
+		return n.Op.Eval(&ir.Eval{Outputs: 1}, in)
+	}
+	y := x.Clone()
+	if updates.Len() == 0 {
+		return []*tensor.Tensor{y}, nil
+	}
+	at := make([]int, p.cols)
+	for r := range p.rows {
+		if err := p.find(at, indices, r, 0); err != nil {
+			return nil, err
+		}
+		use(y, updates, at, r*p.cols*p.run, p.run)
+	}
+	return []*tensor.Tensor{y}, nil
 }
 
 // runs makes a tensor of the runs of x that begin at places.

@@ -235,14 +235,7 @@ func bindScatter(_ *program, n *ir.Node) (*bound, error) {
 	if !movable(n) || prod(shapeOf(n.Inputs[2])) == 0 || len(shape) == 0 {
 		return nil, nil
 	}
-	p, how := placesOf(n, shape, shapeOf(n.Inputs[1])), "none"
-	switch o := n.Op.(type) {
-	case *op.ScatterElements:
-		how = o.Reduction
-	case *op.ScatterND:
-		how = o.Reduction
-	}
-	use := scatterOf(n.Outputs[0].Type.DType, how)
+	p, use := placesOf(n, shape, shapeOf(n.Inputs[1])), scattererOf(n, n.Outputs[0].Type.DType)
 	if use == nil {
 		return nil, nil
 	}
@@ -260,8 +253,15 @@ func bindScatter(_ *program, n *ir.Node) (*bound, error) {
 // scatterer joins updates, from one on, to the runs that begin at places.
 type scatterer func(dst, src *tensor.Tensor, at []int, from, run int)
 
-// scatterOf joins elements of a type, nil where it does not know how.
-func scatterOf(dt tensor.DType, how string) scatterer {
+// scattererOf is that of a node that scatters elements of a type, nil where there is none.
+func scattererOf(n *ir.Node, dt tensor.DType) scatterer {
+	how := "none"
+	switch o := n.Op.(type) {
+	case *op.ScatterElements:
+		how = o.Reduction
+	case *op.ScatterND:
+		how = o.Reduction
+	}
 	if how == "none" {
 		switch dt.Size() {
 		case 1:

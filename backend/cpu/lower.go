@@ -29,6 +29,9 @@ var Steps = []lower.Step[*lowering]{
 	{Name: "einsum", Doc: "spell what sums products over sizes that were open as products of matrices", Optional: true, Run: perUnit(func(b *binding) (int, error) {
 		return fuse.Einsums(b.graph)
 	})},
+	{Name: "assign", Doc: "make what is added to a part of a tensor of open size a sum", Optional: true, Run: perUnit(func(b *binding) (int, error) {
+		return fuse.Assignments(b.graph)
+	})},
 	{Name: "affine", Doc: "make a product and a sum of what normalises by constants", Optional: true, Run: perUnit(func(b *binding) (int, error) {
 		return chain.Affine(b.graph)
 	})},

@@ -111,7 +111,10 @@ func (o *Loop) Infer(c *ir.Infer) error {
 		}
 		c.Set(i, t)
 	}
-	trip := o.trip(c)
+	trip, ok := o.trip(c)
+	if !ok {
+		trip = c.Fresh()
+	}
 	for i, v := range o.Body.Outputs[1+carried:] {
 		t := v.Type
 		if t.Elem != nil {
@@ -145,23 +148,32 @@ func unwrapped(carried, next tensor.DType) bool {
 	return carried.IsOptional() && next == carried.Elem()
 }
 
-// trip returns the number of iterations where nothing but the count ends the loop.
-func (o *Loop) trip(c *ir.Infer) ir.Dim {
+// Trips returns the number of iterations of a node of this operator whose types are inferred; ok is false where inference does
+// not know it.
+func (o *Loop) Trips(n *ir.Node) (trips int, ok bool) {
+	d, ok := o.trip(&ir.Infer{Node: n})
+	if !ok || !d.Known() {
+		return 0, false
+	}
+	return d.Size(), true
+}
+
+// trip returns the number of iterations; ok is false where more than the count may end the loop.
+func (o *Loop) trip(c *ir.Infer) (n ir.Dim, ok bool) {
+	if o.idle(c) {
+		return ir.Size(0), true
+	}
 	start, known := intsOf(c, 1)
+	count, ok := c.Elems(0)
+	if !ok || count[0].Fresh() || c.Has(1) && !(known && start[0] != 0) {
+		return n, false
+	}
 	next := o.Body.Outputs[0]
 	for next.Def != nil && next.Def.Op.Kind() == "Identity" {
 		next = next.Def.Inputs[0]
 	}
-	goes := !c.Has(1) || known && start[0] != 0
 	stays := next == o.Body.Inputs[1] || next.Const != nil && next.Const.Len() == 1 && tensor.Data[bool](next.Const)[0]
-	n, ok := c.Elems(0)
-	if !goes || !stays || !ok || n[0].Fresh() {
-		return c.Fresh()
-	}
-	if n[0].Known() {
-		return ir.Size(max(n[0].Size(), 0))
-	}
-	return n[0]
+	return count[0], stays || count[0] == ir.Size(1)
 }
 
 // idle reports whether it is known that there is no iteration, so that the body need not

@@ -10,8 +10,8 @@ import (
 	"spc/ir/tensor"
 )
 
-// maxItems bounds the lists whose elements become values of their own, and what a
-// SequenceMap unrolls to.
+// maxItems bounds the lists whose elements become values of their own, and the nodes that a
+// SequenceMap or a Loop unrolls to.
 const maxItems = 1 << 12
 
 // item is an element of a list: a value, or a piece that a SplitToSequence cuts.
@@ -59,43 +59,35 @@ type lists struct {
 
 // Lists replaces the operators of sequences and optionals whose elements are known when
 // the graph is compiled: a SplitToSequence and a SequenceAt are a Split, a
-// SequenceConstruct and a SequenceAt nothing. It returns the number of nodes that it
+// SequenceConstruct and a SequenceAt nothing. Loops that take lists are unrolled, where their
+// length is known, and those of at most one round. It returns the number of nodes that it
 // replaced; types are inferred again. Nodes that nobody reads any more stay.
 func Lists(g *ir.Graph) (int, error) {
-	if !hasLists(g) {
-		return 0, nil
+	count := unroll(g)
+	if count > 0 {
+		if err := g.Infer(); err != nil {
+			return count, err
+		}
 	}
-	count, err := unroll(g)
-	if err != nil {
-		return count, err
+	if !slices.ContainsFunc(g.Nodes, takesLists) {
+		return count, nil
 	}
 	l := &lists{known: map[*ir.Value]*content{}, cuts: map[*ir.Node]*op.Pieces{}, used: map[*ir.Node][]int{}, cut: map[item]*ir.Value{}, is: map[*ir.Value]item{}}
 	l.graph(g)
 	for _, change := range l.jobs {
 		change()
 	}
-	if count += len(l.jobs); count == 0 {
-		return 0, nil
+	if len(l.jobs) == 0 {
+		return count, nil
 	}
-	return count, g.Infer()
+	return count + len(l.jobs), g.Infer()
 }
 
-func hasLists(g *ir.Graph) bool {
-	for sub := range g.All() {
-		for _, n := range sub.Nodes {
-			for _, v := range n.Outputs {
-				if v != nil && v.Type.Elem != nil {
-					return true
-				}
-			}
-			for _, v := range n.Inputs { // OptionalHasElement of an input
-				if v != nil && v.Type.Elem != nil {
-					return true
-				}
-			}
-		}
-	}
-	return false
+// takesLists reports whether n, or a node of its subgraphs, reads or makes lists.
+func takesLists(n *ir.Node) bool {
+	isList := func(v *ir.Value) bool { return v != nil && v.Type.Elem != nil }
+	return slices.ContainsFunc(n.Outputs, isList) || slices.ContainsFunc(n.Inputs, isList) ||
+		slices.ContainsFunc(ir.Subgraphs(n.Op), func(sub *ir.Graph) bool { return slices.ContainsFunc(sub.Nodes, takesLists) })
 }
 
 func (l *lists) graph(g *ir.Graph) {
@@ -301,63 +293,119 @@ func (l *lists) join(n *ir.Node, o *op.ConcatFromSequence, all []item) {
 	g.ReplaceUses(n.Outputs[0], joined.Outputs[0])
 }
 
-// unroll makes each SequenceMap, of g and its subgraphs, on a known number of elements one
-// copy of its body for each, and returns how many there were.
-func unroll(g *ir.Graph) (int, error) {
+// unroll makes each SequenceMap, of g and its subgraphs, on a known number of elements one copy of its body for each, and
+// each Loop of known length that takes lists, or has at most one round, one for each round. It returns how many there were;
+// types of what it made are not inferred.
+func unroll(g *ir.Graph) int {
 	count := 0
 	for _, n := range slices.Clone(g.Nodes) {
 		for _, sub := range ir.Subgraphs(n.Op) {
-			if sub.Refused != nil {
-				continue
+			if sub.Refused == nil {
+				count += unroll(sub)
 			}
-			k, err := unroll(sub)
-			if err != nil {
-				return count, err
-			}
-			count += k
 		}
-		o, ok := n.Op.(*op.SequenceMap)
-		if !ok || !n.Inputs[0].Type.Dims[0].Known() {
+		var results []*ir.Value
+		switch o := n.Op.(type) {
+		case *op.SequenceMap:
+			if d := n.Inputs[0].Type.Dims; len(d) > 0 && d[0].Known() && few(o.Body, d[0].Size()) { // no type yet of what was unrolled
+				results = elements(n, o.Body, d[0].Size())
+			}
+		case *op.Loop:
+			if trips, known := o.Trips(n); known && o.Body.Refused == nil && few(o.Body, trips) && (trips <= 1 || takesLists(n)) {
+				results = rounds(n, o.Body, trips)
+			}
+		}
+		if results == nil {
 			continue
-		}
-		size, steps := 1, n.Inputs[0].Type.Dims[0].Size()
-		for sub := range o.Body.All() {
-			size += len(sub.Nodes)
-		}
-		if steps > maxItems/size {
-			continue
-		}
-		items := make([][]*ir.Value, len(n.Outputs)) // of each output
-		for k := range steps {
-			if err := element(n, o.Body, k, items); err != nil {
-				return count, err
-			}
 		}
 		for j, v := range n.Outputs {
-			if v == nil {
-				continue
+			if v != nil {
+				g.ReplaceUses(v, results[j])
 			}
-			var made ir.Op = &op.SequenceConstruct{}
-			if steps == 0 {
-				made = &op.SequenceEmpty{DType: v.Type.DType.Elem()}
-			}
-			list := g.InsertBefore(n, fmt.Sprintf("%s/%d", n.Name, j), made, items[j], v.Name+"/items")
-			if err := list.Infer(); err != nil {
-				return count, err
-			}
-			g.ReplaceUses(v, list.Outputs[0])
 		}
 		g.Remove(n)
 		count++
 	}
-	return count, nil
+	return count
 }
 
-// element copies the body of n, a SequenceMap, for element k, to stand before n, and adds
-// the values of the body's outputs to items.
-func element(n *ir.Node, body *ir.Graph, k int, items [][]*ir.Value) error {
-	g, suffix := n.Graph(), fmt.Sprintf("/%d", k)
-	c := ir.NewCopier(g, g, suffix)
+// few reports whether copies of a body are not too many nodes.
+func few(body *ir.Graph, copies int) bool {
+	size := 1
+	for sub := range body.All() {
+		size += len(sub.Nodes)
+	}
+	return copies <= maxItems/size
+}
+
+// elements replaces n, a SequenceMap, by copies of its body, and returns what is its outputs.
+func elements(n *ir.Node, body *ir.Graph, count int) []*ir.Value {
+	g := n.Graph()
+	items := make([][]*ir.Value, len(n.Outputs)) // of each output
+	for k := range count {
+		args := slices.Clone(n.Inputs)
+		for i, v := range args {
+			if v.Type.Elem != nil {
+				name := fmt.Sprintf("%s/%d", body.Inputs[i].Name, k)
+				at := g.NewConst(name+"/position", tensor.Scalar(int64(k)))
+				args[i] = g.InsertBefore(n, name, &op.SequenceAt{}, []*ir.Value{v, at}, name).Outputs[0]
+			}
+		}
+		results := inlined(n, body, k, args)
+		for j := range items {
+			items[j] = append(items[j], results[j])
+		}
+	}
+	lists := make([]*ir.Value, len(n.Outputs))
+	for j, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		var made ir.Op = &op.SequenceConstruct{}
+		if count == 0 {
+			made = &op.SequenceEmpty{DType: v.Type.DType.Elem()}
+		}
+		lists[j] = g.InsertBefore(n, fmt.Sprintf("%s/%d", n.Name, j), made, items[j], v.Name+"/items").Outputs[0]
+	}
+	return lists
+}
+
+// rounds replaces n, a Loop, by copies of its body, and returns what is its outputs; nil where it has values for which the
+// body does not stand: stacks of none, and optionals, which it may give as what is in them.
+func rounds(n *ir.Node, body *ir.Graph, count int) []*ir.Value {
+	g := n.Graph()
+	carried := slices.Clone(n.Inputs[min(2, len(n.Inputs)):])
+	stacks := make([][]*ir.Value, len(body.Outputs)-1-len(carried))
+	if count == 0 && len(stacks) > 0 || slices.ContainsFunc(carried, func(v *ir.Value) bool { return v.Type.DType.IsOptional() }) {
+		return nil
+	}
+	for k := range count {
+		args := make([]*ir.Value, 2, len(body.Inputs))
+		for i, x := range []int64{int64(k), 1} {
+			t := body.Inputs[i].Type
+			shape, _ := t.Shape()
+			args[i] = g.NewConst(fmt.Sprintf("%s/%d", body.Inputs[i].Name, k), tensor.FromInt64s(t.DType, []int64{x}, shape...))
+		}
+		results := inlined(n, body, k, append(args, carried...))
+		carried = results[1:][:len(carried)]
+		for j, v := range results[1+len(carried):] {
+			name := fmt.Sprintf("%s/%d/%d", n.Name, j, k)
+			axis := g.NewConst(name+"/axes", tensor.Ints(0))
+			stacks[j] = append(stacks[j], g.InsertBefore(n, name, &op.Unsqueeze{}, []*ir.Value{v, axis}, name).Outputs[0])
+		}
+	}
+	results := carried
+	for j, rows := range stacks {
+		name := fmt.Sprintf("%s/%d", n.Name, j)
+		results = append(results, g.InsertBefore(n, name, &op.Concat{}, rows, name).Outputs[0])
+	}
+	return results
+}
+
+// inlined copies the body of n for the k-th time, to stand before n and compute of args, and returns its outputs.
+func inlined(n *ir.Node, body *ir.Graph, k int, args []*ir.Value) []*ir.Value {
+	g := n.Graph()
+	c := ir.NewCopier(g, g, fmt.Sprintf("/%d", k))
 	inside := map[*ir.Graph]bool{}
 	for sub := range body.All() {
 		inside[sub] = true
@@ -373,27 +421,15 @@ func element(n *ir.Node, body *ir.Graph, k int, items [][]*ir.Value) error {
 	for _, v := range body.Outputs {
 		outer(v)
 	}
-	for i, v := range n.Inputs {
-		if v.Type.Elem == nil {
-			c.Bind(body.Inputs[i], v)
-			continue
-		}
-		name := body.Inputs[i].Name + suffix
-		at := g.InsertBefore(n, name, &op.SequenceAt{}, []*ir.Value{v, g.NewConst(name+"/position", tensor.Scalar(int64(k)))}, name)
-		if err := at.Infer(); err != nil {
-			return err
-		}
-		c.Bind(body.Inputs[i], at.Outputs[0])
+	for i, v := range args {
+		c.Bind(body.Inputs[i], v)
 	}
 	for _, m := range body.Nodes {
-		made := c.Node(m)
-		g.MoveBefore(made, n)
-		if err := made.Infer(); err != nil {
-			return err
-		}
+		g.MoveBefore(c.Node(m), n)
 	}
-	for j := range items {
-		items[j] = append(items[j], c.Value(body.Outputs[j]))
+	results := make([]*ir.Value, len(body.Outputs))
+	for j, v := range body.Outputs {
+		results[j] = c.Value(v)
 	}
-	return nil
+	return results
 }

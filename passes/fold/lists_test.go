@@ -141,6 +141,88 @@ graph "g"(%a: f32[2], %c: f32[3], %w: f32[]) {
   %y/concat: f32[5] = Concat "join/concat" (%h/0, %h/1)
   return %y/concat as "y"
 }`},
+		"a loop that makes a list": {`
+graph "g"(%x: f32[4,3]) {
+  %n: i64[] = const {2}
+  %yes: bool[] = const {1}
+  %axes: i64[1] = const {0}
+  %s: sequence<f32[*]>[0] = SequenceEmpty "s" ()
+  %l: sequence<f32[?,3]>[?1], %k: i64[2] = Loop "loop" (%n, %yes, %s) {body = graph "body"(%i: i64[1], %c: bool[], %acc: sequence<f32[?,3]>[?2]) {
+    %one: i64[] = const {1}
+    %end: i64[1] = Add "end" (%i, %one)
+    %r: f32[?3,3] = Slice "r" (%x, %i, %end, %axes)
+    %next: sequence<f32[?,3]>[?4] = SequenceInsert "next" (%acc, %r)
+    %go: bool[] = Identity "go" (%c)
+    %p: i64[] = Squeeze "p" (%i)
+    return %go, %next, %p
+  }}
+  %at: i64[] = const {1}
+  %y: f32[?5,3] = SequenceAt "y" (%l, %at)
+  return %y, %k
+}`, `
+graph "g"(%x: f32[4,3]) {
+  %i/0: i64[1] = const {0}
+  %p/0: i64[] = Squeeze "p/0" (%i/0)
+  %loop/0/0/axes: i64[1] = const {0}
+  %loop/0/0: i64[1] = Unsqueeze "loop/0/0" (%p/0, %loop/0/0/axes)
+  %i/1: i64[1] = const {1}
+  %one/1: i64[] = const {1}
+  %end/1: i64[1] = Add "end/1" (%i/1, %one/1)
+  %axes: i64[1] = const {0}
+  %r/1: f32[1,3] = Slice "r/1" (%x, %i/1, %end/1, %axes)
+  %p/1: i64[] = Squeeze "p/1" (%i/1)
+  %loop/0/1/axes: i64[1] = const {0}
+  %loop/0/1: i64[1] = Unsqueeze "loop/0/1" (%p/1, %loop/0/1/axes)
+  %loop/0: i64[2] = Concat "loop/0" (%loop/0/0, %loop/0/1)
+  return %r/1 as "y", %loop/0 as "k"
+}`},
+		"a loop of one round, whatever it says of another": {`
+graph "g"(%x: f32[2], %z: bool[]) {
+  %n: i64[] = const {1}
+  %y: f32[2] = Loop "loop" (%n, _, %x) {body = graph "body"(%i: i64[], %c: bool[], %v: f32[2]) {
+    %w: f32[2] = Neg "w" (%v)
+    return %z, %w
+  }}
+  return %y
+}`, `
+graph "g"(%x: f32[2], %z: bool[]) {
+  %w/0: f32[2] = Neg "w/0" (%x)
+  return %w/0 as "y"
+}`},
+		"a loop of no rounds": {`
+graph "g"(%x: f32[2], %n: i64[]) {
+  %no: bool[] = const {0}
+  %y: f32[2] = Loop "loop" (%n, %no, %x) {body = graph "body"(%i: i64[], %c: bool[], %v: f32[2]) {
+    %w: f32[2] = Neg "w" (%v)
+    return %c, %w
+  }}
+  %z: f32[2] = Abs "z" (%y)
+  return %z
+}`, `
+graph "g"(%x: f32[2], %n: i64[]) {
+  %z: f32[2] = Abs "z" (%x)
+  return %z
+}`},
+		"not a loop that may end early": {`
+graph "g"(%x: f32[2], %go: bool[]) {
+  %n: i64[] = const {2}
+  %s: sequence<f32[2]>[2] = SequenceConstruct "s" (%x, %x)
+  %y: f32[2] = Loop "loop" (%n, _, %x) {body = graph "body"(%i: i64[], %c: bool[], %v: f32[2]) {
+    %e: f32[2] = SequenceAt "e" (%s, %i)
+    %w: f32[2] = Add "w" (%v, %e)
+    return %go, %w
+  }}
+  return %y
+}`, ""},
+		"not a loop of tensors alone": {`
+graph "g"(%x: f32[2]) {
+  %n: i64[] = const {2}
+  %y: f32[2] = Loop "loop" (%n, _, %x) {body = graph "body"(%i: i64[], %c: bool[], %v: f32[2]) {
+    %w: f32[2] = Neg "w" (%v)
+    return %c, %w
+  }}
+  return %y
+}`, ""},
 		"not a position that is not known": {`
 graph "g"(%x: f32[2,3], %at: i64[]) {
   %s: sequence<f32[1,3]>[2] = SplitToSequence "split" (%x)

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"math"
+	"slices"
 
 	"spc/ir/tensor"
 )
@@ -42,6 +43,8 @@ func init() {
 		{"kept", kept},
 		{"flattened", flattened},
 		{"sliced", sliced},
+		{"assigned", assigned},
+		{"rows", rows},
 		{"pieces", pieces},
 		{"held", held},
 		{"collected", collected},
@@ -646,4 +649,94 @@ func sliced(g *Gen) {
 		to := choose(g, n, n, max(from, n-1), 1<<40)
 		v = g.node("Slice", nil, v, g.weight(tensor.Ints(from)), g.weight(tensor.Ints(to)), g.weight(tensor.Ints(a)), g.weight(tensor.Ints(choose(g, 1, 1, 2))))
 	}
+}
+
+// assigned writes to a box of a tensor, often what was there and more, and sometimes twice, as exporters spell
+// x[:, 1:] += y.
+func assigned(g *Gen) {
+	x := g.some(choose(g, tensor.F32, tensor.F32, tensor.I64), 1, 4)
+	k := 1 + g.r.IntN(x.rank())
+	from, size := make([]int, x.rank()), slices.Clone(x.shape())
+	for a, d := range size[:k] {
+		if d == 0 {
+			reject("empty")
+		}
+		if from[a] = g.r.IntN(min(d, 2)); g.one(2) {
+			from[a] = 0
+		}
+		size[a] -= from[a]
+		if g.one(3) {
+			size[a] = 1 + g.r.IntN(size[a])
+		}
+	}
+	rows := product(size[:k])
+	at := tensor.New(tensor.I64, append(slices.Clone(size[:k]), k)...)
+	for i := range rows {
+		for j, r := k-1, i; j >= 0; j, r = j-1, r/size[j] {
+			p := from[j] + r%size[j]
+			if g.one(4) {
+				p -= x.dim(j)
+			}
+			tensor.Data[int64](at)[i*k+j] = int64(p)
+		}
+	}
+	attrs, shape := Attrs{}, size
+	if g.one(3) {
+		attrs["reduction"] = "add"
+	}
+	if g.one(4) {
+		shape = append([]int{rows}, size[k:]...)
+		at = at.Reshape(rows, k)
+	}
+	y := g.shaped(x.dt(), shape...)
+	if len(shape) == len(size) && !g.one(4) {
+		to := slices.Clone(from)
+		for a := range to {
+			to[a] += size[a]
+		}
+		was := g.node("Slice", nil, x, g.weight(tensor.Ints(from...)), g.weight(tensor.Ints(to...)))
+		y = g.node("Add", nil, was, g.beside(was, x.dt()))
+		if !slices.Equal(y.shape(), shape) {
+			reject("shape")
+		}
+	}
+	for range 1 + g.r.IntN(2) {
+		x = g.node("ScatterND", attrs, x, g.weight(at), y)
+	}
+	if x.dt() == tensor.F32 {
+		g.used(x)
+	}
+}
+
+// rows gathers or scatters elements by indices that are the same for all elements of a row, as torch.gather takes them.
+func rows(g *Gen) {
+	x := g.some(choose(g, tensor.F32, tensor.F32, tensor.I64), 2, 4)
+	a := g.r.IntN(x.rank() - 1)
+	if x.dim(a) == 0 {
+		reject("empty")
+	}
+	kind := choose(g, "GatherElements", "ScatterElements")
+	if kind == "ScatterElements" && g.one(2) {
+		a = 0
+	}
+	n := 1 + g.r.IntN(x.dim(a))
+	narrow, wide := slices.Clone(x.shape()), slices.Clone(x.shape())
+	narrow[a], wide[a] = n, n
+	for i := a + 1; i < x.rank(); i++ {
+		narrow[i] = 1
+	}
+	if g.one(4) {
+		narrow[g.r.IntN(a+1)] = 1
+	}
+	at := tensor.New(tensor.I64, narrow...)
+	for i := range at.Len() {
+		tensor.Data[int64](at)[i] = int64((i + g.r.IntN(2)) % x.dim(a))
+	}
+	attrs := Attrs{"axis": choose(g, a, a-x.rank())}
+	in := []*val{x, g.node("Expand", nil, g.structural(at), g.ints(wide...))}
+	if kind == "ScatterElements" {
+		attrs["reduction"] = choose(g, "add", "max")
+		in = append(in, g.shaped(x.dt(), wide...))
+	}
+	g.node(kind, attrs, in...)
 }
