@@ -266,28 +266,42 @@ func (c *recurrent) prepare(x *exec, in, out []*tensor.Tensor) func() error {
 // thread: others would come too late.
 const smallStep = 1 << 14
 
-// prepare returns what does all steps.
+// prepare returns what does all steps. A thread without others takes those of one direction after those of the
+// other, so that the weights of one stay in its cache.
 func (r *recurrence) prepare() func() {
-	run := func(n int, body func(worker, i int)) {
-		if r.dirs*r.gates*r.hidden*r.hidden*r.batch <= smallStep {
-			for i := range n {
-				body(0, i)
-			}
+	alone := r.pool.Threads() == 1 || r.dirs*r.gates*r.hidden*r.hidden*r.batch <= smallStep
+	together := r.dirs
+	if alone {
+		together = 1
+	}
+	do := r.stageOf(func(d, n int, body func(worker, i int)) {
+		if !alone {
+			r.pool.For(r.dirs*n, body)
 			return
 		}
-		r.pool.For(n, body)
-	}
-	blocks := (r.hidden + unitBlock - 1) / unitBlock
-	if !r.panels() {
-		body := func(worker, i int) { r.vectors(worker, i/blocks, i%blocks*unitBlock) }
-		return func() {
+		for i := range n {
+			body(0, d*n+i)
+		}
+	})
+	return func() {
+		for d := 0; d < r.dirs; d += together {
 			for r.step = range r.seq {
 				for i := range r.stages {
 					r.stage = &r.stages[i]
-					run(r.dirs*blocks, body)
+					do(d)
 				}
 			}
 		}
+	}
+}
+
+// stageOf returns what does a stage of the directions from d on that take their steps together, where run calls the
+// body for n parts of each of these.
+func (r *recurrence) stageOf(run func(d, n int, body func(worker, i int))) func(d int) {
+	blocks := (r.hidden + unitBlock - 1) / unitBlock
+	if !r.panels() {
+		body := func(worker, i int) { r.vectors(worker, i/blocks, i%blocks*unitBlock) }
+		return func(d int) { run(d, blocks, body) }
 	}
 	strips := r.strips()
 	rows := blockRows(r.state.Tile())
@@ -297,15 +311,10 @@ func (r *recurrence) prepare() func() {
 	finish := func(worker, i int) {
 		r.panel(worker, i/blocks/strips, i/blocks%strips, i%blocks*unitBlock)
 	}
-	return func() {
-		for r.step = range r.seq {
-			for i := range r.stages {
-				r.stage = &r.stages[i]
-				run(r.dirs*strips*blocks, load)
-				run(r.dirs*strips*parts, multiply)
-				run(r.dirs*strips*blocks, finish)
-			}
-		}
+	return func(d int) {
+		run(d, strips*blocks, load)
+		run(d, strips*parts, multiply)
+		run(d, strips*blocks, finish)
 	}
 }
 

@@ -179,11 +179,89 @@ func vectors() {
 		}
 		for _, format := range []string{"f32", "f16", "bf16"} {
 			gemv(a, format)
+			if a.lanes == 16 {
+				laneProduct(a, format)
+			}
 		}
 		widenHalf(a, "f16")
 		widenHalf(a, "bf16")
 		narrowHalf(a)
 	}
+}
+
+// laneProduct generates the product of rows that are lanes with a vector. Values of 16 bits are
+// widened on the way.
+func laneProduct(a isa, format string) {
+	const step = 4
+	name, size, params, value := "lanes_"+format+"_"+a.name, 2, "value *uint16, x, y *float32", format+"(value[(j*4+i)*16+r])"
+	if format == "f32" {
+		size, params, value = 4, "value, x, y *float32", "value[(j*4+i)*16+r]"
+	}
+	begin(name, "func(blocks int, ptr, start, place *uint32, "+params+")",
+		name+" multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:",
+		"",
+		"\tfor b := range blocks {",
+		"\t\tfor r := range 16 {",
+		"\t\t\tvar s float32",
+		"\t\t\tfor j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {",
+		"\t\t\t\tfor i := range 4 {",
+		"\t\t\t\t\ts += "+value+" * x[start[j]+place[j*16+r]>>(8*i)%32]",
+		"\t\t\t\t}",
+		"\t\t\t}",
+		"\t\t\ty[b*16+r] = s",
+		"\t\t}",
+		"\t}")
+	blocks := Load(Param("blocks"), GP64())
+	ptr := Load(Param("ptr"), GP64())
+	start := Load(Param("start"), GP64())
+	place := Load(Param("place"), GP64())
+	v := Load(Param("value"), GP64())
+	x := Load(Param("x"), GP64())
+	y := Load(Param("y"), GP64())
+	Label("block")
+	n, at := GP64(), GP64()
+	MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
+	SUBL(Mem{Base: ptr}, n.As32())
+	sets := a.tileSets(step, 1, 1)
+	JZ(LabelRef("sum"))
+	Label("bundle")
+	low, high, word := a.vec(), a.vec(), a.vec()
+	MOVL(Mem{Base: start}, at.As32())
+	VMOVUPS(Mem{Base: x, Index: at, Scale: 4}, low)
+	VMOVUPS(Mem{Base: x, Index: at, Scale: 4, Disp: a.bytes()}, high)
+	VMOVDQU32(Mem{Base: place}, word)
+	for i := step - 1; i >= 0; i-- {
+		xs := word // of which the lowest five bits count
+		if i > 0 {
+			xs = a.vec()
+			VPSRLD(Imm(uint64(8*i)), word, xs)
+		}
+		VPERMI2PS(high, low, xs)
+		from := Mem{Base: v, Disp: size * a.lanes * i}
+		if size == 4 {
+			VFMADD231PS(from, xs, sets[i][0][0])
+		} else {
+			wide := a.vec()
+			widened(format, from, wide)
+			VFMADD231PS(wide, xs, sets[i][0][0])
+		}
+		if size*i%4 == 0 {
+			PREFETCHT0(Mem{Base: v, Disp: size*a.lanes*i + ahead})
+		}
+	}
+	PREFETCHT0(Mem{Base: place, Disp: ahead / step})
+	add(4, start)
+	add(a.bytes(), place)
+	add(step*size*a.lanes, v)
+	DECQ(n)
+	JNZ(LabelRef("bundle"))
+	Label("sum")
+	VMOVUPS(fold(sets)[0][0], Mem{Base: y})
+	add(a.bytes(), y)
+	add(4, ptr)
+	DECQ(blocks)
+	JNZ(LabelRef("block"))
+	end()
 }
 
 // spmv generates the product of vertical blocks of rows rows with a vector. AVX-512

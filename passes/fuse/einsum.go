@@ -71,14 +71,25 @@ func (x factor) dim(label int) ir.Dim { return x.dims[slices.Index(x.labels, lab
 // output have.
 func (e *einsum) evaluate(terms [][]int, out []int) factor {
 	var acc factor
-	for i, v := range e.at.Inputs {
+	left := make([]int, len(terms))
+	for i := range left {
+		left[i] = i
+	}
+	for len(left) > 0 {
+		next := e.next(acc, terms, left)
+		i := left[next]
+		left = slices.Delete(left, next, next+1)
+		v := e.at.Inputs[i]
 		x := factor{v: v, labels: terms[i], dims: v.Type.Dims, constant: v.IsConst()}
 		for k, l := range x.labels {
 			if slices.Contains(x.labels[:k], l) { // a diagonal
 				e.stays = true
 			}
 		}
-		later := slices.Concat(append([][]int{out}, terms[i+1:]...)...)
+		later := slices.Clone(out)
+		for _, j := range left {
+			later = append(later, terms[j]...)
+		}
 		if i == 0 {
 			acc = e.sum(x, later)
 			continue
@@ -90,6 +101,25 @@ func (e *einsum) evaluate(terms [][]int, out []int) factor {
 		}
 	}
 	return e.transpose(acc, out, acc.v != nil && acc.v.Def == nil) // an input as it is is copied, not renamed
+}
+
+// next returns which of the operands that are left is multiplied next: the first, but before a constant one that makes
+// the product larger by no label. Shared labels then are summed over with the constant, which is one matrix and not a
+// stack of them.
+func (e *einsum) next(acc factor, terms [][]int, left []int) int {
+	if len(left) == len(terms) || acc.constant || !e.at.Inputs[left[0]].IsConst() {
+		return 0
+	}
+	for at, i := range left {
+		within := !e.at.Inputs[i].IsConst()
+		for _, l := range terms[i] {
+			within = within && slices.Contains(acc.labels, l)
+		}
+		if within {
+			return at
+		}
+	}
+	return 0
 }
 
 // sum sums over the labels that keep lacks.

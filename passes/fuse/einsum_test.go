@@ -29,6 +29,25 @@ func TestEinsumWithAWeight(t *testing.T) {
 }`)
 }
 
+// A mixture of experts: the weight is one matrix once the gates have been multiplied.
+func TestEinsumTakesConstantsLate(t *testing.T) {
+	graphtest.Rewrite(t, fuse.Einsums, `graph "g"(%x: f32[5,2,3], %gate: f32[5,2]) {
+  %w: f32[2,3,1] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+  %y: f32[5,1] = Einsum "n" (%x, %w, %gate) {equation = "tef,efd,te->td"}
+  return %y }`, `graph "g"(%x: f32[5,2,3], %gate: f32[5,2]) {
+  %n.axes: i64[1] = const {2}
+  %n.Unsqueeze.out: f32[5,2,1] = Unsqueeze "n.Unsqueeze" (%gate, %n.axes)
+  %n.Mul.out: f32[5,2,3] = Mul "n.Mul" (%x, %n.Unsqueeze.out)
+  %n.axes_1: i64[2] = const {5, 6}
+  %n.Reshape.out: f32[5,6] = Reshape "n.Reshape" (%n.Mul.out, %n.axes_1)
+  %w: f32[2,3,1] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+  %n.axes_2: i64[2] = const {6, 1}
+  %n.Reshape.out_1: f32[6,1] = Reshape "n.Reshape_1" (%w, %n.axes_2)
+  %n.MatMul.out: f32[5,1] = MatMul "n.MatMul" (%n.Reshape.out, %n.Reshape.out_1)
+  return %n.MatMul.out as "y"
+}`)
+}
+
 func TestEinsumStays(t *testing.T) {
 	for _, text := range []string{
 		`%y: f32[batch,4] = Einsum "n" (%x, %v) {equation = "bii,i->bi"}`,      // a diagonal

@@ -15,6 +15,7 @@ type Rate struct {
 	Narrow   [4]float64 // the share of Panel that panels of 16, 32, 48 and 64 columns reach
 	Vec      float64    // a single column, weights in the level 2 cache
 	VecStart float64
+	VecIdle  float64 // steps for each column of W besides, where rows wait for each other
 
 	VecColumns int // up to so many columns are multiplied one by one
 }
@@ -27,14 +28,19 @@ var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.
 // Fitted to shapes of ResNet50 and BERT at 80 and 90% zeros, hot weights, single
 // columns to 50 to 95%: 2026-11-21, one core of a Xeon with AVX-512 (family 6
 // model 207), peak 174 GFLOP/s. BenchmarkProduct of package format prints what
-// the kernels reach and what this predicts.
+// the kernels reach and what this predicts. Single columns with single rows: 2026-11-25, one core of an EPYC (family 25
+// model 17), as shares of what the Xeon's dense rows would reach.
 var Blocks = map[int]Rate{
-	1:  {Panel: 0.70, Start: 6, BlockK: 160, Narrow: [4]float64{0.59, 0.81, 0.93, 1}, Vec: 0.051, VecStart: 10, VecColumns: 2},
+	1:  {Panel: 0.70, Start: 6, BlockK: 160, Narrow: [4]float64{0.59, 0.81, 0.93, 1}, Vec: 0.26, VecStart: 3, VecIdle: 0.075, VecColumns: 6},
 	2:  {Panel: 0.95, Start: 4.4, BlockK: 192, Narrow: [4]float64{0.62, 0.88, 0.97, 1}, Vec: 0.090, VecStart: 9.5, VecColumns: 3},
 	4:  {Panel: 1, Start: 3, BlockK: 256, Narrow: [4]float64{0.64, 0.90, 0.97, 1}, Vec: 0.14, VecStart: 7, VecColumns: 5},
 	8:  {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.20, VecStart: 5, VecColumns: 6},
 	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.25, VecStart: 0.5, VecColumns: 7},
 }
+
+// GatheredColumns is the VecColumns of single rows with kernels that gather the elements of a vector, which machines
+// without AVX-512 have.
+const GatheredColumns = 2
 
 // WidenedColumns is the number of columns of a product from which on weights of 16 bits are widened once, when the model is
 // loaded, and not each time that a panel of columns meets them. BenchmarkWidened of package format has both.
@@ -89,7 +95,7 @@ var Generated = func() Rate {
 
 // single is r with other rates of single columns.
 func (r Rate) single(vec, start float64, columns int) Rate {
-	r.Vec, r.VecStart, r.VecColumns = vec, start, columns
+	r.Vec, r.VecStart, r.VecIdle, r.VecColumns = vec, start, 0, columns
 	return r
 }
 
@@ -115,7 +121,7 @@ func Narrow(m, n int) bool {
 func (r Rate) Efficiency(steps float64, k, n int) float64 {
 	steps = max(steps, 1)
 	if n <= r.VecColumns {
-		return r.Vec * steps / (steps + r.VecStart)
+		return r.Vec * steps / (steps + r.VecStart + r.VecIdle*float64(k))
 	}
 	steps /= float64(max(1, (k+r.BlockK-1)/r.BlockK))
 	granules := (n + granule - 1) / granule

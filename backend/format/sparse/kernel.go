@@ -74,6 +74,9 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 		return nil, err
 	}
 	d := &kernel[I]{Sparse: w, name: Family(format, b.R) + "__" + kern.ISA, height: h, kern: kern, placed: &lastPlaced{}, single: rate.Blocks[h].VecColumns}
+	if h == 1 && !w.Lanes() {
+		d.single = rate.GatheredColumns
+	}
 	if b.R == 1 && slices.Contains(ukernel.Runs, b.C) && b.K%b.C == 0 {
 		d.single = rate.Runs[b.C].VecColumns
 		d.rows, err = ukernel.NewRows(kern, b.C, b.M, b.K, b.Ptr, convert[I](b.Column), b.Values)

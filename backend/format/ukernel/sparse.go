@@ -20,7 +20,8 @@ type Sparse[I Index] struct {
 	value      Values
 	kern       *Kernels
 	spmv       spmv[I]
-	bounds     []int // of the blocks of columns
+	lanes      func() *lanes // nil where there are none
+	bounds     []int         // of the blocks of columns
 	panels     func() *panels
 }
 
@@ -47,6 +48,9 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 	}
 	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, kern: kern}
 	a.spmv = vecKernel[I](kern.spmv16[rows], kern.spmv32[rows])
+	if rows == 1 && k >= window && kern.lanes[value.kind] != nil {
+		a.lanes = sync.OnceValue(func() *lanes { return newLanes(a) })
+	}
 	a.place(kern, blockBounds(k, blockK(rows)), nil)
 	return a, nil
 }

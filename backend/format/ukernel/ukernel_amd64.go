@@ -42,6 +42,8 @@ var avx512 = func() Kernels {
 	k.halves[ieee], k.halves[brain] = dense(gemv_f16_4x1_avx512), dense(gemv_bf16_4x1_avx512)
 	k.widen = widening{ieee: inBlocks(widen_f16_avx512, widenF16), brain: inBlocks(widen_bf16_avx512, widenBF16)}
 	k.narrow = inBlocks(narrow_f16_avx512, nil)
+	k.lanes[full] = inLanes(lanes_f32_avx512, func(v Values) []float32 { return v.f32 })
+	k.lanes[ieee], k.lanes[brain] = inLanes(lanes_f16_avx512, halves), inLanes(lanes_bf16_avx512, halves)
 	k.peak, k.flop = fmaPeak_avx512, 12*16*2
 	return k
 }()
@@ -82,6 +84,16 @@ func sparseVec[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *f
 			unsafe.SliceData(x), unsafe.SliceData(y))
 	}
 }
+
+// inLanes lets an assembly kernel take slices, of such values.
+func inLanes[T float32 | uint16](f func(blocks int, ptr, start, place *uint32, value *T, x, y *float32), of func(Values) []T) lanesKernel {
+	return func(blocks int, ptr, start, place []uint32, value Values, x, y []float32) {
+		f(blocks, unsafe.SliceData(ptr), unsafe.SliceData(start), unsafe.SliceData(place), unsafe.SliceData(of(value)),
+			unsafe.SliceData(x), unsafe.SliceData(y))
+	}
+}
+
+func halves(v Values) []uint16 { return v.half }
 
 // dense lets an assembly kernel of groups of four rows take slices and any
 // number of rows: the last four overlap those before, and fewer than four are

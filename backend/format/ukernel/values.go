@@ -65,6 +65,17 @@ func (v *Values) Append(w Values) {
 	v.half = append(v.half, w.half...)
 }
 
+// AppendAt appends the values of w, of the same type, that are at the given places, and zeros for negative ones.
+func (v *Values) AppendAt(w Values, at []int) {
+	for _, i := range at {
+		if i < 0 {
+			v.AppendZeros(1)
+		} else {
+			v.Append(w.Slice(i, i+1))
+		}
+	}
+}
+
 // AppendZeros appends n zeros.
 func (v *Values) AppendZeros(n int) {
 	for range n {

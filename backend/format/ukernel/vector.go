@@ -77,6 +77,12 @@ func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
 	}
 	need("vector", len(x), a.k)
 	need("output", len(y), rows)
+	if a.lanes != nil && from%LaneRows == 0 {
+		if l := a.lanes(); l != nil {
+			l.mul(a.kern.lanes[a.value.kind], from, to, x, y)
+			return
+		}
+	}
 	if rows%a.rows != 0 {
 		whole--
 	}

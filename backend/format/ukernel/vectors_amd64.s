@@ -3387,6 +3387,65 @@ store:
 	VZEROUPPER
 	RET
 
+// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-56
+	MOVQ blocks+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ start+16(FP), DX
+	MOVQ place+24(FP), BX
+	MOVQ value+32(FP), SI
+	MOVQ x+40(FP), DI
+	MOVQ y+48(FP), R8
+
+block:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	JZ     sum
+
+bundle:
+	MOVL        (DX), R10
+	VMOVUPS     (DI)(R10*4), Z4
+	VMOVUPS     64(DI)(R10*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 192(SI), Z7, Z3
+	PREFETCHT0  2240(SI)
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 128(SI), Z7, Z2
+	PREFETCHT0  2176(SI)
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 64(SI), Z7, Z1
+	PREFETCHT0  2112(SI)
+	VPERMI2PS   Z5, Z4, Z6
+	VFMADD231PS (SI), Z6, Z0
+	PREFETCHT0  2048(SI)
+	PREFETCHT0  512(BX)
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+256, SI
+	DECQ        R9
+	JNZ         bundle
+
+sum:
+	VADDPS  Z2, Z0, Z0
+	VADDPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (R8)
+	ADDQ    $+64, R8
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     block
+	VZEROUPPER
+	RET
+
 // func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
 // Requires: AVX, AVX512DQ, AVX512F, F16C, FMA3
 TEXT ·gemv_f16_4x1_avx512(SB), NOSPLIT, $0-48
@@ -3528,6 +3587,67 @@ store:
 	LEAQ   (DX)(BX*4), DX
 	DECQ   AX
 	JNZ    group
+	VZEROUPPER
+	RET
+
+// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-56
+	MOVQ blocks+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ start+16(FP), DX
+	MOVQ place+24(FP), BX
+	MOVQ value+32(FP), SI
+	MOVQ x+40(FP), DI
+	MOVQ y+48(FP), R8
+
+block:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	JZ     sum
+
+bundle:
+	MOVL        (DX), R10
+	VMOVUPS     (DI)(R10*4), Z4
+	VMOVUPS     64(DI)(R10*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   96(SI), Z8
+	VFMADD231PS Z8, Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   64(SI), Z8
+	VFMADD231PS Z8, Z7, Z2
+	PREFETCHT0  2112(SI)
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   32(SI), Z8
+	VFMADD231PS Z8, Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VCVTPH2PS   (SI), Z4
+	VFMADD231PS Z4, Z6, Z0
+	PREFETCHT0  2048(SI)
+	PREFETCHT0  512(BX)
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+128, SI
+	DECQ        R9
+	JNZ         bundle
+
+sum:
+	VADDPS  Z2, Z0, Z0
+	VADDPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (R8)
+	ADDQ    $+64, R8
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     block
 	VZEROUPPER
 	RET
 
@@ -3684,6 +3804,71 @@ store:
 	LEAQ   (DX)(BX*4), DX
 	DECQ   AX
 	JNZ    group
+	VZEROUPPER
+	RET
+
+// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-56
+	MOVQ blocks+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ start+16(FP), DX
+	MOVQ place+24(FP), BX
+	MOVQ value+32(FP), SI
+	MOVQ x+40(FP), DI
+	MOVQ y+48(FP), R8
+
+block:
+	MOVL   4(CX), R9
+	SUBL   (CX), R9
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	JZ     sum
+
+bundle:
+	MOVL        (DX), R10
+	VMOVUPS     (DI)(R10*4), Z4
+	VMOVUPS     64(DI)(R10*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   96(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   64(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z2
+	PREFETCHT0  2112(SI)
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   32(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VPMOVZXWD   (SI), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z4, Z6, Z0
+	PREFETCHT0  2048(SI)
+	PREFETCHT0  512(BX)
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+128, SI
+	DECQ        R9
+	JNZ         bundle
+
+sum:
+	VADDPS  Z2, Z0, Z0
+	VADDPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (R8)
+	ADDQ    $+64, R8
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     block
 	VZEROUPPER
 	RET
 

@@ -563,6 +563,23 @@ func spmv_f32_u32_1x16_avx512(groups int, ptr *uint32, index *uint32, value *flo
 //go:noescape
 func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)
 
+// lanes_f32_avx512 multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:
+//
+//	for b := range blocks {
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
+//				for i := range 4 {
+//					s += value[(j*4+i)*16+r] * x[start[j]+place[j*16+r]>>(8*i)%32]
+//				}
+//			}
+//			y[b*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32)
+
 // gemv_f16_4x1_avx512 multiplies groups of 4 dense rows by a vector:
 //
 //	for r := range 4 * groups {
@@ -576,6 +593,23 @@ func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *
 //go:noescape
 func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
 
+// lanes_f16_avx512 multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:
+//
+//	for b := range blocks {
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
+//				for i := range 4 {
+//					s += f16(value[(j*4+i)*16+r]) * x[start[j]+place[j*16+r]>>(8*i)%32]
+//				}
+//			}
+//			y[b*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+
 // gemv_bf16_4x1_avx512 multiplies groups of 4 dense rows by a vector:
 //
 //	for r := range 4 * groups {
@@ -588,6 +622,23 @@ func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *f
 //
 //go:noescape
 func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+
+// lanes_bf16_avx512 multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:
+//
+//	for b := range blocks {
+//		for r := range 16 {
+//			var s float32
+//			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
+//				for i := range 4 {
+//					s += bf16(value[(j*4+i)*16+r]) * x[start[j]+place[j*16+r]>>(8*i)%32]
+//				}
+//			}
+//			y[b*16+r] = s
+//		}
+//	}
+//
+//go:noescape
+func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
 
 // widen_f16_avx512 is
 //
