@@ -139,7 +139,11 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 		spans: spans, in: xs[2:], out: out, channels: xs[1] / o.Group, images: xs[0],
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ws[1], groups: o.Group, taps: prod(ws[2:]), transposed: true,
 	}
-	return bindPieces(p, n, &g, g.pieces(phases), newEpilogue(n, &o.Epilogue, bias), false)
+	ep := newEpilogue(n, &o.Epilogue, bias)
+	if g.spread() {
+		return bindSpread(p, n, &g, ep)
+	}
+	return bindPieces(p, n, &g, g.pieces(phases), ep, false)
 }
 
 // convGeometry is the shape of a convolution.
