@@ -102,6 +102,23 @@ var portable = kernels{
 	chunk:          TileStride,
 	padRows:        [2]padRows{padRowsGo, padRowsGo},
 	hardSwish:      each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
+	leakyReLU: func(y, x []float32, slope float32) {
+		for i, v := range x {
+			if v < 0 {
+				v *= slope
+			}
+			y[i] = v
+		}
+	},
+	elu: func(y, x []float32, alpha, rate, gain float32) {
+		for i, v := range x {
+			if v < 0 {
+				y[i] = float32(float64(alpha) * math.Expm1(float64(rate*v)))
+			} else {
+				y[i] = gain * v
+			}
+		}
+	},
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {
 			clear(y)
