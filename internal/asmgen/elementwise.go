@@ -720,12 +720,17 @@ var helpers = []elementwise{
 			VMULPS(x, s, s)
 			return s
 		}),
-	unary("hardSwish", "x[i] * clamp(x[i]/6+0.5, 0, 1)", []float32{0, 1. / 6, 0.5, 1}, func(m *arith, x VecVirtual) VecVirtual {
-		u := m.vec()
-		VMOVUPS(m.constant(1./6), u)
-		VFMADD213PS(m.constant(0.5), x, u)
-		u = m.clamp(u, m.register(0), m.register(1))
-		VMULPS(x, u, u)
-		return u
-	}),
+	unary("hardSwish", "x[i] * clamp(x[i]/6+0.5, 0, 1)", hardSwishConsts, (*arith).hardSwish),
+}
+
+var hardSwishConsts = []float32{0, 1. / 6, 0.5, 1}
+
+// hardSwish returns x times what is x/6 + 1/2 between 0 and 1.
+func (m *arith) hardSwish(x VecVirtual) VecVirtual {
+	u := m.vec()
+	VMOVUPS(m.constant(1./6), u)
+	VFMADD213PS(m.constant(0.5), x, u)
+	u = m.clamp(u, m.register(0), m.register(1))
+	VMULPS(x, u, u)
+	return u
 }

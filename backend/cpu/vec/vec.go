@@ -49,6 +49,7 @@ type kernels struct {
 
 	finishRows, finishColumns finish
 	finishRowsSiLU            finish // without limits
+	finishRowsHardSwish       finish // without limits
 	gather                    gather
 	chunk                     int        // the most elements of a Chunk
 	padRows                   [2]padRows // by step less one

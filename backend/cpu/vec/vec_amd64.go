@@ -56,6 +56,8 @@ var avx512 = kernels{
 	chunk:          64,
 	transpose8:     transpose8_avx2,
 	transpose16:    transpose16_avx512,
+
+	finishRowsHardSwish: finishTile(finishRowsHardSwish_avx512),
 }
 
 var avx2 = kernels{
@@ -93,6 +95,8 @@ var avx2 = kernels{
 	padRows:        [2]padRows{padded(padRows1_avx2), padded(padRows2_avx2)},
 	chunk:          32,
 	transpose8:     transpose8_avx2,
+
+	finishRowsHardSwish: finishTile(finishRowsHardSwish_avx2),
 }
 
 // finishTile lets an assembly kernel take slices.
