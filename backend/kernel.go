@@ -80,9 +80,10 @@ const (
 // no lanes idle.
 type Narrow interface {
 	FloatKernel
-	// Narrow computes Panel rows, or those that there are, from m0 on, a multiple of Panel, of Y[M,N] = W[M,K] X[K,N] for n
-	// columns of X, whose rows are ldx elements apart. Y is stored as [n][Panel]; what lies behind the rows does not matter.
-	Narrow(y, x []float32, ldx, n, m0 int)
+	// Narrow computes Panel rows, or those that there are, from m0 on, a multiple of Panel, of the product of blocks b0 to b1-1
+	// of W with n columns of X, and adds it to what y holds if b0 is not 0. x begins with the first row of block b0, and rows
+	// are ldx elements apart. Y is stored as [n][Panel]; what lies behind the rows does not matter.
+	Narrow(y, x []float32, ldx, n, m0, b0, b1 int)
 }
 
 // Linear is a FloatKernel that also multiplies from the right, so that operands whose

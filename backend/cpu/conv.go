@@ -53,9 +53,6 @@ func bindConvTiles(p *program, n *ir.Node, tiles func(g *convGeometry) int) (*bo
 		return b, err
 	}
 	g = g.sliced()
-	if k, ok := kernels[0].(backend.Narrow); ok && g.narrow(p.pool.Threads()) {
-		return g.bindNarrow(k, ep), nil
-	}
 	if g.groups > 1 {
 		if kernels, err = p.grouped(n, g); err != nil {
 			return nil, err
@@ -78,6 +75,9 @@ func (g *convGeometry) plain(kernels []backend.FloatKernel, ep epilogue, threads
 		}})
 	}
 	l := newPlanes(g, g.groups == 1 || g.taps == 1)
+	if k, ok := kernels[0].(backend.Narrow); ok && g.narrow(l, threads) {
+		return g.bindNarrow(k, ep, l)
+	}
 	kernels = l.place(kernels)
 	if g.groups > 1 && g.images*g.groups >= 2*threads {
 		return g.bindGroups(kernels, ep, l)
@@ -139,7 +139,11 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 		spans: spans, in: xs[2:], out: out, channels: xs[1] / o.Group, images: xs[0],
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ws[1], groups: o.Group, taps: prod(ws[2:]), transposed: true,
 	}
-	return bindPieces(p, n, &g, g.pieces(phases), newEpilogue(n, &o.Epilogue, bias), false)
+	ep := newEpilogue(n, &o.Epilogue, bias)
+	if g.spread() {
+		return bindSpread(p, n, &g, ep)
+	}
+	return bindPieces(p, n, &g, g.pieces(phases), ep, false)
 }
 
 // convGeometry is the shape of a convolution.

@@ -57,14 +57,7 @@ var unaries = map[chain.Function]unary{
 		}
 		each(y, x, func(v float64) float64 { return v * (1 / (1 + math.Exp(-float64(a)*v))) })
 	},
-	chain.LeakyRelu: func(y, x []float32, a, _ float32) {
-		for i, v := range x {
-			if v < 0 {
-				v *= a
-			}
-			y[i] = v
-		}
-	},
+	chain.LeakyRelu: func(y, x []float32, a, _ float32) { vec.LeakyReLU(y, x, a) },
 
 	chain.Not:        test(func(v float32) bool { return v == 0 }),
 	chain.NotZero:    test(func(v float32) bool { return v != 0 }),
@@ -74,23 +67,13 @@ var unaries = map[chain.Function]unary{
 	chain.IsInf: func(y, x []float32, negative, positive float32) {
 		test(func(v float32) bool { return negative != 0 && v == -inf || positive != 0 && v == inf })(y, x, 0, 0)
 	},
-	chain.Elu: func(y, x []float32, a, _ float32) {
-		each(y, x, func(v float64) float64 {
-			if v < 0 {
-				v = float64(a) * math.Expm1(v)
-			}
-			return v
-		})
-	},
-	chain.Selu: func(y, x []float32, a, g float32) {
-		each(y, x, func(v float64) float64 {
-			if v <= 0 {
-				v = float64(a) * math.Expm1(v)
-			}
-			return float64(g) * v
-		})
-	},
+	chain.Elu:  func(y, x []float32, a, _ float32) { vec.ELU(y, x, a, 1, 1) },
+	chain.Selu: func(y, x []float32, a, g float32) { vec.ELU(y, x, a*g, 1, g) },
 	chain.Celu: func(y, x []float32, a, _ float32) {
+		if a > 0 {
+			vec.ELU(y, x, a, 1/a, 1)
+			return
+		}
 		each(y, x, func(v float64) float64 { return max(v, 0) + min(0, float64(a)*math.Expm1(v/float64(a))) })
 	},
 	chain.ThresholdedRelu: func(y, x []float32, a, _ float32) {

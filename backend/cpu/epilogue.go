@@ -21,8 +21,11 @@ type epilogue struct {
 	residual int       // the input that is added, -1 for none
 	lo, hi   float32   // limits of the result before act: ReLU and Clip
 	act      activation
-	silu     bool // act is SiLU
+	fused    finish // the whole of it, nil for an act that has none
 }
+
+// finish is an epilogue of a tile: dst = act(y + bias + res), and y, too, where twice is set.
+type finish func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool)
 
 // activation applies a function to a slice in place; nil does nothing.
 type activation func(y []float32)
@@ -37,7 +40,12 @@ func newEpilogue(n *ir.Node, e *op.Epilogue, bias []float32) epilogue {
 		ep.lo, ep.hi = e.ActArgs[0], e.ActArgs[1]
 	default:
 		ep.act = newActivation(e.Act, e.ActArgs)
-		ep.silu = e.Act == "Swish" && e.ActArgs[0] == 1
+		switch {
+		case e.Act == "Swish" && e.ActArgs[0] == 1:
+			ep.fused = vec.FinishSiLU
+		case e.Act == "HardSwish":
+			ep.fused = vec.FinishHardSwish
+		}
 	}
 	if n.Input(op.Residual) != nil {
 		ep.residual = op.Residual
@@ -73,8 +81,8 @@ func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n
 		res = res[at:]
 	}
 	dst = dst[at:]
-	if e.silu {
-		vec.FinishSiLU(dst, ld, y, backend.Panel, rows, n, bias, res, ld, false)
+	if e.fused != nil {
+		e.fused(dst, ld, y, backend.Panel, rows, n, bias, res, ld, false)
 		return
 	}
 	vec.FinishRows(dst, ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
@@ -95,11 +103,11 @@ func (e *epilogue) within(dst, y, res []float32, at, ld, r0, rows, n int) {
 		res = res[at:]
 	}
 	switch {
-	case e.silu && dst != nil:
-		vec.FinishSiLU(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, true)
+	case e.fused != nil && dst != nil:
+		e.fused(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, true)
 		return
-	case e.silu:
-		vec.FinishSiLU(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, false)
+	case e.fused != nil:
+		e.fused(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, false)
 		return
 	case e.act == nil && dst != nil:
 		vec.FinishTwice(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)

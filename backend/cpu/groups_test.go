@@ -65,13 +65,16 @@ func TestTransposedConvolutionsAgreeWithTheOperator(t *testing.T) {
 		w := []int{x[1], 1 + r.IntN(20)}
 		var strides, dilations []int
 		pads := make([]int, 2*rank)
-		disjoint := r.IntN(6) == 0
+		disjoint, pixel := r.IntN(6) == 0, r.IntN(6) == 0
 		for i := range rank {
 			x, w = append(x, 1+r.IntN(24/rank)), append(w, 1+r.IntN(5))
 			strides, dilations = append(strides, 1+r.IntN(4)), append(dilations, 1+r.IntN(3))
 			pads[i], pads[rank+i] = r.IntN(3), r.IntN(3)
 			if disjoint {
 				strides[i], dilations[i], pads[i], pads[rank+i] = w[2+i], 1, 0, 0
+			}
+			if pixel {
+				x[2+i], dilations[i], pads[i], pads[rank+i] = 1, 1, 0, 0
 			}
 		}
 		g, in, err := oneConv(r, "ConvTranspose", x, w, groups, strides, dilations, pads, r.IntN(3) == 0)

@@ -31,10 +31,7 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 	if err != nil {
 		return nil
 	}
-	ep := newEpilogue(n, &o.Epilogue, nil)
-	for _, b := range bias {
-		ep.bias = append(ep.bias, slices.Repeat([]float32{b}, taps)...)
-	}
+	ep := newEpilogue(n, &o.Epilogue, eachTap(bias, taps))
 	last := len(in) - 1
 	width, kw := in[last], spans[last].Kernel
 	plane := prod(in)
@@ -78,4 +75,45 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 			return nil
 		}
 	}}
+}
+
+// spread reports whether the image of a transposed convolution is one pixel, of which each tap makes one of the output.
+func (g *convGeometry) spread() bool {
+	for i, s := range g.spans {
+		if g.in[i] != 1 || s.Begin != 0 || g.out[i] != s.Kernel || s.Kernel > 1 && s.Dilation != 1 {
+			return false
+		}
+	}
+	return g.groups == 1
+}
+
+// bindSpread makes the kernel of such a convolution, which is a linear layer of M*taps features.
+func bindSpread(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, error) {
+	v := n.Inputs[1]
+	kernels, err := prepared(p, keyOfWeight(v, "spread"), func() ([]backend.FloatKernel, error) {
+		w, err := elementsOf(n)
+		if err != nil {
+			return nil, err
+		}
+		rows := ir.View{RowAxes: w.Rank() - 1} // W^T[M*taps,C] of W[C,M,k1..kn]
+		for axis := range w.Rank() {
+			rows.Perm = append(rows.Perm, (axis+1)%w.Rank())
+		}
+		return kernelsOfTaps(v, rows.Matrix(w), 1)
+	})
+	if err != nil {
+		return nil, err
+	}
+	ep.bias = eachTap(ep.bias, g.taps)
+	l := &linear{kernel: sized(kernels, g.images)[0], tokens: g.images, m: g.rows * g.taps, k: g.channels, scale: 1, ep: ep, add: -1}
+	return l.bound(), nil
+}
+
+// eachTap repeats the bias of a channel for each of its taps.
+func eachTap(bias []float32, taps int) []float32 {
+	var all []float32
+	for _, b := range bias {
+		all = append(all, slices.Repeat([]float32{b}, taps)...)
+	}
+	return all
 }

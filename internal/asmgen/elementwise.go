@@ -455,11 +455,9 @@ func (m *arith) silu(x VecVirtual) VecVirtual {
 // tanhMax is where tanh is 1 in float32.
 const tanhMax = 20
 
-// tanh returns e/(e+2) with e = exp(2x)-1, computed without cancellation.
-func (m *arith) tanh(x VecVirtual) VecVirtual {
-	z := m.vec()
-	VADDPS(x, x, z)
-	n, r := m.reduceExp(m.clamp(z, m.register(-tanhMax), m.register(tanhMax)))
+// expm1 returns e to the x, less 1, without cancellation. x lies between -tanhMax and tanhMax.
+func (m *arith) expm1(x VecVirtual) VecVirtual {
+	n, r := m.reduceExp(x)
 	p := m.horner(r, taylor[:len(taylor)-2])
 	square := m.vec()
 	VMULPS(r, r, square)
@@ -474,9 +472,33 @@ func (m *arith) tanh(x VecVirtual) VecVirtual {
 	less := m.vec()
 	VADDPS(m.constant(-1), s, less)
 	VFMADD213PS(less, s, p)
-	VADDPS(m.constant(2), p, less)
-	VDIVPS(less, p, p)
 	return p
+}
+
+// tanh returns e/(e+2) with e = exp(2x)-1.
+func (m *arith) tanh(x VecVirtual) VecVirtual {
+	z := m.vec()
+	VADDPS(x, x, z)
+	p := m.expm1(m.clamp(z, m.register(-tanhMax), m.register(tanhMax)))
+	more := m.vec()
+	VADDPS(m.constant(2), p, more)
+	VDIVPS(more, p, p)
+	return p
+}
+
+// negative returns the lanes of below where x is less than 0, and those of other elsewhere, in other.
+func (m *arith) negative(x, below, other VecVirtual) VecVirtual {
+	zero := m.register(0)
+	if m.lanes == 16 {
+		k := K()
+		VCMPPS(Imm(1), zero, x, k)
+		VMOVAPS(below, k, other)
+		return other
+	}
+	less := m.vec()
+	VCMPPS(Imm(1), zero, x, less)
+	VBLENDVPS(less, below, other, other)
+	return other
 }
 
 var tanhConsts = append([]float32{-tanhMax, tanhMax, -1, 2}, expConsts...)
@@ -660,6 +682,27 @@ var helpers = []elementwise{
 			return m.decay(in[0], softmaxLo)
 		},
 	},
+	{
+		name: "leakyReLU", loop: "y[i] = x[i]\nif x[i] < 0 {\n\ty[i] *= slope\n}",
+		in: []string{"x"}, scalars: []string{"slope"}, consts: []float32{0}, unroll: 2,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			r := m.vec()
+			VMULPS(s["slope"], in[0], r)
+			return m.negative(in[0], r, in[0])
+		},
+	},
+	{
+		name: "elu", loop: "y[i] = gain * x[i]\nif x[i] < 0 {\n\ty[i] = alpha * (exp(rate*x[i]) - 1)\n}",
+		in: []string{"x"}, scalars: []string{"alpha", "rate", "gain"}, consts: append([]float32{0}, tanhConsts...), unroll: 1,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			e, r := m.vec(), m.vec()
+			VMULPS(s["rate"], in[0], e)
+			e = m.expm1(m.clamp(e, m.register(-tanhMax), m.register(tanhMax)))
+			VMULPS(s["alpha"], e, e)
+			VMULPS(s["gain"], in[0], r)
+			return m.negative(in[0], e, r)
+		},
+	},
 	unary("exp", "exp(x[i])", expConsts, (*arith).exp),
 	unary("sigmoid", "1 / (1 + exp(-x[i]))", sigmoidConsts, (*arith).sigmoid),
 	unary("tanh", "tanh(x[i])", tanhConsts, (*arith).tanh),
@@ -677,12 +720,17 @@ var helpers = []elementwise{
 			VMULPS(x, s, s)
 			return s
 		}),
-	unary("hardSwish", "x[i] * clamp(x[i]/6+0.5, 0, 1)", []float32{0, 1. / 6, 0.5, 1}, func(m *arith, x VecVirtual) VecVirtual {
-		u := m.vec()
-		VMOVUPS(m.constant(1./6), u)
-		VFMADD213PS(m.constant(0.5), x, u)
-		u = m.clamp(u, m.register(0), m.register(1))
-		VMULPS(x, u, u)
-		return u
-	}),
+	unary("hardSwish", "x[i] * clamp(x[i]/6+0.5, 0, 1)", hardSwishConsts, (*arith).hardSwish),
+}
+
+var hardSwishConsts = []float32{0, 1. / 6, 0.5, 1}
+
+// hardSwish returns x times what is x/6 + 1/2 between 0 and 1.
+func (m *arith) hardSwish(x VecVirtual) VecVirtual {
+	u := m.vec()
+	VMOVUPS(m.constant(1./6), u)
+	VFMADD213PS(m.constant(0.5), x, u)
+	u = m.clamp(u, m.register(0), m.register(1))
+	VMULPS(x, u, u)
+	return u
 }

@@ -11,12 +11,13 @@ import (
 
 // tiles generates what loads panels and stores tiles of a product.
 func tiles() {
-	globals([]elementwise{{consts: sigmoidConsts}})
+	globals([]elementwise{{consts: sigmoidConsts}, {consts: hardSwishConsts}})
 	evens()
 	for _, a := range isas {
 		finish(a, "finishRows", clip)
 		finish(a, "finishColumns", clip)
 		finish(a, "finishRowsSiLU", last{"silu", sigmoidConsts, (*arith).silu})
+		finish(a, "finishRowsHardSwish", last{"hardSwish", hardSwishConsts, (*arith).hardSwish})
 		gatherChunks(a)
 		padRows(a, 1)
 		padRows(a, 2)

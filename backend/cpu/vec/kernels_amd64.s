@@ -110,198 +110,198 @@ DATA consts<>+336(SB)/4, $0x3f800000
 DATA consts<>+340(SB)/4, $0x3f800000
 DATA consts<>+344(SB)/4, $0x3f800000
 DATA consts<>+348(SB)/4, $0x3f800000
-DATA consts<>+352(SB)/4, $0xc2d00000
-DATA consts<>+356(SB)/4, $0xc2d00000
-DATA consts<>+360(SB)/4, $0xc2d00000
-DATA consts<>+364(SB)/4, $0xc2d00000
-DATA consts<>+368(SB)/4, $0xc2d00000
-DATA consts<>+372(SB)/4, $0xc2d00000
-DATA consts<>+376(SB)/4, $0xc2d00000
-DATA consts<>+380(SB)/4, $0xc2d00000
-DATA consts<>+384(SB)/4, $0x42b20000
-DATA consts<>+388(SB)/4, $0x42b20000
-DATA consts<>+392(SB)/4, $0x42b20000
-DATA consts<>+396(SB)/4, $0x42b20000
-DATA consts<>+400(SB)/4, $0x42b20000
-DATA consts<>+404(SB)/4, $0x42b20000
-DATA consts<>+408(SB)/4, $0x42b20000
-DATA consts<>+412(SB)/4, $0x42b20000
-DATA consts<>+416(SB)/4, $0x3f317200
-DATA consts<>+420(SB)/4, $0x3f317200
-DATA consts<>+424(SB)/4, $0x3f317200
-DATA consts<>+428(SB)/4, $0x3f317200
-DATA consts<>+432(SB)/4, $0x3f317200
-DATA consts<>+436(SB)/4, $0x3f317200
-DATA consts<>+440(SB)/4, $0x3f317200
-DATA consts<>+444(SB)/4, $0x3f317200
-DATA consts<>+448(SB)/4, $0x35bfbe8e
-DATA consts<>+452(SB)/4, $0x35bfbe8e
-DATA consts<>+456(SB)/4, $0x35bfbe8e
-DATA consts<>+460(SB)/4, $0x35bfbe8e
-DATA consts<>+464(SB)/4, $0x35bfbe8e
-DATA consts<>+468(SB)/4, $0x35bfbe8e
-DATA consts<>+472(SB)/4, $0x35bfbe8e
-DATA consts<>+476(SB)/4, $0x35bfbe8e
-DATA consts<>+480(SB)/4, $0x39500d01
-DATA consts<>+484(SB)/4, $0x39500d01
-DATA consts<>+488(SB)/4, $0x39500d01
-DATA consts<>+492(SB)/4, $0x39500d01
-DATA consts<>+496(SB)/4, $0x39500d01
-DATA consts<>+500(SB)/4, $0x39500d01
-DATA consts<>+504(SB)/4, $0x39500d01
-DATA consts<>+508(SB)/4, $0x39500d01
-DATA consts<>+512(SB)/4, $0x3ab60b61
-DATA consts<>+516(SB)/4, $0x3ab60b61
-DATA consts<>+520(SB)/4, $0x3ab60b61
-DATA consts<>+524(SB)/4, $0x3ab60b61
-DATA consts<>+528(SB)/4, $0x3ab60b61
-DATA consts<>+532(SB)/4, $0x3ab60b61
-DATA consts<>+536(SB)/4, $0x3ab60b61
-DATA consts<>+540(SB)/4, $0x3ab60b61
-DATA consts<>+544(SB)/4, $0x3c088889
-DATA consts<>+548(SB)/4, $0x3c088889
-DATA consts<>+552(SB)/4, $0x3c088889
-DATA consts<>+556(SB)/4, $0x3c088889
-DATA consts<>+560(SB)/4, $0x3c088889
-DATA consts<>+564(SB)/4, $0x3c088889
-DATA consts<>+568(SB)/4, $0x3c088889
-DATA consts<>+572(SB)/4, $0x3c088889
-DATA consts<>+576(SB)/4, $0x3d2aaaab
-DATA consts<>+580(SB)/4, $0x3d2aaaab
-DATA consts<>+584(SB)/4, $0x3d2aaaab
-DATA consts<>+588(SB)/4, $0x3d2aaaab
-DATA consts<>+592(SB)/4, $0x3d2aaaab
-DATA consts<>+596(SB)/4, $0x3d2aaaab
-DATA consts<>+600(SB)/4, $0x3d2aaaab
-DATA consts<>+604(SB)/4, $0x3d2aaaab
-DATA consts<>+608(SB)/4, $0x3e2aaaab
-DATA consts<>+612(SB)/4, $0x3e2aaaab
-DATA consts<>+616(SB)/4, $0x3e2aaaab
-DATA consts<>+620(SB)/4, $0x3e2aaaab
-DATA consts<>+624(SB)/4, $0x3e2aaaab
-DATA consts<>+628(SB)/4, $0x3e2aaaab
-DATA consts<>+632(SB)/4, $0x3e2aaaab
-DATA consts<>+636(SB)/4, $0x3e2aaaab
-DATA consts<>+640(SB)/4, $0x3f000000
-DATA consts<>+644(SB)/4, $0x3f000000
-DATA consts<>+648(SB)/4, $0x3f000000
-DATA consts<>+652(SB)/4, $0x3f000000
-DATA consts<>+656(SB)/4, $0x3f000000
-DATA consts<>+660(SB)/4, $0x3f000000
-DATA consts<>+664(SB)/4, $0x3f000000
-DATA consts<>+668(SB)/4, $0x3f000000
-DATA consts<>+672(SB)/4, $0xc2b20000
-DATA consts<>+676(SB)/4, $0xc2b20000
-DATA consts<>+680(SB)/4, $0xc2b20000
-DATA consts<>+684(SB)/4, $0xc2b20000
-DATA consts<>+688(SB)/4, $0xc2b20000
-DATA consts<>+692(SB)/4, $0xc2b20000
-DATA consts<>+696(SB)/4, $0xc2b20000
-DATA consts<>+700(SB)/4, $0xc2b20000
-DATA consts<>+704(SB)/4, $0x42d00000
-DATA consts<>+708(SB)/4, $0x42d00000
-DATA consts<>+712(SB)/4, $0x42d00000
-DATA consts<>+716(SB)/4, $0x42d00000
-DATA consts<>+720(SB)/4, $0x42d00000
-DATA consts<>+724(SB)/4, $0x42d00000
-DATA consts<>+728(SB)/4, $0x42d00000
-DATA consts<>+732(SB)/4, $0x42d00000
-DATA consts<>+736(SB)/4, $0xbfb8aa3b
-DATA consts<>+740(SB)/4, $0xbfb8aa3b
-DATA consts<>+744(SB)/4, $0xbfb8aa3b
-DATA consts<>+748(SB)/4, $0xbfb8aa3b
-DATA consts<>+752(SB)/4, $0xbfb8aa3b
-DATA consts<>+756(SB)/4, $0xbfb8aa3b
-DATA consts<>+760(SB)/4, $0xbfb8aa3b
-DATA consts<>+764(SB)/4, $0xbfb8aa3b
-DATA consts<>+768(SB)/4, $0x3f317218
-DATA consts<>+772(SB)/4, $0x3f317218
-DATA consts<>+776(SB)/4, $0x3f317218
-DATA consts<>+780(SB)/4, $0x3f317218
-DATA consts<>+784(SB)/4, $0x3f317218
-DATA consts<>+788(SB)/4, $0x3f317218
-DATA consts<>+792(SB)/4, $0x3f317218
-DATA consts<>+796(SB)/4, $0x3f317218
-DATA consts<>+800(SB)/4, $0x4b400000
-DATA consts<>+804(SB)/4, $0x4b400000
-DATA consts<>+808(SB)/4, $0x4b400000
-DATA consts<>+812(SB)/4, $0x4b400000
-DATA consts<>+816(SB)/4, $0x4b400000
-DATA consts<>+820(SB)/4, $0x4b400000
-DATA consts<>+824(SB)/4, $0x4b400000
-DATA consts<>+828(SB)/4, $0x4b400000
-DATA consts<>+832(SB)/4, $0x3ab84db2
-DATA consts<>+836(SB)/4, $0x3ab84db2
-DATA consts<>+840(SB)/4, $0x3ab84db2
-DATA consts<>+844(SB)/4, $0x3ab84db2
-DATA consts<>+848(SB)/4, $0x3ab84db2
-DATA consts<>+852(SB)/4, $0x3ab84db2
-DATA consts<>+856(SB)/4, $0x3ab84db2
-DATA consts<>+860(SB)/4, $0x3ab84db2
-DATA consts<>+864(SB)/4, $0xbc09481f
-DATA consts<>+868(SB)/4, $0xbc09481f
-DATA consts<>+872(SB)/4, $0xbc09481f
-DATA consts<>+876(SB)/4, $0xbc09481f
-DATA consts<>+880(SB)/4, $0xbc09481f
-DATA consts<>+884(SB)/4, $0xbc09481f
-DATA consts<>+888(SB)/4, $0xbc09481f
-DATA consts<>+892(SB)/4, $0xbc09481f
-DATA consts<>+896(SB)/4, $0x3d2aa8af
-DATA consts<>+900(SB)/4, $0x3d2aa8af
-DATA consts<>+904(SB)/4, $0x3d2aa8af
-DATA consts<>+908(SB)/4, $0x3d2aa8af
-DATA consts<>+912(SB)/4, $0x3d2aa8af
-DATA consts<>+916(SB)/4, $0x3d2aa8af
-DATA consts<>+920(SB)/4, $0x3d2aa8af
-DATA consts<>+924(SB)/4, $0x3d2aa8af
-DATA consts<>+928(SB)/4, $0xbe2aa9e1
-DATA consts<>+932(SB)/4, $0xbe2aa9e1
-DATA consts<>+936(SB)/4, $0xbe2aa9e1
-DATA consts<>+940(SB)/4, $0xbe2aa9e1
-DATA consts<>+944(SB)/4, $0xbe2aa9e1
-DATA consts<>+948(SB)/4, $0xbe2aa9e1
-DATA consts<>+952(SB)/4, $0xbe2aa9e1
-DATA consts<>+956(SB)/4, $0xbe2aa9e1
-DATA consts<>+960(SB)/4, $0x3f000001
-DATA consts<>+964(SB)/4, $0x3f000001
-DATA consts<>+968(SB)/4, $0x3f000001
-DATA consts<>+972(SB)/4, $0x3f000001
-DATA consts<>+976(SB)/4, $0x3f000001
-DATA consts<>+980(SB)/4, $0x3f000001
-DATA consts<>+984(SB)/4, $0x3f000001
-DATA consts<>+988(SB)/4, $0x3f000001
-DATA consts<>+992(SB)/4, $0xbf800000
-DATA consts<>+996(SB)/4, $0xbf800000
-DATA consts<>+1000(SB)/4, $0xbf800000
-DATA consts<>+1004(SB)/4, $0xbf800000
-DATA consts<>+1008(SB)/4, $0xbf800000
-DATA consts<>+1012(SB)/4, $0xbf800000
-DATA consts<>+1016(SB)/4, $0xbf800000
-DATA consts<>+1020(SB)/4, $0xbf800000
-DATA consts<>+1024(SB)/4, $0xc1a00000
-DATA consts<>+1028(SB)/4, $0xc1a00000
-DATA consts<>+1032(SB)/4, $0xc1a00000
-DATA consts<>+1036(SB)/4, $0xc1a00000
-DATA consts<>+1040(SB)/4, $0xc1a00000
-DATA consts<>+1044(SB)/4, $0xc1a00000
-DATA consts<>+1048(SB)/4, $0xc1a00000
-DATA consts<>+1052(SB)/4, $0xc1a00000
-DATA consts<>+1056(SB)/4, $0x41a00000
-DATA consts<>+1060(SB)/4, $0x41a00000
-DATA consts<>+1064(SB)/4, $0x41a00000
-DATA consts<>+1068(SB)/4, $0x41a00000
-DATA consts<>+1072(SB)/4, $0x41a00000
-DATA consts<>+1076(SB)/4, $0x41a00000
-DATA consts<>+1080(SB)/4, $0x41a00000
-DATA consts<>+1084(SB)/4, $0x41a00000
-DATA consts<>+1088(SB)/4, $0x40000000
-DATA consts<>+1092(SB)/4, $0x40000000
-DATA consts<>+1096(SB)/4, $0x40000000
-DATA consts<>+1100(SB)/4, $0x40000000
-DATA consts<>+1104(SB)/4, $0x40000000
-DATA consts<>+1108(SB)/4, $0x40000000
-DATA consts<>+1112(SB)/4, $0x40000000
-DATA consts<>+1116(SB)/4, $0x40000000
+DATA consts<>+352(SB)/4, $0xc1a00000
+DATA consts<>+356(SB)/4, $0xc1a00000
+DATA consts<>+360(SB)/4, $0xc1a00000
+DATA consts<>+364(SB)/4, $0xc1a00000
+DATA consts<>+368(SB)/4, $0xc1a00000
+DATA consts<>+372(SB)/4, $0xc1a00000
+DATA consts<>+376(SB)/4, $0xc1a00000
+DATA consts<>+380(SB)/4, $0xc1a00000
+DATA consts<>+384(SB)/4, $0x41a00000
+DATA consts<>+388(SB)/4, $0x41a00000
+DATA consts<>+392(SB)/4, $0x41a00000
+DATA consts<>+396(SB)/4, $0x41a00000
+DATA consts<>+400(SB)/4, $0x41a00000
+DATA consts<>+404(SB)/4, $0x41a00000
+DATA consts<>+408(SB)/4, $0x41a00000
+DATA consts<>+412(SB)/4, $0x41a00000
+DATA consts<>+416(SB)/4, $0xbf800000
+DATA consts<>+420(SB)/4, $0xbf800000
+DATA consts<>+424(SB)/4, $0xbf800000
+DATA consts<>+428(SB)/4, $0xbf800000
+DATA consts<>+432(SB)/4, $0xbf800000
+DATA consts<>+436(SB)/4, $0xbf800000
+DATA consts<>+440(SB)/4, $0xbf800000
+DATA consts<>+444(SB)/4, $0xbf800000
+DATA consts<>+448(SB)/4, $0x40000000
+DATA consts<>+452(SB)/4, $0x40000000
+DATA consts<>+456(SB)/4, $0x40000000
+DATA consts<>+460(SB)/4, $0x40000000
+DATA consts<>+464(SB)/4, $0x40000000
+DATA consts<>+468(SB)/4, $0x40000000
+DATA consts<>+472(SB)/4, $0x40000000
+DATA consts<>+476(SB)/4, $0x40000000
+DATA consts<>+480(SB)/4, $0xc2d00000
+DATA consts<>+484(SB)/4, $0xc2d00000
+DATA consts<>+488(SB)/4, $0xc2d00000
+DATA consts<>+492(SB)/4, $0xc2d00000
+DATA consts<>+496(SB)/4, $0xc2d00000
+DATA consts<>+500(SB)/4, $0xc2d00000
+DATA consts<>+504(SB)/4, $0xc2d00000
+DATA consts<>+508(SB)/4, $0xc2d00000
+DATA consts<>+512(SB)/4, $0x42b20000
+DATA consts<>+516(SB)/4, $0x42b20000
+DATA consts<>+520(SB)/4, $0x42b20000
+DATA consts<>+524(SB)/4, $0x42b20000
+DATA consts<>+528(SB)/4, $0x42b20000
+DATA consts<>+532(SB)/4, $0x42b20000
+DATA consts<>+536(SB)/4, $0x42b20000
+DATA consts<>+540(SB)/4, $0x42b20000
+DATA consts<>+544(SB)/4, $0x3f317200
+DATA consts<>+548(SB)/4, $0x3f317200
+DATA consts<>+552(SB)/4, $0x3f317200
+DATA consts<>+556(SB)/4, $0x3f317200
+DATA consts<>+560(SB)/4, $0x3f317200
+DATA consts<>+564(SB)/4, $0x3f317200
+DATA consts<>+568(SB)/4, $0x3f317200
+DATA consts<>+572(SB)/4, $0x3f317200
+DATA consts<>+576(SB)/4, $0x35bfbe8e
+DATA consts<>+580(SB)/4, $0x35bfbe8e
+DATA consts<>+584(SB)/4, $0x35bfbe8e
+DATA consts<>+588(SB)/4, $0x35bfbe8e
+DATA consts<>+592(SB)/4, $0x35bfbe8e
+DATA consts<>+596(SB)/4, $0x35bfbe8e
+DATA consts<>+600(SB)/4, $0x35bfbe8e
+DATA consts<>+604(SB)/4, $0x35bfbe8e
+DATA consts<>+608(SB)/4, $0x39500d01
+DATA consts<>+612(SB)/4, $0x39500d01
+DATA consts<>+616(SB)/4, $0x39500d01
+DATA consts<>+620(SB)/4, $0x39500d01
+DATA consts<>+624(SB)/4, $0x39500d01
+DATA consts<>+628(SB)/4, $0x39500d01
+DATA consts<>+632(SB)/4, $0x39500d01
+DATA consts<>+636(SB)/4, $0x39500d01
+DATA consts<>+640(SB)/4, $0x3ab60b61
+DATA consts<>+644(SB)/4, $0x3ab60b61
+DATA consts<>+648(SB)/4, $0x3ab60b61
+DATA consts<>+652(SB)/4, $0x3ab60b61
+DATA consts<>+656(SB)/4, $0x3ab60b61
+DATA consts<>+660(SB)/4, $0x3ab60b61
+DATA consts<>+664(SB)/4, $0x3ab60b61
+DATA consts<>+668(SB)/4, $0x3ab60b61
+DATA consts<>+672(SB)/4, $0x3c088889
+DATA consts<>+676(SB)/4, $0x3c088889
+DATA consts<>+680(SB)/4, $0x3c088889
+DATA consts<>+684(SB)/4, $0x3c088889
+DATA consts<>+688(SB)/4, $0x3c088889
+DATA consts<>+692(SB)/4, $0x3c088889
+DATA consts<>+696(SB)/4, $0x3c088889
+DATA consts<>+700(SB)/4, $0x3c088889
+DATA consts<>+704(SB)/4, $0x3d2aaaab
+DATA consts<>+708(SB)/4, $0x3d2aaaab
+DATA consts<>+712(SB)/4, $0x3d2aaaab
+DATA consts<>+716(SB)/4, $0x3d2aaaab
+DATA consts<>+720(SB)/4, $0x3d2aaaab
+DATA consts<>+724(SB)/4, $0x3d2aaaab
+DATA consts<>+728(SB)/4, $0x3d2aaaab
+DATA consts<>+732(SB)/4, $0x3d2aaaab
+DATA consts<>+736(SB)/4, $0x3e2aaaab
+DATA consts<>+740(SB)/4, $0x3e2aaaab
+DATA consts<>+744(SB)/4, $0x3e2aaaab
+DATA consts<>+748(SB)/4, $0x3e2aaaab
+DATA consts<>+752(SB)/4, $0x3e2aaaab
+DATA consts<>+756(SB)/4, $0x3e2aaaab
+DATA consts<>+760(SB)/4, $0x3e2aaaab
+DATA consts<>+764(SB)/4, $0x3e2aaaab
+DATA consts<>+768(SB)/4, $0x3f000000
+DATA consts<>+772(SB)/4, $0x3f000000
+DATA consts<>+776(SB)/4, $0x3f000000
+DATA consts<>+780(SB)/4, $0x3f000000
+DATA consts<>+784(SB)/4, $0x3f000000
+DATA consts<>+788(SB)/4, $0x3f000000
+DATA consts<>+792(SB)/4, $0x3f000000
+DATA consts<>+796(SB)/4, $0x3f000000
+DATA consts<>+800(SB)/4, $0xc2b20000
+DATA consts<>+804(SB)/4, $0xc2b20000
+DATA consts<>+808(SB)/4, $0xc2b20000
+DATA consts<>+812(SB)/4, $0xc2b20000
+DATA consts<>+816(SB)/4, $0xc2b20000
+DATA consts<>+820(SB)/4, $0xc2b20000
+DATA consts<>+824(SB)/4, $0xc2b20000
+DATA consts<>+828(SB)/4, $0xc2b20000
+DATA consts<>+832(SB)/4, $0x42d00000
+DATA consts<>+836(SB)/4, $0x42d00000
+DATA consts<>+840(SB)/4, $0x42d00000
+DATA consts<>+844(SB)/4, $0x42d00000
+DATA consts<>+848(SB)/4, $0x42d00000
+DATA consts<>+852(SB)/4, $0x42d00000
+DATA consts<>+856(SB)/4, $0x42d00000
+DATA consts<>+860(SB)/4, $0x42d00000
+DATA consts<>+864(SB)/4, $0xbfb8aa3b
+DATA consts<>+868(SB)/4, $0xbfb8aa3b
+DATA consts<>+872(SB)/4, $0xbfb8aa3b
+DATA consts<>+876(SB)/4, $0xbfb8aa3b
+DATA consts<>+880(SB)/4, $0xbfb8aa3b
+DATA consts<>+884(SB)/4, $0xbfb8aa3b
+DATA consts<>+888(SB)/4, $0xbfb8aa3b
+DATA consts<>+892(SB)/4, $0xbfb8aa3b
+DATA consts<>+896(SB)/4, $0x3f317218
+DATA consts<>+900(SB)/4, $0x3f317218
+DATA consts<>+904(SB)/4, $0x3f317218
+DATA consts<>+908(SB)/4, $0x3f317218
+DATA consts<>+912(SB)/4, $0x3f317218
+DATA consts<>+916(SB)/4, $0x3f317218
+DATA consts<>+920(SB)/4, $0x3f317218
+DATA consts<>+924(SB)/4, $0x3f317218
+DATA consts<>+928(SB)/4, $0x4b400000
+DATA consts<>+932(SB)/4, $0x4b400000
+DATA consts<>+936(SB)/4, $0x4b400000
+DATA consts<>+940(SB)/4, $0x4b400000
+DATA consts<>+944(SB)/4, $0x4b400000
+DATA consts<>+948(SB)/4, $0x4b400000
+DATA consts<>+952(SB)/4, $0x4b400000
+DATA consts<>+956(SB)/4, $0x4b400000
+DATA consts<>+960(SB)/4, $0x3ab84db2
+DATA consts<>+964(SB)/4, $0x3ab84db2
+DATA consts<>+968(SB)/4, $0x3ab84db2
+DATA consts<>+972(SB)/4, $0x3ab84db2
+DATA consts<>+976(SB)/4, $0x3ab84db2
+DATA consts<>+980(SB)/4, $0x3ab84db2
+DATA consts<>+984(SB)/4, $0x3ab84db2
+DATA consts<>+988(SB)/4, $0x3ab84db2
+DATA consts<>+992(SB)/4, $0xbc09481f
+DATA consts<>+996(SB)/4, $0xbc09481f
+DATA consts<>+1000(SB)/4, $0xbc09481f
+DATA consts<>+1004(SB)/4, $0xbc09481f
+DATA consts<>+1008(SB)/4, $0xbc09481f
+DATA consts<>+1012(SB)/4, $0xbc09481f
+DATA consts<>+1016(SB)/4, $0xbc09481f
+DATA consts<>+1020(SB)/4, $0xbc09481f
+DATA consts<>+1024(SB)/4, $0x3d2aa8af
+DATA consts<>+1028(SB)/4, $0x3d2aa8af
+DATA consts<>+1032(SB)/4, $0x3d2aa8af
+DATA consts<>+1036(SB)/4, $0x3d2aa8af
+DATA consts<>+1040(SB)/4, $0x3d2aa8af
+DATA consts<>+1044(SB)/4, $0x3d2aa8af
+DATA consts<>+1048(SB)/4, $0x3d2aa8af
+DATA consts<>+1052(SB)/4, $0x3d2aa8af
+DATA consts<>+1056(SB)/4, $0xbe2aa9e1
+DATA consts<>+1060(SB)/4, $0xbe2aa9e1
+DATA consts<>+1064(SB)/4, $0xbe2aa9e1
+DATA consts<>+1068(SB)/4, $0xbe2aa9e1
+DATA consts<>+1072(SB)/4, $0xbe2aa9e1
+DATA consts<>+1076(SB)/4, $0xbe2aa9e1
+DATA consts<>+1080(SB)/4, $0xbe2aa9e1
+DATA consts<>+1084(SB)/4, $0xbe2aa9e1
+DATA consts<>+1088(SB)/4, $0x3f000001
+DATA consts<>+1092(SB)/4, $0x3f000001
+DATA consts<>+1096(SB)/4, $0x3f000001
+DATA consts<>+1100(SB)/4, $0x3f000001
+DATA consts<>+1104(SB)/4, $0x3f000001
+DATA consts<>+1108(SB)/4, $0x3f000001
+DATA consts<>+1112(SB)/4, $0x3f000001
+DATA consts<>+1116(SB)/4, $0x3f000001
 DATA consts<>+1120(SB)/4, $0xbf000000
 DATA consts<>+1124(SB)/4, $0xbf000000
 DATA consts<>+1128(SB)/4, $0xbf000000
@@ -1736,6 +1736,212 @@ done:
 	VZEROUPPER
 	RET
 
+// func leakyReLU_avx2(y []float32, x []float32, slope float32)
+// Requires: AVX
+TEXT ·leakyReLU_avx2(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS slope+48(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS   (DX)(BX*1), Y1
+	VMULPS    Y0, Y1, Y2
+	VMOVUPS   consts<>+0(SB), Y3
+	VCMPPS    $0x01, Y3, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   Y1, (CX)(BX*1)
+	VMOVUPS   32(DX)(BX*1), Y1
+	VMULPS    Y0, Y1, Y2
+	VMOVUPS   consts<>+0(SB), Y3
+	VCMPPS    $0x01, Y3, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   Y1, 32(CX)(BX*1)
+	ADDQ      $+64, BX
+	SUBQ      $0x10, AX
+	JGE       unrolled
+
+vectors:
+	ADDQ $+16, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(BX*1), Y1
+	VMULPS    Y0, Y1, Y2
+	VMOVUPS   consts<>+0(SB), Y3
+	VCMPPS    $0x01, Y3, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   Y1, (CX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y1
+	VMASKMOVPS (DX)(BX*1), Y1, Y2
+	VMULPS     Y0, Y2, Y0
+	VMOVUPS    consts<>+0(SB), Y3
+	VCMPPS     $0x01, Y3, Y2, Y3
+	VBLENDVPS  Y3, Y0, Y2, Y2
+	VMOVMSKPS  Y1, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail12_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail12_done
+
+tail12_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail12_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail12_two:
+	TESTL    $0x00000002, AX
+	JZ       tail12_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail12_one:
+	TESTL  $0x00000001, AX
+	JZ     tail12_done
+	VMOVSS X0, (CX)
+
+tail12_done:
+done:
+	VZEROUPPER
+	RET
+
+// func elu_avx2(y []float32, x []float32, alpha float32, rate float32, gain float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·elu_avx2(SB), NOSPLIT, $0-60
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS alpha+48(FP), Y0
+	VBROADCASTSS rate+52(FP), Y1
+	VBROADCASTSS gain+56(FP), Y2
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y3
+	VMULPS       Y1, Y3, Y4
+	VMOVUPS      consts<>+352(SB), Y5
+	VMOVUPS      consts<>+384(SB), Y6
+	VMAXPS       Y4, Y5, Y4
+	VMINPS       Y4, Y6, Y4
+	VMULPS       consts<>+96(SB), Y4, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS consts<>+544(SB), Y5, Y4
+	VFNMADD231PS consts<>+576(SB), Y5, Y4
+	VMOVUPS      consts<>+608(SB), Y6
+	VFMADD213PS  consts<>+640(SB), Y4, Y6
+	VFMADD213PS  consts<>+672(SB), Y4, Y6
+	VFMADD213PS  consts<>+704(SB), Y4, Y6
+	VFMADD213PS  consts<>+736(SB), Y4, Y6
+	VFMADD213PS  consts<>+768(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VCVTPS2DQ    Y5, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       consts<>+320(SB), Y4, Y4
+	VADDPS       consts<>+416(SB), Y4, Y5
+	VFMADD213PS  Y5, Y4, Y6
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y2, Y3, Y4
+	VMOVUPS      consts<>+0(SB), Y5
+	VCMPPS       $0x01, Y5, Y3, Y3
+	VBLENDVPS    Y3, Y6, Y4, Y4
+	VMOVUPS      Y4, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y3
+	VMASKMOVPS   (DX)(BX*1), Y3, Y4
+	VMULPS       Y1, Y4, Y1
+	VMOVUPS      consts<>+352(SB), Y5
+	VMOVUPS      consts<>+384(SB), Y6
+	VMAXPS       Y1, Y5, Y1
+	VMINPS       Y1, Y6, Y1
+	VMULPS       consts<>+96(SB), Y1, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS consts<>+544(SB), Y5, Y1
+	VFNMADD231PS consts<>+576(SB), Y5, Y1
+	VMOVUPS      consts<>+608(SB), Y6
+	VFMADD213PS  consts<>+640(SB), Y1, Y6
+	VFMADD213PS  consts<>+672(SB), Y1, Y6
+	VFMADD213PS  consts<>+704(SB), Y1, Y6
+	VFMADD213PS  consts<>+736(SB), Y1, Y6
+	VFMADD213PS  consts<>+768(SB), Y1, Y6
+	VMULPS       Y1, Y1, Y7
+	VFMADD213PS  Y1, Y7, Y6
+	VCVTPS2DQ    Y5, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       consts<>+320(SB), Y1, Y1
+	VADDPS       consts<>+416(SB), Y1, Y5
+	VFMADD213PS  Y5, Y1, Y6
+	VMULPS       Y0, Y6, Y6
+	VMULPS       Y2, Y4, Y0
+	VMOVUPS      consts<>+0(SB), Y1
+	VCMPPS       $0x01, Y1, Y4, Y1
+	VBLENDVPS    Y1, Y6, Y0, Y0
+	VMOVMSKPS    Y3, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail13_four
+	VMOVUPS      Y0, (CX)
+	JMP          tail13_done
+
+tail13_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, AX
+	JZ           tail13_two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail13_two:
+	TESTL    $0x00000002, AX
+	JZ       tail13_one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail13_one:
+	TESTL  $0x00000001, AX
+	JZ     tail13_done
+	VMOVSS X1, (CX)
+
+tail13_done:
+done:
+	VZEROUPPER
+	RET
+
 // func exp_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·exp_avx2(SB), NOSPLIT, $0-48
@@ -1748,21 +1954,21 @@ TEXT ·exp_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+352(SB), Y1
-	VMOVUPS      consts<>+384(SB), Y2
+	VMOVUPS      consts<>+480(SB), Y1
+	VMOVUPS      consts<>+512(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
 	VMULPS       consts<>+96(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+416(SB), Y1, Y0
-	VFNMADD231PS consts<>+448(SB), Y1, Y0
-	VMOVUPS      consts<>+480(SB), Y2
-	VFMADD213PS  consts<>+512(SB), Y0, Y2
-	VFMADD213PS  consts<>+544(SB), Y0, Y2
-	VFMADD213PS  consts<>+576(SB), Y0, Y2
-	VFMADD213PS  consts<>+608(SB), Y0, Y2
+	VFNMADD231PS consts<>+544(SB), Y1, Y0
+	VFNMADD231PS consts<>+576(SB), Y1, Y0
+	VMOVUPS      consts<>+608(SB), Y2
 	VFMADD213PS  consts<>+640(SB), Y0, Y2
+	VFMADD213PS  consts<>+672(SB), Y0, Y2
+	VFMADD213PS  consts<>+704(SB), Y0, Y2
+	VFMADD213PS  consts<>+736(SB), Y0, Y2
+	VFMADD213PS  consts<>+768(SB), Y0, Y2
 	VFMADD213PS  consts<>+320(SB), Y0, Y2
 	VFMADD213PS  consts<>+320(SB), Y0, Y2
 	VCVTPS2DQ    Y1, Y0
@@ -1786,21 +1992,21 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+352(SB), Y2
-	VMOVUPS      consts<>+384(SB), Y3
+	VMOVUPS      consts<>+480(SB), Y2
+	VMOVUPS      consts<>+512(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
 	VMULPS       consts<>+96(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+416(SB), Y2, Y1
-	VFNMADD231PS consts<>+448(SB), Y2, Y1
-	VMOVUPS      consts<>+480(SB), Y3
-	VFMADD213PS  consts<>+512(SB), Y1, Y3
-	VFMADD213PS  consts<>+544(SB), Y1, Y3
-	VFMADD213PS  consts<>+576(SB), Y1, Y3
-	VFMADD213PS  consts<>+608(SB), Y1, Y3
+	VFNMADD231PS consts<>+544(SB), Y2, Y1
+	VFNMADD231PS consts<>+576(SB), Y2, Y1
+	VMOVUPS      consts<>+608(SB), Y3
 	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  consts<>+672(SB), Y1, Y3
+	VFMADD213PS  consts<>+704(SB), Y1, Y3
+	VFMADD213PS  consts<>+736(SB), Y1, Y3
+	VFMADD213PS  consts<>+768(SB), Y1, Y3
 	VFMADD213PS  consts<>+320(SB), Y1, Y3
 	VFMADD213PS  consts<>+320(SB), Y1, Y3
 	VCVTPS2DQ    Y2, Y1
@@ -1812,228 +2018,6 @@ rest:
 	VPSLLD       $0x17, Y1, Y1
 	VPADDD       consts<>+320(SB), Y1, Y1
 	VMULPS       Y1, Y3, Y3
-	VMOVMSKPS    Y0, AX
-	LEAQ         (CX)(BX*1), CX
-	TESTL        $0x00000080, AX
-	JZ           tail12_four
-	VMOVUPS      Y3, (CX)
-	JMP          tail12_done
-
-tail12_four:
-	VMOVAPS      X3, X0
-	TESTL        $0x00000008, AX
-	JZ           tail12_two
-	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y3, X0
-	ADDQ         $+16, CX
-	SHRL         $0x04, AX
-
-tail12_two:
-	TESTL    $0x00000002, AX
-	JZ       tail12_one
-	VMOVLPS  X0, (CX)
-	VMOVHLPS X0, X0, X0
-	ADDQ     $+8, CX
-	SHRL     $0x02, AX
-
-tail12_one:
-	TESTL  $0x00000001, AX
-	JZ     tail12_done
-	VMOVSS X0, (CX)
-
-tail12_done:
-done:
-	VZEROUPPER
-	RET
-
-// func sigmoid_avx2(y []float32, x []float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	XORQ BX, BX
-	SUBQ $0x08, AX
-	JL   rest
-
-loop:
-	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+320(SB), Y1
-	VMOVUPS     consts<>+672(SB), Y2
-	VMOVUPS     consts<>+704(SB), Y3
-	VMAXPS      Y0, Y2, Y0
-	VMINPS      Y0, Y3, Y0
-	VMOVUPS     consts<>+800(SB), Y2
-	VFMADD231PS consts<>+736(SB), Y0, Y2
-	VSUBPS      consts<>+800(SB), Y2, Y2
-	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+768(SB), Y2, Y0
-	VMOVUPS     consts<>+832(SB), Y3
-	VFMADD213PS consts<>+864(SB), Y0, Y3
-	VFMADD213PS consts<>+896(SB), Y0, Y3
-	VFMADD213PS consts<>+928(SB), Y0, Y3
-	VFMADD213PS consts<>+960(SB), Y0, Y3
-	VFMADD213PS consts<>+992(SB), Y0, Y3
-	VFMADD213PS consts<>+320(SB), Y0, Y3
-	VCVTPS2DQ   Y2, Y0
-	VPSRAD      $0x01, Y0, Y2
-	VPSUBD      Y2, Y0, Y0
-	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+320(SB), Y2, Y2
-	VMULPS      Y2, Y3, Y3
-	VPSLLD      $0x17, Y0, Y0
-	VPADDD      consts<>+320(SB), Y0, Y0
-	VMULPS      Y0, Y3, Y3
-	VADDPS      Y1, Y3, Y3
-	VDIVPS      Y3, Y1, Y0
-	VMOVUPS     Y0, (CX)(BX*1)
-	ADDQ        $+32, BX
-	SUBQ        $0x08, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), SI
-	NEGQ        AX
-	VMOVUPS     (SI)(AX*4), Y0
-	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+320(SB), Y2
-	VMOVUPS     consts<>+672(SB), Y3
-	VMOVUPS     consts<>+704(SB), Y4
-	VMAXPS      Y1, Y3, Y1
-	VMINPS      Y1, Y4, Y1
-	VMOVUPS     consts<>+800(SB), Y3
-	VFMADD231PS consts<>+736(SB), Y1, Y3
-	VSUBPS      consts<>+800(SB), Y3, Y3
-	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+768(SB), Y3, Y1
-	VMOVUPS     consts<>+832(SB), Y4
-	VFMADD213PS consts<>+864(SB), Y1, Y4
-	VFMADD213PS consts<>+896(SB), Y1, Y4
-	VFMADD213PS consts<>+928(SB), Y1, Y4
-	VFMADD213PS consts<>+960(SB), Y1, Y4
-	VFMADD213PS consts<>+992(SB), Y1, Y4
-	VFMADD213PS consts<>+320(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+320(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
-	VPADDD      consts<>+320(SB), Y1, Y1
-	VMULPS      Y1, Y4, Y4
-	VADDPS      Y2, Y4, Y4
-	VDIVPS      Y4, Y2, Y1
-	VMOVMSKPS   Y0, AX
-	LEAQ        (CX)(BX*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail13_four
-	VMOVUPS     Y1, (CX)
-	JMP         tail13_done
-
-tail13_four:
-	VMOVAPS      X1, X0
-	TESTL        $0x00000008, AX
-	JZ           tail13_two
-	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y1, X0
-	ADDQ         $+16, CX
-	SHRL         $0x04, AX
-
-tail13_two:
-	TESTL    $0x00000002, AX
-	JZ       tail13_one
-	VMOVLPS  X0, (CX)
-	VMOVHLPS X0, X0, X0
-	ADDQ     $+8, CX
-	SHRL     $0x02, AX
-
-tail13_one:
-	TESTL  $0x00000001, AX
-	JZ     tail13_done
-	VMOVSS X0, (CX)
-
-tail13_done:
-done:
-	VZEROUPPER
-	RET
-
-// func tanh_avx2(y []float32, x []float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	XORQ BX, BX
-	SUBQ $0x08, AX
-	JL   rest
-
-loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VADDPS       Y0, Y0, Y0
-	VMOVUPS      consts<>+1024(SB), Y1
-	VMOVUPS      consts<>+1056(SB), Y2
-	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+96(SB), Y0, Y1
-	VROUNDPS     $0x08, Y1, Y1
-	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+416(SB), Y1, Y0
-	VFNMADD231PS consts<>+448(SB), Y1, Y0
-	VMOVUPS      consts<>+480(SB), Y2
-	VFMADD213PS  consts<>+512(SB), Y0, Y2
-	VFMADD213PS  consts<>+544(SB), Y0, Y2
-	VFMADD213PS  consts<>+576(SB), Y0, Y2
-	VFMADD213PS  consts<>+608(SB), Y0, Y2
-	VFMADD213PS  consts<>+640(SB), Y0, Y2
-	VMULPS       Y0, Y0, Y3
-	VFMADD213PS  Y0, Y3, Y2
-	VCVTPS2DQ    Y1, Y0
-	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+320(SB), Y0, Y0
-	VADDPS       consts<>+992(SB), Y0, Y1
-	VFMADD213PS  Y1, Y0, Y2
-	VADDPS       consts<>+1088(SB), Y2, Y1
-	VDIVPS       Y1, Y2, Y2
-	VMOVUPS      Y2, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
-
-rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VADDPS       Y1, Y1, Y1
-	VMOVUPS      consts<>+1024(SB), Y2
-	VMOVUPS      consts<>+1056(SB), Y3
-	VMAXPS       Y1, Y2, Y1
-	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+96(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+416(SB), Y2, Y1
-	VFNMADD231PS consts<>+448(SB), Y2, Y1
-	VMOVUPS      consts<>+480(SB), Y3
-	VFMADD213PS  consts<>+512(SB), Y1, Y3
-	VFMADD213PS  consts<>+544(SB), Y1, Y3
-	VFMADD213PS  consts<>+576(SB), Y1, Y3
-	VFMADD213PS  consts<>+608(SB), Y1, Y3
-	VFMADD213PS  consts<>+640(SB), Y1, Y3
-	VMULPS       Y1, Y1, Y4
-	VFMADD213PS  Y1, Y4, Y3
-	VCVTPS2DQ    Y2, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+320(SB), Y1, Y1
-	VADDPS       consts<>+992(SB), Y1, Y2
-	VFMADD213PS  Y2, Y1, Y3
-	VADDPS       consts<>+1088(SB), Y3, Y2
-	VDIVPS       Y2, Y3, Y3
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
@@ -2068,6 +2052,228 @@ done:
 	VZEROUPPER
 	RET
 
+// func sigmoid_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     consts<>+320(SB), Y1
+	VMOVUPS     consts<>+800(SB), Y2
+	VMOVUPS     consts<>+832(SB), Y3
+	VMAXPS      Y0, Y2, Y0
+	VMINPS      Y0, Y3, Y0
+	VMOVUPS     consts<>+928(SB), Y2
+	VFMADD231PS consts<>+864(SB), Y0, Y2
+	VSUBPS      consts<>+928(SB), Y2, Y2
+	VMOVAPS     Y0, Y0
+	VFMADD231PS consts<>+896(SB), Y2, Y0
+	VMOVUPS     consts<>+960(SB), Y3
+	VFMADD213PS consts<>+992(SB), Y0, Y3
+	VFMADD213PS consts<>+1024(SB), Y0, Y3
+	VFMADD213PS consts<>+1056(SB), Y0, Y3
+	VFMADD213PS consts<>+1088(SB), Y0, Y3
+	VFMADD213PS consts<>+416(SB), Y0, Y3
+	VFMADD213PS consts<>+320(SB), Y0, Y3
+	VCVTPS2DQ   Y2, Y0
+	VPSRAD      $0x01, Y0, Y2
+	VPSUBD      Y2, Y0, Y0
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+320(SB), Y2, Y2
+	VMULPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y0, Y0
+	VPADDD      consts<>+320(SB), Y0, Y0
+	VMULPS      Y0, Y3, Y3
+	VADDPS      Y1, Y3, Y3
+	VDIVPS      Y3, Y1, Y0
+	VMOVUPS     Y0, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMOVUPS     consts<>+320(SB), Y2
+	VMOVUPS     consts<>+800(SB), Y3
+	VMOVUPS     consts<>+832(SB), Y4
+	VMAXPS      Y1, Y3, Y1
+	VMINPS      Y1, Y4, Y1
+	VMOVUPS     consts<>+928(SB), Y3
+	VFMADD231PS consts<>+864(SB), Y1, Y3
+	VSUBPS      consts<>+928(SB), Y3, Y3
+	VMOVAPS     Y1, Y1
+	VFMADD231PS consts<>+896(SB), Y3, Y1
+	VMOVUPS     consts<>+960(SB), Y4
+	VFMADD213PS consts<>+992(SB), Y1, Y4
+	VFMADD213PS consts<>+1024(SB), Y1, Y4
+	VFMADD213PS consts<>+1056(SB), Y1, Y4
+	VFMADD213PS consts<>+1088(SB), Y1, Y4
+	VFMADD213PS consts<>+416(SB), Y1, Y4
+	VFMADD213PS consts<>+320(SB), Y1, Y4
+	VCVTPS2DQ   Y3, Y1
+	VPSRAD      $0x01, Y1, Y3
+	VPSUBD      Y3, Y1, Y1
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+320(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y1, Y1
+	VPADDD      consts<>+320(SB), Y1, Y1
+	VMULPS      Y1, Y4, Y4
+	VADDPS      Y2, Y4, Y4
+	VDIVPS      Y4, Y2, Y1
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail15_four
+	VMOVUPS     Y1, (CX)
+	JMP         tail15_done
+
+tail15_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail15_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail15_two:
+	TESTL    $0x00000002, AX
+	JZ       tail15_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail15_one:
+	TESTL  $0x00000001, AX
+	JZ     tail15_done
+	VMOVSS X0, (CX)
+
+tail15_done:
+done:
+	VZEROUPPER
+	RET
+
+// func tanh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VADDPS       Y0, Y0, Y0
+	VMOVUPS      consts<>+352(SB), Y1
+	VMOVUPS      consts<>+384(SB), Y2
+	VMAXPS       Y0, Y1, Y0
+	VMINPS       Y0, Y2, Y0
+	VMULPS       consts<>+96(SB), Y0, Y1
+	VROUNDPS     $0x08, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS consts<>+544(SB), Y1, Y0
+	VFNMADD231PS consts<>+576(SB), Y1, Y0
+	VMOVUPS      consts<>+608(SB), Y2
+	VFMADD213PS  consts<>+640(SB), Y0, Y2
+	VFMADD213PS  consts<>+672(SB), Y0, Y2
+	VFMADD213PS  consts<>+704(SB), Y0, Y2
+	VFMADD213PS  consts<>+736(SB), Y0, Y2
+	VFMADD213PS  consts<>+768(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VCVTPS2DQ    Y1, Y0
+	VPSLLD       $0x17, Y0, Y0
+	VPADDD       consts<>+320(SB), Y0, Y0
+	VADDPS       consts<>+416(SB), Y0, Y1
+	VFMADD213PS  Y1, Y0, Y2
+	VADDPS       consts<>+448(SB), Y2, Y0
+	VDIVPS       Y0, Y2, Y2
+	VMOVUPS      Y2, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VADDPS       Y1, Y1, Y1
+	VMOVUPS      consts<>+352(SB), Y2
+	VMOVUPS      consts<>+384(SB), Y3
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMULPS       consts<>+96(SB), Y1, Y2
+	VROUNDPS     $0x08, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS consts<>+544(SB), Y2, Y1
+	VFNMADD231PS consts<>+576(SB), Y2, Y1
+	VMOVUPS      consts<>+608(SB), Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  consts<>+672(SB), Y1, Y3
+	VFMADD213PS  consts<>+704(SB), Y1, Y3
+	VFMADD213PS  consts<>+736(SB), Y1, Y3
+	VFMADD213PS  consts<>+768(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VCVTPS2DQ    Y2, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       consts<>+320(SB), Y1, Y1
+	VADDPS       consts<>+416(SB), Y1, Y2
+	VFMADD213PS  Y2, Y1, Y3
+	VADDPS       consts<>+448(SB), Y3, Y1
+	VDIVPS       Y1, Y3, Y3
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail16_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail16_done
+
+tail16_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail16_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail16_two:
+	TESTL    $0x00000002, AX
+	JZ       tail16_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail16_one:
+	TESTL  $0x00000001, AX
+	JZ     tail16_done
+	VMOVSS X0, (CX)
+
+tail16_done:
+done:
+	VZEROUPPER
+	RET
+
 // func silu_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·silu_avx2(SB), NOSPLIT, $0-48
@@ -2081,21 +2287,21 @@ TEXT ·silu_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
 	VMOVUPS     consts<>+320(SB), Y1
-	VMOVUPS     consts<>+672(SB), Y2
-	VMOVUPS     consts<>+704(SB), Y3
+	VMOVUPS     consts<>+800(SB), Y2
+	VMOVUPS     consts<>+832(SB), Y3
 	VMAXPS      Y0, Y2, Y2
 	VMINPS      Y2, Y3, Y2
-	VMOVUPS     consts<>+800(SB), Y3
-	VFMADD231PS consts<>+736(SB), Y2, Y3
-	VSUBPS      consts<>+800(SB), Y3, Y3
+	VMOVUPS     consts<>+928(SB), Y3
+	VFMADD231PS consts<>+864(SB), Y2, Y3
+	VSUBPS      consts<>+928(SB), Y3, Y3
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+768(SB), Y3, Y2
-	VMOVUPS     consts<>+832(SB), Y4
-	VFMADD213PS consts<>+864(SB), Y2, Y4
-	VFMADD213PS consts<>+896(SB), Y2, Y4
-	VFMADD213PS consts<>+928(SB), Y2, Y4
-	VFMADD213PS consts<>+960(SB), Y2, Y4
+	VFMADD231PS consts<>+896(SB), Y3, Y2
+	VMOVUPS     consts<>+960(SB), Y4
 	VFMADD213PS consts<>+992(SB), Y2, Y4
+	VFMADD213PS consts<>+1024(SB), Y2, Y4
+	VFMADD213PS consts<>+1056(SB), Y2, Y4
+	VFMADD213PS consts<>+1088(SB), Y2, Y4
+	VFMADD213PS consts<>+416(SB), Y2, Y4
 	VFMADD213PS consts<>+320(SB), Y2, Y4
 	VCVTPS2DQ   Y3, Y2
 	VPSRAD      $0x01, Y2, Y3
@@ -2122,21 +2328,21 @@ rest:
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
 	VMOVUPS     consts<>+320(SB), Y2
-	VMOVUPS     consts<>+672(SB), Y3
-	VMOVUPS     consts<>+704(SB), Y4
+	VMOVUPS     consts<>+800(SB), Y3
+	VMOVUPS     consts<>+832(SB), Y4
 	VMAXPS      Y1, Y3, Y3
 	VMINPS      Y3, Y4, Y3
-	VMOVUPS     consts<>+800(SB), Y4
-	VFMADD231PS consts<>+736(SB), Y3, Y4
-	VSUBPS      consts<>+800(SB), Y4, Y4
+	VMOVUPS     consts<>+928(SB), Y4
+	VFMADD231PS consts<>+864(SB), Y3, Y4
+	VSUBPS      consts<>+928(SB), Y4, Y4
 	VMOVAPS     Y3, Y3
-	VFMADD231PS consts<>+768(SB), Y4, Y3
-	VMOVUPS     consts<>+832(SB), Y5
-	VFMADD213PS consts<>+864(SB), Y3, Y5
-	VFMADD213PS consts<>+896(SB), Y3, Y5
-	VFMADD213PS consts<>+928(SB), Y3, Y5
-	VFMADD213PS consts<>+960(SB), Y3, Y5
+	VFMADD231PS consts<>+896(SB), Y4, Y3
+	VMOVUPS     consts<>+960(SB), Y5
 	VFMADD213PS consts<>+992(SB), Y3, Y5
+	VFMADD213PS consts<>+1024(SB), Y3, Y5
+	VFMADD213PS consts<>+1056(SB), Y3, Y5
+	VFMADD213PS consts<>+1088(SB), Y3, Y5
+	VFMADD213PS consts<>+416(SB), Y3, Y5
 	VFMADD213PS consts<>+320(SB), Y3, Y5
 	VCVTPS2DQ   Y4, Y3
 	VPSRAD      $0x01, Y3, Y4
@@ -2149,296 +2355,6 @@ rest:
 	VMULPS      Y3, Y5, Y5
 	VADDPS      Y2, Y5, Y5
 	VDIVPS      Y5, Y2, Y2
-	VMULPS      Y1, Y2, Y2
-	VMOVMSKPS   Y0, AX
-	LEAQ        (CX)(BX*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail15_four
-	VMOVUPS     Y2, (CX)
-	JMP         tail15_done
-
-tail15_four:
-	VMOVAPS      X2, X0
-	TESTL        $0x00000008, AX
-	JZ           tail15_two
-	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
-	ADDQ         $+16, CX
-	SHRL         $0x04, AX
-
-tail15_two:
-	TESTL    $0x00000002, AX
-	JZ       tail15_one
-	VMOVLPS  X0, (CX)
-	VMOVHLPS X0, X0, X0
-	ADDQ     $+8, CX
-	SHRL     $0x02, AX
-
-tail15_one:
-	TESTL  $0x00000001, AX
-	JZ     tail15_done
-	VMOVSS X0, (CX)
-
-tail15_done:
-done:
-	VZEROUPPER
-	RET
-
-// func gelu_avx2(y []float32, x []float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	XORQ BX, BX
-	SUBQ $0x08, AX
-	JL   rest
-
-loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y0, Y2, Y1
-	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+1056(SB), Y3
-	VMINPS       Y1, Y3, Y1
-	VMOVUPS      consts<>+320(SB), Y4
-	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+1152(SB), Y1, Y3
-	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+1184(SB), Y4
-	VFMADD213PS  consts<>+1216(SB), Y3, Y4
-	VFMADD213PS  consts<>+1248(SB), Y3, Y4
-	VFMADD213PS  consts<>+1280(SB), Y3, Y4
-	VFMADD213PS  consts<>+1312(SB), Y3, Y4
-	VFMADD213PS  consts<>+1344(SB), Y3, Y4
-	VFMADD213PS  consts<>+1376(SB), Y3, Y4
-	VFMADD213PS  consts<>+1408(SB), Y3, Y4
-	VFMADD213PS  consts<>+1440(SB), Y3, Y4
-	VMULPS       Y3, Y4, Y4
-	VMULPS       Y1, Y1, Y3
-	VMULPS       consts<>+1120(SB), Y3, Y3
-	VMOVUPS      consts<>+352(SB), Y5
-	VMOVUPS      consts<>+384(SB), Y6
-	VMAXPS       Y3, Y5, Y3
-	VMINPS       Y3, Y6, Y3
-	VMULPS       consts<>+96(SB), Y3, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS consts<>+416(SB), Y5, Y3
-	VFNMADD231PS consts<>+448(SB), Y5, Y3
-	VMOVUPS      consts<>+480(SB), Y6
-	VFMADD213PS  consts<>+512(SB), Y3, Y6
-	VFMADD213PS  consts<>+544(SB), Y3, Y6
-	VFMADD213PS  consts<>+576(SB), Y3, Y6
-	VFMADD213PS  consts<>+608(SB), Y3, Y6
-	VFMADD213PS  consts<>+640(SB), Y3, Y6
-	VFMADD213PS  consts<>+320(SB), Y3, Y6
-	VFMADD213PS  consts<>+320(SB), Y3, Y6
-	VCVTPS2DQ    Y5, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       consts<>+320(SB), Y5, Y5
-	VMULPS       Y5, Y6, Y6
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+320(SB), Y3, Y3
-	VMULPS       Y3, Y6, Y6
-	VMULPS       Y6, Y4, Y4
-	VMULPS       consts<>+640(SB), Y1, Y1
-	VXORPS       Y3, Y3, Y3
-	VMAXPS       Y0, Y3, Y3
-	VFNMADD231PS Y1, Y4, Y3
-	VMINPS       Y0, Y2, Y0
-	VFMADD231PS  Y2, Y0, Y3
-	VMOVUPS      Y3, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
-
-rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VXORPS       Y3, Y3, Y3
-	VSUBPS       Y1, Y3, Y2
-	VMAXPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+1056(SB), Y4
-	VMINPS       Y2, Y4, Y2
-	VMOVUPS      consts<>+320(SB), Y5
-	VMOVAPS      Y5, Y4
-	VFMADD231PS  consts<>+1152(SB), Y2, Y4
-	VDIVPS       Y4, Y5, Y4
-	VMOVUPS      consts<>+1184(SB), Y5
-	VFMADD213PS  consts<>+1216(SB), Y4, Y5
-	VFMADD213PS  consts<>+1248(SB), Y4, Y5
-	VFMADD213PS  consts<>+1280(SB), Y4, Y5
-	VFMADD213PS  consts<>+1312(SB), Y4, Y5
-	VFMADD213PS  consts<>+1344(SB), Y4, Y5
-	VFMADD213PS  consts<>+1376(SB), Y4, Y5
-	VFMADD213PS  consts<>+1408(SB), Y4, Y5
-	VFMADD213PS  consts<>+1440(SB), Y4, Y5
-	VMULPS       Y4, Y5, Y5
-	VMULPS       Y2, Y2, Y4
-	VMULPS       consts<>+1120(SB), Y4, Y4
-	VMOVUPS      consts<>+352(SB), Y6
-	VMOVUPS      consts<>+384(SB), Y7
-	VMAXPS       Y4, Y6, Y4
-	VMINPS       Y4, Y7, Y4
-	VMULPS       consts<>+96(SB), Y4, Y6
-	VROUNDPS     $0x08, Y6, Y6
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS consts<>+416(SB), Y6, Y4
-	VFNMADD231PS consts<>+448(SB), Y6, Y4
-	VMOVUPS      consts<>+480(SB), Y7
-	VFMADD213PS  consts<>+512(SB), Y4, Y7
-	VFMADD213PS  consts<>+544(SB), Y4, Y7
-	VFMADD213PS  consts<>+576(SB), Y4, Y7
-	VFMADD213PS  consts<>+608(SB), Y4, Y7
-	VFMADD213PS  consts<>+640(SB), Y4, Y7
-	VFMADD213PS  consts<>+320(SB), Y4, Y7
-	VFMADD213PS  consts<>+320(SB), Y4, Y7
-	VCVTPS2DQ    Y6, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       consts<>+320(SB), Y6, Y6
-	VMULPS       Y6, Y7, Y7
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+320(SB), Y4, Y4
-	VMULPS       Y4, Y7, Y7
-	VMULPS       Y7, Y5, Y5
-	VMULPS       consts<>+640(SB), Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VMAXPS       Y1, Y4, Y4
-	VFNMADD231PS Y2, Y5, Y4
-	VMINPS       Y1, Y3, Y1
-	VFMADD231PS  Y3, Y1, Y4
-	VMOVMSKPS    Y0, AX
-	LEAQ         (CX)(BX*1), CX
-	TESTL        $0x00000080, AX
-	JZ           tail16_four
-	VMOVUPS      Y4, (CX)
-	JMP          tail16_done
-
-tail16_four:
-	VMOVAPS      X4, X0
-	TESTL        $0x00000008, AX
-	JZ           tail16_two
-	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y4, X0
-	ADDQ         $+16, CX
-	SHRL         $0x04, AX
-
-tail16_two:
-	TESTL    $0x00000002, AX
-	JZ       tail16_one
-	VMOVLPS  X0, (CX)
-	VMOVHLPS X0, X0, X0
-	ADDQ     $+8, CX
-	SHRL     $0x02, AX
-
-tail16_one:
-	TESTL  $0x00000001, AX
-	JZ     tail16_done
-	VMOVSS X0, (CX)
-
-tail16_done:
-done:
-	VZEROUPPER
-	RET
-
-// func geluTanh_avx2(y []float32, x []float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	XORQ BX, BX
-	SUBQ $0x08, AX
-	JL   rest
-
-loop:
-	VMOVUPS     (DX)(BX*1), Y0
-	VMULPS      Y0, Y0, Y2
-	VMOVUPS     consts<>+1504(SB), Y1
-	VFMADD213PS consts<>+1472(SB), Y2, Y1
-	VMULPS      Y0, Y1, Y1
-	VMOVUPS     consts<>+320(SB), Y2
-	VMOVUPS     consts<>+672(SB), Y3
-	VMOVUPS     consts<>+704(SB), Y4
-	VMAXPS      Y1, Y3, Y1
-	VMINPS      Y1, Y4, Y1
-	VMOVUPS     consts<>+800(SB), Y3
-	VFMADD231PS consts<>+736(SB), Y1, Y3
-	VSUBPS      consts<>+800(SB), Y3, Y3
-	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+768(SB), Y3, Y1
-	VMOVUPS     consts<>+832(SB), Y4
-	VFMADD213PS consts<>+864(SB), Y1, Y4
-	VFMADD213PS consts<>+896(SB), Y1, Y4
-	VFMADD213PS consts<>+928(SB), Y1, Y4
-	VFMADD213PS consts<>+960(SB), Y1, Y4
-	VFMADD213PS consts<>+992(SB), Y1, Y4
-	VFMADD213PS consts<>+320(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+320(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
-	VPADDD      consts<>+320(SB), Y1, Y1
-	VMULPS      Y1, Y4, Y4
-	VADDPS      Y2, Y4, Y4
-	VDIVPS      Y4, Y2, Y1
-	VMULPS      Y0, Y1, Y1
-	VMOVUPS     Y1, (CX)(BX*1)
-	ADDQ        $+32, BX
-	SUBQ        $0x08, AX
-	JGE         loop
-
-rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), SI
-	NEGQ        AX
-	VMOVUPS     (SI)(AX*4), Y0
-	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMULPS      Y1, Y1, Y3
-	VMOVUPS     consts<>+1504(SB), Y2
-	VFMADD213PS consts<>+1472(SB), Y3, Y2
-	VMULPS      Y1, Y2, Y2
-	VMOVUPS     consts<>+320(SB), Y3
-	VMOVUPS     consts<>+672(SB), Y4
-	VMOVUPS     consts<>+704(SB), Y5
-	VMAXPS      Y2, Y4, Y2
-	VMINPS      Y2, Y5, Y2
-	VMOVUPS     consts<>+800(SB), Y4
-	VFMADD231PS consts<>+736(SB), Y2, Y4
-	VSUBPS      consts<>+800(SB), Y4, Y4
-	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+768(SB), Y4, Y2
-	VMOVUPS     consts<>+832(SB), Y5
-	VFMADD213PS consts<>+864(SB), Y2, Y5
-	VFMADD213PS consts<>+896(SB), Y2, Y5
-	VFMADD213PS consts<>+928(SB), Y2, Y5
-	VFMADD213PS consts<>+960(SB), Y2, Y5
-	VFMADD213PS consts<>+992(SB), Y2, Y5
-	VFMADD213PS consts<>+320(SB), Y2, Y5
-	VCVTPS2DQ   Y4, Y2
-	VPSRAD      $0x01, Y2, Y4
-	VPSUBD      Y4, Y2, Y2
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+320(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+320(SB), Y2, Y2
-	VMULPS      Y2, Y5, Y5
-	VADDPS      Y3, Y5, Y5
-	VDIVPS      Y5, Y3, Y2
 	VMULPS      Y1, Y2, Y2
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
@@ -2474,9 +2390,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func hardSwish_avx2(y []float32, x []float32)
-// Requires: AVX, FMA3
-TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
+// func gelu_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2485,46 +2401,140 @@ TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+608(SB), Y1
-	VFMADD213PS consts<>+640(SB), Y0, Y1
-	VMOVUPS     consts<>+0(SB), Y2
-	VMOVUPS     consts<>+320(SB), Y3
-	VMAXPS      Y1, Y2, Y1
-	VMINPS      Y1, Y3, Y1
-	VMULPS      Y0, Y1, Y1
-	VMOVUPS     Y1, (CX)(BX*1)
-	ADDQ        $+32, BX
-	SUBQ        $0x08, AX
-	JGE         loop
+	VMOVUPS      (DX)(BX*1), Y0
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y0, Y2, Y1
+	VMAXPS       Y0, Y1, Y1
+	VMOVUPS      consts<>+384(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      consts<>+320(SB), Y4
+	VMOVAPS      Y4, Y3
+	VFMADD231PS  consts<>+1152(SB), Y1, Y3
+	VDIVPS       Y3, Y4, Y3
+	VMOVUPS      consts<>+1184(SB), Y4
+	VFMADD213PS  consts<>+1216(SB), Y3, Y4
+	VFMADD213PS  consts<>+1248(SB), Y3, Y4
+	VFMADD213PS  consts<>+1280(SB), Y3, Y4
+	VFMADD213PS  consts<>+1312(SB), Y3, Y4
+	VFMADD213PS  consts<>+1344(SB), Y3, Y4
+	VFMADD213PS  consts<>+1376(SB), Y3, Y4
+	VFMADD213PS  consts<>+1408(SB), Y3, Y4
+	VFMADD213PS  consts<>+1440(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y4
+	VMULPS       Y1, Y1, Y3
+	VMULPS       consts<>+1120(SB), Y3, Y3
+	VMOVUPS      consts<>+480(SB), Y5
+	VMOVUPS      consts<>+512(SB), Y6
+	VMAXPS       Y3, Y5, Y3
+	VMINPS       Y3, Y6, Y3
+	VMULPS       consts<>+96(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS consts<>+544(SB), Y5, Y3
+	VFNMADD231PS consts<>+576(SB), Y5, Y3
+	VMOVUPS      consts<>+608(SB), Y6
+	VFMADD213PS  consts<>+640(SB), Y3, Y6
+	VFMADD213PS  consts<>+672(SB), Y3, Y6
+	VFMADD213PS  consts<>+704(SB), Y3, Y6
+	VFMADD213PS  consts<>+736(SB), Y3, Y6
+	VFMADD213PS  consts<>+768(SB), Y3, Y6
+	VFMADD213PS  consts<>+320(SB), Y3, Y6
+	VFMADD213PS  consts<>+320(SB), Y3, Y6
+	VCVTPS2DQ    Y5, Y3
+	VPSRAD       $0x01, Y3, Y5
+	VPSUBD       Y5, Y3, Y3
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       consts<>+320(SB), Y5, Y5
+	VMULPS       Y5, Y6, Y6
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       consts<>+320(SB), Y3, Y3
+	VMULPS       Y3, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       consts<>+768(SB), Y1, Y1
+	VXORPS       Y3, Y3, Y3
+	VMAXPS       Y0, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
+	VMINPS       Y0, Y2, Y0
+	VFMADD231PS  Y2, Y0, Y3
+	VMOVUPS      Y3, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
 
 rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), SI
-	NEGQ        AX
-	VMOVUPS     (SI)(AX*4), Y0
-	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+608(SB), Y2
-	VFMADD213PS consts<>+640(SB), Y1, Y2
-	VMOVUPS     consts<>+0(SB), Y3
-	VMOVUPS     consts<>+320(SB), Y4
-	VMAXPS      Y2, Y3, Y2
-	VMINPS      Y2, Y4, Y2
-	VMULPS      Y1, Y2, Y2
-	VMOVMSKPS   Y0, AX
-	LEAQ        (CX)(BX*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail18_four
-	VMOVUPS     Y2, (CX)
-	JMP         tail18_done
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VXORPS       Y3, Y3, Y3
+	VSUBPS       Y1, Y3, Y2
+	VMAXPS       Y1, Y2, Y2
+	VMOVUPS      consts<>+384(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMOVUPS      consts<>+320(SB), Y5
+	VMOVAPS      Y5, Y4
+	VFMADD231PS  consts<>+1152(SB), Y2, Y4
+	VDIVPS       Y4, Y5, Y4
+	VMOVUPS      consts<>+1184(SB), Y5
+	VFMADD213PS  consts<>+1216(SB), Y4, Y5
+	VFMADD213PS  consts<>+1248(SB), Y4, Y5
+	VFMADD213PS  consts<>+1280(SB), Y4, Y5
+	VFMADD213PS  consts<>+1312(SB), Y4, Y5
+	VFMADD213PS  consts<>+1344(SB), Y4, Y5
+	VFMADD213PS  consts<>+1376(SB), Y4, Y5
+	VFMADD213PS  consts<>+1408(SB), Y4, Y5
+	VFMADD213PS  consts<>+1440(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y2, Y2, Y4
+	VMULPS       consts<>+1120(SB), Y4, Y4
+	VMOVUPS      consts<>+480(SB), Y6
+	VMOVUPS      consts<>+512(SB), Y7
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMULPS       consts<>+96(SB), Y4, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS consts<>+544(SB), Y6, Y4
+	VFNMADD231PS consts<>+576(SB), Y6, Y4
+	VMOVUPS      consts<>+608(SB), Y7
+	VFMADD213PS  consts<>+640(SB), Y4, Y7
+	VFMADD213PS  consts<>+672(SB), Y4, Y7
+	VFMADD213PS  consts<>+704(SB), Y4, Y7
+	VFMADD213PS  consts<>+736(SB), Y4, Y7
+	VFMADD213PS  consts<>+768(SB), Y4, Y7
+	VFMADD213PS  consts<>+320(SB), Y4, Y7
+	VFMADD213PS  consts<>+320(SB), Y4, Y7
+	VCVTPS2DQ    Y6, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       consts<>+320(SB), Y6, Y6
+	VMULPS       Y6, Y7, Y7
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       consts<>+320(SB), Y4, Y4
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VMULPS       consts<>+768(SB), Y2, Y2
+	VXORPS       Y4, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VFNMADD231PS Y2, Y5, Y4
+	VMINPS       Y1, Y3, Y1
+	VFMADD231PS  Y3, Y1, Y4
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail18_four
+	VMOVUPS      Y4, (CX)
+	JMP          tail18_done
 
 tail18_four:
-	VMOVAPS      X2, X0
+	VMOVAPS      X4, X0
 	TESTL        $0x00000008, AX
 	JZ           tail18_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
+	VEXTRACTF128 $0x01, Y4, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -2542,6 +2552,202 @@ tail18_one:
 	VMOVSS X0, (CX)
 
 tail18_done:
+done:
+	VZEROUPPER
+	RET
+
+// func geluTanh_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VMULPS      Y0, Y0, Y2
+	VMOVUPS     consts<>+1504(SB), Y1
+	VFMADD213PS consts<>+1472(SB), Y2, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     consts<>+320(SB), Y2
+	VMOVUPS     consts<>+800(SB), Y3
+	VMOVUPS     consts<>+832(SB), Y4
+	VMAXPS      Y1, Y3, Y1
+	VMINPS      Y1, Y4, Y1
+	VMOVUPS     consts<>+928(SB), Y3
+	VFMADD231PS consts<>+864(SB), Y1, Y3
+	VSUBPS      consts<>+928(SB), Y3, Y3
+	VMOVAPS     Y1, Y1
+	VFMADD231PS consts<>+896(SB), Y3, Y1
+	VMOVUPS     consts<>+960(SB), Y4
+	VFMADD213PS consts<>+992(SB), Y1, Y4
+	VFMADD213PS consts<>+1024(SB), Y1, Y4
+	VFMADD213PS consts<>+1056(SB), Y1, Y4
+	VFMADD213PS consts<>+1088(SB), Y1, Y4
+	VFMADD213PS consts<>+416(SB), Y1, Y4
+	VFMADD213PS consts<>+320(SB), Y1, Y4
+	VCVTPS2DQ   Y3, Y1
+	VPSRAD      $0x01, Y1, Y3
+	VPSUBD      Y3, Y1, Y1
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+320(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y1, Y1
+	VPADDD      consts<>+320(SB), Y1, Y1
+	VMULPS      Y1, Y4, Y4
+	VADDPS      Y2, Y4, Y4
+	VDIVPS      Y4, Y2, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     Y1, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMULPS      Y1, Y1, Y3
+	VMOVUPS     consts<>+1504(SB), Y2
+	VFMADD213PS consts<>+1472(SB), Y3, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     consts<>+320(SB), Y3
+	VMOVUPS     consts<>+800(SB), Y4
+	VMOVUPS     consts<>+832(SB), Y5
+	VMAXPS      Y2, Y4, Y2
+	VMINPS      Y2, Y5, Y2
+	VMOVUPS     consts<>+928(SB), Y4
+	VFMADD231PS consts<>+864(SB), Y2, Y4
+	VSUBPS      consts<>+928(SB), Y4, Y4
+	VMOVAPS     Y2, Y2
+	VFMADD231PS consts<>+896(SB), Y4, Y2
+	VMOVUPS     consts<>+960(SB), Y5
+	VFMADD213PS consts<>+992(SB), Y2, Y5
+	VFMADD213PS consts<>+1024(SB), Y2, Y5
+	VFMADD213PS consts<>+1056(SB), Y2, Y5
+	VFMADD213PS consts<>+1088(SB), Y2, Y5
+	VFMADD213PS consts<>+416(SB), Y2, Y5
+	VFMADD213PS consts<>+320(SB), Y2, Y5
+	VCVTPS2DQ   Y4, Y2
+	VPSRAD      $0x01, Y2, Y4
+	VPSUBD      Y4, Y2, Y2
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      consts<>+320(SB), Y4, Y4
+	VMULPS      Y4, Y5, Y5
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+320(SB), Y2, Y2
+	VMULPS      Y2, Y5, Y5
+	VADDPS      Y3, Y5, Y5
+	VDIVPS      Y5, Y3, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail19_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail19_done
+
+tail19_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail19_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail19_two:
+	TESTL    $0x00000002, AX
+	JZ       tail19_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail19_one:
+	TESTL  $0x00000001, AX
+	JZ     tail19_done
+	VMOVSS X0, (CX)
+
+tail19_done:
+done:
+	VZEROUPPER
+	RET
+
+// func hardSwish_avx2(y []float32, x []float32)
+// Requires: AVX, FMA3
+TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     consts<>+736(SB), Y1
+	VFMADD213PS consts<>+768(SB), Y0, Y1
+	VMOVUPS     consts<>+0(SB), Y2
+	VMOVUPS     consts<>+320(SB), Y3
+	VMAXPS      Y1, Y2, Y1
+	VMINPS      Y1, Y3, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     Y1, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMOVUPS     consts<>+736(SB), Y2
+	VFMADD213PS consts<>+768(SB), Y1, Y2
+	VMOVUPS     consts<>+0(SB), Y3
+	VMOVUPS     consts<>+320(SB), Y4
+	VMAXPS      Y2, Y3, Y2
+	VMINPS      Y2, Y4, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail20_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail20_done
+
+tail20_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail20_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail20_two:
+	TESTL    $0x00000002, AX
+	JZ       tail20_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail20_one:
+	TESTL  $0x00000001, AX
+	JZ     tail20_done
+	VMOVSS X0, (CX)
+
+tail20_done:
 done:
 	VZEROUPPER
 	RET
@@ -2678,33 +2884,33 @@ tail_last:
 	VMOVMSKPS Y3, AX
 	LEAQ      (CX), CX
 	TESTL     $0x00000080, AX
-	JZ        tail19_four
+	JZ        tail21_four
 	VMOVUPS   Y0, (CX)
-	JMP       tail19_done
+	JMP       tail21_done
 
-tail19_four:
+tail21_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail19_two
+	JZ           tail21_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail19_two:
+tail21_two:
 	TESTL    $0x00000002, AX
-	JZ       tail19_one
+	JZ       tail21_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail19_one:
+tail21_one:
 	TESTL  $0x00000001, AX
-	JZ     tail19_done
+	JZ     tail21_done
 	VMOVSS X1, (CX)
 
-tail19_done:
+tail21_done:
 done:
 	VZEROUPPER
 	RET
@@ -3738,23 +3944,177 @@ done:
 	VZEROUPPER
 	RET
 
+// func leakyReLU_avx512(y []float32, x []float32, slope float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·leakyReLU_avx512(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS slope+48(FP), Z0
+	VBROADCASTSS consts<>+0(SB), Z1
+	XORQ         BX, BX
+	SUBQ         $0x20, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (DX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z3
+	VCMPPS  $0x01, Z1, Z2, K1
+	VMOVAPS Z3, K1, Z2
+	VMOVUPS Z2, (CX)(BX*1)
+	VMOVUPS 64(DX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z3
+	VCMPPS  $0x01, Z1, Z2, K1
+	VMOVAPS Z3, K1, Z2
+	VMOVUPS Z2, 64(CX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z2
+	VMULPS  Z0, Z2, Z3
+	VCMPPS  $0x01, Z1, Z2, K1
+	VMOVAPS Z3, K1, Z2
+	VMOVUPS Z2, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z2
+	VMULPS    Z0, Z2, Z0
+	VCMPPS    $0x01, Z1, Z2, K2
+	VMOVAPS   Z0, K2, Z2
+	VMOVUPS   Z2, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func elu_avx512(y []float32, x []float32, alpha float32, rate float32, gain float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·elu_avx512(SB), NOSPLIT, $0-60
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS alpha+48(FP), Z0
+	VBROADCASTSS rate+52(FP), Z1
+	VBROADCASTSS gain+56(FP), Z2
+	VBROADCASTSS consts<>+0(SB), Z3
+	VBROADCASTSS consts<>+352(SB), Z4
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+416(SB), Z6
+	VBROADCASTSS consts<>+448(SB), Z7
+	VBROADCASTSS consts<>+480(SB), Z7
+	VBROADCASTSS consts<>+512(SB), Z7
+	VBROADCASTSS consts<>+96(SB), Z7
+	VBROADCASTSS consts<>+544(SB), Z8
+	VBROADCASTSS consts<>+576(SB), Z9
+	VBROADCASTSS consts<>+608(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z11
+	VBROADCASTSS consts<>+672(SB), Z12
+	VBROADCASTSS consts<>+704(SB), Z13
+	VBROADCASTSS consts<>+736(SB), Z14
+	VBROADCASTSS consts<>+768(SB), Z15
+	VBROADCASTSS consts<>+320(SB), Z16
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z17
+	VMULPS       Z1, Z17, Z18
+	VMAXPS       Z18, Z4, Z19
+	VMINPS       Z19, Z5, Z19
+	VMULPS       Z7, Z19, Z18
+	VRNDSCALEPS  $0x08, Z18, Z18
+	VMOVAPS      Z19, Z20
+	VFNMADD231PS Z8, Z18, Z20
+	VFNMADD231PS Z9, Z18, Z20
+	VMOVUPS      Z10, Z19
+	VFMADD213PS  Z11, Z20, Z19
+	VFMADD213PS  Z12, Z20, Z19
+	VFMADD213PS  Z13, Z20, Z19
+	VFMADD213PS  Z14, Z20, Z19
+	VFMADD213PS  Z15, Z20, Z19
+	VMULPS       Z20, Z20, Z21
+	VFMADD213PS  Z20, Z21, Z19
+	VSCALEFPS    Z18, Z16, Z18
+	VADDPS       Z6, Z18, Z20
+	VFMADD213PS  Z20, Z18, Z19
+	VMULPS       Z0, Z19, Z19
+	VMULPS       Z2, Z17, Z18
+	VCMPPS       $0x01, Z3, Z17, K1
+	VMOVAPS      Z19, K1, Z18
+	VMOVUPS      Z18, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z17
+	VMULPS       Z1, Z17, Z1
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMULPS       Z7, Z1, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VMOVAPS      Z1, Z1
+	VFNMADD231PS Z8, Z4, Z1
+	VFNMADD231PS Z9, Z4, Z1
+	VMOVUPS      Z10, Z5
+	VFMADD213PS  Z11, Z1, Z5
+	VFMADD213PS  Z12, Z1, Z5
+	VFMADD213PS  Z13, Z1, Z5
+	VFMADD213PS  Z14, Z1, Z5
+	VFMADD213PS  Z15, Z1, Z5
+	VMULPS       Z1, Z1, Z7
+	VFMADD213PS  Z1, Z7, Z5
+	VSCALEFPS    Z4, Z16, Z1
+	VADDPS       Z6, Z1, Z4
+	VFMADD213PS  Z4, Z1, Z5
+	VMULPS       Z0, Z5, Z5
+	VMULPS       Z2, Z17, Z0
+	VCMPPS       $0x01, Z3, Z17, K2
+	VMOVAPS      Z5, K2, Z0
+	VMOVUPS      Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
 // func exp_avx512(y []float32, x []float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·exp_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+352(SB), Z0
-	VBROADCASTSS consts<>+384(SB), Z1
+	VBROADCASTSS consts<>+480(SB), Z0
+	VBROADCASTSS consts<>+512(SB), Z1
 	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+416(SB), Z3
-	VBROADCASTSS consts<>+448(SB), Z4
-	VBROADCASTSS consts<>+480(SB), Z5
-	VBROADCASTSS consts<>+512(SB), Z6
-	VBROADCASTSS consts<>+544(SB), Z7
-	VBROADCASTSS consts<>+576(SB), Z8
-	VBROADCASTSS consts<>+608(SB), Z9
-	VBROADCASTSS consts<>+640(SB), Z10
+	VBROADCASTSS consts<>+544(SB), Z3
+	VBROADCASTSS consts<>+576(SB), Z4
+	VBROADCASTSS consts<>+608(SB), Z5
+	VBROADCASTSS consts<>+640(SB), Z6
+	VBROADCASTSS consts<>+672(SB), Z7
+	VBROADCASTSS consts<>+704(SB), Z8
+	VBROADCASTSS consts<>+736(SB), Z9
+	VBROADCASTSS consts<>+768(SB), Z10
 	VBROADCASTSS consts<>+320(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -3818,17 +4178,17 @@ TEXT ·sigmoid_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+672(SB), Z0
-	VBROADCASTSS consts<>+704(SB), Z1
-	VBROADCASTSS consts<>+736(SB), Z2
-	VBROADCASTSS consts<>+768(SB), Z3
-	VBROADCASTSS consts<>+800(SB), Z4
-	VBROADCASTSS consts<>+832(SB), Z5
-	VBROADCASTSS consts<>+864(SB), Z6
-	VBROADCASTSS consts<>+896(SB), Z7
-	VBROADCASTSS consts<>+928(SB), Z8
-	VBROADCASTSS consts<>+960(SB), Z9
-	VBROADCASTSS consts<>+992(SB), Z10
+	VBROADCASTSS consts<>+800(SB), Z0
+	VBROADCASTSS consts<>+832(SB), Z1
+	VBROADCASTSS consts<>+864(SB), Z2
+	VBROADCASTSS consts<>+896(SB), Z3
+	VBROADCASTSS consts<>+928(SB), Z4
+	VBROADCASTSS consts<>+960(SB), Z5
+	VBROADCASTSS consts<>+992(SB), Z6
+	VBROADCASTSS consts<>+1024(SB), Z7
+	VBROADCASTSS consts<>+1056(SB), Z8
+	VBROADCASTSS consts<>+1088(SB), Z9
+	VBROADCASTSS consts<>+416(SB), Z10
 	VBROADCASTSS consts<>+320(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -3894,21 +4254,21 @@ TEXT ·tanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+1024(SB), Z0
-	VBROADCASTSS consts<>+1056(SB), Z1
-	VBROADCASTSS consts<>+992(SB), Z2
-	VBROADCASTSS consts<>+1088(SB), Z3
-	VBROADCASTSS consts<>+352(SB), Z4
-	VBROADCASTSS consts<>+384(SB), Z4
+	VBROADCASTSS consts<>+352(SB), Z0
+	VBROADCASTSS consts<>+384(SB), Z1
+	VBROADCASTSS consts<>+416(SB), Z2
+	VBROADCASTSS consts<>+448(SB), Z3
+	VBROADCASTSS consts<>+480(SB), Z4
+	VBROADCASTSS consts<>+512(SB), Z4
 	VBROADCASTSS consts<>+96(SB), Z4
-	VBROADCASTSS consts<>+416(SB), Z5
-	VBROADCASTSS consts<>+448(SB), Z6
-	VBROADCASTSS consts<>+480(SB), Z7
-	VBROADCASTSS consts<>+512(SB), Z8
-	VBROADCASTSS consts<>+544(SB), Z9
-	VBROADCASTSS consts<>+576(SB), Z10
-	VBROADCASTSS consts<>+608(SB), Z11
-	VBROADCASTSS consts<>+640(SB), Z12
+	VBROADCASTSS consts<>+544(SB), Z5
+	VBROADCASTSS consts<>+576(SB), Z6
+	VBROADCASTSS consts<>+608(SB), Z7
+	VBROADCASTSS consts<>+640(SB), Z8
+	VBROADCASTSS consts<>+672(SB), Z9
+	VBROADCASTSS consts<>+704(SB), Z10
+	VBROADCASTSS consts<>+736(SB), Z11
+	VBROADCASTSS consts<>+768(SB), Z12
 	VBROADCASTSS consts<>+320(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -3935,8 +4295,8 @@ loop:
 	VSCALEFPS    Z15, Z13, Z14
 	VADDPS       Z2, Z14, Z15
 	VFMADD213PS  Z15, Z14, Z16
-	VADDPS       Z3, Z16, Z15
-	VDIVPS       Z15, Z16, Z16
+	VADDPS       Z3, Z16, Z14
+	VDIVPS       Z14, Z16, Z16
 	VMOVUPS      Z16, (CX)(BX*1)
 	ADDQ         $+64, BX
 	SUBQ         $0x10, AX
@@ -3968,8 +4328,8 @@ rest:
 	VSCALEFPS    Z1, Z13, Z0
 	VADDPS       Z2, Z0, Z1
 	VFMADD213PS  Z1, Z0, Z4
-	VADDPS       Z3, Z4, Z1
-	VDIVPS       Z1, Z4, Z4
+	VADDPS       Z3, Z4, Z0
+	VDIVPS       Z0, Z4, Z4
 	VMOVUPS      Z4, K1, (CX)(BX*1)
 
 done:
@@ -3982,17 +4342,17 @@ TEXT ·silu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+672(SB), Z0
-	VBROADCASTSS consts<>+704(SB), Z1
-	VBROADCASTSS consts<>+736(SB), Z2
-	VBROADCASTSS consts<>+768(SB), Z3
-	VBROADCASTSS consts<>+800(SB), Z4
-	VBROADCASTSS consts<>+832(SB), Z5
-	VBROADCASTSS consts<>+864(SB), Z6
-	VBROADCASTSS consts<>+896(SB), Z7
-	VBROADCASTSS consts<>+928(SB), Z8
-	VBROADCASTSS consts<>+960(SB), Z9
-	VBROADCASTSS consts<>+992(SB), Z10
+	VBROADCASTSS consts<>+800(SB), Z0
+	VBROADCASTSS consts<>+832(SB), Z1
+	VBROADCASTSS consts<>+864(SB), Z2
+	VBROADCASTSS consts<>+896(SB), Z3
+	VBROADCASTSS consts<>+928(SB), Z4
+	VBROADCASTSS consts<>+960(SB), Z5
+	VBROADCASTSS consts<>+992(SB), Z6
+	VBROADCASTSS consts<>+1024(SB), Z7
+	VBROADCASTSS consts<>+1056(SB), Z8
+	VBROADCASTSS consts<>+1088(SB), Z9
+	VBROADCASTSS consts<>+416(SB), Z10
 	VBROADCASTSS consts<>+320(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -4061,10 +4421,10 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+768(SB), Z0
 	VBROADCASTSS consts<>+1120(SB), Z1
 	VBROADCASTSS consts<>+1152(SB), Z2
-	VBROADCASTSS consts<>+1056(SB), Z3
+	VBROADCASTSS consts<>+384(SB), Z3
 	VBROADCASTSS consts<>+1184(SB), Z4
 	VBROADCASTSS consts<>+1216(SB), Z5
 	VBROADCASTSS consts<>+1248(SB), Z6
@@ -4074,16 +4434,16 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	VBROADCASTSS consts<>+1376(SB), Z10
 	VBROADCASTSS consts<>+1408(SB), Z11
 	VBROADCASTSS consts<>+1440(SB), Z12
-	VBROADCASTSS consts<>+352(SB), Z13
-	VBROADCASTSS consts<>+384(SB), Z14
+	VBROADCASTSS consts<>+480(SB), Z13
+	VBROADCASTSS consts<>+512(SB), Z14
 	VBROADCASTSS consts<>+96(SB), Z15
-	VBROADCASTSS consts<>+416(SB), Z16
-	VBROADCASTSS consts<>+448(SB), Z17
-	VBROADCASTSS consts<>+480(SB), Z18
-	VBROADCASTSS consts<>+512(SB), Z19
-	VBROADCASTSS consts<>+544(SB), Z20
-	VBROADCASTSS consts<>+576(SB), Z21
-	VBROADCASTSS consts<>+608(SB), Z22
+	VBROADCASTSS consts<>+544(SB), Z16
+	VBROADCASTSS consts<>+576(SB), Z17
+	VBROADCASTSS consts<>+608(SB), Z18
+	VBROADCASTSS consts<>+640(SB), Z19
+	VBROADCASTSS consts<>+672(SB), Z20
+	VBROADCASTSS consts<>+704(SB), Z21
+	VBROADCASTSS consts<>+736(SB), Z22
 	VBROADCASTSS consts<>+320(SB), Z23
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -4201,17 +4561,17 @@ TEXT ·geluTanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+1472(SB), Z0
 	VBROADCASTSS consts<>+1504(SB), Z1
-	VBROADCASTSS consts<>+672(SB), Z2
-	VBROADCASTSS consts<>+704(SB), Z3
-	VBROADCASTSS consts<>+736(SB), Z4
-	VBROADCASTSS consts<>+768(SB), Z5
-	VBROADCASTSS consts<>+800(SB), Z6
-	VBROADCASTSS consts<>+832(SB), Z7
-	VBROADCASTSS consts<>+864(SB), Z8
-	VBROADCASTSS consts<>+896(SB), Z9
-	VBROADCASTSS consts<>+928(SB), Z10
-	VBROADCASTSS consts<>+960(SB), Z11
-	VBROADCASTSS consts<>+992(SB), Z12
+	VBROADCASTSS consts<>+800(SB), Z2
+	VBROADCASTSS consts<>+832(SB), Z3
+	VBROADCASTSS consts<>+864(SB), Z4
+	VBROADCASTSS consts<>+896(SB), Z5
+	VBROADCASTSS consts<>+928(SB), Z6
+	VBROADCASTSS consts<>+960(SB), Z7
+	VBROADCASTSS consts<>+992(SB), Z8
+	VBROADCASTSS consts<>+1024(SB), Z9
+	VBROADCASTSS consts<>+1056(SB), Z10
+	VBROADCASTSS consts<>+1088(SB), Z11
+	VBROADCASTSS consts<>+416(SB), Z12
 	VBROADCASTSS consts<>+320(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -4288,8 +4648,8 @@ TEXT ·hardSwish_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+608(SB), Z1
-	VBROADCASTSS consts<>+640(SB), Z2
+	VBROADCASTSS consts<>+736(SB), Z1
+	VBROADCASTSS consts<>+768(SB), Z2
 	VBROADCASTSS consts<>+320(SB), Z3
 	XORQ         BX, BX
 	SUBQ         $0x10, AX

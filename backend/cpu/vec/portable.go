@@ -95,13 +95,31 @@ var portable = kernels{
 		v := float64(x)
 		return float32(v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
 	}),
-	finishRows:     finishGo(1, 0, clamp),
-	finishColumns:  finishGo(0, 1, clamp),
-	finishRowsSiLU: finishGo(1, 0, func(v, _, _ float32) float32 { return silu(v) }),
-	gather:         gatherGo,
-	chunk:          TileStride,
-	padRows:        [2]padRows{padRowsGo, padRowsGo},
-	hardSwish:      each(func(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }),
+	finishRows:          finishGo(1, 0, clamp),
+	finishColumns:       finishGo(0, 1, clamp),
+	finishRowsSiLU:      finishGo(1, 0, func(v, _, _ float32) float32 { return silu(v) }),
+	finishRowsHardSwish: finishGo(1, 0, func(v, _, _ float32) float32 { return hardSwish(v) }),
+	gather:              gatherGo,
+	chunk:               TileStride,
+	padRows:             [2]padRows{padRowsGo, padRowsGo},
+	hardSwish:           each(hardSwish),
+	leakyReLU: func(y, x []float32, slope float32) {
+		for i, v := range x {
+			if v < 0 {
+				v *= slope
+			}
+			y[i] = v
+		}
+	},
+	elu: func(y, x []float32, alpha, rate, gain float32) {
+		for i, v := range x {
+			if v < 0 {
+				y[i] = float32(float64(alpha) * math.Expm1(float64(rate*v)))
+			} else {
+				y[i] = gain * v
+			}
+		}
+	},
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {
 			clear(y)
@@ -134,6 +152,8 @@ func exp(x float32) float32 { return float32(math.Exp(float64(x))) }
 func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
 
 func silu(x float32) float32 { return x * sigmoid(x) }
+
+func hardSwish(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }
 
 // each returns the row form of f.
 func each(f func(float32) float32) unary {

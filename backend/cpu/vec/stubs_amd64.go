@@ -162,6 +162,30 @@ func minimum_avx2(x []float32) float32
 //go:noescape
 func expSum_avx2(y []float32, x []float32, shift float32) float32
 
+// leakyReLU_avx2 is
+//
+//	for i := range y {
+//		y[i] = x[i]
+//		if x[i] < 0 {
+//			y[i] *= slope
+//		}
+//	}
+//
+//go:noescape
+func leakyReLU_avx2(y []float32, x []float32, slope float32)
+
+// elu_avx2 is
+//
+//	for i := range y {
+//		y[i] = gain * x[i]
+//		if x[i] < 0 {
+//			y[i] = alpha * (exp(rate*x[i]) - 1)
+//		}
+//	}
+//
+//go:noescape
+func elu_avx2(y []float32, x []float32, alpha float32, rate float32, gain float32)
+
 // exp_avx2 is
 //
 //	for i := range y {
@@ -398,6 +422,30 @@ func minimum_avx512(x []float32) float32
 //
 //go:noescape
 func expSum_avx512(y []float32, x []float32, shift float32) float32
+
+// leakyReLU_avx512 is
+//
+//	for i := range y {
+//		y[i] = x[i]
+//		if x[i] < 0 {
+//			y[i] *= slope
+//		}
+//	}
+//
+//go:noescape
+func leakyReLU_avx512(y []float32, x []float32, slope float32)
+
+// elu_avx512 is
+//
+//	for i := range y {
+//		y[i] = gain * x[i]
+//		if x[i] < 0 {
+//			y[i] = alpha * (exp(rate*x[i]) - 1)
+//		}
+//	}
+//
+//go:noescape
+func elu_avx512(y []float32, x []float32, alpha float32, rate float32, gain float32)
 
 // exp_avx512 is
 //

@@ -59,6 +59,13 @@ func FinishSiLU(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, 
 	}
 }
 
+// FinishHardSwish is FinishSiLU with HardSwish.
+func FinishHardSwish(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
+		best.finishRowsHardSwish(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -inf, inf, twice)
+	}
+}
+
 // FinishColumns is FinishRows with a bias for each column, bias[c].
 func FinishColumns(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
 	if fits(dst, ldd, y, ldy, rows, cols, bias, cols, res, ldr) {

@@ -118,7 +118,31 @@ DATA consts<>+368(SB)/4, $0x3f800000
 DATA consts<>+372(SB)/4, $0x3f800000
 DATA consts<>+376(SB)/4, $0x3f800000
 DATA consts<>+380(SB)/4, $0x3f800000
-GLOBL consts<>(SB), RODATA|NOPTR, $384
+DATA consts<>+384(SB)/4, $0x00000000
+DATA consts<>+388(SB)/4, $0x00000000
+DATA consts<>+392(SB)/4, $0x00000000
+DATA consts<>+396(SB)/4, $0x00000000
+DATA consts<>+400(SB)/4, $0x00000000
+DATA consts<>+404(SB)/4, $0x00000000
+DATA consts<>+408(SB)/4, $0x00000000
+DATA consts<>+412(SB)/4, $0x00000000
+DATA consts<>+416(SB)/4, $0x3e2aaaab
+DATA consts<>+420(SB)/4, $0x3e2aaaab
+DATA consts<>+424(SB)/4, $0x3e2aaaab
+DATA consts<>+428(SB)/4, $0x3e2aaaab
+DATA consts<>+432(SB)/4, $0x3e2aaaab
+DATA consts<>+436(SB)/4, $0x3e2aaaab
+DATA consts<>+440(SB)/4, $0x3e2aaaab
+DATA consts<>+444(SB)/4, $0x3e2aaaab
+DATA consts<>+448(SB)/4, $0x3f000000
+DATA consts<>+452(SB)/4, $0x3f000000
+DATA consts<>+456(SB)/4, $0x3f000000
+DATA consts<>+460(SB)/4, $0x3f000000
+DATA consts<>+464(SB)/4, $0x3f000000
+DATA consts<>+468(SB)/4, $0x3f000000
+DATA consts<>+472(SB)/4, $0x3f000000
+DATA consts<>+476(SB)/4, $0x3f000000
+GLOBL consts<>(SB), RODATA|NOPTR, $480
 
 DATA evens<>+0(SB)/4, $0x00000000
 DATA evens<>+4(SB)/4, $0x00000002
@@ -898,6 +922,230 @@ down:
 	VZEROUPPER
 	RET
 
+// func finishRowsHardSwish_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, FMA3
+TEXT ·finishRowsHardSwish_avx2(SB), NOSPLIT, $0-81
+	MOVQ    dst+0(FP), AX
+	MOVQ    y+16(FP), CX
+	MOVQ    rows+32(FP), DX
+	MOVQ    bias+48(FP), BX
+	MOVQ    res+56(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    ldy+24(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
+	MOVB    back+80(FP), R10
+	MOVQ    cols+40(FP), R12
+	MOVQ    R12, R11
+	ANDQ    $0x07, R11
+	LEAQ    masks<>+32(SB), R14
+	MOVQ    R11, R13
+	NEGQ    R13
+	VMOVUPS (R14)(R13*4), Y1
+	SUBQ    R11, R12
+	SHLQ    $0x02, R12
+	VXORPS  Y0, Y0, Y0
+
+row:
+	TESTQ        BX, BX
+	JZ           begin
+	VBROADCASTSS (BX), Y0
+	ADDQ         $+4, BX
+
+begin:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-128, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Y2
+	VMOVUPS 32(CX)(R13*1), Y3
+	VMOVUPS 64(CX)(R13*1), Y4
+	VMOVUPS 96(CX)(R13*1), Y5
+	VADDPS  Y0, Y2, Y2
+	VADDPS  Y0, Y3, Y3
+	VADDPS  Y0, Y4, Y4
+	VADDPS  Y0, Y5, Y5
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Y6
+	VADDPS  Y6, Y2, Y2
+	VMOVUPS 32(SI)(R13*1), Y6
+	VADDPS  Y6, Y3, Y3
+	VMOVUPS 64(SI)(R13*1), Y6
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS 96(SI)(R13*1), Y6
+	VADDPS  Y6, Y5, Y5
+
+many_last:
+	VMOVUPS     consts<>+416(SB), Y6
+	VFMADD213PS consts<>+448(SB), Y2, Y6
+	VMOVUPS     consts<>+384(SB), Y7
+	VMOVUPS     consts<>+352(SB), Y8
+	VMAXPS      Y6, Y7, Y6
+	VMINPS      Y6, Y8, Y6
+	VMULPS      Y2, Y6, Y6
+	VMOVUPS     Y6, (AX)(R13*1)
+	VMOVUPS     consts<>+416(SB), Y2
+	VFMADD213PS consts<>+448(SB), Y3, Y2
+	VMOVUPS     consts<>+384(SB), Y7
+	VMOVUPS     consts<>+352(SB), Y8
+	VMAXPS      Y2, Y7, Y2
+	VMINPS      Y2, Y8, Y2
+	VMULPS      Y3, Y2, Y2
+	VMOVUPS     Y2, 32(AX)(R13*1)
+	VMOVUPS     consts<>+416(SB), Y3
+	VFMADD213PS consts<>+448(SB), Y4, Y3
+	VMOVUPS     consts<>+384(SB), Y7
+	VMOVUPS     consts<>+352(SB), Y8
+	VMAXPS      Y3, Y7, Y3
+	VMINPS      Y3, Y8, Y3
+	VMULPS      Y4, Y3, Y3
+	VMOVUPS     Y3, 64(AX)(R13*1)
+	VMOVUPS     consts<>+416(SB), Y4
+	VFMADD213PS consts<>+448(SB), Y5, Y4
+	VMOVUPS     consts<>+384(SB), Y7
+	VMOVUPS     consts<>+352(SB), Y8
+	VMAXPS      Y4, Y7, Y4
+	VMINPS      Y4, Y8, Y4
+	VMULPS      Y5, Y4, Y4
+	VMOVUPS     Y4, 96(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Y6, (CX)(R13*1)
+	VMOVUPS     Y2, 32(CX)(R13*1)
+	VMOVUPS     Y3, 64(CX)(R13*1)
+	VMOVUPS     Y4, 96(CX)(R13*1)
+
+many_stored:
+	ADDQ $+128, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Y2
+	VADDPS  Y0, Y2, Y2
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Y3
+	VADDPS  Y3, Y2, Y2
+
+whole_last:
+	VMOVUPS     consts<>+416(SB), Y3
+	VFMADD213PS consts<>+448(SB), Y2, Y3
+	VMOVUPS     consts<>+384(SB), Y4
+	VMOVUPS     consts<>+352(SB), Y5
+	VMAXPS      Y3, Y4, Y3
+	VMINPS      Y3, Y5, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVUPS     Y3, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Y3, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
+
+rest:
+	TESTQ      R11, R11
+	JZ         next
+	VMASKMOVPS (CX)(R13*1), Y1, Y2
+	VADDPS     Y0, Y2, Y2
+	TESTQ      SI, SI
+	JZ         part_last
+	VMASKMOVPS (SI)(R13*1), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+
+part_last:
+	VMOVUPS     consts<>+416(SB), Y3
+	VFMADD213PS consts<>+448(SB), Y2, Y3
+	VMOVUPS     consts<>+384(SB), Y4
+	VMOVUPS     consts<>+352(SB), Y5
+	VMAXPS      Y3, Y4, Y3
+	VMINPS      Y3, Y5, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVMSKPS   Y1, R14
+	LEAQ        (AX)(R13*1), R15
+	TESTL       $0x00000080, R14
+	JZ          tail7_four
+	VMOVUPS     Y3, (R15)
+	JMP         tail7_done
+
+tail7_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R14
+	JZ           tail7_two
+	VMOVUPS      X2, (R15)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail7_two:
+	TESTL    $0x00000002, R14
+	JZ       tail7_one
+	VMOVLPS  X2, (R15)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail7_one:
+	TESTL  $0x00000001, R14
+	JZ     tail7_done
+	VMOVSS X2, (R15)
+
+tail7_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y1, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail8_four
+	VMOVUPS   Y3, (R13)
+	JMP       tail8_done
+
+tail8_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R14
+	JZ           tail8_two
+	VMOVUPS      X2, (R13)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail8_two:
+	TESTL    $0x00000002, R14
+	JZ       tail8_one
+	VMOVLPS  X2, (R13)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail8_one:
+	TESTL  $0x00000001, R14
+	JZ     tail8_done
+	VMOVSS X2, (R13)
+
+tail8_done:
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
 // func gather_avx2(dst *float32, rows int, src *float32, offset *int, chunks *int, n int)
 // Requires: AVX
 TEXT ·gather_avx2(SB), NOSPLIT, $0-48
@@ -943,33 +1191,33 @@ few:
 	VMOVMSKPS  Y0, R10
 	LEAQ       (R8), R12
 	TESTL      $0x00000080, R10
-	JZ         tail7_four
+	JZ         tail9_four
 	VMOVUPS    Y1, (R12)
-	JMP        tail7_done
+	JMP        tail9_done
 
-tail7_four:
+tail9_four:
 	VMOVAPS      X1, X2
 	TESTL        $0x00000008, R10
-	JZ           tail7_two
+	JZ           tail9_two
 	VMOVUPS      X2, (R12)
 	VEXTRACTF128 $0x01, Y1, X2
 	ADDQ         $+16, R12
 	SHRL         $0x04, R10
 
-tail7_two:
+tail9_two:
 	TESTL    $0x00000002, R10
-	JZ       tail7_one
+	JZ       tail9_one
 	VMOVLPS  X2, (R12)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R12
 	SHRL     $0x02, R10
 
-tail7_one:
+tail9_one:
 	TESTL  $0x00000001, R10
-	JZ     tail7_done
+	JZ     tail9_done
 	VMOVSS X2, (R12)
 
-tail7_done:
+tail9_done:
 	ADDQ $+256, R8
 	INCQ R11
 	CMPQ R11, CX
@@ -1085,33 +1333,33 @@ left_last:
 	VMOVMSKPS Y1, R12
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R12
-	JZ        tail8_four
+	JZ        tail10_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail8_done
+	JMP       tail10_done
 
-tail8_four:
+tail10_four:
 	VMOVAPS      X0, X4
 	TESTL        $0x00000008, R12
-	JZ           tail8_two
+	JZ           tail10_two
 	VMOVUPS      X4, (R13)
 	VEXTRACTF128 $0x01, Y0, X4
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail8_two:
+tail10_two:
 	TESTL    $0x00000002, R12
-	JZ       tail8_one
+	JZ       tail10_one
 	VMOVLPS  X4, (R13)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail8_one:
+tail10_one:
 	TESTL  $0x00000001, R12
-	JZ     tail8_done
+	JZ     tail10_done
 	VMOVSS X4, (R13)
 
-tail8_done:
+tail10_done:
 left_stored:
 	LEAQ  (AX)(DX*4), AX
 	MOVQ  BX, R12
@@ -1139,33 +1387,33 @@ part_last:
 	VMOVMSKPS Y3, R11
 	LEAQ      (AX), R12
 	TESTL     $0x00000080, R11
-	JZ        tail9_four
+	JZ        tail11_four
 	VMOVUPS   Y4, (R12)
-	JMP       tail9_done
+	JMP       tail11_done
 
-tail9_four:
+tail11_four:
 	VMOVAPS      X4, X5
 	TESTL        $0x00000008, R11
-	JZ           tail9_two
+	JZ           tail11_two
 	VMOVUPS      X5, (R12)
 	VEXTRACTF128 $0x01, Y4, X5
 	ADDQ         $+16, R12
 	SHRL         $0x04, R11
 
-tail9_two:
+tail11_two:
 	TESTL    $0x00000002, R11
-	JZ       tail9_one
+	JZ       tail11_one
 	VMOVLPS  X5, (R12)
 	VMOVHLPS X5, X5, X5
 	ADDQ     $+8, R12
 	SHRL     $0x02, R11
 
-tail9_one:
+tail11_one:
 	TESTL  $0x00000001, R11
-	JZ     tail9_done
+	JZ     tail11_done
 	VMOVSS X5, (R12)
 
-tail9_done:
+tail11_done:
 part_stored:
 	LEAQ (AX)(R10*4), AX
 
@@ -1190,33 +1438,33 @@ right_last:
 	VMOVMSKPS Y2, R11
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R11
-	JZ        tail10_four
+	JZ        tail12_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail10_done
+	JMP       tail12_done
 
-tail10_four:
+tail12_four:
 	VMOVAPS      X0, X4
 	TESTL        $0x00000008, R11
-	JZ           tail10_two
+	JZ           tail12_two
 	VMOVUPS      X4, (R13)
 	VEXTRACTF128 $0x01, Y0, X4
 	ADDQ         $+16, R13
 	SHRL         $0x04, R11
 
-tail10_two:
+tail12_two:
 	TESTL    $0x00000002, R11
-	JZ       tail10_one
+	JZ       tail12_one
 	VMOVLPS  X4, (R13)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R13
 	SHRL     $0x02, R11
 
-tail10_one:
+tail12_one:
 	TESTL  $0x00000001, R11
-	JZ     tail10_done
+	JZ     tail12_done
 	VMOVSS X4, (R13)
 
-tail10_done:
+tail12_done:
 right_stored:
 	LEAQ 32(AX)(R12*4), AX
 	ADDQ R8, DI
@@ -1287,33 +1535,33 @@ left_last:
 	VMOVMSKPS Y1, R12
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R12
-	JZ        tail11_four
+	JZ        tail13_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail11_done
+	JMP       tail13_done
 
-tail11_four:
+tail13_four:
 	VMOVAPS      X0, X6
 	TESTL        $0x00000008, R12
-	JZ           tail11_two
+	JZ           tail13_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y0, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail11_two:
+tail13_two:
 	TESTL    $0x00000002, R12
-	JZ       tail11_one
+	JZ       tail13_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail11_one:
+tail13_one:
 	TESTL  $0x00000001, R12
-	JZ     tail11_done
+	JZ     tail13_done
 	VMOVSS X6, (R13)
 
-tail11_done:
+tail13_done:
 left_stored:
 	LEAQ  (AX)(DX*4), AX
 	MOVQ  BX, R12
@@ -1347,33 +1595,33 @@ part_last:
 	VMOVMSKPS Y3, R11
 	LEAQ      (AX), R12
 	TESTL     $0x00000080, R11
-	JZ        tail12_four
+	JZ        tail14_four
 	VMOVUPS   Y6, (R12)
-	JMP       tail12_done
+	JMP       tail14_done
 
-tail12_four:
+tail14_four:
 	VMOVAPS      X6, X7
 	TESTL        $0x00000008, R11
-	JZ           tail12_two
+	JZ           tail14_two
 	VMOVUPS      X7, (R12)
 	VEXTRACTF128 $0x01, Y6, X7
 	ADDQ         $+16, R12
 	SHRL         $0x04, R11
 
-tail12_two:
+tail14_two:
 	TESTL    $0x00000002, R11
-	JZ       tail12_one
+	JZ       tail14_one
 	VMOVLPS  X7, (R12)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R12
 	SHRL     $0x02, R11
 
-tail12_one:
+tail14_one:
 	TESTL  $0x00000001, R11
-	JZ     tail12_done
+	JZ     tail14_done
 	VMOVSS X7, (R12)
 
-tail12_done:
+tail14_done:
 part_stored:
 	LEAQ (AX)(R10*4), AX
 
@@ -1398,33 +1646,33 @@ right_last:
 	VMOVMSKPS Y2, R11
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R11
-	JZ        tail13_four
+	JZ        tail15_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail13_done
+	JMP       tail15_done
 
-tail13_four:
+tail15_four:
 	VMOVAPS      X0, X6
 	TESTL        $0x00000008, R11
-	JZ           tail13_two
+	JZ           tail15_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y0, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R11
 
-tail13_two:
+tail15_two:
 	TESTL    $0x00000002, R11
-	JZ       tail13_one
+	JZ       tail15_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R11
 
-tail13_one:
+tail15_one:
 	TESTL  $0x00000001, R11
-	JZ     tail13_done
+	JZ     tail15_done
 	VMOVSS X6, (R13)
 
-tail13_done:
+tail15_done:
 right_stored:
 	LEAQ 32(AX)(R12*4), AX
 	ADDQ R8, DI
@@ -1950,6 +2198,164 @@ part_last:
 	TESTB       R10, R10
 	JZ          part_stored
 	VMOVUPS     Z14, K1, (CX)(R13*1)
+
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishRowsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·finishRowsHardSwish_avx512(SB), NOSPLIT, $0-81
+	MOVQ         dst+0(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         rows+32(FP), DX
+	MOVQ         bias+48(FP), BX
+	MOVQ         res+56(FP), SI
+	MOVQ         ldd+8(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         ldy+24(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
+	VBROADCASTSS consts<>+384(SB), Z1
+	VBROADCASTSS consts<>+416(SB), Z2
+	VBROADCASTSS consts<>+448(SB), Z3
+	VBROADCASTSS consts<>+352(SB), Z4
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
+	VXORPS       Z0, Z0, Z0
+
+row:
+	TESTQ        BX, BX
+	JZ           begin
+	VBROADCASTSS (BX), Z0
+	ADDQ         $+4, BX
+
+begin:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-256, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Z5
+	VMOVUPS 64(CX)(R13*1), Z6
+	VMOVUPS 128(CX)(R13*1), Z7
+	VMOVUPS 192(CX)(R13*1), Z8
+	VADDPS  Z0, Z5, Z5
+	VADDPS  Z0, Z6, Z6
+	VADDPS  Z0, Z7, Z7
+	VADDPS  Z0, Z8, Z8
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Z9
+	VADDPS  Z9, Z5, Z5
+	VMOVUPS 64(SI)(R13*1), Z9
+	VADDPS  Z9, Z6, Z6
+	VMOVUPS 128(SI)(R13*1), Z9
+	VADDPS  Z9, Z7, Z7
+	VMOVUPS 192(SI)(R13*1), Z9
+	VADDPS  Z9, Z8, Z8
+
+many_last:
+	VMOVUPS     Z2, Z9
+	VFMADD213PS Z3, Z5, Z9
+	VMAXPS      Z9, Z1, Z9
+	VMINPS      Z9, Z4, Z9
+	VMULPS      Z5, Z9, Z9
+	VMOVUPS     Z9, (AX)(R13*1)
+	VMOVUPS     Z2, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VMAXPS      Z5, Z1, Z5
+	VMINPS      Z5, Z4, Z5
+	VMULPS      Z6, Z5, Z5
+	VMOVUPS     Z5, 64(AX)(R13*1)
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z7, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z7, Z6, Z6
+	VMOVUPS     Z6, 128(AX)(R13*1)
+	VMOVUPS     Z2, Z7
+	VFMADD213PS Z3, Z8, Z7
+	VMAXPS      Z7, Z1, Z7
+	VMINPS      Z7, Z4, Z7
+	VMULPS      Z8, Z7, Z7
+	VMOVUPS     Z7, 192(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Z9, (CX)(R13*1)
+	VMOVUPS     Z5, 64(CX)(R13*1)
+	VMOVUPS     Z6, 128(CX)(R13*1)
+	VMOVUPS     Z7, 192(CX)(R13*1)
+
+many_stored:
+	ADDQ $+256, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Z5
+	VADDPS  Z0, Z5, Z5
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Z6
+	VADDPS  Z6, Z5, Z5
+
+whole_last:
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z5, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z5, Z6, Z6
+	VMOVUPS     Z6, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Z6, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
+
+rest:
+	TESTQ     R11, R11
+	JZ        next
+	VMOVUPS.Z (CX)(R13*1), K1, Z5
+	VADDPS    Z0, Z5, Z5
+	TESTQ     SI, SI
+	JZ        part_last
+	VMOVUPS.Z (SI)(R13*1), K1, Z6
+	VADDPS    Z6, Z5, Z5
+
+part_last:
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z5, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z5, Z6, Z6
+	VMOVUPS     Z6, K1, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          part_stored
+	VMOVUPS     Z6, K1, (CX)(R13*1)
 
 part_stored:
 next:

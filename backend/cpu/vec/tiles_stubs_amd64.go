@@ -46,6 +46,20 @@ func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, co
 //go:noescape
 func finishRowsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
+// finishRowsHardSwish_avx2 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = hardSwish(y[r*ldy+c]+bias[r]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishRowsHardSwish_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
 // gather_avx2 is, chunks holding n triples c of numbers, c.N being at most 32,
 //
 //	for r := range rows {
@@ -130,6 +144,20 @@ func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, 
 //
 //go:noescape
 func finishRowsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishRowsHardSwish_avx512 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = hardSwish(y[r*ldy+c]+bias[r]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishRowsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // gather_avx512 is, chunks holding n triples c of numbers, c.N being at most 64,
 //

@@ -14,9 +14,17 @@ func TestFinishEqualsReference(t *testing.T) {
 		normal := func() float32 { return float32(rng.NormFloat64()) }
 		for _, cols := range []int{1, 7, 8, 9, 15, 16, 17, 32, 33, 63, 64} {
 			for _, rows := range []int{1, 2, 5} {
-				for variant := range 32 {
+				for variant := range 48 {
 					byColumn, biased, residual, back := variant&1 > 0, variant&2 > 0, variant&4 > 0, variant&8 > 0
-					silu := variant&16 > 0 && !byColumn
+					f, act := k.finishRows, unary(nil)
+					switch {
+					case byColumn:
+						f = k.finishColumns
+					case variant/16 == 1:
+						f, act = k.finishRowsSiLU, k.silu
+					case variant/16 == 2:
+						f, act = k.finishRowsHardSwish, k.hardSwish
+					}
 					ldd, ldy, ldr := cols+variant, TileStride, cols+3
 					dst, y := row((rows-1)*ldd+cols, 1, normal), row((rows-1)*ldy+cols, 2, normal)
 					var bias, res []float32
@@ -39,20 +47,13 @@ func TestFinishEqualsReference(t *testing.T) {
 								v += res[r*ldr+c]
 							}
 							want[r*ldd+c] = min(max(v, -0.5), 1.5)
-							if silu {
-								k.silu(want[r*ldd+c:][:1], []float32{v})
+							if act != nil {
+								act(want[r*ldd+c:][:1], []float32{v})
 							}
 							if back {
 								left[r*ldy+c] = want[r*ldd+c]
 							}
 						}
-					}
-					f := k.finishRows
-					if byColumn {
-						f = k.finishColumns
-					}
-					if silu {
-						f = k.finishRowsSiLU
 					}
 					f(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -0.5, 1.5, back)
 					guarded(t, dst)

@@ -42,10 +42,14 @@ type kernels struct {
 
 	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
 
+	leakyReLU func(y, x []float32, slope float32)
+	elu       func(y, x []float32, alpha, rate, gain float32)
+
 	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 
 	finishRows, finishColumns finish
 	finishRowsSiLU            finish // without limits
+	finishRowsHardSwish       finish // without limits
 	gather                    gather
 	chunk                     int        // the most elements of a Chunk
 	padRows                   [2]padRows // by step less one
@@ -158,6 +162,13 @@ func GELUTanh(y, x []float32) { same(y, x); best.geluTanh(y, x) }
 
 // HardSwish computes y = x * min(max(x/6 + 0.5, 0), 1).
 func HardSwish(y, x []float32) { same(y, x); best.hardSwish(y, x) }
+
+// LeakyReLU computes y = x, and slope*x where x is less than 0.
+func LeakyReLU(y, x []float32, slope float32) { same(y, x); best.leakyReLU(y, x, slope) }
+
+// ELU computes y = gain*x, and alpha * (exp(rate*x) - 1) where x is less than 0, with a relative error of at most 1e-6. rate is
+// not negative.
+func ELU(y, x []float32, alpha, rate, gain float32) { same(y, x); best.elu(y, x, alpha, rate, gain) }
 
 // Sum returns the sum of x.
 func Sum(x []float32) float32 { return best.sum(x) }

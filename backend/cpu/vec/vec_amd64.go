@@ -45,6 +45,8 @@ var avx512 = kernels{
 	gelu:           gelu_avx512,
 	geluTanh:       geluTanh_avx512,
 	hardSwish:      hardSwish_avx512,
+	leakyReLU:      leakyReLU_avx512,
+	elu:            elu_avx512,
 	taps:           taps_avx512,
 	finishRows:     finishTile(finishRows_avx512),
 	finishColumns:  finishTile(finishColumns_avx512),
@@ -54,6 +56,8 @@ var avx512 = kernels{
 	chunk:          64,
 	transpose8:     transpose8_avx2,
 	transpose16:    transpose16_avx512,
+
+	finishRowsHardSwish: finishTile(finishRowsHardSwish_avx512),
 }
 
 var avx2 = kernels{
@@ -81,6 +85,8 @@ var avx2 = kernels{
 	gelu:           gelu_avx2,
 	geluTanh:       geluTanh_avx2,
 	hardSwish:      hardSwish_avx2,
+	leakyReLU:      leakyReLU_avx2,
+	elu:            elu_avx2,
 	taps:           taps_avx2,
 	finishRows:     finishTile(finishRows_avx2),
 	finishColumns:  finishTile(finishColumns_avx2),
@@ -89,6 +95,8 @@ var avx2 = kernels{
 	padRows:        [2]padRows{padded(padRows1_avx2), padded(padRows2_avx2)},
 	chunk:          32,
 	transpose8:     transpose8_avx2,
+
+	finishRowsHardSwish: finishTile(finishRowsHardSwish_avx2),
 }
 
 // finishTile lets an assembly kernel take slices.

@@ -155,6 +155,12 @@ var activations = []struct {
 	{"geluTanh", func(k *kernels) unary { return k.geluTanh }, func(x float64) float64 {
 		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}, -3, 30, 1e-6, -30, 1e-8, map[float32]float64{0: 0, 1e10: 1e10, -1e10: 0, 1e-20: 5e-21}},
+	{"elu", func(k *kernels) unary { return func(y, x []float32) { k.elu(y, x, 1.5, 0.75, 1.25) } }, func(x float64) float64 {
+		return 1.25*max(x, 0) + 1.5*math.Expm1(0.75*min(x, 0))
+	}, -100, 100, 1e-6, -100, 0, map[float32]float64{0: 0, inf: math.Inf(1), -inf: -1.5, -1e30: -1.5, 1e30: 1.25e30, -1e-20: -1.125e-20}},
+	{"leakyReLU", func(k *kernels) unary { return func(y, x []float32) { k.leakyReLU(y, x, 0.25) } }, func(x float64) float64 {
+		return max(x, 0) + 0.25*min(x, 0)
+	}, -100, 100, 1e-6, -100, 0, map[float32]float64{0: 0, inf: math.Inf(1), -inf: math.Inf(-1)}},
 }
 
 func TestActivationsKeepTheirErrorBounds(t *testing.T) {
@@ -453,6 +459,8 @@ func TestShortOperandsPanic(t *testing.T) {
 		"GELU":          func() { GELU(long, short) },
 		"GELUTanh":      func() { GELUTanh(long, short) },
 		"HardSwish":     func() { HardSwish(long, short) },
+		"LeakyReLU":     func() { LeakyReLU(long, short, 0.5) },
+		"ELU":           func() { ELU(long, short, 1, 1, 1) },
 		"Dot":           func() { Dot(long, short) },
 		"Softmax":       func() { Softmax(long, short) },
 		"LayerNorm":     func() { LayerNorm(long, long, long, short, 0) },

@@ -57,9 +57,9 @@ func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 		Kernel: "f32_gemm", Work: work, Bytes: l.Bytes,
 		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
 	}
-	if pointwise(w) && rate.Narrow(w.Dim(0), n) {
+	if narrow(w, n) {
 		c.Work = 2 * float64(w.Len()) * float64(n)
-		c.Efficiency = float64(w.Dim(0)) / float64(backend.Columns(w.Dim(0))) * rate.Dense.Panel
+		c.Efficiency = c.Work / rate.NarrowWork(w.Dim(0), c.Work)
 	}
 	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
 		c.Efficiency = work / conv.Direct()
@@ -70,13 +70,18 @@ func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
 	return c, true
 }
 
-// pointwise reports whether w is moved over one image by single pixels, of which it sees one at a time.
-func pointwise(w *choose.Matrix) bool {
-	if w.Slide == nil {
+// narrow reports whether w is moved over one image of so few pixels that its rows are taken as lanes.
+func narrow(w *choose.Matrix, n int) bool {
+	if w.Slide == nil || w.Len() == 0 {
 		return false
 	}
-	images, _ := w.Slide.Pixels()
-	return images == 1 && !slices.ContainsFunc(slices.Concat(w.Slide.Kernel, w.Slide.Stride), func(n int) bool { return n != 1 })
+	if images, _ := w.Slide.Pixels(); images != 1 {
+		return false
+	}
+	if slices.ContainsFunc(slices.Concat(w.Slide.Kernel, w.Slide.Stride), func(n int) bool { return n != 1 }) {
+		return len(w.Slide.Kernel) <= 2 && rate.NarrowWindow(w.Dim(0), n)
+	}
+	return rate.Narrow(w.Dim(0), n)
 }
 
 // Pack stores the matrix itself.
@@ -292,18 +297,16 @@ func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
 }
 
 // Narrow takes tiles of columns of X from where they lie.
-func (d *kernel) Narrow(y, x []float32, ldx, n, m0 int) {
+func (d *kernel) Narrow(y, x []float32, ldx, n, m0, b0, b1 int) {
 	w, width := d.panels(), d.width(m0)
 	tiles := (n + ukernel.MR - 1) / ukernel.MR
-	for b := range max(1, len(d.bounds)-1) {
-		from, to := 0, 0
-		if d.k > 0 {
-			from, to = d.bounds[b], d.bounds[b+1]
-		}
+	for b := b0; b < b1; b++ {
+		from, to := d.bounds[b], d.bounds[b+1]
+		rows := x[(from-d.bounds[b0])*ldx:]
 		d.kern.Widened(w, m0*d.k+from*width, m0*d.k+to*width, func(panel []float32) {
 			for i := range tiles {
 				c, end := i*n/tiles, (i+1)*n/tiles
-				d.kern.Gemm.Tile(end-c, width/backend.Granule, to-from, x[from*ldx+c:], 1, ldx, panel, width, y[c*backend.Panel:], backend.Panel, b > 0)
+				d.kern.Gemm.Tile(end-c, width/backend.Granule, to-from, rows[c:], 1, ldx, panel, width, y[c*backend.Panel:], backend.Panel, b > 0)
 			}
 		})
 	}

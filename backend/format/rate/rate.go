@@ -110,10 +110,30 @@ func (r Rate) Columns(n int) int {
 	return (n + granule - 1) / granule * granule
 }
 
-// Narrow reports whether n columns leave so many more lanes idle than m rows would that a dense product takes the rows.
+// Narrow reports whether a dense product of m rows and n columns takes the rows as lanes, as columns would leave more idle or
+// make narrower panels.
 func Narrow(m, n int) bool {
-	ceil := func(n int) int { return (n + granule - 1) / granule * granule }
-	return 10*n*ceil(m) < 9*m*ceil(n)
+	return 10*float64(n)*Dense.lanes(m) < 9*float64(m)*Dense.lanes(n)
+}
+
+// NarrowWindow is Narrow for what a window of several pixels sees, which is loaded into one panel.
+func NarrowWindow(m, n int) bool { return n <= panel && Narrow(m, n) }
+
+// NarrowWork is the work of a product that is narrow, of so many operations, at the peak.
+func NarrowWork(m int, work float64) float64 {
+	return work * Dense.lanes(m) / float64(m) / Dense.Panel
+}
+
+// width is what panels of n columns reach of Panel.
+func (r Rate) width(n int) float64 {
+	granules := (n + granule - 1) / granule
+	strips := (granules*granule + panel - 1) / panel
+	return r.Narrow[(granules+strips/2)/strips-1]
+}
+
+// lanes is the number of columns of whole panels that take as long as n columns.
+func (r Rate) lanes(n int) float64 {
+	return float64((n+granule-1)/granule*granule) / r.width(n)
 }
 
 // Efficiency is the share of the peak in a product of k rows and n columns of
@@ -124,7 +144,5 @@ func (r Rate) Efficiency(steps float64, k, n int) float64 {
 		return r.Vec * steps / (steps + r.VecStart + r.VecIdle*float64(k))
 	}
 	steps /= float64(max(1, (k+r.BlockK-1)/r.BlockK))
-	granules := (n + granule - 1) / granule
-	strips := (granules*granule + panel - 1) / panel
-	return r.Panel * r.Narrow[(granules+strips/2)/strips-1] * steps / (steps + r.Start)
+	return r.Panel * r.width(n) * steps / (steps + r.Start)
 }
