@@ -44,6 +44,8 @@ type kernels struct {
 
 	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 
+	repeat func(y, x []float32, n int)
+
 	finishRows, finishColumns finish
 	finishRowsSiLU            finish // without limits
 	gather                    gather
@@ -130,6 +132,14 @@ func Taps(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc b
 		}
 	}
 	best.taps(y, x, offset, w, bias, lo, hi, acc)
+}
+
+// Repeat writes each element of x n times: y[i*n+j] = x[i]. The length of y is a multiple of n, which is positive.
+func Repeat(y, x []float32, n int) {
+	if len(y)%n != 0 || len(x) < len(y)/n {
+		panic("vec: elements do not fill the row")
+	}
+	best.repeat(y, x, n)
 }
 
 // Exp computes y = e to the x, with a relative error of at most 1e-6 where the
