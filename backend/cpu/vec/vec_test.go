@@ -370,8 +370,8 @@ func TestTransposeIsExact(t *testing.T) {
 }
 
 // Who takes logarithms of a softmax sees its small parts, as far as they are normal numbers.
-// Elements are repeated, and nothing is written behind them.
-func TestRepeat(t *testing.T) {
+// Elements are repeated, and rows dealt to columns, and nothing is written behind them.
+func TestRepeatAndDeal(t *testing.T) {
 	const seed = 8
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewSource(seed))
@@ -388,6 +388,15 @@ func TestRepeat(t *testing.T) {
 				for i, v := range y {
 					if v != x[i/n] {
 						t.Fatalf("%d elements, each %d times: element %d is %v, want %v", rows, n, i, v, x[i/n])
+					}
+				}
+				ld := rows + n%2
+				z := row(ld*((n+7)&^7), n%5, normal)
+				Deal(z, ld, x, n, rows)
+				guarded(t, z)
+				for i, v := range x {
+					if got := z[i%n*ld+i/n]; got != v {
+						t.Fatalf("%d rows of %d dealt to columns: element %d is %v, want %v", rows, n, i, got, v)
 					}
 				}
 			}
