@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/lower/chain"
@@ -48,7 +49,7 @@ type elementwise struct {
 	size     []int   // of the axes of the result, of which rows lie along the last
 	strides  [][]int // of each operand along these
 	convert  []int   // of each operand the number of the block into which it is converted or spread, -1 for one that is read where it is
-	spread   []*box  // of each operand where the elements for the result lie that are not one after the other, nil elsewhere
+	spread   []*box  // of each operand where the elements for a row lie that are not one after the other, nil elsewhere
 	blocks   int     // that a worker needs: of the registers, and of the operands that are converted
 	block    int     // the elements of one
 	axes     int     // of the result, before rows were joined
@@ -72,10 +73,7 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	}
 	total := prod(e.size)
 	e.axes = len(e.size)
-	e.spread = make([]*box, len(p.Operands))
-	if last := len(e.size) - 1; last > 0 && e.size[last] < shortRow {
-		e.join(total)
-	}
+	e.join()
 	b := &bound{inplace: -1}
 	for i, v := range n.Inputs {
 		if v == nil || !slices.Contains(p.Operands, v) {
@@ -111,30 +109,41 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 }
 
 // shortRow is the length below which rows are joined: a call for each would take longer than to spread operands out.
-const shortRow = 48
+const shortRow = 256
 
-// box is where the elements of an operand lie, by the axes of the result.
+// box is where the elements of an operand for a row lie, by axes of which neighbours cannot be joined.
 type box struct{ size, strides []int }
 
-// join makes one row of all, for which operands are spread that are neither as large nor a single element.
-func (e *elementwise) join(total int) {
+// join makes one row of the innermost axes that are needed for a long one, for which operands are spread that do not lie
+// there as they are read, or are a single element.
+func (e *elementwise) join() {
+	e.spread = make([]*box, len(e.strides))
+	last := len(e.size) - 1
+	if last == 0 || e.size[last] >= shortRow {
+		return
+	}
+	first, n := last, e.size[last]
+	for first > 0 && n < chainBlock {
+		first--
+		n *= e.size[first]
+	}
 	for k, strides := range e.strides {
-		elements, step := 1, 1
-		for d, s := range strides {
-			if s > 0 {
-				elements *= e.size[d]
+		b := box{}
+		for d, s := range strides[first:] {
+			size := e.size[first+d]
+			if at := len(b.size) - 1; at >= 0 && b.strides[at] == s*size {
+				b.size[at], b.strides[at] = b.size[at]*size, s
+			} else {
+				b.size, b.strides = append(b.size, size), append(b.strides, s)
 			}
 		}
-		switch elements {
-		case 1:
-			step = 0
-		case total: // which is in the order of the result
-		default:
-			e.spread[k] = &box{e.size, strides}
+		step := b.strides[0]
+		if len(b.size) > 1 {
+			e.spread[k], step = &b, 1
 		}
-		e.strides[k] = []int{step}
+		e.strides[k] = append(slices.Clone(strides[:first]), step)
 	}
-	e.size = []int{total}
+	e.size = append(slices.Clone(e.size[:first]), n)
 }
 
 func (e *elementwise) prepare(x *exec, in []int, args []*tensor.Tensor, y *tensor.Tensor) func() error {
@@ -194,13 +203,17 @@ func (w *walk) block(row, lo, n int) {
 	last := len(w.size) - 1
 	at(w.index, w.size, row)
 	for k, s := range w.strides {
-		w.from[k] = lo * s[last]
+		w.from[k] = 0
 		for d, i := range w.index {
 			w.from[k] += i * s[d]
 		}
-		if c := w.convert[k]; c >= 0 && w.spread[k] != nil {
-			w.spread[k].floatsOf(w.place(c)[:n], w.operands[k], lo, w.along)
-		} else if c >= 0 {
+		c := w.convert[k]
+		if c >= 0 && w.spread[k] != nil {
+			w.spread[k].floatsOf(w.place(c)[:n], w.operands[k], w.from[k], lo, w.along)
+			continue
+		}
+		w.from[k] += lo * s[last]
+		if c >= 0 {
 			floatsOf(w.place(c)[:1+(n-1)*s[last]], w.operands[k], w.from[k])
 		}
 	}
@@ -283,37 +296,52 @@ func at(idx, shape []int, r int) {
 	}
 }
 
-// floatsOf writes the elements of an operand for those of the result from one on. index is as long as the box has axes,
-// whatever is in it.
-func (b *box) floatsOf(y []float32, t *tensor.Tensor, first int, index []int) {
+// floatsOf writes the elements of an operand, the first of which is at from, for those of the row from one on. index is as
+// long as the box has axes, whatever is in it.
+func (b *box) floatsOf(y []float32, t *tensor.Tensor, from, first int, index []int) {
 	last := len(b.size) - 1
-	inner, step := b.size[last], b.strides[last]
+	inner, step, outer := b.size[last], b.strides[last], b.strides[last-1]
 	index = index[:last]
 	at(index, b.size, first/inner)
-	from := 0
 	for d, i := range index {
 		from += i * b.strides[d]
 	}
 	for i := first % inner; len(y) > 0; i = 0 {
-		n := min(inner-i, len(y))
-		if t.DType() == tensor.F32 {
-			x := t.F32s()[from:]
-			for j := range y[:n] {
-				y[j] = x[(i+j)*step]
-			}
-		} else if step == 0 {
-			floatsOf(y[:1], t, from)
-			fill(y[1:n], y[0])
-		} else {
-			floatsOf(y[:n], t, from+i*step)
+		// Of whole rows there are many at a time.
+		n, rows := min(inner-i, len(y)), 1
+		if i == 0 && n == inner {
+			rows = min(b.size[last-1]-index[last-1], len(y)/inner)
 		}
-		y = y[n:]
-		for d := last - 1; d >= 0; d-- {
-			if index[d], from = index[d]+1, from+b.strides[d]; index[d] < b.size[d] {
-				break
+		floats := t.DType() == tensor.F32
+		switch {
+		case step != 0 && floats:
+			copy(y[:n], t.F32s()[from+i:])
+			again(y[:n*rows], n)
+		case step != 0:
+			floatsOf(y[:n], t, from+i)
+			again(y[:n*rows], n)
+		case floats:
+			vec.Repeat(y[:n*rows], t.F32s()[from:], n)
+		default:
+			for r := range rows {
+				row := y[r*n:][:n]
+				floatsOf(row[:1], t, from+r*outer)
+				fill(row[1:], row[0])
 			}
+		}
+		y = y[n*rows:]
+		index[last-1], from = index[last-1]+rows, from+rows*outer
+		for d := last - 1; d > 0 && index[d] == b.size[d]; d-- {
 			index[d], from = 0, from-b.size[d]*b.strides[d]
+			index[d-1], from = index[d-1]+1, from+b.strides[d-1]
 		}
+	}
+}
+
+// again repeats the first n elements of y in all of it.
+func again(y []float32, n int) {
+	for ; n < len(y); n *= 2 {
+		copy(y[n:], y[:n])
 	}
 }
 

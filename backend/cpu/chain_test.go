@@ -18,7 +18,7 @@ import (
 
 // elementwiseText is a graph of random elementwise operators, each of which reads what one before it gave.
 func elementwiseText(r *rand.Rand) string {
-	shape := [][]int{{3, 5, 700}, {2, 3, 4, 5}, {40, 9, 7}, {17000}, {7, 1}, {1}, {6, 33}}[r.IntN(7)]
+	shape := [][]int{{3, 5, 700}, {2, 3, 4, 5}, {40, 9, 7}, {17000}, {7, 1}, {1}, {6, 33}, {3, 70, 20, 6}}[r.IntN(8)]
 	x := &text{rng: r}
 	kinds := map[string]string{} // of values, f32 or bool
 	give := func(dt string) string {

@@ -34,7 +34,11 @@ type lines struct {
 	joined      bool   // the run is, else each of its elements is one of the results
 	results     int    // of the kept axes, of a run each where that is kept
 	rows        int    // the runs that are joined to a result
+	short       *lines // of a joined run of few that lie one after the other, how so many of them lie when they are dealt to columns
 }
+
+// longestShort is the length of runs up to which many are joined at a time, and deal how many elements those have at most.
+const longestShort, deal = 64, 8 * columns
 
 // newLines looks at a shape of which some axes are joined.
 func newLines(shape []int, reduced func(a int) bool) *lines {
@@ -71,18 +75,20 @@ const columns = 1024
 // each makes what spreads the results: f is called with the place of the first of n results in dst, and of the first element that it
 // is made of in src; n is one where the run is joined.
 func (l *lines) each(x *exec, f func(worker, to, from, n int)) func() {
-	width, blocks, n := 1, 1, 1 // of the results of a kept place
-	if !l.joined {
-		width = l.run
-		blocks = (width + columns - 1) / columns
-		n = min(width, columns)
+	width, most, places, apart := 1, 1, l.results, 1 // of the results of a kept place
+	switch {
+	case l.short != nil:
+		width, most, places, apart = l.results, l.short.run, 1, l.run
+	case !l.joined:
+		width, most = l.run, columns
 	}
-	units := l.results * blocks
+	n, blocks := min(width, most), (width+most-1)/most
+	units := places * blocks
 	count, each := parts(x, units, units*n*l.length())
 	body := func(worker, i int) {
 		for u := i * each; u < min(units, (i+1)*each); u++ {
-			r, c := u/blocks, u%blocks*columns
-			f(worker, r*width+c, offset(l.kept, r)+c, min(n, width-c))
+			r, c := u/blocks, u%blocks*most
+			f(worker, r*width+c, offset(l.kept, r)+c*apart, min(n, width-c))
 		}
 	}
 	return func() { x.pool.For(count, body) }
@@ -302,7 +308,14 @@ func reduced(n *ir.Node, kind string, row func([]float32) float64, axes []int) *
 	}
 	l := newLines(shape, func(a int) bool { return slices.Contains(axes, a) })
 	j := joinings[kind]
+	apart := 1 // where the elements of neighbouring results begin
 	scratch := 3 * columns
+	if j.join != nil && l.joined && l.rows == 1 && 1 < l.run && l.run <= longestShort && l.results > 1 {
+		count := min(deal/((l.run+7)&^7), columns, l.results)
+		l.short = &lines{along: []axis{{l.run, count}}, run: count, rows: l.run, results: 1}
+		apart = l.run
+		scratch += deal
+	}
 	if j.join == nil || j.safe != nil {
 		scratch = max(scratch, l.length())
 	}
@@ -315,6 +328,9 @@ func reduced(n *ir.Node, kind string, row func([]float32) float64, axes []int) *
 				l.logSumExp(y, src, from, scratch)
 				return
 			case j.join == nil:
+			case l.short != nil:
+				vec.Deal(scratch[3*columns:], l.short.run, src[from:from+n*l.run], l.run, n)
+				l.short.joinRows(&j, y, scratch[3*columns:], 0, scratch)
 			case l.joined:
 				y[0] = l.joinRun(&j, src, from, scratch)
 			default:
@@ -323,7 +339,7 @@ func reduced(n *ir.Node, kind string, row func([]float32) float64, axes []int) *
 			for i, v := range y {
 				switch {
 				case j.join == nil || j.safe != nil && !j.safe(v):
-					y[i] = float32(row(l.line(scratch, src, from+i)))
+					y[i] = float32(row(l.line(scratch, src, from+i*apart)))
 				case j.last != nil:
 					y[i] = float32(j.last(float64(v), l.length()))
 				}

@@ -174,6 +174,7 @@ func helperKernels() {
 			a.elementwise(e)
 		}
 		taps(a)
+		repeat(a)
 	}
 	transpose()
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -95,6 +97,36 @@ func taps(a isa) {
 	JZ(LabelRef("done"))
 	part("tail", 1, m.newTail(n))
 	Label("done")
+	end()
+}
+
+// repeat generates the repetition of elements, in whole vectors.
+func repeat(a isa) {
+	name := "repeat_" + a.name
+	begin(name, "func(y, x *float32, rows, n int)",
+		name+fmt.Sprintf(" is what follows, and writes up to %d elements behind it:", a.lanes-1),
+		"",
+		"\tfor i := range rows {",
+		"\t\tfor j := range n {",
+		"\t\t\ty[i*n+j] = x[i]",
+		"\t\t}",
+		"\t}")
+	y, x := Load(Param("y"), GP64()), Load(Param("x"), GP64())
+	rows, n := Load(Param("rows"), GP64()), Load(Param("n"), GP64())
+	SHLQ(Imm(2), n)
+	i, v := GP64(), a.vec()
+	Label("row")
+	VBROADCASTSS(Mem{Base: x}, v)
+	XORQ(i, i)
+	Label("vector")
+	VMOVUPS(v, Mem{Base: y, Index: i, Scale: 1})
+	add(a.bytes(), i)
+	CMPQ(i, n)
+	JL(LabelRef("vector"))
+	add(4, x)
+	ADDQ(n, y)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
 	end()
 }
 

@@ -2915,6 +2915,31 @@ done:
 	VZEROUPPER
 	RET
 
+// func repeat_avx2(y *float32, x *float32, rows int, n int)
+// Requires: AVX
+TEXT ·repeat_avx2(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ rows+16(FP), DX
+	MOVQ n+24(FP), BX
+	SHLQ $0x02, BX
+
+row:
+	VBROADCASTSS (CX), Y0
+	XORQ         SI, SI
+
+vector:
+	VMOVUPS Y0, (AX)(SI*1)
+	ADDQ    $+32, SI
+	CMPQ    SI, BX
+	JL      vector
+	ADDQ    $+4, CX
+	ADDQ    BX, AX
+	DECQ    DX
+	JNZ     row
+	VZEROUPPER
+	RET
+
 // func add_avx512(y []float32, a []float32, b []float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·add_avx512(SB), NOSPLIT, $0-72
@@ -4817,6 +4842,31 @@ tail_last:
 	VMOVUPS Z0, K1, (CX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func repeat_avx512(y *float32, x *float32, rows int, n int)
+// Requires: AVX, AVX512F
+TEXT ·repeat_avx512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ rows+16(FP), DX
+	MOVQ n+24(FP), BX
+	SHLQ $0x02, BX
+
+row:
+	VBROADCASTSS (CX), Z0
+	XORQ         SI, SI
+
+vector:
+	VMOVUPS Z0, (AX)(SI*1)
+	ADDQ    $+64, SI
+	CMPQ    SI, BX
+	JL      vector
+	ADDQ    $+4, CX
+	ADDQ    BX, AX
+	DECQ    DX
+	JNZ     row
 	VZEROUPPER
 	RET
 

@@ -100,6 +100,7 @@ var portable = kernels{
 	finishRowsSiLU:      finishGo(1, 0, func(v, _, _ float32) float32 { return silu(v) }),
 	finishRowsHardSwish: finishGo(1, 0, func(v, _, _ float32) float32 { return hardSwish(v) }),
 	gather:              gatherGo,
+	repeat:              repeatGo,
 	chunk:               TileStride,
 	padRows:             [2]padRows{padRowsGo, padRowsGo},
 	hardSwish:           each(hardSwish),
@@ -172,6 +173,16 @@ func lanes(n int, f func(i int) float32) float32 {
 		s[i%8] += f(i)
 	}
 	return (s[0] + s[4]) + (s[1] + s[5]) + ((s[2] + s[6]) + (s[3] + s[7]))
+}
+
+// repeatGo is Repeat without assembly.
+func repeatGo(y, x []float32, n int) {
+	for i := 0; len(y) > 0; i++ {
+		for j := range y[:n] {
+			y[j] = x[i]
+		}
+		y = y[n:]
+	}
 }
 
 // transposeGo is Transpose without assembly.

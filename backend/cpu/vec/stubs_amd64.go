@@ -265,6 +265,17 @@ func hardSwish_avx2(y []float32, x []float32)
 //go:noescape
 func taps_avx2(y []float32, x []float32, offset []int, w []float32, bias float32, lo float32, hi float32, acc bool)
 
+// repeat_avx2 is what follows, and writes up to 7 elements behind it:
+//
+//	for i := range rows {
+//		for j := range n {
+//			y[i*n+j] = x[i]
+//		}
+//	}
+//
+//go:noescape
+func repeat_avx2(y *float32, x *float32, rows int, n int)
+
 // add_avx512 is
 //
 //	for i := range y {
@@ -525,6 +536,17 @@ func hardSwish_avx512(y []float32, x []float32)
 //
 //go:noescape
 func taps_avx512(y []float32, x []float32, offset []int, w []float32, bias float32, lo float32, hi float32, acc bool)
+
+// repeat_avx512 is what follows, and writes up to 15 elements behind it:
+//
+//	for i := range rows {
+//		for j := range n {
+//			y[i*n+j] = x[i]
+//		}
+//	}
+//
+//go:noescape
+func repeat_avx512(y *float32, x *float32, rows int, n int)
 
 // transpose8_avx2 is
 //

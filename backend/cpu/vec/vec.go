@@ -47,6 +47,8 @@ type kernels struct {
 
 	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 
+	repeat func(y, x []float32, n int)
+
 	finishRows, finishColumns finish
 	finishRowsSiLU            finish // without limits
 	finishRowsHardSwish       finish // without limits
@@ -134,6 +136,36 @@ func Taps(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc b
 		}
 	}
 	best.taps(y, x, offset, w, bias, lo, hi, acc)
+}
+
+// Repeat writes each element of x n times: y[i*n+j] = x[i]. The length of y is a multiple of n, which is positive.
+func Repeat(y, x []float32, n int) {
+	if len(y)%n != 0 || len(x) < len(y)/n {
+		panic("vec: elements do not fill the row")
+	}
+	best.repeat(y, x, n)
+}
+
+// Deal copies a matrix of rows with n elements to columns that begin ld apart: y[j*ld+i] = x[i*n+j]. y has room for n
+// columns rounded up to whole vectors, which are written as far as there are rows.
+func Deal(y []float32, ld int, x []float32, n, rows int) {
+	whole := n
+	switch {
+	case best.transpose16 != nil:
+		whole = (n + 3) &^ 3
+	case best.transpose8 != nil:
+		whole = (n + 7) &^ 7
+	}
+	// What follows a row is read with it, but not behind the last.
+	most := max(0, rows-(whole-1)/n)
+	if whole > n && most >= 8 {
+		transpose(best, y, ld, x, n, most, whole)
+	} else {
+		most = 0
+	}
+	if most < rows {
+		transpose(best, y[most:], ld, x[most*n:], n, rows-most, n)
+	}
 }
 
 // Exp computes y = e to the x, with a relative error of at most 1e-6 where the

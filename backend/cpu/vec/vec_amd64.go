@@ -48,6 +48,7 @@ var avx512 = kernels{
 	leakyReLU:      leakyReLU_avx512,
 	elu:            elu_avx512,
 	taps:           taps_avx512,
+	repeat:         repeated(repeat_avx512, 16),
 	finishRows:     finishTile(finishRows_avx512),
 	finishColumns:  finishTile(finishColumns_avx512),
 	finishRowsSiLU: finishTile(finishRowsSiLU_avx512),
@@ -88,6 +89,7 @@ var avx2 = kernels{
 	leakyReLU:      leakyReLU_avx2,
 	elu:            elu_avx2,
 	taps:           taps_avx2,
+	repeat:         repeated(repeat_avx2, 8),
 	finishRows:     finishTile(finishRows_avx2),
 	finishColumns:  finishTile(finishColumns_avx2),
 	finishRowsSiLU: finishTile(finishRowsSiLU_avx2),
@@ -117,5 +119,17 @@ func gatherChunks(f func(dst *float32, rows int, src *float32, offset *int, chun
 func padded(f func(dst *float32, rows, left, n, right int, src *float32, lds int)) padRows {
 	return func(dst []float32, rows, left, n, right int, src []float32, lds, _ int) {
 		f(unsafe.SliceData(dst), rows, left, n, right, unsafe.SliceData(src), lds)
+	}
+}
+
+// repeated lets an assembly kernel, which writes whole vectors of so many lanes, take slices.
+func repeated(f func(y, x *float32, rows, n int), lanes int) func(y, x []float32, n int) {
+	return func(y, x []float32, n int) {
+		over := (n+lanes-1)/lanes*lanes - n
+		rows := max(0, len(y)-over) / n
+		if rows > 0 {
+			f(&y[0], &x[0], rows, n)
+		}
+		repeatGo(y[rows*n:], x[rows:], n)
 	}
 }

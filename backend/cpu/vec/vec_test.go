@@ -376,6 +376,40 @@ func TestTransposeIsExact(t *testing.T) {
 }
 
 // Who takes logarithms of a softmax sees its small parts, as far as they are normal numbers.
+// Elements are repeated, and rows dealt to columns, and nothing is written behind them.
+func TestRepeatAndDeal(t *testing.T) {
+	const seed = 8
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	normal := func() float32 { return float32(rng.NormFloat64()) }
+	defer func(k *kernels) { best = k }(best)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		best = k
+		for _, n := range lengths[1:] {
+			for _, rows := range []int{1, 2, 7, 8, 9, 15, 16, 17, 40, 64} {
+				x := row(rows*n, n%3, normal)
+				y := row(rows*n, n%5, normal)
+				Repeat(y, x, n)
+				guarded(t, y)
+				for i, v := range y {
+					if v != x[i/n] {
+						t.Fatalf("%d elements, each %d times: element %d is %v, want %v", rows, n, i, v, x[i/n])
+					}
+				}
+				ld := rows + n%2
+				z := row(ld*((n+7)&^7), n%5, normal)
+				Deal(z, ld, x, n, rows)
+				guarded(t, z)
+				for i, v := range x {
+					if got := z[i%n*ld+i/n]; got != v {
+						t.Fatalf("%d rows of %d dealt to columns: element %d is %v, want %v", rows, n, i, got, v)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestSmallPartsOfSoftmax(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *kernels) {
 		const n = 350
