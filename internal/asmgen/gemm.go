@@ -20,8 +20,8 @@ var gemmVectors = map[string]int{"avx512": 4, "avx2": 2}
 func gemm(a isa, rows, width int) {
 	const unroll = 4
 	name := fmt.Sprintf("gemm_f32_%dx%d_%s", rows, width*granule, a.name)
-	begin(name, "func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)",
-		fmt.Sprintf("%s computes a tile; strides are in elements:", name),
+	begin(name, "func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)",
+		fmt.Sprintf("%s computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:", name),
 		"",
 		fmt.Sprintf("\tfor r := range %d {", rows),
 		fmt.Sprintf("\t\tfor c := range %d {", width*granule),
@@ -51,6 +51,10 @@ func gemm(a isa, rows, width int) {
 		LEAQ(Mem{Base: low, Index: ar, Scale: 2}, high)
 		ADDQ(ar, high)
 		b := Load(Param("b"), GP64())
+		next := Register(nil)
+		if p.column == 0 {
+			next = Load(Param("next"), GP64())
+		}
 		y := Load(Param("y"), GP64())
 		add(4*p.column, b)
 		add(4*p.column, y)
@@ -81,6 +85,10 @@ func gemm(a isa, rows, width int) {
 				for v := range xs {
 					VFMADD231PS(xs[v], w, acc[v])
 				}
+			}
+			if next != nil && u%2 == 1 {
+				PREFETCHT1(Mem{Base: next})
+				add(64, next)
 			}
 			ADDQ(ldb, b)
 			ADDQ(ak, low)

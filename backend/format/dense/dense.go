@@ -266,6 +266,7 @@ func panelled[T number](d *kernel) func(dst, src []T) {
 	}
 }
 
+// Tokens brings the weight's next block nearer as Narrow does.
 func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
 	w, gemm := d.panels(), &d.kern.Gemm
 	for ; m0 < m1; m0 += backend.Panel {
@@ -286,7 +287,8 @@ func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
 							copyRows(out, width, y[t*d.m+m0:], d.m, rows, d.m-m0)
 						}
 					}
-					gemm.Tile(rows, width/backend.Granule, to-from, x[t*d.k+from:], d.k, 1, panel, width, out, ldy, b > 0)
+					next := w.Ahead(m0*d.k + to*width + t*(to-from)*width/tokens)
+					gemm.TileAhead(rows, width/backend.Granule, to-from, x[t*d.k+from:], d.k, 1, panel, width, out, ldy, b > 0, next)
 					if !whole {
 						copyRows(y[t*d.m+m0:], d.m, out, width, rows, d.m-m0)
 					}
@@ -296,9 +298,10 @@ func (d *kernel) Tokens(y, x []float32, tokens, m0, m1 int, scratch []float32) {
 	}
 }
 
-// Narrow takes tiles of columns of X from where they lie.
+// Narrow takes tiles of columns of X from where they lie. Each of them brings a part of the weight's next block nearer, which
+// the first would wait for.
 func (d *kernel) Narrow(y, x []float32, ldx, n, m0, b0, b1 int) {
-	w, width := d.panels(), d.width(m0)
+	w, width, gemm := d.panels(), d.width(m0), &d.kern.Gemm
 	tiles := (n + ukernel.MR - 1) / ukernel.MR
 	for b := b0; b < b1; b++ {
 		from, to := d.bounds[b], d.bounds[b+1]
@@ -306,7 +309,8 @@ func (d *kernel) Narrow(y, x []float32, ldx, n, m0, b0, b1 int) {
 		d.kern.Widened(w, m0*d.k+from*width, m0*d.k+to*width, func(panel []float32) {
 			for i := range tiles {
 				c, end := i*n/tiles, (i+1)*n/tiles
-				d.kern.Gemm.Tile(end-c, width/backend.Granule, to-from, rows[c:], 1, ldx, panel, width, y[c*backend.Panel:], backend.Panel, b > 0)
+				next := w.Ahead(m0*d.k + to*width + i*(to-from)*width/tiles)
+				gemm.TileAhead(end-c, width/backend.Granule, to-from, rows[c:], 1, ldx, panel, width, y[c*backend.Panel:], backend.Panel, b > 0, next)
 			}
 		})
 	}

@@ -11,8 +11,8 @@ type Gemm struct {
 	tile gemmTile
 }
 
-// gemmTile computes rows rows, at most MR, and width granules of columns.
-type gemmTile func(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool)
+// gemmTile computes rows rows, at most MR, and width granules of columns, and may prefetch what next begins with.
+type gemmTile func(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32)
 
 // PackedLen returns the number of elements of a packed weight of m rows and k
 // columns: m is rounded up to whole tiles.
@@ -60,6 +60,11 @@ func Pack[T float32 | uint16](g *Gemm, dst, w []T, m, k, ldw int) {
 // a[r*ar+i*ak], of which strides at least one is not negative; rows of B and of Y
 // are ldb and ldy elements apart.
 func (g *Gemm) Tile(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool) {
+	g.TileAhead(rows, width, k, a, ar, ak, b, ldb, y, ldy, acc, b)
+}
+
+// TileAhead is Tile, which meanwhile brings what next begins with, up to 8 elements for each of k, into the level 2 cache.
+func (g *Gemm) TileAhead(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32) {
 	cols := width * Granule
 	if rows < 1 || rows > MR || width < 1 || cols > Columns || k < 0 || ar < 0 || ak < 0 || ldb < 0 || ldy < cols {
 		panic("ukernel: no such tile")
@@ -69,7 +74,10 @@ func (g *Gemm) Tile(rows, width, k int, a []float32, ar, ak int, b []float32, ld
 		need("left operand", len(a), (rows-1)*ar+(k-1)*ak+1)
 		need("right operand", len(b), (k-1)*ldb+cols)
 	}
-	g.tile(rows, width, k, a, ar, ak, b, ldb, y, ldy, acc)
+	if len(next) == 0 {
+		next = b
+	}
+	g.tile(rows, width, k, a, ar, ak, b, ldb, y, ldy, acc, next)
 }
 
 // Panel computes m rows of a packed weight times width granules of a panel's
@@ -80,7 +88,7 @@ func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
 	checkPanel(m, width, k, x, y)
 	need("packed weight", len(w), g.PackedLen(m, k))
 	for i := 0; i < m; i += MR {
-		g.tile(min(MR, m-i), width, k, w[i*k:], 1, MR, x, Columns, y[i*Columns:], Columns, acc)
+		g.tile(min(MR, m-i), width, k, w[i*k:], 1, MR, x, Columns, y[i*Columns:], Columns, acc, x)
 	}
 }
 

@@ -41,9 +41,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -57,9 +57,10 @@ TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DX
-	MOVQ   y+48(FP), DI
+	MOVQ   next+72(FP), DI
+	MOVQ   y+48(FP), R8
 	ADDQ   $+0, DX
-	ADDQ   $+0, DI
+	ADDQ   $+0, R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -84,6 +85,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	VMOVUPS      (DX), Y8
@@ -98,6 +101,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -128,19 +133,19 @@ done_0:
 	MOVB   acc+64(FP), AL
 	TESTB  AL, AL
 	JZ     store_0
-	MOVQ   DI, AX
+	MOVQ   R8, AX
 	VADDPS (AX), Y0, Y0
 	VADDPS 32(AX), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -154,9 +159,10 @@ TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -187,6 +193,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y8
@@ -207,6 +215,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -238,7 +248,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Y0, Y0
 	VADDPS 32(CX), Y1, Y1
 	ADDQ   AX, CX
@@ -246,17 +256,17 @@ done_0:
 	VADDPS 32(CX), Y3, Y3
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -270,9 +280,10 @@ TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -313,6 +324,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y12
@@ -339,6 +352,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -375,7 +390,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Y0, Y0
 	VADDPS 32(CX), Y1, Y1
 	ADDQ   AX, CX
@@ -386,20 +401,20 @@ done_0:
 	VADDPS 32(CX), Y5, Y5
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -413,9 +428,10 @@ TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -459,6 +475,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -493,6 +511,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -528,7 +548,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Y0, Y0
 	VADDPS 32(CX), Y1, Y1
 	ADDQ   AX, CX
@@ -542,23 +562,23 @@ done_0:
 	VADDPS 32(CX), Y7, Y7
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -572,9 +592,10 @@ TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -626,6 +647,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -666,6 +689,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -704,7 +729,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Y0, Y0
 	VADDPS 32(CX), Y1, Y1
 	ADDQ   AX, CX
@@ -721,26 +746,26 @@ done_0:
 	VADDPS 32(CX), Y9, Y9
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_6x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -754,9 +779,10 @@ TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -816,6 +842,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -862,6 +890,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -903,7 +933,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Y0, Y0
 	VADDPS 32(CX), Y1, Y1
 	ADDQ   AX, CX
@@ -923,23 +953,23 @@ done_0:
 	VADDPS 32(CX), Y11, Y11
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y10, (R10)
-	VMOVUPS Y11, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y10, (R11)
+	VMOVUPS Y11, 32(R11)
 	VZEROUPPER
 	RET
 
@@ -1613,9 +1643,9 @@ store_12_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -1629,9 +1659,10 @@ TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DI
-	MOVQ   y+48(FP), R8
+	MOVQ   next+72(FP), R8
+	MOVQ   y+48(FP), R9
 	ADDQ   $+0, DI
-	ADDQ   $+0, R8
+	ADDQ   $+0, R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1656,6 +1687,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         AX, DI
 	ADDQ         CX, SI
 	VMOVUPS      (DI), Y8
@@ -1670,6 +1703,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         AX, DI
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -1700,13 +1735,13 @@ done_0:
 	MOVB   acc+64(FP), BL
 	TESTB  BL, BL
 	JZ     store_0
-	MOVQ   R8, BX
+	MOVQ   R9, BX
 	VADDPS (BX), Y0, Y0
 	VADDPS 32(BX), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
 	MOVQ    k+0(FP), BX
 	MOVQ    a+8(FP), SI
 	LEAQ    (SI)(DX*2), DI
@@ -1793,9 +1828,9 @@ store_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -1809,9 +1844,10 @@ TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1842,6 +1878,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y8
@@ -1862,6 +1900,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -1893,7 +1933,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, SI
+	MOVQ   R10, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -1901,11 +1941,11 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -2011,9 +2051,9 @@ store_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -2027,9 +2067,10 @@ TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2070,6 +2111,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y12
@@ -2096,6 +2139,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -2132,7 +2177,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, SI
+	MOVQ   R10, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -2143,14 +2188,14 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -2283,9 +2328,9 @@ store_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -2299,9 +2344,10 @@ TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2345,6 +2391,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -2379,6 +2427,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -2414,7 +2464,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -2428,17 +2478,17 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -2587,9 +2637,9 @@ store_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -2603,9 +2653,10 @@ TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2657,6 +2708,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -2697,6 +2750,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -2735,7 +2790,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -2752,20 +2807,20 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -2937,9 +2992,9 @@ store_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_6x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -2953,9 +3008,10 @@ TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3015,6 +3071,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -3061,6 +3119,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -3102,7 +3162,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -3122,23 +3182,23 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y10, (R10)
-	VMOVUPS Y11, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y10, (R11)
+	VMOVUPS Y11, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -4517,9 +4577,9 @@ store_12_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -4533,9 +4593,10 @@ TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DI
-	MOVQ   y+48(FP), R8
+	MOVQ   next+72(FP), R8
+	MOVQ   y+48(FP), R9
 	ADDQ   $+0, DI
-	ADDQ   $+0, R8
+	ADDQ   $+0, R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4560,6 +4621,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         AX, DI
 	ADDQ         CX, SI
 	VMOVUPS      (DI), Y8
@@ -4574,6 +4637,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         AX, DI
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -4604,13 +4669,13 @@ done_0:
 	MOVB   acc+64(FP), BL
 	TESTB  BL, BL
 	JZ     store_0
-	MOVQ   R8, BX
+	MOVQ   R9, BX
 	VADDPS (BX), Y0, Y0
 	VADDPS 32(BX), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
 	MOVQ    k+0(FP), BX
 	MOVQ    a+8(FP), SI
 	LEAQ    (SI)(DX*2), DI
@@ -4780,9 +4845,9 @@ store_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -4796,9 +4861,10 @@ TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4829,6 +4895,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y8
@@ -4849,6 +4917,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -4880,7 +4950,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, SI
+	MOVQ   R10, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -4888,11 +4958,11 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -5100,9 +5170,9 @@ store_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -5116,9 +5186,10 @@ TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -5159,6 +5230,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y12
@@ -5185,6 +5258,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -5221,7 +5296,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, SI
+	MOVQ   R10, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -5232,14 +5307,14 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -5501,9 +5576,9 @@ store_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -5517,9 +5592,10 @@ TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -5563,6 +5639,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -5597,6 +5675,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -5632,7 +5712,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -5646,17 +5726,17 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -5950,9 +6030,9 @@ store_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -5966,9 +6046,10 @@ TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -6020,6 +6101,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -6060,6 +6143,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -6098,7 +6183,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -6115,20 +6200,20 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -6468,9 +6553,9 @@ store_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_6x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -6484,9 +6569,10 @@ TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -6546,6 +6632,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -6592,6 +6680,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -6633,7 +6723,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -6653,23 +6743,23 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y10, (R10)
-	VMOVUPS Y11, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y10, (R11)
+	VMOVUPS Y11, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -8814,9 +8904,9 @@ store_12_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -8830,9 +8920,10 @@ TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DI
-	MOVQ   y+48(FP), R8
+	MOVQ   next+72(FP), R8
+	MOVQ   y+48(FP), R9
 	ADDQ   $+0, DI
-	ADDQ   $+0, R8
+	ADDQ   $+0, R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -8857,6 +8948,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         AX, DI
 	ADDQ         CX, SI
 	VMOVUPS      (DI), Y8
@@ -8871,6 +8964,8 @@ loop_0:
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R8)
+	ADDQ         $+64, R8
 	ADDQ         AX, DI
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -8901,13 +8996,13 @@ done_0:
 	MOVB   acc+64(FP), BL
 	TESTB  BL, BL
 	JZ     store_0
-	MOVQ   R8, BX
+	MOVQ   R9, BX
 	VADDPS (BX), Y0, Y0
 	VADDPS 32(BX), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
 	MOVQ    k+0(FP), BX
 	MOVQ    a+8(FP), SI
 	LEAQ    (SI)(DX*2), DI
@@ -9160,9 +9255,9 @@ store_48:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -9176,9 +9271,10 @@ TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -9209,6 +9305,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y8
@@ -9229,6 +9327,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -9260,7 +9360,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, SI
+	MOVQ   R10, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -9268,11 +9368,11 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -9582,9 +9682,9 @@ store_48:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -9598,9 +9698,10 @@ TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -9641,6 +9742,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Y12
@@ -9667,6 +9770,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -9703,7 +9808,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, SI
+	MOVQ   R10, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -9714,14 +9819,14 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y2, (R9)
-	VMOVUPS Y3, 32(R9)
-	ADDQ    AX, R9
-	VMOVUPS Y4, (R9)
-	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y2, (R10)
+	VMOVUPS Y3, 32(R10)
+	ADDQ    AX, R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -10112,9 +10217,9 @@ store_48:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -10128,9 +10233,10 @@ TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -10174,6 +10280,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -10208,6 +10316,8 @@ loop_0:
 	VBROADCASTSS (R8), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -10243,7 +10353,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -10257,17 +10367,17 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -10706,9 +10816,9 @@ store_48:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -10722,9 +10832,10 @@ TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -10776,6 +10887,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -10816,6 +10929,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -10854,7 +10969,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -10871,20 +10986,20 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -11392,9 +11507,9 @@ store_48:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, FMA3
-TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-65
+// func gemm_f32_6x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -11408,9 +11523,10 @@ TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -11470,6 +11586,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -11516,6 +11634,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -11557,7 +11677,7 @@ done_0:
 	MOVB   acc+64(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, SI
+	MOVQ   R11, SI
 	VADDPS (SI), Y0, Y0
 	VADDPS 32(SI), Y1, Y1
 	ADDQ   AX, SI
@@ -11577,23 +11697,23 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
-	VMOVUPS Y0, (R10)
-	VMOVUPS Y1, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y2, (R10)
-	VMOVUPS Y3, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y4, (R10)
-	VMOVUPS Y5, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y6, (R10)
-	VMOVUPS Y7, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y8, (R10)
-	VMOVUPS Y9, 32(R10)
-	ADDQ    AX, R10
-	VMOVUPS Y10, (R10)
-	VMOVUPS Y11, 32(R10)
+	VMOVUPS Y0, (R11)
+	VMOVUPS Y1, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y2, (R11)
+	VMOVUPS Y3, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y4, (R11)
+	VMOVUPS Y5, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y6, (R11)
+	VMOVUPS Y7, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y8, (R11)
+	VMOVUPS Y9, 32(R11)
+	ADDQ    AX, R11
+	VMOVUPS Y10, (R11)
+	VMOVUPS Y11, 32(R11)
 	MOVQ    k+0(FP), SI
 	MOVQ    a+8(FP), DI
 	LEAQ    (DI)(BX*2), R8
@@ -14478,9 +14598,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -14494,9 +14614,10 @@ TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DX
-	MOVQ   y+48(FP), DI
+	MOVQ   next+72(FP), DI
+	MOVQ   y+48(FP), R8
 	ADDQ   $+0, DX
-	ADDQ   $+0, DI
+	ADDQ   $+0, R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -14513,6 +14634,8 @@ loop_0:
 	VMOVUPS      (DX), Z4
 	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z1
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	VMOVUPS      (DX), Z4
@@ -14523,6 +14646,8 @@ loop_0:
 	VMOVUPS      (DX), Z4
 	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z4, Z5, Z3
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -14548,17 +14673,17 @@ done_0:
 	MOVB   acc+64(FP), AL
 	TESTB  AL, AL
 	JZ     store_0
-	MOVQ   DI, AX
+	MOVQ   R8, AX
 	VADDPS (AX), Z0, Z0
 
 store_0:
-	VMOVUPS Z0, (DI)
+	VMOVUPS Z0, (R8)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -14572,9 +14697,10 @@ TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -14599,6 +14725,8 @@ loop_0:
 	VFMADD231PS  Z8, Z9, Z2
 	VBROADCASTSS (DI)(BX*1), Z9
 	VFMADD231PS  Z8, Z9, Z3
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z8
@@ -14613,6 +14741,8 @@ loop_0:
 	VFMADD231PS  Z8, Z9, Z6
 	VBROADCASTSS (DI)(BX*1), Z9
 	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -14643,21 +14773,21 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	ADDQ   AX, CX
 	VADDPS (CX), Z1, Z1
 
 store_0:
-	VMOVUPS Z0, (R9)
-	ADDQ    AX, R9
-	VMOVUPS Z1, (R9)
+	VMOVUPS Z0, (R10)
+	ADDQ    AX, R10
+	VMOVUPS Z1, (R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -14671,9 +14801,10 @@ TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -14706,6 +14837,8 @@ loop_0:
 	VFMADD231PS  Z12, Z13, Z4
 	VBROADCASTSS (DI)(BX*2), Z13
 	VFMADD231PS  Z12, Z13, Z5
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z12
@@ -14724,6 +14857,8 @@ loop_0:
 	VFMADD231PS  Z12, Z13, Z10
 	VBROADCASTSS (DI)(BX*2), Z13
 	VFMADD231PS  Z12, Z13, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -14759,7 +14894,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	ADDQ   AX, CX
 	VADDPS (CX), Z1, Z1
@@ -14767,17 +14902,17 @@ done_0:
 	VADDPS (CX), Z2, Z2
 
 store_0:
-	VMOVUPS Z0, (R9)
-	ADDQ    AX, R9
-	VMOVUPS Z1, (R9)
-	ADDQ    AX, R9
-	VMOVUPS Z2, (R9)
+	VMOVUPS Z0, (R10)
+	ADDQ    AX, R10
+	VMOVUPS Z1, (R10)
+	ADDQ    AX, R10
+	VMOVUPS Z2, (R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -14791,9 +14926,10 @@ TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -14827,6 +14963,8 @@ loop_0:
 	VFMADD231PS  Z8, Z9, Z6
 	VBROADCASTSS (R8), Z9
 	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -14851,6 +14989,8 @@ loop_0:
 	VFMADD231PS  Z8, Z9, Z6
 	VBROADCASTSS (R8), Z9
 	VFMADD231PS  Z8, Z9, Z7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -14885,7 +15025,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	ADDQ   AX, CX
 	VADDPS (CX), Z1, Z1
@@ -14895,19 +15035,19 @@ done_0:
 	VADDPS (CX), Z3, Z3
 
 store_0:
-	VMOVUPS Z0, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z1, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z2, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z3, (R10)
+	VMOVUPS Z0, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -14921,9 +15061,10 @@ TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -14963,6 +15104,8 @@ loop_0:
 	VFMADD231PS  Z10, Z11, Z8
 	VBROADCASTSS (R8)(BX*1), Z11
 	VFMADD231PS  Z10, Z11, Z9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -14991,6 +15134,8 @@ loop_0:
 	VFMADD231PS  Z10, Z11, Z8
 	VBROADCASTSS (R8)(BX*1), Z11
 	VFMADD231PS  Z10, Z11, Z9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -15028,7 +15173,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	ADDQ   AX, CX
 	VADDPS (CX), Z1, Z1
@@ -15040,21 +15185,21 @@ done_0:
 	VADDPS (CX), Z4, Z4
 
 store_0:
-	VMOVUPS Z0, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z1, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z2, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z3, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
+	VMOVUPS Z0, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_6x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -15068,9 +15213,10 @@ TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -15116,6 +15262,8 @@ loop_0:
 	VFMADD231PS  Z12, Z13, Z10
 	VBROADCASTSS (R8)(BX*2), Z13
 	VFMADD231PS  Z12, Z13, Z11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -15148,6 +15296,8 @@ loop_0:
 	VFMADD231PS  Z12, Z13, Z10
 	VBROADCASTSS (R8)(BX*2), Z13
 	VFMADD231PS  Z12, Z13, Z11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -15188,7 +15338,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	ADDQ   AX, CX
 	VADDPS (CX), Z1, Z1
@@ -15202,17 +15352,17 @@ done_0:
 	VADDPS (CX), Z5, Z5
 
 store_0:
-	VMOVUPS Z0, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z1, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z2, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z3, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	ADDQ    AX, R10
-	VMOVUPS Z5, (R10)
+	VMOVUPS Z0, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z1, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	ADDQ    AX, R11
+	VMOVUPS Z5, (R11)
 	VZEROUPPER
 	RET
 
@@ -15683,9 +15833,9 @@ store_8_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -15699,9 +15849,10 @@ TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DX
-	MOVQ   y+48(FP), DI
+	MOVQ   next+72(FP), DI
+	MOVQ   y+48(FP), R8
 	ADDQ   $+0, DX
-	ADDQ   $+0, DI
+	ADDQ   $+0, R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -15726,6 +15877,8 @@ loop_0:
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z2
 	VFMADD231PS  Z9, Z10, Z3
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	VMOVUPS      (DX), Z8
@@ -15740,6 +15893,8 @@ loop_0:
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -15770,19 +15925,19 @@ done_0:
 	MOVB   acc+64(FP), AL
 	TESTB  AL, AL
 	JZ     store_0
-	MOVQ   DI, AX
+	MOVQ   R8, AX
 	VADDPS (AX), Z0, Z0
 	VADDPS 64(AX), Z1, Z1
 
 store_0:
-	VMOVUPS Z0, (DI)
-	VMOVUPS Z1, 64(DI)
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -15796,9 +15951,10 @@ TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -15829,6 +15985,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z8
@@ -15849,6 +16007,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*1), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -15880,7 +16040,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	ADDQ   AX, CX
@@ -15888,17 +16048,17 @@ done_0:
 	VADDPS 64(CX), Z3, Z3
 
 store_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -15912,9 +16072,10 @@ TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -15955,6 +16116,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z12
@@ -15981,6 +16144,8 @@ loop_0:
 	VBROADCASTSS (DI)(BX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -16017,7 +16182,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	ADDQ   AX, CX
@@ -16028,20 +16193,20 @@ done_0:
 	VADDPS 64(CX), Z5, Z5
 
 store_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -16055,9 +16220,10 @@ TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -16101,6 +16267,8 @@ loop_0:
 	VBROADCASTSS (R8), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -16135,6 +16303,8 @@ loop_0:
 	VBROADCASTSS (R8), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -16170,7 +16340,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	ADDQ   AX, CX
@@ -16184,23 +16354,23 @@ done_0:
 	VADDPS 64(CX), Z7, Z7
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z2, (R10)
-	VMOVUPS Z3, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	VMOVUPS Z5, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z6, (R10)
-	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	VMOVUPS Z3, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -16214,9 +16384,10 @@ TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -16268,6 +16439,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Z12
 	VFMADD231PS  Z10, Z12, Z8
 	VFMADD231PS  Z11, Z12, Z9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -16308,6 +16481,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*1), Z12
 	VFMADD231PS  Z10, Z12, Z8
 	VFMADD231PS  Z11, Z12, Z9
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -16346,7 +16521,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	ADDQ   AX, CX
@@ -16363,26 +16538,26 @@ done_0:
 	VADDPS 64(CX), Z9, Z9
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z2, (R10)
-	VMOVUPS Z3, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	VMOVUPS Z5, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z6, (R10)
-	VMOVUPS Z7, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z8, (R10)
-	VMOVUPS Z9, 64(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	VMOVUPS Z3, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_6x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -16396,9 +16571,10 @@ TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -16458,6 +16634,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -16504,6 +16682,8 @@ loop_0:
 	VBROADCASTSS (R8)(BX*2), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -16545,7 +16725,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	ADDQ   AX, CX
@@ -16565,23 +16745,23 @@ done_0:
 	VADDPS 64(CX), Z11, Z11
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z2, (R10)
-	VMOVUPS Z3, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	VMOVUPS Z5, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z6, (R10)
-	VMOVUPS Z7, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z8, (R10)
-	VMOVUPS Z9, 64(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z10, (R10)
-	VMOVUPS Z11, 64(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z2, (R11)
+	VMOVUPS Z3, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z10, (R11)
+	VMOVUPS Z11, 64(R11)
 	VZEROUPPER
 	RET
 
@@ -17198,9 +17378,9 @@ store_8_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -17214,9 +17394,10 @@ TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DX
-	MOVQ   y+48(FP), DI
+	MOVQ   next+72(FP), DI
+	MOVQ   y+48(FP), R8
 	ADDQ   $+0, DX
-	ADDQ   $+0, DI
+	ADDQ   $+0, R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -17249,6 +17430,8 @@ loop_0:
 	VFMADD231PS  Z12, Z15, Z3
 	VFMADD231PS  Z13, Z15, Z4
 	VFMADD231PS  Z14, Z15, Z5
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	VMOVUPS      (DX), Z12
@@ -17267,6 +17450,8 @@ loop_0:
 	VFMADD231PS  Z12, Z15, Z9
 	VFMADD231PS  Z13, Z15, Z10
 	VFMADD231PS  Z14, Z15, Z11
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -17302,21 +17487,21 @@ done_0:
 	MOVB   acc+64(FP), AL
 	TESTB  AL, AL
 	JZ     store_0
-	MOVQ   DI, AX
+	MOVQ   R8, AX
 	VADDPS (AX), Z0, Z0
 	VADDPS 64(AX), Z1, Z1
 	VADDPS 128(AX), Z2, Z2
 
 store_0:
-	VMOVUPS Z0, (DI)
-	VMOVUPS Z1, 64(DI)
-	VMOVUPS Z2, 128(DI)
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z2, 128(R8)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -17330,9 +17515,10 @@ TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -17373,6 +17559,8 @@ loop_0:
 	VFMADD231PS  Z12, Z15, Z9
 	VFMADD231PS  Z13, Z15, Z10
 	VFMADD231PS  Z14, Z15, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z12
@@ -17399,6 +17587,8 @@ loop_0:
 	VFMADD231PS  Z12, Z15, Z9
 	VFMADD231PS  Z13, Z15, Z10
 	VFMADD231PS  Z14, Z15, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -17435,7 +17625,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -17445,19 +17635,19 @@ done_0:
 	VADDPS 128(CX), Z5, Z5
 
 store_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z3, (R9)
-	VMOVUPS Z4, 64(R9)
-	VMOVUPS Z5, 128(R9)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -17471,9 +17661,10 @@ TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -17519,6 +17710,8 @@ loop_0:
 	VFMADD231PS  Z9, Z12, Z6
 	VFMADD231PS  Z10, Z12, Z7
 	VFMADD231PS  Z11, Z12, Z8
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z9
@@ -17553,6 +17746,8 @@ loop_0:
 	VFMADD231PS  Z9, Z12, Z6
 	VFMADD231PS  Z10, Z12, Z7
 	VFMADD231PS  Z11, Z12, Z8
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -17587,7 +17782,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -17601,23 +17796,23 @@ done_0:
 	VADDPS 128(CX), Z8, Z8
 
 store_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z3, (R9)
-	VMOVUPS Z4, 64(R9)
-	VMOVUPS Z5, 128(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z6, (R9)
-	VMOVUPS Z7, 64(R9)
-	VMOVUPS Z8, 128(R9)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z6, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z8, 128(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -17631,9 +17826,10 @@ TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -17691,6 +17887,8 @@ loop_0:
 	VFMADD231PS  Z12, Z15, Z9
 	VFMADD231PS  Z13, Z15, Z10
 	VFMADD231PS  Z14, Z15, Z11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -17735,6 +17933,8 @@ loop_0:
 	VFMADD231PS  Z12, Z15, Z9
 	VFMADD231PS  Z13, Z15, Z10
 	VFMADD231PS  Z14, Z15, Z11
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -17775,7 +17975,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -17793,27 +17993,27 @@ done_0:
 	VADDPS 128(CX), Z11, Z11
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	VMOVUPS Z2, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z3, (R10)
-	VMOVUPS Z4, 64(R10)
-	VMOVUPS Z5, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z6, (R10)
-	VMOVUPS Z7, 64(R10)
-	VMOVUPS Z8, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z9, (R10)
-	VMOVUPS Z10, 64(R10)
-	VMOVUPS Z11, 128(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	VMOVUPS Z4, 64(R11)
+	VMOVUPS Z5, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	VMOVUPS Z8, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z9, (R11)
+	VMOVUPS Z10, 64(R11)
+	VMOVUPS Z11, 128(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -17827,9 +18027,10 @@ TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -17898,6 +18099,8 @@ loop_0:
 	VFMADD231PS  Z15, Z18, Z12
 	VFMADD231PS  Z16, Z18, Z13
 	VFMADD231PS  Z17, Z18, Z14
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -17950,6 +18153,8 @@ loop_0:
 	VFMADD231PS  Z15, Z18, Z12
 	VFMADD231PS  Z16, Z18, Z13
 	VFMADD231PS  Z17, Z18, Z14
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -17994,7 +18199,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -18016,31 +18221,31 @@ done_0:
 	VADDPS 128(CX), Z14, Z14
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	VMOVUPS Z2, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z3, (R10)
-	VMOVUPS Z4, 64(R10)
-	VMOVUPS Z5, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z6, (R10)
-	VMOVUPS Z7, 64(R10)
-	VMOVUPS Z8, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z9, (R10)
-	VMOVUPS Z10, 64(R10)
-	VMOVUPS Z11, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z12, (R10)
-	VMOVUPS Z13, 64(R10)
-	VMOVUPS Z14, 128(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	VMOVUPS Z4, 64(R11)
+	VMOVUPS Z5, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	VMOVUPS Z8, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z9, (R11)
+	VMOVUPS Z10, 64(R11)
+	VMOVUPS Z11, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_6x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -18054,9 +18259,10 @@ TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -18136,6 +18342,8 @@ loop_0:
 	VFMADD231PS  Z18, Z21, Z15
 	VFMADD231PS  Z19, Z21, Z16
 	VFMADD231PS  Z20, Z21, Z17
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -18196,6 +18404,8 @@ loop_0:
 	VFMADD231PS  Z18, Z21, Z15
 	VFMADD231PS  Z19, Z21, Z16
 	VFMADD231PS  Z20, Z21, Z17
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -18244,7 +18454,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -18270,29 +18480,29 @@ done_0:
 	VADDPS 128(CX), Z17, Z17
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	VMOVUPS Z2, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z3, (R10)
-	VMOVUPS Z4, 64(R10)
-	VMOVUPS Z5, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z6, (R10)
-	VMOVUPS Z7, 64(R10)
-	VMOVUPS Z8, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z9, (R10)
-	VMOVUPS Z10, 64(R10)
-	VMOVUPS Z11, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z12, (R10)
-	VMOVUPS Z13, 64(R10)
-	VMOVUPS Z14, 128(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z15, (R10)
-	VMOVUPS Z16, 64(R10)
-	VMOVUPS Z17, 128(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z3, (R11)
+	VMOVUPS Z4, 64(R11)
+	VMOVUPS Z5, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z6, (R11)
+	VMOVUPS Z7, 64(R11)
+	VMOVUPS Z8, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z9, (R11)
+	VMOVUPS Z10, 64(R11)
+	VMOVUPS Z11, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z15, (R11)
+	VMOVUPS Z16, 64(R11)
+	VMOVUPS Z17, 128(R11)
 	VZEROUPPER
 	RET
 
@@ -19055,9 +19265,9 @@ store_8_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), AX
@@ -19071,9 +19281,10 @@ TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (SI)(DX*2), DI
 	ADDQ   DX, DI
 	MOVQ   b+32(FP), DX
-	MOVQ   y+48(FP), DI
+	MOVQ   next+72(FP), DI
+	MOVQ   y+48(FP), R8
 	ADDQ   $+0, DX
-	ADDQ   $+0, DI
+	ADDQ   $+0, R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -19106,6 +19317,8 @@ loop_0:
 	VFMADD231PS  Z9, Z12, Z5
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	VMOVUPS      (DX), Z8
@@ -19128,6 +19341,8 @@ loop_0:
 	VFMADD231PS  Z9, Z12, Z5
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
+	PREFETCHT1   (DI)
+	ADDQ         $+64, DI
 	ADDQ         AX, DX
 	ADDQ         CX, SI
 	SUBQ         $0x04, BX
@@ -19160,23 +19375,23 @@ done_0:
 	MOVB   acc+64(FP), AL
 	TESTB  AL, AL
 	JZ     store_0
-	MOVQ   DI, AX
+	MOVQ   R8, AX
 	VADDPS (AX), Z0, Z0
 	VADDPS 64(AX), Z1, Z1
 	VADDPS 128(AX), Z2, Z2
 	VADDPS 192(AX), Z3, Z3
 
 store_0:
-	VMOVUPS Z0, (DI)
-	VMOVUPS Z1, 64(DI)
-	VMOVUPS Z2, 128(DI)
-	VMOVUPS Z3, 192(DI)
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z2, 128(R8)
+	VMOVUPS Z3, 192(R8)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -19190,9 +19405,10 @@ TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -19235,6 +19451,8 @@ loop_0:
 	VFMADD231PS  Z9, Z12, Z5
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z8
@@ -19267,6 +19485,8 @@ loop_0:
 	VFMADD231PS  Z9, Z12, Z5
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -19300,7 +19520,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -19312,21 +19532,21 @@ done_0:
 	VADDPS 192(CX), Z7, Z7
 
 store_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	VMOVUPS Z6, 128(R9)
-	VMOVUPS Z7, 192(R9)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -19340,9 +19560,10 @@ TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R8
-	MOVQ   y+48(FP), R9
+	MOVQ   next+72(FP), R9
+	MOVQ   y+48(FP), R10
 	ADDQ   $+0, R8
-	ADDQ   $+0, R9
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -19399,6 +19620,8 @@ loop_0:
 	VFMADD231PS  Z13, Z16, Z9
 	VFMADD231PS  Z14, Z16, Z10
 	VFMADD231PS  Z15, Z16, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	VMOVUPS      (R8), Z12
@@ -19441,6 +19664,8 @@ loop_0:
 	VFMADD231PS  Z13, Z16, Z9
 	VFMADD231PS  Z14, Z16, Z10
 	VFMADD231PS  Z15, Z16, Z11
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
 	ADDQ         CX, R8
 	ADDQ         DX, DI
 	SUBQ         $0x04, SI
@@ -19479,7 +19704,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R9, CX
+	MOVQ   R10, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -19496,26 +19721,26 @@ done_0:
 	VADDPS 192(CX), Z11, Z11
 
 store_0:
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	VMOVUPS Z6, 128(R9)
-	VMOVUPS Z7, 192(R9)
-	ADDQ    AX, R9
-	VMOVUPS Z8, (R9)
-	VMOVUPS Z9, 64(R9)
-	VMOVUPS Z10, 128(R9)
-	VMOVUPS Z11, 192(R9)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
+	ADDQ    AX, R10
+	VMOVUPS Z8, (R10)
+	VMOVUPS Z9, 64(R10)
+	VMOVUPS Z10, 128(R10)
+	VMOVUPS Z11, 192(R10)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -19529,9 +19754,10 @@ TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -19603,6 +19829,8 @@ loop_0:
 	VFMADD231PS  Z17, Z20, Z13
 	VFMADD231PS  Z18, Z20, Z14
 	VFMADD231PS  Z19, Z20, Z15
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -19657,6 +19885,8 @@ loop_0:
 	VFMADD231PS  Z17, Z20, Z13
 	VFMADD231PS  Z18, Z20, Z14
 	VFMADD231PS  Z19, Z20, Z15
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -19702,7 +19932,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -19724,31 +19954,31 @@ done_0:
 	VADDPS 192(CX), Z15, Z15
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	VMOVUPS Z2, 128(R10)
-	VMOVUPS Z3, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	VMOVUPS Z5, 64(R10)
-	VMOVUPS Z6, 128(R10)
-	VMOVUPS Z7, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z8, (R10)
-	VMOVUPS Z9, 64(R10)
-	VMOVUPS Z10, 128(R10)
-	VMOVUPS Z11, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z12, (R10)
-	VMOVUPS Z13, 64(R10)
-	VMOVUPS Z14, 128(R10)
-	VMOVUPS Z15, 192(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	VMOVUPS Z3, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	VMOVUPS Z6, 128(R11)
+	VMOVUPS Z7, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	VMOVUPS Z10, 128(R11)
+	VMOVUPS Z11, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
+	VMOVUPS Z15, 192(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -19762,9 +19992,10 @@ TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -19850,6 +20081,8 @@ loop_0:
 	VFMADD231PS  Z21, Z24, Z17
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -19914,6 +20147,8 @@ loop_0:
 	VFMADD231PS  Z21, Z24, Z17
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -19964,7 +20199,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -19991,36 +20226,36 @@ done_0:
 	VADDPS 192(CX), Z19, Z19
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	VMOVUPS Z2, 128(R10)
-	VMOVUPS Z3, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	VMOVUPS Z5, 64(R10)
-	VMOVUPS Z6, 128(R10)
-	VMOVUPS Z7, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z8, (R10)
-	VMOVUPS Z9, 64(R10)
-	VMOVUPS Z10, 128(R10)
-	VMOVUPS Z11, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z12, (R10)
-	VMOVUPS Z13, 64(R10)
-	VMOVUPS Z14, 128(R10)
-	VMOVUPS Z15, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z16, (R10)
-	VMOVUPS Z17, 64(R10)
-	VMOVUPS Z18, 128(R10)
-	VMOVUPS Z19, 192(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	VMOVUPS Z3, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	VMOVUPS Z6, 128(R11)
+	VMOVUPS Z7, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	VMOVUPS Z10, 128(R11)
+	VMOVUPS Z11, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
+	VMOVUPS Z15, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z16, (R11)
+	VMOVUPS Z17, 64(R11)
+	VMOVUPS Z18, 128(R11)
+	VMOVUPS Z19, 192(R11)
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-65
+// func gemm_f32_6x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-80
 	MOVQ   ldy+56(FP), AX
 	SHLQ   $0x02, AX
 	MOVQ   ldb+40(FP), CX
@@ -20034,9 +20269,10 @@ TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-65
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+32(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   next+72(FP), R10
+	MOVQ   y+48(FP), R11
 	ADDQ   $+0, R9
-	ADDQ   $+0, R10
+	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -20136,6 +20372,8 @@ loop_0:
 	VFMADD231PS  Z25, Z28, Z21
 	VFMADD231PS  Z26, Z28, Z22
 	VFMADD231PS  Z27, Z28, Z23
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -20210,6 +20448,8 @@ loop_0:
 	VFMADD231PS  Z25, Z28, Z21
 	VFMADD231PS  Z26, Z28, Z22
 	VFMADD231PS  Z27, Z28, Z23
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
 	ADDQ         CX, R9
 	ADDQ         DX, DI
 	ADDQ         DX, R8
@@ -20265,7 +20505,7 @@ done_0:
 	MOVB   acc+64(FP), CL
 	TESTB  CL, CL
 	JZ     store_0
-	MOVQ   R10, CX
+	MOVQ   R11, CX
 	VADDPS (CX), Z0, Z0
 	VADDPS 64(CX), Z1, Z1
 	VADDPS 128(CX), Z2, Z2
@@ -20297,35 +20537,35 @@ done_0:
 	VADDPS 192(CX), Z23, Z23
 
 store_0:
-	VMOVUPS Z0, (R10)
-	VMOVUPS Z1, 64(R10)
-	VMOVUPS Z2, 128(R10)
-	VMOVUPS Z3, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z4, (R10)
-	VMOVUPS Z5, 64(R10)
-	VMOVUPS Z6, 128(R10)
-	VMOVUPS Z7, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z8, (R10)
-	VMOVUPS Z9, 64(R10)
-	VMOVUPS Z10, 128(R10)
-	VMOVUPS Z11, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z12, (R10)
-	VMOVUPS Z13, 64(R10)
-	VMOVUPS Z14, 128(R10)
-	VMOVUPS Z15, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z16, (R10)
-	VMOVUPS Z17, 64(R10)
-	VMOVUPS Z18, 128(R10)
-	VMOVUPS Z19, 192(R10)
-	ADDQ    AX, R10
-	VMOVUPS Z20, (R10)
-	VMOVUPS Z21, 64(R10)
-	VMOVUPS Z22, 128(R10)
-	VMOVUPS Z23, 192(R10)
+	VMOVUPS Z0, (R11)
+	VMOVUPS Z1, 64(R11)
+	VMOVUPS Z2, 128(R11)
+	VMOVUPS Z3, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z4, (R11)
+	VMOVUPS Z5, 64(R11)
+	VMOVUPS Z6, 128(R11)
+	VMOVUPS Z7, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z8, (R11)
+	VMOVUPS Z9, 64(R11)
+	VMOVUPS Z10, 128(R11)
+	VMOVUPS Z11, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z12, (R11)
+	VMOVUPS Z13, 64(R11)
+	VMOVUPS Z14, 128(R11)
+	VMOVUPS Z15, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z16, (R11)
+	VMOVUPS Z17, 64(R11)
+	VMOVUPS Z18, 128(R11)
+	VMOVUPS Z19, 192(R11)
+	ADDQ    AX, R11
+	VMOVUPS Z20, (R11)
+	VMOVUPS Z21, 64(R11)
+	VMOVUPS Z22, 128(R11)
+	VMOVUPS Z23, 192(R11)
 	VZEROUPPER
 	RET
 

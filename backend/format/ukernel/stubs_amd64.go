@@ -9,7 +9,7 @@ package ukernel
 //go:noescape
 func fmaPeak_avx2(n int)
 
-// gemm_f32_1x16_avx2 computes a tile; strides are in elements:
+// gemm_f32_1x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 16 {
@@ -25,9 +25,9 @@ func fmaPeak_avx2(n int)
 //	}
 //
 //go:noescape
-func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x16_avx2 computes a tile; strides are in elements:
+// gemm_f32_2x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 16 {
@@ -43,9 +43,9 @@ func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x16_avx2 computes a tile; strides are in elements:
+// gemm_f32_3x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 16 {
@@ -61,9 +61,9 @@ func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x16_avx2 computes a tile; strides are in elements:
+// gemm_f32_4x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 16 {
@@ -79,9 +79,9 @@ func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x16_avx2 computes a tile; strides are in elements:
+// gemm_f32_5x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 16 {
@@ -97,9 +97,9 @@ func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x16_avx2 computes a tile; strides are in elements:
+// gemm_f32_6x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 16 {
@@ -115,7 +115,7 @@ func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_6x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x16_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -232,7 +232,7 @@ func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *floa
 //go:noescape
 func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x32_avx2 computes a tile; strides are in elements:
+// gemm_f32_1x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 32 {
@@ -248,9 +248,9 @@ func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *flo
 //	}
 //
 //go:noescape
-func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x32_avx2 computes a tile; strides are in elements:
+// gemm_f32_2x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 32 {
@@ -266,9 +266,9 @@ func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x32_avx2 computes a tile; strides are in elements:
+// gemm_f32_3x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 32 {
@@ -284,9 +284,9 @@ func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x32_avx2 computes a tile; strides are in elements:
+// gemm_f32_4x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 32 {
@@ -302,9 +302,9 @@ func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x32_avx2 computes a tile; strides are in elements:
+// gemm_f32_5x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 32 {
@@ -320,9 +320,9 @@ func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x32_avx2 computes a tile; strides are in elements:
+// gemm_f32_6x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 32 {
@@ -338,7 +338,7 @@ func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_6x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x32_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -455,7 +455,7 @@ func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *floa
 //go:noescape
 func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x48_avx2 computes a tile; strides are in elements:
+// gemm_f32_1x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 48 {
@@ -471,9 +471,9 @@ func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *flo
 //	}
 //
 //go:noescape
-func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x48_avx2 computes a tile; strides are in elements:
+// gemm_f32_2x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 48 {
@@ -489,9 +489,9 @@ func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x48_avx2 computes a tile; strides are in elements:
+// gemm_f32_3x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 48 {
@@ -507,9 +507,9 @@ func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x48_avx2 computes a tile; strides are in elements:
+// gemm_f32_4x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 48 {
@@ -525,9 +525,9 @@ func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x48_avx2 computes a tile; strides are in elements:
+// gemm_f32_5x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 48 {
@@ -543,9 +543,9 @@ func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x48_avx2 computes a tile; strides are in elements:
+// gemm_f32_6x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 48 {
@@ -561,7 +561,7 @@ func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_6x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x48_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -678,7 +678,7 @@ func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *floa
 //go:noescape
 func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x64_avx2 computes a tile; strides are in elements:
+// gemm_f32_1x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 64 {
@@ -694,9 +694,9 @@ func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *flo
 //	}
 //
 //go:noescape
-func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x64_avx2 computes a tile; strides are in elements:
+// gemm_f32_2x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 64 {
@@ -712,9 +712,9 @@ func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x64_avx2 computes a tile; strides are in elements:
+// gemm_f32_3x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 64 {
@@ -730,9 +730,9 @@ func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x64_avx2 computes a tile; strides are in elements:
+// gemm_f32_4x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 64 {
@@ -748,9 +748,9 @@ func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x64_avx2 computes a tile; strides are in elements:
+// gemm_f32_5x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 64 {
@@ -766,9 +766,9 @@ func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x64_avx2 computes a tile; strides are in elements:
+// gemm_f32_6x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 64 {
@@ -784,7 +784,7 @@ func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, 
 //	}
 //
 //go:noescape
-func gemm_f32_6x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x64_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -906,7 +906,7 @@ func spmm_f32_16x1x64_avx2(groups int, group *uint32, offset *uint16, value *flo
 //go:noescape
 func fmaPeak_avx512(n int)
 
-// gemm_f32_1x16_avx512 computes a tile; strides are in elements:
+// gemm_f32_1x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 16 {
@@ -922,9 +922,9 @@ func fmaPeak_avx512(n int)
 //	}
 //
 //go:noescape
-func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x16_avx512 computes a tile; strides are in elements:
+// gemm_f32_2x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 16 {
@@ -940,9 +940,9 @@ func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x16_avx512 computes a tile; strides are in elements:
+// gemm_f32_3x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 16 {
@@ -958,9 +958,9 @@ func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x16_avx512 computes a tile; strides are in elements:
+// gemm_f32_4x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 16 {
@@ -976,9 +976,9 @@ func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x16_avx512 computes a tile; strides are in elements:
+// gemm_f32_5x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 16 {
@@ -994,9 +994,9 @@ func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x16_avx512 computes a tile; strides are in elements:
+// gemm_f32_6x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 16 {
@@ -1012,7 +1012,7 @@ func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_6x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x16_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1129,7 +1129,7 @@ func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *fl
 //go:noescape
 func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x32_avx512 computes a tile; strides are in elements:
+// gemm_f32_1x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 32 {
@@ -1145,9 +1145,9 @@ func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *f
 //	}
 //
 //go:noescape
-func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x32_avx512 computes a tile; strides are in elements:
+// gemm_f32_2x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 32 {
@@ -1163,9 +1163,9 @@ func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x32_avx512 computes a tile; strides are in elements:
+// gemm_f32_3x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 32 {
@@ -1181,9 +1181,9 @@ func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x32_avx512 computes a tile; strides are in elements:
+// gemm_f32_4x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 32 {
@@ -1199,9 +1199,9 @@ func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x32_avx512 computes a tile; strides are in elements:
+// gemm_f32_5x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 32 {
@@ -1217,9 +1217,9 @@ func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x32_avx512 computes a tile; strides are in elements:
+// gemm_f32_6x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 32 {
@@ -1235,7 +1235,7 @@ func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_6x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x32_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1352,7 +1352,7 @@ func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *fl
 //go:noescape
 func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x48_avx512 computes a tile; strides are in elements:
+// gemm_f32_1x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 48 {
@@ -1368,9 +1368,9 @@ func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *f
 //	}
 //
 //go:noescape
-func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x48_avx512 computes a tile; strides are in elements:
+// gemm_f32_2x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 48 {
@@ -1386,9 +1386,9 @@ func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x48_avx512 computes a tile; strides are in elements:
+// gemm_f32_3x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 48 {
@@ -1404,9 +1404,9 @@ func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x48_avx512 computes a tile; strides are in elements:
+// gemm_f32_4x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 48 {
@@ -1422,9 +1422,9 @@ func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x48_avx512 computes a tile; strides are in elements:
+// gemm_f32_5x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 48 {
@@ -1440,9 +1440,9 @@ func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x48_avx512 computes a tile; strides are in elements:
+// gemm_f32_6x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 48 {
@@ -1458,7 +1458,7 @@ func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_6x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x48_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1575,7 +1575,7 @@ func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *fl
 //go:noescape
 func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x64_avx512 computes a tile; strides are in elements:
+// gemm_f32_1x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 1 {
 //		for c := range 64 {
@@ -1591,9 +1591,9 @@ func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *f
 //	}
 //
 //go:noescape
-func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x64_avx512 computes a tile; strides are in elements:
+// gemm_f32_2x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 2 {
 //		for c := range 64 {
@@ -1609,9 +1609,9 @@ func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x64_avx512 computes a tile; strides are in elements:
+// gemm_f32_3x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 3 {
 //		for c := range 64 {
@@ -1627,9 +1627,9 @@ func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x64_avx512 computes a tile; strides are in elements:
+// gemm_f32_4x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 4 {
 //		for c := range 64 {
@@ -1645,9 +1645,9 @@ func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x64_avx512 computes a tile; strides are in elements:
+// gemm_f32_5x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 5 {
 //		for c := range 64 {
@@ -1663,9 +1663,9 @@ func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x64_avx512 computes a tile; strides are in elements:
+// gemm_f32_6x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
 //
 //	for r := range 6 {
 //		for c := range 64 {
@@ -1681,7 +1681,7 @@ func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int
 //	}
 //
 //go:noescape
-func gemm_f32_6x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool)
+func gemm_f32_6x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x64_avx512 multiplies groups of 1 rows by a panel:
 //

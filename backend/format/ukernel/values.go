@@ -51,6 +51,9 @@ func (v Values) Slice(from, to int) Values {
 	return Values{half: v.half[from:to], kind: v.kind}
 }
 
+// Ahead returns the f32 values from i on, none where there are none.
+func (v Values) Ahead(i int) []float32 { return v.f32[min(i, len(v.f32)):] }
+
 // Make returns room for so many values of the type of v, and none yet.
 func (v Values) Make(room int) Values {
 	if v.kind == full {
