@@ -38,7 +38,7 @@ type arith struct {
 	regs map[float32]VecVirtual // constants held in registers
 }
 
-// consts is the table of constants, eight equal lanes each.
+// consts is the table of constants, sixteen equal lanes each.
 var consts struct {
 	table Mem
 	at    map[float32]int
@@ -73,17 +73,20 @@ func globals(es []elementwise) {
 			if _, ok := consts.at[c]; ok {
 				continue
 			}
-			at := 32 * len(consts.at)
+			at := 64 * len(consts.at)
 			consts.at[c] = at
-			for i := range 8 {
+			for i := range 16 {
 				DATA(at+4*i, U32(math.Float32bits(c)))
 			}
 		}
 	}
 }
 
+// held is how many constants a loop has in registers.
+const held = 22
+
 // constant returns an operand that holds c in every lane: a register on
-// AVX-512, which has many, memory on AVX2.
+// AVX-512, which has many, unless those are used up, memory on AVX2.
 func (m *arith) constant(c float32) Op {
 	if r, ok := m.regs[c]; ok {
 		return r
@@ -272,7 +275,7 @@ func (a isa) elementwise(e elementwise) {
 		VBROADCASTSS(at.Addr, scalar[s])
 	}
 	if a.lanes == 16 {
-		m.hold(e.consts)
+		m.hold(e.consts[:min(len(e.consts), held)])
 	}
 	var acc []VecVirtual
 	if e.reduce != nil {
@@ -455,10 +458,8 @@ func (m *arith) silu(x VecVirtual) VecVirtual {
 // tanhMax is where tanh is 1 in float32.
 const tanhMax = 20
 
-// tanh returns e/(e+2) with e = exp(2x)-1, computed without cancellation.
-func (m *arith) tanh(x VecVirtual) VecVirtual {
-	z := m.vec()
-	VADDPS(x, x, z)
+// expm1 returns e to the z less 1, computed without cancellation, of z limited to +-tanhMax.
+func (m *arith) expm1(z VecVirtual) VecVirtual {
 	n, r := m.reduceExp(m.clamp(z, m.register(-tanhMax), m.register(tanhMax)))
 	p := m.horner(r, taylor[:len(taylor)-2])
 	square := m.vec()
@@ -474,9 +475,17 @@ func (m *arith) tanh(x VecVirtual) VecVirtual {
 	less := m.vec()
 	VADDPS(m.constant(-1), s, less)
 	VFMADD213PS(less, s, p)
-	VADDPS(m.constant(2), p, less)
-	VDIVPS(less, p, p)
 	return p
+}
+
+// tanh returns e/(e+2) with e = exp(2x)-1.
+func (m *arith) tanh(x VecVirtual) VecVirtual {
+	z := m.vec()
+	VADDPS(x, x, z)
+	e, d := m.expm1(z), m.vec()
+	VADDPS(m.constant(2), e, d)
+	VDIVPS(d, e, e)
+	return e
 }
 
 var tanhConsts = append([]float32{-tanhMax, tanhMax, -1, 2}, expConsts...)
