@@ -115,7 +115,7 @@ var ownBinaries = map[chain.Function]binary{
 		}
 		vec.Affine(y, x, 1, -s, -inf, inf)
 	}),
-	chain.Div: paired(vec.Div),
+	chain.Div: quotients,
 	chain.Max: paired(vec.Max),
 	chain.Min: paired(vec.Min),
 	chain.PRelu: func(y, x, z []float32, sx, sz int) {
@@ -148,7 +148,7 @@ var ownBinaries = map[chain.Function]binary{
 }
 
 var (
-	equals, leaks, otherPowers = paired(vec.Equal), paired(vec.Leak), paired(vec.Pow)
+	equals, quotients, leaks, otherPowers = paired(vec.Equal), paired(vec.Div), paired(vec.Leak), paired(vec.Pow)
 
 	zero = []float32{0}
 )
