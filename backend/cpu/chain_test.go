@@ -295,3 +295,45 @@ func TestPowers(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkFunctions tells how long each function takes for an element, of rows and of what is a single element on the right.
+func BenchmarkFunctions(b *testing.B) {
+	const n = 1 << 16
+	r := rand.New(rand.NewPCG(1, 0))
+	var x [3][]float32
+	for k := range x {
+		x[k] = make([]float32, n)
+		for i := range x[k] {
+			x[k][i] = float32(r.NormFloat64())
+		}
+	}
+	y := make([]float32, n)
+	time := func(name string, f func()) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				f()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/element")
+		})
+	}
+	for _, f := range chain.Functions() {
+		switch f.Inputs() {
+		case 1:
+			u := unaryOf(f, 0.75, 1.5)
+			if u == nil { // a conversion
+				continue
+			}
+			time(f.String(), func() { u(y, x[0], 0.75, 1.5) })
+		case 2:
+			time(f.String(), func() { binaries[f](y, x[0], x[1], 1, 1) })
+			time(f.String()+"/scalar", func() { binaries[f](y, x[0], x[1], 1, 0) })
+		default:
+			time(f.String(), func() { selects(y, x[0], x[1], x[2], 1, 1, 1) })
+		}
+	}
+	positive := make([]float32, n)
+	for i, v := range x[0] {
+		positive[i] = v*v + 0.01
+	}
+	time("Pow/positive", func() { powers(y, positive, []float32{0.75}, 1, 0) })
+}

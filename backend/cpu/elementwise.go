@@ -3,6 +3,7 @@ package cpu
 import (
 	"maps"
 	"math"
+	"sync"
 
 	"spc/backend/cpu/vec"
 	"spc/ir/op"
@@ -55,23 +56,40 @@ var unaries = map[chain.Function]unary{
 			vec.SiLU(y, x)
 			return
 		}
-		each(y, x, func(v float64) float64 { return v * (1 / (1 + math.Exp(-float64(a)*v))) })
+		vec.Swish(y, x, a)
 	},
-	chain.LeakyRelu: func(y, x []float32, a, _ float32) { vec.LeakyReLU(y, x, a) },
+	chain.LeakyRelu: func(y, x []float32, a, _ float32) { vec.Leaky(y, x, a) },
+	chain.Abs:       ofRow(vec.Abs),
+	chain.Floor:     ofRow(vec.Floor),
+	chain.Ceil:      ofRow(vec.Ceil),
+	chain.Round:     ofRow(vec.RoundToEven),
+	chain.Log:       ofRow(vec.Log),
+	chain.Erf:       ofRow(vec.Erf),
+	chain.Sin:       ofRow(vec.Sin),
+	chain.Cos:       ofRow(vec.Cos),
+	chain.Softplus:  ofRow(vec.Softplus),
+	chain.Softsign:  ofRow(vec.Softsign),
+	chain.Mish:      ofRow(vec.Mish),
 
-	chain.Not:        test(func(v float32) bool { return v == 0 }),
-	chain.NotZero:    test(func(v float32) bool { return v != 0 }),
-	chain.IsNaN:      test(func(v float32) bool { return v != v }),
-	chain.Reciprocal: ofRow(reciprocals),
-	chain.Sqrt:       ofRow(roots),
+	chain.Not: func(y, x []float32, _, _ float32) { not(y, x) },
+	chain.NotZero: func(y, x []float32, _, _ float32) {
+		equals(y, x, zero, 1, 0)
+		not(y, y)
+	},
+	chain.IsNaN: func(y, x []float32, _, _ float32) {
+		vec.Equal(y, x, x)
+		not(y, y)
+	},
+	chain.Reciprocal: ofRow(vec.Reciprocal),
+	chain.Sqrt:       ofRow(vec.Sqrt),
 	chain.IsInf: func(y, x []float32, negative, positive float32) {
 		test(func(v float32) bool { return negative != 0 && v == -inf || positive != 0 && v == inf })(y, x, 0, 0)
 	},
-	chain.Elu:  func(y, x []float32, a, _ float32) { vec.ELU(y, x, a, 1, 1) },
-	chain.Selu: func(y, x []float32, a, g float32) { vec.ELU(y, x, a*g, 1, g) },
+	chain.Elu:  func(y, x []float32, a, _ float32) { vec.Elu(y, x, 1, a, 1) },
+	chain.Selu: func(y, x []float32, a, g float32) { vec.Elu(y, x, 1, a*g, g) },
 	chain.Celu: func(y, x []float32, a, _ float32) {
 		if a > 0 {
-			vec.ELU(y, x, a, 1/a, 1)
+			vec.Elu(y, x, 1/a, a, 1)
 			return
 		}
 		each(y, x, func(v float64) float64 { return max(v, 0) + min(0, float64(a)*math.Expm1(v/float64(a))) })
@@ -97,15 +115,16 @@ var ownBinaries = map[chain.Function]binary{
 		}
 		vec.Affine(y, x, 1, -s, -inf, inf)
 	}),
-	chain.Div: vector(vec.Div, func(y, x []float32, s float32, left bool) {
-		for i, v := range x {
-			if left {
-				y[i] = s / v
-			} else {
-				y[i] = v / s
-			}
+	chain.Div: quotients,
+	chain.Max: paired(vec.Max),
+	chain.Min: paired(vec.Min),
+	chain.PRelu: func(y, x, z []float32, sx, sz int) {
+		if sx == 1 && sz == 0 {
+			vec.Leaky(y, x, z[0])
+			return
 		}
-	}),
+		leaks(y, x, z, sx, sz)
+	},
 	chain.Pow:  powers,
 	chain.FMod: pairs(func(v, w float32) float32 { return float32(math.Mod(float64(v), float64(w))) }),
 	chain.Mod: pairs(func(v, w float32) float32 {
@@ -115,64 +134,96 @@ var ownBinaries = map[chain.Function]binary{
 		}
 		return float32(r)
 	}),
-	chain.Equal:          holds(func(v, w float32) bool { return v == w }),
-	chain.Less:           holds(func(v, w float32) bool { return v < w }),
-	chain.LessOrEqual:    holds(func(v, w float32) bool { return v <= w }),
-	chain.Greater:        holds(func(v, w float32) bool { return v > w }),
-	chain.GreaterOrEqual: holds(func(v, w float32) bool { return v >= w }),
-	chain.And:            holds(func(v, w float32) bool { return v != 0 && w != 0 }),
-	chain.Or:             holds(func(v, w float32) bool { return v != 0 || w != 0 }),
-	chain.Xor:            holds(func(v, w float32) bool { return (v != 0) != (w != 0) }),
+	chain.Equal:          equals,
+	chain.Less:           paired(vec.Less),
+	chain.LessOrEqual:    paired(vec.LessOrEqual),
+	chain.Greater:        paired(func(y, a, b []float32) { vec.Less(y, b, a) }),
+	chain.GreaterOrEqual: paired(func(y, a, b []float32) { vec.LessOrEqual(y, b, a) }),
+	chain.And:            paired(vec.Mul),
+	chain.Or:             paired(vec.Max),
+	chain.Xor: paired(func(y, a, b []float32) {
+		vec.Equal(y, a, b)
+		not(y, y)
+	}),
 }
 
-// powers raises x to z. One exponent of a few quarters is a product of roots.
+var (
+	equals, quotients, leaks, otherPowers = paired(vec.Equal), paired(vec.Div), paired(vec.Leak), paired(vec.Pow)
+
+	zero = []float32{0}
+)
+
+// not turns 0 and 1 into the other.
+func not(y, x []float32) { vec.Affine(y, x, -1, 1, 0, 1) }
+
+// powers raises x to z. One whole exponent of a few is a product, and one half a root.
 func powers(y, x, z []float32, sx, sz int) {
-	power := func(v, e float32) float32 { return float32(math.Pow(float64(v), float64(e))) }
 	if len(y) == 0 {
 		return
 	}
-	e := z[0]
-	quarters := 4 * e
-	switch {
-	case sz != 0 || quarters != float32(math.Trunc(float64(quarters))) || quarters < 1 || quarters > 16:
-		pairs(power)(y, x, z, sx, sz)
-	case e == 2 && sx == 1:
+	switch e := z[0]; {
+	case sx == 1 && sz == 0 && e == 2:
 		vec.Mul(y, x[:len(y)], x[:len(y)])
-	default:
-		whole, half, quarter := int(quarters)/4, int(quarters)&2 != 0, int(quarters)&1 != 0
-		for i := range y {
-			v := x[i*sx]
-			if v < 0 && (half || quarter) || v == 0 || math.IsInf(float64(v), 0) {
-				y[i] = power(v, e)
-				continue
-			}
+		return
+	case sx == 1 && sz == 0 && (e == 3 || e == 4):
+		for i, v := range x[:len(y)] {
 			f := float64(v)
-			p, root := 1.0, 0.0
-			if half || quarter {
-				root = math.Sqrt(f)
-			}
-			for range whole {
+			p := f * f
+			if p *= f; e == 4 {
 				p *= f
-			}
-			if half {
-				p *= root
-			}
-			if quarter {
-				p *= math.Sqrt(root)
 			}
 			y[i] = float32(p)
 		}
+		return
+	case sx == 1 && sz == 0 && e == 0.5:
+		if least, _, ok := vec.Range(x[:len(y)]); ok && least > 0 {
+			vec.Sqrt(y, x)
+			return
+		}
 	}
+	otherPowers(y, x, z, sx, sz)
 }
 
 // selects is the function of three values: y[i] = if[i*sif] is not 0, then x[i*sx], else z[i*sz].
 func selects(y, which, x, z []float32, sw, sx, sz int) {
-	for i := range y {
-		if which[i*sw] != 0 {
-			y[i] = x[i*sx]
-		} else {
-			y[i] = z[i*sz]
+	inRows(y, [3][]float32{which, x, z}, [3]int{sw, sx, sz}, func(y []float32, in [3][]float32) { vec.Where(y, in[0], in[1], in[2]) })
+}
+
+// spare are rows in which single operands are repeated.
+var spare = sync.Pool{New: func() any { return new([3][chainBlock]float32) }}
+
+// inRows calls f for pieces of y with operands that are as long, those of step 0 repeated.
+func inRows(y []float32, in [3][]float32, steps [3]int, f func(y []float32, in [3][]float32)) {
+	rows := spare.Get().(*[3][chainBlock]float32)
+	defer spare.Put(rows)
+	for k, x := range in {
+		if x != nil && steps[k] == 0 {
+			vec.Repeat(rows[k][:min(len(y), chainBlock)], x, min(len(y), chainBlock))
 		}
+	}
+	for lo := 0; lo < len(y); lo += chainBlock {
+		n := min(len(y)-lo, chainBlock)
+		piece := in
+		for k, x := range in {
+			if steps[k] == 0 {
+				piece[k] = rows[k][:n]
+			} else if x != nil {
+				piece[k] = x[lo:][:n]
+			}
+		}
+		f(y[lo:][:n], piece)
+	}
+}
+
+// paired combines whole rows, in which a single operand is repeated.
+func paired(rows func(y, a, b []float32)) binary {
+	each := func(y []float32, in [3][]float32) { rows(y, in[0], in[1]) }
+	return func(y, x, z []float32, sx, sz int) {
+		if sx == 1 && sz == 1 {
+			rows(y, x[:len(y)], z[:len(y)])
+			return
+		}
+		inRows(y, [3][]float32{x, z, nil}, [3]int{sx, sz, 1}, each)
 	}
 }
 
@@ -209,18 +260,6 @@ func pairs(f func(v, w float32) float32) binary {
 	}
 }
 
-func holds(f func(v, w float32) bool) binary {
-	return func(y, x, z []float32, sx, sz int) {
-		for i := range y {
-			v := float32(0)
-			if f(x[i*sx], z[i*sz]) {
-				v = 1
-			}
-			y[i] = v
-		}
-	}
-}
-
 // vector combines whole rows with rows, or rows with a scalar, which is the left one or the right one.
 func vector(rows func(y, x, z []float32), scalar func(y, x []float32, s float32, left bool)) binary {
 	return func(y, x, z []float32, sx, sz int) {
@@ -239,17 +278,5 @@ func vector(rows func(y, x, z []float32), scalar func(y, x []float32, s float32,
 			}
 			scalar(y, y, s, false)
 		}
-	}
-}
-
-func reciprocals(y, x []float32) {
-	for i, v := range x {
-		y[i] = 1 / v
-	}
-}
-
-func roots(y, x []float32) {
-	for i, v := range x {
-		y[i] = float32(math.Sqrt(float64(v)))
 	}
 }

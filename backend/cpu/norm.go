@@ -100,7 +100,7 @@ func (l *lines) softmax(dst, src []float32, from, n int, logs bool, scratch []fl
 			sum[i] = float32(math.Log(float64(v)))
 		}
 	} else {
-		reciprocals(sum, sum)
+		vec.Reciprocal(sum, sum)
 	}
 	for r := range l.rows {
 		y := dst[from+offset(l.along, r):][:n]

@@ -118,19 +118,19 @@ func (l *lines) line(y, src []float32, from int) []float32 {
 
 // joining is how elements are joined, in vectors.
 type joining struct {
-	load func(y, x []float32)           // what is made of each before, nil for nothing
-	join func(y, a, b []float32)        // of two rows, nil for what has no vectors
-	row  func(x []float32) float32      // of the elements of a row, where that is faster than halving it
-	last func(v float64, n int) float64 // of what n were joined to, nil for nothing
-	safe func(v float32) bool           // that a result is as exact as a float32 can be, nil for always
+	load func(y, x []float32)      // what is made of each before, nil for nothing
+	join func(y, a, b []float32)   // of two rows, nil for what has no vectors
+	row  func(x []float32) float32 // of the elements of a row, where that is faster than halving it
+	last func(y []float32, n int)  // makes results of what n were joined to, nil for nothing
+	safe func(v float32) bool      // that a result is as exact as a float32 can be, nil for always
 }
 
 var joinings = map[string]joining{
 	"ReduceL1":        {load: magnitudes, join: vec.Add, safe: finite},
-	"ReduceL2":        {load: squares, join: vec.Add, row: sumSquares, last: func(v float64, _ int) float64 { return math.Sqrt(v) }, safe: normal},
-	"ReduceLogSum":    {join: vec.Add, row: vec.Sum, last: func(v float64, _ int) float64 { return math.Log(v) }, safe: finite},
+	"ReduceL2":        {load: squares, join: vec.Add, row: sumSquares, last: func(y []float32, _ int) { vec.Sqrt(y, y) }, safe: normal},
+	"ReduceLogSum":    {join: vec.Add, row: vec.Sum, last: func(y []float32, _ int) { vec.Log(y, y) }, safe: finite},
 	"ReduceMax":       {join: vec.Max},
-	"ReduceMean":      {join: vec.Add, row: vec.Sum, last: func(v float64, n int) float64 { return v / float64(n) }, safe: finite},
+	"ReduceMean":      {join: vec.Add, row: vec.Sum, last: divide, safe: finite},
 	"ReduceMin":       {join: vec.Min},
 	"ReduceLogSumExp": {},
 	"ReduceProd":      {},
@@ -148,11 +148,37 @@ func squares(y, x []float32) { vec.Mul(y, x, x) }
 
 func sumSquares(x []float32) float32 { return vec.SumSquares(x, 0) }
 
+// divide divides by a number of elements.
+func divide(y []float32, n int) {
+	if len(y) > 1 && n < 1<<24 {
+		rows := spare.Get().(*[3][chainBlock]float32)
+		rows[0][0] = float32(n)
+		quotients(y, y, rows[0][:1], 1, 0)
+		spare.Put(rows)
+		return
+	}
+	for i, v := range y {
+		y[i] = float32(float64(v) / float64(n))
+	}
+}
+
 // finite says that no sum left the range of float32.
 func finite(v float32) bool { return v-v == 0 }
 
 // normal says that no square left it, either.
 func normal(v float32) bool { return finite(v) && v > 1e-30 }
+
+// all says that every result is as exact as a float32 can be, where that is seen faster than one by one.
+func (j *joining) all(y []float32) bool {
+	if j.join == nil || j.safe == nil {
+		return j.join != nil
+	}
+	if len(y) < 16 {
+		return false
+	}
+	lo, hi, ok := vec.Range(y)
+	return ok && j.safe(lo) && j.safe(hi)
+}
 
 // make begins a row of results.
 func (j *joining) make(y, x []float32) {
@@ -336,12 +362,18 @@ func reduced(n *ir.Node, kind string, row func([]float32) float64, axes []int) *
 			default:
 				l.joinRows(&j, y, src, from, scratch)
 			}
+			if j.all(y) {
+				if j.last != nil {
+					j.last(y, l.length())
+				}
+				return
+			}
 			for i, v := range y {
 				switch {
-				case j.join == nil || j.safe != nil && !j.safe(v):
+				case j.join == nil || !j.safe(v):
 					y[i] = float32(row(l.line(scratch, src, from+i*apart)))
 				case j.last != nil:
-					y[i] = float32(j.last(float64(v), l.length()))
+					j.last(y[i:i+1], l.length())
 				}
 			}
 		})

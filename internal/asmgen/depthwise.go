@@ -13,7 +13,7 @@ import (
 type window struct{ size, stride int }
 
 var (
-	windows    = []window{{3, 1}, {3, 2}, {5, 1}, {5, 2}, {7, 1}} // of depthwise convolutions
+	windows    = []window{{2, 2}, {3, 1}, {3, 2}, {5, 1}, {5, 2}, {7, 1}} // of depthwise convolutions, and of means
 	maxWindows = []window{{2, 2}, {3, 1}, {3, 2}}
 )
 

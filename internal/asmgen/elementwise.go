@@ -38,7 +38,7 @@ type arith struct {
 	regs map[float32]VecVirtual // constants held in registers
 }
 
-// consts is the table of constants, eight equal lanes each.
+// consts is the table of constants, sixteen equal lanes each.
 var consts struct {
 	table Mem
 	at    map[float32]int
@@ -73,17 +73,20 @@ func globals(es []elementwise) {
 			if _, ok := consts.at[c]; ok {
 				continue
 			}
-			at := 32 * len(consts.at)
+			at := 64 * len(consts.at)
 			consts.at[c] = at
-			for i := range 8 {
+			for i := range 16 {
 				DATA(at+4*i, U32(math.Float32bits(c)))
 			}
 		}
 	}
 }
 
+// held is how many constants a loop has in registers.
+const held = 22
+
 // constant returns an operand that holds c in every lane: a register on
-// AVX-512, which has many, memory on AVX2.
+// AVX-512, which has many, unless those are used up, memory on AVX2.
 func (m *arith) constant(c float32) Op {
 	if r, ok := m.regs[c]; ok {
 		return r
@@ -272,7 +275,7 @@ func (a isa) elementwise(e elementwise) {
 		VBROADCASTSS(at.Addr, scalar[s])
 	}
 	if a.lanes == 16 {
-		m.hold(e.consts)
+		m.hold(e.consts[:min(len(e.consts), held)])
 	}
 	var acc []VecVirtual
 	if e.reduce != nil {
@@ -455,9 +458,9 @@ func (m *arith) silu(x VecVirtual) VecVirtual {
 // tanhMax is where tanh is 1 in float32.
 const tanhMax = 20
 
-// expm1 returns e to the x, less 1, without cancellation. x lies between -tanhMax and tanhMax.
-func (m *arith) expm1(x VecVirtual) VecVirtual {
-	n, r := m.reduceExp(x)
+// expm1 returns e to the z less 1, computed without cancellation, of z limited to +-tanhMax.
+func (m *arith) expm1(z VecVirtual) VecVirtual {
+	n, r := m.reduceExp(m.clamp(z, m.register(-tanhMax), m.register(tanhMax)))
 	p := m.horner(r, taylor[:len(taylor)-2])
 	square := m.vec()
 	VMULPS(r, r, square)
@@ -479,26 +482,10 @@ func (m *arith) expm1(x VecVirtual) VecVirtual {
 func (m *arith) tanh(x VecVirtual) VecVirtual {
 	z := m.vec()
 	VADDPS(x, x, z)
-	p := m.expm1(m.clamp(z, m.register(-tanhMax), m.register(tanhMax)))
-	more := m.vec()
-	VADDPS(m.constant(2), p, more)
-	VDIVPS(more, p, p)
-	return p
-}
-
-// negative returns the lanes of below where x is less than 0, and those of other elsewhere, in other.
-func (m *arith) negative(x, below, other VecVirtual) VecVirtual {
-	zero := m.register(0)
-	if m.lanes == 16 {
-		k := K()
-		VCMPPS(Imm(1), zero, x, k)
-		VMOVAPS(below, k, other)
-		return other
-	}
-	less := m.vec()
-	VCMPPS(Imm(1), zero, x, less)
-	VBLENDVPS(less, below, other, other)
-	return other
+	e, d := m.expm1(z), m.vec()
+	VADDPS(m.constant(2), e, d)
+	VDIVPS(d, e, e)
+	return e
 }
 
 var tanhConsts = append([]float32{-tanhMax, tanhMax, -1, 2}, expConsts...)
@@ -680,27 +667,6 @@ var helpers = []elementwise{
 		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
 			VSUBPS(s["shift"], in[0], in[0])
 			return m.decay(in[0], softmaxLo)
-		},
-	},
-	{
-		name: "leakyReLU", loop: "y[i] = x[i]\nif x[i] < 0 {\n\ty[i] *= slope\n}",
-		in: []string{"x"}, scalars: []string{"slope"}, consts: []float32{0}, unroll: 2,
-		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
-			r := m.vec()
-			VMULPS(s["slope"], in[0], r)
-			return m.negative(in[0], r, in[0])
-		},
-	},
-	{
-		name: "elu", loop: "y[i] = gain * x[i]\nif x[i] < 0 {\n\ty[i] = alpha * (exp(rate*x[i]) - 1)\n}",
-		in: []string{"x"}, scalars: []string{"alpha", "rate", "gain"}, consts: append([]float32{0}, tanhConsts...), unroll: 1,
-		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
-			e, r := m.vec(), m.vec()
-			VMULPS(s["rate"], in[0], e)
-			e = m.expm1(m.clamp(e, m.register(-tanhMax), m.register(tanhMax)))
-			VMULPS(s["alpha"], e, e)
-			VMULPS(s["gain"], in[0], r)
-			return m.negative(in[0], e, r)
 		},
 	},
 	unary("exp", "exp(x[i])", expConsts, (*arith).exp),

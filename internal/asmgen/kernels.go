@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -168,9 +169,11 @@ func fmaPeak(a isa) {
 
 // helperKernels generates elementwise functions and what goes with them.
 func helperKernels() {
-	globals(helpers)
+	all := slices.Concat(helpers, functions)
+	globals(all)
+	wideGlobals()
 	for _, a := range isas {
-		for _, e := range helpers {
+		for _, e := range all {
 			a.elementwise(e)
 		}
 		taps(a)

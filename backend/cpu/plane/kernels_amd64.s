@@ -176,6 +176,664 @@ DATA pairs<>+48(SB)/8, $0x0000000000000005
 DATA pairs<>+56(SB)/8, $0x0000000000000007
 GLOBL pairs<>(SB), RODATA|NOPTR, $64
 
+// func depthwise_2x2s2_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·depthwise_2x2s2_avx2(SB), NOSPLIT, $0-136
+	SHLQ $0x02, xplane+16(FP)
+	SHLQ $0x02, yplane+56(FP)
+	SHLQ $0x02, pitch+72(FP)
+	SHLQ $0x02, ow+96(FP)
+	MOVQ pitch+72(FP), DX
+	LEAQ outside<>+0(SB), BX
+
+plane:
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	MOVQ         wide+128(FP), SI
+	VBROADCASTSS (AX), Y0
+	VBROADCASTSS 4(AX), Y1
+	VBROADCASTSS 8(AX), Y2
+	VBROADCASTSS 12(AX), Y3
+	MOVQ         SI, AX
+	XORQ         DI, DI
+	MOVQ         oh+88(FP), AX
+	SUBQ         $0x04, AX
+	JL           single
+
+tile:
+	MOVQ  DI, R8
+	ADDQ  R8, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
+	MOVQ  blocks+104(FP), R11
+	MOVQ  table+112(FP), R9
+
+tile_block:
+	CMPL         4(R9), $0x00
+	JE           tile_edge
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Y4
+	VBROADCASTSS (R14), Y5
+	VBROADCASTSS (R14), Y6
+	VBROADCASTSS (R14), Y7
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y4
+	VFMADD231PS  Y8, Y1, Y4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y4
+	VFMADD231PS  Y8, Y3, Y4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y5
+	VFMADD231PS  Y8, Y1, Y5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y5
+	VFMADD231PS  Y8, Y3, Y5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y6
+	VFMADD231PS  Y8, Y1, Y6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y6
+	VFMADD231PS  Y8, Y3, Y6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y8
+	VMOVUPS      32(R14), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y7
+	VFMADD231PS  Y8, Y1, Y7
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VMOVUPS      (R12), Y8
+	VMOVUPS      32(R12), Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y7
+	VFMADD231PS  Y8, Y3, Y7
+	VPERMPD      $0xd8, Y4, Y4
+	VPERMPD      $0xd8, Y5, Y5
+	VPERMPD      $0xd8, Y6, Y6
+	VPERMPD      $0xd8, Y7, Y7
+	CMPQ         res+40(FP), $0x00
+	JE           tile_inner_store
+	MOVQ         SI, R12
+	VMOVUPS      (R12), Y8
+	VADDPS       Y8, Y4, Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y8
+	VADDPS       Y8, Y5, Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y8
+	VADDPS       Y8, Y6, Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y8
+	VADDPS       Y8, Y7, Y7
+
+tile_inner_store:
+	VBROADCASTSS lo+120(FP), Y8
+	VBROADCASTSS hi+124(FP), Y9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	JMP          tile_next
+
+tile_edge:
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Y4
+	VBROADCASTSS (R14), Y5
+	VBROADCASTSS (R14), Y6
+	VBROADCASTSS (R14), Y7
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y4
+	VFMADD231PS  Y8, Y1, Y4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y4
+	VFMADD231PS  Y8, Y3, Y4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y5
+	VFMADD231PS  Y8, Y1, Y5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y5
+	VFMADD231PS  Y8, Y3, Y5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y6
+	VFMADD231PS  Y8, Y1, Y6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y6
+	VFMADD231PS  Y8, Y3, Y6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R14), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R14), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y0, Y7
+	VFMADD231PS  Y8, Y1, Y7
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VPBROADCASTD 8(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	VMASKMOVPS   (R12), Y8, Y8
+	VPBROADCASTD 12(R9), Y9
+	VPAND        bits<>+0(SB), Y9, Y9
+	VPCMPEQD     bits<>+0(SB), Y9, Y9
+	VMASKMOVPS   32(R12), Y9, Y9
+	VSHUFPS      $0x88, Y9, Y8, Y10
+	VSHUFPS      $0xdd, Y9, Y8, Y8
+	VFMADD231PS  Y10, Y2, Y7
+	VFMADD231PS  Y8, Y3, Y7
+	VPERMPD      $0xd8, Y4, Y4
+	VPERMPD      $0xd8, Y5, Y5
+	VPERMPD      $0xd8, Y6, Y6
+	VPERMPD      $0xd8, Y7, Y7
+	VPBROADCASTD 36(R9), Y8
+	VPAND        bits<>+0(SB), Y8, Y8
+	VPCMPEQD     bits<>+0(SB), Y8, Y8
+	CMPQ         res+40(FP), $0x00
+	JE           tile_edge_store
+	MOVQ         SI, R12
+	VMASKMOVPS   (R12), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	ADDQ         CX, R12
+	VMASKMOVPS   (R12), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	ADDQ         CX, R12
+	VMASKMOVPS   (R12), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	ADDQ         CX, R12
+	VMASKMOVPS   (R12), Y8, Y9
+	VADDPS       Y9, Y7, Y7
+
+tile_edge_store:
+	VBROADCASTSS lo+120(FP), Y9
+	VBROADCASTSS hi+124(FP), Y10
+	VMAXPS       Y4, Y9, Y4
+	VMINPS       Y4, Y10, Y4
+	VMAXPS       Y5, Y9, Y5
+	VMINPS       Y5, Y10, Y5
+	VMAXPS       Y6, Y9, Y6
+	VMINPS       Y6, Y10, Y6
+	VMAXPS       Y7, Y9, Y7
+	VMINPS       Y7, Y10, Y7
+	MOVQ         AX, R12
+	VMOVMSKPS    Y8, R13
+	LEAQ         (R12), R14
+	TESTL        $0x00000080, R13
+	JZ           tail1_four
+	VMOVUPS      Y4, (R14)
+	JMP          tail1_done
+
+tail1_four:
+	VMOVAPS      X4, X9
+	TESTL        $0x00000008, R13
+	JZ           tail1_two
+	VMOVUPS      X9, (R14)
+	VEXTRACTF128 $0x01, Y4, X9
+	ADDQ         $+16, R14
+	SHRL         $0x04, R13
+
+tail1_two:
+	TESTL    $0x00000002, R13
+	JZ       tail1_one
+	VMOVLPS  X9, (R14)
+	VMOVHLPS X9, X9, X9
+	ADDQ     $+8, R14
+	SHRL     $0x02, R13
+
+tail1_one:
+	TESTL  $0x00000001, R13
+	JZ     tail1_done
+	VMOVSS X9, (R14)
+
+tail1_done:
+	ADDQ      CX, R12
+	VMOVMSKPS Y8, R13
+	LEAQ      (R12), R14
+	TESTL     $0x00000080, R13
+	JZ        tail2_four
+	VMOVUPS   Y5, (R14)
+	JMP       tail2_done
+
+tail2_four:
+	VMOVAPS      X5, X4
+	TESTL        $0x00000008, R13
+	JZ           tail2_two
+	VMOVUPS      X4, (R14)
+	VEXTRACTF128 $0x01, Y5, X4
+	ADDQ         $+16, R14
+	SHRL         $0x04, R13
+
+tail2_two:
+	TESTL    $0x00000002, R13
+	JZ       tail2_one
+	VMOVLPS  X4, (R14)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R14
+	SHRL     $0x02, R13
+
+tail2_one:
+	TESTL  $0x00000001, R13
+	JZ     tail2_done
+	VMOVSS X4, (R14)
+
+tail2_done:
+	ADDQ      CX, R12
+	VMOVMSKPS Y8, R13
+	LEAQ      (R12), R14
+	TESTL     $0x00000080, R13
+	JZ        tail3_four
+	VMOVUPS   Y6, (R14)
+	JMP       tail3_done
+
+tail3_four:
+	VMOVAPS      X6, X4
+	TESTL        $0x00000008, R13
+	JZ           tail3_two
+	VMOVUPS      X4, (R14)
+	VEXTRACTF128 $0x01, Y6, X4
+	ADDQ         $+16, R14
+	SHRL         $0x04, R13
+
+tail3_two:
+	TESTL    $0x00000002, R13
+	JZ       tail3_one
+	VMOVLPS  X4, (R14)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R14
+	SHRL     $0x02, R13
+
+tail3_one:
+	TESTL  $0x00000001, R13
+	JZ     tail3_done
+	VMOVSS X4, (R14)
+
+tail3_done:
+	ADDQ      CX, R12
+	VMOVMSKPS Y8, R13
+	LEAQ      (R12), R12
+	TESTL     $0x00000080, R13
+	JZ        tail4_four
+	VMOVUPS   Y7, (R12)
+	JMP       tail4_done
+
+tail4_four:
+	VMOVAPS      X7, X4
+	TESTL        $0x00000008, R13
+	JZ           tail4_two
+	VMOVUPS      X4, (R12)
+	VEXTRACTF128 $0x01, Y7, X4
+	ADDQ         $+16, R12
+	SHRL         $0x04, R13
+
+tail4_two:
+	TESTL    $0x00000002, R13
+	JZ       tail4_one
+	VMOVLPS  X4, (R12)
+	VMOVHLPS X4, X4, X4
+	ADDQ     $+8, R12
+	SHRL     $0x02, R13
+
+tail4_one:
+	TESTL  $0x00000001, R13
+	JZ     tail4_done
+	VMOVSS X4, (R12)
+
+tail4_done:
+tile_next:
+	ADDQ    $+40, R9
+	ADDQ    $+32, AX
+	ADDQ    $+32, SI
+	DECQ    R11
+	JNZ     tile_block
+	MOVQ    oh+88(FP), AX
+	SUBQ    $0x04, AX
+	CMPQ    DI, AX
+	JE      next
+	ADDQ    $+4, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	JMP     tile
+
+single:
+	MOVQ  DI, R8
+	ADDQ  R8, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
+	MOVQ  blocks+104(FP), R11
+	MOVQ  table+112(FP), R9
+
+single_block:
+	CMPL         4(R9), $0x00
+	JE           single_edge
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Y4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Y5
+	VMOVUPS      32(R14), Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VFMADD231PS  Y7, Y0, Y4
+	VFMADD231PS  Y5, Y1, Y4
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VMOVUPS      (R12), Y5
+	VMOVUPS      32(R12), Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VFMADD231PS  Y7, Y2, Y4
+	VFMADD231PS  Y5, Y3, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	CMPQ         res+40(FP), $0x00
+	JE           single_inner_store
+	MOVQ         SI, R12
+	VMOVUPS      (R12), Y5
+	VADDPS       Y5, Y4, Y4
+
+single_inner_store:
+	VBROADCASTSS lo+120(FP), Y5
+	VBROADCASTSS hi+124(FP), Y6
+	VMAXPS       Y4, Y5, Y4
+	VMINPS       Y4, Y6, Y4
+	MOVQ         AX, R12
+	VMOVUPS      Y4, (R12)
+	JMP          single_next
+
+single_edge:
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Y4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VPBROADCASTD 8(R9), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R14), Y5, Y5
+	VPBROADCASTD 12(R9), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R14), Y6, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VFMADD231PS  Y7, Y0, Y4
+	VFMADD231PS  Y5, Y1, Y4
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VPBROADCASTD 8(R9), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	VMASKMOVPS   (R12), Y5, Y5
+	VPBROADCASTD 12(R9), Y6
+	VPAND        bits<>+0(SB), Y6, Y6
+	VPCMPEQD     bits<>+0(SB), Y6, Y6
+	VMASKMOVPS   32(R12), Y6, Y6
+	VSHUFPS      $0x88, Y6, Y5, Y7
+	VSHUFPS      $0xdd, Y6, Y5, Y5
+	VFMADD231PS  Y7, Y2, Y4
+	VFMADD231PS  Y5, Y3, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VPBROADCASTD 36(R9), Y5
+	VPAND        bits<>+0(SB), Y5, Y5
+	VPCMPEQD     bits<>+0(SB), Y5, Y5
+	CMPQ         res+40(FP), $0x00
+	JE           single_edge_store
+	MOVQ         SI, R12
+	VMASKMOVPS   (R12), Y5, Y6
+	VADDPS       Y6, Y4, Y4
+
+single_edge_store:
+	VBROADCASTSS lo+120(FP), Y6
+	VBROADCASTSS hi+124(FP), Y7
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	MOVQ         AX, R12
+	VMOVMSKPS    Y5, R13
+	LEAQ         (R12), R12
+	TESTL        $0x00000080, R13
+	JZ           tail5_four
+	VMOVUPS      Y4, (R12)
+	JMP          tail5_done
+
+tail5_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, R13
+	JZ           tail5_two
+	VMOVUPS      X5, (R12)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, R12
+	SHRL         $0x04, R13
+
+tail5_two:
+	TESTL    $0x00000002, R13
+	JZ       tail5_one
+	VMOVLPS  X5, (R12)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, R12
+	SHRL     $0x02, R13
+
+tail5_one:
+	TESTL  $0x00000001, R13
+	JZ     tail5_done
+	VMOVSS X5, (R12)
+
+tail5_done:
+single_next:
+	ADDQ $+40, R9
+	ADDQ $+32, AX
+	ADDQ $+32, SI
+	DECQ R11
+	JNZ  single_block
+	INCQ DI
+	CMPQ DI, oh+88(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
+	CMPQ res+40(FP), $0x00
+	JE   plain
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
+
+plain:
+	ADDQ $0x10, w+24(FP)
+	ADDQ $0x04, bias+32(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
 // func depthwise_3x3s1_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·depthwise_3x3s1_avx2(SB), NOSPLIT, $0-136
@@ -524,126 +1182,126 @@ tile_edge_store:
 	VMOVMSKPS    Y13, R13
 	LEAQ         (R12), R14
 	TESTL        $0x00000080, R13
-	JZ           tail1_four
+	JZ           tail6_four
 	VMOVUPS      Y9, (R14)
-	JMP          tail1_done
+	JMP          tail6_done
 
-tail1_four:
+tail6_four:
 	VMOVAPS      X9, X14
 	TESTL        $0x00000008, R13
-	JZ           tail1_two
+	JZ           tail6_two
 	VMOVUPS      X14, (R14)
 	VEXTRACTF128 $0x01, Y9, X14
 	ADDQ         $+16, R14
 	SHRL         $0x04, R13
 
-tail1_two:
+tail6_two:
 	TESTL    $0x00000002, R13
-	JZ       tail1_one
+	JZ       tail6_one
 	VMOVLPS  X14, (R14)
 	VMOVHLPS X14, X14, X14
 	ADDQ     $+8, R14
 	SHRL     $0x02, R13
 
-tail1_one:
+tail6_one:
 	TESTL  $0x00000001, R13
-	JZ     tail1_done
+	JZ     tail6_done
 	VMOVSS X14, (R14)
 
-tail1_done:
+tail6_done:
 	ADDQ      CX, R12
 	VMOVMSKPS Y13, R13
 	LEAQ      (R12), R14
 	TESTL     $0x00000080, R13
-	JZ        tail2_four
+	JZ        tail7_four
 	VMOVUPS   Y10, (R14)
-	JMP       tail2_done
+	JMP       tail7_done
 
-tail2_four:
+tail7_four:
 	VMOVAPS      X10, X9
 	TESTL        $0x00000008, R13
-	JZ           tail2_two
+	JZ           tail7_two
 	VMOVUPS      X9, (R14)
 	VEXTRACTF128 $0x01, Y10, X9
 	ADDQ         $+16, R14
 	SHRL         $0x04, R13
 
-tail2_two:
+tail7_two:
 	TESTL    $0x00000002, R13
-	JZ       tail2_one
+	JZ       tail7_one
 	VMOVLPS  X9, (R14)
 	VMOVHLPS X9, X9, X9
 	ADDQ     $+8, R14
 	SHRL     $0x02, R13
 
-tail2_one:
+tail7_one:
 	TESTL  $0x00000001, R13
-	JZ     tail2_done
+	JZ     tail7_done
 	VMOVSS X9, (R14)
 
-tail2_done:
+tail7_done:
 	ADDQ      CX, R12
 	VMOVMSKPS Y13, R13
 	LEAQ      (R12), R14
 	TESTL     $0x00000080, R13
-	JZ        tail3_four
+	JZ        tail8_four
 	VMOVUPS   Y11, (R14)
-	JMP       tail3_done
+	JMP       tail8_done
 
-tail3_four:
+tail8_four:
 	VMOVAPS      X11, X9
 	TESTL        $0x00000008, R13
-	JZ           tail3_two
+	JZ           tail8_two
 	VMOVUPS      X9, (R14)
 	VEXTRACTF128 $0x01, Y11, X9
 	ADDQ         $+16, R14
 	SHRL         $0x04, R13
 
-tail3_two:
+tail8_two:
 	TESTL    $0x00000002, R13
-	JZ       tail3_one
+	JZ       tail8_one
 	VMOVLPS  X9, (R14)
 	VMOVHLPS X9, X9, X9
 	ADDQ     $+8, R14
 	SHRL     $0x02, R13
 
-tail3_one:
+tail8_one:
 	TESTL  $0x00000001, R13
-	JZ     tail3_done
+	JZ     tail8_done
 	VMOVSS X9, (R14)
 
-tail3_done:
+tail8_done:
 	ADDQ      CX, R12
 	VMOVMSKPS Y13, R13
 	LEAQ      (R12), R12
 	TESTL     $0x00000080, R13
-	JZ        tail4_four
+	JZ        tail9_four
 	VMOVUPS   Y12, (R12)
-	JMP       tail4_done
+	JMP       tail9_done
 
-tail4_four:
+tail9_four:
 	VMOVAPS      X12, X9
 	TESTL        $0x00000008, R13
-	JZ           tail4_two
+	JZ           tail9_two
 	VMOVUPS      X9, (R12)
 	VEXTRACTF128 $0x01, Y12, X9
 	ADDQ         $+16, R12
 	SHRL         $0x04, R13
 
-tail4_two:
+tail9_two:
 	TESTL    $0x00000002, R13
-	JZ       tail4_one
+	JZ       tail9_one
 	VMOVLPS  X9, (R12)
 	VMOVHLPS X9, X9, X9
 	ADDQ     $+8, R12
 	SHRL     $0x02, R13
 
-tail4_one:
+tail9_one:
 	TESTL  $0x00000001, R13
-	JZ     tail4_done
+	JZ     tail9_done
 	VMOVSS X9, (R12)
 
-tail4_done:
+tail9_done:
 tile_next:
 	ADDQ    $+40, R9
 	ADDQ    $+32, AX
@@ -807,33 +1465,33 @@ single_edge_store:
 	VMOVMSKPS    Y10, R13
 	LEAQ         (R12), R12
 	TESTL        $0x00000080, R13
-	JZ           tail5_four
+	JZ           tail10_four
 	VMOVUPS      Y9, (R12)
-	JMP          tail5_done
+	JMP          tail10_done
 
-tail5_four:
+tail10_four:
 	VMOVAPS      X9, X10
 	TESTL        $0x00000008, R13
-	JZ           tail5_two
+	JZ           tail10_two
 	VMOVUPS      X10, (R12)
 	VEXTRACTF128 $0x01, Y9, X10
 	ADDQ         $+16, R12
 	SHRL         $0x04, R13
 
-tail5_two:
+tail10_two:
 	TESTL    $0x00000002, R13
-	JZ       tail5_one
+	JZ       tail10_one
 	VMOVLPS  X10, (R12)
 	VMOVHLPS X10, X10, X10
 	ADDQ     $+8, R12
 	SHRL     $0x02, R13
 
-tail5_one:
+tail10_one:
 	TESTL  $0x00000001, R13
-	JZ     tail5_done
+	JZ     tail10_done
 	VMOVSS X10, (R12)
 
-tail5_done:
+tail10_done:
 single_next:
 	ADDQ $+40, R9
 	ADDQ $+32, AX
@@ -1398,126 +2056,126 @@ tile_edge_store:
 	VMOVMSKPS    Y8, R14
 	LEAQ         (R13), R15
 	TESTL        $0x00000080, R14
-	JZ           tail6_four
+	JZ           tail11_four
 	VMOVUPS      Y4, (R15)
-	JMP          tail6_done
+	JMP          tail11_done
 
-tail6_four:
+tail11_four:
 	VMOVAPS      X4, X9
 	TESTL        $0x00000008, R14
-	JZ           tail6_two
+	JZ           tail11_two
 	VMOVUPS      X9, (R15)
 	VEXTRACTF128 $0x01, Y4, X9
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail6_two:
+tail11_two:
 	TESTL    $0x00000002, R14
-	JZ       tail6_one
+	JZ       tail11_one
 	VMOVLPS  X9, (R15)
 	VMOVHLPS X9, X9, X9
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail6_one:
+tail11_one:
 	TESTL  $0x00000001, R14
-	JZ     tail6_done
+	JZ     tail11_done
 	VMOVSS X9, (R15)
 
-tail6_done:
+tail11_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y8, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail7_four
+	JZ        tail12_four
 	VMOVUPS   Y5, (R15)
-	JMP       tail7_done
+	JMP       tail12_done
 
-tail7_four:
+tail12_four:
 	VMOVAPS      X5, X4
 	TESTL        $0x00000008, R14
-	JZ           tail7_two
+	JZ           tail12_two
 	VMOVUPS      X4, (R15)
 	VEXTRACTF128 $0x01, Y5, X4
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail7_two:
+tail12_two:
 	TESTL    $0x00000002, R14
-	JZ       tail7_one
+	JZ       tail12_one
 	VMOVLPS  X4, (R15)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail7_one:
+tail12_one:
 	TESTL  $0x00000001, R14
-	JZ     tail7_done
+	JZ     tail12_done
 	VMOVSS X4, (R15)
 
-tail7_done:
+tail12_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y8, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail8_four
+	JZ        tail13_four
 	VMOVUPS   Y6, (R15)
-	JMP       tail8_done
+	JMP       tail13_done
 
-tail8_four:
+tail13_four:
 	VMOVAPS      X6, X4
 	TESTL        $0x00000008, R14
-	JZ           tail8_two
+	JZ           tail13_two
 	VMOVUPS      X4, (R15)
 	VEXTRACTF128 $0x01, Y6, X4
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail8_two:
+tail13_two:
 	TESTL    $0x00000002, R14
-	JZ       tail8_one
+	JZ       tail13_one
 	VMOVLPS  X4, (R15)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail8_one:
+tail13_one:
 	TESTL  $0x00000001, R14
-	JZ     tail8_done
+	JZ     tail13_done
 	VMOVSS X4, (R15)
 
-tail8_done:
+tail13_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y8, R14
 	LEAQ      (R13), R13
 	TESTL     $0x00000080, R14
-	JZ        tail9_four
+	JZ        tail14_four
 	VMOVUPS   Y7, (R13)
-	JMP       tail9_done
+	JMP       tail14_done
 
-tail9_four:
+tail14_four:
 	VMOVAPS      X7, X4
 	TESTL        $0x00000008, R14
-	JZ           tail9_two
+	JZ           tail14_two
 	VMOVUPS      X4, (R13)
 	VEXTRACTF128 $0x01, Y7, X4
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail9_two:
+tail14_two:
 	TESTL    $0x00000002, R14
-	JZ       tail9_one
+	JZ       tail14_one
 	VMOVLPS  X4, (R13)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail9_one:
+tail14_one:
 	TESTL  $0x00000001, R14
-	JZ     tail9_done
+	JZ     tail14_done
 	VMOVSS X4, (R13)
 
-tail9_done:
+tail14_done:
 tile_next:
 	ADDQ    $+40, R10
 	ADDQ    $+32, DX
@@ -1717,33 +2375,33 @@ single_edge_store:
 	VMOVMSKPS    Y5, R14
 	LEAQ         (R13), R13
 	TESTL        $0x00000080, R14
-	JZ           tail10_four
+	JZ           tail15_four
 	VMOVUPS      Y4, (R13)
-	JMP          tail10_done
+	JMP          tail15_done
 
-tail10_four:
+tail15_four:
 	VMOVAPS      X4, X5
 	TESTL        $0x00000008, R14
-	JZ           tail10_two
+	JZ           tail15_two
 	VMOVUPS      X5, (R13)
 	VEXTRACTF128 $0x01, Y4, X5
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail10_two:
+tail15_two:
 	TESTL    $0x00000002, R14
-	JZ       tail10_one
+	JZ       tail15_one
 	VMOVLPS  X5, (R13)
 	VMOVHLPS X5, X5, X5
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail10_one:
+tail15_one:
 	TESTL  $0x00000001, R14
-	JZ     tail10_done
+	JZ     tail15_done
 	VMOVSS X5, (R13)
 
-tail10_done:
+tail15_done:
 single_next:
 	ADDQ $+40, R10
 	ADDQ $+32, DX
@@ -2412,126 +3070,126 @@ tile_edge_store:
 	VMOVMSKPS    Y11, R14
 	LEAQ         (R13), R15
 	TESTL        $0x00000080, R14
-	JZ           tail11_four
+	JZ           tail16_four
 	VMOVUPS      Y7, (R15)
-	JMP          tail11_done
+	JMP          tail16_done
 
-tail11_four:
+tail16_four:
 	VMOVAPS      X7, X12
 	TESTL        $0x00000008, R14
-	JZ           tail11_two
+	JZ           tail16_two
 	VMOVUPS      X12, (R15)
 	VEXTRACTF128 $0x01, Y7, X12
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail11_two:
+tail16_two:
 	TESTL    $0x00000002, R14
-	JZ       tail11_one
+	JZ       tail16_one
 	VMOVLPS  X12, (R15)
 	VMOVHLPS X12, X12, X12
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail11_one:
+tail16_one:
 	TESTL  $0x00000001, R14
-	JZ     tail11_done
+	JZ     tail16_done
 	VMOVSS X12, (R15)
 
-tail11_done:
+tail16_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y11, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail12_four
+	JZ        tail17_four
 	VMOVUPS   Y8, (R15)
-	JMP       tail12_done
+	JMP       tail17_done
 
-tail12_four:
+tail17_four:
 	VMOVAPS      X8, X7
 	TESTL        $0x00000008, R14
-	JZ           tail12_two
+	JZ           tail17_two
 	VMOVUPS      X7, (R15)
 	VEXTRACTF128 $0x01, Y8, X7
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail12_two:
+tail17_two:
 	TESTL    $0x00000002, R14
-	JZ       tail12_one
+	JZ       tail17_one
 	VMOVLPS  X7, (R15)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail12_one:
+tail17_one:
 	TESTL  $0x00000001, R14
-	JZ     tail12_done
+	JZ     tail17_done
 	VMOVSS X7, (R15)
 
-tail12_done:
+tail17_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y11, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail13_four
+	JZ        tail18_four
 	VMOVUPS   Y9, (R15)
-	JMP       tail13_done
+	JMP       tail18_done
 
-tail13_four:
+tail18_four:
 	VMOVAPS      X9, X7
 	TESTL        $0x00000008, R14
-	JZ           tail13_two
+	JZ           tail18_two
 	VMOVUPS      X7, (R15)
 	VEXTRACTF128 $0x01, Y9, X7
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail13_two:
+tail18_two:
 	TESTL    $0x00000002, R14
-	JZ       tail13_one
+	JZ       tail18_one
 	VMOVLPS  X7, (R15)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail13_one:
+tail18_one:
 	TESTL  $0x00000001, R14
-	JZ     tail13_done
+	JZ     tail18_done
 	VMOVSS X7, (R15)
 
-tail13_done:
+tail18_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y11, R14
 	LEAQ      (R13), R13
 	TESTL     $0x00000080, R14
-	JZ        tail14_four
+	JZ        tail19_four
 	VMOVUPS   Y10, (R13)
-	JMP       tail14_done
+	JMP       tail19_done
 
-tail14_four:
+tail19_four:
 	VMOVAPS      X10, X7
 	TESTL        $0x00000008, R14
-	JZ           tail14_two
+	JZ           tail19_two
 	VMOVUPS      X7, (R13)
 	VEXTRACTF128 $0x01, Y10, X7
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail14_two:
+tail19_two:
 	TESTL    $0x00000002, R14
-	JZ       tail14_one
+	JZ       tail19_one
 	VMOVLPS  X7, (R13)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail14_one:
+tail19_one:
 	TESTL  $0x00000001, R14
-	JZ     tail14_done
+	JZ     tail19_done
 	VMOVSS X7, (R13)
 
-tail14_done:
+tail19_done:
 tile_next:
 	ADDQ    $+40, R10
 	ADDQ    $+32, DX
@@ -2827,33 +3485,33 @@ single_edge_store:
 	VMOVMSKPS    Y8, R14
 	LEAQ         (R13), R13
 	TESTL        $0x00000080, R14
-	JZ           tail15_four
+	JZ           tail20_four
 	VMOVUPS      Y7, (R13)
-	JMP          tail15_done
+	JMP          tail20_done
 
-tail15_four:
+tail20_four:
 	VMOVAPS      X7, X8
 	TESTL        $0x00000008, R14
-	JZ           tail15_two
+	JZ           tail20_two
 	VMOVUPS      X8, (R13)
 	VEXTRACTF128 $0x01, Y7, X8
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail15_two:
+tail20_two:
 	TESTL    $0x00000002, R14
-	JZ       tail15_one
+	JZ       tail20_one
 	VMOVLPS  X8, (R13)
 	VMOVHLPS X8, X8, X8
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail15_one:
+tail20_one:
 	TESTL  $0x00000001, R14
-	JZ     tail15_done
+	JZ     tail20_done
 	VMOVSS X8, (R13)
 
-tail15_done:
+tail20_done:
 single_next:
 	ADDQ $+40, R10
 	ADDQ $+32, DX
@@ -3804,126 +4462,126 @@ tile_edge_store:
 	VMOVMSKPS    Y8, R14
 	LEAQ         (R13), R15
 	TESTL        $0x00000080, R14
-	JZ           tail16_four
+	JZ           tail21_four
 	VMOVUPS      Y4, (R15)
-	JMP          tail16_done
+	JMP          tail21_done
 
-tail16_four:
+tail21_four:
 	VMOVAPS      X4, X9
 	TESTL        $0x00000008, R14
-	JZ           tail16_two
+	JZ           tail21_two
 	VMOVUPS      X9, (R15)
 	VEXTRACTF128 $0x01, Y4, X9
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail16_two:
+tail21_two:
 	TESTL    $0x00000002, R14
-	JZ       tail16_one
+	JZ       tail21_one
 	VMOVLPS  X9, (R15)
 	VMOVHLPS X9, X9, X9
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail16_one:
+tail21_one:
 	TESTL  $0x00000001, R14
-	JZ     tail16_done
+	JZ     tail21_done
 	VMOVSS X9, (R15)
 
-tail16_done:
+tail21_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y8, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail17_four
+	JZ        tail22_four
 	VMOVUPS   Y5, (R15)
-	JMP       tail17_done
+	JMP       tail22_done
 
-tail17_four:
+tail22_four:
 	VMOVAPS      X5, X4
 	TESTL        $0x00000008, R14
-	JZ           tail17_two
+	JZ           tail22_two
 	VMOVUPS      X4, (R15)
 	VEXTRACTF128 $0x01, Y5, X4
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail17_two:
+tail22_two:
 	TESTL    $0x00000002, R14
-	JZ       tail17_one
+	JZ       tail22_one
 	VMOVLPS  X4, (R15)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail17_one:
+tail22_one:
 	TESTL  $0x00000001, R14
-	JZ     tail17_done
+	JZ     tail22_done
 	VMOVSS X4, (R15)
 
-tail17_done:
+tail22_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y8, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail18_four
+	JZ        tail23_four
 	VMOVUPS   Y6, (R15)
-	JMP       tail18_done
+	JMP       tail23_done
 
-tail18_four:
+tail23_four:
 	VMOVAPS      X6, X4
 	TESTL        $0x00000008, R14
-	JZ           tail18_two
+	JZ           tail23_two
 	VMOVUPS      X4, (R15)
 	VEXTRACTF128 $0x01, Y6, X4
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail18_two:
+tail23_two:
 	TESTL    $0x00000002, R14
-	JZ       tail18_one
+	JZ       tail23_one
 	VMOVLPS  X4, (R15)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail18_one:
+tail23_one:
 	TESTL  $0x00000001, R14
-	JZ     tail18_done
+	JZ     tail23_done
 	VMOVSS X4, (R15)
 
-tail18_done:
+tail23_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y8, R14
 	LEAQ      (R13), R13
 	TESTL     $0x00000080, R14
-	JZ        tail19_four
+	JZ        tail24_four
 	VMOVUPS   Y7, (R13)
-	JMP       tail19_done
+	JMP       tail24_done
 
-tail19_four:
+tail24_four:
 	VMOVAPS      X7, X4
 	TESTL        $0x00000008, R14
-	JZ           tail19_two
+	JZ           tail24_two
 	VMOVUPS      X4, (R13)
 	VEXTRACTF128 $0x01, Y7, X4
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail19_two:
+tail24_two:
 	TESTL    $0x00000002, R14
-	JZ       tail19_one
+	JZ       tail24_one
 	VMOVLPS  X4, (R13)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail19_one:
+tail24_one:
 	TESTL  $0x00000001, R14
-	JZ     tail19_done
+	JZ     tail24_done
 	VMOVSS X4, (R13)
 
-tail19_done:
+tail24_done:
 tile_next:
 	ADDQ    $+40, R10
 	ADDQ    $+32, DX
@@ -4297,33 +4955,33 @@ single_edge_store:
 	VMOVMSKPS    Y5, R14
 	LEAQ         (R13), R13
 	TESTL        $0x00000080, R14
-	JZ           tail20_four
+	JZ           tail25_four
 	VMOVUPS      Y4, (R13)
-	JMP          tail20_done
+	JMP          tail25_done
 
-tail20_four:
+tail25_four:
 	VMOVAPS      X4, X5
 	TESTL        $0x00000008, R14
-	JZ           tail20_two
+	JZ           tail25_two
 	VMOVUPS      X5, (R13)
 	VEXTRACTF128 $0x01, Y4, X5
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail20_two:
+tail25_two:
 	TESTL    $0x00000002, R14
-	JZ       tail20_one
+	JZ       tail25_one
 	VMOVLPS  X5, (R13)
 	VMOVHLPS X5, X5, X5
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail20_one:
+tail25_one:
 	TESTL  $0x00000001, R14
-	JZ     tail20_done
+	JZ     tail25_done
 	VMOVSS X5, (R13)
 
-tail20_done:
+tail25_done:
 single_next:
 	ADDQ $+40, R10
 	ADDQ $+32, DX
@@ -5402,126 +6060,126 @@ tile_edge_store:
 	VMOVMSKPS    Y11, R14
 	LEAQ         (R13), R15
 	TESTL        $0x00000080, R14
-	JZ           tail21_four
+	JZ           tail26_four
 	VMOVUPS      Y7, (R15)
-	JMP          tail21_done
+	JMP          tail26_done
 
-tail21_four:
+tail26_four:
 	VMOVAPS      X7, X12
 	TESTL        $0x00000008, R14
-	JZ           tail21_two
+	JZ           tail26_two
 	VMOVUPS      X12, (R15)
 	VEXTRACTF128 $0x01, Y7, X12
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail21_two:
+tail26_two:
 	TESTL    $0x00000002, R14
-	JZ       tail21_one
+	JZ       tail26_one
 	VMOVLPS  X12, (R15)
 	VMOVHLPS X12, X12, X12
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail21_one:
+tail26_one:
 	TESTL  $0x00000001, R14
-	JZ     tail21_done
+	JZ     tail26_done
 	VMOVSS X12, (R15)
 
-tail21_done:
+tail26_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y11, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail22_four
+	JZ        tail27_four
 	VMOVUPS   Y8, (R15)
-	JMP       tail22_done
+	JMP       tail27_done
 
-tail22_four:
+tail27_four:
 	VMOVAPS      X8, X7
 	TESTL        $0x00000008, R14
-	JZ           tail22_two
+	JZ           tail27_two
 	VMOVUPS      X7, (R15)
 	VEXTRACTF128 $0x01, Y8, X7
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail22_two:
+tail27_two:
 	TESTL    $0x00000002, R14
-	JZ       tail22_one
+	JZ       tail27_one
 	VMOVLPS  X7, (R15)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail22_one:
+tail27_one:
 	TESTL  $0x00000001, R14
-	JZ     tail22_done
+	JZ     tail27_done
 	VMOVSS X7, (R15)
 
-tail22_done:
+tail27_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y11, R14
 	LEAQ      (R13), R15
 	TESTL     $0x00000080, R14
-	JZ        tail23_four
+	JZ        tail28_four
 	VMOVUPS   Y9, (R15)
-	JMP       tail23_done
+	JMP       tail28_done
 
-tail23_four:
+tail28_four:
 	VMOVAPS      X9, X7
 	TESTL        $0x00000008, R14
-	JZ           tail23_two
+	JZ           tail28_two
 	VMOVUPS      X7, (R15)
 	VEXTRACTF128 $0x01, Y9, X7
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail23_two:
+tail28_two:
 	TESTL    $0x00000002, R14
-	JZ       tail23_one
+	JZ       tail28_one
 	VMOVLPS  X7, (R15)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail23_one:
+tail28_one:
 	TESTL  $0x00000001, R14
-	JZ     tail23_done
+	JZ     tail28_done
 	VMOVSS X7, (R15)
 
-tail23_done:
+tail28_done:
 	ADDQ      CX, R13
 	VMOVMSKPS Y11, R14
 	LEAQ      (R13), R13
 	TESTL     $0x00000080, R14
-	JZ        tail24_four
+	JZ        tail29_four
 	VMOVUPS   Y10, (R13)
-	JMP       tail24_done
+	JMP       tail29_done
 
-tail24_four:
+tail29_four:
 	VMOVAPS      X10, X7
 	TESTL        $0x00000008, R14
-	JZ           tail24_two
+	JZ           tail29_two
 	VMOVUPS      X7, (R13)
 	VEXTRACTF128 $0x01, Y10, X7
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail24_two:
+tail29_two:
 	TESTL    $0x00000002, R14
-	JZ       tail24_one
+	JZ       tail29_one
 	VMOVLPS  X7, (R13)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail24_one:
+tail29_one:
 	TESTL  $0x00000001, R14
-	JZ     tail24_done
+	JZ     tail29_done
 	VMOVSS X7, (R13)
 
-tail24_done:
+tail29_done:
 tile_next:
 	ADDQ    $+40, R10
 	ADDQ    $+32, DX
@@ -6005,33 +6663,33 @@ single_edge_store:
 	VMOVMSKPS    Y8, R14
 	LEAQ         (R13), R13
 	TESTL        $0x00000080, R14
-	JZ           tail25_four
+	JZ           tail30_four
 	VMOVUPS      Y7, (R13)
-	JMP          tail25_done
+	JMP          tail30_done
 
-tail25_four:
+tail30_four:
 	VMOVAPS      X7, X8
 	TESTL        $0x00000008, R14
-	JZ           tail25_two
+	JZ           tail30_two
 	VMOVUPS      X8, (R13)
 	VEXTRACTF128 $0x01, Y7, X8
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail25_two:
+tail30_two:
 	TESTL    $0x00000002, R14
-	JZ       tail25_one
+	JZ       tail30_one
 	VMOVLPS  X8, (R13)
 	VMOVHLPS X8, X8, X8
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail25_one:
+tail30_one:
 	TESTL  $0x00000001, R14
-	JZ     tail25_done
+	JZ     tail30_done
 	VMOVSS X8, (R13)
 
-tail25_done:
+tail30_done:
 single_next:
 	ADDQ $+40, R10
 	ADDQ $+32, DX
@@ -6118,33 +6776,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail26_four
+	JZ         tail31_four
 	VMOVUPS    Y2, (CX)
-	JMP        tail26_done
+	JMP        tail31_done
 
-tail26_four:
+tail31_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail26_two
+	JZ           tail31_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail26_two:
+tail31_two:
 	TESTL    $0x00000002, AX
-	JZ       tail26_one
+	JZ       tail31_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail26_one:
+tail31_one:
 	TESTL  $0x00000001, AX
-	JZ     tail26_done
+	JZ     tail31_done
 	VMOVSS X0, (CX)
 
-tail26_done:
+tail31_done:
 done:
 	VZEROUPPER
 	RET
@@ -6521,126 +7179,126 @@ tile_edge:
 	VMOVMSKPS    Y5, R12
 	LEAQ         (R11), R13
 	TESTL        $0x00000080, R12
-	JZ           tail27_four
+	JZ           tail32_four
 	VMOVUPS      Y1, (R13)
-	JMP          tail27_done
+	JMP          tail32_done
 
-tail27_four:
+tail32_four:
 	VMOVAPS      X1, X6
 	TESTL        $0x00000008, R12
-	JZ           tail27_two
+	JZ           tail32_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y1, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail27_two:
+tail32_two:
 	TESTL    $0x00000002, R12
-	JZ       tail27_one
+	JZ       tail32_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail27_one:
+tail32_one:
 	TESTL  $0x00000001, R12
-	JZ     tail27_done
+	JZ     tail32_done
 	VMOVSS X6, (R13)
 
-tail27_done:
+tail32_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R13
 	TESTL     $0x00000080, R12
-	JZ        tail28_four
+	JZ        tail33_four
 	VMOVUPS   Y2, (R13)
-	JMP       tail28_done
+	JMP       tail33_done
 
-tail28_four:
+tail33_four:
 	VMOVAPS      X2, X1
 	TESTL        $0x00000008, R12
-	JZ           tail28_two
+	JZ           tail33_two
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y2, X1
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail28_two:
+tail33_two:
 	TESTL    $0x00000002, R12
-	JZ       tail28_one
+	JZ       tail33_one
 	VMOVLPS  X1, (R13)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail28_one:
+tail33_one:
 	TESTL  $0x00000001, R12
-	JZ     tail28_done
+	JZ     tail33_done
 	VMOVSS X1, (R13)
 
-tail28_done:
+tail33_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R13
 	TESTL     $0x00000080, R12
-	JZ        tail29_four
+	JZ        tail34_four
 	VMOVUPS   Y3, (R13)
-	JMP       tail29_done
+	JMP       tail34_done
 
-tail29_four:
+tail34_four:
 	VMOVAPS      X3, X1
 	TESTL        $0x00000008, R12
-	JZ           tail29_two
+	JZ           tail34_two
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y3, X1
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail29_two:
+tail34_two:
 	TESTL    $0x00000002, R12
-	JZ       tail29_one
+	JZ       tail34_one
 	VMOVLPS  X1, (R13)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail29_one:
+tail34_one:
 	TESTL  $0x00000001, R12
-	JZ     tail29_done
+	JZ     tail34_done
 	VMOVSS X1, (R13)
 
-tail29_done:
+tail34_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R11
 	TESTL     $0x00000080, R12
-	JZ        tail30_four
+	JZ        tail35_four
 	VMOVUPS   Y4, (R11)
-	JMP       tail30_done
+	JMP       tail35_done
 
-tail30_four:
+tail35_four:
 	VMOVAPS      X4, X1
 	TESTL        $0x00000008, R12
-	JZ           tail30_two
+	JZ           tail35_two
 	VMOVUPS      X1, (R11)
 	VEXTRACTF128 $0x01, Y4, X1
 	ADDQ         $+16, R11
 	SHRL         $0x04, R12
 
-tail30_two:
+tail35_two:
 	TESTL    $0x00000002, R12
-	JZ       tail30_one
+	JZ       tail35_one
 	VMOVLPS  X1, (R11)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R11
 	SHRL     $0x02, R12
 
-tail30_one:
+tail35_one:
 	TESTL  $0x00000001, R12
-	JZ     tail30_done
+	JZ     tail35_done
 	VMOVSS X1, (R11)
 
-tail30_done:
+tail35_done:
 tile_next:
 	ADDQ    $+40, R8
 	ADDQ    $+32, CX
@@ -6763,33 +7421,33 @@ single_edge:
 	VMOVMSKPS    Y2, R12
 	LEAQ         (R11), R11
 	TESTL        $0x00000080, R12
-	JZ           tail31_four
+	JZ           tail36_four
 	VMOVUPS      Y1, (R11)
-	JMP          tail31_done
+	JMP          tail36_done
 
-tail31_four:
+tail36_four:
 	VMOVAPS      X1, X2
 	TESTL        $0x00000008, R12
-	JZ           tail31_two
+	JZ           tail36_two
 	VMOVUPS      X2, (R11)
 	VEXTRACTF128 $0x01, Y1, X2
 	ADDQ         $+16, R11
 	SHRL         $0x04, R12
 
-tail31_two:
+tail36_two:
 	TESTL    $0x00000002, R12
-	JZ       tail31_one
+	JZ       tail36_one
 	VMOVLPS  X2, (R11)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R11
 	SHRL     $0x02, R12
 
-tail31_one:
+tail36_one:
 	TESTL  $0x00000001, R12
-	JZ     tail31_done
+	JZ     tail36_done
 	VMOVSS X2, (R11)
 
-tail31_done:
+tail36_done:
 single_next:
 	ADDQ $+40, R8
 	ADDQ $+32, CX
@@ -7216,126 +7874,126 @@ tile_edge:
 	VMOVMSKPS    Y5, R12
 	LEAQ         (R11), R13
 	TESTL        $0x00000080, R12
-	JZ           tail32_four
+	JZ           tail37_four
 	VMOVUPS      Y1, (R13)
-	JMP          tail32_done
+	JMP          tail37_done
 
-tail32_four:
+tail37_four:
 	VMOVAPS      X1, X6
 	TESTL        $0x00000008, R12
-	JZ           tail32_two
+	JZ           tail37_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y1, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail32_two:
+tail37_two:
 	TESTL    $0x00000002, R12
-	JZ       tail32_one
+	JZ       tail37_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail32_one:
+tail37_one:
 	TESTL  $0x00000001, R12
-	JZ     tail32_done
+	JZ     tail37_done
 	VMOVSS X6, (R13)
 
-tail32_done:
+tail37_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R13
 	TESTL     $0x00000080, R12
-	JZ        tail33_four
+	JZ        tail38_four
 	VMOVUPS   Y2, (R13)
-	JMP       tail33_done
+	JMP       tail38_done
 
-tail33_four:
+tail38_four:
 	VMOVAPS      X2, X1
 	TESTL        $0x00000008, R12
-	JZ           tail33_two
+	JZ           tail38_two
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y2, X1
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail33_two:
+tail38_two:
 	TESTL    $0x00000002, R12
-	JZ       tail33_one
+	JZ       tail38_one
 	VMOVLPS  X1, (R13)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail33_one:
+tail38_one:
 	TESTL  $0x00000001, R12
-	JZ     tail33_done
+	JZ     tail38_done
 	VMOVSS X1, (R13)
 
-tail33_done:
+tail38_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R13
 	TESTL     $0x00000080, R12
-	JZ        tail34_four
+	JZ        tail39_four
 	VMOVUPS   Y3, (R13)
-	JMP       tail34_done
+	JMP       tail39_done
 
-tail34_four:
+tail39_four:
 	VMOVAPS      X3, X1
 	TESTL        $0x00000008, R12
-	JZ           tail34_two
+	JZ           tail39_two
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y3, X1
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail34_two:
+tail39_two:
 	TESTL    $0x00000002, R12
-	JZ       tail34_one
+	JZ       tail39_one
 	VMOVLPS  X1, (R13)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail34_one:
+tail39_one:
 	TESTL  $0x00000001, R12
-	JZ     tail34_done
+	JZ     tail39_done
 	VMOVSS X1, (R13)
 
-tail34_done:
+tail39_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R11
 	TESTL     $0x00000080, R12
-	JZ        tail35_four
+	JZ        tail40_four
 	VMOVUPS   Y4, (R11)
-	JMP       tail35_done
+	JMP       tail40_done
 
-tail35_four:
+tail40_four:
 	VMOVAPS      X4, X1
 	TESTL        $0x00000008, R12
-	JZ           tail35_two
+	JZ           tail40_two
 	VMOVUPS      X1, (R11)
 	VEXTRACTF128 $0x01, Y4, X1
 	ADDQ         $+16, R11
 	SHRL         $0x04, R12
 
-tail35_two:
+tail40_two:
 	TESTL    $0x00000002, R12
-	JZ       tail35_one
+	JZ       tail40_one
 	VMOVLPS  X1, (R11)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R11
 	SHRL     $0x02, R12
 
-tail35_one:
+tail40_one:
 	TESTL  $0x00000001, R12
-	JZ     tail35_done
+	JZ     tail40_done
 	VMOVSS X1, (R11)
 
-tail35_done:
+tail40_done:
 tile_next:
 	ADDQ    $+40, R8
 	ADDQ    $+32, CX
@@ -7517,33 +8175,33 @@ single_edge:
 	VMOVMSKPS    Y2, R12
 	LEAQ         (R11), R11
 	TESTL        $0x00000080, R12
-	JZ           tail36_four
+	JZ           tail41_four
 	VMOVUPS      Y1, (R11)
-	JMP          tail36_done
+	JMP          tail41_done
 
-tail36_four:
+tail41_four:
 	VMOVAPS      X1, X2
 	TESTL        $0x00000008, R12
-	JZ           tail36_two
+	JZ           tail41_two
 	VMOVUPS      X2, (R11)
 	VEXTRACTF128 $0x01, Y1, X2
 	ADDQ         $+16, R11
 	SHRL         $0x04, R12
 
-tail36_two:
+tail41_two:
 	TESTL    $0x00000002, R12
-	JZ       tail36_one
+	JZ       tail41_one
 	VMOVLPS  X2, (R11)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R11
 	SHRL     $0x02, R12
 
-tail36_one:
+tail41_one:
 	TESTL  $0x00000001, R12
-	JZ     tail36_done
+	JZ     tail41_done
 	VMOVSS X2, (R11)
 
-tail36_done:
+tail41_done:
 single_next:
 	ADDQ $+40, R8
 	ADDQ $+32, CX
@@ -8189,126 +8847,126 @@ tile_edge:
 	VMOVMSKPS    Y5, R12
 	LEAQ         (R11), R13
 	TESTL        $0x00000080, R12
-	JZ           tail37_four
+	JZ           tail42_four
 	VMOVUPS      Y1, (R13)
-	JMP          tail37_done
+	JMP          tail42_done
 
-tail37_four:
+tail42_four:
 	VMOVAPS      X1, X6
 	TESTL        $0x00000008, R12
-	JZ           tail37_two
+	JZ           tail42_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y1, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail37_two:
+tail42_two:
 	TESTL    $0x00000002, R12
-	JZ       tail37_one
+	JZ       tail42_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail37_one:
+tail42_one:
 	TESTL  $0x00000001, R12
-	JZ     tail37_done
+	JZ     tail42_done
 	VMOVSS X6, (R13)
 
-tail37_done:
+tail42_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R13
 	TESTL     $0x00000080, R12
-	JZ        tail38_four
+	JZ        tail43_four
 	VMOVUPS   Y2, (R13)
-	JMP       tail38_done
+	JMP       tail43_done
 
-tail38_four:
+tail43_four:
 	VMOVAPS      X2, X1
 	TESTL        $0x00000008, R12
-	JZ           tail38_two
+	JZ           tail43_two
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y2, X1
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail38_two:
+tail43_two:
 	TESTL    $0x00000002, R12
-	JZ       tail38_one
+	JZ       tail43_one
 	VMOVLPS  X1, (R13)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail38_one:
+tail43_one:
 	TESTL  $0x00000001, R12
-	JZ     tail38_done
+	JZ     tail43_done
 	VMOVSS X1, (R13)
 
-tail38_done:
+tail43_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R13
 	TESTL     $0x00000080, R12
-	JZ        tail39_four
+	JZ        tail44_four
 	VMOVUPS   Y3, (R13)
-	JMP       tail39_done
+	JMP       tail44_done
 
-tail39_four:
+tail44_four:
 	VMOVAPS      X3, X1
 	TESTL        $0x00000008, R12
-	JZ           tail39_two
+	JZ           tail44_two
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y3, X1
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail39_two:
+tail44_two:
 	TESTL    $0x00000002, R12
-	JZ       tail39_one
+	JZ       tail44_one
 	VMOVLPS  X1, (R13)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail39_one:
+tail44_one:
 	TESTL  $0x00000001, R12
-	JZ     tail39_done
+	JZ     tail44_done
 	VMOVSS X1, (R13)
 
-tail39_done:
+tail44_done:
 	ADDQ      AX, R11
 	VMOVMSKPS Y5, R12
 	LEAQ      (R11), R11
 	TESTL     $0x00000080, R12
-	JZ        tail40_four
+	JZ        tail45_four
 	VMOVUPS   Y4, (R11)
-	JMP       tail40_done
+	JMP       tail45_done
 
-tail40_four:
+tail45_four:
 	VMOVAPS      X4, X1
 	TESTL        $0x00000008, R12
-	JZ           tail40_two
+	JZ           tail45_two
 	VMOVUPS      X1, (R11)
 	VEXTRACTF128 $0x01, Y4, X1
 	ADDQ         $+16, R11
 	SHRL         $0x04, R12
 
-tail40_two:
+tail45_two:
 	TESTL    $0x00000002, R12
-	JZ       tail40_one
+	JZ       tail45_one
 	VMOVLPS  X1, (R11)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, R11
 	SHRL     $0x02, R12
 
-tail40_one:
+tail45_one:
 	TESTL  $0x00000001, R12
-	JZ     tail40_done
+	JZ     tail45_done
 	VMOVSS X1, (R11)
 
-tail40_done:
+tail45_done:
 tile_next:
 	ADDQ    $+40, R8
 	ADDQ    $+32, CX
@@ -8529,33 +9187,33 @@ single_edge:
 	VMOVMSKPS    Y2, R12
 	LEAQ         (R11), R11
 	TESTL        $0x00000080, R12
-	JZ           tail41_four
+	JZ           tail46_four
 	VMOVUPS      Y1, (R11)
-	JMP          tail41_done
+	JMP          tail46_done
 
-tail41_four:
+tail46_four:
 	VMOVAPS      X1, X2
 	TESTL        $0x00000008, R12
-	JZ           tail41_two
+	JZ           tail46_two
 	VMOVUPS      X2, (R11)
 	VEXTRACTF128 $0x01, Y1, X2
 	ADDQ         $+16, R11
 	SHRL         $0x04, R12
 
-tail41_two:
+tail46_two:
 	TESTL    $0x00000002, R12
-	JZ       tail41_one
+	JZ       tail46_one
 	VMOVLPS  X2, (R11)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R11
 	SHRL     $0x02, R12
 
-tail41_one:
+tail46_one:
 	TESTL  $0x00000001, R12
-	JZ     tail41_done
+	JZ     tail46_done
 	VMOVSS X2, (R11)
 
-tail41_done:
+tail46_done:
 single_next:
 	ADDQ $+40, R8
 	ADDQ $+32, CX
@@ -8570,6 +9228,463 @@ next:
 	ADDQ AX, x+8(FP)
 	MOVQ yplane+32(FP), AX
 	ADDQ AX, y+24(FP)
+	DECQ planes+0(FP)
+	JNZ  plane
+	VZEROUPPER
+	RET
+
+// func depthwise_2x2s2_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+// Requires: AVX, AVX512F, CMOV
+TEXT ·depthwise_2x2s2_avx512(SB), NOSPLIT, $0-136
+	SHLQ $0x02, xplane+16(FP)
+	SHLQ $0x02, yplane+56(FP)
+	SHLQ $0x02, pitch+72(FP)
+	SHLQ $0x02, ow+96(FP)
+	MOVQ pitch+72(FP), DX
+	LEAQ outside<>+0(SB), BX
+
+plane:
+	MOVQ         ow+96(FP), CX
+	MOVQ         w+24(FP), AX
+	VBROADCASTSS (AX), Z0
+	VBROADCASTSS 4(AX), Z1
+	VBROADCASTSS 8(AX), Z2
+	VBROADCASTSS 12(AX), Z3
+	XORQ         DI, DI
+	MOVQ         oh+88(FP), AX
+	SUBQ         $0x04, AX
+	JL           single
+
+tile:
+	MOVQ  DI, R8
+	ADDQ  R8, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
+	MOVQ  blocks+104(FP), R11
+	MOVQ  table+112(FP), R9
+
+tile_block:
+	CMPL         4(R9), $0x00
+	JE           tile_edge
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Z4
+	VBROADCASTSS (R14), Z5
+	VBROADCASTSS (R14), Z6
+	VBROADCASTSS (R14), Z7
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z4
+	VFMADD231PS  Z8, Z1, Z4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z4
+	VFMADD231PS  Z8, Z3, Z4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z5
+	VFMADD231PS  Z8, Z1, Z5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z5
+	VFMADD231PS  Z8, Z3, Z5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z6
+	VFMADD231PS  Z8, Z1, Z6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z6
+	VFMADD231PS  Z8, Z3, Z6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z8
+	VMOVUPS      64(R14), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z7
+	VFMADD231PS  Z8, Z1, Z7
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VMOVUPS      (R12), Z8
+	VMOVUPS      64(R12), Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z7
+	VFMADD231PS  Z8, Z3, Z7
+	VMOVUPS      pairs<>+0(SB), Z8
+	VPERMPD      Z4, Z8, Z4
+	VPERMPD      Z5, Z8, Z5
+	VPERMPD      Z6, Z8, Z6
+	VPERMPD      Z7, Z8, Z7
+	CMPQ         res+40(FP), $0x00
+	JE           tile_inner_store
+	MOVQ         SI, R12
+	VMOVUPS      (R12), Z8
+	VADDPS       Z8, Z4, Z4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Z8
+	VADDPS       Z8, Z5, Z5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Z8
+	VADDPS       Z8, Z6, Z6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Z8
+	VADDPS       Z8, Z7, Z7
+
+tile_inner_store:
+	VBROADCASTSS lo+120(FP), Z8
+	VBROADCASTSS hi+124(FP), Z9
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	MOVQ         AX, R12
+	VMOVUPS      Z4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z7, (R12)
+	JMP          tile_next
+
+tile_edge:
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Z4
+	VBROADCASTSS (R14), Z5
+	VBROADCASTSS (R14), Z6
+	VBROADCASTSS (R14), Z7
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z4
+	VFMADD231PS  Z8, Z1, Z4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z4
+	VFMADD231PS  Z8, Z3, Z4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z5
+	VFMADD231PS  Z8, Z1, Z5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z5
+	VFMADD231PS  Z8, Z3, Z5
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z6
+	VFMADD231PS  Z8, Z1, Z6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z6
+	VFMADD231PS  Z8, Z3, Z6
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z8
+	VMOVUPS.Z    64(R14), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z0, Z7
+	VFMADD231PS  Z8, Z1, Z7
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VMOVUPS.Z    (R12), K1, Z8
+	VMOVUPS.Z    64(R12), K2, Z9
+	VSHUFPS      $0x88, Z9, Z8, Z10
+	VSHUFPS      $0xdd, Z9, Z8, Z8
+	VFMADD231PS  Z10, Z2, Z7
+	VFMADD231PS  Z8, Z3, Z7
+	VMOVUPS      pairs<>+0(SB), Z8
+	VPERMPD      Z4, Z8, Z4
+	VPERMPD      Z5, Z8, Z5
+	VPERMPD      Z6, Z8, Z6
+	VPERMPD      Z7, Z8, Z7
+	KMOVW        36(R9), K1
+	CMPQ         res+40(FP), $0x00
+	JE           tile_edge_store
+	MOVQ         SI, R12
+	VMOVUPS.Z    (R12), K1, Z8
+	VADDPS       Z8, Z4, Z4
+	ADDQ         CX, R12
+	VMOVUPS.Z    (R12), K1, Z8
+	VADDPS       Z8, Z5, Z5
+	ADDQ         CX, R12
+	VMOVUPS.Z    (R12), K1, Z8
+	VADDPS       Z8, Z6, Z6
+	ADDQ         CX, R12
+	VMOVUPS.Z    (R12), K1, Z8
+	VADDPS       Z8, Z7, Z7
+
+tile_edge_store:
+	VBROADCASTSS lo+120(FP), Z8
+	VBROADCASTSS hi+124(FP), Z9
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	MOVQ         AX, R12
+	VMOVUPS      Z4, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z5, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z6, K1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Z7, K1, (R12)
+
+tile_next:
+	ADDQ    $+40, R9
+	ADDQ    $+64, AX
+	ADDQ    $+64, SI
+	DECQ    R11
+	JNZ     tile_block
+	MOVQ    oh+88(FP), AX
+	SUBQ    $0x04, AX
+	CMPQ    DI, AX
+	JE      next
+	ADDQ    $+4, DI
+	CMPQ    DI, AX
+	CMOVQGT AX, DI
+	JMP     tile
+
+single:
+	MOVQ  DI, R8
+	ADDQ  R8, R8
+	SUBQ  top+80(FP), R8
+	MOVQ  R8, R10
+	IMULQ DX, R10
+	ADDQ  x+8(FP), R10
+	MOVQ  DI, AX
+	IMULQ CX, AX
+	MOVQ  AX, SI
+	ADDQ  res+40(FP), SI
+	ADDQ  y+48(FP), AX
+	MOVQ  blocks+104(FP), R11
+	MOVQ  table+112(FP), R9
+
+single_block:
+	CMPL         4(R9), $0x00
+	JE           single_edge
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Z4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS      (R14), Z5
+	VMOVUPS      64(R14), Z6
+	VSHUFPS      $0x88, Z6, Z5, Z7
+	VSHUFPS      $0xdd, Z6, Z5, Z5
+	VFMADD231PS  Z7, Z0, Z4
+	VFMADD231PS  Z5, Z1, Z4
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VMOVUPS      (R12), Z5
+	VMOVUPS      64(R12), Z6
+	VSHUFPS      $0x88, Z6, Z5, Z7
+	VSHUFPS      $0xdd, Z6, Z5, Z5
+	VFMADD231PS  Z7, Z2, Z4
+	VFMADD231PS  Z5, Z3, Z4
+	VMOVUPS      pairs<>+0(SB), Z5
+	VPERMPD      Z4, Z5, Z4
+	CMPQ         res+40(FP), $0x00
+	JE           single_inner_store
+	MOVQ         SI, R12
+	VMOVUPS      (R12), Z5
+	VADDPS       Z5, Z4, Z4
+
+single_inner_store:
+	VBROADCASTSS lo+120(FP), Z5
+	VBROADCASTSS hi+124(FP), Z6
+	VMAXPS       Z4, Z5, Z4
+	VMINPS       Z4, Z6, Z4
+	MOVQ         AX, R12
+	VMOVUPS      Z4, (R12)
+	JMP          single_next
+
+single_edge:
+	MOVLQSX      (R9), R12
+	ADDQ         R10, R12
+	MOVQ         R8, R13
+	KMOVW        8(R9), K1
+	KMOVW        12(R9), K2
+	MOVQ         bias+32(FP), R14
+	VBROADCASTSS (R14), Z4
+	MOVQ         R12, R14
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R14
+	INCQ         R13
+	ADDQ         DX, R12
+	VMOVUPS.Z    (R14), K1, Z5
+	VMOVUPS.Z    64(R14), K2, Z6
+	VSHUFPS      $0x88, Z6, Z5, Z7
+	VSHUFPS      $0xdd, Z6, Z5, Z5
+	VFMADD231PS  Z7, Z0, Z4
+	VFMADD231PS  Z5, Z1, Z4
+	CMPQ         R13, h+64(FP)
+	CMOVQCC      BX, R12
+	VMOVUPS.Z    (R12), K1, Z5
+	VMOVUPS.Z    64(R12), K2, Z6
+	VSHUFPS      $0x88, Z6, Z5, Z7
+	VSHUFPS      $0xdd, Z6, Z5, Z5
+	VFMADD231PS  Z7, Z2, Z4
+	VFMADD231PS  Z5, Z3, Z4
+	VMOVUPS      pairs<>+0(SB), Z5
+	VPERMPD      Z4, Z5, Z4
+	KMOVW        36(R9), K1
+	CMPQ         res+40(FP), $0x00
+	JE           single_edge_store
+	MOVQ         SI, R12
+	VMOVUPS.Z    (R12), K1, Z5
+	VADDPS       Z5, Z4, Z4
+
+single_edge_store:
+	VBROADCASTSS lo+120(FP), Z5
+	VBROADCASTSS hi+124(FP), Z6
+	VMAXPS       Z4, Z5, Z4
+	VMINPS       Z4, Z6, Z4
+	MOVQ         AX, R12
+	VMOVUPS      Z4, K1, (R12)
+
+single_next:
+	ADDQ $+40, R9
+	ADDQ $+64, AX
+	ADDQ $+64, SI
+	DECQ R11
+	JNZ  single_block
+	INCQ DI
+	CMPQ DI, oh+88(FP)
+	JL   single
+
+next:
+	MOVQ xplane+16(FP), AX
+	ADDQ AX, x+8(FP)
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, y+48(FP)
+	CMPQ res+40(FP), $0x00
+	JE   plain
+	MOVQ yplane+56(FP), AX
+	ADDQ AX, res+40(FP)
+
+plain:
+	ADDQ $0x10, w+24(FP)
+	ADDQ $0x04, bias+32(FP)
 	DECQ planes+0(FP)
 	JNZ  plane
 	VZEROUPPER

@@ -9,6 +9,7 @@ func native() []*kernels {
 	var sets []*kernels
 	if isa.AVX512() {
 		sets = append(sets, &kernels{isa: "avx512", lanes: 16, windows: map[[2]int]kernel{
+			{2, 2}: depthwise_2x2s2_avx512,
 			{3, 1}: depthwise_3x3s1_avx512,
 			{3, 2}: depthwise_3x3s2_avx512,
 			{5, 1}: depthwise_5x5s1_avx512,
@@ -22,6 +23,7 @@ func native() []*kernels {
 	}
 	if isa.AVX2() {
 		sets = append(sets, &kernels{isa: "avx2", lanes: 8, windows: map[[2]int]kernel{
+			{2, 2}: depthwise_2x2s2_avx2,
 			{3, 1}: depthwise_3x3s1_avx2,
 			{3, 2}: depthwise_3x3s2_avx2,
 			{5, 1}: depthwise_5x5s1_avx2,

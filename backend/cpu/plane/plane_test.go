@@ -85,7 +85,7 @@ func TestDepthwiseEqualsReference(t *testing.T) {
 	t.Logf("seed %d", seed)
 	eachISA(t, func(t *testing.T, kern *kernels) {
 		rng := rand.New(rand.NewSource(seed))
-		for _, k := range []int{3, 5, 7} {
+		for _, k := range []int{2, 3, 5, 7} {
 			for _, s := range []int{1, 2} {
 				for _, h := range []int{1, 2, 3, 4, 5, 7, 8, 9} {
 					for _, ow := range []int{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 50} {

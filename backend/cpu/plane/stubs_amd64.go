@@ -4,6 +4,28 @@
 
 package plane
 
+// depthwise_2x2s2_avx2 convolves planes with a window of 2x2 and stride 2 each:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := bias[p]
+//				for a := range 2 {
+//					for b := range 2 {
+//						v += w[p*4+a*2+b] * x[p*xplane+(i*2+a-top)*pitch+j*2+b-left]
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = min(max(v+res[p*yplane+i*ow+j], lo), hi)
+//			}
+//		}
+//	}
+//
+// where x outside its plane is zero, res may be nil, and table describes blocks of columns
+// with left in it. wide has room for 32 elements.
+//
+//go:noescape
+func depthwise_2x2s2_avx2(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
+
 // depthwise_3x3s1_avx2 convolves planes with a window of 3x3 and stride 1 each:
 //
 //	for p := range planes {
@@ -185,6 +207,28 @@ func maxPool_3x3s1_avx2(planes int, x *float32, xplane int, y *float32, yplane i
 //
 //go:noescape
 func maxPool_3x3s2_avx2(planes int, x *float32, xplane int, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32)
+
+// depthwise_2x2s2_avx512 convolves planes with a window of 2x2 and stride 2 each:
+//
+//	for p := range planes {
+//		for i := range oh {
+//			for j := range ow {
+//				v := bias[p]
+//				for a := range 2 {
+//					for b := range 2 {
+//						v += w[p*4+a*2+b] * x[p*xplane+(i*2+a-top)*pitch+j*2+b-left]
+//					}
+//				}
+//				y[p*yplane+i*ow+j] = min(max(v+res[p*yplane+i*ow+j], lo), hi)
+//			}
+//		}
+//	}
+//
+// where x outside its plane is zero, res may be nil, and table describes blocks of columns
+// with left in it. wide has room for 32 elements.
+//
+//go:noescape
+func depthwise_2x2s2_avx512(planes int, x *float32, xplane int, w *float32, bias *float32, res *float32, y *float32, yplane int, h int, pitch int, top int, oh int, ow int, blocks int, table *uint32, lo float32, hi float32, wide *float32)
 
 // depthwise_3x3s1_avx512 convolves planes with a window of 3x3 and stride 1 each:
 //

@@ -30,71 +30,143 @@ DATA consts<>+16(SB)/4, $0xff800000
 DATA consts<>+20(SB)/4, $0xff800000
 DATA consts<>+24(SB)/4, $0xff800000
 DATA consts<>+28(SB)/4, $0xff800000
-DATA consts<>+32(SB)/4, $0x3fb8aa3b
-DATA consts<>+36(SB)/4, $0x3fb8aa3b
-DATA consts<>+40(SB)/4, $0x3fb8aa3b
-DATA consts<>+44(SB)/4, $0x3fb8aa3b
-DATA consts<>+48(SB)/4, $0x3fb8aa3b
-DATA consts<>+52(SB)/4, $0x3fb8aa3b
-DATA consts<>+56(SB)/4, $0x3fb8aa3b
-DATA consts<>+60(SB)/4, $0x3fb8aa3b
-DATA consts<>+64(SB)/4, $0xc2800000
-DATA consts<>+68(SB)/4, $0xc2800000
-DATA consts<>+72(SB)/4, $0xc2800000
-DATA consts<>+76(SB)/4, $0xc2800000
-DATA consts<>+80(SB)/4, $0xc2800000
-DATA consts<>+84(SB)/4, $0xc2800000
-DATA consts<>+88(SB)/4, $0xc2800000
-DATA consts<>+92(SB)/4, $0xc2800000
-DATA consts<>+96(SB)/4, $0x3aaddd0a
-DATA consts<>+100(SB)/4, $0x3aaddd0a
-DATA consts<>+104(SB)/4, $0x3aaddd0a
-DATA consts<>+108(SB)/4, $0x3aaddd0a
-DATA consts<>+112(SB)/4, $0x3aaddd0a
-DATA consts<>+116(SB)/4, $0x3aaddd0a
-DATA consts<>+120(SB)/4, $0x3aaddd0a
-DATA consts<>+124(SB)/4, $0x3aaddd0a
-DATA consts<>+128(SB)/4, $0x3c1e7544
-DATA consts<>+132(SB)/4, $0x3c1e7544
-DATA consts<>+136(SB)/4, $0x3c1e7544
-DATA consts<>+140(SB)/4, $0x3c1e7544
-DATA consts<>+144(SB)/4, $0x3c1e7544
-DATA consts<>+148(SB)/4, $0x3c1e7544
-DATA consts<>+152(SB)/4, $0x3c1e7544
-DATA consts<>+156(SB)/4, $0x3c1e7544
-DATA consts<>+160(SB)/4, $0x3d635ba9
-DATA consts<>+164(SB)/4, $0x3d635ba9
-DATA consts<>+168(SB)/4, $0x3d635ba9
-DATA consts<>+172(SB)/4, $0x3d635ba9
-DATA consts<>+176(SB)/4, $0x3d635ba9
-DATA consts<>+180(SB)/4, $0x3d635ba9
-DATA consts<>+184(SB)/4, $0x3d635ba9
-DATA consts<>+188(SB)/4, $0x3d635ba9
-DATA consts<>+192(SB)/4, $0x3e75fcde
-DATA consts<>+196(SB)/4, $0x3e75fcde
-DATA consts<>+200(SB)/4, $0x3e75fcde
-DATA consts<>+204(SB)/4, $0x3e75fcde
-DATA consts<>+208(SB)/4, $0x3e75fcde
-DATA consts<>+212(SB)/4, $0x3e75fcde
-DATA consts<>+216(SB)/4, $0x3e75fcde
-DATA consts<>+220(SB)/4, $0x3e75fcde
-DATA consts<>+224(SB)/4, $0x3f317215
-DATA consts<>+228(SB)/4, $0x3f317215
-DATA consts<>+232(SB)/4, $0x3f317215
-DATA consts<>+236(SB)/4, $0x3f317215
-DATA consts<>+240(SB)/4, $0x3f317215
-DATA consts<>+244(SB)/4, $0x3f317215
-DATA consts<>+248(SB)/4, $0x3f317215
-DATA consts<>+252(SB)/4, $0x3f317215
-DATA consts<>+256(SB)/4, $0x3f800000
-DATA consts<>+260(SB)/4, $0x3f800000
-DATA consts<>+264(SB)/4, $0x3f800000
-DATA consts<>+268(SB)/4, $0x3f800000
-DATA consts<>+272(SB)/4, $0x3f800000
-DATA consts<>+276(SB)/4, $0x3f800000
-DATA consts<>+280(SB)/4, $0x3f800000
-DATA consts<>+284(SB)/4, $0x3f800000
-GLOBL consts<>(SB), RODATA|NOPTR, $288
+DATA consts<>+32(SB)/4, $0xff800000
+DATA consts<>+36(SB)/4, $0xff800000
+DATA consts<>+40(SB)/4, $0xff800000
+DATA consts<>+44(SB)/4, $0xff800000
+DATA consts<>+48(SB)/4, $0xff800000
+DATA consts<>+52(SB)/4, $0xff800000
+DATA consts<>+56(SB)/4, $0xff800000
+DATA consts<>+60(SB)/4, $0xff800000
+DATA consts<>+64(SB)/4, $0x3fb8aa3b
+DATA consts<>+68(SB)/4, $0x3fb8aa3b
+DATA consts<>+72(SB)/4, $0x3fb8aa3b
+DATA consts<>+76(SB)/4, $0x3fb8aa3b
+DATA consts<>+80(SB)/4, $0x3fb8aa3b
+DATA consts<>+84(SB)/4, $0x3fb8aa3b
+DATA consts<>+88(SB)/4, $0x3fb8aa3b
+DATA consts<>+92(SB)/4, $0x3fb8aa3b
+DATA consts<>+96(SB)/4, $0x3fb8aa3b
+DATA consts<>+100(SB)/4, $0x3fb8aa3b
+DATA consts<>+104(SB)/4, $0x3fb8aa3b
+DATA consts<>+108(SB)/4, $0x3fb8aa3b
+DATA consts<>+112(SB)/4, $0x3fb8aa3b
+DATA consts<>+116(SB)/4, $0x3fb8aa3b
+DATA consts<>+120(SB)/4, $0x3fb8aa3b
+DATA consts<>+124(SB)/4, $0x3fb8aa3b
+DATA consts<>+128(SB)/4, $0xc2800000
+DATA consts<>+132(SB)/4, $0xc2800000
+DATA consts<>+136(SB)/4, $0xc2800000
+DATA consts<>+140(SB)/4, $0xc2800000
+DATA consts<>+144(SB)/4, $0xc2800000
+DATA consts<>+148(SB)/4, $0xc2800000
+DATA consts<>+152(SB)/4, $0xc2800000
+DATA consts<>+156(SB)/4, $0xc2800000
+DATA consts<>+160(SB)/4, $0xc2800000
+DATA consts<>+164(SB)/4, $0xc2800000
+DATA consts<>+168(SB)/4, $0xc2800000
+DATA consts<>+172(SB)/4, $0xc2800000
+DATA consts<>+176(SB)/4, $0xc2800000
+DATA consts<>+180(SB)/4, $0xc2800000
+DATA consts<>+184(SB)/4, $0xc2800000
+DATA consts<>+188(SB)/4, $0xc2800000
+DATA consts<>+192(SB)/4, $0x3aaddd0a
+DATA consts<>+196(SB)/4, $0x3aaddd0a
+DATA consts<>+200(SB)/4, $0x3aaddd0a
+DATA consts<>+204(SB)/4, $0x3aaddd0a
+DATA consts<>+208(SB)/4, $0x3aaddd0a
+DATA consts<>+212(SB)/4, $0x3aaddd0a
+DATA consts<>+216(SB)/4, $0x3aaddd0a
+DATA consts<>+220(SB)/4, $0x3aaddd0a
+DATA consts<>+224(SB)/4, $0x3aaddd0a
+DATA consts<>+228(SB)/4, $0x3aaddd0a
+DATA consts<>+232(SB)/4, $0x3aaddd0a
+DATA consts<>+236(SB)/4, $0x3aaddd0a
+DATA consts<>+240(SB)/4, $0x3aaddd0a
+DATA consts<>+244(SB)/4, $0x3aaddd0a
+DATA consts<>+248(SB)/4, $0x3aaddd0a
+DATA consts<>+252(SB)/4, $0x3aaddd0a
+DATA consts<>+256(SB)/4, $0x3c1e7544
+DATA consts<>+260(SB)/4, $0x3c1e7544
+DATA consts<>+264(SB)/4, $0x3c1e7544
+DATA consts<>+268(SB)/4, $0x3c1e7544
+DATA consts<>+272(SB)/4, $0x3c1e7544
+DATA consts<>+276(SB)/4, $0x3c1e7544
+DATA consts<>+280(SB)/4, $0x3c1e7544
+DATA consts<>+284(SB)/4, $0x3c1e7544
+DATA consts<>+288(SB)/4, $0x3c1e7544
+DATA consts<>+292(SB)/4, $0x3c1e7544
+DATA consts<>+296(SB)/4, $0x3c1e7544
+DATA consts<>+300(SB)/4, $0x3c1e7544
+DATA consts<>+304(SB)/4, $0x3c1e7544
+DATA consts<>+308(SB)/4, $0x3c1e7544
+DATA consts<>+312(SB)/4, $0x3c1e7544
+DATA consts<>+316(SB)/4, $0x3c1e7544
+DATA consts<>+320(SB)/4, $0x3d635ba9
+DATA consts<>+324(SB)/4, $0x3d635ba9
+DATA consts<>+328(SB)/4, $0x3d635ba9
+DATA consts<>+332(SB)/4, $0x3d635ba9
+DATA consts<>+336(SB)/4, $0x3d635ba9
+DATA consts<>+340(SB)/4, $0x3d635ba9
+DATA consts<>+344(SB)/4, $0x3d635ba9
+DATA consts<>+348(SB)/4, $0x3d635ba9
+DATA consts<>+352(SB)/4, $0x3d635ba9
+DATA consts<>+356(SB)/4, $0x3d635ba9
+DATA consts<>+360(SB)/4, $0x3d635ba9
+DATA consts<>+364(SB)/4, $0x3d635ba9
+DATA consts<>+368(SB)/4, $0x3d635ba9
+DATA consts<>+372(SB)/4, $0x3d635ba9
+DATA consts<>+376(SB)/4, $0x3d635ba9
+DATA consts<>+380(SB)/4, $0x3d635ba9
+DATA consts<>+384(SB)/4, $0x3e75fcde
+DATA consts<>+388(SB)/4, $0x3e75fcde
+DATA consts<>+392(SB)/4, $0x3e75fcde
+DATA consts<>+396(SB)/4, $0x3e75fcde
+DATA consts<>+400(SB)/4, $0x3e75fcde
+DATA consts<>+404(SB)/4, $0x3e75fcde
+DATA consts<>+408(SB)/4, $0x3e75fcde
+DATA consts<>+412(SB)/4, $0x3e75fcde
+DATA consts<>+416(SB)/4, $0x3e75fcde
+DATA consts<>+420(SB)/4, $0x3e75fcde
+DATA consts<>+424(SB)/4, $0x3e75fcde
+DATA consts<>+428(SB)/4, $0x3e75fcde
+DATA consts<>+432(SB)/4, $0x3e75fcde
+DATA consts<>+436(SB)/4, $0x3e75fcde
+DATA consts<>+440(SB)/4, $0x3e75fcde
+DATA consts<>+444(SB)/4, $0x3e75fcde
+DATA consts<>+448(SB)/4, $0x3f317215
+DATA consts<>+452(SB)/4, $0x3f317215
+DATA consts<>+456(SB)/4, $0x3f317215
+DATA consts<>+460(SB)/4, $0x3f317215
+DATA consts<>+464(SB)/4, $0x3f317215
+DATA consts<>+468(SB)/4, $0x3f317215
+DATA consts<>+472(SB)/4, $0x3f317215
+DATA consts<>+476(SB)/4, $0x3f317215
+DATA consts<>+480(SB)/4, $0x3f317215
+DATA consts<>+484(SB)/4, $0x3f317215
+DATA consts<>+488(SB)/4, $0x3f317215
+DATA consts<>+492(SB)/4, $0x3f317215
+DATA consts<>+496(SB)/4, $0x3f317215
+DATA consts<>+500(SB)/4, $0x3f317215
+DATA consts<>+504(SB)/4, $0x3f317215
+DATA consts<>+508(SB)/4, $0x3f317215
+DATA consts<>+512(SB)/4, $0x3f800000
+DATA consts<>+516(SB)/4, $0x3f800000
+DATA consts<>+520(SB)/4, $0x3f800000
+DATA consts<>+524(SB)/4, $0x3f800000
+DATA consts<>+528(SB)/4, $0x3f800000
+DATA consts<>+532(SB)/4, $0x3f800000
+DATA consts<>+536(SB)/4, $0x3f800000
+DATA consts<>+540(SB)/4, $0x3f800000
+DATA consts<>+544(SB)/4, $0x3f800000
+DATA consts<>+548(SB)/4, $0x3f800000
+DATA consts<>+552(SB)/4, $0x3f800000
+DATA consts<>+556(SB)/4, $0x3f800000
+DATA consts<>+560(SB)/4, $0x3f800000
+DATA consts<>+564(SB)/4, $0x3f800000
+DATA consts<>+568(SB)/4, $0x3f800000
+DATA consts<>+572(SB)/4, $0x3f800000
+GLOBL consts<>(SB), RODATA|NOPTR, $576
 
 // func product_f32_1x8_avx2(k int, a []float32, ra int, ca int, x []float32, ldx int, y []float32, ldy int, acc bool)
 // Requires: AVX, FMA3
@@ -729,16 +801,16 @@ TEXT ·columnExp_f32_8_avx2(SB), NOSPLIT, $0-80
 loop:
 	VMOVUPS     (CX), Y1
 	VSUBPS      (DX), Y1, Y1
-	VMULPS      consts<>+32(SB), Y1, Y1
+	VMULPS      consts<>+64(SB), Y1, Y1
 	VROUNDPS    $0x08, Y1, Y2
 	VSUBPS      Y2, Y1, Y3
-	VMOVUPS     consts<>+96(SB), Y4
-	VFMADD213PS consts<>+128(SB), Y3, Y4
-	VFMADD213PS consts<>+160(SB), Y3, Y4
-	VFMADD213PS consts<>+192(SB), Y3, Y4
-	VFMADD213PS consts<>+224(SB), Y3, Y4
+	VMOVUPS     consts<>+192(SB), Y4
 	VFMADD213PS consts<>+256(SB), Y3, Y4
-	VCMPPS      $0x05, consts<>+64(SB), Y1, Y3
+	VFMADD213PS consts<>+320(SB), Y3, Y4
+	VFMADD213PS consts<>+384(SB), Y3, Y4
+	VFMADD213PS consts<>+448(SB), Y3, Y4
+	VFMADD213PS consts<>+512(SB), Y3, Y4
+	VCMPPS      $0x05, consts<>+128(SB), Y1, Y3
 	VCVTPS2DQ   Y2, Y2
 	VPSLLD      $0x17, Y2, Y2
 	VPADDD      Y2, Y4, Y4
@@ -1546,16 +1618,16 @@ TEXT ·columnExp_f32_16_avx2(SB), NOSPLIT, $0-80
 loop:
 	VMOVUPS     (CX), Y2
 	VSUBPS      (DX), Y2, Y2
-	VMULPS      consts<>+32(SB), Y2, Y2
+	VMULPS      consts<>+64(SB), Y2, Y2
 	VROUNDPS    $0x08, Y2, Y3
 	VSUBPS      Y3, Y2, Y4
-	VMOVUPS     consts<>+96(SB), Y5
-	VFMADD213PS consts<>+128(SB), Y4, Y5
-	VFMADD213PS consts<>+160(SB), Y4, Y5
-	VFMADD213PS consts<>+192(SB), Y4, Y5
-	VFMADD213PS consts<>+224(SB), Y4, Y5
+	VMOVUPS     consts<>+192(SB), Y5
 	VFMADD213PS consts<>+256(SB), Y4, Y5
-	VCMPPS      $0x05, consts<>+64(SB), Y2, Y4
+	VFMADD213PS consts<>+320(SB), Y4, Y5
+	VFMADD213PS consts<>+384(SB), Y4, Y5
+	VFMADD213PS consts<>+448(SB), Y4, Y5
+	VFMADD213PS consts<>+512(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+128(SB), Y2, Y4
 	VCVTPS2DQ   Y3, Y3
 	VPSLLD      $0x17, Y3, Y3
 	VPADDD      Y3, Y5, Y5
@@ -1566,16 +1638,16 @@ loop:
 	VADDPS      Y5, Y0, Y0
 	VMOVUPS     32(CX), Y2
 	VSUBPS      32(DX), Y2, Y2
-	VMULPS      consts<>+32(SB), Y2, Y2
+	VMULPS      consts<>+64(SB), Y2, Y2
 	VROUNDPS    $0x08, Y2, Y3
 	VSUBPS      Y3, Y2, Y4
-	VMOVUPS     consts<>+96(SB), Y5
-	VFMADD213PS consts<>+128(SB), Y4, Y5
-	VFMADD213PS consts<>+160(SB), Y4, Y5
-	VFMADD213PS consts<>+192(SB), Y4, Y5
-	VFMADD213PS consts<>+224(SB), Y4, Y5
+	VMOVUPS     consts<>+192(SB), Y5
 	VFMADD213PS consts<>+256(SB), Y4, Y5
-	VCMPPS      $0x05, consts<>+64(SB), Y2, Y4
+	VFMADD213PS consts<>+320(SB), Y4, Y5
+	VFMADD213PS consts<>+384(SB), Y4, Y5
+	VFMADD213PS consts<>+448(SB), Y4, Y5
+	VFMADD213PS consts<>+512(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+128(SB), Y2, Y4
 	VCVTPS2DQ   Y3, Y3
 	VPSLLD      $0x17, Y3, Y3
 	VPADDD      Y3, Y5, Y5
@@ -2310,14 +2382,14 @@ TEXT ·columnExp_f32_16_avx512(SB), NOSPLIT, $0-80
 	MOVQ         s_base+8(FP), CX
 	MOVQ         m_base+32(FP), DX
 	MOVQ         sum_base+56(FP), BX
-	VBROADCASTSS consts<>+32(SB), Z0
-	VBROADCASTSS consts<>+64(SB), Z1
-	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+128(SB), Z3
-	VBROADCASTSS consts<>+160(SB), Z4
-	VBROADCASTSS consts<>+192(SB), Z5
-	VBROADCASTSS consts<>+224(SB), Z6
-	VBROADCASTSS consts<>+256(SB), Z7
+	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z1
+	VBROADCASTSS consts<>+192(SB), Z2
+	VBROADCASTSS consts<>+256(SB), Z3
+	VBROADCASTSS consts<>+320(SB), Z4
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
 	VMOVUPS      (BX), Z8
 
 loop:
@@ -3129,14 +3201,14 @@ TEXT ·columnExp_f32_32_avx512(SB), NOSPLIT, $0-80
 	MOVQ         s_base+8(FP), CX
 	MOVQ         m_base+32(FP), DX
 	MOVQ         sum_base+56(FP), BX
-	VBROADCASTSS consts<>+32(SB), Z0
-	VBROADCASTSS consts<>+64(SB), Z1
-	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+128(SB), Z3
-	VBROADCASTSS consts<>+160(SB), Z4
-	VBROADCASTSS consts<>+192(SB), Z5
-	VBROADCASTSS consts<>+224(SB), Z6
-	VBROADCASTSS consts<>+256(SB), Z7
+	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z1
+	VBROADCASTSS consts<>+192(SB), Z2
+	VBROADCASTSS consts<>+256(SB), Z3
+	VBROADCASTSS consts<>+320(SB), Z4
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 
@@ -4121,14 +4193,14 @@ TEXT ·columnExp_f32_48_avx512(SB), NOSPLIT, $0-80
 	MOVQ         s_base+8(FP), CX
 	MOVQ         m_base+32(FP), DX
 	MOVQ         sum_base+56(FP), BX
-	VBROADCASTSS consts<>+32(SB), Z0
-	VBROADCASTSS consts<>+64(SB), Z1
-	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+128(SB), Z3
-	VBROADCASTSS consts<>+160(SB), Z4
-	VBROADCASTSS consts<>+192(SB), Z5
-	VBROADCASTSS consts<>+224(SB), Z6
-	VBROADCASTSS consts<>+256(SB), Z7
+	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z1
+	VBROADCASTSS consts<>+192(SB), Z2
+	VBROADCASTSS consts<>+256(SB), Z3
+	VBROADCASTSS consts<>+320(SB), Z4
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -5282,14 +5354,14 @@ TEXT ·columnExp_f32_64_avx512(SB), NOSPLIT, $0-80
 	MOVQ         s_base+8(FP), CX
 	MOVQ         m_base+32(FP), DX
 	MOVQ         sum_base+56(FP), BX
-	VBROADCASTSS consts<>+32(SB), Z0
-	VBROADCASTSS consts<>+64(SB), Z1
-	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+128(SB), Z3
-	VBROADCASTSS consts<>+160(SB), Z4
-	VBROADCASTSS consts<>+192(SB), Z5
-	VBROADCASTSS consts<>+224(SB), Z6
-	VBROADCASTSS consts<>+256(SB), Z7
+	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z1
+	VBROADCASTSS consts<>+192(SB), Z2
+	VBROADCASTSS consts<>+256(SB), Z3
+	VBROADCASTSS consts<>+320(SB), Z4
+	VBROADCASTSS consts<>+384(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z7
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10

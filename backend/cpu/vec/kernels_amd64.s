@@ -30,383 +30,1233 @@ DATA consts<>+16(SB)/4, $0x00000000
 DATA consts<>+20(SB)/4, $0x00000000
 DATA consts<>+24(SB)/4, $0x00000000
 DATA consts<>+28(SB)/4, $0x00000000
-DATA consts<>+32(SB)/4, $0xff800000
-DATA consts<>+36(SB)/4, $0xff800000
-DATA consts<>+40(SB)/4, $0xff800000
-DATA consts<>+44(SB)/4, $0xff800000
-DATA consts<>+48(SB)/4, $0xff800000
-DATA consts<>+52(SB)/4, $0xff800000
-DATA consts<>+56(SB)/4, $0xff800000
-DATA consts<>+60(SB)/4, $0xff800000
-DATA consts<>+64(SB)/4, $0x7f800000
-DATA consts<>+68(SB)/4, $0x7f800000
-DATA consts<>+72(SB)/4, $0x7f800000
-DATA consts<>+76(SB)/4, $0x7f800000
-DATA consts<>+80(SB)/4, $0x7f800000
-DATA consts<>+84(SB)/4, $0x7f800000
-DATA consts<>+88(SB)/4, $0x7f800000
-DATA consts<>+92(SB)/4, $0x7f800000
-DATA consts<>+96(SB)/4, $0x3fb8aa3b
-DATA consts<>+100(SB)/4, $0x3fb8aa3b
-DATA consts<>+104(SB)/4, $0x3fb8aa3b
-DATA consts<>+108(SB)/4, $0x3fb8aa3b
-DATA consts<>+112(SB)/4, $0x3fb8aa3b
-DATA consts<>+116(SB)/4, $0x3fb8aa3b
-DATA consts<>+120(SB)/4, $0x3fb8aa3b
-DATA consts<>+124(SB)/4, $0x3fb8aa3b
-DATA consts<>+128(SB)/4, $0xc2fa0000
-DATA consts<>+132(SB)/4, $0xc2fa0000
-DATA consts<>+136(SB)/4, $0xc2fa0000
-DATA consts<>+140(SB)/4, $0xc2fa0000
-DATA consts<>+144(SB)/4, $0xc2fa0000
-DATA consts<>+148(SB)/4, $0xc2fa0000
-DATA consts<>+152(SB)/4, $0xc2fa0000
-DATA consts<>+156(SB)/4, $0xc2fa0000
-DATA consts<>+160(SB)/4, $0x3aaddd0a
-DATA consts<>+164(SB)/4, $0x3aaddd0a
-DATA consts<>+168(SB)/4, $0x3aaddd0a
-DATA consts<>+172(SB)/4, $0x3aaddd0a
-DATA consts<>+176(SB)/4, $0x3aaddd0a
-DATA consts<>+180(SB)/4, $0x3aaddd0a
-DATA consts<>+184(SB)/4, $0x3aaddd0a
-DATA consts<>+188(SB)/4, $0x3aaddd0a
-DATA consts<>+192(SB)/4, $0x3c1e7544
-DATA consts<>+196(SB)/4, $0x3c1e7544
-DATA consts<>+200(SB)/4, $0x3c1e7544
-DATA consts<>+204(SB)/4, $0x3c1e7544
-DATA consts<>+208(SB)/4, $0x3c1e7544
-DATA consts<>+212(SB)/4, $0x3c1e7544
-DATA consts<>+216(SB)/4, $0x3c1e7544
-DATA consts<>+220(SB)/4, $0x3c1e7544
-DATA consts<>+224(SB)/4, $0x3d635ba9
-DATA consts<>+228(SB)/4, $0x3d635ba9
-DATA consts<>+232(SB)/4, $0x3d635ba9
-DATA consts<>+236(SB)/4, $0x3d635ba9
-DATA consts<>+240(SB)/4, $0x3d635ba9
-DATA consts<>+244(SB)/4, $0x3d635ba9
-DATA consts<>+248(SB)/4, $0x3d635ba9
-DATA consts<>+252(SB)/4, $0x3d635ba9
-DATA consts<>+256(SB)/4, $0x3e75fcde
-DATA consts<>+260(SB)/4, $0x3e75fcde
-DATA consts<>+264(SB)/4, $0x3e75fcde
-DATA consts<>+268(SB)/4, $0x3e75fcde
-DATA consts<>+272(SB)/4, $0x3e75fcde
-DATA consts<>+276(SB)/4, $0x3e75fcde
-DATA consts<>+280(SB)/4, $0x3e75fcde
-DATA consts<>+284(SB)/4, $0x3e75fcde
-DATA consts<>+288(SB)/4, $0x3f317215
-DATA consts<>+292(SB)/4, $0x3f317215
-DATA consts<>+296(SB)/4, $0x3f317215
-DATA consts<>+300(SB)/4, $0x3f317215
-DATA consts<>+304(SB)/4, $0x3f317215
-DATA consts<>+308(SB)/4, $0x3f317215
-DATA consts<>+312(SB)/4, $0x3f317215
-DATA consts<>+316(SB)/4, $0x3f317215
-DATA consts<>+320(SB)/4, $0x3f800000
-DATA consts<>+324(SB)/4, $0x3f800000
-DATA consts<>+328(SB)/4, $0x3f800000
-DATA consts<>+332(SB)/4, $0x3f800000
-DATA consts<>+336(SB)/4, $0x3f800000
-DATA consts<>+340(SB)/4, $0x3f800000
-DATA consts<>+344(SB)/4, $0x3f800000
-DATA consts<>+348(SB)/4, $0x3f800000
-DATA consts<>+352(SB)/4, $0xc1a00000
-DATA consts<>+356(SB)/4, $0xc1a00000
-DATA consts<>+360(SB)/4, $0xc1a00000
-DATA consts<>+364(SB)/4, $0xc1a00000
-DATA consts<>+368(SB)/4, $0xc1a00000
-DATA consts<>+372(SB)/4, $0xc1a00000
-DATA consts<>+376(SB)/4, $0xc1a00000
-DATA consts<>+380(SB)/4, $0xc1a00000
-DATA consts<>+384(SB)/4, $0x41a00000
-DATA consts<>+388(SB)/4, $0x41a00000
-DATA consts<>+392(SB)/4, $0x41a00000
-DATA consts<>+396(SB)/4, $0x41a00000
-DATA consts<>+400(SB)/4, $0x41a00000
-DATA consts<>+404(SB)/4, $0x41a00000
-DATA consts<>+408(SB)/4, $0x41a00000
-DATA consts<>+412(SB)/4, $0x41a00000
-DATA consts<>+416(SB)/4, $0xbf800000
-DATA consts<>+420(SB)/4, $0xbf800000
-DATA consts<>+424(SB)/4, $0xbf800000
-DATA consts<>+428(SB)/4, $0xbf800000
-DATA consts<>+432(SB)/4, $0xbf800000
-DATA consts<>+436(SB)/4, $0xbf800000
-DATA consts<>+440(SB)/4, $0xbf800000
-DATA consts<>+444(SB)/4, $0xbf800000
-DATA consts<>+448(SB)/4, $0x40000000
-DATA consts<>+452(SB)/4, $0x40000000
-DATA consts<>+456(SB)/4, $0x40000000
-DATA consts<>+460(SB)/4, $0x40000000
-DATA consts<>+464(SB)/4, $0x40000000
-DATA consts<>+468(SB)/4, $0x40000000
-DATA consts<>+472(SB)/4, $0x40000000
-DATA consts<>+476(SB)/4, $0x40000000
-DATA consts<>+480(SB)/4, $0xc2d00000
-DATA consts<>+484(SB)/4, $0xc2d00000
-DATA consts<>+488(SB)/4, $0xc2d00000
-DATA consts<>+492(SB)/4, $0xc2d00000
-DATA consts<>+496(SB)/4, $0xc2d00000
-DATA consts<>+500(SB)/4, $0xc2d00000
-DATA consts<>+504(SB)/4, $0xc2d00000
-DATA consts<>+508(SB)/4, $0xc2d00000
-DATA consts<>+512(SB)/4, $0x42b20000
-DATA consts<>+516(SB)/4, $0x42b20000
-DATA consts<>+520(SB)/4, $0x42b20000
-DATA consts<>+524(SB)/4, $0x42b20000
-DATA consts<>+528(SB)/4, $0x42b20000
-DATA consts<>+532(SB)/4, $0x42b20000
-DATA consts<>+536(SB)/4, $0x42b20000
-DATA consts<>+540(SB)/4, $0x42b20000
-DATA consts<>+544(SB)/4, $0x3f317200
-DATA consts<>+548(SB)/4, $0x3f317200
-DATA consts<>+552(SB)/4, $0x3f317200
-DATA consts<>+556(SB)/4, $0x3f317200
-DATA consts<>+560(SB)/4, $0x3f317200
-DATA consts<>+564(SB)/4, $0x3f317200
-DATA consts<>+568(SB)/4, $0x3f317200
-DATA consts<>+572(SB)/4, $0x3f317200
-DATA consts<>+576(SB)/4, $0x35bfbe8e
-DATA consts<>+580(SB)/4, $0x35bfbe8e
-DATA consts<>+584(SB)/4, $0x35bfbe8e
-DATA consts<>+588(SB)/4, $0x35bfbe8e
-DATA consts<>+592(SB)/4, $0x35bfbe8e
-DATA consts<>+596(SB)/4, $0x35bfbe8e
-DATA consts<>+600(SB)/4, $0x35bfbe8e
-DATA consts<>+604(SB)/4, $0x35bfbe8e
-DATA consts<>+608(SB)/4, $0x39500d01
-DATA consts<>+612(SB)/4, $0x39500d01
-DATA consts<>+616(SB)/4, $0x39500d01
-DATA consts<>+620(SB)/4, $0x39500d01
-DATA consts<>+624(SB)/4, $0x39500d01
-DATA consts<>+628(SB)/4, $0x39500d01
-DATA consts<>+632(SB)/4, $0x39500d01
-DATA consts<>+636(SB)/4, $0x39500d01
-DATA consts<>+640(SB)/4, $0x3ab60b61
-DATA consts<>+644(SB)/4, $0x3ab60b61
-DATA consts<>+648(SB)/4, $0x3ab60b61
-DATA consts<>+652(SB)/4, $0x3ab60b61
-DATA consts<>+656(SB)/4, $0x3ab60b61
-DATA consts<>+660(SB)/4, $0x3ab60b61
-DATA consts<>+664(SB)/4, $0x3ab60b61
-DATA consts<>+668(SB)/4, $0x3ab60b61
-DATA consts<>+672(SB)/4, $0x3c088889
-DATA consts<>+676(SB)/4, $0x3c088889
-DATA consts<>+680(SB)/4, $0x3c088889
-DATA consts<>+684(SB)/4, $0x3c088889
-DATA consts<>+688(SB)/4, $0x3c088889
-DATA consts<>+692(SB)/4, $0x3c088889
-DATA consts<>+696(SB)/4, $0x3c088889
-DATA consts<>+700(SB)/4, $0x3c088889
-DATA consts<>+704(SB)/4, $0x3d2aaaab
-DATA consts<>+708(SB)/4, $0x3d2aaaab
-DATA consts<>+712(SB)/4, $0x3d2aaaab
-DATA consts<>+716(SB)/4, $0x3d2aaaab
-DATA consts<>+720(SB)/4, $0x3d2aaaab
-DATA consts<>+724(SB)/4, $0x3d2aaaab
-DATA consts<>+728(SB)/4, $0x3d2aaaab
-DATA consts<>+732(SB)/4, $0x3d2aaaab
-DATA consts<>+736(SB)/4, $0x3e2aaaab
-DATA consts<>+740(SB)/4, $0x3e2aaaab
-DATA consts<>+744(SB)/4, $0x3e2aaaab
-DATA consts<>+748(SB)/4, $0x3e2aaaab
-DATA consts<>+752(SB)/4, $0x3e2aaaab
-DATA consts<>+756(SB)/4, $0x3e2aaaab
-DATA consts<>+760(SB)/4, $0x3e2aaaab
-DATA consts<>+764(SB)/4, $0x3e2aaaab
-DATA consts<>+768(SB)/4, $0x3f000000
-DATA consts<>+772(SB)/4, $0x3f000000
-DATA consts<>+776(SB)/4, $0x3f000000
-DATA consts<>+780(SB)/4, $0x3f000000
-DATA consts<>+784(SB)/4, $0x3f000000
-DATA consts<>+788(SB)/4, $0x3f000000
-DATA consts<>+792(SB)/4, $0x3f000000
-DATA consts<>+796(SB)/4, $0x3f000000
-DATA consts<>+800(SB)/4, $0xc2b20000
-DATA consts<>+804(SB)/4, $0xc2b20000
-DATA consts<>+808(SB)/4, $0xc2b20000
-DATA consts<>+812(SB)/4, $0xc2b20000
-DATA consts<>+816(SB)/4, $0xc2b20000
-DATA consts<>+820(SB)/4, $0xc2b20000
-DATA consts<>+824(SB)/4, $0xc2b20000
-DATA consts<>+828(SB)/4, $0xc2b20000
-DATA consts<>+832(SB)/4, $0x42d00000
-DATA consts<>+836(SB)/4, $0x42d00000
-DATA consts<>+840(SB)/4, $0x42d00000
-DATA consts<>+844(SB)/4, $0x42d00000
-DATA consts<>+848(SB)/4, $0x42d00000
-DATA consts<>+852(SB)/4, $0x42d00000
-DATA consts<>+856(SB)/4, $0x42d00000
-DATA consts<>+860(SB)/4, $0x42d00000
-DATA consts<>+864(SB)/4, $0xbfb8aa3b
-DATA consts<>+868(SB)/4, $0xbfb8aa3b
-DATA consts<>+872(SB)/4, $0xbfb8aa3b
-DATA consts<>+876(SB)/4, $0xbfb8aa3b
-DATA consts<>+880(SB)/4, $0xbfb8aa3b
-DATA consts<>+884(SB)/4, $0xbfb8aa3b
-DATA consts<>+888(SB)/4, $0xbfb8aa3b
-DATA consts<>+892(SB)/4, $0xbfb8aa3b
-DATA consts<>+896(SB)/4, $0x3f317218
-DATA consts<>+900(SB)/4, $0x3f317218
-DATA consts<>+904(SB)/4, $0x3f317218
-DATA consts<>+908(SB)/4, $0x3f317218
-DATA consts<>+912(SB)/4, $0x3f317218
-DATA consts<>+916(SB)/4, $0x3f317218
-DATA consts<>+920(SB)/4, $0x3f317218
-DATA consts<>+924(SB)/4, $0x3f317218
-DATA consts<>+928(SB)/4, $0x4b400000
-DATA consts<>+932(SB)/4, $0x4b400000
-DATA consts<>+936(SB)/4, $0x4b400000
-DATA consts<>+940(SB)/4, $0x4b400000
-DATA consts<>+944(SB)/4, $0x4b400000
-DATA consts<>+948(SB)/4, $0x4b400000
-DATA consts<>+952(SB)/4, $0x4b400000
-DATA consts<>+956(SB)/4, $0x4b400000
-DATA consts<>+960(SB)/4, $0x3ab84db2
-DATA consts<>+964(SB)/4, $0x3ab84db2
-DATA consts<>+968(SB)/4, $0x3ab84db2
-DATA consts<>+972(SB)/4, $0x3ab84db2
-DATA consts<>+976(SB)/4, $0x3ab84db2
-DATA consts<>+980(SB)/4, $0x3ab84db2
-DATA consts<>+984(SB)/4, $0x3ab84db2
-DATA consts<>+988(SB)/4, $0x3ab84db2
-DATA consts<>+992(SB)/4, $0xbc09481f
-DATA consts<>+996(SB)/4, $0xbc09481f
-DATA consts<>+1000(SB)/4, $0xbc09481f
-DATA consts<>+1004(SB)/4, $0xbc09481f
-DATA consts<>+1008(SB)/4, $0xbc09481f
-DATA consts<>+1012(SB)/4, $0xbc09481f
-DATA consts<>+1016(SB)/4, $0xbc09481f
-DATA consts<>+1020(SB)/4, $0xbc09481f
-DATA consts<>+1024(SB)/4, $0x3d2aa8af
-DATA consts<>+1028(SB)/4, $0x3d2aa8af
-DATA consts<>+1032(SB)/4, $0x3d2aa8af
-DATA consts<>+1036(SB)/4, $0x3d2aa8af
-DATA consts<>+1040(SB)/4, $0x3d2aa8af
-DATA consts<>+1044(SB)/4, $0x3d2aa8af
-DATA consts<>+1048(SB)/4, $0x3d2aa8af
-DATA consts<>+1052(SB)/4, $0x3d2aa8af
-DATA consts<>+1056(SB)/4, $0xbe2aa9e1
-DATA consts<>+1060(SB)/4, $0xbe2aa9e1
-DATA consts<>+1064(SB)/4, $0xbe2aa9e1
-DATA consts<>+1068(SB)/4, $0xbe2aa9e1
-DATA consts<>+1072(SB)/4, $0xbe2aa9e1
-DATA consts<>+1076(SB)/4, $0xbe2aa9e1
-DATA consts<>+1080(SB)/4, $0xbe2aa9e1
-DATA consts<>+1084(SB)/4, $0xbe2aa9e1
-DATA consts<>+1088(SB)/4, $0x3f000001
-DATA consts<>+1092(SB)/4, $0x3f000001
-DATA consts<>+1096(SB)/4, $0x3f000001
-DATA consts<>+1100(SB)/4, $0x3f000001
-DATA consts<>+1104(SB)/4, $0x3f000001
-DATA consts<>+1108(SB)/4, $0x3f000001
-DATA consts<>+1112(SB)/4, $0x3f000001
-DATA consts<>+1116(SB)/4, $0x3f000001
-DATA consts<>+1120(SB)/4, $0xbf000000
-DATA consts<>+1124(SB)/4, $0xbf000000
-DATA consts<>+1128(SB)/4, $0xbf000000
-DATA consts<>+1132(SB)/4, $0xbf000000
-DATA consts<>+1136(SB)/4, $0xbf000000
-DATA consts<>+1140(SB)/4, $0xbf000000
-DATA consts<>+1144(SB)/4, $0xbf000000
-DATA consts<>+1148(SB)/4, $0xbf000000
-DATA consts<>+1152(SB)/4, $0x3eb504f3
-DATA consts<>+1156(SB)/4, $0x3eb504f3
-DATA consts<>+1160(SB)/4, $0x3eb504f3
-DATA consts<>+1164(SB)/4, $0x3eb504f3
-DATA consts<>+1168(SB)/4, $0x3eb504f3
-DATA consts<>+1172(SB)/4, $0x3eb504f3
-DATA consts<>+1176(SB)/4, $0x3eb504f3
-DATA consts<>+1180(SB)/4, $0x3eb504f3
-DATA consts<>+1184(SB)/4, $0xbd5d9c29
-DATA consts<>+1188(SB)/4, $0xbd5d9c29
-DATA consts<>+1192(SB)/4, $0xbd5d9c29
-DATA consts<>+1196(SB)/4, $0xbd5d9c29
-DATA consts<>+1200(SB)/4, $0xbd5d9c29
-DATA consts<>+1204(SB)/4, $0xbd5d9c29
-DATA consts<>+1208(SB)/4, $0xbd5d9c29
-DATA consts<>+1212(SB)/4, $0xbd5d9c29
-DATA consts<>+1216(SB)/4, $0x3e851f87
-DATA consts<>+1220(SB)/4, $0x3e851f87
-DATA consts<>+1224(SB)/4, $0x3e851f87
-DATA consts<>+1228(SB)/4, $0x3e851f87
-DATA consts<>+1232(SB)/4, $0x3e851f87
-DATA consts<>+1236(SB)/4, $0x3e851f87
-DATA consts<>+1240(SB)/4, $0x3e851f87
-DATA consts<>+1244(SB)/4, $0x3e851f87
-DATA consts<>+1248(SB)/4, $0xbedef0cd
-DATA consts<>+1252(SB)/4, $0xbedef0cd
-DATA consts<>+1256(SB)/4, $0xbedef0cd
-DATA consts<>+1260(SB)/4, $0xbedef0cd
-DATA consts<>+1264(SB)/4, $0xbedef0cd
-DATA consts<>+1268(SB)/4, $0xbedef0cd
-DATA consts<>+1272(SB)/4, $0xbedef0cd
-DATA consts<>+1276(SB)/4, $0xbedef0cd
-DATA consts<>+1280(SB)/4, $0x3e5ec2c2
-DATA consts<>+1284(SB)/4, $0x3e5ec2c2
-DATA consts<>+1288(SB)/4, $0x3e5ec2c2
-DATA consts<>+1292(SB)/4, $0x3e5ec2c2
-DATA consts<>+1296(SB)/4, $0x3e5ec2c2
-DATA consts<>+1300(SB)/4, $0x3e5ec2c2
-DATA consts<>+1304(SB)/4, $0x3e5ec2c2
-DATA consts<>+1308(SB)/4, $0x3e5ec2c2
-DATA consts<>+1312(SB)/4, $0x3c84dfd0
-DATA consts<>+1316(SB)/4, $0x3c84dfd0
-DATA consts<>+1320(SB)/4, $0x3c84dfd0
-DATA consts<>+1324(SB)/4, $0x3c84dfd0
-DATA consts<>+1328(SB)/4, $0x3c84dfd0
-DATA consts<>+1332(SB)/4, $0x3c84dfd0
-DATA consts<>+1336(SB)/4, $0x3c84dfd0
-DATA consts<>+1340(SB)/4, $0x3c84dfd0
-DATA consts<>+1344(SB)/4, $0x3e3c57ba
-DATA consts<>+1348(SB)/4, $0x3e3c57ba
-DATA consts<>+1352(SB)/4, $0x3e3c57ba
-DATA consts<>+1356(SB)/4, $0x3e3c57ba
-DATA consts<>+1360(SB)/4, $0x3e3c57ba
-DATA consts<>+1364(SB)/4, $0x3e3c57ba
-DATA consts<>+1368(SB)/4, $0x3e3c57ba
-DATA consts<>+1372(SB)/4, $0x3e3c57ba
-DATA consts<>+1376(SB)/4, $0x3e7e01a0
-DATA consts<>+1380(SB)/4, $0x3e7e01a0
-DATA consts<>+1384(SB)/4, $0x3e7e01a0
-DATA consts<>+1388(SB)/4, $0x3e7e01a0
-DATA consts<>+1392(SB)/4, $0x3e7e01a0
-DATA consts<>+1396(SB)/4, $0x3e7e01a0
-DATA consts<>+1400(SB)/4, $0x3e7e01a0
-DATA consts<>+1404(SB)/4, $0x3e7e01a0
-DATA consts<>+1408(SB)/4, $0x3e903560
-DATA consts<>+1412(SB)/4, $0x3e903560
-DATA consts<>+1416(SB)/4, $0x3e903560
-DATA consts<>+1420(SB)/4, $0x3e903560
-DATA consts<>+1424(SB)/4, $0x3e903560
-DATA consts<>+1428(SB)/4, $0x3e903560
-DATA consts<>+1432(SB)/4, $0x3e903560
-DATA consts<>+1436(SB)/4, $0x3e903560
-DATA consts<>+1440(SB)/4, $0x3e90735f
-DATA consts<>+1444(SB)/4, $0x3e90735f
-DATA consts<>+1448(SB)/4, $0x3e90735f
-DATA consts<>+1452(SB)/4, $0x3e90735f
-DATA consts<>+1456(SB)/4, $0x3e90735f
-DATA consts<>+1460(SB)/4, $0x3e90735f
-DATA consts<>+1464(SB)/4, $0x3e90735f
-DATA consts<>+1468(SB)/4, $0x3e90735f
-DATA consts<>+1472(SB)/4, $0x3fcc422a
-DATA consts<>+1476(SB)/4, $0x3fcc422a
-DATA consts<>+1480(SB)/4, $0x3fcc422a
-DATA consts<>+1484(SB)/4, $0x3fcc422a
-DATA consts<>+1488(SB)/4, $0x3fcc422a
-DATA consts<>+1492(SB)/4, $0x3fcc422a
-DATA consts<>+1496(SB)/4, $0x3fcc422a
-DATA consts<>+1500(SB)/4, $0x3fcc422a
-DATA consts<>+1504(SB)/4, $0x3d922279
-DATA consts<>+1508(SB)/4, $0x3d922279
-DATA consts<>+1512(SB)/4, $0x3d922279
-DATA consts<>+1516(SB)/4, $0x3d922279
-DATA consts<>+1520(SB)/4, $0x3d922279
-DATA consts<>+1524(SB)/4, $0x3d922279
-DATA consts<>+1528(SB)/4, $0x3d922279
-DATA consts<>+1532(SB)/4, $0x3d922279
-GLOBL consts<>(SB), RODATA|NOPTR, $1536
+DATA consts<>+32(SB)/4, $0x00000000
+DATA consts<>+36(SB)/4, $0x00000000
+DATA consts<>+40(SB)/4, $0x00000000
+DATA consts<>+44(SB)/4, $0x00000000
+DATA consts<>+48(SB)/4, $0x00000000
+DATA consts<>+52(SB)/4, $0x00000000
+DATA consts<>+56(SB)/4, $0x00000000
+DATA consts<>+60(SB)/4, $0x00000000
+DATA consts<>+64(SB)/4, $0xff800000
+DATA consts<>+68(SB)/4, $0xff800000
+DATA consts<>+72(SB)/4, $0xff800000
+DATA consts<>+76(SB)/4, $0xff800000
+DATA consts<>+80(SB)/4, $0xff800000
+DATA consts<>+84(SB)/4, $0xff800000
+DATA consts<>+88(SB)/4, $0xff800000
+DATA consts<>+92(SB)/4, $0xff800000
+DATA consts<>+96(SB)/4, $0xff800000
+DATA consts<>+100(SB)/4, $0xff800000
+DATA consts<>+104(SB)/4, $0xff800000
+DATA consts<>+108(SB)/4, $0xff800000
+DATA consts<>+112(SB)/4, $0xff800000
+DATA consts<>+116(SB)/4, $0xff800000
+DATA consts<>+120(SB)/4, $0xff800000
+DATA consts<>+124(SB)/4, $0xff800000
+DATA consts<>+128(SB)/4, $0x7f800000
+DATA consts<>+132(SB)/4, $0x7f800000
+DATA consts<>+136(SB)/4, $0x7f800000
+DATA consts<>+140(SB)/4, $0x7f800000
+DATA consts<>+144(SB)/4, $0x7f800000
+DATA consts<>+148(SB)/4, $0x7f800000
+DATA consts<>+152(SB)/4, $0x7f800000
+DATA consts<>+156(SB)/4, $0x7f800000
+DATA consts<>+160(SB)/4, $0x7f800000
+DATA consts<>+164(SB)/4, $0x7f800000
+DATA consts<>+168(SB)/4, $0x7f800000
+DATA consts<>+172(SB)/4, $0x7f800000
+DATA consts<>+176(SB)/4, $0x7f800000
+DATA consts<>+180(SB)/4, $0x7f800000
+DATA consts<>+184(SB)/4, $0x7f800000
+DATA consts<>+188(SB)/4, $0x7f800000
+DATA consts<>+192(SB)/4, $0x3fb8aa3b
+DATA consts<>+196(SB)/4, $0x3fb8aa3b
+DATA consts<>+200(SB)/4, $0x3fb8aa3b
+DATA consts<>+204(SB)/4, $0x3fb8aa3b
+DATA consts<>+208(SB)/4, $0x3fb8aa3b
+DATA consts<>+212(SB)/4, $0x3fb8aa3b
+DATA consts<>+216(SB)/4, $0x3fb8aa3b
+DATA consts<>+220(SB)/4, $0x3fb8aa3b
+DATA consts<>+224(SB)/4, $0x3fb8aa3b
+DATA consts<>+228(SB)/4, $0x3fb8aa3b
+DATA consts<>+232(SB)/4, $0x3fb8aa3b
+DATA consts<>+236(SB)/4, $0x3fb8aa3b
+DATA consts<>+240(SB)/4, $0x3fb8aa3b
+DATA consts<>+244(SB)/4, $0x3fb8aa3b
+DATA consts<>+248(SB)/4, $0x3fb8aa3b
+DATA consts<>+252(SB)/4, $0x3fb8aa3b
+DATA consts<>+256(SB)/4, $0xc2fa0000
+DATA consts<>+260(SB)/4, $0xc2fa0000
+DATA consts<>+264(SB)/4, $0xc2fa0000
+DATA consts<>+268(SB)/4, $0xc2fa0000
+DATA consts<>+272(SB)/4, $0xc2fa0000
+DATA consts<>+276(SB)/4, $0xc2fa0000
+DATA consts<>+280(SB)/4, $0xc2fa0000
+DATA consts<>+284(SB)/4, $0xc2fa0000
+DATA consts<>+288(SB)/4, $0xc2fa0000
+DATA consts<>+292(SB)/4, $0xc2fa0000
+DATA consts<>+296(SB)/4, $0xc2fa0000
+DATA consts<>+300(SB)/4, $0xc2fa0000
+DATA consts<>+304(SB)/4, $0xc2fa0000
+DATA consts<>+308(SB)/4, $0xc2fa0000
+DATA consts<>+312(SB)/4, $0xc2fa0000
+DATA consts<>+316(SB)/4, $0xc2fa0000
+DATA consts<>+320(SB)/4, $0x3aaddd0a
+DATA consts<>+324(SB)/4, $0x3aaddd0a
+DATA consts<>+328(SB)/4, $0x3aaddd0a
+DATA consts<>+332(SB)/4, $0x3aaddd0a
+DATA consts<>+336(SB)/4, $0x3aaddd0a
+DATA consts<>+340(SB)/4, $0x3aaddd0a
+DATA consts<>+344(SB)/4, $0x3aaddd0a
+DATA consts<>+348(SB)/4, $0x3aaddd0a
+DATA consts<>+352(SB)/4, $0x3aaddd0a
+DATA consts<>+356(SB)/4, $0x3aaddd0a
+DATA consts<>+360(SB)/4, $0x3aaddd0a
+DATA consts<>+364(SB)/4, $0x3aaddd0a
+DATA consts<>+368(SB)/4, $0x3aaddd0a
+DATA consts<>+372(SB)/4, $0x3aaddd0a
+DATA consts<>+376(SB)/4, $0x3aaddd0a
+DATA consts<>+380(SB)/4, $0x3aaddd0a
+DATA consts<>+384(SB)/4, $0x3c1e7544
+DATA consts<>+388(SB)/4, $0x3c1e7544
+DATA consts<>+392(SB)/4, $0x3c1e7544
+DATA consts<>+396(SB)/4, $0x3c1e7544
+DATA consts<>+400(SB)/4, $0x3c1e7544
+DATA consts<>+404(SB)/4, $0x3c1e7544
+DATA consts<>+408(SB)/4, $0x3c1e7544
+DATA consts<>+412(SB)/4, $0x3c1e7544
+DATA consts<>+416(SB)/4, $0x3c1e7544
+DATA consts<>+420(SB)/4, $0x3c1e7544
+DATA consts<>+424(SB)/4, $0x3c1e7544
+DATA consts<>+428(SB)/4, $0x3c1e7544
+DATA consts<>+432(SB)/4, $0x3c1e7544
+DATA consts<>+436(SB)/4, $0x3c1e7544
+DATA consts<>+440(SB)/4, $0x3c1e7544
+DATA consts<>+444(SB)/4, $0x3c1e7544
+DATA consts<>+448(SB)/4, $0x3d635ba9
+DATA consts<>+452(SB)/4, $0x3d635ba9
+DATA consts<>+456(SB)/4, $0x3d635ba9
+DATA consts<>+460(SB)/4, $0x3d635ba9
+DATA consts<>+464(SB)/4, $0x3d635ba9
+DATA consts<>+468(SB)/4, $0x3d635ba9
+DATA consts<>+472(SB)/4, $0x3d635ba9
+DATA consts<>+476(SB)/4, $0x3d635ba9
+DATA consts<>+480(SB)/4, $0x3d635ba9
+DATA consts<>+484(SB)/4, $0x3d635ba9
+DATA consts<>+488(SB)/4, $0x3d635ba9
+DATA consts<>+492(SB)/4, $0x3d635ba9
+DATA consts<>+496(SB)/4, $0x3d635ba9
+DATA consts<>+500(SB)/4, $0x3d635ba9
+DATA consts<>+504(SB)/4, $0x3d635ba9
+DATA consts<>+508(SB)/4, $0x3d635ba9
+DATA consts<>+512(SB)/4, $0x3e75fcde
+DATA consts<>+516(SB)/4, $0x3e75fcde
+DATA consts<>+520(SB)/4, $0x3e75fcde
+DATA consts<>+524(SB)/4, $0x3e75fcde
+DATA consts<>+528(SB)/4, $0x3e75fcde
+DATA consts<>+532(SB)/4, $0x3e75fcde
+DATA consts<>+536(SB)/4, $0x3e75fcde
+DATA consts<>+540(SB)/4, $0x3e75fcde
+DATA consts<>+544(SB)/4, $0x3e75fcde
+DATA consts<>+548(SB)/4, $0x3e75fcde
+DATA consts<>+552(SB)/4, $0x3e75fcde
+DATA consts<>+556(SB)/4, $0x3e75fcde
+DATA consts<>+560(SB)/4, $0x3e75fcde
+DATA consts<>+564(SB)/4, $0x3e75fcde
+DATA consts<>+568(SB)/4, $0x3e75fcde
+DATA consts<>+572(SB)/4, $0x3e75fcde
+DATA consts<>+576(SB)/4, $0x3f317215
+DATA consts<>+580(SB)/4, $0x3f317215
+DATA consts<>+584(SB)/4, $0x3f317215
+DATA consts<>+588(SB)/4, $0x3f317215
+DATA consts<>+592(SB)/4, $0x3f317215
+DATA consts<>+596(SB)/4, $0x3f317215
+DATA consts<>+600(SB)/4, $0x3f317215
+DATA consts<>+604(SB)/4, $0x3f317215
+DATA consts<>+608(SB)/4, $0x3f317215
+DATA consts<>+612(SB)/4, $0x3f317215
+DATA consts<>+616(SB)/4, $0x3f317215
+DATA consts<>+620(SB)/4, $0x3f317215
+DATA consts<>+624(SB)/4, $0x3f317215
+DATA consts<>+628(SB)/4, $0x3f317215
+DATA consts<>+632(SB)/4, $0x3f317215
+DATA consts<>+636(SB)/4, $0x3f317215
+DATA consts<>+640(SB)/4, $0x3f800000
+DATA consts<>+644(SB)/4, $0x3f800000
+DATA consts<>+648(SB)/4, $0x3f800000
+DATA consts<>+652(SB)/4, $0x3f800000
+DATA consts<>+656(SB)/4, $0x3f800000
+DATA consts<>+660(SB)/4, $0x3f800000
+DATA consts<>+664(SB)/4, $0x3f800000
+DATA consts<>+668(SB)/4, $0x3f800000
+DATA consts<>+672(SB)/4, $0x3f800000
+DATA consts<>+676(SB)/4, $0x3f800000
+DATA consts<>+680(SB)/4, $0x3f800000
+DATA consts<>+684(SB)/4, $0x3f800000
+DATA consts<>+688(SB)/4, $0x3f800000
+DATA consts<>+692(SB)/4, $0x3f800000
+DATA consts<>+696(SB)/4, $0x3f800000
+DATA consts<>+700(SB)/4, $0x3f800000
+DATA consts<>+704(SB)/4, $0xc2d00000
+DATA consts<>+708(SB)/4, $0xc2d00000
+DATA consts<>+712(SB)/4, $0xc2d00000
+DATA consts<>+716(SB)/4, $0xc2d00000
+DATA consts<>+720(SB)/4, $0xc2d00000
+DATA consts<>+724(SB)/4, $0xc2d00000
+DATA consts<>+728(SB)/4, $0xc2d00000
+DATA consts<>+732(SB)/4, $0xc2d00000
+DATA consts<>+736(SB)/4, $0xc2d00000
+DATA consts<>+740(SB)/4, $0xc2d00000
+DATA consts<>+744(SB)/4, $0xc2d00000
+DATA consts<>+748(SB)/4, $0xc2d00000
+DATA consts<>+752(SB)/4, $0xc2d00000
+DATA consts<>+756(SB)/4, $0xc2d00000
+DATA consts<>+760(SB)/4, $0xc2d00000
+DATA consts<>+764(SB)/4, $0xc2d00000
+DATA consts<>+768(SB)/4, $0x42b20000
+DATA consts<>+772(SB)/4, $0x42b20000
+DATA consts<>+776(SB)/4, $0x42b20000
+DATA consts<>+780(SB)/4, $0x42b20000
+DATA consts<>+784(SB)/4, $0x42b20000
+DATA consts<>+788(SB)/4, $0x42b20000
+DATA consts<>+792(SB)/4, $0x42b20000
+DATA consts<>+796(SB)/4, $0x42b20000
+DATA consts<>+800(SB)/4, $0x42b20000
+DATA consts<>+804(SB)/4, $0x42b20000
+DATA consts<>+808(SB)/4, $0x42b20000
+DATA consts<>+812(SB)/4, $0x42b20000
+DATA consts<>+816(SB)/4, $0x42b20000
+DATA consts<>+820(SB)/4, $0x42b20000
+DATA consts<>+824(SB)/4, $0x42b20000
+DATA consts<>+828(SB)/4, $0x42b20000
+DATA consts<>+832(SB)/4, $0x3f317200
+DATA consts<>+836(SB)/4, $0x3f317200
+DATA consts<>+840(SB)/4, $0x3f317200
+DATA consts<>+844(SB)/4, $0x3f317200
+DATA consts<>+848(SB)/4, $0x3f317200
+DATA consts<>+852(SB)/4, $0x3f317200
+DATA consts<>+856(SB)/4, $0x3f317200
+DATA consts<>+860(SB)/4, $0x3f317200
+DATA consts<>+864(SB)/4, $0x3f317200
+DATA consts<>+868(SB)/4, $0x3f317200
+DATA consts<>+872(SB)/4, $0x3f317200
+DATA consts<>+876(SB)/4, $0x3f317200
+DATA consts<>+880(SB)/4, $0x3f317200
+DATA consts<>+884(SB)/4, $0x3f317200
+DATA consts<>+888(SB)/4, $0x3f317200
+DATA consts<>+892(SB)/4, $0x3f317200
+DATA consts<>+896(SB)/4, $0x35bfbe8e
+DATA consts<>+900(SB)/4, $0x35bfbe8e
+DATA consts<>+904(SB)/4, $0x35bfbe8e
+DATA consts<>+908(SB)/4, $0x35bfbe8e
+DATA consts<>+912(SB)/4, $0x35bfbe8e
+DATA consts<>+916(SB)/4, $0x35bfbe8e
+DATA consts<>+920(SB)/4, $0x35bfbe8e
+DATA consts<>+924(SB)/4, $0x35bfbe8e
+DATA consts<>+928(SB)/4, $0x35bfbe8e
+DATA consts<>+932(SB)/4, $0x35bfbe8e
+DATA consts<>+936(SB)/4, $0x35bfbe8e
+DATA consts<>+940(SB)/4, $0x35bfbe8e
+DATA consts<>+944(SB)/4, $0x35bfbe8e
+DATA consts<>+948(SB)/4, $0x35bfbe8e
+DATA consts<>+952(SB)/4, $0x35bfbe8e
+DATA consts<>+956(SB)/4, $0x35bfbe8e
+DATA consts<>+960(SB)/4, $0x39500d01
+DATA consts<>+964(SB)/4, $0x39500d01
+DATA consts<>+968(SB)/4, $0x39500d01
+DATA consts<>+972(SB)/4, $0x39500d01
+DATA consts<>+976(SB)/4, $0x39500d01
+DATA consts<>+980(SB)/4, $0x39500d01
+DATA consts<>+984(SB)/4, $0x39500d01
+DATA consts<>+988(SB)/4, $0x39500d01
+DATA consts<>+992(SB)/4, $0x39500d01
+DATA consts<>+996(SB)/4, $0x39500d01
+DATA consts<>+1000(SB)/4, $0x39500d01
+DATA consts<>+1004(SB)/4, $0x39500d01
+DATA consts<>+1008(SB)/4, $0x39500d01
+DATA consts<>+1012(SB)/4, $0x39500d01
+DATA consts<>+1016(SB)/4, $0x39500d01
+DATA consts<>+1020(SB)/4, $0x39500d01
+DATA consts<>+1024(SB)/4, $0x3ab60b61
+DATA consts<>+1028(SB)/4, $0x3ab60b61
+DATA consts<>+1032(SB)/4, $0x3ab60b61
+DATA consts<>+1036(SB)/4, $0x3ab60b61
+DATA consts<>+1040(SB)/4, $0x3ab60b61
+DATA consts<>+1044(SB)/4, $0x3ab60b61
+DATA consts<>+1048(SB)/4, $0x3ab60b61
+DATA consts<>+1052(SB)/4, $0x3ab60b61
+DATA consts<>+1056(SB)/4, $0x3ab60b61
+DATA consts<>+1060(SB)/4, $0x3ab60b61
+DATA consts<>+1064(SB)/4, $0x3ab60b61
+DATA consts<>+1068(SB)/4, $0x3ab60b61
+DATA consts<>+1072(SB)/4, $0x3ab60b61
+DATA consts<>+1076(SB)/4, $0x3ab60b61
+DATA consts<>+1080(SB)/4, $0x3ab60b61
+DATA consts<>+1084(SB)/4, $0x3ab60b61
+DATA consts<>+1088(SB)/4, $0x3c088889
+DATA consts<>+1092(SB)/4, $0x3c088889
+DATA consts<>+1096(SB)/4, $0x3c088889
+DATA consts<>+1100(SB)/4, $0x3c088889
+DATA consts<>+1104(SB)/4, $0x3c088889
+DATA consts<>+1108(SB)/4, $0x3c088889
+DATA consts<>+1112(SB)/4, $0x3c088889
+DATA consts<>+1116(SB)/4, $0x3c088889
+DATA consts<>+1120(SB)/4, $0x3c088889
+DATA consts<>+1124(SB)/4, $0x3c088889
+DATA consts<>+1128(SB)/4, $0x3c088889
+DATA consts<>+1132(SB)/4, $0x3c088889
+DATA consts<>+1136(SB)/4, $0x3c088889
+DATA consts<>+1140(SB)/4, $0x3c088889
+DATA consts<>+1144(SB)/4, $0x3c088889
+DATA consts<>+1148(SB)/4, $0x3c088889
+DATA consts<>+1152(SB)/4, $0x3d2aaaab
+DATA consts<>+1156(SB)/4, $0x3d2aaaab
+DATA consts<>+1160(SB)/4, $0x3d2aaaab
+DATA consts<>+1164(SB)/4, $0x3d2aaaab
+DATA consts<>+1168(SB)/4, $0x3d2aaaab
+DATA consts<>+1172(SB)/4, $0x3d2aaaab
+DATA consts<>+1176(SB)/4, $0x3d2aaaab
+DATA consts<>+1180(SB)/4, $0x3d2aaaab
+DATA consts<>+1184(SB)/4, $0x3d2aaaab
+DATA consts<>+1188(SB)/4, $0x3d2aaaab
+DATA consts<>+1192(SB)/4, $0x3d2aaaab
+DATA consts<>+1196(SB)/4, $0x3d2aaaab
+DATA consts<>+1200(SB)/4, $0x3d2aaaab
+DATA consts<>+1204(SB)/4, $0x3d2aaaab
+DATA consts<>+1208(SB)/4, $0x3d2aaaab
+DATA consts<>+1212(SB)/4, $0x3d2aaaab
+DATA consts<>+1216(SB)/4, $0x3e2aaaab
+DATA consts<>+1220(SB)/4, $0x3e2aaaab
+DATA consts<>+1224(SB)/4, $0x3e2aaaab
+DATA consts<>+1228(SB)/4, $0x3e2aaaab
+DATA consts<>+1232(SB)/4, $0x3e2aaaab
+DATA consts<>+1236(SB)/4, $0x3e2aaaab
+DATA consts<>+1240(SB)/4, $0x3e2aaaab
+DATA consts<>+1244(SB)/4, $0x3e2aaaab
+DATA consts<>+1248(SB)/4, $0x3e2aaaab
+DATA consts<>+1252(SB)/4, $0x3e2aaaab
+DATA consts<>+1256(SB)/4, $0x3e2aaaab
+DATA consts<>+1260(SB)/4, $0x3e2aaaab
+DATA consts<>+1264(SB)/4, $0x3e2aaaab
+DATA consts<>+1268(SB)/4, $0x3e2aaaab
+DATA consts<>+1272(SB)/4, $0x3e2aaaab
+DATA consts<>+1276(SB)/4, $0x3e2aaaab
+DATA consts<>+1280(SB)/4, $0x3f000000
+DATA consts<>+1284(SB)/4, $0x3f000000
+DATA consts<>+1288(SB)/4, $0x3f000000
+DATA consts<>+1292(SB)/4, $0x3f000000
+DATA consts<>+1296(SB)/4, $0x3f000000
+DATA consts<>+1300(SB)/4, $0x3f000000
+DATA consts<>+1304(SB)/4, $0x3f000000
+DATA consts<>+1308(SB)/4, $0x3f000000
+DATA consts<>+1312(SB)/4, $0x3f000000
+DATA consts<>+1316(SB)/4, $0x3f000000
+DATA consts<>+1320(SB)/4, $0x3f000000
+DATA consts<>+1324(SB)/4, $0x3f000000
+DATA consts<>+1328(SB)/4, $0x3f000000
+DATA consts<>+1332(SB)/4, $0x3f000000
+DATA consts<>+1336(SB)/4, $0x3f000000
+DATA consts<>+1340(SB)/4, $0x3f000000
+DATA consts<>+1344(SB)/4, $0xc2b20000
+DATA consts<>+1348(SB)/4, $0xc2b20000
+DATA consts<>+1352(SB)/4, $0xc2b20000
+DATA consts<>+1356(SB)/4, $0xc2b20000
+DATA consts<>+1360(SB)/4, $0xc2b20000
+DATA consts<>+1364(SB)/4, $0xc2b20000
+DATA consts<>+1368(SB)/4, $0xc2b20000
+DATA consts<>+1372(SB)/4, $0xc2b20000
+DATA consts<>+1376(SB)/4, $0xc2b20000
+DATA consts<>+1380(SB)/4, $0xc2b20000
+DATA consts<>+1384(SB)/4, $0xc2b20000
+DATA consts<>+1388(SB)/4, $0xc2b20000
+DATA consts<>+1392(SB)/4, $0xc2b20000
+DATA consts<>+1396(SB)/4, $0xc2b20000
+DATA consts<>+1400(SB)/4, $0xc2b20000
+DATA consts<>+1404(SB)/4, $0xc2b20000
+DATA consts<>+1408(SB)/4, $0x42d00000
+DATA consts<>+1412(SB)/4, $0x42d00000
+DATA consts<>+1416(SB)/4, $0x42d00000
+DATA consts<>+1420(SB)/4, $0x42d00000
+DATA consts<>+1424(SB)/4, $0x42d00000
+DATA consts<>+1428(SB)/4, $0x42d00000
+DATA consts<>+1432(SB)/4, $0x42d00000
+DATA consts<>+1436(SB)/4, $0x42d00000
+DATA consts<>+1440(SB)/4, $0x42d00000
+DATA consts<>+1444(SB)/4, $0x42d00000
+DATA consts<>+1448(SB)/4, $0x42d00000
+DATA consts<>+1452(SB)/4, $0x42d00000
+DATA consts<>+1456(SB)/4, $0x42d00000
+DATA consts<>+1460(SB)/4, $0x42d00000
+DATA consts<>+1464(SB)/4, $0x42d00000
+DATA consts<>+1468(SB)/4, $0x42d00000
+DATA consts<>+1472(SB)/4, $0xbfb8aa3b
+DATA consts<>+1476(SB)/4, $0xbfb8aa3b
+DATA consts<>+1480(SB)/4, $0xbfb8aa3b
+DATA consts<>+1484(SB)/4, $0xbfb8aa3b
+DATA consts<>+1488(SB)/4, $0xbfb8aa3b
+DATA consts<>+1492(SB)/4, $0xbfb8aa3b
+DATA consts<>+1496(SB)/4, $0xbfb8aa3b
+DATA consts<>+1500(SB)/4, $0xbfb8aa3b
+DATA consts<>+1504(SB)/4, $0xbfb8aa3b
+DATA consts<>+1508(SB)/4, $0xbfb8aa3b
+DATA consts<>+1512(SB)/4, $0xbfb8aa3b
+DATA consts<>+1516(SB)/4, $0xbfb8aa3b
+DATA consts<>+1520(SB)/4, $0xbfb8aa3b
+DATA consts<>+1524(SB)/4, $0xbfb8aa3b
+DATA consts<>+1528(SB)/4, $0xbfb8aa3b
+DATA consts<>+1532(SB)/4, $0xbfb8aa3b
+DATA consts<>+1536(SB)/4, $0x3f317218
+DATA consts<>+1540(SB)/4, $0x3f317218
+DATA consts<>+1544(SB)/4, $0x3f317218
+DATA consts<>+1548(SB)/4, $0x3f317218
+DATA consts<>+1552(SB)/4, $0x3f317218
+DATA consts<>+1556(SB)/4, $0x3f317218
+DATA consts<>+1560(SB)/4, $0x3f317218
+DATA consts<>+1564(SB)/4, $0x3f317218
+DATA consts<>+1568(SB)/4, $0x3f317218
+DATA consts<>+1572(SB)/4, $0x3f317218
+DATA consts<>+1576(SB)/4, $0x3f317218
+DATA consts<>+1580(SB)/4, $0x3f317218
+DATA consts<>+1584(SB)/4, $0x3f317218
+DATA consts<>+1588(SB)/4, $0x3f317218
+DATA consts<>+1592(SB)/4, $0x3f317218
+DATA consts<>+1596(SB)/4, $0x3f317218
+DATA consts<>+1600(SB)/4, $0x4b400000
+DATA consts<>+1604(SB)/4, $0x4b400000
+DATA consts<>+1608(SB)/4, $0x4b400000
+DATA consts<>+1612(SB)/4, $0x4b400000
+DATA consts<>+1616(SB)/4, $0x4b400000
+DATA consts<>+1620(SB)/4, $0x4b400000
+DATA consts<>+1624(SB)/4, $0x4b400000
+DATA consts<>+1628(SB)/4, $0x4b400000
+DATA consts<>+1632(SB)/4, $0x4b400000
+DATA consts<>+1636(SB)/4, $0x4b400000
+DATA consts<>+1640(SB)/4, $0x4b400000
+DATA consts<>+1644(SB)/4, $0x4b400000
+DATA consts<>+1648(SB)/4, $0x4b400000
+DATA consts<>+1652(SB)/4, $0x4b400000
+DATA consts<>+1656(SB)/4, $0x4b400000
+DATA consts<>+1660(SB)/4, $0x4b400000
+DATA consts<>+1664(SB)/4, $0x3ab84db2
+DATA consts<>+1668(SB)/4, $0x3ab84db2
+DATA consts<>+1672(SB)/4, $0x3ab84db2
+DATA consts<>+1676(SB)/4, $0x3ab84db2
+DATA consts<>+1680(SB)/4, $0x3ab84db2
+DATA consts<>+1684(SB)/4, $0x3ab84db2
+DATA consts<>+1688(SB)/4, $0x3ab84db2
+DATA consts<>+1692(SB)/4, $0x3ab84db2
+DATA consts<>+1696(SB)/4, $0x3ab84db2
+DATA consts<>+1700(SB)/4, $0x3ab84db2
+DATA consts<>+1704(SB)/4, $0x3ab84db2
+DATA consts<>+1708(SB)/4, $0x3ab84db2
+DATA consts<>+1712(SB)/4, $0x3ab84db2
+DATA consts<>+1716(SB)/4, $0x3ab84db2
+DATA consts<>+1720(SB)/4, $0x3ab84db2
+DATA consts<>+1724(SB)/4, $0x3ab84db2
+DATA consts<>+1728(SB)/4, $0xbc09481f
+DATA consts<>+1732(SB)/4, $0xbc09481f
+DATA consts<>+1736(SB)/4, $0xbc09481f
+DATA consts<>+1740(SB)/4, $0xbc09481f
+DATA consts<>+1744(SB)/4, $0xbc09481f
+DATA consts<>+1748(SB)/4, $0xbc09481f
+DATA consts<>+1752(SB)/4, $0xbc09481f
+DATA consts<>+1756(SB)/4, $0xbc09481f
+DATA consts<>+1760(SB)/4, $0xbc09481f
+DATA consts<>+1764(SB)/4, $0xbc09481f
+DATA consts<>+1768(SB)/4, $0xbc09481f
+DATA consts<>+1772(SB)/4, $0xbc09481f
+DATA consts<>+1776(SB)/4, $0xbc09481f
+DATA consts<>+1780(SB)/4, $0xbc09481f
+DATA consts<>+1784(SB)/4, $0xbc09481f
+DATA consts<>+1788(SB)/4, $0xbc09481f
+DATA consts<>+1792(SB)/4, $0x3d2aa8af
+DATA consts<>+1796(SB)/4, $0x3d2aa8af
+DATA consts<>+1800(SB)/4, $0x3d2aa8af
+DATA consts<>+1804(SB)/4, $0x3d2aa8af
+DATA consts<>+1808(SB)/4, $0x3d2aa8af
+DATA consts<>+1812(SB)/4, $0x3d2aa8af
+DATA consts<>+1816(SB)/4, $0x3d2aa8af
+DATA consts<>+1820(SB)/4, $0x3d2aa8af
+DATA consts<>+1824(SB)/4, $0x3d2aa8af
+DATA consts<>+1828(SB)/4, $0x3d2aa8af
+DATA consts<>+1832(SB)/4, $0x3d2aa8af
+DATA consts<>+1836(SB)/4, $0x3d2aa8af
+DATA consts<>+1840(SB)/4, $0x3d2aa8af
+DATA consts<>+1844(SB)/4, $0x3d2aa8af
+DATA consts<>+1848(SB)/4, $0x3d2aa8af
+DATA consts<>+1852(SB)/4, $0x3d2aa8af
+DATA consts<>+1856(SB)/4, $0xbe2aa9e1
+DATA consts<>+1860(SB)/4, $0xbe2aa9e1
+DATA consts<>+1864(SB)/4, $0xbe2aa9e1
+DATA consts<>+1868(SB)/4, $0xbe2aa9e1
+DATA consts<>+1872(SB)/4, $0xbe2aa9e1
+DATA consts<>+1876(SB)/4, $0xbe2aa9e1
+DATA consts<>+1880(SB)/4, $0xbe2aa9e1
+DATA consts<>+1884(SB)/4, $0xbe2aa9e1
+DATA consts<>+1888(SB)/4, $0xbe2aa9e1
+DATA consts<>+1892(SB)/4, $0xbe2aa9e1
+DATA consts<>+1896(SB)/4, $0xbe2aa9e1
+DATA consts<>+1900(SB)/4, $0xbe2aa9e1
+DATA consts<>+1904(SB)/4, $0xbe2aa9e1
+DATA consts<>+1908(SB)/4, $0xbe2aa9e1
+DATA consts<>+1912(SB)/4, $0xbe2aa9e1
+DATA consts<>+1916(SB)/4, $0xbe2aa9e1
+DATA consts<>+1920(SB)/4, $0x3f000001
+DATA consts<>+1924(SB)/4, $0x3f000001
+DATA consts<>+1928(SB)/4, $0x3f000001
+DATA consts<>+1932(SB)/4, $0x3f000001
+DATA consts<>+1936(SB)/4, $0x3f000001
+DATA consts<>+1940(SB)/4, $0x3f000001
+DATA consts<>+1944(SB)/4, $0x3f000001
+DATA consts<>+1948(SB)/4, $0x3f000001
+DATA consts<>+1952(SB)/4, $0x3f000001
+DATA consts<>+1956(SB)/4, $0x3f000001
+DATA consts<>+1960(SB)/4, $0x3f000001
+DATA consts<>+1964(SB)/4, $0x3f000001
+DATA consts<>+1968(SB)/4, $0x3f000001
+DATA consts<>+1972(SB)/4, $0x3f000001
+DATA consts<>+1976(SB)/4, $0x3f000001
+DATA consts<>+1980(SB)/4, $0x3f000001
+DATA consts<>+1984(SB)/4, $0xbf800000
+DATA consts<>+1988(SB)/4, $0xbf800000
+DATA consts<>+1992(SB)/4, $0xbf800000
+DATA consts<>+1996(SB)/4, $0xbf800000
+DATA consts<>+2000(SB)/4, $0xbf800000
+DATA consts<>+2004(SB)/4, $0xbf800000
+DATA consts<>+2008(SB)/4, $0xbf800000
+DATA consts<>+2012(SB)/4, $0xbf800000
+DATA consts<>+2016(SB)/4, $0xbf800000
+DATA consts<>+2020(SB)/4, $0xbf800000
+DATA consts<>+2024(SB)/4, $0xbf800000
+DATA consts<>+2028(SB)/4, $0xbf800000
+DATA consts<>+2032(SB)/4, $0xbf800000
+DATA consts<>+2036(SB)/4, $0xbf800000
+DATA consts<>+2040(SB)/4, $0xbf800000
+DATA consts<>+2044(SB)/4, $0xbf800000
+DATA consts<>+2048(SB)/4, $0xc1a00000
+DATA consts<>+2052(SB)/4, $0xc1a00000
+DATA consts<>+2056(SB)/4, $0xc1a00000
+DATA consts<>+2060(SB)/4, $0xc1a00000
+DATA consts<>+2064(SB)/4, $0xc1a00000
+DATA consts<>+2068(SB)/4, $0xc1a00000
+DATA consts<>+2072(SB)/4, $0xc1a00000
+DATA consts<>+2076(SB)/4, $0xc1a00000
+DATA consts<>+2080(SB)/4, $0xc1a00000
+DATA consts<>+2084(SB)/4, $0xc1a00000
+DATA consts<>+2088(SB)/4, $0xc1a00000
+DATA consts<>+2092(SB)/4, $0xc1a00000
+DATA consts<>+2096(SB)/4, $0xc1a00000
+DATA consts<>+2100(SB)/4, $0xc1a00000
+DATA consts<>+2104(SB)/4, $0xc1a00000
+DATA consts<>+2108(SB)/4, $0xc1a00000
+DATA consts<>+2112(SB)/4, $0x41a00000
+DATA consts<>+2116(SB)/4, $0x41a00000
+DATA consts<>+2120(SB)/4, $0x41a00000
+DATA consts<>+2124(SB)/4, $0x41a00000
+DATA consts<>+2128(SB)/4, $0x41a00000
+DATA consts<>+2132(SB)/4, $0x41a00000
+DATA consts<>+2136(SB)/4, $0x41a00000
+DATA consts<>+2140(SB)/4, $0x41a00000
+DATA consts<>+2144(SB)/4, $0x41a00000
+DATA consts<>+2148(SB)/4, $0x41a00000
+DATA consts<>+2152(SB)/4, $0x41a00000
+DATA consts<>+2156(SB)/4, $0x41a00000
+DATA consts<>+2160(SB)/4, $0x41a00000
+DATA consts<>+2164(SB)/4, $0x41a00000
+DATA consts<>+2168(SB)/4, $0x41a00000
+DATA consts<>+2172(SB)/4, $0x41a00000
+DATA consts<>+2176(SB)/4, $0x40000000
+DATA consts<>+2180(SB)/4, $0x40000000
+DATA consts<>+2184(SB)/4, $0x40000000
+DATA consts<>+2188(SB)/4, $0x40000000
+DATA consts<>+2192(SB)/4, $0x40000000
+DATA consts<>+2196(SB)/4, $0x40000000
+DATA consts<>+2200(SB)/4, $0x40000000
+DATA consts<>+2204(SB)/4, $0x40000000
+DATA consts<>+2208(SB)/4, $0x40000000
+DATA consts<>+2212(SB)/4, $0x40000000
+DATA consts<>+2216(SB)/4, $0x40000000
+DATA consts<>+2220(SB)/4, $0x40000000
+DATA consts<>+2224(SB)/4, $0x40000000
+DATA consts<>+2228(SB)/4, $0x40000000
+DATA consts<>+2232(SB)/4, $0x40000000
+DATA consts<>+2236(SB)/4, $0x40000000
+DATA consts<>+2240(SB)/4, $0xbf000000
+DATA consts<>+2244(SB)/4, $0xbf000000
+DATA consts<>+2248(SB)/4, $0xbf000000
+DATA consts<>+2252(SB)/4, $0xbf000000
+DATA consts<>+2256(SB)/4, $0xbf000000
+DATA consts<>+2260(SB)/4, $0xbf000000
+DATA consts<>+2264(SB)/4, $0xbf000000
+DATA consts<>+2268(SB)/4, $0xbf000000
+DATA consts<>+2272(SB)/4, $0xbf000000
+DATA consts<>+2276(SB)/4, $0xbf000000
+DATA consts<>+2280(SB)/4, $0xbf000000
+DATA consts<>+2284(SB)/4, $0xbf000000
+DATA consts<>+2288(SB)/4, $0xbf000000
+DATA consts<>+2292(SB)/4, $0xbf000000
+DATA consts<>+2296(SB)/4, $0xbf000000
+DATA consts<>+2300(SB)/4, $0xbf000000
+DATA consts<>+2304(SB)/4, $0x3eb504f3
+DATA consts<>+2308(SB)/4, $0x3eb504f3
+DATA consts<>+2312(SB)/4, $0x3eb504f3
+DATA consts<>+2316(SB)/4, $0x3eb504f3
+DATA consts<>+2320(SB)/4, $0x3eb504f3
+DATA consts<>+2324(SB)/4, $0x3eb504f3
+DATA consts<>+2328(SB)/4, $0x3eb504f3
+DATA consts<>+2332(SB)/4, $0x3eb504f3
+DATA consts<>+2336(SB)/4, $0x3eb504f3
+DATA consts<>+2340(SB)/4, $0x3eb504f3
+DATA consts<>+2344(SB)/4, $0x3eb504f3
+DATA consts<>+2348(SB)/4, $0x3eb504f3
+DATA consts<>+2352(SB)/4, $0x3eb504f3
+DATA consts<>+2356(SB)/4, $0x3eb504f3
+DATA consts<>+2360(SB)/4, $0x3eb504f3
+DATA consts<>+2364(SB)/4, $0x3eb504f3
+DATA consts<>+2368(SB)/4, $0xbd5d9c29
+DATA consts<>+2372(SB)/4, $0xbd5d9c29
+DATA consts<>+2376(SB)/4, $0xbd5d9c29
+DATA consts<>+2380(SB)/4, $0xbd5d9c29
+DATA consts<>+2384(SB)/4, $0xbd5d9c29
+DATA consts<>+2388(SB)/4, $0xbd5d9c29
+DATA consts<>+2392(SB)/4, $0xbd5d9c29
+DATA consts<>+2396(SB)/4, $0xbd5d9c29
+DATA consts<>+2400(SB)/4, $0xbd5d9c29
+DATA consts<>+2404(SB)/4, $0xbd5d9c29
+DATA consts<>+2408(SB)/4, $0xbd5d9c29
+DATA consts<>+2412(SB)/4, $0xbd5d9c29
+DATA consts<>+2416(SB)/4, $0xbd5d9c29
+DATA consts<>+2420(SB)/4, $0xbd5d9c29
+DATA consts<>+2424(SB)/4, $0xbd5d9c29
+DATA consts<>+2428(SB)/4, $0xbd5d9c29
+DATA consts<>+2432(SB)/4, $0x3e851f87
+DATA consts<>+2436(SB)/4, $0x3e851f87
+DATA consts<>+2440(SB)/4, $0x3e851f87
+DATA consts<>+2444(SB)/4, $0x3e851f87
+DATA consts<>+2448(SB)/4, $0x3e851f87
+DATA consts<>+2452(SB)/4, $0x3e851f87
+DATA consts<>+2456(SB)/4, $0x3e851f87
+DATA consts<>+2460(SB)/4, $0x3e851f87
+DATA consts<>+2464(SB)/4, $0x3e851f87
+DATA consts<>+2468(SB)/4, $0x3e851f87
+DATA consts<>+2472(SB)/4, $0x3e851f87
+DATA consts<>+2476(SB)/4, $0x3e851f87
+DATA consts<>+2480(SB)/4, $0x3e851f87
+DATA consts<>+2484(SB)/4, $0x3e851f87
+DATA consts<>+2488(SB)/4, $0x3e851f87
+DATA consts<>+2492(SB)/4, $0x3e851f87
+DATA consts<>+2496(SB)/4, $0xbedef0cd
+DATA consts<>+2500(SB)/4, $0xbedef0cd
+DATA consts<>+2504(SB)/4, $0xbedef0cd
+DATA consts<>+2508(SB)/4, $0xbedef0cd
+DATA consts<>+2512(SB)/4, $0xbedef0cd
+DATA consts<>+2516(SB)/4, $0xbedef0cd
+DATA consts<>+2520(SB)/4, $0xbedef0cd
+DATA consts<>+2524(SB)/4, $0xbedef0cd
+DATA consts<>+2528(SB)/4, $0xbedef0cd
+DATA consts<>+2532(SB)/4, $0xbedef0cd
+DATA consts<>+2536(SB)/4, $0xbedef0cd
+DATA consts<>+2540(SB)/4, $0xbedef0cd
+DATA consts<>+2544(SB)/4, $0xbedef0cd
+DATA consts<>+2548(SB)/4, $0xbedef0cd
+DATA consts<>+2552(SB)/4, $0xbedef0cd
+DATA consts<>+2556(SB)/4, $0xbedef0cd
+DATA consts<>+2560(SB)/4, $0x3e5ec2c2
+DATA consts<>+2564(SB)/4, $0x3e5ec2c2
+DATA consts<>+2568(SB)/4, $0x3e5ec2c2
+DATA consts<>+2572(SB)/4, $0x3e5ec2c2
+DATA consts<>+2576(SB)/4, $0x3e5ec2c2
+DATA consts<>+2580(SB)/4, $0x3e5ec2c2
+DATA consts<>+2584(SB)/4, $0x3e5ec2c2
+DATA consts<>+2588(SB)/4, $0x3e5ec2c2
+DATA consts<>+2592(SB)/4, $0x3e5ec2c2
+DATA consts<>+2596(SB)/4, $0x3e5ec2c2
+DATA consts<>+2600(SB)/4, $0x3e5ec2c2
+DATA consts<>+2604(SB)/4, $0x3e5ec2c2
+DATA consts<>+2608(SB)/4, $0x3e5ec2c2
+DATA consts<>+2612(SB)/4, $0x3e5ec2c2
+DATA consts<>+2616(SB)/4, $0x3e5ec2c2
+DATA consts<>+2620(SB)/4, $0x3e5ec2c2
+DATA consts<>+2624(SB)/4, $0x3c84dfd0
+DATA consts<>+2628(SB)/4, $0x3c84dfd0
+DATA consts<>+2632(SB)/4, $0x3c84dfd0
+DATA consts<>+2636(SB)/4, $0x3c84dfd0
+DATA consts<>+2640(SB)/4, $0x3c84dfd0
+DATA consts<>+2644(SB)/4, $0x3c84dfd0
+DATA consts<>+2648(SB)/4, $0x3c84dfd0
+DATA consts<>+2652(SB)/4, $0x3c84dfd0
+DATA consts<>+2656(SB)/4, $0x3c84dfd0
+DATA consts<>+2660(SB)/4, $0x3c84dfd0
+DATA consts<>+2664(SB)/4, $0x3c84dfd0
+DATA consts<>+2668(SB)/4, $0x3c84dfd0
+DATA consts<>+2672(SB)/4, $0x3c84dfd0
+DATA consts<>+2676(SB)/4, $0x3c84dfd0
+DATA consts<>+2680(SB)/4, $0x3c84dfd0
+DATA consts<>+2684(SB)/4, $0x3c84dfd0
+DATA consts<>+2688(SB)/4, $0x3e3c57ba
+DATA consts<>+2692(SB)/4, $0x3e3c57ba
+DATA consts<>+2696(SB)/4, $0x3e3c57ba
+DATA consts<>+2700(SB)/4, $0x3e3c57ba
+DATA consts<>+2704(SB)/4, $0x3e3c57ba
+DATA consts<>+2708(SB)/4, $0x3e3c57ba
+DATA consts<>+2712(SB)/4, $0x3e3c57ba
+DATA consts<>+2716(SB)/4, $0x3e3c57ba
+DATA consts<>+2720(SB)/4, $0x3e3c57ba
+DATA consts<>+2724(SB)/4, $0x3e3c57ba
+DATA consts<>+2728(SB)/4, $0x3e3c57ba
+DATA consts<>+2732(SB)/4, $0x3e3c57ba
+DATA consts<>+2736(SB)/4, $0x3e3c57ba
+DATA consts<>+2740(SB)/4, $0x3e3c57ba
+DATA consts<>+2744(SB)/4, $0x3e3c57ba
+DATA consts<>+2748(SB)/4, $0x3e3c57ba
+DATA consts<>+2752(SB)/4, $0x3e7e01a0
+DATA consts<>+2756(SB)/4, $0x3e7e01a0
+DATA consts<>+2760(SB)/4, $0x3e7e01a0
+DATA consts<>+2764(SB)/4, $0x3e7e01a0
+DATA consts<>+2768(SB)/4, $0x3e7e01a0
+DATA consts<>+2772(SB)/4, $0x3e7e01a0
+DATA consts<>+2776(SB)/4, $0x3e7e01a0
+DATA consts<>+2780(SB)/4, $0x3e7e01a0
+DATA consts<>+2784(SB)/4, $0x3e7e01a0
+DATA consts<>+2788(SB)/4, $0x3e7e01a0
+DATA consts<>+2792(SB)/4, $0x3e7e01a0
+DATA consts<>+2796(SB)/4, $0x3e7e01a0
+DATA consts<>+2800(SB)/4, $0x3e7e01a0
+DATA consts<>+2804(SB)/4, $0x3e7e01a0
+DATA consts<>+2808(SB)/4, $0x3e7e01a0
+DATA consts<>+2812(SB)/4, $0x3e7e01a0
+DATA consts<>+2816(SB)/4, $0x3e903560
+DATA consts<>+2820(SB)/4, $0x3e903560
+DATA consts<>+2824(SB)/4, $0x3e903560
+DATA consts<>+2828(SB)/4, $0x3e903560
+DATA consts<>+2832(SB)/4, $0x3e903560
+DATA consts<>+2836(SB)/4, $0x3e903560
+DATA consts<>+2840(SB)/4, $0x3e903560
+DATA consts<>+2844(SB)/4, $0x3e903560
+DATA consts<>+2848(SB)/4, $0x3e903560
+DATA consts<>+2852(SB)/4, $0x3e903560
+DATA consts<>+2856(SB)/4, $0x3e903560
+DATA consts<>+2860(SB)/4, $0x3e903560
+DATA consts<>+2864(SB)/4, $0x3e903560
+DATA consts<>+2868(SB)/4, $0x3e903560
+DATA consts<>+2872(SB)/4, $0x3e903560
+DATA consts<>+2876(SB)/4, $0x3e903560
+DATA consts<>+2880(SB)/4, $0x3e90735f
+DATA consts<>+2884(SB)/4, $0x3e90735f
+DATA consts<>+2888(SB)/4, $0x3e90735f
+DATA consts<>+2892(SB)/4, $0x3e90735f
+DATA consts<>+2896(SB)/4, $0x3e90735f
+DATA consts<>+2900(SB)/4, $0x3e90735f
+DATA consts<>+2904(SB)/4, $0x3e90735f
+DATA consts<>+2908(SB)/4, $0x3e90735f
+DATA consts<>+2912(SB)/4, $0x3e90735f
+DATA consts<>+2916(SB)/4, $0x3e90735f
+DATA consts<>+2920(SB)/4, $0x3e90735f
+DATA consts<>+2924(SB)/4, $0x3e90735f
+DATA consts<>+2928(SB)/4, $0x3e90735f
+DATA consts<>+2932(SB)/4, $0x3e90735f
+DATA consts<>+2936(SB)/4, $0x3e90735f
+DATA consts<>+2940(SB)/4, $0x3e90735f
+DATA consts<>+2944(SB)/4, $0x3fcc422a
+DATA consts<>+2948(SB)/4, $0x3fcc422a
+DATA consts<>+2952(SB)/4, $0x3fcc422a
+DATA consts<>+2956(SB)/4, $0x3fcc422a
+DATA consts<>+2960(SB)/4, $0x3fcc422a
+DATA consts<>+2964(SB)/4, $0x3fcc422a
+DATA consts<>+2968(SB)/4, $0x3fcc422a
+DATA consts<>+2972(SB)/4, $0x3fcc422a
+DATA consts<>+2976(SB)/4, $0x3fcc422a
+DATA consts<>+2980(SB)/4, $0x3fcc422a
+DATA consts<>+2984(SB)/4, $0x3fcc422a
+DATA consts<>+2988(SB)/4, $0x3fcc422a
+DATA consts<>+2992(SB)/4, $0x3fcc422a
+DATA consts<>+2996(SB)/4, $0x3fcc422a
+DATA consts<>+3000(SB)/4, $0x3fcc422a
+DATA consts<>+3004(SB)/4, $0x3fcc422a
+DATA consts<>+3008(SB)/4, $0x3d922279
+DATA consts<>+3012(SB)/4, $0x3d922279
+DATA consts<>+3016(SB)/4, $0x3d922279
+DATA consts<>+3020(SB)/4, $0x3d922279
+DATA consts<>+3024(SB)/4, $0x3d922279
+DATA consts<>+3028(SB)/4, $0x3d922279
+DATA consts<>+3032(SB)/4, $0x3d922279
+DATA consts<>+3036(SB)/4, $0x3d922279
+DATA consts<>+3040(SB)/4, $0x3d922279
+DATA consts<>+3044(SB)/4, $0x3d922279
+DATA consts<>+3048(SB)/4, $0x3d922279
+DATA consts<>+3052(SB)/4, $0x3d922279
+DATA consts<>+3056(SB)/4, $0x3d922279
+DATA consts<>+3060(SB)/4, $0x3d922279
+DATA consts<>+3064(SB)/4, $0x3d922279
+DATA consts<>+3068(SB)/4, $0x3d922279
+DATA consts<>+3072(SB)/4, $0x3e902af7
+DATA consts<>+3076(SB)/4, $0x3e902af7
+DATA consts<>+3080(SB)/4, $0x3e902af7
+DATA consts<>+3084(SB)/4, $0x3e902af7
+DATA consts<>+3088(SB)/4, $0x3e902af7
+DATA consts<>+3092(SB)/4, $0x3e902af7
+DATA consts<>+3096(SB)/4, $0x3e902af7
+DATA consts<>+3100(SB)/4, $0x3e902af7
+DATA consts<>+3104(SB)/4, $0x3e902af7
+DATA consts<>+3108(SB)/4, $0x3e902af7
+DATA consts<>+3112(SB)/4, $0x3e902af7
+DATA consts<>+3116(SB)/4, $0x3e902af7
+DATA consts<>+3120(SB)/4, $0x3e902af7
+DATA consts<>+3124(SB)/4, $0x3e902af7
+DATA consts<>+3128(SB)/4, $0x3e902af7
+DATA consts<>+3132(SB)/4, $0x3e902af7
+DATA consts<>+3136(SB)/4, $0x3e8f2e7e
+DATA consts<>+3140(SB)/4, $0x3e8f2e7e
+DATA consts<>+3144(SB)/4, $0x3e8f2e7e
+DATA consts<>+3148(SB)/4, $0x3e8f2e7e
+DATA consts<>+3152(SB)/4, $0x3e8f2e7e
+DATA consts<>+3156(SB)/4, $0x3e8f2e7e
+DATA consts<>+3160(SB)/4, $0x3e8f2e7e
+DATA consts<>+3164(SB)/4, $0x3e8f2e7e
+DATA consts<>+3168(SB)/4, $0x3e8f2e7e
+DATA consts<>+3172(SB)/4, $0x3e8f2e7e
+DATA consts<>+3176(SB)/4, $0x3e8f2e7e
+DATA consts<>+3180(SB)/4, $0x3e8f2e7e
+DATA consts<>+3184(SB)/4, $0x3e8f2e7e
+DATA consts<>+3188(SB)/4, $0x3e8f2e7e
+DATA consts<>+3192(SB)/4, $0x3e8f2e7e
+DATA consts<>+3196(SB)/4, $0x3e8f2e7e
+DATA consts<>+3200(SB)/4, $0x3ecced0a
+DATA consts<>+3204(SB)/4, $0x3ecced0a
+DATA consts<>+3208(SB)/4, $0x3ecced0a
+DATA consts<>+3212(SB)/4, $0x3ecced0a
+DATA consts<>+3216(SB)/4, $0x3ecced0a
+DATA consts<>+3220(SB)/4, $0x3ecced0a
+DATA consts<>+3224(SB)/4, $0x3ecced0a
+DATA consts<>+3228(SB)/4, $0x3ecced0a
+DATA consts<>+3232(SB)/4, $0x3ecced0a
+DATA consts<>+3236(SB)/4, $0x3ecced0a
+DATA consts<>+3240(SB)/4, $0x3ecced0a
+DATA consts<>+3244(SB)/4, $0x3ecced0a
+DATA consts<>+3248(SB)/4, $0x3ecced0a
+DATA consts<>+3252(SB)/4, $0x3ecced0a
+DATA consts<>+3256(SB)/4, $0x3ecced0a
+DATA consts<>+3260(SB)/4, $0x3ecced0a
+DATA consts<>+3264(SB)/4, $0x3f2aaa71
+DATA consts<>+3268(SB)/4, $0x3f2aaa71
+DATA consts<>+3272(SB)/4, $0x3f2aaa71
+DATA consts<>+3276(SB)/4, $0x3f2aaa71
+DATA consts<>+3280(SB)/4, $0x3f2aaa71
+DATA consts<>+3284(SB)/4, $0x3f2aaa71
+DATA consts<>+3288(SB)/4, $0x3f2aaa71
+DATA consts<>+3292(SB)/4, $0x3f2aaa71
+DATA consts<>+3296(SB)/4, $0x3f2aaa71
+DATA consts<>+3300(SB)/4, $0x3f2aaa71
+DATA consts<>+3304(SB)/4, $0x3f2aaa71
+DATA consts<>+3308(SB)/4, $0x3f2aaa71
+DATA consts<>+3312(SB)/4, $0x3f2aaa71
+DATA consts<>+3316(SB)/4, $0x3f2aaa71
+DATA consts<>+3320(SB)/4, $0x3f2aaa71
+DATA consts<>+3324(SB)/4, $0x3f2aaa71
+DATA consts<>+3328(SB)/4, $0x40c00000
+DATA consts<>+3332(SB)/4, $0x40c00000
+DATA consts<>+3336(SB)/4, $0x40c00000
+DATA consts<>+3340(SB)/4, $0x40c00000
+DATA consts<>+3344(SB)/4, $0x40c00000
+DATA consts<>+3348(SB)/4, $0x40c00000
+DATA consts<>+3352(SB)/4, $0x40c00000
+DATA consts<>+3356(SB)/4, $0x40c00000
+DATA consts<>+3360(SB)/4, $0x40c00000
+DATA consts<>+3364(SB)/4, $0x40c00000
+DATA consts<>+3368(SB)/4, $0x40c00000
+DATA consts<>+3372(SB)/4, $0x40c00000
+DATA consts<>+3376(SB)/4, $0x40c00000
+DATA consts<>+3380(SB)/4, $0x40c00000
+DATA consts<>+3384(SB)/4, $0x40c00000
+DATA consts<>+3388(SB)/4, $0x40c00000
+DATA consts<>+3392(SB)/4, $0x3b9aa289
+DATA consts<>+3396(SB)/4, $0x3b9aa289
+DATA consts<>+3400(SB)/4, $0x3b9aa289
+DATA consts<>+3404(SB)/4, $0x3b9aa289
+DATA consts<>+3408(SB)/4, $0x3b9aa289
+DATA consts<>+3412(SB)/4, $0x3b9aa289
+DATA consts<>+3416(SB)/4, $0x3b9aa289
+DATA consts<>+3420(SB)/4, $0x3b9aa289
+DATA consts<>+3424(SB)/4, $0x3b9aa289
+DATA consts<>+3428(SB)/4, $0x3b9aa289
+DATA consts<>+3432(SB)/4, $0x3b9aa289
+DATA consts<>+3436(SB)/4, $0x3b9aa289
+DATA consts<>+3440(SB)/4, $0x3b9aa289
+DATA consts<>+3444(SB)/4, $0x3b9aa289
+DATA consts<>+3448(SB)/4, $0x3b9aa289
+DATA consts<>+3452(SB)/4, $0x3b9aa289
+DATA consts<>+3456(SB)/4, $0xbcdb3308
+DATA consts<>+3460(SB)/4, $0xbcdb3308
+DATA consts<>+3464(SB)/4, $0xbcdb3308
+DATA consts<>+3468(SB)/4, $0xbcdb3308
+DATA consts<>+3472(SB)/4, $0xbcdb3308
+DATA consts<>+3476(SB)/4, $0xbcdb3308
+DATA consts<>+3480(SB)/4, $0xbcdb3308
+DATA consts<>+3484(SB)/4, $0xbcdb3308
+DATA consts<>+3488(SB)/4, $0xbcdb3308
+DATA consts<>+3492(SB)/4, $0xbcdb3308
+DATA consts<>+3496(SB)/4, $0xbcdb3308
+DATA consts<>+3500(SB)/4, $0xbcdb3308
+DATA consts<>+3504(SB)/4, $0xbcdb3308
+DATA consts<>+3508(SB)/4, $0xbcdb3308
+DATA consts<>+3512(SB)/4, $0xbcdb3308
+DATA consts<>+3516(SB)/4, $0xbcdb3308
+DATA consts<>+3520(SB)/4, $0x3de71288
+DATA consts<>+3524(SB)/4, $0x3de71288
+DATA consts<>+3528(SB)/4, $0x3de71288
+DATA consts<>+3532(SB)/4, $0x3de71288
+DATA consts<>+3536(SB)/4, $0x3de71288
+DATA consts<>+3540(SB)/4, $0x3de71288
+DATA consts<>+3544(SB)/4, $0x3de71288
+DATA consts<>+3548(SB)/4, $0x3de71288
+DATA consts<>+3552(SB)/4, $0x3de71288
+DATA consts<>+3556(SB)/4, $0x3de71288
+DATA consts<>+3560(SB)/4, $0x3de71288
+DATA consts<>+3564(SB)/4, $0x3de71288
+DATA consts<>+3568(SB)/4, $0x3de71288
+DATA consts<>+3572(SB)/4, $0x3de71288
+DATA consts<>+3576(SB)/4, $0x3de71288
+DATA consts<>+3580(SB)/4, $0x3de71288
+DATA consts<>+3584(SB)/4, $0xbec09399
+DATA consts<>+3588(SB)/4, $0xbec09399
+DATA consts<>+3592(SB)/4, $0xbec09399
+DATA consts<>+3596(SB)/4, $0xbec09399
+DATA consts<>+3600(SB)/4, $0xbec09399
+DATA consts<>+3604(SB)/4, $0xbec09399
+DATA consts<>+3608(SB)/4, $0xbec09399
+DATA consts<>+3612(SB)/4, $0xbec09399
+DATA consts<>+3616(SB)/4, $0xbec09399
+DATA consts<>+3620(SB)/4, $0xbec09399
+DATA consts<>+3624(SB)/4, $0xbec09399
+DATA consts<>+3628(SB)/4, $0xbec09399
+DATA consts<>+3632(SB)/4, $0xbec09399
+DATA consts<>+3636(SB)/4, $0xbec09399
+DATA consts<>+3640(SB)/4, $0xbec09399
+DATA consts<>+3644(SB)/4, $0xbec09399
+DATA consts<>+3648(SB)/4, $0x3f906eba
+DATA consts<>+3652(SB)/4, $0x3f906eba
+DATA consts<>+3656(SB)/4, $0x3f906eba
+DATA consts<>+3660(SB)/4, $0x3f906eba
+DATA consts<>+3664(SB)/4, $0x3f906eba
+DATA consts<>+3668(SB)/4, $0x3f906eba
+DATA consts<>+3672(SB)/4, $0x3f906eba
+DATA consts<>+3676(SB)/4, $0x3f906eba
+DATA consts<>+3680(SB)/4, $0x3f906eba
+DATA consts<>+3684(SB)/4, $0x3f906eba
+DATA consts<>+3688(SB)/4, $0x3f906eba
+DATA consts<>+3692(SB)/4, $0x3f906eba
+DATA consts<>+3696(SB)/4, $0x3f906eba
+DATA consts<>+3700(SB)/4, $0x3f906eba
+DATA consts<>+3704(SB)/4, $0x3f906eba
+DATA consts<>+3708(SB)/4, $0x3f906eba
+GLOBL consts<>(SB), RODATA|NOPTR, $3712
+
+DATA doubles<>+0(SB)/8, $0xfff0000000000000
+DATA doubles<>+8(SB)/8, $0xfff0000000000000
+DATA doubles<>+16(SB)/8, $0xfff0000000000000
+DATA doubles<>+24(SB)/8, $0xfff0000000000000
+DATA doubles<>+32(SB)/8, $0xfff0000000000000
+DATA doubles<>+40(SB)/8, $0xfff0000000000000
+DATA doubles<>+48(SB)/8, $0xfff0000000000000
+DATA doubles<>+56(SB)/8, $0xfff0000000000000
+DATA doubles<>+64(SB)/8, $0x3ff0000000000000
+DATA doubles<>+72(SB)/8, $0x3ff0000000000000
+DATA doubles<>+80(SB)/8, $0x3ff0000000000000
+DATA doubles<>+88(SB)/8, $0x3ff0000000000000
+DATA doubles<>+96(SB)/8, $0x3ff0000000000000
+DATA doubles<>+104(SB)/8, $0x3ff0000000000000
+DATA doubles<>+112(SB)/8, $0x3ff0000000000000
+DATA doubles<>+120(SB)/8, $0x3ff0000000000000
+DATA doubles<>+128(SB)/8, $0x00095f619980c433
+DATA doubles<>+136(SB)/8, $0x00095f619980c433
+DATA doubles<>+144(SB)/8, $0x00095f619980c433
+DATA doubles<>+152(SB)/8, $0x00095f619980c433
+DATA doubles<>+160(SB)/8, $0x00095f619980c433
+DATA doubles<>+168(SB)/8, $0x00095f619980c433
+DATA doubles<>+176(SB)/8, $0x00095f619980c433
+DATA doubles<>+184(SB)/8, $0x00095f619980c433
+DATA doubles<>+192(SB)/8, $0x4330000000000000
+DATA doubles<>+200(SB)/8, $0x4330000000000000
+DATA doubles<>+208(SB)/8, $0x4330000000000000
+DATA doubles<>+216(SB)/8, $0x4330000000000000
+DATA doubles<>+224(SB)/8, $0x4330000000000000
+DATA doubles<>+232(SB)/8, $0x4330000000000000
+DATA doubles<>+240(SB)/8, $0x4330000000000000
+DATA doubles<>+248(SB)/8, $0x4330000000000000
+DATA doubles<>+256(SB)/8, $0x0000000000000001
+DATA doubles<>+264(SB)/8, $0x0000000000000001
+DATA doubles<>+272(SB)/8, $0x0000000000000001
+DATA doubles<>+280(SB)/8, $0x0000000000000001
+DATA doubles<>+288(SB)/8, $0x0000000000000001
+DATA doubles<>+296(SB)/8, $0x0000000000000001
+DATA doubles<>+304(SB)/8, $0x0000000000000001
+DATA doubles<>+312(SB)/8, $0x0000000000000001
+DATA doubles<>+320(SB)/8, $0x8000000000000000
+DATA doubles<>+328(SB)/8, $0x8000000000000000
+DATA doubles<>+336(SB)/8, $0x8000000000000000
+DATA doubles<>+344(SB)/8, $0x8000000000000000
+DATA doubles<>+352(SB)/8, $0x8000000000000000
+DATA doubles<>+360(SB)/8, $0x8000000000000000
+DATA doubles<>+368(SB)/8, $0x8000000000000000
+DATA doubles<>+376(SB)/8, $0x8000000000000000
+DATA doubles<>+384(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+392(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+400(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+408(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+416(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+424(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+432(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+440(SB)/8, $0x3fd21ab3fce02750
+DATA doubles<>+448(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+456(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+464(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+472(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+480(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+488(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+496(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+504(SB)/8, $0x3fd4795bdba7b548
+DATA doubles<>+512(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+520(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+528(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+536(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+544(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+552(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+560(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+568(SB)/8, $0x3fda61a2c39eac5b
+DATA doubles<>+576(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+584(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+592(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+600(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+608(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+616(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+624(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+632(SB)/8, $0x3fe2776c296819ec
+DATA doubles<>+640(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+648(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+656(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+664(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+672(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+680(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+688(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+696(SB)/8, $0x3feec709dc53998e
+DATA doubles<>+704(SB)/8, $0x40071547652b8253
+DATA doubles<>+712(SB)/8, $0x40071547652b8253
+DATA doubles<>+720(SB)/8, $0x40071547652b8253
+DATA doubles<>+728(SB)/8, $0x40071547652b8253
+DATA doubles<>+736(SB)/8, $0x40071547652b8253
+DATA doubles<>+744(SB)/8, $0x40071547652b8253
+DATA doubles<>+752(SB)/8, $0x40071547652b8253
+DATA doubles<>+760(SB)/8, $0x40071547652b8253
+DATA doubles<>+768(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+776(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+784(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+792(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+800(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+808(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+816(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+824(SB)/8, $0x3ef00c0e5568069d
+DATA doubles<>+832(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+840(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+848(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+856(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+864(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+872(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+880(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+888(SB)/8, $0x3f2446c79eefbe25
+DATA doubles<>+896(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+904(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+912(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+920(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+928(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+936(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+944(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+952(SB)/8, $0x3f55d8775976e2bc
+DATA doubles<>+960(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+968(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+976(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+984(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+992(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+1000(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+1008(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+1016(SB)/8, $0x3f83b29d8bb0c7e7
+DATA doubles<>+1024(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1032(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1040(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1048(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1056(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1064(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1072(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1080(SB)/8, $0x3fac6b08da70d8c7
+DATA doubles<>+1088(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1096(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1104(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1112(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1120(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1128(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1136(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1144(SB)/8, $0x3fcebfbe0aa03df2
+DATA doubles<>+1152(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1160(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1168(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1176(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1184(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1192(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1200(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1208(SB)/8, $0x3fe62e42fef9cc63
+DATA doubles<>+1216(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1224(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1232(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1240(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1248(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1256(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1264(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1272(SB)/8, $0x3feffffffffa7134
+DATA doubles<>+1280(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1288(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1296(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1304(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1312(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1320(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1328(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1336(SB)/8, $0x3ec6cb749600069e
+DATA doubles<>+1344(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1352(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1360(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1368(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1376(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1384(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1392(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1400(SB)/8, $0xbf2a00ee7e59fddb
+DATA doubles<>+1408(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1416(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1424(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1432(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1440(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1448(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1456(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1464(SB)/8, $0x3f81111074b31f88
+DATA doubles<>+1472(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1480(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1488(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1496(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1504(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1512(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1520(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1528(SB)/8, $0xbfc55555549480d5
+DATA doubles<>+1536(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1544(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1552(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1560(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1568(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1576(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1584(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1592(SB)/8, $0x3fefffffffff67c3
+DATA doubles<>+1600(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1608(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1616(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1624(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1632(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1640(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1648(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1656(SB)/8, $0x3ef990693ebe8396
+DATA doubles<>+1664(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1672(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1680(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1688(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1696(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1704(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1712(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1720(SB)/8, $0xbf56c078410573f8
+DATA doubles<>+1728(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1736(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1744(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1752(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1760(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1768(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1776(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1784(SB)/8, $0x3fa55553a80f08ab
+DATA doubles<>+1792(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1800(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1808(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1816(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1824(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1832(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1840(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1848(SB)/8, $0xbfdffffffbdd5412
+DATA doubles<>+1856(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1864(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1872(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1880(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1888(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1896(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1904(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1912(SB)/8, $0x3feffffffff9785f
+DATA doubles<>+1920(SB)/8, $0x43300000000003ff
+DATA doubles<>+1928(SB)/8, $0x43300000000003ff
+DATA doubles<>+1936(SB)/8, $0x43300000000003ff
+DATA doubles<>+1944(SB)/8, $0x43300000000003ff
+DATA doubles<>+1952(SB)/8, $0x43300000000003ff
+DATA doubles<>+1960(SB)/8, $0x43300000000003ff
+DATA doubles<>+1968(SB)/8, $0x43300000000003ff
+DATA doubles<>+1976(SB)/8, $0x43300000000003ff
+DATA doubles<>+1984(SB)/8, $0x4338000000000000
+DATA doubles<>+1992(SB)/8, $0x4338000000000000
+DATA doubles<>+2000(SB)/8, $0x4338000000000000
+DATA doubles<>+2008(SB)/8, $0x4338000000000000
+DATA doubles<>+2016(SB)/8, $0x4338000000000000
+DATA doubles<>+2024(SB)/8, $0x4338000000000000
+DATA doubles<>+2032(SB)/8, $0x4338000000000000
+DATA doubles<>+2040(SB)/8, $0x4338000000000000
+DATA doubles<>+2048(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2056(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2064(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2072(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2080(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2088(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2096(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2104(SB)/8, $0x3fe62e42fefa39ef
+DATA doubles<>+2112(SB)/8, $0x4069000000000000
+DATA doubles<>+2120(SB)/8, $0x4069000000000000
+DATA doubles<>+2128(SB)/8, $0x4069000000000000
+DATA doubles<>+2136(SB)/8, $0x4069000000000000
+DATA doubles<>+2144(SB)/8, $0x4069000000000000
+DATA doubles<>+2152(SB)/8, $0x4069000000000000
+DATA doubles<>+2160(SB)/8, $0x4069000000000000
+DATA doubles<>+2168(SB)/8, $0x4069000000000000
+DATA doubles<>+2176(SB)/8, $0xc069000000000000
+DATA doubles<>+2184(SB)/8, $0xc069000000000000
+DATA doubles<>+2192(SB)/8, $0xc069000000000000
+DATA doubles<>+2200(SB)/8, $0xc069000000000000
+DATA doubles<>+2208(SB)/8, $0xc069000000000000
+DATA doubles<>+2216(SB)/8, $0xc069000000000000
+DATA doubles<>+2224(SB)/8, $0xc069000000000000
+DATA doubles<>+2232(SB)/8, $0xc069000000000000
+DATA doubles<>+2240(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2248(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2256(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2264(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2272(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2280(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2288(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2296(SB)/8, $0x3fe45f306dc9c883
+DATA doubles<>+2304(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2312(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2320(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2328(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2336(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2344(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2352(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2360(SB)/8, $0x3ff921fb54442d18
+DATA doubles<>+2368(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2376(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2384(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2392(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2400(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2408(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2416(SB)/8, $0x3c91a62633145c07
+DATA doubles<>+2424(SB)/8, $0x3c91a62633145c07
+GLOBL doubles<>(SB), RODATA|NOPTR, $2432
 
 // func add_avx2(y []float32, a []float32, b []float32)
 // Requires: AVX
@@ -1509,10 +2359,10 @@ done:
 TEXT ·maximum_avx2(SB), NOSPLIT, $0-28
 	MOVQ         x_len+8(FP), AX
 	MOVQ         x_base+0(FP), CX
-	VBROADCASTSS consts<>+32(SB), Y0
-	VBROADCASTSS consts<>+32(SB), Y1
-	VBROADCASTSS consts<>+32(SB), Y2
-	VBROADCASTSS consts<>+32(SB), Y3
+	VBROADCASTSS consts<>+64(SB), Y0
+	VBROADCASTSS consts<>+64(SB), Y1
+	VBROADCASTSS consts<>+64(SB), Y2
+	VBROADCASTSS consts<>+64(SB), Y3
 	XORQ         DX, DX
 	SUBQ         $0x20, AX
 	JL           vectors
@@ -1549,7 +2399,7 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (BX)(AX*4), Y4
 	VMASKMOVPS   (CX)(DX*1), Y4, Y5
-	VBROADCASTSS consts<>+32(SB), Y6
+	VBROADCASTSS consts<>+64(SB), Y6
 	VBLENDVPS    Y4, Y5, Y6, Y6
 	VMAXPS       Y6, Y0, Y0
 
@@ -1572,10 +2422,10 @@ done:
 TEXT ·minimum_avx2(SB), NOSPLIT, $0-28
 	MOVQ         x_len+8(FP), AX
 	MOVQ         x_base+0(FP), CX
-	VBROADCASTSS consts<>+64(SB), Y0
-	VBROADCASTSS consts<>+64(SB), Y1
-	VBROADCASTSS consts<>+64(SB), Y2
-	VBROADCASTSS consts<>+64(SB), Y3
+	VBROADCASTSS consts<>+128(SB), Y0
+	VBROADCASTSS consts<>+128(SB), Y1
+	VBROADCASTSS consts<>+128(SB), Y2
+	VBROADCASTSS consts<>+128(SB), Y3
 	XORQ         DX, DX
 	SUBQ         $0x20, AX
 	JL           vectors
@@ -1612,7 +2462,7 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (BX)(AX*4), Y4
 	VMASKMOVPS   (CX)(DX*1), Y4, Y5
-	VBROADCASTSS consts<>+64(SB), Y6
+	VBROADCASTSS consts<>+128(SB), Y6
 	VBLENDVPS    Y4, Y5, Y6, Y6
 	VMINPS       Y6, Y0, Y0
 
@@ -1645,16 +2495,16 @@ TEXT ·expSum_avx2(SB), NOSPLIT, $0-60
 loop:
 	VMOVUPS     (DX)(BX*1), Y2
 	VSUBPS      Y0, Y2, Y2
-	VMULPS      consts<>+96(SB), Y2, Y2
+	VMULPS      consts<>+192(SB), Y2, Y2
 	VROUNDPS    $0x08, Y2, Y3
 	VSUBPS      Y3, Y2, Y4
-	VMOVUPS     consts<>+160(SB), Y5
-	VFMADD213PS consts<>+192(SB), Y4, Y5
-	VFMADD213PS consts<>+224(SB), Y4, Y5
-	VFMADD213PS consts<>+256(SB), Y4, Y5
-	VFMADD213PS consts<>+288(SB), Y4, Y5
-	VFMADD213PS consts<>+320(SB), Y4, Y5
-	VCMPPS      $0x05, consts<>+128(SB), Y2, Y4
+	VMOVUPS     consts<>+320(SB), Y5
+	VFMADD213PS consts<>+384(SB), Y4, Y5
+	VFMADD213PS consts<>+448(SB), Y4, Y5
+	VFMADD213PS consts<>+512(SB), Y4, Y5
+	VFMADD213PS consts<>+576(SB), Y4, Y5
+	VFMADD213PS consts<>+640(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+256(SB), Y2, Y4
 	VCVTPS2DQ   Y3, Y3
 	VPSLLD      $0x17, Y3, Y3
 	VPADDD      Y3, Y5, Y5
@@ -1675,16 +2525,16 @@ rest:
 	VMOVUPS     (SI)(AX*4), Y2
 	VMASKMOVPS  (DX)(BX*1), Y2, Y3
 	VSUBPS      Y0, Y3, Y3
-	VMULPS      consts<>+96(SB), Y3, Y0
+	VMULPS      consts<>+192(SB), Y3, Y0
 	VROUNDPS    $0x08, Y0, Y3
 	VSUBPS      Y3, Y0, Y4
-	VMOVUPS     consts<>+160(SB), Y5
-	VFMADD213PS consts<>+192(SB), Y4, Y5
-	VFMADD213PS consts<>+224(SB), Y4, Y5
-	VFMADD213PS consts<>+256(SB), Y4, Y5
-	VFMADD213PS consts<>+288(SB), Y4, Y5
-	VFMADD213PS consts<>+320(SB), Y4, Y5
-	VCMPPS      $0x05, consts<>+128(SB), Y0, Y4
+	VMOVUPS     consts<>+320(SB), Y5
+	VFMADD213PS consts<>+384(SB), Y4, Y5
+	VFMADD213PS consts<>+448(SB), Y4, Y5
+	VFMADD213PS consts<>+512(SB), Y4, Y5
+	VFMADD213PS consts<>+576(SB), Y4, Y5
+	VFMADD213PS consts<>+640(SB), Y4, Y5
+	VCMPPS      $0x05, consts<>+256(SB), Y0, Y4
 	VCVTPS2DQ   Y3, Y3
 	VPSLLD      $0x17, Y3, Y3
 	VPADDD      Y3, Y5, Y5
@@ -1736,74 +2586,95 @@ done:
 	VZEROUPPER
 	RET
 
-// func leakyReLU_avx2(y []float32, x []float32, slope float32)
-// Requires: AVX
-TEXT ·leakyReLU_avx2(SB), NOSPLIT, $0-52
-	MOVQ         y_len+8(FP), AX
-	MOVQ         y_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS slope+48(FP), Y0
-	XORQ         BX, BX
-	SUBQ         $0x10, AX
-	JL           vectors
-
-unrolled:
-	VMOVUPS   (DX)(BX*1), Y1
-	VMULPS    Y0, Y1, Y2
-	VMOVUPS   consts<>+0(SB), Y3
-	VCMPPS    $0x01, Y3, Y1, Y3
-	VBLENDVPS Y3, Y2, Y1, Y1
-	VMOVUPS   Y1, (CX)(BX*1)
-	VMOVUPS   32(DX)(BX*1), Y1
-	VMULPS    Y0, Y1, Y2
-	VMOVUPS   consts<>+0(SB), Y3
-	VCMPPS    $0x01, Y3, Y1, Y3
-	VBLENDVPS Y3, Y2, Y1, Y1
-	VMOVUPS   Y1, 32(CX)(BX*1)
-	ADDQ      $+64, BX
-	SUBQ      $0x10, AX
-	JGE       unrolled
-
-vectors:
-	ADDQ $+16, AX
+// func exp_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·exp_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
 	SUBQ $0x08, AX
 	JL   rest
 
 loop:
-	VMOVUPS   (DX)(BX*1), Y1
-	VMULPS    Y0, Y1, Y2
-	VMOVUPS   consts<>+0(SB), Y3
-	VCMPPS    $0x01, Y3, Y1, Y3
-	VBLENDVPS Y3, Y2, Y1, Y1
-	VMOVUPS   Y1, (CX)(BX*1)
-	ADDQ      $+32, BX
-	SUBQ      $0x08, AX
-	JGE       loop
+	VMOVUPS      (DX)(BX*1), Y0
+	VMOVUPS      consts<>+704(SB), Y1
+	VMOVUPS      consts<>+768(SB), Y2
+	VMAXPS       Y0, Y1, Y0
+	VMINPS       Y0, Y2, Y0
+	VMULPS       consts<>+192(SB), Y0, Y1
+	VROUNDPS     $0x08, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS consts<>+832(SB), Y1, Y0
+	VFNMADD231PS consts<>+896(SB), Y1, Y0
+	VMOVUPS      consts<>+960(SB), Y2
+	VFMADD213PS  consts<>+1024(SB), Y0, Y2
+	VFMADD213PS  consts<>+1088(SB), Y0, Y2
+	VFMADD213PS  consts<>+1152(SB), Y0, Y2
+	VFMADD213PS  consts<>+1216(SB), Y0, Y2
+	VFMADD213PS  consts<>+1280(SB), Y0, Y2
+	VFMADD213PS  consts<>+640(SB), Y0, Y2
+	VFMADD213PS  consts<>+640(SB), Y0, Y2
+	VCVTPS2DQ    Y1, Y0
+	VPSRAD       $0x01, Y0, Y1
+	VPSUBD       Y1, Y0, Y0
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       consts<>+640(SB), Y1, Y1
+	VMULPS       Y1, Y2, Y2
+	VPSLLD       $0x17, Y0, Y0
+	VPADDD       consts<>+640(SB), Y0, Y0
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y2, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
 
 rest:
-	ADDQ       $+8, AX
-	JZ         done
-	LEAQ       masks<>+32(SB), SI
-	NEGQ       AX
-	VMOVUPS    (SI)(AX*4), Y1
-	VMASKMOVPS (DX)(BX*1), Y1, Y2
-	VMULPS     Y0, Y2, Y0
-	VMOVUPS    consts<>+0(SB), Y3
-	VCMPPS     $0x01, Y3, Y2, Y3
-	VBLENDVPS  Y3, Y0, Y2, Y2
-	VMOVMSKPS  Y1, AX
-	LEAQ       (CX)(BX*1), CX
-	TESTL      $0x00000080, AX
-	JZ         tail12_four
-	VMOVUPS    Y2, (CX)
-	JMP        tail12_done
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VMOVUPS      consts<>+704(SB), Y2
+	VMOVUPS      consts<>+768(SB), Y3
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMULPS       consts<>+192(SB), Y1, Y2
+	VROUNDPS     $0x08, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS consts<>+832(SB), Y2, Y1
+	VFNMADD231PS consts<>+896(SB), Y2, Y1
+	VMOVUPS      consts<>+960(SB), Y3
+	VFMADD213PS  consts<>+1024(SB), Y1, Y3
+	VFMADD213PS  consts<>+1088(SB), Y1, Y3
+	VFMADD213PS  consts<>+1152(SB), Y1, Y3
+	VFMADD213PS  consts<>+1216(SB), Y1, Y3
+	VFMADD213PS  consts<>+1280(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VCVTPS2DQ    Y2, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       consts<>+640(SB), Y2, Y2
+	VMULPS       Y2, Y3, Y3
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       consts<>+640(SB), Y1, Y1
+	VMULPS       Y1, Y3, Y3
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail12_four
+	VMOVUPS      Y3, (CX)
+	JMP          tail12_done
 
 tail12_four:
-	VMOVAPS      X2, X0
+	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
 	JZ           tail12_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
+	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -1825,126 +2696,123 @@ done:
 	VZEROUPPER
 	RET
 
-// func elu_avx2(y []float32, x []float32, alpha float32, rate float32, gain float32)
+// func sigmoid_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·elu_avx2(SB), NOSPLIT, $0-60
-	MOVQ         y_len+8(FP), AX
-	MOVQ         y_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS alpha+48(FP), Y0
-	VBROADCASTSS rate+52(FP), Y1
-	VBROADCASTSS gain+56(FP), Y2
-	XORQ         BX, BX
-	SUBQ         $0x08, AX
-	JL           rest
+TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y3
-	VMULPS       Y1, Y3, Y4
-	VMOVUPS      consts<>+352(SB), Y5
-	VMOVUPS      consts<>+384(SB), Y6
-	VMAXPS       Y4, Y5, Y4
-	VMINPS       Y4, Y6, Y4
-	VMULPS       consts<>+96(SB), Y4, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS consts<>+544(SB), Y5, Y4
-	VFNMADD231PS consts<>+576(SB), Y5, Y4
-	VMOVUPS      consts<>+608(SB), Y6
-	VFMADD213PS  consts<>+640(SB), Y4, Y6
-	VFMADD213PS  consts<>+672(SB), Y4, Y6
-	VFMADD213PS  consts<>+704(SB), Y4, Y6
-	VFMADD213PS  consts<>+736(SB), Y4, Y6
-	VFMADD213PS  consts<>+768(SB), Y4, Y6
-	VMULPS       Y4, Y4, Y7
-	VFMADD213PS  Y4, Y7, Y6
-	VCVTPS2DQ    Y5, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+320(SB), Y4, Y4
-	VADDPS       consts<>+416(SB), Y4, Y5
-	VFMADD213PS  Y5, Y4, Y6
-	VMULPS       Y0, Y6, Y6
-	VMULPS       Y2, Y3, Y4
-	VMOVUPS      consts<>+0(SB), Y5
-	VCMPPS       $0x01, Y5, Y3, Y3
-	VBLENDVPS    Y3, Y6, Y4, Y4
-	VMOVUPS      Y4, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     consts<>+640(SB), Y1
+	VMOVUPS     consts<>+1344(SB), Y2
+	VMOVUPS     consts<>+1408(SB), Y3
+	VMAXPS      Y0, Y2, Y0
+	VMINPS      Y0, Y3, Y0
+	VMOVUPS     consts<>+1600(SB), Y2
+	VFMADD231PS consts<>+1472(SB), Y0, Y2
+	VSUBPS      consts<>+1600(SB), Y2, Y2
+	VMOVAPS     Y0, Y0
+	VFMADD231PS consts<>+1536(SB), Y2, Y0
+	VMOVUPS     consts<>+1664(SB), Y3
+	VFMADD213PS consts<>+1728(SB), Y0, Y3
+	VFMADD213PS consts<>+1792(SB), Y0, Y3
+	VFMADD213PS consts<>+1856(SB), Y0, Y3
+	VFMADD213PS consts<>+1920(SB), Y0, Y3
+	VFMADD213PS consts<>+1984(SB), Y0, Y3
+	VFMADD213PS consts<>+640(SB), Y0, Y3
+	VCVTPS2DQ   Y2, Y0
+	VPSRAD      $0x01, Y0, Y2
+	VPSUBD      Y2, Y0, Y0
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+640(SB), Y2, Y2
+	VMULPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y0, Y0
+	VPADDD      consts<>+640(SB), Y0, Y0
+	VMULPS      Y0, Y3, Y3
+	VADDPS      Y1, Y3, Y3
+	VDIVPS      Y3, Y1, Y0
+	VMOVUPS     Y0, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y3
-	VMASKMOVPS   (DX)(BX*1), Y3, Y4
-	VMULPS       Y1, Y4, Y1
-	VMOVUPS      consts<>+352(SB), Y5
-	VMOVUPS      consts<>+384(SB), Y6
-	VMAXPS       Y1, Y5, Y1
-	VMINPS       Y1, Y6, Y1
-	VMULPS       consts<>+96(SB), Y1, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+544(SB), Y5, Y1
-	VFNMADD231PS consts<>+576(SB), Y5, Y1
-	VMOVUPS      consts<>+608(SB), Y6
-	VFMADD213PS  consts<>+640(SB), Y1, Y6
-	VFMADD213PS  consts<>+672(SB), Y1, Y6
-	VFMADD213PS  consts<>+704(SB), Y1, Y6
-	VFMADD213PS  consts<>+736(SB), Y1, Y6
-	VFMADD213PS  consts<>+768(SB), Y1, Y6
-	VMULPS       Y1, Y1, Y7
-	VFMADD213PS  Y1, Y7, Y6
-	VCVTPS2DQ    Y5, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+320(SB), Y1, Y1
-	VADDPS       consts<>+416(SB), Y1, Y5
-	VFMADD213PS  Y5, Y1, Y6
-	VMULPS       Y0, Y6, Y6
-	VMULPS       Y2, Y4, Y0
-	VMOVUPS      consts<>+0(SB), Y1
-	VCMPPS       $0x01, Y1, Y4, Y1
-	VBLENDVPS    Y1, Y6, Y0, Y0
-	VMOVMSKPS    Y3, AX
-	LEAQ         (CX)(BX*1), CX
-	TESTL        $0x00000080, AX
-	JZ           tail13_four
-	VMOVUPS      Y0, (CX)
-	JMP          tail13_done
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMOVUPS     consts<>+640(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y3
+	VMOVUPS     consts<>+1408(SB), Y4
+	VMAXPS      Y1, Y3, Y1
+	VMINPS      Y1, Y4, Y1
+	VMOVUPS     consts<>+1600(SB), Y3
+	VFMADD231PS consts<>+1472(SB), Y1, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VMOVAPS     Y1, Y1
+	VFMADD231PS consts<>+1536(SB), Y3, Y1
+	VMOVUPS     consts<>+1664(SB), Y4
+	VFMADD213PS consts<>+1728(SB), Y1, Y4
+	VFMADD213PS consts<>+1792(SB), Y1, Y4
+	VFMADD213PS consts<>+1856(SB), Y1, Y4
+	VFMADD213PS consts<>+1920(SB), Y1, Y4
+	VFMADD213PS consts<>+1984(SB), Y1, Y4
+	VFMADD213PS consts<>+640(SB), Y1, Y4
+	VCVTPS2DQ   Y3, Y1
+	VPSRAD      $0x01, Y1, Y3
+	VPSUBD      Y3, Y1, Y1
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+640(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y1, Y1
+	VPADDD      consts<>+640(SB), Y1, Y1
+	VMULPS      Y1, Y4, Y4
+	VADDPS      Y2, Y4, Y4
+	VDIVPS      Y4, Y2, Y1
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail13_four
+	VMOVUPS     Y1, (CX)
+	JMP         tail13_done
 
 tail13_four:
-	VMOVAPS      X0, X1
+	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
 	JZ           tail13_two
-	VMOVUPS      X1, (CX)
-	VEXTRACTF128 $0x01, Y0, X1
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
 tail13_two:
 	TESTL    $0x00000002, AX
 	JZ       tail13_one
-	VMOVLPS  X1, (CX)
-	VMOVHLPS X1, X1, X1
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
 tail13_one:
 	TESTL  $0x00000001, AX
 	JZ     tail13_done
-	VMOVSS X1, (CX)
+	VMOVSS X0, (CX)
 
 tail13_done:
 done:
 	VZEROUPPER
 	RET
 
-// func exp_avx2(y []float32, x []float32)
+// func tanh_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·exp_avx2(SB), NOSPLIT, $0-48
+TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -1954,32 +2822,31 @@ TEXT ·exp_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VMOVUPS      consts<>+480(SB), Y1
-	VMOVUPS      consts<>+512(SB), Y2
+	VADDPS       Y0, Y0, Y0
+	VMOVUPS      consts<>+2048(SB), Y1
+	VMOVUPS      consts<>+2112(SB), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+96(SB), Y0, Y1
+	VMULPS       consts<>+192(SB), Y0, Y1
 	VROUNDPS     $0x08, Y1, Y1
 	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+544(SB), Y1, Y0
-	VFNMADD231PS consts<>+576(SB), Y1, Y0
-	VMOVUPS      consts<>+608(SB), Y2
-	VFMADD213PS  consts<>+640(SB), Y0, Y2
-	VFMADD213PS  consts<>+672(SB), Y0, Y2
-	VFMADD213PS  consts<>+704(SB), Y0, Y2
-	VFMADD213PS  consts<>+736(SB), Y0, Y2
-	VFMADD213PS  consts<>+768(SB), Y0, Y2
-	VFMADD213PS  consts<>+320(SB), Y0, Y2
-	VFMADD213PS  consts<>+320(SB), Y0, Y2
+	VFNMADD231PS consts<>+832(SB), Y1, Y0
+	VFNMADD231PS consts<>+896(SB), Y1, Y0
+	VMOVUPS      consts<>+960(SB), Y2
+	VFMADD213PS  consts<>+1024(SB), Y0, Y2
+	VFMADD213PS  consts<>+1088(SB), Y0, Y2
+	VFMADD213PS  consts<>+1152(SB), Y0, Y2
+	VFMADD213PS  consts<>+1216(SB), Y0, Y2
+	VFMADD213PS  consts<>+1280(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
 	VCVTPS2DQ    Y1, Y0
-	VPSRAD       $0x01, Y0, Y1
-	VPSUBD       Y1, Y0, Y0
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+320(SB), Y1, Y1
-	VMULPS       Y1, Y2, Y2
 	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+320(SB), Y0, Y0
-	VMULPS       Y0, Y2, Y2
+	VPADDD       consts<>+640(SB), Y0, Y0
+	VADDPS       consts<>+1984(SB), Y0, Y1
+	VFMADD213PS  Y1, Y0, Y2
+	VADDPS       consts<>+2176(SB), Y2, Y0
+	VDIVPS       Y0, Y2, Y2
 	VMOVUPS      Y2, (CX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, AX
@@ -1992,32 +2859,31 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VMOVUPS      consts<>+480(SB), Y2
-	VMOVUPS      consts<>+512(SB), Y3
+	VADDPS       Y1, Y1, Y1
+	VMOVUPS      consts<>+2048(SB), Y2
+	VMOVUPS      consts<>+2112(SB), Y3
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+96(SB), Y1, Y2
+	VMULPS       consts<>+192(SB), Y1, Y2
 	VROUNDPS     $0x08, Y2, Y2
 	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+544(SB), Y2, Y1
-	VFNMADD231PS consts<>+576(SB), Y2, Y1
-	VMOVUPS      consts<>+608(SB), Y3
-	VFMADD213PS  consts<>+640(SB), Y1, Y3
-	VFMADD213PS  consts<>+672(SB), Y1, Y3
-	VFMADD213PS  consts<>+704(SB), Y1, Y3
-	VFMADD213PS  consts<>+736(SB), Y1, Y3
-	VFMADD213PS  consts<>+768(SB), Y1, Y3
-	VFMADD213PS  consts<>+320(SB), Y1, Y3
-	VFMADD213PS  consts<>+320(SB), Y1, Y3
+	VFNMADD231PS consts<>+832(SB), Y2, Y1
+	VFNMADD231PS consts<>+896(SB), Y2, Y1
+	VMOVUPS      consts<>+960(SB), Y3
+	VFMADD213PS  consts<>+1024(SB), Y1, Y3
+	VFMADD213PS  consts<>+1088(SB), Y1, Y3
+	VFMADD213PS  consts<>+1152(SB), Y1, Y3
+	VFMADD213PS  consts<>+1216(SB), Y1, Y3
+	VFMADD213PS  consts<>+1280(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
 	VCVTPS2DQ    Y2, Y1
-	VPSRAD       $0x01, Y1, Y2
-	VPSUBD       Y2, Y1, Y1
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+320(SB), Y2, Y2
-	VMULPS       Y2, Y3, Y3
 	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+320(SB), Y1, Y1
-	VMULPS       Y1, Y3, Y3
+	VPADDD       consts<>+640(SB), Y1, Y1
+	VADDPS       consts<>+1984(SB), Y1, Y2
+	VFMADD213PS  Y2, Y1, Y3
+	VADDPS       consts<>+2176(SB), Y3, Y1
+	VDIVPS       Y1, Y3, Y3
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
@@ -2052,9 +2918,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func sigmoid_avx2(y []float32, x []float32)
+// func silu_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
+TEXT ·silu_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2064,35 +2930,36 @@ TEXT ·sigmoid_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+320(SB), Y1
-	VMOVUPS     consts<>+800(SB), Y2
-	VMOVUPS     consts<>+832(SB), Y3
-	VMAXPS      Y0, Y2, Y0
-	VMINPS      Y0, Y3, Y0
-	VMOVUPS     consts<>+928(SB), Y2
-	VFMADD231PS consts<>+864(SB), Y0, Y2
-	VSUBPS      consts<>+928(SB), Y2, Y2
-	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+896(SB), Y2, Y0
-	VMOVUPS     consts<>+960(SB), Y3
-	VFMADD213PS consts<>+992(SB), Y0, Y3
-	VFMADD213PS consts<>+1024(SB), Y0, Y3
-	VFMADD213PS consts<>+1056(SB), Y0, Y3
-	VFMADD213PS consts<>+1088(SB), Y0, Y3
-	VFMADD213PS consts<>+416(SB), Y0, Y3
-	VFMADD213PS consts<>+320(SB), Y0, Y3
-	VCVTPS2DQ   Y2, Y0
-	VPSRAD      $0x01, Y0, Y2
-	VPSUBD      Y2, Y0, Y0
+	VMOVUPS     consts<>+640(SB), Y1
+	VMOVUPS     consts<>+1344(SB), Y2
+	VMOVUPS     consts<>+1408(SB), Y3
+	VMAXPS      Y0, Y2, Y2
+	VMINPS      Y2, Y3, Y2
+	VMOVUPS     consts<>+1600(SB), Y3
+	VFMADD231PS consts<>+1472(SB), Y2, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VMOVAPS     Y2, Y2
+	VFMADD231PS consts<>+1536(SB), Y3, Y2
+	VMOVUPS     consts<>+1664(SB), Y4
+	VFMADD213PS consts<>+1728(SB), Y2, Y4
+	VFMADD213PS consts<>+1792(SB), Y2, Y4
+	VFMADD213PS consts<>+1856(SB), Y2, Y4
+	VFMADD213PS consts<>+1920(SB), Y2, Y4
+	VFMADD213PS consts<>+1984(SB), Y2, Y4
+	VFMADD213PS consts<>+640(SB), Y2, Y4
+	VCVTPS2DQ   Y3, Y2
+	VPSRAD      $0x01, Y2, Y3
+	VPSUBD      Y3, Y2, Y2
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      consts<>+640(SB), Y3, Y3
+	VMULPS      Y3, Y4, Y4
 	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+320(SB), Y2, Y2
-	VMULPS      Y2, Y3, Y3
-	VPSLLD      $0x17, Y0, Y0
-	VPADDD      consts<>+320(SB), Y0, Y0
-	VMULPS      Y0, Y3, Y3
-	VADDPS      Y1, Y3, Y3
-	VDIVPS      Y3, Y1, Y0
-	VMOVUPS     Y0, (CX)(BX*1)
+	VPADDD      consts<>+640(SB), Y2, Y2
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y1, Y4, Y4
+	VDIVPS      Y4, Y1, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     Y1, (CX)(BX*1)
 	ADDQ        $+32, BX
 	SUBQ        $0x08, AX
 	JGE         loop
@@ -2104,47 +2971,48 @@ rest:
 	NEGQ        AX
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+320(SB), Y2
-	VMOVUPS     consts<>+800(SB), Y3
-	VMOVUPS     consts<>+832(SB), Y4
-	VMAXPS      Y1, Y3, Y1
-	VMINPS      Y1, Y4, Y1
-	VMOVUPS     consts<>+928(SB), Y3
-	VFMADD231PS consts<>+864(SB), Y1, Y3
-	VSUBPS      consts<>+928(SB), Y3, Y3
-	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+896(SB), Y3, Y1
-	VMOVUPS     consts<>+960(SB), Y4
-	VFMADD213PS consts<>+992(SB), Y1, Y4
-	VFMADD213PS consts<>+1024(SB), Y1, Y4
-	VFMADD213PS consts<>+1056(SB), Y1, Y4
-	VFMADD213PS consts<>+1088(SB), Y1, Y4
-	VFMADD213PS consts<>+416(SB), Y1, Y4
-	VFMADD213PS consts<>+320(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
+	VMOVUPS     consts<>+640(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y3
+	VMOVUPS     consts<>+1408(SB), Y4
+	VMAXPS      Y1, Y3, Y3
+	VMINPS      Y3, Y4, Y3
+	VMOVUPS     consts<>+1600(SB), Y4
+	VFMADD231PS consts<>+1472(SB), Y3, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VMOVAPS     Y3, Y3
+	VFMADD231PS consts<>+1536(SB), Y4, Y3
+	VMOVUPS     consts<>+1664(SB), Y5
+	VFMADD213PS consts<>+1728(SB), Y3, Y5
+	VFMADD213PS consts<>+1792(SB), Y3, Y5
+	VFMADD213PS consts<>+1856(SB), Y3, Y5
+	VFMADD213PS consts<>+1920(SB), Y3, Y5
+	VFMADD213PS consts<>+1984(SB), Y3, Y5
+	VFMADD213PS consts<>+640(SB), Y3, Y5
+	VCVTPS2DQ   Y4, Y3
+	VPSRAD      $0x01, Y3, Y4
+	VPSUBD      Y4, Y3, Y3
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      consts<>+640(SB), Y4, Y4
+	VMULPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+320(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
-	VPADDD      consts<>+320(SB), Y1, Y1
-	VMULPS      Y1, Y4, Y4
-	VADDPS      Y2, Y4, Y4
-	VDIVPS      Y4, Y2, Y1
+	VPADDD      consts<>+640(SB), Y3, Y3
+	VMULPS      Y3, Y5, Y5
+	VADDPS      Y2, Y5, Y5
+	VDIVPS      Y5, Y2, Y2
+	VMULPS      Y1, Y2, Y2
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
 	JZ          tail15_four
-	VMOVUPS     Y1, (CX)
+	VMOVUPS     Y2, (CX)
 	JMP         tail15_done
 
 tail15_four:
-	VMOVAPS      X1, X0
+	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
 	JZ           tail15_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y1, X0
+	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -2166,9 +3034,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func tanh_avx2(y []float32, x []float32)
+// func gelu_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
+TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2178,32 +3046,61 @@ TEXT ·tanh_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VADDPS       Y0, Y0, Y0
-	VMOVUPS      consts<>+352(SB), Y1
-	VMOVUPS      consts<>+384(SB), Y2
-	VMAXPS       Y0, Y1, Y0
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y0, Y2, Y1
+	VMAXPS       Y0, Y1, Y1
+	VMOVUPS      consts<>+2112(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      consts<>+640(SB), Y4
+	VMOVAPS      Y4, Y3
+	VFMADD231PS  consts<>+2304(SB), Y1, Y3
+	VDIVPS       Y3, Y4, Y3
+	VMOVUPS      consts<>+2368(SB), Y4
+	VFMADD213PS  consts<>+2432(SB), Y3, Y4
+	VFMADD213PS  consts<>+2496(SB), Y3, Y4
+	VFMADD213PS  consts<>+2560(SB), Y3, Y4
+	VFMADD213PS  consts<>+2624(SB), Y3, Y4
+	VFMADD213PS  consts<>+2688(SB), Y3, Y4
+	VFMADD213PS  consts<>+2752(SB), Y3, Y4
+	VFMADD213PS  consts<>+2816(SB), Y3, Y4
+	VFMADD213PS  consts<>+2880(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y4
+	VMULPS       Y1, Y1, Y3
+	VMULPS       consts<>+2240(SB), Y3, Y3
+	VMOVUPS      consts<>+704(SB), Y5
+	VMOVUPS      consts<>+768(SB), Y6
+	VMAXPS       Y3, Y5, Y3
+	VMINPS       Y3, Y6, Y3
+	VMULPS       consts<>+192(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS consts<>+832(SB), Y5, Y3
+	VFNMADD231PS consts<>+896(SB), Y5, Y3
+	VMOVUPS      consts<>+960(SB), Y6
+	VFMADD213PS  consts<>+1024(SB), Y3, Y6
+	VFMADD213PS  consts<>+1088(SB), Y3, Y6
+	VFMADD213PS  consts<>+1152(SB), Y3, Y6
+	VFMADD213PS  consts<>+1216(SB), Y3, Y6
+	VFMADD213PS  consts<>+1280(SB), Y3, Y6
+	VFMADD213PS  consts<>+640(SB), Y3, Y6
+	VFMADD213PS  consts<>+640(SB), Y3, Y6
+	VCVTPS2DQ    Y5, Y3
+	VPSRAD       $0x01, Y3, Y5
+	VPSUBD       Y5, Y3, Y3
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       consts<>+640(SB), Y5, Y5
+	VMULPS       Y5, Y6, Y6
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       consts<>+640(SB), Y3, Y3
+	VMULPS       Y3, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       consts<>+1280(SB), Y1, Y1
+	VXORPS       Y3, Y3, Y3
+	VMAXPS       Y0, Y3, Y3
+	VFNMADD231PS Y1, Y4, Y3
 	VMINPS       Y0, Y2, Y0
-	VMULPS       consts<>+96(SB), Y0, Y1
-	VROUNDPS     $0x08, Y1, Y1
-	VMOVAPS      Y0, Y0
-	VFNMADD231PS consts<>+544(SB), Y1, Y0
-	VFNMADD231PS consts<>+576(SB), Y1, Y0
-	VMOVUPS      consts<>+608(SB), Y2
-	VFMADD213PS  consts<>+640(SB), Y0, Y2
-	VFMADD213PS  consts<>+672(SB), Y0, Y2
-	VFMADD213PS  consts<>+704(SB), Y0, Y2
-	VFMADD213PS  consts<>+736(SB), Y0, Y2
-	VFMADD213PS  consts<>+768(SB), Y0, Y2
-	VMULPS       Y0, Y0, Y3
-	VFMADD213PS  Y0, Y3, Y2
-	VCVTPS2DQ    Y1, Y0
-	VPSLLD       $0x17, Y0, Y0
-	VPADDD       consts<>+320(SB), Y0, Y0
-	VADDPS       consts<>+416(SB), Y0, Y1
-	VFMADD213PS  Y1, Y0, Y2
-	VADDPS       consts<>+448(SB), Y2, Y0
-	VDIVPS       Y0, Y2, Y2
-	VMOVUPS      Y2, (CX)(BX*1)
+	VFMADD231PS  Y2, Y0, Y3
+	VMOVUPS      Y3, (CX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, AX
 	JGE          loop
@@ -2215,44 +3112,73 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VADDPS       Y1, Y1, Y1
-	VMOVUPS      consts<>+352(SB), Y2
-	VMOVUPS      consts<>+384(SB), Y3
-	VMAXPS       Y1, Y2, Y1
+	VXORPS       Y3, Y3, Y3
+	VSUBPS       Y1, Y3, Y2
+	VMAXPS       Y1, Y2, Y2
+	VMOVUPS      consts<>+2112(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMOVUPS      consts<>+640(SB), Y5
+	VMOVAPS      Y5, Y4
+	VFMADD231PS  consts<>+2304(SB), Y2, Y4
+	VDIVPS       Y4, Y5, Y4
+	VMOVUPS      consts<>+2368(SB), Y5
+	VFMADD213PS  consts<>+2432(SB), Y4, Y5
+	VFMADD213PS  consts<>+2496(SB), Y4, Y5
+	VFMADD213PS  consts<>+2560(SB), Y4, Y5
+	VFMADD213PS  consts<>+2624(SB), Y4, Y5
+	VFMADD213PS  consts<>+2688(SB), Y4, Y5
+	VFMADD213PS  consts<>+2752(SB), Y4, Y5
+	VFMADD213PS  consts<>+2816(SB), Y4, Y5
+	VFMADD213PS  consts<>+2880(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y2, Y2, Y4
+	VMULPS       consts<>+2240(SB), Y4, Y4
+	VMOVUPS      consts<>+704(SB), Y6
+	VMOVUPS      consts<>+768(SB), Y7
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMULPS       consts<>+192(SB), Y4, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS consts<>+832(SB), Y6, Y4
+	VFNMADD231PS consts<>+896(SB), Y6, Y4
+	VMOVUPS      consts<>+960(SB), Y7
+	VFMADD213PS  consts<>+1024(SB), Y4, Y7
+	VFMADD213PS  consts<>+1088(SB), Y4, Y7
+	VFMADD213PS  consts<>+1152(SB), Y4, Y7
+	VFMADD213PS  consts<>+1216(SB), Y4, Y7
+	VFMADD213PS  consts<>+1280(SB), Y4, Y7
+	VFMADD213PS  consts<>+640(SB), Y4, Y7
+	VFMADD213PS  consts<>+640(SB), Y4, Y7
+	VCVTPS2DQ    Y6, Y4
+	VPSRAD       $0x01, Y4, Y6
+	VPSUBD       Y6, Y4, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       consts<>+640(SB), Y6, Y6
+	VMULPS       Y6, Y7, Y7
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       consts<>+640(SB), Y4, Y4
+	VMULPS       Y4, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VMULPS       consts<>+1280(SB), Y2, Y2
+	VXORPS       Y4, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VFNMADD231PS Y2, Y5, Y4
 	VMINPS       Y1, Y3, Y1
-	VMULPS       consts<>+96(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS consts<>+544(SB), Y2, Y1
-	VFNMADD231PS consts<>+576(SB), Y2, Y1
-	VMOVUPS      consts<>+608(SB), Y3
-	VFMADD213PS  consts<>+640(SB), Y1, Y3
-	VFMADD213PS  consts<>+672(SB), Y1, Y3
-	VFMADD213PS  consts<>+704(SB), Y1, Y3
-	VFMADD213PS  consts<>+736(SB), Y1, Y3
-	VFMADD213PS  consts<>+768(SB), Y1, Y3
-	VMULPS       Y1, Y1, Y4
-	VFMADD213PS  Y1, Y4, Y3
-	VCVTPS2DQ    Y2, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       consts<>+320(SB), Y1, Y1
-	VADDPS       consts<>+416(SB), Y1, Y2
-	VFMADD213PS  Y2, Y1, Y3
-	VADDPS       consts<>+448(SB), Y3, Y1
-	VDIVPS       Y1, Y3, Y3
+	VFMADD231PS  Y3, Y1, Y4
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
 	JZ           tail16_four
-	VMOVUPS      Y3, (CX)
+	VMOVUPS      Y4, (CX)
 	JMP          tail16_done
 
 tail16_four:
-	VMOVAPS      X3, X0
+	VMOVAPS      X4, X0
 	TESTL        $0x00000008, AX
 	JZ           tail16_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y3, X0
+	VEXTRACTF128 $0x01, Y4, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -2274,9 +3200,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func silu_avx2(y []float32, x []float32)
+// func geluTanh_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·silu_avx2(SB), NOSPLIT, $0-48
+TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2286,34 +3212,38 @@ TEXT ·silu_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+320(SB), Y1
-	VMOVUPS     consts<>+800(SB), Y2
-	VMOVUPS     consts<>+832(SB), Y3
-	VMAXPS      Y0, Y2, Y2
-	VMINPS      Y2, Y3, Y2
-	VMOVUPS     consts<>+928(SB), Y3
-	VFMADD231PS consts<>+864(SB), Y2, Y3
-	VSUBPS      consts<>+928(SB), Y3, Y3
-	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+896(SB), Y3, Y2
-	VMOVUPS     consts<>+960(SB), Y4
-	VFMADD213PS consts<>+992(SB), Y2, Y4
-	VFMADD213PS consts<>+1024(SB), Y2, Y4
-	VFMADD213PS consts<>+1056(SB), Y2, Y4
-	VFMADD213PS consts<>+1088(SB), Y2, Y4
-	VFMADD213PS consts<>+416(SB), Y2, Y4
-	VFMADD213PS consts<>+320(SB), Y2, Y4
-	VCVTPS2DQ   Y3, Y2
-	VPSRAD      $0x01, Y2, Y3
-	VPSUBD      Y3, Y2, Y2
+	VMULPS      Y0, Y0, Y2
+	VMOVUPS     consts<>+3008(SB), Y1
+	VFMADD213PS consts<>+2944(SB), Y2, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     consts<>+640(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y3
+	VMOVUPS     consts<>+1408(SB), Y4
+	VMAXPS      Y1, Y3, Y1
+	VMINPS      Y1, Y4, Y1
+	VMOVUPS     consts<>+1600(SB), Y3
+	VFMADD231PS consts<>+1472(SB), Y1, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VMOVAPS     Y1, Y1
+	VFMADD231PS consts<>+1536(SB), Y3, Y1
+	VMOVUPS     consts<>+1664(SB), Y4
+	VFMADD213PS consts<>+1728(SB), Y1, Y4
+	VFMADD213PS consts<>+1792(SB), Y1, Y4
+	VFMADD213PS consts<>+1856(SB), Y1, Y4
+	VFMADD213PS consts<>+1920(SB), Y1, Y4
+	VFMADD213PS consts<>+1984(SB), Y1, Y4
+	VFMADD213PS consts<>+640(SB), Y1, Y4
+	VCVTPS2DQ   Y3, Y1
+	VPSRAD      $0x01, Y1, Y3
+	VPSUBD      Y3, Y1, Y1
 	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+320(SB), Y3, Y3
+	VPADDD      consts<>+640(SB), Y3, Y3
 	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+320(SB), Y2, Y2
-	VMULPS      Y2, Y4, Y4
-	VADDPS      Y1, Y4, Y4
-	VDIVPS      Y4, Y1, Y1
+	VPSLLD      $0x17, Y1, Y1
+	VPADDD      consts<>+640(SB), Y1, Y1
+	VMULPS      Y1, Y4, Y4
+	VADDPS      Y2, Y4, Y4
+	VDIVPS      Y4, Y2, Y1
 	VMULPS      Y0, Y1, Y1
 	VMOVUPS     Y1, (CX)(BX*1)
 	ADDQ        $+32, BX
@@ -2327,34 +3257,38 @@ rest:
 	NEGQ        AX
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+320(SB), Y2
-	VMOVUPS     consts<>+800(SB), Y3
-	VMOVUPS     consts<>+832(SB), Y4
-	VMAXPS      Y1, Y3, Y3
-	VMINPS      Y3, Y4, Y3
-	VMOVUPS     consts<>+928(SB), Y4
-	VFMADD231PS consts<>+864(SB), Y3, Y4
-	VSUBPS      consts<>+928(SB), Y4, Y4
-	VMOVAPS     Y3, Y3
-	VFMADD231PS consts<>+896(SB), Y4, Y3
-	VMOVUPS     consts<>+960(SB), Y5
-	VFMADD213PS consts<>+992(SB), Y3, Y5
-	VFMADD213PS consts<>+1024(SB), Y3, Y5
-	VFMADD213PS consts<>+1056(SB), Y3, Y5
-	VFMADD213PS consts<>+1088(SB), Y3, Y5
-	VFMADD213PS consts<>+416(SB), Y3, Y5
-	VFMADD213PS consts<>+320(SB), Y3, Y5
-	VCVTPS2DQ   Y4, Y3
-	VPSRAD      $0x01, Y3, Y4
-	VPSUBD      Y4, Y3, Y3
+	VMULPS      Y1, Y1, Y3
+	VMOVUPS     consts<>+3008(SB), Y2
+	VFMADD213PS consts<>+2944(SB), Y3, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     consts<>+640(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y4
+	VMOVUPS     consts<>+1408(SB), Y5
+	VMAXPS      Y2, Y4, Y2
+	VMINPS      Y2, Y5, Y2
+	VMOVUPS     consts<>+1600(SB), Y4
+	VFMADD231PS consts<>+1472(SB), Y2, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VMOVAPS     Y2, Y2
+	VFMADD231PS consts<>+1536(SB), Y4, Y2
+	VMOVUPS     consts<>+1664(SB), Y5
+	VFMADD213PS consts<>+1728(SB), Y2, Y5
+	VFMADD213PS consts<>+1792(SB), Y2, Y5
+	VFMADD213PS consts<>+1856(SB), Y2, Y5
+	VFMADD213PS consts<>+1920(SB), Y2, Y5
+	VFMADD213PS consts<>+1984(SB), Y2, Y5
+	VFMADD213PS consts<>+640(SB), Y2, Y5
+	VCVTPS2DQ   Y4, Y2
+	VPSRAD      $0x01, Y2, Y4
+	VPSUBD      Y4, Y2, Y2
 	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+320(SB), Y4, Y4
+	VPADDD      consts<>+640(SB), Y4, Y4
 	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+320(SB), Y3, Y3
-	VMULPS      Y3, Y5, Y5
-	VADDPS      Y2, Y5, Y5
-	VDIVPS      Y5, Y2, Y2
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+640(SB), Y2, Y2
+	VMULPS      Y2, Y5, Y5
+	VADDPS      Y3, Y5, Y5
+	VDIVPS      Y5, Y3, Y2
 	VMULPS      Y1, Y2, Y2
 	VMOVMSKPS   Y0, AX
 	LEAQ        (CX)(BX*1), CX
@@ -2390,9 +3324,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func gelu_avx2(y []float32, x []float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
+// func hardSwish_avx2(y []float32, x []float32)
+// Requires: AVX, FMA3
+TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2401,140 +3335,46 @@ TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y0, Y2, Y1
-	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+384(SB), Y3
-	VMINPS       Y1, Y3, Y1
-	VMOVUPS      consts<>+320(SB), Y4
-	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+1152(SB), Y1, Y3
-	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+1184(SB), Y4
-	VFMADD213PS  consts<>+1216(SB), Y3, Y4
-	VFMADD213PS  consts<>+1248(SB), Y3, Y4
-	VFMADD213PS  consts<>+1280(SB), Y3, Y4
-	VFMADD213PS  consts<>+1312(SB), Y3, Y4
-	VFMADD213PS  consts<>+1344(SB), Y3, Y4
-	VFMADD213PS  consts<>+1376(SB), Y3, Y4
-	VFMADD213PS  consts<>+1408(SB), Y3, Y4
-	VFMADD213PS  consts<>+1440(SB), Y3, Y4
-	VMULPS       Y3, Y4, Y4
-	VMULPS       Y1, Y1, Y3
-	VMULPS       consts<>+1120(SB), Y3, Y3
-	VMOVUPS      consts<>+480(SB), Y5
-	VMOVUPS      consts<>+512(SB), Y6
-	VMAXPS       Y3, Y5, Y3
-	VMINPS       Y3, Y6, Y3
-	VMULPS       consts<>+96(SB), Y3, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS consts<>+544(SB), Y5, Y3
-	VFNMADD231PS consts<>+576(SB), Y5, Y3
-	VMOVUPS      consts<>+608(SB), Y6
-	VFMADD213PS  consts<>+640(SB), Y3, Y6
-	VFMADD213PS  consts<>+672(SB), Y3, Y6
-	VFMADD213PS  consts<>+704(SB), Y3, Y6
-	VFMADD213PS  consts<>+736(SB), Y3, Y6
-	VFMADD213PS  consts<>+768(SB), Y3, Y6
-	VFMADD213PS  consts<>+320(SB), Y3, Y6
-	VFMADD213PS  consts<>+320(SB), Y3, Y6
-	VCVTPS2DQ    Y5, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       consts<>+320(SB), Y5, Y5
-	VMULPS       Y5, Y6, Y6
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+320(SB), Y3, Y3
-	VMULPS       Y3, Y6, Y6
-	VMULPS       Y6, Y4, Y4
-	VMULPS       consts<>+768(SB), Y1, Y1
-	VXORPS       Y3, Y3, Y3
-	VMAXPS       Y0, Y3, Y3
-	VFNMADD231PS Y1, Y4, Y3
-	VMINPS       Y0, Y2, Y0
-	VFMADD231PS  Y2, Y0, Y3
-	VMOVUPS      Y3, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     consts<>+1216(SB), Y1
+	VFMADD213PS consts<>+1280(SB), Y0, Y1
+	VMOVUPS     consts<>+0(SB), Y2
+	VMOVUPS     consts<>+640(SB), Y3
+	VMAXPS      Y1, Y2, Y1
+	VMINPS      Y1, Y3, Y1
+	VMULPS      Y0, Y1, Y1
+	VMOVUPS     Y1, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VXORPS       Y3, Y3, Y3
-	VSUBPS       Y1, Y3, Y2
-	VMAXPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+384(SB), Y4
-	VMINPS       Y2, Y4, Y2
-	VMOVUPS      consts<>+320(SB), Y5
-	VMOVAPS      Y5, Y4
-	VFMADD231PS  consts<>+1152(SB), Y2, Y4
-	VDIVPS       Y4, Y5, Y4
-	VMOVUPS      consts<>+1184(SB), Y5
-	VFMADD213PS  consts<>+1216(SB), Y4, Y5
-	VFMADD213PS  consts<>+1248(SB), Y4, Y5
-	VFMADD213PS  consts<>+1280(SB), Y4, Y5
-	VFMADD213PS  consts<>+1312(SB), Y4, Y5
-	VFMADD213PS  consts<>+1344(SB), Y4, Y5
-	VFMADD213PS  consts<>+1376(SB), Y4, Y5
-	VFMADD213PS  consts<>+1408(SB), Y4, Y5
-	VFMADD213PS  consts<>+1440(SB), Y4, Y5
-	VMULPS       Y4, Y5, Y5
-	VMULPS       Y2, Y2, Y4
-	VMULPS       consts<>+1120(SB), Y4, Y4
-	VMOVUPS      consts<>+480(SB), Y6
-	VMOVUPS      consts<>+512(SB), Y7
-	VMAXPS       Y4, Y6, Y4
-	VMINPS       Y4, Y7, Y4
-	VMULPS       consts<>+96(SB), Y4, Y6
-	VROUNDPS     $0x08, Y6, Y6
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS consts<>+544(SB), Y6, Y4
-	VFNMADD231PS consts<>+576(SB), Y6, Y4
-	VMOVUPS      consts<>+608(SB), Y7
-	VFMADD213PS  consts<>+640(SB), Y4, Y7
-	VFMADD213PS  consts<>+672(SB), Y4, Y7
-	VFMADD213PS  consts<>+704(SB), Y4, Y7
-	VFMADD213PS  consts<>+736(SB), Y4, Y7
-	VFMADD213PS  consts<>+768(SB), Y4, Y7
-	VFMADD213PS  consts<>+320(SB), Y4, Y7
-	VFMADD213PS  consts<>+320(SB), Y4, Y7
-	VCVTPS2DQ    Y6, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       consts<>+320(SB), Y6, Y6
-	VMULPS       Y6, Y7, Y7
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+320(SB), Y4, Y4
-	VMULPS       Y4, Y7, Y7
-	VMULPS       Y7, Y5, Y5
-	VMULPS       consts<>+768(SB), Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VMAXPS       Y1, Y4, Y4
-	VFNMADD231PS Y2, Y5, Y4
-	VMINPS       Y1, Y3, Y1
-	VFMADD231PS  Y3, Y1, Y4
-	VMOVMSKPS    Y0, AX
-	LEAQ         (CX)(BX*1), CX
-	TESTL        $0x00000080, AX
-	JZ           tail18_four
-	VMOVUPS      Y4, (CX)
-	JMP          tail18_done
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VMOVUPS     consts<>+1216(SB), Y2
+	VFMADD213PS consts<>+1280(SB), Y1, Y2
+	VMOVUPS     consts<>+0(SB), Y3
+	VMOVUPS     consts<>+640(SB), Y4
+	VMAXPS      Y2, Y3, Y2
+	VMINPS      Y2, Y4, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail18_four
+	VMOVUPS     Y2, (CX)
+	JMP         tail18_done
 
 tail18_four:
-	VMOVAPS      X4, X0
+	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
 	JZ           tail18_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y4, X0
+	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -2556,9 +3396,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func geluTanh_avx2(y []float32, x []float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
+// func sqrt_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·sqrt_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2567,98 +3407,34 @@ TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS     (DX)(BX*1), Y0
-	VMULPS      Y0, Y0, Y2
-	VMOVUPS     consts<>+1504(SB), Y1
-	VFMADD213PS consts<>+1472(SB), Y2, Y1
-	VMULPS      Y0, Y1, Y1
-	VMOVUPS     consts<>+320(SB), Y2
-	VMOVUPS     consts<>+800(SB), Y3
-	VMOVUPS     consts<>+832(SB), Y4
-	VMAXPS      Y1, Y3, Y1
-	VMINPS      Y1, Y4, Y1
-	VMOVUPS     consts<>+928(SB), Y3
-	VFMADD231PS consts<>+864(SB), Y1, Y3
-	VSUBPS      consts<>+928(SB), Y3, Y3
-	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+896(SB), Y3, Y1
-	VMOVUPS     consts<>+960(SB), Y4
-	VFMADD213PS consts<>+992(SB), Y1, Y4
-	VFMADD213PS consts<>+1024(SB), Y1, Y4
-	VFMADD213PS consts<>+1056(SB), Y1, Y4
-	VFMADD213PS consts<>+1088(SB), Y1, Y4
-	VFMADD213PS consts<>+416(SB), Y1, Y4
-	VFMADD213PS consts<>+320(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+320(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
-	VPADDD      consts<>+320(SB), Y1, Y1
-	VMULPS      Y1, Y4, Y4
-	VADDPS      Y2, Y4, Y4
-	VDIVPS      Y4, Y2, Y1
-	VMULPS      Y0, Y1, Y1
-	VMOVUPS     Y1, (CX)(BX*1)
-	ADDQ        $+32, BX
-	SUBQ        $0x08, AX
-	JGE         loop
+	VMOVUPS (DX)(BX*1), Y0
+	VSQRTPS Y0, Y0
+	VMOVUPS Y0, (CX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, AX
+	JGE     loop
 
 rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), SI
-	NEGQ        AX
-	VMOVUPS     (SI)(AX*4), Y0
-	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMULPS      Y1, Y1, Y3
-	VMOVUPS     consts<>+1504(SB), Y2
-	VFMADD213PS consts<>+1472(SB), Y3, Y2
-	VMULPS      Y1, Y2, Y2
-	VMOVUPS     consts<>+320(SB), Y3
-	VMOVUPS     consts<>+800(SB), Y4
-	VMOVUPS     consts<>+832(SB), Y5
-	VMAXPS      Y2, Y4, Y2
-	VMINPS      Y2, Y5, Y2
-	VMOVUPS     consts<>+928(SB), Y4
-	VFMADD231PS consts<>+864(SB), Y2, Y4
-	VSUBPS      consts<>+928(SB), Y4, Y4
-	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+896(SB), Y4, Y2
-	VMOVUPS     consts<>+960(SB), Y5
-	VFMADD213PS consts<>+992(SB), Y2, Y5
-	VFMADD213PS consts<>+1024(SB), Y2, Y5
-	VFMADD213PS consts<>+1056(SB), Y2, Y5
-	VFMADD213PS consts<>+1088(SB), Y2, Y5
-	VFMADD213PS consts<>+416(SB), Y2, Y5
-	VFMADD213PS consts<>+320(SB), Y2, Y5
-	VCVTPS2DQ   Y4, Y2
-	VPSRAD      $0x01, Y2, Y4
-	VPSUBD      Y4, Y2, Y2
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+320(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+320(SB), Y2, Y2
-	VMULPS      Y2, Y5, Y5
-	VADDPS      Y3, Y5, Y5
-	VDIVPS      Y5, Y3, Y2
-	VMULPS      Y1, Y2, Y2
-	VMOVMSKPS   Y0, AX
-	LEAQ        (CX)(BX*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail19_four
-	VMOVUPS     Y2, (CX)
-	JMP         tail19_done
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VSQRTPS    Y1, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail19_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail19_done
 
 tail19_four:
-	VMOVAPS      X2, X0
+	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
 	JZ           tail19_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
+	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -2680,9 +3456,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func hardSwish_avx2(y []float32, x []float32)
-// Requires: AVX, FMA3
-TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
+// func reciprocal_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·reciprocal_avx2(SB), NOSPLIT, $0-48
 	MOVQ y_len+8(FP), AX
 	MOVQ y_base+0(FP), CX
 	MOVQ x_base+24(FP), DX
@@ -2691,46 +3467,36 @@ TEXT ·hardSwish_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS     (DX)(BX*1), Y0
-	VMOVUPS     consts<>+736(SB), Y1
-	VFMADD213PS consts<>+768(SB), Y0, Y1
-	VMOVUPS     consts<>+0(SB), Y2
-	VMOVUPS     consts<>+320(SB), Y3
-	VMAXPS      Y1, Y2, Y1
-	VMINPS      Y1, Y3, Y1
-	VMULPS      Y0, Y1, Y1
-	VMOVUPS     Y1, (CX)(BX*1)
-	ADDQ        $+32, BX
-	SUBQ        $0x08, AX
-	JGE         loop
+	VMOVUPS (DX)(BX*1), Y0
+	VMOVUPS consts<>+640(SB), Y1
+	VDIVPS  Y0, Y1, Y0
+	VMOVUPS Y0, (CX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, AX
+	JGE     loop
 
 rest:
-	ADDQ        $+8, AX
-	JZ          done
-	LEAQ        masks<>+32(SB), SI
-	NEGQ        AX
-	VMOVUPS     (SI)(AX*4), Y0
-	VMASKMOVPS  (DX)(BX*1), Y0, Y1
-	VMOVUPS     consts<>+736(SB), Y2
-	VFMADD213PS consts<>+768(SB), Y1, Y2
-	VMOVUPS     consts<>+0(SB), Y3
-	VMOVUPS     consts<>+320(SB), Y4
-	VMAXPS      Y2, Y3, Y2
-	VMINPS      Y2, Y4, Y2
-	VMULPS      Y1, Y2, Y2
-	VMOVMSKPS   Y0, AX
-	LEAQ        (CX)(BX*1), CX
-	TESTL       $0x00000080, AX
-	JZ          tail20_four
-	VMOVUPS     Y2, (CX)
-	JMP         tail20_done
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VMOVUPS    consts<>+640(SB), Y2
+	VDIVPS     Y1, Y2, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail20_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail20_done
 
 tail20_four:
-	VMOVAPS      X2, X0
+	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
 	JZ           tail20_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
+	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -2748,6 +3514,2122 @@ tail20_one:
 	VMOVSS X0, (CX)
 
 tail20_done:
+done:
+	VZEROUPPER
+	RET
+
+// func abs_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·abs_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Y0
+	VXORPS  Y1, Y1, Y1
+	VSUBPS  Y0, Y1, Y1
+	VMAXPS  Y1, Y0, Y1
+	VMOVUPS Y1, (CX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, AX
+	JGE     loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VXORPS     Y2, Y2, Y2
+	VSUBPS     Y1, Y2, Y2
+	VMAXPS     Y2, Y1, Y2
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail21_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail21_done
+
+tail21_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail21_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail21_two:
+	TESTL    $0x00000002, AX
+	JZ       tail21_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail21_one:
+	TESTL  $0x00000001, AX
+	JZ     tail21_done
+	VMOVSS X0, (CX)
+
+tail21_done:
+done:
+	VZEROUPPER
+	RET
+
+// func floor_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·floor_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS  (DX)(BX*1), Y0
+	VROUNDPS $0x09, Y0, Y0
+	VMOVUPS  Y0, (CX)(BX*1)
+	ADDQ     $+32, BX
+	SUBQ     $0x08, AX
+	JGE      loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VROUNDPS   $0x09, Y1, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail22_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail22_done
+
+tail22_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail22_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail22_two:
+	TESTL    $0x00000002, AX
+	JZ       tail22_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail22_one:
+	TESTL  $0x00000001, AX
+	JZ     tail22_done
+	VMOVSS X0, (CX)
+
+tail22_done:
+done:
+	VZEROUPPER
+	RET
+
+// func ceil_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·ceil_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS  (DX)(BX*1), Y0
+	VROUNDPS $0x0a, Y0, Y0
+	VMOVUPS  Y0, (CX)(BX*1)
+	ADDQ     $+32, BX
+	SUBQ     $0x08, AX
+	JGE      loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VROUNDPS   $0x0a, Y1, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail23_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail23_done
+
+tail23_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail23_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail23_two:
+	TESTL    $0x00000002, AX
+	JZ       tail23_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail23_one:
+	TESTL  $0x00000001, AX
+	JZ     tail23_done
+	VMOVSS X0, (CX)
+
+tail23_done:
+done:
+	VZEROUPPER
+	RET
+
+// func roundToEven_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·roundToEven_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS  (DX)(BX*1), Y0
+	VROUNDPS $0x08, Y0, Y0
+	VMOVUPS  Y0, (CX)(BX*1)
+	ADDQ     $+32, BX
+	SUBQ     $0x08, AX
+	JGE      loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VROUNDPS   $0x08, Y1, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail24_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail24_done
+
+tail24_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail24_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail24_two:
+	TESTL    $0x00000002, AX
+	JZ       tail24_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail24_one:
+	TESTL  $0x00000001, AX
+	JZ     tail24_done
+	VMOVSS X0, (CX)
+
+tail24_done:
+done:
+	VZEROUPPER
+	RET
+
+// func softsign_avx2(y []float32, x []float32)
+// Requires: AVX
+TEXT ·softsign_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Y0
+	VXORPS  Y1, Y1, Y1
+	VSUBPS  Y0, Y1, Y1
+	VMAXPS  Y1, Y0, Y1
+	VADDPS  consts<>+640(SB), Y1, Y1
+	VDIVPS  Y1, Y0, Y0
+	VMOVUPS Y0, (CX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, AX
+	JGE     loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y0
+	VMASKMOVPS (DX)(BX*1), Y0, Y1
+	VXORPS     Y2, Y2, Y2
+	VSUBPS     Y1, Y2, Y2
+	VMAXPS     Y2, Y1, Y2
+	VADDPS     consts<>+640(SB), Y2, Y2
+	VDIVPS     Y2, Y1, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail25_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail25_done
+
+tail25_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail25_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail25_two:
+	TESTL    $0x00000002, AX
+	JZ       tail25_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail25_one:
+	TESTL  $0x00000001, AX
+	JZ     tail25_done
+	VMOVSS X0, (CX)
+
+tail25_done:
+done:
+	VZEROUPPER
+	RET
+
+// func softplus_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·softplus_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y0, Y2, Y2
+	VMAXPS       Y2, Y0, Y2
+	VSUBPS       Y2, Y1, Y2
+	VMOVUPS      consts<>+704(SB), Y3
+	VMOVUPS      consts<>+768(SB), Y4
+	VMAXPS       Y2, Y3, Y2
+	VMINPS       Y2, Y4, Y2
+	VMULPS       consts<>+192(SB), Y2, Y3
+	VROUNDPS     $0x08, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS consts<>+832(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y2
+	VMOVUPS      consts<>+960(SB), Y4
+	VFMADD213PS  consts<>+1024(SB), Y2, Y4
+	VFMADD213PS  consts<>+1088(SB), Y2, Y4
+	VFMADD213PS  consts<>+1152(SB), Y2, Y4
+	VFMADD213PS  consts<>+1216(SB), Y2, Y4
+	VFMADD213PS  consts<>+1280(SB), Y2, Y4
+	VFMADD213PS  consts<>+640(SB), Y2, Y4
+	VFMADD213PS  consts<>+640(SB), Y2, Y4
+	VCVTPS2DQ    Y3, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       consts<>+640(SB), Y3, Y3
+	VMULPS       Y3, Y4, Y4
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       consts<>+640(SB), Y2, Y2
+	VMULPS       Y2, Y4, Y4
+	VMOVUPS      consts<>+2176(SB), Y2
+	VADDPS       Y2, Y4, Y2
+	VDIVPS       Y2, Y4, Y2
+	VMULPS       Y2, Y2, Y3
+	VMOVUPS      consts<>+3072(SB), Y4
+	VFMADD213PS  consts<>+3136(SB), Y3, Y4
+	VFMADD213PS  consts<>+3200(SB), Y3, Y4
+	VFMADD213PS  consts<>+3264(SB), Y3, Y4
+	VFMADD213PS  consts<>+2176(SB), Y3, Y4
+	VMAXPS       Y0, Y1, Y1
+	VFMADD213PS  Y1, Y2, Y4
+	VMOVUPS      Y4, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VSUBPS       Y1, Y3, Y3
+	VMAXPS       Y3, Y1, Y3
+	VSUBPS       Y3, Y2, Y3
+	VMOVUPS      consts<>+704(SB), Y4
+	VMOVUPS      consts<>+768(SB), Y5
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMULPS       consts<>+192(SB), Y3, Y4
+	VROUNDPS     $0x08, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS consts<>+832(SB), Y4, Y3
+	VFNMADD231PS consts<>+896(SB), Y4, Y3
+	VMOVUPS      consts<>+960(SB), Y5
+	VFMADD213PS  consts<>+1024(SB), Y3, Y5
+	VFMADD213PS  consts<>+1088(SB), Y3, Y5
+	VFMADD213PS  consts<>+1152(SB), Y3, Y5
+	VFMADD213PS  consts<>+1216(SB), Y3, Y5
+	VFMADD213PS  consts<>+1280(SB), Y3, Y5
+	VFMADD213PS  consts<>+640(SB), Y3, Y5
+	VFMADD213PS  consts<>+640(SB), Y3, Y5
+	VCVTPS2DQ    Y4, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       consts<>+640(SB), Y4, Y4
+	VMULPS       Y4, Y5, Y5
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       consts<>+640(SB), Y3, Y3
+	VMULPS       Y3, Y5, Y5
+	VMOVUPS      consts<>+2176(SB), Y3
+	VADDPS       Y3, Y5, Y3
+	VDIVPS       Y3, Y5, Y3
+	VMULPS       Y3, Y3, Y4
+	VMOVUPS      consts<>+3072(SB), Y5
+	VFMADD213PS  consts<>+3136(SB), Y4, Y5
+	VFMADD213PS  consts<>+3200(SB), Y4, Y5
+	VFMADD213PS  consts<>+3264(SB), Y4, Y5
+	VFMADD213PS  consts<>+2176(SB), Y4, Y5
+	VMAXPS       Y1, Y2, Y2
+	VFMADD213PS  Y2, Y3, Y5
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail26_four
+	VMOVUPS      Y5, (CX)
+	JMP          tail26_done
+
+tail26_four:
+	VMOVAPS      X5, X0
+	TESTL        $0x00000008, AX
+	JZ           tail26_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y5, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail26_two:
+	TESTL    $0x00000002, AX
+	JZ       tail26_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail26_one:
+	TESTL  $0x00000001, AX
+	JZ     tail26_done
+	VMOVSS X0, (CX)
+
+tail26_done:
+done:
+	VZEROUPPER
+	RET
+
+// func mish_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·mish_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VMOVUPS      consts<>+2112(SB), Y1
+	VMINPS       Y0, Y1, Y1
+	VMOVUPS      consts<>+704(SB), Y2
+	VMOVUPS      consts<>+768(SB), Y3
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMULPS       consts<>+192(SB), Y1, Y2
+	VROUNDPS     $0x08, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS consts<>+832(SB), Y2, Y1
+	VFNMADD231PS consts<>+896(SB), Y2, Y1
+	VMOVUPS      consts<>+960(SB), Y3
+	VFMADD213PS  consts<>+1024(SB), Y1, Y3
+	VFMADD213PS  consts<>+1088(SB), Y1, Y3
+	VFMADD213PS  consts<>+1152(SB), Y1, Y3
+	VFMADD213PS  consts<>+1216(SB), Y1, Y3
+	VFMADD213PS  consts<>+1280(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VFMADD213PS  consts<>+640(SB), Y1, Y3
+	VCVTPS2DQ    Y2, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       consts<>+640(SB), Y2, Y2
+	VMULPS       Y2, Y3, Y3
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       consts<>+640(SB), Y1, Y1
+	VMULPS       Y1, Y3, Y3
+	VMOVUPS      consts<>+2176(SB), Y1
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y3, Y1, Y1
+	VMOVUPS      consts<>+2176(SB), Y2
+	VADDPS       Y2, Y1, Y2
+	VDIVPS       Y2, Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VMOVUPS      consts<>+2112(SB), Y2
+	VMINPS       Y1, Y2, Y2
+	VMOVUPS      consts<>+704(SB), Y3
+	VMOVUPS      consts<>+768(SB), Y4
+	VMAXPS       Y2, Y3, Y2
+	VMINPS       Y2, Y4, Y2
+	VMULPS       consts<>+192(SB), Y2, Y3
+	VROUNDPS     $0x08, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS consts<>+832(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y2
+	VMOVUPS      consts<>+960(SB), Y4
+	VFMADD213PS  consts<>+1024(SB), Y2, Y4
+	VFMADD213PS  consts<>+1088(SB), Y2, Y4
+	VFMADD213PS  consts<>+1152(SB), Y2, Y4
+	VFMADD213PS  consts<>+1216(SB), Y2, Y4
+	VFMADD213PS  consts<>+1280(SB), Y2, Y4
+	VFMADD213PS  consts<>+640(SB), Y2, Y4
+	VFMADD213PS  consts<>+640(SB), Y2, Y4
+	VCVTPS2DQ    Y3, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       consts<>+640(SB), Y3, Y3
+	VMULPS       Y3, Y4, Y4
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       consts<>+640(SB), Y2, Y2
+	VMULPS       Y2, Y4, Y4
+	VMOVUPS      consts<>+2176(SB), Y2
+	VADDPS       Y2, Y4, Y2
+	VMULPS       Y4, Y2, Y2
+	VMOVUPS      consts<>+2176(SB), Y3
+	VADDPS       Y3, Y2, Y3
+	VDIVPS       Y3, Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail27_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail27_done
+
+tail27_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail27_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail27_two:
+	TESTL    $0x00000002, AX
+	JZ       tail27_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail27_one:
+	TESTL  $0x00000001, AX
+	JZ     tail27_done
+	VMOVSS X0, (CX)
+
+tail27_done:
+done:
+	VZEROUPPER
+	RET
+
+// func erf_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·erf_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VXORPS       Y1, Y1, Y1
+	VSUBPS       Y0, Y1, Y1
+	VMAXPS       Y1, Y0, Y1
+	VMOVUPS      consts<>+3328(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      consts<>+640(SB), Y3
+	VMOVAPS      Y3, Y2
+	VFMADD231PS  consts<>+1280(SB), Y1, Y2
+	VDIVPS       Y2, Y3, Y2
+	VMOVUPS      consts<>+2368(SB), Y4
+	VFMADD213PS  consts<>+2432(SB), Y2, Y4
+	VFMADD213PS  consts<>+2496(SB), Y2, Y4
+	VFMADD213PS  consts<>+2560(SB), Y2, Y4
+	VFMADD213PS  consts<>+2624(SB), Y2, Y4
+	VFMADD213PS  consts<>+2688(SB), Y2, Y4
+	VFMADD213PS  consts<>+2752(SB), Y2, Y4
+	VFMADD213PS  consts<>+2816(SB), Y2, Y4
+	VFMADD213PS  consts<>+2880(SB), Y2, Y4
+	VMULPS       Y2, Y4, Y4
+	VMULPS       Y1, Y1, Y2
+	VMULPS       consts<>+1984(SB), Y2, Y2
+	VMOVUPS      consts<>+704(SB), Y5
+	VMOVUPS      consts<>+768(SB), Y6
+	VMAXPS       Y2, Y5, Y2
+	VMINPS       Y2, Y6, Y2
+	VMULPS       consts<>+192(SB), Y2, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS consts<>+832(SB), Y5, Y2
+	VFNMADD231PS consts<>+896(SB), Y5, Y2
+	VMOVUPS      consts<>+960(SB), Y6
+	VFMADD213PS  consts<>+1024(SB), Y2, Y6
+	VFMADD213PS  consts<>+1088(SB), Y2, Y6
+	VFMADD213PS  consts<>+1152(SB), Y2, Y6
+	VFMADD213PS  consts<>+1216(SB), Y2, Y6
+	VFMADD213PS  consts<>+1280(SB), Y2, Y6
+	VFMADD213PS  consts<>+640(SB), Y2, Y6
+	VFMADD213PS  consts<>+640(SB), Y2, Y6
+	VCVTPS2DQ    Y5, Y2
+	VPSRAD       $0x01, Y2, Y5
+	VPSUBD       Y5, Y2, Y2
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       consts<>+640(SB), Y5, Y5
+	VMULPS       Y5, Y6, Y6
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       consts<>+640(SB), Y2, Y2
+	VMULPS       Y2, Y6, Y6
+	VFNMADD213PS Y3, Y6, Y4
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y4, Y2, Y3
+	VCMPPS       $0x01, Y2, Y0, Y2
+	VBLENDVPS    Y2, Y3, Y4, Y4
+	VMULPS       Y0, Y0, Y2
+	VMOVUPS      consts<>+3392(SB), Y3
+	VFMADD213PS  consts<>+3456(SB), Y2, Y3
+	VFMADD213PS  consts<>+3520(SB), Y2, Y3
+	VFMADD213PS  consts<>+3584(SB), Y2, Y3
+	VFMADD213PS  consts<>+3648(SB), Y2, Y3
+	VMULPS       Y0, Y3, Y3
+	VMOVUPS      consts<>+1280(SB), Y0
+	VCMPPS       $0x02, Y0, Y1, Y0
+	VBLENDVPS    Y0, Y3, Y4, Y4
+	VMOVUPS      Y4, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VXORPS       Y2, Y2, Y2
+	VSUBPS       Y1, Y2, Y2
+	VMAXPS       Y2, Y1, Y2
+	VMOVUPS      consts<>+3328(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VMOVUPS      consts<>+640(SB), Y4
+	VMOVAPS      Y4, Y3
+	VFMADD231PS  consts<>+1280(SB), Y2, Y3
+	VDIVPS       Y3, Y4, Y3
+	VMOVUPS      consts<>+2368(SB), Y5
+	VFMADD213PS  consts<>+2432(SB), Y3, Y5
+	VFMADD213PS  consts<>+2496(SB), Y3, Y5
+	VFMADD213PS  consts<>+2560(SB), Y3, Y5
+	VFMADD213PS  consts<>+2624(SB), Y3, Y5
+	VFMADD213PS  consts<>+2688(SB), Y3, Y5
+	VFMADD213PS  consts<>+2752(SB), Y3, Y5
+	VFMADD213PS  consts<>+2816(SB), Y3, Y5
+	VFMADD213PS  consts<>+2880(SB), Y3, Y5
+	VMULPS       Y3, Y5, Y5
+	VMULPS       Y2, Y2, Y3
+	VMULPS       consts<>+1984(SB), Y3, Y3
+	VMOVUPS      consts<>+704(SB), Y6
+	VMOVUPS      consts<>+768(SB), Y7
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMULPS       consts<>+192(SB), Y3, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS consts<>+832(SB), Y6, Y3
+	VFNMADD231PS consts<>+896(SB), Y6, Y3
+	VMOVUPS      consts<>+960(SB), Y7
+	VFMADD213PS  consts<>+1024(SB), Y3, Y7
+	VFMADD213PS  consts<>+1088(SB), Y3, Y7
+	VFMADD213PS  consts<>+1152(SB), Y3, Y7
+	VFMADD213PS  consts<>+1216(SB), Y3, Y7
+	VFMADD213PS  consts<>+1280(SB), Y3, Y7
+	VFMADD213PS  consts<>+640(SB), Y3, Y7
+	VFMADD213PS  consts<>+640(SB), Y3, Y7
+	VCVTPS2DQ    Y6, Y3
+	VPSRAD       $0x01, Y3, Y6
+	VPSUBD       Y6, Y3, Y3
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       consts<>+640(SB), Y6, Y6
+	VMULPS       Y6, Y7, Y7
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       consts<>+640(SB), Y3, Y3
+	VMULPS       Y3, Y7, Y7
+	VFNMADD213PS Y4, Y7, Y5
+	VXORPS       Y3, Y3, Y3
+	VSUBPS       Y5, Y3, Y4
+	VCMPPS       $0x01, Y3, Y1, Y3
+	VBLENDVPS    Y3, Y4, Y5, Y5
+	VMULPS       Y1, Y1, Y3
+	VMOVUPS      consts<>+3392(SB), Y4
+	VFMADD213PS  consts<>+3456(SB), Y3, Y4
+	VFMADD213PS  consts<>+3520(SB), Y3, Y4
+	VFMADD213PS  consts<>+3584(SB), Y3, Y4
+	VFMADD213PS  consts<>+3648(SB), Y3, Y4
+	VMULPS       Y1, Y4, Y4
+	VMOVUPS      consts<>+1280(SB), Y1
+	VCMPPS       $0x02, Y1, Y2, Y1
+	VBLENDVPS    Y1, Y4, Y5, Y5
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail28_four
+	VMOVUPS      Y5, (CX)
+	JMP          tail28_done
+
+tail28_four:
+	VMOVAPS      X5, X0
+	TESTL        $0x00000008, AX
+	JZ           tail28_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y5, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail28_two:
+	TESTL    $0x00000002, AX
+	JZ       tail28_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail28_one:
+	TESTL  $0x00000001, AX
+	JZ     tail28_done
+	VMOVSS X0, (CX)
+
+tail28_done:
+done:
+	VZEROUPPER
+	RET
+
+// func log_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·log_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VPADDQ       doubles<>+128(SB), Y1, Y2
+	VPSRLQ       $0x34, Y2, Y3
+	VORPD        doubles<>+192(SB), Y3, Y3
+	VSUBPD       doubles<>+1920(SB), Y3, Y3
+	VANDPD       doubles<>+0(SB), Y2, Y2
+	VPSUBQ       Y2, Y1, Y1
+	VPADDQ       doubles<>+64(SB), Y1, Y1
+	VADDPD       doubles<>+64(SB), Y1, Y2
+	VSUBPD       doubles<>+64(SB), Y1, Y1
+	VDIVPD       Y2, Y1, Y2
+	VMULPD       Y2, Y2, Y1
+	VMOVUPD      doubles<>+384(SB), Y5
+	VFMADD213PD  doubles<>+448(SB), Y1, Y5
+	VFMADD213PD  doubles<>+512(SB), Y1, Y5
+	VFMADD213PD  doubles<>+576(SB), Y1, Y5
+	VFMADD213PD  doubles<>+640(SB), Y1, Y5
+	VFMADD213PD  doubles<>+704(SB), Y1, Y5
+	VFMADD213PD  Y3, Y2, Y5
+	VMULPD       doubles<>+2048(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X4
+	VEXTRACTF128 $0x01, Y0, X1
+	VCVTPS2PD    X1, Y1
+	VPADDQ       doubles<>+128(SB), Y1, Y2
+	VPSRLQ       $0x34, Y2, Y3
+	VORPD        doubles<>+192(SB), Y3, Y3
+	VSUBPD       doubles<>+1920(SB), Y3, Y3
+	VANDPD       doubles<>+0(SB), Y2, Y2
+	VPSUBQ       Y2, Y1, Y1
+	VPADDQ       doubles<>+64(SB), Y1, Y1
+	VADDPD       doubles<>+64(SB), Y1, Y2
+	VSUBPD       doubles<>+64(SB), Y1, Y1
+	VDIVPD       Y2, Y1, Y2
+	VMULPD       Y2, Y2, Y1
+	VMOVUPD      doubles<>+384(SB), Y5
+	VFMADD213PD  doubles<>+448(SB), Y1, Y5
+	VFMADD213PD  doubles<>+512(SB), Y1, Y5
+	VFMADD213PD  doubles<>+576(SB), Y1, Y5
+	VFMADD213PD  doubles<>+640(SB), Y1, Y5
+	VFMADD213PD  doubles<>+704(SB), Y1, Y5
+	VFMADD213PD  Y3, Y2, Y5
+	VMULPD       doubles<>+2048(SB), Y5, Y5
+	VCVTPD2PSY   Y5, X1
+	VINSERTF128  $0x01, X1, Y4, Y1
+	VSQRTPS      Y0, Y2
+	VADDPS       consts<>+64(SB), Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VCMPPS       $0x02, Y3, Y0, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      consts<>+128(SB), Y2
+	VCMPPS       $0x05, Y2, Y0, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VPADDQ       doubles<>+128(SB), Y2, Y3
+	VPSRLQ       $0x34, Y3, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y2, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y3
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y3, Y2, Y3
+	VMULPD       Y3, Y3, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y3, Y6
+	VMULPD       doubles<>+2048(SB), Y6, Y6
+	VCVTPD2PSY   Y6, X4
+	VEXTRACTF128 $0x01, Y1, X2
+	VCVTPS2PD    X2, Y2
+	VPADDQ       doubles<>+128(SB), Y2, Y3
+	VPSRLQ       $0x34, Y3, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y2, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y3
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y3, Y2, Y3
+	VMULPD       Y3, Y3, Y2
+	VMOVUPD      doubles<>+384(SB), Y6
+	VFMADD213PD  doubles<>+448(SB), Y2, Y6
+	VFMADD213PD  doubles<>+512(SB), Y2, Y6
+	VFMADD213PD  doubles<>+576(SB), Y2, Y6
+	VFMADD213PD  doubles<>+640(SB), Y2, Y6
+	VFMADD213PD  doubles<>+704(SB), Y2, Y6
+	VFMADD213PD  Y5, Y3, Y6
+	VMULPD       doubles<>+2048(SB), Y6, Y6
+	VCVTPD2PSY   Y6, X2
+	VINSERTF128  $0x01, X2, Y4, Y2
+	VSQRTPS      Y1, Y3
+	VADDPS       consts<>+64(SB), Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VCMPPS       $0x02, Y4, Y1, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VMOVUPS      consts<>+128(SB), Y3
+	VCMPPS       $0x05, Y3, Y1, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail29_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail29_done
+
+tail29_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail29_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail29_two:
+	TESTL    $0x00000002, AX
+	JZ       tail29_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail29_one:
+	TESTL  $0x00000001, AX
+	JZ     tail29_done
+	VMOVSS X0, (CX)
+
+tail29_done:
+done:
+	VZEROUPPER
+	RET
+
+// func sin_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sin_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VMOVUPD      doubles<>+1984(SB), Y2
+	VFMADD231PD  doubles<>+2240(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VFNMADD231PD doubles<>+2304(SB), Y3, Y1
+	VFNMADD231PD doubles<>+2368(SB), Y3, Y1
+	VMULPD       Y1, Y1, Y3
+	VMOVUPD      doubles<>+1280(SB), Y5
+	VFMADD213PD  doubles<>+1344(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1408(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1472(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1536(SB), Y3, Y5
+	VMOVUPD      doubles<>+1600(SB), Y6
+	VFMADD213PD  doubles<>+1664(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1728(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1792(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1856(SB), Y3, Y6
+	VMULPD       Y1, Y5, Y5
+	VPSLLQ       $0x3f, Y2, Y1
+	VBLENDVPD    Y1, Y6, Y5, Y5
+	VPSLLQ       $0x3e, Y2, Y2
+	VANDPD       doubles<>+320(SB), Y2, Y2
+	VXORPD       Y2, Y5, Y5
+	VCVTPD2PSY   Y5, X4
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VMOVUPD      doubles<>+1984(SB), Y1
+	VFMADD231PD  doubles<>+2240(SB), Y0, Y1
+	VSUBPD       doubles<>+1984(SB), Y1, Y2
+	VFNMADD231PD doubles<>+2304(SB), Y2, Y0
+	VFNMADD231PD doubles<>+2368(SB), Y2, Y0
+	VMULPD       Y0, Y0, Y2
+	VMOVUPD      doubles<>+1280(SB), Y3
+	VFMADD213PD  doubles<>+1344(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1408(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1472(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1536(SB), Y2, Y3
+	VMOVUPD      doubles<>+1600(SB), Y5
+	VFMADD213PD  doubles<>+1664(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1728(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1792(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1856(SB), Y2, Y5
+	VMULPD       Y0, Y3, Y3
+	VPSLLQ       $0x3f, Y1, Y0
+	VBLENDVPD    Y0, Y5, Y3, Y3
+	VPSLLQ       $0x3e, Y1, Y1
+	VANDPD       doubles<>+320(SB), Y1, Y1
+	VXORPD       Y1, Y3, Y3
+	VCVTPD2PSY   Y3, X0
+	VINSERTF128  $0x01, X0, Y4, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMOVUPD      doubles<>+1984(SB), Y3
+	VFMADD231PD  doubles<>+2240(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VFNMADD231PD doubles<>+2304(SB), Y5, Y2
+	VFNMADD231PD doubles<>+2368(SB), Y5, Y2
+	VMULPD       Y2, Y2, Y5
+	VMOVUPD      doubles<>+1280(SB), Y6
+	VFMADD213PD  doubles<>+1344(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1408(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1472(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1536(SB), Y5, Y6
+	VMOVUPD      doubles<>+1600(SB), Y7
+	VFMADD213PD  doubles<>+1664(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1728(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1792(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1856(SB), Y5, Y7
+	VMULPD       Y2, Y6, Y6
+	VPSLLQ       $0x3f, Y3, Y2
+	VBLENDVPD    Y2, Y7, Y6, Y6
+	VPSLLQ       $0x3e, Y3, Y3
+	VANDPD       doubles<>+320(SB), Y3, Y3
+	VXORPD       Y3, Y6, Y6
+	VCVTPD2PSY   Y6, X4
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMOVUPD      doubles<>+1984(SB), Y2
+	VFMADD231PD  doubles<>+2240(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VFNMADD231PD doubles<>+2304(SB), Y3, Y1
+	VFNMADD231PD doubles<>+2368(SB), Y3, Y1
+	VMULPD       Y1, Y1, Y3
+	VMOVUPD      doubles<>+1280(SB), Y5
+	VFMADD213PD  doubles<>+1344(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1408(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1472(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1536(SB), Y3, Y5
+	VMOVUPD      doubles<>+1600(SB), Y6
+	VFMADD213PD  doubles<>+1664(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1728(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1792(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1856(SB), Y3, Y6
+	VMULPD       Y1, Y5, Y5
+	VPSLLQ       $0x3f, Y2, Y1
+	VBLENDVPD    Y1, Y6, Y5, Y5
+	VPSLLQ       $0x3e, Y2, Y2
+	VANDPD       doubles<>+320(SB), Y2, Y2
+	VXORPD       Y2, Y5, Y5
+	VCVTPD2PSY   Y5, X1
+	VINSERTF128  $0x01, X1, Y4, Y1
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail30_four
+	VMOVUPS      Y1, (CX)
+	JMP          tail30_done
+
+tail30_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail30_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail30_two:
+	TESTL    $0x00000002, AX
+	JZ       tail30_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail30_one:
+	TESTL  $0x00000001, AX
+	JZ     tail30_done
+	VMOVSS X0, (CX)
+
+tail30_done:
+done:
+	VZEROUPPER
+	RET
+
+// func cos_avx2(y []float32, x []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·cos_avx2(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCVTPS2PD    X0, Y1
+	VMOVUPD      doubles<>+1984(SB), Y2
+	VFMADD231PD  doubles<>+2240(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VFNMADD231PD doubles<>+2304(SB), Y3, Y1
+	VFNMADD231PD doubles<>+2368(SB), Y3, Y1
+	VPADDQ       doubles<>+256(SB), Y2, Y2
+	VMULPD       Y1, Y1, Y3
+	VMOVUPD      doubles<>+1280(SB), Y5
+	VFMADD213PD  doubles<>+1344(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1408(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1472(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1536(SB), Y3, Y5
+	VMOVUPD      doubles<>+1600(SB), Y6
+	VFMADD213PD  doubles<>+1664(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1728(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1792(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1856(SB), Y3, Y6
+	VMULPD       Y1, Y5, Y5
+	VPSLLQ       $0x3f, Y2, Y1
+	VBLENDVPD    Y1, Y6, Y5, Y5
+	VPSLLQ       $0x3e, Y2, Y2
+	VANDPD       doubles<>+320(SB), Y2, Y2
+	VXORPD       Y2, Y5, Y5
+	VCVTPD2PSY   Y5, X4
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VMOVUPD      doubles<>+1984(SB), Y1
+	VFMADD231PD  doubles<>+2240(SB), Y0, Y1
+	VSUBPD       doubles<>+1984(SB), Y1, Y2
+	VFNMADD231PD doubles<>+2304(SB), Y2, Y0
+	VFNMADD231PD doubles<>+2368(SB), Y2, Y0
+	VPADDQ       doubles<>+256(SB), Y1, Y1
+	VMULPD       Y0, Y0, Y2
+	VMOVUPD      doubles<>+1280(SB), Y3
+	VFMADD213PD  doubles<>+1344(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1408(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1472(SB), Y2, Y3
+	VFMADD213PD  doubles<>+1536(SB), Y2, Y3
+	VMOVUPD      doubles<>+1600(SB), Y5
+	VFMADD213PD  doubles<>+1664(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1728(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1792(SB), Y2, Y5
+	VFMADD213PD  doubles<>+1856(SB), Y2, Y5
+	VMULPD       Y0, Y3, Y3
+	VPSLLQ       $0x3f, Y1, Y0
+	VBLENDVPD    Y0, Y5, Y3, Y3
+	VPSLLQ       $0x3e, Y1, Y1
+	VANDPD       doubles<>+320(SB), Y1, Y1
+	VXORPD       Y1, Y3, Y3
+	VCVTPD2PSY   Y3, X0
+	VINSERTF128  $0x01, X0, Y4, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCVTPS2PD    X1, Y2
+	VMOVUPD      doubles<>+1984(SB), Y3
+	VFMADD231PD  doubles<>+2240(SB), Y2, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y5
+	VFNMADD231PD doubles<>+2304(SB), Y5, Y2
+	VFNMADD231PD doubles<>+2368(SB), Y5, Y2
+	VPADDQ       doubles<>+256(SB), Y3, Y3
+	VMULPD       Y2, Y2, Y5
+	VMOVUPD      doubles<>+1280(SB), Y6
+	VFMADD213PD  doubles<>+1344(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1408(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1472(SB), Y5, Y6
+	VFMADD213PD  doubles<>+1536(SB), Y5, Y6
+	VMOVUPD      doubles<>+1600(SB), Y7
+	VFMADD213PD  doubles<>+1664(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1728(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1792(SB), Y5, Y7
+	VFMADD213PD  doubles<>+1856(SB), Y5, Y7
+	VMULPD       Y2, Y6, Y6
+	VPSLLQ       $0x3f, Y3, Y2
+	VBLENDVPD    Y2, Y7, Y6, Y6
+	VPSLLQ       $0x3e, Y3, Y3
+	VANDPD       doubles<>+320(SB), Y3, Y3
+	VXORPD       Y3, Y6, Y6
+	VCVTPD2PSY   Y6, X4
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMOVUPD      doubles<>+1984(SB), Y2
+	VFMADD231PD  doubles<>+2240(SB), Y1, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VFNMADD231PD doubles<>+2304(SB), Y3, Y1
+	VFNMADD231PD doubles<>+2368(SB), Y3, Y1
+	VPADDQ       doubles<>+256(SB), Y2, Y2
+	VMULPD       Y1, Y1, Y3
+	VMOVUPD      doubles<>+1280(SB), Y5
+	VFMADD213PD  doubles<>+1344(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1408(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1472(SB), Y3, Y5
+	VFMADD213PD  doubles<>+1536(SB), Y3, Y5
+	VMOVUPD      doubles<>+1600(SB), Y6
+	VFMADD213PD  doubles<>+1664(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1728(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1792(SB), Y3, Y6
+	VFMADD213PD  doubles<>+1856(SB), Y3, Y6
+	VMULPD       Y1, Y5, Y5
+	VPSLLQ       $0x3f, Y2, Y1
+	VBLENDVPD    Y1, Y6, Y5, Y5
+	VPSLLQ       $0x3e, Y2, Y2
+	VANDPD       doubles<>+320(SB), Y2, Y2
+	VXORPD       Y2, Y5, Y5
+	VCVTPD2PSY   Y5, X1
+	VINSERTF128  $0x01, X1, Y4, Y1
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail31_four
+	VMOVUPS      Y1, (CX)
+	JMP          tail31_done
+
+tail31_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail31_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail31_two:
+	TESTL    $0x00000002, AX
+	JZ       tail31_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail31_one:
+	TESTL  $0x00000001, AX
+	JZ     tail31_done
+	VMOVSS X0, (CX)
+
+tail31_done:
+done:
+	VZEROUPPER
+	RET
+
+// func swish_avx2(y []float32, x []float32, alpha float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·swish_avx2(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS alpha+48(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y1
+	VMULPS      Y1, Y0, Y2
+	VMOVUPS     consts<>+640(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y4
+	VMOVUPS     consts<>+1408(SB), Y5
+	VMAXPS      Y2, Y4, Y2
+	VMINPS      Y2, Y5, Y2
+	VMOVUPS     consts<>+1600(SB), Y4
+	VFMADD231PS consts<>+1472(SB), Y2, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VMOVAPS     Y2, Y2
+	VFMADD231PS consts<>+1536(SB), Y4, Y2
+	VMOVUPS     consts<>+1664(SB), Y5
+	VFMADD213PS consts<>+1728(SB), Y2, Y5
+	VFMADD213PS consts<>+1792(SB), Y2, Y5
+	VFMADD213PS consts<>+1856(SB), Y2, Y5
+	VFMADD213PS consts<>+1920(SB), Y2, Y5
+	VFMADD213PS consts<>+1984(SB), Y2, Y5
+	VFMADD213PS consts<>+640(SB), Y2, Y5
+	VCVTPS2DQ   Y4, Y2
+	VPSRAD      $0x01, Y2, Y4
+	VPSUBD      Y4, Y2, Y2
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      consts<>+640(SB), Y4, Y4
+	VMULPS      Y4, Y5, Y5
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      consts<>+640(SB), Y2, Y2
+	VMULPS      Y2, Y5, Y5
+	VADDPS      Y3, Y5, Y5
+	VDIVPS      Y5, Y3, Y2
+	VMULPS      Y1, Y2, Y2
+	VMOVUPS     Y2, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y1
+	VMASKMOVPS  (DX)(BX*1), Y1, Y2
+	VMULPS      Y2, Y0, Y0
+	VMOVUPS     consts<>+640(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y4
+	VMOVUPS     consts<>+1408(SB), Y5
+	VMAXPS      Y0, Y4, Y0
+	VMINPS      Y0, Y5, Y0
+	VMOVUPS     consts<>+1600(SB), Y4
+	VFMADD231PS consts<>+1472(SB), Y0, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VMOVAPS     Y0, Y0
+	VFMADD231PS consts<>+1536(SB), Y4, Y0
+	VMOVUPS     consts<>+1664(SB), Y5
+	VFMADD213PS consts<>+1728(SB), Y0, Y5
+	VFMADD213PS consts<>+1792(SB), Y0, Y5
+	VFMADD213PS consts<>+1856(SB), Y0, Y5
+	VFMADD213PS consts<>+1920(SB), Y0, Y5
+	VFMADD213PS consts<>+1984(SB), Y0, Y5
+	VFMADD213PS consts<>+640(SB), Y0, Y5
+	VCVTPS2DQ   Y4, Y0
+	VPSRAD      $0x01, Y0, Y4
+	VPSUBD      Y4, Y0, Y0
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      consts<>+640(SB), Y4, Y4
+	VMULPS      Y4, Y5, Y5
+	VPSLLD      $0x17, Y0, Y0
+	VPADDD      consts<>+640(SB), Y0, Y0
+	VMULPS      Y0, Y5, Y5
+	VADDPS      Y3, Y5, Y5
+	VDIVPS      Y5, Y3, Y0
+	VMULPS      Y2, Y0, Y0
+	VMOVMSKPS   Y1, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail32_four
+	VMOVUPS     Y0, (CX)
+	JMP         tail32_done
+
+tail32_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, AX
+	JZ           tail32_two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail32_two:
+	TESTL    $0x00000002, AX
+	JZ       tail32_one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail32_one:
+	TESTL  $0x00000001, AX
+	JZ     tail32_done
+	VMOVSS X1, (CX)
+
+tail32_done:
+done:
+	VZEROUPPER
+	RET
+
+// func leak_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·leak_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VXORPS    Y2, Y2, Y2
+	VMULPS    Y0, Y1, Y1
+	VCMPPS    $0x01, Y2, Y0, Y2
+	VBLENDVPS Y2, Y1, Y0, Y0
+	VMOVUPS   Y0, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VMULPS     Y1, Y2, Y2
+	VCMPPS     $0x01, Y3, Y1, Y3
+	VBLENDVPS  Y3, Y2, Y1, Y1
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail33_four
+	VMOVUPS    Y1, (CX)
+	JMP        tail33_done
+
+tail33_four:
+	VMOVAPS      X1, X0
+	TESTL        $0x00000008, AX
+	JZ           tail33_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y1, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail33_two:
+	TESTL    $0x00000002, AX
+	JZ       tail33_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail33_one:
+	TESTL  $0x00000001, AX
+	JZ     tail33_done
+	VMOVSS X0, (CX)
+
+tail33_done:
+done:
+	VZEROUPPER
+	RET
+
+// func leaky_avx2(y []float32, x []float32, slope float32)
+// Requires: AVX
+TEXT ·leaky_avx2(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS slope+48(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS   (DX)(BX*1), Y1
+	VXORPS    Y2, Y2, Y2
+	VMULPS    Y1, Y0, Y3
+	VCMPPS    $0x01, Y2, Y1, Y2
+	VBLENDVPS Y2, Y3, Y1, Y1
+	VMOVUPS   Y1, (CX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y1
+	VMASKMOVPS (DX)(BX*1), Y1, Y2
+	VXORPS     Y3, Y3, Y3
+	VMULPS     Y2, Y0, Y0
+	VCMPPS     $0x01, Y3, Y2, Y3
+	VBLENDVPS  Y3, Y0, Y2, Y2
+	VMOVMSKPS  Y1, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail34_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail34_done
+
+tail34_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail34_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail34_two:
+	TESTL    $0x00000002, AX
+	JZ       tail34_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail34_one:
+	TESTL  $0x00000001, AX
+	JZ     tail34_done
+	VMOVSS X0, (CX)
+
+tail34_done:
+done:
+	VZEROUPPER
+	RET
+
+// func elu_avx2(y []float32, x []float32, slope float32, scale float32, gain float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·elu_avx2(SB), NOSPLIT, $0-60
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS slope+48(FP), Y0
+	VBROADCASTSS scale+52(FP), Y1
+	VBROADCASTSS gain+56(FP), Y2
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y3
+	VXORPS       Y4, Y4, Y4
+	VMULPS       Y0, Y3, Y5
+	VMOVUPS      consts<>+2048(SB), Y6
+	VMOVUPS      consts<>+2112(SB), Y7
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMULPS       consts<>+192(SB), Y5, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS consts<>+832(SB), Y6, Y5
+	VFNMADD231PS consts<>+896(SB), Y6, Y5
+	VMOVUPS      consts<>+960(SB), Y7
+	VFMADD213PS  consts<>+1024(SB), Y5, Y7
+	VFMADD213PS  consts<>+1088(SB), Y5, Y7
+	VFMADD213PS  consts<>+1152(SB), Y5, Y7
+	VFMADD213PS  consts<>+1216(SB), Y5, Y7
+	VFMADD213PS  consts<>+1280(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VCVTPS2DQ    Y6, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       consts<>+640(SB), Y5, Y5
+	VADDPS       consts<>+1984(SB), Y5, Y6
+	VFMADD213PS  Y6, Y5, Y7
+	VMULPS       Y1, Y7, Y7
+	VMULPS       Y2, Y3, Y5
+	VCMPPS       $0x01, Y4, Y3, Y3
+	VBLENDVPS    Y3, Y7, Y5, Y5
+	VMOVUPS      Y5, (CX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), SI
+	NEGQ         AX
+	VMOVUPS      (SI)(AX*4), Y3
+	VMASKMOVPS   (DX)(BX*1), Y3, Y4
+	VXORPS       Y5, Y5, Y5
+	VMULPS       Y0, Y4, Y0
+	VMOVUPS      consts<>+2048(SB), Y6
+	VMOVUPS      consts<>+2112(SB), Y7
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMULPS       consts<>+192(SB), Y0, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS consts<>+832(SB), Y6, Y0
+	VFNMADD231PS consts<>+896(SB), Y6, Y0
+	VMOVUPS      consts<>+960(SB), Y7
+	VFMADD213PS  consts<>+1024(SB), Y0, Y7
+	VFMADD213PS  consts<>+1088(SB), Y0, Y7
+	VFMADD213PS  consts<>+1152(SB), Y0, Y7
+	VFMADD213PS  consts<>+1216(SB), Y0, Y7
+	VFMADD213PS  consts<>+1280(SB), Y0, Y7
+	VMULPS       Y0, Y0, Y8
+	VFMADD213PS  Y0, Y8, Y7
+	VCVTPS2DQ    Y6, Y0
+	VPSLLD       $0x17, Y0, Y0
+	VPADDD       consts<>+640(SB), Y0, Y0
+	VADDPS       consts<>+1984(SB), Y0, Y6
+	VFMADD213PS  Y6, Y0, Y7
+	VMULPS       Y1, Y7, Y7
+	VMULPS       Y2, Y4, Y0
+	VCMPPS       $0x01, Y5, Y4, Y1
+	VBLENDVPS    Y1, Y7, Y0, Y0
+	VMOVMSKPS    Y3, AX
+	LEAQ         (CX)(BX*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail35_four
+	VMOVUPS      Y0, (CX)
+	JMP          tail35_done
+
+tail35_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, AX
+	JZ           tail35_two
+	VMOVUPS      X1, (CX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail35_two:
+	TESTL    $0x00000002, AX
+	JZ       tail35_one
+	VMOVLPS  X1, (CX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail35_one:
+	TESTL  $0x00000001, AX
+	JZ     tail35_done
+	VMOVSS X1, (CX)
+
+tail35_done:
+done:
+	VZEROUPPER
+	RET
+
+// func pow_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·pow_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS      (DX)(SI*1), Y0
+	VMOVUPS      (BX)(SI*1), Y1
+	VCVTPS2PD    X0, Y2
+	VCVTPS2PD    X1, Y3
+	VPADDQ       doubles<>+128(SB), Y2, Y4
+	VPSRLQ       $0x34, Y4, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y4, Y4
+	VPSUBQ       Y4, Y2, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y4
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y2
+	VMOVUPD      doubles<>+384(SB), Y7
+	VFMADD213PD  doubles<>+448(SB), Y2, Y7
+	VFMADD213PD  doubles<>+512(SB), Y2, Y7
+	VFMADD213PD  doubles<>+576(SB), Y2, Y7
+	VFMADD213PD  doubles<>+640(SB), Y2, Y7
+	VFMADD213PD  doubles<>+704(SB), Y2, Y7
+	VFMADD213PD  Y5, Y4, Y7
+	VMULPD       Y3, Y7, Y7
+	VMINPD       doubles<>+2112(SB), Y7, Y7
+	VMAXPD       doubles<>+2176(SB), Y7, Y7
+	VADDPD       doubles<>+1984(SB), Y7, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       Y3, Y7, Y7
+	VMOVUPD      doubles<>+768(SB), Y3
+	VFMADD213PD  doubles<>+832(SB), Y7, Y3
+	VFMADD213PD  doubles<>+896(SB), Y7, Y3
+	VFMADD213PD  doubles<>+960(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y7, Y3
+	VPSLLQ       $0x34, Y2, Y2
+	VPADDQ       Y2, Y3, Y3
+	VCVTPD2PSY   Y3, X6
+	VEXTRACTF128 $0x01, Y0, X2
+	VCVTPS2PD    X2, Y2
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VPADDQ       doubles<>+128(SB), Y2, Y3
+	VPSRLQ       $0x34, Y3, Y4
+	VORPD        doubles<>+192(SB), Y4, Y4
+	VSUBPD       doubles<>+1920(SB), Y4, Y4
+	VANDPD       doubles<>+0(SB), Y3, Y3
+	VPSUBQ       Y3, Y2, Y2
+	VPADDQ       doubles<>+64(SB), Y2, Y2
+	VADDPD       doubles<>+64(SB), Y2, Y3
+	VSUBPD       doubles<>+64(SB), Y2, Y2
+	VDIVPD       Y3, Y2, Y3
+	VMULPD       Y3, Y3, Y2
+	VMOVUPD      doubles<>+384(SB), Y5
+	VFMADD213PD  doubles<>+448(SB), Y2, Y5
+	VFMADD213PD  doubles<>+512(SB), Y2, Y5
+	VFMADD213PD  doubles<>+576(SB), Y2, Y5
+	VFMADD213PD  doubles<>+640(SB), Y2, Y5
+	VFMADD213PD  doubles<>+704(SB), Y2, Y5
+	VFMADD213PD  Y4, Y3, Y5
+	VMULPD       Y1, Y5, Y5
+	VMINPD       doubles<>+2112(SB), Y5, Y5
+	VMAXPD       doubles<>+2176(SB), Y5, Y5
+	VADDPD       doubles<>+1984(SB), Y5, Y1
+	VSUBPD       doubles<>+1984(SB), Y1, Y2
+	VSUBPD       Y2, Y5, Y5
+	VMOVUPD      doubles<>+768(SB), Y2
+	VFMADD213PD  doubles<>+832(SB), Y5, Y2
+	VFMADD213PD  doubles<>+896(SB), Y5, Y2
+	VFMADD213PD  doubles<>+960(SB), Y5, Y2
+	VFMADD213PD  doubles<>+1024(SB), Y5, Y2
+	VFMADD213PD  doubles<>+1088(SB), Y5, Y2
+	VFMADD213PD  doubles<>+1152(SB), Y5, Y2
+	VFMADD213PD  doubles<>+1216(SB), Y5, Y2
+	VPSLLQ       $0x34, Y1, Y1
+	VPADDQ       Y1, Y2, Y2
+	VCVTPD2PSY   Y2, X1
+	VINSERTF128  $0x01, X1, Y6, Y1
+	VXORPS       Y2, Y2, Y2
+	VCMPPS       $0x00, Y2, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y1
+	VMOVUPS      Y1, (CX)(SI*1)
+	ADDQ         $+32, SI
+	SUBQ         $0x08, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), DI
+	NEGQ         AX
+	VMOVUPS      (DI)(AX*4), Y0
+	VMASKMOVPS   (DX)(SI*1), Y0, Y1
+	VMASKMOVPS   (BX)(SI*1), Y0, Y2
+	VCVTPS2PD    X1, Y3
+	VCVTPS2PD    X2, Y4
+	VPADDQ       doubles<>+128(SB), Y3, Y5
+	VPSRLQ       $0x34, Y5, Y7
+	VORPD        doubles<>+192(SB), Y7, Y7
+	VSUBPD       doubles<>+1920(SB), Y7, Y7
+	VANDPD       doubles<>+0(SB), Y5, Y5
+	VPSUBQ       Y5, Y3, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y5
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y5, Y3, Y5
+	VMULPD       Y5, Y5, Y3
+	VMOVUPD      doubles<>+384(SB), Y8
+	VFMADD213PD  doubles<>+448(SB), Y3, Y8
+	VFMADD213PD  doubles<>+512(SB), Y3, Y8
+	VFMADD213PD  doubles<>+576(SB), Y3, Y8
+	VFMADD213PD  doubles<>+640(SB), Y3, Y8
+	VFMADD213PD  doubles<>+704(SB), Y3, Y8
+	VFMADD213PD  Y7, Y5, Y8
+	VMULPD       Y4, Y8, Y8
+	VMINPD       doubles<>+2112(SB), Y8, Y8
+	VMAXPD       doubles<>+2176(SB), Y8, Y8
+	VADDPD       doubles<>+1984(SB), Y8, Y3
+	VSUBPD       doubles<>+1984(SB), Y3, Y4
+	VSUBPD       Y4, Y8, Y8
+	VMOVUPD      doubles<>+768(SB), Y4
+	VFMADD213PD  doubles<>+832(SB), Y8, Y4
+	VFMADD213PD  doubles<>+896(SB), Y8, Y4
+	VFMADD213PD  doubles<>+960(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1024(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1088(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1152(SB), Y8, Y4
+	VFMADD213PD  doubles<>+1216(SB), Y8, Y4
+	VPSLLQ       $0x34, Y3, Y3
+	VPADDQ       Y3, Y4, Y4
+	VCVTPD2PSY   Y4, X6
+	VEXTRACTF128 $0x01, Y1, X3
+	VCVTPS2PD    X3, Y3
+	VEXTRACTF128 $0x01, Y2, X2
+	VCVTPS2PD    X2, Y2
+	VPADDQ       doubles<>+128(SB), Y3, Y4
+	VPSRLQ       $0x34, Y4, Y5
+	VORPD        doubles<>+192(SB), Y5, Y5
+	VSUBPD       doubles<>+1920(SB), Y5, Y5
+	VANDPD       doubles<>+0(SB), Y4, Y4
+	VPSUBQ       Y4, Y3, Y3
+	VPADDQ       doubles<>+64(SB), Y3, Y3
+	VADDPD       doubles<>+64(SB), Y3, Y4
+	VSUBPD       doubles<>+64(SB), Y3, Y3
+	VDIVPD       Y4, Y3, Y4
+	VMULPD       Y4, Y4, Y3
+	VMOVUPD      doubles<>+384(SB), Y7
+	VFMADD213PD  doubles<>+448(SB), Y3, Y7
+	VFMADD213PD  doubles<>+512(SB), Y3, Y7
+	VFMADD213PD  doubles<>+576(SB), Y3, Y7
+	VFMADD213PD  doubles<>+640(SB), Y3, Y7
+	VFMADD213PD  doubles<>+704(SB), Y3, Y7
+	VFMADD213PD  Y5, Y4, Y7
+	VMULPD       Y2, Y7, Y7
+	VMINPD       doubles<>+2112(SB), Y7, Y7
+	VMAXPD       doubles<>+2176(SB), Y7, Y7
+	VADDPD       doubles<>+1984(SB), Y7, Y2
+	VSUBPD       doubles<>+1984(SB), Y2, Y3
+	VSUBPD       Y3, Y7, Y7
+	VMOVUPD      doubles<>+768(SB), Y3
+	VFMADD213PD  doubles<>+832(SB), Y7, Y3
+	VFMADD213PD  doubles<>+896(SB), Y7, Y3
+	VFMADD213PD  doubles<>+960(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1024(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1088(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1152(SB), Y7, Y3
+	VFMADD213PD  doubles<>+1216(SB), Y7, Y3
+	VPSLLQ       $0x34, Y2, Y2
+	VPADDQ       Y2, Y3, Y3
+	VCVTPD2PSY   Y3, X2
+	VINSERTF128  $0x01, X2, Y6, Y2
+	VXORPS       Y3, Y3, Y3
+	VCMPPS       $0x00, Y3, Y1, Y1
+	VBLENDVPS    Y1, Y3, Y2, Y2
+	VMOVMSKPS    Y0, AX
+	LEAQ         (CX)(SI*1), CX
+	TESTL        $0x00000080, AX
+	JZ           tail36_four
+	VMOVUPS      Y2, (CX)
+	JMP          tail36_done
+
+tail36_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail36_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail36_two:
+	TESTL    $0x00000002, AX
+	JZ       tail36_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail36_one:
+	TESTL  $0x00000001, AX
+	JZ     tail36_done
+	VMOVSS X0, (CX)
+
+tail36_done:
+done:
+	VZEROUPPER
+	RET
+
+// func equal_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·equal_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VXORPS    Y2, Y2, Y2
+	VMOVUPS   consts<>+640(SB), Y3
+	VCMPPS    $0x00, Y1, Y0, Y0
+	VBLENDVPS Y0, Y3, Y2, Y2
+	VMOVUPS   Y2, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VMOVUPS    consts<>+640(SB), Y4
+	VCMPPS     $0x00, Y2, Y1, Y1
+	VBLENDVPS  Y1, Y4, Y3, Y3
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail37_four
+	VMOVUPS    Y3, (CX)
+	JMP        tail37_done
+
+tail37_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail37_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail37_two:
+	TESTL    $0x00000002, AX
+	JZ       tail37_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail37_one:
+	TESTL  $0x00000001, AX
+	JZ     tail37_done
+	VMOVSS X0, (CX)
+
+tail37_done:
+done:
+	VZEROUPPER
+	RET
+
+// func less_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·less_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VXORPS    Y2, Y2, Y2
+	VMOVUPS   consts<>+640(SB), Y3
+	VCMPPS    $0x01, Y1, Y0, Y0
+	VBLENDVPS Y0, Y3, Y2, Y2
+	VMOVUPS   Y2, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VMOVUPS    consts<>+640(SB), Y4
+	VCMPPS     $0x01, Y2, Y1, Y1
+	VBLENDVPS  Y1, Y4, Y3, Y3
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail38_four
+	VMOVUPS    Y3, (CX)
+	JMP        tail38_done
+
+tail38_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail38_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail38_two:
+	TESTL    $0x00000002, AX
+	JZ       tail38_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail38_one:
+	TESTL  $0x00000001, AX
+	JZ     tail38_done
+	VMOVSS X0, (CX)
+
+tail38_done:
+done:
+	VZEROUPPER
+	RET
+
+// func lessOrEqual_avx2(y []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·lessOrEqual_avx2(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(SI*1), Y0
+	VMOVUPS   (BX)(SI*1), Y1
+	VXORPS    Y2, Y2, Y2
+	VMOVUPS   consts<>+640(SB), Y3
+	VCMPPS    $0x02, Y1, Y0, Y0
+	VBLENDVPS Y0, Y3, Y2, Y2
+	VMOVUPS   Y2, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), DI
+	NEGQ       AX
+	VMOVUPS    (DI)(AX*4), Y0
+	VMASKMOVPS (DX)(SI*1), Y0, Y1
+	VMASKMOVPS (BX)(SI*1), Y0, Y2
+	VXORPS     Y3, Y3, Y3
+	VMOVUPS    consts<>+640(SB), Y4
+	VCMPPS     $0x02, Y2, Y1, Y1
+	VBLENDVPS  Y1, Y4, Y3, Y3
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(SI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail39_four
+	VMOVUPS    Y3, (CX)
+	JMP        tail39_done
+
+tail39_four:
+	VMOVAPS      X3, X0
+	TESTL        $0x00000008, AX
+	JZ           tail39_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y3, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail39_two:
+	TESTL    $0x00000002, AX
+	JZ       tail39_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail39_one:
+	TESTL  $0x00000001, AX
+	JZ     tail39_done
+	VMOVSS X0, (CX)
+
+tail39_done:
+done:
+	VZEROUPPER
+	RET
+
+// func where_avx2(y []float32, which []float32, a []float32, b []float32)
+// Requires: AVX
+TEXT ·where_avx2(SB), NOSPLIT, $0-96
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ which_base+24(FP), DX
+	MOVQ a_base+48(FP), BX
+	MOVQ b_base+72(FP), SI
+	XORQ DI, DI
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS   (DX)(DI*1), Y0
+	VMOVUPS   (BX)(DI*1), Y1
+	VMOVUPS   (SI)(DI*1), Y2
+	VXORPS    Y3, Y3, Y3
+	VCMPPS    $0x00, Y3, Y0, Y0
+	VBLENDVPS Y0, Y2, Y1, Y1
+	VMOVUPS   Y1, (CX)(DI*1)
+	ADDQ      $+32, DI
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), R8
+	NEGQ       AX
+	VMOVUPS    (R8)(AX*4), Y0
+	VMASKMOVPS (DX)(DI*1), Y0, Y1
+	VMASKMOVPS (BX)(DI*1), Y0, Y2
+	VMASKMOVPS (SI)(DI*1), Y0, Y3
+	VXORPS     Y4, Y4, Y4
+	VCMPPS     $0x00, Y4, Y1, Y1
+	VBLENDVPS  Y1, Y3, Y2, Y2
+	VMOVMSKPS  Y0, AX
+	LEAQ       (CX)(DI*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail40_four
+	VMOVUPS    Y2, (CX)
+	JMP        tail40_done
+
+tail40_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, AX
+	JZ           tail40_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail40_two:
+	TESTL    $0x00000002, AX
+	JZ       tail40_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail40_one:
+	TESTL  $0x00000001, AX
+	JZ     tail40_done
+	VMOVSS X0, (CX)
+
+tail40_done:
 done:
 	VZEROUPPER
 	RET
@@ -2884,33 +5766,33 @@ tail_last:
 	VMOVMSKPS Y3, AX
 	LEAQ      (CX), CX
 	TESTL     $0x00000080, AX
-	JZ        tail21_four
+	JZ        tail41_four
 	VMOVUPS   Y0, (CX)
-	JMP       tail21_done
+	JMP       tail41_done
 
-tail21_four:
+tail41_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail21_two
+	JZ           tail41_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail21_two:
+tail41_two:
 	TESTL    $0x00000002, AX
-	JZ       tail21_one
+	JZ       tail41_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail21_one:
+tail41_one:
 	TESTL  $0x00000001, AX
-	JZ     tail21_done
+	JZ     tail41_done
 	VMOVSS X1, (CX)
 
-tail21_done:
+tail41_done:
 done:
 	VZEROUPPER
 	RET
@@ -3767,10 +6649,10 @@ done:
 TEXT ·maximum_avx512(SB), NOSPLIT, $0-28
 	MOVQ         x_len+8(FP), AX
 	MOVQ         x_base+0(FP), CX
-	VBROADCASTSS consts<>+32(SB), Z0
-	VBROADCASTSS consts<>+32(SB), Z1
-	VBROADCASTSS consts<>+32(SB), Z2
-	VBROADCASTSS consts<>+32(SB), Z3
+	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+64(SB), Z1
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+64(SB), Z3
 	XORQ         DX, DX
 	SUBQ         $0x40, AX
 	JL           vectors
@@ -3807,7 +6689,7 @@ rest:
 	BZHIQ        AX, BX, BX
 	KMOVW        BX, K1
 	VMOVUPS.Z    (CX)(DX*1), K1, Z4
-	VBROADCASTSS consts<>+32(SB), Z5
+	VBROADCASTSS consts<>+64(SB), Z5
 	VMOVAPS      Z4, K1, Z5
 	VMAXPS       Z5, Z0, Z0
 
@@ -3832,10 +6714,10 @@ done:
 TEXT ·minimum_avx512(SB), NOSPLIT, $0-28
 	MOVQ         x_len+8(FP), AX
 	MOVQ         x_base+0(FP), CX
-	VBROADCASTSS consts<>+64(SB), Z0
-	VBROADCASTSS consts<>+64(SB), Z1
-	VBROADCASTSS consts<>+64(SB), Z2
-	VBROADCASTSS consts<>+64(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z1
+	VBROADCASTSS consts<>+128(SB), Z2
+	VBROADCASTSS consts<>+128(SB), Z3
 	XORQ         DX, DX
 	SUBQ         $0x40, AX
 	JL           vectors
@@ -3872,7 +6754,7 @@ rest:
 	BZHIQ        AX, BX, BX
 	KMOVW        BX, K1
 	VMOVUPS.Z    (CX)(DX*1), K1, Z4
-	VBROADCASTSS consts<>+64(SB), Z5
+	VBROADCASTSS consts<>+128(SB), Z5
 	VMOVAPS      Z4, K1, Z5
 	VMINPS       Z5, Z0, Z0
 
@@ -3899,14 +6781,14 @@ TEXT ·expSum_avx512(SB), NOSPLIT, $0-60
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS shift+48(FP), Z0
-	VBROADCASTSS consts<>+96(SB), Z1
-	VBROADCASTSS consts<>+128(SB), Z2
-	VBROADCASTSS consts<>+160(SB), Z3
-	VBROADCASTSS consts<>+192(SB), Z4
-	VBROADCASTSS consts<>+224(SB), Z5
-	VBROADCASTSS consts<>+256(SB), Z6
-	VBROADCASTSS consts<>+288(SB), Z7
-	VBROADCASTSS consts<>+320(SB), Z8
+	VBROADCASTSS consts<>+192(SB), Z1
+	VBROADCASTSS consts<>+256(SB), Z2
+	VBROADCASTSS consts<>+320(SB), Z3
+	VBROADCASTSS consts<>+384(SB), Z4
+	VBROADCASTSS consts<>+448(SB), Z5
+	VBROADCASTSS consts<>+512(SB), Z6
+	VBROADCASTSS consts<>+576(SB), Z7
+	VBROADCASTSS consts<>+640(SB), Z8
 	VBROADCASTSS consts<>+0(SB), Z9
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
@@ -3969,178 +6851,24 @@ done:
 	VZEROUPPER
 	RET
 
-// func leakyReLU_avx512(y []float32, x []float32, slope float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·leakyReLU_avx512(SB), NOSPLIT, $0-52
-	MOVQ         y_len+8(FP), AX
-	MOVQ         y_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS slope+48(FP), Z0
-	VBROADCASTSS consts<>+0(SB), Z1
-	XORQ         BX, BX
-	SUBQ         $0x20, AX
-	JL           vectors
-
-unrolled:
-	VMOVUPS (DX)(BX*1), Z2
-	VMULPS  Z0, Z2, Z3
-	VCMPPS  $0x01, Z1, Z2, K1
-	VMOVAPS Z3, K1, Z2
-	VMOVUPS Z2, (CX)(BX*1)
-	VMOVUPS 64(DX)(BX*1), Z2
-	VMULPS  Z0, Z2, Z3
-	VCMPPS  $0x01, Z1, Z2, K1
-	VMOVAPS Z3, K1, Z2
-	VMOVUPS Z2, 64(CX)(BX*1)
-	ADDQ    $+128, BX
-	SUBQ    $0x20, AX
-	JGE     unrolled
-
-vectors:
-	ADDQ $+32, AX
-	SUBQ $0x10, AX
-	JL   rest
-
-loop:
-	VMOVUPS (DX)(BX*1), Z2
-	VMULPS  Z0, Z2, Z3
-	VCMPPS  $0x01, Z1, Z2, K1
-	VMOVAPS Z3, K1, Z2
-	VMOVUPS Z2, (CX)(BX*1)
-	ADDQ    $+64, BX
-	SUBQ    $0x10, AX
-	JGE     loop
-
-rest:
-	ADDQ      $+16, AX
-	JZ        done
-	MOVQ      $-1, SI
-	BZHIQ     AX, SI, SI
-	KMOVW     SI, K1
-	VMOVUPS.Z (DX)(BX*1), K1, Z2
-	VMULPS    Z0, Z2, Z0
-	VCMPPS    $0x01, Z1, Z2, K2
-	VMOVAPS   Z0, K2, Z2
-	VMOVUPS   Z2, K1, (CX)(BX*1)
-
-done:
-	VZEROUPPER
-	RET
-
-// func elu_avx512(y []float32, x []float32, alpha float32, rate float32, gain float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·elu_avx512(SB), NOSPLIT, $0-60
-	MOVQ         y_len+8(FP), AX
-	MOVQ         y_base+0(FP), CX
-	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS alpha+48(FP), Z0
-	VBROADCASTSS rate+52(FP), Z1
-	VBROADCASTSS gain+56(FP), Z2
-	VBROADCASTSS consts<>+0(SB), Z3
-	VBROADCASTSS consts<>+352(SB), Z4
-	VBROADCASTSS consts<>+384(SB), Z5
-	VBROADCASTSS consts<>+416(SB), Z6
-	VBROADCASTSS consts<>+448(SB), Z7
-	VBROADCASTSS consts<>+480(SB), Z7
-	VBROADCASTSS consts<>+512(SB), Z7
-	VBROADCASTSS consts<>+96(SB), Z7
-	VBROADCASTSS consts<>+544(SB), Z8
-	VBROADCASTSS consts<>+576(SB), Z9
-	VBROADCASTSS consts<>+608(SB), Z10
-	VBROADCASTSS consts<>+640(SB), Z11
-	VBROADCASTSS consts<>+672(SB), Z12
-	VBROADCASTSS consts<>+704(SB), Z13
-	VBROADCASTSS consts<>+736(SB), Z14
-	VBROADCASTSS consts<>+768(SB), Z15
-	VBROADCASTSS consts<>+320(SB), Z16
-	XORQ         BX, BX
-	SUBQ         $0x10, AX
-	JL           rest
-
-loop:
-	VMOVUPS      (DX)(BX*1), Z17
-	VMULPS       Z1, Z17, Z18
-	VMAXPS       Z18, Z4, Z19
-	VMINPS       Z19, Z5, Z19
-	VMULPS       Z7, Z19, Z18
-	VRNDSCALEPS  $0x08, Z18, Z18
-	VMOVAPS      Z19, Z20
-	VFNMADD231PS Z8, Z18, Z20
-	VFNMADD231PS Z9, Z18, Z20
-	VMOVUPS      Z10, Z19
-	VFMADD213PS  Z11, Z20, Z19
-	VFMADD213PS  Z12, Z20, Z19
-	VFMADD213PS  Z13, Z20, Z19
-	VFMADD213PS  Z14, Z20, Z19
-	VFMADD213PS  Z15, Z20, Z19
-	VMULPS       Z20, Z20, Z21
-	VFMADD213PS  Z20, Z21, Z19
-	VSCALEFPS    Z18, Z16, Z18
-	VADDPS       Z6, Z18, Z20
-	VFMADD213PS  Z20, Z18, Z19
-	VMULPS       Z0, Z19, Z19
-	VMULPS       Z2, Z17, Z18
-	VCMPPS       $0x01, Z3, Z17, K1
-	VMOVAPS      Z19, K1, Z18
-	VMOVUPS      Z18, (CX)(BX*1)
-	ADDQ         $+64, BX
-	SUBQ         $0x10, AX
-	JGE          loop
-
-rest:
-	ADDQ         $+16, AX
-	JZ           done
-	MOVQ         $-1, SI
-	BZHIQ        AX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z17
-	VMULPS       Z1, Z17, Z1
-	VMAXPS       Z1, Z4, Z1
-	VMINPS       Z1, Z5, Z1
-	VMULPS       Z7, Z1, Z4
-	VRNDSCALEPS  $0x08, Z4, Z4
-	VMOVAPS      Z1, Z1
-	VFNMADD231PS Z8, Z4, Z1
-	VFNMADD231PS Z9, Z4, Z1
-	VMOVUPS      Z10, Z5
-	VFMADD213PS  Z11, Z1, Z5
-	VFMADD213PS  Z12, Z1, Z5
-	VFMADD213PS  Z13, Z1, Z5
-	VFMADD213PS  Z14, Z1, Z5
-	VFMADD213PS  Z15, Z1, Z5
-	VMULPS       Z1, Z1, Z7
-	VFMADD213PS  Z1, Z7, Z5
-	VSCALEFPS    Z4, Z16, Z1
-	VADDPS       Z6, Z1, Z4
-	VFMADD213PS  Z4, Z1, Z5
-	VMULPS       Z0, Z5, Z5
-	VMULPS       Z2, Z17, Z0
-	VCMPPS       $0x01, Z3, Z17, K2
-	VMOVAPS      Z5, K2, Z0
-	VMOVUPS      Z0, K1, (CX)(BX*1)
-
-done:
-	VZEROUPPER
-	RET
-
 // func exp_avx512(y []float32, x []float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·exp_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+480(SB), Z0
-	VBROADCASTSS consts<>+512(SB), Z1
-	VBROADCASTSS consts<>+96(SB), Z2
-	VBROADCASTSS consts<>+544(SB), Z3
-	VBROADCASTSS consts<>+576(SB), Z4
-	VBROADCASTSS consts<>+608(SB), Z5
-	VBROADCASTSS consts<>+640(SB), Z6
-	VBROADCASTSS consts<>+672(SB), Z7
-	VBROADCASTSS consts<>+704(SB), Z8
-	VBROADCASTSS consts<>+736(SB), Z9
-	VBROADCASTSS consts<>+768(SB), Z10
-	VBROADCASTSS consts<>+320(SB), Z11
+	VBROADCASTSS consts<>+704(SB), Z0
+	VBROADCASTSS consts<>+768(SB), Z1
+	VBROADCASTSS consts<>+192(SB), Z2
+	VBROADCASTSS consts<>+832(SB), Z3
+	VBROADCASTSS consts<>+896(SB), Z4
+	VBROADCASTSS consts<>+960(SB), Z5
+	VBROADCASTSS consts<>+1024(SB), Z6
+	VBROADCASTSS consts<>+1088(SB), Z7
+	VBROADCASTSS consts<>+1152(SB), Z8
+	VBROADCASTSS consts<>+1216(SB), Z9
+	VBROADCASTSS consts<>+1280(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -4203,18 +6931,18 @@ TEXT ·sigmoid_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+800(SB), Z0
-	VBROADCASTSS consts<>+832(SB), Z1
-	VBROADCASTSS consts<>+864(SB), Z2
-	VBROADCASTSS consts<>+896(SB), Z3
-	VBROADCASTSS consts<>+928(SB), Z4
-	VBROADCASTSS consts<>+960(SB), Z5
-	VBROADCASTSS consts<>+992(SB), Z6
-	VBROADCASTSS consts<>+1024(SB), Z7
-	VBROADCASTSS consts<>+1056(SB), Z8
-	VBROADCASTSS consts<>+1088(SB), Z9
-	VBROADCASTSS consts<>+416(SB), Z10
-	VBROADCASTSS consts<>+320(SB), Z11
+	VBROADCASTSS consts<>+1344(SB), Z0
+	VBROADCASTSS consts<>+1408(SB), Z1
+	VBROADCASTSS consts<>+1472(SB), Z2
+	VBROADCASTSS consts<>+1536(SB), Z3
+	VBROADCASTSS consts<>+1600(SB), Z4
+	VBROADCASTSS consts<>+1664(SB), Z5
+	VBROADCASTSS consts<>+1728(SB), Z6
+	VBROADCASTSS consts<>+1792(SB), Z7
+	VBROADCASTSS consts<>+1856(SB), Z8
+	VBROADCASTSS consts<>+1920(SB), Z9
+	VBROADCASTSS consts<>+1984(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -4279,22 +7007,22 @@ TEXT ·tanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+352(SB), Z0
-	VBROADCASTSS consts<>+384(SB), Z1
-	VBROADCASTSS consts<>+416(SB), Z2
-	VBROADCASTSS consts<>+448(SB), Z3
-	VBROADCASTSS consts<>+480(SB), Z4
-	VBROADCASTSS consts<>+512(SB), Z4
-	VBROADCASTSS consts<>+96(SB), Z4
-	VBROADCASTSS consts<>+544(SB), Z5
-	VBROADCASTSS consts<>+576(SB), Z6
-	VBROADCASTSS consts<>+608(SB), Z7
-	VBROADCASTSS consts<>+640(SB), Z8
-	VBROADCASTSS consts<>+672(SB), Z9
-	VBROADCASTSS consts<>+704(SB), Z10
-	VBROADCASTSS consts<>+736(SB), Z11
-	VBROADCASTSS consts<>+768(SB), Z12
-	VBROADCASTSS consts<>+320(SB), Z13
+	VBROADCASTSS consts<>+2048(SB), Z0
+	VBROADCASTSS consts<>+2112(SB), Z1
+	VBROADCASTSS consts<>+1984(SB), Z2
+	VBROADCASTSS consts<>+2176(SB), Z3
+	VBROADCASTSS consts<>+704(SB), Z4
+	VBROADCASTSS consts<>+768(SB), Z4
+	VBROADCASTSS consts<>+192(SB), Z4
+	VBROADCASTSS consts<>+832(SB), Z5
+	VBROADCASTSS consts<>+896(SB), Z6
+	VBROADCASTSS consts<>+960(SB), Z7
+	VBROADCASTSS consts<>+1024(SB), Z8
+	VBROADCASTSS consts<>+1088(SB), Z9
+	VBROADCASTSS consts<>+1152(SB), Z10
+	VBROADCASTSS consts<>+1216(SB), Z11
+	VBROADCASTSS consts<>+1280(SB), Z12
+	VBROADCASTSS consts<>+640(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -4367,18 +7095,18 @@ TEXT ·silu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+800(SB), Z0
-	VBROADCASTSS consts<>+832(SB), Z1
-	VBROADCASTSS consts<>+864(SB), Z2
-	VBROADCASTSS consts<>+896(SB), Z3
-	VBROADCASTSS consts<>+928(SB), Z4
-	VBROADCASTSS consts<>+960(SB), Z5
-	VBROADCASTSS consts<>+992(SB), Z6
-	VBROADCASTSS consts<>+1024(SB), Z7
-	VBROADCASTSS consts<>+1056(SB), Z8
-	VBROADCASTSS consts<>+1088(SB), Z9
-	VBROADCASTSS consts<>+416(SB), Z10
-	VBROADCASTSS consts<>+320(SB), Z11
+	VBROADCASTSS consts<>+1344(SB), Z0
+	VBROADCASTSS consts<>+1408(SB), Z1
+	VBROADCASTSS consts<>+1472(SB), Z2
+	VBROADCASTSS consts<>+1536(SB), Z3
+	VBROADCASTSS consts<>+1600(SB), Z4
+	VBROADCASTSS consts<>+1664(SB), Z5
+	VBROADCASTSS consts<>+1728(SB), Z6
+	VBROADCASTSS consts<>+1792(SB), Z7
+	VBROADCASTSS consts<>+1856(SB), Z8
+	VBROADCASTSS consts<>+1920(SB), Z9
+	VBROADCASTSS consts<>+1984(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z11
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -4446,79 +7174,77 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+768(SB), Z0
-	VBROADCASTSS consts<>+1120(SB), Z1
-	VBROADCASTSS consts<>+1152(SB), Z2
-	VBROADCASTSS consts<>+384(SB), Z3
-	VBROADCASTSS consts<>+1184(SB), Z4
-	VBROADCASTSS consts<>+1216(SB), Z5
-	VBROADCASTSS consts<>+1248(SB), Z6
-	VBROADCASTSS consts<>+1280(SB), Z7
-	VBROADCASTSS consts<>+1312(SB), Z8
-	VBROADCASTSS consts<>+1344(SB), Z9
-	VBROADCASTSS consts<>+1376(SB), Z10
-	VBROADCASTSS consts<>+1408(SB), Z11
-	VBROADCASTSS consts<>+1440(SB), Z12
-	VBROADCASTSS consts<>+480(SB), Z13
-	VBROADCASTSS consts<>+512(SB), Z14
-	VBROADCASTSS consts<>+96(SB), Z15
-	VBROADCASTSS consts<>+544(SB), Z16
-	VBROADCASTSS consts<>+576(SB), Z17
-	VBROADCASTSS consts<>+608(SB), Z18
-	VBROADCASTSS consts<>+640(SB), Z19
-	VBROADCASTSS consts<>+672(SB), Z20
-	VBROADCASTSS consts<>+704(SB), Z21
-	VBROADCASTSS consts<>+736(SB), Z22
-	VBROADCASTSS consts<>+320(SB), Z23
+	VBROADCASTSS consts<>+1280(SB), Z0
+	VBROADCASTSS consts<>+2240(SB), Z1
+	VBROADCASTSS consts<>+2304(SB), Z2
+	VBROADCASTSS consts<>+2112(SB), Z3
+	VBROADCASTSS consts<>+2368(SB), Z4
+	VBROADCASTSS consts<>+2432(SB), Z5
+	VBROADCASTSS consts<>+2496(SB), Z6
+	VBROADCASTSS consts<>+2560(SB), Z7
+	VBROADCASTSS consts<>+2624(SB), Z8
+	VBROADCASTSS consts<>+2688(SB), Z9
+	VBROADCASTSS consts<>+2752(SB), Z10
+	VBROADCASTSS consts<>+2816(SB), Z11
+	VBROADCASTSS consts<>+2880(SB), Z12
+	VBROADCASTSS consts<>+704(SB), Z13
+	VBROADCASTSS consts<>+768(SB), Z14
+	VBROADCASTSS consts<>+192(SB), Z15
+	VBROADCASTSS consts<>+832(SB), Z16
+	VBROADCASTSS consts<>+896(SB), Z17
+	VBROADCASTSS consts<>+960(SB), Z18
+	VBROADCASTSS consts<>+1024(SB), Z19
+	VBROADCASTSS consts<>+1088(SB), Z20
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z24
-	VXORPS       Z26, Z26, Z26
-	VSUBPS       Z24, Z26, Z25
-	VMAXPS       Z24, Z25, Z25
-	VMINPS       Z25, Z3, Z25
-	VMOVAPS      Z23, Z27
-	VFMADD231PS  Z2, Z25, Z27
-	VDIVPS       Z27, Z23, Z27
-	VMOVUPS      Z4, Z28
-	VFMADD213PS  Z5, Z27, Z28
-	VFMADD213PS  Z6, Z27, Z28
-	VFMADD213PS  Z7, Z27, Z28
-	VFMADD213PS  Z8, Z27, Z28
-	VFMADD213PS  Z9, Z27, Z28
-	VFMADD213PS  Z10, Z27, Z28
-	VFMADD213PS  Z11, Z27, Z28
-	VFMADD213PS  Z12, Z27, Z28
-	VMULPS       Z27, Z28, Z28
-	VMULPS       Z25, Z25, Z27
-	VMULPS       Z1, Z27, Z27
-	VMAXPS       Z27, Z13, Z27
-	VMINPS       Z27, Z14, Z27
-	VMULPS       Z15, Z27, Z29
-	VRNDSCALEPS  $0x08, Z29, Z29
-	VMOVAPS      Z27, Z27
-	VFNMADD231PS Z16, Z29, Z27
-	VFNMADD231PS Z17, Z29, Z27
-	VMOVUPS      Z18, Z30
-	VFMADD213PS  Z19, Z27, Z30
-	VFMADD213PS  Z20, Z27, Z30
-	VFMADD213PS  Z21, Z27, Z30
-	VFMADD213PS  Z22, Z27, Z30
-	VFMADD213PS  Z0, Z27, Z30
-	VFMADD213PS  Z23, Z27, Z30
-	VFMADD213PS  Z23, Z27, Z30
-	VSCALEFPS    Z29, Z30, Z30
-	VMULPS       Z30, Z28, Z28
-	VMULPS       Z0, Z25, Z25
-	VXORPS       Z27, Z27, Z27
-	VMAXPS       Z24, Z27, Z27
-	VFNMADD231PS Z25, Z28, Z27
-	VMINPS       Z24, Z26, Z24
-	VFMADD231PS  Z26, Z24, Z27
-	VMOVUPS      Z27, (CX)(BX*1)
+	VMOVUPS      (DX)(BX*1), Z21
+	VXORPS       Z23, Z23, Z23
+	VSUBPS       Z21, Z23, Z22
+	VMAXPS       Z21, Z22, Z22
+	VMINPS       Z22, Z3, Z22
+	VMOVUPS      consts<>+640(SB), Z25
+	VMOVAPS      Z25, Z24
+	VFMADD231PS  Z2, Z22, Z24
+	VDIVPS       Z24, Z25, Z24
+	VMOVUPS      Z4, Z25
+	VFMADD213PS  Z5, Z24, Z25
+	VFMADD213PS  Z6, Z24, Z25
+	VFMADD213PS  Z7, Z24, Z25
+	VFMADD213PS  Z8, Z24, Z25
+	VFMADD213PS  Z9, Z24, Z25
+	VFMADD213PS  Z10, Z24, Z25
+	VFMADD213PS  Z11, Z24, Z25
+	VFMADD213PS  Z12, Z24, Z25
+	VMULPS       Z24, Z25, Z25
+	VMULPS       Z22, Z22, Z24
+	VMULPS       Z1, Z24, Z24
+	VMAXPS       Z24, Z13, Z24
+	VMINPS       Z24, Z14, Z24
+	VMULPS       Z15, Z24, Z26
+	VRNDSCALEPS  $0x08, Z26, Z26
+	VMOVAPS      Z24, Z24
+	VFNMADD231PS Z16, Z26, Z24
+	VFNMADD231PS Z17, Z26, Z24
+	VMOVUPS      Z18, Z27
+	VFMADD213PS  Z19, Z24, Z27
+	VFMADD213PS  Z20, Z24, Z27
+	VFMADD213PS  consts<>+1152(SB), Z24, Z27
+	VFMADD213PS  consts<>+1216(SB), Z24, Z27
+	VFMADD213PS  Z0, Z24, Z27
+	VFMADD213PS  consts<>+640(SB), Z24, Z27
+	VFMADD213PS  consts<>+640(SB), Z24, Z27
+	VSCALEFPS    Z26, Z27, Z27
+	VMULPS       Z27, Z25, Z25
+	VMULPS       Z0, Z22, Z22
+	VXORPS       Z24, Z24, Z24
+	VMAXPS       Z21, Z24, Z24
+	VFNMADD231PS Z22, Z25, Z24
+	VMINPS       Z21, Z23, Z21
+	VFMADD231PS  Z23, Z21, Z24
+	VMOVUPS      Z24, (CX)(BX*1)
 	ADDQ         $+64, BX
 	SUBQ         $0x10, AX
 	JGE          loop
@@ -4529,14 +7255,15 @@ rest:
 	MOVQ         $-1, SI
 	BZHIQ        AX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z24
-	VXORPS       Z26, Z26, Z26
-	VSUBPS       Z24, Z26, Z25
-	VMAXPS       Z24, Z25, Z25
-	VMINPS       Z25, Z3, Z25
-	VMOVAPS      Z23, Z3
-	VFMADD231PS  Z2, Z25, Z3
-	VDIVPS       Z3, Z23, Z3
+	VMOVUPS.Z    (DX)(BX*1), K1, Z21
+	VXORPS       Z23, Z23, Z23
+	VSUBPS       Z21, Z23, Z22
+	VMAXPS       Z21, Z22, Z22
+	VMINPS       Z22, Z3, Z22
+	VMOVUPS      consts<>+640(SB), Z24
+	VMOVAPS      Z24, Z3
+	VFMADD231PS  Z2, Z22, Z3
+	VDIVPS       Z3, Z24, Z3
 	VMOVUPS      Z4, Z2
 	VFMADD213PS  Z5, Z3, Z2
 	VFMADD213PS  Z6, Z3, Z2
@@ -4547,7 +7274,7 @@ rest:
 	VFMADD213PS  Z11, Z3, Z2
 	VFMADD213PS  Z12, Z3, Z2
 	VMULPS       Z3, Z2, Z2
-	VMULPS       Z25, Z25, Z3
+	VMULPS       Z22, Z22, Z3
 	VMULPS       Z1, Z3, Z3
 	VMAXPS       Z3, Z13, Z1
 	VMINPS       Z1, Z14, Z1
@@ -4559,19 +7286,19 @@ rest:
 	VMOVUPS      Z18, Z4
 	VFMADD213PS  Z19, Z1, Z4
 	VFMADD213PS  Z20, Z1, Z4
-	VFMADD213PS  Z21, Z1, Z4
-	VFMADD213PS  Z22, Z1, Z4
+	VFMADD213PS  consts<>+1152(SB), Z1, Z4
+	VFMADD213PS  consts<>+1216(SB), Z1, Z4
 	VFMADD213PS  Z0, Z1, Z4
-	VFMADD213PS  Z23, Z1, Z4
-	VFMADD213PS  Z23, Z1, Z4
+	VFMADD213PS  consts<>+640(SB), Z1, Z4
+	VFMADD213PS  consts<>+640(SB), Z1, Z4
 	VSCALEFPS    Z3, Z4, Z4
 	VMULPS       Z4, Z2, Z2
-	VMULPS       Z0, Z25, Z25
+	VMULPS       Z0, Z22, Z22
 	VXORPS       Z0, Z0, Z0
-	VMAXPS       Z24, Z0, Z0
-	VFNMADD231PS Z25, Z2, Z0
-	VMINPS       Z24, Z26, Z1
-	VFMADD231PS  Z26, Z1, Z0
+	VMAXPS       Z21, Z0, Z0
+	VFNMADD231PS Z22, Z2, Z0
+	VMINPS       Z21, Z23, Z1
+	VFMADD231PS  Z23, Z1, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*1)
 
 done:
@@ -4584,20 +7311,20 @@ TEXT ·geluTanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+1472(SB), Z0
-	VBROADCASTSS consts<>+1504(SB), Z1
-	VBROADCASTSS consts<>+800(SB), Z2
-	VBROADCASTSS consts<>+832(SB), Z3
-	VBROADCASTSS consts<>+864(SB), Z4
-	VBROADCASTSS consts<>+896(SB), Z5
-	VBROADCASTSS consts<>+928(SB), Z6
-	VBROADCASTSS consts<>+960(SB), Z7
-	VBROADCASTSS consts<>+992(SB), Z8
-	VBROADCASTSS consts<>+1024(SB), Z9
-	VBROADCASTSS consts<>+1056(SB), Z10
-	VBROADCASTSS consts<>+1088(SB), Z11
-	VBROADCASTSS consts<>+416(SB), Z12
-	VBROADCASTSS consts<>+320(SB), Z13
+	VBROADCASTSS consts<>+2944(SB), Z0
+	VBROADCASTSS consts<>+3008(SB), Z1
+	VBROADCASTSS consts<>+1344(SB), Z2
+	VBROADCASTSS consts<>+1408(SB), Z3
+	VBROADCASTSS consts<>+1472(SB), Z4
+	VBROADCASTSS consts<>+1536(SB), Z5
+	VBROADCASTSS consts<>+1600(SB), Z6
+	VBROADCASTSS consts<>+1664(SB), Z7
+	VBROADCASTSS consts<>+1728(SB), Z8
+	VBROADCASTSS consts<>+1792(SB), Z9
+	VBROADCASTSS consts<>+1856(SB), Z10
+	VBROADCASTSS consts<>+1920(SB), Z11
+	VBROADCASTSS consts<>+1984(SB), Z12
+	VBROADCASTSS consts<>+640(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -4673,9 +7400,9 @@ TEXT ·hardSwish_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+736(SB), Z1
-	VBROADCASTSS consts<>+768(SB), Z2
-	VBROADCASTSS consts<>+320(SB), Z3
+	VBROADCASTSS consts<>+1216(SB), Z1
+	VBROADCASTSS consts<>+1280(SB), Z2
+	VBROADCASTSS consts<>+640(SB), Z3
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
@@ -4705,6 +7432,1612 @@ rest:
 	VMINPS      Z0, Z3, Z0
 	VMULPS      Z4, Z0, Z0
 	VMOVUPS     Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sqrt_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·sqrt_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z0
+	VSQRTPS Z0, Z0
+	VMOVUPS Z0, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z0
+	VSQRTPS   Z0, Z0
+	VMOVUPS   Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func reciprocal_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·reciprocal_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+640(SB), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z1
+	VDIVPS  Z1, Z0, Z1
+	VMOVUPS Z1, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z1
+	VDIVPS    Z1, Z0, Z1
+	VMOVUPS   Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func abs_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·abs_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z0
+	VXORPS  Z1, Z1, Z1
+	VSUBPS  Z0, Z1, Z1
+	VMAXPS  Z1, Z0, Z1
+	VMOVUPS Z1, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z0
+	VXORPS    Z1, Z1, Z1
+	VSUBPS    Z0, Z1, Z1
+	VMAXPS    Z1, Z0, Z1
+	VMOVUPS   Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func floor_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·floor_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Z0
+	VRNDSCALEPS $0x09, Z0, Z0
+	VMOVUPS     Z0, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z0
+	VRNDSCALEPS $0x09, Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func ceil_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·ceil_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Z0
+	VRNDSCALEPS $0x0a, Z0, Z0
+	VMOVUPS     Z0, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z0
+	VRNDSCALEPS $0x0a, Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func roundToEven_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·roundToEven_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Z0
+	VRNDSCALEPS $0x08, Z0, Z0
+	VMOVUPS     Z0, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z0
+	VRNDSCALEPS $0x08, Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func softsign_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·softsign_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+640(SB), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z1
+	VXORPS  Z2, Z2, Z2
+	VSUBPS  Z1, Z2, Z2
+	VMAXPS  Z2, Z1, Z2
+	VADDPS  Z0, Z2, Z2
+	VDIVPS  Z2, Z1, Z1
+	VMOVUPS Z1, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z1
+	VXORPS    Z2, Z2, Z2
+	VSUBPS    Z1, Z2, Z2
+	VMAXPS    Z2, Z1, Z2
+	VADDPS    Z0, Z2, Z2
+	VDIVPS    Z2, Z1, Z1
+	VMOVUPS   Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func softplus_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·softplus_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2176(SB), Z0
+	VBROADCASTSS consts<>+3072(SB), Z1
+	VBROADCASTSS consts<>+3136(SB), Z2
+	VBROADCASTSS consts<>+3200(SB), Z3
+	VBROADCASTSS consts<>+3264(SB), Z4
+	VBROADCASTSS consts<>+704(SB), Z5
+	VBROADCASTSS consts<>+768(SB), Z6
+	VBROADCASTSS consts<>+192(SB), Z7
+	VBROADCASTSS consts<>+832(SB), Z8
+	VBROADCASTSS consts<>+896(SB), Z9
+	VBROADCASTSS consts<>+960(SB), Z10
+	VBROADCASTSS consts<>+1024(SB), Z11
+	VBROADCASTSS consts<>+1088(SB), Z12
+	VBROADCASTSS consts<>+1152(SB), Z13
+	VBROADCASTSS consts<>+1216(SB), Z14
+	VBROADCASTSS consts<>+1280(SB), Z15
+	VBROADCASTSS consts<>+640(SB), Z16
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z17
+	VXORPS       Z18, Z18, Z18
+	VXORPS       Z19, Z19, Z19
+	VSUBPS       Z17, Z19, Z19
+	VMAXPS       Z19, Z17, Z19
+	VSUBPS       Z19, Z18, Z19
+	VMAXPS       Z19, Z5, Z19
+	VMINPS       Z19, Z6, Z19
+	VMULPS       Z7, Z19, Z20
+	VRNDSCALEPS  $0x08, Z20, Z20
+	VMOVAPS      Z19, Z19
+	VFNMADD231PS Z8, Z20, Z19
+	VFNMADD231PS Z9, Z20, Z19
+	VMOVUPS      Z10, Z21
+	VFMADD213PS  Z11, Z19, Z21
+	VFMADD213PS  Z12, Z19, Z21
+	VFMADD213PS  Z13, Z19, Z21
+	VFMADD213PS  Z14, Z19, Z21
+	VFMADD213PS  Z15, Z19, Z21
+	VFMADD213PS  Z16, Z19, Z21
+	VFMADD213PS  Z16, Z19, Z21
+	VSCALEFPS    Z20, Z21, Z21
+	VADDPS       Z0, Z21, Z19
+	VDIVPS       Z19, Z21, Z19
+	VMULPS       Z19, Z19, Z20
+	VMOVUPS      Z1, Z21
+	VFMADD213PS  Z2, Z20, Z21
+	VFMADD213PS  Z3, Z20, Z21
+	VFMADD213PS  Z4, Z20, Z21
+	VFMADD213PS  Z0, Z20, Z21
+	VMAXPS       Z17, Z18, Z18
+	VFMADD213PS  Z18, Z19, Z21
+	VMOVUPS      Z21, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z17
+	VXORPS       Z18, Z18, Z18
+	VXORPS       Z19, Z19, Z19
+	VSUBPS       Z17, Z19, Z19
+	VMAXPS       Z19, Z17, Z19
+	VSUBPS       Z19, Z18, Z19
+	VMAXPS       Z19, Z5, Z5
+	VMINPS       Z5, Z6, Z5
+	VMULPS       Z7, Z5, Z6
+	VRNDSCALEPS  $0x08, Z6, Z6
+	VMOVAPS      Z5, Z5
+	VFNMADD231PS Z8, Z6, Z5
+	VFNMADD231PS Z9, Z6, Z5
+	VMOVUPS      Z10, Z7
+	VFMADD213PS  Z11, Z5, Z7
+	VFMADD213PS  Z12, Z5, Z7
+	VFMADD213PS  Z13, Z5, Z7
+	VFMADD213PS  Z14, Z5, Z7
+	VFMADD213PS  Z15, Z5, Z7
+	VFMADD213PS  Z16, Z5, Z7
+	VFMADD213PS  Z16, Z5, Z7
+	VSCALEFPS    Z6, Z7, Z7
+	VADDPS       Z0, Z7, Z5
+	VDIVPS       Z5, Z7, Z5
+	VMULPS       Z5, Z5, Z6
+	VMOVUPS      Z1, Z1
+	VFMADD213PS  Z2, Z6, Z1
+	VFMADD213PS  Z3, Z6, Z1
+	VFMADD213PS  Z4, Z6, Z1
+	VFMADD213PS  Z0, Z6, Z1
+	VMAXPS       Z17, Z18, Z18
+	VFMADD213PS  Z18, Z5, Z1
+	VMOVUPS      Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func mish_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·mish_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2176(SB), Z0
+	VBROADCASTSS consts<>+2112(SB), Z1
+	VBROADCASTSS consts<>+704(SB), Z2
+	VBROADCASTSS consts<>+768(SB), Z3
+	VBROADCASTSS consts<>+192(SB), Z4
+	VBROADCASTSS consts<>+832(SB), Z5
+	VBROADCASTSS consts<>+896(SB), Z6
+	VBROADCASTSS consts<>+960(SB), Z7
+	VBROADCASTSS consts<>+1024(SB), Z8
+	VBROADCASTSS consts<>+1088(SB), Z9
+	VBROADCASTSS consts<>+1152(SB), Z10
+	VBROADCASTSS consts<>+1216(SB), Z11
+	VBROADCASTSS consts<>+1280(SB), Z12
+	VBROADCASTSS consts<>+640(SB), Z13
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z14
+	VMINPS       Z14, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMINPS       Z15, Z3, Z15
+	VMULPS       Z4, Z15, Z16
+	VRNDSCALEPS  $0x08, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VFNMADD231PS Z6, Z16, Z15
+	VMOVUPS      Z7, Z17
+	VFMADD213PS  Z8, Z15, Z17
+	VFMADD213PS  Z9, Z15, Z17
+	VFMADD213PS  Z10, Z15, Z17
+	VFMADD213PS  Z11, Z15, Z17
+	VFMADD213PS  Z12, Z15, Z17
+	VFMADD213PS  Z13, Z15, Z17
+	VFMADD213PS  Z13, Z15, Z17
+	VSCALEFPS    Z16, Z17, Z17
+	VADDPS       Z0, Z17, Z15
+	VMULPS       Z17, Z15, Z15
+	VADDPS       Z0, Z15, Z16
+	VDIVPS       Z16, Z15, Z15
+	VMULPS       Z14, Z15, Z15
+	VMOVUPS      Z15, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z14
+	VMINPS       Z14, Z1, Z1
+	VMAXPS       Z1, Z2, Z1
+	VMINPS       Z1, Z3, Z1
+	VMULPS       Z4, Z1, Z2
+	VRNDSCALEPS  $0x08, Z2, Z2
+	VMOVAPS      Z1, Z1
+	VFNMADD231PS Z5, Z2, Z1
+	VFNMADD231PS Z6, Z2, Z1
+	VMOVUPS      Z7, Z3
+	VFMADD213PS  Z8, Z1, Z3
+	VFMADD213PS  Z9, Z1, Z3
+	VFMADD213PS  Z10, Z1, Z3
+	VFMADD213PS  Z11, Z1, Z3
+	VFMADD213PS  Z12, Z1, Z3
+	VFMADD213PS  Z13, Z1, Z3
+	VFMADD213PS  Z13, Z1, Z3
+	VSCALEFPS    Z2, Z3, Z3
+	VADDPS       Z0, Z3, Z1
+	VMULPS       Z3, Z1, Z1
+	VADDPS       Z0, Z1, Z0
+	VDIVPS       Z0, Z1, Z1
+	VMULPS       Z14, Z1, Z1
+	VMOVUPS      Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func erf_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·erf_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+1280(SB), Z0
+	VBROADCASTSS consts<>+3328(SB), Z1
+	VBROADCASTSS consts<>+1984(SB), Z2
+	VBROADCASTSS consts<>+3392(SB), Z3
+	VBROADCASTSS consts<>+3456(SB), Z4
+	VBROADCASTSS consts<>+3520(SB), Z5
+	VBROADCASTSS consts<>+3584(SB), Z6
+	VBROADCASTSS consts<>+3648(SB), Z7
+	VBROADCASTSS consts<>+2368(SB), Z8
+	VBROADCASTSS consts<>+2432(SB), Z9
+	VBROADCASTSS consts<>+2496(SB), Z10
+	VBROADCASTSS consts<>+2560(SB), Z11
+	VBROADCASTSS consts<>+2624(SB), Z12
+	VBROADCASTSS consts<>+2688(SB), Z13
+	VBROADCASTSS consts<>+2752(SB), Z14
+	VBROADCASTSS consts<>+2816(SB), Z15
+	VBROADCASTSS consts<>+2880(SB), Z16
+	VBROADCASTSS consts<>+704(SB), Z17
+	VBROADCASTSS consts<>+768(SB), Z18
+	VBROADCASTSS consts<>+192(SB), Z19
+	VBROADCASTSS consts<>+832(SB), Z20
+	VBROADCASTSS consts<>+896(SB), Z21
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z22
+	VXORPS       Z23, Z23, Z23
+	VSUBPS       Z22, Z23, Z23
+	VMAXPS       Z23, Z22, Z23
+	VMINPS       Z23, Z1, Z23
+	VMOVUPS      consts<>+640(SB), Z25
+	VMOVAPS      Z25, Z24
+	VFMADD231PS  Z0, Z23, Z24
+	VDIVPS       Z24, Z25, Z24
+	VMOVUPS      Z8, Z26
+	VFMADD213PS  Z9, Z24, Z26
+	VFMADD213PS  Z10, Z24, Z26
+	VFMADD213PS  Z11, Z24, Z26
+	VFMADD213PS  Z12, Z24, Z26
+	VFMADD213PS  Z13, Z24, Z26
+	VFMADD213PS  Z14, Z24, Z26
+	VFMADD213PS  Z15, Z24, Z26
+	VFMADD213PS  Z16, Z24, Z26
+	VMULPS       Z24, Z26, Z26
+	VMULPS       Z23, Z23, Z24
+	VMULPS       Z2, Z24, Z24
+	VMAXPS       Z24, Z17, Z24
+	VMINPS       Z24, Z18, Z24
+	VMULPS       Z19, Z24, Z27
+	VRNDSCALEPS  $0x08, Z27, Z27
+	VMOVAPS      Z24, Z24
+	VFNMADD231PS Z20, Z27, Z24
+	VFNMADD231PS Z21, Z27, Z24
+	VMOVUPS      consts<>+960(SB), Z28
+	VFMADD213PS  consts<>+1024(SB), Z24, Z28
+	VFMADD213PS  consts<>+1088(SB), Z24, Z28
+	VFMADD213PS  consts<>+1152(SB), Z24, Z28
+	VFMADD213PS  consts<>+1216(SB), Z24, Z28
+	VFMADD213PS  Z0, Z24, Z28
+	VFMADD213PS  consts<>+640(SB), Z24, Z28
+	VFMADD213PS  consts<>+640(SB), Z24, Z28
+	VSCALEFPS    Z27, Z28, Z28
+	VFNMADD213PS Z25, Z28, Z26
+	VXORPS       Z24, Z24, Z24
+	VSUBPS       Z26, Z24, Z25
+	VCMPPS       $0x01, Z24, Z22, K1
+	VMOVAPS      Z25, K1, Z26
+	VMULPS       Z22, Z22, Z24
+	VMOVUPS      Z3, Z25
+	VFMADD213PS  Z4, Z24, Z25
+	VFMADD213PS  Z5, Z24, Z25
+	VFMADD213PS  Z6, Z24, Z25
+	VFMADD213PS  Z7, Z24, Z25
+	VMULPS       Z22, Z25, Z25
+	VCMPPS       $0x02, Z0, Z23, K1
+	VMOVAPS      Z25, K1, Z26
+	VMOVUPS      Z26, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z22
+	VXORPS       Z23, Z23, Z23
+	VSUBPS       Z22, Z23, Z23
+	VMAXPS       Z23, Z22, Z23
+	VMINPS       Z23, Z1, Z1
+	VMOVUPS      consts<>+640(SB), Z24
+	VMOVAPS      Z24, Z23
+	VFMADD231PS  Z0, Z1, Z23
+	VDIVPS       Z23, Z24, Z23
+	VMOVUPS      Z8, Z8
+	VFMADD213PS  Z9, Z23, Z8
+	VFMADD213PS  Z10, Z23, Z8
+	VFMADD213PS  Z11, Z23, Z8
+	VFMADD213PS  Z12, Z23, Z8
+	VFMADD213PS  Z13, Z23, Z8
+	VFMADD213PS  Z14, Z23, Z8
+	VFMADD213PS  Z15, Z23, Z8
+	VFMADD213PS  Z16, Z23, Z8
+	VMULPS       Z23, Z8, Z8
+	VMULPS       Z1, Z1, Z9
+	VMULPS       Z2, Z9, Z9
+	VMAXPS       Z9, Z17, Z2
+	VMINPS       Z2, Z18, Z2
+	VMULPS       Z19, Z2, Z9
+	VRNDSCALEPS  $0x08, Z9, Z9
+	VMOVAPS      Z2, Z2
+	VFNMADD231PS Z20, Z9, Z2
+	VFNMADD231PS Z21, Z9, Z2
+	VMOVUPS      consts<>+960(SB), Z10
+	VFMADD213PS  consts<>+1024(SB), Z2, Z10
+	VFMADD213PS  consts<>+1088(SB), Z2, Z10
+	VFMADD213PS  consts<>+1152(SB), Z2, Z10
+	VFMADD213PS  consts<>+1216(SB), Z2, Z10
+	VFMADD213PS  Z0, Z2, Z10
+	VFMADD213PS  consts<>+640(SB), Z2, Z10
+	VFMADD213PS  consts<>+640(SB), Z2, Z10
+	VSCALEFPS    Z9, Z10, Z10
+	VFNMADD213PS Z24, Z10, Z8
+	VXORPS       Z2, Z2, Z2
+	VSUBPS       Z8, Z2, Z9
+	VCMPPS       $0x01, Z2, Z22, K2
+	VMOVAPS      Z9, K2, Z8
+	VMULPS       Z22, Z22, Z2
+	VMOVUPS      Z3, Z3
+	VFMADD213PS  Z4, Z2, Z3
+	VFMADD213PS  Z5, Z2, Z3
+	VFMADD213PS  Z6, Z2, Z3
+	VFMADD213PS  Z7, Z2, Z3
+	VMULPS       Z22, Z3, Z3
+	VCMPPS       $0x02, Z0, Z1, K2
+	VMOVAPS      Z3, K2, Z8
+	VMOVUPS      Z8, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func log_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·log_avx512(SB), NOSPLIT, $0-48
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+128(SB), Z0
+	VBROADCASTSS consts<>+64(SB), Z1
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z1
+	VCVTPS2PD     Y1, Z3
+	VPADDQ        doubles<>+128(SB), Z3, Z4
+	VPSRLQ        $0x34, Z4, Z5
+	VORPD         doubles<>+192(SB), Z5, Z5
+	VSUBPD        doubles<>+1920(SB), Z5, Z5
+	VANDPD        doubles<>+0(SB), Z4, Z4
+	VPSUBQ        Z4, Z3, Z3
+	VPADDQ        doubles<>+64(SB), Z3, Z3
+	VADDPD        doubles<>+64(SB), Z3, Z4
+	VSUBPD        doubles<>+64(SB), Z3, Z3
+	VDIVPD        Z4, Z3, Z4
+	VMULPD        Z4, Z4, Z3
+	VMOVUPD       doubles<>+384(SB), Z6
+	VFMADD213PD   doubles<>+448(SB), Z3, Z6
+	VFMADD213PD   doubles<>+512(SB), Z3, Z6
+	VFMADD213PD   doubles<>+576(SB), Z3, Z6
+	VFMADD213PD   doubles<>+640(SB), Z3, Z6
+	VFMADD213PD   doubles<>+704(SB), Z3, Z6
+	VFMADD213PD   Z5, Z4, Z6
+	VMULPD        doubles<>+2048(SB), Z6, Z6
+	VCVTPD2PS     Z6, Y2
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VCVTPS2PD     Y3, Z3
+	VPADDQ        doubles<>+128(SB), Z3, Z4
+	VPSRLQ        $0x34, Z4, Z5
+	VORPD         doubles<>+192(SB), Z5, Z5
+	VSUBPD        doubles<>+1920(SB), Z5, Z5
+	VANDPD        doubles<>+0(SB), Z4, Z4
+	VPSUBQ        Z4, Z3, Z3
+	VPADDQ        doubles<>+64(SB), Z3, Z3
+	VADDPD        doubles<>+64(SB), Z3, Z4
+	VSUBPD        doubles<>+64(SB), Z3, Z3
+	VDIVPD        Z4, Z3, Z4
+	VMULPD        Z4, Z4, Z3
+	VMOVUPD       doubles<>+384(SB), Z6
+	VFMADD213PD   doubles<>+448(SB), Z3, Z6
+	VFMADD213PD   doubles<>+512(SB), Z3, Z6
+	VFMADD213PD   doubles<>+576(SB), Z3, Z6
+	VFMADD213PD   doubles<>+640(SB), Z3, Z6
+	VFMADD213PD   doubles<>+704(SB), Z3, Z6
+	VFMADD213PD   Z5, Z4, Z6
+	VMULPD        doubles<>+2048(SB), Z6, Z6
+	VCVTPD2PS     Z6, Y3
+	VINSERTF64X4  $0x01, Y3, Z2, Z3
+	VSQRTPS       Z1, Z4
+	VADDPS        consts<>+64(SB), Z4, Z4
+	VXORPS        Z5, Z5, Z5
+	VCMPPS        $0x02, Z5, Z1, K1
+	VMOVAPS       Z4, K1, Z3
+	VCMPPS        $0x05, Z0, Z1, K1
+	VMOVAPS       Z1, K1, Z3
+	VMOVUPS       Z3, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z1
+	VCVTPS2PD     Y1, Z3
+	VPADDQ        doubles<>+128(SB), Z3, Z4
+	VPSRLQ        $0x34, Z4, Z5
+	VORPD         doubles<>+192(SB), Z5, Z5
+	VSUBPD        doubles<>+1920(SB), Z5, Z5
+	VANDPD        doubles<>+0(SB), Z4, Z4
+	VPSUBQ        Z4, Z3, Z3
+	VPADDQ        doubles<>+64(SB), Z3, Z3
+	VADDPD        doubles<>+64(SB), Z3, Z4
+	VSUBPD        doubles<>+64(SB), Z3, Z3
+	VDIVPD        Z4, Z3, Z4
+	VMULPD        Z4, Z4, Z3
+	VMOVUPD       doubles<>+384(SB), Z6
+	VFMADD213PD   doubles<>+448(SB), Z3, Z6
+	VFMADD213PD   doubles<>+512(SB), Z3, Z6
+	VFMADD213PD   doubles<>+576(SB), Z3, Z6
+	VFMADD213PD   doubles<>+640(SB), Z3, Z6
+	VFMADD213PD   doubles<>+704(SB), Z3, Z6
+	VFMADD213PD   Z5, Z4, Z6
+	VMULPD        doubles<>+2048(SB), Z6, Z6
+	VCVTPD2PS     Z6, Y2
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VCVTPS2PD     Y3, Z3
+	VPADDQ        doubles<>+128(SB), Z3, Z4
+	VPSRLQ        $0x34, Z4, Z5
+	VORPD         doubles<>+192(SB), Z5, Z5
+	VSUBPD        doubles<>+1920(SB), Z5, Z5
+	VANDPD        doubles<>+0(SB), Z4, Z4
+	VPSUBQ        Z4, Z3, Z3
+	VPADDQ        doubles<>+64(SB), Z3, Z3
+	VADDPD        doubles<>+64(SB), Z3, Z4
+	VSUBPD        doubles<>+64(SB), Z3, Z3
+	VDIVPD        Z4, Z3, Z4
+	VMULPD        Z4, Z4, Z3
+	VMOVUPD       doubles<>+384(SB), Z6
+	VFMADD213PD   doubles<>+448(SB), Z3, Z6
+	VFMADD213PD   doubles<>+512(SB), Z3, Z6
+	VFMADD213PD   doubles<>+576(SB), Z3, Z6
+	VFMADD213PD   doubles<>+640(SB), Z3, Z6
+	VFMADD213PD   doubles<>+704(SB), Z3, Z6
+	VFMADD213PD   Z5, Z4, Z6
+	VMULPD        doubles<>+2048(SB), Z6, Z6
+	VCVTPD2PS     Z6, Y3
+	VINSERTF64X4  $0x01, Y3, Z2, Z2
+	VSQRTPS       Z1, Z3
+	VADDPS        consts<>+64(SB), Z3, Z3
+	VXORPS        Z4, Z4, Z4
+	VCMPPS        $0x02, Z4, Z1, K2
+	VMOVAPS       Z3, K2, Z2
+	VCMPPS        $0x05, Z0, Z1, K2
+	VMOVAPS       Z1, K2, Z2
+	VMOVUPS       Z2, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sin_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·sin_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z0
+	VCVTPS2PD     Y0, Z1
+	VMOVUPD       doubles<>+1984(SB), Z2
+	VFMADD231PD   doubles<>+2240(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VFNMADD231PD  doubles<>+2304(SB), Z3, Z1
+	VFNMADD231PD  doubles<>+2368(SB), Z3, Z1
+	VMULPD        Z1, Z1, Z3
+	VMOVUPD       doubles<>+1280(SB), Z5
+	VFMADD213PD   doubles<>+1344(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1408(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1472(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1536(SB), Z3, Z5
+	VMOVUPD       doubles<>+1600(SB), Z6
+	VFMADD213PD   doubles<>+1664(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1728(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1792(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1856(SB), Z3, Z6
+	VMULPD        Z1, Z5, Z5
+	VPSLLQ        $0x3f, Z2, Z1
+	VPMOVQ2M      Z1, K1
+	VMOVAPD       Z6, K1, Z5
+	VPSLLQ        $0x3e, Z2, Z2
+	VANDPD        doubles<>+320(SB), Z2, Z2
+	VXORPD        Z2, Z5, Z5
+	VCVTPD2PS     Z5, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VMOVUPD       doubles<>+1984(SB), Z1
+	VFMADD231PD   doubles<>+2240(SB), Z0, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VFNMADD231PD  doubles<>+2304(SB), Z2, Z0
+	VFNMADD231PD  doubles<>+2368(SB), Z2, Z0
+	VMULPD        Z0, Z0, Z2
+	VMOVUPD       doubles<>+1280(SB), Z3
+	VFMADD213PD   doubles<>+1344(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1408(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1472(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1536(SB), Z2, Z3
+	VMOVUPD       doubles<>+1600(SB), Z5
+	VFMADD213PD   doubles<>+1664(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1728(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1792(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1856(SB), Z2, Z5
+	VMULPD        Z0, Z3, Z3
+	VPSLLQ        $0x3f, Z1, Z0
+	VPMOVQ2M      Z0, K1
+	VMOVAPD       Z5, K1, Z3
+	VPSLLQ        $0x3e, Z1, Z1
+	VANDPD        doubles<>+320(SB), Z1, Z1
+	VXORPD        Z1, Z3, Z3
+	VCVTPD2PS     Z3, Y0
+	VINSERTF64X4  $0x01, Y0, Z4, Z0
+	VMOVUPS       Z0, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z0
+	VCVTPS2PD     Y0, Z1
+	VMOVUPD       doubles<>+1984(SB), Z2
+	VFMADD231PD   doubles<>+2240(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VFNMADD231PD  doubles<>+2304(SB), Z3, Z1
+	VFNMADD231PD  doubles<>+2368(SB), Z3, Z1
+	VMULPD        Z1, Z1, Z3
+	VMOVUPD       doubles<>+1280(SB), Z5
+	VFMADD213PD   doubles<>+1344(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1408(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1472(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1536(SB), Z3, Z5
+	VMOVUPD       doubles<>+1600(SB), Z6
+	VFMADD213PD   doubles<>+1664(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1728(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1792(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1856(SB), Z3, Z6
+	VMULPD        Z1, Z5, Z5
+	VPSLLQ        $0x3f, Z2, Z1
+	VPMOVQ2M      Z1, K2
+	VMOVAPD       Z6, K2, Z5
+	VPSLLQ        $0x3e, Z2, Z2
+	VANDPD        doubles<>+320(SB), Z2, Z2
+	VXORPD        Z2, Z5, Z5
+	VCVTPD2PS     Z5, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VMOVUPD       doubles<>+1984(SB), Z1
+	VFMADD231PD   doubles<>+2240(SB), Z0, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VFNMADD231PD  doubles<>+2304(SB), Z2, Z0
+	VFNMADD231PD  doubles<>+2368(SB), Z2, Z0
+	VMULPD        Z0, Z0, Z2
+	VMOVUPD       doubles<>+1280(SB), Z3
+	VFMADD213PD   doubles<>+1344(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1408(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1472(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1536(SB), Z2, Z3
+	VMOVUPD       doubles<>+1600(SB), Z5
+	VFMADD213PD   doubles<>+1664(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1728(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1792(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1856(SB), Z2, Z5
+	VMULPD        Z0, Z3, Z3
+	VPSLLQ        $0x3f, Z1, Z0
+	VPMOVQ2M      Z0, K2
+	VMOVAPD       Z5, K2, Z3
+	VPSLLQ        $0x3e, Z1, Z1
+	VANDPD        doubles<>+320(SB), Z1, Z1
+	VXORPD        Z1, Z3, Z3
+	VCVTPD2PS     Z3, Y0
+	VINSERTF64X4  $0x01, Y0, Z4, Z0
+	VMOVUPS       Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func cos_avx512(y []float32, x []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·cos_avx512(SB), NOSPLIT, $0-48
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ x_base+24(FP), DX
+	XORQ BX, BX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS       (DX)(BX*1), Z0
+	VCVTPS2PD     Y0, Z1
+	VMOVUPD       doubles<>+1984(SB), Z2
+	VFMADD231PD   doubles<>+2240(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VFNMADD231PD  doubles<>+2304(SB), Z3, Z1
+	VFNMADD231PD  doubles<>+2368(SB), Z3, Z1
+	VPADDQ        doubles<>+256(SB), Z2, Z2
+	VMULPD        Z1, Z1, Z3
+	VMOVUPD       doubles<>+1280(SB), Z5
+	VFMADD213PD   doubles<>+1344(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1408(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1472(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1536(SB), Z3, Z5
+	VMOVUPD       doubles<>+1600(SB), Z6
+	VFMADD213PD   doubles<>+1664(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1728(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1792(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1856(SB), Z3, Z6
+	VMULPD        Z1, Z5, Z5
+	VPSLLQ        $0x3f, Z2, Z1
+	VPMOVQ2M      Z1, K1
+	VMOVAPD       Z6, K1, Z5
+	VPSLLQ        $0x3e, Z2, Z2
+	VANDPD        doubles<>+320(SB), Z2, Z2
+	VXORPD        Z2, Z5, Z5
+	VCVTPD2PS     Z5, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VMOVUPD       doubles<>+1984(SB), Z1
+	VFMADD231PD   doubles<>+2240(SB), Z0, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VFNMADD231PD  doubles<>+2304(SB), Z2, Z0
+	VFNMADD231PD  doubles<>+2368(SB), Z2, Z0
+	VPADDQ        doubles<>+256(SB), Z1, Z1
+	VMULPD        Z0, Z0, Z2
+	VMOVUPD       doubles<>+1280(SB), Z3
+	VFMADD213PD   doubles<>+1344(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1408(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1472(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1536(SB), Z2, Z3
+	VMOVUPD       doubles<>+1600(SB), Z5
+	VFMADD213PD   doubles<>+1664(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1728(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1792(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1856(SB), Z2, Z5
+	VMULPD        Z0, Z3, Z3
+	VPSLLQ        $0x3f, Z1, Z0
+	VPMOVQ2M      Z0, K1
+	VMOVAPD       Z5, K1, Z3
+	VPSLLQ        $0x3e, Z1, Z1
+	VANDPD        doubles<>+320(SB), Z1, Z1
+	VXORPD        Z1, Z3, Z3
+	VCVTPD2PS     Z3, Y0
+	VINSERTF64X4  $0x01, Y0, Z4, Z0
+	VMOVUPS       Z0, (CX)(BX*1)
+	ADDQ          $+64, BX
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, SI
+	BZHIQ         AX, SI, SI
+	KMOVW         SI, K1
+	VMOVUPS.Z     (DX)(BX*1), K1, Z0
+	VCVTPS2PD     Y0, Z1
+	VMOVUPD       doubles<>+1984(SB), Z2
+	VFMADD231PD   doubles<>+2240(SB), Z1, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VFNMADD231PD  doubles<>+2304(SB), Z3, Z1
+	VFNMADD231PD  doubles<>+2368(SB), Z3, Z1
+	VPADDQ        doubles<>+256(SB), Z2, Z2
+	VMULPD        Z1, Z1, Z3
+	VMOVUPD       doubles<>+1280(SB), Z5
+	VFMADD213PD   doubles<>+1344(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1408(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1472(SB), Z3, Z5
+	VFMADD213PD   doubles<>+1536(SB), Z3, Z5
+	VMOVUPD       doubles<>+1600(SB), Z6
+	VFMADD213PD   doubles<>+1664(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1728(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1792(SB), Z3, Z6
+	VFMADD213PD   doubles<>+1856(SB), Z3, Z6
+	VMULPD        Z1, Z5, Z5
+	VPSLLQ        $0x3f, Z2, Z1
+	VPMOVQ2M      Z1, K2
+	VMOVAPD       Z6, K2, Z5
+	VPSLLQ        $0x3e, Z2, Z2
+	VANDPD        doubles<>+320(SB), Z2, Z2
+	VXORPD        Z2, Z5, Z5
+	VCVTPD2PS     Z5, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VMOVUPD       doubles<>+1984(SB), Z1
+	VFMADD231PD   doubles<>+2240(SB), Z0, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VFNMADD231PD  doubles<>+2304(SB), Z2, Z0
+	VFNMADD231PD  doubles<>+2368(SB), Z2, Z0
+	VPADDQ        doubles<>+256(SB), Z1, Z1
+	VMULPD        Z0, Z0, Z2
+	VMOVUPD       doubles<>+1280(SB), Z3
+	VFMADD213PD   doubles<>+1344(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1408(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1472(SB), Z2, Z3
+	VFMADD213PD   doubles<>+1536(SB), Z2, Z3
+	VMOVUPD       doubles<>+1600(SB), Z5
+	VFMADD213PD   doubles<>+1664(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1728(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1792(SB), Z2, Z5
+	VFMADD213PD   doubles<>+1856(SB), Z2, Z5
+	VMULPD        Z0, Z3, Z3
+	VPSLLQ        $0x3f, Z1, Z0
+	VPMOVQ2M      Z0, K2
+	VMOVAPD       Z5, K2, Z3
+	VPSLLQ        $0x3e, Z1, Z1
+	VANDPD        doubles<>+320(SB), Z1, Z1
+	VXORPD        Z1, Z3, Z3
+	VCVTPD2PS     Z3, Y0
+	VINSERTF64X4  $0x01, Y0, Z4, Z0
+	VMOVUPS       Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func swish_avx512(y []float32, x []float32, alpha float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·swish_avx512(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS alpha+48(FP), Z0
+	VBROADCASTSS consts<>+1344(SB), Z1
+	VBROADCASTSS consts<>+1408(SB), Z2
+	VBROADCASTSS consts<>+1472(SB), Z3
+	VBROADCASTSS consts<>+1536(SB), Z4
+	VBROADCASTSS consts<>+1600(SB), Z5
+	VBROADCASTSS consts<>+1664(SB), Z6
+	VBROADCASTSS consts<>+1728(SB), Z7
+	VBROADCASTSS consts<>+1792(SB), Z8
+	VBROADCASTSS consts<>+1856(SB), Z9
+	VBROADCASTSS consts<>+1920(SB), Z10
+	VBROADCASTSS consts<>+1984(SB), Z11
+	VBROADCASTSS consts<>+640(SB), Z12
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS     (DX)(BX*1), Z13
+	VMULPS      Z13, Z0, Z14
+	VMAXPS      Z14, Z1, Z14
+	VMINPS      Z14, Z2, Z14
+	VMOVUPS     Z5, Z15
+	VFMADD231PS Z3, Z14, Z15
+	VSUBPS      Z5, Z15, Z15
+	VMOVAPS     Z14, Z14
+	VFMADD231PS Z4, Z15, Z14
+	VMOVUPS     Z6, Z16
+	VFMADD213PS Z7, Z14, Z16
+	VFMADD213PS Z8, Z14, Z16
+	VFMADD213PS Z9, Z14, Z16
+	VFMADD213PS Z10, Z14, Z16
+	VFMADD213PS Z11, Z14, Z16
+	VFMADD213PS Z12, Z14, Z16
+	VSCALEFPS   Z15, Z16, Z16
+	VADDPS      Z12, Z16, Z16
+	VDIVPS      Z16, Z12, Z14
+	VMULPS      Z13, Z14, Z14
+	VMOVUPS     Z14, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
+
+rest:
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z13
+	VMULPS      Z13, Z0, Z0
+	VMAXPS      Z0, Z1, Z0
+	VMINPS      Z0, Z2, Z0
+	VMOVUPS     Z5, Z1
+	VFMADD231PS Z3, Z0, Z1
+	VSUBPS      Z5, Z1, Z1
+	VMOVAPS     Z0, Z0
+	VFMADD231PS Z4, Z1, Z0
+	VMOVUPS     Z6, Z2
+	VFMADD213PS Z7, Z0, Z2
+	VFMADD213PS Z8, Z0, Z2
+	VFMADD213PS Z9, Z0, Z2
+	VFMADD213PS Z10, Z0, Z2
+	VFMADD213PS Z11, Z0, Z2
+	VFMADD213PS Z12, Z0, Z2
+	VSCALEFPS   Z1, Z2, Z2
+	VADDPS      Z12, Z2, Z2
+	VDIVPS      Z2, Z12, Z0
+	VMULPS      Z13, Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func leak_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·leak_avx512(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z0
+	VMOVUPS (BX)(SI*1), Z1
+	VXORPS  Z2, Z2, Z2
+	VMULPS  Z0, Z1, Z1
+	VCMPPS  $0x01, Z2, Z0, K1
+	VMOVAPS Z1, K1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z0
+	VMOVUPS.Z (BX)(SI*1), K1, Z1
+	VXORPS    Z2, Z2, Z2
+	VMULPS    Z0, Z1, Z1
+	VCMPPS    $0x01, Z2, Z0, K2
+	VMOVAPS   Z1, K2, Z0
+	VMOVUPS   Z0, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func leaky_avx512(y []float32, x []float32, slope float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·leaky_avx512(SB), NOSPLIT, $0-52
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS slope+48(FP), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z1
+	VXORPS  Z2, Z2, Z2
+	VMULPS  Z1, Z0, Z3
+	VCMPPS  $0x01, Z2, Z1, K1
+	VMOVAPS Z3, K1, Z1
+	VMOVUPS Z1, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z1
+	VXORPS    Z2, Z2, Z2
+	VMULPS    Z1, Z0, Z0
+	VCMPPS    $0x01, Z2, Z1, K2
+	VMOVAPS   Z0, K2, Z1
+	VMOVUPS   Z1, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func elu_avx512(y []float32, x []float32, slope float32, scale float32, gain float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·elu_avx512(SB), NOSPLIT, $0-60
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS slope+48(FP), Z0
+	VBROADCASTSS scale+52(FP), Z1
+	VBROADCASTSS gain+56(FP), Z2
+	VBROADCASTSS consts<>+2048(SB), Z3
+	VBROADCASTSS consts<>+2112(SB), Z4
+	VBROADCASTSS consts<>+1984(SB), Z5
+	VBROADCASTSS consts<>+2176(SB), Z6
+	VBROADCASTSS consts<>+704(SB), Z6
+	VBROADCASTSS consts<>+768(SB), Z6
+	VBROADCASTSS consts<>+192(SB), Z6
+	VBROADCASTSS consts<>+832(SB), Z7
+	VBROADCASTSS consts<>+896(SB), Z8
+	VBROADCASTSS consts<>+960(SB), Z9
+	VBROADCASTSS consts<>+1024(SB), Z10
+	VBROADCASTSS consts<>+1088(SB), Z11
+	VBROADCASTSS consts<>+1152(SB), Z12
+	VBROADCASTSS consts<>+1216(SB), Z13
+	VBROADCASTSS consts<>+1280(SB), Z14
+	VBROADCASTSS consts<>+640(SB), Z15
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS      (DX)(BX*1), Z16
+	VXORPS       Z17, Z17, Z17
+	VMULPS       Z0, Z16, Z18
+	VMAXPS       Z18, Z3, Z19
+	VMINPS       Z19, Z4, Z19
+	VMULPS       Z6, Z19, Z18
+	VRNDSCALEPS  $0x08, Z18, Z18
+	VMOVAPS      Z19, Z20
+	VFNMADD231PS Z7, Z18, Z20
+	VFNMADD231PS Z8, Z18, Z20
+	VMOVUPS      Z9, Z19
+	VFMADD213PS  Z10, Z20, Z19
+	VFMADD213PS  Z11, Z20, Z19
+	VFMADD213PS  Z12, Z20, Z19
+	VFMADD213PS  Z13, Z20, Z19
+	VFMADD213PS  Z14, Z20, Z19
+	VMULPS       Z20, Z20, Z21
+	VFMADD213PS  Z20, Z21, Z19
+	VSCALEFPS    Z18, Z15, Z18
+	VADDPS       Z5, Z18, Z20
+	VFMADD213PS  Z20, Z18, Z19
+	VMULPS       Z1, Z19, Z19
+	VMULPS       Z2, Z16, Z18
+	VCMPPS       $0x01, Z17, Z16, K1
+	VMOVAPS      Z19, K1, Z18
+	VMOVUPS      Z18, (CX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, AX
+	JGE          loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, SI
+	BZHIQ        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*1), K1, Z16
+	VXORPS       Z17, Z17, Z17
+	VMULPS       Z0, Z16, Z0
+	VMAXPS       Z0, Z3, Z0
+	VMINPS       Z0, Z4, Z0
+	VMULPS       Z6, Z0, Z3
+	VRNDSCALEPS  $0x08, Z3, Z3
+	VMOVAPS      Z0, Z0
+	VFNMADD231PS Z7, Z3, Z0
+	VFNMADD231PS Z8, Z3, Z0
+	VMOVUPS      Z9, Z4
+	VFMADD213PS  Z10, Z0, Z4
+	VFMADD213PS  Z11, Z0, Z4
+	VFMADD213PS  Z12, Z0, Z4
+	VFMADD213PS  Z13, Z0, Z4
+	VFMADD213PS  Z14, Z0, Z4
+	VMULPS       Z0, Z0, Z6
+	VFMADD213PS  Z0, Z6, Z4
+	VSCALEFPS    Z3, Z15, Z0
+	VADDPS       Z5, Z0, Z3
+	VFMADD213PS  Z3, Z0, Z4
+	VMULPS       Z1, Z4, Z4
+	VMULPS       Z2, Z16, Z0
+	VCMPPS       $0x01, Z17, Z16, K2
+	VMOVAPS      Z4, K2, Z0
+	VMOVUPS      Z0, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func pow_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·pow_avx512(SB), NOSPLIT, $0-72
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ a_base+24(FP), DX
+	MOVQ b_base+48(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS       (DX)(SI*1), Z0
+	VMOVUPS       (BX)(SI*1), Z1
+	VCVTPS2PD     Y0, Z2
+	VCVTPS2PD     Y1, Z3
+	VPADDQ        doubles<>+128(SB), Z2, Z4
+	VPSRLQ        $0x34, Z4, Z5
+	VORPD         doubles<>+192(SB), Z5, Z5
+	VSUBPD        doubles<>+1920(SB), Z5, Z5
+	VANDPD        doubles<>+0(SB), Z4, Z4
+	VPSUBQ        Z4, Z2, Z2
+	VPADDQ        doubles<>+64(SB), Z2, Z2
+	VADDPD        doubles<>+64(SB), Z2, Z4
+	VSUBPD        doubles<>+64(SB), Z2, Z2
+	VDIVPD        Z4, Z2, Z4
+	VMULPD        Z4, Z4, Z2
+	VMOVUPD       doubles<>+384(SB), Z7
+	VFMADD213PD   doubles<>+448(SB), Z2, Z7
+	VFMADD213PD   doubles<>+512(SB), Z2, Z7
+	VFMADD213PD   doubles<>+576(SB), Z2, Z7
+	VFMADD213PD   doubles<>+640(SB), Z2, Z7
+	VFMADD213PD   doubles<>+704(SB), Z2, Z7
+	VFMADD213PD   Z5, Z4, Z7
+	VMULPD        Z3, Z7, Z7
+	VMINPD        doubles<>+2112(SB), Z7, Z7
+	VMAXPD        doubles<>+2176(SB), Z7, Z7
+	VADDPD        doubles<>+1984(SB), Z7, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VSUBPD        Z3, Z7, Z7
+	VMOVUPD       doubles<>+768(SB), Z3
+	VFMADD213PD   doubles<>+832(SB), Z7, Z3
+	VFMADD213PD   doubles<>+896(SB), Z7, Z3
+	VFMADD213PD   doubles<>+960(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1024(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1088(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1152(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1216(SB), Z7, Z3
+	VPSLLQ        $0x34, Z2, Z2
+	VPADDQ        Z2, Z3, Z3
+	VCVTPD2PS     Z3, Y6
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VCVTPS2PD     Y2, Z2
+	VEXTRACTF64X4 $0x01, Z1, Y1
+	VCVTPS2PD     Y1, Z1
+	VPADDQ        doubles<>+128(SB), Z2, Z3
+	VPSRLQ        $0x34, Z3, Z4
+	VORPD         doubles<>+192(SB), Z4, Z4
+	VSUBPD        doubles<>+1920(SB), Z4, Z4
+	VANDPD        doubles<>+0(SB), Z3, Z3
+	VPSUBQ        Z3, Z2, Z2
+	VPADDQ        doubles<>+64(SB), Z2, Z2
+	VADDPD        doubles<>+64(SB), Z2, Z3
+	VSUBPD        doubles<>+64(SB), Z2, Z2
+	VDIVPD        Z3, Z2, Z3
+	VMULPD        Z3, Z3, Z2
+	VMOVUPD       doubles<>+384(SB), Z5
+	VFMADD213PD   doubles<>+448(SB), Z2, Z5
+	VFMADD213PD   doubles<>+512(SB), Z2, Z5
+	VFMADD213PD   doubles<>+576(SB), Z2, Z5
+	VFMADD213PD   doubles<>+640(SB), Z2, Z5
+	VFMADD213PD   doubles<>+704(SB), Z2, Z5
+	VFMADD213PD   Z4, Z3, Z5
+	VMULPD        Z1, Z5, Z5
+	VMINPD        doubles<>+2112(SB), Z5, Z5
+	VMAXPD        doubles<>+2176(SB), Z5, Z5
+	VADDPD        doubles<>+1984(SB), Z5, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VSUBPD        Z2, Z5, Z5
+	VMOVUPD       doubles<>+768(SB), Z2
+	VFMADD213PD   doubles<>+832(SB), Z5, Z2
+	VFMADD213PD   doubles<>+896(SB), Z5, Z2
+	VFMADD213PD   doubles<>+960(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1024(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1088(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1152(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1216(SB), Z5, Z2
+	VPSLLQ        $0x34, Z1, Z1
+	VPADDQ        Z1, Z2, Z2
+	VCVTPD2PS     Z2, Y1
+	VINSERTF64X4  $0x01, Y1, Z6, Z1
+	VXORPS        Z2, Z2, Z2
+	VCMPPS        $0x00, Z2, Z0, K1
+	VMOVAPS       Z2, K1, Z1
+	VMOVUPS       Z1, (CX)(SI*1)
+	ADDQ          $+64, SI
+	SUBQ          $0x10, AX
+	JGE           loop
+
+rest:
+	ADDQ          $+16, AX
+	JZ            done
+	MOVQ          $-1, DI
+	BZHIQ         AX, DI, DI
+	KMOVW         DI, K1
+	VMOVUPS.Z     (DX)(SI*1), K1, Z0
+	VMOVUPS.Z     (BX)(SI*1), K1, Z1
+	VCVTPS2PD     Y0, Z2
+	VCVTPS2PD     Y1, Z3
+	VPADDQ        doubles<>+128(SB), Z2, Z4
+	VPSRLQ        $0x34, Z4, Z5
+	VORPD         doubles<>+192(SB), Z5, Z5
+	VSUBPD        doubles<>+1920(SB), Z5, Z5
+	VANDPD        doubles<>+0(SB), Z4, Z4
+	VPSUBQ        Z4, Z2, Z2
+	VPADDQ        doubles<>+64(SB), Z2, Z2
+	VADDPD        doubles<>+64(SB), Z2, Z4
+	VSUBPD        doubles<>+64(SB), Z2, Z2
+	VDIVPD        Z4, Z2, Z4
+	VMULPD        Z4, Z4, Z2
+	VMOVUPD       doubles<>+384(SB), Z7
+	VFMADD213PD   doubles<>+448(SB), Z2, Z7
+	VFMADD213PD   doubles<>+512(SB), Z2, Z7
+	VFMADD213PD   doubles<>+576(SB), Z2, Z7
+	VFMADD213PD   doubles<>+640(SB), Z2, Z7
+	VFMADD213PD   doubles<>+704(SB), Z2, Z7
+	VFMADD213PD   Z5, Z4, Z7
+	VMULPD        Z3, Z7, Z7
+	VMINPD        doubles<>+2112(SB), Z7, Z7
+	VMAXPD        doubles<>+2176(SB), Z7, Z7
+	VADDPD        doubles<>+1984(SB), Z7, Z2
+	VSUBPD        doubles<>+1984(SB), Z2, Z3
+	VSUBPD        Z3, Z7, Z7
+	VMOVUPD       doubles<>+768(SB), Z3
+	VFMADD213PD   doubles<>+832(SB), Z7, Z3
+	VFMADD213PD   doubles<>+896(SB), Z7, Z3
+	VFMADD213PD   doubles<>+960(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1024(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1088(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1152(SB), Z7, Z3
+	VFMADD213PD   doubles<>+1216(SB), Z7, Z3
+	VPSLLQ        $0x34, Z2, Z2
+	VPADDQ        Z2, Z3, Z3
+	VCVTPD2PS     Z3, Y6
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VCVTPS2PD     Y2, Z2
+	VEXTRACTF64X4 $0x01, Z1, Y1
+	VCVTPS2PD     Y1, Z1
+	VPADDQ        doubles<>+128(SB), Z2, Z3
+	VPSRLQ        $0x34, Z3, Z4
+	VORPD         doubles<>+192(SB), Z4, Z4
+	VSUBPD        doubles<>+1920(SB), Z4, Z4
+	VANDPD        doubles<>+0(SB), Z3, Z3
+	VPSUBQ        Z3, Z2, Z2
+	VPADDQ        doubles<>+64(SB), Z2, Z2
+	VADDPD        doubles<>+64(SB), Z2, Z3
+	VSUBPD        doubles<>+64(SB), Z2, Z2
+	VDIVPD        Z3, Z2, Z3
+	VMULPD        Z3, Z3, Z2
+	VMOVUPD       doubles<>+384(SB), Z5
+	VFMADD213PD   doubles<>+448(SB), Z2, Z5
+	VFMADD213PD   doubles<>+512(SB), Z2, Z5
+	VFMADD213PD   doubles<>+576(SB), Z2, Z5
+	VFMADD213PD   doubles<>+640(SB), Z2, Z5
+	VFMADD213PD   doubles<>+704(SB), Z2, Z5
+	VFMADD213PD   Z4, Z3, Z5
+	VMULPD        Z1, Z5, Z5
+	VMINPD        doubles<>+2112(SB), Z5, Z5
+	VMAXPD        doubles<>+2176(SB), Z5, Z5
+	VADDPD        doubles<>+1984(SB), Z5, Z1
+	VSUBPD        doubles<>+1984(SB), Z1, Z2
+	VSUBPD        Z2, Z5, Z5
+	VMOVUPD       doubles<>+768(SB), Z2
+	VFMADD213PD   doubles<>+832(SB), Z5, Z2
+	VFMADD213PD   doubles<>+896(SB), Z5, Z2
+	VFMADD213PD   doubles<>+960(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1024(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1088(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1152(SB), Z5, Z2
+	VFMADD213PD   doubles<>+1216(SB), Z5, Z2
+	VPSLLQ        $0x34, Z1, Z1
+	VPADDQ        Z1, Z2, Z2
+	VCVTPD2PS     Z2, Y1
+	VINSERTF64X4  $0x01, Y1, Z6, Z1
+	VXORPS        Z2, Z2, Z2
+	VCMPPS        $0x00, Z2, Z0, K2
+	VMOVAPS       Z2, K2, Z1
+	VMOVUPS       Z1, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func equal_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·equal_avx512(SB), NOSPLIT, $0-72
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         b_base+48(FP), BX
+	VBROADCASTSS consts<>+640(SB), Z0
+	XORQ         SI, SI
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z1
+	VMOVUPS (BX)(SI*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VCMPPS  $0x00, Z2, Z1, K1
+	VMOVAPS Z0, K1, Z3
+	VMOVUPS Z3, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z1
+	VMOVUPS.Z (BX)(SI*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VCMPPS    $0x00, Z2, Z1, K2
+	VMOVAPS   Z0, K2, Z3
+	VMOVUPS   Z3, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func less_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·less_avx512(SB), NOSPLIT, $0-72
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         b_base+48(FP), BX
+	VBROADCASTSS consts<>+640(SB), Z0
+	XORQ         SI, SI
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z1
+	VMOVUPS (BX)(SI*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VCMPPS  $0x01, Z2, Z1, K1
+	VMOVAPS Z0, K1, Z3
+	VMOVUPS Z3, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z1
+	VMOVUPS.Z (BX)(SI*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VCMPPS    $0x01, Z2, Z1, K2
+	VMOVAPS   Z0, K2, Z3
+	VMOVUPS   Z3, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func lessOrEqual_avx512(y []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·lessOrEqual_avx512(SB), NOSPLIT, $0-72
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         a_base+24(FP), DX
+	MOVQ         b_base+48(FP), BX
+	VBROADCASTSS consts<>+640(SB), Z0
+	XORQ         SI, SI
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(SI*1), Z1
+	VMOVUPS (BX)(SI*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VCMPPS  $0x02, Z2, Z1, K1
+	VMOVAPS Z0, K1, Z3
+	VMOVUPS Z3, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, DI
+	BZHIQ     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*1), K1, Z1
+	VMOVUPS.Z (BX)(SI*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VCMPPS    $0x02, Z2, Z1, K2
+	VMOVAPS   Z0, K2, Z3
+	VMOVUPS   Z3, K1, (CX)(SI*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func where_avx512(y []float32, which []float32, a []float32, b []float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·where_avx512(SB), NOSPLIT, $0-96
+	MOVQ y_len+8(FP), AX
+	MOVQ y_base+0(FP), CX
+	MOVQ which_base+24(FP), DX
+	MOVQ a_base+48(FP), BX
+	MOVQ b_base+72(FP), SI
+	XORQ DI, DI
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (DX)(DI*1), Z0
+	VMOVUPS (BX)(DI*1), Z1
+	VMOVUPS (SI)(DI*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VCMPPS  $0x00, Z3, Z0, K1
+	VMOVAPS Z2, K1, Z1
+	VMOVUPS Z1, (CX)(DI*1)
+	ADDQ    $+64, DI
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, R8
+	BZHIQ     AX, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (DX)(DI*1), K1, Z0
+	VMOVUPS.Z (BX)(DI*1), K1, Z1
+	VMOVUPS.Z (SI)(DI*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VCMPPS    $0x00, Z3, Z0, K2
+	VMOVAPS   Z2, K2, Z1
+	VMOVUPS   Z1, K1, (CX)(DI*1)
 
 done:
 	VZEROUPPER

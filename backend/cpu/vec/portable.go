@@ -95,6 +95,67 @@ var portable = kernels{
 		v := float64(x)
 		return float32(v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
 	}),
+	sqrt:        each(in64(math.Sqrt)),
+	reciprocal:  each(func(x float32) float32 { return 1 / x }),
+	abs:         each(in64(math.Abs)),
+	floor:       each(in64(math.Floor)),
+	ceil:        each(in64(math.Ceil)),
+	roundToEven: each(in64(math.RoundToEven)),
+	softsign:    each(in64(func(x float64) float64 { return x / (1 + math.Abs(x)) })),
+	softplus:    each(in64(softplus)),
+	mish:        each(in64(func(x float64) float64 { return x * math.Tanh(softplus(x)) })),
+	erf:         each(in64(math.Erf)),
+	log:         each(in64(math.Log)),
+	sin:         each(in64(math.Sin)),
+	cos:         each(in64(math.Cos)),
+	elu: func(y, x []float32, slope, scale, gain float32) {
+		for i, v := range x[:len(y)] {
+			if v < 0 {
+				y[i] = float32(float64(scale) * math.Expm1(float64(slope)*float64(v)))
+			} else {
+				y[i] = gain * v
+			}
+		}
+	},
+	leak: func(y, a, b []float32) {
+		for i := range y {
+			if v := a[i]; v < 0 {
+				y[i] = v * b[i]
+			} else {
+				y[i] = v
+			}
+		}
+	},
+	swish: func(y, x []float32, alpha float32) {
+		for i, v := range x[:len(y)] {
+			y[i] = float32(float64(v) * (1 / (1 + math.Exp(-float64(alpha)*float64(v)))))
+		}
+	},
+	leaky: func(y, x []float32, slope float32) {
+		for i, v := range x[:len(y)] {
+			if v < 0 {
+				v *= slope
+			}
+			y[i] = v
+		}
+	},
+	pow: func(y, a, b []float32) {
+		for i := range y {
+			y[i] = float32(math.Pow(float64(a[i]), float64(b[i])))
+		}
+	},
+	equal:       holds(func(a, b float32) bool { return a == b }),
+	less:        holds(func(a, b float32) bool { return a < b }),
+	lessOrEqual: holds(func(a, b float32) bool { return a <= b }),
+	where: func(y, which, a, b []float32) {
+		for i := range y {
+			if which[i] != 0 {
+				y[i] = a[i]
+			} else {
+				y[i] = b[i]
+			}
+		}
+	},
 	finishRows:          finishGo(1, 0, clamp),
 	finishColumns:       finishGo(0, 1, clamp),
 	finishRowsSiLU:      finishGo(1, 0, func(v, _, _ float32) float32 { return silu(v) }),
@@ -104,23 +165,6 @@ var portable = kernels{
 	chunk:               TileStride,
 	padRows:             [2]padRows{padRowsGo, padRowsGo},
 	hardSwish:           each(hardSwish),
-	leakyReLU: func(y, x []float32, slope float32) {
-		for i, v := range x {
-			if v < 0 {
-				v *= slope
-			}
-			y[i] = v
-		}
-	},
-	elu: func(y, x []float32, alpha, rate, gain float32) {
-		for i, v := range x {
-			if v < 0 {
-				y[i] = float32(float64(alpha) * math.Expm1(float64(rate*v)))
-			} else {
-				y[i] = gain * v
-			}
-		}
-	},
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {
 			clear(y)
@@ -155,6 +199,27 @@ func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))
 func silu(x float32) float32 { return x * sigmoid(x) }
 
 func hardSwish(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }
+
+// softplus is log(1+exp(x)), without overflow.
+func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+
+// in64 rounds what f computes.
+func in64(f func(float64) float64) func(float32) float32 {
+	return func(x float32) float32 { return float32(f(float64(x))) }
+}
+
+// holds returns the row form of a test, which gives 1 or 0.
+func holds(f func(a, b float32) bool) binary {
+	return func(y, a, b []float32) {
+		for i := range y {
+			v := float32(0)
+			if f(a[i], b[i]) {
+				v = 1
+			}
+			y[i] = v
+		}
+	}
+}
 
 // each returns the row form of f.
 func each(f func(float32) float32) unary {

@@ -162,30 +162,6 @@ func minimum_avx2(x []float32) float32
 //go:noescape
 func expSum_avx2(y []float32, x []float32, shift float32) float32
 
-// leakyReLU_avx2 is
-//
-//	for i := range y {
-//		y[i] = x[i]
-//		if x[i] < 0 {
-//			y[i] *= slope
-//		}
-//	}
-//
-//go:noescape
-func leakyReLU_avx2(y []float32, x []float32, slope float32)
-
-// elu_avx2 is
-//
-//	for i := range y {
-//		y[i] = gain * x[i]
-//		if x[i] < 0 {
-//			y[i] = alpha * (exp(rate*x[i]) - 1)
-//		}
-//	}
-//
-//go:noescape
-func elu_avx2(y []float32, x []float32, alpha float32, rate float32, gain float32)
-
 // exp_avx2 is
 //
 //	for i := range y {
@@ -248,6 +224,225 @@ func geluTanh_avx2(y []float32, x []float32)
 //
 //go:noescape
 func hardSwish_avx2(y []float32, x []float32)
+
+// sqrt_avx2 is
+//
+//	for i := range y {
+//		y[i] = sqrt(x[i])
+//	}
+//
+//go:noescape
+func sqrt_avx2(y []float32, x []float32)
+
+// reciprocal_avx2 is
+//
+//	for i := range y {
+//		y[i] = 1 / x[i]
+//	}
+//
+//go:noescape
+func reciprocal_avx2(y []float32, x []float32)
+
+// abs_avx2 is
+//
+//	for i := range y {
+//		y[i] = abs(x[i])
+//	}
+//
+//go:noescape
+func abs_avx2(y []float32, x []float32)
+
+// floor_avx2 is
+//
+//	for i := range y {
+//		y[i] = floor(x[i])
+//	}
+//
+//go:noescape
+func floor_avx2(y []float32, x []float32)
+
+// ceil_avx2 is
+//
+//	for i := range y {
+//		y[i] = ceil(x[i])
+//	}
+//
+//go:noescape
+func ceil_avx2(y []float32, x []float32)
+
+// roundToEven_avx2 is
+//
+//	for i := range y {
+//		y[i] = roundToEven(x[i])
+//	}
+//
+//go:noescape
+func roundToEven_avx2(y []float32, x []float32)
+
+// softsign_avx2 is
+//
+//	for i := range y {
+//		y[i] = x[i] / (1 + abs(x[i]))
+//	}
+//
+//go:noescape
+func softsign_avx2(y []float32, x []float32)
+
+// softplus_avx2 is
+//
+//	for i := range y {
+//		y[i] = log(1 + exp(x[i]))
+//	}
+//
+//go:noescape
+func softplus_avx2(y []float32, x []float32)
+
+// mish_avx2 is
+//
+//	for i := range y {
+//		y[i] = x[i] * tanh(log(1+exp(x[i])))
+//	}
+//
+//go:noescape
+func mish_avx2(y []float32, x []float32)
+
+// erf_avx2 is
+//
+//	for i := range y {
+//		y[i] = erf(x[i])
+//	}
+//
+//go:noescape
+func erf_avx2(y []float32, x []float32)
+
+// log_avx2 is
+//
+//	for i := range y {
+//		y[i] = log(x[i])
+//	}
+//
+//go:noescape
+func log_avx2(y []float32, x []float32)
+
+// sin_avx2 is
+//
+//	for i := range y {
+//		y[i] = sin(x[i])
+//	}
+//
+//go:noescape
+func sin_avx2(y []float32, x []float32)
+
+// cos_avx2 is
+//
+//	for i := range y {
+//		y[i] = cos(x[i])
+//	}
+//
+//go:noescape
+func cos_avx2(y []float32, x []float32)
+
+// swish_avx2 is
+//
+//	for i := range y {
+//		y[i] = x[i] / (1 + exp(-alpha*x[i]))
+//	}
+//
+//go:noescape
+func swish_avx2(y []float32, x []float32, alpha float32)
+
+// leak_avx2 is
+//
+//	for i := range y {
+//		y[i] = a[i]
+//		if a[i] < 0 {
+//			y[i] = a[i] * b[i]
+//		}
+//	}
+//
+//go:noescape
+func leak_avx2(y []float32, a []float32, b []float32)
+
+// leaky_avx2 is
+//
+//	for i := range y {
+//		y[i] = x[i]
+//		if x[i] < 0 {
+//			y[i] = x[i] * slope
+//		}
+//	}
+//
+//go:noescape
+func leaky_avx2(y []float32, x []float32, slope float32)
+
+// elu_avx2 is
+//
+//	for i := range y {
+//		y[i] = gain * x[i]
+//		if x[i] < 0 {
+//			y[i] = scale * (exp(slope*x[i]) - 1)
+//		}
+//	}
+//
+//go:noescape
+func elu_avx2(y []float32, x []float32, slope float32, scale float32, gain float32)
+
+// pow_avx2 is
+//
+//	for i := range y {
+//		y[i] = pow(a[i], b[i])
+//	}
+//
+//go:noescape
+func pow_avx2(y []float32, a []float32, b []float32)
+
+// equal_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if a[i] == b[i] {
+//			y[i] = 1
+//		}
+//	}
+//
+//go:noescape
+func equal_avx2(y []float32, a []float32, b []float32)
+
+// less_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if a[i] < b[i] {
+//			y[i] = 1
+//		}
+//	}
+//
+//go:noescape
+func less_avx2(y []float32, a []float32, b []float32)
+
+// lessOrEqual_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if a[i] <= b[i] {
+//			y[i] = 1
+//		}
+//	}
+//
+//go:noescape
+func lessOrEqual_avx2(y []float32, a []float32, b []float32)
+
+// where_avx2 is
+//
+//	for i := range y {
+//		y[i] = b[i]
+//		if which[i] != 0 {
+//			y[i] = a[i]
+//		}
+//	}
+//
+//go:noescape
+func where_avx2(y []float32, which []float32, a []float32, b []float32)
 
 // taps_avx2 is
 //
@@ -434,30 +629,6 @@ func minimum_avx512(x []float32) float32
 //go:noescape
 func expSum_avx512(y []float32, x []float32, shift float32) float32
 
-// leakyReLU_avx512 is
-//
-//	for i := range y {
-//		y[i] = x[i]
-//		if x[i] < 0 {
-//			y[i] *= slope
-//		}
-//	}
-//
-//go:noescape
-func leakyReLU_avx512(y []float32, x []float32, slope float32)
-
-// elu_avx512 is
-//
-//	for i := range y {
-//		y[i] = gain * x[i]
-//		if x[i] < 0 {
-//			y[i] = alpha * (exp(rate*x[i]) - 1)
-//		}
-//	}
-//
-//go:noescape
-func elu_avx512(y []float32, x []float32, alpha float32, rate float32, gain float32)
-
 // exp_avx512 is
 //
 //	for i := range y {
@@ -520,6 +691,225 @@ func geluTanh_avx512(y []float32, x []float32)
 //
 //go:noescape
 func hardSwish_avx512(y []float32, x []float32)
+
+// sqrt_avx512 is
+//
+//	for i := range y {
+//		y[i] = sqrt(x[i])
+//	}
+//
+//go:noescape
+func sqrt_avx512(y []float32, x []float32)
+
+// reciprocal_avx512 is
+//
+//	for i := range y {
+//		y[i] = 1 / x[i]
+//	}
+//
+//go:noescape
+func reciprocal_avx512(y []float32, x []float32)
+
+// abs_avx512 is
+//
+//	for i := range y {
+//		y[i] = abs(x[i])
+//	}
+//
+//go:noescape
+func abs_avx512(y []float32, x []float32)
+
+// floor_avx512 is
+//
+//	for i := range y {
+//		y[i] = floor(x[i])
+//	}
+//
+//go:noescape
+func floor_avx512(y []float32, x []float32)
+
+// ceil_avx512 is
+//
+//	for i := range y {
+//		y[i] = ceil(x[i])
+//	}
+//
+//go:noescape
+func ceil_avx512(y []float32, x []float32)
+
+// roundToEven_avx512 is
+//
+//	for i := range y {
+//		y[i] = roundToEven(x[i])
+//	}
+//
+//go:noescape
+func roundToEven_avx512(y []float32, x []float32)
+
+// softsign_avx512 is
+//
+//	for i := range y {
+//		y[i] = x[i] / (1 + abs(x[i]))
+//	}
+//
+//go:noescape
+func softsign_avx512(y []float32, x []float32)
+
+// softplus_avx512 is
+//
+//	for i := range y {
+//		y[i] = log(1 + exp(x[i]))
+//	}
+//
+//go:noescape
+func softplus_avx512(y []float32, x []float32)
+
+// mish_avx512 is
+//
+//	for i := range y {
+//		y[i] = x[i] * tanh(log(1+exp(x[i])))
+//	}
+//
+//go:noescape
+func mish_avx512(y []float32, x []float32)
+
+// erf_avx512 is
+//
+//	for i := range y {
+//		y[i] = erf(x[i])
+//	}
+//
+//go:noescape
+func erf_avx512(y []float32, x []float32)
+
+// log_avx512 is
+//
+//	for i := range y {
+//		y[i] = log(x[i])
+//	}
+//
+//go:noescape
+func log_avx512(y []float32, x []float32)
+
+// sin_avx512 is
+//
+//	for i := range y {
+//		y[i] = sin(x[i])
+//	}
+//
+//go:noescape
+func sin_avx512(y []float32, x []float32)
+
+// cos_avx512 is
+//
+//	for i := range y {
+//		y[i] = cos(x[i])
+//	}
+//
+//go:noescape
+func cos_avx512(y []float32, x []float32)
+
+// swish_avx512 is
+//
+//	for i := range y {
+//		y[i] = x[i] / (1 + exp(-alpha*x[i]))
+//	}
+//
+//go:noescape
+func swish_avx512(y []float32, x []float32, alpha float32)
+
+// leak_avx512 is
+//
+//	for i := range y {
+//		y[i] = a[i]
+//		if a[i] < 0 {
+//			y[i] = a[i] * b[i]
+//		}
+//	}
+//
+//go:noescape
+func leak_avx512(y []float32, a []float32, b []float32)
+
+// leaky_avx512 is
+//
+//	for i := range y {
+//		y[i] = x[i]
+//		if x[i] < 0 {
+//			y[i] = x[i] * slope
+//		}
+//	}
+//
+//go:noescape
+func leaky_avx512(y []float32, x []float32, slope float32)
+
+// elu_avx512 is
+//
+//	for i := range y {
+//		y[i] = gain * x[i]
+//		if x[i] < 0 {
+//			y[i] = scale * (exp(slope*x[i]) - 1)
+//		}
+//	}
+//
+//go:noescape
+func elu_avx512(y []float32, x []float32, slope float32, scale float32, gain float32)
+
+// pow_avx512 is
+//
+//	for i := range y {
+//		y[i] = pow(a[i], b[i])
+//	}
+//
+//go:noescape
+func pow_avx512(y []float32, a []float32, b []float32)
+
+// equal_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if a[i] == b[i] {
+//			y[i] = 1
+//		}
+//	}
+//
+//go:noescape
+func equal_avx512(y []float32, a []float32, b []float32)
+
+// less_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if a[i] < b[i] {
+//			y[i] = 1
+//		}
+//	}
+//
+//go:noescape
+func less_avx512(y []float32, a []float32, b []float32)
+
+// lessOrEqual_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if a[i] <= b[i] {
+//			y[i] = 1
+//		}
+//	}
+//
+//go:noescape
+func lessOrEqual_avx512(y []float32, a []float32, b []float32)
+
+// where_avx512 is
+//
+//	for i := range y {
+//		y[i] = b[i]
+//		if which[i] != 0 {
+//			y[i] = a[i]
+//		}
+//	}
+//
+//go:noescape
+func where_avx512(y []float32, which []float32, a []float32, b []float32)
 
 // taps_avx512 is
 //

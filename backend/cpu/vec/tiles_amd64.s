@@ -30,119 +30,239 @@ DATA consts<>+16(SB)/4, $0xc2b20000
 DATA consts<>+20(SB)/4, $0xc2b20000
 DATA consts<>+24(SB)/4, $0xc2b20000
 DATA consts<>+28(SB)/4, $0xc2b20000
-DATA consts<>+32(SB)/4, $0x42d00000
-DATA consts<>+36(SB)/4, $0x42d00000
-DATA consts<>+40(SB)/4, $0x42d00000
-DATA consts<>+44(SB)/4, $0x42d00000
-DATA consts<>+48(SB)/4, $0x42d00000
-DATA consts<>+52(SB)/4, $0x42d00000
-DATA consts<>+56(SB)/4, $0x42d00000
-DATA consts<>+60(SB)/4, $0x42d00000
-DATA consts<>+64(SB)/4, $0xbfb8aa3b
-DATA consts<>+68(SB)/4, $0xbfb8aa3b
-DATA consts<>+72(SB)/4, $0xbfb8aa3b
-DATA consts<>+76(SB)/4, $0xbfb8aa3b
-DATA consts<>+80(SB)/4, $0xbfb8aa3b
-DATA consts<>+84(SB)/4, $0xbfb8aa3b
-DATA consts<>+88(SB)/4, $0xbfb8aa3b
-DATA consts<>+92(SB)/4, $0xbfb8aa3b
-DATA consts<>+96(SB)/4, $0x3f317218
-DATA consts<>+100(SB)/4, $0x3f317218
-DATA consts<>+104(SB)/4, $0x3f317218
-DATA consts<>+108(SB)/4, $0x3f317218
-DATA consts<>+112(SB)/4, $0x3f317218
-DATA consts<>+116(SB)/4, $0x3f317218
-DATA consts<>+120(SB)/4, $0x3f317218
-DATA consts<>+124(SB)/4, $0x3f317218
-DATA consts<>+128(SB)/4, $0x4b400000
-DATA consts<>+132(SB)/4, $0x4b400000
-DATA consts<>+136(SB)/4, $0x4b400000
-DATA consts<>+140(SB)/4, $0x4b400000
-DATA consts<>+144(SB)/4, $0x4b400000
-DATA consts<>+148(SB)/4, $0x4b400000
-DATA consts<>+152(SB)/4, $0x4b400000
-DATA consts<>+156(SB)/4, $0x4b400000
-DATA consts<>+160(SB)/4, $0x3ab84db2
-DATA consts<>+164(SB)/4, $0x3ab84db2
-DATA consts<>+168(SB)/4, $0x3ab84db2
-DATA consts<>+172(SB)/4, $0x3ab84db2
-DATA consts<>+176(SB)/4, $0x3ab84db2
-DATA consts<>+180(SB)/4, $0x3ab84db2
-DATA consts<>+184(SB)/4, $0x3ab84db2
-DATA consts<>+188(SB)/4, $0x3ab84db2
-DATA consts<>+192(SB)/4, $0xbc09481f
-DATA consts<>+196(SB)/4, $0xbc09481f
-DATA consts<>+200(SB)/4, $0xbc09481f
-DATA consts<>+204(SB)/4, $0xbc09481f
-DATA consts<>+208(SB)/4, $0xbc09481f
-DATA consts<>+212(SB)/4, $0xbc09481f
-DATA consts<>+216(SB)/4, $0xbc09481f
-DATA consts<>+220(SB)/4, $0xbc09481f
-DATA consts<>+224(SB)/4, $0x3d2aa8af
-DATA consts<>+228(SB)/4, $0x3d2aa8af
-DATA consts<>+232(SB)/4, $0x3d2aa8af
-DATA consts<>+236(SB)/4, $0x3d2aa8af
-DATA consts<>+240(SB)/4, $0x3d2aa8af
-DATA consts<>+244(SB)/4, $0x3d2aa8af
-DATA consts<>+248(SB)/4, $0x3d2aa8af
-DATA consts<>+252(SB)/4, $0x3d2aa8af
-DATA consts<>+256(SB)/4, $0xbe2aa9e1
-DATA consts<>+260(SB)/4, $0xbe2aa9e1
-DATA consts<>+264(SB)/4, $0xbe2aa9e1
-DATA consts<>+268(SB)/4, $0xbe2aa9e1
-DATA consts<>+272(SB)/4, $0xbe2aa9e1
-DATA consts<>+276(SB)/4, $0xbe2aa9e1
-DATA consts<>+280(SB)/4, $0xbe2aa9e1
-DATA consts<>+284(SB)/4, $0xbe2aa9e1
-DATA consts<>+288(SB)/4, $0x3f000001
-DATA consts<>+292(SB)/4, $0x3f000001
-DATA consts<>+296(SB)/4, $0x3f000001
-DATA consts<>+300(SB)/4, $0x3f000001
-DATA consts<>+304(SB)/4, $0x3f000001
-DATA consts<>+308(SB)/4, $0x3f000001
-DATA consts<>+312(SB)/4, $0x3f000001
-DATA consts<>+316(SB)/4, $0x3f000001
-DATA consts<>+320(SB)/4, $0xbf800000
-DATA consts<>+324(SB)/4, $0xbf800000
-DATA consts<>+328(SB)/4, $0xbf800000
-DATA consts<>+332(SB)/4, $0xbf800000
-DATA consts<>+336(SB)/4, $0xbf800000
-DATA consts<>+340(SB)/4, $0xbf800000
-DATA consts<>+344(SB)/4, $0xbf800000
-DATA consts<>+348(SB)/4, $0xbf800000
-DATA consts<>+352(SB)/4, $0x3f800000
-DATA consts<>+356(SB)/4, $0x3f800000
-DATA consts<>+360(SB)/4, $0x3f800000
-DATA consts<>+364(SB)/4, $0x3f800000
-DATA consts<>+368(SB)/4, $0x3f800000
-DATA consts<>+372(SB)/4, $0x3f800000
-DATA consts<>+376(SB)/4, $0x3f800000
-DATA consts<>+380(SB)/4, $0x3f800000
-DATA consts<>+384(SB)/4, $0x00000000
-DATA consts<>+388(SB)/4, $0x00000000
-DATA consts<>+392(SB)/4, $0x00000000
-DATA consts<>+396(SB)/4, $0x00000000
-DATA consts<>+400(SB)/4, $0x00000000
-DATA consts<>+404(SB)/4, $0x00000000
-DATA consts<>+408(SB)/4, $0x00000000
-DATA consts<>+412(SB)/4, $0x00000000
-DATA consts<>+416(SB)/4, $0x3e2aaaab
-DATA consts<>+420(SB)/4, $0x3e2aaaab
-DATA consts<>+424(SB)/4, $0x3e2aaaab
-DATA consts<>+428(SB)/4, $0x3e2aaaab
-DATA consts<>+432(SB)/4, $0x3e2aaaab
-DATA consts<>+436(SB)/4, $0x3e2aaaab
-DATA consts<>+440(SB)/4, $0x3e2aaaab
-DATA consts<>+444(SB)/4, $0x3e2aaaab
-DATA consts<>+448(SB)/4, $0x3f000000
-DATA consts<>+452(SB)/4, $0x3f000000
-DATA consts<>+456(SB)/4, $0x3f000000
-DATA consts<>+460(SB)/4, $0x3f000000
-DATA consts<>+464(SB)/4, $0x3f000000
-DATA consts<>+468(SB)/4, $0x3f000000
-DATA consts<>+472(SB)/4, $0x3f000000
-DATA consts<>+476(SB)/4, $0x3f000000
-GLOBL consts<>(SB), RODATA|NOPTR, $480
+DATA consts<>+32(SB)/4, $0xc2b20000
+DATA consts<>+36(SB)/4, $0xc2b20000
+DATA consts<>+40(SB)/4, $0xc2b20000
+DATA consts<>+44(SB)/4, $0xc2b20000
+DATA consts<>+48(SB)/4, $0xc2b20000
+DATA consts<>+52(SB)/4, $0xc2b20000
+DATA consts<>+56(SB)/4, $0xc2b20000
+DATA consts<>+60(SB)/4, $0xc2b20000
+DATA consts<>+64(SB)/4, $0x42d00000
+DATA consts<>+68(SB)/4, $0x42d00000
+DATA consts<>+72(SB)/4, $0x42d00000
+DATA consts<>+76(SB)/4, $0x42d00000
+DATA consts<>+80(SB)/4, $0x42d00000
+DATA consts<>+84(SB)/4, $0x42d00000
+DATA consts<>+88(SB)/4, $0x42d00000
+DATA consts<>+92(SB)/4, $0x42d00000
+DATA consts<>+96(SB)/4, $0x42d00000
+DATA consts<>+100(SB)/4, $0x42d00000
+DATA consts<>+104(SB)/4, $0x42d00000
+DATA consts<>+108(SB)/4, $0x42d00000
+DATA consts<>+112(SB)/4, $0x42d00000
+DATA consts<>+116(SB)/4, $0x42d00000
+DATA consts<>+120(SB)/4, $0x42d00000
+DATA consts<>+124(SB)/4, $0x42d00000
+DATA consts<>+128(SB)/4, $0xbfb8aa3b
+DATA consts<>+132(SB)/4, $0xbfb8aa3b
+DATA consts<>+136(SB)/4, $0xbfb8aa3b
+DATA consts<>+140(SB)/4, $0xbfb8aa3b
+DATA consts<>+144(SB)/4, $0xbfb8aa3b
+DATA consts<>+148(SB)/4, $0xbfb8aa3b
+DATA consts<>+152(SB)/4, $0xbfb8aa3b
+DATA consts<>+156(SB)/4, $0xbfb8aa3b
+DATA consts<>+160(SB)/4, $0xbfb8aa3b
+DATA consts<>+164(SB)/4, $0xbfb8aa3b
+DATA consts<>+168(SB)/4, $0xbfb8aa3b
+DATA consts<>+172(SB)/4, $0xbfb8aa3b
+DATA consts<>+176(SB)/4, $0xbfb8aa3b
+DATA consts<>+180(SB)/4, $0xbfb8aa3b
+DATA consts<>+184(SB)/4, $0xbfb8aa3b
+DATA consts<>+188(SB)/4, $0xbfb8aa3b
+DATA consts<>+192(SB)/4, $0x3f317218
+DATA consts<>+196(SB)/4, $0x3f317218
+DATA consts<>+200(SB)/4, $0x3f317218
+DATA consts<>+204(SB)/4, $0x3f317218
+DATA consts<>+208(SB)/4, $0x3f317218
+DATA consts<>+212(SB)/4, $0x3f317218
+DATA consts<>+216(SB)/4, $0x3f317218
+DATA consts<>+220(SB)/4, $0x3f317218
+DATA consts<>+224(SB)/4, $0x3f317218
+DATA consts<>+228(SB)/4, $0x3f317218
+DATA consts<>+232(SB)/4, $0x3f317218
+DATA consts<>+236(SB)/4, $0x3f317218
+DATA consts<>+240(SB)/4, $0x3f317218
+DATA consts<>+244(SB)/4, $0x3f317218
+DATA consts<>+248(SB)/4, $0x3f317218
+DATA consts<>+252(SB)/4, $0x3f317218
+DATA consts<>+256(SB)/4, $0x4b400000
+DATA consts<>+260(SB)/4, $0x4b400000
+DATA consts<>+264(SB)/4, $0x4b400000
+DATA consts<>+268(SB)/4, $0x4b400000
+DATA consts<>+272(SB)/4, $0x4b400000
+DATA consts<>+276(SB)/4, $0x4b400000
+DATA consts<>+280(SB)/4, $0x4b400000
+DATA consts<>+284(SB)/4, $0x4b400000
+DATA consts<>+288(SB)/4, $0x4b400000
+DATA consts<>+292(SB)/4, $0x4b400000
+DATA consts<>+296(SB)/4, $0x4b400000
+DATA consts<>+300(SB)/4, $0x4b400000
+DATA consts<>+304(SB)/4, $0x4b400000
+DATA consts<>+308(SB)/4, $0x4b400000
+DATA consts<>+312(SB)/4, $0x4b400000
+DATA consts<>+316(SB)/4, $0x4b400000
+DATA consts<>+320(SB)/4, $0x3ab84db2
+DATA consts<>+324(SB)/4, $0x3ab84db2
+DATA consts<>+328(SB)/4, $0x3ab84db2
+DATA consts<>+332(SB)/4, $0x3ab84db2
+DATA consts<>+336(SB)/4, $0x3ab84db2
+DATA consts<>+340(SB)/4, $0x3ab84db2
+DATA consts<>+344(SB)/4, $0x3ab84db2
+DATA consts<>+348(SB)/4, $0x3ab84db2
+DATA consts<>+352(SB)/4, $0x3ab84db2
+DATA consts<>+356(SB)/4, $0x3ab84db2
+DATA consts<>+360(SB)/4, $0x3ab84db2
+DATA consts<>+364(SB)/4, $0x3ab84db2
+DATA consts<>+368(SB)/4, $0x3ab84db2
+DATA consts<>+372(SB)/4, $0x3ab84db2
+DATA consts<>+376(SB)/4, $0x3ab84db2
+DATA consts<>+380(SB)/4, $0x3ab84db2
+DATA consts<>+384(SB)/4, $0xbc09481f
+DATA consts<>+388(SB)/4, $0xbc09481f
+DATA consts<>+392(SB)/4, $0xbc09481f
+DATA consts<>+396(SB)/4, $0xbc09481f
+DATA consts<>+400(SB)/4, $0xbc09481f
+DATA consts<>+404(SB)/4, $0xbc09481f
+DATA consts<>+408(SB)/4, $0xbc09481f
+DATA consts<>+412(SB)/4, $0xbc09481f
+DATA consts<>+416(SB)/4, $0xbc09481f
+DATA consts<>+420(SB)/4, $0xbc09481f
+DATA consts<>+424(SB)/4, $0xbc09481f
+DATA consts<>+428(SB)/4, $0xbc09481f
+DATA consts<>+432(SB)/4, $0xbc09481f
+DATA consts<>+436(SB)/4, $0xbc09481f
+DATA consts<>+440(SB)/4, $0xbc09481f
+DATA consts<>+444(SB)/4, $0xbc09481f
+DATA consts<>+448(SB)/4, $0x3d2aa8af
+DATA consts<>+452(SB)/4, $0x3d2aa8af
+DATA consts<>+456(SB)/4, $0x3d2aa8af
+DATA consts<>+460(SB)/4, $0x3d2aa8af
+DATA consts<>+464(SB)/4, $0x3d2aa8af
+DATA consts<>+468(SB)/4, $0x3d2aa8af
+DATA consts<>+472(SB)/4, $0x3d2aa8af
+DATA consts<>+476(SB)/4, $0x3d2aa8af
+DATA consts<>+480(SB)/4, $0x3d2aa8af
+DATA consts<>+484(SB)/4, $0x3d2aa8af
+DATA consts<>+488(SB)/4, $0x3d2aa8af
+DATA consts<>+492(SB)/4, $0x3d2aa8af
+DATA consts<>+496(SB)/4, $0x3d2aa8af
+DATA consts<>+500(SB)/4, $0x3d2aa8af
+DATA consts<>+504(SB)/4, $0x3d2aa8af
+DATA consts<>+508(SB)/4, $0x3d2aa8af
+DATA consts<>+512(SB)/4, $0xbe2aa9e1
+DATA consts<>+516(SB)/4, $0xbe2aa9e1
+DATA consts<>+520(SB)/4, $0xbe2aa9e1
+DATA consts<>+524(SB)/4, $0xbe2aa9e1
+DATA consts<>+528(SB)/4, $0xbe2aa9e1
+DATA consts<>+532(SB)/4, $0xbe2aa9e1
+DATA consts<>+536(SB)/4, $0xbe2aa9e1
+DATA consts<>+540(SB)/4, $0xbe2aa9e1
+DATA consts<>+544(SB)/4, $0xbe2aa9e1
+DATA consts<>+548(SB)/4, $0xbe2aa9e1
+DATA consts<>+552(SB)/4, $0xbe2aa9e1
+DATA consts<>+556(SB)/4, $0xbe2aa9e1
+DATA consts<>+560(SB)/4, $0xbe2aa9e1
+DATA consts<>+564(SB)/4, $0xbe2aa9e1
+DATA consts<>+568(SB)/4, $0xbe2aa9e1
+DATA consts<>+572(SB)/4, $0xbe2aa9e1
+DATA consts<>+576(SB)/4, $0x3f000001
+DATA consts<>+580(SB)/4, $0x3f000001
+DATA consts<>+584(SB)/4, $0x3f000001
+DATA consts<>+588(SB)/4, $0x3f000001
+DATA consts<>+592(SB)/4, $0x3f000001
+DATA consts<>+596(SB)/4, $0x3f000001
+DATA consts<>+600(SB)/4, $0x3f000001
+DATA consts<>+604(SB)/4, $0x3f000001
+DATA consts<>+608(SB)/4, $0x3f000001
+DATA consts<>+612(SB)/4, $0x3f000001
+DATA consts<>+616(SB)/4, $0x3f000001
+DATA consts<>+620(SB)/4, $0x3f000001
+DATA consts<>+624(SB)/4, $0x3f000001
+DATA consts<>+628(SB)/4, $0x3f000001
+DATA consts<>+632(SB)/4, $0x3f000001
+DATA consts<>+636(SB)/4, $0x3f000001
+DATA consts<>+640(SB)/4, $0xbf800000
+DATA consts<>+644(SB)/4, $0xbf800000
+DATA consts<>+648(SB)/4, $0xbf800000
+DATA consts<>+652(SB)/4, $0xbf800000
+DATA consts<>+656(SB)/4, $0xbf800000
+DATA consts<>+660(SB)/4, $0xbf800000
+DATA consts<>+664(SB)/4, $0xbf800000
+DATA consts<>+668(SB)/4, $0xbf800000
+DATA consts<>+672(SB)/4, $0xbf800000
+DATA consts<>+676(SB)/4, $0xbf800000
+DATA consts<>+680(SB)/4, $0xbf800000
+DATA consts<>+684(SB)/4, $0xbf800000
+DATA consts<>+688(SB)/4, $0xbf800000
+DATA consts<>+692(SB)/4, $0xbf800000
+DATA consts<>+696(SB)/4, $0xbf800000
+DATA consts<>+700(SB)/4, $0xbf800000
+DATA consts<>+704(SB)/4, $0x3f800000
+DATA consts<>+708(SB)/4, $0x3f800000
+DATA consts<>+712(SB)/4, $0x3f800000
+DATA consts<>+716(SB)/4, $0x3f800000
+DATA consts<>+720(SB)/4, $0x3f800000
+DATA consts<>+724(SB)/4, $0x3f800000
+DATA consts<>+728(SB)/4, $0x3f800000
+DATA consts<>+732(SB)/4, $0x3f800000
+DATA consts<>+736(SB)/4, $0x3f800000
+DATA consts<>+740(SB)/4, $0x3f800000
+DATA consts<>+744(SB)/4, $0x3f800000
+DATA consts<>+748(SB)/4, $0x3f800000
+DATA consts<>+752(SB)/4, $0x3f800000
+DATA consts<>+756(SB)/4, $0x3f800000
+DATA consts<>+760(SB)/4, $0x3f800000
+DATA consts<>+764(SB)/4, $0x3f800000
+DATA consts<>+768(SB)/4, $0x00000000
+DATA consts<>+772(SB)/4, $0x00000000
+DATA consts<>+776(SB)/4, $0x00000000
+DATA consts<>+780(SB)/4, $0x00000000
+DATA consts<>+784(SB)/4, $0x00000000
+DATA consts<>+788(SB)/4, $0x00000000
+DATA consts<>+792(SB)/4, $0x00000000
+DATA consts<>+796(SB)/4, $0x00000000
+DATA consts<>+800(SB)/4, $0x00000000
+DATA consts<>+804(SB)/4, $0x00000000
+DATA consts<>+808(SB)/4, $0x00000000
+DATA consts<>+812(SB)/4, $0x00000000
+DATA consts<>+816(SB)/4, $0x00000000
+DATA consts<>+820(SB)/4, $0x00000000
+DATA consts<>+824(SB)/4, $0x00000000
+DATA consts<>+828(SB)/4, $0x00000000
+DATA consts<>+832(SB)/4, $0x3e2aaaab
+DATA consts<>+836(SB)/4, $0x3e2aaaab
+DATA consts<>+840(SB)/4, $0x3e2aaaab
+DATA consts<>+844(SB)/4, $0x3e2aaaab
+DATA consts<>+848(SB)/4, $0x3e2aaaab
+DATA consts<>+852(SB)/4, $0x3e2aaaab
+DATA consts<>+856(SB)/4, $0x3e2aaaab
+DATA consts<>+860(SB)/4, $0x3e2aaaab
+DATA consts<>+864(SB)/4, $0x3e2aaaab
+DATA consts<>+868(SB)/4, $0x3e2aaaab
+DATA consts<>+872(SB)/4, $0x3e2aaaab
+DATA consts<>+876(SB)/4, $0x3e2aaaab
+DATA consts<>+880(SB)/4, $0x3e2aaaab
+DATA consts<>+884(SB)/4, $0x3e2aaaab
+DATA consts<>+888(SB)/4, $0x3e2aaaab
+DATA consts<>+892(SB)/4, $0x3e2aaaab
+DATA consts<>+896(SB)/4, $0x3f000000
+DATA consts<>+900(SB)/4, $0x3f000000
+DATA consts<>+904(SB)/4, $0x3f000000
+DATA consts<>+908(SB)/4, $0x3f000000
+DATA consts<>+912(SB)/4, $0x3f000000
+DATA consts<>+916(SB)/4, $0x3f000000
+DATA consts<>+920(SB)/4, $0x3f000000
+DATA consts<>+924(SB)/4, $0x3f000000
+DATA consts<>+928(SB)/4, $0x3f000000
+DATA consts<>+932(SB)/4, $0x3f000000
+DATA consts<>+936(SB)/4, $0x3f000000
+DATA consts<>+940(SB)/4, $0x3f000000
+DATA consts<>+944(SB)/4, $0x3f000000
+DATA consts<>+948(SB)/4, $0x3f000000
+DATA consts<>+952(SB)/4, $0x3f000000
+DATA consts<>+956(SB)/4, $0x3f000000
+GLOBL consts<>(SB), RODATA|NOPTR, $960
 
 DATA evens<>+0(SB)/4, $0x00000000
 DATA evens<>+4(SB)/4, $0x00000002
@@ -626,121 +746,121 @@ many:
 	VADDPS  Y6, Y5, Y5
 
 many_last:
-	VMOVUPS     consts<>+352(SB), Y6
+	VMOVUPS     consts<>+704(SB), Y6
 	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+32(SB), Y8
+	VMOVUPS     consts<>+64(SB), Y8
 	VMAXPS      Y2, Y7, Y7
 	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+128(SB), Y8
-	VFMADD231PS consts<>+64(SB), Y7, Y8
-	VSUBPS      consts<>+128(SB), Y8, Y8
+	VMOVUPS     consts<>+256(SB), Y8
+	VFMADD231PS consts<>+128(SB), Y7, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y8
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+96(SB), Y8, Y7
-	VMOVUPS     consts<>+160(SB), Y9
-	VFMADD213PS consts<>+192(SB), Y7, Y9
-	VFMADD213PS consts<>+224(SB), Y7, Y9
-	VFMADD213PS consts<>+256(SB), Y7, Y9
-	VFMADD213PS consts<>+288(SB), Y7, Y9
-	VFMADD213PS consts<>+320(SB), Y7, Y9
-	VFMADD213PS consts<>+352(SB), Y7, Y9
+	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VMOVUPS     consts<>+320(SB), Y9
+	VFMADD213PS consts<>+384(SB), Y7, Y9
+	VFMADD213PS consts<>+448(SB), Y7, Y9
+	VFMADD213PS consts<>+512(SB), Y7, Y9
+	VFMADD213PS consts<>+576(SB), Y7, Y9
+	VFMADD213PS consts<>+640(SB), Y7, Y9
+	VFMADD213PS consts<>+704(SB), Y7, Y9
 	VCVTPS2DQ   Y8, Y7
 	VPSRAD      $0x01, Y7, Y8
 	VPSUBD      Y8, Y7, Y7
 	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+352(SB), Y8, Y8
+	VPADDD      consts<>+704(SB), Y8, Y8
 	VMULPS      Y8, Y9, Y9
 	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+352(SB), Y7, Y7
+	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y6, Y9, Y9
 	VDIVPS      Y9, Y6, Y6
 	VMULPS      Y2, Y6, Y6
 	VMOVUPS     Y6, (AX)(R13*1)
-	VMOVUPS     consts<>+352(SB), Y2
+	VMOVUPS     consts<>+704(SB), Y2
 	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+32(SB), Y8
+	VMOVUPS     consts<>+64(SB), Y8
 	VMAXPS      Y3, Y7, Y7
 	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+128(SB), Y8
-	VFMADD231PS consts<>+64(SB), Y7, Y8
-	VSUBPS      consts<>+128(SB), Y8, Y8
+	VMOVUPS     consts<>+256(SB), Y8
+	VFMADD231PS consts<>+128(SB), Y7, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y8
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+96(SB), Y8, Y7
-	VMOVUPS     consts<>+160(SB), Y9
-	VFMADD213PS consts<>+192(SB), Y7, Y9
-	VFMADD213PS consts<>+224(SB), Y7, Y9
-	VFMADD213PS consts<>+256(SB), Y7, Y9
-	VFMADD213PS consts<>+288(SB), Y7, Y9
-	VFMADD213PS consts<>+320(SB), Y7, Y9
-	VFMADD213PS consts<>+352(SB), Y7, Y9
+	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VMOVUPS     consts<>+320(SB), Y9
+	VFMADD213PS consts<>+384(SB), Y7, Y9
+	VFMADD213PS consts<>+448(SB), Y7, Y9
+	VFMADD213PS consts<>+512(SB), Y7, Y9
+	VFMADD213PS consts<>+576(SB), Y7, Y9
+	VFMADD213PS consts<>+640(SB), Y7, Y9
+	VFMADD213PS consts<>+704(SB), Y7, Y9
 	VCVTPS2DQ   Y8, Y7
 	VPSRAD      $0x01, Y7, Y8
 	VPSUBD      Y8, Y7, Y7
 	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+352(SB), Y8, Y8
+	VPADDD      consts<>+704(SB), Y8, Y8
 	VMULPS      Y8, Y9, Y9
 	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+352(SB), Y7, Y7
+	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y2, Y9, Y9
 	VDIVPS      Y9, Y2, Y2
 	VMULPS      Y3, Y2, Y2
 	VMOVUPS     Y2, 32(AX)(R13*1)
-	VMOVUPS     consts<>+352(SB), Y3
+	VMOVUPS     consts<>+704(SB), Y3
 	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+32(SB), Y8
+	VMOVUPS     consts<>+64(SB), Y8
 	VMAXPS      Y4, Y7, Y7
 	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+128(SB), Y8
-	VFMADD231PS consts<>+64(SB), Y7, Y8
-	VSUBPS      consts<>+128(SB), Y8, Y8
+	VMOVUPS     consts<>+256(SB), Y8
+	VFMADD231PS consts<>+128(SB), Y7, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y8
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+96(SB), Y8, Y7
-	VMOVUPS     consts<>+160(SB), Y9
-	VFMADD213PS consts<>+192(SB), Y7, Y9
-	VFMADD213PS consts<>+224(SB), Y7, Y9
-	VFMADD213PS consts<>+256(SB), Y7, Y9
-	VFMADD213PS consts<>+288(SB), Y7, Y9
-	VFMADD213PS consts<>+320(SB), Y7, Y9
-	VFMADD213PS consts<>+352(SB), Y7, Y9
+	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VMOVUPS     consts<>+320(SB), Y9
+	VFMADD213PS consts<>+384(SB), Y7, Y9
+	VFMADD213PS consts<>+448(SB), Y7, Y9
+	VFMADD213PS consts<>+512(SB), Y7, Y9
+	VFMADD213PS consts<>+576(SB), Y7, Y9
+	VFMADD213PS consts<>+640(SB), Y7, Y9
+	VFMADD213PS consts<>+704(SB), Y7, Y9
 	VCVTPS2DQ   Y8, Y7
 	VPSRAD      $0x01, Y7, Y8
 	VPSUBD      Y8, Y7, Y7
 	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+352(SB), Y8, Y8
+	VPADDD      consts<>+704(SB), Y8, Y8
 	VMULPS      Y8, Y9, Y9
 	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+352(SB), Y7, Y7
+	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y3, Y9, Y9
 	VDIVPS      Y9, Y3, Y3
 	VMULPS      Y4, Y3, Y3
 	VMOVUPS     Y3, 64(AX)(R13*1)
-	VMOVUPS     consts<>+352(SB), Y4
+	VMOVUPS     consts<>+704(SB), Y4
 	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+32(SB), Y8
+	VMOVUPS     consts<>+64(SB), Y8
 	VMAXPS      Y5, Y7, Y7
 	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+128(SB), Y8
-	VFMADD231PS consts<>+64(SB), Y7, Y8
-	VSUBPS      consts<>+128(SB), Y8, Y8
+	VMOVUPS     consts<>+256(SB), Y8
+	VFMADD231PS consts<>+128(SB), Y7, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y8
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+96(SB), Y8, Y7
-	VMOVUPS     consts<>+160(SB), Y9
-	VFMADD213PS consts<>+192(SB), Y7, Y9
-	VFMADD213PS consts<>+224(SB), Y7, Y9
-	VFMADD213PS consts<>+256(SB), Y7, Y9
-	VFMADD213PS consts<>+288(SB), Y7, Y9
-	VFMADD213PS consts<>+320(SB), Y7, Y9
-	VFMADD213PS consts<>+352(SB), Y7, Y9
+	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VMOVUPS     consts<>+320(SB), Y9
+	VFMADD213PS consts<>+384(SB), Y7, Y9
+	VFMADD213PS consts<>+448(SB), Y7, Y9
+	VFMADD213PS consts<>+512(SB), Y7, Y9
+	VFMADD213PS consts<>+576(SB), Y7, Y9
+	VFMADD213PS consts<>+640(SB), Y7, Y9
+	VFMADD213PS consts<>+704(SB), Y7, Y9
 	VCVTPS2DQ   Y8, Y7
 	VPSRAD      $0x01, Y7, Y8
 	VPSUBD      Y8, Y7, Y7
 	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+352(SB), Y8, Y8
+	VPADDD      consts<>+704(SB), Y8, Y8
 	VMULPS      Y8, Y9, Y9
 	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+352(SB), Y7, Y7
+	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y4, Y9, Y9
 	VDIVPS      Y9, Y4, Y4
@@ -768,31 +888,31 @@ vector:
 	VADDPS  Y3, Y2, Y2
 
 whole_last:
-	VMOVUPS     consts<>+352(SB), Y3
+	VMOVUPS     consts<>+704(SB), Y3
 	VMOVUPS     consts<>+0(SB), Y4
-	VMOVUPS     consts<>+32(SB), Y5
+	VMOVUPS     consts<>+64(SB), Y5
 	VMAXPS      Y2, Y4, Y4
 	VMINPS      Y4, Y5, Y4
-	VMOVUPS     consts<>+128(SB), Y5
-	VFMADD231PS consts<>+64(SB), Y4, Y5
-	VSUBPS      consts<>+128(SB), Y5, Y5
+	VMOVUPS     consts<>+256(SB), Y5
+	VFMADD231PS consts<>+128(SB), Y4, Y5
+	VSUBPS      consts<>+256(SB), Y5, Y5
 	VMOVAPS     Y4, Y4
-	VFMADD231PS consts<>+96(SB), Y5, Y4
-	VMOVUPS     consts<>+160(SB), Y6
-	VFMADD213PS consts<>+192(SB), Y4, Y6
-	VFMADD213PS consts<>+224(SB), Y4, Y6
-	VFMADD213PS consts<>+256(SB), Y4, Y6
-	VFMADD213PS consts<>+288(SB), Y4, Y6
-	VFMADD213PS consts<>+320(SB), Y4, Y6
-	VFMADD213PS consts<>+352(SB), Y4, Y6
+	VFMADD231PS consts<>+192(SB), Y5, Y4
+	VMOVUPS     consts<>+320(SB), Y6
+	VFMADD213PS consts<>+384(SB), Y4, Y6
+	VFMADD213PS consts<>+448(SB), Y4, Y6
+	VFMADD213PS consts<>+512(SB), Y4, Y6
+	VFMADD213PS consts<>+576(SB), Y4, Y6
+	VFMADD213PS consts<>+640(SB), Y4, Y6
+	VFMADD213PS consts<>+704(SB), Y4, Y6
 	VCVTPS2DQ   Y5, Y4
 	VPSRAD      $0x01, Y4, Y5
 	VPSUBD      Y5, Y4, Y4
 	VPSLLD      $0x17, Y5, Y5
-	VPADDD      consts<>+352(SB), Y5, Y5
+	VPADDD      consts<>+704(SB), Y5, Y5
 	VMULPS      Y5, Y6, Y6
 	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+352(SB), Y4, Y4
+	VPADDD      consts<>+704(SB), Y4, Y4
 	VMULPS      Y4, Y6, Y6
 	VADDPS      Y3, Y6, Y6
 	VDIVPS      Y6, Y3, Y3
@@ -817,31 +937,31 @@ rest:
 	VADDPS     Y3, Y2, Y2
 
 part_last:
-	VMOVUPS     consts<>+352(SB), Y3
+	VMOVUPS     consts<>+704(SB), Y3
 	VMOVUPS     consts<>+0(SB), Y4
-	VMOVUPS     consts<>+32(SB), Y5
+	VMOVUPS     consts<>+64(SB), Y5
 	VMAXPS      Y2, Y4, Y4
 	VMINPS      Y4, Y5, Y4
-	VMOVUPS     consts<>+128(SB), Y5
-	VFMADD231PS consts<>+64(SB), Y4, Y5
-	VSUBPS      consts<>+128(SB), Y5, Y5
+	VMOVUPS     consts<>+256(SB), Y5
+	VFMADD231PS consts<>+128(SB), Y4, Y5
+	VSUBPS      consts<>+256(SB), Y5, Y5
 	VMOVAPS     Y4, Y4
-	VFMADD231PS consts<>+96(SB), Y5, Y4
-	VMOVUPS     consts<>+160(SB), Y6
-	VFMADD213PS consts<>+192(SB), Y4, Y6
-	VFMADD213PS consts<>+224(SB), Y4, Y6
-	VFMADD213PS consts<>+256(SB), Y4, Y6
-	VFMADD213PS consts<>+288(SB), Y4, Y6
-	VFMADD213PS consts<>+320(SB), Y4, Y6
-	VFMADD213PS consts<>+352(SB), Y4, Y6
+	VFMADD231PS consts<>+192(SB), Y5, Y4
+	VMOVUPS     consts<>+320(SB), Y6
+	VFMADD213PS consts<>+384(SB), Y4, Y6
+	VFMADD213PS consts<>+448(SB), Y4, Y6
+	VFMADD213PS consts<>+512(SB), Y4, Y6
+	VFMADD213PS consts<>+576(SB), Y4, Y6
+	VFMADD213PS consts<>+640(SB), Y4, Y6
+	VFMADD213PS consts<>+704(SB), Y4, Y6
 	VCVTPS2DQ   Y5, Y4
 	VPSRAD      $0x01, Y4, Y5
 	VPSUBD      Y5, Y4, Y4
 	VPSLLD      $0x17, Y5, Y5
-	VPADDD      consts<>+352(SB), Y5, Y5
+	VPADDD      consts<>+704(SB), Y5, Y5
 	VMULPS      Y5, Y6, Y6
 	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+352(SB), Y4, Y4
+	VPADDD      consts<>+704(SB), Y4, Y4
 	VMULPS      Y4, Y6, Y6
 	VADDPS      Y3, Y6, Y6
 	VDIVPS      Y6, Y3, Y3
@@ -982,34 +1102,34 @@ many:
 	VADDPS  Y6, Y5, Y5
 
 many_last:
-	VMOVUPS     consts<>+416(SB), Y6
-	VFMADD213PS consts<>+448(SB), Y2, Y6
-	VMOVUPS     consts<>+384(SB), Y7
-	VMOVUPS     consts<>+352(SB), Y8
+	VMOVUPS     consts<>+832(SB), Y6
+	VFMADD213PS consts<>+896(SB), Y2, Y6
+	VMOVUPS     consts<>+768(SB), Y7
+	VMOVUPS     consts<>+704(SB), Y8
 	VMAXPS      Y6, Y7, Y6
 	VMINPS      Y6, Y8, Y6
 	VMULPS      Y2, Y6, Y6
 	VMOVUPS     Y6, (AX)(R13*1)
-	VMOVUPS     consts<>+416(SB), Y2
-	VFMADD213PS consts<>+448(SB), Y3, Y2
-	VMOVUPS     consts<>+384(SB), Y7
-	VMOVUPS     consts<>+352(SB), Y8
+	VMOVUPS     consts<>+832(SB), Y2
+	VFMADD213PS consts<>+896(SB), Y3, Y2
+	VMOVUPS     consts<>+768(SB), Y7
+	VMOVUPS     consts<>+704(SB), Y8
 	VMAXPS      Y2, Y7, Y2
 	VMINPS      Y2, Y8, Y2
 	VMULPS      Y3, Y2, Y2
 	VMOVUPS     Y2, 32(AX)(R13*1)
-	VMOVUPS     consts<>+416(SB), Y3
-	VFMADD213PS consts<>+448(SB), Y4, Y3
-	VMOVUPS     consts<>+384(SB), Y7
-	VMOVUPS     consts<>+352(SB), Y8
+	VMOVUPS     consts<>+832(SB), Y3
+	VFMADD213PS consts<>+896(SB), Y4, Y3
+	VMOVUPS     consts<>+768(SB), Y7
+	VMOVUPS     consts<>+704(SB), Y8
 	VMAXPS      Y3, Y7, Y3
 	VMINPS      Y3, Y8, Y3
 	VMULPS      Y4, Y3, Y3
 	VMOVUPS     Y3, 64(AX)(R13*1)
-	VMOVUPS     consts<>+416(SB), Y4
-	VFMADD213PS consts<>+448(SB), Y5, Y4
-	VMOVUPS     consts<>+384(SB), Y7
-	VMOVUPS     consts<>+352(SB), Y8
+	VMOVUPS     consts<>+832(SB), Y4
+	VFMADD213PS consts<>+896(SB), Y5, Y4
+	VMOVUPS     consts<>+768(SB), Y7
+	VMOVUPS     consts<>+704(SB), Y8
 	VMAXPS      Y4, Y7, Y4
 	VMINPS      Y4, Y8, Y4
 	VMULPS      Y5, Y4, Y4
@@ -1036,10 +1156,10 @@ vector:
 	VADDPS  Y3, Y2, Y2
 
 whole_last:
-	VMOVUPS     consts<>+416(SB), Y3
-	VFMADD213PS consts<>+448(SB), Y2, Y3
-	VMOVUPS     consts<>+384(SB), Y4
-	VMOVUPS     consts<>+352(SB), Y5
+	VMOVUPS     consts<>+832(SB), Y3
+	VFMADD213PS consts<>+896(SB), Y2, Y3
+	VMOVUPS     consts<>+768(SB), Y4
+	VMOVUPS     consts<>+704(SB), Y5
 	VMAXPS      Y3, Y4, Y3
 	VMINPS      Y3, Y5, Y3
 	VMULPS      Y2, Y3, Y3
@@ -1063,10 +1183,10 @@ rest:
 	VADDPS     Y3, Y2, Y2
 
 part_last:
-	VMOVUPS     consts<>+416(SB), Y3
-	VFMADD213PS consts<>+448(SB), Y2, Y3
-	VMOVUPS     consts<>+384(SB), Y4
-	VMOVUPS     consts<>+352(SB), Y5
+	VMOVUPS     consts<>+832(SB), Y3
+	VFMADD213PS consts<>+896(SB), Y2, Y3
+	VMOVUPS     consts<>+768(SB), Y4
+	VMOVUPS     consts<>+704(SB), Y5
 	VMAXPS      Y3, Y4, Y3
 	VMINPS      Y3, Y5, Y3
 	VMULPS      Y2, Y3, Y3
@@ -1985,17 +2105,17 @@ TEXT ·finishRowsSiLU_avx512(SB), NOSPLIT, $0-81
 	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
 	VBROADCASTSS consts<>+0(SB), Z1
-	VBROADCASTSS consts<>+32(SB), Z2
-	VBROADCASTSS consts<>+64(SB), Z3
-	VBROADCASTSS consts<>+96(SB), Z4
-	VBROADCASTSS consts<>+128(SB), Z5
-	VBROADCASTSS consts<>+160(SB), Z6
-	VBROADCASTSS consts<>+192(SB), Z7
-	VBROADCASTSS consts<>+224(SB), Z8
-	VBROADCASTSS consts<>+256(SB), Z9
-	VBROADCASTSS consts<>+288(SB), Z10
-	VBROADCASTSS consts<>+320(SB), Z11
-	VBROADCASTSS consts<>+352(SB), Z12
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+128(SB), Z3
+	VBROADCASTSS consts<>+192(SB), Z4
+	VBROADCASTSS consts<>+256(SB), Z5
+	VBROADCASTSS consts<>+320(SB), Z6
+	VBROADCASTSS consts<>+384(SB), Z7
+	VBROADCASTSS consts<>+448(SB), Z8
+	VBROADCASTSS consts<>+512(SB), Z9
+	VBROADCASTSS consts<>+576(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z11
+	VBROADCASTSS consts<>+704(SB), Z12
 	MOVQ         cols+40(FP), R12
 	MOVQ         R12, R11
 	ANDQ         $0x0f, R11
@@ -2228,10 +2348,10 @@ TEXT ·finishRowsHardSwish_avx512(SB), NOSPLIT, $0-81
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
-	VBROADCASTSS consts<>+384(SB), Z1
-	VBROADCASTSS consts<>+416(SB), Z2
-	VBROADCASTSS consts<>+448(SB), Z3
-	VBROADCASTSS consts<>+352(SB), Z4
+	VBROADCASTSS consts<>+768(SB), Z1
+	VBROADCASTSS consts<>+832(SB), Z2
+	VBROADCASTSS consts<>+896(SB), Z3
+	VBROADCASTSS consts<>+704(SB), Z4
 	MOVQ         cols+40(FP), R12
 	MOVQ         R12, R11
 	ANDQ         $0x0f, R11

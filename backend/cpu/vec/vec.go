@@ -42,8 +42,11 @@ type kernels struct {
 
 	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
 
-	leakyReLU func(y, x []float32, slope float32)
-	elu       func(y, x []float32, alpha, rate, gain float32)
+	sqrt, reciprocal, abs, floor, ceil, roundToEven, softsign, softplus, mish, erf, log, sin, cos unary
+	elu                                                                                           func(y, x []float32, slope, scale, gain float32)
+	swish, leaky                                                                                  func(y, x []float32, factor float32)
+	leak, pow, equal, less, lessOrEqual                                                           binary
+	where                                                                                         func(y, which, a, b []float32)
 
 	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 
@@ -195,12 +198,84 @@ func GELUTanh(y, x []float32) { same(y, x); best.geluTanh(y, x) }
 // HardSwish computes y = x * min(max(x/6 + 0.5, 0), 1).
 func HardSwish(y, x []float32) { same(y, x); best.hardSwish(y, x) }
 
-// LeakyReLU computes y = x, and slope*x where x is less than 0.
-func LeakyReLU(y, x []float32, slope float32) { same(y, x); best.leakyReLU(y, x, slope) }
+// Sqrt computes the square root of each x.
+func Sqrt(y, x []float32) { same(y, x); best.sqrt(y, x) }
 
-// ELU computes y = gain*x, and alpha * (exp(rate*x) - 1) where x is less than 0, with a relative error of at most 1e-6. rate is
-// not negative.
-func ELU(y, x []float32, alpha, rate, gain float32) { same(y, x); best.elu(y, x, alpha, rate, gain) }
+// Reciprocal computes y = 1 / x.
+func Reciprocal(y, x []float32) { same(y, x); best.reciprocal(y, x) }
+
+// Abs computes y = |x|.
+func Abs(y, x []float32) { same(y, x); best.abs(y, x) }
+
+// Floor, Ceil and RoundToEven round to integers.
+func Floor(y, x []float32)       { same(y, x); best.floor(y, x) }
+func Ceil(y, x []float32)        { same(y, x); best.ceil(y, x) }
+func RoundToEven(y, x []float32) { same(y, x); best.roundToEven(y, x) }
+
+// Softsign computes y = x / (1 + |x|).
+func Softsign(y, x []float32) { same(y, x); best.softsign(y, x) }
+
+// Softplus computes y = log(1 + exp(x)), with a relative error of at most 1e-6 where the result is a normal number.
+func Softplus(y, x []float32) { same(y, x); best.softplus(y, x) }
+
+// Mish computes y = x * tanh(Softplus(x)), with a relative error of at most 1e-6 where exp(x) is a normal number.
+func Mish(y, x []float32) { same(y, x); best.mish(y, x) }
+
+// Erf computes the error function, with a relative error of at most 1e-6.
+func Erf(y, x []float32) { same(y, x); best.erf(y, x) }
+
+// Log computes y = log(x), with a relative error of at most 1e-7.
+func Log(y, x []float32) { same(y, x); best.log(y, x) }
+
+// Sin and Cos compute sines and cosines, with an error of at most 1e-7 relative to the larger of both.
+func Sin(y, x []float32) { circular(y, x, best.sin, math.Sin) }
+func Cos(y, x []float32) { circular(y, x, best.cos, math.Cos) }
+
+// circular computes f in vectors where no element is so large that its quarter of the circle needs more digits.
+func circular(y, x []float32, f unary, scalar func(float64) float64) {
+	same(y, x)
+	const most = 1 << 30
+	if lo, hi, ok := Range(x[:len(y)]); !ok || lo < -most || hi > most {
+		f = each(in64(scalar))
+	}
+	f(y, x)
+}
+
+// Elu computes y = scale * (exp(slope*x) - 1) where x is negative, else gain * x; slope is positive.
+func Elu(y, x []float32, slope, scale, gain float32) {
+	same(y, x)
+	best.elu(y, x, slope, scale, gain)
+}
+
+// Swish computes y = x * Sigmoid(alpha*x), with the error of SiLU.
+func Swish(y, x []float32, alpha float32) { same(y, x); best.swish(y, x, alpha) }
+
+// Leak computes y = a * b where a is negative, else a.
+func Leak(y, a, b []float32) { same(y, a, b); best.leak(y, a, b) }
+
+// Leaky computes y = x * slope where x is negative, else x.
+func Leaky(y, x []float32, slope float32) { same(y, x); best.leaky(y, x, slope) }
+
+// Pow computes y = a to the b, as math.Pow rounded, or its neighbour.
+func Pow(y, a, b []float32) {
+	same(y, a, b)
+	f := portable.pow
+	least, _, ok := Range(a[:len(y)])
+	low, high, finite := Range(b[:len(y)])
+	// An odd power of a zero has its sign.
+	if ok && finite && (least > 0 || least == 0 && 0 < low && low == high && math.Mod(float64(low), 2) != 1) {
+		f = best.pow
+	}
+	f(y, a, b)
+}
+
+// Equal, Less and LessOrEqual give 1 where a is so to b, else 0.
+func Equal(y, a, b []float32)       { same(y, a, b); best.equal(y, a, b) }
+func Less(y, a, b []float32)        { same(y, a, b); best.less(y, a, b) }
+func LessOrEqual(y, a, b []float32) { same(y, a, b); best.lessOrEqual(y, a, b) }
+
+// Where takes a where which is not 0, else b.
+func Where(y, which, a, b []float32) { same(y, which, a, b); best.where(y, which, a, b) }
 
 // Sum returns the sum of x.
 func Sum(x []float32) float32 { return best.sum(x) }

@@ -30,135 +30,271 @@ DATA consts<>+16(SB)/4, $0xbf800000
 DATA consts<>+20(SB)/4, $0xbf800000
 DATA consts<>+24(SB)/4, $0xbf800000
 DATA consts<>+28(SB)/4, $0xbf800000
-DATA consts<>+32(SB)/4, $0x3f000000
-DATA consts<>+36(SB)/4, $0x3f000000
-DATA consts<>+40(SB)/4, $0x3f000000
-DATA consts<>+44(SB)/4, $0x3f000000
-DATA consts<>+48(SB)/4, $0x3f000000
-DATA consts<>+52(SB)/4, $0x3f000000
-DATA consts<>+56(SB)/4, $0x3f000000
-DATA consts<>+60(SB)/4, $0x3f000000
-DATA consts<>+64(SB)/4, $0x3f91a2b4
-DATA consts<>+68(SB)/4, $0x3f91a2b4
-DATA consts<>+72(SB)/4, $0x3f91a2b4
-DATA consts<>+76(SB)/4, $0x3f91a2b4
-DATA consts<>+80(SB)/4, $0x3f91a2b4
-DATA consts<>+84(SB)/4, $0x3f91a2b4
-DATA consts<>+88(SB)/4, $0x3f91a2b4
-DATA consts<>+92(SB)/4, $0x3f91a2b4
-DATA consts<>+96(SB)/4, $0xbf303b34
-DATA consts<>+100(SB)/4, $0xbf303b34
-DATA consts<>+104(SB)/4, $0xbf303b34
-DATA consts<>+108(SB)/4, $0xbf303b34
-DATA consts<>+112(SB)/4, $0xbf303b34
-DATA consts<>+116(SB)/4, $0xbf303b34
-DATA consts<>+120(SB)/4, $0xbf303b34
-DATA consts<>+124(SB)/4, $0xbf303b34
-DATA consts<>+128(SB)/4, $0xbe89ae41
-DATA consts<>+132(SB)/4, $0xbe89ae41
-DATA consts<>+136(SB)/4, $0xbe89ae41
-DATA consts<>+140(SB)/4, $0xbe89ae41
-DATA consts<>+144(SB)/4, $0xbe89ae41
-DATA consts<>+148(SB)/4, $0xbe89ae41
-DATA consts<>+152(SB)/4, $0xbe89ae41
-DATA consts<>+156(SB)/4, $0xbe89ae41
-DATA consts<>+160(SB)/4, $0xbedc4a01
-DATA consts<>+164(SB)/4, $0xbedc4a01
-DATA consts<>+168(SB)/4, $0xbedc4a01
-DATA consts<>+172(SB)/4, $0xbedc4a01
-DATA consts<>+176(SB)/4, $0xbedc4a01
-DATA consts<>+180(SB)/4, $0xbedc4a01
-DATA consts<>+184(SB)/4, $0xbedc4a01
-DATA consts<>+188(SB)/4, $0xbedc4a01
-DATA consts<>+192(SB)/4, $0x3df4c401
-DATA consts<>+196(SB)/4, $0x3df4c401
-DATA consts<>+200(SB)/4, $0x3df4c401
-DATA consts<>+204(SB)/4, $0x3df4c401
-DATA consts<>+208(SB)/4, $0x3df4c401
-DATA consts<>+212(SB)/4, $0x3df4c401
-DATA consts<>+216(SB)/4, $0x3df4c401
-DATA consts<>+220(SB)/4, $0x3df4c401
-DATA consts<>+224(SB)/4, $0x3e89ae41
-DATA consts<>+228(SB)/4, $0x3e89ae41
-DATA consts<>+232(SB)/4, $0x3e89ae41
-DATA consts<>+236(SB)/4, $0x3e89ae41
-DATA consts<>+240(SB)/4, $0x3e89ae41
-DATA consts<>+244(SB)/4, $0x3e89ae41
-DATA consts<>+248(SB)/4, $0x3e89ae41
-DATA consts<>+252(SB)/4, $0x3e89ae41
-DATA consts<>+256(SB)/4, $0x3e379301
-DATA consts<>+260(SB)/4, $0x3e379301
-DATA consts<>+264(SB)/4, $0x3e379301
-DATA consts<>+268(SB)/4, $0x3e379301
-DATA consts<>+272(SB)/4, $0x3e379301
-DATA consts<>+276(SB)/4, $0x3e379301
-DATA consts<>+280(SB)/4, $0x3e379301
-DATA consts<>+284(SB)/4, $0x3e379301
-DATA consts<>+288(SB)/4, $0x3f610000
-DATA consts<>+292(SB)/4, $0x3f610000
-DATA consts<>+296(SB)/4, $0x3f610000
-DATA consts<>+300(SB)/4, $0x3f610000
-DATA consts<>+304(SB)/4, $0x3f610000
-DATA consts<>+308(SB)/4, $0x3f610000
-DATA consts<>+312(SB)/4, $0x3f610000
-DATA consts<>+316(SB)/4, $0x3f610000
-DATA consts<>+320(SB)/4, $0x40290000
-DATA consts<>+324(SB)/4, $0x40290000
-DATA consts<>+328(SB)/4, $0x40290000
-DATA consts<>+332(SB)/4, $0x40290000
-DATA consts<>+336(SB)/4, $0x40290000
-DATA consts<>+340(SB)/4, $0x40290000
-DATA consts<>+344(SB)/4, $0x40290000
-DATA consts<>+348(SB)/4, $0x40290000
-DATA consts<>+352(SB)/4, $0x3ec80000
-DATA consts<>+356(SB)/4, $0x3ec80000
-DATA consts<>+360(SB)/4, $0x3ec80000
-DATA consts<>+364(SB)/4, $0x3ec80000
-DATA consts<>+368(SB)/4, $0x3ec80000
-DATA consts<>+372(SB)/4, $0x3ec80000
-DATA consts<>+376(SB)/4, $0x3ec80000
-DATA consts<>+380(SB)/4, $0x3ec80000
-DATA consts<>+384(SB)/4, $0x40100000
-DATA consts<>+388(SB)/4, $0x40100000
-DATA consts<>+392(SB)/4, $0x40100000
-DATA consts<>+396(SB)/4, $0x40100000
-DATA consts<>+400(SB)/4, $0x40100000
-DATA consts<>+404(SB)/4, $0x40100000
-DATA consts<>+408(SB)/4, $0x40100000
-DATA consts<>+412(SB)/4, $0x40100000
-DATA consts<>+416(SB)/4, $0x3f200000
-DATA consts<>+420(SB)/4, $0x3f200000
-DATA consts<>+424(SB)/4, $0x3f200000
-DATA consts<>+428(SB)/4, $0x3f200000
-DATA consts<>+432(SB)/4, $0x3f200000
-DATA consts<>+436(SB)/4, $0x3f200000
-DATA consts<>+440(SB)/4, $0x3f200000
-DATA consts<>+444(SB)/4, $0x3f200000
-DATA consts<>+448(SB)/4, $0x3fc00000
-DATA consts<>+452(SB)/4, $0x3fc00000
-DATA consts<>+456(SB)/4, $0x3fc00000
-DATA consts<>+460(SB)/4, $0x3fc00000
-DATA consts<>+464(SB)/4, $0x3fc00000
-DATA consts<>+468(SB)/4, $0x3fc00000
-DATA consts<>+472(SB)/4, $0x3fc00000
-DATA consts<>+476(SB)/4, $0x3fc00000
-DATA consts<>+480(SB)/4, $0x3e7a0000
-DATA consts<>+484(SB)/4, $0x3e7a0000
-DATA consts<>+488(SB)/4, $0x3e7a0000
-DATA consts<>+492(SB)/4, $0x3e7a0000
-DATA consts<>+496(SB)/4, $0x3e7a0000
-DATA consts<>+500(SB)/4, $0x3e7a0000
-DATA consts<>+504(SB)/4, $0x3e7a0000
-DATA consts<>+508(SB)/4, $0x3e7a0000
-DATA consts<>+512(SB)/4, $0x40580000
-DATA consts<>+516(SB)/4, $0x40580000
-DATA consts<>+520(SB)/4, $0x40580000
-DATA consts<>+524(SB)/4, $0x40580000
-DATA consts<>+528(SB)/4, $0x40580000
-DATA consts<>+532(SB)/4, $0x40580000
-DATA consts<>+536(SB)/4, $0x40580000
-DATA consts<>+540(SB)/4, $0x40580000
-GLOBL consts<>(SB), RODATA|NOPTR, $544
+DATA consts<>+32(SB)/4, $0xbf800000
+DATA consts<>+36(SB)/4, $0xbf800000
+DATA consts<>+40(SB)/4, $0xbf800000
+DATA consts<>+44(SB)/4, $0xbf800000
+DATA consts<>+48(SB)/4, $0xbf800000
+DATA consts<>+52(SB)/4, $0xbf800000
+DATA consts<>+56(SB)/4, $0xbf800000
+DATA consts<>+60(SB)/4, $0xbf800000
+DATA consts<>+64(SB)/4, $0x3f000000
+DATA consts<>+68(SB)/4, $0x3f000000
+DATA consts<>+72(SB)/4, $0x3f000000
+DATA consts<>+76(SB)/4, $0x3f000000
+DATA consts<>+80(SB)/4, $0x3f000000
+DATA consts<>+84(SB)/4, $0x3f000000
+DATA consts<>+88(SB)/4, $0x3f000000
+DATA consts<>+92(SB)/4, $0x3f000000
+DATA consts<>+96(SB)/4, $0x3f000000
+DATA consts<>+100(SB)/4, $0x3f000000
+DATA consts<>+104(SB)/4, $0x3f000000
+DATA consts<>+108(SB)/4, $0x3f000000
+DATA consts<>+112(SB)/4, $0x3f000000
+DATA consts<>+116(SB)/4, $0x3f000000
+DATA consts<>+120(SB)/4, $0x3f000000
+DATA consts<>+124(SB)/4, $0x3f000000
+DATA consts<>+128(SB)/4, $0x3f91a2b4
+DATA consts<>+132(SB)/4, $0x3f91a2b4
+DATA consts<>+136(SB)/4, $0x3f91a2b4
+DATA consts<>+140(SB)/4, $0x3f91a2b4
+DATA consts<>+144(SB)/4, $0x3f91a2b4
+DATA consts<>+148(SB)/4, $0x3f91a2b4
+DATA consts<>+152(SB)/4, $0x3f91a2b4
+DATA consts<>+156(SB)/4, $0x3f91a2b4
+DATA consts<>+160(SB)/4, $0x3f91a2b4
+DATA consts<>+164(SB)/4, $0x3f91a2b4
+DATA consts<>+168(SB)/4, $0x3f91a2b4
+DATA consts<>+172(SB)/4, $0x3f91a2b4
+DATA consts<>+176(SB)/4, $0x3f91a2b4
+DATA consts<>+180(SB)/4, $0x3f91a2b4
+DATA consts<>+184(SB)/4, $0x3f91a2b4
+DATA consts<>+188(SB)/4, $0x3f91a2b4
+DATA consts<>+192(SB)/4, $0xbf303b34
+DATA consts<>+196(SB)/4, $0xbf303b34
+DATA consts<>+200(SB)/4, $0xbf303b34
+DATA consts<>+204(SB)/4, $0xbf303b34
+DATA consts<>+208(SB)/4, $0xbf303b34
+DATA consts<>+212(SB)/4, $0xbf303b34
+DATA consts<>+216(SB)/4, $0xbf303b34
+DATA consts<>+220(SB)/4, $0xbf303b34
+DATA consts<>+224(SB)/4, $0xbf303b34
+DATA consts<>+228(SB)/4, $0xbf303b34
+DATA consts<>+232(SB)/4, $0xbf303b34
+DATA consts<>+236(SB)/4, $0xbf303b34
+DATA consts<>+240(SB)/4, $0xbf303b34
+DATA consts<>+244(SB)/4, $0xbf303b34
+DATA consts<>+248(SB)/4, $0xbf303b34
+DATA consts<>+252(SB)/4, $0xbf303b34
+DATA consts<>+256(SB)/4, $0xbe89ae41
+DATA consts<>+260(SB)/4, $0xbe89ae41
+DATA consts<>+264(SB)/4, $0xbe89ae41
+DATA consts<>+268(SB)/4, $0xbe89ae41
+DATA consts<>+272(SB)/4, $0xbe89ae41
+DATA consts<>+276(SB)/4, $0xbe89ae41
+DATA consts<>+280(SB)/4, $0xbe89ae41
+DATA consts<>+284(SB)/4, $0xbe89ae41
+DATA consts<>+288(SB)/4, $0xbe89ae41
+DATA consts<>+292(SB)/4, $0xbe89ae41
+DATA consts<>+296(SB)/4, $0xbe89ae41
+DATA consts<>+300(SB)/4, $0xbe89ae41
+DATA consts<>+304(SB)/4, $0xbe89ae41
+DATA consts<>+308(SB)/4, $0xbe89ae41
+DATA consts<>+312(SB)/4, $0xbe89ae41
+DATA consts<>+316(SB)/4, $0xbe89ae41
+DATA consts<>+320(SB)/4, $0xbedc4a01
+DATA consts<>+324(SB)/4, $0xbedc4a01
+DATA consts<>+328(SB)/4, $0xbedc4a01
+DATA consts<>+332(SB)/4, $0xbedc4a01
+DATA consts<>+336(SB)/4, $0xbedc4a01
+DATA consts<>+340(SB)/4, $0xbedc4a01
+DATA consts<>+344(SB)/4, $0xbedc4a01
+DATA consts<>+348(SB)/4, $0xbedc4a01
+DATA consts<>+352(SB)/4, $0xbedc4a01
+DATA consts<>+356(SB)/4, $0xbedc4a01
+DATA consts<>+360(SB)/4, $0xbedc4a01
+DATA consts<>+364(SB)/4, $0xbedc4a01
+DATA consts<>+368(SB)/4, $0xbedc4a01
+DATA consts<>+372(SB)/4, $0xbedc4a01
+DATA consts<>+376(SB)/4, $0xbedc4a01
+DATA consts<>+380(SB)/4, $0xbedc4a01
+DATA consts<>+384(SB)/4, $0x3df4c401
+DATA consts<>+388(SB)/4, $0x3df4c401
+DATA consts<>+392(SB)/4, $0x3df4c401
+DATA consts<>+396(SB)/4, $0x3df4c401
+DATA consts<>+400(SB)/4, $0x3df4c401
+DATA consts<>+404(SB)/4, $0x3df4c401
+DATA consts<>+408(SB)/4, $0x3df4c401
+DATA consts<>+412(SB)/4, $0x3df4c401
+DATA consts<>+416(SB)/4, $0x3df4c401
+DATA consts<>+420(SB)/4, $0x3df4c401
+DATA consts<>+424(SB)/4, $0x3df4c401
+DATA consts<>+428(SB)/4, $0x3df4c401
+DATA consts<>+432(SB)/4, $0x3df4c401
+DATA consts<>+436(SB)/4, $0x3df4c401
+DATA consts<>+440(SB)/4, $0x3df4c401
+DATA consts<>+444(SB)/4, $0x3df4c401
+DATA consts<>+448(SB)/4, $0x3e89ae41
+DATA consts<>+452(SB)/4, $0x3e89ae41
+DATA consts<>+456(SB)/4, $0x3e89ae41
+DATA consts<>+460(SB)/4, $0x3e89ae41
+DATA consts<>+464(SB)/4, $0x3e89ae41
+DATA consts<>+468(SB)/4, $0x3e89ae41
+DATA consts<>+472(SB)/4, $0x3e89ae41
+DATA consts<>+476(SB)/4, $0x3e89ae41
+DATA consts<>+480(SB)/4, $0x3e89ae41
+DATA consts<>+484(SB)/4, $0x3e89ae41
+DATA consts<>+488(SB)/4, $0x3e89ae41
+DATA consts<>+492(SB)/4, $0x3e89ae41
+DATA consts<>+496(SB)/4, $0x3e89ae41
+DATA consts<>+500(SB)/4, $0x3e89ae41
+DATA consts<>+504(SB)/4, $0x3e89ae41
+DATA consts<>+508(SB)/4, $0x3e89ae41
+DATA consts<>+512(SB)/4, $0x3e379301
+DATA consts<>+516(SB)/4, $0x3e379301
+DATA consts<>+520(SB)/4, $0x3e379301
+DATA consts<>+524(SB)/4, $0x3e379301
+DATA consts<>+528(SB)/4, $0x3e379301
+DATA consts<>+532(SB)/4, $0x3e379301
+DATA consts<>+536(SB)/4, $0x3e379301
+DATA consts<>+540(SB)/4, $0x3e379301
+DATA consts<>+544(SB)/4, $0x3e379301
+DATA consts<>+548(SB)/4, $0x3e379301
+DATA consts<>+552(SB)/4, $0x3e379301
+DATA consts<>+556(SB)/4, $0x3e379301
+DATA consts<>+560(SB)/4, $0x3e379301
+DATA consts<>+564(SB)/4, $0x3e379301
+DATA consts<>+568(SB)/4, $0x3e379301
+DATA consts<>+572(SB)/4, $0x3e379301
+DATA consts<>+576(SB)/4, $0x3f610000
+DATA consts<>+580(SB)/4, $0x3f610000
+DATA consts<>+584(SB)/4, $0x3f610000
+DATA consts<>+588(SB)/4, $0x3f610000
+DATA consts<>+592(SB)/4, $0x3f610000
+DATA consts<>+596(SB)/4, $0x3f610000
+DATA consts<>+600(SB)/4, $0x3f610000
+DATA consts<>+604(SB)/4, $0x3f610000
+DATA consts<>+608(SB)/4, $0x3f610000
+DATA consts<>+612(SB)/4, $0x3f610000
+DATA consts<>+616(SB)/4, $0x3f610000
+DATA consts<>+620(SB)/4, $0x3f610000
+DATA consts<>+624(SB)/4, $0x3f610000
+DATA consts<>+628(SB)/4, $0x3f610000
+DATA consts<>+632(SB)/4, $0x3f610000
+DATA consts<>+636(SB)/4, $0x3f610000
+DATA consts<>+640(SB)/4, $0x40290000
+DATA consts<>+644(SB)/4, $0x40290000
+DATA consts<>+648(SB)/4, $0x40290000
+DATA consts<>+652(SB)/4, $0x40290000
+DATA consts<>+656(SB)/4, $0x40290000
+DATA consts<>+660(SB)/4, $0x40290000
+DATA consts<>+664(SB)/4, $0x40290000
+DATA consts<>+668(SB)/4, $0x40290000
+DATA consts<>+672(SB)/4, $0x40290000
+DATA consts<>+676(SB)/4, $0x40290000
+DATA consts<>+680(SB)/4, $0x40290000
+DATA consts<>+684(SB)/4, $0x40290000
+DATA consts<>+688(SB)/4, $0x40290000
+DATA consts<>+692(SB)/4, $0x40290000
+DATA consts<>+696(SB)/4, $0x40290000
+DATA consts<>+700(SB)/4, $0x40290000
+DATA consts<>+704(SB)/4, $0x3ec80000
+DATA consts<>+708(SB)/4, $0x3ec80000
+DATA consts<>+712(SB)/4, $0x3ec80000
+DATA consts<>+716(SB)/4, $0x3ec80000
+DATA consts<>+720(SB)/4, $0x3ec80000
+DATA consts<>+724(SB)/4, $0x3ec80000
+DATA consts<>+728(SB)/4, $0x3ec80000
+DATA consts<>+732(SB)/4, $0x3ec80000
+DATA consts<>+736(SB)/4, $0x3ec80000
+DATA consts<>+740(SB)/4, $0x3ec80000
+DATA consts<>+744(SB)/4, $0x3ec80000
+DATA consts<>+748(SB)/4, $0x3ec80000
+DATA consts<>+752(SB)/4, $0x3ec80000
+DATA consts<>+756(SB)/4, $0x3ec80000
+DATA consts<>+760(SB)/4, $0x3ec80000
+DATA consts<>+764(SB)/4, $0x3ec80000
+DATA consts<>+768(SB)/4, $0x40100000
+DATA consts<>+772(SB)/4, $0x40100000
+DATA consts<>+776(SB)/4, $0x40100000
+DATA consts<>+780(SB)/4, $0x40100000
+DATA consts<>+784(SB)/4, $0x40100000
+DATA consts<>+788(SB)/4, $0x40100000
+DATA consts<>+792(SB)/4, $0x40100000
+DATA consts<>+796(SB)/4, $0x40100000
+DATA consts<>+800(SB)/4, $0x40100000
+DATA consts<>+804(SB)/4, $0x40100000
+DATA consts<>+808(SB)/4, $0x40100000
+DATA consts<>+812(SB)/4, $0x40100000
+DATA consts<>+816(SB)/4, $0x40100000
+DATA consts<>+820(SB)/4, $0x40100000
+DATA consts<>+824(SB)/4, $0x40100000
+DATA consts<>+828(SB)/4, $0x40100000
+DATA consts<>+832(SB)/4, $0x3f200000
+DATA consts<>+836(SB)/4, $0x3f200000
+DATA consts<>+840(SB)/4, $0x3f200000
+DATA consts<>+844(SB)/4, $0x3f200000
+DATA consts<>+848(SB)/4, $0x3f200000
+DATA consts<>+852(SB)/4, $0x3f200000
+DATA consts<>+856(SB)/4, $0x3f200000
+DATA consts<>+860(SB)/4, $0x3f200000
+DATA consts<>+864(SB)/4, $0x3f200000
+DATA consts<>+868(SB)/4, $0x3f200000
+DATA consts<>+872(SB)/4, $0x3f200000
+DATA consts<>+876(SB)/4, $0x3f200000
+DATA consts<>+880(SB)/4, $0x3f200000
+DATA consts<>+884(SB)/4, $0x3f200000
+DATA consts<>+888(SB)/4, $0x3f200000
+DATA consts<>+892(SB)/4, $0x3f200000
+DATA consts<>+896(SB)/4, $0x3fc00000
+DATA consts<>+900(SB)/4, $0x3fc00000
+DATA consts<>+904(SB)/4, $0x3fc00000
+DATA consts<>+908(SB)/4, $0x3fc00000
+DATA consts<>+912(SB)/4, $0x3fc00000
+DATA consts<>+916(SB)/4, $0x3fc00000
+DATA consts<>+920(SB)/4, $0x3fc00000
+DATA consts<>+924(SB)/4, $0x3fc00000
+DATA consts<>+928(SB)/4, $0x3fc00000
+DATA consts<>+932(SB)/4, $0x3fc00000
+DATA consts<>+936(SB)/4, $0x3fc00000
+DATA consts<>+940(SB)/4, $0x3fc00000
+DATA consts<>+944(SB)/4, $0x3fc00000
+DATA consts<>+948(SB)/4, $0x3fc00000
+DATA consts<>+952(SB)/4, $0x3fc00000
+DATA consts<>+956(SB)/4, $0x3fc00000
+DATA consts<>+960(SB)/4, $0x3e7a0000
+DATA consts<>+964(SB)/4, $0x3e7a0000
+DATA consts<>+968(SB)/4, $0x3e7a0000
+DATA consts<>+972(SB)/4, $0x3e7a0000
+DATA consts<>+976(SB)/4, $0x3e7a0000
+DATA consts<>+980(SB)/4, $0x3e7a0000
+DATA consts<>+984(SB)/4, $0x3e7a0000
+DATA consts<>+988(SB)/4, $0x3e7a0000
+DATA consts<>+992(SB)/4, $0x3e7a0000
+DATA consts<>+996(SB)/4, $0x3e7a0000
+DATA consts<>+1000(SB)/4, $0x3e7a0000
+DATA consts<>+1004(SB)/4, $0x3e7a0000
+DATA consts<>+1008(SB)/4, $0x3e7a0000
+DATA consts<>+1012(SB)/4, $0x3e7a0000
+DATA consts<>+1016(SB)/4, $0x3e7a0000
+DATA consts<>+1020(SB)/4, $0x3e7a0000
+DATA consts<>+1024(SB)/4, $0x40580000
+DATA consts<>+1028(SB)/4, $0x40580000
+DATA consts<>+1032(SB)/4, $0x40580000
+DATA consts<>+1036(SB)/4, $0x40580000
+DATA consts<>+1040(SB)/4, $0x40580000
+DATA consts<>+1044(SB)/4, $0x40580000
+DATA consts<>+1048(SB)/4, $0x40580000
+DATA consts<>+1052(SB)/4, $0x40580000
+DATA consts<>+1056(SB)/4, $0x40580000
+DATA consts<>+1060(SB)/4, $0x40580000
+DATA consts<>+1064(SB)/4, $0x40580000
+DATA consts<>+1068(SB)/4, $0x40580000
+DATA consts<>+1072(SB)/4, $0x40580000
+DATA consts<>+1076(SB)/4, $0x40580000
+DATA consts<>+1080(SB)/4, $0x40580000
+DATA consts<>+1084(SB)/4, $0x40580000
+GLOBL consts<>(SB), RODATA|NOPTR, $1088
 
 // func weights2_avx2(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
 // Requires: AVX
@@ -190,8 +326,8 @@ grid:
 	VMOVUPS (R12), Y2
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, (R11)
@@ -207,8 +343,8 @@ grid:
 	VMOVUPS (R12), Y2
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, 32(R11)
@@ -224,8 +360,8 @@ grid:
 	VMOVUPS (R12), Y2
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, 64(R11)
@@ -239,8 +375,8 @@ grid:
 	MOVQ    R13, R12
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, (R12)
@@ -257,8 +393,8 @@ grid:
 	MOVQ    R13, R12
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, (R12)
@@ -275,8 +411,8 @@ grid:
 	MOVQ    R13, R12
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, (R12)
@@ -293,8 +429,8 @@ grid:
 	MOVQ    R13, R12
 	VMULPS  consts<>+0(SB), Y0, Y3
 	VADDPS  Y0, Y2, Y0
-	VMULPS  consts<>+32(SB), Y0, Y0
-	VMULPS  consts<>+32(SB), Y1, Y1
+	VMULPS  consts<>+64(SB), Y0, Y0
+	VMULPS  consts<>+64(SB), Y1, Y1
 	VADDPS  Y0, Y1, Y4
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y3, (R12)
@@ -624,15 +760,15 @@ grid:
 	VMOVUPS     (R12), Y1
 	ADDQ        DX, R12
 	VMOVUPS     (R12), Y2
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R11)
@@ -648,15 +784,15 @@ grid:
 	VMOVUPS     (R12), Y1
 	ADDQ        DX, R12
 	VMOVUPS     (R12), Y2
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, 32(R11)
@@ -672,15 +808,15 @@ grid:
 	VMOVUPS     (R12), Y1
 	ADDQ        DX, R12
 	VMOVUPS     (R12), Y2
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, 64(R11)
@@ -694,15 +830,15 @@ grid:
 	VMOVUPS     32(R11), Y1
 	VMOVUPS     64(R11), Y2
 	MOVQ        R13, R12
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R12)
@@ -721,15 +857,15 @@ grid:
 	VMOVUPS     128(R11), Y1
 	VMOVUPS     160(R11), Y2
 	MOVQ        R13, R12
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R12)
@@ -748,15 +884,15 @@ grid:
 	VMOVUPS     224(R11), Y1
 	VMOVUPS     256(R11), Y2
 	MOVQ        R13, R12
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R12)
@@ -775,15 +911,15 @@ grid:
 	VMOVUPS     320(R11), Y1
 	VMOVUPS     352(R11), Y2
 	MOVQ        R13, R12
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R12)
@@ -802,15 +938,15 @@ grid:
 	VMOVUPS     416(R11), Y1
 	VMOVUPS     448(R11), Y2
 	MOVQ        R13, R12
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R12)
@@ -829,15 +965,15 @@ grid:
 	VMOVUPS     512(R11), Y1
 	VMOVUPS     544(R11), Y2
 	MOVQ        R13, R12
-	VMULPS      consts<>+64(SB), Y0, Y3
-	VMULPS      consts<>+96(SB), Y0, Y4
-	VFMADD231PS consts<>+128(SB), Y2, Y4
-	VMULPS      consts<>+160(SB), Y1, Y5
+	VMULPS      consts<>+128(SB), Y0, Y3
+	VMULPS      consts<>+192(SB), Y0, Y4
+	VFMADD231PS consts<>+256(SB), Y2, Y4
+	VMULPS      consts<>+320(SB), Y1, Y5
 	VADDPS      Y4, Y5, Y6
 	VSUBPS      Y5, Y4, Y4
-	VMULPS      consts<>+192(SB), Y0, Y0
-	VFMADD231PS consts<>+224(SB), Y2, Y0
-	VMULPS      consts<>+256(SB), Y1, Y1
+	VMULPS      consts<>+384(SB), Y0, Y0
+	VFMADD231PS consts<>+448(SB), Y2, Y0
+	VMULPS      consts<>+512(SB), Y1, Y1
 	VADDPS      Y0, Y1, Y5
 	VSUBPS      Y1, Y0, Y0
 	VMOVUPS     Y3, (R12)
@@ -892,22 +1028,22 @@ grid:
 	VMOVUPS      (R12), Y4
 	ADDQ         DX, R12
 	VMOVUPS      (R12), Y5
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R11)
 	VMOVUPS      Y1, 192(R11)
 	VMOVUPS      Y6, 384(R11)
@@ -927,22 +1063,22 @@ grid:
 	VMOVUPS      (R12), Y4
 	ADDQ         DX, R12
 	VMOVUPS      (R12), Y5
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, 32(R11)
 	VMOVUPS      Y1, 224(R11)
 	VMOVUPS      Y6, 416(R11)
@@ -962,22 +1098,22 @@ grid:
 	VMOVUPS      (R12), Y4
 	ADDQ         DX, R12
 	VMOVUPS      (R12), Y5
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, 64(R11)
 	VMOVUPS      Y1, 256(R11)
 	VMOVUPS      Y6, 448(R11)
@@ -997,22 +1133,22 @@ grid:
 	VMOVUPS      (R12), Y4
 	ADDQ         DX, R12
 	VMOVUPS      (R12), Y5
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, 96(R11)
 	VMOVUPS      Y1, 288(R11)
 	VMOVUPS      Y6, 480(R11)
@@ -1032,22 +1168,22 @@ grid:
 	VMOVUPS      (R12), Y4
 	ADDQ         DX, R12
 	VMOVUPS      (R12), Y5
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, 128(R11)
 	VMOVUPS      Y1, 320(R11)
 	VMOVUPS      Y6, 512(R11)
@@ -1067,22 +1203,22 @@ grid:
 	VMOVUPS      (R12), Y4
 	ADDQ         DX, R12
 	VMOVUPS      (R12), Y5
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, 160(R11)
 	VMOVUPS      Y1, 352(R11)
 	VMOVUPS      Y6, 544(R11)
@@ -1097,22 +1233,22 @@ grid:
 	VMOVUPS      128(R11), Y4
 	VMOVUPS      160(R11), Y5
 	MOVQ         R13, R12
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R12)
 	ADDQ         R9, R12
 	VMOVUPS      Y1, (R12)
@@ -1132,22 +1268,22 @@ grid:
 	VMOVUPS      320(R11), Y4
 	VMOVUPS      352(R11), Y5
 	MOVQ         R13, R12
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R12)
 	ADDQ         R9, R12
 	VMOVUPS      Y1, (R12)
@@ -1167,22 +1303,22 @@ grid:
 	VMOVUPS      512(R11), Y4
 	VMOVUPS      544(R11), Y5
 	MOVQ         R13, R12
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R12)
 	ADDQ         R9, R12
 	VMOVUPS      Y1, (R12)
@@ -1202,22 +1338,22 @@ grid:
 	VMOVUPS      704(R11), Y4
 	VMOVUPS      736(R11), Y5
 	MOVQ         R13, R12
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R12)
 	ADDQ         R9, R12
 	VMOVUPS      Y1, (R12)
@@ -1237,22 +1373,22 @@ grid:
 	VMOVUPS      896(R11), Y4
 	VMOVUPS      928(R11), Y5
 	MOVQ         R13, R12
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R12)
 	ADDQ         R9, R12
 	VMOVUPS      Y1, (R12)
@@ -1272,22 +1408,22 @@ grid:
 	VMOVUPS      1088(R11), Y4
 	VMOVUPS      1120(R11), Y5
 	MOVQ         R13, R12
-	VFMADD231PS  consts<>+288(SB), Y1, Y5
-	VFNMADD231PS consts<>+320(SB), Y3, Y5
-	VFMADD132PS  consts<>+288(SB), Y4, Y0
-	VFNMADD231PS consts<>+320(SB), Y2, Y0
+	VFMADD231PS  consts<>+576(SB), Y1, Y5
+	VFNMADD231PS consts<>+640(SB), Y3, Y5
+	VFMADD132PS  consts<>+576(SB), Y4, Y0
+	VFNMADD231PS consts<>+640(SB), Y2, Y0
 	VMOVAPS      Y4, Y6
 	VMOVAPS      Y3, Y7
-	VFNMADD231PS consts<>+384(SB), Y2, Y6
-	VFNMADD231PS consts<>+384(SB), Y1, Y7
-	VFNMADD231PS consts<>+352(SB), Y2, Y4
-	VFNMADD231PS consts<>+352(SB), Y1, Y3
+	VFNMADD231PS consts<>+768(SB), Y2, Y6
+	VFNMADD231PS consts<>+768(SB), Y1, Y7
+	VFNMADD231PS consts<>+704(SB), Y2, Y4
+	VFNMADD231PS consts<>+704(SB), Y1, Y3
 	VMOVAPS      Y6, Y1
-	VFMADD231PS  consts<>+416(SB), Y7, Y1
-	VFNMADD231PS consts<>+416(SB), Y7, Y6
+	VFMADD231PS  consts<>+832(SB), Y7, Y1
+	VFNMADD231PS consts<>+832(SB), Y7, Y6
 	VMOVAPS      Y4, Y2
-	VFMADD231PS  consts<>+448(SB), Y3, Y2
-	VFNMADD231PS consts<>+448(SB), Y3, Y4
+	VFMADD231PS  consts<>+896(SB), Y3, Y2
+	VFNMADD231PS consts<>+896(SB), Y3, Y4
 	VMOVUPS      Y0, (R12)
 	ADDQ         R9, R12
 	VMOVUPS      Y1, (R12)
@@ -1348,12 +1484,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, (R11)
 	VMOVUPS     Y3, 192(R11)
 	VMOVUPS     Y8, 384(R11)
@@ -1377,12 +1513,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, 32(R11)
 	VMOVUPS     Y3, 224(R11)
 	VMOVUPS     Y8, 416(R11)
@@ -1406,12 +1542,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, 64(R11)
 	VMOVUPS     Y3, 256(R11)
 	VMOVUPS     Y8, 448(R11)
@@ -1435,12 +1571,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, 96(R11)
 	VMOVUPS     Y3, 288(R11)
 	VMOVUPS     Y8, 480(R11)
@@ -1464,12 +1600,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, 128(R11)
 	VMOVUPS     Y3, 320(R11)
 	VMOVUPS     Y8, 512(R11)
@@ -1493,12 +1629,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, 160(R11)
 	VMOVUPS     Y3, 352(R11)
 	VMOVUPS     Y8, 544(R11)
@@ -1517,12 +1653,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, (R12)
 	VFMADD231PS Y1, Y2, Y0
 	ADDQ        R9, R12
@@ -1548,12 +1684,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, (R12)
 	VFMADD231PS Y1, Y2, Y0
 	ADDQ        R9, R12
@@ -1579,12 +1715,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, (R12)
 	VFMADD231PS Y1, Y2, Y0
 	ADDQ        R9, R12
@@ -1610,12 +1746,12 @@ grid:
 	VSUBPS      Y6, Y5, Y5
 	VADDPS      Y8, Y2, Y2
 	VADDPS      Y4, Y2, Y2
-	VFMADD231PS consts<>+480(SB), Y3, Y7
-	VFMADD231PS consts<>+512(SB), Y5, Y7
-	VMULPS      consts<>+416(SB), Y3, Y3
-	VFMADD231PS consts<>+448(SB), Y5, Y3
-	VMULPS      consts<>+352(SB), Y8, Y8
-	VFMADD231PS consts<>+384(SB), Y4, Y8
+	VFMADD231PS consts<>+960(SB), Y3, Y7
+	VFMADD231PS consts<>+1024(SB), Y5, Y7
+	VMULPS      consts<>+832(SB), Y3, Y3
+	VFMADD231PS consts<>+896(SB), Y5, Y3
+	VMULPS      consts<>+704(SB), Y8, Y8
+	VFMADD231PS consts<>+768(SB), Y4, Y8
 	VMOVUPS     Y2, (R12)
 	VFMADD231PS Y1, Y2, Y0
 	ADDQ        R9, R12
@@ -2460,9 +2596,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z0, Z2, Z0
-	VBROADCASTSS consts<>+32(SB), Z4
+	VBROADCASTSS consts<>+64(SB), Z4
 	VMULPS       Z4, Z0, Z0
-	VBROADCASTSS consts<>+32(SB), Z4
+	VBROADCASTSS consts<>+64(SB), Z4
 	VMULPS       Z4, Z1, Z1
 	VADDPS       Z0, Z1, Z4
 	VSUBPS       Z1, Z0, Z0
@@ -2476,9 +2612,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z7
 	VMULPS       Z7, Z1, Z7
 	VADDPS       Z1, Z6, Z1
-	VBROADCASTSS consts<>+32(SB), Z8
+	VBROADCASTSS consts<>+64(SB), Z8
 	VMULPS       Z8, Z1, Z1
-	VBROADCASTSS consts<>+32(SB), Z8
+	VBROADCASTSS consts<>+64(SB), Z8
 	VMULPS       Z8, Z5, Z5
 	VADDPS       Z1, Z5, Z8
 	VSUBPS       Z5, Z1, Z1
@@ -2492,9 +2628,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z11
 	VMULPS       Z11, Z5, Z11
 	VADDPS       Z5, Z10, Z5
-	VBROADCASTSS consts<>+32(SB), Z12
+	VBROADCASTSS consts<>+64(SB), Z12
 	VMULPS       Z12, Z5, Z5
-	VBROADCASTSS consts<>+32(SB), Z12
+	VBROADCASTSS consts<>+64(SB), Z12
 	VMULPS       Z12, Z9, Z9
 	VADDPS       Z5, Z9, Z12
 	VSUBPS       Z9, Z5, Z5
@@ -2503,9 +2639,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z9
 	VMULPS       Z9, Z3, Z9
 	VADDPS       Z3, Z11, Z3
-	VBROADCASTSS consts<>+32(SB), Z13
+	VBROADCASTSS consts<>+64(SB), Z13
 	VMULPS       Z13, Z3, Z3
-	VBROADCASTSS consts<>+32(SB), Z13
+	VBROADCASTSS consts<>+64(SB), Z13
 	VMULPS       Z13, Z7, Z7
 	VADDPS       Z3, Z7, Z13
 	VSUBPS       Z7, Z3, Z3
@@ -2521,9 +2657,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z3
 	VMULPS       Z3, Z4, Z3
 	VADDPS       Z4, Z12, Z4
-	VBROADCASTSS consts<>+32(SB), Z7
+	VBROADCASTSS consts<>+64(SB), Z7
 	VMULPS       Z7, Z4, Z4
-	VBROADCASTSS consts<>+32(SB), Z7
+	VBROADCASTSS consts<>+64(SB), Z7
 	VMULPS       Z7, Z8, Z7
 	VADDPS       Z4, Z7, Z8
 	VSUBPS       Z7, Z4, Z4
@@ -2539,9 +2675,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z0, Z5, Z0
-	VBROADCASTSS consts<>+32(SB), Z4
+	VBROADCASTSS consts<>+64(SB), Z4
 	VMULPS       Z4, Z0, Z0
-	VBROADCASTSS consts<>+32(SB), Z4
+	VBROADCASTSS consts<>+64(SB), Z4
 	VMULPS       Z4, Z1, Z1
 	VADDPS       Z0, Z1, Z4
 	VSUBPS       Z1, Z0, Z0
@@ -2557,9 +2693,9 @@ grid:
 	VBROADCASTSS consts<>+0(SB), Z0
 	VMULPS       Z0, Z2, Z0
 	VADDPS       Z2, Z10, Z1
-	VBROADCASTSS consts<>+32(SB), Z2
+	VBROADCASTSS consts<>+64(SB), Z2
 	VMULPS       Z2, Z1, Z1
-	VBROADCASTSS consts<>+32(SB), Z2
+	VBROADCASTSS consts<>+64(SB), Z2
 	VMULPS       Z2, Z6, Z2
 	VADDPS       Z1, Z2, Z3
 	VSUBPS       Z2, Z1, Z1
@@ -2842,21 +2978,21 @@ grid:
 	VMOVUPS      (R11), Z1
 	ADDQ         DX, R11
 	VMOVUPS      (R11), Z2
-	VBROADCASTSS consts<>+64(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z3
 	VMULPS       Z3, Z0, Z3
-	VBROADCASTSS consts<>+96(SB), Z4
+	VBROADCASTSS consts<>+192(SB), Z4
 	VMULPS       Z4, Z0, Z4
-	VBROADCASTSS consts<>+128(SB), Z5
+	VBROADCASTSS consts<>+256(SB), Z5
 	VFMADD231PS  Z5, Z2, Z4
-	VBROADCASTSS consts<>+160(SB), Z5
+	VBROADCASTSS consts<>+320(SB), Z5
 	VMULPS       Z5, Z1, Z5
 	VADDPS       Z4, Z5, Z6
 	VSUBPS       Z5, Z4, Z4
-	VBROADCASTSS consts<>+192(SB), Z5
+	VBROADCASTSS consts<>+384(SB), Z5
 	VMULPS       Z5, Z0, Z0
-	VBROADCASTSS consts<>+224(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z5
 	VFMADD231PS  Z5, Z2, Z0
-	VBROADCASTSS consts<>+256(SB), Z5
+	VBROADCASTSS consts<>+512(SB), Z5
 	VMULPS       Z5, Z1, Z1
 	VADDPS       Z0, Z1, Z5
 	VSUBPS       Z1, Z0, Z0
@@ -2867,21 +3003,21 @@ grid:
 	VMOVUPS      (R11), Z7
 	ADDQ         DX, R11
 	VMOVUPS      (R11), Z8
-	VBROADCASTSS consts<>+64(SB), Z9
+	VBROADCASTSS consts<>+128(SB), Z9
 	VMULPS       Z9, Z1, Z9
-	VBROADCASTSS consts<>+96(SB), Z10
+	VBROADCASTSS consts<>+192(SB), Z10
 	VMULPS       Z10, Z1, Z10
-	VBROADCASTSS consts<>+128(SB), Z11
+	VBROADCASTSS consts<>+256(SB), Z11
 	VFMADD231PS  Z11, Z8, Z10
-	VBROADCASTSS consts<>+160(SB), Z11
+	VBROADCASTSS consts<>+320(SB), Z11
 	VMULPS       Z11, Z7, Z11
 	VADDPS       Z10, Z11, Z12
 	VSUBPS       Z11, Z10, Z10
-	VBROADCASTSS consts<>+192(SB), Z11
+	VBROADCASTSS consts<>+384(SB), Z11
 	VMULPS       Z11, Z1, Z1
-	VBROADCASTSS consts<>+224(SB), Z11
+	VBROADCASTSS consts<>+448(SB), Z11
 	VFMADD231PS  Z11, Z8, Z1
-	VBROADCASTSS consts<>+256(SB), Z11
+	VBROADCASTSS consts<>+512(SB), Z11
 	VMULPS       Z11, Z7, Z7
 	VADDPS       Z1, Z7, Z11
 	VSUBPS       Z7, Z1, Z1
@@ -2892,41 +3028,41 @@ grid:
 	VMOVUPS      (R11), Z13
 	ADDQ         DX, R11
 	VMOVUPS      (R11), Z14
-	VBROADCASTSS consts<>+64(SB), Z15
+	VBROADCASTSS consts<>+128(SB), Z15
 	VMULPS       Z15, Z7, Z15
-	VBROADCASTSS consts<>+96(SB), Z16
+	VBROADCASTSS consts<>+192(SB), Z16
 	VMULPS       Z16, Z7, Z16
-	VBROADCASTSS consts<>+128(SB), Z17
+	VBROADCASTSS consts<>+256(SB), Z17
 	VFMADD231PS  Z17, Z14, Z16
-	VBROADCASTSS consts<>+160(SB), Z17
+	VBROADCASTSS consts<>+320(SB), Z17
 	VMULPS       Z17, Z13, Z17
 	VADDPS       Z16, Z17, Z18
 	VSUBPS       Z17, Z16, Z16
-	VBROADCASTSS consts<>+192(SB), Z17
+	VBROADCASTSS consts<>+384(SB), Z17
 	VMULPS       Z17, Z7, Z7
-	VBROADCASTSS consts<>+224(SB), Z17
+	VBROADCASTSS consts<>+448(SB), Z17
 	VFMADD231PS  Z17, Z14, Z7
-	VBROADCASTSS consts<>+256(SB), Z17
+	VBROADCASTSS consts<>+512(SB), Z17
 	VMULPS       Z17, Z13, Z13
 	VADDPS       Z7, Z13, Z17
 	VSUBPS       Z13, Z7, Z7
 	MOVQ         DI, R12
 	MOVQ         R12, R11
-	VBROADCASTSS consts<>+64(SB), Z13
+	VBROADCASTSS consts<>+128(SB), Z13
 	VMULPS       Z13, Z3, Z13
-	VBROADCASTSS consts<>+96(SB), Z19
+	VBROADCASTSS consts<>+192(SB), Z19
 	VMULPS       Z19, Z3, Z19
-	VBROADCASTSS consts<>+128(SB), Z20
+	VBROADCASTSS consts<>+256(SB), Z20
 	VFMADD231PS  Z20, Z15, Z19
-	VBROADCASTSS consts<>+160(SB), Z20
+	VBROADCASTSS consts<>+320(SB), Z20
 	VMULPS       Z20, Z9, Z20
 	VADDPS       Z19, Z20, Z21
 	VSUBPS       Z20, Z19, Z19
-	VBROADCASTSS consts<>+192(SB), Z20
+	VBROADCASTSS consts<>+384(SB), Z20
 	VMULPS       Z20, Z3, Z3
-	VBROADCASTSS consts<>+224(SB), Z20
+	VBROADCASTSS consts<>+448(SB), Z20
 	VFMADD231PS  Z20, Z15, Z3
-	VBROADCASTSS consts<>+256(SB), Z20
+	VBROADCASTSS consts<>+512(SB), Z20
 	VMULPS       Z20, Z9, Z9
 	VADDPS       Z3, Z9, Z20
 	VSUBPS       Z9, Z3, Z3
@@ -2943,21 +3079,21 @@ grid:
 	VMOVUPS      Z15, (R11)
 	ADDQ         R8, R12
 	MOVQ         R12, R11
-	VBROADCASTSS consts<>+64(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z3
 	VMULPS       Z3, Z6, Z3
-	VBROADCASTSS consts<>+96(SB), Z9
+	VBROADCASTSS consts<>+192(SB), Z9
 	VMULPS       Z9, Z6, Z9
-	VBROADCASTSS consts<>+128(SB), Z13
+	VBROADCASTSS consts<>+256(SB), Z13
 	VFMADD231PS  Z13, Z18, Z9
-	VBROADCASTSS consts<>+160(SB), Z13
+	VBROADCASTSS consts<>+320(SB), Z13
 	VMULPS       Z13, Z12, Z13
 	VADDPS       Z9, Z13, Z15
 	VSUBPS       Z13, Z9, Z9
-	VBROADCASTSS consts<>+192(SB), Z13
+	VBROADCASTSS consts<>+384(SB), Z13
 	VMULPS       Z13, Z6, Z6
-	VBROADCASTSS consts<>+224(SB), Z13
+	VBROADCASTSS consts<>+448(SB), Z13
 	VFMADD231PS  Z13, Z18, Z6
-	VBROADCASTSS consts<>+256(SB), Z13
+	VBROADCASTSS consts<>+512(SB), Z13
 	VMULPS       Z13, Z12, Z12
 	VADDPS       Z6, Z12, Z13
 	VSUBPS       Z12, Z6, Z6
@@ -2974,21 +3110,21 @@ grid:
 	VMOVUPS      Z18, (R11)
 	ADDQ         R8, R12
 	MOVQ         R12, R11
-	VBROADCASTSS consts<>+64(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z3
 	VMULPS       Z3, Z4, Z3
-	VBROADCASTSS consts<>+96(SB), Z6
+	VBROADCASTSS consts<>+192(SB), Z6
 	VMULPS       Z6, Z4, Z6
-	VBROADCASTSS consts<>+128(SB), Z9
+	VBROADCASTSS consts<>+256(SB), Z9
 	VFMADD231PS  Z9, Z16, Z6
-	VBROADCASTSS consts<>+160(SB), Z9
+	VBROADCASTSS consts<>+320(SB), Z9
 	VMULPS       Z9, Z10, Z9
 	VADDPS       Z6, Z9, Z12
 	VSUBPS       Z9, Z6, Z6
-	VBROADCASTSS consts<>+192(SB), Z9
+	VBROADCASTSS consts<>+384(SB), Z9
 	VMULPS       Z9, Z4, Z4
-	VBROADCASTSS consts<>+224(SB), Z9
+	VBROADCASTSS consts<>+448(SB), Z9
 	VFMADD231PS  Z9, Z16, Z4
-	VBROADCASTSS consts<>+256(SB), Z9
+	VBROADCASTSS consts<>+512(SB), Z9
 	VMULPS       Z9, Z10, Z9
 	VADDPS       Z4, Z9, Z10
 	VSUBPS       Z9, Z4, Z4
@@ -3005,21 +3141,21 @@ grid:
 	VMOVUPS      Z16, (R11)
 	ADDQ         R8, R12
 	MOVQ         R12, R11
-	VBROADCASTSS consts<>+64(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z3
 	VMULPS       Z3, Z5, Z3
-	VBROADCASTSS consts<>+96(SB), Z4
+	VBROADCASTSS consts<>+192(SB), Z4
 	VMULPS       Z4, Z5, Z4
-	VBROADCASTSS consts<>+128(SB), Z6
+	VBROADCASTSS consts<>+256(SB), Z6
 	VFMADD231PS  Z6, Z17, Z4
-	VBROADCASTSS consts<>+160(SB), Z6
+	VBROADCASTSS consts<>+320(SB), Z6
 	VMULPS       Z6, Z11, Z6
 	VADDPS       Z4, Z6, Z9
 	VSUBPS       Z6, Z4, Z4
-	VBROADCASTSS consts<>+192(SB), Z6
+	VBROADCASTSS consts<>+384(SB), Z6
 	VMULPS       Z6, Z5, Z5
-	VBROADCASTSS consts<>+224(SB), Z6
+	VBROADCASTSS consts<>+448(SB), Z6
 	VFMADD231PS  Z6, Z17, Z5
-	VBROADCASTSS consts<>+256(SB), Z6
+	VBROADCASTSS consts<>+512(SB), Z6
 	VMULPS       Z6, Z11, Z6
 	VADDPS       Z5, Z6, Z10
 	VSUBPS       Z6, Z5, Z5
@@ -3036,21 +3172,21 @@ grid:
 	VMOVUPS      Z17, (R11)
 	ADDQ         R8, R12
 	MOVQ         R12, R11
-	VBROADCASTSS consts<>+64(SB), Z3
+	VBROADCASTSS consts<>+128(SB), Z3
 	VMULPS       Z3, Z0, Z3
-	VBROADCASTSS consts<>+96(SB), Z4
+	VBROADCASTSS consts<>+192(SB), Z4
 	VMULPS       Z4, Z0, Z4
-	VBROADCASTSS consts<>+128(SB), Z5
+	VBROADCASTSS consts<>+256(SB), Z5
 	VFMADD231PS  Z5, Z7, Z4
-	VBROADCASTSS consts<>+160(SB), Z5
+	VBROADCASTSS consts<>+320(SB), Z5
 	VMULPS       Z5, Z1, Z5
 	VADDPS       Z4, Z5, Z6
 	VSUBPS       Z5, Z4, Z4
-	VBROADCASTSS consts<>+192(SB), Z5
+	VBROADCASTSS consts<>+384(SB), Z5
 	VMULPS       Z5, Z0, Z0
-	VBROADCASTSS consts<>+224(SB), Z5
+	VBROADCASTSS consts<>+448(SB), Z5
 	VFMADD231PS  Z5, Z7, Z0
-	VBROADCASTSS consts<>+256(SB), Z5
+	VBROADCASTSS consts<>+512(SB), Z5
 	VMULPS       Z5, Z1, Z1
 	VADDPS       Z0, Z1, Z5
 	VSUBPS       Z1, Z0, Z0
@@ -3067,21 +3203,21 @@ grid:
 	VMOVUPS      Z7, (R11)
 	ADDQ         R8, R12
 	MOVQ         R12, R11
-	VBROADCASTSS consts<>+64(SB), Z0
+	VBROADCASTSS consts<>+128(SB), Z0
 	VMULPS       Z0, Z2, Z0
-	VBROADCASTSS consts<>+96(SB), Z1
+	VBROADCASTSS consts<>+192(SB), Z1
 	VMULPS       Z1, Z2, Z1
-	VBROADCASTSS consts<>+128(SB), Z3
+	VBROADCASTSS consts<>+256(SB), Z3
 	VFMADD231PS  Z3, Z14, Z1
-	VBROADCASTSS consts<>+160(SB), Z3
+	VBROADCASTSS consts<>+320(SB), Z3
 	VMULPS       Z3, Z8, Z3
 	VADDPS       Z1, Z3, Z4
 	VSUBPS       Z3, Z1, Z1
-	VBROADCASTSS consts<>+192(SB), Z3
+	VBROADCASTSS consts<>+384(SB), Z3
 	VMULPS       Z3, Z2, Z2
-	VBROADCASTSS consts<>+224(SB), Z3
+	VBROADCASTSS consts<>+448(SB), Z3
 	VFMADD231PS  Z3, Z14, Z2
-	VBROADCASTSS consts<>+256(SB), Z3
+	VBROADCASTSS consts<>+512(SB), Z3
 	VMULPS       Z3, Z8, Z3
 	VADDPS       Z2, Z3, Z5
 	VSUBPS       Z3, Z2, Z2
@@ -3106,12 +3242,12 @@ grid:
 // func input4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
 // Requires: AVX, AVX512F
 TEXT ·input4_avx512(SB), NOSPLIT, $0-80
-	VBROADCASTSS consts<>+288(SB), Z0
-	VBROADCASTSS consts<>+320(SB), Z1
-	VBROADCASTSS consts<>+352(SB), Z2
-	VBROADCASTSS consts<>+384(SB), Z3
-	VBROADCASTSS consts<>+416(SB), Z4
-	VBROADCASTSS consts<>+448(SB), Z5
+	VBROADCASTSS consts<>+576(SB), Z0
+	VBROADCASTSS consts<>+640(SB), Z1
+	VBROADCASTSS consts<>+704(SB), Z2
+	VBROADCASTSS consts<>+768(SB), Z3
+	VBROADCASTSS consts<>+832(SB), Z4
+	VBROADCASTSS consts<>+896(SB), Z5
 	MOVQ         n+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         srow+16(FP), DX
@@ -3536,12 +3672,12 @@ grid:
 // func output4_avx512(n int, src *float32, srow int, scol int, sstep int, dst *float32, drow int, dcol int, dstep int, tmp *float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·output4_avx512(SB), NOSPLIT, $0-80
-	VBROADCASTSS consts<>+416(SB), Z0
-	VBROADCASTSS consts<>+448(SB), Z1
-	VBROADCASTSS consts<>+352(SB), Z2
-	VBROADCASTSS consts<>+384(SB), Z3
-	VBROADCASTSS consts<>+480(SB), Z4
-	VBROADCASTSS consts<>+512(SB), Z5
+	VBROADCASTSS consts<>+832(SB), Z0
+	VBROADCASTSS consts<>+896(SB), Z1
+	VBROADCASTSS consts<>+704(SB), Z2
+	VBROADCASTSS consts<>+768(SB), Z3
+	VBROADCASTSS consts<>+960(SB), Z4
+	VBROADCASTSS consts<>+1024(SB), Z5
 	MOVQ         n+0(FP), AX
 	MOVQ         src+8(FP), CX
 	MOVQ         srow+16(FP), DX
