@@ -48,8 +48,8 @@ func gemv(a isa, format string) {
 	if format == "f32" {
 		size, element, value = 4, "*float32", "w[r*ldw+i]"
 	}
-	begin(name, "func(groups, k int, w "+element+", ldw int, x, y *float32)",
-		name+" multiplies groups of 4 dense rows by a vector:",
+	begin(name, "func(groups, k int, w "+element+", ldw int, x, y *float32, far int)",
+		name+" multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:",
 		"",
 		"\tfor r := range 4 * groups {",
 		"\t\tvar s float32",
@@ -64,17 +64,19 @@ func gemv(a isa, format string) {
 	ldw := Load(Param("ldw"), GP64())
 	x0 := Load(Param("x"), GP64())
 	y := Load(Param("y"), GP64())
+	far := Load(Param("far"), GP64())
 	SHLQ(Imm(uint64(size/2)), ldw)
 	ldw3 := GP64()
 	LEAQ(Mem{Base: ldw, Index: ldw, Scale: 2}, ldw3)
 
 	Label("group")
-	w, x, n := GP64(), GP64(), GP64()
+	w, x, n, next := GP64(), GP64(), GP64(), GP64()
 	MOVQ(w0, w)
 	MOVQ(x0, x)
 	MOVQ(k, n)
+	LEAQ(Mem{Base: w, Index: far, Scale: 1}, next)
 	sets := a.tileSets(unroll, rows, 1)
-	row := func(r, disp int) Mem {
+	rowOf := func(w Register, r, disp int) Mem {
 		switch r {
 		case 1:
 			return Mem{Base: w, Index: ldw, Scale: 1, Disp: disp}
@@ -85,6 +87,7 @@ func gemv(a isa, format string) {
 		}
 		return Mem{Base: w, Disp: disp}
 	}
+	row := func(r, disp int) Mem { return rowOf(w, r, disp) }
 	step := func(u int) {
 		v := a.vec()
 		VMOVUPS(Mem{Base: x, Disp: a.bytes() * u}, v)
@@ -105,13 +108,28 @@ func gemv(a isa, format string) {
 	}
 	SUBQ(Imm(uint64(unroll*a.lanes)), n)
 	JL(LabelRef("vectors"))
-	Label("loop")
-	for u := range unroll {
-		step(u)
+	TESTQ(far, far)
+	JZ(LabelRef("loop"))
+	loop := func(label string) {
+		Label(label)
+		for u := range unroll {
+			step(u)
+		}
+		if label == "fetching" {
+			for r := range rows {
+				for at := 0; at < size*unroll*a.lanes; at += 64 {
+					PREFETCHT1(rowOf(next, r, at))
+				}
+			}
+			add(size*unroll*a.lanes, next)
+		}
+		advance(unroll * a.lanes)
+		SUBQ(Imm(uint64(unroll*a.lanes)), n)
+		JGE(LabelRef(label))
 	}
-	advance(unroll * a.lanes)
-	SUBQ(Imm(uint64(unroll*a.lanes)), n)
-	JGE(LabelRef("loop"))
+	loop("fetching")
+	JMP(LabelRef("vectors"))
+	loop("loop")
 	Label("vectors")
 	add(unroll*a.lanes, n)
 	SUBQ(Imm(uint64(a.lanes)), n)
