@@ -86,10 +86,10 @@ func sparseVec[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *f
 }
 
 // inLanes lets an assembly kernel take slices, of such values.
-func inLanes[T float32 | uint16](f func(blocks int, ptr, start, place *uint32, value *T, x, y *float32), of func(Values) []T) lanesKernel {
-	return func(blocks int, ptr, start, place []uint32, value Values, x, y []float32) {
+func inLanes[T float32 | uint16](f func(blocks int, ptr, start, place *uint32, value *T, x, y *float32, far int), of func(Values) []T) lanesKernel {
+	return func(blocks int, ptr, start, place []uint32, value Values, x, y []float32, far int) {
 		f(blocks, unsafe.SliceData(ptr), unsafe.SliceData(start), unsafe.SliceData(place), unsafe.SliceData(of(value)),
-			unsafe.SliceData(x), unsafe.SliceData(y))
+			unsafe.SliceData(x), unsafe.SliceData(y), far)
 	}
 }
 

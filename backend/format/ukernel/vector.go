@@ -51,16 +51,17 @@ const (
 	ahead  = 1 << 15
 )
 
+// ahead is by how many bytes values that are read once are to be fetched ahead, 0 where there are few.
+func (v Values) ahead() int {
+	if 4*len(v.f32)+2*len(v.half) <= level2 {
+		return 0
+	}
+	return ahead
+}
+
 // MulVecOnce is MulVecOf for the rows from to to-1 of a weight that is in no cache where it is large.
 func (kern *Kernels) MulVecOnce(from, to, k int, w Values, x, y []float32) {
-	far, bytes := 0, 4*w.Len()
-	if w.Half() {
-		bytes /= 2
-	}
-	if bytes > level2 {
-		far = ahead
-	}
-	kern.mulVecOf(to-from, k, w.Slice(from*k, to*k), x, y, far)
+	kern.mulVecOf(to-from, k, w.Slice(from*k, to*k), x, y, w.ahead())
 }
 
 func (kern *Kernels) mulVecOf(m, k int, w Values, x, y []float32, far int) {
@@ -92,7 +93,12 @@ func (kern *Kernels) mulVecOf(m, k int, w Values, x, y []float32, far int) {
 // MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
 // k elements; y begins with the first of these rows. Rows that pad the last group
 // are not written.
-func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
+func (a *Sparse[I]) MulVec(from, to int, x, y []float32) { a.mulVec(from, to, x, y, false) }
+
+// MulVecOnce is MulVec for a weight that is in no cache where it is large.
+func (a *Sparse[I]) MulVecOnce(from, to int, x, y []float32) { a.mulVec(from, to, x, y, true) }
+
+func (a *Sparse[I]) mulVec(from, to int, x, y []float32, once bool) {
 	if from < 0 || from > to || to > a.Groups() {
 		panic("ukernel: groups outside the weight")
 	}
@@ -104,7 +110,7 @@ func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
 	need("output", len(y), rows)
 	if a.lanes != nil && from%LaneRows == 0 {
 		if l := a.lanes(); l != nil {
-			l.mul(a.kern.lanes[a.value.kind], from, to, x, y)
+			l.mul(a.kern.lanes[a.value.kind], from, to, x, y, once)
 			return
 		}
 	}

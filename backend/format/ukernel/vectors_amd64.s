@@ -3519,9 +3519,9 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32)
+// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-56
+TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
 	MOVQ ptr+8(FP), CX
 	MOVQ start+16(FP), DX
@@ -3529,20 +3529,54 @@ TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-56
 	MOVQ value+32(FP), SI
 	MOVQ x+40(FP), DI
 	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x02, R12
 
 block:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  64(R11)
+	PREFETCHT1  128(R11)
+	PREFETCHT1  192(R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 192(SI), Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 128(SI), Z7, Z2
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 64(SI), Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VFMADD231PS (SI), Z6, Z0
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+256, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
 
 bundle:
-	MOVL        (DX), R10
-	VMOVUPS     (DI)(R10*4), Z4
-	VMOVUPS     64(DI)(R10*4), Z5
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
 	VMOVDQU32   (BX), Z6
 	VPSRLD      $0x18, Z6, Z7
 	VPERMI2PS   Z5, Z4, Z7
@@ -3563,7 +3597,7 @@ bundle:
 	ADDQ        $+4, DX
 	ADDQ        $+64, BX
 	ADDQ        $+256, SI
-	DECQ        R9
+	DECQ        R10
 	JNZ         bundle
 
 sum:
@@ -3756,9 +3790,9 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-56
+TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
 	MOVQ ptr+8(FP), CX
 	MOVQ start+16(FP), DX
@@ -3766,20 +3800,56 @@ TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-56
 	MOVQ value+32(FP), SI
 	MOVQ x+40(FP), DI
 	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x01, R12
 
 block:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  64(R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   96(SI), Z8
+	VFMADD231PS Z8, Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   64(SI), Z8
+	VFMADD231PS Z8, Z7, Z2
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   32(SI), Z8
+	VFMADD231PS Z8, Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VCVTPH2PS   (SI), Z4
+	VFMADD231PS Z4, Z6, Z0
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+128, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
 
 bundle:
-	MOVL        (DX), R10
-	VMOVUPS     (DI)(R10*4), Z4
-	VMOVUPS     64(DI)(R10*4), Z5
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
 	VMOVDQU32   (BX), Z6
 	VPSRLD      $0x18, Z6, Z7
 	VPERMI2PS   Z5, Z4, Z7
@@ -3798,11 +3868,11 @@ bundle:
 	VCVTPH2PS   (SI), Z4
 	VFMADD231PS Z4, Z6, Z0
 	PREFETCHT0  2048(SI)
-	PREFETCHT0  512(BX)
+	PREFETCHT0  1024(BX)
 	ADDQ        $+4, DX
 	ADDQ        $+64, BX
 	ADDQ        $+128, SI
-	DECQ        R9
+	DECQ        R10
 	JNZ         bundle
 
 sum:
@@ -4015,9 +4085,9 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-56
+TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
 	MOVQ ptr+8(FP), CX
 	MOVQ start+16(FP), DX
@@ -4025,20 +4095,60 @@ TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-56
 	MOVQ value+32(FP), SI
 	MOVQ x+40(FP), DI
 	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x01, R12
 
 block:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  64(R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   96(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   64(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z2
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   32(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VPMOVZXWD   (SI), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z4, Z6, Z0
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+128, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
 
 bundle:
-	MOVL        (DX), R10
-	VMOVUPS     (DI)(R10*4), Z4
-	VMOVUPS     64(DI)(R10*4), Z5
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
 	VMOVDQU32   (BX), Z6
 	VPSRLD      $0x18, Z6, Z7
 	VPERMI2PS   Z5, Z4, Z7
@@ -4061,11 +4171,11 @@ bundle:
 	VPSLLD      $0x10, Z4, Z4
 	VFMADD231PS Z4, Z6, Z0
 	PREFETCHT0  2048(SI)
-	PREFETCHT0  512(BX)
+	PREFETCHT0  1024(BX)
 	ADDQ        $+4, DX
 	ADDQ        $+64, BX
 	ADDQ        $+128, SI
-	DECQ        R9
+	DECQ        R10
 	JNZ         bundle
 
 sum:
