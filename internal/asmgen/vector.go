@@ -48,8 +48,8 @@ func gemv(a isa, format string) {
 	if format == "f32" {
 		size, element, value = 4, "*float32", "w[r*ldw+i]"
 	}
-	begin(name, "func(groups, k int, w "+element+", ldw int, x, y *float32)",
-		name+" multiplies groups of 4 dense rows by a vector:",
+	begin(name, "func(groups, k int, w "+element+", ldw int, x, y *float32, far int)",
+		name+" multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:",
 		"",
 		"\tfor r := range 4 * groups {",
 		"\t\tvar s float32",
@@ -64,17 +64,19 @@ func gemv(a isa, format string) {
 	ldw := Load(Param("ldw"), GP64())
 	x0 := Load(Param("x"), GP64())
 	y := Load(Param("y"), GP64())
+	far := Load(Param("far"), GP64())
 	SHLQ(Imm(uint64(size/2)), ldw)
 	ldw3 := GP64()
 	LEAQ(Mem{Base: ldw, Index: ldw, Scale: 2}, ldw3)
 
 	Label("group")
-	w, x, n := GP64(), GP64(), GP64()
+	w, x, n, next := GP64(), GP64(), GP64(), GP64()
 	MOVQ(w0, w)
 	MOVQ(x0, x)
 	MOVQ(k, n)
+	LEAQ(Mem{Base: w, Index: far, Scale: 1}, next)
 	sets := a.tileSets(unroll, rows, 1)
-	row := func(r, disp int) Mem {
+	rowOf := func(w Register, r, disp int) Mem {
 		switch r {
 		case 1:
 			return Mem{Base: w, Index: ldw, Scale: 1, Disp: disp}
@@ -85,6 +87,7 @@ func gemv(a isa, format string) {
 		}
 		return Mem{Base: w, Disp: disp}
 	}
+	row := func(r, disp int) Mem { return rowOf(w, r, disp) }
 	step := func(u int) {
 		v := a.vec()
 		VMOVUPS(Mem{Base: x, Disp: a.bytes() * u}, v)
@@ -105,13 +108,28 @@ func gemv(a isa, format string) {
 	}
 	SUBQ(Imm(uint64(unroll*a.lanes)), n)
 	JL(LabelRef("vectors"))
-	Label("loop")
-	for u := range unroll {
-		step(u)
+	TESTQ(far, far)
+	JZ(LabelRef("loop"))
+	loop := func(label string) {
+		Label(label)
+		for u := range unroll {
+			step(u)
+		}
+		if label == "fetching" {
+			for r := range rows {
+				for at := 0; at < size*unroll*a.lanes; at += 64 {
+					PREFETCHT1(rowOf(next, r, at))
+				}
+			}
+			add(size*unroll*a.lanes, next)
+		}
+		advance(unroll * a.lanes)
+		SUBQ(Imm(uint64(unroll*a.lanes)), n)
+		JGE(LabelRef(label))
 	}
-	advance(unroll * a.lanes)
-	SUBQ(Imm(uint64(unroll*a.lanes)), n)
-	JGE(LabelRef("loop"))
+	loop("fetching")
+	JMP(LabelRef("vectors"))
+	loop("loop")
 	Label("vectors")
 	add(unroll*a.lanes, n)
 	SUBQ(Imm(uint64(a.lanes)), n)
@@ -197,8 +215,9 @@ func laneProduct(a isa, format string) {
 	if format == "f32" {
 		size, params, value = 4, "value, x, y *float32", "value[(j*4+i)*16+r]"
 	}
-	begin(name, "func(blocks int, ptr, start, place *uint32, "+params+")",
-		name+" multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:",
+	begin(name, "func(blocks int, ptr, start, place *uint32, "+params+", far int)",
+		name+" multiplies blocks of 16 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that",
+		"is 0; start, place and value begin at the first block's:",
 		"",
 		"\tfor b := range blocks {",
 		"\t\tfor r := range 16 {",
@@ -218,43 +237,62 @@ func laneProduct(a isa, format string) {
 	v := Load(Param("value"), GP64())
 	x := Load(Param("x"), GP64())
 	y := Load(Param("y"), GP64())
+	far := Load(Param("far"), GP64())
+	n, at, next, places := GP64(), GP64(), GP64(), GP64()
+	MOVQ(far, places)
+	SHRQ(Imm(uint64(size/2)), places) // a place takes a byte
 	Label("block")
-	n, at := GP64(), GP64()
 	MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
 	SUBL(Mem{Base: ptr}, n.As32())
 	sets := a.tileSets(step, 1, 1)
 	JZ(LabelRef("sum"))
-	Label("bundle")
-	low, high, word := a.vec(), a.vec(), a.vec()
-	MOVL(Mem{Base: start}, at.As32())
-	VMOVUPS(Mem{Base: x, Index: at, Scale: 4}, low)
-	VMOVUPS(Mem{Base: x, Index: at, Scale: 4, Disp: a.bytes()}, high)
-	VMOVDQU32(Mem{Base: place}, word)
-	for i := step - 1; i >= 0; i-- {
-		xs := word // of which the lowest five bits count
-		if i > 0 {
-			xs = a.vec()
-			VPSRLD(Imm(uint64(8*i)), word, xs)
+	loop := func(label string) {
+		Label(label)
+		if label == "fetching" {
+			LEAQ(Mem{Base: v, Index: far, Scale: 1}, next)
+			for i := 0; i < step*size*a.lanes; i += 64 {
+				PREFETCHT1(Mem{Base: next, Disp: i})
+			}
+			PREFETCHT1(Mem{Base: place, Index: places, Scale: 1})
 		}
-		VPERMI2PS(high, low, xs)
-		from := Mem{Base: v, Disp: size * a.lanes * i}
-		if size == 4 {
-			VFMADD231PS(from, xs, sets[i][0][0])
-		} else {
-			wide := a.vec()
-			widened(format, from, wide)
-			VFMADD231PS(wide, xs, sets[i][0][0])
+		low, high, word := a.vec(), a.vec(), a.vec()
+		MOVL(Mem{Base: start}, at.As32())
+		VMOVUPS(Mem{Base: x, Index: at, Scale: 4}, low)
+		VMOVUPS(Mem{Base: x, Index: at, Scale: 4, Disp: a.bytes()}, high)
+		VMOVDQU32(Mem{Base: place}, word)
+		for i := step - 1; i >= 0; i-- {
+			xs := word // of which the lowest five bits count
+			if i > 0 {
+				xs = a.vec()
+				VPSRLD(Imm(uint64(8*i)), word, xs)
+			}
+			VPERMI2PS(high, low, xs)
+			from := Mem{Base: v, Disp: size * a.lanes * i}
+			if size == 4 {
+				VFMADD231PS(from, xs, sets[i][0][0])
+			} else {
+				wide := a.vec()
+				widened(format, from, wide)
+				VFMADD231PS(wide, xs, sets[i][0][0])
+			}
+			if label != "fetching" && size*i%4 == 0 {
+				PREFETCHT0(Mem{Base: v, Disp: size*a.lanes*i + ahead})
+			}
 		}
-		if size*i%4 == 0 {
-			PREFETCHT0(Mem{Base: v, Disp: size*a.lanes*i + ahead})
+		if label != "fetching" {
+			PREFETCHT0(Mem{Base: place, Disp: ahead / size})
 		}
+		add(4, start)
+		add(a.bytes(), place)
+		add(step*size*a.lanes, v)
+		DECQ(n)
+		JNZ(LabelRef(label))
 	}
-	PREFETCHT0(Mem{Base: place, Disp: ahead / step})
-	add(4, start)
-	add(a.bytes(), place)
-	add(step*size*a.lanes, v)
-	DECQ(n)
-	JNZ(LabelRef("bundle"))
+	TESTQ(far, far)
+	JZ(LabelRef("bundle"))
+	loop("fetching")
+	JMP(LabelRef("sum"))
+	loop("bundle")
 	Label("sum")
 	VMOVUPS(fold(sets)[0][0], Mem{Base: y})
 	add(a.bytes(), y)

@@ -135,8 +135,15 @@ func bind(w *tensor.Tensor, transposed bool, kern *ukernel.Kernels) *kernel {
 	return d
 }
 
-// Sized returns the kernel whose copies are widened once where that many columns pay for it.
+// Sized returns the kernel whose copies are widened once where that many columns pay for it, and for a single column one
+// that fetches a large weight ahead. What multiplies many columns one after the other asks for neither: it finds its weight
+// in a cache.
 func (d *kernel) Sized(n int) backend.FloatKernel {
+	if n <= d.VecColumns() {
+		once := *d
+		once.once = true
+		return &once
+	}
 	if !d.given.Half() || n < rate.WidenedColumns {
 		return d
 	}
@@ -156,6 +163,7 @@ type kernel struct {
 	tiles      func() ukernel.Values // by block of columns, [M/MR][columns][MR]
 	panels     func() ukernel.Values // by panel of rows, W^T [K][granules of rows]
 	wide       func() *kernel        // the kernel with tiles and panels of f32
+	once       bool                  // a run reads the rows once
 }
 
 // Warm makes the panels or the tiles.
@@ -238,7 +246,12 @@ func (d *kernel) Panel(y, x []float32, b, granules, r0, r1 int) {
 func (d *kernel) VecColumns() int { return rate.Dense.VecColumns }
 
 func (d *kernel) Vec(y, x []float32, r0, r1 int) {
-	d.kern.MulVecOf(r1-r0, d.k, d.rows().Slice(r0*d.k, r1*d.k), x, y)
+	rows := d.rows()
+	if d.once {
+		d.kern.MulVecOnce(r0, r1, d.k, rows, x, y)
+		return
+	}
+	d.kern.MulVecOf(r1-r0, d.k, rows.Slice(r0*d.k, r1*d.k), x, y)
 }
 
 // width is the number of columns of the panel of W^T that starts at row m0.

@@ -51,6 +51,7 @@ type kernel[I ukernel.Index] struct {
 	height int
 	rows   *ukernel.Rows[I] // nil where blocks are no such runs
 	single int              // columns that are best multiplied one by one
+	once   bool             // a run reads the weight once
 	kern   *ukernel.Kernels
 	placed *lastPlaced
 
@@ -108,10 +109,16 @@ func newKernel[I ukernel.Index](b *Blocks, format string, kern *ukernel.Kernels)
 // BenchmarkGenerated of package format has both.
 const generatedColumns = 2 * backend.Panel
 
-// Sized returns the kernel with widened values, or with generated code, for many columns.
+// Sized returns the kernel with widened values, or with generated code, for many columns, and one that fetches a large
+// weight ahead for few.
 func (d *kernel[I]) Sized(n int) backend.FloatKernel {
 	if d.wide != nil && n >= rate.WidenedColumns {
 		return d.wide().(backend.Sizer).Sized(n)
+	}
+	if n <= d.single {
+		once := *d
+		once.once = true
+		return &once
 	}
 	if d.generated == nil || n < generatedColumns {
 		return d
@@ -217,6 +224,10 @@ func (d *kernel[I]) place(bounds, at []int) backend.FloatKernel {
 func (d *kernel[I]) Vec(y, x []float32, r0, r1 int) {
 	if d.rows != nil {
 		d.rows.MulVec(r0, r1, x, y)
+		return
+	}
+	if d.once {
+		d.MulVecOnce(r0/d.height, Ceil(r1, d.height), x, y)
 		return
 	}
 	d.MulVec(r0/d.height, Ceil(r1, d.height), x, y)

@@ -10,8 +10,8 @@ const (
 )
 
 // lanesKernel multiplies consecutive blocks of LaneRows rows by a vector. Block b has ptr[b+1]-ptr[b]
-// bundles; start, place and value begin at the first of them.
-type lanesKernel func(blocks int, ptr, start, place []uint32, value Values, x, y []float32)
+// bundles; start, place and value begin at the first of them. Values far bytes ahead are fetched unless that is 0.
+type lanesKernel func(blocks int, ptr, start, place []uint32, value Values, x, y []float32, far int)
 
 // lanes is a weight of single rows for products with a vector that gather nothing. LaneRows rows go on
 // together: a bundle is a window of the vector, which begins at start, and for each row up to laneStep
@@ -77,13 +77,18 @@ func addLanes[I Index](l *lanes, ptr []uint32, a *Sparse[I]) {
 	}
 }
 
-// mul computes the rows from to to-1 of the product, from being a multiple of LaneRows.
-func (l *lanes) mul(kernel lanesKernel, from, to int, x, y []float32) {
+// mul computes the rows from to to-1 of the product, from being a multiple of LaneRows. Lanes that are read once, and do
+// not fit into level 2, are fetched ahead.
+func (l *lanes) mul(kernel lanesKernel, from, to int, x, y []float32, once bool) {
+	far := 0
+	if once {
+		far = l.value.ahead()
+	}
 	run := func(b, blocks int, y []float32) {
 		ptr := l.ptr[b : b+blocks+1]
 		first, last := int(ptr[0]), int(ptr[blocks])
 		kernel(blocks, ptr, l.start[first:last], l.place[first*LaneRows:last*LaneRows],
-			l.value.Slice(first*laneStep*LaneRows, last*laneStep*LaneRows), x, y)
+			l.value.Slice(first*laneStep*LaneRows, last*laneStep*LaneRows), x, y, far)
 	}
 	whole := (to - from) / LaneRows
 	if whole > 0 {

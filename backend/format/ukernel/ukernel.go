@@ -32,9 +32,10 @@ type Kernels struct {
 	ISA  string
 	Gemm Gemm
 
-	gemv   func(rows, k int, w []float32, ldw int, x, y []float32)
-	halves [halfKinds]func(rows, k int, w []uint16, ldw int, x, y []float32) // gemv, nil for kinds without
-	spmm   map[int][Columns / Granule]spmm                                   // by the rows of a block
+	// gemv fetches what lies far bytes ahead, unless that is 0.
+	gemv   func(rows, k int, w []float32, ldw int, x, y []float32, far int)
+	halves [halfKinds]func(rows, k int, w []uint16, ldw int, x, y []float32, far int) // gemv, nil for kinds without
+	spmm   map[int][Columns / Granule]spmm                                            // by the rows of a block
 	spmv16 map[int]spmv[uint16]
 	spmv32 map[int]spmv[uint32]
 	run16  map[int]spmv[uint16] // by the columns of a block

@@ -86,10 +86,10 @@ func sparseVec[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *f
 }
 
 // inLanes lets an assembly kernel take slices, of such values.
-func inLanes[T float32 | uint16](f func(blocks int, ptr, start, place *uint32, value *T, x, y *float32), of func(Values) []T) lanesKernel {
-	return func(blocks int, ptr, start, place []uint32, value Values, x, y []float32) {
+func inLanes[T float32 | uint16](f func(blocks int, ptr, start, place *uint32, value *T, x, y *float32, far int), of func(Values) []T) lanesKernel {
+	return func(blocks int, ptr, start, place []uint32, value Values, x, y []float32, far int) {
 		f(blocks, unsafe.SliceData(ptr), unsafe.SliceData(start), unsafe.SliceData(place), unsafe.SliceData(of(value)),
-			unsafe.SliceData(x), unsafe.SliceData(y))
+			unsafe.SliceData(x), unsafe.SliceData(y), far)
 	}
 }
 
@@ -98,19 +98,19 @@ func halves(v Values) []uint16 { return v.half }
 // dense lets an assembly kernel of groups of four rows take slices and any
 // number of rows: the last four overlap those before, and fewer than four are
 // each computed four times.
-func dense[T float32 | uint16](f func(groups, k int, w *T, ldw int, x, y *float32)) func(rows, k int, w []T, ldw int, x, y []float32) {
-	return func(rows, k int, w []T, ldw int, x, y []float32) {
+func dense[T float32 | uint16](f func(groups, k int, w *T, ldw int, x, y *float32, far int)) func(rows, k int, w []T, ldw int, x, y []float32, far int) {
+	return func(rows, k int, w []T, ldw int, x, y []float32, far int) {
 		if rows < 4 {
 			var s [4]float32
 			for r := range rows {
-				f(1, k, unsafe.SliceData(w[r*ldw:]), 0, unsafe.SliceData(x), &s[0])
+				f(1, k, unsafe.SliceData(w[r*ldw:]), 0, unsafe.SliceData(x), &s[0], 0)
 				y[r] = s[0]
 			}
 			return
 		}
-		f(rows/4, k, unsafe.SliceData(w), ldw, unsafe.SliceData(x), unsafe.SliceData(y))
+		f(rows/4, k, unsafe.SliceData(w), ldw, unsafe.SliceData(x), unsafe.SliceData(y), far)
 		if rows%4 > 0 {
-			f(1, k, unsafe.SliceData(w[(rows-4)*ldw:]), ldw, unsafe.SliceData(x), unsafe.SliceData(y[rows-4:]))
+			f(1, k, unsafe.SliceData(w[(rows-4)*ldw:]), ldw, unsafe.SliceData(x), unsafe.SliceData(y[rows-4:]), 0)
 		}
 	}
 }

@@ -71,6 +71,32 @@ func TestMulVecOfHalvesIsThatOfTheirRows(t *testing.T) {
 	}
 }
 
+// What is fetched ahead changes no bit, of weights small and large.
+func TestMulVecOnceIsMulVecOf(t *testing.T) {
+	for _, size := range [][2]int{{7, 40}, {131, 4201}} {
+		m, k := size[0], size[1]
+		bits, wide, x := make([]uint16, m*k), make([]float32, m*k), make([]float32, k)
+		for i := range bits {
+			bits[i] = uint16(0x3c00 + i%97)
+			wide[i] = float32(i % 89)
+		}
+		for i := range x {
+			x[i] = float32(i%13) - 6
+		}
+		for _, kern := range Available() {
+			for _, v := range []Values{F32(wide), F16(bits), BF16(bits)} {
+				const from = 2
+				got, want := make([]float32, m-from), make([]float32, m-from)
+				kern.MulVecOnce(from, m, k, v, x, got)
+				kern.MulVecOf(m-from, k, v.Slice(from*k, m*k), x, want)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s, %d x %d: %v, want %v", kern.ISA, m, k, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestNarrowingRoundsToEven(t *testing.T) {
 	const seed = 5
 	t.Logf("seed %d", seed)

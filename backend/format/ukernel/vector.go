@@ -25,6 +25,10 @@ func vecKernel[I Index](u16 spmv[uint16], u32 spmv[uint32]) (f spmv[I]) {
 // MulVec multiplies m dense rows of k elements, ldw apart, by a vector:
 // y[r] = sum over i of w[r*ldw+i] * x[i].
 func (kern *Kernels) MulVec(m, k int, w []float32, ldw int, x, y []float32) {
+	kern.mulVec(m, k, w, ldw, x, y, 0)
+}
+
+func (kern *Kernels) mulVec(m, k int, w []float32, ldw int, x, y []float32, far int) {
 	if m < 0 || k < 0 || ldw < k {
 		panic("ukernel: no matrix of such a size")
 	}
@@ -34,20 +38,42 @@ func (kern *Kernels) MulVec(m, k int, w []float32, ldw int, x, y []float32) {
 	need("weight", len(w), (m-1)*ldw+k)
 	need("vector", len(x), k)
 	need("output", len(y), m)
-	kern.gemv(m, k, w, ldw, x, y)
+	kern.gemv(m, k, w, ldw, x, y, far)
 }
 
 // MulVecOf is MulVec for w of any type, m rows without gaps.
-func (kern *Kernels) MulVecOf(m, k int, w Values, x, y []float32) {
+func (kern *Kernels) MulVecOf(m, k int, w Values, x, y []float32) { kern.mulVecOf(m, k, w, x, y, 0) }
+
+// Weights of more bytes than hold in a level 2 cache come from farther away, from where they have to be fetched
+// long before they are needed, by so many bytes.
+const (
+	level2 = 1 << 20
+	ahead  = 1 << 15
+)
+
+// ahead is by how many bytes values that are read once are to be fetched ahead, 0 where there are few.
+func (v Values) ahead() int {
+	if 4*len(v.f32)+2*len(v.half) <= level2 {
+		return 0
+	}
+	return ahead
+}
+
+// MulVecOnce is MulVecOf for the rows from to to-1 of a weight that is in no cache where it is large.
+func (kern *Kernels) MulVecOnce(from, to, k int, w Values, x, y []float32) {
+	kern.mulVecOf(to-from, k, w.Slice(from*k, to*k), x, y, w.ahead())
+}
+
+func (kern *Kernels) mulVecOf(m, k int, w Values, x, y []float32, far int) {
 	if !w.Half() {
-		kern.MulVec(m, k, w.f32, k, x, y)
+		kern.mulVec(m, k, w.f32, k, x, y, far)
 		return
 	}
 	if gemv := kern.halves[w.kind]; gemv != nil && m > 0 {
 		need("weight", len(w.half), m*k)
 		need("vector", len(x), k)
 		need("output", len(y), m)
-		gemv(m, k, w.half, k, x, y)
+		gemv(m, k, w.half, k, x, y, far)
 		return
 	}
 	const least = 4 // rows, which kernels compute at a time
@@ -67,7 +93,12 @@ func (kern *Kernels) MulVecOf(m, k int, w Values, x, y []float32) {
 // MulVec computes the rows of groups from to to-1 of y = W x for a vector x of
 // k elements; y begins with the first of these rows. Rows that pad the last group
 // are not written.
-func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
+func (a *Sparse[I]) MulVec(from, to int, x, y []float32) { a.mulVec(from, to, x, y, false) }
+
+// MulVecOnce is MulVec for a weight that is in no cache where it is large.
+func (a *Sparse[I]) MulVecOnce(from, to int, x, y []float32) { a.mulVec(from, to, x, y, true) }
+
+func (a *Sparse[I]) mulVec(from, to int, x, y []float32, once bool) {
 	if from < 0 || from > to || to > a.Groups() {
 		panic("ukernel: groups outside the weight")
 	}
@@ -79,7 +110,7 @@ func (a *Sparse[I]) MulVec(from, to int, x, y []float32) {
 	need("output", len(y), rows)
 	if a.lanes != nil && from%LaneRows == 0 {
 		if l := a.lanes(); l != nil {
-			l.mul(a.kern.lanes[a.value.kind], from, to, x, y)
+			l.mul(a.kern.lanes[a.value.kind], from, to, x, y, once)
 			return
 		}
 	}

@@ -34,7 +34,7 @@ func runGo[I Index](columns int) spmv[I] {
 }
 
 // gemvGo adds up four products at a time.
-func gemvGo(rows, k int, w []float32, ldw int, x, y []float32) {
+func gemvGo(rows, k int, w []float32, ldw int, x, y []float32, _ int) {
 	x = x[:k]
 	for r := range rows {
 		w := w[r*ldw:][:len(x)]

@@ -1380,22 +1380,24 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32)
-// Requires: AVX, FMA3
-TEXT ·gemv_f32_4x1_avx2(SB), NOSPLIT, $0-48
+// func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32, far int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemv_f32_4x1_avx2(SB), NOSPLIT, $0-56
 	MOVQ groups+0(FP), AX
 	MOVQ k+8(FP), CX
 	MOVQ w+16(FP), DX
 	MOVQ ldw+24(FP), BX
 	MOVQ x+32(FP), SI
 	MOVQ y+40(FP), DI
+	MOVQ far+48(FP), R8
 	SHLQ $0x02, BX
-	LEAQ (BX)(BX*2), R8
+	LEAQ (BX)(BX*2), R9
 
 group:
-	MOVQ   DX, R9
-	MOVQ   SI, R10
-	MOVQ   CX, R11
+	MOVQ   DX, R10
+	MOVQ   SI, R11
+	MOVQ   CX, R12
+	LEAQ   (R10)(R8*1), R13
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1404,40 +1406,64 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x10, R11
+	SUBQ   $0x10, R12
 	JL     vectors
+	TESTQ  R8, R8
+	JZ     loop
+
+fetching:
+	VMOVUPS     (R11), Y8
+	VFMADD231PS (R10), Y8, Y0
+	VFMADD231PS (R10)(BX*1), Y8, Y1
+	VFMADD231PS (R10)(BX*2), Y8, Y2
+	VFMADD231PS (R10)(R9*1), Y8, Y3
+	VMOVUPS     32(R11), Y8
+	VFMADD231PS 32(R10), Y8, Y4
+	VFMADD231PS 32(R10)(BX*1), Y8, Y5
+	VFMADD231PS 32(R10)(BX*2), Y8, Y6
+	VFMADD231PS 32(R10)(R9*1), Y8, Y7
+	PREFETCHT1  (R13)
+	PREFETCHT1  (R13)(BX*1)
+	PREFETCHT1  (R13)(BX*2)
+	PREFETCHT1  (R13)(R9*1)
+	ADDQ        $+64, R13
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
+	JGE         fetching
+	JMP         vectors
 
 loop:
-	VMOVUPS     (R10), Y8
-	VFMADD231PS (R9), Y8, Y0
-	VFMADD231PS (R9)(BX*1), Y8, Y1
-	VFMADD231PS (R9)(BX*2), Y8, Y2
-	VFMADD231PS (R9)(R8*1), Y8, Y3
-	VMOVUPS     32(R10), Y8
-	VFMADD231PS 32(R9), Y8, Y4
-	VFMADD231PS 32(R9)(BX*1), Y8, Y5
-	VFMADD231PS 32(R9)(BX*2), Y8, Y6
-	VFMADD231PS 32(R9)(R8*1), Y8, Y7
-	ADDQ        $+64, R9
+	VMOVUPS     (R11), Y8
+	VFMADD231PS (R10), Y8, Y0
+	VFMADD231PS (R10)(BX*1), Y8, Y1
+	VFMADD231PS (R10)(BX*2), Y8, Y2
+	VFMADD231PS (R10)(R9*1), Y8, Y3
+	VMOVUPS     32(R11), Y8
+	VFMADD231PS 32(R10), Y8, Y4
+	VFMADD231PS 32(R10)(BX*1), Y8, Y5
+	VFMADD231PS 32(R10)(BX*2), Y8, Y6
+	VFMADD231PS 32(R10)(R9*1), Y8, Y7
 	ADDQ        $+64, R10
-	SUBQ        $0x10, R11
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
 	JGE         loop
 
 vectors:
-	ADDQ        $+16, R11
-	SUBQ        $0x08, R11
+	ADDQ        $+16, R12
+	SUBQ        $0x08, R12
 	JL          sum
-	VMOVUPS     (R10), Y8
-	VFMADD231PS (R9), Y8, Y0
-	VFMADD231PS (R9)(BX*1), Y8, Y1
-	VFMADD231PS (R9)(BX*2), Y8, Y2
-	VFMADD231PS (R9)(R8*1), Y8, Y3
-	ADDQ        $+32, R9
+	VMOVUPS     (R11), Y8
+	VFMADD231PS (R10), Y8, Y0
+	VFMADD231PS (R10)(BX*1), Y8, Y1
+	VFMADD231PS (R10)(BX*2), Y8, Y2
+	VFMADD231PS (R10)(R9*1), Y8, Y3
 	ADDQ        $+32, R10
-	SUBQ        $0x08, R11
+	ADDQ        $+32, R11
+	SUBQ        $0x08, R12
 
 sum:
-	ADDQ         $+8, R11
+	ADDQ         $+8, R12
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -1466,18 +1492,18 @@ sum:
 	VADDPS       X4, X3, X3
 	VMOVSHDUP    X3, X4
 	VADDPS       X4, X3, X3
-	TESTQ        R11, R11
+	TESTQ        R12, R12
 	JZ           store
 
 one:
-	VMOVSS      (R10), X4
-	VFMADD231SS (R9), X4, X0
-	VFMADD231SS (R9)(BX*1), X4, X1
-	VFMADD231SS (R9)(BX*2), X4, X2
-	VFMADD231SS (R9)(R8*1), X4, X3
-	ADDQ        $+4, R9
+	VMOVSS      (R11), X4
+	VFMADD231SS (R10), X4, X0
+	VFMADD231SS (R10)(BX*1), X4, X1
+	VFMADD231SS (R10)(BX*2), X4, X2
+	VFMADD231SS (R10)(R9*1), X4, X3
 	ADDQ        $+4, R10
-	DECQ        R11
+	ADDQ        $+4, R11
+	DECQ        R12
 	JNZ         one
 
 store:
@@ -1492,22 +1518,24 @@ store:
 	VZEROUPPER
 	RET
 
-// func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
-// Requires: AVX, F16C, FMA3
-TEXT ·gemv_f16_4x1_avx2(SB), NOSPLIT, $0-48
+// func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·gemv_f16_4x1_avx2(SB), NOSPLIT, $0-56
 	MOVQ groups+0(FP), AX
 	MOVQ k+8(FP), CX
 	MOVQ w+16(FP), DX
 	MOVQ ldw+24(FP), BX
 	MOVQ x+32(FP), SI
 	MOVQ y+40(FP), DI
+	MOVQ far+48(FP), R8
 	SHLQ $0x01, BX
-	LEAQ (BX)(BX*2), R8
+	LEAQ (BX)(BX*2), R9
 
 group:
-	MOVQ   DX, R9
-	MOVQ   SI, R10
-	MOVQ   CX, R11
+	MOVQ   DX, R10
+	MOVQ   SI, R11
+	MOVQ   CX, R12
+	LEAQ   (R10)(R8*1), R13
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1516,52 +1544,84 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x10, R11
+	SUBQ   $0x10, R12
 	JL     vectors
+	TESTQ  R8, R8
+	JZ     loop
+
+fetching:
+	VMOVUPS     (R11), Y8
+	VCVTPH2PS   (R10), Y9
+	VFMADD231PS Y9, Y8, Y0
+	VCVTPH2PS   (R10)(BX*1), Y9
+	VFMADD231PS Y9, Y8, Y1
+	VCVTPH2PS   (R10)(BX*2), Y9
+	VFMADD231PS Y9, Y8, Y2
+	VCVTPH2PS   (R10)(R9*1), Y9
+	VFMADD231PS Y9, Y8, Y3
+	VMOVUPS     32(R11), Y8
+	VCVTPH2PS   16(R10), Y9
+	VFMADD231PS Y9, Y8, Y4
+	VCVTPH2PS   16(R10)(BX*1), Y9
+	VFMADD231PS Y9, Y8, Y5
+	VCVTPH2PS   16(R10)(BX*2), Y9
+	VFMADD231PS Y9, Y8, Y6
+	VCVTPH2PS   16(R10)(R9*1), Y9
+	VFMADD231PS Y9, Y8, Y7
+	PREFETCHT1  (R13)
+	PREFETCHT1  (R13)(BX*1)
+	PREFETCHT1  (R13)(BX*2)
+	PREFETCHT1  (R13)(R9*1)
+	ADDQ        $+32, R13
+	ADDQ        $+32, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
+	JGE         fetching
+	JMP         vectors
 
 loop:
-	VMOVUPS     (R10), Y8
-	VCVTPH2PS   (R9), Y9
+	VMOVUPS     (R11), Y8
+	VCVTPH2PS   (R10), Y9
 	VFMADD231PS Y9, Y8, Y0
-	VCVTPH2PS   (R9)(BX*1), Y9
+	VCVTPH2PS   (R10)(BX*1), Y9
 	VFMADD231PS Y9, Y8, Y1
-	VCVTPH2PS   (R9)(BX*2), Y9
+	VCVTPH2PS   (R10)(BX*2), Y9
 	VFMADD231PS Y9, Y8, Y2
-	VCVTPH2PS   (R9)(R8*1), Y9
+	VCVTPH2PS   (R10)(R9*1), Y9
 	VFMADD231PS Y9, Y8, Y3
-	VMOVUPS     32(R10), Y8
-	VCVTPH2PS   16(R9), Y9
+	VMOVUPS     32(R11), Y8
+	VCVTPH2PS   16(R10), Y9
 	VFMADD231PS Y9, Y8, Y4
-	VCVTPH2PS   16(R9)(BX*1), Y9
+	VCVTPH2PS   16(R10)(BX*1), Y9
 	VFMADD231PS Y9, Y8, Y5
-	VCVTPH2PS   16(R9)(BX*2), Y9
+	VCVTPH2PS   16(R10)(BX*2), Y9
 	VFMADD231PS Y9, Y8, Y6
-	VCVTPH2PS   16(R9)(R8*1), Y9
+	VCVTPH2PS   16(R10)(R9*1), Y9
 	VFMADD231PS Y9, Y8, Y7
-	ADDQ        $+32, R9
-	ADDQ        $+64, R10
-	SUBQ        $0x10, R11
+	ADDQ        $+32, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
 	JGE         loop
 
 vectors:
-	ADDQ        $+16, R11
-	SUBQ        $0x08, R11
+	ADDQ        $+16, R12
+	SUBQ        $0x08, R12
 	JL          sum
-	VMOVUPS     (R10), Y8
-	VCVTPH2PS   (R9), Y9
+	VMOVUPS     (R11), Y8
+	VCVTPH2PS   (R10), Y9
 	VFMADD231PS Y9, Y8, Y0
-	VCVTPH2PS   (R9)(BX*1), Y9
+	VCVTPH2PS   (R10)(BX*1), Y9
 	VFMADD231PS Y9, Y8, Y1
-	VCVTPH2PS   (R9)(BX*2), Y9
+	VCVTPH2PS   (R10)(BX*2), Y9
 	VFMADD231PS Y9, Y8, Y2
-	VCVTPH2PS   (R9)(R8*1), Y9
+	VCVTPH2PS   (R10)(R9*1), Y9
 	VFMADD231PS Y9, Y8, Y3
-	ADDQ        $+16, R9
-	ADDQ        $+32, R10
-	SUBQ        $0x08, R11
+	ADDQ        $+16, R10
+	ADDQ        $+32, R11
+	SUBQ        $0x08, R12
 
 sum:
-	ADDQ         $+8, R11
+	ADDQ         $+8, R12
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -1590,30 +1650,30 @@ sum:
 	VADDPS       X4, X3, X3
 	VMOVSHDUP    X3, X4
 	VADDPS       X4, X3, X3
-	TESTQ        R11, R11
+	TESTQ        R12, R12
 	JZ           store
 
 one:
-	VMOVSS      (R10), X4
-	MOVWLZX     (R9), R12
-	VMOVD       R12, X5
+	VMOVSS      (R11), X4
+	MOVWLZX     (R10), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X0
-	MOVWLZX     (R9)(BX*1), R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*1), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X1
-	MOVWLZX     (R9)(BX*2), R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*2), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X2
-	MOVWLZX     (R9)(R8*1), R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(R9*1), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X3
-	ADDQ        $+2, R9
-	ADDQ        $+4, R10
-	DECQ        R11
+	ADDQ        $+2, R10
+	ADDQ        $+4, R11
+	DECQ        R12
 	JNZ         one
 
 store:
@@ -1628,22 +1688,24 @@ store:
 	VZEROUPPER
 	RET
 
-// func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·gemv_bf16_4x1_avx2(SB), NOSPLIT, $0-48
+// func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·gemv_bf16_4x1_avx2(SB), NOSPLIT, $0-56
 	MOVQ groups+0(FP), AX
 	MOVQ k+8(FP), CX
 	MOVQ w+16(FP), DX
 	MOVQ ldw+24(FP), BX
 	MOVQ x+32(FP), SI
 	MOVQ y+40(FP), DI
+	MOVQ far+48(FP), R8
 	SHLQ $0x01, BX
-	LEAQ (BX)(BX*2), R8
+	LEAQ (BX)(BX*2), R9
 
 group:
-	MOVQ   DX, R9
-	MOVQ   SI, R10
-	MOVQ   CX, R11
+	MOVQ   DX, R10
+	MOVQ   SI, R11
+	MOVQ   CX, R12
+	LEAQ   (R10)(R8*1), R13
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1652,64 +1714,104 @@ group:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x10, R11
+	SUBQ   $0x10, R12
 	JL     vectors
+	TESTQ  R8, R8
+	JZ     loop
 
-loop:
-	VMOVUPS     (R10), Y8
-	VPMOVZXWD   (R9), Y9
+fetching:
+	VMOVUPS     (R11), Y8
+	VPMOVZXWD   (R10), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y0
-	VPMOVZXWD   (R9)(BX*1), Y9
+	VPMOVZXWD   (R10)(BX*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y1
-	VPMOVZXWD   (R9)(BX*2), Y9
+	VPMOVZXWD   (R10)(BX*2), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y2
-	VPMOVZXWD   (R9)(R8*1), Y9
+	VPMOVZXWD   (R10)(R9*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y3
-	VMOVUPS     32(R10), Y8
-	VPMOVZXWD   16(R9), Y9
+	VMOVUPS     32(R11), Y8
+	VPMOVZXWD   16(R10), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y4
-	VPMOVZXWD   16(R9)(BX*1), Y9
+	VPMOVZXWD   16(R10)(BX*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y5
-	VPMOVZXWD   16(R9)(BX*2), Y9
+	VPMOVZXWD   16(R10)(BX*2), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y6
-	VPMOVZXWD   16(R9)(R8*1), Y9
+	VPMOVZXWD   16(R10)(R9*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y7
-	ADDQ        $+32, R9
-	ADDQ        $+64, R10
-	SUBQ        $0x10, R11
+	PREFETCHT1  (R13)
+	PREFETCHT1  (R13)(BX*1)
+	PREFETCHT1  (R13)(BX*2)
+	PREFETCHT1  (R13)(R9*1)
+	ADDQ        $+32, R13
+	ADDQ        $+32, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
+	JGE         fetching
+	JMP         vectors
+
+loop:
+	VMOVUPS     (R11), Y8
+	VPMOVZXWD   (R10), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y0
+	VPMOVZXWD   (R10)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y1
+	VPMOVZXWD   (R10)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y2
+	VPMOVZXWD   (R10)(R9*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y3
+	VMOVUPS     32(R11), Y8
+	VPMOVZXWD   16(R10), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y4
+	VPMOVZXWD   16(R10)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y5
+	VPMOVZXWD   16(R10)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y6
+	VPMOVZXWD   16(R10)(R9*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y8, Y7
+	ADDQ        $+32, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
 	JGE         loop
 
 vectors:
-	ADDQ        $+16, R11
-	SUBQ        $0x08, R11
+	ADDQ        $+16, R12
+	SUBQ        $0x08, R12
 	JL          sum
-	VMOVUPS     (R10), Y8
-	VPMOVZXWD   (R9), Y9
+	VMOVUPS     (R11), Y8
+	VPMOVZXWD   (R10), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y0
-	VPMOVZXWD   (R9)(BX*1), Y9
+	VPMOVZXWD   (R10)(BX*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y1
-	VPMOVZXWD   (R9)(BX*2), Y9
+	VPMOVZXWD   (R10)(BX*2), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y2
-	VPMOVZXWD   (R9)(R8*1), Y9
+	VPMOVZXWD   (R10)(R9*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y9, Y8, Y3
-	ADDQ        $+16, R9
-	ADDQ        $+32, R10
-	SUBQ        $0x08, R11
+	ADDQ        $+16, R10
+	ADDQ        $+32, R11
+	SUBQ        $0x08, R12
 
 sum:
-	ADDQ         $+8, R11
+	ADDQ         $+8, R12
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -1738,30 +1840,30 @@ sum:
 	VADDPS       X4, X3, X3
 	VMOVSHDUP    X3, X4
 	VADDPS       X4, X3, X3
-	TESTQ        R11, R11
+	TESTQ        R12, R12
 	JZ           store
 
 one:
-	VMOVSS      (R10), X4
-	MOVWLZX     (R9), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	VMOVSS      (R11), X4
+	MOVWLZX     (R10), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X0
-	MOVWLZX     (R9)(BX*1), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*1), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X1
-	MOVWLZX     (R9)(BX*2), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*2), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X2
-	MOVWLZX     (R9)(R8*1), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(R9*1), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X3
-	ADDQ        $+2, R9
-	ADDQ        $+4, R10
-	DECQ        R11
+	ADDQ        $+2, R10
+	ADDQ        $+4, R11
+	DECQ        R12
 	JNZ         one
 
 store:
@@ -3267,22 +3369,24 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)
-// Requires: AVX, AVX512DQ, AVX512F, FMA3
-TEXT ·gemv_f32_4x1_avx512(SB), NOSPLIT, $0-48
+// func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32, far int)
+// Requires: AVX, AVX512DQ, AVX512F, FMA3, MMX+
+TEXT ·gemv_f32_4x1_avx512(SB), NOSPLIT, $0-56
 	MOVQ groups+0(FP), AX
 	MOVQ k+8(FP), CX
 	MOVQ w+16(FP), DX
 	MOVQ ldw+24(FP), BX
 	MOVQ x+32(FP), SI
 	MOVQ y+40(FP), DI
+	MOVQ far+48(FP), R8
 	SHLQ $0x02, BX
-	LEAQ (BX)(BX*2), R8
+	LEAQ (BX)(BX*2), R9
 
 group:
-	MOVQ   DX, R9
-	MOVQ   SI, R10
-	MOVQ   CX, R11
+	MOVQ   DX, R10
+	MOVQ   SI, R11
+	MOVQ   CX, R12
+	LEAQ   (R10)(R8*1), R13
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3291,40 +3395,68 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ   $0x20, R11
+	SUBQ   $0x20, R12
 	JL     vectors
+	TESTQ  R8, R8
+	JZ     loop
+
+fetching:
+	VMOVUPS     (R11), Z8
+	VFMADD231PS (R10), Z8, Z0
+	VFMADD231PS (R10)(BX*1), Z8, Z1
+	VFMADD231PS (R10)(BX*2), Z8, Z2
+	VFMADD231PS (R10)(R9*1), Z8, Z3
+	VMOVUPS     64(R11), Z8
+	VFMADD231PS 64(R10), Z8, Z4
+	VFMADD231PS 64(R10)(BX*1), Z8, Z5
+	VFMADD231PS 64(R10)(BX*2), Z8, Z6
+	VFMADD231PS 64(R10)(R9*1), Z8, Z7
+	PREFETCHT1  (R13)
+	PREFETCHT1  64(R13)
+	PREFETCHT1  (R13)(BX*1)
+	PREFETCHT1  64(R13)(BX*1)
+	PREFETCHT1  (R13)(BX*2)
+	PREFETCHT1  64(R13)(BX*2)
+	PREFETCHT1  (R13)(R9*1)
+	PREFETCHT1  64(R13)(R9*1)
+	ADDQ        $+128, R13
+	ADDQ        $+128, R10
+	ADDQ        $+128, R11
+	SUBQ        $0x20, R12
+	JGE         fetching
+	JMP         vectors
 
 loop:
-	VMOVUPS     (R10), Z8
-	VFMADD231PS (R9), Z8, Z0
-	VFMADD231PS (R9)(BX*1), Z8, Z1
-	VFMADD231PS (R9)(BX*2), Z8, Z2
-	VFMADD231PS (R9)(R8*1), Z8, Z3
-	VMOVUPS     64(R10), Z8
-	VFMADD231PS 64(R9), Z8, Z4
-	VFMADD231PS 64(R9)(BX*1), Z8, Z5
-	VFMADD231PS 64(R9)(BX*2), Z8, Z6
-	VFMADD231PS 64(R9)(R8*1), Z8, Z7
-	ADDQ        $+128, R9
+	VMOVUPS     (R11), Z8
+	VFMADD231PS (R10), Z8, Z0
+	VFMADD231PS (R10)(BX*1), Z8, Z1
+	VFMADD231PS (R10)(BX*2), Z8, Z2
+	VFMADD231PS (R10)(R9*1), Z8, Z3
+	VMOVUPS     64(R11), Z8
+	VFMADD231PS 64(R10), Z8, Z4
+	VFMADD231PS 64(R10)(BX*1), Z8, Z5
+	VFMADD231PS 64(R10)(BX*2), Z8, Z6
+	VFMADD231PS 64(R10)(R9*1), Z8, Z7
 	ADDQ        $+128, R10
-	SUBQ        $0x20, R11
+	ADDQ        $+128, R11
+	SUBQ        $0x20, R12
 	JGE         loop
 
 vectors:
-	ADDQ        $+32, R11
-	SUBQ        $0x10, R11
+	ADDQ        $+32, R12
+	SUBQ        $0x10, R12
 	JL          sum
-	VMOVUPS     (R10), Z8
-	VFMADD231PS (R9), Z8, Z0
-	VFMADD231PS (R9)(BX*1), Z8, Z1
-	VFMADD231PS (R9)(BX*2), Z8, Z2
-	VFMADD231PS (R9)(R8*1), Z8, Z3
-	ADDQ        $+64, R9
+	VMOVUPS     (R11), Z8
+	VFMADD231PS (R10), Z8, Z0
+	VFMADD231PS (R10)(BX*1), Z8, Z1
+	VFMADD231PS (R10)(BX*2), Z8, Z2
+	VFMADD231PS (R10)(R9*1), Z8, Z3
 	ADDQ        $+64, R10
-	SUBQ        $0x10, R11
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
 
 sum:
-	ADDQ          $+16, R11
+	ADDQ          $+16, R12
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z6, Z2, Z2
@@ -3361,18 +3493,18 @@ sum:
 	VADDPS        X4, X3, X3
 	VMOVSHDUP     X3, X4
 	VADDPS        X4, X3, X3
-	TESTQ         R11, R11
+	TESTQ         R12, R12
 	JZ            store
 
 one:
-	VMOVSS      (R10), X4
-	VFMADD231SS (R9), X4, X0
-	VFMADD231SS (R9)(BX*1), X4, X1
-	VFMADD231SS (R9)(BX*2), X4, X2
-	VFMADD231SS (R9)(R8*1), X4, X3
-	ADDQ        $+4, R9
+	VMOVSS      (R11), X4
+	VFMADD231SS (R10), X4, X0
+	VFMADD231SS (R10)(BX*1), X4, X1
+	VFMADD231SS (R10)(BX*2), X4, X2
+	VFMADD231SS (R10)(R9*1), X4, X3
 	ADDQ        $+4, R10
-	DECQ        R11
+	ADDQ        $+4, R11
+	DECQ        R12
 	JNZ         one
 
 store:
@@ -3387,9 +3519,9 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32)
+// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-56
+TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
 	MOVQ ptr+8(FP), CX
 	MOVQ start+16(FP), DX
@@ -3397,20 +3529,54 @@ TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-56
 	MOVQ value+32(FP), SI
 	MOVQ x+40(FP), DI
 	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x02, R12
 
 block:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  64(R11)
+	PREFETCHT1  128(R11)
+	PREFETCHT1  192(R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 192(SI), Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 128(SI), Z7, Z2
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VFMADD231PS 64(SI), Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VFMADD231PS (SI), Z6, Z0
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+256, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
 
 bundle:
-	MOVL        (DX), R10
-	VMOVUPS     (DI)(R10*4), Z4
-	VMOVUPS     64(DI)(R10*4), Z5
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
 	VMOVDQU32   (BX), Z6
 	VPSRLD      $0x18, Z6, Z7
 	VPERMI2PS   Z5, Z4, Z7
@@ -3431,7 +3597,7 @@ bundle:
 	ADDQ        $+4, DX
 	ADDQ        $+64, BX
 	ADDQ        $+256, SI
-	DECQ        R9
+	DECQ        R10
 	JNZ         bundle
 
 sum:
@@ -3446,22 +3612,24 @@ sum:
 	VZEROUPPER
 	RET
 
-// func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
-// Requires: AVX, AVX512DQ, AVX512F, F16C, FMA3
-TEXT ·gemv_f16_4x1_avx512(SB), NOSPLIT, $0-48
+// func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
+// Requires: AVX, AVX512DQ, AVX512F, F16C, FMA3, MMX+
+TEXT ·gemv_f16_4x1_avx512(SB), NOSPLIT, $0-56
 	MOVQ groups+0(FP), AX
 	MOVQ k+8(FP), CX
 	MOVQ w+16(FP), DX
 	MOVQ ldw+24(FP), BX
 	MOVQ x+32(FP), SI
 	MOVQ y+40(FP), DI
+	MOVQ far+48(FP), R8
 	SHLQ $0x01, BX
-	LEAQ (BX)(BX*2), R8
+	LEAQ (BX)(BX*2), R9
 
 group:
-	MOVQ   DX, R9
-	MOVQ   SI, R10
-	MOVQ   CX, R11
+	MOVQ   DX, R10
+	MOVQ   SI, R11
+	MOVQ   CX, R12
+	LEAQ   (R10)(R8*1), R13
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3470,52 +3638,84 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ   $0x20, R11
+	SUBQ   $0x20, R12
 	JL     vectors
+	TESTQ  R8, R8
+	JZ     loop
+
+fetching:
+	VMOVUPS     (R11), Z8
+	VCVTPH2PS   (R10), Z9
+	VFMADD231PS Z9, Z8, Z0
+	VCVTPH2PS   (R10)(BX*1), Z9
+	VFMADD231PS Z9, Z8, Z1
+	VCVTPH2PS   (R10)(BX*2), Z9
+	VFMADD231PS Z9, Z8, Z2
+	VCVTPH2PS   (R10)(R9*1), Z9
+	VFMADD231PS Z9, Z8, Z3
+	VMOVUPS     64(R11), Z8
+	VCVTPH2PS   32(R10), Z9
+	VFMADD231PS Z9, Z8, Z4
+	VCVTPH2PS   32(R10)(BX*1), Z9
+	VFMADD231PS Z9, Z8, Z5
+	VCVTPH2PS   32(R10)(BX*2), Z9
+	VFMADD231PS Z9, Z8, Z6
+	VCVTPH2PS   32(R10)(R9*1), Z9
+	VFMADD231PS Z9, Z8, Z7
+	PREFETCHT1  (R13)
+	PREFETCHT1  (R13)(BX*1)
+	PREFETCHT1  (R13)(BX*2)
+	PREFETCHT1  (R13)(R9*1)
+	ADDQ        $+64, R13
+	ADDQ        $+64, R10
+	ADDQ        $+128, R11
+	SUBQ        $0x20, R12
+	JGE         fetching
+	JMP         vectors
 
 loop:
-	VMOVUPS     (R10), Z8
-	VCVTPH2PS   (R9), Z9
+	VMOVUPS     (R11), Z8
+	VCVTPH2PS   (R10), Z9
 	VFMADD231PS Z9, Z8, Z0
-	VCVTPH2PS   (R9)(BX*1), Z9
+	VCVTPH2PS   (R10)(BX*1), Z9
 	VFMADD231PS Z9, Z8, Z1
-	VCVTPH2PS   (R9)(BX*2), Z9
+	VCVTPH2PS   (R10)(BX*2), Z9
 	VFMADD231PS Z9, Z8, Z2
-	VCVTPH2PS   (R9)(R8*1), Z9
+	VCVTPH2PS   (R10)(R9*1), Z9
 	VFMADD231PS Z9, Z8, Z3
-	VMOVUPS     64(R10), Z8
-	VCVTPH2PS   32(R9), Z9
+	VMOVUPS     64(R11), Z8
+	VCVTPH2PS   32(R10), Z9
 	VFMADD231PS Z9, Z8, Z4
-	VCVTPH2PS   32(R9)(BX*1), Z9
+	VCVTPH2PS   32(R10)(BX*1), Z9
 	VFMADD231PS Z9, Z8, Z5
-	VCVTPH2PS   32(R9)(BX*2), Z9
+	VCVTPH2PS   32(R10)(BX*2), Z9
 	VFMADD231PS Z9, Z8, Z6
-	VCVTPH2PS   32(R9)(R8*1), Z9
+	VCVTPH2PS   32(R10)(R9*1), Z9
 	VFMADD231PS Z9, Z8, Z7
-	ADDQ        $+64, R9
-	ADDQ        $+128, R10
-	SUBQ        $0x20, R11
+	ADDQ        $+64, R10
+	ADDQ        $+128, R11
+	SUBQ        $0x20, R12
 	JGE         loop
 
 vectors:
-	ADDQ        $+32, R11
-	SUBQ        $0x10, R11
+	ADDQ        $+32, R12
+	SUBQ        $0x10, R12
 	JL          sum
-	VMOVUPS     (R10), Z8
-	VCVTPH2PS   (R9), Z9
+	VMOVUPS     (R11), Z8
+	VCVTPH2PS   (R10), Z9
 	VFMADD231PS Z9, Z8, Z0
-	VCVTPH2PS   (R9)(BX*1), Z9
+	VCVTPH2PS   (R10)(BX*1), Z9
 	VFMADD231PS Z9, Z8, Z1
-	VCVTPH2PS   (R9)(BX*2), Z9
+	VCVTPH2PS   (R10)(BX*2), Z9
 	VFMADD231PS Z9, Z8, Z2
-	VCVTPH2PS   (R9)(R8*1), Z9
+	VCVTPH2PS   (R10)(R9*1), Z9
 	VFMADD231PS Z9, Z8, Z3
-	ADDQ        $+32, R9
-	ADDQ        $+64, R10
-	SUBQ        $0x10, R11
+	ADDQ        $+32, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
 
 sum:
-	ADDQ          $+16, R11
+	ADDQ          $+16, R12
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z6, Z2, Z2
@@ -3552,30 +3752,30 @@ sum:
 	VADDPS        X4, X3, X3
 	VMOVSHDUP     X3, X4
 	VADDPS        X4, X3, X3
-	TESTQ         R11, R11
+	TESTQ         R12, R12
 	JZ            store
 
 one:
-	VMOVSS      (R10), X4
-	MOVWLZX     (R9), R12
-	VMOVD       R12, X5
+	VMOVSS      (R11), X4
+	MOVWLZX     (R10), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X0
-	MOVWLZX     (R9)(BX*1), R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*1), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X1
-	MOVWLZX     (R9)(BX*2), R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*2), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X2
-	MOVWLZX     (R9)(R8*1), R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(R9*1), R13
+	VMOVD       R13, X5
 	VCVTPH2PS   X5, X5
 	VFMADD231SS X5, X4, X3
-	ADDQ        $+2, R9
-	ADDQ        $+4, R10
-	DECQ        R11
+	ADDQ        $+2, R10
+	ADDQ        $+4, R11
+	DECQ        R12
 	JNZ         one
 
 store:
@@ -3590,9 +3790,9 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-56
+TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
 	MOVQ ptr+8(FP), CX
 	MOVQ start+16(FP), DX
@@ -3600,20 +3800,56 @@ TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-56
 	MOVQ value+32(FP), SI
 	MOVQ x+40(FP), DI
 	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x01, R12
 
 block:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  64(R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   96(SI), Z8
+	VFMADD231PS Z8, Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   64(SI), Z8
+	VFMADD231PS Z8, Z7, Z2
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VCVTPH2PS   32(SI), Z8
+	VFMADD231PS Z8, Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VCVTPH2PS   (SI), Z4
+	VFMADD231PS Z4, Z6, Z0
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+128, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
 
 bundle:
-	MOVL        (DX), R10
-	VMOVUPS     (DI)(R10*4), Z4
-	VMOVUPS     64(DI)(R10*4), Z5
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
 	VMOVDQU32   (BX), Z6
 	VPSRLD      $0x18, Z6, Z7
 	VPERMI2PS   Z5, Z4, Z7
@@ -3632,11 +3868,11 @@ bundle:
 	VCVTPH2PS   (SI), Z4
 	VFMADD231PS Z4, Z6, Z0
 	PREFETCHT0  2048(SI)
-	PREFETCHT0  512(BX)
+	PREFETCHT0  1024(BX)
 	ADDQ        $+4, DX
 	ADDQ        $+64, BX
 	ADDQ        $+128, SI
-	DECQ        R9
+	DECQ        R10
 	JNZ         bundle
 
 sum:
@@ -3651,22 +3887,24 @@ sum:
 	VZEROUPPER
 	RET
 
-// func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
-// Requires: AVX, AVX512DQ, AVX512F, FMA3
-TEXT ·gemv_bf16_4x1_avx512(SB), NOSPLIT, $0-48
+// func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
+// Requires: AVX, AVX512DQ, AVX512F, FMA3, MMX+
+TEXT ·gemv_bf16_4x1_avx512(SB), NOSPLIT, $0-56
 	MOVQ groups+0(FP), AX
 	MOVQ k+8(FP), CX
 	MOVQ w+16(FP), DX
 	MOVQ ldw+24(FP), BX
 	MOVQ x+32(FP), SI
 	MOVQ y+40(FP), DI
+	MOVQ far+48(FP), R8
 	SHLQ $0x01, BX
-	LEAQ (BX)(BX*2), R8
+	LEAQ (BX)(BX*2), R9
 
 group:
-	MOVQ   DX, R9
-	MOVQ   SI, R10
-	MOVQ   CX, R11
+	MOVQ   DX, R10
+	MOVQ   SI, R11
+	MOVQ   CX, R12
+	LEAQ   (R10)(R8*1), R13
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -3675,64 +3913,104 @@ group:
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ   $0x20, R11
+	SUBQ   $0x20, R12
 	JL     vectors
+	TESTQ  R8, R8
+	JZ     loop
 
-loop:
-	VMOVUPS     (R10), Z8
-	VPMOVZXWD   (R9), Z9
+fetching:
+	VMOVUPS     (R11), Z8
+	VPMOVZXWD   (R10), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z0
-	VPMOVZXWD   (R9)(BX*1), Z9
+	VPMOVZXWD   (R10)(BX*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z1
-	VPMOVZXWD   (R9)(BX*2), Z9
+	VPMOVZXWD   (R10)(BX*2), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z2
-	VPMOVZXWD   (R9)(R8*1), Z9
+	VPMOVZXWD   (R10)(R9*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z3
-	VMOVUPS     64(R10), Z8
-	VPMOVZXWD   32(R9), Z9
+	VMOVUPS     64(R11), Z8
+	VPMOVZXWD   32(R10), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z4
-	VPMOVZXWD   32(R9)(BX*1), Z9
+	VPMOVZXWD   32(R10)(BX*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z5
-	VPMOVZXWD   32(R9)(BX*2), Z9
+	VPMOVZXWD   32(R10)(BX*2), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z6
-	VPMOVZXWD   32(R9)(R8*1), Z9
+	VPMOVZXWD   32(R10)(R9*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z7
-	ADDQ        $+64, R9
-	ADDQ        $+128, R10
-	SUBQ        $0x20, R11
+	PREFETCHT1  (R13)
+	PREFETCHT1  (R13)(BX*1)
+	PREFETCHT1  (R13)(BX*2)
+	PREFETCHT1  (R13)(R9*1)
+	ADDQ        $+64, R13
+	ADDQ        $+64, R10
+	ADDQ        $+128, R11
+	SUBQ        $0x20, R12
+	JGE         fetching
+	JMP         vectors
+
+loop:
+	VMOVUPS     (R11), Z8
+	VPMOVZXWD   (R10), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z0
+	VPMOVZXWD   (R10)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z1
+	VPMOVZXWD   (R10)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z2
+	VPMOVZXWD   (R10)(R9*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z3
+	VMOVUPS     64(R11), Z8
+	VPMOVZXWD   32(R10), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z4
+	VPMOVZXWD   32(R10)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z5
+	VPMOVZXWD   32(R10)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z6
+	VPMOVZXWD   32(R10)(R9*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z9, Z8, Z7
+	ADDQ        $+64, R10
+	ADDQ        $+128, R11
+	SUBQ        $0x20, R12
 	JGE         loop
 
 vectors:
-	ADDQ        $+32, R11
-	SUBQ        $0x10, R11
+	ADDQ        $+32, R12
+	SUBQ        $0x10, R12
 	JL          sum
-	VMOVUPS     (R10), Z8
-	VPMOVZXWD   (R9), Z9
+	VMOVUPS     (R11), Z8
+	VPMOVZXWD   (R10), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z0
-	VPMOVZXWD   (R9)(BX*1), Z9
+	VPMOVZXWD   (R10)(BX*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z1
-	VPMOVZXWD   (R9)(BX*2), Z9
+	VPMOVZXWD   (R10)(BX*2), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z2
-	VPMOVZXWD   (R9)(R8*1), Z9
+	VPMOVZXWD   (R10)(R9*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z9, Z8, Z3
-	ADDQ        $+32, R9
-	ADDQ        $+64, R10
-	SUBQ        $0x10, R11
+	ADDQ        $+32, R10
+	ADDQ        $+64, R11
+	SUBQ        $0x10, R12
 
 sum:
-	ADDQ          $+16, R11
+	ADDQ          $+16, R12
 	VADDPS        Z4, Z0, Z0
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z6, Z2, Z2
@@ -3769,30 +4047,30 @@ sum:
 	VADDPS        X4, X3, X3
 	VMOVSHDUP     X3, X4
 	VADDPS        X4, X3, X3
-	TESTQ         R11, R11
+	TESTQ         R12, R12
 	JZ            store
 
 one:
-	VMOVSS      (R10), X4
-	MOVWLZX     (R9), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	VMOVSS      (R11), X4
+	MOVWLZX     (R10), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X0
-	MOVWLZX     (R9)(BX*1), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*1), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X1
-	MOVWLZX     (R9)(BX*2), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(BX*2), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X2
-	MOVWLZX     (R9)(R8*1), R12
-	SHLL        $0x10, R12
-	VMOVD       R12, X5
+	MOVWLZX     (R10)(R9*1), R13
+	SHLL        $0x10, R13
+	VMOVD       R13, X5
 	VFMADD231SS X5, X4, X3
-	ADDQ        $+2, R9
-	ADDQ        $+4, R10
-	DECQ        R11
+	ADDQ        $+2, R10
+	ADDQ        $+4, R11
+	DECQ        R12
 	JNZ         one
 
 store:
@@ -3807,9 +4085,9 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-56
+TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
 	MOVQ ptr+8(FP), CX
 	MOVQ start+16(FP), DX
@@ -3817,20 +4095,60 @@ TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-56
 	MOVQ value+32(FP), SI
 	MOVQ x+40(FP), DI
 	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x01, R12
 
 block:
-	MOVL   4(CX), R9
-	SUBL   (CX), R9
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  64(R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
+	VMOVDQU32   (BX), Z6
+	VPSRLD      $0x18, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   96(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z3
+	VPSRLD      $0x10, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   64(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z2
+	VPSRLD      $0x08, Z6, Z7
+	VPERMI2PS   Z5, Z4, Z7
+	VPMOVZXWD   32(SI), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VFMADD231PS Z8, Z7, Z1
+	VPERMI2PS   Z5, Z4, Z6
+	VPMOVZXWD   (SI), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VFMADD231PS Z4, Z6, Z0
+	ADDQ        $+4, DX
+	ADDQ        $+64, BX
+	ADDQ        $+128, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
 
 bundle:
-	MOVL        (DX), R10
-	VMOVUPS     (DI)(R10*4), Z4
-	VMOVUPS     64(DI)(R10*4), Z5
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Z4
+	VMOVUPS     64(DI)(R11*4), Z5
 	VMOVDQU32   (BX), Z6
 	VPSRLD      $0x18, Z6, Z7
 	VPERMI2PS   Z5, Z4, Z7
@@ -3853,11 +4171,11 @@ bundle:
 	VPSLLD      $0x10, Z4, Z4
 	VFMADD231PS Z4, Z6, Z0
 	PREFETCHT0  2048(SI)
-	PREFETCHT0  512(BX)
+	PREFETCHT0  1024(BX)
 	ADDQ        $+4, DX
 	ADDQ        $+64, BX
 	ADDQ        $+128, SI
-	DECQ        R9
+	DECQ        R10
 	JNZ         bundle
 
 sum:

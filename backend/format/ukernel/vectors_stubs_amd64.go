@@ -244,7 +244,7 @@ func spmv_f32_u32_1x8_avx2(groups int, ptr *uint32, index *uint32, value *float3
 //go:noescape
 func spmv_f32_u32_1x16_avx2(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
 
-// gemv_f32_4x1_avx2 multiplies groups of 4 dense rows by a vector:
+// gemv_f32_4x1_avx2 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
 //		var s float32
@@ -255,9 +255,9 @@ func spmv_f32_u32_1x16_avx2(groups int, ptr *uint32, index *uint32, value *float
 //	}
 //
 //go:noescape
-func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32)
+func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32, far int)
 
-// gemv_f16_4x1_avx2 multiplies groups of 4 dense rows by a vector:
+// gemv_f16_4x1_avx2 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
 //		var s float32
@@ -268,9 +268,9 @@ func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *fl
 //	}
 //
 //go:noescape
-func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
 
-// gemv_bf16_4x1_avx2 multiplies groups of 4 dense rows by a vector:
+// gemv_bf16_4x1_avx2 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
 //		var s float32
@@ -281,7 +281,7 @@ func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *flo
 //	}
 //
 //go:noescape
-func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
 
 // widen_f16_avx2 is
 //
@@ -550,7 +550,7 @@ func spmv_f32_u32_1x8_avx512(groups int, ptr *uint32, index *uint32, value *floa
 //go:noescape
 func spmv_f32_u32_1x16_avx512(groups int, ptr *uint32, index *uint32, value *float32, x *float32, y *float32)
 
-// gemv_f32_4x1_avx512 multiplies groups of 4 dense rows by a vector:
+// gemv_f32_4x1_avx512 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
 //		var s float32
@@ -561,9 +561,10 @@ func spmv_f32_u32_1x16_avx512(groups int, ptr *uint32, index *uint32, value *flo
 //	}
 //
 //go:noescape
-func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32)
+func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *float32, far int)
 
-// lanes_f32_avx512 multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:
+// lanes_f32_avx512 multiplies blocks of 16 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that
+// is 0; start, place and value begin at the first block's:
 //
 //	for b := range blocks {
 //		for r := range 16 {
@@ -578,9 +579,9 @@ func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *
 //	}
 //
 //go:noescape
-func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32)
+func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32, far int)
 
-// gemv_f16_4x1_avx512 multiplies groups of 4 dense rows by a vector:
+// gemv_f16_4x1_avx512 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
 //		var s float32
@@ -591,9 +592,10 @@ func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, val
 //	}
 //
 //go:noescape
-func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
 
-// lanes_f16_avx512 multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:
+// lanes_f16_avx512 multiplies blocks of 16 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that
+// is 0; start, place and value begin at the first block's:
 //
 //	for b := range blocks {
 //		for r := range 16 {
@@ -608,9 +610,9 @@ func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *f
 //	}
 //
 //go:noescape
-func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
 
-// gemv_bf16_4x1_avx512 multiplies groups of 4 dense rows by a vector:
+// gemv_bf16_4x1_avx512 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
 //		var s float32
@@ -621,9 +623,10 @@ func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, val
 //	}
 //
 //go:noescape
-func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32)
+func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
 
-// lanes_bf16_avx512 multiplies blocks of 16 rows by a vector; start, place and value begin at the first block's:
+// lanes_bf16_avx512 multiplies blocks of 16 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that
+// is 0; start, place and value begin at the first block's:
 //
 //	for b := range blocks {
 //		for r := range 16 {
@@ -638,7 +641,7 @@ func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *
 //	}
 //
 //go:noescape
-func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32)
+func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
 
 // widen_f16_avx512 is
 //
