@@ -127,6 +127,15 @@ var cases = map[string]func(x *text) (kind, attrs string){
 		x.constant(c, 1, k, k)
 		return convTail(x, "Conv", c, fmt.Sprintf("group = %d, strides = [%d, %d], dilations = [1, 1], pads = [%d, %d, 0, 0]", c, 1+r.IntN(2), 1+r.IntN(2), r.IntN(k), r.IntN(k)))
 	},
+	"depthwise, three axes": func(x *text) (string, string) {
+		r := x.rng
+		c, t, k := 2+r.IntN(6), 1+r.IntN(3), 1+r.IntN(5)
+		x.input(1+r.IntN(2), c, 2*t+r.IntN(4), k+r.IntN(9), k+r.IntN(9))
+		x.constant(c, 1, t, k, k)
+		s := 1 + r.IntN(2)
+		return convTail(x, "Conv", c, fmt.Sprintf("group = %d, strides = [%d, %d, %d], dilations = [%d, 1, 1], pads = [%d, %d, %d, %d, 0, 0]",
+			c, 1+r.IntN(3), s, s, 1+r.IntN(2), r.IntN(2*t), r.IntN(k), r.IntN(k), r.IntN(t)))
+	},
 	"conv1d": func(x *text) (string, string) {
 		r := x.rng
 		c, m, k := 1+r.IntN(5), 1+r.IntN(9), 1+r.IntN(4)

@@ -22,7 +22,10 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
   }}
   %v: f32[256] = Flatten "view" (%b) {axis = 0}
   %f: i64[*] = NonZero "found" (%x)
-  return %v, %f
+  %s: i64[*] = Flatten "shaped" (%f) {axis = 0}
+  %n: i64[1] = Shape "sizes" (%s) {start = 1}
+  %m: i64[1] = Mul "product" (%n, %n)
+  return %v, %m
 }`)
 	s := &slow{}
 	g.Nodes[0].Op = s
@@ -32,7 +35,7 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{"exp": true, "then": true, "if": false, "view": false, "found": false}
+	want := map[string]bool{"exp": true, "then": true, "if": false, "view": false, "found": false, "shaped": false, "sizes": false, "product": false}
 	for _, p := range list {
 		if p.Interpreted != want[p.Node.Name] {
 			t.Errorf("%v: interpreted %v", p.Node, p.Interpreted)
@@ -52,11 +55,11 @@ func TestPredictTellsWhatIsInterpreted(t *testing.T) {
 	}
 	defer p.Close()
 	places, err := p.(backend.Partial).Placements(in)
-	if err != nil || len(places) != 5 {
+	if err != nil || len(places) != 8 {
 		t.Fatalf("%+v, %v", places, err)
 	}
 	for _, at := range places {
-		if at.Interpreted != (at.Node.Name != "view" && at.Node.Name != "found") {
+		if at.Interpreted != (at.Node.Name == "exp" || at.Node.Name == "then" || at.Node.Name == "if") {
 			t.Errorf("%v: %+v", at.Node, at)
 		}
 	}

@@ -19,6 +19,13 @@ func (streaming) Work(in, out []ir.Type) ir.Work { return streamWork(in, out, 1)
 type free struct{}
 
 func (free) Work(_, _ []ir.Type) ir.Work { return ir.Work{} }
+func (free) isFree()                     {}
+
+// Free reports whether an operator has no work.
+func Free(o ir.Op) bool {
+	_, is := o.(interface{ isFree() })
+	return is
+}
 
 // streamWork is the work of flops operations for each output element.
 func streamWork(in, out []ir.Type, flops float64) ir.Work {

@@ -6,7 +6,11 @@
 // padded copy of each plane and the row kernels of vec.
 package plane
 
-import "spc/backend/cpu/vec"
+import (
+	"cmp"
+
+	"spc/backend/cpu/vec"
+)
 
 // Window says how a window moves over planes: output pixel (i, j) sees the input
 // pixels (i*SH - Top + a*DH, j*SW - Left + b*DW) for a below KH and b below KW.
@@ -17,7 +21,13 @@ type Window struct {
 	SH, SW       int // strides, at least 1
 	DH, DW       int // dilations, at least 1
 	Top, Left    int // padding before the first row and column, at least 0
+
+	// Elements from the beginning of a plane to that of the next, 0 where planes lie side by side.
+	In, Out int
 }
+
+// apart is how far planes are from each other.
+func (w *Window) apart() (in, out int) { return cmp.Or(w.In, w.H*w.W), cmp.Or(w.Out, w.OH*w.OW) }
 
 // kernel is an assembly kernel for one size of window and stride.
 type kernel func(planes int, x *float32, xplane int, w, bias, res, y *float32, yplane, h, pitch, top, oh, ow, blocks int, table *uint32, lo, hi float32, wide *float32)
@@ -123,22 +133,23 @@ func (d *Depthwise) Scratch() int {
 	return ((d.win.OH-1)*d.win.SH + (d.win.KH-1)*d.win.DH + 1) * d.pitch
 }
 
-// Run convolves planes, one after the other in x, with the windows in w:
+// Run convolves planes of x with the windows in w:
 //
 //	y = min(max(sum of w*x + bias + res, lo), hi)
 //
-// where bias has one element a plane and res, which may be nil, the shape of y.
+// where bias has one element a plane and res, which may be nil and is not y, the shape of y.
 // scratch has at least Scratch elements. It panics if a slice is too short.
 func (d *Depthwise) Run(planes int, y, x, w, bias, res []float32, lo, hi float32, scratch []float32) {
 	if planes <= 0 {
 		return
 	}
 	win := &d.win
-	in, out, taps := win.H*win.W, win.OH*win.OW, win.KH*win.KW
-	_, _, _, _ = x[planes*in-1], y[planes*out-1], w[planes*taps-1], bias[planes-1]
+	in, out := win.apart()
+	taps, area, size := win.KH*win.KW, win.H*win.W, win.OH*win.OW
+	_, _, _, _ = x[(planes-1)*in+area-1], y[(planes-1)*out+size-1], w[planes*taps-1], bias[planes-1]
 	var r *float32
 	if res != nil {
-		_, r = res[planes*out-1], &res[0]
+		_, r = res[(planes-1)*out+size-1], &res[0]
 	}
 	if d.run != nil {
 		d.run(planes, &x[0], in, &w[0], &bias[0], r, &y[0], out, win.H, win.W, win.Top, win.OH, win.OW,
@@ -148,9 +159,9 @@ func (d *Depthwise) Run(planes int, y, x, w, bias, res []float32, lo, hi float32
 	s := scratch[:d.Scratch()]
 	clear(s)
 	for p := range planes {
-		d.pad(s, x[p*in:][:in])
+		d.pad(s, x[p*in:][:area])
 		if res != nil {
-			copy(y[p*out:][:out], res[p*out:])
+			copy(y[p*out:][:size], res[p*out:])
 		}
 		for i := range win.OH {
 			vec.Taps(y[p*out+i*win.OW:][:win.OW], s[i*win.SH*d.pitch:], d.offset, w[p*taps:][:taps], bias[p], lo, hi, res != nil)
