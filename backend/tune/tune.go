@@ -12,12 +12,17 @@ import (
 // Analytic is the resource model time = max(W / (P*E), bytes / bandwidth). The
 // bandwidth binds weights that, stored densely, do not fit into the cache: a
 // smaller weight may stay there from one run to the next, and a format must not
-// win by sparing transfers that dense would not make.
+// win by sparing transfers that dense would not make. What is multiplied again and
+// again is bound by it where it does not fit as it is stored.
 type Analytic struct {
 	Peak      float64 // floating-point operations a second of one core
 	Bandwidth float64 // bytes a second from where weights come that miss the cache
 	Cache     int     // bytes
 }
+
+// again is how much more cache than Cache a weight may fill that is multiplied again and again, of which no other takes it.
+// A recurrent operator of two directions reads half of it at a time.
+const again = 2
 
 // Default is a core with two 256-bit multiply-add units at 3 GHz. Choices depend on
 // ratios of predicted times only, so those for f32 weights are the same on every
@@ -33,7 +38,11 @@ func GPU(rates backend.GPURates) Analytic {
 // Predict returns the time that a product takes.
 func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {
 	seconds = c.Work / (a.Peak * c.Efficiency)
-	if 4*m*k > a.Cache {
+	far := 4*m*k > a.Cache
+	if c.Again {
+		far = c.Bytes > again*a.Cache
+	}
+	if far {
 		seconds = max(seconds, float64(c.Bytes)/a.Bandwidth)
 	}
 	return seconds, a.Peak

@@ -21,6 +21,13 @@ func TestPredictIsBoundByWorkOrByBytes(t *testing.T) {
 	if s, _ := a.Predict(c, 10, 11, 1); s != 4e-3 {
 		t.Errorf("%v s, want what the work takes", s)
 	}
+	// What is multiplied again and again is bound by the bytes that do not fit the cache.
+	for bytes, want := range map[int]float64{800: 4e-3, 8000: 8e-3} {
+		c.Bytes, c.Again = bytes, true
+		if s, _ := a.Predict(c, 100, 100, 1); s != want {
+			t.Errorf("%d bytes, again: %v s, want %v", bytes, s, want)
+		}
+	}
 	if s := a.Measured(c, 10, 11, 1); s != 0 {
 		t.Errorf("measured %v s", s)
 	}

@@ -51,6 +51,7 @@ type Cost struct {
 	Bytes      int     // storage of the weight
 	Efficiency float64 // the share of the peak that the kernel reaches, 0..1
 	Bound      string  // what limits that, where it is known: "the bytes" of the weight, or something else
+	Again      bool    // the product is done more than once in a run, with what the cache holds of the weight
 }
 
 // Model predicts times for a device.
@@ -214,7 +215,7 @@ func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
 		m.Type = c.Half
 	}
 	l.DType = m.Type.String()
-	c.compete(l, m)
+	c.compete(l, m, w.Reuse != ir.Size(1))
 	best := c.pick(l)
 	l.Format, l.Config = best.Format, best.Config
 	if best.Format == Dense && m.Type == v.Const.DType() {
@@ -260,10 +261,11 @@ func (c *chooser) keep(w ir.WeightUse) string {
 }
 
 // compete lists the candidates of all formats, the fastest first, then the
-// smallest, then in the order of the formats.
-func (c *chooser) compete(l *Layer, m *Matrix) {
+// smallest, then in the order of the formats. Again is that of their costs.
+func (c *chooser) compete(l *Layer, m *Matrix, again bool) {
 	for _, f := range c.formats {
 		for _, cost := range f.Costs(m, l.N) {
+			cost.Again = again
 			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{
 				Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,

@@ -3,6 +3,7 @@ package choose
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -356,5 +357,39 @@ func TestReasonsSayWhatLimitsAKernel(t *testing.T) {
 		if have := c.bound(dense); have != c.want {
 			t.Errorf("%q, want %q", have, c.want)
 		}
+	}
+}
+
+// heard notes what it is asked to predict.
+type heard map[[2]int]bool
+
+func (h heard) Predict(c Cost, m, k, n int) (seconds, peak float64) {
+	h[[2]int{m, k}] = c.Again
+	return 1, 1
+}
+
+func (heard) Measured(Cost, int, int, int) float64 { return 0 }
+
+// Of a recurrent operator the weight of the input meets all steps at once, that of the state each on its own.
+func TestWeightsOfEveryStepAreReadAgain(t *testing.T) {
+	gru, err := op.New("GRU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := 8
+	gru.(*op.GRU).HiddenSize = &hidden
+	g := ir.NewGraph("test")
+	x := g.NewInput("x", ir.Of(tensor.F32, ir.Size(7), ir.Size(1), ir.Size(5)))
+	w, r := weight(24, 5, 0.5).Reshape(1, 24, 5), weight(24, 8, 0.5).Reshape(1, 24, 8)
+	g.Outputs = g.NewNode("gru", gru, []*ir.Value{x, g.NewConst("w", w), g.NewConst("r", r)}, "y").Outputs
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	h := heard{}
+	if _, err := Run(g, formats, h, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := (heard{{24, 5}: false, {24, 8}: true}); !maps.Equal(h, want) {
+		t.Errorf("read again: %v, want %v", h, want)
 	}
 }
