@@ -117,7 +117,7 @@ type Options struct {
 // Run chooses a format for each weight of g, packs it, and says why. What is not known
 // of the number of columns is estimated, see ir.Weight.Columns.
 func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error) {
-	c := &chooser{formats: formats, readers: map[*ir.Value]int{}, model: model, Options: o}
+	c := &chooser{formats: formats, model: model, Options: o}
 	names := make([]string, len(formats))
 	for i, f := range formats {
 		names[i] = f.Name()
@@ -132,13 +132,16 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 		return nil, fmt.Errorf("no dense format to compete: %w", ir.ErrUnsupported)
 	}
 	weights := g.WeightUses()
-	for _, w := range weights {
-		c.readers[w.Value]++
-	}
 	layers := make([]Layer, len(weights))
+	shared := map[*ir.Value][]use{}
 	for i, w := range weights {
-		if err := c.choose(&layers[i], w); err != nil {
-			return nil, err
+		shared[w.Value] = append(shared[w.Value], use{&layers[i], w})
+	}
+	for i, w := range weights {
+		if uses := shared[w.Value]; uses[0].Layer == &layers[i] {
+			if err := c.choose(uses); err != nil {
+				return nil, err
+			}
 		}
 		if c.Progress != nil {
 			c.Progress(i+1, len(weights))
@@ -174,62 +177,91 @@ type chooser struct {
 	Options
 	model   Model
 	formats []Format
-	readers map[*ir.Value]int // how many weight-bearing inputs read a weight
 }
 
-// choose stores the weight w in the format that suits it best, and describes
-// that in l.
-func (c *chooser) choose(l *Layer, w ir.WeightUse) error {
-	v := w.Value
+// use is a weight that a node reads, and the layer that describes it.
+type use struct {
+	*Layer
+	ir.WeightUse
+}
+
+// choose stores a weight in the format that suits best the nodes that read it, together, and describes that in their layers.
+func (c *chooser) choose(uses []use) error {
+	v := uses[0].Value
 	shape, _ := v.Type.Shape()
-	rows, cols := w.View.Dims(shape)
-	*l = Layer{
-		Name: w.Node.Name, Weight: v.Name, Op: w.Node.Op.Kind(),
-		Rows: rows, Cols: cols, N: w.Columns(),
-		Format: Dense, DType: v.Type.DType.String(), DenseBytes: rows * cols * v.Type.DType.Size(),
+	for _, u := range uses {
+		rows, cols := u.View.Dims(shape)
+		bytes := rows * cols * v.Type.DType.Size()
+		*u.Layer = Layer{
+			Name: u.Node.Name, Weight: v.Name, Op: u.Node.Op.Kind(),
+			Rows: rows, Cols: cols, N: u.Columns(),
+			Format: Dense, DType: v.Type.DType.String(), DenseBytes: bytes, StoredBytes: bytes,
+		}
+		switch {
+		case v.Const == nil:
+			u.Format, u.Config, u.StoredBytes = v.Store.Format, v.Store.Config, v.Store.Bytes()
+			u.Reason = "stored before"
+		case v.Type.DType != tensor.F32 && v.Type.DType != tensor.I8:
+			u.Reason = fmt.Sprintf("kept dense: no sparse kernel for %v weights", v.Type.DType)
+		}
 	}
-	if v.Const == nil {
-		l.Format, l.Config, l.StoredBytes = v.Store.Format, v.Store.Config, v.Store.Bytes()
-		l.Reason = "stored before"
+	if uses[0].Reason != "" {
 		return nil
 	}
-	l.StoredBytes = l.DenseBytes
-	if dt := v.Const.DType(); dt != tensor.F32 && dt != tensor.I8 {
-		l.Reason = fmt.Sprintf("kept dense: no sparse kernel for %v weights", dt)
+	matrices := c.matrices(uses)
+	if why := c.keep(uses); why != "" {
+		for _, u := range uses {
+			u.Reason = why
+		}
 		return nil
 	}
-	mat := w.View.Matrix(v.Const).To(tensor.F32)
-	m := NewMatrix(mat, "")
-	m.Slide = w.Slide
-	if m.Nonzeros == m.Len() {
-		m.Pattern = Dense
-	} else if c.Recognise != nil {
-		m.Pattern = c.Recognise(mat)
+	first := matrices[0]
+	dt := v.Const.DType()
+	if c.Half != tensor.Undefined && dt == tensor.F32 && exact(first.Tensor, c.Half) {
+		dt = c.Half
 	}
-	l.Pattern, l.Nonzeros, l.Sparsity = m.Pattern, m.Nonzeros, 1-m.Density()
-	if l.Reason = c.keep(w); l.Reason != "" {
+	for i, u := range uses {
+		matrices[i].Type, u.DType = dt, dt.String()
+		c.compete(u.Layer, matrices[i], u.Reuse != ir.Size(1))
+	}
+	best := c.agree(uses)
+	if best.Format == Dense && dt == v.Const.DType() {
 		return nil
 	}
-	m.Type = v.Const.DType()
-	if c.Half != tensor.Undefined && m.Type == tensor.F32 && exact(mat, c.Half) {
-		m.Type = c.Half
-	}
-	l.DType = m.Type.String()
-	c.compete(l, m, w.Reuse != ir.Size(1))
-	best := c.pick(l)
-	l.Format, l.Config = best.Format, best.Config
-	if best.Format == Dense && m.Type == v.Const.DType() {
-		return nil
-	}
-	parts, err := find(c.formats, best.Format).Pack(mat, best.Config)
+	parts, err := find(c.formats, best.Format).Pack(first.Tensor, best.Config)
 	if err != nil {
-		return w.Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
+		return uses[0].Node.Errorf(ir.ErrInvalid, "weight %s as %s: %v", v.Name, best.Format, err)
 	}
-	parts = Narrow(parts, m.Type)
-	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: w.View, Rows: rows, Cols: cols, Parts: parts}
+	parts = Narrow(parts, dt)
+	v.Store = &ir.Store{Format: best.Format, Config: best.Config, View: uses[0].View, Rows: uses[0].Rows, Cols: uses[0].Cols, Parts: parts}
 	v.Const = nil
-	l.StoredBytes = v.Store.Bytes()
+	for _, u := range uses {
+		u.Format, u.Config, u.StoredBytes = best.Format, best.Config, v.Store.Bytes()
+	}
 	return nil
+}
+
+// matrices returns the weight as each node sees it, and says in the layers what zeros it has.
+func (c *chooser) matrices(uses []use) []*Matrix {
+	all := make([]*Matrix, len(uses))
+	for i, u := range uses {
+		if i > 0 && u.View.Equal(uses[i-1].View) {
+			same := *all[i-1]
+			all[i] = &same
+		} else {
+			mat := u.View.Matrix(u.Value.Const).To(tensor.F32)
+			all[i] = NewMatrix(mat, "")
+			if all[i].Nonzeros == all[i].Len() {
+				all[i].Pattern = Dense
+			} else if c.Recognise != nil {
+				all[i].Pattern = c.Recognise(mat)
+			}
+		}
+		m := all[i]
+		m.Slide = u.Slide
+		u.Pattern, u.Nonzeros, u.Sparsity = m.Pattern, m.Nonzeros, 1-m.Density()
+	}
+	return all
 }
 
 // find returns the format of the given name, nil where there is none.
@@ -243,19 +275,22 @@ func find(formats []Format, name string) Format {
 }
 
 // keep says why a weight stays a plain constant, empty where it need not.
-func (c *chooser) keep(w ir.WeightUse) string {
-	uses := len(w.Value.Uses())
-	switch {
-	case w.Dense != "":
-		return "kept dense: " + w.Dense
-	case w.Groups != 1:
-		return fmt.Sprintf("kept dense: %d groups", w.Groups)
-	case w.Value.IsOutput():
-		return "kept dense: the weight is an output of the model"
-	case uses != c.readers[w.Value]:
-		return "kept dense: another operator reads the weight as data"
-	case uses > 1:
-		return fmt.Sprintf("kept dense: the weight is read %d times", uses)
+func (c *chooser) keep(uses []use) string {
+	nodes := map[*ir.Node]bool{}
+	for _, u := range uses {
+		switch {
+		case u.Dense != "":
+			return "kept dense: " + u.Dense
+		case u.Groups != 1:
+			return fmt.Sprintf("kept dense: %d groups", u.Groups)
+		case u.Value.IsOutput():
+			return "kept dense: the weight is an output of the model"
+		case len(u.Value.Uses()) != len(uses):
+			return "kept dense: another operator reads the weight as data"
+		case !u.View.Equal(uses[0].View) || nodes[u.Node]:
+			return "kept dense: the weight is read as different matrices"
+		}
+		nodes[u.Node] = true
 	}
 	return ""
 }
@@ -274,7 +309,11 @@ func (c *chooser) compete(l *Layer, m *Matrix, again bool) {
 			})
 		}
 	}
-	slices.SortStableFunc(l.Candidates, func(a, b Candidate) int {
+	sortByTime(l.Candidates)
+}
+
+func sortByTime(all []Candidate) {
+	slices.SortStableFunc(all, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(a.time(), b.time()), cmp.Compare(a.StoredBytes, b.StoredBytes))
 	})
 }
@@ -312,6 +351,51 @@ func (c *Candidate) near(dense *Candidate) bool {
 	return c.MeasuredUs == 0 && dense.MeasuredUs == 0 && dense.time() < margin*c.time()
 }
 
+// agree picks what the nodes that read a weight take the least time with, together. It returns the first one's candidate.
+func (c *chooser) agree(uses []use) *Candidate {
+	if len(uses) == 1 {
+		return c.pick(uses[0].Layer)
+	}
+	all := *uses[0].Layer
+	all.Candidates = nil
+	for _, a := range uses[0].Candidates {
+		if a.add(uses[1:]) {
+			all.Candidates = append(all.Candidates, a)
+		}
+	}
+	sortByTime(all.Candidates)
+	best := c.pick(&all)
+	for _, u := range uses {
+		u.Reason = fmt.Sprintf("%s, for the %d nodes together that read the weight", all.Reason, len(uses))
+		c.explain(u.Layer, &u.Candidates[best.in(u.Candidates)], len(uses) > 1)
+	}
+	return &uses[0].Candidates[best.in(uses[0].Candidates)]
+}
+
+// in is the place of the same way to store a weight among others, -1 where it is none of them.
+func (c *Candidate) in(others []Candidate) int {
+	return slices.IndexFunc(others, func(o Candidate) bool { return o.Format == c.Format && o.Config == c.Config })
+}
+
+// add adds to c what the same way to store the weight takes in other nodes, and reports whether it is there in all.
+func (c *Candidate) add(others []use) bool {
+	for _, u := range others {
+		i := c.in(u.Candidates)
+		if i < 0 {
+			return false
+		}
+		o := u.Candidates[i]
+		if min(c.MeasuredUs, o.MeasuredUs) > 0 {
+			c.MeasuredUs = digits(c.MeasuredUs + o.MeasuredUs)
+		} else {
+			c.MeasuredUs = 0
+		}
+		c.Work, c.PredictedUs = c.Work+o.Work, digits(c.PredictedUs+o.PredictedUs)
+	}
+	c.Efficiency = digits(1e6 * c.Work / (c.Peak * c.PredictedUs))
+	return true
+}
+
 // pick marks the first candidate of the format asked for, else dense, and says
 // of every candidate why it won or lost.
 func (c *chooser) pick(l *Layer) *Candidate {
@@ -326,6 +410,14 @@ func (c *chooser) pick(l *Layer) *Candidate {
 			best = &l.Candidates[i]
 		}
 	}
+	c.explain(l, best, false)
+	l.Reason = c.reason(l, best, dense)
+	return best
+}
+
+// explain marks the candidate that was chosen, for several nodes together or for this one, and says of every one why it won
+// or lost.
+func (c *chooser) explain(l *Layer, best *Candidate, together bool) {
 	best.Chosen = true
 	for i := range l.Candidates {
 		a := &l.Candidates[i]
@@ -334,14 +426,14 @@ func (c *chooser) pick(l *Layer) *Candidate {
 			a.Why = "chosen"
 		case c.Format != Auto && a.Format != c.Format:
 			a.Why = fmt.Sprintf("%s was asked for", c.Format)
+		case a.time() < best.time() && together:
+			a.Why = fmt.Sprintf("%.2fx the time, more in all nodes that read the weight", ratio(a.time(), best.time()))
 		case a.time() < best.time():
 			a.Why = fmt.Sprintf("%.2fx the time, too close to dense for a prediction", ratio(a.time(), best.time()))
 		default:
 			a.Why = fmt.Sprintf("%.2fx the time: %s", ratio(a.time(), best.time()), a.bound(best))
 		}
 	}
-	l.Reason = c.reason(l, best, dense)
-	return best
 }
 
 func (c *chooser) reason(l *Layer, best, dense *Candidate) string {

@@ -242,9 +242,14 @@ func TestWeightsThatMustStayPlainDo(t *testing.T) {
 		reason string
 	}{
 		"output": {func(g *ir.Graph) { g.Outputs = append(g.Outputs, g.Nodes[0].Inputs[1]) }, "kept dense: the weight is an output of the model"},
-		"read twice": {func(g *ir.Graph) {
-			g.NewNode("again", g.Nodes[0].Op, g.Nodes[0].Inputs, "z")
-		}, "kept dense: the weight is read 2 times"},
+		"read in two ways": {func(g *ir.Graph) {
+			gemm, err := op.New("Gemm")
+			if err != nil {
+				t.Fatal(err)
+			}
+			gemm.(*op.Gemm).TransB = true
+			g.NewNode("columns", gemm, []*ir.Value{g.NewInput("u", ir.Of(tensor.F32, ir.Size(2), ir.Size(30))), g.Nodes[0].Inputs[1]}, "v")
+		}, "kept dense: the weight is read as different matrices"},
 		"read as data": {func(g *ir.Graph) {
 			relu, err := op.New("Relu")
 			if err != nil {
@@ -391,5 +396,43 @@ func TestWeightsOfEveryStepAreReadAgain(t *testing.T) {
 	}
 	if want := (heard{{24, 5}: false, {24, 8}: true}); !maps.Equal(h, want) {
 		t.Errorf("read again: %v, want %v", h, want)
+	}
+}
+
+// A weight that several nodes read is stored as suits them together, and each layer says so.
+func TestReadersOfAWeightAgree(t *testing.T) {
+	// few is fast for few columns and slow for many.
+	few := fake{name: "few", costs: func(w *Matrix, n int) []Cost {
+		return []Cost{{Kernel: "few", Work: 2 * float64(w.Len()*n), Efficiency: map[bool]float64{true: 100, false: 0.5}[n < 10]}}
+	}}
+	for _, c := range []struct {
+		rows         int // of the second node's operand
+		format       string
+		first, again string // why few lost or won in each
+	}{
+		{3, "few", "chosen", "chosen"},
+		{300, Dense, "0.01x the time, more in all nodes that read the weight", "2.00x the time: 1.00x the work at 50% of the peak"},
+	} {
+		g := graph(t, weight(40, 30, 1))
+		w := g.Nodes[0].Inputs[1]
+		x := g.NewInput("again", ir.Of(tensor.F32, ir.Size(c.rows), ir.Size(40)))
+		g.Outputs = append(g.Outputs, g.NewNode("again", g.Nodes[0].Op, []*ir.Value{x, w}, "z").Outputs[0])
+		if err := g.Infer(); err != nil {
+			t.Fatal(err)
+		}
+		layers, err := Run(g, []Format{dense, few}, model(nil), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (w.Const == nil) != (c.format != Dense) || w.Store != nil && w.Store.Format != c.format {
+			t.Errorf("%d rows: stored as %+v, want %s", c.rows, w.Store, c.format)
+		}
+		for i, why := range []string{c.first, c.again} {
+			l := layers[i]
+			few := l.Candidates[slices.IndexFunc(l.Candidates, is("few"))]
+			if l.Format != c.format || !strings.HasSuffix(l.Reason, ", for the 2 nodes together that read the weight") || few.Why != why || few.Chosen != (why == "chosen") {
+				t.Errorf("%d rows, node %d: %s, %q; few: %q, want %s and %q", c.rows, i, l.Format, l.Reason, few.Why, c.format, why)
+			}
+		}
 	}
 }

@@ -103,5 +103,5 @@ var Mutants = []Mutant{
 	{"a sequence read backwards from its longest end", "backend/cpu/rnn.go",
 		"t = length - 1 - r.step", "t = r.seq - 1 - r.step"},
 	{"a mean over one element less", "backend/cpu/reduce.go",
-		"return v / float64(n) }, safe: finite", "return v / float64(max(n-1, 1)) }, safe: finite"},
+		"y[i] = float32(float64(v) / float64(n))", "y[i] = float32(float64(v) / float64(max(n-1, 1)))"},
 }
