@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"image/png"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -151,21 +152,72 @@ func TestPlotDrawsEveryRow(t *testing.T) {
 	}
 }
 
-func TestDocumentHasTheCommittedResults(t *testing.T) {
-	r, err := Read(filepath.Join("results", "ort.json"))
+func TestDocumentsHaveTheCommittedResults(t *testing.T) {
+	ort, err := Read(filepath.Join("results", "ort.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "results", "speed.md"))
+	zoo, err := Read(filepath.Join("..", "zoo", "results", "zoo.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Replace(string(b), mark, r.Markdown())
-	if err != nil {
-		t.Fatal(err)
+	for _, d := range []struct{ path, mark, table string }{
+		{"docs/results/speed.md", mark, ort.Markdown()},
+		{"docs/results/zoo.md", zooMark, zoo.ZooTable()},
+		{"README.md", zooMark, zoo.ZooSummary()},
+	} {
+		b, err := os.ReadFile(filepath.Join("..", "..", d.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := Replace(string(b), d.mark, d.table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(b)); diff != "" {
+			t.Errorf("%s differs from the results; go run ./tests/bench/cmd docs writes it:\n%s", d.path, diff)
+		}
 	}
-	if diff := cmp.Diff(want, string(b)); diff != "" {
-		t.Errorf("docs/results/speed.md differs from results/ort.json; go run ./tests/bench/cmd docs writes it:\n%s", diff)
+}
+
+// What measurements write does not make a tree another one, so that they can go on where they stopped.
+func TestResultsChangeNoCommit(t *testing.T) {
+	t.Chdir(t.TempDir())
+	git := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("git", append([]string{"-c", "user.name=n", "-c", "user.email=e"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results := []string{"tests/zoo/results/zoo.json", "docs/results/zoo.md", "README.md"}
+	for _, path := range append(results, "code.go") {
+		write(path, "one")
+	}
+	git("init", "-q")
+	git("add", ".")
+	git("commit", "-qm", "one")
+	clean := commit()
+	if len(clean) != 12 {
+		t.Fatalf("the commit is %q, want twelve digits", clean)
+	}
+	for _, path := range results {
+		write(path, "two")
+	}
+	if got := commit(); got != clean {
+		t.Errorf("%s with other results, want %s", got, clean)
+	}
+	write("code.go", "two")
+	if got := commit(); got != clean+"-dirty" {
+		t.Errorf("%s with other code, want %s-dirty", got, clean)
 	}
 }
 

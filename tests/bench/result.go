@@ -147,12 +147,21 @@ func Here() *Results {
 	}
 }
 
+// written are the tracked files that measurements write, which change nothing that is measured.
+var written = []string{":(exclude,top)tests/*/results/*", ":(exclude,top)docs/results", ":(exclude,top)README.md"}
+
+// commit is the commit of the working tree, with -dirty where tracked files differ from it, but for those that are written.
 func commit() string {
-	b, err := exec.Command("git", "describe", "--always", "--abbrev=12", "--dirty").Output()
+	b, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
-	return strings.TrimSpace(string(b))
+	name := strings.TrimSpace(string(b))
+	args := append([]string{"diff", "--quiet", "HEAD", "--", ":/"}, written...)
+	if exec.Command("git", args...).Run() != nil {
+		name += "-dirty"
+	}
+	return name
 }
 
 // cpuName is the processor's name as Linux tells it, else its architecture.

@@ -254,9 +254,12 @@ func zooCommand() *cobra.Command {
 				if err == nil {
 					err = r.Resume(old)
 				}
-				if err != nil && old != nil && len(globs) > 0 {
-					fmt.Fprintf(c.ErrOrStderr(), "not saved: %v\n", err)
-					o.save = ""
+				if err != nil && old != nil {
+					what := "all members are measured anew"
+					if len(globs) > 0 {
+						what, o.save = "nothing is saved", ""
+					}
+					fmt.Fprintf(c.ErrOrStderr(), "%v: %s\n", err, what)
 				}
 			}
 			r.Zoo, err = o.bench.RunZoo(c.Context(), members, r.Zoo, export, func(done []bench.Zoo) error {
