@@ -155,7 +155,7 @@ bench-sparse: ## pruned models against their own dense compile, into tests/bench
 bench-commits: ## every row of tests/bench by spc of the commit OLD and of this tree, in turns
 	$(GO) run ./tests/bench/cmd commits --old $(OLD)
 
-zoo: build zoo-python out/ort/node_modules ## the members of tests/zoo/list against ONNX Runtime, dense and pruned, into tests/zoo/results and the documents (needs node, npm and apt; ROWS=GLOB measures some)
+zoo: build zoo-python out/ort/node_modules ## the members of tests/zoo/list against ONNX Runtime, dense and pruned, into tests/zoo/results and the documents (needs node, npm and apt; ROWS=GLOB measures some, and saves them beside those of the same commit)
 	$(GO) run ./tests/bench/cmd zoo --python $(PYTHON) --save tests/zoo/results $(if $(ROWS),'$(ROWS)')
 	$(GO) run ./tests/bench/cmd docs
 

@@ -17,4 +17,5 @@ echo
 "$spc" eval out/sparse.spx --data demo/images.idx.gz --labels demo/labels.idx.gz --preprocess unit --json > out/sparse.json
 value() { printf '%.2f' "$(sed -n 's/.*"value": *\([0-9.]*\).*/\1/p' "$1" | head -n 1)"; }
 echo "accuracy: dense $(value out/dense.json) %, sparse $(value out/sparse.json) %"
-echo "file size: dense $(wc -c < out/dense.spx) bytes, sparse $(wc -c < out/sparse.spx) bytes"
+kilobytes() { echo "$(( ($(wc -c < "$1") + 500) / 1000 )) KB"; }
+echo "file size: dense $(kilobytes out/dense.spx), sparse $(kilobytes out/sparse.spx)"

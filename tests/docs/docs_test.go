@@ -1,5 +1,5 @@
-// Package docs tests the documents: that what they link to is there, that the README is short, and
-// that the index of decisions names all of them.
+// Package docs tests the documents: that what they link to is there, that the README is short, that
+// the index of decisions names all of them, and that what they quote of the demo is what it prints.
 package docs
 
 import (
@@ -138,6 +138,38 @@ func TestMakeHelpListsEveryTarget(t *testing.T) {
 	for _, target := range targets {
 		if !strings.Contains("\n"+string(out), "\n"+target+" ") {
 			t.Errorf("make help lacks %s", target)
+		}
+	}
+}
+
+// What documents quote of the demo is what it prints, and what inspect shows of its model.
+func TestDocumentsQuoteTheDemo(t *testing.T) {
+	spc := filepath.Join(t.TempDir(), "spc")
+	output := func(c *exec.Cmd) string {
+		t.Helper()
+		c.Env = append(os.Environ(), "SPC="+spc)
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%v: %v", c.Args, err)
+		}
+		return string(out)
+	}
+	output(exec.Command("go", "build", "-o", spc, root+"/cmd/spc"))
+	const inspect = "$ spc inspect out/sparse.spx\n"
+	_, end, ok := strings.Cut(output(exec.Command("bash", root+"/demo/run.sh")), inspect)
+	if !ok {
+		t.Fatal("the demo inspects nothing")
+	}
+	for name, want := range map[string]string{
+		"README.md":       inspect + end,
+		"docs/formats.md": "$ spc inspect out/sparse.spx --layer conv2\n" + output(exec.Command(spc, "inspect", root+"/out/sparse.spx", "--layer", "conv2")),
+	} {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), want) {
+			t.Errorf("%s does not quote\n%s", name, want)
 		}
 	}
 }
