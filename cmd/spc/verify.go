@@ -30,6 +30,8 @@ type verification struct {
 	Tolerance number        `json:"tolerance"`
 	// For is the type in use whose default the tolerance is, empty where it was given.
 	For string `json:"tolerance_for,omitempty"`
+	// Seeds is how often inputs were made up; the worst of these runs counts. 0 where all inputs were given.
+	Seeds int `json:"seeds,omitempty"`
 	// Passed is the largest relative l2 error that the passes give the original with its own
 	// weights, where the reference is no original.
 	Passed *number `json:"passes_rel_l2,omitempty"`
@@ -137,7 +139,6 @@ that of the least exact type that values have: ` + defaults() + `.`,
 	fs := c.Flags()
 	fs.IntVar(&v.seeds, "seeds", 3, "how many random inputs to compare on")
 	fs.Float64Var(&v.tolerance, "tolerance", 0, "the largest relative l2 error that passes")
-	fs.Lookup("tolerance").DefValue = "" // which help leaves out
 	fs.StringVar(&v.against, "against", "", "the `REFERENCE` that an .onnx file is: original, as it was imported, also for an\n.spx with other weights; or compiled, compiled in memory")
 	fs.StringArrayVar(&v.expect, "expect", nil, "compare with outputs that are stored in `NAME=FILE` or in a folder")
 	fs.StringVar(&v.repro, "reduce", "", "write the smallest part that differs to this .onnx `FILE`, and its inputs and\noutputs to the folder of its name")
@@ -332,6 +333,8 @@ func (v *verifier) verify() (*verification, error) {
 	seeds := v.seeds
 	if len(r.sources) == len(r.ports) || v.b == nil {
 		seeds = 1 // nothing is made up
+	} else {
+		result.Seeds = seeds
 	}
 	p := newProgress(v.c)
 	defer p.close()
@@ -651,6 +654,9 @@ func (v *verification) print(w io.Writer) {
 		tolerance += ", the default for " + v.For
 	}
 	fmt.Fprintln(w, tolerance)
+	if v.Seeds > 0 {
+		fmt.Fprintf(w, "inputs: random numbers, made up %s; the worst counts\n", plural(v.Seeds, "time"))
+	}
 	if v.Passed != nil {
 		fmt.Fprintf(w, "passes: rel l2 %.4g from the original, with its own weights\n", float64(*v.Passed))
 	}
