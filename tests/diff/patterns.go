@@ -51,6 +51,7 @@ func init() {
 		{"visited", visited},
 		{"chosen", chosen},
 		{"given", given},
+		{"shared", shared},
 	}
 }
 
@@ -739,4 +740,29 @@ func rows(g *Gen) {
 		in = append(in, g.shaped(x.dt(), wide...))
 	}
 	g.node(kind, attrs, in...)
+}
+
+// shared multiplies with one weight several times, as heads on images of several sizes do and networks that repeat a step.
+func shared(g *Gen) {
+	m, k := 1+g.r.IntN(20), 1+g.r.IntN(20)
+	images := g.one(2)
+	shape := []int{k, m}
+	if images {
+		side := choose(g, 1, 3)
+		shape = []int{m, k, side, side}
+	}
+	w := g.dense(shape...)
+	for range 2 + g.r.IntN(2) {
+		switch {
+		case images:
+			x := g.fresh(tensor.F32, 1, k, 3+g.r.IntN(8), 3+g.r.IntN(8))
+			g.node("Conv", Attrs{"strides": slices.Repeat([]int{choose(g, 1, 1, 2)}, 2)}, x, w)
+		case g.one(4):
+			g.node("Gemm", Attrs{"transB": 1}, g.fresh(tensor.F32, 1+g.r.IntN(9), m), w)
+		case g.one(3):
+			g.node("Gemm", nil, g.fresh(tensor.F32, 1+g.r.IntN(9), k), w)
+		default:
+			g.node("MatMul", nil, g.fresh(tensor.F32, 1+g.r.IntN(70), k), w)
+		}
+	}
 }
