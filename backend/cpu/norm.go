@@ -114,24 +114,21 @@ func (l *lines) softmax(dst, src []float32, from, n int, logs bool, scratch []fl
 
 func bindLayerNorm(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.LayerNormalization)
-	gamma, ok1 := constantF32(n, 1)
-	beta, ok2 := constantF32(n, 2)
-	if !f32(n) || !lastAxis(n, o.Axis) || len(n.Outputs) > 1 || !ok1 || !ok2 || len(gamma) != width(n) {
+	gamma, ok1 := constantRow(n, 1)
+	beta, ok2 := constantRow(n, 2)
+	if !f32(n) || !lastAxis(n, o.Axis) || len(n.Outputs) > 1 || !ok1 || !ok2 {
 		return nil, nil
 	}
 	if beta == nil {
 		beta = make([]float32, len(gamma))
-	}
-	if len(beta) != len(gamma) {
-		return nil, nil
 	}
 	return bindRows(n, func(y, x []float32) { vec.LayerNorm(y, x, gamma, beta, o.Epsilon) }), nil
 }
 
 func bindRMSNorm(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.RMSNormalization)
-	gamma, ok := constantF32(n, 1)
-	if !f32(n) || !lastAxis(n, o.Axis) || !ok || len(gamma) != width(n) {
+	gamma, ok := constantRow(n, 1)
+	if !f32(n) || !lastAxis(n, o.Axis) || !ok {
 		return nil, nil
 	}
 	zero := make([]float32, len(gamma))
@@ -139,6 +136,17 @@ func bindRMSNorm(_ *program, n *ir.Node) (*bound, error) {
 		inv := 1 / math.Sqrt(float64(vec.SumSquares(x, 0)/float32(len(x))+o.Epsilon))
 		vec.Normalize(y, x, gamma, zero, 0, float32(inv))
 	}), nil
+}
+
+// constantRow returns constant input i of n, nil where there is none; ok is false where it isn't one row of the last axis
+// for all.
+func constantRow(n *ir.Node, i int) (row []float32, ok bool) {
+	row, ok = constantF32(n, i)
+	if row == nil {
+		return nil, ok
+	}
+	shape := shapeOf(n.Inputs[i])
+	return row, len(row) == width(n) && len(shape) > 0 && shape[len(shape)-1] == len(row)
 }
 
 // width is the size of the last axis of the node's first input, 0 for a scalar.

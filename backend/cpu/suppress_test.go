@@ -21,14 +21,14 @@ func TestSuppressPicksThoseOfTheOperator(t *testing.T) {
 		images, classes, count := 1+rng.IntN(2), 1+rng.IntN(3), 1+rng.IntN(400)
 		boxes, scores := tensor.New(tensor.F32, images, count, 4), tensor.New(tensor.F32, images, classes, count)
 		apart, size := []float64{0, 0, 300}[rng.IntN(3)], []float64{1, 10, 100}[rng.IntN(3)]
-		center := rng.IntN(2) == 0
+		center := rng.IntN(2)
 		for i := range images * count {
 			at := apart * float64(rng.IntN(20))
 			for a := range 2 {
 				b := boxes.F32s()[4*i:]
 				b[a] = float32(at + rng.Float64()*100)
 				b[a+2] = float32(math.Round(rng.NormFloat64() * size))
-				if !center {
+				if center == 0 {
 					b[a+2] += b[a]
 				}
 			}

@@ -493,7 +493,11 @@ func (b *binder) normalise(n *ir.Node, axis int, epsilon float32, centred int) (
 			return false, nil
 		}
 		own := v.Const.Shape()
-		by[i] = v.Const.Reshape(own[max(0, len(own)-len(slice)):]...).Expand(slice...).F32s()
+		before := max(0, len(own)-len(slice))
+		if prod(own[:before]) != 1 { // slices differ in it
+			return false, nil
+		}
+		by[i] = v.Const.Reshape(own[before:]...).Expand(slice...).F32s()
 	}
 	return true, b.launch(b.name("normalise"), byRow(prod(xs)/width), values(n.Inputs[0], n.Outputs[0]), ints(width, 1), data(by[:]...), ints(1, 1), floats(epsilon), ints(centred))
 }

@@ -38,7 +38,8 @@ func runCommand() *cobra.Command {
 		Use:   "run MODEL.{spx,onnx} -i NAME=FILE ...",
 		Short: "Run a model once on inputs from files",
 		Long: `Run a model once. Outputs go to DIR/NAME.npy, strings to DIR/NAME.pb, with _ for what
-no file name should hold; without -o a summary is printed, for a classifier with its five best classes.
+no file name should hold; without -o a summary is printed, for a classifier with the five best classes of
+the first images.
 
 With --interpret an interpreter evaluates the model node by node, slowly, without passes,
 memory plan and kernels: an .onnx as it was imported, an .spx by its own graph.`,
@@ -299,7 +300,7 @@ type outputSummary struct {
 	Max   number  `json:"max"`
 	Mean  number  `json:"mean"`
 	NaNs  int     `json:"nans"`
-	Top   [][]top `json:"top,omitempty"` // of a classifier, an image at a time
+	Top   [][]top `json:"top,omitempty"` // of a classifier, one of the first images at a time
 }
 
 type top struct {
@@ -333,7 +334,10 @@ func summarise(outs []named) summary {
 	return s
 }
 
-// best returns the five best classes of each image, where t is what a classifier
+// rankedImages is how many images a summary ranks the classes of, and rankedClasses how many of these it has.
+const rankedImages, rankedClasses = 10, 5
+
+// best returns the best classes of the first images, where t is what a classifier
 // returns: floats of shape [n,c], or [n,c,1,1].
 func best(t *tensor.Tensor, v []float64) [][]top {
 	n, c, ok := scores(t)
@@ -341,15 +345,15 @@ func best(t *tensor.Tensor, v []float64) [][]top {
 		return nil
 	}
 	var out [][]top
-	for row := range slices.Chunk(v[:n*c], c) {
-		order := make([]int, c)
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(row[j], row[i]) }) // NaN comes last
+	for row := range slices.Chunk(v[:min(n, rankedImages)*c], c) {
 		var tops []top
-		for _, k := range order[:min(5, c)] {
-			tops = append(tops, top{k, number(row[k])})
+		for k, score := range row {
+			i, _ := slices.BinarySearchFunc(tops, score, func(t top, score float64) int { // NaN comes last
+				return cmp.Or(cmp.Compare(score, float64(t.Score)), -1)
+			})
+			if i < rankedClasses {
+				tops = slices.Insert(tops[:min(len(tops), rankedClasses-1)], i, top{k, number(score)})
+			}
 		}
 		out = append(out, tops)
 	}
@@ -390,5 +394,8 @@ func (s summary) print(w io.Writer) {
 			}
 		}
 		t.Render()
+		if n := o.Shape[0] - len(o.Top); n > 0 {
+			fmt.Fprintf(w, "... %d more\n", n)
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -261,6 +263,30 @@ func TestSummaryRanksClasses(t *testing.T) {
 	}
 	if s := summarise([]named{{"y", tensor.New(tensor.F32, 1, 3, 8, 8)}}); s.Outputs[0].Top != nil {
 		t.Error("an image is ranked like classes")
+	}
+	const seed = 5
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	many := tensor.New(tensor.F32, 9000, 40)
+	for i := range many.F32s() {
+		many.F32s()[i] = float32(r.IntN(20))
+	}
+	s = summarise([]named{{"y", many}})
+	for i, got := range s.Outputs[0].Top {
+		row := many.F32s()[40*i:][:40]
+		var want []top
+		for k, v := range row {
+			want = append(want, top{k, number(v)})
+		}
+		slices.SortStableFunc(want, func(a, b top) int { return cmp.Compare(b.Score, a.Score) })
+		if !slices.Equal(got, want[:5]) {
+			t.Errorf("image %d: best classes %v, want %v", i, got, want[:5])
+		}
+	}
+	var b strings.Builder
+	s.print(&b)
+	if lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"); len(lines) > 60 || lines[len(lines)-1] != "... 8990 more" {
+		t.Errorf("%d lines, the last is %q", len(lines), lines[len(lines)-1])
 	}
 }
 

@@ -592,8 +592,8 @@ func intFinish(out, res string, byColumn bool) {
 	if out == "f32" {
 		step := func(masked bool) {
 			v := sums(0, masked)
-			VMAXPS(lo, v, v)
-			VMINPS(hi, v, v)
+			VMAXPS(v, lo, v) // a NaN in v stays
+			VMINPS(v, hi, v)
 			d := Mem{Base: y, Index: j, Scale: 4}
 			if masked {
 				VMOVUPS(v, k, d)

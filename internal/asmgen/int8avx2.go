@@ -898,8 +898,8 @@ func finishAVX2(out, res string, byColumn bool) {
 		if out == "f32" {
 			for i := range vectors {
 				v := sums(i, t)
-				VMAXPS(lo, v, v)
-				VMINPS(hi, v, v)
+				VMAXPS(v, lo, v) // a NaN in v stays
+				VMINPS(v, hi, v)
 				m.store(v, Mem{Base: y, Index: j, Scale: 4, Disp: 32 * i}, t)
 			}
 			return

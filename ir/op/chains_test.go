@@ -170,13 +170,19 @@ func TestInferRefusesWhatDoesNotFit(t *testing.T) {
 		{`Expand "n" (%x, %v5)`, "n (Expand): [2 3] does not broadcast to shape [5]"},
 		{`Slice "n" (%x, %v0, %v5, %v5)`, "n (Slice): axis 5 is out of range for rank 2"},
 		{`Split "n" (%x, %v5)`, "n (Split): sizes [5], want them to add to 2"},
+		{`Split "n" (%x, %v5) {num_outputs = 1}`, "n (Split): sizes and num_outputs are given, want one of them"},
+		{`Resize "n" (%x, _, %scales, %sizes)`, "n (Resize): scales and sizes are given, want one of them"},
+		{`Resize "n" (%x, _, %scales, %twice)`, "n (Resize): scales and sizes are given, want one of them"},
+		{`Einsum "n" (%x, %y) {equation = "...j,...k->jk"}`, `n (Einsum): output "jk" of equation "...j,...k->jk" has no ellipsis, want that of the operands`},
+		{`NonMaxSuppression "n" (%boxes, %boxes) {center_point_box = 2}`, "n (NonMaxSuppression): center_point_box is 2, want 0 or 1"},
 		{`Pad "n" (%x, %v0)`, "n (Pad): 1 pads for 2 axes, want two for each"},
 		{`Pad "n" (%x, %cut)`, "n (Pad): pads [-3 0] of axis 0 remove more than its 2 elements"},
 		{`Tile "n" (%x, %v5)`, "n (Tile): 1 repeats for rank 2"},
 		{`Flatten "n" (%x) {axis = 3}`, "n (Flatten): axis 3 is out of range for rank 2"},
 		{`GatherND "n" (%x, %v5) {batch_dims = 1}`, "n (GatherND): 1 batch dimensions, data [2 3], indices [1]"},
 	} {
-		g, err := ir.Parse(`graph "g"(%x: f32[2,3], %y: f32[3,3]) {
+		g, err := ir.Parse(`graph "g"(%x: f32[2,3], %y: f32[3,3], %sizes: i64[2], %boxes: f32[1,4,4]) {
+  %scales: f32[2] = const {2, 2}
   %v0: i64[1] = const {0}
   %v5: i64[1] = const {5}
   %twice: i64[2] = const {-1, -1}

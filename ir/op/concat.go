@@ -153,7 +153,10 @@ func (o *Split) Infer(c *ir.Infer) error {
 		return err
 	}
 	n, x := c.Outputs(), c.In(0)
-	if !c.Has(1) && o.Outputs != 0 && o.Outputs != n {
+	if c.Has(1) && o.Outputs != 0 {
+		return c.Errorf("sizes and num_outputs are given, want one of them")
+	}
+	if o.Outputs != 0 && o.Outputs != n {
 		return c.Errorf("%d outputs, want num_outputs = %d", n, o.Outputs)
 	}
 	if !x.Ranked {

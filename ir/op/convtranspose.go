@@ -66,10 +66,13 @@ func (o *ConvTranspose) Infer(c *ir.Infer) error {
 		return err
 	}
 	out := c.FreshDims(rank - 2)
+	if err := entries("output_shape", o.OutputShape, len(out), 1, 1, maxSpan, func(int, int) {}); err != nil {
+		return c.Errorf("%v", err)
+	}
 	for i := range out {
 		switch {
-		case len(o.OutputShape) >= len(out):
-			out[i] = ir.Size(o.OutputShape[len(o.OutputShape)-len(out)+i])
+		case len(o.OutputShape) > 0:
+			out[i] = ir.Size(o.OutputShape[i])
 		case x.Ranked && kernel != nil:
 			d := x.Dims[2+i]
 			size := 1
@@ -104,19 +107,15 @@ func (o *ConvTranspose) Geometry(in, kernel []int) (spans []Span, out []int, err
 	if err := entries("output_padding", o.OutputPadding, n, 0, 0, maxSpan, func(i, v int) { extra[i] = v }); err != nil {
 		return nil, nil, err
 	}
-	shape := o.OutputShape
-	if len(shape) == n+2 { // batch and channels included
-		shape = shape[2:]
-	}
 	out = make([]int, n)
-	if err := entries("output_shape", shape, n, 0, 0, maxSpan, func(i, v int) { out[i] = v }); err != nil {
+	if err := entries("output_shape", o.OutputShape, n, 1, 1, maxSpan, func(i, v int) { out[i] = v }); err != nil {
 		return nil, nil, err
 	}
 	for i := range spans {
 		s := &spans[i]
 		full := s.Stride*(in[i]-1) + extra[i] + s.Extent()
 		switch {
-		case len(shape) > 0:
+		case len(o.OutputShape) > 0:
 			o.split(s, full-out[i])
 		case o.same():
 			out[i] = in[i] * s.Stride

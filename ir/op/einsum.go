@@ -54,6 +54,9 @@ func (o *Einsum) Terms(ranks []int) (in [][]int, out []int, err error) {
 		if out, err = o.term(right, widest); err != nil {
 			return nil, nil, err
 		}
+		if widest > 0 && !strings.Contains(right, "...") {
+			return nil, nil, evalErrorf("output %q of equation %q has no ellipsis, want that of the operands", right, o.Equation)
+		}
 		for i, l := range out {
 			if count[l] == 0 || slices.Contains(out[:i], l) {
 				return nil, nil, evalErrorf("output %q of equation %q has an axis twice or one that no operand has", right, o.Equation)

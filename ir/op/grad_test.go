@@ -163,7 +163,9 @@ var gradCases = []gradCase{
 	{op: `BatchNormalization {spatial = 0}`, shapes: "4,3 3 3 3 3", lo: 0.3, hi: 2},
 	{op: `LayerNormalization`, shapes: "2,3,5 5 5"},
 	{op: `LayerNormalization {axis = 1}`, shapes: "2,3,4 1,3,1 4"},
+	{op: `LayerNormalization`, shapes: "2,3,4 3,4 2,1,4"},
 	{op: `RMSNormalization`, shapes: "2,3,5 5"},
+	{op: `RMSNormalization`, shapes: "2,3,4 3,1"},
 	{op: `RMSNormalization {axis = 1, epsilon = 0.1}`, shapes: "2,3,4 3,4"},
 }
 

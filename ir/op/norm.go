@@ -404,8 +404,8 @@ func upgradeGroupNormalization(l *Legacy) error {
 }
 
 // LayerNormalization normalises the slices of X over the axes from Axis on to
-// mean 0 and variance 1, then scales and shifts them by Scale and an optional B,
-// which broadcast to a slice (Ba et al., 2016). Its further outputs are the means
+// mean 0 and variance 1, then multiplies them by Scale and adds an optional B,
+// which broadcast to X (Ba et al., 2016). Its further outputs are the means
 // and the inverse standard deviations.
 type LayerNormalization struct {
 	Axis    int          `attr:"axis,-1"`
@@ -418,13 +418,19 @@ func (*LayerNormalization) Kind() string { return "LayerNormalization" }
 
 // Along follows the axes in front of those that are normalised.
 func (o *LayerNormalization) Along(n *ir.Node, out, axis int) []int {
-	if axis >= norm(o.Axis, n.Outputs[out].Type.Rank()) { // further outputs have the rank of the first
-		return nil
-	}
-	return []int{axis}
+	return besideSlices(n, out, o.Axis, axis)
 }
 
-// Infer checks that Scale and B broadcast to a slice.
+// besideSlices lines up an axis in front of those that are normalised, from a on. Further outputs have the rank of the first.
+func besideSlices(n *ir.Node, out, a, axis int) []int {
+	rank := n.Outputs[out].Type.Rank()
+	if axis >= norm(a, rank) {
+		return nil
+	}
+	return alignedAlong(n, len(n.Inputs), rank, axis)
+}
+
+// Infer checks that Scale and B broadcast to X.
 func (o *LayerNormalization) Infer(c *ir.Infer) error {
 	if err := wantSameReals(c, 2); err != nil {
 		return err
@@ -457,8 +463,8 @@ func inferLayerNorm(c *ir.Infer, a int, stash tensor.DType) error {
 		}
 		for k, d := range t.Dims {
 			j := x.Rank() - t.Rank() + k
-			if d != ir.Size(1) && (j < a || differ(d, x.Dims[j])) {
-				return c.Errorf("%s is %v, want one that broadcasts to %v", what, t, ir.Of(t.DType, x.Dims[a:]...))
+			if d != ir.Size(1) && (j < 0 || differ(d, x.Dims[j])) {
+				return c.Errorf("%s is %v, want one that broadcasts to %v", what, t, ir.Of(t.DType, x.Dims...))
 			}
 		}
 	}
@@ -479,9 +485,9 @@ func (o *LayerNormalization) Eval(c *ir.Eval, in []*tensor.Tensor) ([]*tensor.Te
 		return nil, err
 	}
 	x, shape := in[0].Float64s(), in[0].Shape()
-	slice := shape[norm(o.Axis, len(shape)):]
-	means, inverse := normaliseRows(x, product(slice), float64(o.Epsilon))
-	scaleSlices(x, slice, in[1], optional(in, 2))
+	a := norm(o.Axis, len(shape))
+	means, inverse := normaliseRows(x, product(shape[a:]), float64(o.Epsilon))
+	scaleSlices(x, scaledAxes(shape, a, in[1:]), in[1], optional(in, 2))
 	out := []*tensor.Tensor{tensor.FromFloat64s(in[0].DType(), x, shape...)}
 	for i, v := range [][]float64{means, inverse} {
 		s, _ := types[1+i].Shape()
@@ -512,14 +518,17 @@ func gradNorm(c *GradContext, in, dout []*tensor.Tensor, a int, epsilon float32,
 		return din, nil
 	}
 	x, g := in[0].F32s(), dout[0].F32s()
-	slice := in[0].Shape()[norm(a, in[0].Rank()):]
-	n := product(slice)
-	scale := widenTo(in[1], slice).F32s()
+	a = norm(a, in[0].Rank())
+	n := product(in[0].Shape()[a:])
+	wide := scaledAxes(in[0].Shape(), a, in[1:])
+	period := product(wide)
+	scale := widenTo(in[1], wide).F32s()
 	if c.wants(0) {
 		din[0] = c.New(in[0].Shape()...)
 	}
-	unit, dscale, dbias := make([]float64, n), c.Zeros(slice...), c.Zeros(slice...)
+	unit, dscale, dbias := make([]float64, n), c.Zeros(wide...), c.Zeros(wide...)
 	for i := 0; i < len(x); i += n {
+		scale, dscale, dbias := scale[i%period:], dscale.F32s()[i%period:], dbias.F32s()[i%period:]
 		mean, square := 0.0, 0.0
 		if centred {
 			mean = meanRow(x[i:][:n])
@@ -535,8 +544,8 @@ func gradNorm(c *GradContext, in, dout []*tensor.Tensor, a int, epsilon float32,
 			h := float64(v) * float64(scale[j])
 			first += h
 			second += h * unit[j]
-			dscale.F32s()[j] += v * float32(unit[j])
-			dbias.F32s()[j] += v
+			dscale[j] += v * float32(unit[j])
+			dbias[j] += v
 		}
 		if first /= float64(n); !centred {
 			first = 0
@@ -551,10 +560,20 @@ func gradNorm(c *GradContext, in, dout []*tensor.Tensor, a int, epsilon float32,
 	}
 	for i, d := range []*tensor.Tensor{1: dscale, 2: dbias} {
 		if i > 0 && c.wants(i) {
-			din[i] = c.sumTo(d, trimmed(in[i].Shape(), len(slice))).Reshape(in[i].Shape()...)
+			din[i] = c.sumTo(d, trimmed(in[i].Shape(), len(wide))).Reshape(in[i].Shape()...)
 		}
 	}
 	return din, nil
+}
+
+// scaledAxes returns the sizes of the last axes of shape, those from a on and what else one of by, nil for none, has.
+func scaledAxes(shape []int, a int, by []*tensor.Tensor) []int {
+	for _, t := range by {
+		if t != nil {
+			a = max(0, min(a, len(shape)-t.Rank()))
+		}
+	}
+	return shape[a:]
 }
 
 // scaleSlices multiplies each slice of x by a scale and adds a bias (nil: none),
@@ -585,7 +604,7 @@ func trimmed(shape []int, rank int) []int { return shape[max(0, len(shape)-rank)
 func (*LayerNormalization) Work(in, out []ir.Type) ir.Work { return streamWork(in, out[:1], 8) }
 
 // RMSNormalization divides the slices of X over the axes from Axis on by their
-// root mean square and multiplies them by Scale, which broadcasts to a slice
+// root mean square and multiplies them by Scale, which broadcasts to X
 // (Zhang and Sennrich, 2019).
 type RMSNormalization struct {
 	Axis    int          `attr:"axis,-1"`
@@ -598,13 +617,10 @@ func (*RMSNormalization) Kind() string { return "RMSNormalization" }
 
 // Along follows the axes in front of those that are normalised.
 func (o *RMSNormalization) Along(n *ir.Node, out, axis int) []int {
-	if axis >= norm(o.Axis, n.Outputs[out].Type.Rank()) { // further outputs have the rank of the first
-		return nil
-	}
-	return []int{axis}
+	return besideSlices(n, out, o.Axis, axis)
 }
 
-// Infer checks that Scale broadcasts to a slice. Y has the type of Scale.
+// Infer checks that Scale broadcasts to X. Y has the type of Scale.
 func (o *RMSNormalization) Infer(c *ir.Infer) error {
 	if err := wantPresent(c, 2); err != nil {
 		return err
@@ -629,8 +645,8 @@ func (o *RMSNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tens
 		return nil, err
 	}
 	x, shape := in[0].Float64s(), in[0].Shape()
-	slice := shape[norm(o.Axis, len(shape)):]
-	n := product(slice)
+	a := norm(o.Axis, len(shape))
+	n := product(shape[a:])
 	for i := 0; i < len(x); i += n {
 		row, squares := x[i:][:n], 0.0
 		for _, v := range row {
@@ -641,7 +657,7 @@ func (o *RMSNormalization) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tens
 			row[j] *= inv
 		}
 	}
-	scaleSlices(x, slice, in[1], nil)
+	scaleSlices(x, scaledAxes(shape, a, in[1:]), in[1], nil)
 	return one(tensor.FromFloat64s(in[1].DType(), x, shape...))
 }
 

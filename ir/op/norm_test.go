@@ -118,6 +118,27 @@ func TestLayerNormalizationStatistics(t *testing.T) {
 	near(t, "inverse deviation", out[2], tensor.From([]float32{float32(1 / math.Sqrt(1.25)), 2}, 2, 1), 1e-6)
 }
 
+// Scale and B may differ between slices.
+func TestNormalisationsScaledAsMulAndAddDo(t *testing.T) {
+	const seed = 33
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	x := noise(r, tensor.F64, 2, 3, 4, 5)
+	one := tensor.From([]float64{1}, 1)
+	for _, shapes := range [][2][]int{{{4, 5}, {5}}, {{5}, {3, 1, 5}}, {{2, 1, 1, 5}, {3, 4, 1}}, {{4, 1}, {2, 3, 4, 5}}, {{}, {2, 1, 1, 1}}} {
+		scale, b := noise(r, tensor.F64, shapes[0]...), noise(r, tensor.F64, shapes[1]...)
+		for _, axis := range []string{"-1", "2"} {
+			attrs := " {epsilon = 0.25, axis = " + axis + "}"
+			plain := evals(t, "LayerNormalization"+attrs, 1, x, one)[0]
+			want := evals(t, "Add", 1, evals(t, "Mul", 1, plain, scale)[0], b)[0]
+			near(t, fmt.Sprint(shapes, attrs), evals(t, "LayerNormalization"+attrs, 1, x, scale, b)[0], want, 1e-12)
+
+			want = evals(t, "Mul", 1, evals(t, "RMSNormalization"+attrs, 1, x, one)[0], scale)[0]
+			near(t, fmt.Sprint(shapes[0], attrs), evals(t, "RMSNormalization"+attrs, 1, x, scale)[0], want, 1e-12)
+		}
+	}
+}
+
 func TestRMSAndLpNormalizationGiveUnitNorms(t *testing.T) {
 	const seed = 32
 	t.Logf("seed %d", seed)
@@ -263,9 +284,9 @@ func TestNormalisationRefusals(t *testing.T) {
 		{`BatchNormalization "n" (%x, %w, %w, %w, %v)`, "n (BatchNormalization): var is f32[3], want f32[4]"},
 		{`InstanceNormalization "n" (%x, %v, %w)`, "n (InstanceNormalization): scale is f32[3], want f32[4]"},
 		{`GroupNormalization "n" (%x, %w, %w) {num_groups = 3}`, "n (GroupNormalization): 4 channels do not split into 3 groups"},
-		{`LayerNormalization "n" (%x, %w)`, "n (LayerNormalization): scale is f32[4], want one that broadcasts to f32[5]"},
+		{`LayerNormalization "n" (%x, %w)`, "n (LayerNormalization): scale is f32[4], want one that broadcasts to f32[2,4,5]"},
 		{`LayerNormalization "n" (%x, %w) {axis = 3}`, "n (LayerNormalization): axis 3 is out of range for rank 3"},
-		{`RMSNormalization "n" (%x, %x) {axis = 1}`, "n (RMSNormalization): scale is f32[2,4,5], want one that broadcasts to f32[4,5]"},
+		{`RMSNormalization "n" (%x, %w) {axis = 1}`, "n (RMSNormalization): scale is f32[4], want one that broadcasts to f32[2,4,5]"},
 		{`LpNormalization "n" (%x) {p = 3}`, "n (LpNormalization): p is 3, want 1 or 2"},
 		{`LRN "n" (%x)`, "n (LRN): size is 0, want at least 1"},
 		{`MeanVarianceNormalization "n" (%x)`, "n (MeanVarianceNormalization): axis 3 is out of range for rank 3"},

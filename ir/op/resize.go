@@ -85,6 +85,9 @@ func (o *Resize) Infer(c *ir.Infer) error {
 	if err := wantList(c, 3); err != nil {
 		return err
 	}
+	if c.Has(2) && c.Has(3) && someElems(c.In(2)) && someElems(c.In(3)) {
+		return refuse(c, errTwoSizes)
+	}
 	if !x.Ranked {
 		c.Set(0, x)
 		return nil
@@ -100,7 +103,7 @@ func (o *Resize) Infer(c *ir.Infer) error {
 		scales = t.F32s()
 	}
 	var sizes []ir.Dim
-	if c.Has(3) && scales == nil {
+	if c.Has(3) {
 		s, ok := dimsOf(c, 3)
 		if !ok {
 			c.Set(0, unknown)
@@ -114,6 +117,15 @@ func (o *Resize) Infer(c *ir.Infer) error {
 	}
 	c.Set(0, ir.Of(x.DType, dims...))
 	return nil
+}
+
+// errTwoSizes refuses what says twice how large an output is.
+var errTwoSizes = evalErrorf("scales and sizes are given, want one of them")
+
+// someElems reports whether a type is known to have elements.
+func someElems(t ir.Type) bool {
+	shape, ok := t.Shape()
+	return ok && product(shape) > 0
 }
 
 // dims returns the output's dimensions, and for each axis its factor where the
@@ -133,6 +145,8 @@ func (o *Resize) dims(x []ir.Dim, scales []float32, sizes []ir.Dim, fresh func()
 		factors[i] = 1
 	}
 	switch {
+	case len(scales) > 0 && len(sizes) > 0:
+		return nil, nil, errTwoSizes
 	case len(scales) > 0:
 		if len(scales) != len(axes) {
 			return nil, nil, evalErrorf("%d scales for %d axes", len(scales), len(axes))
@@ -219,7 +233,7 @@ func (o *Resize) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	if len(in) > 2 && in[2] != nil {
 		scales = in[2].F32s()
 	}
-	if len(in) > 3 && in[3] != nil && len(scales) == 0 {
+	if len(in) > 3 && in[3] != nil {
 		sizes = ir.Sizes(in[3].Ints()...)
 	}
 	dims, factors, err := o.dims(ir.Sizes(x.Shape()...), scales, sizes, unknown)

@@ -228,7 +228,7 @@ func upgradeRoiAlign(l *Legacy) error {
 // threshold. The output lists image, class and box of each, [picked, 3].
 type NonMaxSuppression struct {
 	streaming
-	Center bool `attr:"center_point_box,0"` // boxes are x, y, width, height instead of y1, x1, y2, x2
+	Center int `attr:"center_point_box,0"` // 1 says that boxes are x, y, width, height instead of y1, x1, y2, x2
 }
 
 // Kind is NonMaxSuppression.
@@ -236,6 +236,9 @@ func (*NonMaxSuppression) Kind() string { return "NonMaxSuppression" }
 
 // Infer checks that boxes and scores fit; the number of picks is not known.
 func (o *NonMaxSuppression) Infer(c *ir.Infer) error {
+	if o.Center != 0 && o.Center != 1 {
+		return c.Errorf("center_point_box is %d, want 0 or 1", o.Center)
+	}
 	for i := range 2 {
 		if c.In(i).DType != tensor.F32 {
 			return c.Errorf("input %d is %v, want f32", i, c.In(i))
@@ -329,7 +332,7 @@ func (o *NonMaxSuppression) Corners(boxes []float32) [][4]float32 {
 	out := make([][4]float32, len(boxes)/4)
 	for i := range out {
 		b := [4]float32(boxes[4*i:])
-		if o.Center {
+		if o.Center == 1 {
 			out[i] = [4]float32{b[0] - b[2]/2, b[1] - b[3]/2, b[0] + b[2]/2, b[1] + b[3]/2}
 			continue
 		}

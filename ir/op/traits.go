@@ -94,7 +94,11 @@ func (combining) Along(n *ir.Node, _, axis int) []int { return broadcastAlong(n,
 // broadcastAlong lines up the axes of the first inputs with an axis of output 0 as
 // numpy does.
 func broadcastAlong(n *ir.Node, operands, axis int) []int {
-	rank := n.Outputs[0].Type.Rank()
+	return alignedAlong(n, operands, n.Outputs[0].Type.Rank(), axis)
+}
+
+// alignedAlong lines up the axes of the first inputs with an axis of a shape of the given rank as numpy does.
+func alignedAlong(n *ir.Node, operands, rank, axis int) []int {
 	in := make([]int, 0, operands)
 	for _, v := range n.Inputs[:min(operands, len(n.Inputs))] {
 		at := Whole

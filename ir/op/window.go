@@ -118,11 +118,14 @@ func (w *Window) Resolve(in, kernel []int, ceil bool) (spans []Span, out []int, 
 			s.End = pad - s.Begin
 			continue
 		}
-		room := in[i] + s.Begin + s.End - s.Extent()
+		room, most := in[i]+s.Begin+s.End-s.Extent(), -s.Stride
+		if ceil {
+			most = 1 - 2*s.Stride
+		}
 		switch {
 		case room >= 0:
 			out[i] = s.steps(room, s.Begin+in[i], ceil)
-		case in[i] > 0:
+		case in[i] > 0 || room < most: // else no pixels make none, since what ONNX divides, room/stride + 1, is 0
 			return nil, nil, fmt.Errorf("kernel of extent %d does not fit the padded input of %d on spatial axis %d",
 				s.Extent(), in[i]+s.Begin+s.End, i)
 		}

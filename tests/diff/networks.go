@@ -455,6 +455,19 @@ func lrn(g *Gen, kind string) {
 	g.node(kind, Attrs{"size": choose(g, 1, 3, 5), "alpha": 0.5}, g.image(choose(g, 1, 2)))
 }
 
+// scaling is a weight with an element for each of a slice of x, or that broadcasts to x.
+func (g *Gen) scaling(x *val, slice []int) *val {
+	if g.one(4) {
+		slice = slices.Clone(x.shape()[g.r.IntN(x.rank()+1):])
+		for i := range slice {
+			if g.one(4) {
+				slice[i] = 1
+			}
+		}
+	}
+	return g.weight(g.floats(tensor.F32, slice...))
+}
+
 func layerNorm(g *Gen, kind string) {
 	x := g.some(tensor.F32, 1, 4)
 	a := g.axis(x.rank())
@@ -462,16 +475,16 @@ func layerNorm(g *Gen, kind string) {
 		a = -1
 	}
 	s := x.shape()[(a+x.rank())%x.rank():]
-	in := []*val{x, g.weight(g.floats(tensor.F32, s...))}
+	in := []*val{x, g.scaling(x, s)}
 	if g.one(2) {
-		in = append(in, g.weight(g.floats(tensor.F32, s...)))
+		in = append(in, g.scaling(x, s))
 	}
 	g.nodes(kind, Attrs{"axis": a}, choose(g, 1, 1, 1, 3), in...)
 }
 
 func rmsNorm(g *Gen, kind string) {
 	x := g.some(tensor.F32, 1, 4)
-	g.node(kind, nil, x, g.weight(g.floats(tensor.F32, x.dim(-1))))
+	g.node(kind, nil, x, g.scaling(x, x.shape()[x.rank()-1:]))
 }
 
 func lpNorm(g *Gen, kind string) {

@@ -616,7 +616,7 @@ func meanNoise(e *evaluator, n *ir.Node, in, out []*tensor.Tensor) error {
 		return err
 	}
 	means, inverse, y := all[1].Float64s(), all[2].Float64s(), out[0].Float64s()
-	scale := in[1].Float64s()
+	scale := in[1].Expand(out[0].Shape()...).Float64s()
 	width := len(y) / len(means)
 	for r := range means {
 		by := e.sign * math.Ldexp(means[r]*inverse[r], noiseBits-mantissa(out[0].DType()))
@@ -624,7 +624,7 @@ func meanNoise(e *evaluator, n *ir.Node, in, out []*tensor.Tensor) error {
 			by = -by
 		}
 		for i := range width {
-			y[r*width+i] += by * scale[i%len(scale)]
+			y[r*width+i] += by * scale[r*width+i]
 		}
 	}
 	out[0] = tensor.FromFloat64s(out[0].DType(), y, out[0].Shape()...)

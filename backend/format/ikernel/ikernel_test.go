@@ -291,6 +291,32 @@ func TestFinishMatchesPureGo(t *testing.T) {
 	})
 }
 
+// A dynamic scale overflows with the range of what it is for, and 0 times it is no number, which limits must not hide.
+func TestFinishKeepsNaN(t *testing.T) {
+	each(t, func(t *testing.T, k *Kernels) {
+		for _, n := range []int{1, 7, 8, 9, 16, 17, 64} {
+			for variant := range 6 {
+				e := Epilogue{ByColumn: variant&1 != 0, Limits: NoLimits()}
+				e.Lo = 0
+				e.Sum, e.Bias = make([]int32, max(2, n)), make([]float32, max(2, n))
+				e.Scale = slices.Repeat([]float32{float32(math.Inf(1))}, max(2, n))
+				c := make([]int32, 2*n)
+				y, res := Elems{F32: make([]float32, 2*n)}, Elems{}
+				switch variant / 2 {
+				case 1:
+					res.F32 = make([]float32, 2*n)
+				case 2:
+					res.U8 = make([]uint8, 2*n)
+				}
+				k.Finish(&e, 0, 2, n, c, n, y, res, n)
+				if i := slices.IndexFunc(y.F32, func(v float32) bool { return !math.IsNaN(float64(v)) }); i >= 0 {
+					t.Fatalf("variant %d, 2 x %d: element %d is %v, want NaN", variant, n, i, y.F32[i])
+				}
+			}
+		}
+	})
+}
+
 // Quantize divides, as the operator does: a product by the reciprocal rounds some ties, and
 // what is near them, to the other side.
 func TestQuantizeDivides(t *testing.T) {

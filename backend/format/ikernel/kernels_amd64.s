@@ -8182,8 +8182,8 @@ loop:
 	VCVTDQ2PS Z5, Z5
 	VMULPS    Z3, Z5, Z5
 	VADDPS    Z4, Z5, Z5
-	VMAXPS    Z0, Z5, Z5
-	VMINPS    Z1, Z5, Z5
+	VMAXPS    Z5, Z0, Z5
+	VMINPS    Z5, Z1, Z5
 	VMOVUPS   Z5, (R10)(CX*4)
 	ADDQ      $+16, CX
 	SUBQ      $0x10, R12
@@ -8197,8 +8197,8 @@ tail:
 	VCVTDQ2PS   Z5, Z5
 	VMULPS      Z3, Z5, Z5
 	VADDPS      Z4, Z5, Z5
-	VMAXPS      Z0, Z5, Z5
-	VMINPS      Z1, Z5, Z5
+	VMAXPS      Z5, Z0, Z5
+	VMINPS      Z5, Z1, Z5
 	VMOVUPS     Z5, K1, (R10)(CX*4)
 
 next:
@@ -8258,8 +8258,8 @@ loop:
 	VADDPS    Z4, Z5, Z5
 	VMOVDQU32 (R11)(CX*4), Z6
 	VADDPS    Z6, Z5, Z5
-	VMAXPS    Z0, Z5, Z5
-	VMINPS    Z1, Z5, Z5
+	VMAXPS    Z5, Z0, Z5
+	VMINPS    Z5, Z1, Z5
 	VMOVUPS   Z5, (R10)(CX*4)
 	ADDQ      $+16, CX
 	SUBQ      $0x10, R13
@@ -8275,8 +8275,8 @@ tail:
 	VADDPS      Z4, Z5, Z5
 	VMOVDQU32.Z (R11)(CX*4), K1, Z2
 	VADDPS      Z2, Z5, Z5
-	VMAXPS      Z0, Z5, Z5
-	VMINPS      Z1, Z5, Z5
+	VMAXPS      Z5, Z0, Z5
+	VMINPS      Z5, Z1, Z5
 	VMOVUPS     Z5, K1, (R10)(CX*4)
 
 next:
@@ -8339,8 +8339,8 @@ loop:
 	VPMOVZXBD   (R11)(CX*1), Z7
 	VCVTDQ2PS   Z7, Z7
 	VFMADD231PS Z7, Z2, Z6
-	VMAXPS      Z0, Z6, Z6
-	VMINPS      Z1, Z6, Z6
+	VMAXPS      Z6, Z0, Z6
+	VMINPS      Z6, Z1, Z6
 	VMOVUPS     Z6, (R10)(CX*4)
 	ADDQ        $+16, CX
 	SUBQ        $0x10, R13
@@ -8357,8 +8357,8 @@ tail:
 	VPMOVZXBD.Z (R11)(CX*1), K1, Z3
 	VCVTDQ2PS   Z3, Z3
 	VFMADD231PS Z3, Z2, Z6
-	VMAXPS      Z0, Z6, Z6
-	VMINPS      Z1, Z6, Z6
+	VMAXPS      Z6, Z0, Z6
+	VMINPS      Z6, Z1, Z6
 	VMOVUPS     Z6, K1, (R10)(CX*4)
 
 next:
@@ -9128,8 +9128,8 @@ loop:
 	VCVTDQ2PS Z2, Z2
 	VMULPS    Z4, Z2, Z2
 	VADDPS    Z5, Z2, Z2
-	VMAXPS    Z0, Z2, Z2
-	VMINPS    Z1, Z2, Z2
+	VMAXPS    Z2, Z0, Z2
+	VMINPS    Z2, Z1, Z2
 	VMOVUPS   Z2, (R10)(CX*4)
 	ADDQ      $+16, CX
 	SUBQ      $0x10, R12
@@ -9146,8 +9146,8 @@ tail:
 	VCVTDQ2PS   Z2, Z2
 	VMULPS      Z4, Z2, Z2
 	VADDPS      Z5, Z2, Z2
-	VMAXPS      Z0, Z2, Z2
-	VMINPS      Z1, Z2, Z2
+	VMAXPS      Z2, Z0, Z2
+	VMINPS      Z2, Z1, Z2
 	VMOVUPS     Z2, K1, (R10)(CX*4)
 
 next:
@@ -9204,8 +9204,8 @@ loop:
 	VADDPS    Z5, Z2, Z2
 	VMOVDQU32 (R11)(CX*4), Z3
 	VADDPS    Z3, Z2, Z2
-	VMAXPS    Z0, Z2, Z2
-	VMINPS    Z1, Z2, Z2
+	VMAXPS    Z2, Z0, Z2
+	VMINPS    Z2, Z1, Z2
 	VMOVUPS   Z2, (R10)(CX*4)
 	ADDQ      $+16, CX
 	SUBQ      $0x10, R13
@@ -9224,8 +9224,8 @@ tail:
 	VADDPS      Z5, Z2, Z2
 	VMOVDQU32.Z (R11)(CX*4), K1, Z3
 	VADDPS      Z3, Z2, Z2
-	VMAXPS      Z0, Z2, Z2
-	VMINPS      Z1, Z2, Z2
+	VMAXPS      Z2, Z0, Z2
+	VMINPS      Z2, Z1, Z2
 	VMOVUPS     Z2, K1, (R10)(CX*4)
 
 next:
@@ -9285,8 +9285,8 @@ loop:
 	VPMOVZXBD   (R11)(CX*1), Z4
 	VCVTDQ2PS   Z4, Z4
 	VFMADD231PS Z4, Z2, Z3
-	VMAXPS      Z0, Z3, Z3
-	VMINPS      Z1, Z3, Z3
+	VMAXPS      Z3, Z0, Z3
+	VMINPS      Z3, Z1, Z3
 	VMOVUPS     Z3, (R10)(CX*4)
 	ADDQ        $+16, CX
 	SUBQ        $0x10, R13
@@ -9306,8 +9306,8 @@ tail:
 	VPMOVZXBD.Z (R11)(CX*1), K1, Z4
 	VCVTDQ2PS   Z4, Z4
 	VFMADD231PS Z4, Z2, Z3
-	VMAXPS      Z0, Z3, Z3
-	VMINPS      Z1, Z3, Z3
+	VMAXPS      Z3, Z0, Z3
+	VMINPS      Z3, Z1, Z3
 	VMOVUPS     Z3, K1, (R10)(CX*4)
 
 next:
