@@ -275,18 +275,21 @@ func (o *GatherND) Infer(c *ir.Infer) error {
 
 func (o *GatherND) dims(x, at []ir.Dim) ([]ir.Dim, error) {
 	b := o.BatchDims
-	if len(at) == 0 || b < 0 || b >= len(at) || b > len(x) {
-		return nil, evalErrorf("%d batch dimensions, data %v, indices %v", b, x, at)
+	if len(at) == 0 {
+		return nil, evalErrorf("indices are a scalar, want vectors along their last axis")
+	}
+	if most := min(len(x), len(at)-1); b < 0 || b > most {
+		return nil, evalErrorf("batch_dims is %d, want one from 0 to %d for data %v and indices %v", b, most, x, at)
 	}
 	for i := range b {
 		if _, ok := sameDim(x[i], at[i]); !ok {
-			return nil, evalErrorf("indices %v, want %v in the first %d dimensions", at, x, b)
+			return nil, evalErrorf("indices are %v, want the first %d dimensions of data %v", at, b, x)
 		}
 	}
 	last := len(at) - 1
 	k := at[last].Size()
 	if k > len(x)-b {
-		return nil, evalErrorf("index vectors of %d elements for %d dimensions", k, len(x)-b)
+		return nil, evalErrorf("indices %v are vectors of %d elements, want at most %d for data %v", at, k, len(x)-b, x)
 	}
 	return slices.Concat(at[:last], x[b+k:]), nil
 }
