@@ -162,7 +162,8 @@ func TestInferRefusesWhatDoesNotFit(t *testing.T) {
 		{`Unsqueeze "n" (%x, %v5)`, "n (Unsqueeze): axis 5 is out of range for rank 3"},
 		{`Transpose "n" (%x) {perm = [0, 0]}`, "n (Transpose): permutation [0 0] of rank 2"},
 		{`Concat "n" (%x, %y) {axis = 1}`, "n (Concat): input 1 is f32[3,3], want [2 3] along every axis but 1"},
-		{`Gather "n" (%x, %v5)`, "n (Gather): index 5 is out of range for 2 elements"},
+		{`Gather "n" (%x, %v5)`, "n (Gather): index 5 is out of range for axis 0 of 2 elements"},
+		{`GatherElements "n" (%x, %last) {axis = -1}`, "n (GatherElements): index 3 is out of range for axis 1 of 3 elements"},
 		{`Gather "n" (%x, %x)`, "n (Gather): input 1 is f32[2,3], want integers"},
 		{`GatherND "n" (%x, %x)`, "n (GatherND): input 1 is f32[2,3], want integers"},
 		{`ScatterND "n" (%x, %x, %x)`, "n (ScatterND): input 1 is f32[2,3], want integers"},
@@ -194,6 +195,7 @@ func TestInferRefusesWhatDoesNotFit(t *testing.T) {
   %scales0: f32[2] = const {2, 0}
   %v0: i64[1] = const {0}
   %v5: i64[1] = const {5}
+  %last: i64[1,2] = const {2, 3}
   %twice: i64[2] = const {-1, -1}
   %cut: i64[4] = const {-3, 0, 0, 0}
   %z: f32[*] = `+c.node+`
