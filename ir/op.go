@@ -154,12 +154,12 @@ func (c *Infer) Specialised() bool { return c.Node.graph.root.specialised }
 // Errorf returns an error that wraps ErrInvalid; the caller's node is named by
 // whoever ran the inference.
 func (c *Infer) Errorf(format string, args ...any) error {
-	return c.Node.Errorf(ErrInvalid, format, args...)
+	return c.Node.Errorf(ErrInvalid, format, Legible(args)...)
 }
 
 // Unsupportedf is Errorf for what the format allows and this compiler does not.
 func (c *Infer) Unsupportedf(format string, args ...any) error {
-	return c.Node.Errorf(ErrUnsupported, format, args...)
+	return c.Node.Errorf(ErrUnsupported, format, Legible(args)...)
 }
 
 // Infer infers the types of every value in the graph from those of its inputs

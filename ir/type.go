@@ -494,6 +494,32 @@ func (t Type) Equal(o Type) bool {
 // String prints the type as f32[batch,3], and a list as sequence<f32[batch,3]>[2].
 func (t Type) String() string { return t.text(Dim.String) }
 
+// Legible returns the arguments of a message, in which dimensions that no user named appear as a question mark.
+func Legible(args []any) []any {
+	dim := func(d Dim) string {
+		if d.Fresh() {
+			return "?"
+		}
+		return d.String()
+	}
+	args = slices.Clone(args)
+	for i, a := range args {
+		switch a := a.(type) {
+		case Dim:
+			args[i] = dim(a)
+		case []Dim:
+			var s []string
+			for _, d := range a {
+				s = append(s, dim(d))
+			}
+			args[i] = s
+		case Type:
+			args[i] = a.text(dim)
+		}
+	}
+	return args
+}
+
 func (t Type) text(dim func(Dim) string) string {
 	name := t.DType.String()
 	if t.Elem != nil {

@@ -35,7 +35,7 @@ func gatherNow(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 		along += len(shape)
 	}
 	at := make([]int, indices.Len())
-	if err := indexRow(n, at, indices, 0, shape[along]); err != nil {
+	if err := indexRow(n, at, indices, 0, along, shape[along]); err != nil {
 		return nil, err
 	}
 	outer, inner := prod(shape[:along]), prod(shape[along+1:])

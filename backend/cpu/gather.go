@@ -8,8 +8,8 @@ import (
 
 // gather copies, for each of outer slices of [n, row], the rows that indices name.
 type gather struct {
-	outer, n, row int // row in bytes
-	count         int // of the indices
+	axis, outer, n, row int // row in bytes
+	count               int // of the indices
 }
 
 // bindGather moves what constant indices name as a slice does, and looks others up.
@@ -39,7 +39,7 @@ func bindGather(_ *program, n *ir.Node) (*bound, error) {
 		return b, nil
 	}
 	g := &gather{
-		outer: prod(shape[:axis]), n: shape[axis], row: prod(shape[axis+1:]) * n.Inputs[0].Type.DType.Size(),
+		axis: axis, outer: prod(shape[:axis]), n: shape[axis], row: prod(shape[axis+1:]) * n.Inputs[0].Type.DType.Size(),
 		count: prod(shapeOf(n.Inputs[1])),
 	}
 	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
@@ -66,15 +66,15 @@ func bindGather(_ *program, n *ir.Node) (*bound, error) {
 // positions writes the indices, from the end where they are negative, to at.
 func (g *gather) positions(n *ir.Node, at []int, t *tensor.Tensor) error {
 	if t.DType() == tensor.I32 {
-		return positions(n, at, tensor.Data[int32](t), g.n)
+		return positions(n, at, tensor.Data[int32](t), g.axis, g.n)
 	}
-	return positions(n, at, tensor.Data[int64](t), g.n)
+	return positions(n, at, tensor.Data[int64](t), g.axis, g.n)
 }
 
-func positions[T int32 | int64](n *ir.Node, at []int, indices []T, size int) error {
+func positions[T int32 | int64](n *ir.Node, at []int, indices []T, axis, size int) error {
 	for i, p := range indices {
 		if int(p) < -size || int(p) >= size {
-			return n.Errorf(ir.ErrInvalid, "index %d is out of range for %d elements", p, size)
+			return n.Errorf(ir.ErrInvalid, "%s", op.OutOfRange(int(p), axis, size))
 		}
 		if at[i] = int(p); p < 0 {
 			at[i] += size

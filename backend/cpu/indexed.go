@@ -39,7 +39,7 @@ func elementPlaces(n *ir.Node, shape, at []int, along int) *places {
 	}
 	p := &places{run: 1, rows: prod(at[:last]), cols: at[last], own: along == last}
 	p.find = func(to []int, indices *tensor.Tensor, row, col int) error {
-		if err := indexRow(n, to, indices, row*p.cols+col, size); err != nil {
+		if err := indexRow(n, to, indices, row*p.cols+col, along, size); err != nil {
 			return err
 		}
 		from := offset(outer, row) + col*step
@@ -66,7 +66,7 @@ func vectorPlaces(n *ir.Node, shape, at []int, batch int) *places {
 	p.find = func(to []int, indices *tensor.Tensor, row, _ int) error {
 		to[0] = row / perBlock * block
 		for j, a := range vector {
-			i, err := indexAt(n, indices, row*k+j, a.n)
+			i, err := indexAt(n, indices, row*k+j, batch+j, a.n)
 			if err != nil {
 				return err
 			}
@@ -77,11 +77,11 @@ func vectorPlaces(n *ir.Node, shape, at []int, batch int) *places {
 	return p
 }
 
-// indexAt is the i-th index, from the end where it is negative, of an axis of size elements.
-func indexAt(n *ir.Node, t *tensor.Tensor, i, size int) (int, error) {
+// indexAt is the i-th index, from the end where it is negative, of an axis of so many elements.
+func indexAt(n *ir.Node, t *tensor.Tensor, i, axis, size int) (int, error) {
 	p := intAt(t, i)
 	if p < -size || p >= size {
-		return 0, n.Errorf(ir.ErrInvalid, "index %d is out of range for %d elements", p, size)
+		return 0, n.Errorf(ir.ErrInvalid, "%s", op.OutOfRange(p, axis, size))
 	}
 	if p < 0 {
 		p += size
@@ -98,11 +98,11 @@ func intAt(t *tensor.Tensor, i int) int {
 }
 
 // indexRow writes indices from one on to at.
-func indexRow(n *ir.Node, at []int, t *tensor.Tensor, from, size int) error {
+func indexRow(n *ir.Node, at []int, t *tensor.Tensor, from, axis, size int) error {
 	if t.DType() == tensor.I32 {
-		return positions(n, at, tensor.Data[int32](t)[from:][:len(at)], size)
+		return positions(n, at, tensor.Data[int32](t)[from:][:len(at)], axis, size)
 	}
-	return positions(n, at, tensor.Data[int64](t)[from:][:len(at)], size)
+	return positions(n, at, tensor.Data[int64](t)[from:][:len(at)], axis, size)
 }
 
 // each makes what calls use with the places of each row of indices, or of a part of its columns, by the number of the first of them.

@@ -292,11 +292,11 @@ func bindSplit(b *binder, n *ir.Node) (bool, error) {
 	return true, nil
 }
 
-// index lets a node read an input of the graph as indices from one number to below another.
-func (b *binder) index(n *ir.Node, v *ir.Value, from, to int) bool {
+// index lets a node read an input of the graph as indices of an axis from one number to below another.
+func (b *binder) index(n *ir.Node, v *ir.Value, axis, from, to int) bool {
 	in := slices.Index(b.graph.Inputs, b.root(v))
 	if in >= 0 {
-		b.indices = append(b.indices, indices{n, in, from, to})
+		b.indices = append(b.indices, indices{n, in, axis, from, to})
 	}
 	return in >= 0
 }
@@ -315,7 +315,7 @@ func bindGather(b *binder, n *ir.Node) (bool, error) {
 	}
 	outer, inner := prod(xs[:a]), prod(xs[a+1:])
 	if at == nil {
-		if !b.index(n, n.Inputs[1], -xs[a], xs[a]) {
+		if !b.index(n, n.Inputs[1], a, -xs[a], xs[a]) {
 			return false, nil
 		}
 		kernel := b.moving(n.Inputs[0], fmt.Sprintf("gather_%v", n.Inputs[1].Type.DType))
@@ -598,7 +598,7 @@ func bindRotary(b *binder, n *ir.Node) (bool, error) {
 				return false, nil
 			}
 		}
-	case !b.index(n, ids, 0, cache[0]):
+	case !b.index(n, ids, 0, 0, cache[0]):
 		return false, nil
 	}
 	if o.Interleaved {

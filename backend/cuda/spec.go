@@ -10,6 +10,7 @@ import (
 
 	"spc/backend"
 	"spc/ir"
+	"spc/ir/op"
 	"spc/ir/tensor"
 	"spc/lower/plan"
 )
@@ -31,18 +32,18 @@ type spec struct {
 	free []*exec
 }
 
-// indices are an input of the graph whose elements a node takes as indices, from one number to
+// indices are an input of the graph whose elements a node takes as indices of an axis, from one number to
 // below another.
 type indices struct {
-	node            *ir.Node
-	input, from, to int
+	node                  *ir.Node
+	input, axis, from, to int
 }
 
 // check refuses indices that are out of range.
 func (at *indices) check(in []*tensor.Tensor) error {
 	for _, i := range in[at.input].Ints() {
 		if i < at.from || i >= at.to {
-			return at.node.Errorf(ir.ErrInvalid, "index %d is out of range for %d elements", i, at.to)
+			return at.node.Errorf(ir.ErrInvalid, "%s", op.OutOfRange(i, at.axis, at.to))
 		}
 	}
 	return nil

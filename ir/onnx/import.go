@@ -387,8 +387,8 @@ func dtypeOf(p *onnxpb.TypeProto) (tensor.DType, error) {
 	return list(dt), err
 }
 
-// tensorType returns the declared type of a tensor. Dimensions that are unset, not
-// positive, or named by nothing or a question mark are what fresh gives.
+// tensorType returns the declared type of a tensor. Dimensions that are unset, negative
+// or named by nothing or a question mark are what fresh gives.
 func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor, fresh func() ir.Dim) (ir.Type, error) {
 	dt := tensor.DType(t.GetElemType())
 	if t.GetShape() == nil {
@@ -402,14 +402,15 @@ func (im *importer) tensorType(t *onnxpb.TypeProto_Tensor, fresh func() ir.Dim) 
 	for _, d := range t.GetShape().GetDim() {
 		sym := im.symbol(d)
 		n, given := im.opts.Dims[sym]
+		size, known := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
 		switch {
 		case sym != "":
 			if !given {
 				dims = append(dims, ir.Sym(sym))
 				continue
 			}
-		case d.GetDimValue() > 0:
-			n = int(d.GetDimValue())
+		case known && size.DimValue >= 0:
+			n = int(size.DimValue)
 		default:
 			dims = append(dims, fresh())
 			continue

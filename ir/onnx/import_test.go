@@ -80,8 +80,8 @@ graph "g"(%x: f32[2], %c: bool[]) {
 			m.Graph.Input = values(value("x", tensor.F32, "batch", nil, 0, -1, "", "?", "3", 7))
 			m.Graph.Output = values(value("y", tensor.F32))
 		}), onnx.Options{}, `
-graph "g"(%x: f32[batch,?1,?2,?3,?4,?5,?6,7]) {
-  %y: f32[batch,?1,?2,?3,?4,?5,?6,7] = Relu "a" (%x)
+graph "g"(%x: f32[batch,?1,0,?2,?3,?4,?5,7]) {
+  %y: f32[batch,?1,0,?2,?3,?4,?5,7] = Relu "a" (%x)
   return %y
 }`},
 		{"no shape at all", edit(chain(node("a", "Relu", "x", "y")), func(m *onnxpb.ModelProto) {

@@ -229,7 +229,9 @@ func (evalError) Unwrap() error   { return ir.ErrInvalid }
 
 // evalErrorf returns an error of Eval that wraps ir.ErrInvalid; whoever
 // evaluates names the node.
-func evalErrorf(format string, args ...any) error { return evalError(fmt.Sprintf(format, args...)) }
+func evalErrorf(format string, args ...any) error {
+	return evalError(fmt.Sprintf(format, ir.Legible(args)...))
+}
 
 // refuse returns err as an error of the node.
 func refuse(c *ir.Infer, err error) error { return c.Errorf("%v", err) }

@@ -162,7 +162,8 @@ func TestInferRefusesWhatDoesNotFit(t *testing.T) {
 		{`Unsqueeze "n" (%x, %v5)`, "n (Unsqueeze): axis 5 is out of range for rank 3"},
 		{`Transpose "n" (%x) {perm = [0, 0]}`, "n (Transpose): permutation [0 0] of rank 2"},
 		{`Concat "n" (%x, %y) {axis = 1}`, "n (Concat): input 1 is f32[3,3], want [2 3] along every axis but 1"},
-		{`Gather "n" (%x, %v5)`, "n (Gather): index 5 is out of range for 2 elements"},
+		{`Gather "n" (%x, %v5)`, "n (Gather): index 5 is out of range for axis 0 of 2 elements"},
+		{`GatherElements "n" (%x, %last) {axis = -1}`, "n (GatherElements): index 3 is out of range for axis 1 of 3 elements"},
 		{`Gather "n" (%x, %x)`, "n (Gather): input 1 is f32[2,3], want integers"},
 		{`GatherND "n" (%x, %x)`, "n (GatherND): input 1 is f32[2,3], want integers"},
 		{`ScatterND "n" (%x, %x, %x)`, "n (ScatterND): input 1 is f32[2,3], want integers"},
@@ -179,12 +180,22 @@ func TestInferRefusesWhatDoesNotFit(t *testing.T) {
 		{`Pad "n" (%x, %cut)`, "n (Pad): pads [-3 0] of axis 0 remove more than its 2 elements"},
 		{`Tile "n" (%x, %v5)`, "n (Tile): 1 repeats for rank 2"},
 		{`Flatten "n" (%x) {axis = 3}`, "n (Flatten): axis 3 is out of range for rank 2"},
-		{`GatherND "n" (%x, %v5) {batch_dims = 1}`, "n (GatherND): 1 batch dimensions, data [2 3], indices [1]"},
+		{`GatherND "n" (%x, %v5) {batch_dims = 1}`, "n (GatherND): batch_dims is 1, want one from 0 to 0 for data [2 3] and indices [1]"},
+		{`GatherND "n" (%x, %sizes) {batch_dims = -1}`, "n (GatherND): batch_dims is -1, want one from 0 to 0 for data [2 3] and indices [2]"},
+		{`GatherND "n" (%x, %i3)`, "n (GatherND): indices [3] are vectors of 3 elements, want at most 2 for data [2 3]"},
+		{`ScatterND "n" (%x, %one, %y)`, "n (ScatterND): indices are a scalar, want vectors along their last axis"},
+		{`Einsum "n" (%x, %y)`, "n (Einsum): equation is missing"},
+		{`Resize "n" (%x, _, %scales0)`, "n (Resize): scale 0 of axis 1, want it positive"},
+		{`Resize "n" (%x, _, _, %twice)`, "n (Resize): size -1 of axis 0, want 0 or more"},
+		{`NonMaxSuppression "n" (%boxes, %scores)`, "n (NonMaxSuppression): scores is f32[1,2,6], want f32[1,?,4]"},
+		{`NonMaxSuppression "n" (%boxes, %x)`, "n (NonMaxSuppression): scores is f32[2,3], want f32[1,?,4]"},
 	} {
-		g, err := ir.Parse(`graph "g"(%x: f32[2,3], %y: f32[3,3], %sizes: i64[2], %boxes: f32[1,4,4]) {
+		g, err := ir.Parse(`graph "g"(%x: f32[2,3], %y: f32[3,3], %sizes: i64[2], %boxes: f32[1,4,4], %scores: f32[1,2,6], %i3: i64[3], %one: i64[]) {
   %scales: f32[2] = const {2, 2}
+  %scales0: f32[2] = const {2, 0}
   %v0: i64[1] = const {0}
   %v5: i64[1] = const {5}
+  %last: i64[1,2] = const {2, 3}
   %twice: i64[2] = const {-1, -1}
   %cut: i64[4] = const {-3, 0, 0, 0}
   %z: f32[*] = `+c.node+`

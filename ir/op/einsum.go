@@ -24,6 +24,9 @@ const ellipsis = 1 << 8
 // Terms parses the equation for operands of the given ranks: the labels of each
 // operand's axes and of the output's.
 func (o *Einsum) Terms(ranks []int) (in [][]int, out []int, err error) {
+	if o.Equation == "" {
+		return nil, nil, evalErrorf("equation is missing")
+	}
 	text := strings.ReplaceAll(o.Equation, " ", "")
 	left, right, explicit := strings.Cut(text, "->")
 	parts := strings.Split(left, ",")

@@ -1,28 +1,35 @@
 package op
 
 import (
+	"fmt"
 	"slices"
 
 	"spc/ir"
 	"spc/ir/tensor"
 )
 
-// position brings an index that may be negative into 0..n-1.
-func position(i, n int) (int, error) {
+// OutOfRange is what errors say of an index beyond the n elements of an axis.
+func OutOfRange(i, axis, n int) string {
+	return fmt.Sprintf("index %d is out of range for axis %d of %d elements", i, axis, n)
+}
+
+// position brings an index of an axis of n elements, which may be negative, into 0..n-1.
+func position(i, axis, n int) (int, error) {
 	if i < -n || i >= n {
-		return 0, evalErrorf("index %d is out of range for %d elements", i, n)
+		return 0, evalErrorf("%s", OutOfRange(i, axis, n))
 	}
 	return norm(i, n), nil
 }
 
-// checkIndices refuses known indices that are out of range for dimension d.
-func checkIndices(c *ir.Infer, i int, d ir.Dim) error {
+// checkIndices refuses known indices that are out of range for an axis of x.
+func checkIndices(c *ir.Infer, i int, x ir.Type, axis int) error {
 	ints, ok := intsOf(c, i)
+	d := x.Dims[axis]
 	if !ok || !d.Known() {
 		return nil
 	}
 	for _, v := range ints {
-		if _, err := position(v, d.Size()); err != nil {
+		if _, err := position(v, axis, d.Size()); err != nil {
 			return refuse(c, err)
 		}
 	}
@@ -69,7 +76,7 @@ func (o *Gather) Infer(c *ir.Infer) error {
 	if err != nil {
 		return err
 	}
-	if err := checkIndices(c, 1, x.Dims[a]); err != nil {
+	if err := checkIndices(c, 1, x, a); err != nil {
 		return err
 	}
 	if !at.Ranked {
@@ -93,7 +100,7 @@ func (o *Gather) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 	n, b := s[a], product(s[a+1:])
 	rows := at.Ints()
 	for i, r := range rows {
-		if rows[i], err = position(r, n); err != nil {
+		if rows[i], err = position(r, a, n); err != nil {
 			return nil, err
 		}
 	}
@@ -116,7 +123,7 @@ func (o *Gather) Grad(c *GradContext, in, _, dout []*tensor.Tensor) ([]*tensor.T
 	din[0] = c.Zeros(s...)
 	rows := in[1].Ints()
 	for i, r := range rows {
-		p, err := position(r, n)
+		p, err := position(r, a, n)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +191,7 @@ func checkElements(c *ir.Infer, ax int) error {
 			return c.Errorf("indices are %v, want none beyond %v but along axis %d", at, x, a)
 		}
 	}
-	return checkIndices(c, 1, x.Dims[a])
+	return checkIndices(c, 1, x, a)
 }
 
 // Eval follows the indices.
@@ -211,7 +218,7 @@ func elementOffsets(shape []int, at *tensor.Tensor, ax int) ([]int, error) {
 	pos := make([]int, len(shape))
 	base := 0 // offset of pos with 0 along the axis
 	for i, v := range offs {
-		v, err := position(v, shape[a])
+		v, err := position(v, a, shape[a])
 		if err != nil {
 			return nil, err
 		}
@@ -275,18 +282,21 @@ func (o *GatherND) Infer(c *ir.Infer) error {
 
 func (o *GatherND) dims(x, at []ir.Dim) ([]ir.Dim, error) {
 	b := o.BatchDims
-	if len(at) == 0 || b < 0 || b >= len(at) || b > len(x) {
-		return nil, evalErrorf("%d batch dimensions, data %v, indices %v", b, x, at)
+	if len(at) == 0 {
+		return nil, evalErrorf("indices are a scalar, want vectors along their last axis")
+	}
+	if most := min(len(x), len(at)-1); b < 0 || b > most {
+		return nil, evalErrorf("batch_dims is %d, want one from 0 to %d for data %v and indices %v", b, most, x, at)
 	}
 	for i := range b {
 		if _, ok := sameDim(x[i], at[i]); !ok {
-			return nil, evalErrorf("indices %v, want %v in the first %d dimensions", at, x, b)
+			return nil, evalErrorf("indices are %v, want the first %d dimensions of data %v", at, b, x)
 		}
 	}
 	last := len(at) - 1
 	k := at[last].Size()
 	if k > len(x)-b {
-		return nil, evalErrorf("index vectors of %d elements for %d dimensions", k, len(x)-b)
+		return nil, evalErrorf("indices %v are vectors of %d elements, want at most %d for data %v", at, k, len(x)-b, x)
 	}
 	return slices.Concat(at[:last], x[b+k:]), nil
 }
@@ -325,7 +335,7 @@ func vectorOffsets(shape []int, at *tensor.Tensor, batch int) (offs []int, run i
 	for i := range offs {
 		offs[i] = i / perBatch * block
 		for j, p := range v[i*k : (i+1)*k] {
-			if p, err = position(p, shape[batch+j]); err != nil {
+			if p, err = position(p, batch+j, shape[batch+j]); err != nil {
 				return nil, 0, err
 			}
 			offs[i] += p * strides[batch+j]

@@ -28,8 +28,7 @@ func (o *ArrayFeatureExtractor) Infer(c *ir.Infer) error {
 	if x.Rank() == 0 {
 		return c.Errorf("input 0 is a scalar, want a vector or more")
 	}
-	last := x.Dims[x.Rank()-1]
-	if err := checkIndices(c, 1, last); err != nil {
+	if err := checkIndices(c, 1, x, x.Rank()-1); err != nil {
 		return err
 	}
 	n, ok := c.In(1).Elems()

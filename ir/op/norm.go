@@ -827,7 +827,7 @@ func (o *LRN) Infer(c *ir.Infer) error {
 		return err
 	}
 	if o.Size < 1 || o.Size > maxSpan {
-		return c.Errorf("size is %d, want at least 1", o.Size)
+		return c.Errorf("size is %d, want one from 1 to %d", o.Size, maxSpan)
 	}
 	if x := c.In(0); x.Ranked && x.Rank() < 2 {
 		return c.Errorf("input has rank %d, want at least 2", x.Rank())

@@ -152,7 +152,7 @@ func (o *Resize) dims(x []ir.Dim, scales []float32, sizes []ir.Dim, fresh func()
 			return nil, nil, evalErrorf("%d scales for %d axes", len(scales), len(axes))
 		}
 		for i, a := range axes {
-			if out[a], err = scaleDim(x[a], scales[i], fresh); err != nil {
+			if out[a], err = scaleDim(x[a], a, scales[i], fresh); err != nil {
 				return nil, nil, err
 			}
 			factors[a] = float64(scales[i])
@@ -165,12 +165,15 @@ func (o *Resize) dims(x []ir.Dim, scales []float32, sizes []ir.Dim, fresh func()
 		for i, a := range axes {
 			n := sizes[i]
 			out[a] = n
+			if n.Known() && n.Size() < 0 {
+				return nil, nil, evalErrorf("size %v of axis %d, want 0 or more", n, a)
+			}
 			if !n.Known() || !x[a].Known() {
 				known = false
 				continue
 			}
-			if n.Size() < 0 || n.Size() > 0 && x[a].Size() == 0 {
-				return nil, nil, evalErrorf("axis %d of %v elements has size %v", a, x[a], n)
+			if n.Size() > 0 && x[a].Size() == 0 {
+				return nil, nil, evalErrorf("size %v of axis %d, want 0 as the input", n, a)
 			}
 			if x[a].Size() > 0 {
 				factors[a] = float64(n.Size()) / float64(x[a].Size())
@@ -201,16 +204,19 @@ func (o *Resize) dims(x []ir.Dim, scales []float32, sizes []ir.Dim, fresh func()
 	return out, factors, nil
 }
 
-// scaleDim multiplies a dimension by a factor, in f32 as all of ONNX do, and
+// scaleDim multiplies a dimension, that of axis a, by a factor, in f32 as all of ONNX do, and
 // rounds down.
-func scaleDim(d ir.Dim, s float32, fresh func() ir.Dim) (ir.Dim, error) {
-	if !(s > 0) || s > maxOutput {
-		return d, evalErrorf("scale %v, want it positive", s)
+func scaleDim(d ir.Dim, a int, s float32, fresh func() ir.Dim) (ir.Dim, error) {
+	if !(s > 0) {
+		return d, evalErrorf("scale %v of axis %d, want it positive", s, a)
+	}
+	if s > maxOutput {
+		return d, evalErrorf("scale %v of axis %d, want at most %d", s, a, maxOutput)
 	}
 	if d.Known() {
 		n := math.Floor(float64(float32(d.Size()) * s))
 		if n > maxOutput {
-			return d, evalErrorf("scale %v of %v elements gives too many", s, d)
+			return d, evalErrorf("scale %v of axis %d of %v elements gives too many", s, a, d)
 		}
 		return ir.Size(int(n)), nil
 	}

@@ -622,7 +622,7 @@ func Indices(t *testing.T, driver cuda.Driver) {
 		t.Error(err)
 	}
 	for _, bad := range []int64{4, -5} {
-		want := fmt.Sprintf("words (Gather): index %d is out of range for 4 elements", bad)
+		want := fmt.Sprintf("words (Gather): index %d is out of range for axis 0 of 4 elements", bad)
 		if err := run(0, bad, 1); !errors.Is(err, ir.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
