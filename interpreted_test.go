@@ -50,7 +50,7 @@ func TestTimeInTheInterpreterIsToldOnce(t *testing.T) {
 		"known sizes":         {"%x: f32[2,8,32,32]", relu, true, true},
 		"an open batch":       {"%x: f32[batch,8,32,32]", relu, true, true},
 		"sizes that are open": {"%x: f32[2,8,n,n]", relu, false, false},
-		"a small part of a model": {"%x: f32[1,8,2,2], %z: f32[900,900]", `%q: f32[*] = Relu "q" (%x)
+		"a small part of a model": {"%x: f32[1,8,5,5], %z: f32[900,900]", `%q: f32[*] = Relu "q" (%x)
   %s: f32[*] = MatMul "much" (%z, %z)
   %m: f32[*] = ReduceMean "mean" (%s)
   %r: f32[*] = Add "r" (%q, %m)`, true, false},

@@ -71,21 +71,21 @@ func (p *program) Placements(in []*tensor.Tensor) (out []backend.Placement, err 
 }
 
 // interpreted reports whether the node's operator evaluates it. What has subgraphs leaves the work to their nodes, what
-// is bound when shapes are known is taken to have a kernel, and what has no work, or is arithmetic of a few sizes and indices, needs
-// none.
+// is bound when shapes are known is taken to have a kernel, and what has no work, or is arithmetic of a few numbers, as of sizes and
+// scales, needs none.
 func (st *step) interpreted() bool {
 	return !st.fast() && !st.view && st.dynamic == nil && finders[st.node.Op.Kind()] == nil && len(ir.Subgraphs(st.node.Op)) == 0 &&
 		!op.Free(st.node.Op) && !(handful(st.node.Inputs) && handful(st.node.Outputs))
 }
 
-// handful reports whether values are integers or bools, and few.
+// handful reports whether values have few elements.
 func handful(values []*ir.Value) bool {
 	return !slices.ContainsFunc(values, func(v *ir.Value) bool {
 		if v == nil {
 			return false
 		}
 		shape, ok := v.Type.Shape()
-		return !ok || !v.Type.DType.IsInt() && v.Type.DType != tensor.Bool || prod(shape) > 64
+		return !ok || prod(shape) > 64
 	})
 }
 
