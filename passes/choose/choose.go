@@ -367,7 +367,7 @@ func (c *chooser) agree(uses []use) *Candidate {
 	best := c.pick(&all)
 	for _, u := range uses {
 		u.Reason = fmt.Sprintf("%s, for the %d nodes together that read the weight", all.Reason, len(uses))
-		c.explain(u.Layer, &u.Candidates[best.in(u.Candidates)], len(uses) > 1)
+		c.explain(u.Layer, &u.Candidates[best.in(u.Candidates)], true)
 	}
 	return &uses[0].Candidates[best.in(uses[0].Candidates)]
 }
