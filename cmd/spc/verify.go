@@ -658,7 +658,7 @@ func (v *verification) print(w io.Writer) {
 		fmt.Fprintf(w, "inputs: random numbers, made up %s; the worst counts\n", plural(v.Seeds, "time"))
 	}
 	if v.Passed != nil {
-		fmt.Fprintf(w, "passes: rel l2 %.4g from the original, with its own weights\n", float64(*v.Passed))
+		fmt.Fprintf(w, "passes: what they change of the original, before its weights are pruned or quantised: rel l2 %.4g\n", float64(*v.Passed))
 	}
 	if v.Original != nil {
 		fmt.Fprintln(w, "\nfrom the original, without a bound:")
