@@ -20,19 +20,22 @@ var gemmVectors = map[string]int{"avx512": 4, "avx2": 2}
 func gemm(a isa, rows, width int) {
 	const unroll = 4
 	name := fmt.Sprintf("gemm_f32_%dx%d_%s", rows, width*granule, a.name)
-	begin(name, "func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)",
-		fmt.Sprintf("%s computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:", name),
+	begin(name, "func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)",
+		fmt.Sprintf("%s computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next", name),
+		"for each of k; strides are in elements:",
 		"",
-		fmt.Sprintf("\tfor r := range %d {", rows),
-		fmt.Sprintf("\t\tfor c := range %d {", width*granule),
-		"\t\t\tvar s float32",
-		"\t\t\tfor i := range k {",
-		"\t\t\t\ts += a[r*ar+i*ak] * b[i*ldb+c]",
+		"\tfor t := range tiles {",
+		fmt.Sprintf("\t\tfor r := range %d {", rows),
+		fmt.Sprintf("\t\t\tfor c := range %d {", width*granule),
+		"\t\t\t\tvar s float32",
+		"\t\t\t\tfor i := range k {",
+		"\t\t\t\t\ts += a[t*at+r*ar+i*ak] * b[i*ldb+c]",
+		"\t\t\t\t}",
+		"\t\t\t\tif acc {",
+		fmt.Sprintf("\t\t\t\t\ts += y[(%d*t+r)*ldy+c]", rows),
+		"\t\t\t\t}",
+		fmt.Sprintf("\t\t\t\ty[(%d*t+r)*ldy+c] = s", rows),
 		"\t\t\t}",
-		"\t\t\tif acc {",
-		"\t\t\t\ts += y[r*ldy+c]",
-		"\t\t\t}",
-		"\t\t\ty[r*ldy+c] = s",
 		"\t\t}",
 		"\t}")
 	ldy := Load(Param("ldy"), GP64())
@@ -43,6 +46,7 @@ func gemm(a isa, rows, width int) {
 	SHLQ(Imm(2), ak)
 	ar := Load(Param("ar"), GP64())
 	SHLQ(Imm(2), ar)
+	Label("tile")
 	for _, p := range a.passes(width, gemmVectors[a.name]) {
 		label := fmt.Sprintf("_%d", p.column)
 		k := Load(Param("k"), GP64())
@@ -114,5 +118,22 @@ func gemm(a isa, rows, width int) {
 		Label("done" + label)
 		storeTile(fold(sets), a, y, ldy, "store"+label)
 	}
+	// The next tile: arguments are the function's own.
+	step := Load(Param("at"), GP64())
+	SHLQ(Imm(2), step)
+	ADDQ(step, argument("a"))
+	IMUL3Q(Imm(uint64(rows)), ldy, step)
+	ADDQ(step, argument("y"))
+	DECQ(argument("tiles"))
+	JNZ(LabelRef("tile"))
 	end()
+}
+
+// argument is where the caller put an argument.
+func argument(name string) Mem {
+	b, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return b.Addr
 }

@@ -11,8 +11,9 @@ type Gemm struct {
 	tile gemmTile
 }
 
-// gemmTile computes rows rows, at most MR, and width granules of columns, and may prefetch what next begins with.
-type gemmTile func(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32)
+// gemmTile computes tiles that are below each other, at least one, of rows rows, at most MR, and width granules of columns.
+// Those of A are at elements apart. It may prefetch what next begins with.
+type gemmTile func(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32)
 
 // PackedLen returns the number of elements of a packed weight of m rows and k
 // columns: m is rounded up to whole tiles.
@@ -77,7 +78,7 @@ func (g *Gemm) TileAhead(rows, width, k int, a []float32, ar, ak int, b []float3
 	if len(next) == 0 {
 		next = b
 	}
-	g.tile(rows, width, k, a, ar, ak, b, ldb, y, ldy, acc, next)
+	g.tile(1, rows, width, k, a, 0, ar, ak, b, ldb, y, ldy, acc, next)
 }
 
 // Panel computes m rows of a packed weight times width granules of a panel's
@@ -87,8 +88,12 @@ func (g *Gemm) TileAhead(rows, width, k int, a []float32, ar, ak int, b []float3
 func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
 	checkPanel(m, width, k, x, y)
 	need("packed weight", len(w), g.PackedLen(m, k))
-	for i := 0; i < m; i += MR {
-		g.tile(min(MR, m-i), width, k, w[i*k:], 1, MR, x, Columns, y[i*Columns:], Columns, acc, x)
+	whole := m / MR * MR
+	if whole > 0 {
+		g.tile(whole/MR, MR, width, k, w, MR*k, 1, MR, x, Columns, y, Columns, acc, x)
+	}
+	if whole < m {
+		g.tile(1, m-whole, width, k, w[whole*k:], 0, 1, MR, x, Columns, y[whole*Columns:], Columns, acc, x)
 	}
 }
 

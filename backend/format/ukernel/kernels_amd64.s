@@ -41,26 +41,28 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DX
-	MOVQ   next+72(FP), DI
-	MOVQ   y+48(FP), R8
-	ADDQ   $+0, DX
+TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -69,58 +71,58 @@ TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-80
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -130,37 +132,46 @@ done_0:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R8, AX
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -245,15 +256,15 @@ done_0:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
 
 store_0:
 	VMOVUPS Y0, (R10)
@@ -261,27 +272,36 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -387,18 +407,18 @@ done_0:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
 
 store_0:
 	VMOVUPS Y0, (R10)
@@ -409,27 +429,36 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -545,21 +574,21 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
+	MOVQ   R11, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
 
 store_0:
 	VMOVUPS Y0, (R11)
@@ -573,27 +602,36 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -726,24 +764,24 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
+	MOVQ   R11, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
 
 store_0:
 	VMOVUPS Y0, (R11)
@@ -760,27 +798,36 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -930,27 +977,27 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
-	ADDQ   AX, CX
-	VADDPS (CX), Y10, Y10
-	VADDPS 32(CX), Y11, Y11
+	MOVQ   R11, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
+	ADDQ   AX, SI
+	VADDPS (SI), Y10, Y10
+	VADDPS 32(SI), Y11, Y11
 
 store_0:
 	VMOVUPS Y0, (R11)
@@ -970,6 +1017,13 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -1643,26 +1697,28 @@ store_12_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DI
-	MOVQ   next+72(FP), R8
-	MOVQ   y+48(FP), R9
-	ADDQ   $+0, DI
-	ADDQ   $+0, R9
+TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1671,58 +1727,58 @@ TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-80
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	PREFETCHT1   (R8)
-	ADDQ         $+64, R8
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	PREFETCHT1   (R8)
-	ADDQ         $+64, R8
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -1732,24 +1788,24 @@ done_0:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), BL
-	TESTB  BL, BL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, BX
-	VADDPS (BX), Y0, Y0
-	VADDPS 32(BX), Y1, Y1
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	MOVQ    k+0(FP), BX
-	MOVQ    a+8(FP), SI
-	LEAQ    (SI)(DX*2), DI
-	ADDQ    DX, DI
-	MOVQ    b+32(FP), DX
-	MOVQ    y+48(FP), DI
-	ADDQ    $+64, DX
-	ADDQ    $+64, DI
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
+	LEAQ    (DI)(BX*2), R8
+	ADDQ    BX, R8
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
+	ADDQ    $+64, R8
+	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -1758,54 +1814,54 @@ store_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, BX
+	SUBQ    $0x04, SI
 	JL      tail_16
 
 loop_16:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_16
 
 tail_16:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_16
 
 one_16:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_16
 
 done_16:
@@ -1815,37 +1871,46 @@ done_16:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   DI, AX
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_16:
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -1930,7 +1995,7 @@ done_0:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R10, SI
@@ -1946,12 +2011,12 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
 	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
@@ -2032,15 +2097,15 @@ done_16:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R9, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
 
 store_16:
 	VMOVUPS Y0, (R9)
@@ -2048,27 +2113,36 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -2174,7 +2248,7 @@ done_0:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R10, SI
@@ -2196,12 +2270,12 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
 	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
@@ -2303,18 +2377,18 @@ done_16:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R9, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
 
 store_16:
 	VMOVUPS Y0, (R9)
@@ -2325,27 +2399,36 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -2461,7 +2544,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -2489,12 +2572,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -2606,21 +2689,21 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
 
 store_16:
 	VMOVUPS Y0, (R10)
@@ -2634,27 +2717,36 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -2787,7 +2879,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -2821,12 +2913,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -2955,24 +3047,24 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
 
 store_16:
 	VMOVUPS Y0, (R10)
@@ -2989,27 +3081,36 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -3159,7 +3260,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -3199,12 +3300,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -3350,27 +3451,27 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
-	ADDQ   AX, CX
-	VADDPS (CX), Y10, Y10
-	VADDPS 32(CX), Y11, Y11
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
+	ADDQ   AX, SI
+	VADDPS (SI), Y10, Y10
+	VADDPS 32(SI), Y11, Y11
 
 store_16:
 	VMOVUPS Y0, (R10)
@@ -3390,6 +3491,13 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -4577,26 +4685,28 @@ store_12_16:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DI
-	MOVQ   next+72(FP), R8
-	MOVQ   y+48(FP), R9
-	ADDQ   $+0, DI
-	ADDQ   $+0, R9
+TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4605,58 +4715,58 @@ TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-80
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	PREFETCHT1   (R8)
-	ADDQ         $+64, R8
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	PREFETCHT1   (R8)
-	ADDQ         $+64, R8
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -4666,24 +4776,24 @@ done_0:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), BL
-	TESTB  BL, BL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, BX
-	VADDPS (BX), Y0, Y0
-	VADDPS 32(BX), Y1, Y1
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	MOVQ    k+0(FP), BX
-	MOVQ    a+8(FP), SI
-	LEAQ    (SI)(DX*2), DI
-	ADDQ    DX, DI
-	MOVQ    b+32(FP), DI
-	MOVQ    y+48(FP), R8
-	ADDQ    $+64, DI
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
+	LEAQ    (DI)(BX*2), R8
+	ADDQ    BX, R8
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
+	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -4692,54 +4802,54 @@ store_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, BX
+	SUBQ    $0x04, SI
 	JL      tail_16
 
 loop_16:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_16
 
 tail_16:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_16
 
 one_16:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_16
 
 done_16:
@@ -4749,24 +4859,24 @@ done_16:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), BL
-	TESTB  BL, BL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R8, BX
-	VADDPS (BX), Y0, Y0
-	VADDPS 32(BX), Y1, Y1
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_16:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	MOVQ    k+0(FP), BX
-	MOVQ    a+8(FP), SI
-	LEAQ    (SI)(DX*2), DI
-	ADDQ    DX, DI
-	MOVQ    b+32(FP), DX
-	MOVQ    y+48(FP), DI
-	ADDQ    $+128, DX
-	ADDQ    $+128, DI
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
+	LEAQ    (DI)(BX*2), R8
+	ADDQ    BX, R8
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
+	ADDQ    $+128, R8
+	ADDQ    $+128, R9
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -4775,54 +4885,54 @@ store_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, BX
+	SUBQ    $0x04, SI
 	JL      tail_32
 
 loop_32:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_32
 
 tail_32:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_32
 
 one_32:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_32
 
 done_32:
@@ -4832,37 +4942,46 @@ done_32:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   DI, AX
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_32:
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -4947,7 +5066,7 @@ done_0:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R10, SI
@@ -4963,12 +5082,12 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
 	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
@@ -5049,7 +5168,7 @@ done_16:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R9, SI
@@ -5065,12 +5184,12 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+128, R8
 	ADDQ    $+128, R9
 	VXORPS  Y0, Y0, Y0
@@ -5151,15 +5270,15 @@ done_32:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   R9, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
 
 store_32:
 	VMOVUPS Y0, (R9)
@@ -5167,27 +5286,36 @@ store_32:
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -5293,7 +5421,7 @@ done_0:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R10, SI
@@ -5315,12 +5443,12 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
 	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
@@ -5422,7 +5550,7 @@ done_16:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R9, SI
@@ -5444,12 +5572,12 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+128, R8
 	ADDQ    $+128, R9
 	VXORPS  Y0, Y0, Y0
@@ -5551,18 +5679,18 @@ done_32:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   R9, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
 
 store_32:
 	VMOVUPS Y0, (R9)
@@ -5573,27 +5701,36 @@ store_32:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -5709,7 +5846,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -5737,12 +5874,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -5854,7 +5991,7 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R10, SI
@@ -5882,12 +6019,12 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+128, R9
 	ADDQ    $+128, R10
 	VXORPS  Y0, Y0, Y0
@@ -5999,21 +6136,21 @@ one_32:
 	JNZ          one_32
 
 done_32:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
 
 store_32:
 	VMOVUPS Y0, (R10)
@@ -6027,27 +6164,36 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -6180,7 +6326,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -6214,12 +6360,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -6348,7 +6494,7 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R10, SI
@@ -6382,12 +6528,12 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+128, R9
 	ADDQ    $+128, R10
 	VXORPS  Y0, Y0, Y0
@@ -6516,24 +6662,24 @@ one_32:
 	JNZ          one_32
 
 done_32:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
 
 store_32:
 	VMOVUPS Y0, (R10)
@@ -6550,27 +6696,36 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -6720,7 +6875,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -6760,12 +6915,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -6911,7 +7066,7 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R10, SI
@@ -6951,12 +7106,12 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+128, R9
 	ADDQ    $+128, R10
 	VXORPS  Y0, Y0, Y0
@@ -7102,27 +7257,27 @@ one_32:
 	JNZ          one_32
 
 done_32:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
-	ADDQ   AX, CX
-	VADDPS (CX), Y10, Y10
-	VADDPS 32(CX), Y11, Y11
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
+	ADDQ   AX, SI
+	VADDPS (SI), Y10, Y10
+	VADDPS 32(SI), Y11, Y11
 
 store_32:
 	VMOVUPS Y0, (R10)
@@ -7142,6 +7297,13 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -8904,26 +9066,28 @@ store_12_32:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DI
-	MOVQ   next+72(FP), R8
-	MOVQ   y+48(FP), R9
-	ADDQ   $+0, DI
-	ADDQ   $+0, R9
+TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -8932,58 +9096,58 @@ TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-80
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	PREFETCHT1   (R8)
-	ADDQ         $+64, R8
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	PREFETCHT1   (R8)
-	ADDQ         $+64, R8
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -8993,24 +9157,24 @@ done_0:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), BL
-	TESTB  BL, BL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R9, BX
-	VADDPS (BX), Y0, Y0
-	VADDPS 32(BX), Y1, Y1
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_0:
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	MOVQ    k+0(FP), BX
-	MOVQ    a+8(FP), SI
-	LEAQ    (SI)(DX*2), DI
-	ADDQ    DX, DI
-	MOVQ    b+32(FP), DI
-	MOVQ    y+48(FP), R8
-	ADDQ    $+64, DI
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
+	LEAQ    (DI)(BX*2), R8
+	ADDQ    BX, R8
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
+	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -9019,54 +9183,54 @@ store_0:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, BX
+	SUBQ    $0x04, SI
 	JL      tail_16
 
 loop_16:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_16
 
 tail_16:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_16
 
 one_16:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_16
 
 done_16:
@@ -9076,24 +9240,24 @@ done_16:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), BL
-	TESTB  BL, BL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_16
-	MOVQ   R8, BX
-	VADDPS (BX), Y0, Y0
-	VADDPS 32(BX), Y1, Y1
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_16:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	MOVQ    k+0(FP), BX
-	MOVQ    a+8(FP), SI
-	LEAQ    (SI)(DX*2), DI
-	ADDQ    DX, DI
-	MOVQ    b+32(FP), DI
-	MOVQ    y+48(FP), R8
-	ADDQ    $+128, DI
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
+	LEAQ    (DI)(BX*2), R8
+	ADDQ    BX, R8
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+128, R8
+	ADDQ    $+128, R9
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -9102,54 +9266,54 @@ store_16:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, BX
+	SUBQ    $0x04, SI
 	JL      tail_32
 
 loop_32:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_32
 
 tail_32:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_32
 
 one_32:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DI
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_32
 
 done_32:
@@ -9159,24 +9323,24 @@ done_32:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), BL
-	TESTB  BL, BL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_32
-	MOVQ   R8, BX
-	VADDPS (BX), Y0, Y0
-	VADDPS 32(BX), Y1, Y1
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_32:
-	VMOVUPS Y0, (R8)
-	VMOVUPS Y1, 32(R8)
-	MOVQ    k+0(FP), BX
-	MOVQ    a+8(FP), SI
-	LEAQ    (SI)(DX*2), DI
-	ADDQ    DX, DI
-	MOVQ    b+32(FP), DX
-	MOVQ    y+48(FP), DI
-	ADDQ    $+192, DX
-	ADDQ    $+192, DI
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
+	LEAQ    (DI)(BX*2), R8
+	ADDQ    BX, R8
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
+	ADDQ    $+192, R8
+	ADDQ    $+192, R9
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -9185,54 +9349,54 @@ store_32:
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, BX
+	SUBQ    $0x04, SI
 	JL      tail_48
 
 loop_48:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_48
 
 tail_48:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_48
 
 one_48:
-	VMOVUPS      (DX), Y8
-	VMOVUPS      32(DX), Y9
-	VBROADCASTSS (SI), Y10
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DI), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_48
 
 done_48:
@@ -9242,37 +9406,46 @@ done_48:
 	VADDPS Y7, Y3, Y3
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_48
-	MOVQ   DI, AX
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
 
 store_48:
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y0, (R9)
+	VMOVUPS Y1, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -9357,7 +9530,7 @@ done_0:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R10, SI
@@ -9373,12 +9546,12 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
 	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
@@ -9459,7 +9632,7 @@ done_16:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R9, SI
@@ -9475,12 +9648,12 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+128, R8
 	ADDQ    $+128, R9
 	VXORPS  Y0, Y0, Y0
@@ -9561,7 +9734,7 @@ done_32:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_32
 	MOVQ   R9, SI
@@ -9577,12 +9750,12 @@ store_32:
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+192, R8
 	ADDQ    $+192, R9
 	VXORPS  Y0, Y0, Y0
@@ -9663,15 +9836,15 @@ done_48:
 	VADDPS Y5, Y1, Y1
 	VADDPS Y6, Y2, Y2
 	VADDPS Y7, Y3, Y3
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_48
-	MOVQ   R9, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
 
 store_48:
 	VMOVUPS Y0, (R9)
@@ -9679,27 +9852,36 @@ store_48:
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Y0, Y0, Y0
@@ -9805,7 +9987,7 @@ done_0:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R10, SI
@@ -9827,12 +10009,12 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+64, R8
 	ADDQ    $+64, R9
 	VXORPS  Y0, Y0, Y0
@@ -9934,7 +10116,7 @@ done_16:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R9, SI
@@ -9956,12 +10138,12 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+128, R8
 	ADDQ    $+128, R9
 	VXORPS  Y0, Y0, Y0
@@ -10063,7 +10245,7 @@ done_32:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_32
 	MOVQ   R9, SI
@@ -10085,12 +10267,12 @@ store_32:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R8
-	MOVQ    y+48(FP), R9
+	MOVQ    b+48(FP), R8
+	MOVQ    y+64(FP), R9
 	ADDQ    $+192, R8
 	ADDQ    $+192, R9
 	VXORPS  Y0, Y0, Y0
@@ -10192,18 +10374,18 @@ done_48:
 	VADDPS Y9, Y3, Y3
 	VADDPS Y10, Y4, Y4
 	VADDPS Y11, Y5, Y5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_48
-	MOVQ   R9, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
+	MOVQ   R9, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
 
 store_48:
 	VMOVUPS Y0, (R9)
@@ -10214,27 +10396,36 @@ store_48:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -10350,7 +10541,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -10378,12 +10569,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -10495,7 +10686,7 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R10, SI
@@ -10523,12 +10714,12 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+128, R9
 	ADDQ    $+128, R10
 	VXORPS  Y0, Y0, Y0
@@ -10640,7 +10831,7 @@ one_32:
 	JNZ          one_32
 
 done_32:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_32
 	MOVQ   R10, SI
@@ -10668,12 +10859,12 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+192, R9
 	ADDQ    $+192, R10
 	VXORPS  Y0, Y0, Y0
@@ -10785,21 +10976,21 @@ one_48:
 	JNZ          one_48
 
 done_48:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_48
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
 
 store_48:
 	VMOVUPS Y0, (R10)
@@ -10813,27 +11004,36 @@ store_48:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -10966,7 +11166,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -11000,12 +11200,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -11134,7 +11334,7 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R10, SI
@@ -11168,12 +11368,12 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+128, R9
 	ADDQ    $+128, R10
 	VXORPS  Y0, Y0, Y0
@@ -11302,7 +11502,7 @@ one_32:
 	JNZ          one_32
 
 done_32:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_32
 	MOVQ   R10, SI
@@ -11336,12 +11536,12 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+192, R9
 	ADDQ    $+192, R10
 	VXORPS  Y0, Y0, Y0
@@ -11470,24 +11670,24 @@ one_48:
 	JNZ          one_48
 
 done_48:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_48
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
 
 store_48:
 	VMOVUPS Y0, (R10)
@@ -11504,27 +11704,36 @@ store_48:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Y0, Y0, Y0
@@ -11674,7 +11883,7 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_0
 	MOVQ   R11, SI
@@ -11714,12 +11923,12 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+64, R9
 	ADDQ    $+64, R10
 	VXORPS  Y0, Y0, Y0
@@ -11865,7 +12074,7 @@ one_16:
 	JNZ          one_16
 
 done_16:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_16
 	MOVQ   R10, SI
@@ -11905,12 +12114,12 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+128, R9
 	ADDQ    $+128, R10
 	VXORPS  Y0, Y0, Y0
@@ -12056,7 +12265,7 @@ one_32:
 	JNZ          one_32
 
 done_32:
-	MOVB   acc+64(FP), SI
+	MOVB   acc+80(FP), SI
 	TESTB  SI, SI
 	JZ     store_32
 	MOVQ   R10, SI
@@ -12096,12 +12305,12 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    k+0(FP), SI
-	MOVQ    a+8(FP), DI
+	MOVQ    k+8(FP), SI
+	MOVQ    a+16(FP), DI
 	LEAQ    (DI)(BX*2), R8
 	ADDQ    BX, R8
-	MOVQ    b+32(FP), R9
-	MOVQ    y+48(FP), R10
+	MOVQ    b+48(FP), R9
+	MOVQ    y+64(FP), R10
 	ADDQ    $+192, R9
 	ADDQ    $+192, R10
 	VXORPS  Y0, Y0, Y0
@@ -12247,27 +12456,27 @@ one_48:
 	JNZ          one_48
 
 done_48:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_48
-	MOVQ   R10, CX
-	VADDPS (CX), Y0, Y0
-	VADDPS 32(CX), Y1, Y1
-	ADDQ   AX, CX
-	VADDPS (CX), Y2, Y2
-	VADDPS 32(CX), Y3, Y3
-	ADDQ   AX, CX
-	VADDPS (CX), Y4, Y4
-	VADDPS 32(CX), Y5, Y5
-	ADDQ   AX, CX
-	VADDPS (CX), Y6, Y6
-	VADDPS 32(CX), Y7, Y7
-	ADDQ   AX, CX
-	VADDPS (CX), Y8, Y8
-	VADDPS 32(CX), Y9, Y9
-	ADDQ   AX, CX
-	VADDPS (CX), Y10, Y10
-	VADDPS 32(CX), Y11, Y11
+	MOVQ   R10, SI
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ   AX, SI
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	ADDQ   AX, SI
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	ADDQ   AX, SI
+	VADDPS (SI), Y6, Y6
+	VADDPS 32(SI), Y7, Y7
+	ADDQ   AX, SI
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
+	ADDQ   AX, SI
+	VADDPS (SI), Y10, Y10
+	VADDPS 32(SI), Y11, Y11
 
 store_48:
 	VMOVUPS Y0, (R10)
@@ -12287,6 +12496,13 @@ store_48:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -14598,107 +14814,118 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DX
-	MOVQ   next+72(FP), DI
-	MOVQ   y+48(FP), R8
-	ADDQ   $+0, DX
+TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DX), Z4
-	VBROADCASTSS (SI), Z5
+	VMOVUPS      (R8), Z4
+	VBROADCASTSS (DI), Z5
 	VFMADD231PS  Z4, Z5, Z0
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z4
-	VBROADCASTSS (SI), Z5
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z4
+	VBROADCASTSS (DI), Z5
 	VFMADD231PS  Z4, Z5, Z1
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z4
-	VBROADCASTSS (SI), Z5
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z4
+	VBROADCASTSS (DI), Z5
 	VFMADD231PS  Z4, Z5, Z2
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z4
-	VBROADCASTSS (SI), Z5
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z4
+	VBROADCASTSS (DI), Z5
 	VFMADD231PS  Z4, Z5, Z3
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DX), Z4
-	VBROADCASTSS (SI), Z5
+	VMOVUPS      (R8), Z4
+	VBROADCASTSS (DI), Z5
 	VFMADD231PS  Z4, Z5, Z0
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
 	VADDPS Z2, Z0, Z0
 	VADDPS Z3, Z1, Z1
 	VADDPS Z1, Z0, Z0
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R8, AX
-	VADDPS (AX), Z0, Z0
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
 
 store_0:
-	VMOVUPS Z0, (R8)
+	VMOVUPS Z0, (R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -14770,39 +14997,48 @@ done_0:
 	VADDPS Z7, Z3, Z3
 	VADDPS Z2, Z0, Z0
 	VADDPS Z3, Z1, Z1
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	ADDQ   AX, CX
-	VADDPS (CX), Z1, Z1
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	ADDQ   AX, SI
+	VADDPS (SI), Z1, Z1
 
 store_0:
 	VMOVUPS Z0, (R10)
 	ADDQ    AX, R10
 	VMOVUPS Z1, (R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -14891,15 +15127,15 @@ done_0:
 	VADDPS Z3, Z0, Z0
 	VADDPS Z4, Z1, Z1
 	VADDPS Z5, Z2, Z2
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	ADDQ   AX, CX
-	VADDPS (CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	ADDQ   AX, SI
+	VADDPS (SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -14907,27 +15143,36 @@ store_0:
 	VMOVUPS Z1, (R10)
 	ADDQ    AX, R10
 	VMOVUPS Z2, (R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -15022,17 +15267,17 @@ done_0:
 	VADDPS Z5, Z1, Z1
 	VADDPS Z6, Z2, Z2
 	VADDPS Z7, Z3, Z3
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	ADDQ   AX, CX
-	VADDPS (CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	ADDQ   AX, SI
+	VADDPS (SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -15042,27 +15287,36 @@ store_0:
 	VMOVUPS Z2, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z3, (R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -15170,19 +15424,19 @@ done_0:
 	VADDPS Z7, Z2, Z2
 	VADDPS Z8, Z3, Z3
 	VADDPS Z9, Z4, Z4
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	ADDQ   AX, CX
-	VADDPS (CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	ADDQ   AX, SI
+	VADDPS (SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -15194,27 +15448,36 @@ store_0:
 	VMOVUPS Z3, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z4, (R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -15335,21 +15598,21 @@ done_0:
 	VADDPS Z9, Z3, Z3
 	VADDPS Z10, Z4, Z4
 	VADDPS Z11, Z5, Z5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	ADDQ   AX, CX
-	VADDPS (CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	ADDQ   AX, CX
-	VADDPS (CX), Z5, Z5
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	ADDQ   AX, SI
+	VADDPS (SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	ADDQ   AX, SI
+	VADDPS (SI), Z5, Z5
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -15363,6 +15626,13 @@ store_0:
 	VMOVUPS Z4, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z5, (R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -15833,26 +16103,28 @@ store_8_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DX
-	MOVQ   next+72(FP), DI
-	MOVQ   y+48(FP), R8
-	ADDQ   $+0, DX
+TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -15861,58 +16133,58 @@ TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-80
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VBROADCASTSS (SI), Z10
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VBROADCASTSS (DI), Z10
 	VFMADD231PS  Z8, Z10, Z0
 	VFMADD231PS  Z9, Z10, Z1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VBROADCASTSS (SI), Z10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VBROADCASTSS (DI), Z10
 	VFMADD231PS  Z8, Z10, Z2
 	VFMADD231PS  Z9, Z10, Z3
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VBROADCASTSS (SI), Z10
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VBROADCASTSS (DI), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VBROADCASTSS (SI), Z10
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VBROADCASTSS (DI), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VBROADCASTSS (SI), Z10
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VBROADCASTSS (DI), Z10
 	VFMADD231PS  Z8, Z10, Z0
 	VFMADD231PS  Z9, Z10, Z1
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -15922,37 +16194,46 @@ done_0:
 	VADDPS Z7, Z3, Z3
 	VADDPS Z2, Z0, Z0
 	VADDPS Z3, Z1, Z1
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R8, AX
-	VADDPS (AX), Z0, Z0
-	VADDPS 64(AX), Z1, Z1
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
 
 store_0:
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -16037,15 +16318,15 @@ done_0:
 	VADDPS Z5, Z1, Z1
 	VADDPS Z6, Z2, Z2
 	VADDPS Z7, Z3, Z3
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	VADDPS 64(CX), Z3, Z3
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -16053,27 +16334,36 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Z2, (R10)
 	VMOVUPS Z3, 64(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -16179,18 +16469,18 @@ done_0:
 	VADDPS Z9, Z3, Z3
 	VADDPS Z10, Z4, Z4
 	VADDPS Z11, Z5, Z5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	VADDPS 64(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -16201,27 +16491,36 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Z4, (R10)
 	VMOVUPS Z5, 64(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -16337,21 +16636,21 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	VADDPS 64(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -16365,27 +16664,36 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Z6, (R11)
 	VMOVUPS Z7, 64(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -16518,24 +16826,24 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	VADDPS 64(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
-	ADDQ   AX, CX
-	VADDPS (CX), Z8, Z8
-	VADDPS 64(CX), Z9, Z9
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
+	ADDQ   AX, SI
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -16552,27 +16860,36 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Z8, (R11)
 	VMOVUPS Z9, 64(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -16722,27 +17039,27 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	ADDQ   AX, CX
-	VADDPS (CX), Z2, Z2
-	VADDPS 64(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
-	ADDQ   AX, CX
-	VADDPS (CX), Z8, Z8
-	VADDPS 64(CX), Z9, Z9
-	ADDQ   AX, CX
-	VADDPS (CX), Z10, Z10
-	VADDPS 64(CX), Z11, Z11
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	ADDQ   AX, SI
+	VADDPS (SI), Z2, Z2
+	VADDPS 64(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
+	ADDQ   AX, SI
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
+	ADDQ   AX, SI
+	VADDPS (SI), Z10, Z10
+	VADDPS 64(SI), Z11, Z11
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -16762,6 +17079,13 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Z10, (R11)
 	VMOVUPS Z11, 64(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -17378,26 +17702,28 @@ store_8_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DX
-	MOVQ   next+72(FP), DI
-	MOVQ   y+48(FP), R8
-	ADDQ   $+0, DX
+TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -17410,68 +17736,68 @@ TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-80
 	VXORPS Z9, Z9, Z9
 	VXORPS Z10, Z10, Z10
 	VXORPS Z11, Z11, Z11
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DX), Z12
-	VMOVUPS      64(DX), Z13
-	VMOVUPS      128(DX), Z14
-	VBROADCASTSS (SI), Z15
+	VMOVUPS      (R8), Z12
+	VMOVUPS      64(R8), Z13
+	VMOVUPS      128(R8), Z14
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z12, Z15, Z0
 	VFMADD231PS  Z13, Z15, Z1
 	VFMADD231PS  Z14, Z15, Z2
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z12
-	VMOVUPS      64(DX), Z13
-	VMOVUPS      128(DX), Z14
-	VBROADCASTSS (SI), Z15
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z12
+	VMOVUPS      64(R8), Z13
+	VMOVUPS      128(R8), Z14
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z12, Z15, Z3
 	VFMADD231PS  Z13, Z15, Z4
 	VFMADD231PS  Z14, Z15, Z5
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z12
-	VMOVUPS      64(DX), Z13
-	VMOVUPS      128(DX), Z14
-	VBROADCASTSS (SI), Z15
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z12
+	VMOVUPS      64(R8), Z13
+	VMOVUPS      128(R8), Z14
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z12, Z15, Z6
 	VFMADD231PS  Z13, Z15, Z7
 	VFMADD231PS  Z14, Z15, Z8
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z12
-	VMOVUPS      64(DX), Z13
-	VMOVUPS      128(DX), Z14
-	VBROADCASTSS (SI), Z15
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z12
+	VMOVUPS      64(R8), Z13
+	VMOVUPS      128(R8), Z14
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z12, Z15, Z9
 	VFMADD231PS  Z13, Z15, Z10
 	VFMADD231PS  Z14, Z15, Z11
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DX), Z12
-	VMOVUPS      64(DX), Z13
-	VMOVUPS      128(DX), Z14
-	VBROADCASTSS (SI), Z15
+	VMOVUPS      (R8), Z12
+	VMOVUPS      64(R8), Z13
+	VMOVUPS      128(R8), Z14
+	VBROADCASTSS (DI), Z15
 	VFMADD231PS  Z12, Z15, Z0
 	VFMADD231PS  Z13, Z15, Z1
 	VFMADD231PS  Z14, Z15, Z2
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -17484,39 +17810,48 @@ done_0:
 	VADDPS Z3, Z0, Z0
 	VADDPS Z4, Z1, Z1
 	VADDPS Z5, Z2, Z2
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R8, AX
-	VADDPS (AX), Z0, Z0
-	VADDPS 64(AX), Z1, Z1
-	VADDPS 128(AX), Z2, Z2
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
 
 store_0:
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -17622,17 +17957,17 @@ done_0:
 	VADDPS Z9, Z3, Z3
 	VADDPS Z10, Z4, Z4
 	VADDPS Z11, Z5, Z5
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	VADDPS 64(CX), Z4, Z4
-	VADDPS 128(CX), Z5, Z5
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	VADDPS 64(SI), Z4, Z4
+	VADDPS 128(SI), Z5, Z5
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -17642,27 +17977,36 @@ store_0:
 	VMOVUPS Z3, (R10)
 	VMOVUPS Z4, 64(R10)
 	VMOVUPS Z5, 128(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -17779,21 +18123,21 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	VADDPS 64(CX), Z4, Z4
-	VADDPS 128(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
-	VADDPS 128(CX), Z8, Z8
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	VADDPS 64(SI), Z4, Z4
+	VADDPS 128(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
+	VADDPS 128(SI), Z8, Z8
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -17807,27 +18151,36 @@ store_0:
 	VMOVUPS Z6, (R10)
 	VMOVUPS Z7, 64(R10)
 	VMOVUPS Z8, 128(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -17972,25 +18325,25 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	VADDPS 64(CX), Z4, Z4
-	VADDPS 128(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
-	VADDPS 128(CX), Z8, Z8
-	ADDQ   AX, CX
-	VADDPS (CX), Z9, Z9
-	VADDPS 64(CX), Z10, Z10
-	VADDPS 128(CX), Z11, Z11
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	VADDPS 64(SI), Z4, Z4
+	VADDPS 128(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
+	VADDPS 128(SI), Z8, Z8
+	ADDQ   AX, SI
+	VADDPS (SI), Z9, Z9
+	VADDPS 64(SI), Z10, Z10
+	VADDPS 128(SI), Z11, Z11
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -18008,27 +18361,36 @@ store_0:
 	VMOVUPS Z9, (R11)
 	VMOVUPS Z10, 64(R11)
 	VMOVUPS Z11, 128(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -18196,29 +18558,29 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	VADDPS 64(CX), Z4, Z4
-	VADDPS 128(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
-	VADDPS 128(CX), Z8, Z8
-	ADDQ   AX, CX
-	VADDPS (CX), Z9, Z9
-	VADDPS 64(CX), Z10, Z10
-	VADDPS 128(CX), Z11, Z11
-	ADDQ   AX, CX
-	VADDPS (CX), Z12, Z12
-	VADDPS 64(CX), Z13, Z13
-	VADDPS 128(CX), Z14, Z14
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	VADDPS 64(SI), Z4, Z4
+	VADDPS 128(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
+	VADDPS 128(SI), Z8, Z8
+	ADDQ   AX, SI
+	VADDPS (SI), Z9, Z9
+	VADDPS 64(SI), Z10, Z10
+	VADDPS 128(SI), Z11, Z11
+	ADDQ   AX, SI
+	VADDPS (SI), Z12, Z12
+	VADDPS 64(SI), Z13, Z13
+	VADDPS 128(SI), Z14, Z14
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -18240,27 +18602,36 @@ store_0:
 	VMOVUPS Z12, (R11)
 	VMOVUPS Z13, 64(R11)
 	VMOVUPS Z14, 128(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -18451,33 +18822,33 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	ADDQ   AX, CX
-	VADDPS (CX), Z3, Z3
-	VADDPS 64(CX), Z4, Z4
-	VADDPS 128(CX), Z5, Z5
-	ADDQ   AX, CX
-	VADDPS (CX), Z6, Z6
-	VADDPS 64(CX), Z7, Z7
-	VADDPS 128(CX), Z8, Z8
-	ADDQ   AX, CX
-	VADDPS (CX), Z9, Z9
-	VADDPS 64(CX), Z10, Z10
-	VADDPS 128(CX), Z11, Z11
-	ADDQ   AX, CX
-	VADDPS (CX), Z12, Z12
-	VADDPS 64(CX), Z13, Z13
-	VADDPS 128(CX), Z14, Z14
-	ADDQ   AX, CX
-	VADDPS (CX), Z15, Z15
-	VADDPS 64(CX), Z16, Z16
-	VADDPS 128(CX), Z17, Z17
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	ADDQ   AX, SI
+	VADDPS (SI), Z3, Z3
+	VADDPS 64(SI), Z4, Z4
+	VADDPS 128(SI), Z5, Z5
+	ADDQ   AX, SI
+	VADDPS (SI), Z6, Z6
+	VADDPS 64(SI), Z7, Z7
+	VADDPS 128(SI), Z8, Z8
+	ADDQ   AX, SI
+	VADDPS (SI), Z9, Z9
+	VADDPS 64(SI), Z10, Z10
+	VADDPS 128(SI), Z11, Z11
+	ADDQ   AX, SI
+	VADDPS (SI), Z12, Z12
+	VADDPS 64(SI), Z13, Z13
+	VADDPS 128(SI), Z14, Z14
+	ADDQ   AX, SI
+	VADDPS (SI), Z15, Z15
+	VADDPS 64(SI), Z16, Z16
+	VADDPS 128(SI), Z17, Z17
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -18503,6 +18874,13 @@ store_0:
 	VMOVUPS Z15, (R11)
 	VMOVUPS Z16, 64(R11)
 	VMOVUPS Z17, 128(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
@@ -19265,26 +19643,28 @@ store_8_0:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ak+24(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ar+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   k+0(FP), BX
-	MOVQ   a+8(FP), SI
-	LEAQ   (SI)(DX*2), DI
-	ADDQ   DX, DI
-	MOVQ   b+32(FP), DX
-	MOVQ   next+72(FP), DI
-	MOVQ   y+48(FP), R8
-	ADDQ   $+0, DX
+TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
+	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -19293,78 +19673,78 @@ TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-80
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ   $0x04, BX
+	SUBQ   $0x04, SI
 	JL     tail_0
 
 loop_0:
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VMOVUPS      128(DX), Z10
-	VMOVUPS      192(DX), Z11
-	VBROADCASTSS (SI), Z12
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VMOVUPS      128(R8), Z10
+	VMOVUPS      192(R8), Z11
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z8, Z12, Z0
 	VFMADD231PS  Z9, Z12, Z1
 	VFMADD231PS  Z10, Z12, Z2
 	VFMADD231PS  Z11, Z12, Z3
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VMOVUPS      128(DX), Z10
-	VMOVUPS      192(DX), Z11
-	VBROADCASTSS (SI), Z12
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VMOVUPS      128(R8), Z10
+	VMOVUPS      192(R8), Z11
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z8, Z12, Z4
 	VFMADD231PS  Z9, Z12, Z5
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VMOVUPS      128(DX), Z10
-	VMOVUPS      192(DX), Z11
-	VBROADCASTSS (SI), Z12
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VMOVUPS      128(R8), Z10
+	VMOVUPS      192(R8), Z11
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z8, Z12, Z0
 	VFMADD231PS  Z9, Z12, Z1
 	VFMADD231PS  Z10, Z12, Z2
 	VFMADD231PS  Z11, Z12, Z3
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VMOVUPS      128(DX), Z10
-	VMOVUPS      192(DX), Z11
-	VBROADCASTSS (SI), Z12
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VMOVUPS      128(R8), Z10
+	VMOVUPS      192(R8), Z11
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z8, Z12, Z4
 	VFMADD231PS  Z9, Z12, Z5
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
-	PREFETCHT1   (DI)
-	ADDQ         $+64, DI
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	SUBQ         $0x04, BX
+	PREFETCHT1   (R9)
+	ADDQ         $+64, R9
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	SUBQ         $0x04, SI
 	JGE          loop_0
 
 tail_0:
-	ADDQ $+4, BX
+	ADDQ $+4, SI
 	JZ   done_0
 
 one_0:
-	VMOVUPS      (DX), Z8
-	VMOVUPS      64(DX), Z9
-	VMOVUPS      128(DX), Z10
-	VMOVUPS      192(DX), Z11
-	VBROADCASTSS (SI), Z12
+	VMOVUPS      (R8), Z8
+	VMOVUPS      64(R8), Z9
+	VMOVUPS      128(R8), Z10
+	VMOVUPS      192(R8), Z11
+	VBROADCASTSS (DI), Z12
 	VFMADD231PS  Z8, Z12, Z0
 	VFMADD231PS  Z9, Z12, Z1
 	VFMADD231PS  Z10, Z12, Z2
 	VFMADD231PS  Z11, Z12, Z3
-	ADDQ         AX, DX
-	ADDQ         CX, SI
-	DECQ         BX
+	ADDQ         CX, R8
+	ADDQ         DX, DI
+	DECQ         SI
 	JNZ          one_0
 
 done_0:
@@ -19372,41 +19752,50 @@ done_0:
 	VADDPS Z5, Z1, Z1
 	VADDPS Z6, Z2, Z2
 	VADDPS Z7, Z3, Z3
-	MOVB   acc+64(FP), AL
-	TESTB  AL, AL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R8, AX
-	VADDPS (AX), Z0, Z0
-	VADDPS 64(AX), Z1, Z1
-	VADDPS 128(AX), Z2, Z2
-	VADDPS 192(AX), Z3, Z3
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
 
 store_0:
-	VMOVUPS Z0, (R8)
-	VMOVUPS Z1, 64(R8)
-	VMOVUPS Z2, 128(R8)
-	VMOVUPS Z3, 192(R8)
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x01, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -19517,19 +19906,19 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	VADDPS 192(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	VADDPS 128(CX), Z6, Z6
-	VADDPS 192(CX), Z7, Z7
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -19541,27 +19930,36 @@ store_0:
 	VMOVUPS Z5, 64(R10)
 	VMOVUPS Z6, 128(R10)
 	VMOVUPS Z7, 192(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x02, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R8
-	MOVQ   next+72(FP), R9
-	MOVQ   y+48(FP), R10
+	MOVQ   b+48(FP), R8
+	MOVQ   next+88(FP), R9
+	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
 	VXORPS Z0, Z0, Z0
@@ -19701,24 +20099,24 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R10, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	VADDPS 192(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	VADDPS 128(CX), Z6, Z6
-	VADDPS 192(CX), Z7, Z7
-	ADDQ   AX, CX
-	VADDPS (CX), Z8, Z8
-	VADDPS 64(CX), Z9, Z9
-	VADDPS 128(CX), Z10, Z10
-	VADDPS 192(CX), Z11, Z11
+	MOVQ   R10, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   AX, SI
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
+	VADDPS 128(SI), Z10, Z10
+	VADDPS 192(SI), Z11, Z11
 
 store_0:
 	VMOVUPS Z0, (R10)
@@ -19735,27 +20133,36 @@ store_0:
 	VMOVUPS Z9, 64(R10)
 	VMOVUPS Z10, 128(R10)
 	VMOVUPS Z11, 192(R10)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x03, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -19929,29 +20336,29 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	VADDPS 192(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	VADDPS 128(CX), Z6, Z6
-	VADDPS 192(CX), Z7, Z7
-	ADDQ   AX, CX
-	VADDPS (CX), Z8, Z8
-	VADDPS 64(CX), Z9, Z9
-	VADDPS 128(CX), Z10, Z10
-	VADDPS 192(CX), Z11, Z11
-	ADDQ   AX, CX
-	VADDPS (CX), Z12, Z12
-	VADDPS 64(CX), Z13, Z13
-	VADDPS 128(CX), Z14, Z14
-	VADDPS 192(CX), Z15, Z15
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   AX, SI
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
+	VADDPS 128(SI), Z10, Z10
+	VADDPS 192(SI), Z11, Z11
+	ADDQ   AX, SI
+	VADDPS (SI), Z12, Z12
+	VADDPS 64(SI), Z13, Z13
+	VADDPS 128(SI), Z14, Z14
+	VADDPS 192(SI), Z15, Z15
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -19973,27 +20380,36 @@ store_0:
 	VMOVUPS Z13, 64(R11)
 	VMOVUPS Z14, 128(R11)
 	VMOVUPS Z15, 192(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x04, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -20196,34 +20612,34 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	VADDPS 192(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	VADDPS 128(CX), Z6, Z6
-	VADDPS 192(CX), Z7, Z7
-	ADDQ   AX, CX
-	VADDPS (CX), Z8, Z8
-	VADDPS 64(CX), Z9, Z9
-	VADDPS 128(CX), Z10, Z10
-	VADDPS 192(CX), Z11, Z11
-	ADDQ   AX, CX
-	VADDPS (CX), Z12, Z12
-	VADDPS 64(CX), Z13, Z13
-	VADDPS 128(CX), Z14, Z14
-	VADDPS 192(CX), Z15, Z15
-	ADDQ   AX, CX
-	VADDPS (CX), Z16, Z16
-	VADDPS 64(CX), Z17, Z17
-	VADDPS 128(CX), Z18, Z18
-	VADDPS 192(CX), Z19, Z19
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   AX, SI
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
+	VADDPS 128(SI), Z10, Z10
+	VADDPS 192(SI), Z11, Z11
+	ADDQ   AX, SI
+	VADDPS (SI), Z12, Z12
+	VADDPS 64(SI), Z13, Z13
+	VADDPS 128(SI), Z14, Z14
+	VADDPS 192(SI), Z15, Z15
+	ADDQ   AX, SI
+	VADDPS (SI), Z16, Z16
+	VADDPS 64(SI), Z17, Z17
+	VADDPS 128(SI), Z18, Z18
+	VADDPS 192(SI), Z19, Z19
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -20250,27 +20666,36 @@ store_0:
 	VMOVUPS Z17, 64(R11)
 	VMOVUPS Z18, 128(R11)
 	VMOVUPS Z19, 192(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x05, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-80
-	MOVQ   ldy+56(FP), AX
-	SHLQ   $0x02, AX
-	MOVQ   ldb+40(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   ak+24(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   ar+16(FP), BX
-	SHLQ   $0x02, BX
-	MOVQ   k+0(FP), SI
-	MOVQ   a+8(FP), DI
+TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-96
+	MOVQ ldy+72(FP), AX
+	SHLQ $0x02, AX
+	MOVQ ldb+56(FP), CX
+	SHLQ $0x02, CX
+	MOVQ ak+40(FP), DX
+	SHLQ $0x02, DX
+	MOVQ ar+32(FP), BX
+	SHLQ $0x02, BX
+
+tile:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
-	MOVQ   b+32(FP), R9
-	MOVQ   next+72(FP), R10
-	MOVQ   y+48(FP), R11
+	MOVQ   b+48(FP), R9
+	MOVQ   next+88(FP), R10
+	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
 	VXORPS Z0, Z0, Z0
@@ -20502,39 +20927,39 @@ one_0:
 	JNZ          one_0
 
 done_0:
-	MOVB   acc+64(FP), CL
-	TESTB  CL, CL
+	MOVB   acc+80(FP), SI
+	TESTB  SI, SI
 	JZ     store_0
-	MOVQ   R11, CX
-	VADDPS (CX), Z0, Z0
-	VADDPS 64(CX), Z1, Z1
-	VADDPS 128(CX), Z2, Z2
-	VADDPS 192(CX), Z3, Z3
-	ADDQ   AX, CX
-	VADDPS (CX), Z4, Z4
-	VADDPS 64(CX), Z5, Z5
-	VADDPS 128(CX), Z6, Z6
-	VADDPS 192(CX), Z7, Z7
-	ADDQ   AX, CX
-	VADDPS (CX), Z8, Z8
-	VADDPS 64(CX), Z9, Z9
-	VADDPS 128(CX), Z10, Z10
-	VADDPS 192(CX), Z11, Z11
-	ADDQ   AX, CX
-	VADDPS (CX), Z12, Z12
-	VADDPS 64(CX), Z13, Z13
-	VADDPS 128(CX), Z14, Z14
-	VADDPS 192(CX), Z15, Z15
-	ADDQ   AX, CX
-	VADDPS (CX), Z16, Z16
-	VADDPS 64(CX), Z17, Z17
-	VADDPS 128(CX), Z18, Z18
-	VADDPS 192(CX), Z19, Z19
-	ADDQ   AX, CX
-	VADDPS (CX), Z20, Z20
-	VADDPS 64(CX), Z21, Z21
-	VADDPS 128(CX), Z22, Z22
-	VADDPS 192(CX), Z23, Z23
+	MOVQ   R11, SI
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   AX, SI
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   AX, SI
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
+	VADDPS 128(SI), Z10, Z10
+	VADDPS 192(SI), Z11, Z11
+	ADDQ   AX, SI
+	VADDPS (SI), Z12, Z12
+	VADDPS 64(SI), Z13, Z13
+	VADDPS 128(SI), Z14, Z14
+	VADDPS 192(SI), Z15, Z15
+	ADDQ   AX, SI
+	VADDPS (SI), Z16, Z16
+	VADDPS 64(SI), Z17, Z17
+	VADDPS 128(SI), Z18, Z18
+	VADDPS 192(SI), Z19, Z19
+	ADDQ   AX, SI
+	VADDPS (SI), Z20, Z20
+	VADDPS 64(SI), Z21, Z21
+	VADDPS 128(SI), Z22, Z22
+	VADDPS 192(SI), Z23, Z23
 
 store_0:
 	VMOVUPS Z0, (R11)
@@ -20566,6 +20991,13 @@ store_0:
 	VMOVUPS Z21, 64(R11)
 	VMOVUPS Z22, 128(R11)
 	VMOVUPS Z23, 192(R11)
+	MOVQ    at+24(FP), SI
+	SHLQ    $0x02, SI
+	ADDQ    SI, a+16(FP)
+	IMUL3Q  $0x06, AX, SI
+	ADDQ    SI, y+64(FP)
+	DECQ    tiles+0(FP)
+	JNZ     tile
 	VZEROUPPER
 	RET
 

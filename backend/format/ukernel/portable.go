@@ -61,9 +61,15 @@ func spmmGo(rows int) (kernels [Columns / Granule]spmm) {
 	return kernels
 }
 
-// gemmGo works on two rows and four columns at a time, which fit into the
+func gemmGo(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, _ []float32) {
+	for t := range tiles {
+		tileGo(rows, width, k, a[t*at:], ar, ak, b, ldb, y[t*rows*ldy:], ldy, acc)
+	}
+}
+
+// tileGo works on two rows and four columns at a time, which fit into the
 // sixteen registers of amd64.
-func gemmGo(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, _ []float32) {
+func tileGo(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool) {
 	for r := 0; r < rows; r += 2 {
 		second := min(r+1, rows-1)
 		for c := 0; c < width*Granule; c += 4 {

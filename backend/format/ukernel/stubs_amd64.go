@@ -9,113 +9,131 @@ package ukernel
 //go:noescape
 func fmaPeak_avx2(n int)
 
-// gemm_f32_1x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x16_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x16_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x16_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -232,113 +250,131 @@ func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *floa
 //go:noescape
 func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x32_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x32_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x32_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -455,113 +491,131 @@ func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *floa
 //go:noescape
 func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x48_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x48_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x48_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -678,113 +732,131 @@ func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *floa
 //go:noescape
 func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x64_avx2 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x64_avx2(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x64_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -906,113 +978,131 @@ func spmm_f32_16x1x64_avx2(groups int, group *uint32, offset *uint16, value *flo
 //go:noescape
 func fmaPeak_avx512(n int)
 
-// gemm_f32_1x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x16_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 16 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 16 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x16_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x16_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1129,113 +1219,131 @@ func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *fl
 //go:noescape
 func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x32_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 32 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 32 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x32_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x32_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1352,113 +1460,131 @@ func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *fl
 //go:noescape
 func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x48_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 48 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 48 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x48_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x48_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1575,113 +1701,131 @@ func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *fl
 //go:noescape
 func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
 
-// gemm_f32_1x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_1x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 1 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 1 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(1*t+r)*ldy+c]
+//				}
+//				y[(1*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_1x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_2x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_2x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 2 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 2 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(2*t+r)*ldy+c]
+//				}
+//				y[(2*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_2x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_3x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_3x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 3 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 3 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(3*t+r)*ldy+c]
+//				}
+//				y[(3*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_3x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_4x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_4x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 4 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 4 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(4*t+r)*ldy+c]
+//				}
+//				y[(4*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_4x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_5x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_5x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 5 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 5 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(5*t+r)*ldy+c]
+//				}
+//				y[(5*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_5x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-// gemm_f32_6x64_avx512 computes a tile, and meanwhile prefetches 8 elements of next for each of k; strides are in elements:
+// gemm_f32_6x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
+// for each of k; strides are in elements:
 //
-//	for r := range 6 {
-//		for c := range 64 {
-//			var s float32
-//			for i := range k {
-//				s += a[r*ar+i*ak] * b[i*ldb+c]
+//	for t := range tiles {
+//		for r := range 6 {
+//			for c := range 64 {
+//				var s float32
+//				for i := range k {
+//					s += a[t*at+r*ar+i*ak] * b[i*ldb+c]
+//				}
+//				if acc {
+//					s += y[(6*t+r)*ldy+c]
+//				}
+//				y[(6*t+r)*ldy+c] = s
 //			}
-//			if acc {
-//				s += y[r*ldy+c]
-//			}
-//			y[r*ldy+c] = s
 //		}
 //	}
 //
 //go:noescape
-func gemm_f32_6x64_avx512(k int, a *float32, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
 // spmm_f32_1x1x64_avx512 multiplies groups of 1 rows by a panel:
 //

@@ -63,10 +63,10 @@ var avx2 = func() Kernels {
 }()
 
 // gemmTiles are the kernels of GEMM tiles by their width and rows, each less one.
-type gemmTiles [Columns / Granule][MR]func(k int, a *float32, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+type gemmTiles [Columns / Granule][MR]func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
 
-func (t gemmTiles) run(rows, width, k int, a []float32, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32) {
-	t[width-1][rows-1](k, unsafe.SliceData(a), ar, ak, unsafe.SliceData(b), ldb, unsafe.SliceData(y), ldy, acc, unsafe.SliceData(next))
+func (t *gemmTiles) run(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32) {
+	t[width-1][rows-1](tiles, k, unsafe.SliceData(a), at, ar, ak, unsafe.SliceData(b), ldb, unsafe.SliceData(y), ldy, acc, unsafe.SliceData(next))
 }
 
 // sparse lets an assembly kernel take slices.
