@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"spc/backend"
+	"spc/backend/format/ukernel"
 	"spc/ir/tensor"
 	"spc/lower/plan"
 )
@@ -192,7 +193,8 @@ func (x *exec) cascade(members []*step, keeps []bool) func() error {
 	values := make([]value, len(members))
 	images, begin, load := head.loader.prepare(x)
 	batch := min(head.loader.batch(), head.g.images)
-	img0 := 0                                   // image of column 0
+	img0 := 0 // image of column 0
+	finishes := make([]ukernel.Finish, x.pool.Threads())
 	made := make([][]float32, x.pool.Threads()) // by worker, the strip that the link before made
 	for i, st := range members {
 		p, g, ep := &products[i], st.link().g, &st.link().ep
@@ -204,6 +206,15 @@ func (x *exec) cascade(members []*step, keeps []bool) func() error {
 			}
 		}
 		last := i == len(members)-1
+		if last {
+			p.finish = func(worker, r0, rows, col, n int) *ukernel.Finish {
+				s, v := head.loader.pixels(col, n), &values[i]
+				if s.count < n {
+					return nil
+				}
+				return ep.direct(&finishes[worker], v.ys, v.res, ((img0+s.img)*g.rows+r0)*g.outPlane+s.pixel, g.outPlane, r0, rows)
+			}
+		}
 		p.store = func(_ int, y []float32, r0, rows, col, n int) {
 			plane, v := g.outPlane, &values[i]
 			if !last && !keeps[i] && v.res == nil {

@@ -5,6 +5,7 @@ import (
 
 	"spc/backend"
 	"spc/backend/format/dense"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -223,7 +224,16 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 		rest := g.images % batch
 		// runs are the products of a group for a whole batch and for the last.
 		runs := make([][2]func(), g.groups)
+		finishes := make([]ukernel.Finish, x.pool.Threads())
 		for group := range runs {
+			finish := func(worker, r0, rows, col, n int) *ukernel.Finish {
+				s, m := l.pixels(col, n), group*g.rows+r0
+				if s.count < n {
+					return nil
+				}
+				to, ld := g.result(first+s.img, m)
+				return ep.direct(&finishes[worker], ys, res, to+s.pixel, ld, m, rows)
+			}
 			store := func(_ int, y []float32, r0, rows, col, n int) {
 				m := group*g.rows + r0
 				for at := 0; at < n; {
@@ -234,7 +244,7 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 				}
 			}
 			for i, images := range []int{batch, rest} {
-				p := product{kernel: kernels[group], m: g.rows, k: k, n: l.columns(images), room: l.panel(kernels[group]), begin: begin, load: load(group), store: store}
+				p := product{kernel: kernels[group], m: g.rows, k: k, n: l.columns(images), room: l.panel(kernels[group]), begin: begin, load: load(group), finish: finish, store: store}
 				p.byRows = b.link != nil && b.link.byRows
 				runs[group][i] = p.prepare(x)
 			}

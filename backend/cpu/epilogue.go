@@ -8,6 +8,7 @@ import (
 	"spc/backend/cpu/vec"
 	"spc/backend/format/i8"
 	"spc/backend/format/ikernel"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -91,6 +92,19 @@ func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n
 			e.act(dst[r*ld:][:n])
 		}
 	}
+}
+
+// direct sets f to what tile does with whole granules, and returns it; nil where that is more than f can say.
+func (e *epilogue) direct(f *ukernel.Finish, dst, res []float32, at, ld, r0, rows int) *ukernel.Finish {
+	if e.bias == nil || e.fused != nil || e.act != nil {
+		return nil
+	}
+	f.Dst, f.Ldd, f.Bias, f.Lo, f.Hi = dst[at:], ld, e.bias[r0:r0+rows], e.lo, e.hi
+	f.Res, f.Ldr = nil, ld
+	if res != nil {
+		f.Res = res[at:]
+	}
+	return f
 }
 
 // within is tile, but the result stays in y; it goes to dst, too, unless that is nil.

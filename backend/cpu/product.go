@@ -3,6 +3,7 @@ package cpu
 import (
 	"spc/backend"
 	"spc/backend/cpu/vec"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
 )
@@ -19,6 +20,8 @@ type product struct {
 	// begin is called before a strip of columns col to col+n is loaded.
 	begin func(worker, col, n int)
 	load  loader
+	// finish says where rows r0 to r0+rows of the columns go as they are computed, nil where store takes them.
+	finish func(worker, r0, rows, col, n int) *ukernel.Finish
 	// store takes rows r0 to r0+rows of the columns of Y as [rows][64].
 	store func(worker int, y []float32, r0, rows, col, n int)
 }
@@ -148,6 +151,9 @@ func (p *product) strip(worker, granules, col, n, r0, r1 int, panel, y []float32
 		if p.whole || last > 0 {
 			tile = y[(r-r0)*backend.Panel:]
 		}
+		if p.finished(worker, tile, panel, last, granules, r, end, col, n) {
+			continue
+		}
 		if last >= 0 {
 			p.kernel.Panel(tile, panel, last, granules, r, end)
 		} else {
@@ -155,6 +161,20 @@ func (p *product) strip(worker, granules, col, n, r0, r1 int, panel, y []float32
 		}
 		p.store(worker, tile, r, end-r, col, n)
 	}
+}
+
+// finished computes rows r0 to r1 of a strip with the last block, and brings them to where they go; false where the kernel
+// does not, or there is more to it.
+func (p *product) finished(worker int, y, panel []float32, last, granules, r0, r1, col, n int) bool {
+	if p.finish == nil || last < 0 || n%backend.Granule != 0 {
+		return false
+	}
+	k, ok := p.kernel.(backend.Finisher)
+	if !ok {
+		return false
+	}
+	f := p.finish(worker, r0, r1-r0, col, n)
+	return f != nil && k.Finish(y, panel, last, granules, r0, r1, f)
 }
 
 // loadRows loads rows of X stored as [K][ldx]: columns are contiguous.

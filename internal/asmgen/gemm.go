@@ -20,7 +20,7 @@ var gemmVectors = map[string]int{"avx512": 4, "avx2": 2}
 func gemm(a isa, rows, width int) {
 	const unroll = 4
 	name := fmt.Sprintf("gemm_f32_%dx%d_%s", rows, width*granule, a.name)
-	begin(name, "func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)",
+	begin(name, "func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f "+finishType+", next *float32)",
 		fmt.Sprintf("%s computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next", name),
 		"for each of k; strides are in elements:",
 		"",
@@ -37,7 +37,9 @@ func gemm(a isa, rows, width int) {
 		fmt.Sprintf("\t\t\t\ty[(%d*t+r)*ldy+c] = s", rows),
 		"\t\t\t}",
 		"\t\t}",
-		"\t}")
+		"\t}",
+		"",
+		"or, where f is not nil, the rows go to where it says, which moves on to those behind them.")
 	ldy := Load(Param("ldy"), GP64())
 	SHLQ(Imm(2), ldy)
 	ldb := Load(Param("ldb"), GP64())
@@ -116,7 +118,7 @@ func gemm(a isa, rows, width int) {
 		DECQ(k)
 		JNZ(LabelRef("one" + label))
 		Label("done" + label)
-		storeTile(fold(sets), a, y, ldy, "store"+label)
+		storeOrFinish(fold(sets), a, y, ldy, "store"+label, nil, p.column)
 	}
 	// The next tile: arguments are the function's own.
 	step := Load(Param("at"), GP64())
@@ -124,6 +126,17 @@ func gemm(a isa, rows, width int) {
 	ADDQ(step, argument("a"))
 	IMUL3Q(Imm(uint64(rows)), ldy, step)
 	ADDQ(step, argument("y"))
+	f := Load(Param("f"), GP64())
+	TESTQ(f, f)
+	JZ(LabelRef("next"))
+	ADDQ(Imm(uint64(4*rows)), Mem{Base: f, Disp: finishBias})
+	IMUL3Q(Imm(uint64(rows)), Mem{Base: f, Disp: finishLdd}, step)
+	ADDQ(step, Mem{Base: f, Disp: finishDst})
+	CMPQ(Mem{Base: f, Disp: finishRes}, Imm(0))
+	JE(LabelRef("next"))
+	IMUL3Q(Imm(uint64(rows)), Mem{Base: f, Disp: finishLdr}, step)
+	ADDQ(step, Mem{Base: f, Disp: finishRes})
+	Label("next")
 	DECQ(argument("tiles"))
 	JNZ(LabelRef("tile"))
 	end()

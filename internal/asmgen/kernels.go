@@ -80,10 +80,29 @@ func end() {
 // add adds n to r.
 func add(n int, r Register) { ADDQ(I32(int32(n)), r) }
 
+// finishType is the type of a *ukernel.finish in signatures, and the constants are its fields by their offsets.
+const (
+	finishType = "*[6]uint64"
+
+	finishDst  = 0
+	finishRes  = 8
+	finishBias = 16
+	finishLdd  = 24
+	finishLdr  = 32
+	finishLo   = 40
+	finishHi   = 44
+)
+
 // storeTile stores the accumulators acc[row][vector] to consecutive rows of y,
 // ldy bytes apart, after adding what is there if the parameter acc is set. It
 // changes y.
 func storeTile(acc [][]VecVirtual, a isa, y, ldy Register, label string) {
+	addTile(acc, a, y, ldy, label)
+	storeRows(acc, a, y, ldy)
+}
+
+// addTile adds consecutive rows of y to the accumulators if the parameter acc is set.
+func addTile(acc [][]VecVirtual, a isa, y, ldy Register, label string) {
 	flag := Load(Param("acc"), GP8())
 	TESTB(flag, flag)
 	JZ(LabelRef(label))
@@ -98,12 +117,84 @@ func storeTile(acc [][]VecVirtual, a isa, y, ldy Register, label string) {
 		}
 	}
 	Label(label)
+}
+
+// storeRows stores accumulators to consecutive rows of y, which it changes.
+func storeRows(acc [][]VecVirtual, a isa, y, ldy Register) {
 	for r, row := range acc {
 		for v, x := range row {
 			VMOVUPS(x, Mem{Base: y, Disp: a.bytes() * v})
 		}
 		if r < len(acc)-1 {
 			ADDQ(ldy, y)
+		}
+	}
+}
+
+// storeOrFinish is storeTile, but where the parameter f, a *ukernel.finish, is not nil, the rows go to where that says:
+// row returns the number of the first, nil for 0, and column is that of the first column.
+func storeOrFinish(acc [][]VecVirtual, a isa, y, ldy Register, label string, row func() Register, column int) {
+	addTile(acc, a, y, ldy, label)
+	f := Load(Param("f"), GP64())
+	TESTQ(f, f)
+	JNZ(LabelRef(label + "_finish"))
+	storeRows(acc, a, y, ldy)
+	JMP(LabelRef(label + "_stored"))
+	Label(label + "_finish")
+	finishTile(acc, a, f, label, row, column)
+	Label(label + "_stored")
+}
+
+// finishTile stores accumulators where f says.
+func finishTile(acc [][]VecVirtual, a isa, f Register, label string, row func() Register, column int) {
+	// from returns the address of the first row of a matrix, and how far its rows are apart.
+	from := func(field, stride int) (at, ld Register) {
+		at, ld = GP64(), GP64()
+		MOVQ(Mem{Base: f, Disp: field}, at)
+		if row != nil {
+			MOVQ(row(), ld)
+			IMULQ(Mem{Base: f, Disp: stride}, ld)
+			ADDQ(ld, at)
+		}
+		MOVQ(Mem{Base: f, Disp: stride}, ld)
+		return at, ld
+	}
+	bias := GP64()
+	MOVQ(Mem{Base: f, Disp: finishBias}, bias)
+	if row != nil {
+		LEAQ(Mem{Base: bias, Index: row(), Scale: 4}, bias)
+	}
+	for r, xs := range acc {
+		b := a.vec()
+		VBROADCASTSS(Mem{Base: bias, Disp: 4 * r}, b)
+		for _, x := range xs {
+			VADDPS(b, x, x)
+		}
+	}
+	CMPQ(Mem{Base: f, Disp: finishRes}, Imm(0))
+	JE(LabelRef(label + "_limit"))
+	at, ld := from(finishRes, finishLdr)
+	for r, xs := range acc {
+		for v, x := range xs {
+			VADDPS(Mem{Base: at, Disp: 4*column + a.bytes()*v}, x, x)
+		}
+		if r < len(acc)-1 {
+			ADDQ(ld, at)
+		}
+	}
+	Label(label + "_limit")
+	lo, hi := a.vec(), a.vec()
+	VBROADCASTSS(Mem{Base: f, Disp: finishLo}, lo)
+	VBROADCASTSS(Mem{Base: f, Disp: finishHi}, hi)
+	at, ld = from(finishDst, finishLdd)
+	for r, xs := range acc {
+		for v, x := range xs {
+			VMAXPS(x, lo, x)
+			VMINPS(x, hi, x)
+			VMOVUPS(x, Mem{Base: at, Disp: 4*column + a.bytes()*v})
+		}
+		if r < len(acc)-1 {
+			ADDQ(ld, at)
 		}
 	}
 }

@@ -50,7 +50,7 @@ var bundles = map[int]int{1: 4, 2: 2, 4: 2, 8: 1, 16: 1}
 func spmm(a isa, rows, width int) {
 	tile, bundle := blockTiles[a.name][rows], bundles[rows]
 	name := fmt.Sprintf("spmm_f32_%dx1x%d_%s", rows, width*granule, a.name)
-	begin(name, "func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool)",
+	begin(name, "func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool, f "+finishType+")",
 		fmt.Sprintf("%s multiplies groups of %d rows by a panel:", name, rows),
 		"",
 		"\tj := 0",
@@ -69,7 +69,9 @@ func spmm(a isa, rows, width int) {
 		"\t\t\t}",
 		"\t\t}",
 		fmt.Sprintf("\t\tj += %d * n", bundle),
-		"\t}")
+		"\t}",
+		"",
+		"or, where f is not nil, the rows go to where it says.")
 	groups := Load(Param("groups"), GP64())
 	group := Load(Param("group"), GP64())
 	offset := Load(Param("offset"), GP64())
@@ -142,7 +144,15 @@ func spmm(a isa, rows, width int) {
 			Label("done" + label)
 			out := GP64()
 			LEAQ(Mem{Base: y, Disp: 4*p.column + rowBytes*rowBase}, out)
-			storeTile(fold(sets), a, out, ldy, "store"+label)
+			row := func() Register {
+				t := GP64()
+				MOVL(Mem{Base: group}, t.As32())
+				if rowBase > 0 {
+					add(rowBase, t)
+				}
+				return t
+			}
+			storeOrFinish(fold(sets), a, out, ldy, "store"+label, row, p.column)
 		}
 	}
 	if !single {

@@ -238,9 +238,21 @@ func (d *kernel) Tile() int     { return ukernel.MR }
 func (d *kernel) Bounds() []int { return d.bounds }
 
 func (d *kernel) Panel(y, x []float32, b, granules, r0, r1 int) {
+	d.panel(y, x, b, granules, r0, r1, nil)
+}
+
+// Finish is Panel of the last block, with rows that go to f.
+func (d *kernel) Finish(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) bool {
+	if d.kern.Finishes() {
+		d.panel(y, x, b, granules, r0, r1, f)
+	}
+	return d.kern.Finishes()
+}
+
+func (d *kernel) panel(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) {
 	rows, k := (d.m+ukernel.MR-1)/ukernel.MR*ukernel.MR, d.bounds[b+1]-d.bounds[b]
 	tiles := d.tiles()
-	d.kern.PanelOf(r1-r0, granules, k, tiles.Slice(rows*d.bounds[b]+r0*k, tiles.Len()), x, y, b > 0)
+	d.kern.PanelOf(r1-r0, granules, k, tiles.Slice(rows*d.bounds[b]+r0*k, tiles.Len()), x, y, b > 0, f)
 }
 
 func (d *kernel) VecColumns() int { return rate.Dense.VecColumns }

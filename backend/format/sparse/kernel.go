@@ -173,7 +173,16 @@ func (d *kernel[I]) Panel(y, x []float32, b, granules, r0, r1 int) {
 			return
 		}
 	}
-	d.Mul(b, r0, r1, granules, x, y, b > 0)
+	d.Mul(b, r0, r1, granules, x, y, b > 0, nil)
+}
+
+// Finish is Panel of the last block, with rows that go to f: whole blocks of the weight, without generated code.
+func (d *kernel[I]) Finish(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) bool {
+	if !d.kern.Finishes() || r1%d.height != 0 || d.code != nil && d.code() != nil {
+		return false
+	}
+	d.Mul(b, r0, r1, granules, x, y, b > 0, f)
+	return true
 }
 
 // Warm generates the code.

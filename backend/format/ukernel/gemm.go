@@ -1,5 +1,7 @@
 package ukernel
 
+import "runtime"
+
 // MR is the number of rows of a GEMM tile.
 const MR = 6
 
@@ -12,8 +14,8 @@ type Gemm struct {
 }
 
 // gemmTile computes tiles that are below each other, at least one, of rows rows, at most MR, and width granules of columns.
-// Those of A are at elements apart. It may prefetch what next begins with.
-type gemmTile func(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32)
+// Those of A are at elements apart. It may prefetch what next begins with, and changes f, which is nil for none.
+type gemmTile func(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, f *finish, next []float32)
 
 // PackedLen returns the number of elements of a packed weight of m rows and k
 // columns: m is rounded up to whole tiles.
@@ -78,7 +80,7 @@ func (g *Gemm) TileAhead(rows, width, k int, a []float32, ar, ak int, b []float3
 	if len(next) == 0 {
 		next = b
 	}
-	g.tile(1, rows, width, k, a, 0, ar, ak, b, ldb, y, ldy, acc, next)
+	g.tile(1, rows, width, k, a, 0, ar, ak, b, ldb, y, ldy, acc, nil, next)
 }
 
 // Panel computes m rows of a packed weight times width granules of a panel's
@@ -86,28 +88,34 @@ func (g *Gemm) TileAhead(rows, width, k int, a []float32, ar, ak int, b []float3
 // Rows can be split between threads at multiples of MR, by slicing w at i*k and y
 // at i*Columns.
 func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
+	g.panel(m, width, k, w, x, y, acc, nil)
+}
+
+// panel is Panel, whose rows go to f, which it changes, unless that is nil.
+func (g *Gemm) panel(m, width, k int, w, x, y []float32, acc bool, f *finish) {
 	checkPanel(m, width, k, x, y)
 	need("packed weight", len(w), g.PackedLen(m, k))
 	whole := m / MR * MR
 	if whole > 0 {
-		g.tile(whole/MR, MR, width, k, w, MR*k, 1, MR, x, Columns, y, Columns, acc, x)
+		g.tile(whole/MR, MR, width, k, w, MR*k, 1, MR, x, Columns, y, Columns, acc, f, x)
 	}
 	if whole < m {
-		g.tile(1, m-whole, width, k, w[whole*k:], 0, 1, MR, x, Columns, y[whole*Columns:], Columns, acc, x)
+		g.tile(1, m-whole, width, k, w[whole*k:], 0, 1, MR, x, Columns, y[whole*Columns:], Columns, acc, f, x)
 	}
 }
 
-// PanelOf is Gemm.Panel for a packed weight of any type.
-func (kern *Kernels) PanelOf(m, width, k int, w Values, x, y []float32, acc bool) {
-	g := &kern.Gemm
+// PanelOf is Gemm.Panel for a packed weight of any type, whose rows go to f unless that is nil.
+func (kern *Kernels) PanelOf(m, width, k int, w Values, x, y []float32, acc bool, f *Finish) {
+	g, to := &kern.Gemm, kern.finish(f, m, width)
+	defer runtime.KeepAlive(f)
 	if !w.Half() {
-		g.Panel(m, width, k, w.f32, x, y, acc)
+		g.panel(m, width, k, w.f32, x, y, acc, to)
 		return
 	}
 	lent := w.lend()
 	defer lent.giveBack()
 	for i := 0; i < m; i += MR {
 		tile := kern.widened(lent, w, i*k, (i+MR)*k)
-		g.Panel(min(MR, m-i), width, k, tile, x, y[i*Columns:], acc)
+		g.panel(min(MR, m-i), width, k, tile, x, y[i*Columns:], acc, to)
 	}
 }

@@ -41,9 +41,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x16_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -59,7 +59,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -140,21 +140,63 @@ done_0:
 	VADDPS 32(SI), Y1, Y1
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 32(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x16_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -170,7 +212,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -267,24 +309,79 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 32(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x16_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -300,7 +397,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -421,6 +518,9 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -429,19 +529,84 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 32(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x16_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -457,7 +622,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -591,6 +756,9 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -602,19 +770,97 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x16_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -630,7 +876,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -784,6 +1030,9 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -798,19 +1047,110 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 32(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x16_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -826,7 +1166,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -1000,6 +1340,9 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -1017,19 +1360,123 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       (DI), Y10, Y10
+	VADDPS       32(DI), Y11, Y11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, (DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 32(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_1x1x16_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x16_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -1087,17 +1534,55 @@ done_0_0:
 	VADDPS 32(R9), Y1, Y1
 
 store_0_0:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(R9), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+
+store_0_0_limit:
+	VBROADCASTSS 40(R9), Y2
+	VBROADCASTSS 44(R9), Y3
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, (R8)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 32(R8)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_2x1x16_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x16_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -1155,20 +1640,71 @@ done_0_0:
 	VADDPS 32(R10), Y3, Y3
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(R9), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       (R9), Y2, Y2
+	VADDPS       32(R9), Y3, Y3
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Y4
+	VBROADCASTSS 44(R10), Y5
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, (R9)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 32(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_4x1x16_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x16_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -1248,6 +1784,9 @@ done_0_0:
 	VADDPS 32(R10), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -1259,15 +1798,89 @@ store_0_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       (R9), Y2, Y2
+	VADDPS       32(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       (R9), Y4, Y4
+	VADDPS       32(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       (R9), Y6, Y6
+	VADDPS       32(R9), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_8x1x16_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x16_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -1334,6 +1947,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -1345,18 +1961,92 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_4_0
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (DX), R11
@@ -1398,6 +2088,9 @@ done_4_0:
 	VADDPS 32(R10), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -1409,16 +2102,93 @@ store_4_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       (R9), Y2, Y2
+	VADDPS       32(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       (R9), Y4, Y4
+	VADDPS       32(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       (R9), Y6, Y6
+	VADDPS       32(R9), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R9)
+
+store_4_0_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_16x1x16_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x16_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -1485,6 +2255,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -1496,19 +2269,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -1550,6 +2397,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -1561,19 +2411,96 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_0
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (R10), R13
@@ -1615,6 +2542,9 @@ done_8_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -1626,18 +2556,95 @@ store_8_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_12_0
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_8_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_8_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_12_0
 
 loop_12_0:
 	MOVWLZX      (DX), R11
@@ -1679,6 +2686,9 @@ done_12_0:
 	VADDPS 32(R10), Y7, Y7
 
 store_12_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_12_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -1690,16 +2700,93 @@ store_12_0:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_12_0_stored
+
+store_12_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_12_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       (R9), Y2, Y2
+	VADDPS       32(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       (R9), Y4, Y4
+	VADDPS       32(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       (R9), Y6, Y6
+	VADDPS       32(R9), Y7, Y7
+
+store_12_0_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R9)
+
+store_12_0_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x32_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -1715,7 +2802,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -1796,26 +2883,56 @@ done_0:
 	VADDPS 32(SI), Y1, Y1
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y8
@@ -1879,21 +2996,63 @@ done_16:
 	VADDPS 32(SI), Y1, Y1
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 96(DI)
+
+store_16_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x32_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -1909,7 +3068,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -2006,29 +3165,72 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y8
@@ -2108,24 +3310,79 @@ done_16:
 	VADDPS 32(SI), Y3, Y3
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 96(DI)
+
+store_16_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x32_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -2141,7 +3398,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -2262,6 +3519,9 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -2270,28 +3530,81 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y12
@@ -2391,6 +3704,9 @@ done_16:
 	VADDPS 32(SI), Y5, Y5
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
@@ -2399,19 +3715,84 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 96(DI)
+
+store_16_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x32_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -2427,7 +3808,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -2561,6 +3942,9 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -2572,24 +3956,90 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y8
@@ -2706,6 +4156,9 @@ done_16:
 	VADDPS 32(SI), Y7, Y7
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -2717,19 +4170,97 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(DI)
+
+store_16_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x32_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -2745,7 +4276,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -2899,6 +4430,9 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -2913,26 +4447,105 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y10
@@ -3067,6 +4680,9 @@ done_16:
 	VADDPS 32(SI), Y9, Y9
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -3081,19 +4697,110 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y8, Y8
+	VADDPS       96(DI), Y9, Y9
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, 64(DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 96(DI)
+
+store_16_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x32_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -3109,7 +4816,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -3283,6 +4990,9 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -3300,28 +5010,120 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       (DI), Y10, Y10
+	VADDPS       32(DI), Y11, Y11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, (DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y12
@@ -3474,6 +5276,9 @@ done_16:
 	VADDPS 32(SI), Y11, Y11
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -3491,19 +5296,123 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y8, Y8
+	VADDPS       96(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y10, Y10
+	VADDPS       96(DI), Y11, Y11
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, 64(DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, 64(DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 96(DI)
+
+store_16_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_1x1x32_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x32_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -3577,19 +5486,67 @@ done_0_0:
 	VADDPS 96(R9), Y3, Y3
 
 store_0_0:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
 	VMOVUPS Y3, 96(R8)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(R9), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+	VADDPS       64(R8), Y2, Y2
+	VADDPS       96(R8), Y3, Y3
+
+store_0_0_limit:
+	VBROADCASTSS 40(R9), Y4
+	VBROADCASTSS 44(R9), Y5
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (R8)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(R8)
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 64(R8)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 96(R8)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_2x1x32_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x32_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -3667,6 +5624,9 @@ done_0_0:
 	VADDPS 96(R10), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -3676,15 +5636,83 @@ store_0_0:
 	VMOVUPS Y5, 32(R9)
 	VMOVUPS Y6, 64(R9)
 	VMOVUPS Y7, 96(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	VADDPS       64(R9), Y2, Y2
+	VADDPS       96(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       (R9), Y4, Y4
+	VADDPS       32(R9), Y5, Y5
+	VADDPS       64(R9), Y6, Y6
+	VADDPS       96(R9), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R9)
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R9)
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_4x1x32_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x32_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -3766,6 +5794,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -3777,18 +5808,92 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (DX), R11
@@ -3845,6 +5950,9 @@ done_0_16:
 	VADDPS 32(R10), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -3856,16 +5964,90 @@ store_0_16:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       64(R9), Y0, Y0
+	VADDPS       96(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y2, Y2
+	VADDPS       96(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y4, Y4
+	VADDPS       96(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y6, Y6
+	VADDPS       96(R9), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R9)
+
+store_0_16_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_8x1x32_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x32_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -3932,6 +6114,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -3943,19 +6128,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -3997,6 +6256,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4008,19 +6270,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -4062,6 +6398,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4073,18 +6412,95 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_4_16
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_4_16
 
 loop_4_16:
 	MOVWLZX      (DX), R11
@@ -4126,6 +6542,9 @@ done_4_16:
 	VADDPS 32(R10), Y7, Y7
 
 store_4_16:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_4_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -4137,16 +6556,93 @@ store_4_16:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_4_16_stored
+
+store_4_16_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_4_16_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       64(R9), Y0, Y0
+	VADDPS       96(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y2, Y2
+	VADDPS       96(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y4, Y4
+	VADDPS       96(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y6, Y6
+	VADDPS       96(R9), Y7, Y7
+
+store_4_16_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R9)
+
+store_4_16_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_16x1x32_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x32_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -4213,6 +6709,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4224,19 +6723,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -4278,6 +6851,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4289,19 +6865,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -4343,6 +6993,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4354,19 +7007,96 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_16
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_16
 
 loop_4_16:
 	MOVWLZX      (R10), R13
@@ -4408,6 +7138,9 @@ done_4_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4419,19 +7152,96 @@ store_4_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_0
+	JMP     store_4_16_stored
+
+store_4_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_4_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_4_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (R10), R13
@@ -4473,6 +7283,9 @@ done_8_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4484,19 +7297,96 @@ store_8_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_16
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_8_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_8_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_16
 
 loop_8_16:
 	MOVWLZX      (R10), R13
@@ -4538,6 +7428,9 @@ done_8_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4549,19 +7442,96 @@ store_8_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_12_0
+	JMP     store_8_16_stored
+
+store_8_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_8_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_8_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_12_0
 
 loop_12_0:
 	MOVWLZX      (R10), R13
@@ -4603,6 +7573,9 @@ done_12_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_12_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_12_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -4614,18 +7587,95 @@ store_12_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_12_16
+	JMP     store_12_0_stored
+
+store_12_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_12_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_12_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_12_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_12_16
 
 loop_12_16:
 	MOVWLZX      (DX), R11
@@ -4667,6 +7717,9 @@ done_12_16:
 	VADDPS 32(R10), Y7, Y7
 
 store_12_16:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_12_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -4678,16 +7731,93 @@ store_12_16:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_12_16_stored
+
+store_12_16_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_12_16_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       64(R9), Y0, Y0
+	VADDPS       96(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y2, Y2
+	VADDPS       96(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y4, Y4
+	VADDPS       96(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       64(R9), Y6, Y6
+	VADDPS       96(R9), Y7, Y7
+
+store_12_16_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R9)
+
+store_12_16_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x48_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -4703,7 +7833,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -4784,26 +7914,56 @@ done_0:
 	VADDPS 32(SI), Y1, Y1
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y8
@@ -4867,26 +8027,56 @@ done_16:
 	VADDPS 32(SI), Y1, Y1
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+128, R8
-	ADDQ    $+128, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+128, R8
+	ADDQ   $+128, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R8), Y8
@@ -4950,21 +8140,63 @@ done_32:
 	VADDPS 32(SI), Y1, Y1
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 160(DI)
+
+store_32_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x48_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -4980,7 +8212,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -5077,29 +8309,72 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y8
@@ -5179,29 +8454,72 @@ done_16:
 	VADDPS 32(SI), Y3, Y3
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+128, R8
-	ADDQ    $+128, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+128, R8
+	ADDQ   $+128, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R8), Y8
@@ -5281,24 +8599,79 @@ done_32:
 	VADDPS 32(SI), Y3, Y3
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 160(DI)
+
+store_32_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x48_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -5314,7 +8687,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -5435,6 +8808,9 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -5443,28 +8819,81 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y12
@@ -5564,6 +8993,9 @@ done_16:
 	VADDPS 32(SI), Y5, Y5
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
@@ -5572,28 +9004,81 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+128, R8
-	ADDQ    $+128, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+128, R8
+	ADDQ   $+128, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R8), Y12
@@ -5693,6 +9178,9 @@ done_32:
 	VADDPS 32(SI), Y5, Y5
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
@@ -5701,19 +9189,84 @@ store_32:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 160(DI)
+
+store_32_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x48_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -5729,7 +9282,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -5863,6 +9416,9 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -5874,24 +9430,90 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y8
@@ -6008,6 +9630,9 @@ done_16:
 	VADDPS 32(SI), Y7, Y7
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -6019,24 +9644,90 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+128, R9
-	ADDQ    $+128, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+128, R9
+	ADDQ   $+128, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R9), Y8
@@ -6153,6 +9844,9 @@ done_32:
 	VADDPS 32(SI), Y7, Y7
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -6164,19 +9858,97 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y6, Y6
+	VADDPS       160(DI), Y7, Y7
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(DI)
+
+store_32_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x48_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -6192,7 +9964,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -6346,6 +10118,9 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -6360,26 +10135,105 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y10
@@ -6514,6 +10368,9 @@ done_16:
 	VADDPS 32(SI), Y9, Y9
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -6528,26 +10385,105 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+128, R9
-	ADDQ    $+128, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y8, Y8
+	VADDPS       96(DI), Y9, Y9
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, 64(DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+128, R9
+	ADDQ   $+128, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R9), Y10
@@ -6682,6 +10618,9 @@ done_32:
 	VADDPS 32(SI), Y9, Y9
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -6696,19 +10635,110 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y6, Y6
+	VADDPS       160(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y8, Y8
+	VADDPS       160(DI), Y9, Y9
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, 128(DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, 128(DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 160(DI)
+
+store_32_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x48_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -6724,7 +10754,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -6898,6 +10928,9 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -6915,28 +10948,120 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       (DI), Y10, Y10
+	VADDPS       32(DI), Y11, Y11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, (DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y12
@@ -7089,6 +11214,9 @@ done_16:
 	VADDPS 32(SI), Y11, Y11
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -7106,28 +11234,120 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+128, R9
-	ADDQ    $+128, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y8, Y8
+	VADDPS       96(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y10, Y10
+	VADDPS       96(DI), Y11, Y11
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, 64(DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, 64(DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+128, R9
+	ADDQ   $+128, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R9), Y12
@@ -7280,6 +11500,9 @@ done_32:
 	VADDPS 32(SI), Y11, Y11
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -7297,19 +11520,123 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y6, Y6
+	VADDPS       160(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y8, Y8
+	VADDPS       160(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y10, Y10
+	VADDPS       160(DI), Y11, Y11
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, 128(DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, 128(DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, 128(DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 160(DI)
+
+store_32_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_1x1x48_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x48_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -7377,19 +11704,62 @@ done_0_0:
 	VADDPS 64(R10), Y2, Y2
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	MOVL    4(CX), R9
-	TESTQ   R9, R9
-	JZ      done_0_24
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y3
+	VADDPS       Y3, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y3, Y2, Y2
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	VADDPS       64(R9), Y2, Y2
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Y3
+	VBROADCASTSS 44(R10), Y4
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y3, Y0
+	VMINPS       Y0, Y4, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y3, Y1
+	VMINPS       Y1, Y4, Y1
+	VMOVUPS      Y1, 32(R9)
+	VMAXPS       Y2, Y3, Y2
+	VMINPS       Y2, Y4, Y2
+	VMOVUPS      Y2, 64(R9)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVL   4(CX), R9
+	TESTQ  R9, R9
+	JZ     done_0_24
 
 loop_0_24:
 	MOVQ         (DX), R10
@@ -7434,19 +11804,62 @@ done_0_24:
 	VADDPS 64(R9), Y2, Y2
 
 store_0_24:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_24_finish
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_24_stored
+
+store_0_24_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Y3
+	VADDPS       Y3, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y3, Y2, Y2
+	CMPQ         8(R9), $0x00
+	JE           store_0_24_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       96(R8), Y0, Y0
+	VADDPS       128(R8), Y1, Y1
+	VADDPS       160(R8), Y2, Y2
+
+store_0_24_limit:
+	VBROADCASTSS 40(R9), Y3
+	VBROADCASTSS 44(R9), Y4
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Y0, Y3, Y0
+	VMINPS       Y0, Y4, Y0
+	VMOVUPS      Y0, 96(R8)
+	VMAXPS       Y1, Y3, Y1
+	VMINPS       Y1, Y4, Y1
+	VMOVUPS      Y1, 128(R8)
+	VMAXPS       Y2, Y3, Y2
+	VMINPS       Y2, Y4, Y2
+	VMOVUPS      Y2, 160(R8)
+
+store_0_24_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_2x1x48_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x48_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -7516,6 +11929,9 @@ done_0_0:
 	VADDPS 64(R11), Y5, Y5
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	VMOVUPS Y2, 64(R10)
@@ -7523,16 +11939,74 @@ store_0_0:
 	VMOVUPS Y3, (R10)
 	VMOVUPS Y4, 32(R10)
 	VMOVUPS Y5, 64(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_0_24
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VBROADCASTSS 4(R10), Y6
+	VADDPS       Y6, Y3, Y3
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	VADDPS       64(R10), Y2, Y2
+	ADDQ         R12, R10
+	VADDPS       (R10), Y3, Y3
+	VADDPS       32(R10), Y4, Y4
+	VADDPS       64(R10), Y5, Y5
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y6
+	VBROADCASTSS 44(R11), Y7
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 32(R10)
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, (R10)
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 32(R10)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 64(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_0_24
 
 loop_0_24:
 	MOVWLZX      (DX), R11
@@ -7579,6 +12053,9 @@ done_0_24:
 	VADDPS 64(R10), Y5, Y5
 
 store_0_24:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_24_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -7586,16 +12063,74 @@ store_0_24:
 	VMOVUPS Y3, (R9)
 	VMOVUPS Y4, 32(R9)
 	VMOVUPS Y5, 64(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_24_stored
+
+store_0_24_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VBROADCASTSS 4(R9), Y6
+	VADDPS       Y6, Y3, Y3
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(R10), $0x00
+	JE           store_0_24_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       96(R9), Y0, Y0
+	VADDPS       128(R9), Y1, Y1
+	VADDPS       160(R9), Y2, Y2
+	ADDQ         R11, R9
+	VADDPS       96(R9), Y3, Y3
+	VADDPS       128(R9), Y4, Y4
+	VADDPS       160(R9), Y5, Y5
+
+store_0_24_limit:
+	VBROADCASTSS 40(R10), Y6
+	VBROADCASTSS 44(R10), Y7
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 96(R9)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 128(R9)
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 96(R9)
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 128(R9)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 160(R9)
+
+store_0_24_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_4x1x48_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x48_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -7677,6 +12212,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -7688,19 +12226,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -7757,6 +12369,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -7768,18 +12383,92 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_0_32
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (DX), R11
@@ -7836,6 +12525,9 @@ done_0_32:
 	VADDPS 32(R10), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -7847,16 +12539,90 @@ store_0_32:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       128(R9), Y0, Y0
+	VADDPS       160(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y2, Y2
+	VADDPS       160(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y4, Y4
+	VADDPS       160(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y6, Y6
+	VADDPS       160(R9), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R9)
+
+store_0_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_8x1x48_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x48_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -7923,6 +12689,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -7934,19 +12703,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -7988,6 +12831,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -7999,19 +12845,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_32
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (R10), R13
@@ -8053,6 +12973,9 @@ done_0_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8064,19 +12987,93 @@ store_0_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_0_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -8118,6 +13115,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8129,19 +13129,96 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_16
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_16
 
 loop_4_16:
 	MOVWLZX      (R10), R13
@@ -8183,6 +13260,9 @@ done_4_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8194,18 +13274,95 @@ store_4_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_4_32
+	JMP     store_4_16_stored
+
+store_4_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_4_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_4_16_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_4_32
 
 loop_4_32:
 	MOVWLZX      (DX), R11
@@ -8247,6 +13404,9 @@ done_4_32:
 	VADDPS 32(R10), Y7, Y7
 
 store_4_32:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_4_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -8258,16 +13418,93 @@ store_4_32:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_4_32_stored
+
+store_4_32_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_4_32_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       128(R9), Y0, Y0
+	VADDPS       160(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y2, Y2
+	VADDPS       160(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y4, Y4
+	VADDPS       160(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y6, Y6
+	VADDPS       160(R9), Y7, Y7
+
+store_4_32_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R9)
+
+store_4_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_16x1x48_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x48_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -8334,6 +13571,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8345,19 +13585,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -8399,6 +13713,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8410,19 +13727,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_32
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (R10), R13
@@ -8464,6 +13855,9 @@ done_0_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8475,19 +13869,93 @@ store_0_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_0_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -8529,6 +13997,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8540,19 +14011,96 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_16
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_16
 
 loop_4_16:
 	MOVWLZX      (R10), R13
@@ -8594,6 +14142,9 @@ done_4_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8605,19 +14156,96 @@ store_4_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_32
+	JMP     store_4_16_stored
+
+store_4_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_4_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_4_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_32
 
 loop_4_32:
 	MOVWLZX      (R10), R13
@@ -8659,6 +14287,9 @@ done_4_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8670,19 +14301,96 @@ store_4_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_0
+	JMP     store_4_32_stored
+
+store_4_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_4_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_4_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (R10), R13
@@ -8724,6 +14432,9 @@ done_8_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8735,19 +14446,96 @@ store_8_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_16
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_8_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_8_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_16
 
 loop_8_16:
 	MOVWLZX      (R10), R13
@@ -8789,6 +14577,9 @@ done_8_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8800,19 +14591,96 @@ store_8_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_32
+	JMP     store_8_16_stored
+
+store_8_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_8_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_8_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_32
 
 loop_8_32:
 	MOVWLZX      (R10), R13
@@ -8854,6 +14722,9 @@ done_8_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8865,19 +14736,96 @@ store_8_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_12_0
+	JMP     store_8_32_stored
+
+store_8_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_8_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_8_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_12_0
 
 loop_12_0:
 	MOVWLZX      (R10), R13
@@ -8919,6 +14867,9 @@ done_12_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_12_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_12_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8930,19 +14881,96 @@ store_12_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_12_16
+	JMP     store_12_0_stored
+
+store_12_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_12_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_12_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_12_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_12_16
 
 loop_12_16:
 	MOVWLZX      (R10), R13
@@ -8984,6 +15012,9 @@ done_12_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_12_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_12_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -8995,18 +15026,95 @@ store_12_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_12_32
+	JMP     store_12_16_stored
+
+store_12_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_12_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_12_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_12_16_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_12_32
 
 loop_12_32:
 	MOVWLZX      (DX), R11
@@ -9048,6 +15156,9 @@ done_12_32:
 	VADDPS 32(R10), Y7, Y7
 
 store_12_32:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_12_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -9059,16 +15170,93 @@ store_12_32:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_12_32_stored
+
+store_12_32_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_12_32_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       128(R9), Y0, Y0
+	VADDPS       160(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y2, Y2
+	VADDPS       160(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y4, Y4
+	VADDPS       160(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y6, Y6
+	VADDPS       160(R9), Y7, Y7
+
+store_12_32_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R9)
+
+store_12_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x64_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -9084,7 +15272,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -9165,26 +15353,56 @@ done_0:
 	VADDPS 32(SI), Y1, Y1
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y8
@@ -9248,26 +15466,56 @@ done_16:
 	VADDPS 32(SI), Y1, Y1
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+128, R8
-	ADDQ    $+128, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+128, R8
+	ADDQ   $+128, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R8), Y8
@@ -9331,26 +15579,56 @@ done_32:
 	VADDPS 32(SI), Y1, Y1
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+192, R8
-	ADDQ    $+192, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_48
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 160(DI)
+
+store_32_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+192, R8
+	ADDQ   $+192, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_48
 
 loop_48:
 	VMOVUPS      (R8), Y8
@@ -9414,21 +15692,63 @@ done_48:
 	VADDPS 32(SI), Y1, Y1
 
 store_48:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_48_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_48_stored
+
+store_48_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y2
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	CMPQ         8(SI), $0x00
+	JE           store_48_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       192(DI), Y0, Y0
+	VADDPS       224(DI), Y1, Y1
+
+store_48_limit:
+	VBROADCASTSS 40(SI), Y2
+	VBROADCASTSS 44(SI), Y3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y2, Y0
+	VMINPS       Y0, Y3, Y0
+	VMOVUPS      Y0, 192(DI)
+	VMAXPS       Y1, Y2, Y1
+	VMINPS       Y1, Y3, Y1
+	VMOVUPS      Y1, 224(DI)
+
+store_48_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x64_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -9444,7 +15764,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -9541,29 +15861,72 @@ done_0:
 	VADDPS 32(SI), Y3, Y3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
 	VMOVUPS Y2, (R10)
 	VMOVUPS Y3, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y8
@@ -9643,29 +16006,72 @@ done_16:
 	VADDPS 32(SI), Y3, Y3
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+128, R8
-	ADDQ    $+128, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+128, R8
+	ADDQ   $+128, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R8), Y8
@@ -9745,29 +16151,72 @@ done_32:
 	VADDPS 32(SI), Y3, Y3
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+192, R8
-	ADDQ    $+192, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_48
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 160(DI)
+
+store_32_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+192, R8
+	ADDQ   $+192, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_48
 
 loop_48:
 	VMOVUPS      (R8), Y8
@@ -9847,24 +16296,79 @@ done_48:
 	VADDPS 32(SI), Y3, Y3
 
 store_48:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_48_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_48_stored
+
+store_48_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DI), Y4
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(SI), $0x00
+	JE           store_48_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       192(DI), Y0, Y0
+	VADDPS       224(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y2, Y2
+	VADDPS       224(DI), Y3, Y3
+
+store_48_limit:
+	VBROADCASTSS 40(SI), Y4
+	VBROADCASTSS 44(SI), Y5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 192(DI)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 192(DI)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 224(DI)
+
+store_48_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x64_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -9880,7 +16384,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -10001,6 +16505,9 @@ done_0:
 	VADDPS 32(SI), Y5, Y5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -10009,28 +16516,81 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Y4, (R10)
 	VMOVUPS Y5, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+64, R8
-	ADDQ    $+64, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+64, R8
+	ADDQ   $+64, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R8), Y12
@@ -10130,6 +16690,9 @@ done_16:
 	VADDPS 32(SI), Y5, Y5
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
@@ -10138,28 +16701,81 @@ store_16:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+128, R8
-	ADDQ    $+128, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+128, R8
+	ADDQ   $+128, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R8), Y12
@@ -10259,6 +16875,9 @@ done_32:
 	VADDPS 32(SI), Y5, Y5
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
@@ -10267,28 +16886,81 @@ store_32:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R8
-	MOVQ    y+64(FP), R9
-	ADDQ    $+192, R8
-	ADDQ    $+192, R9
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_48
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 160(DI)
+
+store_32_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R8
+	MOVQ   y+64(FP), R9
+	ADDQ   $+192, R8
+	ADDQ   $+192, R9
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_48
 
 loop_48:
 	VMOVUPS      (R8), Y12
@@ -10388,6 +17060,9 @@ done_48:
 	VADDPS 32(SI), Y5, Y5
 
 store_48:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_48_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    AX, R9
@@ -10396,19 +17071,84 @@ store_48:
 	ADDQ    AX, R9
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_48_stored
+
+store_48_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y6
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y6, Y1, Y1
+	VBROADCASTSS 4(DI), Y6
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y6, Y3, Y3
+	VBROADCASTSS 8(DI), Y6
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y6, Y5, Y5
+	CMPQ         8(SI), $0x00
+	JE           store_48_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       192(DI), Y0, Y0
+	VADDPS       224(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y2, Y2
+	VADDPS       224(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y4, Y4
+	VADDPS       224(DI), Y5, Y5
+
+store_48_limit:
+	VBROADCASTSS 40(SI), Y6
+	VBROADCASTSS 44(SI), Y7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y6, Y0
+	VMINPS       Y0, Y7, Y0
+	VMOVUPS      Y0, 192(DI)
+	VMAXPS       Y1, Y6, Y1
+	VMINPS       Y1, Y7, Y1
+	VMOVUPS      Y1, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y6, Y2
+	VMINPS       Y2, Y7, Y2
+	VMOVUPS      Y2, 192(DI)
+	VMAXPS       Y3, Y6, Y3
+	VMINPS       Y3, Y7, Y3
+	VMOVUPS      Y3, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y6, Y4
+	VMINPS       Y4, Y7, Y4
+	VMOVUPS      Y4, 192(DI)
+	VMAXPS       Y5, Y6, Y5
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      Y5, 224(DI)
+
+store_48_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x64_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -10424,7 +17164,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -10558,6 +17298,9 @@ done_0:
 	VADDPS 32(SI), Y7, Y7
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -10569,24 +17312,90 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y6, (R11)
 	VMOVUPS Y7, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y8
@@ -10703,6 +17512,9 @@ done_16:
 	VADDPS 32(SI), Y7, Y7
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -10714,24 +17526,90 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+128, R9
-	ADDQ    $+128, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+128, R9
+	ADDQ   $+128, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R9), Y8
@@ -10848,6 +17726,9 @@ done_32:
 	VADDPS 32(SI), Y7, Y7
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -10859,24 +17740,90 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+192, R9
-	ADDQ    $+192, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	SUBQ    $0x04, SI
-	JL      tail_48
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y6, Y6
+	VADDPS       160(DI), Y7, Y7
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(DI)
+
+store_32_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+192, R9
+	ADDQ   $+192, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $0x04, SI
+	JL     tail_48
 
 loop_48:
 	VMOVUPS      (R9), Y8
@@ -10993,6 +17940,9 @@ done_48:
 	VADDPS 32(SI), Y7, Y7
 
 store_48:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -11004,19 +17954,97 @@ store_48:
 	ADDQ    AX, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_48_stored
+
+store_48_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(DI), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(DI), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(DI), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(SI), $0x00
+	JE           store_48_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       192(DI), Y0, Y0
+	VADDPS       224(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y2, Y2
+	VADDPS       224(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y4, Y4
+	VADDPS       224(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y6, Y6
+	VADDPS       224(DI), Y7, Y7
+
+store_48_limit:
+	VBROADCASTSS 40(SI), Y8
+	VBROADCASTSS 44(SI), Y9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(DI)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(DI)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(DI)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(DI)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(DI)
+
+store_48_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x64_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -11032,7 +18060,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -11186,6 +18214,9 @@ done_0:
 	VADDPS 32(SI), Y9, Y9
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -11200,26 +18231,105 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y10
@@ -11354,6 +18464,9 @@ done_16:
 	VADDPS 32(SI), Y9, Y9
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -11368,26 +18481,105 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+128, R9
-	ADDQ    $+128, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y8, Y8
+	VADDPS       96(DI), Y9, Y9
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, 64(DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+128, R9
+	ADDQ   $+128, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R9), Y10
@@ -11522,6 +18714,9 @@ done_32:
 	VADDPS 32(SI), Y9, Y9
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -11536,26 +18731,105 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+192, R9
-	ADDQ    $+192, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	SUBQ    $0x04, SI
-	JL      tail_48
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y6, Y6
+	VADDPS       160(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y8, Y8
+	VADDPS       160(DI), Y9, Y9
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, 128(DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, 128(DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 160(DI)
+
+store_32_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+192, R9
+	ADDQ   $+192, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	SUBQ   $0x04, SI
+	JL     tail_48
 
 loop_48:
 	VMOVUPS      (R9), Y10
@@ -11690,6 +18964,9 @@ done_48:
 	VADDPS 32(SI), Y9, Y9
 
 store_48:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -11704,19 +18981,110 @@ store_48:
 	ADDQ    AX, R10
 	VMOVUPS Y8, (R10)
 	VMOVUPS Y9, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_48_stored
+
+store_48_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y10
+	VADDPS       Y10, Y0, Y0
+	VADDPS       Y10, Y1, Y1
+	VBROADCASTSS 4(DI), Y10
+	VADDPS       Y10, Y2, Y2
+	VADDPS       Y10, Y3, Y3
+	VBROADCASTSS 8(DI), Y10
+	VADDPS       Y10, Y4, Y4
+	VADDPS       Y10, Y5, Y5
+	VBROADCASTSS 12(DI), Y10
+	VADDPS       Y10, Y6, Y6
+	VADDPS       Y10, Y7, Y7
+	VBROADCASTSS 16(DI), Y10
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	CMPQ         8(SI), $0x00
+	JE           store_48_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       192(DI), Y0, Y0
+	VADDPS       224(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y2, Y2
+	VADDPS       224(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y4, Y4
+	VADDPS       224(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y6, Y6
+	VADDPS       224(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y8, Y8
+	VADDPS       224(DI), Y9, Y9
+
+store_48_limit:
+	VBROADCASTSS 40(SI), Y10
+	VBROADCASTSS 44(SI), Y11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y10, Y0
+	VMINPS       Y0, Y11, Y0
+	VMOVUPS      Y0, 192(DI)
+	VMAXPS       Y1, Y10, Y1
+	VMINPS       Y1, Y11, Y1
+	VMOVUPS      Y1, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y10, Y2
+	VMINPS       Y2, Y11, Y2
+	VMOVUPS      Y2, 192(DI)
+	VMAXPS       Y3, Y10, Y3
+	VMINPS       Y3, Y11, Y3
+	VMOVUPS      Y3, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y10, Y4
+	VMINPS       Y4, Y11, Y4
+	VMOVUPS      Y4, 192(DI)
+	VMAXPS       Y5, Y10, Y5
+	VMINPS       Y5, Y11, Y5
+	VMOVUPS      Y5, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y10, Y6
+	VMINPS       Y6, Y11, Y6
+	VMOVUPS      Y6, 192(DI)
+	VMAXPS       Y7, Y10, Y7
+	VMINPS       Y7, Y11, Y7
+	VMOVUPS      Y7, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y10, Y8
+	VMINPS       Y8, Y11, Y8
+	VMOVUPS      Y8, 192(DI)
+	VMAXPS       Y9, Y10, Y9
+	VMINPS       Y9, Y11, Y9
+	VMOVUPS      Y9, 224(DI)
+
+store_48_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x64_avx2(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -11732,7 +19100,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -11906,6 +19274,9 @@ done_0:
 	VADDPS 32(SI), Y11, Y11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Y0, (R11)
 	VMOVUPS Y1, 32(R11)
 	ADDQ    AX, R11
@@ -11923,28 +19294,120 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Y10, (R11)
 	VMOVUPS Y11, 32(R11)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+64, R9
-	ADDQ    $+64, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_16
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       (DI), Y2, Y2
+	VADDPS       32(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       (DI), Y4, Y4
+	VADDPS       32(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       (DI), Y6, Y6
+	VADDPS       32(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       (DI), Y8, Y8
+	VADDPS       32(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       (DI), Y10, Y10
+	VADDPS       32(DI), Y11, Y11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, (DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, (DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, (DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, (DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, (DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, (DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 32(DI)
+
+store_0_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+64, R9
+	ADDQ   $+64, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_16
 
 loop_16:
 	VMOVUPS      (R9), Y12
@@ -12097,6 +19560,9 @@ done_16:
 	VADDPS 32(SI), Y11, Y11
 
 store_16:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -12114,28 +19580,120 @@ store_16:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+128, R9
-	ADDQ    $+128, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_32
+	JMP     store_16_stored
+
+store_16_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_16_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       64(DI), Y0, Y0
+	VADDPS       96(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y4, Y4
+	VADDPS       96(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y6, Y6
+	VADDPS       96(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y8, Y8
+	VADDPS       96(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       64(DI), Y10, Y10
+	VADDPS       96(DI), Y11, Y11
+
+store_16_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, 64(DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, 64(DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, 64(DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, 64(DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, 64(DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 96(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, 64(DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 96(DI)
+
+store_16_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+128, R9
+	ADDQ   $+128, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_32
 
 loop_32:
 	VMOVUPS      (R9), Y12
@@ -12288,6 +19846,9 @@ done_32:
 	VADDPS 32(SI), Y11, Y11
 
 store_32:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -12305,28 +19866,120 @@ store_32:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    k+8(FP), SI
-	MOVQ    a+16(FP), DI
-	LEAQ    (DI)(BX*2), R8
-	ADDQ    BX, R8
-	MOVQ    b+48(FP), R9
-	MOVQ    y+64(FP), R10
-	ADDQ    $+192, R9
-	ADDQ    $+192, R10
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	SUBQ    $0x04, SI
-	JL      tail_48
+	JMP     store_32_stored
+
+store_32_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_32_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       128(DI), Y0, Y0
+	VADDPS       160(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y2, Y2
+	VADDPS       160(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y6, Y6
+	VADDPS       160(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y8, Y8
+	VADDPS       160(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       128(DI), Y10, Y10
+	VADDPS       160(DI), Y11, Y11
+
+store_32_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, 128(DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, 128(DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, 128(DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, 128(DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, 128(DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 160(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, 128(DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 160(DI)
+
+store_32_stored:
+	MOVQ   k+8(FP), SI
+	MOVQ   a+16(FP), DI
+	LEAQ   (DI)(BX*2), R8
+	ADDQ   BX, R8
+	MOVQ   b+48(FP), R9
+	MOVQ   y+64(FP), R10
+	ADDQ   $+192, R9
+	ADDQ   $+192, R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	SUBQ   $0x04, SI
+	JL     tail_48
 
 loop_48:
 	VMOVUPS      (R9), Y12
@@ -12479,6 +20132,9 @@ done_48:
 	VADDPS 32(SI), Y11, Y11
 
 store_48:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    AX, R10
@@ -12496,19 +20152,123 @@ store_48:
 	ADDQ    AX, R10
 	VMOVUPS Y10, (R10)
 	VMOVUPS Y11, 32(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_48_stored
+
+store_48_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Y12
+	VADDPS       Y12, Y0, Y0
+	VADDPS       Y12, Y1, Y1
+	VBROADCASTSS 4(DI), Y12
+	VADDPS       Y12, Y2, Y2
+	VADDPS       Y12, Y3, Y3
+	VBROADCASTSS 8(DI), Y12
+	VADDPS       Y12, Y4, Y4
+	VADDPS       Y12, Y5, Y5
+	VBROADCASTSS 12(DI), Y12
+	VADDPS       Y12, Y6, Y6
+	VADDPS       Y12, Y7, Y7
+	VBROADCASTSS 16(DI), Y12
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y12, Y9, Y9
+	VBROADCASTSS 20(DI), Y12
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y12, Y11, Y11
+	CMPQ         8(SI), $0x00
+	JE           store_48_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       192(DI), Y0, Y0
+	VADDPS       224(DI), Y1, Y1
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y2, Y2
+	VADDPS       224(DI), Y3, Y3
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y4, Y4
+	VADDPS       224(DI), Y5, Y5
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y6, Y6
+	VADDPS       224(DI), Y7, Y7
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y8, Y8
+	VADDPS       224(DI), Y9, Y9
+	ADDQ         R8, DI
+	VADDPS       192(DI), Y10, Y10
+	VADDPS       224(DI), Y11, Y11
+
+store_48_limit:
+	VBROADCASTSS 40(SI), Y12
+	VBROADCASTSS 44(SI), Y13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMOVUPS      Y0, 192(DI)
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMOVUPS      Y1, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMOVUPS      Y2, 192(DI)
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMOVUPS      Y3, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMOVUPS      Y4, 192(DI)
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMOVUPS      Y5, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMOVUPS      Y6, 192(DI)
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMOVUPS      Y7, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMOVUPS      Y8, 192(DI)
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMOVUPS      Y9, 224(DI)
+	ADDQ         SI, DI
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMOVUPS      Y10, 192(DI)
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+	VMOVUPS      Y11, 224(DI)
+
+store_48_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_1x1x64_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x64_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -12584,22 +20344,70 @@ done_0_0:
 	VADDPS 96(R10), Y3, Y3
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y3, 96(R9)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R9
-	TESTQ   R9, R9
-	JZ      done_0_32
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Y0, Y0
+	VADDPS       32(R9), Y1, Y1
+	VADDPS       64(R9), Y2, Y2
+	VADDPS       96(R9), Y3, Y3
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Y4
+	VBROADCASTSS 44(R10), Y5
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, (R9)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 32(R9)
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 64(R9)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 96(R9)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R9
+	TESTQ  R9, R9
+	JZ     done_0_32
 
 loop_0_32:
 	MOVQ         (DX), R10
@@ -12650,20 +20458,68 @@ done_0_32:
 	VADDPS 96(R9), Y3, Y3
 
 store_0_32:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
 	VMOVUPS Y3, 96(R8)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Y4
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y4, Y1, Y1
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y4, Y3, Y3
+	CMPQ         8(R9), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       128(R8), Y0, Y0
+	VADDPS       160(R8), Y1, Y1
+	VADDPS       192(R8), Y2, Y2
+	VADDPS       224(R8), Y3, Y3
+
+store_0_32_limit:
+	VBROADCASTSS 40(R9), Y4
+	VBROADCASTSS 44(R9), Y5
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Y0, Y4, Y0
+	VMINPS       Y0, Y5, Y0
+	VMOVUPS      Y0, 128(R8)
+	VMAXPS       Y1, Y4, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      Y1, 160(R8)
+	VMAXPS       Y2, Y4, Y2
+	VMINPS       Y2, Y5, Y2
+	VMOVUPS      Y2, 192(R8)
+	VMAXPS       Y3, Y4, Y3
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 224(R8)
+
+store_0_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_2x1x64_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x64_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -12743,6 +20599,9 @@ done_0_0:
 	VADDPS 96(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	VMOVUPS Y2, 64(R10)
@@ -12752,18 +20611,86 @@ store_0_0:
 	VMOVUPS Y5, 32(R10)
 	VMOVUPS Y6, 64(R10)
 	VMOVUPS Y7, 96(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_0_32
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (DX), R11
@@ -12818,6 +20745,9 @@ done_0_32:
 	VADDPS 96(R10), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -12827,16 +20757,84 @@ store_0_32:
 	VMOVUPS Y5, 32(R9)
 	VMOVUPS Y6, 64(R9)
 	VMOVUPS Y7, 96(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       128(R9), Y0, Y0
+	VADDPS       160(R9), Y1, Y1
+	VADDPS       192(R9), Y2, Y2
+	VADDPS       224(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       128(R9), Y4, Y4
+	VADDPS       160(R9), Y5, Y5
+	VADDPS       192(R9), Y6, Y6
+	VADDPS       224(R9), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R9)
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R9)
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R9)
+
+store_0_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_4x1x64_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x64_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -12918,6 +20916,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -12929,19 +20930,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -12998,6 +21073,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13009,19 +21087,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_32
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (R10), R13
@@ -13078,6 +21230,9 @@ done_0_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13089,18 +21244,92 @@ store_0_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_0_48
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_0_32_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_0_48
 
 loop_0_48:
 	MOVWLZX      (DX), R11
@@ -13157,6 +21386,9 @@ done_0_48:
 	VADDPS 32(R10), Y7, Y7
 
 store_0_48:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_48_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -13168,16 +21400,90 @@ store_0_48:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_48_stored
+
+store_0_48_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_0_48_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       192(R9), Y0, Y0
+	VADDPS       224(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y2, Y2
+	VADDPS       224(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y4, Y4
+	VADDPS       224(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y6, Y6
+	VADDPS       224(R9), Y7, Y7
+
+store_0_48_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R9)
+
+store_0_48_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_8x1x64_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x64_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -13244,6 +21550,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13255,19 +21564,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -13309,6 +21692,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13320,19 +21706,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_32
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (R10), R13
@@ -13374,6 +21834,9 @@ done_0_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13385,19 +21848,93 @@ store_0_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_48
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_0_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_48
 
 loop_0_48:
 	MOVWLZX      (R10), R13
@@ -13439,6 +21976,9 @@ done_0_48:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_48:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13450,19 +21990,93 @@ store_0_48:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_48_stored
+
+store_0_48_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_48_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       192(R10), Y0, Y0
+	VADDPS       224(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y2, Y2
+	VADDPS       224(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y4, Y4
+	VADDPS       224(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y6, Y6
+	VADDPS       224(R10), Y7, Y7
+
+store_0_48_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R10)
+
+store_0_48_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -13504,6 +22118,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13515,19 +22132,96 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_16
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_16
 
 loop_4_16:
 	MOVWLZX      (R10), R13
@@ -13569,6 +22263,9 @@ done_4_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13580,19 +22277,96 @@ store_4_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_32
+	JMP     store_4_16_stored
+
+store_4_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_4_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_4_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_32
 
 loop_4_32:
 	MOVWLZX      (R10), R13
@@ -13634,6 +22408,9 @@ done_4_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13645,18 +22422,95 @@ store_4_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_4_48
+	JMP     store_4_32_stored
+
+store_4_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_4_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_4_32_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_4_48
 
 loop_4_48:
 	MOVWLZX      (DX), R11
@@ -13698,6 +22552,9 @@ done_4_48:
 	VADDPS 32(R10), Y7, Y7
 
 store_4_48:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_4_48_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -13709,16 +22566,93 @@ store_4_48:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_4_48_stored
+
+store_4_48_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_4_48_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       192(R9), Y0, Y0
+	VADDPS       224(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y2, Y2
+	VADDPS       224(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y4, Y4
+	VADDPS       224(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y6, Y6
+	VADDPS       224(R9), Y7, Y7
+
+store_4_48_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+4, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R9)
+
+store_4_48_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, FMA3
-TEXT ·spmm_f32_16x1x64_avx2(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x64_avx2(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -13785,6 +22719,9 @@ done_0_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13796,19 +22733,93 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_16
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_16
 
 loop_0_16:
 	MOVWLZX      (R10), R13
@@ -13850,6 +22861,9 @@ done_0_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13861,19 +22875,93 @@ store_0_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_32
+	JMP     store_0_16_stored
+
+store_0_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_0_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_0_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (R10), R13
@@ -13915,6 +23003,9 @@ done_0_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13926,19 +23017,93 @@ store_0_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_48
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_0_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_0_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_48
 
 loop_0_48:
 	MOVWLZX      (R10), R13
@@ -13980,6 +23145,9 @@ done_0_48:
 	VADDPS 32(R11), Y7, Y7
 
 store_0_48:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -13991,19 +23159,93 @@ store_0_48:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_0
+	JMP     store_0_48_stored
+
+store_0_48_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_0_48_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       192(R10), Y0, Y0
+	VADDPS       224(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y2, Y2
+	VADDPS       224(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y4, Y4
+	VADDPS       224(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y6, Y6
+	VADDPS       224(R10), Y7, Y7
+
+store_0_48_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R10)
+
+store_0_48_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_0
 
 loop_4_0:
 	MOVWLZX      (R10), R13
@@ -14045,6 +23287,9 @@ done_4_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14056,19 +23301,96 @@ store_4_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_16
+	JMP     store_4_0_stored
+
+store_4_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_4_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_4_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_16
 
 loop_4_16:
 	MOVWLZX      (R10), R13
@@ -14110,6 +23432,9 @@ done_4_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14121,19 +23446,96 @@ store_4_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_32
+	JMP     store_4_16_stored
+
+store_4_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_4_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_4_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_32
 
 loop_4_32:
 	MOVWLZX      (R10), R13
@@ -14175,6 +23577,9 @@ done_4_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14186,19 +23591,96 @@ store_4_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_4_48
+	JMP     store_4_32_stored
+
+store_4_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_4_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_4_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_4_48
 
 loop_4_48:
 	MOVWLZX      (R10), R13
@@ -14240,6 +23722,9 @@ done_4_48:
 	VADDPS 32(R11), Y7, Y7
 
 store_4_48:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_4_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14251,19 +23736,96 @@ store_4_48:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_0
+	JMP     store_4_48_stored
+
+store_4_48_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_4_48_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       192(R10), Y0, Y0
+	VADDPS       224(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y2, Y2
+	VADDPS       224(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y4, Y4
+	VADDPS       224(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y6, Y6
+	VADDPS       224(R10), Y7, Y7
+
+store_4_48_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+4, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R10)
+
+store_4_48_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (R10), R13
@@ -14305,6 +23867,9 @@ done_8_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14316,19 +23881,96 @@ store_8_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_16
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_8_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_8_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_16
 
 loop_8_16:
 	MOVWLZX      (R10), R13
@@ -14370,6 +24012,9 @@ done_8_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14381,19 +24026,96 @@ store_8_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_32
+	JMP     store_8_16_stored
+
+store_8_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_8_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_8_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_32
 
 loop_8_32:
 	MOVWLZX      (R10), R13
@@ -14435,6 +24157,9 @@ done_8_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14446,19 +24171,96 @@ store_8_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_48
+	JMP     store_8_32_stored
+
+store_8_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_8_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_8_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_48
 
 loop_8_48:
 	MOVWLZX      (R10), R13
@@ -14500,6 +24302,9 @@ done_8_48:
 	VADDPS 32(R11), Y7, Y7
 
 store_8_48:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_48_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14511,19 +24316,96 @@ store_8_48:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_12_0
+	JMP     store_8_48_stored
+
+store_8_48_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_8_48_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       192(R10), Y0, Y0
+	VADDPS       224(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y2, Y2
+	VADDPS       224(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y4, Y4
+	VADDPS       224(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       192(R10), Y6, Y6
+	VADDPS       224(R10), Y7, Y7
+
+store_8_48_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R10)
+
+store_8_48_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_12_0
 
 loop_12_0:
 	MOVWLZX      (R10), R13
@@ -14565,6 +24447,9 @@ done_12_0:
 	VADDPS 32(R11), Y7, Y7
 
 store_12_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_12_0_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14576,19 +24461,96 @@ store_12_0:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_12_16
+	JMP     store_12_0_stored
+
+store_12_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_12_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Y0, Y0
+	VADDPS       32(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       (R10), Y2, Y2
+	VADDPS       32(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       (R10), Y4, Y4
+	VADDPS       32(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       (R10), Y6, Y6
+	VADDPS       32(R10), Y7, Y7
+
+store_12_0_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, (R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, (R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, (R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 32(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, (R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 32(R10)
+
+store_12_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_12_16
 
 loop_12_16:
 	MOVWLZX      (R10), R13
@@ -14630,6 +24592,9 @@ done_12_16:
 	VADDPS 32(R11), Y7, Y7
 
 store_12_16:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_12_16_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14641,19 +24606,96 @@ store_12_16:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_12_32
+	JMP     store_12_16_stored
+
+store_12_16_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_12_16_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       64(R10), Y0, Y0
+	VADDPS       96(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y2, Y2
+	VADDPS       96(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y4, Y4
+	VADDPS       96(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       64(R10), Y6, Y6
+	VADDPS       96(R10), Y7, Y7
+
+store_12_16_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 64(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 64(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 64(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 96(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 64(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 96(R10)
+
+store_12_16_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_12_32
 
 loop_12_32:
 	MOVWLZX      (R10), R13
@@ -14695,6 +24737,9 @@ done_12_32:
 	VADDPS 32(R11), Y7, Y7
 
 store_12_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_12_32_finish
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	ADDQ    R8, R10
@@ -14706,18 +24751,95 @@ store_12_32:
 	ADDQ    R8, R10
 	VMOVUPS Y6, (R10)
 	VMOVUPS Y7, 32(R10)
-	MOVQ    BX, BX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_12_48
+	JMP     store_12_32_stored
+
+store_12_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R10), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R10), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R10), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R11), $0x00
+	JE           store_12_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Y0, Y0
+	VADDPS       160(R10), Y1, Y1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y2, Y2
+	VADDPS       160(R10), Y3, Y3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y4, Y4
+	VADDPS       160(R10), Y5, Y5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Y6, Y6
+	VADDPS       160(R10), Y7, Y7
+
+store_12_32_limit:
+	VBROADCASTSS 40(R11), Y8
+	VBROADCASTSS 44(R11), Y9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+12, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 128(R10)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 128(R10)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 128(R10)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 160(R10)
+	ADDQ         R12, R10
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 128(R10)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 160(R10)
+
+store_12_32_stored:
+	MOVQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_12_48
 
 loop_12_48:
 	MOVWLZX      (DX), R11
@@ -14759,6 +24881,9 @@ done_12_48:
 	VADDPS 32(R10), Y7, Y7
 
 store_12_48:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_12_48_finish
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	ADDQ    R8, R9
@@ -14770,10 +24895,87 @@ store_12_48:
 	ADDQ    R8, R9
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_12_48_stored
+
+store_12_48_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Y8
+	VADDPS       Y8, Y0, Y0
+	VADDPS       Y8, Y1, Y1
+	VBROADCASTSS 4(R9), Y8
+	VADDPS       Y8, Y2, Y2
+	VADDPS       Y8, Y3, Y3
+	VBROADCASTSS 8(R9), Y8
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 12(R9), Y8
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	CMPQ         8(R10), $0x00
+	JE           store_12_48_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       192(R9), Y0, Y0
+	VADDPS       224(R9), Y1, Y1
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y2, Y2
+	VADDPS       224(R9), Y3, Y3
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y4, Y4
+	VADDPS       224(R9), Y5, Y5
+	ADDQ         R11, R9
+	VADDPS       192(R9), Y6, Y6
+	VADDPS       224(R9), Y7, Y7
+
+store_12_48_limit:
+	VBROADCASTSS 40(R10), Y8
+	VBROADCASTSS 44(R10), Y9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+12, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Y0, Y8, Y0
+	VMINPS       Y0, Y9, Y0
+	VMOVUPS      Y0, 192(R9)
+	VMAXPS       Y1, Y8, Y1
+	VMINPS       Y1, Y9, Y1
+	VMOVUPS      Y1, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y2, Y8, Y2
+	VMINPS       Y2, Y9, Y2
+	VMOVUPS      Y2, 192(R9)
+	VMAXPS       Y3, Y8, Y3
+	VMINPS       Y3, Y9, Y3
+	VMOVUPS      Y3, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y4, Y8, Y4
+	VMINPS       Y4, Y9, Y4
+	VMOVUPS      Y4, 192(R9)
+	VMAXPS       Y5, Y8, Y5
+	VMINPS       Y5, Y9, Y5
+	VMOVUPS      Y5, 224(R9)
+	ADDQ         R11, R9
+	VMAXPS       Y6, Y8, Y6
+	VMINPS       Y6, Y9, Y6
+	VMOVUPS      Y6, 192(R9)
+	VMAXPS       Y7, Y8, Y7
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      Y7, 224(R9)
+
+store_12_48_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
@@ -14814,9 +25016,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x16_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -14832,7 +25034,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -14895,20 +25097,57 @@ done_0:
 	VADDPS (SI), Z0, Z0
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z1
+	VADDPS       Z1, Z0, Z0
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z1
+	VBROADCASTSS 44(SI), Z2
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z1, Z0
+	VMINPS       Z0, Z2, Z0
+	VMOVUPS      Z0, (DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x16_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -14924,7 +25163,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -15006,22 +25245,67 @@ done_0:
 	VADDPS (SI), Z1, Z1
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	ADDQ    AX, R10
 	VMOVUPS Z1, (R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z2
+	VADDPS       Z2, Z0, Z0
+	VBROADCASTSS 4(DI), Z2
+	VADDPS       Z2, Z1, Z1
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	ADDQ         R8, DI
+	VADDPS       (DI), Z1, Z1
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z2
+	VBROADCASTSS 44(SI), Z3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z2, Z0
+	VMINPS       Z0, Z3, Z0
+	VMOVUPS      Z0, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z1, Z2, Z1
+	VMINPS       Z1, Z3, Z1
+	VMOVUPS      Z1, (DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x16_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -15037,7 +25321,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -15138,24 +25422,77 @@ done_0:
 	VADDPS (SI), Z2, Z2
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	ADDQ    AX, R10
 	VMOVUPS Z1, (R10)
 	ADDQ    AX, R10
 	VMOVUPS Z2, (R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z3
+	VADDPS       Z3, Z0, Z0
+	VBROADCASTSS 4(DI), Z3
+	VADDPS       Z3, Z1, Z1
+	VBROADCASTSS 8(DI), Z3
+	VADDPS       Z3, Z2, Z2
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	ADDQ         R8, DI
+	VADDPS       (DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z3
+	VBROADCASTSS 44(SI), Z4
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z3, Z0
+	VMINPS       Z0, Z4, Z0
+	VMOVUPS      Z0, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z1, Z3, Z1
+	VMINPS       Z1, Z4, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z3, Z2
+	VMINPS       Z2, Z4, Z2
+	VMOVUPS      Z2, (DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x16_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -15171,7 +25508,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -15280,6 +25617,9 @@ done_0:
 	VADDPS (SI), Z3, Z3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z1, (R11)
@@ -15287,19 +25627,77 @@ store_0:
 	VMOVUPS Z2, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z3, (R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z4
+	VADDPS       Z4, Z0, Z0
+	VBROADCASTSS 4(DI), Z4
+	VADDPS       Z4, Z1, Z1
+	VBROADCASTSS 8(DI), Z4
+	VADDPS       Z4, Z2, Z2
+	VBROADCASTSS 12(DI), Z4
+	VADDPS       Z4, Z3, Z3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	ADDQ         R8, DI
+	VADDPS       (DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z4
+	VBROADCASTSS 44(SI), Z5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z4, Z0
+	VMINPS       Z0, Z5, Z0
+	VMOVUPS      Z0, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z4, Z2
+	VMINPS       Z2, Z5, Z2
+	VMOVUPS      Z2, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z4, Z3
+	VMINPS       Z3, Z5, Z3
+	VMOVUPS      Z3, (DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x16_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -15315,7 +25713,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -15439,6 +25837,9 @@ done_0:
 	VADDPS (SI), Z4, Z4
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z1, (R11)
@@ -15448,19 +25849,85 @@ store_0:
 	VMOVUPS Z3, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z4, (R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z5
+	VADDPS       Z5, Z0, Z0
+	VBROADCASTSS 4(DI), Z5
+	VADDPS       Z5, Z1, Z1
+	VBROADCASTSS 8(DI), Z5
+	VADDPS       Z5, Z2, Z2
+	VBROADCASTSS 12(DI), Z5
+	VADDPS       Z5, Z3, Z3
+	VBROADCASTSS 16(DI), Z5
+	VADDPS       Z5, Z4, Z4
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	ADDQ         R8, DI
+	VADDPS       (DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z5
+	VBROADCASTSS 44(SI), Z6
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z5, Z0
+	VMINPS       Z0, Z6, Z0
+	VMOVUPS      Z0, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z1, Z5, Z1
+	VMINPS       Z1, Z6, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z5, Z2
+	VMINPS       Z2, Z6, Z2
+	VMOVUPS      Z2, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z5, Z3
+	VMINPS       Z3, Z6, Z3
+	VMOVUPS      Z3, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z5, Z4
+	VMINPS       Z4, Z6, Z4
+	VMOVUPS      Z4, (DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x16_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -15476,7 +25943,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -15615,6 +26082,9 @@ done_0:
 	VADDPS (SI), Z5, Z5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z1, (R11)
@@ -15626,19 +26096,93 @@ store_0:
 	VMOVUPS Z4, (R11)
 	ADDQ    AX, R11
 	VMOVUPS Z5, (R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z6
+	VADDPS       Z6, Z0, Z0
+	VBROADCASTSS 4(DI), Z6
+	VADDPS       Z6, Z1, Z1
+	VBROADCASTSS 8(DI), Z6
+	VADDPS       Z6, Z2, Z2
+	VBROADCASTSS 12(DI), Z6
+	VADDPS       Z6, Z3, Z3
+	VBROADCASTSS 16(DI), Z6
+	VADDPS       Z6, Z4, Z4
+	VBROADCASTSS 20(DI), Z6
+	VADDPS       Z6, Z5, Z5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	ADDQ         R8, DI
+	VADDPS       (DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	ADDQ         R8, DI
+	VADDPS       (DI), Z5, Z5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z6
+	VBROADCASTSS 44(SI), Z7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z6, Z0
+	VMINPS       Z0, Z7, Z0
+	VMOVUPS      Z0, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z1, Z6, Z1
+	VMINPS       Z1, Z7, Z1
+	VMOVUPS      Z1, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z6, Z2
+	VMINPS       Z2, Z7, Z2
+	VMOVUPS      Z2, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z6, Z3
+	VMINPS       Z3, Z7, Z3
+	VMOVUPS      Z3, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z6, Z4
+	VMINPS       Z4, Z7, Z4
+	VMOVUPS      Z4, (DI)
+	ADDQ         SI, DI
+	VMAXPS       Z5, Z6, Z5
+	VMINPS       Z5, Z7, Z5
+	VMOVUPS      Z5, (DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_1x1x16_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x16_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -15688,16 +26232,49 @@ done_0_0:
 	VADDPS (R9), Z0, Z0
 
 store_0_0:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R8)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Z1
+	VADDPS       Z1, Z0, Z0
+	CMPQ         8(R9), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       (R8), Z0, Z0
+
+store_0_0_limit:
+	VBROADCASTSS 40(R9), Z1
+	VBROADCASTSS 44(R9), Z2
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Z0, Z1, Z0
+	VMINPS       Z0, Z2, Z0
+	VMOVUPS      Z0, (R8)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_2x1x16_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x16_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -15749,18 +26326,59 @@ done_0_0:
 	VADDPS (R10), Z1, Z1
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z1, (R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z2
+	VADDPS       Z2, Z0, Z0
+	VBROADCASTSS 4(R9), Z2
+	VADDPS       Z2, Z1, Z1
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	ADDQ         R11, R9
+	VADDPS       (R9), Z1, Z1
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z2
+	VBROADCASTSS 44(R10), Z3
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z2, Z0
+	VMINPS       Z0, Z3, Z0
+	VMOVUPS      Z0, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z1, Z2, Z1
+	VMINPS       Z1, Z3, Z1
+	VMOVUPS      Z1, (R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_4x1x16_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x16_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -15822,6 +26440,9 @@ done_0_0:
 	VADDPS (R10), Z3, Z3
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z1, (R9)
@@ -15829,15 +26450,69 @@ store_0_0:
 	VMOVUPS Z2, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z3, (R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z4
+	VADDPS       Z4, Z0, Z0
+	VBROADCASTSS 4(R9), Z4
+	VADDPS       Z4, Z1, Z1
+	VBROADCASTSS 8(R9), Z4
+	VADDPS       Z4, Z2, Z2
+	VBROADCASTSS 12(R9), Z4
+	VADDPS       Z4, Z3, Z3
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	ADDQ         R11, R9
+	VADDPS       (R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z4
+	VBROADCASTSS 44(R10), Z5
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z4, Z0
+	VMINPS       Z0, Z5, Z0
+	VMOVUPS      Z0, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMOVUPS      Z1, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z4, Z2
+	VMINPS       Z2, Z5, Z2
+	VMOVUPS      Z2, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z4, Z3
+	VMINPS       Z3, Z5, Z3
+	VMOVUPS      Z3, (R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_8x1x16_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x16_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -15909,6 +26584,9 @@ done_0_0:
 	VADDPS (R10), Z7, Z7
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z1, (R9)
@@ -15924,15 +26602,101 @@ store_0_0:
 	VMOVUPS Z6, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z7, (R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z8
+	VADDPS       Z8, Z0, Z0
+	VBROADCASTSS 4(R9), Z8
+	VADDPS       Z8, Z1, Z1
+	VBROADCASTSS 8(R9), Z8
+	VADDPS       Z8, Z2, Z2
+	VBROADCASTSS 12(R9), Z8
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 16(R9), Z8
+	VADDPS       Z8, Z4, Z4
+	VBROADCASTSS 20(R9), Z8
+	VADDPS       Z8, Z5, Z5
+	VBROADCASTSS 24(R9), Z8
+	VADDPS       Z8, Z6, Z6
+	VBROADCASTSS 28(R9), Z8
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	ADDQ         R11, R9
+	VADDPS       (R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	ADDQ         R11, R9
+	VADDPS       (R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	ADDQ         R11, R9
+	VADDPS       (R9), Z7, Z7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z8
+	VBROADCASTSS 44(R10), Z9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, (R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_16x1x16_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x16_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -16006,6 +26770,9 @@ done_0_0:
 	VADDPS (R11), Z7, Z7
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R10)
 	ADDQ    R8, R10
 	VMOVUPS Z1, (R10)
@@ -16021,18 +26788,104 @@ store_0_0:
 	VMOVUPS Z6, (R10)
 	ADDQ    R8, R10
 	VMOVUPS Z7, (R10)
-	MOVQ    BX, BX
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_8_0
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z8
+	VADDPS       Z8, Z0, Z0
+	VBROADCASTSS 4(R10), Z8
+	VADDPS       Z8, Z1, Z1
+	VBROADCASTSS 8(R10), Z8
+	VADDPS       Z8, Z2, Z2
+	VBROADCASTSS 12(R10), Z8
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 16(R10), Z8
+	VADDPS       Z8, Z4, Z4
+	VBROADCASTSS 20(R10), Z8
+	VADDPS       Z8, Z5, Z5
+	VBROADCASTSS 24(R10), Z8
+	VADDPS       Z8, Z6, Z6
+	VBROADCASTSS 28(R10), Z8
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Z0, Z0
+	ADDQ         R12, R10
+	VADDPS       (R10), Z1, Z1
+	ADDQ         R12, R10
+	VADDPS       (R10), Z2, Z2
+	ADDQ         R12, R10
+	VADDPS       (R10), Z3, Z3
+	ADDQ         R12, R10
+	VADDPS       (R10), Z4, Z4
+	ADDQ         R12, R10
+	VADDPS       (R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       (R10), Z6, Z6
+	ADDQ         R12, R10
+	VADDPS       (R10), Z7, Z7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Z8
+	VBROADCASTSS 44(R11), Z9
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, (R10)
+	ADDQ         R12, R10
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, (R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (DX), R11
@@ -16081,6 +26934,9 @@ done_8_0:
 	VADDPS (R10), Z7, Z7
 
 store_8_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_8_0_finish
 	VMOVUPS Z0, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z1, (R9)
@@ -16096,16 +26952,105 @@ store_8_0:
 	VMOVUPS Z6, (R9)
 	ADDQ    R8, R9
 	VMOVUPS Z7, (R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z8
+	VADDPS       Z8, Z0, Z0
+	VBROADCASTSS 4(R9), Z8
+	VADDPS       Z8, Z1, Z1
+	VBROADCASTSS 8(R9), Z8
+	VADDPS       Z8, Z2, Z2
+	VBROADCASTSS 12(R9), Z8
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 16(R9), Z8
+	VADDPS       Z8, Z4, Z4
+	VBROADCASTSS 20(R9), Z8
+	VADDPS       Z8, Z5, Z5
+	VBROADCASTSS 24(R9), Z8
+	VADDPS       Z8, Z6, Z6
+	VBROADCASTSS 28(R9), Z8
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(R10), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	ADDQ         R11, R9
+	VADDPS       (R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	ADDQ         R11, R9
+	VADDPS       (R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	ADDQ         R11, R9
+	VADDPS       (R9), Z7, Z7
+
+store_8_0_limit:
+	VBROADCASTSS 40(R10), Z8
+	VBROADCASTSS 44(R10), Z9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, (R9)
+	ADDQ         R11, R9
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, (R9)
+
+store_8_0_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x32_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -16121,7 +27066,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -16202,21 +27147,63 @@ done_0:
 	VADDPS 64(SI), Z1, Z1
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z2
+	VADDPS       Z2, Z0, Z0
+	VADDPS       Z2, Z1, Z1
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z2
+	VBROADCASTSS 44(SI), Z3
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z2, Z0
+	VMINPS       Z0, Z3, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z2, Z1
+	VMINPS       Z1, Z3, Z1
+	VMOVUPS      Z1, 64(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x32_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -16232,7 +27219,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -16329,24 +27316,79 @@ done_0:
 	VADDPS 64(SI), Z3, Z3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    AX, R10
 	VMOVUPS Z2, (R10)
 	VMOVUPS Z3, 64(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z4
+	VADDPS       Z4, Z0, Z0
+	VADDPS       Z4, Z1, Z1
+	VBROADCASTSS 4(DI), Z4
+	VADDPS       Z4, Z2, Z2
+	VADDPS       Z4, Z3, Z3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	VADDPS       64(DI), Z3, Z3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z4
+	VBROADCASTSS 44(SI), Z5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z4, Z0
+	VMINPS       Z0, Z5, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMOVUPS      Z1, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z4, Z2
+	VMINPS       Z2, Z5, Z2
+	VMOVUPS      Z2, (DI)
+	VMAXPS       Z3, Z4, Z3
+	VMINPS       Z3, Z5, Z3
+	VMOVUPS      Z3, 64(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x32_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -16362,7 +27404,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -16483,6 +27525,9 @@ done_0:
 	VADDPS 64(SI), Z5, Z5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    AX, R10
@@ -16491,19 +27536,84 @@ store_0:
 	ADDQ    AX, R10
 	VMOVUPS Z4, (R10)
 	VMOVUPS Z5, 64(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z6
+	VADDPS       Z6, Z0, Z0
+	VADDPS       Z6, Z1, Z1
+	VBROADCASTSS 4(DI), Z6
+	VADDPS       Z6, Z2, Z2
+	VADDPS       Z6, Z3, Z3
+	VBROADCASTSS 8(DI), Z6
+	VADDPS       Z6, Z4, Z4
+	VADDPS       Z6, Z5, Z5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	VADDPS       64(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z6
+	VBROADCASTSS 44(SI), Z7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z6, Z0
+	VMINPS       Z0, Z7, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z6, Z1
+	VMINPS       Z1, Z7, Z1
+	VMOVUPS      Z1, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z6, Z2
+	VMINPS       Z2, Z7, Z2
+	VMOVUPS      Z2, (DI)
+	VMAXPS       Z3, Z6, Z3
+	VMINPS       Z3, Z7, Z3
+	VMOVUPS      Z3, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z6, Z4
+	VMINPS       Z4, Z7, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z6, Z5
+	VMINPS       Z5, Z7, Z5
+	VMOVUPS      Z5, 64(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x32_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -16519,7 +27629,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -16653,6 +27763,9 @@ done_0:
 	VADDPS 64(SI), Z7, Z7
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	ADDQ    AX, R11
@@ -16664,19 +27777,97 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Z6, (R11)
 	VMOVUPS Z7, 64(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z8
+	VADDPS       Z8, Z0, Z0
+	VADDPS       Z8, Z1, Z1
+	VBROADCASTSS 4(DI), Z8
+	VADDPS       Z8, Z2, Z2
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 8(DI), Z8
+	VADDPS       Z8, Z4, Z4
+	VADDPS       Z8, Z5, Z5
+	VBROADCASTSS 12(DI), Z8
+	VADDPS       Z8, Z6, Z6
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	VADDPS       64(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z8
+	VBROADCASTSS 44(SI), Z9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, (DI)
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, 64(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x32_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -16692,7 +27883,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -16846,6 +28037,9 @@ done_0:
 	VADDPS 64(SI), Z9, Z9
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	ADDQ    AX, R11
@@ -16860,19 +28054,110 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Z8, (R11)
 	VMOVUPS Z9, 64(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z10
+	VADDPS       Z10, Z0, Z0
+	VADDPS       Z10, Z1, Z1
+	VBROADCASTSS 4(DI), Z10
+	VADDPS       Z10, Z2, Z2
+	VADDPS       Z10, Z3, Z3
+	VBROADCASTSS 8(DI), Z10
+	VADDPS       Z10, Z4, Z4
+	VADDPS       Z10, Z5, Z5
+	VBROADCASTSS 12(DI), Z10
+	VADDPS       Z10, Z6, Z6
+	VADDPS       Z10, Z7, Z7
+	VBROADCASTSS 16(DI), Z10
+	VADDPS       Z10, Z8, Z8
+	VADDPS       Z10, Z9, Z9
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	VADDPS       64(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+	ADDQ         R8, DI
+	VADDPS       (DI), Z8, Z8
+	VADDPS       64(DI), Z9, Z9
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z10
+	VBROADCASTSS 44(SI), Z11
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z10, Z0
+	VMINPS       Z0, Z11, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z10, Z1
+	VMINPS       Z1, Z11, Z1
+	VMOVUPS      Z1, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z10, Z2
+	VMINPS       Z2, Z11, Z2
+	VMOVUPS      Z2, (DI)
+	VMAXPS       Z3, Z10, Z3
+	VMINPS       Z3, Z11, Z3
+	VMOVUPS      Z3, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z10, Z4
+	VMINPS       Z4, Z11, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z10, Z5
+	VMINPS       Z5, Z11, Z5
+	VMOVUPS      Z5, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z10, Z6
+	VMINPS       Z6, Z11, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z10, Z7
+	VMINPS       Z7, Z11, Z7
+	VMOVUPS      Z7, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z8, Z10, Z8
+	VMINPS       Z8, Z11, Z8
+	VMOVUPS      Z8, (DI)
+	VMAXPS       Z9, Z10, Z9
+	VMINPS       Z9, Z11, Z9
+	VMOVUPS      Z9, 64(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x32_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -16888,7 +28173,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -17062,6 +28347,9 @@ done_0:
 	VADDPS 64(SI), Z11, Z11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	ADDQ    AX, R11
@@ -17079,19 +28367,123 @@ store_0:
 	ADDQ    AX, R11
 	VMOVUPS Z10, (R11)
 	VMOVUPS Z11, 64(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z12
+	VADDPS       Z12, Z0, Z0
+	VADDPS       Z12, Z1, Z1
+	VBROADCASTSS 4(DI), Z12
+	VADDPS       Z12, Z2, Z2
+	VADDPS       Z12, Z3, Z3
+	VBROADCASTSS 8(DI), Z12
+	VADDPS       Z12, Z4, Z4
+	VADDPS       Z12, Z5, Z5
+	VBROADCASTSS 12(DI), Z12
+	VADDPS       Z12, Z6, Z6
+	VADDPS       Z12, Z7, Z7
+	VBROADCASTSS 16(DI), Z12
+	VADDPS       Z12, Z8, Z8
+	VADDPS       Z12, Z9, Z9
+	VBROADCASTSS 20(DI), Z12
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	ADDQ         R8, DI
+	VADDPS       (DI), Z2, Z2
+	VADDPS       64(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+	ADDQ         R8, DI
+	VADDPS       (DI), Z8, Z8
+	VADDPS       64(DI), Z9, Z9
+	ADDQ         R8, DI
+	VADDPS       (DI), Z10, Z10
+	VADDPS       64(DI), Z11, Z11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z12
+	VBROADCASTSS 44(SI), Z13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z12, Z0
+	VMINPS       Z0, Z13, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z12, Z1
+	VMINPS       Z1, Z13, Z1
+	VMOVUPS      Z1, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z2, Z12, Z2
+	VMINPS       Z2, Z13, Z2
+	VMOVUPS      Z2, (DI)
+	VMAXPS       Z3, Z12, Z3
+	VMINPS       Z3, Z13, Z3
+	VMOVUPS      Z3, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z12, Z4
+	VMINPS       Z4, Z13, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z12, Z5
+	VMINPS       Z5, Z13, Z5
+	VMOVUPS      Z5, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z12, Z6
+	VMINPS       Z6, Z13, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z12, Z7
+	VMINPS       Z7, Z13, Z7
+	VMOVUPS      Z7, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z8, Z12, Z8
+	VMINPS       Z8, Z13, Z8
+	VMOVUPS      Z8, (DI)
+	VMAXPS       Z9, Z12, Z9
+	VMINPS       Z9, Z13, Z9
+	VMOVUPS      Z9, 64(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z10, Z12, Z10
+	VMINPS       Z10, Z13, Z10
+	VMOVUPS      Z10, (DI)
+	VMAXPS       Z11, Z12, Z11
+	VMINPS       Z11, Z13, Z11
+	VMOVUPS      Z11, 64(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_1x1x32_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x32_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -17149,17 +28541,55 @@ done_0_0:
 	VADDPS 64(R9), Z1, Z1
 
 store_0_0:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Z2
+	VADDPS       Z2, Z0, Z0
+	VADDPS       Z2, Z1, Z1
+	CMPQ         8(R9), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       64(R8), Z1, Z1
+
+store_0_0_limit:
+	VBROADCASTSS 40(R9), Z2
+	VBROADCASTSS 44(R9), Z3
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Z0, Z2, Z0
+	VMINPS       Z0, Z3, Z0
+	VMOVUPS      Z0, (R8)
+	VMAXPS       Z1, Z2, Z1
+	VMINPS       Z1, Z3, Z1
+	VMOVUPS      Z1, 64(R8)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_2x1x32_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x32_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -17225,20 +28655,71 @@ done_0_0:
 	VADDPS 64(R10), Z3, Z3
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	ADDQ    R8, R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z4
+	VADDPS       Z4, Z0, Z0
+	VADDPS       Z4, Z1, Z1
+	VBROADCASTSS 4(R9), Z4
+	VADDPS       Z4, Z2, Z2
+	VADDPS       Z4, Z3, Z3
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	VADDPS       64(R9), Z3, Z3
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z4
+	VBROADCASTSS 44(R10), Z5
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z4, Z0
+	VMINPS       Z0, Z5, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z4, Z2
+	VMINPS       Z2, Z5, Z2
+	VMOVUPS      Z2, (R9)
+	VMAXPS       Z3, Z4, Z3
+	VMINPS       Z3, Z5, Z3
+	VMOVUPS      Z3, 64(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_4x1x32_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x32_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -17318,6 +28799,9 @@ done_0_0:
 	VADDPS 64(R10), Z7, Z7
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	ADDQ    R8, R9
@@ -17329,15 +28813,89 @@ store_0_0:
 	ADDQ    R8, R9
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z8
+	VADDPS       Z8, Z0, Z0
+	VADDPS       Z8, Z1, Z1
+	VBROADCASTSS 4(R9), Z8
+	VADDPS       Z8, Z2, Z2
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 8(R9), Z8
+	VADDPS       Z8, Z4, Z4
+	VADDPS       Z8, Z5, Z5
+	VBROADCASTSS 12(R9), Z8
+	VADDPS       Z8, Z6, Z6
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	VADDPS       64(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	VADDPS       64(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	VADDPS       64(R9), Z7, Z7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z8
+	VBROADCASTSS 44(R10), Z9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, (R9)
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (R9)
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, (R9)
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, 64(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_8x1x32_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x32_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -17434,6 +28992,9 @@ done_0_0:
 	VADDPS 64(R10), Z15, Z15
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	ADDQ    R8, R9
@@ -17457,15 +29018,141 @@ store_0_0:
 	ADDQ    R8, R9
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R9), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R9), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R9), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R9), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R9), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R9), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R9), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	VADDPS       64(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	VADDPS       64(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	VADDPS       64(R9), Z7, Z7
+	ADDQ         R11, R9
+	VADDPS       (R9), Z8, Z8
+	VADDPS       64(R9), Z9, Z9
+	ADDQ         R11, R9
+	VADDPS       (R9), Z10, Z10
+	VADDPS       64(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       (R9), Z12, Z12
+	VADDPS       64(R9), Z13, Z13
+	ADDQ         R11, R9
+	VADDPS       (R9), Z14, Z14
+	VADDPS       64(R9), Z15, Z15
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z16
+	VBROADCASTSS 44(R10), Z17
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, (R9)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R9)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, (R9)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R9)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, (R9)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R9)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, (R9)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 64(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_16x1x32_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x32_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -17564,6 +29251,9 @@ done_0_0:
 	VADDPS 64(R11), Z15, Z15
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    R8, R10
@@ -17587,26 +29277,152 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Z14, (R10)
 	VMOVUPS Z15, 64(R10)
-	MOVQ    BX, BX
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	VXORPS  Z8, Z8, Z8
-	VXORPS  Z9, Z9, Z9
-	VXORPS  Z10, Z10, Z10
-	VXORPS  Z11, Z11, Z11
-	VXORPS  Z12, Z12, Z12
-	VXORPS  Z13, Z13, Z13
-	VXORPS  Z14, Z14, Z14
-	VXORPS  Z15, Z15, Z15
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_8_0
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R10), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R10), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R10), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R10), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R10), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R10), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R10), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Z0, Z0
+	VADDPS       64(R10), Z1, Z1
+	ADDQ         R12, R10
+	VADDPS       (R10), Z2, Z2
+	VADDPS       64(R10), Z3, Z3
+	ADDQ         R12, R10
+	VADDPS       (R10), Z4, Z4
+	VADDPS       64(R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       (R10), Z6, Z6
+	VADDPS       64(R10), Z7, Z7
+	ADDQ         R12, R10
+	VADDPS       (R10), Z8, Z8
+	VADDPS       64(R10), Z9, Z9
+	ADDQ         R12, R10
+	VADDPS       (R10), Z10, Z10
+	VADDPS       64(R10), Z11, Z11
+	ADDQ         R12, R10
+	VADDPS       (R10), Z12, Z12
+	VADDPS       64(R10), Z13, Z13
+	ADDQ         R12, R10
+	VADDPS       (R10), Z14, Z14
+	VADDPS       64(R10), Z15, Z15
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Z16
+	VBROADCASTSS 44(R11), Z17
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R10)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, (R10)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R10)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, (R10)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R10)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, (R10)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R10)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, (R10)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 64(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (DX), R11
@@ -17672,6 +29488,9 @@ done_8_0:
 	VADDPS 64(R10), Z15, Z15
 
 store_8_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_8_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	ADDQ    R8, R9
@@ -17695,16 +29514,145 @@ store_8_0:
 	ADDQ    R8, R9
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R9), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R9), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R9), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R9), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R9), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R9), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R9), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R10), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       (R9), Z2, Z2
+	VADDPS       64(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	VADDPS       64(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	VADDPS       64(R9), Z7, Z7
+	ADDQ         R11, R9
+	VADDPS       (R9), Z8, Z8
+	VADDPS       64(R9), Z9, Z9
+	ADDQ         R11, R9
+	VADDPS       (R9), Z10, Z10
+	VADDPS       64(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       (R9), Z12, Z12
+	VADDPS       64(R9), Z13, Z13
+	ADDQ         R11, R9
+	VADDPS       (R9), Z14, Z14
+	VADDPS       64(R9), Z15, Z15
+
+store_8_0_limit:
+	VBROADCASTSS 40(R10), Z16
+	VBROADCASTSS 44(R10), Z17
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, (R9)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R9)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, (R9)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R9)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, (R9)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R9)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, (R9)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 64(R9)
+
+store_8_0_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x48_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -17720,7 +29668,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -17819,22 +29767,69 @@ done_0:
 	VADDPS 128(SI), Z2, Z2
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z3
+	VADDPS       Z3, Z0, Z0
+	VADDPS       Z3, Z1, Z1
+	VADDPS       Z3, Z2, Z2
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z3
+	VBROADCASTSS 44(SI), Z4
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z3, Z0
+	VMINPS       Z0, Z4, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z3, Z1
+	VMINPS       Z1, Z4, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z3, Z2
+	VMINPS       Z2, Z4, Z2
+	VMOVUPS      Z2, 128(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x48_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -17850,7 +29845,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -17970,6 +29965,9 @@ done_0:
 	VADDPS 128(SI), Z5, Z5
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -17977,19 +29975,81 @@ store_0:
 	VMOVUPS Z3, (R10)
 	VMOVUPS Z4, 64(R10)
 	VMOVUPS Z5, 128(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z6
+	VADDPS       Z6, Z0, Z0
+	VADDPS       Z6, Z1, Z1
+	VADDPS       Z6, Z2, Z2
+	VBROADCASTSS 4(DI), Z6
+	VADDPS       Z6, Z3, Z3
+	VADDPS       Z6, Z4, Z4
+	VADDPS       Z6, Z5, Z5
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	VADDPS       64(DI), Z4, Z4
+	VADDPS       128(DI), Z5, Z5
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z6
+	VBROADCASTSS 44(SI), Z7
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z6, Z0
+	VMINPS       Z0, Z7, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z6, Z1
+	VMINPS       Z1, Z7, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z6, Z2
+	VMINPS       Z2, Z7, Z2
+	VMOVUPS      Z2, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z6, Z3
+	VMINPS       Z3, Z7, Z3
+	VMOVUPS      Z3, (DI)
+	VMAXPS       Z4, Z6, Z4
+	VMINPS       Z4, Z7, Z4
+	VMOVUPS      Z4, 64(DI)
+	VMAXPS       Z5, Z6, Z5
+	VMINPS       Z5, Z7, Z5
+	VMOVUPS      Z5, 128(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x48_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -18005,7 +30065,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -18140,6 +30200,9 @@ done_0:
 	VADDPS 128(SI), Z8, Z8
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -18151,19 +30214,99 @@ store_0:
 	VMOVUPS Z6, (R10)
 	VMOVUPS Z7, 64(R10)
 	VMOVUPS Z8, 128(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z9
+	VADDPS       Z9, Z0, Z0
+	VADDPS       Z9, Z1, Z1
+	VADDPS       Z9, Z2, Z2
+	VBROADCASTSS 4(DI), Z9
+	VADDPS       Z9, Z3, Z3
+	VADDPS       Z9, Z4, Z4
+	VADDPS       Z9, Z5, Z5
+	VBROADCASTSS 8(DI), Z9
+	VADDPS       Z9, Z6, Z6
+	VADDPS       Z9, Z7, Z7
+	VADDPS       Z9, Z8, Z8
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	VADDPS       64(DI), Z4, Z4
+	VADDPS       128(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+	VADDPS       128(DI), Z8, Z8
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z9
+	VBROADCASTSS 44(SI), Z10
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z9, Z0
+	VMINPS       Z0, Z10, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z9, Z1
+	VMINPS       Z1, Z10, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z9, Z2
+	VMINPS       Z2, Z10, Z2
+	VMOVUPS      Z2, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z9, Z3
+	VMINPS       Z3, Z10, Z3
+	VMOVUPS      Z3, (DI)
+	VMAXPS       Z4, Z9, Z4
+	VMINPS       Z4, Z10, Z4
+	VMOVUPS      Z4, 64(DI)
+	VMAXPS       Z5, Z9, Z5
+	VMINPS       Z5, Z10, Z5
+	VMOVUPS      Z5, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z9, Z6
+	VMINPS       Z6, Z10, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z9, Z7
+	VMINPS       Z7, Z10, Z7
+	VMOVUPS      Z7, 64(DI)
+	VMAXPS       Z8, Z9, Z8
+	VMINPS       Z8, Z10, Z8
+	VMOVUPS      Z8, 128(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x48_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -18179,7 +30322,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -18346,6 +30489,9 @@ done_0:
 	VADDPS 128(SI), Z11, Z11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -18361,19 +30507,117 @@ store_0:
 	VMOVUPS Z9, (R11)
 	VMOVUPS Z10, 64(R11)
 	VMOVUPS Z11, 128(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z12
+	VADDPS       Z12, Z0, Z0
+	VADDPS       Z12, Z1, Z1
+	VADDPS       Z12, Z2, Z2
+	VBROADCASTSS 4(DI), Z12
+	VADDPS       Z12, Z3, Z3
+	VADDPS       Z12, Z4, Z4
+	VADDPS       Z12, Z5, Z5
+	VBROADCASTSS 8(DI), Z12
+	VADDPS       Z12, Z6, Z6
+	VADDPS       Z12, Z7, Z7
+	VADDPS       Z12, Z8, Z8
+	VBROADCASTSS 12(DI), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	VADDPS       64(DI), Z4, Z4
+	VADDPS       128(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+	VADDPS       128(DI), Z8, Z8
+	ADDQ         R8, DI
+	VADDPS       (DI), Z9, Z9
+	VADDPS       64(DI), Z10, Z10
+	VADDPS       128(DI), Z11, Z11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z12
+	VBROADCASTSS 44(SI), Z13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z12, Z0
+	VMINPS       Z0, Z13, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z12, Z1
+	VMINPS       Z1, Z13, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z12, Z2
+	VMINPS       Z2, Z13, Z2
+	VMOVUPS      Z2, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z12, Z3
+	VMINPS       Z3, Z13, Z3
+	VMOVUPS      Z3, (DI)
+	VMAXPS       Z4, Z12, Z4
+	VMINPS       Z4, Z13, Z4
+	VMOVUPS      Z4, 64(DI)
+	VMAXPS       Z5, Z12, Z5
+	VMINPS       Z5, Z13, Z5
+	VMOVUPS      Z5, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z12, Z6
+	VMINPS       Z6, Z13, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z12, Z7
+	VMINPS       Z7, Z13, Z7
+	VMOVUPS      Z7, 64(DI)
+	VMAXPS       Z8, Z12, Z8
+	VMINPS       Z8, Z13, Z8
+	VMOVUPS      Z8, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z9, Z12, Z9
+	VMINPS       Z9, Z13, Z9
+	VMOVUPS      Z9, (DI)
+	VMAXPS       Z10, Z12, Z10
+	VMINPS       Z10, Z13, Z10
+	VMOVUPS      Z10, 64(DI)
+	VMAXPS       Z11, Z12, Z11
+	VMINPS       Z11, Z13, Z11
+	VMOVUPS      Z11, 128(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x48_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -18389,7 +30633,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -18583,6 +30827,9 @@ done_0:
 	VADDPS 128(SI), Z14, Z14
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -18602,19 +30849,135 @@ store_0:
 	VMOVUPS Z12, (R11)
 	VMOVUPS Z13, 64(R11)
 	VMOVUPS Z14, 128(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z15
+	VADDPS       Z15, Z0, Z0
+	VADDPS       Z15, Z1, Z1
+	VADDPS       Z15, Z2, Z2
+	VBROADCASTSS 4(DI), Z15
+	VADDPS       Z15, Z3, Z3
+	VADDPS       Z15, Z4, Z4
+	VADDPS       Z15, Z5, Z5
+	VBROADCASTSS 8(DI), Z15
+	VADDPS       Z15, Z6, Z6
+	VADDPS       Z15, Z7, Z7
+	VADDPS       Z15, Z8, Z8
+	VBROADCASTSS 12(DI), Z15
+	VADDPS       Z15, Z9, Z9
+	VADDPS       Z15, Z10, Z10
+	VADDPS       Z15, Z11, Z11
+	VBROADCASTSS 16(DI), Z15
+	VADDPS       Z15, Z12, Z12
+	VADDPS       Z15, Z13, Z13
+	VADDPS       Z15, Z14, Z14
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	VADDPS       64(DI), Z4, Z4
+	VADDPS       128(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+	VADDPS       128(DI), Z8, Z8
+	ADDQ         R8, DI
+	VADDPS       (DI), Z9, Z9
+	VADDPS       64(DI), Z10, Z10
+	VADDPS       128(DI), Z11, Z11
+	ADDQ         R8, DI
+	VADDPS       (DI), Z12, Z12
+	VADDPS       64(DI), Z13, Z13
+	VADDPS       128(DI), Z14, Z14
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z15
+	VBROADCASTSS 44(SI), Z16
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z15, Z0
+	VMINPS       Z0, Z16, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z15, Z1
+	VMINPS       Z1, Z16, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z15, Z2
+	VMINPS       Z2, Z16, Z2
+	VMOVUPS      Z2, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z15, Z3
+	VMINPS       Z3, Z16, Z3
+	VMOVUPS      Z3, (DI)
+	VMAXPS       Z4, Z15, Z4
+	VMINPS       Z4, Z16, Z4
+	VMOVUPS      Z4, 64(DI)
+	VMAXPS       Z5, Z15, Z5
+	VMINPS       Z5, Z16, Z5
+	VMOVUPS      Z5, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z15, Z6
+	VMINPS       Z6, Z16, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z15, Z7
+	VMINPS       Z7, Z16, Z7
+	VMOVUPS      Z7, 64(DI)
+	VMAXPS       Z8, Z15, Z8
+	VMINPS       Z8, Z16, Z8
+	VMOVUPS      Z8, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z9, Z15, Z9
+	VMINPS       Z9, Z16, Z9
+	VMOVUPS      Z9, (DI)
+	VMAXPS       Z10, Z15, Z10
+	VMINPS       Z10, Z16, Z10
+	VMOVUPS      Z10, 64(DI)
+	VMAXPS       Z11, Z15, Z11
+	VMINPS       Z11, Z16, Z11
+	VMOVUPS      Z11, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z12, Z15, Z12
+	VMINPS       Z12, Z16, Z12
+	VMOVUPS      Z12, (DI)
+	VMAXPS       Z13, Z15, Z13
+	VMINPS       Z13, Z16, Z13
+	VMOVUPS      Z13, 64(DI)
+	VMAXPS       Z14, Z15, Z14
+	VMINPS       Z14, Z16, Z14
+	VMOVUPS      Z14, 128(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x48_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -18630,7 +30993,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -18851,6 +31214,9 @@ done_0:
 	VADDPS 128(SI), Z17, Z17
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -18874,19 +31240,153 @@ store_0:
 	VMOVUPS Z15, (R11)
 	VMOVUPS Z16, 64(R11)
 	VMOVUPS Z17, 128(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z18
+	VADDPS       Z18, Z0, Z0
+	VADDPS       Z18, Z1, Z1
+	VADDPS       Z18, Z2, Z2
+	VBROADCASTSS 4(DI), Z18
+	VADDPS       Z18, Z3, Z3
+	VADDPS       Z18, Z4, Z4
+	VADDPS       Z18, Z5, Z5
+	VBROADCASTSS 8(DI), Z18
+	VADDPS       Z18, Z6, Z6
+	VADDPS       Z18, Z7, Z7
+	VADDPS       Z18, Z8, Z8
+	VBROADCASTSS 12(DI), Z18
+	VADDPS       Z18, Z9, Z9
+	VADDPS       Z18, Z10, Z10
+	VADDPS       Z18, Z11, Z11
+	VBROADCASTSS 16(DI), Z18
+	VADDPS       Z18, Z12, Z12
+	VADDPS       Z18, Z13, Z13
+	VADDPS       Z18, Z14, Z14
+	VBROADCASTSS 20(DI), Z18
+	VADDPS       Z18, Z15, Z15
+	VADDPS       Z18, Z16, Z16
+	VADDPS       Z18, Z17, Z17
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	ADDQ         R8, DI
+	VADDPS       (DI), Z3, Z3
+	VADDPS       64(DI), Z4, Z4
+	VADDPS       128(DI), Z5, Z5
+	ADDQ         R8, DI
+	VADDPS       (DI), Z6, Z6
+	VADDPS       64(DI), Z7, Z7
+	VADDPS       128(DI), Z8, Z8
+	ADDQ         R8, DI
+	VADDPS       (DI), Z9, Z9
+	VADDPS       64(DI), Z10, Z10
+	VADDPS       128(DI), Z11, Z11
+	ADDQ         R8, DI
+	VADDPS       (DI), Z12, Z12
+	VADDPS       64(DI), Z13, Z13
+	VADDPS       128(DI), Z14, Z14
+	ADDQ         R8, DI
+	VADDPS       (DI), Z15, Z15
+	VADDPS       64(DI), Z16, Z16
+	VADDPS       128(DI), Z17, Z17
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z18
+	VBROADCASTSS 44(SI), Z19
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z18, Z0
+	VMINPS       Z0, Z19, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z18, Z1
+	VMINPS       Z1, Z19, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z18, Z2
+	VMINPS       Z2, Z19, Z2
+	VMOVUPS      Z2, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z3, Z18, Z3
+	VMINPS       Z3, Z19, Z3
+	VMOVUPS      Z3, (DI)
+	VMAXPS       Z4, Z18, Z4
+	VMINPS       Z4, Z19, Z4
+	VMOVUPS      Z4, 64(DI)
+	VMAXPS       Z5, Z18, Z5
+	VMINPS       Z5, Z19, Z5
+	VMOVUPS      Z5, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z6, Z18, Z6
+	VMINPS       Z6, Z19, Z6
+	VMOVUPS      Z6, (DI)
+	VMAXPS       Z7, Z18, Z7
+	VMINPS       Z7, Z19, Z7
+	VMOVUPS      Z7, 64(DI)
+	VMAXPS       Z8, Z18, Z8
+	VMINPS       Z8, Z19, Z8
+	VMOVUPS      Z8, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z9, Z18, Z9
+	VMINPS       Z9, Z19, Z9
+	VMOVUPS      Z9, (DI)
+	VMAXPS       Z10, Z18, Z10
+	VMINPS       Z10, Z19, Z10
+	VMOVUPS      Z10, 64(DI)
+	VMAXPS       Z11, Z18, Z11
+	VMINPS       Z11, Z19, Z11
+	VMOVUPS      Z11, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z12, Z18, Z12
+	VMINPS       Z12, Z19, Z12
+	VMOVUPS      Z12, (DI)
+	VMAXPS       Z13, Z18, Z13
+	VMINPS       Z13, Z19, Z13
+	VMOVUPS      Z13, 64(DI)
+	VMAXPS       Z14, Z18, Z14
+	VMINPS       Z14, Z19, Z14
+	VMOVUPS      Z14, 128(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z15, Z18, Z15
+	VMINPS       Z15, Z19, Z15
+	VMOVUPS      Z15, (DI)
+	VMAXPS       Z16, Z18, Z16
+	VMINPS       Z16, Z19, Z16
+	VMOVUPS      Z16, 64(DI)
+	VMAXPS       Z17, Z18, Z17
+	VMINPS       Z17, Z19, Z17
+	VMOVUPS      Z17, 128(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_1x1x48_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x48_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -18952,18 +31452,61 @@ done_0_0:
 	VADDPS 128(R9), Z2, Z2
 
 store_0_0:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Z3
+	VADDPS       Z3, Z0, Z0
+	VADDPS       Z3, Z1, Z1
+	VADDPS       Z3, Z2, Z2
+	CMPQ         8(R9), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       64(R8), Z1, Z1
+	VADDPS       128(R8), Z2, Z2
+
+store_0_0_limit:
+	VBROADCASTSS 40(R9), Z3
+	VBROADCASTSS 44(R9), Z4
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Z0, Z3, Z0
+	VMINPS       Z0, Z4, Z0
+	VMOVUPS      Z0, (R8)
+	VMAXPS       Z1, Z3, Z1
+	VMINPS       Z1, Z4, Z1
+	VMOVUPS      Z1, 64(R8)
+	VMAXPS       Z2, Z3, Z2
+	VMINPS       Z2, Z4, Z2
+	VMOVUPS      Z2, 128(R8)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_2x1x48_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x48_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -19043,6 +31586,9 @@ done_0_0:
 	VADDPS 128(R10), Z5, Z5
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -19050,15 +31596,73 @@ store_0_0:
 	VMOVUPS Z3, (R9)
 	VMOVUPS Z4, 64(R9)
 	VMOVUPS Z5, 128(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z6
+	VADDPS       Z6, Z0, Z0
+	VADDPS       Z6, Z1, Z1
+	VADDPS       Z6, Z2, Z2
+	VBROADCASTSS 4(R9), Z6
+	VADDPS       Z6, Z3, Z3
+	VADDPS       Z6, Z4, Z4
+	VADDPS       Z6, Z5, Z5
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	VADDPS       128(R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+	VADDPS       64(R9), Z4, Z4
+	VADDPS       128(R9), Z5, Z5
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z6
+	VBROADCASTSS 44(R10), Z7
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z6, Z0
+	VMINPS       Z0, Z7, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z6, Z1
+	VMINPS       Z1, Z7, Z1
+	VMOVUPS      Z1, 64(R9)
+	VMAXPS       Z2, Z6, Z2
+	VMINPS       Z2, Z7, Z2
+	VMOVUPS      Z2, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z6, Z3
+	VMINPS       Z3, Z7, Z3
+	VMOVUPS      Z3, (R9)
+	VMAXPS       Z4, Z6, Z4
+	VMINPS       Z4, Z7, Z4
+	VMOVUPS      Z4, 64(R9)
+	VMAXPS       Z5, Z6, Z5
+	VMINPS       Z5, Z7, Z5
+	VMOVUPS      Z5, 128(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_4x1x48_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x48_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -19156,6 +31760,9 @@ done_0_0:
 	VADDPS 128(R10), Z11, Z11
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -19171,15 +31778,109 @@ store_0_0:
 	VMOVUPS Z9, (R9)
 	VMOVUPS Z10, 64(R9)
 	VMOVUPS Z11, 128(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z12
+	VADDPS       Z12, Z0, Z0
+	VADDPS       Z12, Z1, Z1
+	VADDPS       Z12, Z2, Z2
+	VBROADCASTSS 4(R9), Z12
+	VADDPS       Z12, Z3, Z3
+	VADDPS       Z12, Z4, Z4
+	VADDPS       Z12, Z5, Z5
+	VBROADCASTSS 8(R9), Z12
+	VADDPS       Z12, Z6, Z6
+	VADDPS       Z12, Z7, Z7
+	VADDPS       Z12, Z8, Z8
+	VBROADCASTSS 12(R9), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	VADDPS       128(R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+	VADDPS       64(R9), Z4, Z4
+	VADDPS       128(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	VADDPS       64(R9), Z7, Z7
+	VADDPS       128(R9), Z8, Z8
+	ADDQ         R11, R9
+	VADDPS       (R9), Z9, Z9
+	VADDPS       64(R9), Z10, Z10
+	VADDPS       128(R9), Z11, Z11
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z12
+	VBROADCASTSS 44(R10), Z13
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z12, Z0
+	VMINPS       Z0, Z13, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z12, Z1
+	VMINPS       Z1, Z13, Z1
+	VMOVUPS      Z1, 64(R9)
+	VMAXPS       Z2, Z12, Z2
+	VMINPS       Z2, Z13, Z2
+	VMOVUPS      Z2, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z12, Z3
+	VMINPS       Z3, Z13, Z3
+	VMOVUPS      Z3, (R9)
+	VMAXPS       Z4, Z12, Z4
+	VMINPS       Z4, Z13, Z4
+	VMOVUPS      Z4, 64(R9)
+	VMAXPS       Z5, Z12, Z5
+	VMINPS       Z5, Z13, Z5
+	VMOVUPS      Z5, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z12, Z6
+	VMINPS       Z6, Z13, Z6
+	VMOVUPS      Z6, (R9)
+	VMAXPS       Z7, Z12, Z7
+	VMINPS       Z7, Z13, Z7
+	VMOVUPS      Z7, 64(R9)
+	VMAXPS       Z8, Z12, Z8
+	VMINPS       Z8, Z13, Z8
+	VMOVUPS      Z8, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z9, Z12, Z9
+	VMINPS       Z9, Z13, Z9
+	VMOVUPS      Z9, (R9)
+	VMAXPS       Z10, Z12, Z10
+	VMINPS       Z10, Z13, Z10
+	VMOVUPS      Z10, 64(R9)
+	VMAXPS       Z11, Z12, Z11
+	VMINPS       Z11, Z13, Z11
+	VMOVUPS      Z11, 128(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_8x1x48_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x48_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -19301,6 +32002,9 @@ done_0_0:
 	VADDPS 128(R10), Z23, Z23
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -19332,15 +32036,181 @@ store_0_0:
 	VMOVUPS Z21, (R9)
 	VMOVUPS Z22, 64(R9)
 	VMOVUPS Z23, 128(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z24
+	VADDPS       Z24, Z0, Z0
+	VADDPS       Z24, Z1, Z1
+	VADDPS       Z24, Z2, Z2
+	VBROADCASTSS 4(R9), Z24
+	VADDPS       Z24, Z3, Z3
+	VADDPS       Z24, Z4, Z4
+	VADDPS       Z24, Z5, Z5
+	VBROADCASTSS 8(R9), Z24
+	VADDPS       Z24, Z6, Z6
+	VADDPS       Z24, Z7, Z7
+	VADDPS       Z24, Z8, Z8
+	VBROADCASTSS 12(R9), Z24
+	VADDPS       Z24, Z9, Z9
+	VADDPS       Z24, Z10, Z10
+	VADDPS       Z24, Z11, Z11
+	VBROADCASTSS 16(R9), Z24
+	VADDPS       Z24, Z12, Z12
+	VADDPS       Z24, Z13, Z13
+	VADDPS       Z24, Z14, Z14
+	VBROADCASTSS 20(R9), Z24
+	VADDPS       Z24, Z15, Z15
+	VADDPS       Z24, Z16, Z16
+	VADDPS       Z24, Z17, Z17
+	VBROADCASTSS 24(R9), Z24
+	VADDPS       Z24, Z18, Z18
+	VADDPS       Z24, Z19, Z19
+	VADDPS       Z24, Z20, Z20
+	VBROADCASTSS 28(R9), Z24
+	VADDPS       Z24, Z21, Z21
+	VADDPS       Z24, Z22, Z22
+	VADDPS       Z24, Z23, Z23
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	VADDPS       128(R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+	VADDPS       64(R9), Z4, Z4
+	VADDPS       128(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	VADDPS       64(R9), Z7, Z7
+	VADDPS       128(R9), Z8, Z8
+	ADDQ         R11, R9
+	VADDPS       (R9), Z9, Z9
+	VADDPS       64(R9), Z10, Z10
+	VADDPS       128(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       (R9), Z12, Z12
+	VADDPS       64(R9), Z13, Z13
+	VADDPS       128(R9), Z14, Z14
+	ADDQ         R11, R9
+	VADDPS       (R9), Z15, Z15
+	VADDPS       64(R9), Z16, Z16
+	VADDPS       128(R9), Z17, Z17
+	ADDQ         R11, R9
+	VADDPS       (R9), Z18, Z18
+	VADDPS       64(R9), Z19, Z19
+	VADDPS       128(R9), Z20, Z20
+	ADDQ         R11, R9
+	VADDPS       (R9), Z21, Z21
+	VADDPS       64(R9), Z22, Z22
+	VADDPS       128(R9), Z23, Z23
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z24
+	VBROADCASTSS 44(R10), Z25
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z24, Z0
+	VMINPS       Z0, Z25, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z24, Z1
+	VMINPS       Z1, Z25, Z1
+	VMOVUPS      Z1, 64(R9)
+	VMAXPS       Z2, Z24, Z2
+	VMINPS       Z2, Z25, Z2
+	VMOVUPS      Z2, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z24, Z3
+	VMINPS       Z3, Z25, Z3
+	VMOVUPS      Z3, (R9)
+	VMAXPS       Z4, Z24, Z4
+	VMINPS       Z4, Z25, Z4
+	VMOVUPS      Z4, 64(R9)
+	VMAXPS       Z5, Z24, Z5
+	VMINPS       Z5, Z25, Z5
+	VMOVUPS      Z5, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z24, Z6
+	VMINPS       Z6, Z25, Z6
+	VMOVUPS      Z6, (R9)
+	VMAXPS       Z7, Z24, Z7
+	VMINPS       Z7, Z25, Z7
+	VMOVUPS      Z7, 64(R9)
+	VMAXPS       Z8, Z24, Z8
+	VMINPS       Z8, Z25, Z8
+	VMOVUPS      Z8, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z9, Z24, Z9
+	VMINPS       Z9, Z25, Z9
+	VMOVUPS      Z9, (R9)
+	VMAXPS       Z10, Z24, Z10
+	VMINPS       Z10, Z25, Z10
+	VMOVUPS      Z10, 64(R9)
+	VMAXPS       Z11, Z24, Z11
+	VMINPS       Z11, Z25, Z11
+	VMOVUPS      Z11, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z24, Z12
+	VMINPS       Z12, Z25, Z12
+	VMOVUPS      Z12, (R9)
+	VMAXPS       Z13, Z24, Z13
+	VMINPS       Z13, Z25, Z13
+	VMOVUPS      Z13, 64(R9)
+	VMAXPS       Z14, Z24, Z14
+	VMINPS       Z14, Z25, Z14
+	VMOVUPS      Z14, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z15, Z24, Z15
+	VMINPS       Z15, Z25, Z15
+	VMOVUPS      Z15, (R9)
+	VMAXPS       Z16, Z24, Z16
+	VMINPS       Z16, Z25, Z16
+	VMOVUPS      Z16, 64(R9)
+	VMAXPS       Z17, Z24, Z17
+	VMINPS       Z17, Z25, Z17
+	VMOVUPS      Z17, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z18, Z24, Z18
+	VMINPS       Z18, Z25, Z18
+	VMOVUPS      Z18, (R9)
+	VMAXPS       Z19, Z24, Z19
+	VMINPS       Z19, Z25, Z19
+	VMOVUPS      Z19, 64(R9)
+	VMAXPS       Z20, Z24, Z20
+	VMINPS       Z20, Z25, Z20
+	VMOVUPS      Z20, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z21, Z24, Z21
+	VMINPS       Z21, Z25, Z21
+	VMOVUPS      Z21, (R9)
+	VMAXPS       Z22, Z24, Z22
+	VMINPS       Z22, Z25, Z22
+	VMOVUPS      Z22, 64(R9)
+	VMAXPS       Z23, Z24, Z23
+	VMINPS       Z23, Z25, Z23
+	VMOVUPS      Z23, 128(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_16x1x48_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x48_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -19464,6 +32334,9 @@ done_0_0:
 	VADDPS 128(R11), Z23, Z23
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -19495,34 +32368,200 @@ store_0_0:
 	VMOVUPS Z21, (R10)
 	VMOVUPS Z22, 64(R10)
 	VMOVUPS Z23, 128(R10)
-	MOVQ    BX, BX
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	VXORPS  Z8, Z8, Z8
-	VXORPS  Z9, Z9, Z9
-	VXORPS  Z10, Z10, Z10
-	VXORPS  Z11, Z11, Z11
-	VXORPS  Z12, Z12, Z12
-	VXORPS  Z13, Z13, Z13
-	VXORPS  Z14, Z14, Z14
-	VXORPS  Z15, Z15, Z15
-	VXORPS  Z16, Z16, Z16
-	VXORPS  Z17, Z17, Z17
-	VXORPS  Z18, Z18, Z18
-	VXORPS  Z19, Z19, Z19
-	VXORPS  Z20, Z20, Z20
-	VXORPS  Z21, Z21, Z21
-	VXORPS  Z22, Z22, Z22
-	VXORPS  Z23, Z23, Z23
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_8_0
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z24
+	VADDPS       Z24, Z0, Z0
+	VADDPS       Z24, Z1, Z1
+	VADDPS       Z24, Z2, Z2
+	VBROADCASTSS 4(R10), Z24
+	VADDPS       Z24, Z3, Z3
+	VADDPS       Z24, Z4, Z4
+	VADDPS       Z24, Z5, Z5
+	VBROADCASTSS 8(R10), Z24
+	VADDPS       Z24, Z6, Z6
+	VADDPS       Z24, Z7, Z7
+	VADDPS       Z24, Z8, Z8
+	VBROADCASTSS 12(R10), Z24
+	VADDPS       Z24, Z9, Z9
+	VADDPS       Z24, Z10, Z10
+	VADDPS       Z24, Z11, Z11
+	VBROADCASTSS 16(R10), Z24
+	VADDPS       Z24, Z12, Z12
+	VADDPS       Z24, Z13, Z13
+	VADDPS       Z24, Z14, Z14
+	VBROADCASTSS 20(R10), Z24
+	VADDPS       Z24, Z15, Z15
+	VADDPS       Z24, Z16, Z16
+	VADDPS       Z24, Z17, Z17
+	VBROADCASTSS 24(R10), Z24
+	VADDPS       Z24, Z18, Z18
+	VADDPS       Z24, Z19, Z19
+	VADDPS       Z24, Z20, Z20
+	VBROADCASTSS 28(R10), Z24
+	VADDPS       Z24, Z21, Z21
+	VADDPS       Z24, Z22, Z22
+	VADDPS       Z24, Z23, Z23
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Z0, Z0
+	VADDPS       64(R10), Z1, Z1
+	VADDPS       128(R10), Z2, Z2
+	ADDQ         R12, R10
+	VADDPS       (R10), Z3, Z3
+	VADDPS       64(R10), Z4, Z4
+	VADDPS       128(R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       (R10), Z6, Z6
+	VADDPS       64(R10), Z7, Z7
+	VADDPS       128(R10), Z8, Z8
+	ADDQ         R12, R10
+	VADDPS       (R10), Z9, Z9
+	VADDPS       64(R10), Z10, Z10
+	VADDPS       128(R10), Z11, Z11
+	ADDQ         R12, R10
+	VADDPS       (R10), Z12, Z12
+	VADDPS       64(R10), Z13, Z13
+	VADDPS       128(R10), Z14, Z14
+	ADDQ         R12, R10
+	VADDPS       (R10), Z15, Z15
+	VADDPS       64(R10), Z16, Z16
+	VADDPS       128(R10), Z17, Z17
+	ADDQ         R12, R10
+	VADDPS       (R10), Z18, Z18
+	VADDPS       64(R10), Z19, Z19
+	VADDPS       128(R10), Z20, Z20
+	ADDQ         R12, R10
+	VADDPS       (R10), Z21, Z21
+	VADDPS       64(R10), Z22, Z22
+	VADDPS       128(R10), Z23, Z23
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Z24
+	VBROADCASTSS 44(R11), Z25
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z24, Z0
+	VMINPS       Z0, Z25, Z0
+	VMOVUPS      Z0, (R10)
+	VMAXPS       Z1, Z24, Z1
+	VMINPS       Z1, Z25, Z1
+	VMOVUPS      Z1, 64(R10)
+	VMAXPS       Z2, Z24, Z2
+	VMINPS       Z2, Z25, Z2
+	VMOVUPS      Z2, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z3, Z24, Z3
+	VMINPS       Z3, Z25, Z3
+	VMOVUPS      Z3, (R10)
+	VMAXPS       Z4, Z24, Z4
+	VMINPS       Z4, Z25, Z4
+	VMOVUPS      Z4, 64(R10)
+	VMAXPS       Z5, Z24, Z5
+	VMINPS       Z5, Z25, Z5
+	VMOVUPS      Z5, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z24, Z6
+	VMINPS       Z6, Z25, Z6
+	VMOVUPS      Z6, (R10)
+	VMAXPS       Z7, Z24, Z7
+	VMINPS       Z7, Z25, Z7
+	VMOVUPS      Z7, 64(R10)
+	VMAXPS       Z8, Z24, Z8
+	VMINPS       Z8, Z25, Z8
+	VMOVUPS      Z8, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z9, Z24, Z9
+	VMINPS       Z9, Z25, Z9
+	VMOVUPS      Z9, (R10)
+	VMAXPS       Z10, Z24, Z10
+	VMINPS       Z10, Z25, Z10
+	VMOVUPS      Z10, 64(R10)
+	VMAXPS       Z11, Z24, Z11
+	VMINPS       Z11, Z25, Z11
+	VMOVUPS      Z11, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z12, Z24, Z12
+	VMINPS       Z12, Z25, Z12
+	VMOVUPS      Z12, (R10)
+	VMAXPS       Z13, Z24, Z13
+	VMINPS       Z13, Z25, Z13
+	VMOVUPS      Z13, 64(R10)
+	VMAXPS       Z14, Z24, Z14
+	VMINPS       Z14, Z25, Z14
+	VMOVUPS      Z14, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z15, Z24, Z15
+	VMINPS       Z15, Z25, Z15
+	VMOVUPS      Z15, (R10)
+	VMAXPS       Z16, Z24, Z16
+	VMINPS       Z16, Z25, Z16
+	VMOVUPS      Z16, 64(R10)
+	VMAXPS       Z17, Z24, Z17
+	VMINPS       Z17, Z25, Z17
+	VMOVUPS      Z17, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z18, Z24, Z18
+	VMINPS       Z18, Z25, Z18
+	VMOVUPS      Z18, (R10)
+	VMAXPS       Z19, Z24, Z19
+	VMINPS       Z19, Z25, Z19
+	VMOVUPS      Z19, 64(R10)
+	VMAXPS       Z20, Z24, Z20
+	VMINPS       Z20, Z25, Z20
+	VMOVUPS      Z20, 128(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z21, Z24, Z21
+	VMINPS       Z21, Z25, Z21
+	VMOVUPS      Z21, (R10)
+	VMAXPS       Z22, Z24, Z22
+	VMINPS       Z22, Z25, Z22
+	VMOVUPS      Z22, 64(R10)
+	VMAXPS       Z23, Z24, Z23
+	VMINPS       Z23, Z25, Z23
+	VMOVUPS      Z23, 128(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	VXORPS Z16, Z16, Z16
+	VXORPS Z17, Z17, Z17
+	VXORPS Z18, Z18, Z18
+	VXORPS Z19, Z19, Z19
+	VXORPS Z20, Z20, Z20
+	VXORPS Z21, Z21, Z21
+	VXORPS Z22, Z22, Z22
+	VXORPS Z23, Z23, Z23
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (DX), R11
@@ -19605,6 +32644,9 @@ done_8_0:
 	VADDPS 128(R10), Z23, Z23
 
 store_8_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_8_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -19636,16 +32678,185 @@ store_8_0:
 	VMOVUPS Z21, (R9)
 	VMOVUPS Z22, 64(R9)
 	VMOVUPS Z23, 128(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z24
+	VADDPS       Z24, Z0, Z0
+	VADDPS       Z24, Z1, Z1
+	VADDPS       Z24, Z2, Z2
+	VBROADCASTSS 4(R9), Z24
+	VADDPS       Z24, Z3, Z3
+	VADDPS       Z24, Z4, Z4
+	VADDPS       Z24, Z5, Z5
+	VBROADCASTSS 8(R9), Z24
+	VADDPS       Z24, Z6, Z6
+	VADDPS       Z24, Z7, Z7
+	VADDPS       Z24, Z8, Z8
+	VBROADCASTSS 12(R9), Z24
+	VADDPS       Z24, Z9, Z9
+	VADDPS       Z24, Z10, Z10
+	VADDPS       Z24, Z11, Z11
+	VBROADCASTSS 16(R9), Z24
+	VADDPS       Z24, Z12, Z12
+	VADDPS       Z24, Z13, Z13
+	VADDPS       Z24, Z14, Z14
+	VBROADCASTSS 20(R9), Z24
+	VADDPS       Z24, Z15, Z15
+	VADDPS       Z24, Z16, Z16
+	VADDPS       Z24, Z17, Z17
+	VBROADCASTSS 24(R9), Z24
+	VADDPS       Z24, Z18, Z18
+	VADDPS       Z24, Z19, Z19
+	VADDPS       Z24, Z20, Z20
+	VBROADCASTSS 28(R9), Z24
+	VADDPS       Z24, Z21, Z21
+	VADDPS       Z24, Z22, Z22
+	VADDPS       Z24, Z23, Z23
+	CMPQ         8(R10), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	VADDPS       128(R9), Z2, Z2
+	ADDQ         R11, R9
+	VADDPS       (R9), Z3, Z3
+	VADDPS       64(R9), Z4, Z4
+	VADDPS       128(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       (R9), Z6, Z6
+	VADDPS       64(R9), Z7, Z7
+	VADDPS       128(R9), Z8, Z8
+	ADDQ         R11, R9
+	VADDPS       (R9), Z9, Z9
+	VADDPS       64(R9), Z10, Z10
+	VADDPS       128(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       (R9), Z12, Z12
+	VADDPS       64(R9), Z13, Z13
+	VADDPS       128(R9), Z14, Z14
+	ADDQ         R11, R9
+	VADDPS       (R9), Z15, Z15
+	VADDPS       64(R9), Z16, Z16
+	VADDPS       128(R9), Z17, Z17
+	ADDQ         R11, R9
+	VADDPS       (R9), Z18, Z18
+	VADDPS       64(R9), Z19, Z19
+	VADDPS       128(R9), Z20, Z20
+	ADDQ         R11, R9
+	VADDPS       (R9), Z21, Z21
+	VADDPS       64(R9), Z22, Z22
+	VADDPS       128(R9), Z23, Z23
+
+store_8_0_limit:
+	VBROADCASTSS 40(R10), Z24
+	VBROADCASTSS 44(R10), Z25
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z24, Z0
+	VMINPS       Z0, Z25, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z24, Z1
+	VMINPS       Z1, Z25, Z1
+	VMOVUPS      Z1, 64(R9)
+	VMAXPS       Z2, Z24, Z2
+	VMINPS       Z2, Z25, Z2
+	VMOVUPS      Z2, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z3, Z24, Z3
+	VMINPS       Z3, Z25, Z3
+	VMOVUPS      Z3, (R9)
+	VMAXPS       Z4, Z24, Z4
+	VMINPS       Z4, Z25, Z4
+	VMOVUPS      Z4, 64(R9)
+	VMAXPS       Z5, Z24, Z5
+	VMINPS       Z5, Z25, Z5
+	VMOVUPS      Z5, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z24, Z6
+	VMINPS       Z6, Z25, Z6
+	VMOVUPS      Z6, (R9)
+	VMAXPS       Z7, Z24, Z7
+	VMINPS       Z7, Z25, Z7
+	VMOVUPS      Z7, 64(R9)
+	VMAXPS       Z8, Z24, Z8
+	VMINPS       Z8, Z25, Z8
+	VMOVUPS      Z8, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z9, Z24, Z9
+	VMINPS       Z9, Z25, Z9
+	VMOVUPS      Z9, (R9)
+	VMAXPS       Z10, Z24, Z10
+	VMINPS       Z10, Z25, Z10
+	VMOVUPS      Z10, 64(R9)
+	VMAXPS       Z11, Z24, Z11
+	VMINPS       Z11, Z25, Z11
+	VMOVUPS      Z11, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z24, Z12
+	VMINPS       Z12, Z25, Z12
+	VMOVUPS      Z12, (R9)
+	VMAXPS       Z13, Z24, Z13
+	VMINPS       Z13, Z25, Z13
+	VMOVUPS      Z13, 64(R9)
+	VMAXPS       Z14, Z24, Z14
+	VMINPS       Z14, Z25, Z14
+	VMOVUPS      Z14, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z15, Z24, Z15
+	VMINPS       Z15, Z25, Z15
+	VMOVUPS      Z15, (R9)
+	VMAXPS       Z16, Z24, Z16
+	VMINPS       Z16, Z25, Z16
+	VMOVUPS      Z16, 64(R9)
+	VMAXPS       Z17, Z24, Z17
+	VMINPS       Z17, Z25, Z17
+	VMOVUPS      Z17, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z18, Z24, Z18
+	VMINPS       Z18, Z25, Z18
+	VMOVUPS      Z18, (R9)
+	VMAXPS       Z19, Z24, Z19
+	VMINPS       Z19, Z25, Z19
+	VMOVUPS      Z19, 64(R9)
+	VMAXPS       Z20, Z24, Z20
+	VMINPS       Z20, Z25, Z20
+	VMOVUPS      Z20, 128(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z21, Z24, Z21
+	VMINPS       Z21, Z25, Z21
+	VMOVUPS      Z21, (R9)
+	VMAXPS       Z22, Z24, Z22
+	VMINPS       Z22, Z25, Z22
+	VMOVUPS      Z22, 64(R9)
+	VMAXPS       Z23, Z24, Z23
+	VMINPS       Z23, Z25, Z23
+	VMOVUPS      Z23, 128(R9)
+
+store_8_0_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_1x64_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -19661,7 +32872,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -19762,23 +32973,75 @@ done_0:
 	VADDPS 192(SI), Z3, Z3
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z3, 192(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x01, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z4
+	VADDPS       Z4, Z0, Z0
+	VADDPS       Z4, Z1, Z1
+	VADDPS       Z4, Z2, Z2
+	VADDPS       Z4, Z3, Z3
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	VADDPS       192(DI), Z3, Z3
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z4
+	VBROADCASTSS 44(SI), Z5
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z4, Z0
+	VMINPS       Z0, Z5, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z4, Z2
+	VMINPS       Z2, Z5, Z2
+	VMOVUPS      Z2, 128(DI)
+	VMAXPS       Z3, Z4, Z3
+	VMINPS       Z3, Z5, Z3
+	VMOVUPS      Z3, 192(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x01, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x04, 16(DI)
+	IMUL3Q $0x01, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x01, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_2x64_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -19794,7 +33057,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -19921,6 +33184,9 @@ done_0:
 	VADDPS 192(SI), Z7, Z7
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -19930,19 +33196,91 @@ store_0:
 	VMOVUPS Z5, 64(R10)
 	VMOVUPS Z6, 128(R10)
 	VMOVUPS Z7, 192(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x02, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z8
+	VADDPS       Z8, Z0, Z0
+	VADDPS       Z8, Z1, Z1
+	VADDPS       Z8, Z2, Z2
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 4(DI), Z8
+	VADDPS       Z8, Z4, Z4
+	VADDPS       Z8, Z5, Z5
+	VADDPS       Z8, Z6, Z6
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	VADDPS       192(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	VADDPS       128(DI), Z6, Z6
+	VADDPS       192(DI), Z7, Z7
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z8
+	VBROADCASTSS 44(SI), Z9
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, 128(DI)
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, 64(DI)
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, 128(DI)
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, 192(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x02, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x08, 16(DI)
+	IMUL3Q $0x02, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x02, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_3x64_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -19958,7 +33296,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R8
-	MOVQ   next+88(FP), R9
+	MOVQ   next+96(FP), R9
 	MOVQ   y+64(FP), R10
 	ADDQ   $+0, R8
 	ADDQ   $+0, R10
@@ -20119,6 +33457,9 @@ done_0:
 	VADDPS 192(SI), Z11, Z11
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -20133,19 +33474,114 @@ store_0:
 	VMOVUPS Z9, 64(R10)
 	VMOVUPS Z10, 128(R10)
 	VMOVUPS Z11, 192(R10)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x03, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z12
+	VADDPS       Z12, Z0, Z0
+	VADDPS       Z12, Z1, Z1
+	VADDPS       Z12, Z2, Z2
+	VADDPS       Z12, Z3, Z3
+	VBROADCASTSS 4(DI), Z12
+	VADDPS       Z12, Z4, Z4
+	VADDPS       Z12, Z5, Z5
+	VADDPS       Z12, Z6, Z6
+	VADDPS       Z12, Z7, Z7
+	VBROADCASTSS 8(DI), Z12
+	VADDPS       Z12, Z8, Z8
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	VADDPS       192(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	VADDPS       128(DI), Z6, Z6
+	VADDPS       192(DI), Z7, Z7
+	ADDQ         R8, DI
+	VADDPS       (DI), Z8, Z8
+	VADDPS       64(DI), Z9, Z9
+	VADDPS       128(DI), Z10, Z10
+	VADDPS       192(DI), Z11, Z11
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z12
+	VBROADCASTSS 44(SI), Z13
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z12, Z0
+	VMINPS       Z0, Z13, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z12, Z1
+	VMINPS       Z1, Z13, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z12, Z2
+	VMINPS       Z2, Z13, Z2
+	VMOVUPS      Z2, 128(DI)
+	VMAXPS       Z3, Z12, Z3
+	VMINPS       Z3, Z13, Z3
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z12, Z4
+	VMINPS       Z4, Z13, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z12, Z5
+	VMINPS       Z5, Z13, Z5
+	VMOVUPS      Z5, 64(DI)
+	VMAXPS       Z6, Z12, Z6
+	VMINPS       Z6, Z13, Z6
+	VMOVUPS      Z6, 128(DI)
+	VMAXPS       Z7, Z12, Z7
+	VMINPS       Z7, Z13, Z7
+	VMOVUPS      Z7, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z8, Z12, Z8
+	VMINPS       Z8, Z13, Z8
+	VMOVUPS      Z8, (DI)
+	VMAXPS       Z9, Z12, Z9
+	VMINPS       Z9, Z13, Z9
+	VMOVUPS      Z9, 64(DI)
+	VMAXPS       Z10, Z12, Z10
+	VMINPS       Z10, Z13, Z10
+	VMOVUPS      Z10, 128(DI)
+	VMAXPS       Z11, Z12, Z11
+	VMINPS       Z11, Z13, Z11
+	VMOVUPS      Z11, 192(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x03, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x0c, 16(DI)
+	IMUL3Q $0x03, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x03, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_4x64_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -20161,7 +33597,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -20361,6 +33797,9 @@ done_0:
 	VADDPS 192(SI), Z15, Z15
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -20380,19 +33819,137 @@ store_0:
 	VMOVUPS Z13, 64(R11)
 	VMOVUPS Z14, 128(R11)
 	VMOVUPS Z15, 192(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x04, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 4(DI), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 8(DI), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 12(DI), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	VADDPS       192(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	VADDPS       128(DI), Z6, Z6
+	VADDPS       192(DI), Z7, Z7
+	ADDQ         R8, DI
+	VADDPS       (DI), Z8, Z8
+	VADDPS       64(DI), Z9, Z9
+	VADDPS       128(DI), Z10, Z10
+	VADDPS       192(DI), Z11, Z11
+	ADDQ         R8, DI
+	VADDPS       (DI), Z12, Z12
+	VADDPS       64(DI), Z13, Z13
+	VADDPS       128(DI), Z14, Z14
+	VADDPS       192(DI), Z15, Z15
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z16
+	VBROADCASTSS 44(SI), Z17
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, 128(DI)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(DI)
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, 128(DI)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (DI)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(DI)
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, 128(DI)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (DI)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(DI)
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, 128(DI)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 192(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x04, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x10, 16(DI)
+	IMUL3Q $0x04, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x04, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_5x64_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -20408,7 +33965,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -20642,6 +34199,9 @@ done_0:
 	VADDPS 192(SI), Z19, Z19
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -20666,19 +34226,160 @@ store_0:
 	VMOVUPS Z17, 64(R11)
 	VMOVUPS Z18, 128(R11)
 	VMOVUPS Z19, 192(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x05, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z20
+	VADDPS       Z20, Z0, Z0
+	VADDPS       Z20, Z1, Z1
+	VADDPS       Z20, Z2, Z2
+	VADDPS       Z20, Z3, Z3
+	VBROADCASTSS 4(DI), Z20
+	VADDPS       Z20, Z4, Z4
+	VADDPS       Z20, Z5, Z5
+	VADDPS       Z20, Z6, Z6
+	VADDPS       Z20, Z7, Z7
+	VBROADCASTSS 8(DI), Z20
+	VADDPS       Z20, Z8, Z8
+	VADDPS       Z20, Z9, Z9
+	VADDPS       Z20, Z10, Z10
+	VADDPS       Z20, Z11, Z11
+	VBROADCASTSS 12(DI), Z20
+	VADDPS       Z20, Z12, Z12
+	VADDPS       Z20, Z13, Z13
+	VADDPS       Z20, Z14, Z14
+	VADDPS       Z20, Z15, Z15
+	VBROADCASTSS 16(DI), Z20
+	VADDPS       Z20, Z16, Z16
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	VADDPS       192(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	VADDPS       128(DI), Z6, Z6
+	VADDPS       192(DI), Z7, Z7
+	ADDQ         R8, DI
+	VADDPS       (DI), Z8, Z8
+	VADDPS       64(DI), Z9, Z9
+	VADDPS       128(DI), Z10, Z10
+	VADDPS       192(DI), Z11, Z11
+	ADDQ         R8, DI
+	VADDPS       (DI), Z12, Z12
+	VADDPS       64(DI), Z13, Z13
+	VADDPS       128(DI), Z14, Z14
+	VADDPS       192(DI), Z15, Z15
+	ADDQ         R8, DI
+	VADDPS       (DI), Z16, Z16
+	VADDPS       64(DI), Z17, Z17
+	VADDPS       128(DI), Z18, Z18
+	VADDPS       192(DI), Z19, Z19
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z20
+	VBROADCASTSS 44(SI), Z21
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z20, Z0
+	VMINPS       Z0, Z21, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z20, Z1
+	VMINPS       Z1, Z21, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z20, Z2
+	VMINPS       Z2, Z21, Z2
+	VMOVUPS      Z2, 128(DI)
+	VMAXPS       Z3, Z20, Z3
+	VMINPS       Z3, Z21, Z3
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z20, Z4
+	VMINPS       Z4, Z21, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z20, Z5
+	VMINPS       Z5, Z21, Z5
+	VMOVUPS      Z5, 64(DI)
+	VMAXPS       Z6, Z20, Z6
+	VMINPS       Z6, Z21, Z6
+	VMOVUPS      Z6, 128(DI)
+	VMAXPS       Z7, Z20, Z7
+	VMINPS       Z7, Z21, Z7
+	VMOVUPS      Z7, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z8, Z20, Z8
+	VMINPS       Z8, Z21, Z8
+	VMOVUPS      Z8, (DI)
+	VMAXPS       Z9, Z20, Z9
+	VMINPS       Z9, Z21, Z9
+	VMOVUPS      Z9, 64(DI)
+	VMAXPS       Z10, Z20, Z10
+	VMINPS       Z10, Z21, Z10
+	VMOVUPS      Z10, 128(DI)
+	VMAXPS       Z11, Z20, Z11
+	VMINPS       Z11, Z21, Z11
+	VMOVUPS      Z11, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z12, Z20, Z12
+	VMINPS       Z12, Z21, Z12
+	VMOVUPS      Z12, (DI)
+	VMAXPS       Z13, Z20, Z13
+	VMINPS       Z13, Z21, Z13
+	VMOVUPS      Z13, 64(DI)
+	VMAXPS       Z14, Z20, Z14
+	VMINPS       Z14, Z21, Z14
+	VMOVUPS      Z14, 128(DI)
+	VMAXPS       Z15, Z20, Z15
+	VMINPS       Z15, Z21, Z15
+	VMOVUPS      Z15, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z16, Z20, Z16
+	VMINPS       Z16, Z21, Z16
+	VMOVUPS      Z16, (DI)
+	VMAXPS       Z17, Z20, Z17
+	VMINPS       Z17, Z21, Z17
+	VMOVUPS      Z17, 64(DI)
+	VMAXPS       Z18, Z20, Z18
+	VMINPS       Z18, Z21, Z18
+	VMOVUPS      Z18, 128(DI)
+	VMAXPS       Z19, Z20, Z19
+	VMINPS       Z19, Z21, Z19
+	VMOVUPS      Z19, 192(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x05, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x14, 16(DI)
+	IMUL3Q $0x05, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x05, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+// func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-96
+TEXT ·gemm_f32_6x64_avx512(SB), NOSPLIT, $0-104
 	MOVQ ldy+72(FP), AX
 	SHLQ $0x02, AX
 	MOVQ ldb+56(FP), CX
@@ -20694,7 +34395,7 @@ tile:
 	LEAQ   (DI)(BX*2), R8
 	ADDQ   BX, R8
 	MOVQ   b+48(FP), R9
-	MOVQ   next+88(FP), R10
+	MOVQ   next+96(FP), R10
 	MOVQ   y+64(FP), R11
 	ADDQ   $+0, R9
 	ADDQ   $+0, R11
@@ -20962,6 +34663,9 @@ done_0:
 	VADDPS 192(SI), Z23, Z23
 
 store_0:
+	MOVQ    f+88(FP), SI
+	TESTQ   SI, SI
+	JNZ     store_0_finish
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -20991,19 +34695,183 @@ store_0:
 	VMOVUPS Z21, 64(R11)
 	VMOVUPS Z22, 128(R11)
 	VMOVUPS Z23, 192(R11)
-	MOVQ    at+24(FP), SI
-	SHLQ    $0x02, SI
-	ADDQ    SI, a+16(FP)
-	IMUL3Q  $0x06, AX, SI
-	ADDQ    SI, y+64(FP)
-	DECQ    tiles+0(FP)
-	JNZ     tile
+	JMP     store_0_stored
+
+store_0_finish:
+	MOVQ         16(SI), DI
+	VBROADCASTSS (DI), Z24
+	VADDPS       Z24, Z0, Z0
+	VADDPS       Z24, Z1, Z1
+	VADDPS       Z24, Z2, Z2
+	VADDPS       Z24, Z3, Z3
+	VBROADCASTSS 4(DI), Z24
+	VADDPS       Z24, Z4, Z4
+	VADDPS       Z24, Z5, Z5
+	VADDPS       Z24, Z6, Z6
+	VADDPS       Z24, Z7, Z7
+	VBROADCASTSS 8(DI), Z24
+	VADDPS       Z24, Z8, Z8
+	VADDPS       Z24, Z9, Z9
+	VADDPS       Z24, Z10, Z10
+	VADDPS       Z24, Z11, Z11
+	VBROADCASTSS 12(DI), Z24
+	VADDPS       Z24, Z12, Z12
+	VADDPS       Z24, Z13, Z13
+	VADDPS       Z24, Z14, Z14
+	VADDPS       Z24, Z15, Z15
+	VBROADCASTSS 16(DI), Z24
+	VADDPS       Z24, Z16, Z16
+	VADDPS       Z24, Z17, Z17
+	VADDPS       Z24, Z18, Z18
+	VADDPS       Z24, Z19, Z19
+	VBROADCASTSS 20(DI), Z24
+	VADDPS       Z24, Z20, Z20
+	VADDPS       Z24, Z21, Z21
+	VADDPS       Z24, Z22, Z22
+	VADDPS       Z24, Z23, Z23
+	CMPQ         8(SI), $0x00
+	JE           store_0_limit
+	MOVQ         8(SI), DI
+	MOVQ         32(SI), R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       64(DI), Z1, Z1
+	VADDPS       128(DI), Z2, Z2
+	VADDPS       192(DI), Z3, Z3
+	ADDQ         R8, DI
+	VADDPS       (DI), Z4, Z4
+	VADDPS       64(DI), Z5, Z5
+	VADDPS       128(DI), Z6, Z6
+	VADDPS       192(DI), Z7, Z7
+	ADDQ         R8, DI
+	VADDPS       (DI), Z8, Z8
+	VADDPS       64(DI), Z9, Z9
+	VADDPS       128(DI), Z10, Z10
+	VADDPS       192(DI), Z11, Z11
+	ADDQ         R8, DI
+	VADDPS       (DI), Z12, Z12
+	VADDPS       64(DI), Z13, Z13
+	VADDPS       128(DI), Z14, Z14
+	VADDPS       192(DI), Z15, Z15
+	ADDQ         R8, DI
+	VADDPS       (DI), Z16, Z16
+	VADDPS       64(DI), Z17, Z17
+	VADDPS       128(DI), Z18, Z18
+	VADDPS       192(DI), Z19, Z19
+	ADDQ         R8, DI
+	VADDPS       (DI), Z20, Z20
+	VADDPS       64(DI), Z21, Z21
+	VADDPS       128(DI), Z22, Z22
+	VADDPS       192(DI), Z23, Z23
+
+store_0_limit:
+	VBROADCASTSS 40(SI), Z24
+	VBROADCASTSS 44(SI), Z25
+	MOVQ         (SI), DI
+	MOVQ         24(SI), SI
+	VMAXPS       Z0, Z24, Z0
+	VMINPS       Z0, Z25, Z0
+	VMOVUPS      Z0, (DI)
+	VMAXPS       Z1, Z24, Z1
+	VMINPS       Z1, Z25, Z1
+	VMOVUPS      Z1, 64(DI)
+	VMAXPS       Z2, Z24, Z2
+	VMINPS       Z2, Z25, Z2
+	VMOVUPS      Z2, 128(DI)
+	VMAXPS       Z3, Z24, Z3
+	VMINPS       Z3, Z25, Z3
+	VMOVUPS      Z3, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z4, Z24, Z4
+	VMINPS       Z4, Z25, Z4
+	VMOVUPS      Z4, (DI)
+	VMAXPS       Z5, Z24, Z5
+	VMINPS       Z5, Z25, Z5
+	VMOVUPS      Z5, 64(DI)
+	VMAXPS       Z6, Z24, Z6
+	VMINPS       Z6, Z25, Z6
+	VMOVUPS      Z6, 128(DI)
+	VMAXPS       Z7, Z24, Z7
+	VMINPS       Z7, Z25, Z7
+	VMOVUPS      Z7, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z8, Z24, Z8
+	VMINPS       Z8, Z25, Z8
+	VMOVUPS      Z8, (DI)
+	VMAXPS       Z9, Z24, Z9
+	VMINPS       Z9, Z25, Z9
+	VMOVUPS      Z9, 64(DI)
+	VMAXPS       Z10, Z24, Z10
+	VMINPS       Z10, Z25, Z10
+	VMOVUPS      Z10, 128(DI)
+	VMAXPS       Z11, Z24, Z11
+	VMINPS       Z11, Z25, Z11
+	VMOVUPS      Z11, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z12, Z24, Z12
+	VMINPS       Z12, Z25, Z12
+	VMOVUPS      Z12, (DI)
+	VMAXPS       Z13, Z24, Z13
+	VMINPS       Z13, Z25, Z13
+	VMOVUPS      Z13, 64(DI)
+	VMAXPS       Z14, Z24, Z14
+	VMINPS       Z14, Z25, Z14
+	VMOVUPS      Z14, 128(DI)
+	VMAXPS       Z15, Z24, Z15
+	VMINPS       Z15, Z25, Z15
+	VMOVUPS      Z15, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z16, Z24, Z16
+	VMINPS       Z16, Z25, Z16
+	VMOVUPS      Z16, (DI)
+	VMAXPS       Z17, Z24, Z17
+	VMINPS       Z17, Z25, Z17
+	VMOVUPS      Z17, 64(DI)
+	VMAXPS       Z18, Z24, Z18
+	VMINPS       Z18, Z25, Z18
+	VMOVUPS      Z18, 128(DI)
+	VMAXPS       Z19, Z24, Z19
+	VMINPS       Z19, Z25, Z19
+	VMOVUPS      Z19, 192(DI)
+	ADDQ         SI, DI
+	VMAXPS       Z20, Z24, Z20
+	VMINPS       Z20, Z25, Z20
+	VMOVUPS      Z20, (DI)
+	VMAXPS       Z21, Z24, Z21
+	VMINPS       Z21, Z25, Z21
+	VMOVUPS      Z21, 64(DI)
+	VMAXPS       Z22, Z24, Z22
+	VMINPS       Z22, Z25, Z22
+	VMOVUPS      Z22, 128(DI)
+	VMAXPS       Z23, Z24, Z23
+	VMINPS       Z23, Z25, Z23
+	VMOVUPS      Z23, 192(DI)
+
+store_0_stored:
+	MOVQ   at+24(FP), SI
+	SHLQ   $0x02, SI
+	ADDQ   SI, a+16(FP)
+	IMUL3Q $0x06, AX, SI
+	ADDQ   SI, y+64(FP)
+	MOVQ   f+88(FP), DI
+	TESTQ  DI, DI
+	JZ     next
+	ADDQ   $0x18, 16(DI)
+	IMUL3Q $0x06, 24(DI), SI
+	ADDQ   SI, (DI)
+	CMPQ   8(DI), $0x00
+	JE     next
+	IMUL3Q $0x06, 32(DI), SI
+	ADDQ   SI, 8(DI)
+
+next:
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func spmm_f32_1x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_1x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_1x1x64_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_1x1x64_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -21077,19 +34945,67 @@ done_0_0:
 	VADDPS 192(R9), Z3, Z3
 
 store_0_0:
+	MOVQ    f+56(FP), R9
+	TESTQ   R9, R9
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
 	VMOVUPS Z2, 128(R8)
 	VMOVUPS Z3, 192(R8)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R9), R8
+	MOVL         (CX), R10
+	LEAQ         (R8)(R10*4), R8
+	VBROADCASTSS (R8), Z4
+	VADDPS       Z4, Z0, Z0
+	VADDPS       Z4, Z1, Z1
+	VADDPS       Z4, Z2, Z2
+	VADDPS       Z4, Z3, Z3
+	CMPQ         8(R9), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R9), R8
+	MOVL         (CX), R10
+	IMULQ        32(R9), R10
+	ADDQ         R10, R8
+	MOVQ         32(R9), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       64(R8), Z1, Z1
+	VADDPS       128(R8), Z2, Z2
+	VADDPS       192(R8), Z3, Z3
+
+store_0_0_limit:
+	VBROADCASTSS 40(R9), Z4
+	VBROADCASTSS 44(R9), Z5
+	MOVQ         (R9), R8
+	MOVL         (CX), R10
+	IMULQ        24(R9), R10
+	ADDQ         R10, R8
+	MOVQ         24(R9), R10
+	VMAXPS       Z0, Z4, Z0
+	VMINPS       Z0, Z5, Z0
+	VMOVUPS      Z0, (R8)
+	VMAXPS       Z1, Z4, Z1
+	VMINPS       Z1, Z5, Z1
+	VMOVUPS      Z1, 64(R8)
+	VMAXPS       Z2, Z4, Z2
+	VMINPS       Z2, Z5, Z2
+	VMOVUPS      Z2, 128(R8)
+	VMAXPS       Z3, Z4, Z3
+	VMINPS       Z3, Z5, Z3
+	VMOVUPS      Z3, 192(R8)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_2x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_2x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_2x1x64_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_2x1x64_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -21183,6 +35099,9 @@ done_0_0:
 	VADDPS 192(R10), Z7, Z7
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -21192,15 +35111,83 @@ store_0_0:
 	VMOVUPS Z5, 64(R9)
 	VMOVUPS Z6, 128(R9)
 	VMOVUPS Z7, 192(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z8
+	VADDPS       Z8, Z0, Z0
+	VADDPS       Z8, Z1, Z1
+	VADDPS       Z8, Z2, Z2
+	VADDPS       Z8, Z3, Z3
+	VBROADCASTSS 4(R9), Z8
+	VADDPS       Z8, Z4, Z4
+	VADDPS       Z8, Z5, Z5
+	VADDPS       Z8, Z6, Z6
+	VADDPS       Z8, Z7, Z7
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	VADDPS       128(R9), Z2, Z2
+	VADDPS       192(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	VADDPS       64(R9), Z5, Z5
+	VADDPS       128(R9), Z6, Z6
+	VADDPS       192(R9), Z7, Z7
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z8
+	VBROADCASTSS 44(R10), Z9
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z8, Z0
+	VMINPS       Z0, Z9, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z8, Z1
+	VMINPS       Z1, Z9, Z1
+	VMOVUPS      Z1, 64(R9)
+	VMAXPS       Z2, Z8, Z2
+	VMINPS       Z2, Z9, Z2
+	VMOVUPS      Z2, 128(R9)
+	VMAXPS       Z3, Z8, Z3
+	VMINPS       Z3, Z9, Z3
+	VMOVUPS      Z3, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z8, Z4
+	VMINPS       Z4, Z9, Z4
+	VMOVUPS      Z4, (R9)
+	VMAXPS       Z5, Z8, Z5
+	VMINPS       Z5, Z9, Z5
+	VMOVUPS      Z5, 64(R9)
+	VMAXPS       Z6, Z8, Z6
+	VMINPS       Z6, Z9, Z6
+	VMOVUPS      Z6, 128(R9)
+	VMAXPS       Z7, Z8, Z7
+	VMINPS       Z7, Z9, Z7
+	VMOVUPS      Z7, 192(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_4x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_4x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_4x1x64_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_4x1x64_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -21316,6 +35303,9 @@ done_0_0:
 	VADDPS 192(R10), Z15, Z15
 
 store_0_0:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -21335,15 +35325,129 @@ store_0_0:
 	VMOVUPS Z13, 64(R9)
 	VMOVUPS Z14, 128(R9)
 	VMOVUPS Z15, 192(R9)
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 4(R9), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 8(R9), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 12(R9), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R10), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       (R9), Z0, Z0
+	VADDPS       64(R9), Z1, Z1
+	VADDPS       128(R9), Z2, Z2
+	VADDPS       192(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       (R9), Z4, Z4
+	VADDPS       64(R9), Z5, Z5
+	VADDPS       128(R9), Z6, Z6
+	VADDPS       192(R9), Z7, Z7
+	ADDQ         R11, R9
+	VADDPS       (R9), Z8, Z8
+	VADDPS       64(R9), Z9, Z9
+	VADDPS       128(R9), Z10, Z10
+	VADDPS       192(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       (R9), Z12, Z12
+	VADDPS       64(R9), Z13, Z13
+	VADDPS       128(R9), Z14, Z14
+	VADDPS       192(R9), Z15, Z15
+
+store_0_0_limit:
+	VBROADCASTSS 40(R10), Z16
+	VBROADCASTSS 44(R10), Z17
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R9)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R9)
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, 128(R9)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R9)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R9)
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, 128(R9)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R9)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R9)
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, 128(R9)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R9)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R9)
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, 128(R9)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 192(R9)
+
+store_0_0_stored:
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_8x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_8x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_8x1x64_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_8x1x64_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -21442,6 +35546,9 @@ done_0_0:
 	VADDPS 64(R11), Z15, Z15
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    R8, R10
@@ -21465,26 +35572,152 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Z14, (R10)
 	VMOVUPS Z15, 64(R10)
-	MOVQ    BX, BX
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	VXORPS  Z8, Z8, Z8
-	VXORPS  Z9, Z9, Z9
-	VXORPS  Z10, Z10, Z10
-	VXORPS  Z11, Z11, Z11
-	VXORPS  Z12, Z12, Z12
-	VXORPS  Z13, Z13, Z13
-	VXORPS  Z14, Z14, Z14
-	VXORPS  Z15, Z15, Z15
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_0_32
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R10), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R10), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R10), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R10), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R10), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R10), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R10), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Z0, Z0
+	VADDPS       64(R10), Z1, Z1
+	ADDQ         R12, R10
+	VADDPS       (R10), Z2, Z2
+	VADDPS       64(R10), Z3, Z3
+	ADDQ         R12, R10
+	VADDPS       (R10), Z4, Z4
+	VADDPS       64(R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       (R10), Z6, Z6
+	VADDPS       64(R10), Z7, Z7
+	ADDQ         R12, R10
+	VADDPS       (R10), Z8, Z8
+	VADDPS       64(R10), Z9, Z9
+	ADDQ         R12, R10
+	VADDPS       (R10), Z10, Z10
+	VADDPS       64(R10), Z11, Z11
+	ADDQ         R12, R10
+	VADDPS       (R10), Z12, Z12
+	VADDPS       64(R10), Z13, Z13
+	ADDQ         R12, R10
+	VADDPS       (R10), Z14, Z14
+	VADDPS       64(R10), Z15, Z15
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Z16
+	VBROADCASTSS 44(R11), Z17
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R10)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, (R10)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R10)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, (R10)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R10)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, (R10)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R10)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, (R10)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 64(R10)
+
+store_0_0_stored:
+	MOVQ   BX, BX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (DX), R11
@@ -21550,6 +35783,9 @@ done_0_32:
 	VADDPS 64(R10), Z15, Z15
 
 store_0_32:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_0_32_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	ADDQ    R8, R9
@@ -21573,16 +35809,142 @@ store_0_32:
 	ADDQ    R8, R9
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R9), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R9), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R9), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R9), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R9), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R9), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R9), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R10), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       128(R9), Z0, Z0
+	VADDPS       192(R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z2, Z2
+	VADDPS       192(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z4, Z4
+	VADDPS       192(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z6, Z6
+	VADDPS       192(R9), Z7, Z7
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z8, Z8
+	VADDPS       192(R9), Z9, Z9
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z10, Z10
+	VADDPS       192(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z12, Z12
+	VADDPS       192(R9), Z13, Z13
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z14, Z14
+	VADDPS       192(R9), Z15, Z15
+
+store_0_32_limit:
+	VBROADCASTSS 40(R10), Z16
+	VBROADCASTSS 44(R10), Z17
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, 128(R9)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, 128(R9)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, 128(R9)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, 128(R9)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, 128(R9)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, 128(R9)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, 128(R9)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, 128(R9)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 192(R9)
+
+store_0_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET
 
-// func spmm_f32_16x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+// func spmm_f32_16x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·spmm_f32_16x1x64_avx512(SB), NOSPLIT, $0-49
+TEXT ·spmm_f32_16x1x64_avx512(SB), NOSPLIT, $0-64
 	MOVQ groups+0(FP), AX
 	MOVQ group+8(FP), CX
 	MOVQ offset+16(FP), DX
@@ -21681,6 +36043,9 @@ done_0_0:
 	VADDPS 64(R11), Z15, Z15
 
 store_0_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    R8, R10
@@ -21704,27 +36069,153 @@ store_0_0:
 	ADDQ    R8, R10
 	VMOVUPS Z14, (R10)
 	VMOVUPS Z15, 64(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	VXORPS  Z8, Z8, Z8
-	VXORPS  Z9, Z9, Z9
-	VXORPS  Z10, Z10, Z10
-	VXORPS  Z11, Z11, Z11
-	VXORPS  Z12, Z12, Z12
-	VXORPS  Z13, Z13, Z13
-	VXORPS  Z14, Z14, Z14
-	VXORPS  Z15, Z15, Z15
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_0_32
+	JMP     store_0_0_stored
+
+store_0_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R10), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R10), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R10), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R10), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R10), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R10), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R10), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R11), $0x00
+	JE           store_0_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Z0, Z0
+	VADDPS       64(R10), Z1, Z1
+	ADDQ         R12, R10
+	VADDPS       (R10), Z2, Z2
+	VADDPS       64(R10), Z3, Z3
+	ADDQ         R12, R10
+	VADDPS       (R10), Z4, Z4
+	VADDPS       64(R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       (R10), Z6, Z6
+	VADDPS       64(R10), Z7, Z7
+	ADDQ         R12, R10
+	VADDPS       (R10), Z8, Z8
+	VADDPS       64(R10), Z9, Z9
+	ADDQ         R12, R10
+	VADDPS       (R10), Z10, Z10
+	VADDPS       64(R10), Z11, Z11
+	ADDQ         R12, R10
+	VADDPS       (R10), Z12, Z12
+	VADDPS       64(R10), Z13, Z13
+	ADDQ         R12, R10
+	VADDPS       (R10), Z14, Z14
+	VADDPS       64(R10), Z15, Z15
+
+store_0_0_limit:
+	VBROADCASTSS 40(R11), Z16
+	VBROADCASTSS 44(R11), Z17
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R10)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, (R10)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R10)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, (R10)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R10)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, (R10)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R10)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, (R10)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 64(R10)
+
+store_0_0_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_0_32
 
 loop_0_32:
 	MOVWLZX      (R10), R13
@@ -21790,6 +36281,9 @@ done_0_32:
 	VADDPS 64(R11), Z15, Z15
 
 store_0_32:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_0_32_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    R8, R10
@@ -21813,27 +36307,153 @@ store_0_32:
 	ADDQ    R8, R10
 	VMOVUPS Z14, (R10)
 	VMOVUPS Z15, 64(R10)
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	VXORPS  Z8, Z8, Z8
-	VXORPS  Z9, Z9, Z9
-	VXORPS  Z10, Z10, Z10
-	VXORPS  Z11, Z11, Z11
-	VXORPS  Z12, Z12, Z12
-	VXORPS  Z13, Z13, Z13
-	VXORPS  Z14, Z14, Z14
-	VXORPS  Z15, Z15, Z15
-	MOVL    4(CX), R12
-	TESTQ   R12, R12
-	JZ      done_8_0
+	JMP     store_0_32_stored
+
+store_0_32_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R10), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R10), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R10), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R10), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R10), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R10), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R10), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R11), $0x00
+	JE           store_0_32_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       128(R10), Z0, Z0
+	VADDPS       192(R10), Z1, Z1
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z2, Z2
+	VADDPS       192(R10), Z3, Z3
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z4, Z4
+	VADDPS       192(R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z6, Z6
+	VADDPS       192(R10), Z7, Z7
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z8, Z8
+	VADDPS       192(R10), Z9, Z9
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z10, Z10
+	VADDPS       192(R10), Z11, Z11
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z12, Z12
+	VADDPS       192(R10), Z13, Z13
+	ADDQ         R12, R10
+	VADDPS       128(R10), Z14, Z14
+	VADDPS       192(R10), Z15, Z15
+
+store_0_32_limit:
+	VBROADCASTSS 40(R11), Z16
+	VBROADCASTSS 44(R11), Z17
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, 128(R10)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, 128(R10)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, 128(R10)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, 128(R10)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, 128(R10)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, 128(R10)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, 128(R10)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 192(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, 128(R10)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 192(R10)
+
+store_0_32_stored:
+	MOVQ   DX, R10
+	MOVQ   BX, R11
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R12
+	TESTQ  R12, R12
+	JZ     done_8_0
 
 loop_8_0:
 	MOVWLZX      (R10), R13
@@ -21899,6 +36519,9 @@ done_8_0:
 	VADDPS 64(R11), Z15, Z15
 
 store_8_0:
+	MOVQ    f+56(FP), R11
+	TESTQ   R11, R11
+	JNZ     store_8_0_finish
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	ADDQ    R8, R10
@@ -21922,26 +36545,155 @@ store_8_0:
 	ADDQ    R8, R10
 	VMOVUPS Z14, (R10)
 	VMOVUPS Z15, 64(R10)
-	MOVQ    BX, BX
-	VXORPS  Z0, Z0, Z0
-	VXORPS  Z1, Z1, Z1
-	VXORPS  Z2, Z2, Z2
-	VXORPS  Z3, Z3, Z3
-	VXORPS  Z4, Z4, Z4
-	VXORPS  Z5, Z5, Z5
-	VXORPS  Z6, Z6, Z6
-	VXORPS  Z7, Z7, Z7
-	VXORPS  Z8, Z8, Z8
-	VXORPS  Z9, Z9, Z9
-	VXORPS  Z10, Z10, Z10
-	VXORPS  Z11, Z11, Z11
-	VXORPS  Z12, Z12, Z12
-	VXORPS  Z13, Z13, Z13
-	VXORPS  Z14, Z14, Z14
-	VXORPS  Z15, Z15, Z15
-	MOVL    4(CX), R10
-	TESTQ   R10, R10
-	JZ      done_8_32
+	JMP     store_8_0_stored
+
+store_8_0_finish:
+	MOVQ         16(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	LEAQ         (R10)(R12*4), R10
+	VBROADCASTSS (R10), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R10), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R10), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R10), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R10), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R10), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R10), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R10), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R11), $0x00
+	JE           store_8_0_limit
+	MOVQ         8(R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        32(R11), R12
+	ADDQ         R12, R10
+	MOVQ         32(R11), R12
+	VADDPS       (R10), Z0, Z0
+	VADDPS       64(R10), Z1, Z1
+	ADDQ         R12, R10
+	VADDPS       (R10), Z2, Z2
+	VADDPS       64(R10), Z3, Z3
+	ADDQ         R12, R10
+	VADDPS       (R10), Z4, Z4
+	VADDPS       64(R10), Z5, Z5
+	ADDQ         R12, R10
+	VADDPS       (R10), Z6, Z6
+	VADDPS       64(R10), Z7, Z7
+	ADDQ         R12, R10
+	VADDPS       (R10), Z8, Z8
+	VADDPS       64(R10), Z9, Z9
+	ADDQ         R12, R10
+	VADDPS       (R10), Z10, Z10
+	VADDPS       64(R10), Z11, Z11
+	ADDQ         R12, R10
+	VADDPS       (R10), Z12, Z12
+	VADDPS       64(R10), Z13, Z13
+	ADDQ         R12, R10
+	VADDPS       (R10), Z14, Z14
+	VADDPS       64(R10), Z15, Z15
+
+store_8_0_limit:
+	VBROADCASTSS 40(R11), Z16
+	VBROADCASTSS 44(R11), Z17
+	MOVQ         (R11), R10
+	MOVL         (CX), R12
+	ADDQ         $+8, R12
+	IMULQ        24(R11), R12
+	ADDQ         R12, R10
+	MOVQ         24(R11), R12
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, (R10)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, (R10)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, (R10)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, (R10)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, (R10)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, (R10)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, (R10)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 64(R10)
+	ADDQ         R12, R10
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, (R10)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 64(R10)
+
+store_8_0_stored:
+	MOVQ   BX, BX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVL   4(CX), R10
+	TESTQ  R10, R10
+	JZ     done_8_32
 
 loop_8_32:
 	MOVWLZX      (DX), R11
@@ -22007,6 +36759,9 @@ done_8_32:
 	VADDPS 64(R10), Z15, Z15
 
 store_8_32:
+	MOVQ    f+56(FP), R10
+	TESTQ   R10, R10
+	JNZ     store_8_32_finish
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	ADDQ    R8, R9
@@ -22030,9 +36785,138 @@ store_8_32:
 	ADDQ    R8, R9
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	MOVQ    BX, BX
-	ADDQ    $+8, CX
-	DECQ    AX
-	JNZ     group
+	JMP     store_8_32_stored
+
+store_8_32_finish:
+	MOVQ         16(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	LEAQ         (R9)(R11*4), R9
+	VBROADCASTSS (R9), Z16
+	VADDPS       Z16, Z0, Z0
+	VADDPS       Z16, Z1, Z1
+	VBROADCASTSS 4(R9), Z16
+	VADDPS       Z16, Z2, Z2
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS 8(R9), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VBROADCASTSS 12(R9), Z16
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS 16(R9), Z16
+	VADDPS       Z16, Z8, Z8
+	VADDPS       Z16, Z9, Z9
+	VBROADCASTSS 20(R9), Z16
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VBROADCASTSS 24(R9), Z16
+	VADDPS       Z16, Z12, Z12
+	VADDPS       Z16, Z13, Z13
+	VBROADCASTSS 28(R9), Z16
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	CMPQ         8(R10), $0x00
+	JE           store_8_32_limit
+	MOVQ         8(R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        32(R10), R11
+	ADDQ         R11, R9
+	MOVQ         32(R10), R11
+	VADDPS       128(R9), Z0, Z0
+	VADDPS       192(R9), Z1, Z1
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z2, Z2
+	VADDPS       192(R9), Z3, Z3
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z4, Z4
+	VADDPS       192(R9), Z5, Z5
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z6, Z6
+	VADDPS       192(R9), Z7, Z7
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z8, Z8
+	VADDPS       192(R9), Z9, Z9
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z10, Z10
+	VADDPS       192(R9), Z11, Z11
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z12, Z12
+	VADDPS       192(R9), Z13, Z13
+	ADDQ         R11, R9
+	VADDPS       128(R9), Z14, Z14
+	VADDPS       192(R9), Z15, Z15
+
+store_8_32_limit:
+	VBROADCASTSS 40(R10), Z16
+	VBROADCASTSS 44(R10), Z17
+	MOVQ         (R10), R9
+	MOVL         (CX), R11
+	ADDQ         $+8, R11
+	IMULQ        24(R10), R11
+	ADDQ         R11, R9
+	MOVQ         24(R10), R11
+	VMAXPS       Z0, Z16, Z0
+	VMINPS       Z0, Z17, Z0
+	VMOVUPS      Z0, 128(R9)
+	VMAXPS       Z1, Z16, Z1
+	VMINPS       Z1, Z17, Z1
+	VMOVUPS      Z1, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z2, Z16, Z2
+	VMINPS       Z2, Z17, Z2
+	VMOVUPS      Z2, 128(R9)
+	VMAXPS       Z3, Z16, Z3
+	VMINPS       Z3, Z17, Z3
+	VMOVUPS      Z3, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z4, Z16, Z4
+	VMINPS       Z4, Z17, Z4
+	VMOVUPS      Z4, 128(R9)
+	VMAXPS       Z5, Z16, Z5
+	VMINPS       Z5, Z17, Z5
+	VMOVUPS      Z5, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z6, Z16, Z6
+	VMINPS       Z6, Z17, Z6
+	VMOVUPS      Z6, 128(R9)
+	VMAXPS       Z7, Z16, Z7
+	VMINPS       Z7, Z17, Z7
+	VMOVUPS      Z7, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z8, Z16, Z8
+	VMINPS       Z8, Z17, Z8
+	VMOVUPS      Z8, 128(R9)
+	VMAXPS       Z9, Z16, Z9
+	VMINPS       Z9, Z17, Z9
+	VMOVUPS      Z9, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z10, Z16, Z10
+	VMINPS       Z10, Z17, Z10
+	VMOVUPS      Z10, 128(R9)
+	VMAXPS       Z11, Z16, Z11
+	VMINPS       Z11, Z17, Z11
+	VMOVUPS      Z11, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z12, Z16, Z12
+	VMINPS       Z12, Z17, Z12
+	VMOVUPS      Z12, 128(R9)
+	VMAXPS       Z13, Z16, Z13
+	VMINPS       Z13, Z17, Z13
+	VMOVUPS      Z13, 192(R9)
+	ADDQ         R11, R9
+	VMAXPS       Z14, Z16, Z14
+	VMINPS       Z14, Z17, Z14
+	VMOVUPS      Z14, 128(R9)
+	VMAXPS       Z15, Z16, Z15
+	VMINPS       Z15, Z17, Z15
+	VMOVUPS      Z15, 192(R9)
+
+store_8_32_stored:
+	MOVQ BX, BX
+	ADDQ $+8, CX
+	DECQ AX
+	JNZ  group
 	VZEROUPPER
 	RET

@@ -3,6 +3,7 @@ package ukernel
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 )
@@ -27,8 +28,8 @@ type Sparse[I Index] struct {
 
 // spmm multiplies consecutive groups by a panel: group g writes the rows from
 // group[2*g] on and has group[2*g+1] bundles of steps, a step being an offset into
-// x in bytes and its values.
-type spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool)
+// x in bytes and its values. The rows go to f unless that is nil.
+type spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, f *finish)
 
 // NewSparse binds a weight of m rows and k columns, stored in blocks of the
 // given number of rows, to the kernels of kern. Group g owns the steps ptr[g]
@@ -230,8 +231,8 @@ func newPanels[I Index](a *Sparse[I], kernel [Columns / Granule]spmm, at []int) 
 			}
 			for l, is := range byLength {
 				for _, i := range is {
-					if l == 0 && b > 0 {
-						continue // adds nothing
+					if l == 0 && b > 0 && b < len(a.bounds)-2 {
+						continue // adds nothing, and finishes nothing
 					}
 					blk.group = append(blk.group, uint32(i*a.rows), uint32(l))
 					for j := from[i]; j < to[i]; j++ {
@@ -267,25 +268,35 @@ func (a *Sparse[I]) Groups() int { return (a.m + a.rows - 1) / a.rows }
 // width granules of a panel, Y = W X, or Y += W X with acc set. r0 is a multiple
 // of Tile, and r1 one too or the number of rows. x is the panel of the block's
 // columns; y begins with row r0, its rows are Columns apart, and it has room for
-// all rows of the last group.
-func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool) {
+// all rows of the last group. In the last block the rows go to f, which has as much
+// room, unless it is nil.
+func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool, f *Finish) {
 	p := a.panels()
 	if r0 < 0 || r0%p.chunk != 0 || r0 > r1 || r1 > a.m || r1%p.chunk != 0 && r1 != a.m {
 		panic("ukernel: rows are not whole chunks")
 	}
 	b := &p.blocks[block]
-	checkPanel((r1-r0+a.rows-1)/a.rows*a.rows, width, 0, x, y)
+	rows := (r1 - r0 + a.rows - 1) / a.rows * a.rows
+	checkPanel(rows, width, 0, x, y)
+	if f != nil && block != len(p.blocks)-1 {
+		panic("ukernel: rows are finished in the last block")
+	}
+	to := a.kern.finish(f, rows, width)
+	defer runtime.KeepAlive(f)
 	need("panel", len(x), b.reach+width*Granule)
 	lent := b.value.lend()
 	defer lent.giveBack()
 	for c := r0 / p.chunk; c*p.chunk < r1; c++ {
-		at, end := b.start[c], b.start[c+1]
+		at, end, row := b.start[c], b.start[c+1], c*p.chunk-r0
+		if f != nil {
+			to = f.from(row)
+		}
 		for at.group < end.group {
-			to := b.strip(at, end, a.rows)
-			value := a.kern.widened(lent, b.value, at.step*a.rows, to.step*a.rows)
-			p.kernel[width-1](to.group-at.group, b.group[2*at.group:2*to.group], b.offset[at.step:to.step], value,
-				x, y[(c*p.chunk-r0)*Columns:], acc)
-			at = to
+			next := b.strip(at, end, a.rows)
+			value := a.kern.widened(lent, b.value, at.step*a.rows, next.step*a.rows)
+			p.kernel[width-1](next.group-at.group, b.group[2*at.group:2*next.group], b.offset[at.step:next.step], value,
+				x, y[row*Columns:], acc, to)
+			at = next
 		}
 	}
 }

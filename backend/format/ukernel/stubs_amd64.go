@@ -27,8 +27,10 @@ func fmaPeak_avx2(n int)
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -48,8 +50,10 @@ func gemm_f32_1x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -69,8 +73,10 @@ func gemm_f32_2x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -90,8 +96,10 @@ func gemm_f32_3x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -111,8 +119,10 @@ func gemm_f32_4x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x16_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -132,8 +142,10 @@ func gemm_f32_5x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x16_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -155,8 +167,10 @@ func gemm_f32_6x16_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x16_avx2 multiplies groups of 2 rows by a panel:
 //
@@ -178,8 +192,10 @@ func spmm_f32_1x1x16_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x16_avx2 multiplies groups of 4 rows by a panel:
 //
@@ -201,8 +217,10 @@ func spmm_f32_2x1x16_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x16_avx2 multiplies groups of 8 rows by a panel:
 //
@@ -224,8 +242,10 @@ func spmm_f32_4x1x16_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x16_avx2 multiplies groups of 16 rows by a panel:
 //
@@ -247,8 +267,10 @@ func spmm_f32_8x1x16_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // gemm_f32_1x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -268,8 +290,10 @@ func spmm_f32_16x1x16_avx2(groups int, group *uint32, offset *uint16, value *flo
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -289,8 +313,10 @@ func gemm_f32_1x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -310,8 +336,10 @@ func gemm_f32_2x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -331,8 +359,10 @@ func gemm_f32_3x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -352,8 +382,10 @@ func gemm_f32_4x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x32_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -373,8 +405,10 @@ func gemm_f32_5x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x32_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -396,8 +430,10 @@ func gemm_f32_6x32_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x32_avx2 multiplies groups of 2 rows by a panel:
 //
@@ -419,8 +455,10 @@ func spmm_f32_1x1x32_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x32_avx2 multiplies groups of 4 rows by a panel:
 //
@@ -442,8 +480,10 @@ func spmm_f32_2x1x32_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x32_avx2 multiplies groups of 8 rows by a panel:
 //
@@ -465,8 +505,10 @@ func spmm_f32_4x1x32_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x32_avx2 multiplies groups of 16 rows by a panel:
 //
@@ -488,8 +530,10 @@ func spmm_f32_8x1x32_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // gemm_f32_1x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -509,8 +553,10 @@ func spmm_f32_16x1x32_avx2(groups int, group *uint32, offset *uint16, value *flo
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -530,8 +576,10 @@ func gemm_f32_1x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -551,8 +599,10 @@ func gemm_f32_2x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -572,8 +622,10 @@ func gemm_f32_3x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -593,8 +645,10 @@ func gemm_f32_4x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x48_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -614,8 +668,10 @@ func gemm_f32_5x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x48_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -637,8 +693,10 @@ func gemm_f32_6x48_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x48_avx2 multiplies groups of 2 rows by a panel:
 //
@@ -660,8 +718,10 @@ func spmm_f32_1x1x48_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x48_avx2 multiplies groups of 4 rows by a panel:
 //
@@ -683,8 +743,10 @@ func spmm_f32_2x1x48_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x48_avx2 multiplies groups of 8 rows by a panel:
 //
@@ -706,8 +768,10 @@ func spmm_f32_4x1x48_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x48_avx2 multiplies groups of 16 rows by a panel:
 //
@@ -729,8 +793,10 @@ func spmm_f32_8x1x48_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // gemm_f32_1x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -750,8 +816,10 @@ func spmm_f32_16x1x48_avx2(groups int, group *uint32, offset *uint16, value *flo
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -771,8 +839,10 @@ func gemm_f32_1x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -792,8 +862,10 @@ func gemm_f32_2x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -813,8 +885,10 @@ func gemm_f32_3x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -834,8 +908,10 @@ func gemm_f32_4x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x64_avx2 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -855,8 +931,10 @@ func gemm_f32_5x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x64_avx2 multiplies groups of 1 rows by a panel:
 //
@@ -878,8 +956,10 @@ func gemm_f32_6x64_avx2(tiles int, k int, a *float32, at int, ar int, ak int, b 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x64_avx2 multiplies groups of 2 rows by a panel:
 //
@@ -901,8 +981,10 @@ func spmm_f32_1x1x64_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x64_avx2 multiplies groups of 4 rows by a panel:
 //
@@ -924,8 +1006,10 @@ func spmm_f32_2x1x64_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x64_avx2 multiplies groups of 8 rows by a panel:
 //
@@ -947,8 +1031,10 @@ func spmm_f32_4x1x64_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x64_avx2 multiplies groups of 16 rows by a panel:
 //
@@ -970,8 +1056,10 @@ func spmm_f32_8x1x64_avx2(groups int, group *uint32, offset *uint16, value *floa
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x64_avx2(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // fmaPeak_avx512 makes n times 12 vector FMAs of 16 lanes that do not wait for each other.
 //
@@ -996,8 +1084,10 @@ func fmaPeak_avx512(n int)
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1017,8 +1107,10 @@ func gemm_f32_1x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1038,8 +1130,10 @@ func gemm_f32_2x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1059,8 +1153,10 @@ func gemm_f32_3x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1080,8 +1176,10 @@ func gemm_f32_4x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x16_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1101,8 +1199,10 @@ func gemm_f32_5x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x16_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1124,8 +1224,10 @@ func gemm_f32_6x16_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x16_avx512 multiplies groups of 2 rows by a panel:
 //
@@ -1147,8 +1249,10 @@ func spmm_f32_1x1x16_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x16_avx512 multiplies groups of 4 rows by a panel:
 //
@@ -1170,8 +1274,10 @@ func spmm_f32_2x1x16_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x16_avx512 multiplies groups of 8 rows by a panel:
 //
@@ -1193,8 +1299,10 @@ func spmm_f32_4x1x16_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x16_avx512 multiplies groups of 16 rows by a panel:
 //
@@ -1216,8 +1324,10 @@ func spmm_f32_8x1x16_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // gemm_f32_1x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1237,8 +1347,10 @@ func spmm_f32_16x1x16_avx512(groups int, group *uint32, offset *uint16, value *f
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1258,8 +1370,10 @@ func gemm_f32_1x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1279,8 +1393,10 @@ func gemm_f32_2x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1300,8 +1416,10 @@ func gemm_f32_3x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1321,8 +1439,10 @@ func gemm_f32_4x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x32_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1342,8 +1462,10 @@ func gemm_f32_5x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x32_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1365,8 +1487,10 @@ func gemm_f32_6x32_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x32_avx512 multiplies groups of 2 rows by a panel:
 //
@@ -1388,8 +1512,10 @@ func spmm_f32_1x1x32_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x32_avx512 multiplies groups of 4 rows by a panel:
 //
@@ -1411,8 +1537,10 @@ func spmm_f32_2x1x32_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x32_avx512 multiplies groups of 8 rows by a panel:
 //
@@ -1434,8 +1562,10 @@ func spmm_f32_4x1x32_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x32_avx512 multiplies groups of 16 rows by a panel:
 //
@@ -1457,8 +1587,10 @@ func spmm_f32_8x1x32_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // gemm_f32_1x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1478,8 +1610,10 @@ func spmm_f32_16x1x32_avx512(groups int, group *uint32, offset *uint16, value *f
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1499,8 +1633,10 @@ func gemm_f32_1x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1520,8 +1656,10 @@ func gemm_f32_2x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1541,8 +1679,10 @@ func gemm_f32_3x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1562,8 +1702,10 @@ func gemm_f32_4x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x48_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1583,8 +1725,10 @@ func gemm_f32_5x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x48_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1606,8 +1750,10 @@ func gemm_f32_6x48_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x48_avx512 multiplies groups of 2 rows by a panel:
 //
@@ -1629,8 +1775,10 @@ func spmm_f32_1x1x48_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x48_avx512 multiplies groups of 4 rows by a panel:
 //
@@ -1652,8 +1800,10 @@ func spmm_f32_2x1x48_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x48_avx512 multiplies groups of 8 rows by a panel:
 //
@@ -1675,8 +1825,10 @@ func spmm_f32_4x1x48_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x48_avx512 multiplies groups of 16 rows by a panel:
 //
@@ -1698,8 +1850,10 @@ func spmm_f32_8x1x48_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // gemm_f32_1x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1719,8 +1873,10 @@ func spmm_f32_16x1x48_avx512(groups int, group *uint32, offset *uint16, value *f
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_2x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1740,8 +1896,10 @@ func gemm_f32_1x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_3x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1761,8 +1919,10 @@ func gemm_f32_2x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_4x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1782,8 +1942,10 @@ func gemm_f32_3x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_5x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1803,8 +1965,10 @@ func gemm_f32_4x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // gemm_f32_6x64_avx512 computes tiles that are below each other, at least one, and meanwhile prefetches 8 elements of next
 // for each of k; strides are in elements:
@@ -1824,8 +1988,10 @@ func gemm_f32_5x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		}
 //	}
 //
+// or, where f is not nil, the rows go to where it says, which moves on to those behind them.
+//
 //go:noescape
-func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
 // spmm_f32_1x1x64_avx512 multiplies groups of 1 rows by a panel:
 //
@@ -1847,8 +2013,10 @@ func gemm_f32_6x64_avx512(tiles int, k int, a *float32, at int, ar int, ak int, 
 //		j += 4 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_1x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_1x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_2x1x64_avx512 multiplies groups of 2 rows by a panel:
 //
@@ -1870,8 +2038,10 @@ func spmm_f32_1x1x64_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_2x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_2x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_4x1x64_avx512 multiplies groups of 4 rows by a panel:
 //
@@ -1893,8 +2063,10 @@ func spmm_f32_2x1x64_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 2 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_4x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_4x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_8x1x64_avx512 multiplies groups of 8 rows by a panel:
 //
@@ -1916,8 +2088,10 @@ func spmm_f32_4x1x64_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_8x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_8x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)
 
 // spmm_f32_16x1x64_avx512 multiplies groups of 16 rows by a panel:
 //
@@ -1939,5 +2113,7 @@ func spmm_f32_8x1x64_avx512(groups int, group *uint32, offset *uint16, value *fl
 //		j += 1 * n
 //	}
 //
+// or, where f is not nil, the rows go to where it says.
+//
 //go:noescape
-func spmm_f32_16x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool)
+func spmm_f32_16x1x64_avx512(groups int, group *uint32, offset *uint16, value *float32, x *float32, y *float32, acc bool, f *[6]uint64)

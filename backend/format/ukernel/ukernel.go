@@ -18,6 +18,8 @@
 // The package imports internal/isa only.
 package ukernel
 
+import "unsafe"
+
 // Columns is the number of columns of a panel, Granule that by which products
 // narrow, and BlockK the largest number of its rows.
 const (
@@ -31,6 +33,8 @@ type Kernels struct {
 	// ISA names the instruction set: avx512, avx2, or go for pure Go.
 	ISA  string
 	Gemm Gemm
+
+	finishes bool // the kernels of panels take a finish
 
 	// gemv fetches what lies far bytes ahead, unless that is 0.
 	gemv   func(rows, k int, w []float32, ldw int, x, y []float32, far int)
@@ -67,6 +71,65 @@ func (k *Kernels) Peak(n int) (flops float64) {
 	k.peak(n)
 	return float64(n) * float64(k.flop)
 }
+
+// Finish is what becomes of the rows of a product on their way to memory: element c of row r goes to
+//
+//	Dst[r*Ldd+c] = clip(y + Bias[r] + Res[r*Ldr+c], Lo, Hi)
+//
+// Res is nil for none, and may be Dst. One serves one product at a time.
+type Finish struct {
+	Dst, Res, Bias []float32
+	Ldd, Ldr       int
+	Lo, Hi         float32
+
+	args finish
+}
+
+// finish is a Finish as assembly wants it, which moves addresses on, past the ends of slices, too: they are no pointers.
+// Strides are in bytes.
+type finish struct {
+	dst, res, bias uintptr
+	ldd, ldr       int
+	lo, hi         float32
+}
+
+// Finishes reports whether there are kernels that finish rows.
+func (k *Kernels) Finishes() bool { return k.finishes }
+
+// finish returns f from its first row on, nil for nil. It panics where there are no kernels that finish rows, or f is too
+// short for rows rows of width granules.
+func (k *Kernels) finish(f *Finish, rows, width int) *finish {
+	if f == nil {
+		return nil
+	}
+	if !k.finishes {
+		panic("ukernel: no kernel that finishes rows")
+	}
+	cols := width * Granule
+	if f.Ldd < cols || f.Res != nil && f.Ldr < cols {
+		panic("ukernel: finished rows overlap")
+	}
+	need("bias", len(f.Bias), rows)
+	if rows == 0 {
+		return nil
+	}
+	need("finished output", len(f.Dst), (rows-1)*f.Ldd+cols)
+	if f.Res != nil {
+		need("residual", len(f.Res), (rows-1)*f.Ldr+cols)
+	}
+	return f.from(0)
+}
+
+// from returns f from row r on.
+func (f *Finish) from(r int) *finish {
+	f.args = finish{dst: address(&f.Dst[r*f.Ldd]), bias: address(&f.Bias[r]), ldd: 4 * f.Ldd, ldr: 4 * f.Ldr, lo: f.Lo, hi: f.Hi}
+	if f.Res != nil {
+		f.args.res = address(&f.Res[r*f.Ldr])
+	}
+	return &f.args
+}
+
+func address(p *float32) uintptr { return uintptr(unsafe.Pointer(p)) }
 
 // need panics unless a slice of length have is at least want long.
 func need(what string, have, want int) {

@@ -32,7 +32,7 @@ type tables struct {
 
 // kernels are those of the tables, without what has no sizes.
 func (t *tables) kernels(name string) Kernels {
-	return Kernels{ISA: name, Gemm: Gemm{tile: t.gemm.run}, spmm: t.spmm, spmv16: t.spmv16, spmv32: t.spmv32, run16: t.run16, run32: t.run32}
+	return Kernels{ISA: name, finishes: true, Gemm: Gemm{tile: t.gemm.run}, spmm: t.spmm, spmv16: t.spmv16, spmv32: t.spmv32, run16: t.run16, run32: t.run32}
 }
 
 var avx512 = func() Kernels {
@@ -63,17 +63,22 @@ var avx2 = func() Kernels {
 }()
 
 // gemmTiles are the kernels of GEMM tiles by their width and rows, each less one.
-type gemmTiles [Columns / Granule][MR]func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, next *float32)
+type gemmTiles [Columns / Granule][MR]func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
-func (t *gemmTiles) run(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, next []float32) {
-	t[width-1][rows-1](tiles, k, unsafe.SliceData(a), at, ar, ak, unsafe.SliceData(b), ldb, unsafe.SliceData(y), ldy, acc, unsafe.SliceData(next))
+func (t *gemmTiles) run(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, f *finish, next []float32) {
+	t[width-1][rows-1](tiles, k, unsafe.SliceData(a), at, ar, ak, unsafe.SliceData(b), ldb, unsafe.SliceData(y), ldy, acc, f.words(), unsafe.SliceData(next))
+}
+
+// words is f as the assembly names it.
+func (f *finish) words() *[unsafe.Sizeof(finish{}) / 8]uint64 {
+	return (*[unsafe.Sizeof(finish{}) / 8]uint64)(unsafe.Pointer(f))
 }
 
 // sparse lets an assembly kernel take slices.
-func sparse(f func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool)) spmm {
-	return func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool) {
+func sparse(f func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool, to *[6]uint64)) spmm {
+	return func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, to *finish) {
 		f(groups, unsafe.SliceData(group), unsafe.SliceData(offset), unsafe.SliceData(value),
-			unsafe.SliceData(x), unsafe.SliceData(y), acc)
+			unsafe.SliceData(x), unsafe.SliceData(y), acc, to.words())
 	}
 }
 

@@ -234,14 +234,14 @@ func testSparse[I Index](t *testing.T, kern *Kernels) {
 					o.y = o.all[i : i+o.rows*Columns]
 					bounds := a.Bounds()
 					for b := range len(bounds) - 1 {
-						a.Mul(b, first, m, width, x[bounds[b]*Columns:], o.y, true)
+						a.Mul(b, first, m, width, x[bounds[b]*Columns:], o.y, true, nil)
 					}
 					o.check(t, true, func(r, c int) (sum, abs float64, terms int) {
 						return w.terms(first+r, func(i int) float32 { return x[i*Columns+c] })
 					})
 					copy(o.all, o.before)
 					for b := range len(bounds) - 1 {
-						a.Mul(b, first, m, width, x[bounds[b]*Columns:], o.y, b > 0)
+						a.Mul(b, first, m, width, x[bounds[b]*Columns:], o.y, b > 0, nil)
 					}
 					if k > 0 {
 						o.check(t, false, func(r, c int) (sum, abs float64, terms int) {
@@ -433,7 +433,7 @@ func TestSparseReachesPanelsBeyond16Bits(t *testing.T) {
 		x[(k-1-bounds[last])*Columns] = 2
 		var y [Columns]float32
 		for b := range last + 1 {
-			a.Mul(b, 0, 1, 1, x, y[:], b > 0)
+			a.Mul(b, 0, 1, 1, x, y[:], b > 0, nil)
 		}
 		if y[0] != 6 || y[1] != 0 {
 			t.Fatalf("got %v", y)
@@ -480,17 +480,17 @@ func TestSparseRefusesShortSlices(t *testing.T) {
 			t.Fatal(err)
 		}
 		x, y := make([]float32, k*Columns), make([]float32, 6*Columns)
-		if panics(func() { a.Mul(0, 0, m, 4, x, y, false); a.MulVec(0, 3, x[:k], y[:m]) }) {
+		if panics(func() { a.Mul(0, 0, m, 4, x, y, false, nil); a.MulVec(0, 3, x[:k], y[:m]) }) {
 			t.Fatal("exact lengths are refused")
 		}
 		for name, f := range map[string]func(){
-			"panel":         func() { a.Mul(0, 0, m, 4, x[1:], y, false) },
-			"output":        func() { a.Mul(0, 0, m, 4, x, y[1:], false) },
-			"from":          func() { a.Mul(0, -1, m, 4, x, y, false) },
-			"to":            func() { a.Mul(0, 0, m+1, 4, x, y, false) },
-			"part":          func() { a.Mul(0, 0, m-1, 4, x, y, false) },
-			"width":         func() { a.Mul(0, 0, m, 5, x, y, false) },
-			"block":         func() { a.Mul(1, 0, m, 4, x, y, false) },
+			"panel":         func() { a.Mul(0, 0, m, 4, x[1:], y, false, nil) },
+			"output":        func() { a.Mul(0, 0, m, 4, x, y[1:], false, nil) },
+			"from":          func() { a.Mul(0, -1, m, 4, x, y, false, nil) },
+			"to":            func() { a.Mul(0, 0, m+1, 4, x, y, false, nil) },
+			"part":          func() { a.Mul(0, 0, m-1, 4, x, y, false, nil) },
+			"width":         func() { a.Mul(0, 0, m, 5, x, y, false, nil) },
+			"block":         func() { a.Mul(1, 0, m, 4, x, y, false, nil) },
 			"groups":        func() { a.MulVec(2, 1, x[:k], y) },
 			"vector":        func() { a.MulVec(0, 3, x[:k-1], y) },
 			"vector output": func() { a.MulVec(0, 3, x, y[:m-1]) },
@@ -635,7 +635,7 @@ func BenchmarkSparse(b *testing.B) {
 				x, y := random(rand.New(rand.NewSource(2)), s.k*Columns, 0), make([]float32, s.m*Columns)
 				measure(b, kern, 2*float64(a.value.Len())*Columns, func() {
 					for b, at := range a.Bounds()[:len(a.Bounds())-1] {
-						a.Mul(b, 0, s.m, Columns/Granule, x[at*Columns:], y, b > 0)
+						a.Mul(b, 0, s.m, Columns/Granule, x[at*Columns:], y, b > 0, nil)
 					}
 				})
 			})
@@ -720,7 +720,7 @@ func TestPlacedReadsColumnsWhereTheyLie(t *testing.T) {
 				o := newOutput(rng, a.Groups()*rows, width*Granule, Columns, 1)
 				o.y = o.all[1 : 1+o.rows*Columns]
 				for b := range x {
-					a.Mul(b, 0, m, width, x[b], o.y, b > 0)
+					a.Mul(b, 0, m, width, x[b], o.y, b > 0, nil)
 				}
 				o.check(t, false, func(r, c int) (sum, abs float64, terms int) {
 					for i, v := range w.rows[r] {
@@ -742,7 +742,7 @@ func TestPlacedReadsColumnsWhereTheyLie(t *testing.T) {
 			"place":  func() { a.Placed(kern, []int{0, 2}, []int{0, MaxPlace}) },
 			"before": func() { a.Placed(kern, []int{0, 2}, []int{-1, 0}) },
 			"panel": func() {
-				a.Placed(kern, []int{0, 2}, []int{0, 100}).Mul(0, 0, 4, 1, make([]float32, 115), make([]float32, 4*Columns), false)
+				a.Placed(kern, []int{0, 2}, []int{0, 100}).Mul(0, 0, 4, 1, make([]float32, 115), make([]float32, 4*Columns), false, nil)
 			},
 		} {
 			if !panics(f) {
