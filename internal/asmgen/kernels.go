@@ -80,7 +80,7 @@ func end() {
 // add adds n to r.
 func add(n int, r Register) { ADDQ(I32(int32(n)), r) }
 
-// finishType is the type of a *ukernel.finish in signatures, and the constants are its fields by their offsets.
+// finishType is the type of a *ukernel.FinishArgs in signatures, and the constants are its fields by their offsets.
 const (
 	finishType = "*[6]uint64"
 
@@ -131,7 +131,7 @@ func storeRows(acc [][]VecVirtual, a isa, y, ldy Register) {
 	}
 }
 
-// storeOrFinish is storeTile, but where the parameter f, a *ukernel.finish, is not nil, the rows go to where that says:
+// storeOrFinish is storeTile, but where the parameter f, a *ukernel.FinishArgs, is not nil, the rows go to where that says:
 // row returns the number of the first, nil for 0, and column is that of the first column.
 func storeOrFinish(acc [][]VecVirtual, a isa, y, ldy Register, label string, row func() Register, column int) {
 	addTile(acc, a, y, ldy, label)

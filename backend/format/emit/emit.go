@@ -2,7 +2,7 @@
 // panels, see package ukernel: for rows without blocks, whose nonzeros meet the
 // columns of X in no order. Code has neither indices to load nor loops to predict.
 //
-// A block of columns of W is multiplied in groups of up to 31 rows. The code of a
+// A block of columns of W is multiplied in groups of up to 30 rows. The code of a
 // group computes 16 columns of Y, a row in each register: it loads every row of X
 // that one of its rows needs once, and each nonzero is one multiply-add whose value
 // is broadcast from memory. It does so for one granule of the panel after the
@@ -100,9 +100,8 @@ type block struct {
 	reach int   // the element of the panel at which the last column that is read begins
 }
 
-// call is a group of rows: where its code begins in the text, and where its first
-// row of Y is in the chunk, in bytes.
-type call struct{ text, y uint32 }
+// call is a group of rows: where its code begins in the text, its first row in the chunk, and their number.
+type call struct{ text, row, rows uint32 }
 
 // maxMaps bounds the weights that have code at a time, since a process has only so
 // many mappings; maxText the code of one, within which jumps reach.
@@ -157,8 +156,8 @@ func New[I Index](w *Weight[I], s Shape) *Code {
 // Mul computes the rows r0 to r1-1 of the product of block b with so many granules
 // of a panel, y = W x, and adds them to what y holds if b is not 0. r0 is a
 // multiple of the chunk's rows, r1 one too or the number of rows. The rows of y,
-// which begins with r0, are 64 elements apart.
-func (c *Code) Mul(b, r0, r1, granules int, x, y []float32) {
+// which begins with r0, are 64 elements apart. In the last block the rows go to f unless it is nil.
+func (c *Code) Mul(b, r0, r1, granules int, x, y []float32, f *ukernel.Finish) {
 	blk := &c.blocks[b]
 	switch {
 	case r0 < 0 || r0%c.chunk != 0 || r0 > r1 || r1 > c.m || r1%c.chunk != 0 && r1 != c.m:
@@ -170,12 +169,29 @@ func (c *Code) Mul(b, r0, r1, granules int, x, y []float32) {
 	case len(y) < (r1-r0)*columns:
 		panic("emit: output has too few rows")
 	}
+	last := b == len(c.blocks)-1
+	if f != nil {
+		if !last {
+			panic("emit: rows are finished in the last block")
+		}
+		f.Check(r1-r0, granules)
+	}
 	for n := r0 / c.chunk; n*c.chunk < r1; n++ {
 		calls := blk.calls[blk.start[n]:blk.start[n+1]]
-		if len(calls) > 0 {
-			run(unsafe.SliceData(c.text), unsafe.SliceData(calls), len(calls), granules, unsafe.SliceData(x), &y[(n*c.chunk-r0)*columns])
+		row := n*c.chunk - r0
+		switch {
+		case len(calls) == 0:
+		case !last:
+			run(unsafe.SliceData(c.text), unsafe.SliceData(calls), len(calls), granules, unsafe.SliceData(x), &y[row*columns])
+		default:
+			var to *ukernel.FinishArgs
+			if f != nil {
+				to = f.From(row)
+			}
+			runLast(unsafe.SliceData(c.text), unsafe.SliceData(calls), len(calls), granules, unsafe.SliceData(x), &y[row*columns], to)
 		}
 	}
+	runtime.KeepAlive(f)
 	runtime.KeepAlive(c)
 }
 

@@ -79,7 +79,7 @@ func check[I Index](tb testing.TB, rng *rand.Rand, w *Weight[I], s Shape, granul
 		}
 		r0 := 0
 		for _, r1 := range append(ranges, w.M) {
-			c.Mul(b, r0, r1, granules, x, y[r0*columns:])
+			c.Mul(b, r0, r1, granules, x, y[r0*columns:], nil)
 			r0 = r1
 		}
 	}
@@ -136,15 +136,15 @@ func TestRangesOfRowsAreWholeChunks(t *testing.T) {
 	c := New(w, s)
 	x, y := make([]float32, 128*columns), make([]float32, 150*columns)
 	for what, f := range map[string]func(){
-		"rows within a chunk":     func() { c.Mul(0, 0, 65, 4, x, y) },
-		"rows from within one":    func() { c.Mul(0, 1, 64, 4, x, y) },
-		"rows behind the last":    func() { c.Mul(0, 128, 192, 4, x, y) },
-		"rows backwards":          func() { c.Mul(0, 64, 0, 4, x, y) },
-		"no granules":             func() { c.Mul(0, 0, 64, 0, x, y) },
-		"too many granules":       func() { c.Mul(0, 0, 64, 5, x, y) },
-		"a short panel":           func() { c.Mul(0, 0, 64, 4, x[:99*columns], y) },
-		"a short output":          func() { c.Mul(0, 0, 64, 4, x, y[:64*columns-1]) },
-		"a block that is not one": func() { c.Mul(3, 0, 64, 4, x, y) },
+		"rows within a chunk":     func() { c.Mul(0, 0, 65, 4, x, y, nil) },
+		"rows from within one":    func() { c.Mul(0, 1, 64, 4, x, y, nil) },
+		"rows behind the last":    func() { c.Mul(0, 128, 192, 4, x, y, nil) },
+		"rows backwards":          func() { c.Mul(0, 64, 0, 4, x, y, nil) },
+		"no granules":             func() { c.Mul(0, 0, 64, 0, x, y, nil) },
+		"too many granules":       func() { c.Mul(0, 0, 64, 5, x, y, nil) },
+		"a short panel":           func() { c.Mul(0, 0, 64, 4, x[:99*columns], y, nil) },
+		"a short output":          func() { c.Mul(0, 0, 64, 4, x, y[:64*columns-1], nil) },
+		"a block that is not one": func() { c.Mul(3, 0, 64, 4, x, y, nil) },
 	} {
 		func() {
 			defer func() {
@@ -219,7 +219,7 @@ func TestValuesNeedNotBeFinite(t *testing.T) {
 	c := New(w, Shape{Bounds: []int{0, 3}, Chunk: 64})
 	x, y := make([]float32, 3*columns), make([]float32, 2*columns)
 	x[0], x[columns], x[2*columns] = 1, float32(math.NaN()), 1
-	c.Mul(0, 0, 2, 1, x, y)
+	c.Mul(0, 0, 2, 1, x, y, nil)
 	if y[0] != inf || y[columns] == y[columns] || y[1] == y[1] || y[columns+1] != 0 {
 		t.Errorf("%v %v %v %v, want +Inf, NaN, NaN, 0", y[0], y[columns], y[1], y[columns+1])
 	}
@@ -247,7 +247,7 @@ func TestCodeSurvivesTheRuntime(t *testing.T) {
 	product := func(c *Code) []float32 {
 		y := make([]float32, w.M*columns)
 		for b := range len(s.Bounds) - 1 {
-			c.Mul(b, 0, w.M, 4, x, y)
+			c.Mul(b, 0, w.M, 4, x, y, nil)
 		}
 		return y
 	}
@@ -412,7 +412,7 @@ func BenchmarkCode(b *testing.B) {
 						peak = min(peak, time.Since(start))
 						start = time.Now()
 						for range calls {
-							c.Mul(0, 0, rows, columns/granule, x, y)
+							c.Mul(0, 0, rows, columns/granule, x, y, nil)
 						}
 						best = min(best, time.Since(start)/time.Duration(calls))
 					}

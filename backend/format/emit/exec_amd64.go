@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"spc/backend/format/ukernel"
 	"spc/internal/isa"
 )
 
@@ -27,11 +28,17 @@ var Available = sync.OnceValue(func() bool {
 	return true
 })
 
-// run calls the code of groups: x in r8, y from the call's offset on in r9, the
+// run calls the code of groups: x in r8, y from the call's first row on in r9, the
 // number of granules in rcx.
 //
 //go:noescape
 func run(text *byte, calls *call, n, granules int, x, y *float32)
+
+// runLast calls the code of groups of the last block for one granule after the other, and stores their sums, in y, or
+// to f, which is then changed.
+//
+//go:noescape
+func runLast(text *byte, calls *call, n, granules int, x, y *float32, f *ukernel.FinishArgs)
 
 // huge is the size of a huge page.
 const huge = 2 << 20

@@ -2,12 +2,20 @@
 
 package emit
 
-import "errors"
+import (
+	"errors"
+
+	"spc/backend/format/ukernel"
+)
 
 // Available reports whether this machine runs generated code.
 func Available() bool { return false }
 
 func run(text *byte, calls *call, n, granules int, x, y *float32) {
+	panic("emit: no code runs here")
+}
+
+func runLast(text *byte, calls *call, n, granules int, x, y *float32, f *ukernel.FinishArgs) {
 	panic("emit: no code runs here")
 }
 

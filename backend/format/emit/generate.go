@@ -11,11 +11,16 @@ import (
 
 // A group's code has its sums in registers 0 to groupRows-1 and X in the last. It is
 // called with x in r8, the rows of y in r9, the number of granules in rcx; rsi and
-// r11 are its own.
+// r11 are its own. In the last block of columns it computes one granule, and leaves the sums in
+// registers for runLast, which finishes them with the two that are left; for further granules it
+// is entered behind its first instruction, with r11 as it was.
 const (
-	groupRows = 31
+	groupRows = 30
 	xRegister = 31
 )
+
+// enterAgain is how long the first instruction of a group's code is.
+const enterAgain = 7
 
 const (
 	// line is a line of the cache; passes the number of granules in which a group
@@ -56,8 +61,8 @@ func mostText[I Index](w *Weight[I], s Shape) int {
 	nonzeros := int(w.Ptr[w.M])
 	chunks := (w.M + s.Chunk - 1) / s.Chunk
 	groups := chunks * ((min(s.Chunk, w.M) + groupRows - 1) / groupRows)
-	// Groups without a nonzero in a block have no code for it, but for block 0.
-	groups = min(groups*(len(s.Bounds)-1), groups+nonzeros)
+	// Groups without a nonzero in a block have no code for it, but for the first and the last block.
+	groups = min(groups*(len(s.Bounds)-1), 2*groups+nonzeros)
 	return nonzeros*nonzeroText + min(nonzeros, groups*ukernel.BlockK)*columnText + groups*groupText
 }
 
@@ -85,7 +90,7 @@ func generate[I Index](w *Weight[I], s Shape, text []byte) (*Code, int) {
 			for i := range groups {
 				lo, hi := i*rows/groups, (i+1)*rows/groups
 				if at, ok := g.group(b, r+lo, r+hi); ok {
-					blk.calls = append(blk.calls, call{uint32(at), uint32(4 * columns * lo)})
+					blk.calls = append(blk.calls, call{uint32(at), uint32(lo), uint32(hi - lo)})
 				}
 			}
 		}
@@ -136,15 +141,20 @@ func (g *generator[I]) group(b, r0, r1 int) (at int, ok bool) {
 	size := p.nonzeros*(multiplyAddLen+4) + len(p.mask)*8
 	f := fetch{lines: (size + stride*passes - 1) / (stride * passes)}
 	xBase := g.multiply(&p, &f)
-	for rows := p.used; rows != 0; rows &= rows - 1 {
-		r := bits.TrailingZeros32(rows)
-		g.store(r, r9, 4*columns*r)
+	if g.last(b) {
+		g.add(r11, f.lines*stride-f.base)
+		g.add(r8, 4*granule-xBase)
+	} else {
+		for rows := p.used; rows != 0; rows &= rows - 1 {
+			r := bits.TrailingZeros32(rows)
+			g.store(r, r9, 4*columns*r)
+		}
+		g.add(r11, f.lines*stride-f.base)
+		g.add(r9, 4*granule)
+		g.add(r8, 4*granule-xBase)
+		g.decrement(rcx)
+		g.jumpUnlessZero(loop)
 	}
-	g.add(r11, f.lines*stride-f.base)
-	g.add(r9, 4*granule)
-	g.add(r8, 4*granule-xBase)
-	g.decrement(rcx)
-	g.jumpUnlessZero(loop)
 	g.ret()
 
 	g.align(line)
@@ -185,11 +195,14 @@ func (g *generator[I]) take(b, r0, r1 int) part {
 		p.left[r-r0], g.next[r] = from, j
 		p.nonzeros += int(j - from)
 	}
-	if b == 0 {
-		p.used = 1<<(r1-r0) - 1 // zeros are written, too
+	if b == 0 || g.last(b) {
+		p.used = 1<<(r1-r0) - 1 // zeros are written, too, and what has no nonzero here is finished
 	}
 	return p
 }
+
+// last reports whether b is the last block of columns.
+func (g *generator[I]) last(b int) bool { return b == len(g.s.Bounds)-2 }
 
 // fetch is how far a group fetches the next one.
 type fetch struct {

@@ -167,22 +167,26 @@ func (b *Blocks) vectors(h int) (ptr, column []uint32, value ukernel.Values) {
 func (d *kernel[I]) Name() string { return d.name }
 
 func (d *kernel[I]) Panel(y, x []float32, b, granules, r0, r1 int) {
+	d.panel(y, x, b, granules, r0, r1, nil)
+}
+
+// Finish is Panel of the last block, with rows that go to f: whole blocks of the weight.
+func (d *kernel[I]) Finish(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) bool {
+	if !d.kern.Finishes() || r1%d.height != 0 {
+		return false
+	}
+	d.panel(y, x, b, granules, r0, r1, f)
+	return true
+}
+
+func (d *kernel[I]) panel(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) {
 	if d.code != nil {
 		if c := d.code(); c != nil {
-			c.Mul(b, r0, r1, granules, x, y)
+			c.Mul(b, r0, r1, granules, x, y, f)
 			return
 		}
 	}
-	d.Mul(b, r0, r1, granules, x, y, b > 0, nil)
-}
-
-// Finish is Panel of the last block, with rows that go to f: whole blocks of the weight, without generated code.
-func (d *kernel[I]) Finish(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) bool {
-	if !d.kern.Finishes() || r1%d.height != 0 || d.code != nil && d.code() != nil {
-		return false
-	}
 	d.Mul(b, r0, r1, granules, x, y, b > 0, f)
-	return true
 }
 
 // Warm generates the code.

@@ -15,7 +15,7 @@ type Gemm struct {
 
 // gemmTile computes tiles that are below each other, at least one, of rows rows, at most MR, and width granules of columns.
 // Those of A are at elements apart. It may prefetch what next begins with, and changes f, which is nil for none.
-type gemmTile func(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, f *finish, next []float32)
+type gemmTile func(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, f *FinishArgs, next []float32)
 
 // PackedLen returns the number of elements of a packed weight of m rows and k
 // columns: m is rounded up to whole tiles.
@@ -92,7 +92,7 @@ func (g *Gemm) Panel(m, width, k int, w, x, y []float32, acc bool) {
 }
 
 // panel is Panel, whose rows go to f, which it changes, unless that is nil.
-func (g *Gemm) panel(m, width, k int, w, x, y []float32, acc bool, f *finish) {
+func (g *Gemm) panel(m, width, k int, w, x, y []float32, acc bool, f *FinishArgs) {
 	checkPanel(m, width, k, x, y)
 	need("packed weight", len(w), g.PackedLen(m, k))
 	whole := m / MR * MR

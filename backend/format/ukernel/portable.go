@@ -34,7 +34,7 @@ func each[T any](sizes []int, kernel func(size int) T) map[int]T {
 // which work on one row and eight columns at a time.
 func spmmGo(rows int) (kernels [Columns / Granule]spmm) {
 	for w := range kernels {
-		kernels[w] = func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, _ *finish) {
+		kernels[w] = func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, _ *FinishArgs) {
 			for g := range groups {
 				steps := int(group[2*g+1]) * bundle[rows]
 				for r := range rows {
@@ -61,7 +61,7 @@ func spmmGo(rows int) (kernels [Columns / Granule]spmm) {
 	return kernels
 }
 
-func gemmGo(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, _ *finish, _ []float32) {
+func gemmGo(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, _ *FinishArgs, _ []float32) {
 	for t := range tiles {
 		tileGo(rows, width, k, a[t*at:], ar, ak, b, ldb, y[t*rows*ldy:], ldy, acc)
 	}

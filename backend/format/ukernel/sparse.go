@@ -29,7 +29,7 @@ type Sparse[I Index] struct {
 // spmm multiplies consecutive groups by a panel: group g writes the rows from
 // group[2*g] on and has group[2*g+1] bundles of steps, a step being an offset into
 // x in bytes and its values. The rows go to f unless that is nil.
-type spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, f *finish)
+type spmm func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, f *FinishArgs)
 
 // NewSparse binds a weight of m rows and k columns, stored in blocks of the
 // given number of rows, to the kernels of kern. Group g owns the steps ptr[g]
@@ -289,7 +289,7 @@ func (a *Sparse[I]) Mul(block, r0, r1, width int, x, y []float32, acc bool, f *F
 	for c := r0 / p.chunk; c*p.chunk < r1; c++ {
 		at, end, row := b.start[c], b.start[c+1], c*p.chunk-r0
 		if f != nil {
-			to = f.from(row)
+			to = f.From(row)
 		}
 		for at.group < end.group {
 			next := b.strip(at, end, a.rows)

@@ -82,12 +82,12 @@ type Finish struct {
 	Ldd, Ldr       int
 	Lo, Hi         float32
 
-	args finish
+	args FinishArgs
 }
 
-// finish is a Finish as assembly wants it, which moves addresses on, past the ends of slices, too: they are no pointers.
+// FinishArgs is a Finish as assembly wants it, which moves addresses on, past the ends of slices, too: they are no pointers.
 // Strides are in bytes.
-type finish struct {
+type FinishArgs struct {
 	dst, res, bias uintptr
 	ldd, ldr       int
 	lo, hi         float32
@@ -98,31 +98,39 @@ func (k *Kernels) Finishes() bool { return k.finishes }
 
 // finish returns f from its first row on, nil for nil. It panics where there are no kernels that finish rows, or f is too
 // short for rows rows of width granules.
-func (k *Kernels) finish(f *Finish, rows, width int) *finish {
+func (k *Kernels) finish(f *Finish, rows, width int) *FinishArgs {
 	if f == nil {
 		return nil
 	}
 	if !k.finishes {
 		panic("ukernel: no kernel that finishes rows")
 	}
+	f.Check(rows, width)
+	if rows == 0 {
+		return nil
+	}
+	return f.From(0)
+}
+
+// Check panics unless f has room for rows rows of width granules.
+func (f *Finish) Check(rows, width int) {
 	cols := width * Granule
 	if f.Ldd < cols || f.Res != nil && f.Ldr < cols {
 		panic("ukernel: finished rows overlap")
 	}
 	need("bias", len(f.Bias), rows)
 	if rows == 0 {
-		return nil
+		return
 	}
 	need("finished output", len(f.Dst), (rows-1)*f.Ldd+cols)
 	if f.Res != nil {
 		need("residual", len(f.Res), (rows-1)*f.Ldr+cols)
 	}
-	return f.from(0)
 }
 
-// from returns f from row r on.
-func (f *Finish) from(r int) *finish {
-	f.args = finish{dst: address(&f.Dst[r*f.Ldd]), bias: address(&f.Bias[r]), ldd: 4 * f.Ldd, ldr: 4 * f.Ldr, lo: f.Lo, hi: f.Hi}
+// From returns f from row r on, until it is asked again.
+func (f *Finish) From(r int) *FinishArgs {
+	f.args = FinishArgs{dst: address(&f.Dst[r*f.Ldd]), bias: address(&f.Bias[r]), ldd: 4 * f.Ldd, ldr: 4 * f.Ldr, lo: f.Lo, hi: f.Hi}
 	if f.Res != nil {
 		f.args.res = address(&f.Res[r*f.Ldr])
 	}

@@ -65,18 +65,18 @@ var avx2 = func() Kernels {
 // gemmTiles are the kernels of GEMM tiles by their width and rows, each less one.
 type gemmTiles [Columns / Granule][MR]func(tiles, k int, a *float32, at, ar, ak int, b *float32, ldb int, y *float32, ldy int, acc bool, f *[6]uint64, next *float32)
 
-func (t *gemmTiles) run(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, f *finish, next []float32) {
+func (t *gemmTiles) run(tiles, rows, width, k int, a []float32, at, ar, ak int, b []float32, ldb int, y []float32, ldy int, acc bool, f *FinishArgs, next []float32) {
 	t[width-1][rows-1](tiles, k, unsafe.SliceData(a), at, ar, ak, unsafe.SliceData(b), ldb, unsafe.SliceData(y), ldy, acc, f.words(), unsafe.SliceData(next))
 }
 
 // words is f as the assembly names it.
-func (f *finish) words() *[unsafe.Sizeof(finish{}) / 8]uint64 {
-	return (*[unsafe.Sizeof(finish{}) / 8]uint64)(unsafe.Pointer(f))
+func (f *FinishArgs) words() *[unsafe.Sizeof(FinishArgs{}) / 8]uint64 {
+	return (*[unsafe.Sizeof(FinishArgs{}) / 8]uint64)(unsafe.Pointer(f))
 }
 
 // sparse lets an assembly kernel take slices.
 func sparse(f func(groups int, group *uint32, offset *uint16, value, x, y *float32, acc bool, to *[6]uint64)) spmm {
-	return func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, to *finish) {
+	return func(groups int, group []uint32, offset []uint16, value, x, y []float32, acc bool, to *FinishArgs) {
 		f(groups, unsafe.SliceData(group), unsafe.SliceData(offset), unsafe.SliceData(value),
 			unsafe.SliceData(x), unsafe.SliceData(y), acc, to.words())
 	}
