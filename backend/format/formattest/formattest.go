@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"spc/backend"
+	"spc/backend/format/ukernel"
 	"spc/ir"
 	"spc/ir/tensor"
 	"spc/passes/choose"
@@ -302,7 +303,13 @@ func columns(kern backend.FloatKernel, w *tensor.Tensor, n, r0, r1 int, rng *ran
 		for b := range max(0, len(bounds)-1) {
 			part := guarded((bounds[b+1] - bounds[b]) * ld)
 			copy(part, x[bounds[b]*ld:])
+			before := slices.Clone(y)
 			kern.Panel(y, part, b, n/backend.Granule, r0, r1)
+			if f, ok := kern.(backend.Finisher); ok && b == len(bounds)-2 {
+				if err := finished(f, before, part, y, n, r0, r1, rng); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	want := reference(w, x, ld, r0, r1)
@@ -319,6 +326,42 @@ func columns(kern backend.FloatKernel, w *tensor.Tensor, n, r0, r1 int, rng *ran
 		}
 		if err := want[r*ld+j].check(v, k); err != nil {
 			return fmt.Errorf("y[%d,%d]: %w", r0+r, j, err)
+		}
+	}
+	return nil
+}
+
+// finished computes the last block again, of whose rows y is the product, with and without a residual, and compares bit by
+// bit. The kernel may say that it does not finish these rows.
+func finished(kern backend.Finisher, before, x, y []float32, n, r0, r1 int, rng *rand.Rand) error {
+	rows, b := r1-r0, len(kern.Bounds())-2
+	for _, residual := range []bool{false, true} {
+		f := ukernel.Finish{Dst: guarded((rows-1)*(n+guard) + n + guard), Ldd: n + guard, Bias: make([]float32, rows), Lo: -0.5, Hi: 0.25}
+		for i := range f.Bias {
+			f.Bias[i] = rng.Float32() - 0.5
+		}
+		if residual {
+			f.Ldr = n + 1
+			f.Res = make([]float32, rows*f.Ldr)
+			for i := range f.Res {
+				f.Res[i] = rng.Float32() - 0.5
+			}
+		}
+		dst := slices.Clone(f.Dst)
+		if kern.Finish(slices.Clone(before), x, b, n/backend.Granule, r0, r1, &f) {
+			for i := range rows * n {
+				r, j := i/n, i%n
+				v := y[r*backend.Panel+j] + f.Bias[r]
+				if residual {
+					v += f.Res[r*f.Ldr+j]
+				}
+				dst[r*f.Ldd+j] = min(max(v, f.Lo), f.Hi)
+			}
+		}
+		for i, v := range f.Dst {
+			if math.Float32bits(v) != math.Float32bits(dst[i]) {
+				return fmt.Errorf("row %d, column %d of a finished product is %g, want %g", r0+i/f.Ldd, i%f.Ldd, v, dst[i])
+			}
 		}
 	}
 	return nil
