@@ -59,7 +59,7 @@ func finish(a isa, name string, end last) {
 		"\t\t\t}",
 		"\t\t}",
 		"\t}")
-	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
+	m := &arith{isa: a, regs: map[uint32]VecVirtual{}}
 	dst := Load(Param("dst"), GP64())
 	y := Load(Param("y"), GP64())
 	rows := Load(Param("rows"), GP64())
