@@ -413,7 +413,7 @@ func (m *arith) scale(p, n VecVirtual) VecVirtual {
 	return p
 }
 
-// pow2 turns the integers e into 2 to the e by building the floats' exponents.
+// pow2 turns the integers that the last nine bits of e are into 2 to them by building the floats' exponents, -127 into 0.
 func (m *arith) pow2(e VecVirtual) VecVirtual {
 	r := m.vec()
 	VPSLLD(Imm(23), e, r)
@@ -432,19 +432,27 @@ const (
 // -x for |x| up to ln(2)/2: a minimax fit of the relative error, 3e-9.
 var decline = []float32{0.0014061241, -0.008379011, 0.041664775, -0.16666366, 0.50000006, -1, 1}
 
-var sigmoidConsts = append([]float32{-expHi, -expLo, -log2e, ln2, round}, decline...)
+// sigmoidMax is from where on the logistic function is 1; 2 to the exponent of e to the -sigmoidMax is 0 where it is built of bits.
+const sigmoidMax = 88
+
+var sigmoidConsts = append([]float32{-expHi, sigmoidMax, -log2e, ln2, round}, decline...)
 
 // sigmoid returns 1 / (1 + e to the -x).
 func (m *arith) sigmoid(x VecVirtual) VecVirtual {
 	one := m.register(1)
-	x = m.clamp(x, m.register(-expHi), m.register(-expLo))
-	n, r := m.vec(), m.vec()
-	VMOVUPS(m.constant(round), n)
-	VFMADD231PS(m.constant(-log2e), x, n)
-	VSUBPS(m.constant(round), n, n)
+	x = m.clamp(x, m.register(-expHi), m.register(sigmoidMax))
+	bits, n, r := m.vec(), m.vec(), m.vec()
+	VMOVUPS(m.constant(round), bits)
+	VFMADD231PS(m.constant(-log2e), x, bits)
+	VSUBPS(m.constant(round), bits, n)
 	VMOVAPS(x, r)
 	VFMADD231PS(m.constant(ln2), n, r)
-	d, q := m.scale(m.horner(r, decline), n), m.vec()
+	d, q := m.horner(r, decline), m.vec()
+	if m.lanes == 16 {
+		VSCALEFPS(n, d, d)
+	} else { // one factor: 2 to the 128 is infinite, of which the logistic function is 0
+		VMULPS(m.pow2(bits), d, d)
+	}
 	VADDPS(one, d, d)
 	VDIVPS(d, one, q)
 	return q

@@ -374,22 +374,22 @@ DATA consts<>+1392(SB)/4, $0xc2b20000
 DATA consts<>+1396(SB)/4, $0xc2b20000
 DATA consts<>+1400(SB)/4, $0xc2b20000
 DATA consts<>+1404(SB)/4, $0xc2b20000
-DATA consts<>+1408(SB)/4, $0x42d00000
-DATA consts<>+1412(SB)/4, $0x42d00000
-DATA consts<>+1416(SB)/4, $0x42d00000
-DATA consts<>+1420(SB)/4, $0x42d00000
-DATA consts<>+1424(SB)/4, $0x42d00000
-DATA consts<>+1428(SB)/4, $0x42d00000
-DATA consts<>+1432(SB)/4, $0x42d00000
-DATA consts<>+1436(SB)/4, $0x42d00000
-DATA consts<>+1440(SB)/4, $0x42d00000
-DATA consts<>+1444(SB)/4, $0x42d00000
-DATA consts<>+1448(SB)/4, $0x42d00000
-DATA consts<>+1452(SB)/4, $0x42d00000
-DATA consts<>+1456(SB)/4, $0x42d00000
-DATA consts<>+1460(SB)/4, $0x42d00000
-DATA consts<>+1464(SB)/4, $0x42d00000
-DATA consts<>+1468(SB)/4, $0x42d00000
+DATA consts<>+1408(SB)/4, $0x42b00000
+DATA consts<>+1412(SB)/4, $0x42b00000
+DATA consts<>+1416(SB)/4, $0x42b00000
+DATA consts<>+1420(SB)/4, $0x42b00000
+DATA consts<>+1424(SB)/4, $0x42b00000
+DATA consts<>+1428(SB)/4, $0x42b00000
+DATA consts<>+1432(SB)/4, $0x42b00000
+DATA consts<>+1436(SB)/4, $0x42b00000
+DATA consts<>+1440(SB)/4, $0x42b00000
+DATA consts<>+1444(SB)/4, $0x42b00000
+DATA consts<>+1448(SB)/4, $0x42b00000
+DATA consts<>+1452(SB)/4, $0x42b00000
+DATA consts<>+1456(SB)/4, $0x42b00000
+DATA consts<>+1460(SB)/4, $0x42b00000
+DATA consts<>+1464(SB)/4, $0x42b00000
+DATA consts<>+1468(SB)/4, $0x42b00000
 DATA consts<>+1472(SB)/4, $0xbfb8aa3b
 DATA consts<>+1476(SB)/4, $0xbfb8aa3b
 DATA consts<>+1480(SB)/4, $0xbfb8aa3b
@@ -2811,9 +2811,9 @@ loop:
 	VMINPS      Y0, Y3, Y0
 	VMOVUPS     consts<>+1600(SB), Y2
 	VFMADD231PS consts<>+1472(SB), Y0, Y2
-	VSUBPS      consts<>+1600(SB), Y2, Y2
+	VSUBPS      consts<>+1600(SB), Y2, Y3
 	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+1536(SB), Y2, Y0
+	VFMADD231PS consts<>+1536(SB), Y3, Y0
 	VMOVUPS     consts<>+1664(SB), Y3
 	VFMADD213PS consts<>+1728(SB), Y0, Y3
 	VFMADD213PS consts<>+1792(SB), Y0, Y3
@@ -2821,13 +2821,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y0, Y3
 	VFMADD213PS consts<>+1984(SB), Y0, Y3
 	VFMADD213PS consts<>+640(SB), Y0, Y3
-	VCVTPS2DQ   Y2, Y0
-	VPSRAD      $0x01, Y0, Y2
-	VPSUBD      Y2, Y0, Y0
-	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+640(SB), Y2, Y2
-	VMULPS      Y2, Y3, Y3
-	VPSLLD      $0x17, Y0, Y0
+	VPSLLD      $0x17, Y2, Y0
 	VPADDD      consts<>+640(SB), Y0, Y0
 	VMULPS      Y0, Y3, Y3
 	VADDPS      Y1, Y3, Y3
@@ -2851,9 +2845,9 @@ rest:
 	VMINPS      Y1, Y4, Y1
 	VMOVUPS     consts<>+1600(SB), Y3
 	VFMADD231PS consts<>+1472(SB), Y1, Y3
-	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
 	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+1536(SB), Y3, Y1
+	VFMADD231PS consts<>+1536(SB), Y4, Y1
 	VMOVUPS     consts<>+1664(SB), Y4
 	VFMADD213PS consts<>+1728(SB), Y1, Y4
 	VFMADD213PS consts<>+1792(SB), Y1, Y4
@@ -2861,13 +2855,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y1, Y4
 	VFMADD213PS consts<>+1984(SB), Y1, Y4
 	VFMADD213PS consts<>+640(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+640(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
+	VPSLLD      $0x17, Y3, Y1
 	VPADDD      consts<>+640(SB), Y1, Y1
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
@@ -3033,9 +3021,9 @@ loop:
 	VMINPS      Y2, Y3, Y2
 	VMOVUPS     consts<>+1600(SB), Y3
 	VFMADD231PS consts<>+1472(SB), Y2, Y3
-	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+1536(SB), Y3, Y2
+	VFMADD231PS consts<>+1536(SB), Y4, Y2
 	VMOVUPS     consts<>+1664(SB), Y4
 	VFMADD213PS consts<>+1728(SB), Y2, Y4
 	VFMADD213PS consts<>+1792(SB), Y2, Y4
@@ -3043,13 +3031,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y2, Y4
 	VFMADD213PS consts<>+1984(SB), Y2, Y4
 	VFMADD213PS consts<>+640(SB), Y2, Y4
-	VCVTPS2DQ   Y3, Y2
-	VPSRAD      $0x01, Y2, Y3
-	VPSUBD      Y3, Y2, Y2
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+640(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y2, Y2
+	VPSLLD      $0x17, Y3, Y2
 	VPADDD      consts<>+640(SB), Y2, Y2
 	VMULPS      Y2, Y4, Y4
 	VADDPS      Y1, Y4, Y4
@@ -3074,9 +3056,9 @@ rest:
 	VMINPS      Y3, Y4, Y3
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y3, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y3, Y3
-	VFMADD231PS consts<>+1536(SB), Y4, Y3
+	VFMADD231PS consts<>+1536(SB), Y5, Y3
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y3, Y5
 	VFMADD213PS consts<>+1792(SB), Y3, Y5
@@ -3084,13 +3066,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y3, Y5
 	VFMADD213PS consts<>+1984(SB), Y3, Y5
 	VFMADD213PS consts<>+640(SB), Y3, Y5
-	VCVTPS2DQ   Y4, Y3
-	VPSRAD      $0x01, Y3, Y4
-	VPSUBD      Y4, Y3, Y3
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y3, Y3
+	VPSLLD      $0x17, Y4, Y3
 	VPADDD      consts<>+640(SB), Y3, Y3
 	VMULPS      Y3, Y5, Y5
 	VADDPS      Y2, Y5, Y5
@@ -3267,9 +3243,9 @@ loop:
 	VMINPS      Y1, Y4, Y1
 	VMOVUPS     consts<>+1600(SB), Y3
 	VFMADD231PS consts<>+1472(SB), Y1, Y3
-	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
 	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+1536(SB), Y3, Y1
+	VFMADD231PS consts<>+1536(SB), Y4, Y1
 	VMOVUPS     consts<>+1664(SB), Y4
 	VFMADD213PS consts<>+1728(SB), Y1, Y4
 	VFMADD213PS consts<>+1792(SB), Y1, Y4
@@ -3277,13 +3253,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y1, Y4
 	VFMADD213PS consts<>+1984(SB), Y1, Y4
 	VFMADD213PS consts<>+640(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+640(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
+	VPSLLD      $0x17, Y3, Y1
 	VPADDD      consts<>+640(SB), Y1, Y1
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
@@ -3312,9 +3282,9 @@ rest:
 	VMINPS      Y2, Y5, Y2
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y2, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+1536(SB), Y4, Y2
+	VFMADD231PS consts<>+1536(SB), Y5, Y2
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y2, Y5
 	VFMADD213PS consts<>+1792(SB), Y2, Y5
@@ -3322,13 +3292,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y2, Y5
 	VFMADD213PS consts<>+1984(SB), Y2, Y5
 	VFMADD213PS consts<>+640(SB), Y2, Y5
-	VCVTPS2DQ   Y4, Y2
-	VPSRAD      $0x01, Y2, Y4
-	VPSUBD      Y4, Y2, Y2
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y2, Y2
+	VPSLLD      $0x17, Y4, Y2
 	VPADDD      consts<>+640(SB), Y2, Y2
 	VMULPS      Y2, Y5, Y5
 	VADDPS      Y3, Y5, Y5
@@ -4773,9 +4737,9 @@ loop:
 	VMINPS      Y2, Y5, Y2
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y2, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+1536(SB), Y4, Y2
+	VFMADD231PS consts<>+1536(SB), Y5, Y2
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y2, Y5
 	VFMADD213PS consts<>+1792(SB), Y2, Y5
@@ -4783,13 +4747,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y2, Y5
 	VFMADD213PS consts<>+1984(SB), Y2, Y5
 	VFMADD213PS consts<>+640(SB), Y2, Y5
-	VCVTPS2DQ   Y4, Y2
-	VPSRAD      $0x01, Y2, Y4
-	VPSUBD      Y4, Y2, Y2
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y2, Y2
+	VPSLLD      $0x17, Y4, Y2
 	VPADDD      consts<>+640(SB), Y2, Y2
 	VMULPS      Y2, Y5, Y5
 	VADDPS      Y3, Y5, Y5
@@ -4815,9 +4773,9 @@ rest:
 	VMINPS      Y0, Y5, Y0
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y0, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+1536(SB), Y4, Y0
+	VFMADD231PS consts<>+1536(SB), Y5, Y0
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y0, Y5
 	VFMADD213PS consts<>+1792(SB), Y0, Y5
@@ -4825,13 +4783,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y0, Y5
 	VFMADD213PS consts<>+1984(SB), Y0, Y5
 	VFMADD213PS consts<>+640(SB), Y0, Y5
-	VCVTPS2DQ   Y4, Y0
-	VPSRAD      $0x01, Y0, Y4
-	VPSUBD      Y4, Y0, Y0
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y0, Y0
+	VPSLLD      $0x17, Y4, Y0
 	VPADDD      consts<>+640(SB), Y0, Y0
 	VMULPS      Y0, Y5, Y5
 	VADDPS      Y3, Y5, Y5

@@ -38,22 +38,22 @@ DATA consts<>+48(SB)/4, $0xc2b20000
 DATA consts<>+52(SB)/4, $0xc2b20000
 DATA consts<>+56(SB)/4, $0xc2b20000
 DATA consts<>+60(SB)/4, $0xc2b20000
-DATA consts<>+64(SB)/4, $0x42d00000
-DATA consts<>+68(SB)/4, $0x42d00000
-DATA consts<>+72(SB)/4, $0x42d00000
-DATA consts<>+76(SB)/4, $0x42d00000
-DATA consts<>+80(SB)/4, $0x42d00000
-DATA consts<>+84(SB)/4, $0x42d00000
-DATA consts<>+88(SB)/4, $0x42d00000
-DATA consts<>+92(SB)/4, $0x42d00000
-DATA consts<>+96(SB)/4, $0x42d00000
-DATA consts<>+100(SB)/4, $0x42d00000
-DATA consts<>+104(SB)/4, $0x42d00000
-DATA consts<>+108(SB)/4, $0x42d00000
-DATA consts<>+112(SB)/4, $0x42d00000
-DATA consts<>+116(SB)/4, $0x42d00000
-DATA consts<>+120(SB)/4, $0x42d00000
-DATA consts<>+124(SB)/4, $0x42d00000
+DATA consts<>+64(SB)/4, $0x42b00000
+DATA consts<>+68(SB)/4, $0x42b00000
+DATA consts<>+72(SB)/4, $0x42b00000
+DATA consts<>+76(SB)/4, $0x42b00000
+DATA consts<>+80(SB)/4, $0x42b00000
+DATA consts<>+84(SB)/4, $0x42b00000
+DATA consts<>+88(SB)/4, $0x42b00000
+DATA consts<>+92(SB)/4, $0x42b00000
+DATA consts<>+96(SB)/4, $0x42b00000
+DATA consts<>+100(SB)/4, $0x42b00000
+DATA consts<>+104(SB)/4, $0x42b00000
+DATA consts<>+108(SB)/4, $0x42b00000
+DATA consts<>+112(SB)/4, $0x42b00000
+DATA consts<>+116(SB)/4, $0x42b00000
+DATA consts<>+120(SB)/4, $0x42b00000
+DATA consts<>+124(SB)/4, $0x42b00000
 DATA consts<>+128(SB)/4, $0xbfb8aa3b
 DATA consts<>+132(SB)/4, $0xbfb8aa3b
 DATA consts<>+136(SB)/4, $0xbfb8aa3b
@@ -753,9 +753,9 @@ many_last:
 	VMINPS      Y7, Y8, Y7
 	VMOVUPS     consts<>+256(SB), Y8
 	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y9
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VFMADD231PS consts<>+192(SB), Y9, Y7
 	VMOVUPS     consts<>+320(SB), Y9
 	VFMADD213PS consts<>+384(SB), Y7, Y9
 	VFMADD213PS consts<>+448(SB), Y7, Y9
@@ -763,13 +763,7 @@ many_last:
 	VFMADD213PS consts<>+576(SB), Y7, Y9
 	VFMADD213PS consts<>+640(SB), Y7, Y9
 	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
+	VPSLLD      $0x17, Y8, Y7
 	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y6, Y9, Y9
@@ -783,9 +777,9 @@ many_last:
 	VMINPS      Y7, Y8, Y7
 	VMOVUPS     consts<>+256(SB), Y8
 	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y9
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VFMADD231PS consts<>+192(SB), Y9, Y7
 	VMOVUPS     consts<>+320(SB), Y9
 	VFMADD213PS consts<>+384(SB), Y7, Y9
 	VFMADD213PS consts<>+448(SB), Y7, Y9
@@ -793,13 +787,7 @@ many_last:
 	VFMADD213PS consts<>+576(SB), Y7, Y9
 	VFMADD213PS consts<>+640(SB), Y7, Y9
 	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
+	VPSLLD      $0x17, Y8, Y7
 	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y2, Y9, Y9
@@ -813,9 +801,9 @@ many_last:
 	VMINPS      Y7, Y8, Y7
 	VMOVUPS     consts<>+256(SB), Y8
 	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y9
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VFMADD231PS consts<>+192(SB), Y9, Y7
 	VMOVUPS     consts<>+320(SB), Y9
 	VFMADD213PS consts<>+384(SB), Y7, Y9
 	VFMADD213PS consts<>+448(SB), Y7, Y9
@@ -823,13 +811,7 @@ many_last:
 	VFMADD213PS consts<>+576(SB), Y7, Y9
 	VFMADD213PS consts<>+640(SB), Y7, Y9
 	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
+	VPSLLD      $0x17, Y8, Y7
 	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y3, Y9, Y9
@@ -843,9 +825,9 @@ many_last:
 	VMINPS      Y7, Y8, Y7
 	VMOVUPS     consts<>+256(SB), Y8
 	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
+	VSUBPS      consts<>+256(SB), Y8, Y9
 	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
+	VFMADD231PS consts<>+192(SB), Y9, Y7
 	VMOVUPS     consts<>+320(SB), Y9
 	VFMADD213PS consts<>+384(SB), Y7, Y9
 	VFMADD213PS consts<>+448(SB), Y7, Y9
@@ -853,13 +835,7 @@ many_last:
 	VFMADD213PS consts<>+576(SB), Y7, Y9
 	VFMADD213PS consts<>+640(SB), Y7, Y9
 	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
+	VPSLLD      $0x17, Y8, Y7
 	VPADDD      consts<>+704(SB), Y7, Y7
 	VMULPS      Y7, Y9, Y9
 	VADDPS      Y4, Y9, Y9
@@ -895,9 +871,9 @@ whole_last:
 	VMINPS      Y4, Y5, Y4
 	VMOVUPS     consts<>+256(SB), Y5
 	VFMADD231PS consts<>+128(SB), Y4, Y5
-	VSUBPS      consts<>+256(SB), Y5, Y5
+	VSUBPS      consts<>+256(SB), Y5, Y6
 	VMOVAPS     Y4, Y4
-	VFMADD231PS consts<>+192(SB), Y5, Y4
+	VFMADD231PS consts<>+192(SB), Y6, Y4
 	VMOVUPS     consts<>+320(SB), Y6
 	VFMADD213PS consts<>+384(SB), Y4, Y6
 	VFMADD213PS consts<>+448(SB), Y4, Y6
@@ -905,13 +881,7 @@ whole_last:
 	VFMADD213PS consts<>+576(SB), Y4, Y6
 	VFMADD213PS consts<>+640(SB), Y4, Y6
 	VFMADD213PS consts<>+704(SB), Y4, Y6
-	VCVTPS2DQ   Y5, Y4
-	VPSRAD      $0x01, Y4, Y5
-	VPSUBD      Y5, Y4, Y4
-	VPSLLD      $0x17, Y5, Y5
-	VPADDD      consts<>+704(SB), Y5, Y5
-	VMULPS      Y5, Y6, Y6
-	VPSLLD      $0x17, Y4, Y4
+	VPSLLD      $0x17, Y5, Y4
 	VPADDD      consts<>+704(SB), Y4, Y4
 	VMULPS      Y4, Y6, Y6
 	VADDPS      Y3, Y6, Y6
@@ -944,9 +914,9 @@ part_last:
 	VMINPS      Y4, Y5, Y4
 	VMOVUPS     consts<>+256(SB), Y5
 	VFMADD231PS consts<>+128(SB), Y4, Y5
-	VSUBPS      consts<>+256(SB), Y5, Y5
+	VSUBPS      consts<>+256(SB), Y5, Y6
 	VMOVAPS     Y4, Y4
-	VFMADD231PS consts<>+192(SB), Y5, Y4
+	VFMADD231PS consts<>+192(SB), Y6, Y4
 	VMOVUPS     consts<>+320(SB), Y6
 	VFMADD213PS consts<>+384(SB), Y4, Y6
 	VFMADD213PS consts<>+448(SB), Y4, Y6
@@ -954,13 +924,7 @@ part_last:
 	VFMADD213PS consts<>+576(SB), Y4, Y6
 	VFMADD213PS consts<>+640(SB), Y4, Y6
 	VFMADD213PS consts<>+704(SB), Y4, Y6
-	VCVTPS2DQ   Y5, Y4
-	VPSRAD      $0x01, Y4, Y5
-	VPSUBD      Y5, Y4, Y4
-	VPSLLD      $0x17, Y5, Y5
-	VPADDD      consts<>+704(SB), Y5, Y5
-	VMULPS      Y5, Y6, Y6
-	VPSLLD      $0x17, Y4, Y4
+	VPSLLD      $0x17, Y5, Y4
 	VPADDD      consts<>+704(SB), Y4, Y4
 	VMULPS      Y4, Y6, Y6
 	VADDPS      Y3, Y6, Y6
