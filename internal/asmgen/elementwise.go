@@ -543,6 +543,8 @@ func (m *arith) tail(z VecVirtual) VecVirtual {
 	return q
 }
 
+var geluConsts = append([]float32{0}, tailConsts...)
+
 // gelu returns x Phi(x), where Phi(x) is tail(|x|) or 1 less that.
 func (m *arith) gelu(x VecVirtual) VecVirtual {
 	q, one := m.tail(m.magnitude(x)), m.register(1)
@@ -699,7 +701,7 @@ var helpers = []elementwise{
 	unary("sigmoid", "1 / (1 + exp(-x[i]))", sigmoidConsts, (*arith).sigmoid),
 	unary("tanh", "tanh(x[i])", tanhConsts, (*arith).tanh),
 	unary("silu", "x[i] / (1 + exp(-x[i]))", sigmoidConsts, (*arith).silu),
-	unary("gelu", "x[i] / 2 * (1 + erf(x[i]/sqrt(2)))", append([]float32{0}, tailConsts...), (*arith).gelu),
+	unary("gelu", "x[i] / 2 * (1 + erf(x[i]/sqrt(2)))", geluConsts, (*arith).gelu),
 	unary("geluTanh", "x[i] / 2 * (1 + tanh(sqrt(2/pi)*(x[i]+0.044715*x[i]*x[i]*x[i])))",
 		append([]float32{geluLinear, geluCubic}, sigmoidConsts...),
 		func(m *arith, x VecVirtual) VecVirtual {
