@@ -11,7 +11,7 @@ import (
 )
 
 // chains are those that the CPU computes: of floats and of bools, which are 0 and 1, with operands that may be integers.
-var chains = chain.Rules{Takes: floating, Registers: 8, Operands: 16, Instructions: 64}
+var chains = chain.Rules{Takes: floating, Begins: begins, Registers: 8, Operands: 16, Instructions: 64}
 
 // chainBlock is how many elements go through a chain at a time: what lies between its instructions
 // stays in the first-level cache.
@@ -31,6 +31,15 @@ func floating(n *ir.Node) bool {
 		}
 	}
 	return dt == tensor.F32 || dt == tensor.Bool
+}
+
+// begins reports whether the kernel of a node hands what it computes to a chain.
+func begins(n *ir.Node) bool {
+	if heads[n.Op.Kind()] == nil || !static(n) || len(n.Outputs) != 1 {
+		return false
+	}
+	b, err := heads[n.Op.Kind()](nil, n)
+	return err == nil && b != nil && b.pieces != nil
 }
 
 func (b *binding) chains() (int, error) {
@@ -53,6 +62,7 @@ type elementwise struct {
 	blocks   int     // that a worker needs: of the registers, and of the operands that are converted
 	block    int     // the elements of one
 	axes     int     // of the result, before rows were joined
+	input    []int   // of each operand the input that it is, -1 for the output, where a head computes it
 }
 
 // bindChain binds a chain, or one operator that could be one.
@@ -74,18 +84,6 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	total := prod(e.size)
 	e.axes = len(e.size)
 	e.join()
-	b := &bound{inplace: -1}
-	for i, v := range n.Inputs {
-		if v == nil || !slices.Contains(p.Operands, v) {
-			continue
-		}
-		same := prod(shapeOf(v)) == total && v.Type.DType.Size() == y.Type.DType.Size()
-		if same && b.inplace < 0 && !v.IsConst() {
-			b.inplace = i
-		}
-		// An operand that is a part of another is read again after that is overwritten.
-		b.alone = b.alone || !same
-	}
 	for k, v := range p.Operands {
 		e.convert = append(e.convert, -1)
 		if v.Type.DType != tensor.F32 || e.spread[k] != nil {
@@ -97,13 +95,68 @@ func bindChain(_ *program, n *ir.Node) (*bound, error) {
 		e.block = chunk
 	}
 	e.block = min(e.block, e.size[len(e.size)-1])
-	b.scratch = e.blocks * e.block
-	in := make([]int, len(p.Operands)) // the inputs that they are
-	for k, v := range p.Operands {
-		in[k] = slices.Index(n.Inputs, v)
+	for _, v := range p.Operands {
+		e.input = append(e.input, slices.Index(n.Inputs, v))
+	}
+	if head := chain.Head(n); head != nil {
+		return e.behind(n, head)
+	}
+	b := &bound{inplace: -1, scratch: e.blocks * e.block}
+	for i, v := range n.Inputs {
+		if v == nil || !slices.Contains(p.Operands, v) {
+			continue
+		}
+		same := prod(shapeOf(v)) == total && v.Type.DType.Size() == y.Type.DType.Size()
+		if same && b.inplace < 0 && !v.IsConst() {
+			b.inplace = i
+		}
+		// An operand that is a part of another is read again after that is overwritten.
+		b.alone = b.alone || !same
 	}
 	b.prepare = func(x *exec, args, out []*tensor.Tensor) func() error {
-		return e.prepare(x, in, args, out[0])
+		return e.prepare(x, args, out[0])
+	}
+	return b, nil
+}
+
+// behind binds the chain n that begins with a node: its kernel computes that in the place of the output, piece by piece, and
+// then the others of each piece.
+func (e *elementwise) behind(n, head *ir.Node) (*bound, error) {
+	first, err := heads[head.Op.Kind()](nil, head)
+	if err != nil || first == nil {
+		return nil, err
+	}
+	input := make([]int, len(head.Inputs)) // of n that each of the head's is, -1 for none
+	for i, v := range head.Inputs {
+		input[i] = slices.Index(n.Op.(*chain.Chain).Body.Inputs, v)
+	}
+	b := &bound{inplace: -1, alone: true, scratch: e.blocks * e.block}
+	if i := first.inplace; i >= 0 && input[i] >= 0 {
+		reads := 0 // of the input that the output may take the place of
+		for _, k := range append(slices.Clone(input), e.input...) {
+			if k == input[i] {
+				reads++
+			}
+		}
+		if reads == 1 {
+			b.inplace = input[i]
+		}
+	}
+	b.prepare = func(x *exec, args, out []*tensor.Tensor) func() error {
+		r := e.on(x)
+		of := make([]*tensor.Tensor, len(head.Inputs)) // the head
+		run := first.pieces(x, of, out, r.piece)
+		return func() error {
+			for i, v := range head.Inputs {
+				if input[i] >= 0 {
+					of[i] = args[input[i]]
+				} else if v != nil {
+					of[i] = v.Const
+				}
+			}
+			r.take(args, out[0])
+			return run()
+		}
 	}
 	return b, nil
 }
@@ -146,34 +199,21 @@ func (e *elementwise) join() {
 	e.size = append(slices.Clone(e.size[:first]), n)
 }
 
-func (e *elementwise) prepare(x *exec, in []int, args []*tensor.Tensor, y *tensor.Tensor) func() error {
+func (e *elementwise) prepare(x *exec, args []*tensor.Tensor, y *tensor.Tensor) func() error {
 	last := len(e.size) - 1
 	inner, rows := e.size[last], prod(e.size[:last])
 	perRow := (inner + e.block - 1) / e.block
 	together := max(1, chunk/e.block) // blocks of a call
-	r := &chainRun{elementwise: e, operands: make([]*tensor.Tensor, len(in)), floats: make([][]float32, len(in))}
-	walks := make([]walk, x.pool.Threads())
-	for w := range walks {
-		walks[w] = walk{chainRun: r, index: make([]int, last), from: make([]int, len(in)), along: make([]int, e.axes), scratch: x.scratch[w]}
-	}
+	r := e.on(x)
 	some := func(worker, c int) {
-		w := &walks[worker]
+		w := &r.walks[worker]
 		for i := c * together; i < min(rows*perRow, (c+1)*together); i++ {
 			lo := i % perRow * e.block
 			w.block(i/perRow, lo, min(e.block, inner-lo))
 		}
 	}
 	return func() error {
-		for k, i := range in {
-			if r.operands[k], r.floats[k] = args[i], nil; args[i].DType() == tensor.F32 {
-				r.floats[k] = args[i].F32s()
-			}
-		}
-		if y.DType() == tensor.F32 {
-			r.y = y.F32s()
-		} else {
-			r.bools = tensor.Data[bool](y)
-		}
+		r.take(args, y)
 		x.pool.For((rows*perRow+together-1)/together, some)
 		return nil
 	}
@@ -186,6 +226,46 @@ type chainRun struct {
 	floats   [][]float32 // the elements of those of f32
 	y        []float32   // of the result, nil for bools
 	bools    []bool
+	walks    []walk // of the workers
+}
+
+// on returns what runs of one exec need.
+func (e *elementwise) on(x *exec) *chainRun {
+	n := len(e.input)
+	r := &chainRun{elementwise: e, operands: make([]*tensor.Tensor, n), floats: make([][]float32, n), walks: make([]walk, x.pool.Threads())}
+	for w := range r.walks {
+		r.walks[w] = walk{chainRun: r, index: make([]int, len(e.size)-1), from: make([]int, n), along: make([]int, e.axes), scratch: x.scratch[w]}
+	}
+	return r
+}
+
+// take begins a run that reads args and writes y.
+func (r *chainRun) take(args []*tensor.Tensor, y *tensor.Tensor) {
+	for k, i := range r.input {
+		v := y
+		if i >= 0 {
+			v = args[i]
+		}
+		if r.operands[k], r.floats[k] = v, nil; v.DType() == tensor.F32 {
+			r.floats[k] = v.F32s()
+		}
+	}
+	if y.DType() == tensor.F32 {
+		r.y = y.F32s()
+	} else {
+		r.bools = tensor.Data[bool](y)
+	}
+}
+
+// piece computes n elements of the result from one on, which may be of several rows.
+func (r *chainRun) piece(worker, from, n int) {
+	inner := r.size[len(r.size)-1]
+	for n > 0 {
+		lo := from % inner
+		some := min(n, r.elementwise.block, inner-lo)
+		r.walks[worker].block(from/inner, lo, some)
+		from, n = from+some, n-some
+	}
 }
 
 // walk is where a worker is.

@@ -22,11 +22,8 @@ type epilogue struct {
 	residual int       // the input that is added, -1 for none
 	lo, hi   float32   // limits of the result before act: ReLU and Clip
 	act      activation
-	fused    finish // the whole of it, nil for an act that has none
+	fused    *vec.Act // the same as act, nil for one that ends no epilogue of a tile
 }
-
-// finish is an epilogue of a tile: dst = act(y + bias + res), and y, too, where twice is set.
-type finish func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool)
 
 // activation applies a function to a slice in place; nil does nothing.
 type activation func(y []float32)
@@ -41,17 +38,22 @@ func newEpilogue(n *ir.Node, e *op.Epilogue, bias []float32) epilogue {
 		ep.lo, ep.hi = e.ActArgs[0], e.ActArgs[1]
 	default:
 		ep.act = newActivation(e.Act, e.ActArgs)
-		switch {
-		case e.Act == "Swish" && e.ActArgs[0] == 1:
-			ep.fused = vec.FinishSiLU
-		case e.Act == "HardSwish":
-			ep.fused = vec.FinishHardSwish
-		}
+		ep.fused = fusedAct(e)
 	}
 	if n.Input(op.Residual) != nil {
 		ep.residual = op.Residual
 	}
 	return ep
+}
+
+// fusedAct is the activation of an epilogue where tiles end with it, else nil.
+func fusedAct(e *op.Epilogue) *vec.Act {
+	f, a, _, _ := chain.Activation(e.Act, e.ActArgs)
+	act, ok := map[chain.Function]vec.Act{chain.Swish: vec.ActSiLU, chain.HardSwish: vec.ActHardSwish, chain.Gelu: vec.ActGELU}[f]
+	if !ok || f == chain.Swish && a != 1 {
+		return nil
+	}
+	return &act
 }
 
 // apply finishes a run of columns of row r; res is the residual there or nil.
@@ -83,7 +85,7 @@ func (e *epilogue) tile(dst, res []float32, at, ld int, y []float32, r0, rows, n
 	}
 	dst = dst[at:]
 	if e.fused != nil {
-		e.fused(dst, ld, y, backend.Panel, rows, n, bias, res, ld, false)
+		e.fused.FinishRows(dst, ld, y, backend.Panel, rows, n, bias, res, ld, false)
 		return
 	}
 	vec.FinishRows(dst, ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)
@@ -118,10 +120,10 @@ func (e *epilogue) within(dst, y, res []float32, at, ld, r0, rows, n int) {
 	}
 	switch {
 	case e.fused != nil && dst != nil:
-		e.fused(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, true)
+		e.fused.FinishRows(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, true)
 		return
 	case e.fused != nil:
-		e.fused(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, false)
+		e.fused.FinishRows(y, backend.Panel, y, backend.Panel, rows, n, bias, res, ld, false)
 		return
 	case e.act == nil && dst != nil:
 		vec.FinishTwice(dst[at:], ld, y, backend.Panel, rows, n, bias, res, ld, e.lo, e.hi)

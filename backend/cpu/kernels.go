@@ -29,17 +29,6 @@ var binders = map[string]binder{
 	// Rotations of neighbours.
 	"RotaryEmbedding": bindRotary,
 
-	// Normalisations of lines.
-	"LayerNormalization": bindLayerNorm,
-	"LogSoftmax":         bindSoftmax,
-	"LpNormalization":    bindLpNorm,
-	"RMSNormalization":   bindRMSNorm,
-	"Softmax":            bindSoftmax,
-
-	// Normalisations of channels.
-	"GroupNormalization":    bindGroupNorm,
-	"InstanceNormalization": bindInstanceNorm,
-
 	// Data movement.
 	"Concat":          bindConcat,
 	"ConstantOfShape": bindFill,
@@ -88,10 +77,26 @@ var binders = map[string]binder{
 	"ReduceSumSquare":   bindReduce,
 }
 
+// heads lists those whose kernels hand what they compute to a chain, where the binder gives bound.pieces.
+var heads = map[string]binder{
+	// Normalisations of lines.
+	"LayerNormalization": bindLayerNorm,
+	"LogSoftmax":         bindSoftmax,
+	"LpNormalization":    bindLpNorm,
+	"RMSNormalization":   bindRMSNorm,
+	"Softmax":            bindSoftmax,
+
+	// Normalisations of channels.
+	"GroupNormalization":    bindGroupNorm,
+	"InstanceNormalization": bindInstanceNorm,
+}
+
 // binderOf returns the binder of a node, false where there is none.
 func binderOf(n *ir.Node) (binder, bool) {
-	if bind, ok := binders[n.Op.Kind()]; ok {
-		return bind, true
+	for _, list := range []map[string]binder{binders, heads} {
+		if bind, ok := list[n.Op.Kind()]; ok {
+			return bind, true
+		}
 	}
 	return bindChain, chain.Elementwise(n)
 }

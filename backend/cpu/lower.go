@@ -240,7 +240,11 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	if bd == nil {
 		return st, b.unpack(n)
 	}
-	if bd.prepare == nil {
+	switch {
+	case bd.prepare != nil:
+	case bd.pieces != nil:
+		bd.prepare = func(x *exec, in, out []*tensor.Tensor) func() error { return bd.pieces(x, in, out, nil) }
+	default:
 		bd.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 			return func() error { return bd.run(x, in, out) }
 		}

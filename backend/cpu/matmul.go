@@ -73,6 +73,10 @@ func (l *linear) finish(o *operands, t0, t1, m0, m1 int) {
 		res = o.res[t0*l.m+m0:]
 	}
 	y := o.ys[t0*l.m+m0:]
+	if l.ep.fused != nil {
+		l.ep.fused.FinishColumns(y, l.m, y, l.m, t1-t0, m1-m0, bias, res, l.m)
+		return
+	}
 	vec.FinishColumns(y, l.m, y, l.m, t1-t0, m1-m0, bias, res, l.m, l.ep.lo, l.ep.hi)
 	if l.ep.act != nil {
 		for t := range t1 - t0 {

@@ -27,11 +27,13 @@ func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
 	}
 	rows := prod(shape) / width
 	per := max(1, chunk/width)
-	return &bound{inplace: 0, alone: true, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: 0, alone: true, pieces: func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error {
 		var src, dst []float32
-		some := func(_, i int) {
+		some := func(worker, i int) {
+			p := piecemeal{finish, worker, i * per * width, min(rows, (i+1)*per) * width}
 			for r := i * per; r < min(rows, (i+1)*per); r++ {
 				f(dst[r*width:(r+1)*width], src[r*width:(r+1)*width])
+				p.made((r + 1) * width)
 			}
 		}
 		return func() error {
@@ -40,6 +42,22 @@ func bindRowsOf(n *ir.Node, width int, f func(y, x []float32)) *bound {
 			return nil
 		}
 	}}
+}
+
+// piecemeal is the elements of an output that a worker computes one after the other, from the first that a finisher has
+// not had to an end.
+type piecemeal struct {
+	finish    finisher
+	worker    int
+	from, end int
+}
+
+// made says that the elements in front of one are computed: they are finished when there are as many as lie in the cache, or all.
+func (p *piecemeal) made(to int) {
+	if p.finish != nil && (to-p.from >= nearby || to == p.end) {
+		p.finish(p.worker, p.from, to-p.from)
+		p.from = to
+	}
 }
 
 // lastAxis reports whether a is the last axis of the node's first input.
@@ -177,15 +195,20 @@ func bindPlanes(n *ir.Node, groups int, epsilon float32) (*bound, error) {
 	}
 	channels, plane := shape[1], prod(shape[2:])
 	per, factors := channels/groups, shapeOf(n.Inputs[1])[0]
-	return &bound{inplace: 0, alone: true, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	return &bound{inplace: 0, alone: true, pieces: func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error {
 		var src, dst, scale, shift []float32
-		some := func(_, i int) {
+		some := func(worker, i int) {
 			row, g := src[i*per*plane:][:per*plane], i%groups
 			mean, inv := moments(row, epsilon)
+			p := piecemeal{finish, worker, i * per * plane, (i + 1) * per * plane}
 			for c := range per {
 				at := (g*per + c) * factors / channels
-				from := (i*per + c) * plane
-				normalise(dst[from:][:plane], src[from:][:plane], mean, inv*scale[at], shift[at])
+				end := (i*per + c + 1) * plane
+				for from := end - plane; from < end; from += nearby {
+					to := min(from+nearby, end)
+					normalise(dst[from:to], src[from:to], mean, inv*scale[at], shift[at])
+					p.made(to)
+				}
 			}
 		}
 		return func() error {
@@ -227,13 +250,8 @@ func total(x []float32, sum func([]float32) float32, each func(float64) float64)
 // normalise computes y = (x - mean)*scale + shift. The difference is rounded first, since x*scale - mean*scale would lose what
 // a large mean leaves of it.
 func normalise(y, x []float32, mean, scale, shift float32) {
-	inf := float32(math.Inf(1))
-	for len(y) > 0 {
-		n := min(len(y), nearby)
-		vec.Affine(y[:n], x[:n], 1, -mean, -inf, inf)
-		vec.Affine(y[:n], y[:n], scale, shift, -inf, inf)
-		y, x = y[n:], x[n:]
-	}
+	vec.Affine(y, x, 1, -mean, -inf, inf)
+	vec.Affine(y, y, scale, shift, -inf, inf)
 }
 
 func bindLpNorm(_ *program, n *ir.Node) (*bound, error) {

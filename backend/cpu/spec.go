@@ -91,10 +91,18 @@ type kernel func(x *exec, in, out []*tensor.Tensor) error
 //	}
 type prepare func(x *exec, in, out []*tensor.Tensor) func() error
 
-// bound is what a binder makes of a node with static types: prepare, or run where
+// pieces is prepare of a kernel that calls finish for each piece of its output, in the layout of a worker, when that
+// is computed, from an element on, and does not read it again; finish may be nil.
+type pieces func(x *exec, in, out []*tensor.Tensor, finish finisher) func() error
+
+// finisher computes n elements of an output from what they are.
+type finisher func(worker, from, n int)
+
+// bound is what a binder makes of a node with static types: prepare, or pieces, or run where
 // each run may as well start from nothing.
 type bound struct {
 	prepare prepare
+	pieces  pieces // needs no scratch
 	run     kernel
 	inplace int  // the input whose storage output 0 may take over, -1 for none
 	alone   bool // but not where another input has the same storage

@@ -275,12 +275,12 @@ func columnExp(a isa, vectors int) {
 	s := Load(Param("s").Base(), GP64())
 	mp := Load(Param("m").Base(), GP64())
 	sum := Load(Param("sum").Base(), GP64())
-	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
+	m := &arith{isa: a, regs: map[uint32]VecVirtual{}}
 	if a.lanes == 16 {
 		for _, c := range decayConsts(decayLo) {
 			r := a.vec()
 			VBROADCASTSS(m.stored(c), r)
-			m.regs[c] = r
+			m.regs[math.Float32bits(c)] = r
 		}
 	}
 	total := a.columns(sum, vectors)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/attr"
@@ -35,13 +36,13 @@ type reduction struct {
 // arith emits arithmetic for an instruction set.
 type arith struct {
 	isa
-	regs map[float32]VecVirtual // constants held in registers
+	regs map[uint32]VecVirtual // constants held in registers, by their bits
 }
 
 // consts is the table of constants, sixteen equal lanes each.
 var consts struct {
 	table Mem
-	at    map[float32]int
+	at    map[uint32]int // by their bits
 }
 
 // masks holds eight lanes of ones, then eight of zeros.
@@ -63,20 +64,21 @@ func laneMasks() {
 func globals(es []elementwise) {
 	laneMasks()
 	consts.table = GLOBL("consts", attr.RODATA|attr.NOPTR)
-	consts.at = map[float32]int{}
+	consts.at = map[uint32]int{}
 	for _, e := range es {
 		list := e.consts
 		if e.reduce != nil {
 			list = append(list[:len(list):len(list)], e.reduce.neutral)
 		}
 		for _, c := range list {
-			if _, ok := consts.at[c]; ok {
+			bits := math.Float32bits(c)
+			if _, ok := consts.at[bits]; ok {
 				continue
 			}
 			at := 64 * len(consts.at)
-			consts.at[c] = at
+			consts.at[bits] = at
 			for i := range 16 {
-				DATA(at+4*i, U32(math.Float32bits(c)))
+				DATA(at+4*i, U32(bits))
 			}
 		}
 	}
@@ -88,7 +90,7 @@ const held = 22
 // constant returns an operand that holds c in every lane: a register on
 // AVX-512, which has many, unless those are used up, memory on AVX2.
 func (m *arith) constant(c float32) Op {
-	if r, ok := m.regs[c]; ok {
+	if r, ok := m.regs[math.Float32bits(c)]; ok {
 		return r
 	}
 	return m.stored(c)
@@ -96,7 +98,7 @@ func (m *arith) constant(c float32) Op {
 
 // stored returns the place of c in the table.
 func (m *arith) stored(c float32) Mem {
-	at, ok := consts.at[c]
+	at, ok := consts.at[math.Float32bits(c)]
 	if !ok {
 		panic(fmt.Sprintf("constant %v is not declared", c))
 	}
@@ -106,18 +108,18 @@ func (m *arith) stored(c float32) Mem {
 // hold keeps constants in registers.
 func (m *arith) hold(consts []float32) {
 	for _, c := range consts {
-		if _, ok := m.regs[c]; ok {
+		if _, ok := m.regs[math.Float32bits(c)]; ok {
 			continue
 		}
 		r := m.vec()
 		VBROADCASTSS(m.stored(c), r)
-		m.regs[c] = r
+		m.regs[math.Float32bits(c)] = r
 	}
 }
 
 // register returns a register that holds c in every lane.
 func (m *arith) register(c float32) VecVirtual {
-	if r, ok := m.regs[c]; ok {
+	if r, ok := m.regs[math.Float32bits(c)]; ok {
 		return r
 	}
 	r := m.vec()
@@ -259,7 +261,7 @@ func (a isa) elementwise(e elementwise) {
 	}
 	begin(e.name+"_"+a.name, "func("+types+")"+result, doc...)
 
-	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
+	m := &arith{isa: a, regs: map[uint32]VecVirtual{}}
 	n := Load(Param(params[0]).Len(), GP64())
 	ptr := map[string]Register{}
 	for _, p := range params {
@@ -411,7 +413,7 @@ func (m *arith) scale(p, n VecVirtual) VecVirtual {
 	return p
 }
 
-// pow2 turns the integers e into 2 to the e by building the floats' exponents.
+// pow2 turns the integers that the last nine bits of e are into 2 to them by building the floats' exponents, -127 into 0.
 func (m *arith) pow2(e VecVirtual) VecVirtual {
 	r := m.vec()
 	VPSLLD(Imm(23), e, r)
@@ -430,19 +432,27 @@ const (
 // -x for |x| up to ln(2)/2: a minimax fit of the relative error, 3e-9.
 var decline = []float32{0.0014061241, -0.008379011, 0.041664775, -0.16666366, 0.50000006, -1, 1}
 
-var sigmoidConsts = append([]float32{-expHi, -expLo, -log2e, ln2, round}, decline...)
+// sigmoidMax is from where on the logistic function is 1; 2 to the exponent of e to the -sigmoidMax is 0 where it is built of bits.
+const sigmoidMax = 88
+
+var sigmoidConsts = append([]float32{-expHi, sigmoidMax, -log2e, ln2, round}, decline...)
 
 // sigmoid returns 1 / (1 + e to the -x).
 func (m *arith) sigmoid(x VecVirtual) VecVirtual {
 	one := m.register(1)
-	x = m.clamp(x, m.register(-expHi), m.register(-expLo))
-	n, r := m.vec(), m.vec()
-	VMOVUPS(m.constant(round), n)
-	VFMADD231PS(m.constant(-log2e), x, n)
-	VSUBPS(m.constant(round), n, n)
+	x = m.clamp(x, m.register(-expHi), m.register(sigmoidMax))
+	bits, n, r := m.vec(), m.vec(), m.vec()
+	VMOVUPS(m.constant(round), bits)
+	VFMADD231PS(m.constant(-log2e), x, bits)
+	VSUBPS(m.constant(round), bits, n)
 	VMOVAPS(x, r)
 	VFMADD231PS(m.constant(ln2), n, r)
-	d, q := m.scale(m.horner(r, decline), n), m.vec()
+	d, q := m.horner(r, decline), m.vec()
+	if m.lanes == 16 {
+		VSCALEFPS(n, d, d)
+	} else { // one factor: 2 to the 128 is infinite, of which the logistic function is 0
+		VMULPS(m.pow2(bits), d, d)
+	}
 	VADDPS(one, d, d)
 	VDIVPS(d, one, q)
 	return q
@@ -490,47 +500,65 @@ func (m *arith) tanh(x VecVirtual) VecVirtual {
 
 var tanhConsts = append([]float32{-tanhMax, tanhMax, -1, 2}, expConsts...)
 
-// erfcTail are the coefficients, the highest first, of a polynomial in
-// t = 1/(1+z/2) that is erfc(z) exp(z*z) / t: a Chebyshev fit for z from 0 to
-// 6.5 with a relative error of 1e-7.
-var erfcTail = []float32{
-	-0.05410400405526161, 0.2600061595439911, -0.4354309141635895, 0.21753981709480286, 0.016220003366470337,
-	0.18392840027809143, 0.24805307388305664, 0.28165721893310547, 0.2821302115917206,
+// tailFit are the coefficients, the highest first, of a polynomial p with 2 to the z p(z) = erfc(z/sqrt 2): a minimax fit for z
+// up to tailEnd, which the program in fit makes, with a relative error of 5e-8, or one of 5e-10 of z erfc(z/sqrt 2)/2 where that is less.
+var tailFit = []float32{
+	3.0266685e-07, -6.365116e-06, 5.505707e-05, -0.00021848336, -0.00010976123, 0.0070671705, -0.052515924, -0.4591983, -1.1511065,
 }
 
-const (
-	halfSqrtHalf = 0.35355339059327376 // z/2 for x = 1
-	geluMax      = 20                  // the tail is 0 beyond
-)
+// tailEnd is from where on tail is 0: less than 1e-10 as it is.
+const tailEnd = 6.5
 
-var geluConsts = append(append([]float32{0, 0.5, -0.5, halfSqrtHalf, geluMax}, erfcTail...), expConsts...)
+// halfPow2 is the half of pow2Fit.
+var halfPow2 = func() (list []float32) {
+	for _, c := range pow2Fit {
+		list = append(list, c/2)
+	}
+	return list
+}()
 
-// gelu returns x Phi(x) as max(x,0) - |x|/2 erfc(|x|/sqrt 2), and NaN for -Inf, as that product is.
+var tailConsts = slices.Concat([]float32{magnitude, round, 1, tailEnd}, tailFit, halfPow2)
+
+// tail returns erfc(z/sqrt 2)/2, of a normal variable the probability to exceed z, which is not negative; 0 where z is no number.
+// With u = z p(z) and n = u rounded, that is half of 2 to the u-n, of which the product is not rounded, times 2 to the n, whose
+// exponent is added as an integer.
+func (m *arith) tail(z VecVirtual) VecVirtual {
+	p := m.horner(z, tailFit)
+	bits, n := m.vec(), m.vec()
+	VMOVAPS(p, bits)
+	VFMADD213PS(m.constant(round), z, bits)
+	VSUBPS(m.constant(round), bits, n)
+	VFMSUB213PS(n, z, p)
+	q := m.horner(p, halfPow2)
+	VPSLLD(Imm(23), bits, bits)
+	if m.lanes == 16 {
+		k := K()
+		VCMPPS(Imm(lessOrEqual), m.constant(tailEnd), z, k)
+		VPADDD_Z(bits, q, k, q)
+		return q
+	}
+	VPADDD(bits, q, q)
+	VCMPPS(Imm(lessOrEqual), m.constant(tailEnd), z, bits)
+	VANDPS(bits, q, q)
+	return q
+}
+
+var geluConsts = append([]float32{0}, tailConsts...)
+
+// gelu returns x Phi(x), where Phi(x) is tail(|x|) or 1 less that.
 func (m *arith) gelu(x VecVirtual) VecVirtual {
-	abs, zero := m.vec(), m.vec()
-	VXORPS(zero, zero, zero)
-	VSUBPS(x, zero, abs)
-	VMAXPS(x, abs, abs)
-	VMINPS(abs, m.register(geluMax), abs)
-	t, one := m.vec(), m.register(1)
-	VMOVAPS(one, t)
-	VFMADD231PS(m.constant(halfSqrtHalf), abs, t)
-	VDIVPS(t, one, t)
-	q := m.horner(t, erfcTail)
-	VMULPS(t, q, q)
-	e := m.vec()
-	VMULPS(abs, abs, e)
-	VMULPS(m.constant(-0.5), e, e)
-	VMULPS(m.exp(e), q, q)
-	VMULPS(m.constant(0.5), abs, abs)
-	r := m.vec()
-	VXORPS(r, r, r)
-	VMAXPS(x, r, r)
-	VFNMADD231PS(abs, q, r)
-	low := m.vec()
-	VMINPS(x, zero, low)
-	VFMADD231PS(zero, low, r)
-	return r
+	q, one := m.tail(m.magnitude(x)), m.register(1)
+	if m.lanes == 16 {
+		k := K()
+		VCMPPS(Imm(notLess), m.register(0), x, k)
+		VSUBPS(q, one, k, q)
+	} else {
+		rest := m.vec()
+		VSUBPS(q, one, rest)
+		VBLENDVPS(x, q, rest, q)
+	}
+	VMULPS(x, q, q)
+	return q
 }
 
 // The argument of the logistic function in the tanh form of GELU.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
@@ -11,13 +14,25 @@ import (
 
 // tiles generates what loads panels and stores tiles of a product.
 func tiles() {
-	globals([]elementwise{{consts: sigmoidConsts}, {consts: hardSwishConsts}})
+	ends := map[string]last{
+		"SiLU":      {"silu", sigmoidConsts, (*arith).silu},
+		"HardSwish": {"hardSwish", hardSwishConsts, (*arith).hardSwish},
+		"GELU":      {"gelu", geluConsts, (*arith).gelu},
+	}
+	acts := slices.Sorted(maps.Keys(ends))
+	var tables []elementwise
+	for _, act := range acts {
+		tables = append(tables, elementwise{consts: ends[act].consts})
+	}
+	globals(tables)
 	evens()
 	for _, a := range isas {
 		finish(a, "finishRows", clip)
 		finish(a, "finishColumns", clip)
-		finish(a, "finishRowsSiLU", last{"silu", sigmoidConsts, (*arith).silu})
-		finish(a, "finishRowsHardSwish", last{"hardSwish", hardSwishConsts, (*arith).hardSwish})
+		for _, act := range acts {
+			finish(a, "finishRows"+act, ends[act])
+			finish(a, "finishColumns"+act, ends[act])
+		}
 		gatherChunks(a)
 		padRows(a, 1)
 		padRows(a, 2)
@@ -39,7 +54,7 @@ const finishVectors = 4
 // finish generates the epilogue of a tile. The bias belongs to rows or to
 // columns.
 func finish(a isa, name string, end last) {
-	columns, at := name == "finishColumns", "r"
+	columns, at := strings.HasPrefix(name, "finishColumns"), "r"
 	if columns {
 		at = "c"
 	}
@@ -59,7 +74,7 @@ func finish(a isa, name string, end last) {
 		"\t\t\t}",
 		"\t\t}",
 		"\t}")
-	m := &arith{isa: a, regs: map[float32]VecVirtual{}}
+	m := &arith{isa: a, regs: map[uint32]VecVirtual{}}
 	dst := Load(Param("dst"), GP64())
 	y := Load(Param("y"), GP64())
 	rows := Load(Param("rows"), GP64())

@@ -11,8 +11,11 @@ import (
 	"spc/tests/graphtest"
 )
 
-// anything takes all types, as far as there is room.
-var anything = chain.Rules{Takes: func(*ir.Node) bool { return true }, Registers: 3, Operands: 4, Instructions: 6, Load: true}
+// anything takes all types, as far as there is room, behind a norm, too.
+var anything = chain.Rules{
+	Takes: func(*ir.Node) bool { return true }, Registers: 3, Operands: 4, Instructions: 6, Load: true,
+	Begins: func(n *ir.Node) bool { return n.Op.Kind() == "LayerNormalization" },
+}
 
 var graphs = map[string]struct {
 	text  string
@@ -62,6 +65,17 @@ var graphs = map[string]struct {
   %f: f32[2,8] = Cast "f" (%b) {to = 1}
   %g: f32[2,8] = Sqrt "g" (%f)
   return %g
+}`, 2},
+	"a norm, with its constants, and something in front of it": {`graph "g"(%x: f32[2,8], %r: f32[1,2,8]) {
+  %w: f32[8] = const {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}
+  %b: f32[8] = const {8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0}
+  %e: f32[2,8] = Exp "e" (%x)
+  %n: f32[2,8] = LayerNormalization "n" (%e, %w, %b)
+  %s: f32[2,8] = Sigmoid "s" (%n)
+  %m: f32[2,8] = Mul "m" (%n, %s)
+  %f: f32[1,2,8] = Neg "f" (%r)
+  %y: f32[1,2,8] = Add "y" (%m, %f)
+  return %y
 }`, 2},
 	"more operands than there may be": {`graph "g"(%a: f32[8], %b: f32[8], %c: f32[8], %d: f32[8], %e: f32[8]) {
   %s: f32[8] = Sum "s" (%a, %b, %c)

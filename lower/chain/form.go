@@ -12,6 +12,9 @@ import (
 type Rules struct {
 	// Takes reports whether the types of a node's inputs and outputs are such that chains may have it.
 	Takes func(n *ir.Node) bool
+	// Begins reports whether the device hands what a node gives, which is no operator of elements, to a chain piece by piece,
+	// as it is computed; nil for no node.
+	Begins func(n *ir.Node) bool
 	// Registers is how many values are held at once, and Load says that operands are among them. Operands is how many
 	// of these there may be, and Instructions how many are worth the memory that they spare.
 	Registers, Operands, Instructions int
@@ -19,7 +22,7 @@ type Rules struct {
 }
 
 // Form makes chains of the nodes of a graph and of its subgraphs: each node joins the one that alone reads its value,
-// if the rules allow it. It returns the number of nodes that are gone.
+// if the rules allow it, and so does one node that a chain begins with. It returns the number of nodes that are gone.
 func (r *Rules) Form(g *ir.Graph) int {
 	count := 0
 	for sub := range g.All() {
@@ -35,6 +38,9 @@ func (r *Rules) form(g *ir.Graph) int {
 	for _, n := range slices.Backward(g.Nodes) {
 		holds, ok := r.carrierOf(n)
 		if !ok {
+			if r.Begins != nil && r.Begins(n) {
+				r.begin(readerOf(n, of), n)
+			}
 			continue
 		}
 		if c := readerOf(n, of); c != nil && r.joins(c, n, holds) {
@@ -49,11 +55,15 @@ func (r *Rules) form(g *ir.Graph) int {
 	gone := map[*ir.Node]bool{}
 	for _, n := range slices.Clone(g.Nodes) {
 		c := of[n]
-		if c == nil || len(c.nodes) < 2 || c.last() != n {
+		if c == nil || c.last() != n {
 			continue
 		}
-		join(g, c.nodes, c.program.Operands)
-		for _, m := range c.nodes[:len(c.nodes)-1] {
+		nodes, inputs := c.whole()
+		if len(nodes) < 2 {
+			continue
+		}
+		join(g, nodes, inputs)
+		for _, m := range nodes[:len(nodes)-1] {
 			gone[m] = true
 		}
 	}
@@ -61,9 +71,39 @@ func (r *Rules) form(g *ir.Graph) int {
 	return len(gone)
 }
 
-// Of returns the program of a chain, or of a node that could be one; nil where the rules do not allow it.
+// begin has a candidate, nil for none, begin with a node of whose value it computes each element from one.
+func (r *Rules) begin(c *candidate, n *ir.Node) {
+	if c == nil || c.head != nil || c.carrier == integers {
+		return
+	}
+	x, y := n.Outputs[0], c.last().Outputs[0]
+	if slices.Contains(c.program.Operands, x) && x.Type.DType == y.Type.DType && slices.Equal(trimmed(x), trimmed(y)) {
+		c.head = n
+	}
+}
+
+// whole returns all nodes of a candidate in their order, and the values that they read but for the head's constants, which
+// stay with that: so there is no head where others read one of those.
+func (c *candidate) whole() (nodes []*ir.Node, in []*ir.Value) {
+	operands := c.program.Operands
+	if c.head == nil || slices.ContainsFunc(c.head.Inputs, func(v *ir.Value) bool { return v != nil && v.IsConst() && slices.Contains(operands, v) }) {
+		return c.nodes, operands
+	}
+	for _, v := range slices.Concat(c.head.Inputs, operands) {
+		if v != nil && v != c.head.Outputs[0] && !slices.Contains(in, v) && (!v.IsConst() || slices.Contains(operands, v)) {
+			in = append(in, v)
+		}
+	}
+	return append([]*ir.Node{c.head}, c.nodes...), in
+}
+
+// Of returns the program of a chain, or of a node that could be one; nil where the rules do not allow it. Its operand that the
+// head gives is the chain's output, in whose place that is computed.
 func (r *Rules) Of(n *ir.Node) *Program {
 	nodes := Members(n)
+	if Head(n) != nil {
+		nodes = nodes[1:]
+	}
 	var holds carrier
 	for _, m := range nodes {
 		h, ok := r.carrierOf(m)
@@ -75,7 +115,9 @@ func (r *Rules) Of(n *ir.Node) *Program {
 	p := r.compile(holds, nodes)
 	if c, ok := n.Op.(*Chain); ok && p != nil {
 		for i, v := range p.Operands {
-			p.Operands[i] = n.Inputs[slices.Index(c.Body.Inputs, v)]
+			if p.Operands[i] = n.Outputs[0]; v.Def == nil {
+				p.Operands[i] = n.Inputs[slices.Index(c.Body.Inputs, v)]
+			}
 		}
 	}
 	return p
@@ -144,7 +186,8 @@ func operandsOf(n *ir.Node) []*ir.Value { return n.Inputs[:op.Operands(n)] }
 // candidate is nodes that may become a chain: the last of them, and others, whose values only those read.
 type candidate struct {
 	carrier carrier
-	nodes   []*ir.Node // in their order
+	head    *ir.Node   // that it begins with, which is no operator of elements; nil for none
+	nodes   []*ir.Node // the others, in their order
 	program *Program
 }
 

@@ -11,7 +11,7 @@ import (
 	"spc/ir/tensor"
 )
 
-// Chain computes the nodes of a graph, of which the last gives the output.
+// Chain computes the nodes of a graph, of which the last gives the output, and the first may be another than an operator of elements.
 type Chain struct {
 	// Body has the node's inputs as its inputs, and its output as its one output. It is a graph of its own, which
 	// does not change. Names end in its own behind a dot, so that they are no others.
@@ -88,6 +88,14 @@ func Members(n *ir.Node) []*ir.Node {
 		return c.Body.Nodes
 	}
 	return []*ir.Node{n}
+}
+
+// Head is the node that a chain begins with where that is no operator of elements, else nil.
+func Head(n *ir.Node) *ir.Node {
+	if c, ok := n.Op.(*Chain); ok && !Elementwise(c.Body.Nodes[0]) {
+		return c.Body.Nodes[0]
+	}
+	return nil
 }
 
 // join makes the last of the nodes of a graph, which come in order and of whose values nobody else reads any but the

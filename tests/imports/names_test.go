@@ -18,6 +18,7 @@ import (
 var namedOperators = map[string]string{
 	"backend/cpu/finders.go: finders": "a function for each",
 	"backend/cpu/kernels.go: binders": "a kernel for each",
+	"backend/cpu/kernels.go: heads":   "a kernel for each",
 	"backend/cpu/reduce.go: joinings": "how each joins in vectors",
 	"backend/cuda/ops.go: binders":    "a kernel for each",
 	"backend/cuda/ops.go: binders8":   "a kernel for each",

@@ -374,22 +374,22 @@ DATA consts<>+1392(SB)/4, $0xc2b20000
 DATA consts<>+1396(SB)/4, $0xc2b20000
 DATA consts<>+1400(SB)/4, $0xc2b20000
 DATA consts<>+1404(SB)/4, $0xc2b20000
-DATA consts<>+1408(SB)/4, $0x42d00000
-DATA consts<>+1412(SB)/4, $0x42d00000
-DATA consts<>+1416(SB)/4, $0x42d00000
-DATA consts<>+1420(SB)/4, $0x42d00000
-DATA consts<>+1424(SB)/4, $0x42d00000
-DATA consts<>+1428(SB)/4, $0x42d00000
-DATA consts<>+1432(SB)/4, $0x42d00000
-DATA consts<>+1436(SB)/4, $0x42d00000
-DATA consts<>+1440(SB)/4, $0x42d00000
-DATA consts<>+1444(SB)/4, $0x42d00000
-DATA consts<>+1448(SB)/4, $0x42d00000
-DATA consts<>+1452(SB)/4, $0x42d00000
-DATA consts<>+1456(SB)/4, $0x42d00000
-DATA consts<>+1460(SB)/4, $0x42d00000
-DATA consts<>+1464(SB)/4, $0x42d00000
-DATA consts<>+1468(SB)/4, $0x42d00000
+DATA consts<>+1408(SB)/4, $0x42b00000
+DATA consts<>+1412(SB)/4, $0x42b00000
+DATA consts<>+1416(SB)/4, $0x42b00000
+DATA consts<>+1420(SB)/4, $0x42b00000
+DATA consts<>+1424(SB)/4, $0x42b00000
+DATA consts<>+1428(SB)/4, $0x42b00000
+DATA consts<>+1432(SB)/4, $0x42b00000
+DATA consts<>+1436(SB)/4, $0x42b00000
+DATA consts<>+1440(SB)/4, $0x42b00000
+DATA consts<>+1444(SB)/4, $0x42b00000
+DATA consts<>+1448(SB)/4, $0x42b00000
+DATA consts<>+1452(SB)/4, $0x42b00000
+DATA consts<>+1456(SB)/4, $0x42b00000
+DATA consts<>+1460(SB)/4, $0x42b00000
+DATA consts<>+1464(SB)/4, $0x42b00000
+DATA consts<>+1468(SB)/4, $0x42b00000
 DATA consts<>+1472(SB)/4, $0xbfb8aa3b
 DATA consts<>+1476(SB)/4, $0xbfb8aa3b
 DATA consts<>+1480(SB)/4, $0xbfb8aa3b
@@ -582,375 +582,471 @@ DATA consts<>+2224(SB)/4, $0x40000000
 DATA consts<>+2228(SB)/4, $0x40000000
 DATA consts<>+2232(SB)/4, $0x40000000
 DATA consts<>+2236(SB)/4, $0x40000000
-DATA consts<>+2240(SB)/4, $0xbf000000
-DATA consts<>+2244(SB)/4, $0xbf000000
-DATA consts<>+2248(SB)/4, $0xbf000000
-DATA consts<>+2252(SB)/4, $0xbf000000
-DATA consts<>+2256(SB)/4, $0xbf000000
-DATA consts<>+2260(SB)/4, $0xbf000000
-DATA consts<>+2264(SB)/4, $0xbf000000
-DATA consts<>+2268(SB)/4, $0xbf000000
-DATA consts<>+2272(SB)/4, $0xbf000000
-DATA consts<>+2276(SB)/4, $0xbf000000
-DATA consts<>+2280(SB)/4, $0xbf000000
-DATA consts<>+2284(SB)/4, $0xbf000000
-DATA consts<>+2288(SB)/4, $0xbf000000
-DATA consts<>+2292(SB)/4, $0xbf000000
-DATA consts<>+2296(SB)/4, $0xbf000000
-DATA consts<>+2300(SB)/4, $0xbf000000
-DATA consts<>+2304(SB)/4, $0x3eb504f3
-DATA consts<>+2308(SB)/4, $0x3eb504f3
-DATA consts<>+2312(SB)/4, $0x3eb504f3
-DATA consts<>+2316(SB)/4, $0x3eb504f3
-DATA consts<>+2320(SB)/4, $0x3eb504f3
-DATA consts<>+2324(SB)/4, $0x3eb504f3
-DATA consts<>+2328(SB)/4, $0x3eb504f3
-DATA consts<>+2332(SB)/4, $0x3eb504f3
-DATA consts<>+2336(SB)/4, $0x3eb504f3
-DATA consts<>+2340(SB)/4, $0x3eb504f3
-DATA consts<>+2344(SB)/4, $0x3eb504f3
-DATA consts<>+2348(SB)/4, $0x3eb504f3
-DATA consts<>+2352(SB)/4, $0x3eb504f3
-DATA consts<>+2356(SB)/4, $0x3eb504f3
-DATA consts<>+2360(SB)/4, $0x3eb504f3
-DATA consts<>+2364(SB)/4, $0x3eb504f3
-DATA consts<>+2368(SB)/4, $0xbd5d9c29
-DATA consts<>+2372(SB)/4, $0xbd5d9c29
-DATA consts<>+2376(SB)/4, $0xbd5d9c29
-DATA consts<>+2380(SB)/4, $0xbd5d9c29
-DATA consts<>+2384(SB)/4, $0xbd5d9c29
-DATA consts<>+2388(SB)/4, $0xbd5d9c29
-DATA consts<>+2392(SB)/4, $0xbd5d9c29
-DATA consts<>+2396(SB)/4, $0xbd5d9c29
-DATA consts<>+2400(SB)/4, $0xbd5d9c29
-DATA consts<>+2404(SB)/4, $0xbd5d9c29
-DATA consts<>+2408(SB)/4, $0xbd5d9c29
-DATA consts<>+2412(SB)/4, $0xbd5d9c29
-DATA consts<>+2416(SB)/4, $0xbd5d9c29
-DATA consts<>+2420(SB)/4, $0xbd5d9c29
-DATA consts<>+2424(SB)/4, $0xbd5d9c29
-DATA consts<>+2428(SB)/4, $0xbd5d9c29
-DATA consts<>+2432(SB)/4, $0x3e851f87
-DATA consts<>+2436(SB)/4, $0x3e851f87
-DATA consts<>+2440(SB)/4, $0x3e851f87
-DATA consts<>+2444(SB)/4, $0x3e851f87
-DATA consts<>+2448(SB)/4, $0x3e851f87
-DATA consts<>+2452(SB)/4, $0x3e851f87
-DATA consts<>+2456(SB)/4, $0x3e851f87
-DATA consts<>+2460(SB)/4, $0x3e851f87
-DATA consts<>+2464(SB)/4, $0x3e851f87
-DATA consts<>+2468(SB)/4, $0x3e851f87
-DATA consts<>+2472(SB)/4, $0x3e851f87
-DATA consts<>+2476(SB)/4, $0x3e851f87
-DATA consts<>+2480(SB)/4, $0x3e851f87
-DATA consts<>+2484(SB)/4, $0x3e851f87
-DATA consts<>+2488(SB)/4, $0x3e851f87
-DATA consts<>+2492(SB)/4, $0x3e851f87
-DATA consts<>+2496(SB)/4, $0xbedef0cd
-DATA consts<>+2500(SB)/4, $0xbedef0cd
-DATA consts<>+2504(SB)/4, $0xbedef0cd
-DATA consts<>+2508(SB)/4, $0xbedef0cd
-DATA consts<>+2512(SB)/4, $0xbedef0cd
-DATA consts<>+2516(SB)/4, $0xbedef0cd
-DATA consts<>+2520(SB)/4, $0xbedef0cd
-DATA consts<>+2524(SB)/4, $0xbedef0cd
-DATA consts<>+2528(SB)/4, $0xbedef0cd
-DATA consts<>+2532(SB)/4, $0xbedef0cd
-DATA consts<>+2536(SB)/4, $0xbedef0cd
-DATA consts<>+2540(SB)/4, $0xbedef0cd
-DATA consts<>+2544(SB)/4, $0xbedef0cd
-DATA consts<>+2548(SB)/4, $0xbedef0cd
-DATA consts<>+2552(SB)/4, $0xbedef0cd
-DATA consts<>+2556(SB)/4, $0xbedef0cd
-DATA consts<>+2560(SB)/4, $0x3e5ec2c2
-DATA consts<>+2564(SB)/4, $0x3e5ec2c2
-DATA consts<>+2568(SB)/4, $0x3e5ec2c2
-DATA consts<>+2572(SB)/4, $0x3e5ec2c2
-DATA consts<>+2576(SB)/4, $0x3e5ec2c2
-DATA consts<>+2580(SB)/4, $0x3e5ec2c2
-DATA consts<>+2584(SB)/4, $0x3e5ec2c2
-DATA consts<>+2588(SB)/4, $0x3e5ec2c2
-DATA consts<>+2592(SB)/4, $0x3e5ec2c2
-DATA consts<>+2596(SB)/4, $0x3e5ec2c2
-DATA consts<>+2600(SB)/4, $0x3e5ec2c2
-DATA consts<>+2604(SB)/4, $0x3e5ec2c2
-DATA consts<>+2608(SB)/4, $0x3e5ec2c2
-DATA consts<>+2612(SB)/4, $0x3e5ec2c2
-DATA consts<>+2616(SB)/4, $0x3e5ec2c2
-DATA consts<>+2620(SB)/4, $0x3e5ec2c2
-DATA consts<>+2624(SB)/4, $0x3c84dfd0
-DATA consts<>+2628(SB)/4, $0x3c84dfd0
-DATA consts<>+2632(SB)/4, $0x3c84dfd0
-DATA consts<>+2636(SB)/4, $0x3c84dfd0
-DATA consts<>+2640(SB)/4, $0x3c84dfd0
-DATA consts<>+2644(SB)/4, $0x3c84dfd0
-DATA consts<>+2648(SB)/4, $0x3c84dfd0
-DATA consts<>+2652(SB)/4, $0x3c84dfd0
-DATA consts<>+2656(SB)/4, $0x3c84dfd0
-DATA consts<>+2660(SB)/4, $0x3c84dfd0
-DATA consts<>+2664(SB)/4, $0x3c84dfd0
-DATA consts<>+2668(SB)/4, $0x3c84dfd0
-DATA consts<>+2672(SB)/4, $0x3c84dfd0
-DATA consts<>+2676(SB)/4, $0x3c84dfd0
-DATA consts<>+2680(SB)/4, $0x3c84dfd0
-DATA consts<>+2684(SB)/4, $0x3c84dfd0
-DATA consts<>+2688(SB)/4, $0x3e3c57ba
-DATA consts<>+2692(SB)/4, $0x3e3c57ba
-DATA consts<>+2696(SB)/4, $0x3e3c57ba
-DATA consts<>+2700(SB)/4, $0x3e3c57ba
-DATA consts<>+2704(SB)/4, $0x3e3c57ba
-DATA consts<>+2708(SB)/4, $0x3e3c57ba
-DATA consts<>+2712(SB)/4, $0x3e3c57ba
-DATA consts<>+2716(SB)/4, $0x3e3c57ba
-DATA consts<>+2720(SB)/4, $0x3e3c57ba
-DATA consts<>+2724(SB)/4, $0x3e3c57ba
-DATA consts<>+2728(SB)/4, $0x3e3c57ba
-DATA consts<>+2732(SB)/4, $0x3e3c57ba
-DATA consts<>+2736(SB)/4, $0x3e3c57ba
-DATA consts<>+2740(SB)/4, $0x3e3c57ba
-DATA consts<>+2744(SB)/4, $0x3e3c57ba
-DATA consts<>+2748(SB)/4, $0x3e3c57ba
-DATA consts<>+2752(SB)/4, $0x3e7e01a0
-DATA consts<>+2756(SB)/4, $0x3e7e01a0
-DATA consts<>+2760(SB)/4, $0x3e7e01a0
-DATA consts<>+2764(SB)/4, $0x3e7e01a0
-DATA consts<>+2768(SB)/4, $0x3e7e01a0
-DATA consts<>+2772(SB)/4, $0x3e7e01a0
-DATA consts<>+2776(SB)/4, $0x3e7e01a0
-DATA consts<>+2780(SB)/4, $0x3e7e01a0
-DATA consts<>+2784(SB)/4, $0x3e7e01a0
-DATA consts<>+2788(SB)/4, $0x3e7e01a0
-DATA consts<>+2792(SB)/4, $0x3e7e01a0
-DATA consts<>+2796(SB)/4, $0x3e7e01a0
-DATA consts<>+2800(SB)/4, $0x3e7e01a0
-DATA consts<>+2804(SB)/4, $0x3e7e01a0
-DATA consts<>+2808(SB)/4, $0x3e7e01a0
-DATA consts<>+2812(SB)/4, $0x3e7e01a0
-DATA consts<>+2816(SB)/4, $0x3e903560
-DATA consts<>+2820(SB)/4, $0x3e903560
-DATA consts<>+2824(SB)/4, $0x3e903560
-DATA consts<>+2828(SB)/4, $0x3e903560
-DATA consts<>+2832(SB)/4, $0x3e903560
-DATA consts<>+2836(SB)/4, $0x3e903560
-DATA consts<>+2840(SB)/4, $0x3e903560
-DATA consts<>+2844(SB)/4, $0x3e903560
-DATA consts<>+2848(SB)/4, $0x3e903560
-DATA consts<>+2852(SB)/4, $0x3e903560
-DATA consts<>+2856(SB)/4, $0x3e903560
-DATA consts<>+2860(SB)/4, $0x3e903560
-DATA consts<>+2864(SB)/4, $0x3e903560
-DATA consts<>+2868(SB)/4, $0x3e903560
-DATA consts<>+2872(SB)/4, $0x3e903560
-DATA consts<>+2876(SB)/4, $0x3e903560
-DATA consts<>+2880(SB)/4, $0x3e90735f
-DATA consts<>+2884(SB)/4, $0x3e90735f
-DATA consts<>+2888(SB)/4, $0x3e90735f
-DATA consts<>+2892(SB)/4, $0x3e90735f
-DATA consts<>+2896(SB)/4, $0x3e90735f
-DATA consts<>+2900(SB)/4, $0x3e90735f
-DATA consts<>+2904(SB)/4, $0x3e90735f
-DATA consts<>+2908(SB)/4, $0x3e90735f
-DATA consts<>+2912(SB)/4, $0x3e90735f
-DATA consts<>+2916(SB)/4, $0x3e90735f
-DATA consts<>+2920(SB)/4, $0x3e90735f
-DATA consts<>+2924(SB)/4, $0x3e90735f
-DATA consts<>+2928(SB)/4, $0x3e90735f
-DATA consts<>+2932(SB)/4, $0x3e90735f
-DATA consts<>+2936(SB)/4, $0x3e90735f
-DATA consts<>+2940(SB)/4, $0x3e90735f
-DATA consts<>+2944(SB)/4, $0x3fcc422a
-DATA consts<>+2948(SB)/4, $0x3fcc422a
-DATA consts<>+2952(SB)/4, $0x3fcc422a
-DATA consts<>+2956(SB)/4, $0x3fcc422a
-DATA consts<>+2960(SB)/4, $0x3fcc422a
-DATA consts<>+2964(SB)/4, $0x3fcc422a
-DATA consts<>+2968(SB)/4, $0x3fcc422a
-DATA consts<>+2972(SB)/4, $0x3fcc422a
-DATA consts<>+2976(SB)/4, $0x3fcc422a
-DATA consts<>+2980(SB)/4, $0x3fcc422a
-DATA consts<>+2984(SB)/4, $0x3fcc422a
-DATA consts<>+2988(SB)/4, $0x3fcc422a
-DATA consts<>+2992(SB)/4, $0x3fcc422a
-DATA consts<>+2996(SB)/4, $0x3fcc422a
-DATA consts<>+3000(SB)/4, $0x3fcc422a
-DATA consts<>+3004(SB)/4, $0x3fcc422a
-DATA consts<>+3008(SB)/4, $0x3d922279
-DATA consts<>+3012(SB)/4, $0x3d922279
-DATA consts<>+3016(SB)/4, $0x3d922279
-DATA consts<>+3020(SB)/4, $0x3d922279
-DATA consts<>+3024(SB)/4, $0x3d922279
-DATA consts<>+3028(SB)/4, $0x3d922279
-DATA consts<>+3032(SB)/4, $0x3d922279
-DATA consts<>+3036(SB)/4, $0x3d922279
-DATA consts<>+3040(SB)/4, $0x3d922279
-DATA consts<>+3044(SB)/4, $0x3d922279
-DATA consts<>+3048(SB)/4, $0x3d922279
-DATA consts<>+3052(SB)/4, $0x3d922279
-DATA consts<>+3056(SB)/4, $0x3d922279
-DATA consts<>+3060(SB)/4, $0x3d922279
-DATA consts<>+3064(SB)/4, $0x3d922279
-DATA consts<>+3068(SB)/4, $0x3d922279
-DATA consts<>+3072(SB)/4, $0x3e902af7
-DATA consts<>+3076(SB)/4, $0x3e902af7
-DATA consts<>+3080(SB)/4, $0x3e902af7
-DATA consts<>+3084(SB)/4, $0x3e902af7
-DATA consts<>+3088(SB)/4, $0x3e902af7
-DATA consts<>+3092(SB)/4, $0x3e902af7
-DATA consts<>+3096(SB)/4, $0x3e902af7
-DATA consts<>+3100(SB)/4, $0x3e902af7
-DATA consts<>+3104(SB)/4, $0x3e902af7
-DATA consts<>+3108(SB)/4, $0x3e902af7
-DATA consts<>+3112(SB)/4, $0x3e902af7
-DATA consts<>+3116(SB)/4, $0x3e902af7
-DATA consts<>+3120(SB)/4, $0x3e902af7
-DATA consts<>+3124(SB)/4, $0x3e902af7
-DATA consts<>+3128(SB)/4, $0x3e902af7
-DATA consts<>+3132(SB)/4, $0x3e902af7
-DATA consts<>+3136(SB)/4, $0x3e8f2e7e
-DATA consts<>+3140(SB)/4, $0x3e8f2e7e
-DATA consts<>+3144(SB)/4, $0x3e8f2e7e
-DATA consts<>+3148(SB)/4, $0x3e8f2e7e
-DATA consts<>+3152(SB)/4, $0x3e8f2e7e
-DATA consts<>+3156(SB)/4, $0x3e8f2e7e
-DATA consts<>+3160(SB)/4, $0x3e8f2e7e
-DATA consts<>+3164(SB)/4, $0x3e8f2e7e
-DATA consts<>+3168(SB)/4, $0x3e8f2e7e
-DATA consts<>+3172(SB)/4, $0x3e8f2e7e
-DATA consts<>+3176(SB)/4, $0x3e8f2e7e
-DATA consts<>+3180(SB)/4, $0x3e8f2e7e
-DATA consts<>+3184(SB)/4, $0x3e8f2e7e
-DATA consts<>+3188(SB)/4, $0x3e8f2e7e
-DATA consts<>+3192(SB)/4, $0x3e8f2e7e
-DATA consts<>+3196(SB)/4, $0x3e8f2e7e
-DATA consts<>+3200(SB)/4, $0x3ecced0a
-DATA consts<>+3204(SB)/4, $0x3ecced0a
-DATA consts<>+3208(SB)/4, $0x3ecced0a
-DATA consts<>+3212(SB)/4, $0x3ecced0a
-DATA consts<>+3216(SB)/4, $0x3ecced0a
-DATA consts<>+3220(SB)/4, $0x3ecced0a
-DATA consts<>+3224(SB)/4, $0x3ecced0a
-DATA consts<>+3228(SB)/4, $0x3ecced0a
-DATA consts<>+3232(SB)/4, $0x3ecced0a
-DATA consts<>+3236(SB)/4, $0x3ecced0a
-DATA consts<>+3240(SB)/4, $0x3ecced0a
-DATA consts<>+3244(SB)/4, $0x3ecced0a
-DATA consts<>+3248(SB)/4, $0x3ecced0a
-DATA consts<>+3252(SB)/4, $0x3ecced0a
-DATA consts<>+3256(SB)/4, $0x3ecced0a
-DATA consts<>+3260(SB)/4, $0x3ecced0a
-DATA consts<>+3264(SB)/4, $0x3f2aaa71
-DATA consts<>+3268(SB)/4, $0x3f2aaa71
-DATA consts<>+3272(SB)/4, $0x3f2aaa71
-DATA consts<>+3276(SB)/4, $0x3f2aaa71
-DATA consts<>+3280(SB)/4, $0x3f2aaa71
-DATA consts<>+3284(SB)/4, $0x3f2aaa71
-DATA consts<>+3288(SB)/4, $0x3f2aaa71
-DATA consts<>+3292(SB)/4, $0x3f2aaa71
-DATA consts<>+3296(SB)/4, $0x3f2aaa71
-DATA consts<>+3300(SB)/4, $0x3f2aaa71
-DATA consts<>+3304(SB)/4, $0x3f2aaa71
-DATA consts<>+3308(SB)/4, $0x3f2aaa71
-DATA consts<>+3312(SB)/4, $0x3f2aaa71
-DATA consts<>+3316(SB)/4, $0x3f2aaa71
-DATA consts<>+3320(SB)/4, $0x3f2aaa71
-DATA consts<>+3324(SB)/4, $0x3f2aaa71
-DATA consts<>+3328(SB)/4, $0x40c00000
-DATA consts<>+3332(SB)/4, $0x40c00000
-DATA consts<>+3336(SB)/4, $0x40c00000
-DATA consts<>+3340(SB)/4, $0x40c00000
-DATA consts<>+3344(SB)/4, $0x40c00000
-DATA consts<>+3348(SB)/4, $0x40c00000
-DATA consts<>+3352(SB)/4, $0x40c00000
-DATA consts<>+3356(SB)/4, $0x40c00000
-DATA consts<>+3360(SB)/4, $0x40c00000
-DATA consts<>+3364(SB)/4, $0x40c00000
-DATA consts<>+3368(SB)/4, $0x40c00000
-DATA consts<>+3372(SB)/4, $0x40c00000
-DATA consts<>+3376(SB)/4, $0x40c00000
-DATA consts<>+3380(SB)/4, $0x40c00000
-DATA consts<>+3384(SB)/4, $0x40c00000
-DATA consts<>+3388(SB)/4, $0x40c00000
-DATA consts<>+3392(SB)/4, $0x3b9aa289
-DATA consts<>+3396(SB)/4, $0x3b9aa289
-DATA consts<>+3400(SB)/4, $0x3b9aa289
-DATA consts<>+3404(SB)/4, $0x3b9aa289
-DATA consts<>+3408(SB)/4, $0x3b9aa289
-DATA consts<>+3412(SB)/4, $0x3b9aa289
-DATA consts<>+3416(SB)/4, $0x3b9aa289
-DATA consts<>+3420(SB)/4, $0x3b9aa289
-DATA consts<>+3424(SB)/4, $0x3b9aa289
-DATA consts<>+3428(SB)/4, $0x3b9aa289
-DATA consts<>+3432(SB)/4, $0x3b9aa289
-DATA consts<>+3436(SB)/4, $0x3b9aa289
-DATA consts<>+3440(SB)/4, $0x3b9aa289
-DATA consts<>+3444(SB)/4, $0x3b9aa289
-DATA consts<>+3448(SB)/4, $0x3b9aa289
-DATA consts<>+3452(SB)/4, $0x3b9aa289
-DATA consts<>+3456(SB)/4, $0xbcdb3308
-DATA consts<>+3460(SB)/4, $0xbcdb3308
-DATA consts<>+3464(SB)/4, $0xbcdb3308
-DATA consts<>+3468(SB)/4, $0xbcdb3308
-DATA consts<>+3472(SB)/4, $0xbcdb3308
-DATA consts<>+3476(SB)/4, $0xbcdb3308
-DATA consts<>+3480(SB)/4, $0xbcdb3308
-DATA consts<>+3484(SB)/4, $0xbcdb3308
-DATA consts<>+3488(SB)/4, $0xbcdb3308
-DATA consts<>+3492(SB)/4, $0xbcdb3308
-DATA consts<>+3496(SB)/4, $0xbcdb3308
-DATA consts<>+3500(SB)/4, $0xbcdb3308
-DATA consts<>+3504(SB)/4, $0xbcdb3308
-DATA consts<>+3508(SB)/4, $0xbcdb3308
-DATA consts<>+3512(SB)/4, $0xbcdb3308
-DATA consts<>+3516(SB)/4, $0xbcdb3308
-DATA consts<>+3520(SB)/4, $0x3de71288
-DATA consts<>+3524(SB)/4, $0x3de71288
-DATA consts<>+3528(SB)/4, $0x3de71288
-DATA consts<>+3532(SB)/4, $0x3de71288
-DATA consts<>+3536(SB)/4, $0x3de71288
-DATA consts<>+3540(SB)/4, $0x3de71288
-DATA consts<>+3544(SB)/4, $0x3de71288
-DATA consts<>+3548(SB)/4, $0x3de71288
-DATA consts<>+3552(SB)/4, $0x3de71288
-DATA consts<>+3556(SB)/4, $0x3de71288
-DATA consts<>+3560(SB)/4, $0x3de71288
-DATA consts<>+3564(SB)/4, $0x3de71288
-DATA consts<>+3568(SB)/4, $0x3de71288
-DATA consts<>+3572(SB)/4, $0x3de71288
-DATA consts<>+3576(SB)/4, $0x3de71288
-DATA consts<>+3580(SB)/4, $0x3de71288
-DATA consts<>+3584(SB)/4, $0xbec09399
-DATA consts<>+3588(SB)/4, $0xbec09399
-DATA consts<>+3592(SB)/4, $0xbec09399
-DATA consts<>+3596(SB)/4, $0xbec09399
-DATA consts<>+3600(SB)/4, $0xbec09399
-DATA consts<>+3604(SB)/4, $0xbec09399
-DATA consts<>+3608(SB)/4, $0xbec09399
-DATA consts<>+3612(SB)/4, $0xbec09399
-DATA consts<>+3616(SB)/4, $0xbec09399
-DATA consts<>+3620(SB)/4, $0xbec09399
-DATA consts<>+3624(SB)/4, $0xbec09399
-DATA consts<>+3628(SB)/4, $0xbec09399
-DATA consts<>+3632(SB)/4, $0xbec09399
-DATA consts<>+3636(SB)/4, $0xbec09399
-DATA consts<>+3640(SB)/4, $0xbec09399
-DATA consts<>+3644(SB)/4, $0xbec09399
-DATA consts<>+3648(SB)/4, $0x3f906eba
-DATA consts<>+3652(SB)/4, $0x3f906eba
-DATA consts<>+3656(SB)/4, $0x3f906eba
-DATA consts<>+3660(SB)/4, $0x3f906eba
-DATA consts<>+3664(SB)/4, $0x3f906eba
-DATA consts<>+3668(SB)/4, $0x3f906eba
-DATA consts<>+3672(SB)/4, $0x3f906eba
-DATA consts<>+3676(SB)/4, $0x3f906eba
-DATA consts<>+3680(SB)/4, $0x3f906eba
-DATA consts<>+3684(SB)/4, $0x3f906eba
-DATA consts<>+3688(SB)/4, $0x3f906eba
-DATA consts<>+3692(SB)/4, $0x3f906eba
-DATA consts<>+3696(SB)/4, $0x3f906eba
-DATA consts<>+3700(SB)/4, $0x3f906eba
-DATA consts<>+3704(SB)/4, $0x3f906eba
-DATA consts<>+3708(SB)/4, $0x3f906eba
-GLOBL consts<>(SB), RODATA|NOPTR, $3712
+DATA consts<>+2240(SB)/4, $0x7fffffff
+DATA consts<>+2244(SB)/4, $0x7fffffff
+DATA consts<>+2248(SB)/4, $0x7fffffff
+DATA consts<>+2252(SB)/4, $0x7fffffff
+DATA consts<>+2256(SB)/4, $0x7fffffff
+DATA consts<>+2260(SB)/4, $0x7fffffff
+DATA consts<>+2264(SB)/4, $0x7fffffff
+DATA consts<>+2268(SB)/4, $0x7fffffff
+DATA consts<>+2272(SB)/4, $0x7fffffff
+DATA consts<>+2276(SB)/4, $0x7fffffff
+DATA consts<>+2280(SB)/4, $0x7fffffff
+DATA consts<>+2284(SB)/4, $0x7fffffff
+DATA consts<>+2288(SB)/4, $0x7fffffff
+DATA consts<>+2292(SB)/4, $0x7fffffff
+DATA consts<>+2296(SB)/4, $0x7fffffff
+DATA consts<>+2300(SB)/4, $0x7fffffff
+DATA consts<>+2304(SB)/4, $0x40d00000
+DATA consts<>+2308(SB)/4, $0x40d00000
+DATA consts<>+2312(SB)/4, $0x40d00000
+DATA consts<>+2316(SB)/4, $0x40d00000
+DATA consts<>+2320(SB)/4, $0x40d00000
+DATA consts<>+2324(SB)/4, $0x40d00000
+DATA consts<>+2328(SB)/4, $0x40d00000
+DATA consts<>+2332(SB)/4, $0x40d00000
+DATA consts<>+2336(SB)/4, $0x40d00000
+DATA consts<>+2340(SB)/4, $0x40d00000
+DATA consts<>+2344(SB)/4, $0x40d00000
+DATA consts<>+2348(SB)/4, $0x40d00000
+DATA consts<>+2352(SB)/4, $0x40d00000
+DATA consts<>+2356(SB)/4, $0x40d00000
+DATA consts<>+2360(SB)/4, $0x40d00000
+DATA consts<>+2364(SB)/4, $0x40d00000
+DATA consts<>+2368(SB)/4, $0x34a27e37
+DATA consts<>+2372(SB)/4, $0x34a27e37
+DATA consts<>+2376(SB)/4, $0x34a27e37
+DATA consts<>+2380(SB)/4, $0x34a27e37
+DATA consts<>+2384(SB)/4, $0x34a27e37
+DATA consts<>+2388(SB)/4, $0x34a27e37
+DATA consts<>+2392(SB)/4, $0x34a27e37
+DATA consts<>+2396(SB)/4, $0x34a27e37
+DATA consts<>+2400(SB)/4, $0x34a27e37
+DATA consts<>+2404(SB)/4, $0x34a27e37
+DATA consts<>+2408(SB)/4, $0x34a27e37
+DATA consts<>+2412(SB)/4, $0x34a27e37
+DATA consts<>+2416(SB)/4, $0x34a27e37
+DATA consts<>+2420(SB)/4, $0x34a27e37
+DATA consts<>+2424(SB)/4, $0x34a27e37
+DATA consts<>+2428(SB)/4, $0x34a27e37
+DATA consts<>+2432(SB)/4, $0xb6d593ee
+DATA consts<>+2436(SB)/4, $0xb6d593ee
+DATA consts<>+2440(SB)/4, $0xb6d593ee
+DATA consts<>+2444(SB)/4, $0xb6d593ee
+DATA consts<>+2448(SB)/4, $0xb6d593ee
+DATA consts<>+2452(SB)/4, $0xb6d593ee
+DATA consts<>+2456(SB)/4, $0xb6d593ee
+DATA consts<>+2460(SB)/4, $0xb6d593ee
+DATA consts<>+2464(SB)/4, $0xb6d593ee
+DATA consts<>+2468(SB)/4, $0xb6d593ee
+DATA consts<>+2472(SB)/4, $0xb6d593ee
+DATA consts<>+2476(SB)/4, $0xb6d593ee
+DATA consts<>+2480(SB)/4, $0xb6d593ee
+DATA consts<>+2484(SB)/4, $0xb6d593ee
+DATA consts<>+2488(SB)/4, $0xb6d593ee
+DATA consts<>+2492(SB)/4, $0xb6d593ee
+DATA consts<>+2496(SB)/4, $0x3866ed14
+DATA consts<>+2500(SB)/4, $0x3866ed14
+DATA consts<>+2504(SB)/4, $0x3866ed14
+DATA consts<>+2508(SB)/4, $0x3866ed14
+DATA consts<>+2512(SB)/4, $0x3866ed14
+DATA consts<>+2516(SB)/4, $0x3866ed14
+DATA consts<>+2520(SB)/4, $0x3866ed14
+DATA consts<>+2524(SB)/4, $0x3866ed14
+DATA consts<>+2528(SB)/4, $0x3866ed14
+DATA consts<>+2532(SB)/4, $0x3866ed14
+DATA consts<>+2536(SB)/4, $0x3866ed14
+DATA consts<>+2540(SB)/4, $0x3866ed14
+DATA consts<>+2544(SB)/4, $0x3866ed14
+DATA consts<>+2548(SB)/4, $0x3866ed14
+DATA consts<>+2552(SB)/4, $0x3866ed14
+DATA consts<>+2556(SB)/4, $0x3866ed14
+DATA consts<>+2560(SB)/4, $0xb96518ae
+DATA consts<>+2564(SB)/4, $0xb96518ae
+DATA consts<>+2568(SB)/4, $0xb96518ae
+DATA consts<>+2572(SB)/4, $0xb96518ae
+DATA consts<>+2576(SB)/4, $0xb96518ae
+DATA consts<>+2580(SB)/4, $0xb96518ae
+DATA consts<>+2584(SB)/4, $0xb96518ae
+DATA consts<>+2588(SB)/4, $0xb96518ae
+DATA consts<>+2592(SB)/4, $0xb96518ae
+DATA consts<>+2596(SB)/4, $0xb96518ae
+DATA consts<>+2600(SB)/4, $0xb96518ae
+DATA consts<>+2604(SB)/4, $0xb96518ae
+DATA consts<>+2608(SB)/4, $0xb96518ae
+DATA consts<>+2612(SB)/4, $0xb96518ae
+DATA consts<>+2616(SB)/4, $0xb96518ae
+DATA consts<>+2620(SB)/4, $0xb96518ae
+DATA consts<>+2624(SB)/4, $0xb8e62f9d
+DATA consts<>+2628(SB)/4, $0xb8e62f9d
+DATA consts<>+2632(SB)/4, $0xb8e62f9d
+DATA consts<>+2636(SB)/4, $0xb8e62f9d
+DATA consts<>+2640(SB)/4, $0xb8e62f9d
+DATA consts<>+2644(SB)/4, $0xb8e62f9d
+DATA consts<>+2648(SB)/4, $0xb8e62f9d
+DATA consts<>+2652(SB)/4, $0xb8e62f9d
+DATA consts<>+2656(SB)/4, $0xb8e62f9d
+DATA consts<>+2660(SB)/4, $0xb8e62f9d
+DATA consts<>+2664(SB)/4, $0xb8e62f9d
+DATA consts<>+2668(SB)/4, $0xb8e62f9d
+DATA consts<>+2672(SB)/4, $0xb8e62f9d
+DATA consts<>+2676(SB)/4, $0xb8e62f9d
+DATA consts<>+2680(SB)/4, $0xb8e62f9d
+DATA consts<>+2684(SB)/4, $0xb8e62f9d
+DATA consts<>+2688(SB)/4, $0x3be793b9
+DATA consts<>+2692(SB)/4, $0x3be793b9
+DATA consts<>+2696(SB)/4, $0x3be793b9
+DATA consts<>+2700(SB)/4, $0x3be793b9
+DATA consts<>+2704(SB)/4, $0x3be793b9
+DATA consts<>+2708(SB)/4, $0x3be793b9
+DATA consts<>+2712(SB)/4, $0x3be793b9
+DATA consts<>+2716(SB)/4, $0x3be793b9
+DATA consts<>+2720(SB)/4, $0x3be793b9
+DATA consts<>+2724(SB)/4, $0x3be793b9
+DATA consts<>+2728(SB)/4, $0x3be793b9
+DATA consts<>+2732(SB)/4, $0x3be793b9
+DATA consts<>+2736(SB)/4, $0x3be793b9
+DATA consts<>+2740(SB)/4, $0x3be793b9
+DATA consts<>+2744(SB)/4, $0x3be793b9
+DATA consts<>+2748(SB)/4, $0x3be793b9
+DATA consts<>+2752(SB)/4, $0xbd571af0
+DATA consts<>+2756(SB)/4, $0xbd571af0
+DATA consts<>+2760(SB)/4, $0xbd571af0
+DATA consts<>+2764(SB)/4, $0xbd571af0
+DATA consts<>+2768(SB)/4, $0xbd571af0
+DATA consts<>+2772(SB)/4, $0xbd571af0
+DATA consts<>+2776(SB)/4, $0xbd571af0
+DATA consts<>+2780(SB)/4, $0xbd571af0
+DATA consts<>+2784(SB)/4, $0xbd571af0
+DATA consts<>+2788(SB)/4, $0xbd571af0
+DATA consts<>+2792(SB)/4, $0xbd571af0
+DATA consts<>+2796(SB)/4, $0xbd571af0
+DATA consts<>+2800(SB)/4, $0xbd571af0
+DATA consts<>+2804(SB)/4, $0xbd571af0
+DATA consts<>+2808(SB)/4, $0xbd571af0
+DATA consts<>+2812(SB)/4, $0xbd571af0
+DATA consts<>+2816(SB)/4, $0xbeeb1c0a
+DATA consts<>+2820(SB)/4, $0xbeeb1c0a
+DATA consts<>+2824(SB)/4, $0xbeeb1c0a
+DATA consts<>+2828(SB)/4, $0xbeeb1c0a
+DATA consts<>+2832(SB)/4, $0xbeeb1c0a
+DATA consts<>+2836(SB)/4, $0xbeeb1c0a
+DATA consts<>+2840(SB)/4, $0xbeeb1c0a
+DATA consts<>+2844(SB)/4, $0xbeeb1c0a
+DATA consts<>+2848(SB)/4, $0xbeeb1c0a
+DATA consts<>+2852(SB)/4, $0xbeeb1c0a
+DATA consts<>+2856(SB)/4, $0xbeeb1c0a
+DATA consts<>+2860(SB)/4, $0xbeeb1c0a
+DATA consts<>+2864(SB)/4, $0xbeeb1c0a
+DATA consts<>+2868(SB)/4, $0xbeeb1c0a
+DATA consts<>+2872(SB)/4, $0xbeeb1c0a
+DATA consts<>+2876(SB)/4, $0xbeeb1c0a
+DATA consts<>+2880(SB)/4, $0xbf935775
+DATA consts<>+2884(SB)/4, $0xbf935775
+DATA consts<>+2888(SB)/4, $0xbf935775
+DATA consts<>+2892(SB)/4, $0xbf935775
+DATA consts<>+2896(SB)/4, $0xbf935775
+DATA consts<>+2900(SB)/4, $0xbf935775
+DATA consts<>+2904(SB)/4, $0xbf935775
+DATA consts<>+2908(SB)/4, $0xbf935775
+DATA consts<>+2912(SB)/4, $0xbf935775
+DATA consts<>+2916(SB)/4, $0xbf935775
+DATA consts<>+2920(SB)/4, $0xbf935775
+DATA consts<>+2924(SB)/4, $0xbf935775
+DATA consts<>+2928(SB)/4, $0xbf935775
+DATA consts<>+2932(SB)/4, $0xbf935775
+DATA consts<>+2936(SB)/4, $0xbf935775
+DATA consts<>+2940(SB)/4, $0xbf935775
+DATA consts<>+2944(SB)/4, $0x3a2ddd0a
+DATA consts<>+2948(SB)/4, $0x3a2ddd0a
+DATA consts<>+2952(SB)/4, $0x3a2ddd0a
+DATA consts<>+2956(SB)/4, $0x3a2ddd0a
+DATA consts<>+2960(SB)/4, $0x3a2ddd0a
+DATA consts<>+2964(SB)/4, $0x3a2ddd0a
+DATA consts<>+2968(SB)/4, $0x3a2ddd0a
+DATA consts<>+2972(SB)/4, $0x3a2ddd0a
+DATA consts<>+2976(SB)/4, $0x3a2ddd0a
+DATA consts<>+2980(SB)/4, $0x3a2ddd0a
+DATA consts<>+2984(SB)/4, $0x3a2ddd0a
+DATA consts<>+2988(SB)/4, $0x3a2ddd0a
+DATA consts<>+2992(SB)/4, $0x3a2ddd0a
+DATA consts<>+2996(SB)/4, $0x3a2ddd0a
+DATA consts<>+3000(SB)/4, $0x3a2ddd0a
+DATA consts<>+3004(SB)/4, $0x3a2ddd0a
+DATA consts<>+3008(SB)/4, $0x3b9e7544
+DATA consts<>+3012(SB)/4, $0x3b9e7544
+DATA consts<>+3016(SB)/4, $0x3b9e7544
+DATA consts<>+3020(SB)/4, $0x3b9e7544
+DATA consts<>+3024(SB)/4, $0x3b9e7544
+DATA consts<>+3028(SB)/4, $0x3b9e7544
+DATA consts<>+3032(SB)/4, $0x3b9e7544
+DATA consts<>+3036(SB)/4, $0x3b9e7544
+DATA consts<>+3040(SB)/4, $0x3b9e7544
+DATA consts<>+3044(SB)/4, $0x3b9e7544
+DATA consts<>+3048(SB)/4, $0x3b9e7544
+DATA consts<>+3052(SB)/4, $0x3b9e7544
+DATA consts<>+3056(SB)/4, $0x3b9e7544
+DATA consts<>+3060(SB)/4, $0x3b9e7544
+DATA consts<>+3064(SB)/4, $0x3b9e7544
+DATA consts<>+3068(SB)/4, $0x3b9e7544
+DATA consts<>+3072(SB)/4, $0x3ce35ba9
+DATA consts<>+3076(SB)/4, $0x3ce35ba9
+DATA consts<>+3080(SB)/4, $0x3ce35ba9
+DATA consts<>+3084(SB)/4, $0x3ce35ba9
+DATA consts<>+3088(SB)/4, $0x3ce35ba9
+DATA consts<>+3092(SB)/4, $0x3ce35ba9
+DATA consts<>+3096(SB)/4, $0x3ce35ba9
+DATA consts<>+3100(SB)/4, $0x3ce35ba9
+DATA consts<>+3104(SB)/4, $0x3ce35ba9
+DATA consts<>+3108(SB)/4, $0x3ce35ba9
+DATA consts<>+3112(SB)/4, $0x3ce35ba9
+DATA consts<>+3116(SB)/4, $0x3ce35ba9
+DATA consts<>+3120(SB)/4, $0x3ce35ba9
+DATA consts<>+3124(SB)/4, $0x3ce35ba9
+DATA consts<>+3128(SB)/4, $0x3ce35ba9
+DATA consts<>+3132(SB)/4, $0x3ce35ba9
+DATA consts<>+3136(SB)/4, $0x3df5fcde
+DATA consts<>+3140(SB)/4, $0x3df5fcde
+DATA consts<>+3144(SB)/4, $0x3df5fcde
+DATA consts<>+3148(SB)/4, $0x3df5fcde
+DATA consts<>+3152(SB)/4, $0x3df5fcde
+DATA consts<>+3156(SB)/4, $0x3df5fcde
+DATA consts<>+3160(SB)/4, $0x3df5fcde
+DATA consts<>+3164(SB)/4, $0x3df5fcde
+DATA consts<>+3168(SB)/4, $0x3df5fcde
+DATA consts<>+3172(SB)/4, $0x3df5fcde
+DATA consts<>+3176(SB)/4, $0x3df5fcde
+DATA consts<>+3180(SB)/4, $0x3df5fcde
+DATA consts<>+3184(SB)/4, $0x3df5fcde
+DATA consts<>+3188(SB)/4, $0x3df5fcde
+DATA consts<>+3192(SB)/4, $0x3df5fcde
+DATA consts<>+3196(SB)/4, $0x3df5fcde
+DATA consts<>+3200(SB)/4, $0x3eb17215
+DATA consts<>+3204(SB)/4, $0x3eb17215
+DATA consts<>+3208(SB)/4, $0x3eb17215
+DATA consts<>+3212(SB)/4, $0x3eb17215
+DATA consts<>+3216(SB)/4, $0x3eb17215
+DATA consts<>+3220(SB)/4, $0x3eb17215
+DATA consts<>+3224(SB)/4, $0x3eb17215
+DATA consts<>+3228(SB)/4, $0x3eb17215
+DATA consts<>+3232(SB)/4, $0x3eb17215
+DATA consts<>+3236(SB)/4, $0x3eb17215
+DATA consts<>+3240(SB)/4, $0x3eb17215
+DATA consts<>+3244(SB)/4, $0x3eb17215
+DATA consts<>+3248(SB)/4, $0x3eb17215
+DATA consts<>+3252(SB)/4, $0x3eb17215
+DATA consts<>+3256(SB)/4, $0x3eb17215
+DATA consts<>+3260(SB)/4, $0x3eb17215
+DATA consts<>+3264(SB)/4, $0x3fcc422a
+DATA consts<>+3268(SB)/4, $0x3fcc422a
+DATA consts<>+3272(SB)/4, $0x3fcc422a
+DATA consts<>+3276(SB)/4, $0x3fcc422a
+DATA consts<>+3280(SB)/4, $0x3fcc422a
+DATA consts<>+3284(SB)/4, $0x3fcc422a
+DATA consts<>+3288(SB)/4, $0x3fcc422a
+DATA consts<>+3292(SB)/4, $0x3fcc422a
+DATA consts<>+3296(SB)/4, $0x3fcc422a
+DATA consts<>+3300(SB)/4, $0x3fcc422a
+DATA consts<>+3304(SB)/4, $0x3fcc422a
+DATA consts<>+3308(SB)/4, $0x3fcc422a
+DATA consts<>+3312(SB)/4, $0x3fcc422a
+DATA consts<>+3316(SB)/4, $0x3fcc422a
+DATA consts<>+3320(SB)/4, $0x3fcc422a
+DATA consts<>+3324(SB)/4, $0x3fcc422a
+DATA consts<>+3328(SB)/4, $0x3d922279
+DATA consts<>+3332(SB)/4, $0x3d922279
+DATA consts<>+3336(SB)/4, $0x3d922279
+DATA consts<>+3340(SB)/4, $0x3d922279
+DATA consts<>+3344(SB)/4, $0x3d922279
+DATA consts<>+3348(SB)/4, $0x3d922279
+DATA consts<>+3352(SB)/4, $0x3d922279
+DATA consts<>+3356(SB)/4, $0x3d922279
+DATA consts<>+3360(SB)/4, $0x3d922279
+DATA consts<>+3364(SB)/4, $0x3d922279
+DATA consts<>+3368(SB)/4, $0x3d922279
+DATA consts<>+3372(SB)/4, $0x3d922279
+DATA consts<>+3376(SB)/4, $0x3d922279
+DATA consts<>+3380(SB)/4, $0x3d922279
+DATA consts<>+3384(SB)/4, $0x3d922279
+DATA consts<>+3388(SB)/4, $0x3d922279
+DATA consts<>+3392(SB)/4, $0x3e902af7
+DATA consts<>+3396(SB)/4, $0x3e902af7
+DATA consts<>+3400(SB)/4, $0x3e902af7
+DATA consts<>+3404(SB)/4, $0x3e902af7
+DATA consts<>+3408(SB)/4, $0x3e902af7
+DATA consts<>+3412(SB)/4, $0x3e902af7
+DATA consts<>+3416(SB)/4, $0x3e902af7
+DATA consts<>+3420(SB)/4, $0x3e902af7
+DATA consts<>+3424(SB)/4, $0x3e902af7
+DATA consts<>+3428(SB)/4, $0x3e902af7
+DATA consts<>+3432(SB)/4, $0x3e902af7
+DATA consts<>+3436(SB)/4, $0x3e902af7
+DATA consts<>+3440(SB)/4, $0x3e902af7
+DATA consts<>+3444(SB)/4, $0x3e902af7
+DATA consts<>+3448(SB)/4, $0x3e902af7
+DATA consts<>+3452(SB)/4, $0x3e902af7
+DATA consts<>+3456(SB)/4, $0x3e8f2e7e
+DATA consts<>+3460(SB)/4, $0x3e8f2e7e
+DATA consts<>+3464(SB)/4, $0x3e8f2e7e
+DATA consts<>+3468(SB)/4, $0x3e8f2e7e
+DATA consts<>+3472(SB)/4, $0x3e8f2e7e
+DATA consts<>+3476(SB)/4, $0x3e8f2e7e
+DATA consts<>+3480(SB)/4, $0x3e8f2e7e
+DATA consts<>+3484(SB)/4, $0x3e8f2e7e
+DATA consts<>+3488(SB)/4, $0x3e8f2e7e
+DATA consts<>+3492(SB)/4, $0x3e8f2e7e
+DATA consts<>+3496(SB)/4, $0x3e8f2e7e
+DATA consts<>+3500(SB)/4, $0x3e8f2e7e
+DATA consts<>+3504(SB)/4, $0x3e8f2e7e
+DATA consts<>+3508(SB)/4, $0x3e8f2e7e
+DATA consts<>+3512(SB)/4, $0x3e8f2e7e
+DATA consts<>+3516(SB)/4, $0x3e8f2e7e
+DATA consts<>+3520(SB)/4, $0x3ecced0a
+DATA consts<>+3524(SB)/4, $0x3ecced0a
+DATA consts<>+3528(SB)/4, $0x3ecced0a
+DATA consts<>+3532(SB)/4, $0x3ecced0a
+DATA consts<>+3536(SB)/4, $0x3ecced0a
+DATA consts<>+3540(SB)/4, $0x3ecced0a
+DATA consts<>+3544(SB)/4, $0x3ecced0a
+DATA consts<>+3548(SB)/4, $0x3ecced0a
+DATA consts<>+3552(SB)/4, $0x3ecced0a
+DATA consts<>+3556(SB)/4, $0x3ecced0a
+DATA consts<>+3560(SB)/4, $0x3ecced0a
+DATA consts<>+3564(SB)/4, $0x3ecced0a
+DATA consts<>+3568(SB)/4, $0x3ecced0a
+DATA consts<>+3572(SB)/4, $0x3ecced0a
+DATA consts<>+3576(SB)/4, $0x3ecced0a
+DATA consts<>+3580(SB)/4, $0x3ecced0a
+DATA consts<>+3584(SB)/4, $0x3f2aaa71
+DATA consts<>+3588(SB)/4, $0x3f2aaa71
+DATA consts<>+3592(SB)/4, $0x3f2aaa71
+DATA consts<>+3596(SB)/4, $0x3f2aaa71
+DATA consts<>+3600(SB)/4, $0x3f2aaa71
+DATA consts<>+3604(SB)/4, $0x3f2aaa71
+DATA consts<>+3608(SB)/4, $0x3f2aaa71
+DATA consts<>+3612(SB)/4, $0x3f2aaa71
+DATA consts<>+3616(SB)/4, $0x3f2aaa71
+DATA consts<>+3620(SB)/4, $0x3f2aaa71
+DATA consts<>+3624(SB)/4, $0x3f2aaa71
+DATA consts<>+3628(SB)/4, $0x3f2aaa71
+DATA consts<>+3632(SB)/4, $0x3f2aaa71
+DATA consts<>+3636(SB)/4, $0x3f2aaa71
+DATA consts<>+3640(SB)/4, $0x3f2aaa71
+DATA consts<>+3644(SB)/4, $0x3f2aaa71
+DATA consts<>+3648(SB)/4, $0x3fb504f3
+DATA consts<>+3652(SB)/4, $0x3fb504f3
+DATA consts<>+3656(SB)/4, $0x3fb504f3
+DATA consts<>+3660(SB)/4, $0x3fb504f3
+DATA consts<>+3664(SB)/4, $0x3fb504f3
+DATA consts<>+3668(SB)/4, $0x3fb504f3
+DATA consts<>+3672(SB)/4, $0x3fb504f3
+DATA consts<>+3676(SB)/4, $0x3fb504f3
+DATA consts<>+3680(SB)/4, $0x3fb504f3
+DATA consts<>+3684(SB)/4, $0x3fb504f3
+DATA consts<>+3688(SB)/4, $0x3fb504f3
+DATA consts<>+3692(SB)/4, $0x3fb504f3
+DATA consts<>+3696(SB)/4, $0x3fb504f3
+DATA consts<>+3700(SB)/4, $0x3fb504f3
+DATA consts<>+3704(SB)/4, $0x3fb504f3
+DATA consts<>+3708(SB)/4, $0x3fb504f3
+DATA consts<>+3712(SB)/4, $0x3f3504f3
+DATA consts<>+3716(SB)/4, $0x3f3504f3
+DATA consts<>+3720(SB)/4, $0x3f3504f3
+DATA consts<>+3724(SB)/4, $0x3f3504f3
+DATA consts<>+3728(SB)/4, $0x3f3504f3
+DATA consts<>+3732(SB)/4, $0x3f3504f3
+DATA consts<>+3736(SB)/4, $0x3f3504f3
+DATA consts<>+3740(SB)/4, $0x3f3504f3
+DATA consts<>+3744(SB)/4, $0x3f3504f3
+DATA consts<>+3748(SB)/4, $0x3f3504f3
+DATA consts<>+3752(SB)/4, $0x3f3504f3
+DATA consts<>+3756(SB)/4, $0x3f3504f3
+DATA consts<>+3760(SB)/4, $0x3f3504f3
+DATA consts<>+3764(SB)/4, $0x3f3504f3
+DATA consts<>+3768(SB)/4, $0x3f3504f3
+DATA consts<>+3772(SB)/4, $0x3f3504f3
+DATA consts<>+3776(SB)/4, $0x3b9aa289
+DATA consts<>+3780(SB)/4, $0x3b9aa289
+DATA consts<>+3784(SB)/4, $0x3b9aa289
+DATA consts<>+3788(SB)/4, $0x3b9aa289
+DATA consts<>+3792(SB)/4, $0x3b9aa289
+DATA consts<>+3796(SB)/4, $0x3b9aa289
+DATA consts<>+3800(SB)/4, $0x3b9aa289
+DATA consts<>+3804(SB)/4, $0x3b9aa289
+DATA consts<>+3808(SB)/4, $0x3b9aa289
+DATA consts<>+3812(SB)/4, $0x3b9aa289
+DATA consts<>+3816(SB)/4, $0x3b9aa289
+DATA consts<>+3820(SB)/4, $0x3b9aa289
+DATA consts<>+3824(SB)/4, $0x3b9aa289
+DATA consts<>+3828(SB)/4, $0x3b9aa289
+DATA consts<>+3832(SB)/4, $0x3b9aa289
+DATA consts<>+3836(SB)/4, $0x3b9aa289
+DATA consts<>+3840(SB)/4, $0xbcdb3308
+DATA consts<>+3844(SB)/4, $0xbcdb3308
+DATA consts<>+3848(SB)/4, $0xbcdb3308
+DATA consts<>+3852(SB)/4, $0xbcdb3308
+DATA consts<>+3856(SB)/4, $0xbcdb3308
+DATA consts<>+3860(SB)/4, $0xbcdb3308
+DATA consts<>+3864(SB)/4, $0xbcdb3308
+DATA consts<>+3868(SB)/4, $0xbcdb3308
+DATA consts<>+3872(SB)/4, $0xbcdb3308
+DATA consts<>+3876(SB)/4, $0xbcdb3308
+DATA consts<>+3880(SB)/4, $0xbcdb3308
+DATA consts<>+3884(SB)/4, $0xbcdb3308
+DATA consts<>+3888(SB)/4, $0xbcdb3308
+DATA consts<>+3892(SB)/4, $0xbcdb3308
+DATA consts<>+3896(SB)/4, $0xbcdb3308
+DATA consts<>+3900(SB)/4, $0xbcdb3308
+DATA consts<>+3904(SB)/4, $0x3de71288
+DATA consts<>+3908(SB)/4, $0x3de71288
+DATA consts<>+3912(SB)/4, $0x3de71288
+DATA consts<>+3916(SB)/4, $0x3de71288
+DATA consts<>+3920(SB)/4, $0x3de71288
+DATA consts<>+3924(SB)/4, $0x3de71288
+DATA consts<>+3928(SB)/4, $0x3de71288
+DATA consts<>+3932(SB)/4, $0x3de71288
+DATA consts<>+3936(SB)/4, $0x3de71288
+DATA consts<>+3940(SB)/4, $0x3de71288
+DATA consts<>+3944(SB)/4, $0x3de71288
+DATA consts<>+3948(SB)/4, $0x3de71288
+DATA consts<>+3952(SB)/4, $0x3de71288
+DATA consts<>+3956(SB)/4, $0x3de71288
+DATA consts<>+3960(SB)/4, $0x3de71288
+DATA consts<>+3964(SB)/4, $0x3de71288
+DATA consts<>+3968(SB)/4, $0xbec09399
+DATA consts<>+3972(SB)/4, $0xbec09399
+DATA consts<>+3976(SB)/4, $0xbec09399
+DATA consts<>+3980(SB)/4, $0xbec09399
+DATA consts<>+3984(SB)/4, $0xbec09399
+DATA consts<>+3988(SB)/4, $0xbec09399
+DATA consts<>+3992(SB)/4, $0xbec09399
+DATA consts<>+3996(SB)/4, $0xbec09399
+DATA consts<>+4000(SB)/4, $0xbec09399
+DATA consts<>+4004(SB)/4, $0xbec09399
+DATA consts<>+4008(SB)/4, $0xbec09399
+DATA consts<>+4012(SB)/4, $0xbec09399
+DATA consts<>+4016(SB)/4, $0xbec09399
+DATA consts<>+4020(SB)/4, $0xbec09399
+DATA consts<>+4024(SB)/4, $0xbec09399
+DATA consts<>+4028(SB)/4, $0xbec09399
+DATA consts<>+4032(SB)/4, $0x3f906eba
+DATA consts<>+4036(SB)/4, $0x3f906eba
+DATA consts<>+4040(SB)/4, $0x3f906eba
+DATA consts<>+4044(SB)/4, $0x3f906eba
+DATA consts<>+4048(SB)/4, $0x3f906eba
+DATA consts<>+4052(SB)/4, $0x3f906eba
+DATA consts<>+4056(SB)/4, $0x3f906eba
+DATA consts<>+4060(SB)/4, $0x3f906eba
+DATA consts<>+4064(SB)/4, $0x3f906eba
+DATA consts<>+4068(SB)/4, $0x3f906eba
+DATA consts<>+4072(SB)/4, $0x3f906eba
+DATA consts<>+4076(SB)/4, $0x3f906eba
+DATA consts<>+4080(SB)/4, $0x3f906eba
+DATA consts<>+4084(SB)/4, $0x3f906eba
+DATA consts<>+4088(SB)/4, $0x3f906eba
+DATA consts<>+4092(SB)/4, $0x3f906eba
+GLOBL consts<>(SB), RODATA|NOPTR, $4096
 
 DATA doubles<>+0(SB)/8, $0xfff0000000000000
 DATA doubles<>+8(SB)/8, $0xfff0000000000000
@@ -2715,9 +2811,9 @@ loop:
 	VMINPS      Y0, Y3, Y0
 	VMOVUPS     consts<>+1600(SB), Y2
 	VFMADD231PS consts<>+1472(SB), Y0, Y2
-	VSUBPS      consts<>+1600(SB), Y2, Y2
+	VSUBPS      consts<>+1600(SB), Y2, Y3
 	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+1536(SB), Y2, Y0
+	VFMADD231PS consts<>+1536(SB), Y3, Y0
 	VMOVUPS     consts<>+1664(SB), Y3
 	VFMADD213PS consts<>+1728(SB), Y0, Y3
 	VFMADD213PS consts<>+1792(SB), Y0, Y3
@@ -2725,13 +2821,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y0, Y3
 	VFMADD213PS consts<>+1984(SB), Y0, Y3
 	VFMADD213PS consts<>+640(SB), Y0, Y3
-	VCVTPS2DQ   Y2, Y0
-	VPSRAD      $0x01, Y0, Y2
-	VPSUBD      Y2, Y0, Y0
-	VPSLLD      $0x17, Y2, Y2
-	VPADDD      consts<>+640(SB), Y2, Y2
-	VMULPS      Y2, Y3, Y3
-	VPSLLD      $0x17, Y0, Y0
+	VPSLLD      $0x17, Y2, Y0
 	VPADDD      consts<>+640(SB), Y0, Y0
 	VMULPS      Y0, Y3, Y3
 	VADDPS      Y1, Y3, Y3
@@ -2755,9 +2845,9 @@ rest:
 	VMINPS      Y1, Y4, Y1
 	VMOVUPS     consts<>+1600(SB), Y3
 	VFMADD231PS consts<>+1472(SB), Y1, Y3
-	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
 	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+1536(SB), Y3, Y1
+	VFMADD231PS consts<>+1536(SB), Y4, Y1
 	VMOVUPS     consts<>+1664(SB), Y4
 	VFMADD213PS consts<>+1728(SB), Y1, Y4
 	VFMADD213PS consts<>+1792(SB), Y1, Y4
@@ -2765,13 +2855,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y1, Y4
 	VFMADD213PS consts<>+1984(SB), Y1, Y4
 	VFMADD213PS consts<>+640(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+640(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
+	VPSLLD      $0x17, Y3, Y1
 	VPADDD      consts<>+640(SB), Y1, Y1
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
@@ -2937,9 +3021,9 @@ loop:
 	VMINPS      Y2, Y3, Y2
 	VMOVUPS     consts<>+1600(SB), Y3
 	VFMADD231PS consts<>+1472(SB), Y2, Y3
-	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+1536(SB), Y3, Y2
+	VFMADD231PS consts<>+1536(SB), Y4, Y2
 	VMOVUPS     consts<>+1664(SB), Y4
 	VFMADD213PS consts<>+1728(SB), Y2, Y4
 	VFMADD213PS consts<>+1792(SB), Y2, Y4
@@ -2947,13 +3031,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y2, Y4
 	VFMADD213PS consts<>+1984(SB), Y2, Y4
 	VFMADD213PS consts<>+640(SB), Y2, Y4
-	VCVTPS2DQ   Y3, Y2
-	VPSRAD      $0x01, Y2, Y3
-	VPSUBD      Y3, Y2, Y2
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+640(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y2, Y2
+	VPSLLD      $0x17, Y3, Y2
 	VPADDD      consts<>+640(SB), Y2, Y2
 	VMULPS      Y2, Y4, Y4
 	VADDPS      Y1, Y4, Y4
@@ -2978,9 +3056,9 @@ rest:
 	VMINPS      Y3, Y4, Y3
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y3, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y3, Y3
-	VFMADD231PS consts<>+1536(SB), Y4, Y3
+	VFMADD231PS consts<>+1536(SB), Y5, Y3
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y3, Y5
 	VFMADD213PS consts<>+1792(SB), Y3, Y5
@@ -2988,13 +3066,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y3, Y5
 	VFMADD213PS consts<>+1984(SB), Y3, Y5
 	VFMADD213PS consts<>+640(SB), Y3, Y5
-	VCVTPS2DQ   Y4, Y3
-	VPSRAD      $0x01, Y3, Y4
-	VPSUBD      Y4, Y3, Y3
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y3, Y3
+	VPSLLD      $0x17, Y4, Y3
 	VPADDD      consts<>+640(SB), Y3, Y3
 	VMULPS      Y3, Y5, Y5
 	VADDPS      Y2, Y5, Y5
@@ -3045,140 +3117,88 @@ TEXT ·gelu_avx2(SB), NOSPLIT, $0-48
 	JL   rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Y0
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y0, Y2, Y1
-	VMAXPS       Y0, Y1, Y1
-	VMOVUPS      consts<>+2112(SB), Y3
-	VMINPS       Y1, Y3, Y1
-	VMOVUPS      consts<>+640(SB), Y4
-	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+2304(SB), Y1, Y3
-	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+2368(SB), Y4
-	VFMADD213PS  consts<>+2432(SB), Y3, Y4
-	VFMADD213PS  consts<>+2496(SB), Y3, Y4
-	VFMADD213PS  consts<>+2560(SB), Y3, Y4
-	VFMADD213PS  consts<>+2624(SB), Y3, Y4
-	VFMADD213PS  consts<>+2688(SB), Y3, Y4
-	VFMADD213PS  consts<>+2752(SB), Y3, Y4
-	VFMADD213PS  consts<>+2816(SB), Y3, Y4
-	VFMADD213PS  consts<>+2880(SB), Y3, Y4
-	VMULPS       Y3, Y4, Y4
-	VMULPS       Y1, Y1, Y3
-	VMULPS       consts<>+2240(SB), Y3, Y3
-	VMOVUPS      consts<>+704(SB), Y5
-	VMOVUPS      consts<>+768(SB), Y6
-	VMAXPS       Y3, Y5, Y3
-	VMINPS       Y3, Y6, Y3
-	VMULPS       consts<>+192(SB), Y3, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS consts<>+832(SB), Y5, Y3
-	VFNMADD231PS consts<>+896(SB), Y5, Y3
-	VMOVUPS      consts<>+960(SB), Y6
-	VFMADD213PS  consts<>+1024(SB), Y3, Y6
-	VFMADD213PS  consts<>+1088(SB), Y3, Y6
-	VFMADD213PS  consts<>+1152(SB), Y3, Y6
-	VFMADD213PS  consts<>+1216(SB), Y3, Y6
-	VFMADD213PS  consts<>+1280(SB), Y3, Y6
-	VFMADD213PS  consts<>+640(SB), Y3, Y6
-	VFMADD213PS  consts<>+640(SB), Y3, Y6
-	VCVTPS2DQ    Y5, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       consts<>+640(SB), Y5, Y5
-	VMULPS       Y5, Y6, Y6
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+640(SB), Y3, Y3
-	VMULPS       Y3, Y6, Y6
-	VMULPS       Y6, Y4, Y4
-	VMULPS       consts<>+1280(SB), Y1, Y1
-	VXORPS       Y3, Y3, Y3
-	VMAXPS       Y0, Y3, Y3
-	VFNMADD231PS Y1, Y4, Y3
-	VMINPS       Y0, Y2, Y0
-	VFMADD231PS  Y2, Y0, Y3
-	VMOVUPS      Y3, (CX)(BX*1)
-	ADDQ         $+32, BX
-	SUBQ         $0x08, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Y0
+	VANDPS      consts<>+2240(SB), Y0, Y1
+	VMOVUPS     consts<>+2368(SB), Y2
+	VFMADD213PS consts<>+2432(SB), Y1, Y2
+	VFMADD213PS consts<>+2496(SB), Y1, Y2
+	VFMADD213PS consts<>+2560(SB), Y1, Y2
+	VFMADD213PS consts<>+2624(SB), Y1, Y2
+	VFMADD213PS consts<>+2688(SB), Y1, Y2
+	VFMADD213PS consts<>+2752(SB), Y1, Y2
+	VFMADD213PS consts<>+2816(SB), Y1, Y2
+	VFMADD213PS consts<>+2880(SB), Y1, Y2
+	VMOVAPS     Y2, Y3
+	VFMADD213PS consts<>+1600(SB), Y1, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
+	VFMSUB213PS Y4, Y1, Y2
+	VMOVUPS     consts<>+2944(SB), Y4
+	VFMADD213PS consts<>+3008(SB), Y2, Y4
+	VFMADD213PS consts<>+3072(SB), Y2, Y4
+	VFMADD213PS consts<>+3136(SB), Y2, Y4
+	VFMADD213PS consts<>+3200(SB), Y2, Y4
+	VFMADD213PS consts<>+1280(SB), Y2, Y4
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      Y3, Y4, Y4
+	VCMPPS      $0x02, consts<>+2304(SB), Y1, Y3
+	VANDPS      Y3, Y4, Y4
+	VMOVUPS     consts<>+640(SB), Y1
+	VSUBPS      Y4, Y1, Y1
+	VBLENDVPS   Y0, Y4, Y1, Y4
+	VMULPS      Y0, Y4, Y4
+	VMOVUPS     Y4, (CX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+8, AX
-	JZ           done
-	LEAQ         masks<>+32(SB), SI
-	NEGQ         AX
-	VMOVUPS      (SI)(AX*4), Y0
-	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VXORPS       Y3, Y3, Y3
-	VSUBPS       Y1, Y3, Y2
-	VMAXPS       Y1, Y2, Y2
-	VMOVUPS      consts<>+2112(SB), Y4
-	VMINPS       Y2, Y4, Y2
-	VMOVUPS      consts<>+640(SB), Y5
-	VMOVAPS      Y5, Y4
-	VFMADD231PS  consts<>+2304(SB), Y2, Y4
-	VDIVPS       Y4, Y5, Y4
-	VMOVUPS      consts<>+2368(SB), Y5
-	VFMADD213PS  consts<>+2432(SB), Y4, Y5
-	VFMADD213PS  consts<>+2496(SB), Y4, Y5
-	VFMADD213PS  consts<>+2560(SB), Y4, Y5
-	VFMADD213PS  consts<>+2624(SB), Y4, Y5
-	VFMADD213PS  consts<>+2688(SB), Y4, Y5
-	VFMADD213PS  consts<>+2752(SB), Y4, Y5
-	VFMADD213PS  consts<>+2816(SB), Y4, Y5
-	VFMADD213PS  consts<>+2880(SB), Y4, Y5
-	VMULPS       Y4, Y5, Y5
-	VMULPS       Y2, Y2, Y4
-	VMULPS       consts<>+2240(SB), Y4, Y4
-	VMOVUPS      consts<>+704(SB), Y6
-	VMOVUPS      consts<>+768(SB), Y7
-	VMAXPS       Y4, Y6, Y4
-	VMINPS       Y4, Y7, Y4
-	VMULPS       consts<>+192(SB), Y4, Y6
-	VROUNDPS     $0x08, Y6, Y6
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS consts<>+832(SB), Y6, Y4
-	VFNMADD231PS consts<>+896(SB), Y6, Y4
-	VMOVUPS      consts<>+960(SB), Y7
-	VFMADD213PS  consts<>+1024(SB), Y4, Y7
-	VFMADD213PS  consts<>+1088(SB), Y4, Y7
-	VFMADD213PS  consts<>+1152(SB), Y4, Y7
-	VFMADD213PS  consts<>+1216(SB), Y4, Y7
-	VFMADD213PS  consts<>+1280(SB), Y4, Y7
-	VFMADD213PS  consts<>+640(SB), Y4, Y7
-	VFMADD213PS  consts<>+640(SB), Y4, Y7
-	VCVTPS2DQ    Y6, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       consts<>+640(SB), Y6, Y6
-	VMULPS       Y6, Y7, Y7
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       consts<>+640(SB), Y4, Y4
-	VMULPS       Y4, Y7, Y7
-	VMULPS       Y7, Y5, Y5
-	VMULPS       consts<>+1280(SB), Y2, Y2
-	VXORPS       Y4, Y4, Y4
-	VMAXPS       Y1, Y4, Y4
-	VFNMADD231PS Y2, Y5, Y4
-	VMINPS       Y1, Y3, Y1
-	VFMADD231PS  Y3, Y1, Y4
-	VMOVMSKPS    Y0, AX
-	LEAQ         (CX)(BX*1), CX
-	TESTL        $0x00000080, AX
-	JZ           tail16_four
-	VMOVUPS      Y4, (CX)
-	JMP          tail16_done
+	ADDQ        $+8, AX
+	JZ          done
+	LEAQ        masks<>+32(SB), SI
+	NEGQ        AX
+	VMOVUPS     (SI)(AX*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VANDPS      consts<>+2240(SB), Y1, Y2
+	VMOVUPS     consts<>+2368(SB), Y3
+	VFMADD213PS consts<>+2432(SB), Y2, Y3
+	VFMADD213PS consts<>+2496(SB), Y2, Y3
+	VFMADD213PS consts<>+2560(SB), Y2, Y3
+	VFMADD213PS consts<>+2624(SB), Y2, Y3
+	VFMADD213PS consts<>+2688(SB), Y2, Y3
+	VFMADD213PS consts<>+2752(SB), Y2, Y3
+	VFMADD213PS consts<>+2816(SB), Y2, Y3
+	VFMADD213PS consts<>+2880(SB), Y2, Y3
+	VMOVAPS     Y3, Y4
+	VFMADD213PS consts<>+1600(SB), Y2, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
+	VFMSUB213PS Y5, Y2, Y3
+	VMOVUPS     consts<>+2944(SB), Y5
+	VFMADD213PS consts<>+3008(SB), Y3, Y5
+	VFMADD213PS consts<>+3072(SB), Y3, Y5
+	VFMADD213PS consts<>+3136(SB), Y3, Y5
+	VFMADD213PS consts<>+3200(SB), Y3, Y5
+	VFMADD213PS consts<>+1280(SB), Y3, Y5
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      Y4, Y5, Y5
+	VCMPPS      $0x02, consts<>+2304(SB), Y2, Y4
+	VANDPS      Y4, Y5, Y5
+	VMOVUPS     consts<>+640(SB), Y2
+	VSUBPS      Y5, Y2, Y2
+	VBLENDVPS   Y1, Y5, Y2, Y5
+	VMULPS      Y1, Y5, Y5
+	VMOVMSKPS   Y0, AX
+	LEAQ        (CX)(BX*1), CX
+	TESTL       $0x00000080, AX
+	JZ          tail16_four
+	VMOVUPS     Y5, (CX)
+	JMP         tail16_done
 
 tail16_four:
-	VMOVAPS      X4, X0
+	VMOVAPS      X5, X0
 	TESTL        $0x00000008, AX
 	JZ           tail16_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y4, X0
+	VEXTRACTF128 $0x01, Y5, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -3213,8 +3233,8 @@ TEXT ·geluTanh_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS     (DX)(BX*1), Y0
 	VMULPS      Y0, Y0, Y2
-	VMOVUPS     consts<>+3008(SB), Y1
-	VFMADD213PS consts<>+2944(SB), Y2, Y1
+	VMOVUPS     consts<>+3328(SB), Y1
+	VFMADD213PS consts<>+3264(SB), Y2, Y1
 	VMULPS      Y0, Y1, Y1
 	VMOVUPS     consts<>+640(SB), Y2
 	VMOVUPS     consts<>+1344(SB), Y3
@@ -3223,9 +3243,9 @@ loop:
 	VMINPS      Y1, Y4, Y1
 	VMOVUPS     consts<>+1600(SB), Y3
 	VFMADD231PS consts<>+1472(SB), Y1, Y3
-	VSUBPS      consts<>+1600(SB), Y3, Y3
+	VSUBPS      consts<>+1600(SB), Y3, Y4
 	VMOVAPS     Y1, Y1
-	VFMADD231PS consts<>+1536(SB), Y3, Y1
+	VFMADD231PS consts<>+1536(SB), Y4, Y1
 	VMOVUPS     consts<>+1664(SB), Y4
 	VFMADD213PS consts<>+1728(SB), Y1, Y4
 	VFMADD213PS consts<>+1792(SB), Y1, Y4
@@ -3233,13 +3253,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y1, Y4
 	VFMADD213PS consts<>+1984(SB), Y1, Y4
 	VFMADD213PS consts<>+640(SB), Y1, Y4
-	VCVTPS2DQ   Y3, Y1
-	VPSRAD      $0x01, Y1, Y3
-	VPSUBD      Y3, Y1, Y1
-	VPSLLD      $0x17, Y3, Y3
-	VPADDD      consts<>+640(SB), Y3, Y3
-	VMULPS      Y3, Y4, Y4
-	VPSLLD      $0x17, Y1, Y1
+	VPSLLD      $0x17, Y3, Y1
 	VPADDD      consts<>+640(SB), Y1, Y1
 	VMULPS      Y1, Y4, Y4
 	VADDPS      Y2, Y4, Y4
@@ -3258,8 +3272,8 @@ rest:
 	VMOVUPS     (SI)(AX*4), Y0
 	VMASKMOVPS  (DX)(BX*1), Y0, Y1
 	VMULPS      Y1, Y1, Y3
-	VMOVUPS     consts<>+3008(SB), Y2
-	VFMADD213PS consts<>+2944(SB), Y3, Y2
+	VMOVUPS     consts<>+3328(SB), Y2
+	VFMADD213PS consts<>+3264(SB), Y3, Y2
 	VMULPS      Y1, Y2, Y2
 	VMOVUPS     consts<>+640(SB), Y3
 	VMOVUPS     consts<>+1344(SB), Y4
@@ -3268,9 +3282,9 @@ rest:
 	VMINPS      Y2, Y5, Y2
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y2, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+1536(SB), Y4, Y2
+	VFMADD231PS consts<>+1536(SB), Y5, Y2
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y2, Y5
 	VFMADD213PS consts<>+1792(SB), Y2, Y5
@@ -3278,13 +3292,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y2, Y5
 	VFMADD213PS consts<>+1984(SB), Y2, Y5
 	VFMADD213PS consts<>+640(SB), Y2, Y5
-	VCVTPS2DQ   Y4, Y2
-	VPSRAD      $0x01, Y2, Y4
-	VPSUBD      Y4, Y2, Y2
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y2, Y2
+	VPSLLD      $0x17, Y4, Y2
 	VPADDD      consts<>+640(SB), Y2, Y2
 	VMULPS      Y2, Y5, Y5
 	VADDPS      Y3, Y5, Y5
@@ -3530,10 +3538,8 @@ TEXT ·abs_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS (DX)(BX*1), Y0
-	VXORPS  Y1, Y1, Y1
-	VSUBPS  Y0, Y1, Y1
-	VMAXPS  Y1, Y0, Y1
-	VMOVUPS Y1, (CX)(BX*1)
+	VANDPS  consts<>+2240(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, AX
 	JGE     loop
@@ -3545,22 +3551,20 @@ rest:
 	NEGQ       AX
 	VMOVUPS    (SI)(AX*4), Y0
 	VMASKMOVPS (DX)(BX*1), Y0, Y1
-	VXORPS     Y2, Y2, Y2
-	VSUBPS     Y1, Y2, Y2
-	VMAXPS     Y2, Y1, Y2
+	VANDPS     consts<>+2240(SB), Y1, Y1
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(BX*1), CX
 	TESTL      $0x00000080, AX
 	JZ         tail21_four
-	VMOVUPS    Y2, (CX)
+	VMOVUPS    Y1, (CX)
 	JMP        tail21_done
 
 tail21_four:
-	VMOVAPS      X2, X0
+	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
 	JZ           tail21_two
 	VMOVUPS      X0, (CX)
-	VEXTRACTF128 $0x01, Y2, X0
+	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
@@ -3774,9 +3778,7 @@ TEXT ·softsign_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS (DX)(BX*1), Y0
-	VXORPS  Y1, Y1, Y1
-	VSUBPS  Y0, Y1, Y1
-	VMAXPS  Y1, Y0, Y1
+	VANDPS  consts<>+2240(SB), Y0, Y1
 	VADDPS  consts<>+640(SB), Y1, Y1
 	VDIVPS  Y1, Y0, Y0
 	VMOVUPS Y0, (CX)(BX*1)
@@ -3791,9 +3793,7 @@ rest:
 	NEGQ       AX
 	VMOVUPS    (SI)(AX*4), Y0
 	VMASKMOVPS (DX)(BX*1), Y0, Y1
-	VXORPS     Y2, Y2, Y2
-	VSUBPS     Y1, Y2, Y2
-	VMAXPS     Y2, Y1, Y2
+	VANDPS     consts<>+2240(SB), Y1, Y2
 	VADDPS     consts<>+640(SB), Y2, Y2
 	VDIVPS     Y2, Y1, Y1
 	VMOVMSKPS  Y0, AX
@@ -3843,9 +3843,7 @@ TEXT ·softplus_avx2(SB), NOSPLIT, $0-48
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
 	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y0, Y2, Y2
-	VMAXPS       Y2, Y0, Y2
+	VANDPS       consts<>+2240(SB), Y0, Y2
 	VSUBPS       Y2, Y1, Y2
 	VMOVUPS      consts<>+704(SB), Y3
 	VMOVUPS      consts<>+768(SB), Y4
@@ -3877,10 +3875,10 @@ loop:
 	VADDPS       Y2, Y4, Y2
 	VDIVPS       Y2, Y4, Y2
 	VMULPS       Y2, Y2, Y3
-	VMOVUPS      consts<>+3072(SB), Y4
-	VFMADD213PS  consts<>+3136(SB), Y3, Y4
-	VFMADD213PS  consts<>+3200(SB), Y3, Y4
-	VFMADD213PS  consts<>+3264(SB), Y3, Y4
+	VMOVUPS      consts<>+3392(SB), Y4
+	VFMADD213PS  consts<>+3456(SB), Y3, Y4
+	VFMADD213PS  consts<>+3520(SB), Y3, Y4
+	VFMADD213PS  consts<>+3584(SB), Y3, Y4
 	VFMADD213PS  consts<>+2176(SB), Y3, Y4
 	VMAXPS       Y0, Y1, Y1
 	VFMADD213PS  Y1, Y2, Y4
@@ -3897,9 +3895,7 @@ rest:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
 	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VSUBPS       Y1, Y3, Y3
-	VMAXPS       Y3, Y1, Y3
+	VANDPS       consts<>+2240(SB), Y1, Y3
 	VSUBPS       Y3, Y2, Y3
 	VMOVUPS      consts<>+704(SB), Y4
 	VMOVUPS      consts<>+768(SB), Y5
@@ -3931,10 +3927,10 @@ rest:
 	VADDPS       Y3, Y5, Y3
 	VDIVPS       Y3, Y5, Y3
 	VMULPS       Y3, Y3, Y4
-	VMOVUPS      consts<>+3072(SB), Y5
-	VFMADD213PS  consts<>+3136(SB), Y4, Y5
-	VFMADD213PS  consts<>+3200(SB), Y4, Y5
-	VFMADD213PS  consts<>+3264(SB), Y4, Y5
+	VMOVUPS      consts<>+3392(SB), Y5
+	VFMADD213PS  consts<>+3456(SB), Y4, Y5
+	VFMADD213PS  consts<>+3520(SB), Y4, Y5
+	VFMADD213PS  consts<>+3584(SB), Y4, Y5
 	VFMADD213PS  consts<>+2176(SB), Y4, Y5
 	VMAXPS       Y1, Y2, Y2
 	VFMADD213PS  Y2, Y3, Y5
@@ -4112,68 +4108,46 @@ TEXT ·erf_avx2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (DX)(BX*1), Y0
-	VXORPS       Y1, Y1, Y1
-	VSUBPS       Y0, Y1, Y1
-	VMAXPS       Y1, Y0, Y1
-	VMOVUPS      consts<>+3328(SB), Y2
-	VMINPS       Y1, Y2, Y1
-	VMOVUPS      consts<>+640(SB), Y3
-	VMOVAPS      Y3, Y2
-	VFMADD231PS  consts<>+1280(SB), Y1, Y2
-	VDIVPS       Y2, Y3, Y2
-	VMOVUPS      consts<>+2368(SB), Y4
-	VFMADD213PS  consts<>+2432(SB), Y2, Y4
-	VFMADD213PS  consts<>+2496(SB), Y2, Y4
-	VFMADD213PS  consts<>+2560(SB), Y2, Y4
-	VFMADD213PS  consts<>+2624(SB), Y2, Y4
-	VFMADD213PS  consts<>+2688(SB), Y2, Y4
-	VFMADD213PS  consts<>+2752(SB), Y2, Y4
-	VFMADD213PS  consts<>+2816(SB), Y2, Y4
-	VFMADD213PS  consts<>+2880(SB), Y2, Y4
-	VMULPS       Y2, Y4, Y4
-	VMULPS       Y1, Y1, Y2
-	VMULPS       consts<>+1984(SB), Y2, Y2
-	VMOVUPS      consts<>+704(SB), Y5
-	VMOVUPS      consts<>+768(SB), Y6
-	VMAXPS       Y2, Y5, Y2
-	VMINPS       Y2, Y6, Y2
-	VMULPS       consts<>+192(SB), Y2, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS consts<>+832(SB), Y5, Y2
-	VFNMADD231PS consts<>+896(SB), Y5, Y2
-	VMOVUPS      consts<>+960(SB), Y6
-	VFMADD213PS  consts<>+1024(SB), Y2, Y6
-	VFMADD213PS  consts<>+1088(SB), Y2, Y6
-	VFMADD213PS  consts<>+1152(SB), Y2, Y6
-	VFMADD213PS  consts<>+1216(SB), Y2, Y6
-	VFMADD213PS  consts<>+1280(SB), Y2, Y6
-	VFMADD213PS  consts<>+640(SB), Y2, Y6
-	VFMADD213PS  consts<>+640(SB), Y2, Y6
-	VCVTPS2DQ    Y5, Y2
-	VPSRAD       $0x01, Y2, Y5
-	VPSUBD       Y5, Y2, Y2
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       consts<>+640(SB), Y5, Y5
-	VMULPS       Y5, Y6, Y6
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       consts<>+640(SB), Y2, Y2
-	VMULPS       Y2, Y6, Y6
-	VFNMADD213PS Y3, Y6, Y4
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y4, Y2, Y3
-	VCMPPS       $0x01, Y2, Y0, Y2
-	VBLENDVPS    Y2, Y3, Y4, Y4
-	VMULPS       Y0, Y0, Y2
-	VMOVUPS      consts<>+3392(SB), Y3
-	VFMADD213PS  consts<>+3456(SB), Y2, Y3
-	VFMADD213PS  consts<>+3520(SB), Y2, Y3
-	VFMADD213PS  consts<>+3584(SB), Y2, Y3
-	VFMADD213PS  consts<>+3648(SB), Y2, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      consts<>+1280(SB), Y0
-	VCMPPS       $0x02, Y0, Y1, Y0
-	VBLENDVPS    Y0, Y3, Y4, Y4
+	VANDPS       consts<>+2240(SB), Y0, Y1
+	VMULPS       consts<>+3648(SB), Y1, Y1
+	VMOVUPS      consts<>+640(SB), Y2
+	VMOVUPS      consts<>+2368(SB), Y3
+	VFMADD213PS  consts<>+2432(SB), Y1, Y3
+	VFMADD213PS  consts<>+2496(SB), Y1, Y3
+	VFMADD213PS  consts<>+2560(SB), Y1, Y3
+	VFMADD213PS  consts<>+2624(SB), Y1, Y3
+	VFMADD213PS  consts<>+2688(SB), Y1, Y3
+	VFMADD213PS  consts<>+2752(SB), Y1, Y3
+	VFMADD213PS  consts<>+2816(SB), Y1, Y3
+	VFMADD213PS  consts<>+2880(SB), Y1, Y3
+	VMOVAPS      Y3, Y4
+	VFMADD213PS  consts<>+1600(SB), Y1, Y4
+	VSUBPS       consts<>+1600(SB), Y4, Y5
+	VFMSUB213PS  Y5, Y1, Y3
+	VMOVUPS      consts<>+2944(SB), Y5
+	VFMADD213PS  consts<>+3008(SB), Y3, Y5
+	VFMADD213PS  consts<>+3072(SB), Y3, Y5
+	VFMADD213PS  consts<>+3136(SB), Y3, Y5
+	VFMADD213PS  consts<>+3200(SB), Y3, Y5
+	VFMADD213PS  consts<>+1280(SB), Y3, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x02, consts<>+2304(SB), Y1, Y4
+	VANDPS       Y4, Y5, Y5
+	VFNMADD231PS consts<>+2176(SB), Y5, Y2
+	VMOVUPS      consts<>+2240(SB), Y3
+	VANDNPS      Y0, Y3, Y3
+	VORPS        Y3, Y2, Y2
+	VMULPS       Y0, Y0, Y3
+	VMOVUPS      consts<>+3776(SB), Y4
+	VFMADD213PS  consts<>+3840(SB), Y3, Y4
+	VFMADD213PS  consts<>+3904(SB), Y3, Y4
+	VFMADD213PS  consts<>+3968(SB), Y3, Y4
+	VFMADD213PS  consts<>+4032(SB), Y3, Y4
+	VMULPS       Y0, Y4, Y4
+	VMOVUPS      consts<>+3712(SB), Y0
+	VCMPPS       $0x01, Y1, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y4, Y4
 	VMOVUPS      Y4, (CX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, AX
@@ -4186,68 +4160,46 @@ rest:
 	NEGQ         AX
 	VMOVUPS      (SI)(AX*4), Y0
 	VMASKMOVPS   (DX)(BX*1), Y0, Y1
-	VXORPS       Y2, Y2, Y2
-	VSUBPS       Y1, Y2, Y2
-	VMAXPS       Y2, Y1, Y2
-	VMOVUPS      consts<>+3328(SB), Y3
-	VMINPS       Y2, Y3, Y2
-	VMOVUPS      consts<>+640(SB), Y4
-	VMOVAPS      Y4, Y3
-	VFMADD231PS  consts<>+1280(SB), Y2, Y3
-	VDIVPS       Y3, Y4, Y3
-	VMOVUPS      consts<>+2368(SB), Y5
-	VFMADD213PS  consts<>+2432(SB), Y3, Y5
-	VFMADD213PS  consts<>+2496(SB), Y3, Y5
-	VFMADD213PS  consts<>+2560(SB), Y3, Y5
-	VFMADD213PS  consts<>+2624(SB), Y3, Y5
-	VFMADD213PS  consts<>+2688(SB), Y3, Y5
-	VFMADD213PS  consts<>+2752(SB), Y3, Y5
-	VFMADD213PS  consts<>+2816(SB), Y3, Y5
-	VFMADD213PS  consts<>+2880(SB), Y3, Y5
-	VMULPS       Y3, Y5, Y5
-	VMULPS       Y2, Y2, Y3
-	VMULPS       consts<>+1984(SB), Y3, Y3
-	VMOVUPS      consts<>+704(SB), Y6
-	VMOVUPS      consts<>+768(SB), Y7
-	VMAXPS       Y3, Y6, Y3
-	VMINPS       Y3, Y7, Y3
-	VMULPS       consts<>+192(SB), Y3, Y6
-	VROUNDPS     $0x08, Y6, Y6
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS consts<>+832(SB), Y6, Y3
-	VFNMADD231PS consts<>+896(SB), Y6, Y3
-	VMOVUPS      consts<>+960(SB), Y7
-	VFMADD213PS  consts<>+1024(SB), Y3, Y7
-	VFMADD213PS  consts<>+1088(SB), Y3, Y7
-	VFMADD213PS  consts<>+1152(SB), Y3, Y7
-	VFMADD213PS  consts<>+1216(SB), Y3, Y7
-	VFMADD213PS  consts<>+1280(SB), Y3, Y7
-	VFMADD213PS  consts<>+640(SB), Y3, Y7
-	VFMADD213PS  consts<>+640(SB), Y3, Y7
-	VCVTPS2DQ    Y6, Y3
-	VPSRAD       $0x01, Y3, Y6
-	VPSUBD       Y6, Y3, Y3
-	VPSLLD       $0x17, Y6, Y6
-	VPADDD       consts<>+640(SB), Y6, Y6
-	VMULPS       Y6, Y7, Y7
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       consts<>+640(SB), Y3, Y3
-	VMULPS       Y3, Y7, Y7
-	VFNMADD213PS Y4, Y7, Y5
-	VXORPS       Y3, Y3, Y3
-	VSUBPS       Y5, Y3, Y4
-	VCMPPS       $0x01, Y3, Y1, Y3
-	VBLENDVPS    Y3, Y4, Y5, Y5
-	VMULPS       Y1, Y1, Y3
-	VMOVUPS      consts<>+3392(SB), Y4
-	VFMADD213PS  consts<>+3456(SB), Y3, Y4
-	VFMADD213PS  consts<>+3520(SB), Y3, Y4
-	VFMADD213PS  consts<>+3584(SB), Y3, Y4
-	VFMADD213PS  consts<>+3648(SB), Y3, Y4
-	VMULPS       Y1, Y4, Y4
-	VMOVUPS      consts<>+1280(SB), Y1
-	VCMPPS       $0x02, Y1, Y2, Y1
-	VBLENDVPS    Y1, Y4, Y5, Y5
+	VANDPS       consts<>+2240(SB), Y1, Y2
+	VMULPS       consts<>+3648(SB), Y2, Y2
+	VMOVUPS      consts<>+640(SB), Y3
+	VMOVUPS      consts<>+2368(SB), Y4
+	VFMADD213PS  consts<>+2432(SB), Y2, Y4
+	VFMADD213PS  consts<>+2496(SB), Y2, Y4
+	VFMADD213PS  consts<>+2560(SB), Y2, Y4
+	VFMADD213PS  consts<>+2624(SB), Y2, Y4
+	VFMADD213PS  consts<>+2688(SB), Y2, Y4
+	VFMADD213PS  consts<>+2752(SB), Y2, Y4
+	VFMADD213PS  consts<>+2816(SB), Y2, Y4
+	VFMADD213PS  consts<>+2880(SB), Y2, Y4
+	VMOVAPS      Y4, Y5
+	VFMADD213PS  consts<>+1600(SB), Y2, Y5
+	VSUBPS       consts<>+1600(SB), Y5, Y6
+	VFMSUB213PS  Y6, Y2, Y4
+	VMOVUPS      consts<>+2944(SB), Y6
+	VFMADD213PS  consts<>+3008(SB), Y4, Y6
+	VFMADD213PS  consts<>+3072(SB), Y4, Y6
+	VFMADD213PS  consts<>+3136(SB), Y4, Y6
+	VFMADD213PS  consts<>+3200(SB), Y4, Y6
+	VFMADD213PS  consts<>+1280(SB), Y4, Y6
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCMPPS       $0x02, consts<>+2304(SB), Y2, Y5
+	VANDPS       Y5, Y6, Y6
+	VFNMADD231PS consts<>+2176(SB), Y6, Y3
+	VMOVUPS      consts<>+2240(SB), Y4
+	VANDNPS      Y1, Y4, Y4
+	VORPS        Y4, Y3, Y3
+	VMULPS       Y1, Y1, Y4
+	VMOVUPS      consts<>+3776(SB), Y5
+	VFMADD213PS  consts<>+3840(SB), Y4, Y5
+	VFMADD213PS  consts<>+3904(SB), Y4, Y5
+	VFMADD213PS  consts<>+3968(SB), Y4, Y5
+	VFMADD213PS  consts<>+4032(SB), Y4, Y5
+	VMULPS       Y1, Y5, Y5
+	VMOVUPS      consts<>+3712(SB), Y1
+	VCMPPS       $0x01, Y2, Y1, Y1
+	VBLENDVPS    Y1, Y3, Y5, Y5
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
@@ -4785,9 +4737,9 @@ loop:
 	VMINPS      Y2, Y5, Y2
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y2, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y2, Y2
-	VFMADD231PS consts<>+1536(SB), Y4, Y2
+	VFMADD231PS consts<>+1536(SB), Y5, Y2
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y2, Y5
 	VFMADD213PS consts<>+1792(SB), Y2, Y5
@@ -4795,13 +4747,7 @@ loop:
 	VFMADD213PS consts<>+1920(SB), Y2, Y5
 	VFMADD213PS consts<>+1984(SB), Y2, Y5
 	VFMADD213PS consts<>+640(SB), Y2, Y5
-	VCVTPS2DQ   Y4, Y2
-	VPSRAD      $0x01, Y2, Y4
-	VPSUBD      Y4, Y2, Y2
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y2, Y2
+	VPSLLD      $0x17, Y4, Y2
 	VPADDD      consts<>+640(SB), Y2, Y2
 	VMULPS      Y2, Y5, Y5
 	VADDPS      Y3, Y5, Y5
@@ -4827,9 +4773,9 @@ rest:
 	VMINPS      Y0, Y5, Y0
 	VMOVUPS     consts<>+1600(SB), Y4
 	VFMADD231PS consts<>+1472(SB), Y0, Y4
-	VSUBPS      consts<>+1600(SB), Y4, Y4
+	VSUBPS      consts<>+1600(SB), Y4, Y5
 	VMOVAPS     Y0, Y0
-	VFMADD231PS consts<>+1536(SB), Y4, Y0
+	VFMADD231PS consts<>+1536(SB), Y5, Y0
 	VMOVUPS     consts<>+1664(SB), Y5
 	VFMADD213PS consts<>+1728(SB), Y0, Y5
 	VFMADD213PS consts<>+1792(SB), Y0, Y5
@@ -4837,13 +4783,7 @@ rest:
 	VFMADD213PS consts<>+1920(SB), Y0, Y5
 	VFMADD213PS consts<>+1984(SB), Y0, Y5
 	VFMADD213PS consts<>+640(SB), Y0, Y5
-	VCVTPS2DQ   Y4, Y0
-	VPSRAD      $0x01, Y0, Y4
-	VPSUBD      Y4, Y0, Y0
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+640(SB), Y4, Y4
-	VMULPS      Y4, Y5, Y5
-	VPSLLD      $0x17, Y0, Y0
+	VPSLLD      $0x17, Y4, Y0
 	VPADDD      consts<>+640(SB), Y0, Y0
 	VMULPS      Y0, Y5, Y5
 	VADDPS      Y3, Y5, Y5
@@ -7174,132 +7114,96 @@ TEXT ·gelu_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+0(SB), Z0
-	VBROADCASTSS consts<>+1280(SB), Z0
 	VBROADCASTSS consts<>+2240(SB), Z1
-	VBROADCASTSS consts<>+2304(SB), Z2
-	VBROADCASTSS consts<>+2112(SB), Z3
-	VBROADCASTSS consts<>+2368(SB), Z4
-	VBROADCASTSS consts<>+2432(SB), Z5
-	VBROADCASTSS consts<>+2496(SB), Z6
-	VBROADCASTSS consts<>+2560(SB), Z7
-	VBROADCASTSS consts<>+2624(SB), Z8
-	VBROADCASTSS consts<>+2688(SB), Z9
-	VBROADCASTSS consts<>+2752(SB), Z10
-	VBROADCASTSS consts<>+2816(SB), Z11
-	VBROADCASTSS consts<>+2880(SB), Z12
-	VBROADCASTSS consts<>+704(SB), Z13
-	VBROADCASTSS consts<>+768(SB), Z14
-	VBROADCASTSS consts<>+192(SB), Z15
-	VBROADCASTSS consts<>+832(SB), Z16
-	VBROADCASTSS consts<>+896(SB), Z17
-	VBROADCASTSS consts<>+960(SB), Z18
-	VBROADCASTSS consts<>+1024(SB), Z19
-	VBROADCASTSS consts<>+1088(SB), Z20
+	VBROADCASTSS consts<>+1600(SB), Z2
+	VBROADCASTSS consts<>+640(SB), Z3
+	VBROADCASTSS consts<>+2304(SB), Z4
+	VBROADCASTSS consts<>+2368(SB), Z5
+	VBROADCASTSS consts<>+2432(SB), Z6
+	VBROADCASTSS consts<>+2496(SB), Z7
+	VBROADCASTSS consts<>+2560(SB), Z8
+	VBROADCASTSS consts<>+2624(SB), Z9
+	VBROADCASTSS consts<>+2688(SB), Z10
+	VBROADCASTSS consts<>+2752(SB), Z11
+	VBROADCASTSS consts<>+2816(SB), Z12
+	VBROADCASTSS consts<>+2880(SB), Z13
+	VBROADCASTSS consts<>+2944(SB), Z14
+	VBROADCASTSS consts<>+3008(SB), Z15
+	VBROADCASTSS consts<>+3072(SB), Z16
+	VBROADCASTSS consts<>+3136(SB), Z17
+	VBROADCASTSS consts<>+3200(SB), Z18
+	VBROADCASTSS consts<>+1280(SB), Z19
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z21
-	VXORPS       Z23, Z23, Z23
-	VSUBPS       Z21, Z23, Z22
-	VMAXPS       Z21, Z22, Z22
-	VMINPS       Z22, Z3, Z22
-	VMOVUPS      consts<>+640(SB), Z25
-	VMOVAPS      Z25, Z24
-	VFMADD231PS  Z2, Z22, Z24
-	VDIVPS       Z24, Z25, Z24
-	VMOVUPS      Z4, Z25
-	VFMADD213PS  Z5, Z24, Z25
-	VFMADD213PS  Z6, Z24, Z25
-	VFMADD213PS  Z7, Z24, Z25
-	VFMADD213PS  Z8, Z24, Z25
-	VFMADD213PS  Z9, Z24, Z25
-	VFMADD213PS  Z10, Z24, Z25
-	VFMADD213PS  Z11, Z24, Z25
-	VFMADD213PS  Z12, Z24, Z25
-	VMULPS       Z24, Z25, Z25
-	VMULPS       Z22, Z22, Z24
-	VMULPS       Z1, Z24, Z24
-	VMAXPS       Z24, Z13, Z24
-	VMINPS       Z24, Z14, Z24
-	VMULPS       Z15, Z24, Z26
-	VRNDSCALEPS  $0x08, Z26, Z26
-	VMOVAPS      Z24, Z24
-	VFNMADD231PS Z16, Z26, Z24
-	VFNMADD231PS Z17, Z26, Z24
-	VMOVUPS      Z18, Z27
-	VFMADD213PS  Z19, Z24, Z27
-	VFMADD213PS  Z20, Z24, Z27
-	VFMADD213PS  consts<>+1152(SB), Z24, Z27
-	VFMADD213PS  consts<>+1216(SB), Z24, Z27
-	VFMADD213PS  Z0, Z24, Z27
-	VFMADD213PS  consts<>+640(SB), Z24, Z27
-	VFMADD213PS  consts<>+640(SB), Z24, Z27
-	VSCALEFPS    Z26, Z27, Z27
-	VMULPS       Z27, Z25, Z25
-	VMULPS       Z0, Z22, Z22
-	VXORPS       Z24, Z24, Z24
-	VMAXPS       Z21, Z24, Z24
-	VFNMADD231PS Z22, Z25, Z24
-	VMINPS       Z21, Z23, Z21
-	VFMADD231PS  Z23, Z21, Z24
-	VMOVUPS      Z24, (CX)(BX*1)
-	ADDQ         $+64, BX
-	SUBQ         $0x10, AX
-	JGE          loop
+	VMOVUPS     (DX)(BX*1), Z20
+	VANDPS      Z1, Z20, Z21
+	VMOVUPS     Z5, Z22
+	VFMADD213PS Z6, Z21, Z22
+	VFMADD213PS Z7, Z21, Z22
+	VFMADD213PS Z8, Z21, Z22
+	VFMADD213PS Z9, Z21, Z22
+	VFMADD213PS Z10, Z21, Z22
+	VFMADD213PS Z11, Z21, Z22
+	VFMADD213PS Z12, Z21, Z22
+	VFMADD213PS Z13, Z21, Z22
+	VMOVAPS     Z22, Z23
+	VFMADD213PS Z2, Z21, Z23
+	VSUBPS      Z2, Z23, Z24
+	VFMSUB213PS Z24, Z21, Z22
+	VMOVUPS     Z14, Z24
+	VFMADD213PS Z15, Z22, Z24
+	VFMADD213PS Z16, Z22, Z24
+	VFMADD213PS Z17, Z22, Z24
+	VFMADD213PS Z18, Z22, Z24
+	VFMADD213PS Z19, Z22, Z24
+	VPSLLD      $0x17, Z23, Z23
+	VCMPPS      $0x02, Z4, Z21, K1
+	VPADDD.Z    Z23, Z24, K1, Z24
+	VCMPPS      $0x05, Z0, Z20, K1
+	VSUBPS      Z24, Z3, K1, Z24
+	VMULPS      Z20, Z24, Z24
+	VMOVUPS     Z24, (CX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, AX
+	JGE         loop
 
 rest:
-	ADDQ         $+16, AX
-	JZ           done
-	MOVQ         $-1, SI
-	BZHIQ        AX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z21
-	VXORPS       Z23, Z23, Z23
-	VSUBPS       Z21, Z23, Z22
-	VMAXPS       Z21, Z22, Z22
-	VMINPS       Z22, Z3, Z22
-	VMOVUPS      consts<>+640(SB), Z24
-	VMOVAPS      Z24, Z3
-	VFMADD231PS  Z2, Z22, Z3
-	VDIVPS       Z3, Z24, Z3
-	VMOVUPS      Z4, Z2
-	VFMADD213PS  Z5, Z3, Z2
-	VFMADD213PS  Z6, Z3, Z2
-	VFMADD213PS  Z7, Z3, Z2
-	VFMADD213PS  Z8, Z3, Z2
-	VFMADD213PS  Z9, Z3, Z2
-	VFMADD213PS  Z10, Z3, Z2
-	VFMADD213PS  Z11, Z3, Z2
-	VFMADD213PS  Z12, Z3, Z2
-	VMULPS       Z3, Z2, Z2
-	VMULPS       Z22, Z22, Z3
-	VMULPS       Z1, Z3, Z3
-	VMAXPS       Z3, Z13, Z1
-	VMINPS       Z1, Z14, Z1
-	VMULPS       Z15, Z1, Z3
-	VRNDSCALEPS  $0x08, Z3, Z3
-	VMOVAPS      Z1, Z1
-	VFNMADD231PS Z16, Z3, Z1
-	VFNMADD231PS Z17, Z3, Z1
-	VMOVUPS      Z18, Z4
-	VFMADD213PS  Z19, Z1, Z4
-	VFMADD213PS  Z20, Z1, Z4
-	VFMADD213PS  consts<>+1152(SB), Z1, Z4
-	VFMADD213PS  consts<>+1216(SB), Z1, Z4
-	VFMADD213PS  Z0, Z1, Z4
-	VFMADD213PS  consts<>+640(SB), Z1, Z4
-	VFMADD213PS  consts<>+640(SB), Z1, Z4
-	VSCALEFPS    Z3, Z4, Z4
-	VMULPS       Z4, Z2, Z2
-	VMULPS       Z0, Z22, Z22
-	VXORPS       Z0, Z0, Z0
-	VMAXPS       Z21, Z0, Z0
-	VFNMADD231PS Z22, Z2, Z0
-	VMINPS       Z21, Z23, Z1
-	VFMADD231PS  Z23, Z1, Z0
-	VMOVUPS      Z0, K1, (CX)(BX*1)
+	ADDQ        $+16, AX
+	JZ          done
+	MOVQ        $-1, SI
+	BZHIQ       AX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z20
+	VANDPS      Z1, Z20, Z1
+	VMOVUPS     Z5, Z5
+	VFMADD213PS Z6, Z1, Z5
+	VFMADD213PS Z7, Z1, Z5
+	VFMADD213PS Z8, Z1, Z5
+	VFMADD213PS Z9, Z1, Z5
+	VFMADD213PS Z10, Z1, Z5
+	VFMADD213PS Z11, Z1, Z5
+	VFMADD213PS Z12, Z1, Z5
+	VFMADD213PS Z13, Z1, Z5
+	VMOVAPS     Z5, Z6
+	VFMADD213PS Z2, Z1, Z6
+	VSUBPS      Z2, Z6, Z2
+	VFMSUB213PS Z2, Z1, Z5
+	VMOVUPS     Z14, Z2
+	VFMADD213PS Z15, Z5, Z2
+	VFMADD213PS Z16, Z5, Z2
+	VFMADD213PS Z17, Z5, Z2
+	VFMADD213PS Z18, Z5, Z2
+	VFMADD213PS Z19, Z5, Z2
+	VPSLLD      $0x17, Z6, Z6
+	VCMPPS      $0x02, Z4, Z1, K2
+	VPADDD.Z    Z6, Z2, K2, Z2
+	VCMPPS      $0x05, Z0, Z20, K2
+	VSUBPS      Z2, Z3, K2, Z2
+	VMULPS      Z20, Z2, Z2
+	VMOVUPS     Z2, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -7311,8 +7215,8 @@ TEXT ·geluTanh_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+2944(SB), Z0
-	VBROADCASTSS consts<>+3008(SB), Z1
+	VBROADCASTSS consts<>+3264(SB), Z0
+	VBROADCASTSS consts<>+3328(SB), Z1
 	VBROADCASTSS consts<>+1344(SB), Z2
 	VBROADCASTSS consts<>+1408(SB), Z3
 	VBROADCASTSS consts<>+1472(SB), Z4
@@ -7505,18 +7409,17 @@ done:
 // func abs_avx512(y []float32, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·abs_avx512(SB), NOSPLIT, $0-48
-	MOVQ y_len+8(FP), AX
-	MOVQ y_base+0(FP), CX
-	MOVQ x_base+24(FP), DX
-	XORQ BX, BX
-	SUBQ $0x10, AX
-	JL   rest
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
 
 loop:
-	VMOVUPS (DX)(BX*1), Z0
-	VXORPS  Z1, Z1, Z1
-	VSUBPS  Z0, Z1, Z1
-	VMAXPS  Z1, Z0, Z1
+	VMOVUPS (DX)(BX*1), Z1
+	VANDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (CX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, AX
@@ -7528,11 +7431,9 @@ rest:
 	MOVQ      $-1, SI
 	BZHIQ     AX, SI, SI
 	KMOVW     SI, K1
-	VMOVUPS.Z (DX)(BX*1), K1, Z0
-	VXORPS    Z1, Z1, Z1
-	VSUBPS    Z0, Z1, Z1
-	VMAXPS    Z1, Z0, Z1
-	VMOVUPS   Z1, K1, (CX)(BX*1)
+	VMOVUPS.Z (DX)(BX*1), K1, Z1
+	VANDPS    Z0, Z1, Z0
+	VMOVUPS   Z0, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -7641,18 +7542,17 @@ TEXT ·softsign_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+640(SB), Z0
+	VBROADCASTSS consts<>+2240(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS (DX)(BX*1), Z1
-	VXORPS  Z2, Z2, Z2
-	VSUBPS  Z1, Z2, Z2
-	VMAXPS  Z2, Z1, Z2
-	VADDPS  Z0, Z2, Z2
-	VDIVPS  Z2, Z1, Z1
-	VMOVUPS Z1, (CX)(BX*1)
+	VMOVUPS (DX)(BX*1), Z2
+	VANDPS  Z1, Z2, Z3
+	VADDPS  Z0, Z3, Z3
+	VDIVPS  Z3, Z2, Z2
+	VMOVUPS Z2, (CX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, AX
 	JGE     loop
@@ -7663,13 +7563,11 @@ rest:
 	MOVQ      $-1, SI
 	BZHIQ     AX, SI, SI
 	KMOVW     SI, K1
-	VMOVUPS.Z (DX)(BX*1), K1, Z1
-	VXORPS    Z2, Z2, Z2
-	VSUBPS    Z1, Z2, Z2
-	VMAXPS    Z2, Z1, Z2
-	VADDPS    Z0, Z2, Z2
-	VDIVPS    Z2, Z1, Z1
-	VMOVUPS   Z1, K1, (CX)(BX*1)
+	VMOVUPS.Z (DX)(BX*1), K1, Z2
+	VANDPS    Z1, Z2, Z1
+	VADDPS    Z0, Z1, Z1
+	VDIVPS    Z1, Z2, Z2
+	VMOVUPS   Z2, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -7682,60 +7580,59 @@ TEXT ·softplus_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
 	VBROADCASTSS consts<>+2176(SB), Z0
-	VBROADCASTSS consts<>+3072(SB), Z1
-	VBROADCASTSS consts<>+3136(SB), Z2
-	VBROADCASTSS consts<>+3200(SB), Z3
-	VBROADCASTSS consts<>+3264(SB), Z4
-	VBROADCASTSS consts<>+704(SB), Z5
-	VBROADCASTSS consts<>+768(SB), Z6
-	VBROADCASTSS consts<>+192(SB), Z7
-	VBROADCASTSS consts<>+832(SB), Z8
-	VBROADCASTSS consts<>+896(SB), Z9
-	VBROADCASTSS consts<>+960(SB), Z10
-	VBROADCASTSS consts<>+1024(SB), Z11
-	VBROADCASTSS consts<>+1088(SB), Z12
-	VBROADCASTSS consts<>+1152(SB), Z13
-	VBROADCASTSS consts<>+1216(SB), Z14
-	VBROADCASTSS consts<>+1280(SB), Z15
-	VBROADCASTSS consts<>+640(SB), Z16
+	VBROADCASTSS consts<>+2240(SB), Z1
+	VBROADCASTSS consts<>+3392(SB), Z2
+	VBROADCASTSS consts<>+3456(SB), Z3
+	VBROADCASTSS consts<>+3520(SB), Z4
+	VBROADCASTSS consts<>+3584(SB), Z5
+	VBROADCASTSS consts<>+704(SB), Z6
+	VBROADCASTSS consts<>+768(SB), Z7
+	VBROADCASTSS consts<>+192(SB), Z8
+	VBROADCASTSS consts<>+832(SB), Z9
+	VBROADCASTSS consts<>+896(SB), Z10
+	VBROADCASTSS consts<>+960(SB), Z11
+	VBROADCASTSS consts<>+1024(SB), Z12
+	VBROADCASTSS consts<>+1088(SB), Z13
+	VBROADCASTSS consts<>+1152(SB), Z14
+	VBROADCASTSS consts<>+1216(SB), Z15
+	VBROADCASTSS consts<>+1280(SB), Z16
+	VBROADCASTSS consts<>+640(SB), Z17
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
-	VMOVUPS      (DX)(BX*1), Z17
-	VXORPS       Z18, Z18, Z18
+	VMOVUPS      (DX)(BX*1), Z18
 	VXORPS       Z19, Z19, Z19
-	VSUBPS       Z17, Z19, Z19
-	VMAXPS       Z19, Z17, Z19
-	VSUBPS       Z19, Z18, Z19
-	VMAXPS       Z19, Z5, Z19
-	VMINPS       Z19, Z6, Z19
-	VMULPS       Z7, Z19, Z20
-	VRNDSCALEPS  $0x08, Z20, Z20
-	VMOVAPS      Z19, Z19
-	VFNMADD231PS Z8, Z20, Z19
-	VFNMADD231PS Z9, Z20, Z19
-	VMOVUPS      Z10, Z21
-	VFMADD213PS  Z11, Z19, Z21
-	VFMADD213PS  Z12, Z19, Z21
-	VFMADD213PS  Z13, Z19, Z21
-	VFMADD213PS  Z14, Z19, Z21
-	VFMADD213PS  Z15, Z19, Z21
-	VFMADD213PS  Z16, Z19, Z21
-	VFMADD213PS  Z16, Z19, Z21
-	VSCALEFPS    Z20, Z21, Z21
-	VADDPS       Z0, Z21, Z19
-	VDIVPS       Z19, Z21, Z19
-	VMULPS       Z19, Z19, Z20
-	VMOVUPS      Z1, Z21
-	VFMADD213PS  Z2, Z20, Z21
-	VFMADD213PS  Z3, Z20, Z21
-	VFMADD213PS  Z4, Z20, Z21
-	VFMADD213PS  Z0, Z20, Z21
-	VMAXPS       Z17, Z18, Z18
-	VFMADD213PS  Z18, Z19, Z21
-	VMOVUPS      Z21, (CX)(BX*1)
+	VANDPS       Z1, Z18, Z20
+	VSUBPS       Z20, Z19, Z20
+	VMAXPS       Z20, Z6, Z20
+	VMINPS       Z20, Z7, Z20
+	VMULPS       Z8, Z20, Z21
+	VRNDSCALEPS  $0x08, Z21, Z21
+	VMOVAPS      Z20, Z20
+	VFNMADD231PS Z9, Z21, Z20
+	VFNMADD231PS Z10, Z21, Z20
+	VMOVUPS      Z11, Z22
+	VFMADD213PS  Z12, Z20, Z22
+	VFMADD213PS  Z13, Z20, Z22
+	VFMADD213PS  Z14, Z20, Z22
+	VFMADD213PS  Z15, Z20, Z22
+	VFMADD213PS  Z16, Z20, Z22
+	VFMADD213PS  Z17, Z20, Z22
+	VFMADD213PS  Z17, Z20, Z22
+	VSCALEFPS    Z21, Z22, Z22
+	VADDPS       Z0, Z22, Z20
+	VDIVPS       Z20, Z22, Z20
+	VMULPS       Z20, Z20, Z21
+	VMOVUPS      Z2, Z22
+	VFMADD213PS  Z3, Z21, Z22
+	VFMADD213PS  Z4, Z21, Z22
+	VFMADD213PS  Z5, Z21, Z22
+	VFMADD213PS  Z0, Z21, Z22
+	VMAXPS       Z18, Z19, Z19
+	VFMADD213PS  Z19, Z20, Z22
+	VMOVUPS      Z22, (CX)(BX*1)
 	ADDQ         $+64, BX
 	SUBQ         $0x10, AX
 	JGE          loop
@@ -7746,39 +7643,37 @@ rest:
 	MOVQ         $-1, SI
 	BZHIQ        AX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (DX)(BX*1), K1, Z17
-	VXORPS       Z18, Z18, Z18
+	VMOVUPS.Z    (DX)(BX*1), K1, Z18
 	VXORPS       Z19, Z19, Z19
-	VSUBPS       Z17, Z19, Z19
-	VMAXPS       Z19, Z17, Z19
-	VSUBPS       Z19, Z18, Z19
-	VMAXPS       Z19, Z5, Z5
-	VMINPS       Z5, Z6, Z5
-	VMULPS       Z7, Z5, Z6
+	VANDPS       Z1, Z18, Z1
+	VSUBPS       Z1, Z19, Z1
+	VMAXPS       Z1, Z6, Z1
+	VMINPS       Z1, Z7, Z1
+	VMULPS       Z8, Z1, Z6
 	VRNDSCALEPS  $0x08, Z6, Z6
-	VMOVAPS      Z5, Z5
-	VFNMADD231PS Z8, Z6, Z5
-	VFNMADD231PS Z9, Z6, Z5
-	VMOVUPS      Z10, Z7
-	VFMADD213PS  Z11, Z5, Z7
-	VFMADD213PS  Z12, Z5, Z7
-	VFMADD213PS  Z13, Z5, Z7
-	VFMADD213PS  Z14, Z5, Z7
-	VFMADD213PS  Z15, Z5, Z7
-	VFMADD213PS  Z16, Z5, Z7
-	VFMADD213PS  Z16, Z5, Z7
+	VMOVAPS      Z1, Z1
+	VFNMADD231PS Z9, Z6, Z1
+	VFNMADD231PS Z10, Z6, Z1
+	VMOVUPS      Z11, Z7
+	VFMADD213PS  Z12, Z1, Z7
+	VFMADD213PS  Z13, Z1, Z7
+	VFMADD213PS  Z14, Z1, Z7
+	VFMADD213PS  Z15, Z1, Z7
+	VFMADD213PS  Z16, Z1, Z7
+	VFMADD213PS  Z17, Z1, Z7
+	VFMADD213PS  Z17, Z1, Z7
 	VSCALEFPS    Z6, Z7, Z7
-	VADDPS       Z0, Z7, Z5
-	VDIVPS       Z5, Z7, Z5
-	VMULPS       Z5, Z5, Z6
-	VMOVUPS      Z1, Z1
-	VFMADD213PS  Z2, Z6, Z1
-	VFMADD213PS  Z3, Z6, Z1
-	VFMADD213PS  Z4, Z6, Z1
-	VFMADD213PS  Z0, Z6, Z1
-	VMAXPS       Z17, Z18, Z18
-	VFMADD213PS  Z18, Z5, Z1
-	VMOVUPS      Z1, K1, (CX)(BX*1)
+	VADDPS       Z0, Z7, Z1
+	VDIVPS       Z1, Z7, Z1
+	VMULPS       Z1, Z1, Z6
+	VMOVUPS      Z2, Z2
+	VFMADD213PS  Z3, Z6, Z2
+	VFMADD213PS  Z4, Z6, Z2
+	VFMADD213PS  Z5, Z6, Z2
+	VFMADD213PS  Z0, Z6, Z2
+	VMAXPS       Z18, Z19, Z19
+	VFMADD213PS  Z19, Z1, Z2
+	VMOVUPS      Z2, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER
@@ -7878,84 +7773,71 @@ TEXT ·erf_avx512(SB), NOSPLIT, $0-48
 	MOVQ         y_len+8(FP), AX
 	MOVQ         y_base+0(FP), CX
 	MOVQ         x_base+24(FP), DX
-	VBROADCASTSS consts<>+1280(SB), Z0
-	VBROADCASTSS consts<>+3328(SB), Z1
-	VBROADCASTSS consts<>+1984(SB), Z2
-	VBROADCASTSS consts<>+3392(SB), Z3
-	VBROADCASTSS consts<>+3456(SB), Z4
-	VBROADCASTSS consts<>+3520(SB), Z5
-	VBROADCASTSS consts<>+3584(SB), Z6
-	VBROADCASTSS consts<>+3648(SB), Z7
-	VBROADCASTSS consts<>+2368(SB), Z8
-	VBROADCASTSS consts<>+2432(SB), Z9
-	VBROADCASTSS consts<>+2496(SB), Z10
-	VBROADCASTSS consts<>+2560(SB), Z11
-	VBROADCASTSS consts<>+2624(SB), Z12
-	VBROADCASTSS consts<>+2688(SB), Z13
-	VBROADCASTSS consts<>+2752(SB), Z14
-	VBROADCASTSS consts<>+2816(SB), Z15
-	VBROADCASTSS consts<>+2880(SB), Z16
-	VBROADCASTSS consts<>+704(SB), Z17
-	VBROADCASTSS consts<>+768(SB), Z18
-	VBROADCASTSS consts<>+192(SB), Z19
-	VBROADCASTSS consts<>+832(SB), Z20
-	VBROADCASTSS consts<>+896(SB), Z21
+	VBROADCASTSS consts<>+3648(SB), Z0
+	VBROADCASTSS consts<>+3712(SB), Z1
+	VBROADCASTSS consts<>+2176(SB), Z2
+	VBROADCASTSS consts<>+3776(SB), Z3
+	VBROADCASTSS consts<>+3840(SB), Z4
+	VBROADCASTSS consts<>+3904(SB), Z5
+	VBROADCASTSS consts<>+3968(SB), Z6
+	VBROADCASTSS consts<>+4032(SB), Z7
+	VBROADCASTSS consts<>+2240(SB), Z8
+	VBROADCASTSS consts<>+1600(SB), Z9
+	VBROADCASTSS consts<>+640(SB), Z10
+	VBROADCASTSS consts<>+2304(SB), Z11
+	VBROADCASTSS consts<>+2368(SB), Z12
+	VBROADCASTSS consts<>+2432(SB), Z13
+	VBROADCASTSS consts<>+2496(SB), Z14
+	VBROADCASTSS consts<>+2560(SB), Z15
+	VBROADCASTSS consts<>+2624(SB), Z16
+	VBROADCASTSS consts<>+2688(SB), Z17
+	VBROADCASTSS consts<>+2752(SB), Z18
+	VBROADCASTSS consts<>+2816(SB), Z19
+	VBROADCASTSS consts<>+2880(SB), Z20
+	VBROADCASTSS consts<>+2944(SB), Z21
 	XORQ         BX, BX
 	SUBQ         $0x10, AX
 	JL           rest
 
 loop:
 	VMOVUPS      (DX)(BX*1), Z22
-	VXORPS       Z23, Z23, Z23
-	VSUBPS       Z22, Z23, Z23
-	VMAXPS       Z23, Z22, Z23
-	VMINPS       Z23, Z1, Z23
-	VMOVUPS      consts<>+640(SB), Z25
-	VMOVAPS      Z25, Z24
-	VFMADD231PS  Z0, Z23, Z24
-	VDIVPS       Z24, Z25, Z24
-	VMOVUPS      Z8, Z26
-	VFMADD213PS  Z9, Z24, Z26
-	VFMADD213PS  Z10, Z24, Z26
-	VFMADD213PS  Z11, Z24, Z26
-	VFMADD213PS  Z12, Z24, Z26
-	VFMADD213PS  Z13, Z24, Z26
-	VFMADD213PS  Z14, Z24, Z26
-	VFMADD213PS  Z15, Z24, Z26
-	VFMADD213PS  Z16, Z24, Z26
-	VMULPS       Z24, Z26, Z26
-	VMULPS       Z23, Z23, Z24
-	VMULPS       Z2, Z24, Z24
-	VMAXPS       Z24, Z17, Z24
-	VMINPS       Z24, Z18, Z24
-	VMULPS       Z19, Z24, Z27
-	VRNDSCALEPS  $0x08, Z27, Z27
-	VMOVAPS      Z24, Z24
-	VFNMADD231PS Z20, Z27, Z24
-	VFNMADD231PS Z21, Z27, Z24
-	VMOVUPS      consts<>+960(SB), Z28
-	VFMADD213PS  consts<>+1024(SB), Z24, Z28
-	VFMADD213PS  consts<>+1088(SB), Z24, Z28
-	VFMADD213PS  consts<>+1152(SB), Z24, Z28
-	VFMADD213PS  consts<>+1216(SB), Z24, Z28
-	VFMADD213PS  Z0, Z24, Z28
-	VFMADD213PS  consts<>+640(SB), Z24, Z28
-	VFMADD213PS  consts<>+640(SB), Z24, Z28
-	VSCALEFPS    Z27, Z28, Z28
-	VFNMADD213PS Z25, Z28, Z26
-	VXORPS       Z24, Z24, Z24
-	VSUBPS       Z26, Z24, Z25
-	VCMPPS       $0x01, Z24, Z22, K1
-	VMOVAPS      Z25, K1, Z26
-	VMULPS       Z22, Z22, Z24
-	VMOVUPS      Z3, Z25
-	VFMADD213PS  Z4, Z24, Z25
-	VFMADD213PS  Z5, Z24, Z25
-	VFMADD213PS  Z6, Z24, Z25
-	VFMADD213PS  Z7, Z24, Z25
-	VMULPS       Z22, Z25, Z25
-	VCMPPS       $0x02, Z0, Z23, K1
-	VMOVAPS      Z25, K1, Z26
+	VANDPS       Z8, Z22, Z23
+	VMULPS       Z0, Z23, Z23
+	VMOVUPS      Z10, Z24
+	VMOVUPS      Z12, Z25
+	VFMADD213PS  Z13, Z23, Z25
+	VFMADD213PS  Z14, Z23, Z25
+	VFMADD213PS  Z15, Z23, Z25
+	VFMADD213PS  Z16, Z23, Z25
+	VFMADD213PS  Z17, Z23, Z25
+	VFMADD213PS  Z18, Z23, Z25
+	VFMADD213PS  Z19, Z23, Z25
+	VFMADD213PS  Z20, Z23, Z25
+	VMOVAPS      Z25, Z26
+	VFMADD213PS  Z9, Z23, Z26
+	VSUBPS       Z9, Z26, Z27
+	VFMSUB213PS  Z27, Z23, Z25
+	VMOVUPS      Z21, Z27
+	VFMADD213PS  consts<>+3008(SB), Z25, Z27
+	VFMADD213PS  consts<>+3072(SB), Z25, Z27
+	VFMADD213PS  consts<>+3136(SB), Z25, Z27
+	VFMADD213PS  consts<>+3200(SB), Z25, Z27
+	VFMADD213PS  consts<>+1280(SB), Z25, Z27
+	VPSLLD       $0x17, Z26, Z26
+	VCMPPS       $0x02, Z11, Z23, K1
+	VPADDD.Z     Z26, Z27, K1, Z27
+	VFNMADD231PS Z2, Z27, Z24
+	VANDNPS      Z22, Z8, Z25
+	VORPS        Z25, Z24, Z24
+	VMULPS       Z22, Z22, Z25
+	VMOVUPS      Z3, Z26
+	VFMADD213PS  Z4, Z25, Z26
+	VFMADD213PS  Z5, Z25, Z26
+	VFMADD213PS  Z6, Z25, Z26
+	VFMADD213PS  Z7, Z25, Z26
+	VMULPS       Z22, Z26, Z26
+	VCMPPS       $0x01, Z23, Z1, K1
+	VMOVAPS      Z24, K1, Z26
 	VMOVUPS      Z26, (CX)(BX*1)
 	ADDQ         $+64, BX
 	SUBQ         $0x10, AX
@@ -7968,47 +7850,34 @@ rest:
 	BZHIQ        AX, SI, SI
 	KMOVW        SI, K1
 	VMOVUPS.Z    (DX)(BX*1), K1, Z22
-	VXORPS       Z23, Z23, Z23
-	VSUBPS       Z22, Z23, Z23
-	VMAXPS       Z23, Z22, Z23
-	VMINPS       Z23, Z1, Z1
-	VMOVUPS      consts<>+640(SB), Z24
-	VMOVAPS      Z24, Z23
-	VFMADD231PS  Z0, Z1, Z23
-	VDIVPS       Z23, Z24, Z23
-	VMOVUPS      Z8, Z8
-	VFMADD213PS  Z9, Z23, Z8
-	VFMADD213PS  Z10, Z23, Z8
-	VFMADD213PS  Z11, Z23, Z8
-	VFMADD213PS  Z12, Z23, Z8
-	VFMADD213PS  Z13, Z23, Z8
-	VFMADD213PS  Z14, Z23, Z8
-	VFMADD213PS  Z15, Z23, Z8
-	VFMADD213PS  Z16, Z23, Z8
-	VMULPS       Z23, Z8, Z8
-	VMULPS       Z1, Z1, Z9
-	VMULPS       Z2, Z9, Z9
-	VMAXPS       Z9, Z17, Z2
-	VMINPS       Z2, Z18, Z2
-	VMULPS       Z19, Z2, Z9
-	VRNDSCALEPS  $0x08, Z9, Z9
-	VMOVAPS      Z2, Z2
-	VFNMADD231PS Z20, Z9, Z2
-	VFNMADD231PS Z21, Z9, Z2
-	VMOVUPS      consts<>+960(SB), Z10
-	VFMADD213PS  consts<>+1024(SB), Z2, Z10
-	VFMADD213PS  consts<>+1088(SB), Z2, Z10
-	VFMADD213PS  consts<>+1152(SB), Z2, Z10
-	VFMADD213PS  consts<>+1216(SB), Z2, Z10
-	VFMADD213PS  Z0, Z2, Z10
-	VFMADD213PS  consts<>+640(SB), Z2, Z10
-	VFMADD213PS  consts<>+640(SB), Z2, Z10
-	VSCALEFPS    Z9, Z10, Z10
-	VFNMADD213PS Z24, Z10, Z8
-	VXORPS       Z2, Z2, Z2
-	VSUBPS       Z8, Z2, Z9
-	VCMPPS       $0x01, Z2, Z22, K2
-	VMOVAPS      Z9, K2, Z8
+	VANDPS       Z8, Z22, Z23
+	VMULPS       Z0, Z23, Z23
+	VMOVUPS      Z10, Z0
+	VMOVUPS      Z12, Z10
+	VFMADD213PS  Z13, Z23, Z10
+	VFMADD213PS  Z14, Z23, Z10
+	VFMADD213PS  Z15, Z23, Z10
+	VFMADD213PS  Z16, Z23, Z10
+	VFMADD213PS  Z17, Z23, Z10
+	VFMADD213PS  Z18, Z23, Z10
+	VFMADD213PS  Z19, Z23, Z10
+	VFMADD213PS  Z20, Z23, Z10
+	VMOVAPS      Z10, Z12
+	VFMADD213PS  Z9, Z23, Z12
+	VSUBPS       Z9, Z12, Z9
+	VFMSUB213PS  Z9, Z23, Z10
+	VMOVUPS      Z21, Z9
+	VFMADD213PS  consts<>+3008(SB), Z10, Z9
+	VFMADD213PS  consts<>+3072(SB), Z10, Z9
+	VFMADD213PS  consts<>+3136(SB), Z10, Z9
+	VFMADD213PS  consts<>+3200(SB), Z10, Z9
+	VFMADD213PS  consts<>+1280(SB), Z10, Z9
+	VPSLLD       $0x17, Z12, Z12
+	VCMPPS       $0x02, Z11, Z23, K2
+	VPADDD.Z     Z12, Z9, K2, Z9
+	VFNMADD231PS Z2, Z9, Z0
+	VANDNPS      Z22, Z8, Z2
+	VORPS        Z2, Z0, Z0
 	VMULPS       Z22, Z22, Z2
 	VMOVUPS      Z3, Z3
 	VFMADD213PS  Z4, Z2, Z3
@@ -8016,9 +7885,9 @@ rest:
 	VFMADD213PS  Z6, Z2, Z3
 	VFMADD213PS  Z7, Z2, Z3
 	VMULPS       Z22, Z3, Z3
-	VCMPPS       $0x02, Z0, Z1, K2
-	VMOVAPS      Z3, K2, Z8
-	VMOVUPS      Z8, K1, (CX)(BX*1)
+	VCMPPS       $0x01, Z23, Z1, K2
+	VMOVAPS      Z0, K2, Z3
+	VMOVUPS      Z3, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER

@@ -88,9 +88,7 @@ var portable = kernels{
 	sigmoid: each(sigmoid),
 	tanh:    each(func(x float32) float32 { return float32(math.Tanh(float64(x))) }),
 	silu:    each(silu),
-	gelu: each(func(x float32) float32 {
-		return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2))
-	}),
+	gelu:    each(gelu),
 	geluTanh: each(func(x float32) float32 {
 		v := float64(x)
 		return float32(v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v))))
@@ -156,15 +154,14 @@ var portable = kernels{
 			}
 		}
 	},
-	finishRows:          finishGo(1, 0, clamp),
-	finishColumns:       finishGo(0, 1, clamp),
-	finishRowsSiLU:      finishGo(1, 0, func(v, _, _ float32) float32 { return silu(v) }),
-	finishRowsHardSwish: finishGo(1, 0, func(v, _, _ float32) float32 { return hardSwish(v) }),
-	gather:              gatherGo,
-	repeat:              repeatGo,
-	chunk:               TileStride,
-	padRows:             [2]padRows{padRowsGo, padRowsGo},
-	hardSwish:           each(hardSwish),
+	finishRows:    finishGo(1, 0, clamp),
+	finishColumns: finishGo(0, 1, clamp),
+	finishAct:     [acts]finishes{ActSiLU: actGo(silu), ActHardSwish: actGo(hardSwish), ActGELU: actGo(gelu)},
+	gather:        gatherGo,
+	repeat:        repeatGo,
+	chunk:         TileStride,
+	padRows:       [2]padRows{padRowsGo, padRowsGo},
+	hardSwish:     each(hardSwish),
 	taps: func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool) {
 		if !acc {
 			clear(y)
@@ -197,6 +194,8 @@ func exp(x float32) float32 { return float32(math.Exp(float64(x))) }
 func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
 
 func silu(x float32) float32 { return x * sigmoid(x) }
+
+func gelu(x float32) float32 { return float32(float64(x) / 2 * math.Erfc(-float64(x)/math.Sqrt2)) }
 
 func hardSwish(x float32) float32 { return x * clamp(x/6+0.5, 0, 1) }
 

@@ -52,24 +52,34 @@ func FinishTwice(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias,
 	}
 }
 
-// FinishSiLU is FinishRows with SiLU in place of limits, and with twice set FinishTwice.
-func FinishSiLU(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool) {
-	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
-		best.finishRowsSiLU(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -inf, inf, twice)
-	}
-}
-
-// FinishHardSwish is FinishSiLU with HardSwish.
-func FinishHardSwish(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool) {
-	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
-		best.finishRowsHardSwish(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -inf, inf, twice)
-	}
-}
-
 // FinishColumns is FinishRows with a bias for each column, bias[c].
 func FinishColumns(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32) {
 	if fits(dst, ldd, y, ldy, rows, cols, bias, cols, res, ldr) {
 		best.finishColumns(dst, ldd, y, ldy, rows, cols, bias, res, ldr, lo, hi, false)
+	}
+}
+
+// Act is an activation with which epilogues end in place of limits.
+type Act int
+
+const (
+	ActSiLU Act = iota
+	ActHardSwish
+	ActGELU
+	acts
+)
+
+// FinishRows is as the function of its name, and with twice set as FinishTwice.
+func (a Act) FinishRows(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, twice bool) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, rows, res, ldr) {
+		best.finishAct[a].rows(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -inf, inf, twice)
+	}
+}
+
+// FinishColumns is as the function of its name.
+func (a Act) FinishColumns(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int) {
+	if fits(dst, ldd, y, ldy, rows, cols, bias, cols, res, ldr) {
+		best.finishAct[a].columns(dst, ldd, y, ldy, rows, cols, bias, res, ldr, -inf, inf, false)
 	}
 }
 
@@ -106,6 +116,12 @@ func finishGo(byRow, byColumn int, last func(v, lo, hi float32) float32) finish 
 			}
 		}
 	}
+}
+
+// actGo returns the epilogues that end with an activation.
+func actGo(f func(float32) float32) finishes {
+	last := func(v, _, _ float32) float32 { return f(v) }
+	return finishes{finishGo(1, 0, last), finishGo(0, 1, last)}
 }
 
 func gatherGo(dst, src []float32, offset []int, chunks []Chunk) {

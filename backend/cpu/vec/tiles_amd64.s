@@ -22,247 +22,503 @@ DATA masks<>+56(SB)/4, $0x00000000
 DATA masks<>+60(SB)/4, $0x00000000
 GLOBL masks<>(SB), RODATA|NOPTR, $64
 
-DATA consts<>+0(SB)/4, $0xc2b20000
-DATA consts<>+4(SB)/4, $0xc2b20000
-DATA consts<>+8(SB)/4, $0xc2b20000
-DATA consts<>+12(SB)/4, $0xc2b20000
-DATA consts<>+16(SB)/4, $0xc2b20000
-DATA consts<>+20(SB)/4, $0xc2b20000
-DATA consts<>+24(SB)/4, $0xc2b20000
-DATA consts<>+28(SB)/4, $0xc2b20000
-DATA consts<>+32(SB)/4, $0xc2b20000
-DATA consts<>+36(SB)/4, $0xc2b20000
-DATA consts<>+40(SB)/4, $0xc2b20000
-DATA consts<>+44(SB)/4, $0xc2b20000
-DATA consts<>+48(SB)/4, $0xc2b20000
-DATA consts<>+52(SB)/4, $0xc2b20000
-DATA consts<>+56(SB)/4, $0xc2b20000
-DATA consts<>+60(SB)/4, $0xc2b20000
-DATA consts<>+64(SB)/4, $0x42d00000
-DATA consts<>+68(SB)/4, $0x42d00000
-DATA consts<>+72(SB)/4, $0x42d00000
-DATA consts<>+76(SB)/4, $0x42d00000
-DATA consts<>+80(SB)/4, $0x42d00000
-DATA consts<>+84(SB)/4, $0x42d00000
-DATA consts<>+88(SB)/4, $0x42d00000
-DATA consts<>+92(SB)/4, $0x42d00000
-DATA consts<>+96(SB)/4, $0x42d00000
-DATA consts<>+100(SB)/4, $0x42d00000
-DATA consts<>+104(SB)/4, $0x42d00000
-DATA consts<>+108(SB)/4, $0x42d00000
-DATA consts<>+112(SB)/4, $0x42d00000
-DATA consts<>+116(SB)/4, $0x42d00000
-DATA consts<>+120(SB)/4, $0x42d00000
-DATA consts<>+124(SB)/4, $0x42d00000
-DATA consts<>+128(SB)/4, $0xbfb8aa3b
-DATA consts<>+132(SB)/4, $0xbfb8aa3b
-DATA consts<>+136(SB)/4, $0xbfb8aa3b
-DATA consts<>+140(SB)/4, $0xbfb8aa3b
-DATA consts<>+144(SB)/4, $0xbfb8aa3b
-DATA consts<>+148(SB)/4, $0xbfb8aa3b
-DATA consts<>+152(SB)/4, $0xbfb8aa3b
-DATA consts<>+156(SB)/4, $0xbfb8aa3b
-DATA consts<>+160(SB)/4, $0xbfb8aa3b
-DATA consts<>+164(SB)/4, $0xbfb8aa3b
-DATA consts<>+168(SB)/4, $0xbfb8aa3b
-DATA consts<>+172(SB)/4, $0xbfb8aa3b
-DATA consts<>+176(SB)/4, $0xbfb8aa3b
-DATA consts<>+180(SB)/4, $0xbfb8aa3b
-DATA consts<>+184(SB)/4, $0xbfb8aa3b
-DATA consts<>+188(SB)/4, $0xbfb8aa3b
-DATA consts<>+192(SB)/4, $0x3f317218
-DATA consts<>+196(SB)/4, $0x3f317218
-DATA consts<>+200(SB)/4, $0x3f317218
-DATA consts<>+204(SB)/4, $0x3f317218
-DATA consts<>+208(SB)/4, $0x3f317218
-DATA consts<>+212(SB)/4, $0x3f317218
-DATA consts<>+216(SB)/4, $0x3f317218
-DATA consts<>+220(SB)/4, $0x3f317218
-DATA consts<>+224(SB)/4, $0x3f317218
-DATA consts<>+228(SB)/4, $0x3f317218
-DATA consts<>+232(SB)/4, $0x3f317218
-DATA consts<>+236(SB)/4, $0x3f317218
-DATA consts<>+240(SB)/4, $0x3f317218
-DATA consts<>+244(SB)/4, $0x3f317218
-DATA consts<>+248(SB)/4, $0x3f317218
-DATA consts<>+252(SB)/4, $0x3f317218
-DATA consts<>+256(SB)/4, $0x4b400000
-DATA consts<>+260(SB)/4, $0x4b400000
-DATA consts<>+264(SB)/4, $0x4b400000
-DATA consts<>+268(SB)/4, $0x4b400000
-DATA consts<>+272(SB)/4, $0x4b400000
-DATA consts<>+276(SB)/4, $0x4b400000
-DATA consts<>+280(SB)/4, $0x4b400000
-DATA consts<>+284(SB)/4, $0x4b400000
-DATA consts<>+288(SB)/4, $0x4b400000
-DATA consts<>+292(SB)/4, $0x4b400000
-DATA consts<>+296(SB)/4, $0x4b400000
-DATA consts<>+300(SB)/4, $0x4b400000
-DATA consts<>+304(SB)/4, $0x4b400000
-DATA consts<>+308(SB)/4, $0x4b400000
-DATA consts<>+312(SB)/4, $0x4b400000
-DATA consts<>+316(SB)/4, $0x4b400000
-DATA consts<>+320(SB)/4, $0x3ab84db2
-DATA consts<>+324(SB)/4, $0x3ab84db2
-DATA consts<>+328(SB)/4, $0x3ab84db2
-DATA consts<>+332(SB)/4, $0x3ab84db2
-DATA consts<>+336(SB)/4, $0x3ab84db2
-DATA consts<>+340(SB)/4, $0x3ab84db2
-DATA consts<>+344(SB)/4, $0x3ab84db2
-DATA consts<>+348(SB)/4, $0x3ab84db2
-DATA consts<>+352(SB)/4, $0x3ab84db2
-DATA consts<>+356(SB)/4, $0x3ab84db2
-DATA consts<>+360(SB)/4, $0x3ab84db2
-DATA consts<>+364(SB)/4, $0x3ab84db2
-DATA consts<>+368(SB)/4, $0x3ab84db2
-DATA consts<>+372(SB)/4, $0x3ab84db2
-DATA consts<>+376(SB)/4, $0x3ab84db2
-DATA consts<>+380(SB)/4, $0x3ab84db2
-DATA consts<>+384(SB)/4, $0xbc09481f
-DATA consts<>+388(SB)/4, $0xbc09481f
-DATA consts<>+392(SB)/4, $0xbc09481f
-DATA consts<>+396(SB)/4, $0xbc09481f
-DATA consts<>+400(SB)/4, $0xbc09481f
-DATA consts<>+404(SB)/4, $0xbc09481f
-DATA consts<>+408(SB)/4, $0xbc09481f
-DATA consts<>+412(SB)/4, $0xbc09481f
-DATA consts<>+416(SB)/4, $0xbc09481f
-DATA consts<>+420(SB)/4, $0xbc09481f
-DATA consts<>+424(SB)/4, $0xbc09481f
-DATA consts<>+428(SB)/4, $0xbc09481f
-DATA consts<>+432(SB)/4, $0xbc09481f
-DATA consts<>+436(SB)/4, $0xbc09481f
-DATA consts<>+440(SB)/4, $0xbc09481f
-DATA consts<>+444(SB)/4, $0xbc09481f
-DATA consts<>+448(SB)/4, $0x3d2aa8af
-DATA consts<>+452(SB)/4, $0x3d2aa8af
-DATA consts<>+456(SB)/4, $0x3d2aa8af
-DATA consts<>+460(SB)/4, $0x3d2aa8af
-DATA consts<>+464(SB)/4, $0x3d2aa8af
-DATA consts<>+468(SB)/4, $0x3d2aa8af
-DATA consts<>+472(SB)/4, $0x3d2aa8af
-DATA consts<>+476(SB)/4, $0x3d2aa8af
-DATA consts<>+480(SB)/4, $0x3d2aa8af
-DATA consts<>+484(SB)/4, $0x3d2aa8af
-DATA consts<>+488(SB)/4, $0x3d2aa8af
-DATA consts<>+492(SB)/4, $0x3d2aa8af
-DATA consts<>+496(SB)/4, $0x3d2aa8af
-DATA consts<>+500(SB)/4, $0x3d2aa8af
-DATA consts<>+504(SB)/4, $0x3d2aa8af
-DATA consts<>+508(SB)/4, $0x3d2aa8af
-DATA consts<>+512(SB)/4, $0xbe2aa9e1
-DATA consts<>+516(SB)/4, $0xbe2aa9e1
-DATA consts<>+520(SB)/4, $0xbe2aa9e1
-DATA consts<>+524(SB)/4, $0xbe2aa9e1
-DATA consts<>+528(SB)/4, $0xbe2aa9e1
-DATA consts<>+532(SB)/4, $0xbe2aa9e1
-DATA consts<>+536(SB)/4, $0xbe2aa9e1
-DATA consts<>+540(SB)/4, $0xbe2aa9e1
-DATA consts<>+544(SB)/4, $0xbe2aa9e1
-DATA consts<>+548(SB)/4, $0xbe2aa9e1
-DATA consts<>+552(SB)/4, $0xbe2aa9e1
-DATA consts<>+556(SB)/4, $0xbe2aa9e1
-DATA consts<>+560(SB)/4, $0xbe2aa9e1
-DATA consts<>+564(SB)/4, $0xbe2aa9e1
-DATA consts<>+568(SB)/4, $0xbe2aa9e1
-DATA consts<>+572(SB)/4, $0xbe2aa9e1
-DATA consts<>+576(SB)/4, $0x3f000001
-DATA consts<>+580(SB)/4, $0x3f000001
-DATA consts<>+584(SB)/4, $0x3f000001
-DATA consts<>+588(SB)/4, $0x3f000001
-DATA consts<>+592(SB)/4, $0x3f000001
-DATA consts<>+596(SB)/4, $0x3f000001
-DATA consts<>+600(SB)/4, $0x3f000001
-DATA consts<>+604(SB)/4, $0x3f000001
-DATA consts<>+608(SB)/4, $0x3f000001
-DATA consts<>+612(SB)/4, $0x3f000001
-DATA consts<>+616(SB)/4, $0x3f000001
-DATA consts<>+620(SB)/4, $0x3f000001
-DATA consts<>+624(SB)/4, $0x3f000001
-DATA consts<>+628(SB)/4, $0x3f000001
-DATA consts<>+632(SB)/4, $0x3f000001
-DATA consts<>+636(SB)/4, $0x3f000001
-DATA consts<>+640(SB)/4, $0xbf800000
-DATA consts<>+644(SB)/4, $0xbf800000
-DATA consts<>+648(SB)/4, $0xbf800000
-DATA consts<>+652(SB)/4, $0xbf800000
-DATA consts<>+656(SB)/4, $0xbf800000
-DATA consts<>+660(SB)/4, $0xbf800000
-DATA consts<>+664(SB)/4, $0xbf800000
-DATA consts<>+668(SB)/4, $0xbf800000
-DATA consts<>+672(SB)/4, $0xbf800000
-DATA consts<>+676(SB)/4, $0xbf800000
-DATA consts<>+680(SB)/4, $0xbf800000
-DATA consts<>+684(SB)/4, $0xbf800000
-DATA consts<>+688(SB)/4, $0xbf800000
-DATA consts<>+692(SB)/4, $0xbf800000
-DATA consts<>+696(SB)/4, $0xbf800000
-DATA consts<>+700(SB)/4, $0xbf800000
-DATA consts<>+704(SB)/4, $0x3f800000
-DATA consts<>+708(SB)/4, $0x3f800000
-DATA consts<>+712(SB)/4, $0x3f800000
-DATA consts<>+716(SB)/4, $0x3f800000
-DATA consts<>+720(SB)/4, $0x3f800000
-DATA consts<>+724(SB)/4, $0x3f800000
-DATA consts<>+728(SB)/4, $0x3f800000
-DATA consts<>+732(SB)/4, $0x3f800000
-DATA consts<>+736(SB)/4, $0x3f800000
-DATA consts<>+740(SB)/4, $0x3f800000
-DATA consts<>+744(SB)/4, $0x3f800000
-DATA consts<>+748(SB)/4, $0x3f800000
-DATA consts<>+752(SB)/4, $0x3f800000
-DATA consts<>+756(SB)/4, $0x3f800000
-DATA consts<>+760(SB)/4, $0x3f800000
-DATA consts<>+764(SB)/4, $0x3f800000
-DATA consts<>+768(SB)/4, $0x00000000
-DATA consts<>+772(SB)/4, $0x00000000
-DATA consts<>+776(SB)/4, $0x00000000
-DATA consts<>+780(SB)/4, $0x00000000
-DATA consts<>+784(SB)/4, $0x00000000
-DATA consts<>+788(SB)/4, $0x00000000
-DATA consts<>+792(SB)/4, $0x00000000
-DATA consts<>+796(SB)/4, $0x00000000
-DATA consts<>+800(SB)/4, $0x00000000
-DATA consts<>+804(SB)/4, $0x00000000
-DATA consts<>+808(SB)/4, $0x00000000
-DATA consts<>+812(SB)/4, $0x00000000
-DATA consts<>+816(SB)/4, $0x00000000
-DATA consts<>+820(SB)/4, $0x00000000
-DATA consts<>+824(SB)/4, $0x00000000
-DATA consts<>+828(SB)/4, $0x00000000
-DATA consts<>+832(SB)/4, $0x3e2aaaab
-DATA consts<>+836(SB)/4, $0x3e2aaaab
-DATA consts<>+840(SB)/4, $0x3e2aaaab
-DATA consts<>+844(SB)/4, $0x3e2aaaab
-DATA consts<>+848(SB)/4, $0x3e2aaaab
-DATA consts<>+852(SB)/4, $0x3e2aaaab
-DATA consts<>+856(SB)/4, $0x3e2aaaab
-DATA consts<>+860(SB)/4, $0x3e2aaaab
-DATA consts<>+864(SB)/4, $0x3e2aaaab
-DATA consts<>+868(SB)/4, $0x3e2aaaab
-DATA consts<>+872(SB)/4, $0x3e2aaaab
-DATA consts<>+876(SB)/4, $0x3e2aaaab
-DATA consts<>+880(SB)/4, $0x3e2aaaab
-DATA consts<>+884(SB)/4, $0x3e2aaaab
-DATA consts<>+888(SB)/4, $0x3e2aaaab
-DATA consts<>+892(SB)/4, $0x3e2aaaab
-DATA consts<>+896(SB)/4, $0x3f000000
-DATA consts<>+900(SB)/4, $0x3f000000
-DATA consts<>+904(SB)/4, $0x3f000000
-DATA consts<>+908(SB)/4, $0x3f000000
-DATA consts<>+912(SB)/4, $0x3f000000
-DATA consts<>+916(SB)/4, $0x3f000000
-DATA consts<>+920(SB)/4, $0x3f000000
-DATA consts<>+924(SB)/4, $0x3f000000
-DATA consts<>+928(SB)/4, $0x3f000000
-DATA consts<>+932(SB)/4, $0x3f000000
-DATA consts<>+936(SB)/4, $0x3f000000
-DATA consts<>+940(SB)/4, $0x3f000000
-DATA consts<>+944(SB)/4, $0x3f000000
-DATA consts<>+948(SB)/4, $0x3f000000
-DATA consts<>+952(SB)/4, $0x3f000000
-DATA consts<>+956(SB)/4, $0x3f000000
-GLOBL consts<>(SB), RODATA|NOPTR, $960
+DATA consts<>+0(SB)/4, $0x00000000
+DATA consts<>+4(SB)/4, $0x00000000
+DATA consts<>+8(SB)/4, $0x00000000
+DATA consts<>+12(SB)/4, $0x00000000
+DATA consts<>+16(SB)/4, $0x00000000
+DATA consts<>+20(SB)/4, $0x00000000
+DATA consts<>+24(SB)/4, $0x00000000
+DATA consts<>+28(SB)/4, $0x00000000
+DATA consts<>+32(SB)/4, $0x00000000
+DATA consts<>+36(SB)/4, $0x00000000
+DATA consts<>+40(SB)/4, $0x00000000
+DATA consts<>+44(SB)/4, $0x00000000
+DATA consts<>+48(SB)/4, $0x00000000
+DATA consts<>+52(SB)/4, $0x00000000
+DATA consts<>+56(SB)/4, $0x00000000
+DATA consts<>+60(SB)/4, $0x00000000
+DATA consts<>+64(SB)/4, $0x7fffffff
+DATA consts<>+68(SB)/4, $0x7fffffff
+DATA consts<>+72(SB)/4, $0x7fffffff
+DATA consts<>+76(SB)/4, $0x7fffffff
+DATA consts<>+80(SB)/4, $0x7fffffff
+DATA consts<>+84(SB)/4, $0x7fffffff
+DATA consts<>+88(SB)/4, $0x7fffffff
+DATA consts<>+92(SB)/4, $0x7fffffff
+DATA consts<>+96(SB)/4, $0x7fffffff
+DATA consts<>+100(SB)/4, $0x7fffffff
+DATA consts<>+104(SB)/4, $0x7fffffff
+DATA consts<>+108(SB)/4, $0x7fffffff
+DATA consts<>+112(SB)/4, $0x7fffffff
+DATA consts<>+116(SB)/4, $0x7fffffff
+DATA consts<>+120(SB)/4, $0x7fffffff
+DATA consts<>+124(SB)/4, $0x7fffffff
+DATA consts<>+128(SB)/4, $0x4b400000
+DATA consts<>+132(SB)/4, $0x4b400000
+DATA consts<>+136(SB)/4, $0x4b400000
+DATA consts<>+140(SB)/4, $0x4b400000
+DATA consts<>+144(SB)/4, $0x4b400000
+DATA consts<>+148(SB)/4, $0x4b400000
+DATA consts<>+152(SB)/4, $0x4b400000
+DATA consts<>+156(SB)/4, $0x4b400000
+DATA consts<>+160(SB)/4, $0x4b400000
+DATA consts<>+164(SB)/4, $0x4b400000
+DATA consts<>+168(SB)/4, $0x4b400000
+DATA consts<>+172(SB)/4, $0x4b400000
+DATA consts<>+176(SB)/4, $0x4b400000
+DATA consts<>+180(SB)/4, $0x4b400000
+DATA consts<>+184(SB)/4, $0x4b400000
+DATA consts<>+188(SB)/4, $0x4b400000
+DATA consts<>+192(SB)/4, $0x3f800000
+DATA consts<>+196(SB)/4, $0x3f800000
+DATA consts<>+200(SB)/4, $0x3f800000
+DATA consts<>+204(SB)/4, $0x3f800000
+DATA consts<>+208(SB)/4, $0x3f800000
+DATA consts<>+212(SB)/4, $0x3f800000
+DATA consts<>+216(SB)/4, $0x3f800000
+DATA consts<>+220(SB)/4, $0x3f800000
+DATA consts<>+224(SB)/4, $0x3f800000
+DATA consts<>+228(SB)/4, $0x3f800000
+DATA consts<>+232(SB)/4, $0x3f800000
+DATA consts<>+236(SB)/4, $0x3f800000
+DATA consts<>+240(SB)/4, $0x3f800000
+DATA consts<>+244(SB)/4, $0x3f800000
+DATA consts<>+248(SB)/4, $0x3f800000
+DATA consts<>+252(SB)/4, $0x3f800000
+DATA consts<>+256(SB)/4, $0x40d00000
+DATA consts<>+260(SB)/4, $0x40d00000
+DATA consts<>+264(SB)/4, $0x40d00000
+DATA consts<>+268(SB)/4, $0x40d00000
+DATA consts<>+272(SB)/4, $0x40d00000
+DATA consts<>+276(SB)/4, $0x40d00000
+DATA consts<>+280(SB)/4, $0x40d00000
+DATA consts<>+284(SB)/4, $0x40d00000
+DATA consts<>+288(SB)/4, $0x40d00000
+DATA consts<>+292(SB)/4, $0x40d00000
+DATA consts<>+296(SB)/4, $0x40d00000
+DATA consts<>+300(SB)/4, $0x40d00000
+DATA consts<>+304(SB)/4, $0x40d00000
+DATA consts<>+308(SB)/4, $0x40d00000
+DATA consts<>+312(SB)/4, $0x40d00000
+DATA consts<>+316(SB)/4, $0x40d00000
+DATA consts<>+320(SB)/4, $0x34a27e37
+DATA consts<>+324(SB)/4, $0x34a27e37
+DATA consts<>+328(SB)/4, $0x34a27e37
+DATA consts<>+332(SB)/4, $0x34a27e37
+DATA consts<>+336(SB)/4, $0x34a27e37
+DATA consts<>+340(SB)/4, $0x34a27e37
+DATA consts<>+344(SB)/4, $0x34a27e37
+DATA consts<>+348(SB)/4, $0x34a27e37
+DATA consts<>+352(SB)/4, $0x34a27e37
+DATA consts<>+356(SB)/4, $0x34a27e37
+DATA consts<>+360(SB)/4, $0x34a27e37
+DATA consts<>+364(SB)/4, $0x34a27e37
+DATA consts<>+368(SB)/4, $0x34a27e37
+DATA consts<>+372(SB)/4, $0x34a27e37
+DATA consts<>+376(SB)/4, $0x34a27e37
+DATA consts<>+380(SB)/4, $0x34a27e37
+DATA consts<>+384(SB)/4, $0xb6d593ee
+DATA consts<>+388(SB)/4, $0xb6d593ee
+DATA consts<>+392(SB)/4, $0xb6d593ee
+DATA consts<>+396(SB)/4, $0xb6d593ee
+DATA consts<>+400(SB)/4, $0xb6d593ee
+DATA consts<>+404(SB)/4, $0xb6d593ee
+DATA consts<>+408(SB)/4, $0xb6d593ee
+DATA consts<>+412(SB)/4, $0xb6d593ee
+DATA consts<>+416(SB)/4, $0xb6d593ee
+DATA consts<>+420(SB)/4, $0xb6d593ee
+DATA consts<>+424(SB)/4, $0xb6d593ee
+DATA consts<>+428(SB)/4, $0xb6d593ee
+DATA consts<>+432(SB)/4, $0xb6d593ee
+DATA consts<>+436(SB)/4, $0xb6d593ee
+DATA consts<>+440(SB)/4, $0xb6d593ee
+DATA consts<>+444(SB)/4, $0xb6d593ee
+DATA consts<>+448(SB)/4, $0x3866ed14
+DATA consts<>+452(SB)/4, $0x3866ed14
+DATA consts<>+456(SB)/4, $0x3866ed14
+DATA consts<>+460(SB)/4, $0x3866ed14
+DATA consts<>+464(SB)/4, $0x3866ed14
+DATA consts<>+468(SB)/4, $0x3866ed14
+DATA consts<>+472(SB)/4, $0x3866ed14
+DATA consts<>+476(SB)/4, $0x3866ed14
+DATA consts<>+480(SB)/4, $0x3866ed14
+DATA consts<>+484(SB)/4, $0x3866ed14
+DATA consts<>+488(SB)/4, $0x3866ed14
+DATA consts<>+492(SB)/4, $0x3866ed14
+DATA consts<>+496(SB)/4, $0x3866ed14
+DATA consts<>+500(SB)/4, $0x3866ed14
+DATA consts<>+504(SB)/4, $0x3866ed14
+DATA consts<>+508(SB)/4, $0x3866ed14
+DATA consts<>+512(SB)/4, $0xb96518ae
+DATA consts<>+516(SB)/4, $0xb96518ae
+DATA consts<>+520(SB)/4, $0xb96518ae
+DATA consts<>+524(SB)/4, $0xb96518ae
+DATA consts<>+528(SB)/4, $0xb96518ae
+DATA consts<>+532(SB)/4, $0xb96518ae
+DATA consts<>+536(SB)/4, $0xb96518ae
+DATA consts<>+540(SB)/4, $0xb96518ae
+DATA consts<>+544(SB)/4, $0xb96518ae
+DATA consts<>+548(SB)/4, $0xb96518ae
+DATA consts<>+552(SB)/4, $0xb96518ae
+DATA consts<>+556(SB)/4, $0xb96518ae
+DATA consts<>+560(SB)/4, $0xb96518ae
+DATA consts<>+564(SB)/4, $0xb96518ae
+DATA consts<>+568(SB)/4, $0xb96518ae
+DATA consts<>+572(SB)/4, $0xb96518ae
+DATA consts<>+576(SB)/4, $0xb8e62f9d
+DATA consts<>+580(SB)/4, $0xb8e62f9d
+DATA consts<>+584(SB)/4, $0xb8e62f9d
+DATA consts<>+588(SB)/4, $0xb8e62f9d
+DATA consts<>+592(SB)/4, $0xb8e62f9d
+DATA consts<>+596(SB)/4, $0xb8e62f9d
+DATA consts<>+600(SB)/4, $0xb8e62f9d
+DATA consts<>+604(SB)/4, $0xb8e62f9d
+DATA consts<>+608(SB)/4, $0xb8e62f9d
+DATA consts<>+612(SB)/4, $0xb8e62f9d
+DATA consts<>+616(SB)/4, $0xb8e62f9d
+DATA consts<>+620(SB)/4, $0xb8e62f9d
+DATA consts<>+624(SB)/4, $0xb8e62f9d
+DATA consts<>+628(SB)/4, $0xb8e62f9d
+DATA consts<>+632(SB)/4, $0xb8e62f9d
+DATA consts<>+636(SB)/4, $0xb8e62f9d
+DATA consts<>+640(SB)/4, $0x3be793b9
+DATA consts<>+644(SB)/4, $0x3be793b9
+DATA consts<>+648(SB)/4, $0x3be793b9
+DATA consts<>+652(SB)/4, $0x3be793b9
+DATA consts<>+656(SB)/4, $0x3be793b9
+DATA consts<>+660(SB)/4, $0x3be793b9
+DATA consts<>+664(SB)/4, $0x3be793b9
+DATA consts<>+668(SB)/4, $0x3be793b9
+DATA consts<>+672(SB)/4, $0x3be793b9
+DATA consts<>+676(SB)/4, $0x3be793b9
+DATA consts<>+680(SB)/4, $0x3be793b9
+DATA consts<>+684(SB)/4, $0x3be793b9
+DATA consts<>+688(SB)/4, $0x3be793b9
+DATA consts<>+692(SB)/4, $0x3be793b9
+DATA consts<>+696(SB)/4, $0x3be793b9
+DATA consts<>+700(SB)/4, $0x3be793b9
+DATA consts<>+704(SB)/4, $0xbd571af0
+DATA consts<>+708(SB)/4, $0xbd571af0
+DATA consts<>+712(SB)/4, $0xbd571af0
+DATA consts<>+716(SB)/4, $0xbd571af0
+DATA consts<>+720(SB)/4, $0xbd571af0
+DATA consts<>+724(SB)/4, $0xbd571af0
+DATA consts<>+728(SB)/4, $0xbd571af0
+DATA consts<>+732(SB)/4, $0xbd571af0
+DATA consts<>+736(SB)/4, $0xbd571af0
+DATA consts<>+740(SB)/4, $0xbd571af0
+DATA consts<>+744(SB)/4, $0xbd571af0
+DATA consts<>+748(SB)/4, $0xbd571af0
+DATA consts<>+752(SB)/4, $0xbd571af0
+DATA consts<>+756(SB)/4, $0xbd571af0
+DATA consts<>+760(SB)/4, $0xbd571af0
+DATA consts<>+764(SB)/4, $0xbd571af0
+DATA consts<>+768(SB)/4, $0xbeeb1c0a
+DATA consts<>+772(SB)/4, $0xbeeb1c0a
+DATA consts<>+776(SB)/4, $0xbeeb1c0a
+DATA consts<>+780(SB)/4, $0xbeeb1c0a
+DATA consts<>+784(SB)/4, $0xbeeb1c0a
+DATA consts<>+788(SB)/4, $0xbeeb1c0a
+DATA consts<>+792(SB)/4, $0xbeeb1c0a
+DATA consts<>+796(SB)/4, $0xbeeb1c0a
+DATA consts<>+800(SB)/4, $0xbeeb1c0a
+DATA consts<>+804(SB)/4, $0xbeeb1c0a
+DATA consts<>+808(SB)/4, $0xbeeb1c0a
+DATA consts<>+812(SB)/4, $0xbeeb1c0a
+DATA consts<>+816(SB)/4, $0xbeeb1c0a
+DATA consts<>+820(SB)/4, $0xbeeb1c0a
+DATA consts<>+824(SB)/4, $0xbeeb1c0a
+DATA consts<>+828(SB)/4, $0xbeeb1c0a
+DATA consts<>+832(SB)/4, $0xbf935775
+DATA consts<>+836(SB)/4, $0xbf935775
+DATA consts<>+840(SB)/4, $0xbf935775
+DATA consts<>+844(SB)/4, $0xbf935775
+DATA consts<>+848(SB)/4, $0xbf935775
+DATA consts<>+852(SB)/4, $0xbf935775
+DATA consts<>+856(SB)/4, $0xbf935775
+DATA consts<>+860(SB)/4, $0xbf935775
+DATA consts<>+864(SB)/4, $0xbf935775
+DATA consts<>+868(SB)/4, $0xbf935775
+DATA consts<>+872(SB)/4, $0xbf935775
+DATA consts<>+876(SB)/4, $0xbf935775
+DATA consts<>+880(SB)/4, $0xbf935775
+DATA consts<>+884(SB)/4, $0xbf935775
+DATA consts<>+888(SB)/4, $0xbf935775
+DATA consts<>+892(SB)/4, $0xbf935775
+DATA consts<>+896(SB)/4, $0x3a2ddd0a
+DATA consts<>+900(SB)/4, $0x3a2ddd0a
+DATA consts<>+904(SB)/4, $0x3a2ddd0a
+DATA consts<>+908(SB)/4, $0x3a2ddd0a
+DATA consts<>+912(SB)/4, $0x3a2ddd0a
+DATA consts<>+916(SB)/4, $0x3a2ddd0a
+DATA consts<>+920(SB)/4, $0x3a2ddd0a
+DATA consts<>+924(SB)/4, $0x3a2ddd0a
+DATA consts<>+928(SB)/4, $0x3a2ddd0a
+DATA consts<>+932(SB)/4, $0x3a2ddd0a
+DATA consts<>+936(SB)/4, $0x3a2ddd0a
+DATA consts<>+940(SB)/4, $0x3a2ddd0a
+DATA consts<>+944(SB)/4, $0x3a2ddd0a
+DATA consts<>+948(SB)/4, $0x3a2ddd0a
+DATA consts<>+952(SB)/4, $0x3a2ddd0a
+DATA consts<>+956(SB)/4, $0x3a2ddd0a
+DATA consts<>+960(SB)/4, $0x3b9e7544
+DATA consts<>+964(SB)/4, $0x3b9e7544
+DATA consts<>+968(SB)/4, $0x3b9e7544
+DATA consts<>+972(SB)/4, $0x3b9e7544
+DATA consts<>+976(SB)/4, $0x3b9e7544
+DATA consts<>+980(SB)/4, $0x3b9e7544
+DATA consts<>+984(SB)/4, $0x3b9e7544
+DATA consts<>+988(SB)/4, $0x3b9e7544
+DATA consts<>+992(SB)/4, $0x3b9e7544
+DATA consts<>+996(SB)/4, $0x3b9e7544
+DATA consts<>+1000(SB)/4, $0x3b9e7544
+DATA consts<>+1004(SB)/4, $0x3b9e7544
+DATA consts<>+1008(SB)/4, $0x3b9e7544
+DATA consts<>+1012(SB)/4, $0x3b9e7544
+DATA consts<>+1016(SB)/4, $0x3b9e7544
+DATA consts<>+1020(SB)/4, $0x3b9e7544
+DATA consts<>+1024(SB)/4, $0x3ce35ba9
+DATA consts<>+1028(SB)/4, $0x3ce35ba9
+DATA consts<>+1032(SB)/4, $0x3ce35ba9
+DATA consts<>+1036(SB)/4, $0x3ce35ba9
+DATA consts<>+1040(SB)/4, $0x3ce35ba9
+DATA consts<>+1044(SB)/4, $0x3ce35ba9
+DATA consts<>+1048(SB)/4, $0x3ce35ba9
+DATA consts<>+1052(SB)/4, $0x3ce35ba9
+DATA consts<>+1056(SB)/4, $0x3ce35ba9
+DATA consts<>+1060(SB)/4, $0x3ce35ba9
+DATA consts<>+1064(SB)/4, $0x3ce35ba9
+DATA consts<>+1068(SB)/4, $0x3ce35ba9
+DATA consts<>+1072(SB)/4, $0x3ce35ba9
+DATA consts<>+1076(SB)/4, $0x3ce35ba9
+DATA consts<>+1080(SB)/4, $0x3ce35ba9
+DATA consts<>+1084(SB)/4, $0x3ce35ba9
+DATA consts<>+1088(SB)/4, $0x3df5fcde
+DATA consts<>+1092(SB)/4, $0x3df5fcde
+DATA consts<>+1096(SB)/4, $0x3df5fcde
+DATA consts<>+1100(SB)/4, $0x3df5fcde
+DATA consts<>+1104(SB)/4, $0x3df5fcde
+DATA consts<>+1108(SB)/4, $0x3df5fcde
+DATA consts<>+1112(SB)/4, $0x3df5fcde
+DATA consts<>+1116(SB)/4, $0x3df5fcde
+DATA consts<>+1120(SB)/4, $0x3df5fcde
+DATA consts<>+1124(SB)/4, $0x3df5fcde
+DATA consts<>+1128(SB)/4, $0x3df5fcde
+DATA consts<>+1132(SB)/4, $0x3df5fcde
+DATA consts<>+1136(SB)/4, $0x3df5fcde
+DATA consts<>+1140(SB)/4, $0x3df5fcde
+DATA consts<>+1144(SB)/4, $0x3df5fcde
+DATA consts<>+1148(SB)/4, $0x3df5fcde
+DATA consts<>+1152(SB)/4, $0x3eb17215
+DATA consts<>+1156(SB)/4, $0x3eb17215
+DATA consts<>+1160(SB)/4, $0x3eb17215
+DATA consts<>+1164(SB)/4, $0x3eb17215
+DATA consts<>+1168(SB)/4, $0x3eb17215
+DATA consts<>+1172(SB)/4, $0x3eb17215
+DATA consts<>+1176(SB)/4, $0x3eb17215
+DATA consts<>+1180(SB)/4, $0x3eb17215
+DATA consts<>+1184(SB)/4, $0x3eb17215
+DATA consts<>+1188(SB)/4, $0x3eb17215
+DATA consts<>+1192(SB)/4, $0x3eb17215
+DATA consts<>+1196(SB)/4, $0x3eb17215
+DATA consts<>+1200(SB)/4, $0x3eb17215
+DATA consts<>+1204(SB)/4, $0x3eb17215
+DATA consts<>+1208(SB)/4, $0x3eb17215
+DATA consts<>+1212(SB)/4, $0x3eb17215
+DATA consts<>+1216(SB)/4, $0x3f000000
+DATA consts<>+1220(SB)/4, $0x3f000000
+DATA consts<>+1224(SB)/4, $0x3f000000
+DATA consts<>+1228(SB)/4, $0x3f000000
+DATA consts<>+1232(SB)/4, $0x3f000000
+DATA consts<>+1236(SB)/4, $0x3f000000
+DATA consts<>+1240(SB)/4, $0x3f000000
+DATA consts<>+1244(SB)/4, $0x3f000000
+DATA consts<>+1248(SB)/4, $0x3f000000
+DATA consts<>+1252(SB)/4, $0x3f000000
+DATA consts<>+1256(SB)/4, $0x3f000000
+DATA consts<>+1260(SB)/4, $0x3f000000
+DATA consts<>+1264(SB)/4, $0x3f000000
+DATA consts<>+1268(SB)/4, $0x3f000000
+DATA consts<>+1272(SB)/4, $0x3f000000
+DATA consts<>+1276(SB)/4, $0x3f000000
+DATA consts<>+1280(SB)/4, $0x3e2aaaab
+DATA consts<>+1284(SB)/4, $0x3e2aaaab
+DATA consts<>+1288(SB)/4, $0x3e2aaaab
+DATA consts<>+1292(SB)/4, $0x3e2aaaab
+DATA consts<>+1296(SB)/4, $0x3e2aaaab
+DATA consts<>+1300(SB)/4, $0x3e2aaaab
+DATA consts<>+1304(SB)/4, $0x3e2aaaab
+DATA consts<>+1308(SB)/4, $0x3e2aaaab
+DATA consts<>+1312(SB)/4, $0x3e2aaaab
+DATA consts<>+1316(SB)/4, $0x3e2aaaab
+DATA consts<>+1320(SB)/4, $0x3e2aaaab
+DATA consts<>+1324(SB)/4, $0x3e2aaaab
+DATA consts<>+1328(SB)/4, $0x3e2aaaab
+DATA consts<>+1332(SB)/4, $0x3e2aaaab
+DATA consts<>+1336(SB)/4, $0x3e2aaaab
+DATA consts<>+1340(SB)/4, $0x3e2aaaab
+DATA consts<>+1344(SB)/4, $0xc2b20000
+DATA consts<>+1348(SB)/4, $0xc2b20000
+DATA consts<>+1352(SB)/4, $0xc2b20000
+DATA consts<>+1356(SB)/4, $0xc2b20000
+DATA consts<>+1360(SB)/4, $0xc2b20000
+DATA consts<>+1364(SB)/4, $0xc2b20000
+DATA consts<>+1368(SB)/4, $0xc2b20000
+DATA consts<>+1372(SB)/4, $0xc2b20000
+DATA consts<>+1376(SB)/4, $0xc2b20000
+DATA consts<>+1380(SB)/4, $0xc2b20000
+DATA consts<>+1384(SB)/4, $0xc2b20000
+DATA consts<>+1388(SB)/4, $0xc2b20000
+DATA consts<>+1392(SB)/4, $0xc2b20000
+DATA consts<>+1396(SB)/4, $0xc2b20000
+DATA consts<>+1400(SB)/4, $0xc2b20000
+DATA consts<>+1404(SB)/4, $0xc2b20000
+DATA consts<>+1408(SB)/4, $0x42b00000
+DATA consts<>+1412(SB)/4, $0x42b00000
+DATA consts<>+1416(SB)/4, $0x42b00000
+DATA consts<>+1420(SB)/4, $0x42b00000
+DATA consts<>+1424(SB)/4, $0x42b00000
+DATA consts<>+1428(SB)/4, $0x42b00000
+DATA consts<>+1432(SB)/4, $0x42b00000
+DATA consts<>+1436(SB)/4, $0x42b00000
+DATA consts<>+1440(SB)/4, $0x42b00000
+DATA consts<>+1444(SB)/4, $0x42b00000
+DATA consts<>+1448(SB)/4, $0x42b00000
+DATA consts<>+1452(SB)/4, $0x42b00000
+DATA consts<>+1456(SB)/4, $0x42b00000
+DATA consts<>+1460(SB)/4, $0x42b00000
+DATA consts<>+1464(SB)/4, $0x42b00000
+DATA consts<>+1468(SB)/4, $0x42b00000
+DATA consts<>+1472(SB)/4, $0xbfb8aa3b
+DATA consts<>+1476(SB)/4, $0xbfb8aa3b
+DATA consts<>+1480(SB)/4, $0xbfb8aa3b
+DATA consts<>+1484(SB)/4, $0xbfb8aa3b
+DATA consts<>+1488(SB)/4, $0xbfb8aa3b
+DATA consts<>+1492(SB)/4, $0xbfb8aa3b
+DATA consts<>+1496(SB)/4, $0xbfb8aa3b
+DATA consts<>+1500(SB)/4, $0xbfb8aa3b
+DATA consts<>+1504(SB)/4, $0xbfb8aa3b
+DATA consts<>+1508(SB)/4, $0xbfb8aa3b
+DATA consts<>+1512(SB)/4, $0xbfb8aa3b
+DATA consts<>+1516(SB)/4, $0xbfb8aa3b
+DATA consts<>+1520(SB)/4, $0xbfb8aa3b
+DATA consts<>+1524(SB)/4, $0xbfb8aa3b
+DATA consts<>+1528(SB)/4, $0xbfb8aa3b
+DATA consts<>+1532(SB)/4, $0xbfb8aa3b
+DATA consts<>+1536(SB)/4, $0x3f317218
+DATA consts<>+1540(SB)/4, $0x3f317218
+DATA consts<>+1544(SB)/4, $0x3f317218
+DATA consts<>+1548(SB)/4, $0x3f317218
+DATA consts<>+1552(SB)/4, $0x3f317218
+DATA consts<>+1556(SB)/4, $0x3f317218
+DATA consts<>+1560(SB)/4, $0x3f317218
+DATA consts<>+1564(SB)/4, $0x3f317218
+DATA consts<>+1568(SB)/4, $0x3f317218
+DATA consts<>+1572(SB)/4, $0x3f317218
+DATA consts<>+1576(SB)/4, $0x3f317218
+DATA consts<>+1580(SB)/4, $0x3f317218
+DATA consts<>+1584(SB)/4, $0x3f317218
+DATA consts<>+1588(SB)/4, $0x3f317218
+DATA consts<>+1592(SB)/4, $0x3f317218
+DATA consts<>+1596(SB)/4, $0x3f317218
+DATA consts<>+1600(SB)/4, $0x3ab84db2
+DATA consts<>+1604(SB)/4, $0x3ab84db2
+DATA consts<>+1608(SB)/4, $0x3ab84db2
+DATA consts<>+1612(SB)/4, $0x3ab84db2
+DATA consts<>+1616(SB)/4, $0x3ab84db2
+DATA consts<>+1620(SB)/4, $0x3ab84db2
+DATA consts<>+1624(SB)/4, $0x3ab84db2
+DATA consts<>+1628(SB)/4, $0x3ab84db2
+DATA consts<>+1632(SB)/4, $0x3ab84db2
+DATA consts<>+1636(SB)/4, $0x3ab84db2
+DATA consts<>+1640(SB)/4, $0x3ab84db2
+DATA consts<>+1644(SB)/4, $0x3ab84db2
+DATA consts<>+1648(SB)/4, $0x3ab84db2
+DATA consts<>+1652(SB)/4, $0x3ab84db2
+DATA consts<>+1656(SB)/4, $0x3ab84db2
+DATA consts<>+1660(SB)/4, $0x3ab84db2
+DATA consts<>+1664(SB)/4, $0xbc09481f
+DATA consts<>+1668(SB)/4, $0xbc09481f
+DATA consts<>+1672(SB)/4, $0xbc09481f
+DATA consts<>+1676(SB)/4, $0xbc09481f
+DATA consts<>+1680(SB)/4, $0xbc09481f
+DATA consts<>+1684(SB)/4, $0xbc09481f
+DATA consts<>+1688(SB)/4, $0xbc09481f
+DATA consts<>+1692(SB)/4, $0xbc09481f
+DATA consts<>+1696(SB)/4, $0xbc09481f
+DATA consts<>+1700(SB)/4, $0xbc09481f
+DATA consts<>+1704(SB)/4, $0xbc09481f
+DATA consts<>+1708(SB)/4, $0xbc09481f
+DATA consts<>+1712(SB)/4, $0xbc09481f
+DATA consts<>+1716(SB)/4, $0xbc09481f
+DATA consts<>+1720(SB)/4, $0xbc09481f
+DATA consts<>+1724(SB)/4, $0xbc09481f
+DATA consts<>+1728(SB)/4, $0x3d2aa8af
+DATA consts<>+1732(SB)/4, $0x3d2aa8af
+DATA consts<>+1736(SB)/4, $0x3d2aa8af
+DATA consts<>+1740(SB)/4, $0x3d2aa8af
+DATA consts<>+1744(SB)/4, $0x3d2aa8af
+DATA consts<>+1748(SB)/4, $0x3d2aa8af
+DATA consts<>+1752(SB)/4, $0x3d2aa8af
+DATA consts<>+1756(SB)/4, $0x3d2aa8af
+DATA consts<>+1760(SB)/4, $0x3d2aa8af
+DATA consts<>+1764(SB)/4, $0x3d2aa8af
+DATA consts<>+1768(SB)/4, $0x3d2aa8af
+DATA consts<>+1772(SB)/4, $0x3d2aa8af
+DATA consts<>+1776(SB)/4, $0x3d2aa8af
+DATA consts<>+1780(SB)/4, $0x3d2aa8af
+DATA consts<>+1784(SB)/4, $0x3d2aa8af
+DATA consts<>+1788(SB)/4, $0x3d2aa8af
+DATA consts<>+1792(SB)/4, $0xbe2aa9e1
+DATA consts<>+1796(SB)/4, $0xbe2aa9e1
+DATA consts<>+1800(SB)/4, $0xbe2aa9e1
+DATA consts<>+1804(SB)/4, $0xbe2aa9e1
+DATA consts<>+1808(SB)/4, $0xbe2aa9e1
+DATA consts<>+1812(SB)/4, $0xbe2aa9e1
+DATA consts<>+1816(SB)/4, $0xbe2aa9e1
+DATA consts<>+1820(SB)/4, $0xbe2aa9e1
+DATA consts<>+1824(SB)/4, $0xbe2aa9e1
+DATA consts<>+1828(SB)/4, $0xbe2aa9e1
+DATA consts<>+1832(SB)/4, $0xbe2aa9e1
+DATA consts<>+1836(SB)/4, $0xbe2aa9e1
+DATA consts<>+1840(SB)/4, $0xbe2aa9e1
+DATA consts<>+1844(SB)/4, $0xbe2aa9e1
+DATA consts<>+1848(SB)/4, $0xbe2aa9e1
+DATA consts<>+1852(SB)/4, $0xbe2aa9e1
+DATA consts<>+1856(SB)/4, $0x3f000001
+DATA consts<>+1860(SB)/4, $0x3f000001
+DATA consts<>+1864(SB)/4, $0x3f000001
+DATA consts<>+1868(SB)/4, $0x3f000001
+DATA consts<>+1872(SB)/4, $0x3f000001
+DATA consts<>+1876(SB)/4, $0x3f000001
+DATA consts<>+1880(SB)/4, $0x3f000001
+DATA consts<>+1884(SB)/4, $0x3f000001
+DATA consts<>+1888(SB)/4, $0x3f000001
+DATA consts<>+1892(SB)/4, $0x3f000001
+DATA consts<>+1896(SB)/4, $0x3f000001
+DATA consts<>+1900(SB)/4, $0x3f000001
+DATA consts<>+1904(SB)/4, $0x3f000001
+DATA consts<>+1908(SB)/4, $0x3f000001
+DATA consts<>+1912(SB)/4, $0x3f000001
+DATA consts<>+1916(SB)/4, $0x3f000001
+DATA consts<>+1920(SB)/4, $0xbf800000
+DATA consts<>+1924(SB)/4, $0xbf800000
+DATA consts<>+1928(SB)/4, $0xbf800000
+DATA consts<>+1932(SB)/4, $0xbf800000
+DATA consts<>+1936(SB)/4, $0xbf800000
+DATA consts<>+1940(SB)/4, $0xbf800000
+DATA consts<>+1944(SB)/4, $0xbf800000
+DATA consts<>+1948(SB)/4, $0xbf800000
+DATA consts<>+1952(SB)/4, $0xbf800000
+DATA consts<>+1956(SB)/4, $0xbf800000
+DATA consts<>+1960(SB)/4, $0xbf800000
+DATA consts<>+1964(SB)/4, $0xbf800000
+DATA consts<>+1968(SB)/4, $0xbf800000
+DATA consts<>+1972(SB)/4, $0xbf800000
+DATA consts<>+1976(SB)/4, $0xbf800000
+DATA consts<>+1980(SB)/4, $0xbf800000
+GLOBL consts<>(SB), RODATA|NOPTR, $1984
 
 DATA evens<>+0(SB)/4, $0x00000000
 DATA evens<>+4(SB)/4, $0x00000002
@@ -686,9 +942,9 @@ down:
 	VZEROUPPER
 	RET
 
-// func finishRowsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// func finishRowsGELU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX, AVX2, FMA3
-TEXT ·finishRowsSiLU_avx2(SB), NOSPLIT, $0-81
+TEXT ·finishRowsGELU_avx2(SB), NOSPLIT, $0-81
 	MOVQ    dst+0(FP), AX
 	MOVQ    y+16(FP), CX
 	MOVQ    rows+32(FP), DX
@@ -746,132 +1002,128 @@ many:
 	VADDPS  Y6, Y5, Y5
 
 many_last:
-	VMOVUPS     consts<>+704(SB), Y6
-	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+64(SB), Y8
-	VMAXPS      Y2, Y7, Y7
-	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+256(SB), Y8
-	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
-	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
-	VMOVUPS     consts<>+320(SB), Y9
-	VFMADD213PS consts<>+384(SB), Y7, Y9
-	VFMADD213PS consts<>+448(SB), Y7, Y9
-	VFMADD213PS consts<>+512(SB), Y7, Y9
-	VFMADD213PS consts<>+576(SB), Y7, Y9
-	VFMADD213PS consts<>+640(SB), Y7, Y9
-	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
+	VANDPS      consts<>+64(SB), Y2, Y6
+	VMOVUPS     consts<>+320(SB), Y7
+	VFMADD213PS consts<>+384(SB), Y6, Y7
+	VFMADD213PS consts<>+448(SB), Y6, Y7
+	VFMADD213PS consts<>+512(SB), Y6, Y7
+	VFMADD213PS consts<>+576(SB), Y6, Y7
+	VFMADD213PS consts<>+640(SB), Y6, Y7
+	VFMADD213PS consts<>+704(SB), Y6, Y7
+	VFMADD213PS consts<>+768(SB), Y6, Y7
+	VFMADD213PS consts<>+832(SB), Y6, Y7
+	VMOVAPS     Y7, Y8
+	VFMADD213PS consts<>+128(SB), Y6, Y8
+	VSUBPS      consts<>+128(SB), Y8, Y9
+	VFMSUB213PS Y9, Y6, Y7
+	VMOVUPS     consts<>+896(SB), Y9
+	VFMADD213PS consts<>+960(SB), Y7, Y9
+	VFMADD213PS consts<>+1024(SB), Y7, Y9
+	VFMADD213PS consts<>+1088(SB), Y7, Y9
+	VFMADD213PS consts<>+1152(SB), Y7, Y9
+	VFMADD213PS consts<>+1216(SB), Y7, Y9
 	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
+	VPADDD      Y8, Y9, Y9
+	VCMPPS      $0x02, consts<>+256(SB), Y6, Y8
+	VANDPS      Y8, Y9, Y9
+	VMOVUPS     consts<>+192(SB), Y6
+	VSUBPS      Y9, Y6, Y6
+	VBLENDVPS   Y2, Y9, Y6, Y9
+	VMULPS      Y2, Y9, Y9
+	VMOVUPS     Y9, (AX)(R13*1)
+	VANDPS      consts<>+64(SB), Y3, Y2
+	VMOVUPS     consts<>+320(SB), Y6
+	VFMADD213PS consts<>+384(SB), Y2, Y6
+	VFMADD213PS consts<>+448(SB), Y2, Y6
+	VFMADD213PS consts<>+512(SB), Y2, Y6
+	VFMADD213PS consts<>+576(SB), Y2, Y6
+	VFMADD213PS consts<>+640(SB), Y2, Y6
+	VFMADD213PS consts<>+704(SB), Y2, Y6
+	VFMADD213PS consts<>+768(SB), Y2, Y6
+	VFMADD213PS consts<>+832(SB), Y2, Y6
+	VMOVAPS     Y6, Y7
+	VFMADD213PS consts<>+128(SB), Y2, Y7
+	VSUBPS      consts<>+128(SB), Y7, Y8
+	VFMSUB213PS Y8, Y2, Y6
+	VMOVUPS     consts<>+896(SB), Y8
+	VFMADD213PS consts<>+960(SB), Y6, Y8
+	VFMADD213PS consts<>+1024(SB), Y6, Y8
+	VFMADD213PS consts<>+1088(SB), Y6, Y8
+	VFMADD213PS consts<>+1152(SB), Y6, Y8
+	VFMADD213PS consts<>+1216(SB), Y6, Y8
 	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+704(SB), Y7, Y7
-	VMULPS      Y7, Y9, Y9
-	VADDPS      Y6, Y9, Y9
-	VDIVPS      Y9, Y6, Y6
-	VMULPS      Y2, Y6, Y6
-	VMOVUPS     Y6, (AX)(R13*1)
-	VMOVUPS     consts<>+704(SB), Y2
-	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+64(SB), Y8
-	VMAXPS      Y3, Y7, Y7
-	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+256(SB), Y8
-	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
-	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
-	VMOVUPS     consts<>+320(SB), Y9
-	VFMADD213PS consts<>+384(SB), Y7, Y9
-	VFMADD213PS consts<>+448(SB), Y7, Y9
-	VFMADD213PS consts<>+512(SB), Y7, Y9
-	VFMADD213PS consts<>+576(SB), Y7, Y9
-	VFMADD213PS consts<>+640(SB), Y7, Y9
-	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+704(SB), Y7, Y7
-	VMULPS      Y7, Y9, Y9
-	VADDPS      Y2, Y9, Y9
-	VDIVPS      Y9, Y2, Y2
-	VMULPS      Y3, Y2, Y2
-	VMOVUPS     Y2, 32(AX)(R13*1)
-	VMOVUPS     consts<>+704(SB), Y3
-	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+64(SB), Y8
-	VMAXPS      Y4, Y7, Y7
-	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+256(SB), Y8
-	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
-	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
-	VMOVUPS     consts<>+320(SB), Y9
-	VFMADD213PS consts<>+384(SB), Y7, Y9
-	VFMADD213PS consts<>+448(SB), Y7, Y9
-	VFMADD213PS consts<>+512(SB), Y7, Y9
-	VFMADD213PS consts<>+576(SB), Y7, Y9
-	VFMADD213PS consts<>+640(SB), Y7, Y9
-	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+704(SB), Y7, Y7
-	VMULPS      Y7, Y9, Y9
-	VADDPS      Y3, Y9, Y9
-	VDIVPS      Y9, Y3, Y3
-	VMULPS      Y4, Y3, Y3
-	VMOVUPS     Y3, 64(AX)(R13*1)
-	VMOVUPS     consts<>+704(SB), Y4
-	VMOVUPS     consts<>+0(SB), Y7
-	VMOVUPS     consts<>+64(SB), Y8
-	VMAXPS      Y5, Y7, Y7
-	VMINPS      Y7, Y8, Y7
-	VMOVUPS     consts<>+256(SB), Y8
-	VFMADD231PS consts<>+128(SB), Y7, Y8
-	VSUBPS      consts<>+256(SB), Y8, Y8
-	VMOVAPS     Y7, Y7
-	VFMADD231PS consts<>+192(SB), Y8, Y7
-	VMOVUPS     consts<>+320(SB), Y9
-	VFMADD213PS consts<>+384(SB), Y7, Y9
-	VFMADD213PS consts<>+448(SB), Y7, Y9
-	VFMADD213PS consts<>+512(SB), Y7, Y9
-	VFMADD213PS consts<>+576(SB), Y7, Y9
-	VFMADD213PS consts<>+640(SB), Y7, Y9
-	VFMADD213PS consts<>+704(SB), Y7, Y9
-	VCVTPS2DQ   Y8, Y7
-	VPSRAD      $0x01, Y7, Y8
-	VPSUBD      Y8, Y7, Y7
-	VPSLLD      $0x17, Y8, Y8
-	VPADDD      consts<>+704(SB), Y8, Y8
-	VMULPS      Y8, Y9, Y9
-	VPSLLD      $0x17, Y7, Y7
-	VPADDD      consts<>+704(SB), Y7, Y7
-	VMULPS      Y7, Y9, Y9
-	VADDPS      Y4, Y9, Y9
-	VDIVPS      Y9, Y4, Y4
-	VMULPS      Y5, Y4, Y4
-	VMOVUPS     Y4, 96(AX)(R13*1)
+	VPADDD      Y7, Y8, Y8
+	VCMPPS      $0x02, consts<>+256(SB), Y2, Y7
+	VANDPS      Y7, Y8, Y8
+	VMOVUPS     consts<>+192(SB), Y2
+	VSUBPS      Y8, Y2, Y2
+	VBLENDVPS   Y3, Y8, Y2, Y8
+	VMULPS      Y3, Y8, Y8
+	VMOVUPS     Y8, 32(AX)(R13*1)
+	VANDPS      consts<>+64(SB), Y4, Y2
+	VMOVUPS     consts<>+320(SB), Y3
+	VFMADD213PS consts<>+384(SB), Y2, Y3
+	VFMADD213PS consts<>+448(SB), Y2, Y3
+	VFMADD213PS consts<>+512(SB), Y2, Y3
+	VFMADD213PS consts<>+576(SB), Y2, Y3
+	VFMADD213PS consts<>+640(SB), Y2, Y3
+	VFMADD213PS consts<>+704(SB), Y2, Y3
+	VFMADD213PS consts<>+768(SB), Y2, Y3
+	VFMADD213PS consts<>+832(SB), Y2, Y3
+	VMOVAPS     Y3, Y6
+	VFMADD213PS consts<>+128(SB), Y2, Y6
+	VSUBPS      consts<>+128(SB), Y6, Y7
+	VFMSUB213PS Y7, Y2, Y3
+	VMOVUPS     consts<>+896(SB), Y7
+	VFMADD213PS consts<>+960(SB), Y3, Y7
+	VFMADD213PS consts<>+1024(SB), Y3, Y7
+	VFMADD213PS consts<>+1088(SB), Y3, Y7
+	VFMADD213PS consts<>+1152(SB), Y3, Y7
+	VFMADD213PS consts<>+1216(SB), Y3, Y7
+	VPSLLD      $0x17, Y6, Y6
+	VPADDD      Y6, Y7, Y7
+	VCMPPS      $0x02, consts<>+256(SB), Y2, Y6
+	VANDPS      Y6, Y7, Y7
+	VMOVUPS     consts<>+192(SB), Y2
+	VSUBPS      Y7, Y2, Y2
+	VBLENDVPS   Y4, Y7, Y2, Y7
+	VMULPS      Y4, Y7, Y7
+	VMOVUPS     Y7, 64(AX)(R13*1)
+	VANDPS      consts<>+64(SB), Y5, Y2
+	VMOVUPS     consts<>+320(SB), Y3
+	VFMADD213PS consts<>+384(SB), Y2, Y3
+	VFMADD213PS consts<>+448(SB), Y2, Y3
+	VFMADD213PS consts<>+512(SB), Y2, Y3
+	VFMADD213PS consts<>+576(SB), Y2, Y3
+	VFMADD213PS consts<>+640(SB), Y2, Y3
+	VFMADD213PS consts<>+704(SB), Y2, Y3
+	VFMADD213PS consts<>+768(SB), Y2, Y3
+	VFMADD213PS consts<>+832(SB), Y2, Y3
+	VMOVAPS     Y3, Y4
+	VFMADD213PS consts<>+128(SB), Y2, Y4
+	VSUBPS      consts<>+128(SB), Y4, Y6
+	VFMSUB213PS Y6, Y2, Y3
+	VMOVUPS     consts<>+896(SB), Y6
+	VFMADD213PS consts<>+960(SB), Y3, Y6
+	VFMADD213PS consts<>+1024(SB), Y3, Y6
+	VFMADD213PS consts<>+1088(SB), Y3, Y6
+	VFMADD213PS consts<>+1152(SB), Y3, Y6
+	VFMADD213PS consts<>+1216(SB), Y3, Y6
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      Y4, Y6, Y6
+	VCMPPS      $0x02, consts<>+256(SB), Y2, Y4
+	VANDPS      Y4, Y6, Y6
+	VMOVUPS     consts<>+192(SB), Y2
+	VSUBPS      Y6, Y2, Y2
+	VBLENDVPS   Y5, Y6, Y2, Y6
+	VMULPS      Y5, Y6, Y6
+	VMOVUPS     Y6, 96(AX)(R13*1)
 	TESTB       R10, R10
 	JZ          many_stored
-	VMOVUPS     Y6, (CX)(R13*1)
-	VMOVUPS     Y2, 32(CX)(R13*1)
-	VMOVUPS     Y3, 64(CX)(R13*1)
-	VMOVUPS     Y4, 96(CX)(R13*1)
+	VMOVUPS     Y9, (CX)(R13*1)
+	VMOVUPS     Y8, 32(CX)(R13*1)
+	VMOVUPS     Y7, 64(CX)(R13*1)
+	VMOVUPS     Y6, 96(CX)(R13*1)
 
 many_stored:
 	ADDQ $+128, R13
@@ -888,39 +1140,38 @@ vector:
 	VADDPS  Y3, Y2, Y2
 
 whole_last:
-	VMOVUPS     consts<>+704(SB), Y3
-	VMOVUPS     consts<>+0(SB), Y4
-	VMOVUPS     consts<>+64(SB), Y5
-	VMAXPS      Y2, Y4, Y4
-	VMINPS      Y4, Y5, Y4
-	VMOVUPS     consts<>+256(SB), Y5
-	VFMADD231PS consts<>+128(SB), Y4, Y5
-	VSUBPS      consts<>+256(SB), Y5, Y5
-	VMOVAPS     Y4, Y4
-	VFMADD231PS consts<>+192(SB), Y5, Y4
-	VMOVUPS     consts<>+320(SB), Y6
-	VFMADD213PS consts<>+384(SB), Y4, Y6
-	VFMADD213PS consts<>+448(SB), Y4, Y6
-	VFMADD213PS consts<>+512(SB), Y4, Y6
-	VFMADD213PS consts<>+576(SB), Y4, Y6
-	VFMADD213PS consts<>+640(SB), Y4, Y6
-	VFMADD213PS consts<>+704(SB), Y4, Y6
-	VCVTPS2DQ   Y5, Y4
-	VPSRAD      $0x01, Y4, Y5
-	VPSUBD      Y5, Y4, Y4
+	VANDPS      consts<>+64(SB), Y2, Y3
+	VMOVUPS     consts<>+320(SB), Y4
+	VFMADD213PS consts<>+384(SB), Y3, Y4
+	VFMADD213PS consts<>+448(SB), Y3, Y4
+	VFMADD213PS consts<>+512(SB), Y3, Y4
+	VFMADD213PS consts<>+576(SB), Y3, Y4
+	VFMADD213PS consts<>+640(SB), Y3, Y4
+	VFMADD213PS consts<>+704(SB), Y3, Y4
+	VFMADD213PS consts<>+768(SB), Y3, Y4
+	VFMADD213PS consts<>+832(SB), Y3, Y4
+	VMOVAPS     Y4, Y5
+	VFMADD213PS consts<>+128(SB), Y3, Y5
+	VSUBPS      consts<>+128(SB), Y5, Y6
+	VFMSUB213PS Y6, Y3, Y4
+	VMOVUPS     consts<>+896(SB), Y6
+	VFMADD213PS consts<>+960(SB), Y4, Y6
+	VFMADD213PS consts<>+1024(SB), Y4, Y6
+	VFMADD213PS consts<>+1088(SB), Y4, Y6
+	VFMADD213PS consts<>+1152(SB), Y4, Y6
+	VFMADD213PS consts<>+1216(SB), Y4, Y6
 	VPSLLD      $0x17, Y5, Y5
-	VPADDD      consts<>+704(SB), Y5, Y5
-	VMULPS      Y5, Y6, Y6
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+704(SB), Y4, Y4
-	VMULPS      Y4, Y6, Y6
-	VADDPS      Y3, Y6, Y6
-	VDIVPS      Y6, Y3, Y3
-	VMULPS      Y2, Y3, Y3
-	VMOVUPS     Y3, (AX)(R13*1)
+	VPADDD      Y5, Y6, Y6
+	VCMPPS      $0x02, consts<>+256(SB), Y3, Y5
+	VANDPS      Y5, Y6, Y6
+	VMOVUPS     consts<>+192(SB), Y3
+	VSUBPS      Y6, Y3, Y3
+	VBLENDVPS   Y2, Y6, Y3, Y6
+	VMULPS      Y2, Y6, Y6
+	VMOVUPS     Y6, (AX)(R13*1)
 	TESTB       R10, R10
 	JZ          whole_stored
-	VMOVUPS     Y3, (CX)(R13*1)
+	VMOVUPS     Y6, (CX)(R13*1)
 
 whole_stored:
 	ADDQ $+32, R13
@@ -937,48 +1188,47 @@ rest:
 	VADDPS     Y3, Y2, Y2
 
 part_last:
-	VMOVUPS     consts<>+704(SB), Y3
-	VMOVUPS     consts<>+0(SB), Y4
-	VMOVUPS     consts<>+64(SB), Y5
-	VMAXPS      Y2, Y4, Y4
-	VMINPS      Y4, Y5, Y4
-	VMOVUPS     consts<>+256(SB), Y5
-	VFMADD231PS consts<>+128(SB), Y4, Y5
-	VSUBPS      consts<>+256(SB), Y5, Y5
-	VMOVAPS     Y4, Y4
-	VFMADD231PS consts<>+192(SB), Y5, Y4
-	VMOVUPS     consts<>+320(SB), Y6
-	VFMADD213PS consts<>+384(SB), Y4, Y6
-	VFMADD213PS consts<>+448(SB), Y4, Y6
-	VFMADD213PS consts<>+512(SB), Y4, Y6
-	VFMADD213PS consts<>+576(SB), Y4, Y6
-	VFMADD213PS consts<>+640(SB), Y4, Y6
-	VFMADD213PS consts<>+704(SB), Y4, Y6
-	VCVTPS2DQ   Y5, Y4
-	VPSRAD      $0x01, Y4, Y5
-	VPSUBD      Y5, Y4, Y4
+	VANDPS      consts<>+64(SB), Y2, Y3
+	VMOVUPS     consts<>+320(SB), Y4
+	VFMADD213PS consts<>+384(SB), Y3, Y4
+	VFMADD213PS consts<>+448(SB), Y3, Y4
+	VFMADD213PS consts<>+512(SB), Y3, Y4
+	VFMADD213PS consts<>+576(SB), Y3, Y4
+	VFMADD213PS consts<>+640(SB), Y3, Y4
+	VFMADD213PS consts<>+704(SB), Y3, Y4
+	VFMADD213PS consts<>+768(SB), Y3, Y4
+	VFMADD213PS consts<>+832(SB), Y3, Y4
+	VMOVAPS     Y4, Y5
+	VFMADD213PS consts<>+128(SB), Y3, Y5
+	VSUBPS      consts<>+128(SB), Y5, Y6
+	VFMSUB213PS Y6, Y3, Y4
+	VMOVUPS     consts<>+896(SB), Y6
+	VFMADD213PS consts<>+960(SB), Y4, Y6
+	VFMADD213PS consts<>+1024(SB), Y4, Y6
+	VFMADD213PS consts<>+1088(SB), Y4, Y6
+	VFMADD213PS consts<>+1152(SB), Y4, Y6
+	VFMADD213PS consts<>+1216(SB), Y4, Y6
 	VPSLLD      $0x17, Y5, Y5
-	VPADDD      consts<>+704(SB), Y5, Y5
-	VMULPS      Y5, Y6, Y6
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      consts<>+704(SB), Y4, Y4
-	VMULPS      Y4, Y6, Y6
-	VADDPS      Y3, Y6, Y6
-	VDIVPS      Y6, Y3, Y3
-	VMULPS      Y2, Y3, Y3
+	VPADDD      Y5, Y6, Y6
+	VCMPPS      $0x02, consts<>+256(SB), Y3, Y5
+	VANDPS      Y5, Y6, Y6
+	VMOVUPS     consts<>+192(SB), Y3
+	VSUBPS      Y6, Y3, Y3
+	VBLENDVPS   Y2, Y6, Y3, Y6
+	VMULPS      Y2, Y6, Y6
 	VMOVMSKPS   Y1, R14
 	LEAQ        (AX)(R13*1), R15
 	TESTL       $0x00000080, R14
 	JZ          tail5_four
-	VMOVUPS     Y3, (R15)
+	VMOVUPS     Y6, (R15)
 	JMP         tail5_done
 
 tail5_four:
-	VMOVAPS      X3, X2
+	VMOVAPS      X6, X2
 	TESTL        $0x00000008, R14
 	JZ           tail5_two
 	VMOVUPS      X2, (R15)
-	VEXTRACTF128 $0x01, Y3, X2
+	VEXTRACTF128 $0x01, Y6, X2
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
@@ -1002,15 +1252,15 @@ tail5_done:
 	LEAQ      (CX)(R13*1), R13
 	TESTL     $0x00000080, R14
 	JZ        tail6_four
-	VMOVUPS   Y3, (R13)
+	VMOVUPS   Y6, (R13)
 	JMP       tail6_done
 
 tail6_four:
-	VMOVAPS      X3, X2
+	VMOVAPS      X6, X2
 	TESTL        $0x00000008, R14
 	JZ           tail6_two
 	VMOVUPS      X2, (R13)
-	VEXTRACTF128 $0x01, Y3, X2
+	VEXTRACTF128 $0x01, Y6, X2
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
@@ -1028,6 +1278,368 @@ tail6_one:
 	VMOVSS X2, (R13)
 
 tail6_done:
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishColumnsGELU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX2, FMA3
+TEXT ·finishColumnsGELU_avx2(SB), NOSPLIT, $0-81
+	MOVQ    dst+0(FP), AX
+	MOVQ    y+16(FP), CX
+	MOVQ    rows+32(FP), DX
+	MOVQ    bias+48(FP), BX
+	MOVQ    res+56(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    ldy+24(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
+	MOVB    back+80(FP), R10
+	MOVQ    cols+40(FP), R12
+	MOVQ    R12, R11
+	ANDQ    $0x07, R11
+	LEAQ    masks<>+32(SB), R14
+	MOVQ    R11, R13
+	NEGQ    R13
+	VMOVUPS (R14)(R13*4), Y1
+	SUBQ    R11, R12
+	SHLQ    $0x02, R12
+	VXORPS  Y0, Y0, Y0
+
+row:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-128, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Y0
+	VMOVUPS 32(CX)(R13*1), Y2
+	VMOVUPS 64(CX)(R13*1), Y3
+	VMOVUPS 96(CX)(R13*1), Y4
+	TESTQ   BX, BX
+	JZ      many_unbiased
+	VMOVUPS (BX)(R13*1), Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(BX)(R13*1), Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 64(BX)(R13*1), Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS 96(BX)(R13*1), Y5
+	VADDPS  Y5, Y4, Y4
+
+many_unbiased:
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(SI)(R13*1), Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 64(SI)(R13*1), Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS 96(SI)(R13*1), Y5
+	VADDPS  Y5, Y4, Y4
+
+many_last:
+	VANDPS      consts<>+64(SB), Y0, Y5
+	VMOVUPS     consts<>+320(SB), Y6
+	VFMADD213PS consts<>+384(SB), Y5, Y6
+	VFMADD213PS consts<>+448(SB), Y5, Y6
+	VFMADD213PS consts<>+512(SB), Y5, Y6
+	VFMADD213PS consts<>+576(SB), Y5, Y6
+	VFMADD213PS consts<>+640(SB), Y5, Y6
+	VFMADD213PS consts<>+704(SB), Y5, Y6
+	VFMADD213PS consts<>+768(SB), Y5, Y6
+	VFMADD213PS consts<>+832(SB), Y5, Y6
+	VMOVAPS     Y6, Y7
+	VFMADD213PS consts<>+128(SB), Y5, Y7
+	VSUBPS      consts<>+128(SB), Y7, Y8
+	VFMSUB213PS Y8, Y5, Y6
+	VMOVUPS     consts<>+896(SB), Y8
+	VFMADD213PS consts<>+960(SB), Y6, Y8
+	VFMADD213PS consts<>+1024(SB), Y6, Y8
+	VFMADD213PS consts<>+1088(SB), Y6, Y8
+	VFMADD213PS consts<>+1152(SB), Y6, Y8
+	VFMADD213PS consts<>+1216(SB), Y6, Y8
+	VPSLLD      $0x17, Y7, Y7
+	VPADDD      Y7, Y8, Y8
+	VCMPPS      $0x02, consts<>+256(SB), Y5, Y7
+	VANDPS      Y7, Y8, Y8
+	VMOVUPS     consts<>+192(SB), Y5
+	VSUBPS      Y8, Y5, Y5
+	VBLENDVPS   Y0, Y8, Y5, Y8
+	VMULPS      Y0, Y8, Y8
+	VMOVUPS     Y8, (AX)(R13*1)
+	VANDPS      consts<>+64(SB), Y2, Y0
+	VMOVUPS     consts<>+320(SB), Y5
+	VFMADD213PS consts<>+384(SB), Y0, Y5
+	VFMADD213PS consts<>+448(SB), Y0, Y5
+	VFMADD213PS consts<>+512(SB), Y0, Y5
+	VFMADD213PS consts<>+576(SB), Y0, Y5
+	VFMADD213PS consts<>+640(SB), Y0, Y5
+	VFMADD213PS consts<>+704(SB), Y0, Y5
+	VFMADD213PS consts<>+768(SB), Y0, Y5
+	VFMADD213PS consts<>+832(SB), Y0, Y5
+	VMOVAPS     Y5, Y6
+	VFMADD213PS consts<>+128(SB), Y0, Y6
+	VSUBPS      consts<>+128(SB), Y6, Y7
+	VFMSUB213PS Y7, Y0, Y5
+	VMOVUPS     consts<>+896(SB), Y7
+	VFMADD213PS consts<>+960(SB), Y5, Y7
+	VFMADD213PS consts<>+1024(SB), Y5, Y7
+	VFMADD213PS consts<>+1088(SB), Y5, Y7
+	VFMADD213PS consts<>+1152(SB), Y5, Y7
+	VFMADD213PS consts<>+1216(SB), Y5, Y7
+	VPSLLD      $0x17, Y6, Y6
+	VPADDD      Y6, Y7, Y7
+	VCMPPS      $0x02, consts<>+256(SB), Y0, Y6
+	VANDPS      Y6, Y7, Y7
+	VMOVUPS     consts<>+192(SB), Y0
+	VSUBPS      Y7, Y0, Y0
+	VBLENDVPS   Y2, Y7, Y0, Y7
+	VMULPS      Y2, Y7, Y7
+	VMOVUPS     Y7, 32(AX)(R13*1)
+	VANDPS      consts<>+64(SB), Y3, Y0
+	VMOVUPS     consts<>+320(SB), Y2
+	VFMADD213PS consts<>+384(SB), Y0, Y2
+	VFMADD213PS consts<>+448(SB), Y0, Y2
+	VFMADD213PS consts<>+512(SB), Y0, Y2
+	VFMADD213PS consts<>+576(SB), Y0, Y2
+	VFMADD213PS consts<>+640(SB), Y0, Y2
+	VFMADD213PS consts<>+704(SB), Y0, Y2
+	VFMADD213PS consts<>+768(SB), Y0, Y2
+	VFMADD213PS consts<>+832(SB), Y0, Y2
+	VMOVAPS     Y2, Y5
+	VFMADD213PS consts<>+128(SB), Y0, Y5
+	VSUBPS      consts<>+128(SB), Y5, Y6
+	VFMSUB213PS Y6, Y0, Y2
+	VMOVUPS     consts<>+896(SB), Y6
+	VFMADD213PS consts<>+960(SB), Y2, Y6
+	VFMADD213PS consts<>+1024(SB), Y2, Y6
+	VFMADD213PS consts<>+1088(SB), Y2, Y6
+	VFMADD213PS consts<>+1152(SB), Y2, Y6
+	VFMADD213PS consts<>+1216(SB), Y2, Y6
+	VPSLLD      $0x17, Y5, Y5
+	VPADDD      Y5, Y6, Y6
+	VCMPPS      $0x02, consts<>+256(SB), Y0, Y5
+	VANDPS      Y5, Y6, Y6
+	VMOVUPS     consts<>+192(SB), Y0
+	VSUBPS      Y6, Y0, Y0
+	VBLENDVPS   Y3, Y6, Y0, Y6
+	VMULPS      Y3, Y6, Y6
+	VMOVUPS     Y6, 64(AX)(R13*1)
+	VANDPS      consts<>+64(SB), Y4, Y0
+	VMOVUPS     consts<>+320(SB), Y2
+	VFMADD213PS consts<>+384(SB), Y0, Y2
+	VFMADD213PS consts<>+448(SB), Y0, Y2
+	VFMADD213PS consts<>+512(SB), Y0, Y2
+	VFMADD213PS consts<>+576(SB), Y0, Y2
+	VFMADD213PS consts<>+640(SB), Y0, Y2
+	VFMADD213PS consts<>+704(SB), Y0, Y2
+	VFMADD213PS consts<>+768(SB), Y0, Y2
+	VFMADD213PS consts<>+832(SB), Y0, Y2
+	VMOVAPS     Y2, Y3
+	VFMADD213PS consts<>+128(SB), Y0, Y3
+	VSUBPS      consts<>+128(SB), Y3, Y5
+	VFMSUB213PS Y5, Y0, Y2
+	VMOVUPS     consts<>+896(SB), Y5
+	VFMADD213PS consts<>+960(SB), Y2, Y5
+	VFMADD213PS consts<>+1024(SB), Y2, Y5
+	VFMADD213PS consts<>+1088(SB), Y2, Y5
+	VFMADD213PS consts<>+1152(SB), Y2, Y5
+	VFMADD213PS consts<>+1216(SB), Y2, Y5
+	VPSLLD      $0x17, Y3, Y3
+	VPADDD      Y3, Y5, Y5
+	VCMPPS      $0x02, consts<>+256(SB), Y0, Y3
+	VANDPS      Y3, Y5, Y5
+	VMOVUPS     consts<>+192(SB), Y0
+	VSUBPS      Y5, Y0, Y0
+	VBLENDVPS   Y4, Y5, Y0, Y5
+	VMULPS      Y4, Y5, Y5
+	VMOVUPS     Y5, 96(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Y8, (CX)(R13*1)
+	VMOVUPS     Y7, 32(CX)(R13*1)
+	VMOVUPS     Y6, 64(CX)(R13*1)
+	VMOVUPS     Y5, 96(CX)(R13*1)
+
+many_stored:
+	ADDQ $+128, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Y0
+	TESTQ   BX, BX
+	JZ      whole_unbiased
+	VMOVUPS (BX)(R13*1), Y2
+	VADDPS  Y2, Y0, Y0
+
+whole_unbiased:
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Y2
+	VADDPS  Y2, Y0, Y0
+
+whole_last:
+	VANDPS      consts<>+64(SB), Y0, Y2
+	VMOVUPS     consts<>+320(SB), Y3
+	VFMADD213PS consts<>+384(SB), Y2, Y3
+	VFMADD213PS consts<>+448(SB), Y2, Y3
+	VFMADD213PS consts<>+512(SB), Y2, Y3
+	VFMADD213PS consts<>+576(SB), Y2, Y3
+	VFMADD213PS consts<>+640(SB), Y2, Y3
+	VFMADD213PS consts<>+704(SB), Y2, Y3
+	VFMADD213PS consts<>+768(SB), Y2, Y3
+	VFMADD213PS consts<>+832(SB), Y2, Y3
+	VMOVAPS     Y3, Y4
+	VFMADD213PS consts<>+128(SB), Y2, Y4
+	VSUBPS      consts<>+128(SB), Y4, Y5
+	VFMSUB213PS Y5, Y2, Y3
+	VMOVUPS     consts<>+896(SB), Y5
+	VFMADD213PS consts<>+960(SB), Y3, Y5
+	VFMADD213PS consts<>+1024(SB), Y3, Y5
+	VFMADD213PS consts<>+1088(SB), Y3, Y5
+	VFMADD213PS consts<>+1152(SB), Y3, Y5
+	VFMADD213PS consts<>+1216(SB), Y3, Y5
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      Y4, Y5, Y5
+	VCMPPS      $0x02, consts<>+256(SB), Y2, Y4
+	VANDPS      Y4, Y5, Y5
+	VMOVUPS     consts<>+192(SB), Y2
+	VSUBPS      Y5, Y2, Y2
+	VBLENDVPS   Y0, Y5, Y2, Y5
+	VMULPS      Y0, Y5, Y5
+	VMOVUPS     Y5, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Y5, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
+
+rest:
+	TESTQ      R11, R11
+	JZ         next
+	VMASKMOVPS (CX)(R13*1), Y1, Y0
+	TESTQ      BX, BX
+	JZ         part_unbiased
+	VMASKMOVPS (BX)(R13*1), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+part_unbiased:
+	TESTQ      SI, SI
+	JZ         part_last
+	VMASKMOVPS (SI)(R13*1), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+part_last:
+	VANDPS      consts<>+64(SB), Y0, Y2
+	VMOVUPS     consts<>+320(SB), Y3
+	VFMADD213PS consts<>+384(SB), Y2, Y3
+	VFMADD213PS consts<>+448(SB), Y2, Y3
+	VFMADD213PS consts<>+512(SB), Y2, Y3
+	VFMADD213PS consts<>+576(SB), Y2, Y3
+	VFMADD213PS consts<>+640(SB), Y2, Y3
+	VFMADD213PS consts<>+704(SB), Y2, Y3
+	VFMADD213PS consts<>+768(SB), Y2, Y3
+	VFMADD213PS consts<>+832(SB), Y2, Y3
+	VMOVAPS     Y3, Y4
+	VFMADD213PS consts<>+128(SB), Y2, Y4
+	VSUBPS      consts<>+128(SB), Y4, Y5
+	VFMSUB213PS Y5, Y2, Y3
+	VMOVUPS     consts<>+896(SB), Y5
+	VFMADD213PS consts<>+960(SB), Y3, Y5
+	VFMADD213PS consts<>+1024(SB), Y3, Y5
+	VFMADD213PS consts<>+1088(SB), Y3, Y5
+	VFMADD213PS consts<>+1152(SB), Y3, Y5
+	VFMADD213PS consts<>+1216(SB), Y3, Y5
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      Y4, Y5, Y5
+	VCMPPS      $0x02, consts<>+256(SB), Y2, Y4
+	VANDPS      Y4, Y5, Y5
+	VMOVUPS     consts<>+192(SB), Y2
+	VSUBPS      Y5, Y2, Y2
+	VBLENDVPS   Y0, Y5, Y2, Y5
+	VMULPS      Y0, Y5, Y5
+	VMOVMSKPS   Y1, R14
+	LEAQ        (AX)(R13*1), R15
+	TESTL       $0x00000080, R14
+	JZ          tail7_four
+	VMOVUPS     Y5, (R15)
+	JMP         tail7_done
+
+tail7_four:
+	VMOVAPS      X5, X0
+	TESTL        $0x00000008, R14
+	JZ           tail7_two
+	VMOVUPS      X0, (R15)
+	VEXTRACTF128 $0x01, Y5, X0
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail7_two:
+	TESTL    $0x00000002, R14
+	JZ       tail7_one
+	VMOVLPS  X0, (R15)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail7_one:
+	TESTL  $0x00000001, R14
+	JZ     tail7_done
+	VMOVSS X0, (R15)
+
+tail7_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y1, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail8_four
+	VMOVUPS   Y5, (R13)
+	JMP       tail8_done
+
+tail8_four:
+	VMOVAPS      X5, X0
+	TESTL        $0x00000008, R14
+	JZ           tail8_two
+	VMOVUPS      X0, (R13)
+	VEXTRACTF128 $0x01, Y5, X0
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail8_two:
+	TESTL    $0x00000002, R14
+	JZ       tail8_one
+	VMOVLPS  X0, (R13)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail8_one:
+	TESTL  $0x00000001, R14
+	JZ     tail8_done
+	VMOVSS X0, (R13)
+
+tail8_done:
 part_stored:
 next:
 	TESTQ SI, SI
@@ -1102,34 +1714,34 @@ many:
 	VADDPS  Y6, Y5, Y5
 
 many_last:
-	VMOVUPS     consts<>+832(SB), Y6
-	VFMADD213PS consts<>+896(SB), Y2, Y6
-	VMOVUPS     consts<>+768(SB), Y7
-	VMOVUPS     consts<>+704(SB), Y8
+	VMOVUPS     consts<>+1280(SB), Y6
+	VFMADD213PS consts<>+1216(SB), Y2, Y6
+	VMOVUPS     consts<>+0(SB), Y7
+	VMOVUPS     consts<>+192(SB), Y8
 	VMAXPS      Y6, Y7, Y6
 	VMINPS      Y6, Y8, Y6
 	VMULPS      Y2, Y6, Y6
 	VMOVUPS     Y6, (AX)(R13*1)
-	VMOVUPS     consts<>+832(SB), Y2
-	VFMADD213PS consts<>+896(SB), Y3, Y2
-	VMOVUPS     consts<>+768(SB), Y7
-	VMOVUPS     consts<>+704(SB), Y8
+	VMOVUPS     consts<>+1280(SB), Y2
+	VFMADD213PS consts<>+1216(SB), Y3, Y2
+	VMOVUPS     consts<>+0(SB), Y7
+	VMOVUPS     consts<>+192(SB), Y8
 	VMAXPS      Y2, Y7, Y2
 	VMINPS      Y2, Y8, Y2
 	VMULPS      Y3, Y2, Y2
 	VMOVUPS     Y2, 32(AX)(R13*1)
-	VMOVUPS     consts<>+832(SB), Y3
-	VFMADD213PS consts<>+896(SB), Y4, Y3
-	VMOVUPS     consts<>+768(SB), Y7
-	VMOVUPS     consts<>+704(SB), Y8
+	VMOVUPS     consts<>+1280(SB), Y3
+	VFMADD213PS consts<>+1216(SB), Y4, Y3
+	VMOVUPS     consts<>+0(SB), Y7
+	VMOVUPS     consts<>+192(SB), Y8
 	VMAXPS      Y3, Y7, Y3
 	VMINPS      Y3, Y8, Y3
 	VMULPS      Y4, Y3, Y3
 	VMOVUPS     Y3, 64(AX)(R13*1)
-	VMOVUPS     consts<>+832(SB), Y4
-	VFMADD213PS consts<>+896(SB), Y5, Y4
-	VMOVUPS     consts<>+768(SB), Y7
-	VMOVUPS     consts<>+704(SB), Y8
+	VMOVUPS     consts<>+1280(SB), Y4
+	VFMADD213PS consts<>+1216(SB), Y5, Y4
+	VMOVUPS     consts<>+0(SB), Y7
+	VMOVUPS     consts<>+192(SB), Y8
 	VMAXPS      Y4, Y7, Y4
 	VMINPS      Y4, Y8, Y4
 	VMULPS      Y5, Y4, Y4
@@ -1156,10 +1768,10 @@ vector:
 	VADDPS  Y3, Y2, Y2
 
 whole_last:
-	VMOVUPS     consts<>+832(SB), Y3
-	VFMADD213PS consts<>+896(SB), Y2, Y3
-	VMOVUPS     consts<>+768(SB), Y4
-	VMOVUPS     consts<>+704(SB), Y5
+	VMOVUPS     consts<>+1280(SB), Y3
+	VFMADD213PS consts<>+1216(SB), Y2, Y3
+	VMOVUPS     consts<>+0(SB), Y4
+	VMOVUPS     consts<>+192(SB), Y5
 	VMAXPS      Y3, Y4, Y3
 	VMINPS      Y3, Y5, Y3
 	VMULPS      Y2, Y3, Y3
@@ -1183,75 +1795,963 @@ rest:
 	VADDPS     Y3, Y2, Y2
 
 part_last:
-	VMOVUPS     consts<>+832(SB), Y3
-	VFMADD213PS consts<>+896(SB), Y2, Y3
-	VMOVUPS     consts<>+768(SB), Y4
-	VMOVUPS     consts<>+704(SB), Y5
+	VMOVUPS     consts<>+1280(SB), Y3
+	VFMADD213PS consts<>+1216(SB), Y2, Y3
+	VMOVUPS     consts<>+0(SB), Y4
+	VMOVUPS     consts<>+192(SB), Y5
 	VMAXPS      Y3, Y4, Y3
 	VMINPS      Y3, Y5, Y3
 	VMULPS      Y2, Y3, Y3
 	VMOVMSKPS   Y1, R14
 	LEAQ        (AX)(R13*1), R15
 	TESTL       $0x00000080, R14
-	JZ          tail7_four
+	JZ          tail9_four
 	VMOVUPS     Y3, (R15)
-	JMP         tail7_done
+	JMP         tail9_done
 
-tail7_four:
+tail9_four:
 	VMOVAPS      X3, X2
 	TESTL        $0x00000008, R14
-	JZ           tail7_two
+	JZ           tail9_two
 	VMOVUPS      X2, (R15)
 	VEXTRACTF128 $0x01, Y3, X2
 	ADDQ         $+16, R15
 	SHRL         $0x04, R14
 
-tail7_two:
+tail9_two:
 	TESTL    $0x00000002, R14
-	JZ       tail7_one
+	JZ       tail9_one
 	VMOVLPS  X2, (R15)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R15
 	SHRL     $0x02, R14
 
-tail7_one:
+tail9_one:
 	TESTL  $0x00000001, R14
-	JZ     tail7_done
+	JZ     tail9_done
 	VMOVSS X2, (R15)
 
-tail7_done:
+tail9_done:
 	TESTB     R10, R10
 	JZ        part_stored
 	VMOVMSKPS Y1, R14
 	LEAQ      (CX)(R13*1), R13
 	TESTL     $0x00000080, R14
-	JZ        tail8_four
+	JZ        tail10_four
 	VMOVUPS   Y3, (R13)
-	JMP       tail8_done
+	JMP       tail10_done
 
-tail8_four:
+tail10_four:
 	VMOVAPS      X3, X2
 	TESTL        $0x00000008, R14
-	JZ           tail8_two
+	JZ           tail10_two
 	VMOVUPS      X2, (R13)
 	VEXTRACTF128 $0x01, Y3, X2
 	ADDQ         $+16, R13
 	SHRL         $0x04, R14
 
-tail8_two:
+tail10_two:
 	TESTL    $0x00000002, R14
-	JZ       tail8_one
+	JZ       tail10_one
 	VMOVLPS  X2, (R13)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R13
 	SHRL     $0x02, R14
 
-tail8_one:
+tail10_one:
 	TESTL  $0x00000001, R14
-	JZ     tail8_done
+	JZ     tail10_done
 	VMOVSS X2, (R13)
 
-tail8_done:
+tail10_done:
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishColumnsHardSwish_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, FMA3
+TEXT ·finishColumnsHardSwish_avx2(SB), NOSPLIT, $0-81
+	MOVQ    dst+0(FP), AX
+	MOVQ    y+16(FP), CX
+	MOVQ    rows+32(FP), DX
+	MOVQ    bias+48(FP), BX
+	MOVQ    res+56(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    ldy+24(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
+	MOVB    back+80(FP), R10
+	MOVQ    cols+40(FP), R12
+	MOVQ    R12, R11
+	ANDQ    $0x07, R11
+	LEAQ    masks<>+32(SB), R14
+	MOVQ    R11, R13
+	NEGQ    R13
+	VMOVUPS (R14)(R13*4), Y1
+	SUBQ    R11, R12
+	SHLQ    $0x02, R12
+	VXORPS  Y0, Y0, Y0
+
+row:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-128, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Y0
+	VMOVUPS 32(CX)(R13*1), Y2
+	VMOVUPS 64(CX)(R13*1), Y3
+	VMOVUPS 96(CX)(R13*1), Y4
+	TESTQ   BX, BX
+	JZ      many_unbiased
+	VMOVUPS (BX)(R13*1), Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(BX)(R13*1), Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 64(BX)(R13*1), Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS 96(BX)(R13*1), Y5
+	VADDPS  Y5, Y4, Y4
+
+many_unbiased:
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(SI)(R13*1), Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 64(SI)(R13*1), Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS 96(SI)(R13*1), Y5
+	VADDPS  Y5, Y4, Y4
+
+many_last:
+	VMOVUPS     consts<>+1280(SB), Y5
+	VFMADD213PS consts<>+1216(SB), Y0, Y5
+	VMOVUPS     consts<>+0(SB), Y6
+	VMOVUPS     consts<>+192(SB), Y7
+	VMAXPS      Y5, Y6, Y5
+	VMINPS      Y5, Y7, Y5
+	VMULPS      Y0, Y5, Y5
+	VMOVUPS     Y5, (AX)(R13*1)
+	VMOVUPS     consts<>+1280(SB), Y0
+	VFMADD213PS consts<>+1216(SB), Y2, Y0
+	VMOVUPS     consts<>+0(SB), Y6
+	VMOVUPS     consts<>+192(SB), Y7
+	VMAXPS      Y0, Y6, Y0
+	VMINPS      Y0, Y7, Y0
+	VMULPS      Y2, Y0, Y0
+	VMOVUPS     Y0, 32(AX)(R13*1)
+	VMOVUPS     consts<>+1280(SB), Y2
+	VFMADD213PS consts<>+1216(SB), Y3, Y2
+	VMOVUPS     consts<>+0(SB), Y6
+	VMOVUPS     consts<>+192(SB), Y7
+	VMAXPS      Y2, Y6, Y2
+	VMINPS      Y2, Y7, Y2
+	VMULPS      Y3, Y2, Y2
+	VMOVUPS     Y2, 64(AX)(R13*1)
+	VMOVUPS     consts<>+1280(SB), Y3
+	VFMADD213PS consts<>+1216(SB), Y4, Y3
+	VMOVUPS     consts<>+0(SB), Y6
+	VMOVUPS     consts<>+192(SB), Y7
+	VMAXPS      Y3, Y6, Y3
+	VMINPS      Y3, Y7, Y3
+	VMULPS      Y4, Y3, Y3
+	VMOVUPS     Y3, 96(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Y5, (CX)(R13*1)
+	VMOVUPS     Y0, 32(CX)(R13*1)
+	VMOVUPS     Y2, 64(CX)(R13*1)
+	VMOVUPS     Y3, 96(CX)(R13*1)
+
+many_stored:
+	ADDQ $+128, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Y0
+	TESTQ   BX, BX
+	JZ      whole_unbiased
+	VMOVUPS (BX)(R13*1), Y2
+	VADDPS  Y2, Y0, Y0
+
+whole_unbiased:
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Y2
+	VADDPS  Y2, Y0, Y0
+
+whole_last:
+	VMOVUPS     consts<>+1280(SB), Y2
+	VFMADD213PS consts<>+1216(SB), Y0, Y2
+	VMOVUPS     consts<>+0(SB), Y3
+	VMOVUPS     consts<>+192(SB), Y4
+	VMAXPS      Y2, Y3, Y2
+	VMINPS      Y2, Y4, Y2
+	VMULPS      Y0, Y2, Y2
+	VMOVUPS     Y2, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Y2, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
+
+rest:
+	TESTQ      R11, R11
+	JZ         next
+	VMASKMOVPS (CX)(R13*1), Y1, Y0
+	TESTQ      BX, BX
+	JZ         part_unbiased
+	VMASKMOVPS (BX)(R13*1), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+part_unbiased:
+	TESTQ      SI, SI
+	JZ         part_last
+	VMASKMOVPS (SI)(R13*1), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+part_last:
+	VMOVUPS     consts<>+1280(SB), Y2
+	VFMADD213PS consts<>+1216(SB), Y0, Y2
+	VMOVUPS     consts<>+0(SB), Y3
+	VMOVUPS     consts<>+192(SB), Y4
+	VMAXPS      Y2, Y3, Y2
+	VMINPS      Y2, Y4, Y2
+	VMULPS      Y0, Y2, Y2
+	VMOVMSKPS   Y1, R14
+	LEAQ        (AX)(R13*1), R15
+	TESTL       $0x00000080, R14
+	JZ          tail11_four
+	VMOVUPS     Y2, (R15)
+	JMP         tail11_done
+
+tail11_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, R14
+	JZ           tail11_two
+	VMOVUPS      X0, (R15)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail11_two:
+	TESTL    $0x00000002, R14
+	JZ       tail11_one
+	VMOVLPS  X0, (R15)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail11_one:
+	TESTL  $0x00000001, R14
+	JZ     tail11_done
+	VMOVSS X0, (R15)
+
+tail11_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y1, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail12_four
+	VMOVUPS   Y2, (R13)
+	JMP       tail12_done
+
+tail12_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, R14
+	JZ           tail12_two
+	VMOVUPS      X0, (R13)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail12_two:
+	TESTL    $0x00000002, R14
+	JZ       tail12_one
+	VMOVLPS  X0, (R13)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail12_one:
+	TESTL  $0x00000001, R14
+	JZ     tail12_done
+	VMOVSS X0, (R13)
+
+tail12_done:
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishRowsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX2, FMA3
+TEXT ·finishRowsSiLU_avx2(SB), NOSPLIT, $0-81
+	MOVQ    dst+0(FP), AX
+	MOVQ    y+16(FP), CX
+	MOVQ    rows+32(FP), DX
+	MOVQ    bias+48(FP), BX
+	MOVQ    res+56(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    ldy+24(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
+	MOVB    back+80(FP), R10
+	MOVQ    cols+40(FP), R12
+	MOVQ    R12, R11
+	ANDQ    $0x07, R11
+	LEAQ    masks<>+32(SB), R14
+	MOVQ    R11, R13
+	NEGQ    R13
+	VMOVUPS (R14)(R13*4), Y1
+	SUBQ    R11, R12
+	SHLQ    $0x02, R12
+	VXORPS  Y0, Y0, Y0
+
+row:
+	TESTQ        BX, BX
+	JZ           begin
+	VBROADCASTSS (BX), Y0
+	ADDQ         $+4, BX
+
+begin:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-128, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Y2
+	VMOVUPS 32(CX)(R13*1), Y3
+	VMOVUPS 64(CX)(R13*1), Y4
+	VMOVUPS 96(CX)(R13*1), Y5
+	VADDPS  Y0, Y2, Y2
+	VADDPS  Y0, Y3, Y3
+	VADDPS  Y0, Y4, Y4
+	VADDPS  Y0, Y5, Y5
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Y6
+	VADDPS  Y6, Y2, Y2
+	VMOVUPS 32(SI)(R13*1), Y6
+	VADDPS  Y6, Y3, Y3
+	VMOVUPS 64(SI)(R13*1), Y6
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS 96(SI)(R13*1), Y6
+	VADDPS  Y6, Y5, Y5
+
+many_last:
+	VMOVUPS     consts<>+192(SB), Y6
+	VMOVUPS     consts<>+1344(SB), Y7
+	VMOVUPS     consts<>+1408(SB), Y8
+	VMAXPS      Y2, Y7, Y7
+	VMINPS      Y7, Y8, Y7
+	VMOVUPS     consts<>+128(SB), Y8
+	VFMADD231PS consts<>+1472(SB), Y7, Y8
+	VSUBPS      consts<>+128(SB), Y8, Y9
+	VMOVAPS     Y7, Y7
+	VFMADD231PS consts<>+1536(SB), Y9, Y7
+	VMOVUPS     consts<>+1600(SB), Y9
+	VFMADD213PS consts<>+1664(SB), Y7, Y9
+	VFMADD213PS consts<>+1728(SB), Y7, Y9
+	VFMADD213PS consts<>+1792(SB), Y7, Y9
+	VFMADD213PS consts<>+1856(SB), Y7, Y9
+	VFMADD213PS consts<>+1920(SB), Y7, Y9
+	VFMADD213PS consts<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y7
+	VPADDD      consts<>+192(SB), Y7, Y7
+	VMULPS      Y7, Y9, Y9
+	VADDPS      Y6, Y9, Y9
+	VDIVPS      Y9, Y6, Y6
+	VMULPS      Y2, Y6, Y6
+	VMOVUPS     Y6, (AX)(R13*1)
+	VMOVUPS     consts<>+192(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y7
+	VMOVUPS     consts<>+1408(SB), Y8
+	VMAXPS      Y3, Y7, Y7
+	VMINPS      Y7, Y8, Y7
+	VMOVUPS     consts<>+128(SB), Y8
+	VFMADD231PS consts<>+1472(SB), Y7, Y8
+	VSUBPS      consts<>+128(SB), Y8, Y9
+	VMOVAPS     Y7, Y7
+	VFMADD231PS consts<>+1536(SB), Y9, Y7
+	VMOVUPS     consts<>+1600(SB), Y9
+	VFMADD213PS consts<>+1664(SB), Y7, Y9
+	VFMADD213PS consts<>+1728(SB), Y7, Y9
+	VFMADD213PS consts<>+1792(SB), Y7, Y9
+	VFMADD213PS consts<>+1856(SB), Y7, Y9
+	VFMADD213PS consts<>+1920(SB), Y7, Y9
+	VFMADD213PS consts<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y7
+	VPADDD      consts<>+192(SB), Y7, Y7
+	VMULPS      Y7, Y9, Y9
+	VADDPS      Y2, Y9, Y9
+	VDIVPS      Y9, Y2, Y2
+	VMULPS      Y3, Y2, Y2
+	VMOVUPS     Y2, 32(AX)(R13*1)
+	VMOVUPS     consts<>+192(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y7
+	VMOVUPS     consts<>+1408(SB), Y8
+	VMAXPS      Y4, Y7, Y7
+	VMINPS      Y7, Y8, Y7
+	VMOVUPS     consts<>+128(SB), Y8
+	VFMADD231PS consts<>+1472(SB), Y7, Y8
+	VSUBPS      consts<>+128(SB), Y8, Y9
+	VMOVAPS     Y7, Y7
+	VFMADD231PS consts<>+1536(SB), Y9, Y7
+	VMOVUPS     consts<>+1600(SB), Y9
+	VFMADD213PS consts<>+1664(SB), Y7, Y9
+	VFMADD213PS consts<>+1728(SB), Y7, Y9
+	VFMADD213PS consts<>+1792(SB), Y7, Y9
+	VFMADD213PS consts<>+1856(SB), Y7, Y9
+	VFMADD213PS consts<>+1920(SB), Y7, Y9
+	VFMADD213PS consts<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y7
+	VPADDD      consts<>+192(SB), Y7, Y7
+	VMULPS      Y7, Y9, Y9
+	VADDPS      Y3, Y9, Y9
+	VDIVPS      Y9, Y3, Y3
+	VMULPS      Y4, Y3, Y3
+	VMOVUPS     Y3, 64(AX)(R13*1)
+	VMOVUPS     consts<>+192(SB), Y4
+	VMOVUPS     consts<>+1344(SB), Y7
+	VMOVUPS     consts<>+1408(SB), Y8
+	VMAXPS      Y5, Y7, Y7
+	VMINPS      Y7, Y8, Y7
+	VMOVUPS     consts<>+128(SB), Y8
+	VFMADD231PS consts<>+1472(SB), Y7, Y8
+	VSUBPS      consts<>+128(SB), Y8, Y9
+	VMOVAPS     Y7, Y7
+	VFMADD231PS consts<>+1536(SB), Y9, Y7
+	VMOVUPS     consts<>+1600(SB), Y9
+	VFMADD213PS consts<>+1664(SB), Y7, Y9
+	VFMADD213PS consts<>+1728(SB), Y7, Y9
+	VFMADD213PS consts<>+1792(SB), Y7, Y9
+	VFMADD213PS consts<>+1856(SB), Y7, Y9
+	VFMADD213PS consts<>+1920(SB), Y7, Y9
+	VFMADD213PS consts<>+192(SB), Y7, Y9
+	VPSLLD      $0x17, Y8, Y7
+	VPADDD      consts<>+192(SB), Y7, Y7
+	VMULPS      Y7, Y9, Y9
+	VADDPS      Y4, Y9, Y9
+	VDIVPS      Y9, Y4, Y4
+	VMULPS      Y5, Y4, Y4
+	VMOVUPS     Y4, 96(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Y6, (CX)(R13*1)
+	VMOVUPS     Y2, 32(CX)(R13*1)
+	VMOVUPS     Y3, 64(CX)(R13*1)
+	VMOVUPS     Y4, 96(CX)(R13*1)
+
+many_stored:
+	ADDQ $+128, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Y2
+	VADDPS  Y0, Y2, Y2
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Y3
+	VADDPS  Y3, Y2, Y2
+
+whole_last:
+	VMOVUPS     consts<>+192(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y4
+	VMOVUPS     consts<>+1408(SB), Y5
+	VMAXPS      Y2, Y4, Y4
+	VMINPS      Y4, Y5, Y4
+	VMOVUPS     consts<>+128(SB), Y5
+	VFMADD231PS consts<>+1472(SB), Y4, Y5
+	VSUBPS      consts<>+128(SB), Y5, Y6
+	VMOVAPS     Y4, Y4
+	VFMADD231PS consts<>+1536(SB), Y6, Y4
+	VMOVUPS     consts<>+1600(SB), Y6
+	VFMADD213PS consts<>+1664(SB), Y4, Y6
+	VFMADD213PS consts<>+1728(SB), Y4, Y6
+	VFMADD213PS consts<>+1792(SB), Y4, Y6
+	VFMADD213PS consts<>+1856(SB), Y4, Y6
+	VFMADD213PS consts<>+1920(SB), Y4, Y6
+	VFMADD213PS consts<>+192(SB), Y4, Y6
+	VPSLLD      $0x17, Y5, Y4
+	VPADDD      consts<>+192(SB), Y4, Y4
+	VMULPS      Y4, Y6, Y6
+	VADDPS      Y3, Y6, Y6
+	VDIVPS      Y6, Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVUPS     Y3, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Y3, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
+
+rest:
+	TESTQ      R11, R11
+	JZ         next
+	VMASKMOVPS (CX)(R13*1), Y1, Y2
+	VADDPS     Y0, Y2, Y2
+	TESTQ      SI, SI
+	JZ         part_last
+	VMASKMOVPS (SI)(R13*1), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+
+part_last:
+	VMOVUPS     consts<>+192(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y4
+	VMOVUPS     consts<>+1408(SB), Y5
+	VMAXPS      Y2, Y4, Y4
+	VMINPS      Y4, Y5, Y4
+	VMOVUPS     consts<>+128(SB), Y5
+	VFMADD231PS consts<>+1472(SB), Y4, Y5
+	VSUBPS      consts<>+128(SB), Y5, Y6
+	VMOVAPS     Y4, Y4
+	VFMADD231PS consts<>+1536(SB), Y6, Y4
+	VMOVUPS     consts<>+1600(SB), Y6
+	VFMADD213PS consts<>+1664(SB), Y4, Y6
+	VFMADD213PS consts<>+1728(SB), Y4, Y6
+	VFMADD213PS consts<>+1792(SB), Y4, Y6
+	VFMADD213PS consts<>+1856(SB), Y4, Y6
+	VFMADD213PS consts<>+1920(SB), Y4, Y6
+	VFMADD213PS consts<>+192(SB), Y4, Y6
+	VPSLLD      $0x17, Y5, Y4
+	VPADDD      consts<>+192(SB), Y4, Y4
+	VMULPS      Y4, Y6, Y6
+	VADDPS      Y3, Y6, Y6
+	VDIVPS      Y6, Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVMSKPS   Y1, R14
+	LEAQ        (AX)(R13*1), R15
+	TESTL       $0x00000080, R14
+	JZ          tail13_four
+	VMOVUPS     Y3, (R15)
+	JMP         tail13_done
+
+tail13_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R14
+	JZ           tail13_two
+	VMOVUPS      X2, (R15)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail13_two:
+	TESTL    $0x00000002, R14
+	JZ       tail13_one
+	VMOVLPS  X2, (R15)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail13_one:
+	TESTL  $0x00000001, R14
+	JZ     tail13_done
+	VMOVSS X2, (R15)
+
+tail13_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y1, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail14_four
+	VMOVUPS   Y3, (R13)
+	JMP       tail14_done
+
+tail14_four:
+	VMOVAPS      X3, X2
+	TESTL        $0x00000008, R14
+	JZ           tail14_two
+	VMOVUPS      X2, (R13)
+	VEXTRACTF128 $0x01, Y3, X2
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail14_two:
+	TESTL    $0x00000002, R14
+	JZ       tail14_one
+	VMOVLPS  X2, (R13)
+	VMOVHLPS X2, X2, X2
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail14_one:
+	TESTL  $0x00000001, R14
+	JZ     tail14_done
+	VMOVSS X2, (R13)
+
+tail14_done:
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishColumnsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX2, FMA3
+TEXT ·finishColumnsSiLU_avx2(SB), NOSPLIT, $0-81
+	MOVQ    dst+0(FP), AX
+	MOVQ    y+16(FP), CX
+	MOVQ    rows+32(FP), DX
+	MOVQ    bias+48(FP), BX
+	MOVQ    res+56(FP), SI
+	MOVQ    ldd+8(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    ldy+24(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    ldr+64(FP), R9
+	SHLQ    $0x02, R9
+	MOVB    back+80(FP), R10
+	MOVQ    cols+40(FP), R12
+	MOVQ    R12, R11
+	ANDQ    $0x07, R11
+	LEAQ    masks<>+32(SB), R14
+	MOVQ    R11, R13
+	NEGQ    R13
+	VMOVUPS (R14)(R13*4), Y1
+	SUBQ    R11, R12
+	SHLQ    $0x02, R12
+	VXORPS  Y0, Y0, Y0
+
+row:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-128, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Y0
+	VMOVUPS 32(CX)(R13*1), Y2
+	VMOVUPS 64(CX)(R13*1), Y3
+	VMOVUPS 96(CX)(R13*1), Y4
+	TESTQ   BX, BX
+	JZ      many_unbiased
+	VMOVUPS (BX)(R13*1), Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(BX)(R13*1), Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 64(BX)(R13*1), Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS 96(BX)(R13*1), Y5
+	VADDPS  Y5, Y4, Y4
+
+many_unbiased:
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(SI)(R13*1), Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 64(SI)(R13*1), Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS 96(SI)(R13*1), Y5
+	VADDPS  Y5, Y4, Y4
+
+many_last:
+	VMOVUPS     consts<>+192(SB), Y5
+	VMOVUPS     consts<>+1344(SB), Y6
+	VMOVUPS     consts<>+1408(SB), Y7
+	VMAXPS      Y0, Y6, Y6
+	VMINPS      Y6, Y7, Y6
+	VMOVUPS     consts<>+128(SB), Y7
+	VFMADD231PS consts<>+1472(SB), Y6, Y7
+	VSUBPS      consts<>+128(SB), Y7, Y8
+	VMOVAPS     Y6, Y6
+	VFMADD231PS consts<>+1536(SB), Y8, Y6
+	VMOVUPS     consts<>+1600(SB), Y8
+	VFMADD213PS consts<>+1664(SB), Y6, Y8
+	VFMADD213PS consts<>+1728(SB), Y6, Y8
+	VFMADD213PS consts<>+1792(SB), Y6, Y8
+	VFMADD213PS consts<>+1856(SB), Y6, Y8
+	VFMADD213PS consts<>+1920(SB), Y6, Y8
+	VFMADD213PS consts<>+192(SB), Y6, Y8
+	VPSLLD      $0x17, Y7, Y6
+	VPADDD      consts<>+192(SB), Y6, Y6
+	VMULPS      Y6, Y8, Y8
+	VADDPS      Y5, Y8, Y8
+	VDIVPS      Y8, Y5, Y5
+	VMULPS      Y0, Y5, Y5
+	VMOVUPS     Y5, (AX)(R13*1)
+	VMOVUPS     consts<>+192(SB), Y0
+	VMOVUPS     consts<>+1344(SB), Y6
+	VMOVUPS     consts<>+1408(SB), Y7
+	VMAXPS      Y2, Y6, Y6
+	VMINPS      Y6, Y7, Y6
+	VMOVUPS     consts<>+128(SB), Y7
+	VFMADD231PS consts<>+1472(SB), Y6, Y7
+	VSUBPS      consts<>+128(SB), Y7, Y8
+	VMOVAPS     Y6, Y6
+	VFMADD231PS consts<>+1536(SB), Y8, Y6
+	VMOVUPS     consts<>+1600(SB), Y8
+	VFMADD213PS consts<>+1664(SB), Y6, Y8
+	VFMADD213PS consts<>+1728(SB), Y6, Y8
+	VFMADD213PS consts<>+1792(SB), Y6, Y8
+	VFMADD213PS consts<>+1856(SB), Y6, Y8
+	VFMADD213PS consts<>+1920(SB), Y6, Y8
+	VFMADD213PS consts<>+192(SB), Y6, Y8
+	VPSLLD      $0x17, Y7, Y6
+	VPADDD      consts<>+192(SB), Y6, Y6
+	VMULPS      Y6, Y8, Y8
+	VADDPS      Y0, Y8, Y8
+	VDIVPS      Y8, Y0, Y0
+	VMULPS      Y2, Y0, Y0
+	VMOVUPS     Y0, 32(AX)(R13*1)
+	VMOVUPS     consts<>+192(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y6
+	VMOVUPS     consts<>+1408(SB), Y7
+	VMAXPS      Y3, Y6, Y6
+	VMINPS      Y6, Y7, Y6
+	VMOVUPS     consts<>+128(SB), Y7
+	VFMADD231PS consts<>+1472(SB), Y6, Y7
+	VSUBPS      consts<>+128(SB), Y7, Y8
+	VMOVAPS     Y6, Y6
+	VFMADD231PS consts<>+1536(SB), Y8, Y6
+	VMOVUPS     consts<>+1600(SB), Y8
+	VFMADD213PS consts<>+1664(SB), Y6, Y8
+	VFMADD213PS consts<>+1728(SB), Y6, Y8
+	VFMADD213PS consts<>+1792(SB), Y6, Y8
+	VFMADD213PS consts<>+1856(SB), Y6, Y8
+	VFMADD213PS consts<>+1920(SB), Y6, Y8
+	VFMADD213PS consts<>+192(SB), Y6, Y8
+	VPSLLD      $0x17, Y7, Y6
+	VPADDD      consts<>+192(SB), Y6, Y6
+	VMULPS      Y6, Y8, Y8
+	VADDPS      Y2, Y8, Y8
+	VDIVPS      Y8, Y2, Y2
+	VMULPS      Y3, Y2, Y2
+	VMOVUPS     Y2, 64(AX)(R13*1)
+	VMOVUPS     consts<>+192(SB), Y3
+	VMOVUPS     consts<>+1344(SB), Y6
+	VMOVUPS     consts<>+1408(SB), Y7
+	VMAXPS      Y4, Y6, Y6
+	VMINPS      Y6, Y7, Y6
+	VMOVUPS     consts<>+128(SB), Y7
+	VFMADD231PS consts<>+1472(SB), Y6, Y7
+	VSUBPS      consts<>+128(SB), Y7, Y8
+	VMOVAPS     Y6, Y6
+	VFMADD231PS consts<>+1536(SB), Y8, Y6
+	VMOVUPS     consts<>+1600(SB), Y8
+	VFMADD213PS consts<>+1664(SB), Y6, Y8
+	VFMADD213PS consts<>+1728(SB), Y6, Y8
+	VFMADD213PS consts<>+1792(SB), Y6, Y8
+	VFMADD213PS consts<>+1856(SB), Y6, Y8
+	VFMADD213PS consts<>+1920(SB), Y6, Y8
+	VFMADD213PS consts<>+192(SB), Y6, Y8
+	VPSLLD      $0x17, Y7, Y6
+	VPADDD      consts<>+192(SB), Y6, Y6
+	VMULPS      Y6, Y8, Y8
+	VADDPS      Y3, Y8, Y8
+	VDIVPS      Y8, Y3, Y3
+	VMULPS      Y4, Y3, Y3
+	VMOVUPS     Y3, 96(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Y5, (CX)(R13*1)
+	VMOVUPS     Y0, 32(CX)(R13*1)
+	VMOVUPS     Y2, 64(CX)(R13*1)
+	VMOVUPS     Y3, 96(CX)(R13*1)
+
+many_stored:
+	ADDQ $+128, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Y0
+	TESTQ   BX, BX
+	JZ      whole_unbiased
+	VMOVUPS (BX)(R13*1), Y2
+	VADDPS  Y2, Y0, Y0
+
+whole_unbiased:
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Y2
+	VADDPS  Y2, Y0, Y0
+
+whole_last:
+	VMOVUPS     consts<>+192(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y3
+	VMOVUPS     consts<>+1408(SB), Y4
+	VMAXPS      Y0, Y3, Y3
+	VMINPS      Y3, Y4, Y3
+	VMOVUPS     consts<>+128(SB), Y4
+	VFMADD231PS consts<>+1472(SB), Y3, Y4
+	VSUBPS      consts<>+128(SB), Y4, Y5
+	VMOVAPS     Y3, Y3
+	VFMADD231PS consts<>+1536(SB), Y5, Y3
+	VMOVUPS     consts<>+1600(SB), Y5
+	VFMADD213PS consts<>+1664(SB), Y3, Y5
+	VFMADD213PS consts<>+1728(SB), Y3, Y5
+	VFMADD213PS consts<>+1792(SB), Y3, Y5
+	VFMADD213PS consts<>+1856(SB), Y3, Y5
+	VFMADD213PS consts<>+1920(SB), Y3, Y5
+	VFMADD213PS consts<>+192(SB), Y3, Y5
+	VPSLLD      $0x17, Y4, Y3
+	VPADDD      consts<>+192(SB), Y3, Y3
+	VMULPS      Y3, Y5, Y5
+	VADDPS      Y2, Y5, Y5
+	VDIVPS      Y5, Y2, Y2
+	VMULPS      Y0, Y2, Y2
+	VMOVUPS     Y2, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Y2, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+32, R13
+	JMP  vector
+
+rest:
+	TESTQ      R11, R11
+	JZ         next
+	VMASKMOVPS (CX)(R13*1), Y1, Y0
+	TESTQ      BX, BX
+	JZ         part_unbiased
+	VMASKMOVPS (BX)(R13*1), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+part_unbiased:
+	TESTQ      SI, SI
+	JZ         part_last
+	VMASKMOVPS (SI)(R13*1), Y1, Y2
+	VADDPS     Y2, Y0, Y0
+
+part_last:
+	VMOVUPS     consts<>+192(SB), Y2
+	VMOVUPS     consts<>+1344(SB), Y3
+	VMOVUPS     consts<>+1408(SB), Y4
+	VMAXPS      Y0, Y3, Y3
+	VMINPS      Y3, Y4, Y3
+	VMOVUPS     consts<>+128(SB), Y4
+	VFMADD231PS consts<>+1472(SB), Y3, Y4
+	VSUBPS      consts<>+128(SB), Y4, Y5
+	VMOVAPS     Y3, Y3
+	VFMADD231PS consts<>+1536(SB), Y5, Y3
+	VMOVUPS     consts<>+1600(SB), Y5
+	VFMADD213PS consts<>+1664(SB), Y3, Y5
+	VFMADD213PS consts<>+1728(SB), Y3, Y5
+	VFMADD213PS consts<>+1792(SB), Y3, Y5
+	VFMADD213PS consts<>+1856(SB), Y3, Y5
+	VFMADD213PS consts<>+1920(SB), Y3, Y5
+	VFMADD213PS consts<>+192(SB), Y3, Y5
+	VPSLLD      $0x17, Y4, Y3
+	VPADDD      consts<>+192(SB), Y3, Y3
+	VMULPS      Y3, Y5, Y5
+	VADDPS      Y2, Y5, Y5
+	VDIVPS      Y5, Y2, Y2
+	VMULPS      Y0, Y2, Y2
+	VMOVMSKPS   Y1, R14
+	LEAQ        (AX)(R13*1), R15
+	TESTL       $0x00000080, R14
+	JZ          tail15_four
+	VMOVUPS     Y2, (R15)
+	JMP         tail15_done
+
+tail15_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, R14
+	JZ           tail15_two
+	VMOVUPS      X0, (R15)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, R15
+	SHRL         $0x04, R14
+
+tail15_two:
+	TESTL    $0x00000002, R14
+	JZ       tail15_one
+	VMOVLPS  X0, (R15)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, R15
+	SHRL     $0x02, R14
+
+tail15_one:
+	TESTL  $0x00000001, R14
+	JZ     tail15_done
+	VMOVSS X0, (R15)
+
+tail15_done:
+	TESTB     R10, R10
+	JZ        part_stored
+	VMOVMSKPS Y1, R14
+	LEAQ      (CX)(R13*1), R13
+	TESTL     $0x00000080, R14
+	JZ        tail16_four
+	VMOVUPS   Y2, (R13)
+	JMP       tail16_done
+
+tail16_four:
+	VMOVAPS      X2, X0
+	TESTL        $0x00000008, R14
+	JZ           tail16_two
+	VMOVUPS      X0, (R13)
+	VEXTRACTF128 $0x01, Y2, X0
+	ADDQ         $+16, R13
+	SHRL         $0x04, R14
+
+tail16_two:
+	TESTL    $0x00000002, R14
+	JZ       tail16_one
+	VMOVLPS  X0, (R13)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, R13
+	SHRL     $0x02, R14
+
+tail16_one:
+	TESTL  $0x00000001, R14
+	JZ     tail16_done
+	VMOVSS X0, (R13)
+
+tail16_done:
 part_stored:
 next:
 	TESTQ SI, SI
@@ -1311,33 +2811,33 @@ few:
 	VMOVMSKPS  Y0, R10
 	LEAQ       (R8), R12
 	TESTL      $0x00000080, R10
-	JZ         tail9_four
+	JZ         tail17_four
 	VMOVUPS    Y1, (R12)
-	JMP        tail9_done
+	JMP        tail17_done
 
-tail9_four:
+tail17_four:
 	VMOVAPS      X1, X2
 	TESTL        $0x00000008, R10
-	JZ           tail9_two
+	JZ           tail17_two
 	VMOVUPS      X2, (R12)
 	VEXTRACTF128 $0x01, Y1, X2
 	ADDQ         $+16, R12
 	SHRL         $0x04, R10
 
-tail9_two:
+tail17_two:
 	TESTL    $0x00000002, R10
-	JZ       tail9_one
+	JZ       tail17_one
 	VMOVLPS  X2, (R12)
 	VMOVHLPS X2, X2, X2
 	ADDQ     $+8, R12
 	SHRL     $0x02, R10
 
-tail9_one:
+tail17_one:
 	TESTL  $0x00000001, R10
-	JZ     tail9_done
+	JZ     tail17_done
 	VMOVSS X2, (R12)
 
-tail9_done:
+tail17_done:
 	ADDQ $+256, R8
 	INCQ R11
 	CMPQ R11, CX
@@ -1453,33 +2953,33 @@ left_last:
 	VMOVMSKPS Y1, R12
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R12
-	JZ        tail10_four
+	JZ        tail18_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail10_done
+	JMP       tail18_done
 
-tail10_four:
+tail18_four:
 	VMOVAPS      X0, X4
 	TESTL        $0x00000008, R12
-	JZ           tail10_two
+	JZ           tail18_two
 	VMOVUPS      X4, (R13)
 	VEXTRACTF128 $0x01, Y0, X4
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail10_two:
+tail18_two:
 	TESTL    $0x00000002, R12
-	JZ       tail10_one
+	JZ       tail18_one
 	VMOVLPS  X4, (R13)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail10_one:
+tail18_one:
 	TESTL  $0x00000001, R12
-	JZ     tail10_done
+	JZ     tail18_done
 	VMOVSS X4, (R13)
 
-tail10_done:
+tail18_done:
 left_stored:
 	LEAQ  (AX)(DX*4), AX
 	MOVQ  BX, R12
@@ -1507,33 +3007,33 @@ part_last:
 	VMOVMSKPS Y3, R11
 	LEAQ      (AX), R12
 	TESTL     $0x00000080, R11
-	JZ        tail11_four
+	JZ        tail19_four
 	VMOVUPS   Y4, (R12)
-	JMP       tail11_done
+	JMP       tail19_done
 
-tail11_four:
+tail19_four:
 	VMOVAPS      X4, X5
 	TESTL        $0x00000008, R11
-	JZ           tail11_two
+	JZ           tail19_two
 	VMOVUPS      X5, (R12)
 	VEXTRACTF128 $0x01, Y4, X5
 	ADDQ         $+16, R12
 	SHRL         $0x04, R11
 
-tail11_two:
+tail19_two:
 	TESTL    $0x00000002, R11
-	JZ       tail11_one
+	JZ       tail19_one
 	VMOVLPS  X5, (R12)
 	VMOVHLPS X5, X5, X5
 	ADDQ     $+8, R12
 	SHRL     $0x02, R11
 
-tail11_one:
+tail19_one:
 	TESTL  $0x00000001, R11
-	JZ     tail11_done
+	JZ     tail19_done
 	VMOVSS X5, (R12)
 
-tail11_done:
+tail19_done:
 part_stored:
 	LEAQ (AX)(R10*4), AX
 
@@ -1558,33 +3058,33 @@ right_last:
 	VMOVMSKPS Y2, R11
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R11
-	JZ        tail12_four
+	JZ        tail20_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail12_done
+	JMP       tail20_done
 
-tail12_four:
+tail20_four:
 	VMOVAPS      X0, X4
 	TESTL        $0x00000008, R11
-	JZ           tail12_two
+	JZ           tail20_two
 	VMOVUPS      X4, (R13)
 	VEXTRACTF128 $0x01, Y0, X4
 	ADDQ         $+16, R13
 	SHRL         $0x04, R11
 
-tail12_two:
+tail20_two:
 	TESTL    $0x00000002, R11
-	JZ       tail12_one
+	JZ       tail20_one
 	VMOVLPS  X4, (R13)
 	VMOVHLPS X4, X4, X4
 	ADDQ     $+8, R13
 	SHRL     $0x02, R11
 
-tail12_one:
+tail20_one:
 	TESTL  $0x00000001, R11
-	JZ     tail12_done
+	JZ     tail20_done
 	VMOVSS X4, (R13)
 
-tail12_done:
+tail20_done:
 right_stored:
 	LEAQ 32(AX)(R12*4), AX
 	ADDQ R8, DI
@@ -1655,33 +3155,33 @@ left_last:
 	VMOVMSKPS Y1, R12
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R12
-	JZ        tail13_four
+	JZ        tail21_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail13_done
+	JMP       tail21_done
 
-tail13_four:
+tail21_four:
 	VMOVAPS      X0, X6
 	TESTL        $0x00000008, R12
-	JZ           tail13_two
+	JZ           tail21_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y0, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R12
 
-tail13_two:
+tail21_two:
 	TESTL    $0x00000002, R12
-	JZ       tail13_one
+	JZ       tail21_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R12
 
-tail13_one:
+tail21_one:
 	TESTL  $0x00000001, R12
-	JZ     tail13_done
+	JZ     tail21_done
 	VMOVSS X6, (R13)
 
-tail13_done:
+tail21_done:
 left_stored:
 	LEAQ  (AX)(DX*4), AX
 	MOVQ  BX, R12
@@ -1715,33 +3215,33 @@ part_last:
 	VMOVMSKPS Y3, R11
 	LEAQ      (AX), R12
 	TESTL     $0x00000080, R11
-	JZ        tail14_four
+	JZ        tail22_four
 	VMOVUPS   Y6, (R12)
-	JMP       tail14_done
+	JMP       tail22_done
 
-tail14_four:
+tail22_four:
 	VMOVAPS      X6, X7
 	TESTL        $0x00000008, R11
-	JZ           tail14_two
+	JZ           tail22_two
 	VMOVUPS      X7, (R12)
 	VEXTRACTF128 $0x01, Y6, X7
 	ADDQ         $+16, R12
 	SHRL         $0x04, R11
 
-tail14_two:
+tail22_two:
 	TESTL    $0x00000002, R11
-	JZ       tail14_one
+	JZ       tail22_one
 	VMOVLPS  X7, (R12)
 	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, R12
 	SHRL     $0x02, R11
 
-tail14_one:
+tail22_one:
 	TESTL  $0x00000001, R11
-	JZ     tail14_done
+	JZ     tail22_done
 	VMOVSS X7, (R12)
 
-tail14_done:
+tail22_done:
 part_stored:
 	LEAQ (AX)(R10*4), AX
 
@@ -1766,33 +3266,33 @@ right_last:
 	VMOVMSKPS Y2, R11
 	LEAQ      (AX), R13
 	TESTL     $0x00000080, R11
-	JZ        tail15_four
+	JZ        tail23_four
 	VMOVUPS   Y0, (R13)
-	JMP       tail15_done
+	JMP       tail23_done
 
-tail15_four:
+tail23_four:
 	VMOVAPS      X0, X6
 	TESTL        $0x00000008, R11
-	JZ           tail15_two
+	JZ           tail23_two
 	VMOVUPS      X6, (R13)
 	VEXTRACTF128 $0x01, Y0, X6
 	ADDQ         $+16, R13
 	SHRL         $0x04, R11
 
-tail15_two:
+tail23_two:
 	TESTL    $0x00000002, R11
-	JZ       tail15_one
+	JZ       tail23_one
 	VMOVLPS  X6, (R13)
 	VMOVHLPS X6, X6, X6
 	ADDQ     $+8, R13
 	SHRL     $0x02, R11
 
-tail15_one:
+tail23_one:
 	TESTL  $0x00000001, R11
-	JZ     tail15_done
+	JZ     tail23_done
 	VMOVSS X6, (R13)
 
-tail15_done:
+tail23_done:
 right_stored:
 	LEAQ 32(AX)(R12*4), AX
 	ADDQ R8, DI
@@ -2089,9 +3589,9 @@ down:
 	VZEROUPPER
 	RET
 
-// func finishRowsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// func finishRowsGELU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·finishRowsSiLU_avx512(SB), NOSPLIT, $0-81
+TEXT ·finishRowsGELU_avx512(SB), NOSPLIT, $0-81
 	MOVQ         dst+0(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         rows+32(FP), DX
@@ -2116,6 +3616,946 @@ TEXT ·finishRowsSiLU_avx512(SB), NOSPLIT, $0-81
 	VBROADCASTSS consts<>+576(SB), Z10
 	VBROADCASTSS consts<>+640(SB), Z11
 	VBROADCASTSS consts<>+704(SB), Z12
+	VBROADCASTSS consts<>+768(SB), Z13
+	VBROADCASTSS consts<>+832(SB), Z14
+	VBROADCASTSS consts<>+896(SB), Z15
+	VBROADCASTSS consts<>+960(SB), Z16
+	VBROADCASTSS consts<>+1024(SB), Z17
+	VBROADCASTSS consts<>+1088(SB), Z18
+	VBROADCASTSS consts<>+1152(SB), Z19
+	VBROADCASTSS consts<>+1216(SB), Z20
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
+	VXORPS       Z0, Z0, Z0
+
+row:
+	TESTQ        BX, BX
+	JZ           begin
+	VBROADCASTSS (BX), Z0
+	ADDQ         $+4, BX
+
+begin:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-256, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Z21
+	VMOVUPS 64(CX)(R13*1), Z22
+	VMOVUPS 128(CX)(R13*1), Z23
+	VMOVUPS 192(CX)(R13*1), Z24
+	VADDPS  Z0, Z21, Z21
+	VADDPS  Z0, Z22, Z22
+	VADDPS  Z0, Z23, Z23
+	VADDPS  Z0, Z24, Z24
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Z25
+	VADDPS  Z25, Z21, Z21
+	VMOVUPS 64(SI)(R13*1), Z25
+	VADDPS  Z25, Z22, Z22
+	VMOVUPS 128(SI)(R13*1), Z25
+	VADDPS  Z25, Z23, Z23
+	VMOVUPS 192(SI)(R13*1), Z25
+	VADDPS  Z25, Z24, Z24
+
+many_last:
+	VANDPS      Z2, Z21, Z25
+	VMOVUPS     Z6, Z26
+	VFMADD213PS Z7, Z25, Z26
+	VFMADD213PS Z8, Z25, Z26
+	VFMADD213PS Z9, Z25, Z26
+	VFMADD213PS Z10, Z25, Z26
+	VFMADD213PS Z11, Z25, Z26
+	VFMADD213PS Z12, Z25, Z26
+	VFMADD213PS Z13, Z25, Z26
+	VFMADD213PS Z14, Z25, Z26
+	VMOVAPS     Z26, Z27
+	VFMADD213PS Z3, Z25, Z27
+	VSUBPS      Z3, Z27, Z28
+	VFMSUB213PS Z28, Z25, Z26
+	VMOVUPS     Z15, Z28
+	VFMADD213PS Z16, Z26, Z28
+	VFMADD213PS Z17, Z26, Z28
+	VFMADD213PS Z18, Z26, Z28
+	VFMADD213PS Z19, Z26, Z28
+	VFMADD213PS Z20, Z26, Z28
+	VPSLLD      $0x17, Z27, Z27
+	VCMPPS      $0x02, Z5, Z25, K2
+	VPADDD.Z    Z27, Z28, K2, Z28
+	VCMPPS      $0x05, Z1, Z21, K2
+	VSUBPS      Z28, Z4, K2, Z28
+	VMULPS      Z21, Z28, Z28
+	VMOVUPS     Z28, (AX)(R13*1)
+	VANDPS      Z2, Z22, Z21
+	VMOVUPS     Z6, Z25
+	VFMADD213PS Z7, Z21, Z25
+	VFMADD213PS Z8, Z21, Z25
+	VFMADD213PS Z9, Z21, Z25
+	VFMADD213PS Z10, Z21, Z25
+	VFMADD213PS Z11, Z21, Z25
+	VFMADD213PS Z12, Z21, Z25
+	VFMADD213PS Z13, Z21, Z25
+	VFMADD213PS Z14, Z21, Z25
+	VMOVAPS     Z25, Z26
+	VFMADD213PS Z3, Z21, Z26
+	VSUBPS      Z3, Z26, Z27
+	VFMSUB213PS Z27, Z21, Z25
+	VMOVUPS     Z15, Z27
+	VFMADD213PS Z16, Z25, Z27
+	VFMADD213PS Z17, Z25, Z27
+	VFMADD213PS Z18, Z25, Z27
+	VFMADD213PS Z19, Z25, Z27
+	VFMADD213PS Z20, Z25, Z27
+	VPSLLD      $0x17, Z26, Z26
+	VCMPPS      $0x02, Z5, Z21, K2
+	VPADDD.Z    Z26, Z27, K2, Z27
+	VCMPPS      $0x05, Z1, Z22, K2
+	VSUBPS      Z27, Z4, K2, Z27
+	VMULPS      Z22, Z27, Z27
+	VMOVUPS     Z27, 64(AX)(R13*1)
+	VANDPS      Z2, Z23, Z21
+	VMOVUPS     Z6, Z22
+	VFMADD213PS Z7, Z21, Z22
+	VFMADD213PS Z8, Z21, Z22
+	VFMADD213PS Z9, Z21, Z22
+	VFMADD213PS Z10, Z21, Z22
+	VFMADD213PS Z11, Z21, Z22
+	VFMADD213PS Z12, Z21, Z22
+	VFMADD213PS Z13, Z21, Z22
+	VFMADD213PS Z14, Z21, Z22
+	VMOVAPS     Z22, Z25
+	VFMADD213PS Z3, Z21, Z25
+	VSUBPS      Z3, Z25, Z26
+	VFMSUB213PS Z26, Z21, Z22
+	VMOVUPS     Z15, Z26
+	VFMADD213PS Z16, Z22, Z26
+	VFMADD213PS Z17, Z22, Z26
+	VFMADD213PS Z18, Z22, Z26
+	VFMADD213PS Z19, Z22, Z26
+	VFMADD213PS Z20, Z22, Z26
+	VPSLLD      $0x17, Z25, Z25
+	VCMPPS      $0x02, Z5, Z21, K2
+	VPADDD.Z    Z25, Z26, K2, Z26
+	VCMPPS      $0x05, Z1, Z23, K2
+	VSUBPS      Z26, Z4, K2, Z26
+	VMULPS      Z23, Z26, Z26
+	VMOVUPS     Z26, 128(AX)(R13*1)
+	VANDPS      Z2, Z24, Z21
+	VMOVUPS     Z6, Z22
+	VFMADD213PS Z7, Z21, Z22
+	VFMADD213PS Z8, Z21, Z22
+	VFMADD213PS Z9, Z21, Z22
+	VFMADD213PS Z10, Z21, Z22
+	VFMADD213PS Z11, Z21, Z22
+	VFMADD213PS Z12, Z21, Z22
+	VFMADD213PS Z13, Z21, Z22
+	VFMADD213PS Z14, Z21, Z22
+	VMOVAPS     Z22, Z23
+	VFMADD213PS Z3, Z21, Z23
+	VSUBPS      Z3, Z23, Z25
+	VFMSUB213PS Z25, Z21, Z22
+	VMOVUPS     Z15, Z25
+	VFMADD213PS Z16, Z22, Z25
+	VFMADD213PS Z17, Z22, Z25
+	VFMADD213PS Z18, Z22, Z25
+	VFMADD213PS Z19, Z22, Z25
+	VFMADD213PS Z20, Z22, Z25
+	VPSLLD      $0x17, Z23, Z23
+	VCMPPS      $0x02, Z5, Z21, K2
+	VPADDD.Z    Z23, Z25, K2, Z25
+	VCMPPS      $0x05, Z1, Z24, K2
+	VSUBPS      Z25, Z4, K2, Z25
+	VMULPS      Z24, Z25, Z25
+	VMOVUPS     Z25, 192(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Z28, (CX)(R13*1)
+	VMOVUPS     Z27, 64(CX)(R13*1)
+	VMOVUPS     Z26, 128(CX)(R13*1)
+	VMOVUPS     Z25, 192(CX)(R13*1)
+
+many_stored:
+	ADDQ $+256, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Z21
+	VADDPS  Z0, Z21, Z21
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Z22
+	VADDPS  Z22, Z21, Z21
+
+whole_last:
+	VANDPS      Z2, Z21, Z22
+	VMOVUPS     Z6, Z23
+	VFMADD213PS Z7, Z22, Z23
+	VFMADD213PS Z8, Z22, Z23
+	VFMADD213PS Z9, Z22, Z23
+	VFMADD213PS Z10, Z22, Z23
+	VFMADD213PS Z11, Z22, Z23
+	VFMADD213PS Z12, Z22, Z23
+	VFMADD213PS Z13, Z22, Z23
+	VFMADD213PS Z14, Z22, Z23
+	VMOVAPS     Z23, Z24
+	VFMADD213PS Z3, Z22, Z24
+	VSUBPS      Z3, Z24, Z25
+	VFMSUB213PS Z25, Z22, Z23
+	VMOVUPS     Z15, Z25
+	VFMADD213PS Z16, Z23, Z25
+	VFMADD213PS Z17, Z23, Z25
+	VFMADD213PS Z18, Z23, Z25
+	VFMADD213PS Z19, Z23, Z25
+	VFMADD213PS Z20, Z23, Z25
+	VPSLLD      $0x17, Z24, Z24
+	VCMPPS      $0x02, Z5, Z22, K2
+	VPADDD.Z    Z24, Z25, K2, Z25
+	VCMPPS      $0x05, Z1, Z21, K2
+	VSUBPS      Z25, Z4, K2, Z25
+	VMULPS      Z21, Z25, Z25
+	VMOVUPS     Z25, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Z25, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
+
+rest:
+	TESTQ     R11, R11
+	JZ        next
+	VMOVUPS.Z (CX)(R13*1), K1, Z21
+	VADDPS    Z0, Z21, Z21
+	TESTQ     SI, SI
+	JZ        part_last
+	VMOVUPS.Z (SI)(R13*1), K1, Z22
+	VADDPS    Z22, Z21, Z21
+
+part_last:
+	VANDPS      Z2, Z21, Z22
+	VMOVUPS     Z6, Z23
+	VFMADD213PS Z7, Z22, Z23
+	VFMADD213PS Z8, Z22, Z23
+	VFMADD213PS Z9, Z22, Z23
+	VFMADD213PS Z10, Z22, Z23
+	VFMADD213PS Z11, Z22, Z23
+	VFMADD213PS Z12, Z22, Z23
+	VFMADD213PS Z13, Z22, Z23
+	VFMADD213PS Z14, Z22, Z23
+	VMOVAPS     Z23, Z24
+	VFMADD213PS Z3, Z22, Z24
+	VSUBPS      Z3, Z24, Z25
+	VFMSUB213PS Z25, Z22, Z23
+	VMOVUPS     Z15, Z25
+	VFMADD213PS Z16, Z23, Z25
+	VFMADD213PS Z17, Z23, Z25
+	VFMADD213PS Z18, Z23, Z25
+	VFMADD213PS Z19, Z23, Z25
+	VFMADD213PS Z20, Z23, Z25
+	VPSLLD      $0x17, Z24, Z24
+	VCMPPS      $0x02, Z5, Z22, K2
+	VPADDD.Z    Z24, Z25, K2, Z25
+	VCMPPS      $0x05, Z1, Z21, K2
+	VSUBPS      Z25, Z4, K2, Z25
+	VMULPS      Z21, Z25, Z25
+	VMOVUPS     Z25, K1, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          part_stored
+	VMOVUPS     Z25, K1, (CX)(R13*1)
+
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishColumnsGELU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·finishColumnsGELU_avx512(SB), NOSPLIT, $0-81
+	MOVQ         dst+0(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         rows+32(FP), DX
+	MOVQ         bias+48(FP), BX
+	MOVQ         res+56(FP), SI
+	MOVQ         ldd+8(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         ldy+24(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
+	VBROADCASTSS consts<>+0(SB), Z1
+	VBROADCASTSS consts<>+64(SB), Z2
+	VBROADCASTSS consts<>+128(SB), Z3
+	VBROADCASTSS consts<>+192(SB), Z4
+	VBROADCASTSS consts<>+256(SB), Z5
+	VBROADCASTSS consts<>+320(SB), Z6
+	VBROADCASTSS consts<>+384(SB), Z7
+	VBROADCASTSS consts<>+448(SB), Z8
+	VBROADCASTSS consts<>+512(SB), Z9
+	VBROADCASTSS consts<>+576(SB), Z10
+	VBROADCASTSS consts<>+640(SB), Z11
+	VBROADCASTSS consts<>+704(SB), Z12
+	VBROADCASTSS consts<>+768(SB), Z13
+	VBROADCASTSS consts<>+832(SB), Z14
+	VBROADCASTSS consts<>+896(SB), Z15
+	VBROADCASTSS consts<>+960(SB), Z16
+	VBROADCASTSS consts<>+1024(SB), Z17
+	VBROADCASTSS consts<>+1088(SB), Z18
+	VBROADCASTSS consts<>+1152(SB), Z19
+	VBROADCASTSS consts<>+1216(SB), Z20
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
+	VXORPS       Z0, Z0, Z0
+
+row:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-256, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Z0
+	VMOVUPS 64(CX)(R13*1), Z21
+	VMOVUPS 128(CX)(R13*1), Z22
+	VMOVUPS 192(CX)(R13*1), Z23
+	TESTQ   BX, BX
+	JZ      many_unbiased
+	VMOVUPS (BX)(R13*1), Z24
+	VADDPS  Z24, Z0, Z0
+	VMOVUPS 64(BX)(R13*1), Z24
+	VADDPS  Z24, Z21, Z21
+	VMOVUPS 128(BX)(R13*1), Z24
+	VADDPS  Z24, Z22, Z22
+	VMOVUPS 192(BX)(R13*1), Z24
+	VADDPS  Z24, Z23, Z23
+
+many_unbiased:
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Z24
+	VADDPS  Z24, Z0, Z0
+	VMOVUPS 64(SI)(R13*1), Z24
+	VADDPS  Z24, Z21, Z21
+	VMOVUPS 128(SI)(R13*1), Z24
+	VADDPS  Z24, Z22, Z22
+	VMOVUPS 192(SI)(R13*1), Z24
+	VADDPS  Z24, Z23, Z23
+
+many_last:
+	VANDPS      Z2, Z0, Z24
+	VMOVUPS     Z6, Z25
+	VFMADD213PS Z7, Z24, Z25
+	VFMADD213PS Z8, Z24, Z25
+	VFMADD213PS Z9, Z24, Z25
+	VFMADD213PS Z10, Z24, Z25
+	VFMADD213PS Z11, Z24, Z25
+	VFMADD213PS Z12, Z24, Z25
+	VFMADD213PS Z13, Z24, Z25
+	VFMADD213PS Z14, Z24, Z25
+	VMOVAPS     Z25, Z26
+	VFMADD213PS Z3, Z24, Z26
+	VSUBPS      Z3, Z26, Z27
+	VFMSUB213PS Z27, Z24, Z25
+	VMOVUPS     Z15, Z27
+	VFMADD213PS Z16, Z25, Z27
+	VFMADD213PS Z17, Z25, Z27
+	VFMADD213PS Z18, Z25, Z27
+	VFMADD213PS Z19, Z25, Z27
+	VFMADD213PS Z20, Z25, Z27
+	VPSLLD      $0x17, Z26, Z26
+	VCMPPS      $0x02, Z5, Z24, K2
+	VPADDD.Z    Z26, Z27, K2, Z27
+	VCMPPS      $0x05, Z1, Z0, K2
+	VSUBPS      Z27, Z4, K2, Z27
+	VMULPS      Z0, Z27, Z27
+	VMOVUPS     Z27, (AX)(R13*1)
+	VANDPS      Z2, Z21, Z0
+	VMOVUPS     Z6, Z24
+	VFMADD213PS Z7, Z0, Z24
+	VFMADD213PS Z8, Z0, Z24
+	VFMADD213PS Z9, Z0, Z24
+	VFMADD213PS Z10, Z0, Z24
+	VFMADD213PS Z11, Z0, Z24
+	VFMADD213PS Z12, Z0, Z24
+	VFMADD213PS Z13, Z0, Z24
+	VFMADD213PS Z14, Z0, Z24
+	VMOVAPS     Z24, Z25
+	VFMADD213PS Z3, Z0, Z25
+	VSUBPS      Z3, Z25, Z26
+	VFMSUB213PS Z26, Z0, Z24
+	VMOVUPS     Z15, Z26
+	VFMADD213PS Z16, Z24, Z26
+	VFMADD213PS Z17, Z24, Z26
+	VFMADD213PS Z18, Z24, Z26
+	VFMADD213PS Z19, Z24, Z26
+	VFMADD213PS Z20, Z24, Z26
+	VPSLLD      $0x17, Z25, Z25
+	VCMPPS      $0x02, Z5, Z0, K2
+	VPADDD.Z    Z25, Z26, K2, Z26
+	VCMPPS      $0x05, Z1, Z21, K2
+	VSUBPS      Z26, Z4, K2, Z26
+	VMULPS      Z21, Z26, Z26
+	VMOVUPS     Z26, 64(AX)(R13*1)
+	VANDPS      Z2, Z22, Z0
+	VMOVUPS     Z6, Z21
+	VFMADD213PS Z7, Z0, Z21
+	VFMADD213PS Z8, Z0, Z21
+	VFMADD213PS Z9, Z0, Z21
+	VFMADD213PS Z10, Z0, Z21
+	VFMADD213PS Z11, Z0, Z21
+	VFMADD213PS Z12, Z0, Z21
+	VFMADD213PS Z13, Z0, Z21
+	VFMADD213PS Z14, Z0, Z21
+	VMOVAPS     Z21, Z24
+	VFMADD213PS Z3, Z0, Z24
+	VSUBPS      Z3, Z24, Z25
+	VFMSUB213PS Z25, Z0, Z21
+	VMOVUPS     Z15, Z25
+	VFMADD213PS Z16, Z21, Z25
+	VFMADD213PS Z17, Z21, Z25
+	VFMADD213PS Z18, Z21, Z25
+	VFMADD213PS Z19, Z21, Z25
+	VFMADD213PS Z20, Z21, Z25
+	VPSLLD      $0x17, Z24, Z24
+	VCMPPS      $0x02, Z5, Z0, K2
+	VPADDD.Z    Z24, Z25, K2, Z25
+	VCMPPS      $0x05, Z1, Z22, K2
+	VSUBPS      Z25, Z4, K2, Z25
+	VMULPS      Z22, Z25, Z25
+	VMOVUPS     Z25, 128(AX)(R13*1)
+	VANDPS      Z2, Z23, Z0
+	VMOVUPS     Z6, Z21
+	VFMADD213PS Z7, Z0, Z21
+	VFMADD213PS Z8, Z0, Z21
+	VFMADD213PS Z9, Z0, Z21
+	VFMADD213PS Z10, Z0, Z21
+	VFMADD213PS Z11, Z0, Z21
+	VFMADD213PS Z12, Z0, Z21
+	VFMADD213PS Z13, Z0, Z21
+	VFMADD213PS Z14, Z0, Z21
+	VMOVAPS     Z21, Z22
+	VFMADD213PS Z3, Z0, Z22
+	VSUBPS      Z3, Z22, Z24
+	VFMSUB213PS Z24, Z0, Z21
+	VMOVUPS     Z15, Z24
+	VFMADD213PS Z16, Z21, Z24
+	VFMADD213PS Z17, Z21, Z24
+	VFMADD213PS Z18, Z21, Z24
+	VFMADD213PS Z19, Z21, Z24
+	VFMADD213PS Z20, Z21, Z24
+	VPSLLD      $0x17, Z22, Z22
+	VCMPPS      $0x02, Z5, Z0, K2
+	VPADDD.Z    Z22, Z24, K2, Z24
+	VCMPPS      $0x05, Z1, Z23, K2
+	VSUBPS      Z24, Z4, K2, Z24
+	VMULPS      Z23, Z24, Z24
+	VMOVUPS     Z24, 192(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Z27, (CX)(R13*1)
+	VMOVUPS     Z26, 64(CX)(R13*1)
+	VMOVUPS     Z25, 128(CX)(R13*1)
+	VMOVUPS     Z24, 192(CX)(R13*1)
+
+many_stored:
+	ADDQ $+256, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Z0
+	TESTQ   BX, BX
+	JZ      whole_unbiased
+	VMOVUPS (BX)(R13*1), Z21
+	VADDPS  Z21, Z0, Z0
+
+whole_unbiased:
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Z21
+	VADDPS  Z21, Z0, Z0
+
+whole_last:
+	VANDPS      Z2, Z0, Z21
+	VMOVUPS     Z6, Z22
+	VFMADD213PS Z7, Z21, Z22
+	VFMADD213PS Z8, Z21, Z22
+	VFMADD213PS Z9, Z21, Z22
+	VFMADD213PS Z10, Z21, Z22
+	VFMADD213PS Z11, Z21, Z22
+	VFMADD213PS Z12, Z21, Z22
+	VFMADD213PS Z13, Z21, Z22
+	VFMADD213PS Z14, Z21, Z22
+	VMOVAPS     Z22, Z23
+	VFMADD213PS Z3, Z21, Z23
+	VSUBPS      Z3, Z23, Z24
+	VFMSUB213PS Z24, Z21, Z22
+	VMOVUPS     Z15, Z24
+	VFMADD213PS Z16, Z22, Z24
+	VFMADD213PS Z17, Z22, Z24
+	VFMADD213PS Z18, Z22, Z24
+	VFMADD213PS Z19, Z22, Z24
+	VFMADD213PS Z20, Z22, Z24
+	VPSLLD      $0x17, Z23, Z23
+	VCMPPS      $0x02, Z5, Z21, K2
+	VPADDD.Z    Z23, Z24, K2, Z24
+	VCMPPS      $0x05, Z1, Z0, K2
+	VSUBPS      Z24, Z4, K2, Z24
+	VMULPS      Z0, Z24, Z24
+	VMOVUPS     Z24, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Z24, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
+
+rest:
+	TESTQ     R11, R11
+	JZ        next
+	VMOVUPS.Z (CX)(R13*1), K1, Z0
+	TESTQ     BX, BX
+	JZ        part_unbiased
+	VMOVUPS.Z (BX)(R13*1), K1, Z21
+	VADDPS    Z21, Z0, Z0
+
+part_unbiased:
+	TESTQ     SI, SI
+	JZ        part_last
+	VMOVUPS.Z (SI)(R13*1), K1, Z21
+	VADDPS    Z21, Z0, Z0
+
+part_last:
+	VANDPS      Z2, Z0, Z21
+	VMOVUPS     Z6, Z22
+	VFMADD213PS Z7, Z21, Z22
+	VFMADD213PS Z8, Z21, Z22
+	VFMADD213PS Z9, Z21, Z22
+	VFMADD213PS Z10, Z21, Z22
+	VFMADD213PS Z11, Z21, Z22
+	VFMADD213PS Z12, Z21, Z22
+	VFMADD213PS Z13, Z21, Z22
+	VFMADD213PS Z14, Z21, Z22
+	VMOVAPS     Z22, Z23
+	VFMADD213PS Z3, Z21, Z23
+	VSUBPS      Z3, Z23, Z24
+	VFMSUB213PS Z24, Z21, Z22
+	VMOVUPS     Z15, Z24
+	VFMADD213PS Z16, Z22, Z24
+	VFMADD213PS Z17, Z22, Z24
+	VFMADD213PS Z18, Z22, Z24
+	VFMADD213PS Z19, Z22, Z24
+	VFMADD213PS Z20, Z22, Z24
+	VPSLLD      $0x17, Z23, Z23
+	VCMPPS      $0x02, Z5, Z21, K2
+	VPADDD.Z    Z23, Z24, K2, Z24
+	VCMPPS      $0x05, Z1, Z0, K2
+	VSUBPS      Z24, Z4, K2, Z24
+	VMULPS      Z0, Z24, Z24
+	VMOVUPS     Z24, K1, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          part_stored
+	VMOVUPS     Z24, K1, (CX)(R13*1)
+
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishRowsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·finishRowsHardSwish_avx512(SB), NOSPLIT, $0-81
+	MOVQ         dst+0(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         rows+32(FP), DX
+	MOVQ         bias+48(FP), BX
+	MOVQ         res+56(FP), SI
+	MOVQ         ldd+8(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         ldy+24(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
+	VBROADCASTSS consts<>+0(SB), Z1
+	VBROADCASTSS consts<>+1280(SB), Z2
+	VBROADCASTSS consts<>+1216(SB), Z3
+	VBROADCASTSS consts<>+192(SB), Z4
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
+	VXORPS       Z0, Z0, Z0
+
+row:
+	TESTQ        BX, BX
+	JZ           begin
+	VBROADCASTSS (BX), Z0
+	ADDQ         $+4, BX
+
+begin:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-256, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Z5
+	VMOVUPS 64(CX)(R13*1), Z6
+	VMOVUPS 128(CX)(R13*1), Z7
+	VMOVUPS 192(CX)(R13*1), Z8
+	VADDPS  Z0, Z5, Z5
+	VADDPS  Z0, Z6, Z6
+	VADDPS  Z0, Z7, Z7
+	VADDPS  Z0, Z8, Z8
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Z9
+	VADDPS  Z9, Z5, Z5
+	VMOVUPS 64(SI)(R13*1), Z9
+	VADDPS  Z9, Z6, Z6
+	VMOVUPS 128(SI)(R13*1), Z9
+	VADDPS  Z9, Z7, Z7
+	VMOVUPS 192(SI)(R13*1), Z9
+	VADDPS  Z9, Z8, Z8
+
+many_last:
+	VMOVUPS     Z2, Z9
+	VFMADD213PS Z3, Z5, Z9
+	VMAXPS      Z9, Z1, Z9
+	VMINPS      Z9, Z4, Z9
+	VMULPS      Z5, Z9, Z9
+	VMOVUPS     Z9, (AX)(R13*1)
+	VMOVUPS     Z2, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VMAXPS      Z5, Z1, Z5
+	VMINPS      Z5, Z4, Z5
+	VMULPS      Z6, Z5, Z5
+	VMOVUPS     Z5, 64(AX)(R13*1)
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z7, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z7, Z6, Z6
+	VMOVUPS     Z6, 128(AX)(R13*1)
+	VMOVUPS     Z2, Z7
+	VFMADD213PS Z3, Z8, Z7
+	VMAXPS      Z7, Z1, Z7
+	VMINPS      Z7, Z4, Z7
+	VMULPS      Z8, Z7, Z7
+	VMOVUPS     Z7, 192(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Z9, (CX)(R13*1)
+	VMOVUPS     Z5, 64(CX)(R13*1)
+	VMOVUPS     Z6, 128(CX)(R13*1)
+	VMOVUPS     Z7, 192(CX)(R13*1)
+
+many_stored:
+	ADDQ $+256, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Z5
+	VADDPS  Z0, Z5, Z5
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Z6
+	VADDPS  Z6, Z5, Z5
+
+whole_last:
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z5, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z5, Z6, Z6
+	VMOVUPS     Z6, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Z6, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
+
+rest:
+	TESTQ     R11, R11
+	JZ        next
+	VMOVUPS.Z (CX)(R13*1), K1, Z5
+	VADDPS    Z0, Z5, Z5
+	TESTQ     SI, SI
+	JZ        part_last
+	VMOVUPS.Z (SI)(R13*1), K1, Z6
+	VADDPS    Z6, Z5, Z5
+
+part_last:
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z5, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z5, Z6, Z6
+	VMOVUPS     Z6, K1, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          part_stored
+	VMOVUPS     Z6, K1, (CX)(R13*1)
+
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishColumnsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·finishColumnsHardSwish_avx512(SB), NOSPLIT, $0-81
+	MOVQ         dst+0(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         rows+32(FP), DX
+	MOVQ         bias+48(FP), BX
+	MOVQ         res+56(FP), SI
+	MOVQ         ldd+8(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         ldy+24(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
+	VBROADCASTSS consts<>+0(SB), Z1
+	VBROADCASTSS consts<>+1280(SB), Z2
+	VBROADCASTSS consts<>+1216(SB), Z3
+	VBROADCASTSS consts<>+192(SB), Z4
+	MOVQ         cols+40(FP), R12
+	MOVQ         R12, R11
+	ANDQ         $0x0f, R11
+	MOVQ         $-1, R13
+	BZHIQ        R11, R13, R13
+	KMOVW        R13, K1
+	SUBQ         R11, R12
+	SHLQ         $0x02, R12
+	VXORPS       Z0, Z0, Z0
+
+row:
+	XORQ R13, R13
+	MOVQ R12, R14
+	ANDQ $-256, R14
+
+many:
+	CMPQ    R13, R14
+	JGE     vector
+	VMOVUPS (CX)(R13*1), Z0
+	VMOVUPS 64(CX)(R13*1), Z5
+	VMOVUPS 128(CX)(R13*1), Z6
+	VMOVUPS 192(CX)(R13*1), Z7
+	TESTQ   BX, BX
+	JZ      many_unbiased
+	VMOVUPS (BX)(R13*1), Z8
+	VADDPS  Z8, Z0, Z0
+	VMOVUPS 64(BX)(R13*1), Z8
+	VADDPS  Z8, Z5, Z5
+	VMOVUPS 128(BX)(R13*1), Z8
+	VADDPS  Z8, Z6, Z6
+	VMOVUPS 192(BX)(R13*1), Z8
+	VADDPS  Z8, Z7, Z7
+
+many_unbiased:
+	TESTQ   SI, SI
+	JZ      many_last
+	VMOVUPS (SI)(R13*1), Z8
+	VADDPS  Z8, Z0, Z0
+	VMOVUPS 64(SI)(R13*1), Z8
+	VADDPS  Z8, Z5, Z5
+	VMOVUPS 128(SI)(R13*1), Z8
+	VADDPS  Z8, Z6, Z6
+	VMOVUPS 192(SI)(R13*1), Z8
+	VADDPS  Z8, Z7, Z7
+
+many_last:
+	VMOVUPS     Z2, Z8
+	VFMADD213PS Z3, Z0, Z8
+	VMAXPS      Z8, Z1, Z8
+	VMINPS      Z8, Z4, Z8
+	VMULPS      Z0, Z8, Z8
+	VMOVUPS     Z8, (AX)(R13*1)
+	VMOVUPS     Z2, Z0
+	VFMADD213PS Z3, Z5, Z0
+	VMAXPS      Z0, Z1, Z0
+	VMINPS      Z0, Z4, Z0
+	VMULPS      Z5, Z0, Z0
+	VMOVUPS     Z0, 64(AX)(R13*1)
+	VMOVUPS     Z2, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VMAXPS      Z5, Z1, Z5
+	VMINPS      Z5, Z4, Z5
+	VMULPS      Z6, Z5, Z5
+	VMOVUPS     Z5, 128(AX)(R13*1)
+	VMOVUPS     Z2, Z6
+	VFMADD213PS Z3, Z7, Z6
+	VMAXPS      Z6, Z1, Z6
+	VMINPS      Z6, Z4, Z6
+	VMULPS      Z7, Z6, Z6
+	VMOVUPS     Z6, 192(AX)(R13*1)
+	TESTB       R10, R10
+	JZ          many_stored
+	VMOVUPS     Z8, (CX)(R13*1)
+	VMOVUPS     Z0, 64(CX)(R13*1)
+	VMOVUPS     Z5, 128(CX)(R13*1)
+	VMOVUPS     Z6, 192(CX)(R13*1)
+
+many_stored:
+	ADDQ $+256, R13
+	JMP  many
+
+vector:
+	CMPQ    R13, R12
+	JGE     rest
+	VMOVUPS (CX)(R13*1), Z0
+	TESTQ   BX, BX
+	JZ      whole_unbiased
+	VMOVUPS (BX)(R13*1), Z5
+	VADDPS  Z5, Z0, Z0
+
+whole_unbiased:
+	TESTQ   SI, SI
+	JZ      whole_last
+	VMOVUPS (SI)(R13*1), Z5
+	VADDPS  Z5, Z0, Z0
+
+whole_last:
+	VMOVUPS     Z2, Z5
+	VFMADD213PS Z3, Z0, Z5
+	VMAXPS      Z5, Z1, Z5
+	VMINPS      Z5, Z4, Z5
+	VMULPS      Z0, Z5, Z5
+	VMOVUPS     Z5, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          whole_stored
+	VMOVUPS     Z5, (CX)(R13*1)
+
+whole_stored:
+	ADDQ $+64, R13
+	JMP  vector
+
+rest:
+	TESTQ     R11, R11
+	JZ        next
+	VMOVUPS.Z (CX)(R13*1), K1, Z0
+	TESTQ     BX, BX
+	JZ        part_unbiased
+	VMOVUPS.Z (BX)(R13*1), K1, Z5
+	VADDPS    Z5, Z0, Z0
+
+part_unbiased:
+	TESTQ     SI, SI
+	JZ        part_last
+	VMOVUPS.Z (SI)(R13*1), K1, Z5
+	VADDPS    Z5, Z0, Z0
+
+part_last:
+	VMOVUPS     Z2, Z5
+	VFMADD213PS Z3, Z0, Z5
+	VMAXPS      Z5, Z1, Z5
+	VMINPS      Z5, Z4, Z5
+	VMULPS      Z0, Z5, Z5
+	VMOVUPS     Z5, K1, (AX)(R13*1)
+	TESTB       R10, R10
+	JZ          part_stored
+	VMOVUPS     Z5, K1, (CX)(R13*1)
+
+part_stored:
+next:
+	TESTQ SI, SI
+	JZ    down
+	ADDQ  R9, SI
+
+down:
+	ADDQ DI, AX
+	ADDQ R8, CX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func finishRowsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·finishRowsSiLU_avx512(SB), NOSPLIT, $0-81
+	MOVQ         dst+0(FP), AX
+	MOVQ         y+16(FP), CX
+	MOVQ         rows+32(FP), DX
+	MOVQ         bias+48(FP), BX
+	MOVQ         res+56(FP), SI
+	MOVQ         ldd+8(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         ldy+24(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         ldr+64(FP), R9
+	SHLQ         $0x02, R9
+	MOVB         back+80(FP), R10
+	VBROADCASTSS consts<>+1344(SB), Z1
+	VBROADCASTSS consts<>+1408(SB), Z2
+	VBROADCASTSS consts<>+1472(SB), Z3
+	VBROADCASTSS consts<>+1536(SB), Z4
+	VBROADCASTSS consts<>+128(SB), Z5
+	VBROADCASTSS consts<>+1600(SB), Z6
+	VBROADCASTSS consts<>+1664(SB), Z7
+	VBROADCASTSS consts<>+1728(SB), Z8
+	VBROADCASTSS consts<>+1792(SB), Z9
+	VBROADCASTSS consts<>+1856(SB), Z10
+	VBROADCASTSS consts<>+1920(SB), Z11
+	VBROADCASTSS consts<>+192(SB), Z12
 	MOVQ         cols+40(FP), R12
 	MOVQ         R12, R11
 	ANDQ         $0x0f, R11
@@ -2333,9 +4773,9 @@ down:
 	VZEROUPPER
 	RET
 
-// func finishRowsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+// func finishColumnsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·finishRowsHardSwish_avx512(SB), NOSPLIT, $0-81
+TEXT ·finishColumnsSiLU_avx512(SB), NOSPLIT, $0-81
 	MOVQ         dst+0(FP), AX
 	MOVQ         y+16(FP), CX
 	MOVQ         rows+32(FP), DX
@@ -2348,10 +4788,18 @@ TEXT ·finishRowsHardSwish_avx512(SB), NOSPLIT, $0-81
 	MOVQ         ldr+64(FP), R9
 	SHLQ         $0x02, R9
 	MOVB         back+80(FP), R10
-	VBROADCASTSS consts<>+768(SB), Z1
-	VBROADCASTSS consts<>+832(SB), Z2
-	VBROADCASTSS consts<>+896(SB), Z3
-	VBROADCASTSS consts<>+704(SB), Z4
+	VBROADCASTSS consts<>+1344(SB), Z1
+	VBROADCASTSS consts<>+1408(SB), Z2
+	VBROADCASTSS consts<>+1472(SB), Z3
+	VBROADCASTSS consts<>+1536(SB), Z4
+	VBROADCASTSS consts<>+128(SB), Z5
+	VBROADCASTSS consts<>+1600(SB), Z6
+	VBROADCASTSS consts<>+1664(SB), Z7
+	VBROADCASTSS consts<>+1728(SB), Z8
+	VBROADCASTSS consts<>+1792(SB), Z9
+	VBROADCASTSS consts<>+1856(SB), Z10
+	VBROADCASTSS consts<>+1920(SB), Z11
+	VBROADCASTSS consts<>+192(SB), Z12
 	MOVQ         cols+40(FP), R12
 	MOVQ         R12, R11
 	ANDQ         $0x0f, R11
@@ -2363,12 +4811,6 @@ TEXT ·finishRowsHardSwish_avx512(SB), NOSPLIT, $0-81
 	VXORPS       Z0, Z0, Z0
 
 row:
-	TESTQ        BX, BX
-	JZ           begin
-	VBROADCASTSS (BX), Z0
-	ADDQ         $+4, BX
-
-begin:
 	XORQ R13, R13
 	MOVQ R12, R14
 	ANDQ $-256, R14
@@ -2376,56 +4818,116 @@ begin:
 many:
 	CMPQ    R13, R14
 	JGE     vector
-	VMOVUPS (CX)(R13*1), Z5
-	VMOVUPS 64(CX)(R13*1), Z6
-	VMOVUPS 128(CX)(R13*1), Z7
-	VMOVUPS 192(CX)(R13*1), Z8
-	VADDPS  Z0, Z5, Z5
-	VADDPS  Z0, Z6, Z6
-	VADDPS  Z0, Z7, Z7
-	VADDPS  Z0, Z8, Z8
+	VMOVUPS (CX)(R13*1), Z0
+	VMOVUPS 64(CX)(R13*1), Z13
+	VMOVUPS 128(CX)(R13*1), Z14
+	VMOVUPS 192(CX)(R13*1), Z15
+	TESTQ   BX, BX
+	JZ      many_unbiased
+	VMOVUPS (BX)(R13*1), Z16
+	VADDPS  Z16, Z0, Z0
+	VMOVUPS 64(BX)(R13*1), Z16
+	VADDPS  Z16, Z13, Z13
+	VMOVUPS 128(BX)(R13*1), Z16
+	VADDPS  Z16, Z14, Z14
+	VMOVUPS 192(BX)(R13*1), Z16
+	VADDPS  Z16, Z15, Z15
+
+many_unbiased:
 	TESTQ   SI, SI
 	JZ      many_last
-	VMOVUPS (SI)(R13*1), Z9
-	VADDPS  Z9, Z5, Z5
-	VMOVUPS 64(SI)(R13*1), Z9
-	VADDPS  Z9, Z6, Z6
-	VMOVUPS 128(SI)(R13*1), Z9
-	VADDPS  Z9, Z7, Z7
-	VMOVUPS 192(SI)(R13*1), Z9
-	VADDPS  Z9, Z8, Z8
+	VMOVUPS (SI)(R13*1), Z16
+	VADDPS  Z16, Z0, Z0
+	VMOVUPS 64(SI)(R13*1), Z16
+	VADDPS  Z16, Z13, Z13
+	VMOVUPS 128(SI)(R13*1), Z16
+	VADDPS  Z16, Z14, Z14
+	VMOVUPS 192(SI)(R13*1), Z16
+	VADDPS  Z16, Z15, Z15
 
 many_last:
-	VMOVUPS     Z2, Z9
-	VFMADD213PS Z3, Z5, Z9
-	VMAXPS      Z9, Z1, Z9
-	VMINPS      Z9, Z4, Z9
-	VMULPS      Z5, Z9, Z9
-	VMOVUPS     Z9, (AX)(R13*1)
-	VMOVUPS     Z2, Z5
-	VFMADD213PS Z3, Z6, Z5
-	VMAXPS      Z5, Z1, Z5
-	VMINPS      Z5, Z4, Z5
-	VMULPS      Z6, Z5, Z5
-	VMOVUPS     Z5, 64(AX)(R13*1)
-	VMOVUPS     Z2, Z6
-	VFMADD213PS Z3, Z7, Z6
-	VMAXPS      Z6, Z1, Z6
-	VMINPS      Z6, Z4, Z6
-	VMULPS      Z7, Z6, Z6
-	VMOVUPS     Z6, 128(AX)(R13*1)
-	VMOVUPS     Z2, Z7
-	VFMADD213PS Z3, Z8, Z7
-	VMAXPS      Z7, Z1, Z7
-	VMINPS      Z7, Z4, Z7
-	VMULPS      Z8, Z7, Z7
-	VMOVUPS     Z7, 192(AX)(R13*1)
+	VMAXPS      Z0, Z1, Z16
+	VMINPS      Z16, Z2, Z16
+	VMOVUPS     Z5, Z17
+	VFMADD231PS Z3, Z16, Z17
+	VSUBPS      Z5, Z17, Z17
+	VMOVAPS     Z16, Z16
+	VFMADD231PS Z4, Z17, Z16
+	VMOVUPS     Z6, Z18
+	VFMADD213PS Z7, Z16, Z18
+	VFMADD213PS Z8, Z16, Z18
+	VFMADD213PS Z9, Z16, Z18
+	VFMADD213PS Z10, Z16, Z18
+	VFMADD213PS Z11, Z16, Z18
+	VFMADD213PS Z12, Z16, Z18
+	VSCALEFPS   Z17, Z18, Z18
+	VADDPS      Z12, Z18, Z18
+	VDIVPS      Z18, Z12, Z16
+	VMULPS      Z0, Z16, Z16
+	VMOVUPS     Z16, (AX)(R13*1)
+	VMAXPS      Z13, Z1, Z0
+	VMINPS      Z0, Z2, Z0
+	VMOVUPS     Z5, Z17
+	VFMADD231PS Z3, Z0, Z17
+	VSUBPS      Z5, Z17, Z17
+	VMOVAPS     Z0, Z0
+	VFMADD231PS Z4, Z17, Z0
+	VMOVUPS     Z6, Z18
+	VFMADD213PS Z7, Z0, Z18
+	VFMADD213PS Z8, Z0, Z18
+	VFMADD213PS Z9, Z0, Z18
+	VFMADD213PS Z10, Z0, Z18
+	VFMADD213PS Z11, Z0, Z18
+	VFMADD213PS Z12, Z0, Z18
+	VSCALEFPS   Z17, Z18, Z18
+	VADDPS      Z12, Z18, Z18
+	VDIVPS      Z18, Z12, Z0
+	VMULPS      Z13, Z0, Z0
+	VMOVUPS     Z0, 64(AX)(R13*1)
+	VMAXPS      Z14, Z1, Z13
+	VMINPS      Z13, Z2, Z13
+	VMOVUPS     Z5, Z17
+	VFMADD231PS Z3, Z13, Z17
+	VSUBPS      Z5, Z17, Z17
+	VMOVAPS     Z13, Z13
+	VFMADD231PS Z4, Z17, Z13
+	VMOVUPS     Z6, Z18
+	VFMADD213PS Z7, Z13, Z18
+	VFMADD213PS Z8, Z13, Z18
+	VFMADD213PS Z9, Z13, Z18
+	VFMADD213PS Z10, Z13, Z18
+	VFMADD213PS Z11, Z13, Z18
+	VFMADD213PS Z12, Z13, Z18
+	VSCALEFPS   Z17, Z18, Z18
+	VADDPS      Z12, Z18, Z18
+	VDIVPS      Z18, Z12, Z13
+	VMULPS      Z14, Z13, Z13
+	VMOVUPS     Z13, 128(AX)(R13*1)
+	VMAXPS      Z15, Z1, Z14
+	VMINPS      Z14, Z2, Z14
+	VMOVUPS     Z5, Z17
+	VFMADD231PS Z3, Z14, Z17
+	VSUBPS      Z5, Z17, Z17
+	VMOVAPS     Z14, Z14
+	VFMADD231PS Z4, Z17, Z14
+	VMOVUPS     Z6, Z18
+	VFMADD213PS Z7, Z14, Z18
+	VFMADD213PS Z8, Z14, Z18
+	VFMADD213PS Z9, Z14, Z18
+	VFMADD213PS Z10, Z14, Z18
+	VFMADD213PS Z11, Z14, Z18
+	VFMADD213PS Z12, Z14, Z18
+	VSCALEFPS   Z17, Z18, Z18
+	VADDPS      Z12, Z18, Z18
+	VDIVPS      Z18, Z12, Z14
+	VMULPS      Z15, Z14, Z14
+	VMOVUPS     Z14, 192(AX)(R13*1)
 	TESTB       R10, R10
 	JZ          many_stored
-	VMOVUPS     Z9, (CX)(R13*1)
-	VMOVUPS     Z5, 64(CX)(R13*1)
-	VMOVUPS     Z6, 128(CX)(R13*1)
-	VMOVUPS     Z7, 192(CX)(R13*1)
+	VMOVUPS     Z16, (CX)(R13*1)
+	VMOVUPS     Z0, 64(CX)(R13*1)
+	VMOVUPS     Z13, 128(CX)(R13*1)
+	VMOVUPS     Z14, 192(CX)(R13*1)
 
 many_stored:
 	ADDQ $+256, R13
@@ -2434,23 +4936,41 @@ many_stored:
 vector:
 	CMPQ    R13, R12
 	JGE     rest
-	VMOVUPS (CX)(R13*1), Z5
-	VADDPS  Z0, Z5, Z5
+	VMOVUPS (CX)(R13*1), Z0
+	TESTQ   BX, BX
+	JZ      whole_unbiased
+	VMOVUPS (BX)(R13*1), Z13
+	VADDPS  Z13, Z0, Z0
+
+whole_unbiased:
 	TESTQ   SI, SI
 	JZ      whole_last
-	VMOVUPS (SI)(R13*1), Z6
-	VADDPS  Z6, Z5, Z5
+	VMOVUPS (SI)(R13*1), Z13
+	VADDPS  Z13, Z0, Z0
 
 whole_last:
-	VMOVUPS     Z2, Z6
-	VFMADD213PS Z3, Z5, Z6
-	VMAXPS      Z6, Z1, Z6
-	VMINPS      Z6, Z4, Z6
-	VMULPS      Z5, Z6, Z6
-	VMOVUPS     Z6, (AX)(R13*1)
+	VMAXPS      Z0, Z1, Z13
+	VMINPS      Z13, Z2, Z13
+	VMOVUPS     Z5, Z14
+	VFMADD231PS Z3, Z13, Z14
+	VSUBPS      Z5, Z14, Z14
+	VMOVAPS     Z13, Z13
+	VFMADD231PS Z4, Z14, Z13
+	VMOVUPS     Z6, Z15
+	VFMADD213PS Z7, Z13, Z15
+	VFMADD213PS Z8, Z13, Z15
+	VFMADD213PS Z9, Z13, Z15
+	VFMADD213PS Z10, Z13, Z15
+	VFMADD213PS Z11, Z13, Z15
+	VFMADD213PS Z12, Z13, Z15
+	VSCALEFPS   Z14, Z15, Z15
+	VADDPS      Z12, Z15, Z15
+	VDIVPS      Z15, Z12, Z13
+	VMULPS      Z0, Z13, Z13
+	VMOVUPS     Z13, (AX)(R13*1)
 	TESTB       R10, R10
 	JZ          whole_stored
-	VMOVUPS     Z6, (CX)(R13*1)
+	VMOVUPS     Z13, (CX)(R13*1)
 
 whole_stored:
 	ADDQ $+64, R13
@@ -2459,23 +4979,41 @@ whole_stored:
 rest:
 	TESTQ     R11, R11
 	JZ        next
-	VMOVUPS.Z (CX)(R13*1), K1, Z5
-	VADDPS    Z0, Z5, Z5
+	VMOVUPS.Z (CX)(R13*1), K1, Z0
+	TESTQ     BX, BX
+	JZ        part_unbiased
+	VMOVUPS.Z (BX)(R13*1), K1, Z13
+	VADDPS    Z13, Z0, Z0
+
+part_unbiased:
 	TESTQ     SI, SI
 	JZ        part_last
-	VMOVUPS.Z (SI)(R13*1), K1, Z6
-	VADDPS    Z6, Z5, Z5
+	VMOVUPS.Z (SI)(R13*1), K1, Z13
+	VADDPS    Z13, Z0, Z0
 
 part_last:
-	VMOVUPS     Z2, Z6
-	VFMADD213PS Z3, Z5, Z6
-	VMAXPS      Z6, Z1, Z6
-	VMINPS      Z6, Z4, Z6
-	VMULPS      Z5, Z6, Z6
-	VMOVUPS     Z6, K1, (AX)(R13*1)
+	VMAXPS      Z0, Z1, Z13
+	VMINPS      Z13, Z2, Z13
+	VMOVUPS     Z5, Z14
+	VFMADD231PS Z3, Z13, Z14
+	VSUBPS      Z5, Z14, Z14
+	VMOVAPS     Z13, Z13
+	VFMADD231PS Z4, Z14, Z13
+	VMOVUPS     Z6, Z15
+	VFMADD213PS Z7, Z13, Z15
+	VFMADD213PS Z8, Z13, Z15
+	VFMADD213PS Z9, Z13, Z15
+	VFMADD213PS Z10, Z13, Z15
+	VFMADD213PS Z11, Z13, Z15
+	VFMADD213PS Z12, Z13, Z15
+	VSCALEFPS   Z14, Z15, Z15
+	VADDPS      Z12, Z15, Z15
+	VDIVPS      Z15, Z12, Z13
+	VMULPS      Z0, Z13, Z13
+	VMOVUPS     Z13, K1, (AX)(R13*1)
 	TESTB       R10, R10
 	JZ          part_stored
-	VMOVUPS     Z6, K1, (CX)(R13*1)
+	VMOVUPS     Z13, K1, (CX)(R13*1)
 
 part_stored:
 next:

@@ -32,11 +32,11 @@ func finishRows_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols 
 //go:noescape
 func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
-// finishRowsSiLU_avx2 is, bias and res being nil where there are none,
+// finishRowsGELU_avx2 is, bias and res being nil where there are none,
 //
 //	for r := range rows {
 //		for c := range cols {
-//			dst[r*ldd+c] = silu(y[r*ldy+c]+bias[r]+res[r*ldr+c])
+//			dst[r*ldd+c] = gelu(y[r*ldy+c]+bias[r]+res[r*ldr+c])
 //			if back {
 //				y[r*ldy+c] = dst[r*ldd+c]
 //			}
@@ -44,7 +44,21 @@ func finishColumns_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, co
 //	}
 //
 //go:noescape
-func finishRowsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+func finishRowsGELU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishColumnsGELU_avx2 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = gelu(y[r*ldy+c]+bias[c]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishColumnsGELU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // finishRowsHardSwish_avx2 is, bias and res being nil where there are none,
 //
@@ -59,6 +73,48 @@ func finishRowsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, c
 //
 //go:noescape
 func finishRowsHardSwish_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishColumnsHardSwish_avx2 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = hardSwish(y[r*ldy+c]+bias[c]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishColumnsHardSwish_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishRowsSiLU_avx2 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = silu(y[r*ldy+c]+bias[r]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishRowsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishColumnsSiLU_avx2 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = silu(y[r*ldy+c]+bias[c]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishColumnsSiLU_avx2(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // gather_avx2 is, chunks holding n triples c of numbers, c.N being at most 32,
 //
@@ -131,11 +187,11 @@ func finishRows_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, col
 //go:noescape
 func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
-// finishRowsSiLU_avx512 is, bias and res being nil where there are none,
+// finishRowsGELU_avx512 is, bias and res being nil where there are none,
 //
 //	for r := range rows {
 //		for c := range cols {
-//			dst[r*ldd+c] = silu(y[r*ldy+c]+bias[r]+res[r*ldr+c])
+//			dst[r*ldd+c] = gelu(y[r*ldy+c]+bias[r]+res[r*ldr+c])
 //			if back {
 //				y[r*ldy+c] = dst[r*ldd+c]
 //			}
@@ -143,7 +199,21 @@ func finishColumns_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, 
 //	}
 //
 //go:noescape
-func finishRowsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+func finishRowsGELU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishColumnsGELU_avx512 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = gelu(y[r*ldy+c]+bias[c]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishColumnsGELU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // finishRowsHardSwish_avx512 is, bias and res being nil where there are none,
 //
@@ -158,6 +228,48 @@ func finishRowsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int,
 //
 //go:noescape
 func finishRowsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishColumnsHardSwish_avx512 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = hardSwish(y[r*ldy+c]+bias[c]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishColumnsHardSwish_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishRowsSiLU_avx512 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = silu(y[r*ldy+c]+bias[r]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishRowsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
+
+// finishColumnsSiLU_avx512 is, bias and res being nil where there are none,
+//
+//	for r := range rows {
+//		for c := range cols {
+//			dst[r*ldd+c] = silu(y[r*ldy+c]+bias[c]+res[r*ldr+c])
+//			if back {
+//				y[r*ldy+c] = dst[r*ldd+c]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func finishColumnsSiLU_avx512(dst *float32, ldd int, y *float32, ldy int, rows int, cols int, bias *float32, res *float32, ldr int, lo float32, hi float32, back bool)
 
 // gather_avx512 is, chunks holding n triples c of numbers, c.N being at most 64,
 //

@@ -20,6 +20,7 @@ type (
 	binary    func(y, a, b []float32)
 	reduction func(x []float32) float32
 	finish    func(dst []float32, ldd int, y []float32, ldy, rows, cols int, bias, res []float32, ldr int, lo, hi float32, back bool)
+	finishes  struct{ rows, columns finish } // by what has a bias
 	gather    func(dst, src []float32, offset []int, chunks []Chunk)
 	padRows   func(dst []float32, rows, left, n, right int, src []float32, lds, step int)
 )
@@ -53,8 +54,7 @@ type kernels struct {
 	repeat func(y, x []float32, n int)
 
 	finishRows, finishColumns finish
-	finishRowsSiLU            finish // without limits
-	finishRowsHardSwish       finish // without limits
+	finishAct                 [acts]finishes // without limits
 	gather                    gather
 	chunk                     int        // the most elements of a Chunk
 	padRows                   [2]padRows // by step less one
