@@ -229,6 +229,11 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "gemm", Doc: "spell Gemm of a right side that is not constant as a product of matrices and a sum",
+		Needs: Typed | Folded, Role: Fuses | Unportable,
+		Run: tidy(fuse.Gemms),
+	},
+	{
 		Name: "activations", Doc: "recognise GELU, SiLU and HardSwish",
 		Needs: Typed | Folded, Role: Fuses | Unportable,
 		Run: tidy(fuse.Activations),

@@ -257,7 +257,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(27) {
+	switch b.IntN(28) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -321,6 +321,10 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	case 24:
 		y := b.node("Einsum", map[string]any{"equation": "b...hw,b...vw->b...hv"}, x, x)
 		return b.node("Einsum", map[string]any{"equation": "bchv,bcvw->bchw"}, b.node("Softmax", nil, y), x)
+	case 26:
+		row := b.node("Reshape", nil, b.node("ReduceSum", nil, x, b.ints(1)), b.ints(-1, 4))
+		y := b.node("Gemm", map[string]any{"transA": 1}, row, row, b.weights(4))
+		return b.node("Add", nil, x, b.node("Reshape", nil, b.node("Softmax", nil, y), b.ints(1, 1, 4, 4)))
 	case 25:
 		return b.swap("Add", x, b.assigned(b.node("ReduceMax", nil, x, b.ints(0)), c, dims[2].Size()))
 	}
