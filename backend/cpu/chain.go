@@ -55,11 +55,11 @@ type elementwise struct {
 	axes     int     // of the result, before rows were joined
 }
 
-// bindChain binds a chain, or one operator that could be one.
+// bindChain binds a chain, or one operator that could be one, or that combines integers.
 func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	p := chains.Of(n)
 	if p == nil {
-		return nil, nil
+		return bindIntegerPair(n), nil
 	}
 	e := &elementwise{Program: p, register: chains.Assign(p)}
 	y := n.Outputs[0]
