@@ -233,8 +233,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	bind, fast := binderOf(n)
 	st.checked = static(n) || b.mini
 	if !static(n) {
-		// Indices may be other ones in each round of a loop.
-		if len(ps.Blocks) == 0 && fast && !b.mini && !indexed(n) {
+		if len(ps.Blocks) == 0 && fast && !b.mini && finders[n.Op.Kind()] == nil {
 			st.dynamic = shapecache.New(4, (*spec).drop)
 		}
 		return st, b.unpack(n)
