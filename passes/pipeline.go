@@ -184,6 +184,11 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "spans", Doc: "make channels of the columns of an image that a kernel is as wide as",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Spans),
+	},
+	{
 		Name: "identity", Doc: "remove what changes nothing, join transposes and reshapes that follow each other",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Identities),
