@@ -184,6 +184,11 @@ var Pipeline = []Pass{
 		},
 	},
 	{
+		Name: "spans", Doc: "make channels of the columns of an image that a kernel is as wide as",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Spans),
+	},
+	{
 		Name: "identity", Doc: "remove what changes nothing, join transposes and reshapes that follow each other",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Identities),
@@ -227,6 +232,11 @@ var Pipeline = []Pass{
 			fold.Dead(g)
 			return n + len(others) + k, err
 		},
+	},
+	{
+		Name: "gemm", Doc: "spell Gemm of a right side that is not constant as a product of matrices and a sum",
+		Needs: Typed | Folded, Role: Fuses | Unportable,
+		Run: tidy(fuse.Gemms),
 	},
 	{
 		Name: "activations", Doc: "recognise GELU, SiLU and HardSwish",

@@ -257,7 +257,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(27) {
+	switch b.IntN(29) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -321,6 +321,13 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	case 24:
 		y := b.node("Einsum", map[string]any{"equation": "b...hw,b...vw->b...hv"}, x, x)
 		return b.node("Einsum", map[string]any{"equation": "bchv,bcvw->bchw"}, b.node("Softmax", nil, y), x)
+	case 27:
+		y := b.node("Conv", nil, b.node("ReduceMax", nil, x, b.ints(1)), b.weights(c, 1, 1, 4))
+		return b.node("Add", nil, x, y)
+	case 26:
+		row := b.node("Reshape", nil, b.node("ReduceSum", nil, x, b.ints(1)), b.ints(-1, 4))
+		y := b.node("Gemm", map[string]any{"transA": 1}, row, row, b.weights(4))
+		return b.node("Add", nil, x, b.node("Reshape", nil, b.node("Softmax", nil, y), b.ints(1, 1, 4, 4)))
 	case 25:
 		return b.swap("Add", x, b.assigned(b.node("ReduceMax", nil, x, b.ints(0)), c, dims[2].Size()))
 	}
@@ -558,14 +565,14 @@ func TestStopAndDisable(t *testing.T) {
 	if err := passes.Run(context.Background(), c, g, o); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"infer", "floats", "spell", "quantized", "fold", "dead", "lists", "einsum", "identity"}; !slices.Equal(seen, want) {
+	if want := []string{"infer", "floats", "spell", "quantized", "fold", "dead", "lists", "einsum", "spans", "identity"}; !slices.Equal(seen, want) {
 		t.Errorf("progress of %v, want %v", seen, want)
 	}
 	var ran []string
 	for _, p := range c.Report.Passes {
 		ran = append(ran, fmt.Sprintf("%s:%d:%d", p.Name, p.Changes, p.Nodes))
 	}
-	if want := []string{"infer:0:1", "floats:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "einsum:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
+	if want := []string{"infer:0:1", "floats:0:1", "spell:0:1", "quantized:0:1", "fold:0:1", "lists:0:1", "einsum:0:1", "spans:0:1", "identity:1:0"}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v, want %v", ran, want)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindCast converts between f32 and floats of 16 bits; other casts are chains.
+// bindCast converts between f32 and floats of 16 bits, and to integers; other casts are chains.
 func bindCast(p *program, n *ir.Node) (*bound, error) {
 	kern := ukernel.Best()
 	from, to := n.Inputs[0].Type.DType, n.Outputs[0].Type.DType
@@ -22,6 +22,12 @@ func bindCast(p *program, n *ir.Node) (*bound, error) {
 				dst[i] = tensor.ToBrain(v)
 			}
 		}), nil
+	}
+	if convert := casts[[2]tensor.DType{from, to}]; convert != nil {
+		return &bound{inplace: -1, run: func(_ *exec, in, out []*tensor.Tensor) error {
+			convert(out[0], in[0])
+			return nil
+		}}, nil
 	}
 	return bindChain(p, n)
 }

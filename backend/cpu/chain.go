@@ -65,11 +65,11 @@ type elementwise struct {
 	input    []int   // of each operand the input that it is, -1 for the output, where a head computes it
 }
 
-// bindChain binds a chain, or one operator that could be one.
+// bindChain binds a chain, or one operator that could be one, or that combines integers.
 func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	p := chains.Of(n)
 	if p == nil {
-		return nil, nil
+		return bindIntegerPair(n), nil
 	}
 	e := &elementwise{Program: p, register: chains.Assign(p)}
 	y := n.Outputs[0]

@@ -14,6 +14,7 @@ type finder func(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error)
 // finders lists the operators that have one: where the sizes of outputs are those of what was found, and where new sizes come with
 // each run, for which binding a kernel would take longer than what it does.
 var finders = map[string]finder{
+	"Concat":            moveNow, // to what a loop has made so far
 	"Gather":            gatherNow,
 	"GatherElements":    pickNow,
 	"GatherND":          pickNow,
@@ -21,6 +22,12 @@ var finders = map[string]finder{
 	"NonZero":           nonZero,
 	"ScatterElements":   scatterNow,
 	"ScatterND":         scatterNow,
+	"Slice":             moveNow,
+}
+
+// moveNow has the operator copy runs, which it does as fast as any kernel.
+func moveNow(n *ir.Node, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
+	return n.Op.Eval(&ir.Eval{Outputs: 1}, in)
 }
 
 // gatherNow copies the rows that indices name.

@@ -182,15 +182,6 @@ func placesOf(n *ir.Node, shape, at []int) *places {
 	return vectorPlaces(n, shape, at, 0)
 }
 
-// indexed reports whether a node reads indices that name data, on which no type depends.
-func indexed(n *ir.Node) bool {
-	switch n.Op.(type) {
-	case *op.Gather, *op.GatherElements, *op.GatherND, *op.ScatterElements, *op.ScatterND:
-		return true
-	}
-	return false
-}
-
 // bindPick copies what indices name one after the other.
 func bindPick(_ *program, n *ir.Node) (*bound, error) {
 	shape := shapeOf(n.Inputs[0])

@@ -20,7 +20,7 @@ var binders = map[string]binder{
 	"MatMulInteger": bindMatMulInteger,
 	"RNN":           bindRNN,
 
-	// Between f32 and 16-bit floats, and between f32 and u8.
+	// Between f32 and 16-bit floats, integers and u8.
 	"Cast":                  bindCast,
 	"DequantizeLinear":      bindDequantize,
 	"DynamicQuantizeLinear": bindDynamicQuantize,
@@ -37,6 +37,7 @@ var binders = map[string]binder{
 	"Gather":          bindGather,
 	"GatherElements":  bindPick,
 	"GatherND":        bindPick,
+	"OneHot":          bindOneHot,
 	"Pad":             bindPad,
 	"Resize":          bindResize,
 	"ScatterElements": bindScatter,

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"errors"
+	"slices"
 
 	"spc/backend"
 	"spc/backend/format"
@@ -20,9 +21,7 @@ import (
 var Steps = []lower.Step[*lowering]{
 	{Name: "batch", Doc: "cut a batch into parts, so that what layers hand to each other stays near", Optional: true, Run: (*lowering).cut},
 	{Name: "specialise", Doc: "infer the type of every value for the shapes of the inputs", Run: (*lowering).specialise},
-	{Name: "fold", Doc: "evaluate what is constant for these shapes", Run: perUnit(func(b *binding) (int, error) {
-		return 0, fold.All(b.graph)
-	})},
+	{Name: "fold", Doc: "evaluate what is constant for these shapes", Run: perUnit((*binding).fold)},
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: perUnit(func(b *binding) (int, error) {
 		return 0, format.Loosen(b.graph, b.prog.unpack)
 	})},
@@ -159,6 +158,19 @@ func (l *lowering) specialise() (int, error) {
 	})(l)
 }
 
+// constantRoom bounds the elements of the constants that a program keeps though they are too large to store.
+const constantRoom = 1 << 22
+
+// fold keeps large constants where shapes are those of the model, and not of one of many inputs: evaluating them takes longer than
+// a run.
+func (b *binding) fold() (int, error) {
+	room := constantRoom
+	if b.mini || slices.ContainsFunc(b.prog.graph.Inputs, func(v *ir.Value) bool { return !v.Type.Static() }) {
+		room = 0
+	}
+	return 0, fold.All(b.graph, room)
+}
+
 func (b *binding) schedule() (int, error) {
 	b.prog.prepare(b.graph)
 	b.plan, b.blocks, b.unpacked = plan.New(b.graph), map[*ir.Graph]*block{}, map[int]*tensor.Tensor{}
@@ -221,8 +233,7 @@ func (b *binding) step(ps *plan.Step) (*step, error) {
 	bind, fast := binderOf(n)
 	st.checked = static(n) || b.mini
 	if !static(n) {
-		// Indices may be other ones in each round of a loop.
-		if len(ps.Blocks) == 0 && fast && !b.mini && !indexed(n) {
+		if len(ps.Blocks) == 0 && fast && !b.mini && finders[n.Op.Kind()] == nil {
 			st.dynamic = shapecache.New(4, (*spec).drop)
 		}
 		return st, b.unpack(n)

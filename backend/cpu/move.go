@@ -536,12 +536,15 @@ func bindFill(_ *program, n *ir.Node) (*bound, error) {
 	}
 	element := outs[0].Bytes()
 	return &bound{inplace: -1, run: func(_ *exec, _, out []*tensor.Tensor) error {
-		y := out[0].Bytes()
-		for done := copy(y, element); done < len(y); done *= 2 {
-			copy(y[done:], y[:done])
-		}
+		repeatElement(out[0].Bytes(), element)
 		return nil
 	}}, nil
+}
+
+func repeatElement(y, element []byte) {
+	for done := copy(y, element); done < len(y); done *= 2 {
+		copy(y[done:], y[:done])
+	}
 }
 
 // bindSplit cuts an axis: what lies in a row in the input becomes a view of it.

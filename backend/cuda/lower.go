@@ -20,7 +20,7 @@ import (
 // Steps is how a GPU lowers a graph for inputs of certain shapes.
 var Steps = []lower.Step[*binder]{
 	{Name: "specialise", Doc: "infer the type of every value for the shapes of the inputs", Run: (*binder).specialise},
-	{Name: "fold", Doc: "evaluate what is constant for these shapes", Run: func(b *binder) (int, error) { return 0, fold.All(b.graph) }},
+	{Name: "fold", Doc: "evaluate what is constant for these shapes", Run: func(b *binder) (int, error) { return 0, fold.All(b.graph, 0) }},
 	{Name: "loosen", Doc: "unpack stored weights that are read otherwise than as weights", Run: func(b *binder) (int, error) {
 		return 0, format.Loosen(b.graph, func(v *ir.Value) (*tensor.Tensor, error) { return format.Unpack(v.Store, v.Type) })
 	}},

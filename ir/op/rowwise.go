@@ -3,6 +3,7 @@ package op
 import (
 	"math"
 
+	"spc/ir"
 	"spc/ir/tensor"
 )
 
@@ -139,6 +140,43 @@ func eachRow[A any, R tensor.Elem](shape []int, out *tensor.Tensor, x, y []A, sx
 	})
 }
 
+// Integers returns what computes a node that combines two operands i64 of known shapes element by element, without
+// allocating: out takes i64 or bools. It is used by one caller at a time, and nil for other nodes.
+func Integers(n *ir.Node) func(out, x, y *tensor.Tensor) {
+	if Operands(n) != 2 || len(n.Inputs) != 2 || len(n.Outputs) != 1 {
+		return nil
+	}
+	var strides [][]int
+	shape, ok := n.Outputs[0].Type.Shape()
+	for _, v := range n.Inputs {
+		s, known := v.Type.Shape()
+		if ok = ok && known && v.Type.DType == tensor.I64; !ok {
+			return nil
+		}
+		strides = append(strides, broadcastStrides(s, shape))
+	}
+	plan, kind := planRows(shape, strides), n.Op.Kind()
+	for _, f := range []rowFunc[int64, int64]{binaryFuncs[kind].i64, variadicFuncs[kind].i64} {
+		if f != nil {
+			return zipped(plan, f)
+		}
+	}
+	if f := compareFuncs[kind].i64; f != nil {
+		return zipped(plan, f)
+	}
+	return nil
+}
+
+func zipped[R tensor.Elem](plan rowPlan, f rowFunc[int64, R]) func(out, x, y *tensor.Tensor) {
+	var d []R
+	var a, b []int64
+	row := func(at, n int, off, step []int) { f(d[at:at+n], a[off[0]:], b[off[1]:], step[0], step[1]) }
+	return func(out, x, y *tensor.Tensor) {
+		d, a, b = tensor.Data[R](out), tensor.Data[int64](x), tensor.Data[int64](y)
+		plan.each(row)
+	}
+}
+
 // walkRows splits a box of elements, read from several tensors with their
 // strides, into rows as long as the strides allow, and calls f for each in
 // row-major order: n elements that are number at and following of the box and
@@ -153,6 +191,8 @@ type rowPlan struct {
 	step  []int   // how far apart its elements are in each tensor
 	outer []int   // the dimensions over which rows are repeated
 	steps [][]int // how far apart rows are in each tensor along those
+
+	off, index []int // of the row in each tensor, and along outer; zero before each and behind it
 }
 
 func planRows(shape []int, strides [][]int) rowPlan {
@@ -194,6 +234,7 @@ func planRows(shape []int, strides [][]int) rowPlan {
 			}
 		}
 	}
+	p.off, p.index = make([]int, len(p.step)), make([]int, len(p.outer))
 	return p
 }
 
@@ -202,8 +243,7 @@ func (p rowPlan) each(f func(at, n int, off, step []int)) {
 	if p.n == 0 {
 		return
 	}
-	off := make([]int, len(p.step))
-	index := make([]int, len(p.outer))
+	off, index := p.off, p.index
 	for at := 0; ; at += p.n {
 		f(at, p.n, off, p.step)
 		i := 0

@@ -228,6 +228,10 @@ func (t *Tensor) BitsAs(dt DType) *Tensor {
 	return &v
 }
 
+// Truncate cuts off the fraction of x, as a conversion to a signed integer does: NaN becomes 0, and a value beyond the range of 64
+// bits the nearest one in it.
+func Truncate(x float64) int64 { return truncate(x, false) }
+
 // truncate cuts off the fraction of x; a value beyond the range of 64 bits
 // becomes the nearest one in it. For an unsigned type the result is its bits.
 func truncate(x float64, unsigned bool) int64 {

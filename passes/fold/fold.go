@@ -117,16 +117,42 @@ func (f *folder) subgraphs(n *ir.Node, subs []*ir.Graph) (count int, err error) 
 	return count, nil
 }
 
-// All does everything that this package does, for a graph of which more is known than
-// when it was compiled: Constants, Lists and Dead.
-func All(g *ir.Graph) error {
+// All does everything that this package does, for a graph of which more is known than when it was compiled: Constants,
+// Lists and Dead. Constants that are too large to store may take room elements of memory, rather than be computed in each
+// run.
+func All(g *ir.Graph, room int) error {
 	for {
-		if _, err := Constants(g); err != nil {
+		f := &folder{stays: func(*ir.Node) bool { return false }, top: g}
+		if _, err := f.constants(g); err != nil {
 			return err
 		}
+		f.store(room)
 		Dead(g)
 		if n, err := Lists(g); n == 0 || err != nil {
 			return err
+		}
+	}
+}
+
+// store makes constants of the values that were too large, where nodes read them that are not gone then, as far as there is
+// room.
+func (f *folder) store(room int) {
+	wide := func(v *ir.Value) bool { return v == nil || f.wide[v] != nil }
+	for g := range f.top.All() {
+		for _, n := range g.Nodes {
+			for _, v := range n.Outputs {
+				t := f.wide[v]
+				if t == nil || t.Len() > room {
+					continue
+				}
+				gone := func(n *ir.Node) bool {
+					return !slices.ContainsFunc(n.Outputs, func(v *ir.Value) bool { return !wide(v) })
+				}
+				if v.IsOutput() || slices.ContainsFunc(v.Uses(), func(u ir.Use) bool { return !gone(u.Node) }) {
+					room -= t.Len()
+					g.ReplaceUses(v, g.NewConst(v.Name+".const", t))
+				}
+			}
 		}
 	}
 }

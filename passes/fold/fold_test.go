@@ -390,3 +390,31 @@ graph "g"(%x: f32[2,3], %c: bool[]) {
 		}
 	}
 }
+
+// A large constant is kept where there is room and something reads it that is not constant, and what it is made of is not.
+func TestAllKeepsLargeConstants(t *testing.T) {
+	const text = `
+graph "g"(%x: f32[300,300]) {
+  %a: f32[1] = const {2.0}
+  %wide: i64[2] = const {300, 300}
+  %b: f32[300,300] = Expand "expand" (%a, %wide)
+  %c: f32[300,300] = Neg "neg" (%b)
+  %y: f32[300,300] = Mul "mul" (%x, %c)
+  %s: f32[300,300] = Add "sum" (%c, %y)
+  return %s, %c
+}`
+	for room, nodes := range map[int]int{300*300 - 1: 4, 300 * 300: 2} {
+		g := graphtest.Parse(t, text)
+		old := g.Clone()
+		if err := fold.All(g, room); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Verify(); err != nil {
+			t.Error(err)
+		}
+		if len(g.Nodes) != nodes {
+			t.Errorf("room for %d: %d nodes, want %d:\n%s", room, len(g.Nodes), nodes, g)
+		}
+		graphtest.Same(t, old, g, 0)
+	}
+}

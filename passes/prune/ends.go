@@ -16,8 +16,8 @@ const (
 	smallShare  = 0.1
 )
 
-// ends holds the weight-bearing nodes of a graph that no other comes before, and those that none comes after. A model of
-// several inputs or outputs may have several of either.
+// ends holds the weight-bearing nodes of a graph that no other comes before, nor an embedding, and those that none comes
+// after. A model of several inputs or outputs may have several of either.
 type ends struct{ first, last map[*ir.Node]bool }
 
 // findEnds looks for the first and the last weight-bearing nodes of g and its subgraphs. Inputs of a subgraph count as
@@ -50,10 +50,17 @@ func (e ends) forward(g *ir.Graph, bears map[*ir.Node]bool, behind map[*ir.Value
 			}
 			from = true
 		}
+		from = from || looksUp(n)
 		if from {
 			mark(n.Outputs, behind)
 		}
 	}
+}
+
+// looksUp reports whether a node picks rows of a table of weights, which then is what comes first.
+func looksUp(n *ir.Node) bool {
+	_, gathers := n.Op.(*op.Gather)
+	return gathers && n.Inputs[0].IsConst() && n.Inputs[0].Type.DType.IsFloat() && n.Inputs[0].Type.Rank() > 1
 }
 
 // backward finds the last nodes. Ahead holds the values that weight-bearing nodes were found to come after.

@@ -48,6 +48,15 @@ func TestWhatStaysDenseByDefault(t *testing.T) {
   %f: f32[*] = Flatten "flat" (%p)
   %y: f32[*] = Gemm "classifier" (%f, %w3) {transB = 1}
   return %y`, []string{"stem: the first convolution (input channels: 3)", "classifier: the last weight-bearing operator (1.1% of the multiply-adds)"}},
+		"convolutions over the embeddings of words": {"%x: i64[1,9]", "e[50,6] w1[8,1,3,6] w2[2,8]", `
+  %one: i64[1] = const {1}
+  %v: f32[*] = Gather "embedding" (%e, %x)
+  %i: f32[*] = Unsqueeze "u" (%v, %one)
+  %a: f32[*] = Conv "words" (%i, %w1)
+  %p: f32[*] = GlobalMaxPool "pool" (%a)
+  %f: f32[*] = Flatten "flat" (%p)
+  %y: f32[*] = Gemm "classifier" (%f, %w2) {transB = 1}
+  return %y`, []string{"classifier: the last weight-bearing operator (1.6% of the multiply-adds)"}},
 		"a first convolution of many channels": {"%x: f32[1,12,4,4]", "w1[8,12,1,1] w2[8,8,1,1]", `
   %a: f32[*] = Conv "stem" (%x, %w1)
   %y: f32[*] = Conv "body" (%a, %w2)

@@ -197,7 +197,7 @@ func (g *Gen) gemm() *val {
 	if g.one(4) {
 		a["beta"] = choose(g, 0.5, 2)
 	}
-	in := []*val{x, g.dense(w...)}
+	in := []*val{x, choose(g, g.dense(w...), g.dense(w...), g.shaped(tensor.F32, w...))}
 	if !g.one(3) {
 		c := choose(g, []int{n}, []int{n}, []int{1}, []int{}, []int{m, n}, []int{m, 1}, []int{1, n})
 		in = append(in, choose(g, g.dense(c...), g.shaped(tensor.F32, c...)))
