@@ -199,6 +199,11 @@ var Pipeline = []Pass{
 		Run:   tidy(fuse.Assignments),
 	},
 	{
+		Name: "pads", Doc: "make zeros around images part of the convolutions and pools that read them",
+		Needs: Typed | Folded,
+		Run:   tidy(fuse.Pads),
+	},
+	{
 		Name: "scales", Doc: "fold batch normalisation and constant factors into weights",
 		Needs: Typed | Folded,
 		Run:   tidy(fuse.Scales),

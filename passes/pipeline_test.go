@@ -257,7 +257,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	dims := x.Type.Dims
 	c, w := dims[1].Size(), dims[3]
 	perm := []int{0, 1, 2, 3}
-	switch b.IntN(29) {
+	switch b.IntN(30) {
 	case 0, 1:
 		return b.conv(x, c)
 	case 2:
@@ -267,6 +267,12 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 		return b.node("Conv", map[string]any{"group": c}, x, b.weights(c, 1, 1, 1), b.weights(c))
 	case 4:
 		return b.node("ConvTranspose", nil, x, b.weights(c, 2, 1, 1))
+	case 27:
+		padded := b.node("Pad", nil, x, b.ints(0, 0, b.IntN(3), b.IntN(3), 0, 0, b.IntN(3), b.IntN(3)))
+		if b.IntN(2) == 0 {
+			return b.node("AveragePool", map[string]any{"kernel_shape": []int{2, 3}}, padded)
+		}
+		return b.node("Conv", map[string]any{"pads": []int{0, 1, 1, 0}}, padded, b.weights(c, c, 1, 2))
 	case 5:
 		return b.node("BatchNormalization", nil, b.conv(x, c), b.weights(c), b.weights(c), b.weights(c), b.positive(c))
 	case 6:
@@ -321,7 +327,7 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 	case 24:
 		y := b.node("Einsum", map[string]any{"equation": "b...hw,b...vw->b...hv"}, x, x)
 		return b.node("Einsum", map[string]any{"equation": "bchv,bcvw->bchw"}, b.node("Softmax", nil, y), x)
-	case 27:
+	case 28:
 		y := b.node("Conv", nil, b.node("ReduceMax", nil, x, b.ints(1)), b.weights(c, 1, 1, 4))
 		return b.node("Add", nil, x, y)
 	case 26:

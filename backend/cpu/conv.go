@@ -117,10 +117,10 @@ func (g *convGeometry) bindComputed(ep epilogue, threads int) *bound {
 func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 	o, v := n.Op.(*op.ConvTranspose), n.Inputs[1]
 	bias, ok := constantF32(n, 2)
-	if !ok || !f32(n) || !v.IsConst() {
+	if !ok || !f32(n) {
 		return nil, nil
 	}
-	if o.Group == 1 { // whose weight may be stored
+	if o.Group == 1 && v.IsConst() { // whose weight may be stored
 		if _, kernels, err := p.weightOf(n, 1); err != nil || kernels == nil {
 			return nil, err
 		}
@@ -141,7 +141,7 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 		inPlane: prod(xs[2:]), outPlane: prod(out), rows: ws[1], groups: o.Group, taps: prod(ws[2:]), transposed: true,
 	}
 	ep := newEpilogue(n, &o.Epilogue, bias)
-	if g.spread() {
+	if g.spread() && v.IsConst() {
 		return bindSpread(p, n, &g, ep)
 	}
 	return bindPieces(p, n, &g, g.pieces(phases), ep, false)

@@ -150,8 +150,10 @@ func bindTaps(p *program, n *ir.Node, g *convGeometry, ep epilogue) (*bound, err
 // bindPieces makes the kernel of pieces of g, computed one after the other: their results, which lie in a buffer
 // meanwhile, are put into the output, of which each pixel is in one piece at most, or with add set added to it.
 func bindPieces(p *program, n *ir.Node, g *convGeometry, list []piece, ep epilogue, add bool) (*bound, error) {
-	threads := p.pool.Threads()
 	elements := sync.OnceValues(func() (*tensor.Tensor, error) { return elementsOf(n) })
+	if len(list) == 1 && list[0].geo.outPlane == g.outPlane {
+		return p.bindPiece(n, g, &list[0], ep, elements)
+	}
 	each, later := ep, add || ep.residual >= 0
 	if later {
 		each = epilogue{residual: -1, lo: -inf, hi: inf}
@@ -160,22 +162,11 @@ func bindPieces(p *program, n *ir.Node, g *convGeometry, list []piece, ep epilog
 	for i := range list {
 		r := &list[i]
 		largest, rest = max(largest, g.images*g.groups*g.rows*r.geo.outPlane), rest-r.geo.outPlane
-		kernels, err := prepared(p, keyOfWeight(n.Inputs[1], fmt.Sprint("taps ", r.taps, g.transposed)), func() ([]backend.FloatKernel, error) {
-			w, err := elements()
-			if err != nil {
-				return nil, err
-			}
-			return kernelsOfTaps(n.Inputs[1], g.ofTaps(w, r.taps), g.groups)
-		})
+		b, err := p.bindPiece(n, g, r, each, elements)
 		if err != nil {
 			return nil, err
 		}
-		kernels = sized(kernels, g.images*r.geo.outPlane)
-		if len(list) == 1 && r.geo.outPlane == g.outPlane {
-			return r.geo.sliced().plain(kernels, ep, threads), nil
-		}
-		parts[i] = r.geo.sliced().plain(kernels, each, threads)
-		whole.scratch, whole.shared = max(whole.scratch, parts[i].scratch), max(whole.shared, parts[i].shared)
+		parts[i], whole.scratch, whole.shared = b, max(whole.scratch, b.scratch), max(whole.shared, b.shared)
 	}
 	whole.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		buffer := tensor.New(tensor.F32, largest)
@@ -224,6 +215,46 @@ func bindPieces(p *program, n *ir.Node, g *convGeometry, list []piece, ep epilog
 	return whole, nil
 }
 
+// bindPiece makes the kernel of a piece of g, whose weight has the elements or is computed by a run.
+func (p *program) bindPiece(n *ir.Node, g *convGeometry, r *piece, ep epilogue, elements func() (*tensor.Tensor, error)) (*bound, error) {
+	v, threads := n.Inputs[1], p.pool.Threads()
+	if !v.IsConst() {
+		return r.bindComputed(g, ep, threads), nil
+	}
+	kernels, err := prepared(p, keyOfWeight(v, fmt.Sprint("taps ", r.taps, g.transposed)), func() ([]backend.FloatKernel, error) {
+		w, err := elements()
+		if err != nil {
+			return nil, err
+		}
+		return kernelsOfTaps(v, g.ofTaps(w, r.taps), g.groups)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.geo.sliced().plain(sized(kernels, g.images*r.geo.outPlane), ep, threads), nil
+}
+
+// bindComputed makes the kernel of a piece of g by a weight that a run computes, of which it picks the taps.
+func (r *piece) bindComputed(g *convGeometry, ep epilogue, threads int) *bound {
+	b := r.geo.bindComputed(ep, threads)
+	prepare := b.prepare
+	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
+		weight, ins := tensor.New(tensor.F32, g.groups*g.rows, g.channels*len(r.taps)), slices.Clone(in)
+		run := prepare(x, ins, out)
+		var w []float32
+		pick := func(_, i int) {
+			g.pick(weight.F32s(), w, r.taps, i*pickRows, min((i+1)*pickRows, g.groups*g.rows))
+		}
+		return func() error {
+			copy(ins, in)
+			w, ins[1] = in[1].F32s(), weight
+			x.pool.For((g.groups*g.rows+pickRows-1)/pickRows, pick)
+			return run()
+		}
+	}
+	return b
+}
+
 // elementsOf returns the elements of the weight of n as f32.
 func elementsOf(n *ir.Node) (*tensor.Tensor, error) {
 	v := n.Inputs[1]
@@ -240,20 +271,28 @@ func elementsOf(n *ir.Node) (*tensor.Tensor, error) {
 // ofTaps returns the matrix [groups*M,C*taps] of some taps of W[groups*M,C,k1..kn], of W[groups*C,M,k1..kn] if g is
 // transposed.
 func (g *convGeometry) ofTaps(w *tensor.Tensor, taps []int) *tensor.Tensor {
-	src, n := w.F32s(), len(taps)
-	dst := make([]float32, g.groups*g.rows*g.channels*n)
-	for m := range g.groups * g.rows {
-		for c := range g.channels {
+	t := tensor.New(tensor.F32, g.groups*g.rows, g.channels*len(taps))
+	g.pick(t.F32s(), w.F32s(), taps, 0, g.groups*g.rows)
+	return t
+}
+
+// pickRows is how many rows are picked together: what a transposed weight has of them for a channel lies together.
+const pickRows = 16
+
+// pick writes rows from..to of that matrix.
+func (g *convGeometry) pick(dst, w []float32, taps []int, from, to int) {
+	n := len(taps)
+	for c := range g.channels {
+		for m := from; m < to; m++ {
 			at := m*g.channels + c
 			if g.transposed {
 				at = (m/g.rows*g.channels+c)*g.rows + m%g.rows
 			}
 			for u, t := range taps {
-				dst[(m*g.channels+c)*n+u] = src[at*g.taps+t]
+				dst[(m*g.channels+c)*n+u] = w[at*g.taps+t]
 			}
 		}
 	}
-	return tensor.From(dst, g.groups*g.rows, g.channels*n)
 }
 
 // kernelsOfTaps prepares a matrix of some taps of a weight in its format, one for each group.

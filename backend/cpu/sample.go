@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"spc/backend/cpu/vec"
 	"spc/ir"
 	"spc/ir/op"
 	"spc/ir/tensor"
@@ -37,6 +38,25 @@ func (t *blend) sum(y, image []float32) {
 	}
 }
 
+// rows computes the results of n channels at a time, whose elements lie together, into rows of to.
+func (t *blend) rows(to, image []float32, n int) {
+	lo := 0
+	for i, hi := range t.begin[1:] {
+		vec.Taps(to[i*n:][:n], image, t.from[lo:hi], t.weight[lo:hi], 0, -inf, inf, false)
+		lo = hi
+	}
+}
+
+// turn copies images [channels,size] so that the channels of an element lie together.
+func turn(x *exec, dst, src []float32, images, channels, size int) {
+	const most = 1 << 10 // elements at a time
+	blocks := (size + most - 1) / most
+	x.pool.For(images*blocks, func(_, i int) {
+		first, at := i%blocks*most, i/blocks*channels*size
+		vec.Transpose(dst[at+first*channels:], channels, src[at+first:at+channels*size], size, channels, min(most, size-first))
+	})
+}
+
 // samplePoints is how many points of a grid are looked up at a time.
 const samplePoints = 64
 
@@ -51,7 +71,15 @@ func bindGridSample(_ *program, n *ir.Node) (*bound, error) {
 	image, points := prod(sizes), prod(gs[1:len(gs)-1])
 	strides, linear := tensor.Strides(sizes), o.Mode == "linear"
 	blocks := (points + samplePoints - 1) / samplePoints
-	return &bound{inplace: -1, prepare: func(x *exec, in, out []*tensor.Tensor) func() error {
+	b := &bound{inplace: -1}
+	turned := channels >= 8 && 4*points >= image // all channels of a point are then read together
+	if turned {
+		b.shared, b.scratch = prod(xs), samplePoints*channels
+		for i := range strides {
+			strides[i] *= channels
+		}
+	}
+	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
 		var src, grid, dst []float32
 		units := images * blocks
 		count, each := parts(x, units, images*points*(channels+4))
@@ -75,17 +103,27 @@ func bindGridSample(_ *program, n *ir.Node) (*bound, error) {
 					t.join(t.lines[:rank], strides, 0, 1)
 					t.end()
 				}
+				if turned {
+					y := x.scratch[worker][:(last-first)*channels]
+					t.rows(y, src[b*channels*image:][:channels*image], channels)
+					vec.Transpose(dst[b*channels*points+first:], points, y, channels, last-first, channels)
+					continue
+				}
 				for c := b * channels; c < (b+1)*channels; c++ {
 					t.sum(dst[c*points+first:c*points+last], src[c*image:][:image])
 				}
 			}
 		}
 		return func() error {
-			src, grid, dst = in[0].F32s(), in[1].F32s(), out[0].F32s()
+			if src, grid, dst = in[0].F32s(), in[1].F32s(), out[0].F32s(); turned {
+				turn(x, x.shared, src, images, channels, image)
+				src = x.shared[:len(src)]
+			}
 			x.pool.For(count, body)
 			return nil
 		}
-	}}, nil
+	}
+	return b, nil
 }
 
 // amid finds what linear interpolation makes of a position among the elements of an axis; it is false for others.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"spc/backend/format"
@@ -63,15 +64,18 @@ func TestConvolutionsByComputedWeights(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		axes, groups := 1+r.IntN(3), max(1, r.IntN(8)-4)
 		x := []int{1 + r.IntN(2), groups * (1 + r.IntN(5))}
-		w := []int{groups * (1 + r.IntN(20)), x[1] / groups}
+		kind, w := "Conv", []int{groups * (1 + r.IntN(20)), x[1] / groups}
+		if round%2 == 1 {
+			kind, w = "ConvTranspose", []int{x[1], 1 + r.IntN(40)}
+		}
 		var strides, dilations, pads []int
 		for range axes {
 			x, w = append(x, 1+r.IntN(9)), append(w, 1+r.IntN(3))
 			strides, dilations, pads = append(strides, 1+r.IntN(2)), append(dilations, 1+r.IntN(2)), append(pads, r.IntN(2), r.IntN(2))
 		}
-		g, in, err := oneConv(r, "Conv", x, w, groups, strides, dilations, pads, r.IntN(2) == 0)
+		g, in, err := oneConv(r, kind, x, w, groups, strides, dilations, pads, r.IntN(2) == 0)
 		if err != nil {
-			continue // a window larger than the image
+			continue // a window larger than the image, or pads that leave nothing
 		}
 		n := g.Nodes[0]
 		weight := n.Inputs[1].Const
@@ -98,7 +102,7 @@ func TestConvolutionsByComputedWeights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.main.steps[0].bound == nil {
+		if size, _ := g.Outputs[0].Type.Shape(); !slices.Contains(size, 0) && s.main.steps[0].bound == nil {
 			t.Fatalf("no kernel for %v", g)
 		}
 	}

@@ -268,6 +268,7 @@ func helperKernels() {
 			a.elementwise(e)
 		}
 		taps(a)
+		tapRows(a)
 		repeat(a)
 	}
 	transpose()

@@ -100,6 +100,147 @@ func taps(a isa) {
 	end()
 }
 
+// tapRows generates a sum of shifted rows for four rows that read inputs which lie xrow apart: each vector of the input is
+// loaded once for all that read it, and two vectors of each row are computed at a time, then one, then the rest under a mask.
+func tapRows(a isa) {
+	const rows = 4
+	name := "tapRows_" + a.name
+	begin(name, "func(y, res []float32, yrow, n int, x []float32, xrow int, shift []int, height int, w []float32, bias, lo, hi float32)",
+		fmt.Sprintf("%s is what follows, for a height of at least %d:", name, rows-1),
+		"",
+		fmt.Sprintf("\tfor r := range %d {", rows),
+		"\t\tfor i := range n {",
+		"\t\t\ts := bias",
+		"\t\t\tif res != nil {",
+		"\t\t\t\ts += res[r*yrow+i]",
+		"\t\t\t}",
+		"\t\t\tfor b, o := range shift {",
+		"\t\t\t\tfor k := range height {",
+		"\t\t\t\t\ts += w[b*height+k] * x[o+(r+k)*xrow+i]",
+		"\t\t\t\t}",
+		"\t\t\t}",
+		"\t\t\ty[r*yrow+i] = clamp(s, lo, hi)",
+		"\t\t}",
+		"\t}")
+	m := &arith{isa: a}
+	n := Load(Param("n"), GP64())
+	y := Load(Param("y").Base(), GP64())
+	x := Load(Param("x").Base(), GP64())
+	yrow, xrow := Load(Param("yrow"), GP64()), Load(Param("xrow"), GP64())
+	SHLQ(Imm(2), yrow)
+	SHLQ(Imm(2), xrow)
+	res := Load(Param("res").Base(), GP64())
+	given, err := Param("res").Base().Resolve()
+	if err != nil {
+		panic(err)
+	}
+	SUBQ(y, res) // from a place in y to that in res
+	limits := map[string]VecVirtual{}
+	for _, s := range []string{"bias", "lo", "hi"} {
+		limits[s] = a.vec()
+		VBROADCASTSS(param(s), limits[s])
+	}
+	part := func(label string, vectors int, t *tail) {
+		sums := make([][]VecVirtual, rows)
+		for r := range sums {
+			for range vectors {
+				s := a.vec()
+				VMOVAPS(limits["bias"], s)
+				sums[r] = append(sums[r], s)
+			}
+		}
+		at := GP64()
+		CMPQ(given.Addr, Imm(0))
+		JE(LabelRef(label + "_first"))
+		LEAQ(Mem{Base: y, Index: res, Scale: 1}, at)
+		for r, s := range sums {
+			for v := range s {
+				VADDPS(m.load(Mem{Base: at, Disp: a.bytes() * v}, t), s[v], s[v])
+			}
+			if r < rows-1 {
+				ADDQ(yrow, at)
+			}
+		}
+		Label(label + "_first")
+		w, shift, left := Load(Param("w").Base(), GP64()), Load(Param("shift").Base(), GP64()), Load(Param("shift").Len(), GP64())
+		Label(label + "_column")
+		p := GP64()
+		MOVQ(Mem{Base: shift}, p)
+		LEAQ(Mem{Base: x, Index: p, Scale: 4}, p)
+		// row joins the row of input at p to rows from..to of the output; that of row o lies o weights before disp.
+		row := func(from, to, disp int) {
+			in := make([]VecVirtual, vectors)
+			for v := range in {
+				in[v] = m.load(Mem{Base: p, Disp: a.bytes() * v}, t)
+			}
+			for o := from; o < to; o++ {
+				weight := Mem{Base: w, Disp: 4 * (disp - o)}
+				if vectors == 1 && a.lanes == 16 {
+					VFMADD231PS_BCST(weight, in[0], sums[o][0])
+					continue
+				}
+				b := a.vec()
+				VBROADCASTSS(weight, b)
+				for v := range in {
+					VFMADD231PS(in[v], b, sums[o][v])
+				}
+			}
+		}
+		for k := range rows - 1 {
+			row(0, k+1, k)
+			ADDQ(xrow, p)
+		}
+		k := Load(Param("height"), GP64())
+		add(4*(rows-1), w)
+		SUBQ(Imm(rows-1), k)
+		JZ(LabelRef(label + "_below"))
+		Label(label + "_row")
+		row(0, rows, 0)
+		ADDQ(xrow, p)
+		add(4, w)
+		DECQ(k)
+		JNZ(LabelRef(label + "_row"))
+		Label(label + "_below")
+		for k := range rows - 1 {
+			row(k+1, rows, k)
+			if k < rows-2 {
+				ADDQ(xrow, p)
+			}
+		}
+		add(8, shift)
+		DECQ(left)
+		JNZ(LabelRef(label + "_column"))
+		MOVQ(y, at)
+		for r, s := range sums {
+			for v := range s {
+				m.store(m.clamp(s[v], limits["lo"], limits["hi"]), Mem{Base: at, Disp: a.bytes() * v}, t)
+			}
+			if r < rows-1 {
+				ADDQ(yrow, at)
+			}
+		}
+		if t == nil {
+			add(vectors*a.bytes(), y)
+			add(vectors*a.bytes(), x)
+		}
+	}
+	for _, vectors := range []int{2, 1} {
+		label := map[int]string{2: "two", 1: "one"}[vectors]
+		SUBQ(Imm(uint64(vectors*a.lanes)), n)
+		JL(LabelRef(label + "_rest"))
+		Label(label)
+		part(label, vectors, nil)
+		SUBQ(Imm(uint64(vectors*a.lanes)), n)
+		JGE(LabelRef(label))
+		Label(label + "_rest")
+		add(vectors*a.lanes, n)
+	}
+	JZ(LabelRef("done"))
+	part("tail", 1, m.newTail(n))
+	Label("done")
+	end()
+}
+
 // repeat generates the repetition of elements, in whole vectors.
 func repeat(a isa) {
 	name := "repeat_" + a.name

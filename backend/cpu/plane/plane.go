@@ -8,6 +8,7 @@ package plane
 
 import (
 	"cmp"
+	"math"
 
 	"spc/backend/cpu/vec"
 )
@@ -55,6 +56,40 @@ type Depthwise struct {
 	pitch  int   // of a row of the padded copy
 	phase  int   // columns of one phase in it
 	offset []int // of each tap in the padded copy
+	tiles  *tiles
+}
+
+// tiles says how rows of output are computed several at a time from the padded copy: those that are apart rows apart see
+// input rows that lie as far apart, which are loaded once for all of them. It is nil where windows are too low for that.
+type tiles struct {
+	apart, step int // rows of a tile; input rows that they share, in elements
+	columns     []column
+}
+
+// column is every so many taps of each column of a window.
+type column struct {
+	first, stride, height int   // the row of the first tap, and how far they are apart
+	shift                 []int // of the first tap of each column in the padded copy
+}
+
+// tiled makes the tiles of d.
+func (d *Depthwise) tiled() *tiles {
+	win := &d.win
+	common := win.SH
+	for r := win.DH; r != 0; {
+		common, r = r, common%r
+	}
+	t, stride := &tiles{apart: win.DH / common}, win.SH/common
+	t.step = t.apart * win.SH * d.pitch
+	for first := range stride {
+		c := column{first: first, stride: stride, height: (win.KH - first + stride - 1) / stride}
+		if c.height < vec.TappedRows-1 {
+			return nil
+		}
+		c.shift = d.offset[first*win.KW:][:win.KW]
+		t.columns = append(t.columns, c)
+	}
+	return t
 }
 
 // NewDepthwise prepares the convolution with a window.
@@ -79,6 +114,7 @@ func newDepthwise(k *kernels, win Window) *Depthwise {
 			d.offset = append(d.offset, a*win.DH*d.pitch+at%win.SW*d.phase+at/win.SW)
 		}
 	}
+	d.tiles = d.tiled()
 	return d
 }
 
@@ -130,6 +166,11 @@ func (d *Depthwise) Scratch() int {
 	if d.run != nil {
 		return wide
 	}
+	return d.padded() + len(d.offset)
+}
+
+// padded is the number of floats of the padded copy.
+func (d *Depthwise) padded() int {
 	return ((d.win.OH-1)*d.win.SH + (d.win.KH-1)*d.win.DH + 1) * d.pitch
 }
 
@@ -156,16 +197,71 @@ func (d *Depthwise) Run(planes int, y, x, w, bias, res []float32, lo, hi float32
 			len(d.table)/blockLen, &d.table[0], lo, hi, &scratch[:wide][0])
 		return
 	}
-	s := scratch[:d.Scratch()]
+	s, turned := scratch[:d.padded()], scratch[d.padded():d.Scratch()]
 	clear(s)
 	for p := range planes {
 		d.pad(s, x[p*in:][:area])
+		var r []float32
 		if res != nil {
-			copy(y[p*out:][:size], res[p*out:])
+			r = res[p*out:][:size]
 		}
-		for i := range win.OH {
-			vec.Taps(y[p*out+i*win.OW:][:win.OW], s[i*win.SH*d.pitch:], d.offset, w[p*taps:][:taps], bias[p], lo, hi, res != nil)
+		d.plane(y[p*out:][:size], r, s, w[p*taps:][:taps], turned, bias[p], lo, hi)
+	}
+}
+
+// plane convolves a padded copy. turned has room for the weights.
+func (d *Depthwise) plane(y, res, s, w, turned []float32, bias, lo, hi float32) {
+	win, apart := &d.win, 1
+	if d.tiles != nil {
+		apart = d.tiles.apart
+		d.tiles.turn(turned, w, win.KW)
+	}
+	for r := range min(apart, win.OH) {
+		count := (win.OH - r + apart - 1) / apart
+		if d.tiles != nil && count >= vec.TappedRows {
+			for i := 0; i < count; i += vec.TappedRows {
+				at := r + min(i, count-vec.TappedRows)*apart // the last may compute rows again
+				d.tile(at, y, res, s, turned, bias, lo, hi)
+			}
+			continue
 		}
+		for i := r; i < win.OH; i += apart {
+			row := y[i*win.OW:][:win.OW]
+			if res != nil {
+				copy(row, res[i*win.OW:])
+			}
+			vec.Taps(row, s[i*win.SH*d.pitch:], d.offset, w, bias, lo, hi, res != nil)
+		}
+	}
+}
+
+// turn orders the weights of a window by column.
+func (t *tiles) turn(to, w []float32, width int) {
+	for _, c := range t.columns {
+		for b := range width {
+			for k := range c.height {
+				to[b*c.height+k] = w[(c.first+k*c.stride)*width+b]
+			}
+		}
+		to = to[width*c.height:]
+	}
+}
+
+// tile computes the rows of a tile, the first of which is at.
+func (d *Depthwise) tile(at int, y, res, s, turned []float32, bias, lo, hi float32) {
+	win, t := &d.win, d.tiles
+	y = y[at*win.OW:]
+	if res != nil {
+		res = res[at*win.OW:]
+	}
+	inf := float32(math.Inf(1))
+	for i, c := range t.columns {
+		low, high := -inf, inf
+		if i == len(t.columns)-1 {
+			low, high = lo, hi
+		}
+		vec.TapRows(y, res, t.apart*win.OW, win.OW, s[at*win.SH*d.pitch:], t.step, c.shift, c.height, turned, bias, low, high)
+		turned, res, bias = turned[win.KW*c.height:], y, 0
 	}
 }
 

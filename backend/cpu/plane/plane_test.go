@@ -112,7 +112,7 @@ func TestDepthwiseOfAnyWindowEqualsReference(t *testing.T) {
 		rng := rand.New(rand.NewSource(seed))
 		for range 300 {
 			win := Window{
-				H: 1 + rng.Intn(20), W: 1 + rng.Intn(40), KH: 1 + rng.Intn(7), KW: 1 + rng.Intn(7),
+				H: 1 + rng.Intn(30), W: 1 + rng.Intn(40), KH: 1 + rng.Intn(11), KW: 1 + rng.Intn(7),
 				SH: 1 + rng.Intn(3), SW: 1 + rng.Intn(3), DH: 1 + rng.Intn(3), DW: 1 + rng.Intn(3),
 				Top: rng.Intn(9), Left: rng.Intn(9),
 			}

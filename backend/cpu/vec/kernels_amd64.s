@@ -5737,6 +5737,520 @@ done:
 	VZEROUPPER
 	RET
 
+// func tapRows_avx2(y []float32, res []float32, yrow int, n int, x []float32, xrow int, shift []int, height int, w []float32, bias float32, lo float32, hi float32)
+// Requires: AVX, FMA3
+TEXT ·tapRows_avx2(SB), NOSPLIT, $0-164
+	MOVQ         n+56(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+64(FP), DX
+	MOVQ         yrow+48(FP), BX
+	MOVQ         xrow+88(FP), SI
+	SHLQ         $0x02, BX
+	SHLQ         $0x02, SI
+	MOVQ         res_base+24(FP), DI
+	SUBQ         CX, DI
+	VBROADCASTSS bias+152(FP), Y0
+	VBROADCASTSS lo+156(FP), Y1
+	VBROADCASTSS hi+160(FP), Y2
+	SUBQ         $0x10, AX
+	JL           two_rest
+
+two:
+	VMOVAPS Y0, Y3
+	VMOVAPS Y0, Y4
+	VMOVAPS Y0, Y5
+	VMOVAPS Y0, Y6
+	VMOVAPS Y0, Y7
+	VMOVAPS Y0, Y8
+	VMOVAPS Y0, Y9
+	VMOVAPS Y0, Y10
+	CMPQ    res_base+24(FP), $0x00
+	JE      two_first
+	LEAQ    (CX)(DI*1), R8
+	VMOVUPS (R8), Y11
+	VADDPS  Y11, Y3, Y3
+	VMOVUPS 32(R8), Y11
+	VADDPS  Y11, Y4, Y4
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y11
+	VADDPS  Y11, Y5, Y5
+	VMOVUPS 32(R8), Y11
+	VADDPS  Y11, Y6, Y6
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y11
+	VADDPS  Y11, Y7, Y7
+	VMOVUPS 32(R8), Y11
+	VADDPS  Y11, Y8, Y8
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y11
+	VADDPS  Y11, Y9, Y9
+	VMOVUPS 32(R8), Y11
+	VADDPS  Y11, Y10, Y10
+
+two_first:
+	MOVQ w_base+128(FP), R8
+	MOVQ shift_base+96(FP), R9
+	MOVQ shift_len+104(FP), R10
+
+two_column:
+	MOVQ         (R9), R11
+	LEAQ         (DX)(R11*4), R11
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS (R8), Y13
+	VFMADD231PS  Y11, Y13, Y3
+	VFMADD231PS  Y12, Y13, Y4
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS 4(R8), Y13
+	VFMADD231PS  Y11, Y13, Y3
+	VFMADD231PS  Y12, Y13, Y4
+	VBROADCASTSS (R8), Y13
+	VFMADD231PS  Y11, Y13, Y5
+	VFMADD231PS  Y12, Y13, Y6
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS 8(R8), Y13
+	VFMADD231PS  Y11, Y13, Y3
+	VFMADD231PS  Y12, Y13, Y4
+	VBROADCASTSS 4(R8), Y13
+	VFMADD231PS  Y11, Y13, Y5
+	VFMADD231PS  Y12, Y13, Y6
+	VBROADCASTSS (R8), Y13
+	VFMADD231PS  Y11, Y13, Y7
+	VFMADD231PS  Y12, Y13, Y8
+	ADDQ         SI, R11
+	MOVQ         height+120(FP), R12
+	ADDQ         $+12, R8
+	SUBQ         $0x03, R12
+	JZ           two_below
+
+two_row:
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS (R8), Y13
+	VFMADD231PS  Y11, Y13, Y3
+	VFMADD231PS  Y12, Y13, Y4
+	VBROADCASTSS -4(R8), Y13
+	VFMADD231PS  Y11, Y13, Y5
+	VFMADD231PS  Y12, Y13, Y6
+	VBROADCASTSS -8(R8), Y13
+	VFMADD231PS  Y11, Y13, Y7
+	VFMADD231PS  Y12, Y13, Y8
+	VBROADCASTSS -12(R8), Y13
+	VFMADD231PS  Y11, Y13, Y9
+	VFMADD231PS  Y12, Y13, Y10
+	ADDQ         SI, R11
+	ADDQ         $+4, R8
+	DECQ         R12
+	JNZ          two_row
+
+two_below:
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS -4(R8), Y13
+	VFMADD231PS  Y11, Y13, Y5
+	VFMADD231PS  Y12, Y13, Y6
+	VBROADCASTSS -8(R8), Y13
+	VFMADD231PS  Y11, Y13, Y7
+	VFMADD231PS  Y12, Y13, Y8
+	VBROADCASTSS -12(R8), Y13
+	VFMADD231PS  Y11, Y13, Y9
+	VFMADD231PS  Y12, Y13, Y10
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS -4(R8), Y13
+	VFMADD231PS  Y11, Y13, Y7
+	VFMADD231PS  Y12, Y13, Y8
+	VBROADCASTSS -8(R8), Y13
+	VFMADD231PS  Y11, Y13, Y9
+	VFMADD231PS  Y12, Y13, Y10
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y11
+	VMOVUPS      32(R11), Y12
+	VBROADCASTSS -4(R8), Y13
+	VFMADD231PS  Y11, Y13, Y9
+	VFMADD231PS  Y12, Y13, Y10
+	ADDQ         $+8, R9
+	DECQ         R10
+	JNZ          two_column
+	MOVQ         CX, R8
+	VMAXPS       Y3, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	VMAXPS       Y4, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         BX, R8
+	VMAXPS       Y5, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	VMAXPS       Y6, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         BX, R8
+	VMAXPS       Y7, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	VMAXPS       Y8, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         BX, R8
+	VMAXPS       Y9, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	VMAXPS       Y10, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $0x10, AX
+	JGE          two
+
+two_rest:
+	ADDQ $+16, AX
+	SUBQ $0x08, AX
+	JL   one_rest
+
+one:
+	VMOVAPS Y0, Y3
+	VMOVAPS Y0, Y4
+	VMOVAPS Y0, Y5
+	VMOVAPS Y0, Y6
+	CMPQ    res_base+24(FP), $0x00
+	JE      one_first
+	LEAQ    (CX)(DI*1), R8
+	VMOVUPS (R8), Y7
+	VADDPS  Y7, Y3, Y3
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y7
+	VADDPS  Y7, Y4, Y4
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y7
+	VADDPS  Y7, Y5, Y5
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y7
+	VADDPS  Y7, Y6, Y6
+
+one_first:
+	MOVQ w_base+128(FP), R8
+	MOVQ shift_base+96(FP), R9
+	MOVQ shift_len+104(FP), R10
+
+one_column:
+	MOVQ         (R9), R11
+	LEAQ         (DX)(R11*4), R11
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS 4(R8), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS 8(R8), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VBROADCASTSS 4(R8), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	ADDQ         SI, R11
+	MOVQ         height+120(FP), R12
+	ADDQ         $+12, R8
+	SUBQ         $0x03, R12
+	JZ           one_below
+
+one_row:
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VBROADCASTSS -4(R8), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VBROADCASTSS -8(R8), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	VBROADCASTSS -12(R8), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	ADDQ         SI, R11
+	ADDQ         $+4, R8
+	DECQ         R12
+	JNZ          one_row
+
+one_below:
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS -4(R8), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VBROADCASTSS -8(R8), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	VBROADCASTSS -12(R8), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS -4(R8), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	VBROADCASTSS -8(R8), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Y7
+	VBROADCASTSS -4(R8), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	ADDQ         $+8, R9
+	DECQ         R10
+	JNZ          one_column
+	MOVQ         CX, R8
+	VMAXPS       Y3, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	ADDQ         BX, R8
+	VMAXPS       Y4, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	ADDQ         BX, R8
+	VMAXPS       Y5, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	ADDQ         BX, R8
+	VMAXPS       Y6, Y1, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      Y3, (R8)
+	ADDQ         $+32, CX
+	ADDQ         $+32, DX
+	SUBQ         $0x08, AX
+	JGE          one
+
+one_rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), R8
+	NEGQ       AX
+	VMOVUPS    (R8)(AX*4), Y3
+	VMOVAPS    Y0, Y4
+	VMOVAPS    Y0, Y5
+	VMOVAPS    Y0, Y6
+	VMOVAPS    Y0, Y0
+	CMPQ       res_base+24(FP), $0x00
+	JE         tail_first
+	LEAQ       (CX)(DI*1), AX
+	VMASKMOVPS (AX), Y3, Y7
+	VADDPS     Y7, Y4, Y4
+	ADDQ       BX, AX
+	VMASKMOVPS (AX), Y3, Y7
+	VADDPS     Y7, Y5, Y5
+	ADDQ       BX, AX
+	VMASKMOVPS (AX), Y3, Y7
+	VADDPS     Y7, Y6, Y6
+	ADDQ       BX, AX
+	VMASKMOVPS (AX), Y3, Y7
+	VADDPS     Y7, Y0, Y0
+
+tail_first:
+	MOVQ w_base+128(FP), AX
+	MOVQ shift_base+96(FP), DI
+	MOVQ shift_len+104(FP), R8
+
+tail_column:
+	MOVQ         (DI), R9
+	LEAQ         (DX)(R9*4), R9
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS (AX), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	ADDQ         SI, R9
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS 4(AX), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VBROADCASTSS (AX), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	ADDQ         SI, R9
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS 8(AX), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VBROADCASTSS 4(AX), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	VBROADCASTSS (AX), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	ADDQ         SI, R9
+	MOVQ         height+120(FP), R10
+	ADDQ         $+12, AX
+	SUBQ         $0x03, R10
+	JZ           tail_below
+
+tail_row:
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS (AX), Y8
+	VFMADD231PS  Y7, Y8, Y4
+	VBROADCASTSS -4(AX), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	VBROADCASTSS -8(AX), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	VBROADCASTSS -12(AX), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	ADDQ         SI, R9
+	ADDQ         $+4, AX
+	DECQ         R10
+	JNZ          tail_row
+
+tail_below:
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS -4(AX), Y8
+	VFMADD231PS  Y7, Y8, Y5
+	VBROADCASTSS -8(AX), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	VBROADCASTSS -12(AX), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	ADDQ         SI, R9
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS -4(AX), Y8
+	VFMADD231PS  Y7, Y8, Y6
+	VBROADCASTSS -8(AX), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	ADDQ         SI, R9
+	VMASKMOVPS   (R9), Y3, Y7
+	VBROADCASTSS -4(AX), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	ADDQ         $+8, DI
+	DECQ         R8
+	JNZ          tail_column
+	MOVQ         CX, AX
+	VMAXPS       Y4, Y1, Y4
+	VMINPS       Y4, Y2, Y4
+	VMOVMSKPS    Y3, CX
+	LEAQ         (AX), DX
+	TESTL        $0x00000080, CX
+	JZ           tail42_four
+	VMOVUPS      Y4, (DX)
+	JMP          tail42_done
+
+tail42_four:
+	VMOVAPS      X4, X7
+	TESTL        $0x00000008, CX
+	JZ           tail42_two
+	VMOVUPS      X7, (DX)
+	VEXTRACTF128 $0x01, Y4, X7
+	ADDQ         $+16, DX
+	SHRL         $0x04, CX
+
+tail42_two:
+	TESTL    $0x00000002, CX
+	JZ       tail42_one
+	VMOVLPS  X7, (DX)
+	VMOVHLPS X7, X7, X7
+	ADDQ     $+8, DX
+	SHRL     $0x02, CX
+
+tail42_one:
+	TESTL  $0x00000001, CX
+	JZ     tail42_done
+	VMOVSS X7, (DX)
+
+tail42_done:
+	ADDQ      BX, AX
+	VMAXPS    Y5, Y1, Y4
+	VMINPS    Y4, Y2, Y4
+	VMOVMSKPS Y3, CX
+	LEAQ      (AX), DX
+	TESTL     $0x00000080, CX
+	JZ        tail43_four
+	VMOVUPS   Y4, (DX)
+	JMP       tail43_done
+
+tail43_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, CX
+	JZ           tail43_two
+	VMOVUPS      X5, (DX)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, DX
+	SHRL         $0x04, CX
+
+tail43_two:
+	TESTL    $0x00000002, CX
+	JZ       tail43_one
+	VMOVLPS  X5, (DX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, DX
+	SHRL     $0x02, CX
+
+tail43_one:
+	TESTL  $0x00000001, CX
+	JZ     tail43_done
+	VMOVSS X5, (DX)
+
+tail43_done:
+	ADDQ      BX, AX
+	VMAXPS    Y6, Y1, Y4
+	VMINPS    Y4, Y2, Y4
+	VMOVMSKPS Y3, CX
+	LEAQ      (AX), DX
+	TESTL     $0x00000080, CX
+	JZ        tail44_four
+	VMOVUPS   Y4, (DX)
+	JMP       tail44_done
+
+tail44_four:
+	VMOVAPS      X4, X5
+	TESTL        $0x00000008, CX
+	JZ           tail44_two
+	VMOVUPS      X5, (DX)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, DX
+	SHRL         $0x04, CX
+
+tail44_two:
+	TESTL    $0x00000002, CX
+	JZ       tail44_one
+	VMOVLPS  X5, (DX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, DX
+	SHRL     $0x02, CX
+
+tail44_one:
+	TESTL  $0x00000001, CX
+	JZ     tail44_done
+	VMOVSS X5, (DX)
+
+tail44_done:
+	ADDQ      BX, AX
+	VMAXPS    Y0, Y1, Y0
+	VMINPS    Y0, Y2, Y0
+	VMOVMSKPS Y3, CX
+	LEAQ      (AX), AX
+	TESTL     $0x00000080, CX
+	JZ        tail45_four
+	VMOVUPS   Y0, (AX)
+	JMP       tail45_done
+
+tail45_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, CX
+	JZ           tail45_two
+	VMOVUPS      X1, (AX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, AX
+	SHRL         $0x04, CX
+
+tail45_two:
+	TESTL    $0x00000002, CX
+	JZ       tail45_one
+	VMOVLPS  X1, (AX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, AX
+	SHRL     $0x02, CX
+
+tail45_one:
+	TESTL  $0x00000001, CX
+	JZ     tail45_done
+	VMOVSS X1, (AX)
+
+tail45_done:
+done:
+	VZEROUPPER
+	RET
+
 // func repeat_avx2(y *float32, x *float32, rows int, n int)
 // Requires: AVX
 TEXT ·repeat_avx2(SB), NOSPLIT, $0-32
@@ -9042,6 +9556,373 @@ tail_last:
 	VMAXPS  Z0, Z1, Z0
 	VMINPS  Z0, Z2, Z0
 	VMOVUPS Z0, K1, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func tapRows_avx512(y []float32, res []float32, yrow int, n int, x []float32, xrow int, shift []int, height int, w []float32, bias float32, lo float32, hi float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·tapRows_avx512(SB), NOSPLIT, $0-164
+	MOVQ         n+56(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+64(FP), DX
+	MOVQ         yrow+48(FP), BX
+	MOVQ         xrow+88(FP), SI
+	SHLQ         $0x02, BX
+	SHLQ         $0x02, SI
+	MOVQ         res_base+24(FP), DI
+	SUBQ         CX, DI
+	VBROADCASTSS bias+152(FP), Z0
+	VBROADCASTSS lo+156(FP), Z1
+	VBROADCASTSS hi+160(FP), Z2
+	SUBQ         $0x20, AX
+	JL           two_rest
+
+two:
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	VMOVAPS Z0, Z5
+	VMOVAPS Z0, Z6
+	VMOVAPS Z0, Z7
+	VMOVAPS Z0, Z8
+	VMOVAPS Z0, Z9
+	VMOVAPS Z0, Z10
+	CMPQ    res_base+24(FP), $0x00
+	JE      two_first
+	LEAQ    (CX)(DI*1), R8
+	VMOVUPS (R8), Z11
+	VADDPS  Z11, Z3, Z3
+	VMOVUPS 64(R8), Z11
+	VADDPS  Z11, Z4, Z4
+	ADDQ    BX, R8
+	VMOVUPS (R8), Z11
+	VADDPS  Z11, Z5, Z5
+	VMOVUPS 64(R8), Z11
+	VADDPS  Z11, Z6, Z6
+	ADDQ    BX, R8
+	VMOVUPS (R8), Z11
+	VADDPS  Z11, Z7, Z7
+	VMOVUPS 64(R8), Z11
+	VADDPS  Z11, Z8, Z8
+	ADDQ    BX, R8
+	VMOVUPS (R8), Z11
+	VADDPS  Z11, Z9, Z9
+	VMOVUPS 64(R8), Z11
+	VADDPS  Z11, Z10, Z10
+
+two_first:
+	MOVQ w_base+128(FP), R8
+	MOVQ shift_base+96(FP), R9
+	MOVQ shift_len+104(FP), R10
+
+two_column:
+	MOVQ         (R9), R11
+	LEAQ         (DX)(R11*4), R11
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS (R8), Z13
+	VFMADD231PS  Z11, Z13, Z3
+	VFMADD231PS  Z12, Z13, Z4
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS 4(R8), Z13
+	VFMADD231PS  Z11, Z13, Z3
+	VFMADD231PS  Z12, Z13, Z4
+	VBROADCASTSS (R8), Z13
+	VFMADD231PS  Z11, Z13, Z5
+	VFMADD231PS  Z12, Z13, Z6
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS 8(R8), Z13
+	VFMADD231PS  Z11, Z13, Z3
+	VFMADD231PS  Z12, Z13, Z4
+	VBROADCASTSS 4(R8), Z13
+	VFMADD231PS  Z11, Z13, Z5
+	VFMADD231PS  Z12, Z13, Z6
+	VBROADCASTSS (R8), Z13
+	VFMADD231PS  Z11, Z13, Z7
+	VFMADD231PS  Z12, Z13, Z8
+	ADDQ         SI, R11
+	MOVQ         height+120(FP), R12
+	ADDQ         $+12, R8
+	SUBQ         $0x03, R12
+	JZ           two_below
+
+two_row:
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS (R8), Z13
+	VFMADD231PS  Z11, Z13, Z3
+	VFMADD231PS  Z12, Z13, Z4
+	VBROADCASTSS -4(R8), Z13
+	VFMADD231PS  Z11, Z13, Z5
+	VFMADD231PS  Z12, Z13, Z6
+	VBROADCASTSS -8(R8), Z13
+	VFMADD231PS  Z11, Z13, Z7
+	VFMADD231PS  Z12, Z13, Z8
+	VBROADCASTSS -12(R8), Z13
+	VFMADD231PS  Z11, Z13, Z9
+	VFMADD231PS  Z12, Z13, Z10
+	ADDQ         SI, R11
+	ADDQ         $+4, R8
+	DECQ         R12
+	JNZ          two_row
+
+two_below:
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS -4(R8), Z13
+	VFMADD231PS  Z11, Z13, Z5
+	VFMADD231PS  Z12, Z13, Z6
+	VBROADCASTSS -8(R8), Z13
+	VFMADD231PS  Z11, Z13, Z7
+	VFMADD231PS  Z12, Z13, Z8
+	VBROADCASTSS -12(R8), Z13
+	VFMADD231PS  Z11, Z13, Z9
+	VFMADD231PS  Z12, Z13, Z10
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS -4(R8), Z13
+	VFMADD231PS  Z11, Z13, Z7
+	VFMADD231PS  Z12, Z13, Z8
+	VBROADCASTSS -8(R8), Z13
+	VFMADD231PS  Z11, Z13, Z9
+	VFMADD231PS  Z12, Z13, Z10
+	ADDQ         SI, R11
+	VMOVUPS      (R11), Z11
+	VMOVUPS      64(R11), Z12
+	VBROADCASTSS -4(R8), Z13
+	VFMADD231PS  Z11, Z13, Z9
+	VFMADD231PS  Z12, Z13, Z10
+	ADDQ         $+8, R9
+	DECQ         R10
+	JNZ          two_column
+	MOVQ         CX, R8
+	VMAXPS       Z3, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, (R8)
+	VMAXPS       Z4, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         BX, R8
+	VMAXPS       Z5, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, (R8)
+	VMAXPS       Z6, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         BX, R8
+	VMAXPS       Z7, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, (R8)
+	VMAXPS       Z8, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         BX, R8
+	VMAXPS       Z9, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, (R8)
+	VMAXPS       Z10, Z1, Z3
+	VMINPS       Z3, Z2, Z3
+	VMOVUPS      Z3, 64(R8)
+	ADDQ         $+128, CX
+	ADDQ         $+128, DX
+	SUBQ         $0x20, AX
+	JGE          two
+
+two_rest:
+	ADDQ $+32, AX
+	SUBQ $0x10, AX
+	JL   one_rest
+
+one:
+	VMOVAPS Z0, Z3
+	VMOVAPS Z0, Z4
+	VMOVAPS Z0, Z5
+	VMOVAPS Z0, Z6
+	CMPQ    res_base+24(FP), $0x00
+	JE      one_first
+	LEAQ    (CX)(DI*1), R8
+	VMOVUPS (R8), Z7
+	VADDPS  Z7, Z3, Z3
+	ADDQ    BX, R8
+	VMOVUPS (R8), Z7
+	VADDPS  Z7, Z4, Z4
+	ADDQ    BX, R8
+	VMOVUPS (R8), Z7
+	VADDPS  Z7, Z5, Z5
+	ADDQ    BX, R8
+	VMOVUPS (R8), Z7
+	VADDPS  Z7, Z6, Z6
+
+one_first:
+	MOVQ w_base+128(FP), R8
+	MOVQ shift_base+96(FP), R9
+	MOVQ shift_len+104(FP), R10
+
+one_column:
+	MOVQ             (R9), R11
+	LEAQ             (DX)(R11*4), R11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST (R8), Z7, Z3
+	ADDQ             SI, R11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST 4(R8), Z7, Z3
+	VFMADD231PS.BCST (R8), Z7, Z4
+	ADDQ             SI, R11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST 8(R8), Z7, Z3
+	VFMADD231PS.BCST 4(R8), Z7, Z4
+	VFMADD231PS.BCST (R8), Z7, Z5
+	ADDQ             SI, R11
+	MOVQ             height+120(FP), R12
+	ADDQ             $+12, R8
+	SUBQ             $0x03, R12
+	JZ               one_below
+
+one_row:
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST (R8), Z7, Z3
+	VFMADD231PS.BCST -4(R8), Z7, Z4
+	VFMADD231PS.BCST -8(R8), Z7, Z5
+	VFMADD231PS.BCST -12(R8), Z7, Z6
+	ADDQ             SI, R11
+	ADDQ             $+4, R8
+	DECQ             R12
+	JNZ              one_row
+
+one_below:
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST -4(R8), Z7, Z4
+	VFMADD231PS.BCST -8(R8), Z7, Z5
+	VFMADD231PS.BCST -12(R8), Z7, Z6
+	ADDQ             SI, R11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST -4(R8), Z7, Z5
+	VFMADD231PS.BCST -8(R8), Z7, Z6
+	ADDQ             SI, R11
+	VMOVUPS          (R11), Z7
+	VFMADD231PS.BCST -4(R8), Z7, Z6
+	ADDQ             $+8, R9
+	DECQ             R10
+	JNZ              one_column
+	MOVQ             CX, R8
+	VMAXPS           Z3, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, (R8)
+	ADDQ             BX, R8
+	VMAXPS           Z4, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, (R8)
+	ADDQ             BX, R8
+	VMAXPS           Z5, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, (R8)
+	ADDQ             BX, R8
+	VMAXPS           Z6, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, (R8)
+	ADDQ             $+64, CX
+	ADDQ             $+64, DX
+	SUBQ             $0x10, AX
+	JGE              one
+
+one_rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, R8
+	BZHIQ     AX, R8, R8
+	KMOVW     R8, K1
+	VMOVAPS   Z0, Z3
+	VMOVAPS   Z0, Z4
+	VMOVAPS   Z0, Z5
+	VMOVAPS   Z0, Z0
+	CMPQ      res_base+24(FP), $0x00
+	JE        tail_first
+	LEAQ      (CX)(DI*1), AX
+	VMOVUPS.Z (AX), K1, Z6
+	VADDPS    Z6, Z3, Z3
+	ADDQ      BX, AX
+	VMOVUPS.Z (AX), K1, Z6
+	VADDPS    Z6, Z4, Z4
+	ADDQ      BX, AX
+	VMOVUPS.Z (AX), K1, Z6
+	VADDPS    Z6, Z5, Z5
+	ADDQ      BX, AX
+	VMOVUPS.Z (AX), K1, Z6
+	VADDPS    Z6, Z0, Z0
+
+tail_first:
+	MOVQ w_base+128(FP), AX
+	MOVQ shift_base+96(FP), DI
+	MOVQ shift_len+104(FP), R8
+
+tail_column:
+	MOVQ             (DI), R9
+	LEAQ             (DX)(R9*4), R9
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST (AX), Z6, Z3
+	ADDQ             SI, R9
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST 4(AX), Z6, Z3
+	VFMADD231PS.BCST (AX), Z6, Z4
+	ADDQ             SI, R9
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST 8(AX), Z6, Z3
+	VFMADD231PS.BCST 4(AX), Z6, Z4
+	VFMADD231PS.BCST (AX), Z6, Z5
+	ADDQ             SI, R9
+	MOVQ             height+120(FP), R10
+	ADDQ             $+12, AX
+	SUBQ             $0x03, R10
+	JZ               tail_below
+
+tail_row:
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST (AX), Z6, Z3
+	VFMADD231PS.BCST -4(AX), Z6, Z4
+	VFMADD231PS.BCST -8(AX), Z6, Z5
+	VFMADD231PS.BCST -12(AX), Z6, Z0
+	ADDQ             SI, R9
+	ADDQ             $+4, AX
+	DECQ             R10
+	JNZ              tail_row
+
+tail_below:
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST -4(AX), Z6, Z4
+	VFMADD231PS.BCST -8(AX), Z6, Z5
+	VFMADD231PS.BCST -12(AX), Z6, Z0
+	ADDQ             SI, R9
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST -4(AX), Z6, Z5
+	VFMADD231PS.BCST -8(AX), Z6, Z0
+	ADDQ             SI, R9
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST -4(AX), Z6, Z0
+	ADDQ             $+8, DI
+	DECQ             R8
+	JNZ              tail_column
+	MOVQ             CX, AX
+	VMAXPS           Z3, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, K1, (AX)
+	ADDQ             BX, AX
+	VMAXPS           Z4, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, K1, (AX)
+	ADDQ             BX, AX
+	VMAXPS           Z5, Z1, Z3
+	VMINPS           Z3, Z2, Z3
+	VMOVUPS          Z3, K1, (AX)
+	ADDQ             BX, AX
+	VMAXPS           Z0, Z1, Z0
+	VMINPS           Z0, Z2, Z0
+	VMOVUPS          Z0, K1, (AX)
 
 done:
 	VZEROUPPER

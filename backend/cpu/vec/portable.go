@@ -176,6 +176,26 @@ var portable = kernels{
 			y[i] = clamp(y[i]+bias, lo, hi)
 		}
 	},
+	tapRows: tapRowsGo,
+}
+
+func tapRowsGo(y, res []float32, yrow, n int, x []float32, xrow int, shift []int, height int, w []float32, bias, lo, hi float32) {
+	sums := make([]float32, n)
+	for r := range TappedRows {
+		for i := range sums {
+			if sums[i] = bias; res != nil {
+				sums[i] += res[r*yrow+i]
+			}
+		}
+		for t, v := range w[:len(shift)*height] {
+			for i, x := range x[shift[t/height]+(r+t%height)*xrow:][:n] {
+				sums[i] += v * x
+			}
+		}
+		for i, s := range sums {
+			y[r*yrow+i] = clamp(s, lo, hi)
+		}
+	}
 }
 
 // clamp limits x to lo and hi; a NaN stays.

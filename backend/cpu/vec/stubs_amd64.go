@@ -460,6 +460,26 @@ func where_avx2(y []float32, which []float32, a []float32, b []float32)
 //go:noescape
 func taps_avx2(y []float32, x []float32, offset []int, w []float32, bias float32, lo float32, hi float32, acc bool)
 
+// tapRows_avx2 is what follows, for a height of at least 3:
+//
+//	for r := range 4 {
+//		for i := range n {
+//			s := bias
+//			if res != nil {
+//				s += res[r*yrow+i]
+//			}
+//			for b, o := range shift {
+//				for k := range height {
+//					s += w[b*height+k] * x[o+(r+k)*xrow+i]
+//				}
+//			}
+//			y[r*yrow+i] = clamp(s, lo, hi)
+//		}
+//	}
+//
+//go:noescape
+func tapRows_avx2(y []float32, res []float32, yrow int, n int, x []float32, xrow int, shift []int, height int, w []float32, bias float32, lo float32, hi float32)
+
 // repeat_avx2 is what follows, and writes up to 7 elements behind it:
 //
 //	for i := range rows {
@@ -926,6 +946,26 @@ func where_avx512(y []float32, which []float32, a []float32, b []float32)
 //
 //go:noescape
 func taps_avx512(y []float32, x []float32, offset []int, w []float32, bias float32, lo float32, hi float32, acc bool)
+
+// tapRows_avx512 is what follows, for a height of at least 3:
+//
+//	for r := range 4 {
+//		for i := range n {
+//			s := bias
+//			if res != nil {
+//				s += res[r*yrow+i]
+//			}
+//			for b, o := range shift {
+//				for k := range height {
+//					s += w[b*height+k] * x[o+(r+k)*xrow+i]
+//				}
+//			}
+//			y[r*yrow+i] = clamp(s, lo, hi)
+//		}
+//	}
+//
+//go:noescape
+func tapRows_avx512(y []float32, res []float32, yrow int, n int, x []float32, xrow int, shift []int, height int, w []float32, bias float32, lo float32, hi float32)
 
 // repeat_avx512 is what follows, and writes up to 15 elements behind it:
 //

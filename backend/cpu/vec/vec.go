@@ -49,7 +49,8 @@ type kernels struct {
 	leak, pow, equal, less, lessOrEqual                                                           binary
 	where                                                                                         func(y, which, a, b []float32)
 
-	taps func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
+	taps    func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
+	tapRows func(y, res []float32, yrow, n int, x []float32, xrow int, shift []int, height int, w []float32, bias, lo, hi float32)
 
 	repeat func(y, x []float32, n int)
 
@@ -139,6 +140,33 @@ func Taps(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc b
 		}
 	}
 	best.taps(y, x, offset, w, bias, lo, hi, acc)
+}
+
+// TappedRows is how many rows TapRows computes, and one more than the least height of a column of their taps.
+const TappedRows = 4
+
+// TapRows computes TappedRows rows of y, of n elements each and yrow apart:
+//
+//	y[r*yrow+i] = clip(bias + res[r*yrow+i] + sum over b and k of w[b*height+k]*x[shift[b]+(r+k)*xrow+i], lo, hi)
+//
+// where k is below height, and res, which may be y, may be nil. y must not overlap x. It panics if a slice is too short.
+func TapRows(y, res []float32, yrow, n int, x []float32, xrow int, shift []int, height int, w []float32, bias, lo, hi float32) {
+	if n <= 0 {
+		return
+	}
+	if height < TappedRows-1 || len(shift) == 0 || yrow < 0 || xrow < 0 {
+		panic("vec: rows of no such window")
+	}
+	_, _ = y[(TappedRows-1)*yrow+n-1], w[len(shift)*height-1]
+	for _, o := range shift {
+		if o < 0 || o+(TappedRows+height-2)*xrow+n > len(x) {
+			panic("vec: tap outside the rows")
+		}
+	}
+	if res != nil {
+		_ = res[(TappedRows-1)*yrow+n-1]
+	}
+	best.tapRows(y, res, yrow, n, x, xrow, shift, height, w, bias, lo, hi)
 }
 
 // Repeat writes each element of x n times: y[i*n+j] = x[i]. The length of y is a multiple of n, which is positive.

@@ -462,6 +462,56 @@ func TestTapsEqualReference(t *testing.T) {
 	})
 }
 
+func TestTapRowsEqualReference(t *testing.T) {
+	const seed = 5
+	t.Logf("seed %d", seed)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		rng := rand.New(rand.NewSource(seed))
+		normal := func() float32 { return float32(rng.NormFloat64()) }
+		for _, n := range lengths {
+			if n == 0 {
+				continue
+			}
+			for round := range 4 {
+				height, shift := TappedRows-1+rng.Intn(6), make([]int, 1+rng.Intn(4))
+				xrow, yrow := rng.Intn(n+9), n+rng.Intn(3)
+				for i := range shift {
+					shift[i] = rng.Intn(20)
+				}
+				x, w := row(19+(TappedRows+height-2)*xrow+n, n%5, normal), row(len(shift)*height, 0, normal)
+				y, res := row((TappedRows-1)*yrow+n, n%3, normal), row((TappedRows-1)*yrow+n, n%7, normal)
+				if round%2 == 0 {
+					res = nil
+				}
+				before := slices.Clone(y)
+				k.tapRows(y, res, yrow, n, x, xrow, shift, height, w, 0.5, -1, 4)
+				guarded(t, y)
+				for at, v := range y {
+					r, i := at/yrow, at%yrow
+					if i >= n {
+						if v != before[at] {
+							t.Fatalf("length %d: what lies between rows is written", n)
+						}
+						continue
+					}
+					want := 0.5
+					if res != nil {
+						want += float64(res[at])
+					}
+					for b, o := range shift {
+						for k := range height {
+							want += float64(w[b*height+k]) * float64(x[o+(r+k)*xrow+i])
+						}
+					}
+					if want = limit(want, -1, 4); !near(v, want, 0, 1e-5) {
+						t.Fatalf("length %d, height %d, row %d: element %d is %v, want %v", n, height, r, i, v, want)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestTransposeIsExact(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *kernels) {
 		for _, rows := range []int{1, 7, 8, 9, 15, 16, 17, 21, 24, 32, 33} {
@@ -616,6 +666,9 @@ func TestShortOperandsPanic(t *testing.T) {
 		"Normalize":     func() { Normalize(long, long, short, long, 0, 1) },
 		"Taps weights":  func() { Taps(short, long, []int{0, 1}, long[:1], 0, 0, 1, false) },
 		"Taps right":    func() { Taps(short, long, []int{2}, long, 0, 0, 1, false) },
+		"TapRows right": func() { TapRows(long, nil, 0, 1, long[:5], 1, []int{1}, 3, long, 0, 0, 1) },
+		"TapRows left":  func() { TapRows(long, nil, 0, 1, long, 1, []int{-1}, 3, long, 0, 0, 1) },
+		"TapRows low":   func() { TapRows(long, nil, 0, 1, long, 1, []int{0}, 2, long, 0, 0, 1) },
 		"Taps left":     func() { Taps(short, long, []int{-1}, long, 0, 0, 1, false) },
 		"Transpose src": func() { Transpose(long, 4, short, 2, 4, 2) },
 		"Transpose dst": func() { Transpose(short, 4, long, 2, 4, 2) },
