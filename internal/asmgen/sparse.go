@@ -32,13 +32,13 @@ func (x index) load(m Mem) Register {
 
 // blockTile is what a sparse kernel holds in registers: a part of a block's
 // rows and at most so many vectors of columns, and how many sets of
-// accumulators it has for them.
+// accumulators it has for them; for fewer vectors it has more sets.
 type blockTile struct{ rows, vectors, sets int }
 
 // blockTiles were chosen by measurement.
 var blockTiles = map[string]map[int]blockTile{
 	"avx512": {1: {1, 4, 2}, 2: {2, 4, 2}, 4: {4, 4, 1}, 8: {8, 3, 1}, 16: {8, 3, 1}},
-	"avx2":   {1: {1, 4, 2}, 2: {2, 4, 1}, 4: {4, 2, 1}, 8: {4, 2, 1}, 16: {4, 2, 1}},
+	"avx2":   {1: {1, 8, 1}, 2: {2, 4, 1}, 4: {4, 3, 1}, 8: {4, 3, 1}, 16: {4, 3, 1}},
 }
 
 // bundles is the number of steps of a bundle by the rows of a block,
@@ -98,7 +98,7 @@ func spmm(a isa, rows, width int) {
 				MOVQ(value, v)
 			}
 			// The sums of a step wait for those of the step before.
-			sets := a.tileSets(tile.sets, tile.rows, p.vectors)
+			sets := a.tileSets(min(bundle, tile.sets*tile.vectors/p.vectors), tile.rows, p.vectors)
 			n := GP64()
 			MOVL(Mem{Base: group, Disp: 4}, n.As32())
 			TESTQ(n, n)

@@ -39,7 +39,8 @@ func productTables() string {
 	var b strings.Builder
 	b.WriteString(generated + "//go:build amd64 && !noasm\n\npackage ukernel\n")
 	for _, a := range isas {
-		fmt.Fprintf(&b, "\nvar %sTables = tables{\ngemm: gemmTiles{\n", a.name)
+		l := laneShapes[a.lanes]
+		fmt.Fprintf(&b, "\nvar %sTables = tables{\nlanes: laneShape{%d, %d, %d, %d},\ngemm: gemmTiles{\n", a.name, a.lanes, l.window, l.step, l.bits)
 		for width := 1; width <= columns/granule; width++ {
 			b.WriteString("{")
 			for rows := 1; rows <= gemmRows; rows++ {

@@ -197,9 +197,7 @@ func vectors() {
 		}
 		for _, format := range []string{"f32", "f16", "bf16"} {
 			gemv(a, format)
-			if a.lanes == 16 {
-				laneProduct(a, format)
-			}
+			laneProduct(a, format)
 		}
 		widenHalf(a, "f16")
 		widenHalf(a, "bf16")
@@ -207,27 +205,38 @@ func vectors() {
 	}
 }
 
+// laneShape is that of ukernel: how many elements a window has, how many of them a row meets, and the bits that say which.
+type laneShape struct{ window, step, bits int }
+
+// laneShapes are those of instruction sets by the lanes of a vector. A window fills two.
+var laneShapes = map[int]laneShape{8: {16, 2, 4}, 16: {32, 4, 8}}
+
 // laneProduct generates the product of rows that are lanes with a vector. Values of 16 bits are
 // widened on the way.
 func laneProduct(a isa, format string) {
-	const step = 4
-	name, size, params, value := "lanes_"+format+"_"+a.name, 2, "value *uint16, x, y *float32", format+"(value[(j*4+i)*16+r])"
+	shape := laneShapes[a.lanes]
+	step, placeBytes := shape.step, shape.step*shape.bits*a.lanes/8
+	values, places := fmt.Sprintf("value[(j*%d+i)*%d+r]", step, a.lanes), fmt.Sprintf("place[j*%d+r]>>(%d*i)", a.lanes, shape.bits)
+	name, size, params, value := "lanes_"+format+"_"+a.name, 2, "value *uint16, x, y *float32", format+"("+values+")"
 	if format == "f32" {
-		size, params, value = 4, "value, x, y *float32", "value[(j*4+i)*16+r]"
+		size, params, value = 4, "value, x, y *float32", values
 	}
-	begin(name, "func(blocks int, ptr, start, place *uint32, "+params+", far int)",
-		name+" multiplies blocks of 16 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that",
+	if shape.bits == 8 {
+		places = fmt.Sprintf("place[(j*%d+r)*%d+i]", a.lanes, step)
+	}
+	begin(name, "func(blocks int, ptr, start *uint32, place *uint8, "+params+", far int)",
+		fmt.Sprintf("%s multiplies blocks of %d rows by a vector, and fetches values that are far bytes ahead into level 2 unless that", name, a.lanes),
 		"is 0; start, place and value begin at the first block's:",
 		"",
 		"\tfor b := range blocks {",
-		"\t\tfor r := range 16 {",
+		fmt.Sprintf("\t\tfor r := range %d {", a.lanes),
 		"\t\t\tvar s float32",
 		"\t\t\tfor j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {",
-		"\t\t\t\tfor i := range 4 {",
-		"\t\t\t\t\ts += "+value+" * x[start[j]+place[j*16+r]>>(8*i)%32]",
+		fmt.Sprintf("\t\t\t\tfor i := range %d {", step),
+		fmt.Sprintf("\t\t\t\t\ts += %s * x[start[j]+%s%%%d]", value, places, shape.window),
 		"\t\t\t\t}",
 		"\t\t\t}",
-		"\t\t\ty[b*16+r] = s",
+		fmt.Sprintf("\t\t\ty[b*%d+r] = s", a.lanes),
 		"\t\t}",
 		"\t}")
 	blocks := Load(Param("blocks"), GP64())
@@ -238,9 +247,9 @@ func laneProduct(a isa, format string) {
 	x := Load(Param("x"), GP64())
 	y := Load(Param("y"), GP64())
 	far := Load(Param("far"), GP64())
-	n, at, next, places := GP64(), GP64(), GP64(), GP64()
-	MOVQ(far, places)
-	SHRQ(Imm(uint64(size/2)), places) // a place takes a byte
+	n, at, next, farPlaces := GP64(), GP64(), GP64(), GP64()
+	MOVQ(far, farPlaces)
+	SHRQ(Imm(uint64(mathbits.TrailingZeros(uint(8*size/shape.bits)))), farPlaces)
 	Label("block")
 	MOVL(Mem{Base: ptr, Disp: 4}, n.As32())
 	SUBL(Mem{Base: ptr}, n.As32())
@@ -253,20 +262,19 @@ func laneProduct(a isa, format string) {
 			for i := 0; i < step*size*a.lanes; i += 64 {
 				PREFETCHT1(Mem{Base: next, Disp: i})
 			}
-			PREFETCHT1(Mem{Base: place, Index: places, Scale: 1})
+			PREFETCHT1(Mem{Base: place, Index: farPlaces, Scale: 1})
 		}
 		low, high, word := a.vec(), a.vec(), a.vec()
 		MOVL(Mem{Base: start}, at.As32())
 		VMOVUPS(Mem{Base: x, Index: at, Scale: 4}, low)
 		VMOVUPS(Mem{Base: x, Index: at, Scale: 4, Disp: a.bytes()}, high)
-		VMOVDQU32(Mem{Base: place}, word)
+		if placeBytes == a.bytes() {
+			VMOVDQU32(Mem{Base: place}, word)
+		} else {
+			VPMOVSXBD(Mem{Base: place}, word)
+		}
 		for i := step - 1; i >= 0; i-- {
-			xs := word // of which the lowest five bits count
-			if i > 0 {
-				xs = a.vec()
-				VPSRLD(Imm(uint64(8*i)), word, xs)
-			}
-			VPERMI2PS(high, low, xs)
+			xs := a.chosen(low, high, word, i)
 			from := Mem{Base: v, Disp: size * a.lanes * i}
 			if size == 4 {
 				VFMADD231PS(from, xs, sets[i][0][0])
@@ -275,15 +283,15 @@ func laneProduct(a isa, format string) {
 				widened(format, from, wide)
 				VFMADD231PS(wide, xs, sets[i][0][0])
 			}
-			if label != "fetching" && size*i%4 == 0 {
+			if label != "fetching" && size*a.lanes*i%64 == 0 {
 				PREFETCHT0(Mem{Base: v, Disp: size*a.lanes*i + ahead})
 			}
 		}
 		if label != "fetching" {
-			PREFETCHT0(Mem{Base: place, Disp: ahead / size})
+			PREFETCHT0(Mem{Base: place, Disp: ahead * shape.bits / 8 / size})
 		}
 		add(4, start)
-		add(a.bytes(), place)
+		add(placeBytes, place)
 		add(step*size*a.lanes, v)
 		DECQ(n)
 		JNZ(LabelRef(label))
@@ -300,6 +308,29 @@ func laneProduct(a isa, format string) {
 	DECQ(blocks)
 	JNZ(LabelRef("block"))
 	end()
+}
+
+// chosen returns what each lane has at place i of its word in a window of two vectors. It changes the word where i is 0.
+func (a isa) chosen(low, high, word VecVirtual, i int) VecVirtual {
+	shape, at := laneShapes[a.lanes], word // of which the lowest bits count
+	if i > 0 {
+		at = a.vec()
+		VPSRLD(Imm(uint64(shape.bits*i)), word, at)
+	}
+	if a.lanes == 16 {
+		VPERMI2PS(high, low, at)
+		return at
+	}
+	// A place's highest bit tells the vectors apart, as sign: that of the last one is the word's.
+	xs, above, sign := a.vec(), a.vec(), word
+	VPERMPS(low, at, xs)
+	VPERMPS(high, at, above)
+	if i < shape.step-1 {
+		sign = a.vec()
+		VPSLLD(Imm(uint64(32-shape.bits*(i+1))), word, sign)
+	}
+	VBLENDVPS(sign, above, xs, xs)
+	return xs
 }
 
 // spmv generates the product of vertical blocks of rows rows with a vector. AVX-512

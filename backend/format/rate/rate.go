@@ -38,8 +38,8 @@ var Blocks = map[int]Rate{
 	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.25, VecStart: 0.5, VecColumns: 7},
 }
 
-// GatheredColumns is the VecColumns of single rows with kernels that gather the elements of a vector, which machines
-// without AVX-512 have.
+// GatheredColumns is the VecColumns of single rows with kernels that gather the elements of a vector: those of machines
+// without AVX2, and of rows that are shorter than the windows in which others choose.
 const GatheredColumns = 2
 
 // WidenedColumns is the number of columns of a product from which on weights of 16 bits are widened once, when the model is

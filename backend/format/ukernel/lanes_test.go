@@ -12,8 +12,8 @@ func TestLanesMultiplyVectors(t *testing.T) {
 	t.Logf("seed %d", seed)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		rng := rand.New(rand.NewSource(seed))
-		used := 0
-		for _, m := range []int{1, 15, 16, 17, 70} {
+		used, window, rows := 0, max(kern.window, 1), max(kern.laneRows, 1)
+		for _, m := range []int{1, rows - 1, rows, rows + 1, 70} {
 			for _, k := range []int{window - 1, window, window + 1, 100, 700, 9000} {
 				for _, density := range []float64{0, 0.02, 0.1, 0.5, 1} {
 					ptr, index, value := []uint32{0}, []uint16{}, []uint16{}
@@ -52,7 +52,7 @@ func TestLanesMultiplyVectors(t *testing.T) {
 						}
 						from := rng.Intn(m + 1)
 						if rng.Intn(2) == 0 {
-							from = from / LaneRows * LaneRows
+							from = from / rows * rows
 						}
 						to := from + rng.Intn(m-from+1)
 						y := make([]float32, m+1)
@@ -67,7 +67,7 @@ func TestLanesMultiplyVectors(t *testing.T) {
 				}
 			}
 		}
-		if (used > 0) != (kern.ISA == "avx512") {
+		if (used > 0) != (kern.ISA != "go") {
 			t.Errorf("%d weights are lanes", used)
 		}
 	})

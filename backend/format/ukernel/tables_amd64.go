@@ -5,6 +5,7 @@
 package ukernel
 
 var avx2Tables = tables{
+	lanes: laneShape{8, 16, 2, 4},
 	gemm: gemmTiles{
 		{gemm_f32_1x16_avx2, gemm_f32_2x16_avx2, gemm_f32_3x16_avx2, gemm_f32_4x16_avx2, gemm_f32_5x16_avx2, gemm_f32_6x16_avx2},
 		{gemm_f32_1x32_avx2, gemm_f32_2x32_avx2, gemm_f32_3x32_avx2, gemm_f32_4x32_avx2, gemm_f32_5x32_avx2, gemm_f32_6x32_avx2},
@@ -45,6 +46,7 @@ var avx2Tables = tables{
 }
 
 var avx512Tables = tables{
+	lanes: laneShape{16, 32, 4, 8},
 	gemm: gemmTiles{
 		{gemm_f32_1x16_avx512, gemm_f32_2x16_avx512, gemm_f32_3x16_avx512, gemm_f32_4x16_avx512, gemm_f32_5x16_avx512, gemm_f32_6x16_avx512},
 		{gemm_f32_1x32_avx512, gemm_f32_2x32_avx512, gemm_f32_3x32_avx512, gemm_f32_4x32_avx512, gemm_f32_5x32_avx512, gemm_f32_6x32_avx512},

@@ -45,6 +45,7 @@ type Kernels struct {
 	run16  map[int]spmv[uint16] // by the columns of a block
 	run32  map[int]spmv[uint32]
 	lanes  [halfKinds]lanesKernel // by the kind of values, nil where nothing is faster than to gather
+	laneShape
 	widen  widening
 	narrow func(dst []uint16, src []float32) // to f16, 16 and more; nil where there are no instructions for it
 	peak   func(n int)

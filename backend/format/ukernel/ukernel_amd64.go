@@ -22,6 +22,7 @@ func native() []*Kernels {
 
 // tables are the kernels of an instruction set by their sizes.
 type tables struct {
+	lanes  laneShape
 	gemm   gemmTiles
 	spmm   map[int][Columns / Granule]spmm // by the rows of a block
 	spmv16 map[int]spmv[uint16]
@@ -32,7 +33,7 @@ type tables struct {
 
 // kernels are those of the tables, without what has no sizes.
 func (t *tables) kernels(name string) Kernels {
-	return Kernels{ISA: name, finishes: true, Gemm: Gemm{tile: t.gemm.run}, spmm: t.spmm, spmv16: t.spmv16, spmv32: t.spmv32, run16: t.run16, run32: t.run32}
+	return Kernels{ISA: name, finishes: true, Gemm: Gemm{tile: t.gemm.run}, spmm: t.spmm, spmv16: t.spmv16, spmv32: t.spmv32, run16: t.run16, run32: t.run32, laneShape: t.lanes}
 }
 
 var avx512 = func() Kernels {
@@ -53,10 +54,12 @@ var avx2 = func() Kernels {
 	k.Gemm.Name = "gemm_f32_6x16_avx2"
 	k.gemv = dense(gemv_f32_4x1_avx2)
 	k.halves[brain] = dense(gemv_bf16_4x1_avx2)
+	k.lanes[full] = inLanes(lanes_f32_avx2, func(v Values) []float32 { return v.f32 })
+	k.lanes[brain] = inLanes(lanes_bf16_avx2, halves)
 	k.widen = widening{ieee: widenF16, brain: inBlocks(widen_bf16_avx2, widenBF16)}
 	if isa.F16C() { // nearly always
 		k.widen[ieee], k.narrow = inBlocks(widen_f16_avx2, widenF16), inBlocks(narrow_f16_avx2, nil)
-		k.halves[ieee] = dense(gemv_f16_4x1_avx2)
+		k.halves[ieee], k.lanes[ieee] = dense(gemv_f16_4x1_avx2), inLanes(lanes_f16_avx2, halves)
 	}
 	k.peak, k.flop = fmaPeak_avx2, 12*8*2
 	return k
@@ -91,8 +94,8 @@ func sparseVec[I Index](f func(groups int, ptr *uint32, index *I, value, x, y *f
 }
 
 // inLanes lets an assembly kernel take slices, of such values.
-func inLanes[T float32 | uint16](f func(blocks int, ptr, start, place *uint32, value *T, x, y *float32, far int), of func(Values) []T) lanesKernel {
-	return func(blocks int, ptr, start, place []uint32, value Values, x, y []float32, far int) {
+func inLanes[T float32 | uint16](f func(blocks int, ptr, start *uint32, place *uint8, value *T, x, y *float32, far int), of func(Values) []T) lanesKernel {
+	return func(blocks int, ptr, start []uint32, place []uint8, value Values, x, y []float32, far int) {
 		f(blocks, unsafe.SliceData(ptr), unsafe.SliceData(start), unsafe.SliceData(place), unsafe.SliceData(of(value)),
 			unsafe.SliceData(x), unsafe.SliceData(y), far)
 	}

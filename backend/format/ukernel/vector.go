@@ -108,9 +108,9 @@ func (a *Sparse[I]) mulVec(from, to int, x, y []float32, once bool) {
 	}
 	need("vector", len(x), a.k)
 	need("output", len(y), rows)
-	if a.lanes != nil && from%LaneRows == 0 {
+	if a.lanes != nil && from%a.kern.laneRows == 0 {
 		if l := a.lanes(); l != nil {
-			l.mul(a.kern.lanes[a.value.kind], from, to, x, y, once)
+			l.mul(a.kern, from, to, x, y, once)
 			return
 		}
 	}

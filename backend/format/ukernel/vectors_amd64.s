@@ -1518,6 +1518,87 @@ store:
 	VZEROUPPER
 	RET
 
+// func lanes_f32_avx2(blocks int, ptr *uint32, start *uint32, place *uint8, value *float32, x *float32, y *float32, far int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·lanes_f32_avx2(SB), NOSPLIT, $0-64
+	MOVQ blocks+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ start+16(FP), DX
+	MOVQ place+24(FP), BX
+	MOVQ value+32(FP), SI
+	MOVQ x+40(FP), DI
+	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x03, R12
+
+block:
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Y2
+	VMOVUPS     32(DI)(R11*4), Y3
+	VPMOVSXBD   (BX), Y4
+	VPSRLD      $0x04, Y4, Y5
+	VPERMPS     Y2, Y5, Y6
+	VPERMPS     Y3, Y5, Y5
+	VBLENDVPS   Y4, Y5, Y6, Y6
+	VFMADD231PS 32(SI), Y6, Y1
+	VPERMPS     Y2, Y4, Y2
+	VPERMPS     Y3, Y4, Y3
+	VPSLLD      $0x1c, Y4, Y4
+	VBLENDVPS   Y4, Y3, Y2, Y2
+	VFMADD231PS (SI), Y2, Y0
+	ADDQ        $+4, DX
+	ADDQ        $+8, BX
+	ADDQ        $+64, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
+
+bundle:
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Y2
+	VMOVUPS     32(DI)(R11*4), Y3
+	VPMOVSXBD   (BX), Y4
+	VPSRLD      $0x04, Y4, Y5
+	VPERMPS     Y2, Y5, Y6
+	VPERMPS     Y3, Y5, Y5
+	VBLENDVPS   Y4, Y5, Y6, Y6
+	VFMADD231PS 32(SI), Y6, Y1
+	VPERMPS     Y2, Y4, Y2
+	VPERMPS     Y3, Y4, Y3
+	VPSLLD      $0x1c, Y4, Y4
+	VBLENDVPS   Y4, Y3, Y2, Y2
+	VFMADD231PS (SI), Y2, Y0
+	PREFETCHT0  2048(SI)
+	PREFETCHT0  256(BX)
+	ADDQ        $+4, DX
+	ADDQ        $+8, BX
+	ADDQ        $+64, SI
+	DECQ        R10
+	JNZ         bundle
+
+sum:
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (R8)
+	ADDQ    $+32, R8
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     block
+	VZEROUPPER
+	RET
+
 // func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
 // Requires: AVX, F16C, FMA3, MMX+
 TEXT ·gemv_f16_4x1_avx2(SB), NOSPLIT, $0-56
@@ -1685,6 +1766,91 @@ store:
 	LEAQ   (DX)(BX*4), DX
 	DECQ   AX
 	JNZ    group
+	VZEROUPPER
+	RET
+
+// func lanes_f16_avx2(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·lanes_f16_avx2(SB), NOSPLIT, $0-64
+	MOVQ blocks+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ start+16(FP), DX
+	MOVQ place+24(FP), BX
+	MOVQ value+32(FP), SI
+	MOVQ x+40(FP), DI
+	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x02, R12
+
+block:
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Y2
+	VMOVUPS     32(DI)(R11*4), Y3
+	VPMOVSXBD   (BX), Y4
+	VPSRLD      $0x04, Y4, Y5
+	VPERMPS     Y2, Y5, Y6
+	VPERMPS     Y3, Y5, Y5
+	VBLENDVPS   Y4, Y5, Y6, Y6
+	VCVTPH2PS   16(SI), Y5
+	VFMADD231PS Y5, Y6, Y1
+	VPERMPS     Y2, Y4, Y2
+	VPERMPS     Y3, Y4, Y3
+	VPSLLD      $0x1c, Y4, Y4
+	VBLENDVPS   Y4, Y3, Y2, Y2
+	VCVTPH2PS   (SI), Y3
+	VFMADD231PS Y3, Y2, Y0
+	ADDQ        $+4, DX
+	ADDQ        $+8, BX
+	ADDQ        $+32, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
+
+bundle:
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Y2
+	VMOVUPS     32(DI)(R11*4), Y3
+	VPMOVSXBD   (BX), Y4
+	VPSRLD      $0x04, Y4, Y5
+	VPERMPS     Y2, Y5, Y6
+	VPERMPS     Y3, Y5, Y5
+	VBLENDVPS   Y4, Y5, Y6, Y6
+	VCVTPH2PS   16(SI), Y5
+	VFMADD231PS Y5, Y6, Y1
+	VPERMPS     Y2, Y4, Y2
+	VPERMPS     Y3, Y4, Y3
+	VPSLLD      $0x1c, Y4, Y4
+	VBLENDVPS   Y4, Y3, Y2, Y2
+	VCVTPH2PS   (SI), Y3
+	VFMADD231PS Y3, Y2, Y0
+	PREFETCHT0  2048(SI)
+	PREFETCHT0  512(BX)
+	ADDQ        $+4, DX
+	ADDQ        $+8, BX
+	ADDQ        $+32, SI
+	DECQ        R10
+	JNZ         bundle
+
+sum:
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (R8)
+	ADDQ    $+32, R8
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     block
 	VZEROUPPER
 	RET
 
@@ -1875,6 +2041,95 @@ store:
 	LEAQ   (DX)(BX*4), DX
 	DECQ   AX
 	JNZ    group
+	VZEROUPPER
+	RET
+
+// func lanes_bf16_avx2(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·lanes_bf16_avx2(SB), NOSPLIT, $0-64
+	MOVQ blocks+0(FP), AX
+	MOVQ ptr+8(FP), CX
+	MOVQ start+16(FP), DX
+	MOVQ place+24(FP), BX
+	MOVQ value+32(FP), SI
+	MOVQ x+40(FP), DI
+	MOVQ y+48(FP), R8
+	MOVQ far+56(FP), R9
+	MOVQ R9, R12
+	SHRQ $0x02, R12
+
+block:
+	MOVL   4(CX), R10
+	SUBL   (CX), R10
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	JZ     sum
+	TESTQ  R9, R9
+	JZ     bundle
+
+fetching:
+	LEAQ        (SI)(R9*1), R11
+	PREFETCHT1  (R11)
+	PREFETCHT1  (BX)(R12*1)
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Y2
+	VMOVUPS     32(DI)(R11*4), Y3
+	VPMOVSXBD   (BX), Y4
+	VPSRLD      $0x04, Y4, Y5
+	VPERMPS     Y2, Y5, Y6
+	VPERMPS     Y3, Y5, Y5
+	VBLENDVPS   Y4, Y5, Y6, Y6
+	VPMOVZXWD   16(SI), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VFMADD231PS Y5, Y6, Y1
+	VPERMPS     Y2, Y4, Y2
+	VPERMPS     Y3, Y4, Y3
+	VPSLLD      $0x1c, Y4, Y4
+	VBLENDVPS   Y4, Y3, Y2, Y2
+	VPMOVZXWD   (SI), Y3
+	VPSLLD      $0x10, Y3, Y3
+	VFMADD231PS Y3, Y2, Y0
+	ADDQ        $+4, DX
+	ADDQ        $+8, BX
+	ADDQ        $+32, SI
+	DECQ        R10
+	JNZ         fetching
+	JMP         sum
+
+bundle:
+	MOVL        (DX), R11
+	VMOVUPS     (DI)(R11*4), Y2
+	VMOVUPS     32(DI)(R11*4), Y3
+	VPMOVSXBD   (BX), Y4
+	VPSRLD      $0x04, Y4, Y5
+	VPERMPS     Y2, Y5, Y6
+	VPERMPS     Y3, Y5, Y5
+	VBLENDVPS   Y4, Y5, Y6, Y6
+	VPMOVZXWD   16(SI), Y5
+	VPSLLD      $0x10, Y5, Y5
+	VFMADD231PS Y5, Y6, Y1
+	VPERMPS     Y2, Y4, Y2
+	VPERMPS     Y3, Y4, Y3
+	VPSLLD      $0x1c, Y4, Y4
+	VBLENDVPS   Y4, Y3, Y2, Y2
+	VPMOVZXWD   (SI), Y3
+	VPSLLD      $0x10, Y3, Y3
+	VFMADD231PS Y3, Y2, Y0
+	PREFETCHT0  2048(SI)
+	PREFETCHT0  512(BX)
+	ADDQ        $+4, DX
+	ADDQ        $+8, BX
+	ADDQ        $+32, SI
+	DECQ        R10
+	JNZ         bundle
+
+sum:
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (R8)
+	ADDQ    $+32, R8
+	ADDQ    $+4, CX
+	DECQ    AX
+	JNZ     block
 	VZEROUPPER
 	RET
 
@@ -3519,7 +3774,7 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32, far int)
+// func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint8, value *float32, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·lanes_f32_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
@@ -3790,7 +4045,7 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
+// func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·lanes_f16_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX
@@ -4085,7 +4340,7 @@ store:
 	VZEROUPPER
 	RET
 
-// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
+// func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·lanes_bf16_avx512(SB), NOSPLIT, $0-64
 	MOVQ blocks+0(FP), AX

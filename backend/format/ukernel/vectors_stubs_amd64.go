@@ -257,6 +257,24 @@ func spmv_f32_u32_1x16_avx2(groups int, ptr *uint32, index *uint32, value *float
 //go:noescape
 func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *float32, far int)
 
+// lanes_f32_avx2 multiplies blocks of 8 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that
+// is 0; start, place and value begin at the first block's:
+//
+//	for b := range blocks {
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
+//				for i := range 2 {
+//					s += value[(j*2+i)*8+r] * x[start[j]+place[j*8+r]>>(4*i)%16]
+//				}
+//			}
+//			y[b*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func lanes_f32_avx2(blocks int, ptr *uint32, start *uint32, place *uint8, value *float32, x *float32, y *float32, far int)
+
 // gemv_f16_4x1_avx2 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
@@ -270,6 +288,24 @@ func gemv_f32_4x1_avx2(groups int, k int, w *float32, ldw int, x *float32, y *fl
 //go:noescape
 func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
 
+// lanes_f16_avx2 multiplies blocks of 8 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that
+// is 0; start, place and value begin at the first block's:
+//
+//	for b := range blocks {
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
+//				for i := range 2 {
+//					s += f16(value[(j*2+i)*8+r]) * x[start[j]+place[j*8+r]>>(4*i)%16]
+//				}
+//			}
+//			y[b*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func lanes_f16_avx2(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
+
 // gemv_bf16_4x1_avx2 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
 //	for r := range 4 * groups {
@@ -282,6 +318,24 @@ func gemv_f16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *flo
 //
 //go:noescape
 func gemv_bf16_4x1_avx2(groups int, k int, w *uint16, ldw int, x *float32, y *float32, far int)
+
+// lanes_bf16_avx2 multiplies blocks of 8 rows by a vector, and fetches values that are far bytes ahead into level 2 unless that
+// is 0; start, place and value begin at the first block's:
+//
+//	for b := range blocks {
+//		for r := range 8 {
+//			var s float32
+//			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
+//				for i := range 2 {
+//					s += bf16(value[(j*2+i)*8+r]) * x[start[j]+place[j*8+r]>>(4*i)%16]
+//				}
+//			}
+//			y[b*8+r] = s
+//		}
+//	}
+//
+//go:noescape
+func lanes_bf16_avx2(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
 
 // widen_f16_avx2 is
 //
@@ -571,7 +625,7 @@ func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *
 //			var s float32
 //			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
 //				for i := range 4 {
-//					s += value[(j*4+i)*16+r] * x[start[j]+place[j*16+r]>>(8*i)%32]
+//					s += value[(j*4+i)*16+r] * x[start[j]+place[(j*16+r)*4+i]%32]
 //				}
 //			}
 //			y[b*16+r] = s
@@ -579,7 +633,7 @@ func gemv_f32_4x1_avx512(groups int, k int, w *float32, ldw int, x *float32, y *
 //	}
 //
 //go:noescape
-func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *float32, x *float32, y *float32, far int)
+func lanes_f32_avx512(blocks int, ptr *uint32, start *uint32, place *uint8, value *float32, x *float32, y *float32, far int)
 
 // gemv_f16_4x1_avx512 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
@@ -602,7 +656,7 @@ func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *f
 //			var s float32
 //			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
 //				for i := range 4 {
-//					s += f16(value[(j*4+i)*16+r]) * x[start[j]+place[j*16+r]>>(8*i)%32]
+//					s += f16(value[(j*4+i)*16+r]) * x[start[j]+place[(j*16+r)*4+i]%32]
 //				}
 //			}
 //			y[b*16+r] = s
@@ -610,7 +664,7 @@ func gemv_f16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *f
 //	}
 //
 //go:noescape
-func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
+func lanes_f16_avx512(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
 
 // gemv_bf16_4x1_avx512 multiplies groups of 4 dense rows by a vector, and fetches what is far bytes ahead unless that is 0:
 //
@@ -633,7 +687,7 @@ func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *
 //			var s float32
 //			for j := ptr[b] - ptr[0]; j < ptr[b+1]-ptr[0]; j++ {
 //				for i := range 4 {
-//					s += bf16(value[(j*4+i)*16+r]) * x[start[j]+place[j*16+r]>>(8*i)%32]
+//					s += bf16(value[(j*4+i)*16+r]) * x[start[j]+place[(j*16+r)*4+i]%32]
 //				}
 //			}
 //			y[b*16+r] = s
@@ -641,7 +695,7 @@ func gemv_bf16_4x1_avx512(groups int, k int, w *uint16, ldw int, x *float32, y *
 //	}
 //
 //go:noescape
-func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint32, value *uint16, x *float32, y *float32, far int)
+func lanes_bf16_avx512(blocks int, ptr *uint32, start *uint32, place *uint8, value *uint16, x *float32, y *float32, far int)
 
 // widen_f16_avx512 is
 //
