@@ -7,7 +7,7 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindCast converts between f32 and floats of 16 bits, and to integers; other casts are chains.
+// bindCast converts between f32 and other floats, and to integers; other casts are chains.
 func bindCast(p *program, n *ir.Node) (*bound, error) {
 	kern := ukernel.Best()
 	from, to := n.Inputs[0].Type.DType, n.Outputs[0].Type.DType

@@ -20,14 +20,18 @@ func bindIntegerPair(n *ir.Node) *bound {
 	}}
 }
 
-// casts are those to integers, and of integers to bools.
+// casts are those to integers, of integers to bools, and from and to f64.
 var casts = map[[2]tensor.DType]func(y, x *tensor.Tensor){
 	{tensor.Bool, tensor.I32}: eachOf(func(v bool) int32 { return int32(oneOf(v)) }),
 	{tensor.Bool, tensor.I64}: eachOf(oneOf),
+	{tensor.F32, tensor.F64}:  eachOf(func(v float32) float64 { return float64(v) }),
 	{tensor.F32, tensor.I32}:  eachOf(func(v float32) int32 { return int32(tensor.Truncate(float64(v))) }),
 	{tensor.F32, tensor.I64}:  eachOf(func(v float32) int64 { return tensor.Truncate(float64(v)) }),
+	{tensor.F64, tensor.F32}:  eachOf(func(v float64) float32 { return float32(v) }),
+	{tensor.F64, tensor.I64}:  eachOf(tensor.Truncate),
 	{tensor.I32, tensor.Bool}: eachOf(func(v int32) bool { return v != 0 }),
 	{tensor.I32, tensor.I64}:  eachOf(func(v int32) int64 { return int64(v) }),
+	{tensor.I64, tensor.F64}:  eachOf(func(v int64) float64 { return float64(v) }),
 	{tensor.I64, tensor.Bool}: eachOf(func(v int64) bool { return v != 0 }),
 	{tensor.I64, tensor.I32}:  eachOf(func(v int64) int32 { return int32(v) }),
 }

@@ -97,7 +97,7 @@ func whole(r *rand.Rand, dt tensor.DType, shape []int) *tensor.Tensor {
 	x := tensor.New(tensor.F32, shape...)
 	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 3e9, -3e9, 0.9, -0.9}
 	for i := range x.F32s() {
-		if x.F32s()[i] = float32(r.IntN(13) - 6); dt == tensor.F32 && r.IntN(3) == 0 {
+		if x.F32s()[i] = float32(r.IntN(13) - 6); (dt == tensor.F32 || dt == tensor.F64) && r.IntN(3) == 0 {
 			x.F32s()[i] = odd[r.IntN(len(odd))]
 		}
 	}
