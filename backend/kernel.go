@@ -1,7 +1,5 @@
 package backend
 
-import "spc/backend/format/ukernel"
-
 // Panel is the number of columns of a panel: CPU kernels multiply a weight W[M,K]
 // with up to 64 columns of X at a time, laid out as [K][64].
 const Panel = 64
@@ -77,14 +75,6 @@ const (
 	MaxBlock = 256
 	MaxPlace = 1 << 14
 )
-
-// Finisher is a FloatKernel that also finishes rows of products on their way to memory.
-type Finisher interface {
-	FloatKernel
-	// Finish computes rows r0 to r1 of a product as Panel does with the last block, b, but the columns of row r go to row r-r0
-	// of f, all of the granules. It does nothing and returns false where kernels do not for these rows.
-	Finish(y, x []float32, b, granules, r0, r1 int, f *ukernel.Finish) bool
-}
 
 // Narrow is a FloatKernel that also multiplies with its rows as the columns of tiles, so that few columns of X leave
 // no lanes idle.

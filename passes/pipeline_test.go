@@ -328,12 +328,12 @@ func (b *builder) motif(x *ir.Value) *ir.Value {
 		y := b.node("Einsum", map[string]any{"equation": "b...hw,b...vw->b...hv"}, x, x)
 		return b.node("Einsum", map[string]any{"equation": "bchv,bcvw->bchw"}, b.node("Softmax", nil, y), x)
 	case 28:
-		y := b.node("Conv", nil, b.node("ReduceMax", nil, x, b.ints(1)), b.weights(c, 1, 1, 4))
+		y := b.node("Conv", nil, b.node("ReduceMax", nil, x, b.ints(1)), b.weights(c, 1, 1, w.Size()))
 		return b.node("Add", nil, x, y)
 	case 26:
-		row := b.node("Reshape", nil, b.node("ReduceSum", nil, x, b.ints(1)), b.ints(-1, 4))
-		y := b.node("Gemm", map[string]any{"transA": 1}, row, row, b.weights(4))
-		return b.node("Add", nil, x, b.node("Reshape", nil, b.node("Softmax", nil, y), b.ints(1, 1, 4, 4)))
+		row := b.node("Reshape", nil, b.node("ReduceSum", nil, x, b.ints(1)), b.ints(-1, w.Size()))
+		y := b.node("Softmax", nil, b.node("Gemm", map[string]any{"transA": 1}, row, row, b.weights(w.Size())))
+		return b.node("Add", nil, x, b.node("ReduceSum", map[string]any{"keepdims": 0}, y, b.ints(0)))
 	case 25:
 		return b.swap("Add", x, b.assigned(b.node("ReduceMax", nil, x, b.ints(0)), c, dims[2].Size()))
 	}

@@ -194,8 +194,7 @@ func (x *exec) cascade(members []*step, keeps []bool) func() error {
 	images, begin, load := head.loader.prepare(x)
 	batch := min(head.loader.batch(), head.g.images)
 	img0 := 0 // image of column 0
-	finishes := make([]ukernel.Finish, x.pool.Threads())
-	made := make([][]float32, x.pool.Threads()) // by worker, the strip that the link before made
+	finishes, made := make([]ukernel.Finish, x.pool.Threads()), make([][]float32, x.pool.Threads()) // made by the link before
 	for i, st := range members {
 		p, g, ep := &products[i], st.link().g, &st.link().ep
 		*p = st.link().product()
@@ -208,11 +207,10 @@ func (x *exec) cascade(members []*step, keeps []bool) func() error {
 		last := i == len(members)-1
 		if last {
 			p.finish = func(worker, r0, rows, col, n int) *ukernel.Finish {
-				s, v := head.loader.pixels(col, n), &values[i]
-				if s.count < n {
-					return nil
+				if s, v := head.loader.pixels(col, n), &values[i]; s.count == n {
+					return ep.direct(&finishes[worker], v.ys, v.res, ((img0+s.img)*g.rows+r0)*g.outPlane+s.pixel, g.outPlane, r0, rows)
 				}
-				return ep.direct(&finishes[worker], v.ys, v.res, ((img0+s.img)*g.rows+r0)*g.outPlane+s.pixel, g.outPlane, r0, rows)
+				return nil
 			}
 		}
 		p.store = func(_ int, y []float32, r0, rows, col, n int) {

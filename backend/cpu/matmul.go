@@ -52,6 +52,25 @@ func (l *linear) bound() *bound {
 	}}
 }
 
+// computed is bound for a weight that is an input.
+func (l *linear) computed(input int) *bound {
+	own := func() (*dense.View, *bound) {
+		view, o := dense.NewView(l.m, l.k), *l
+		o.kernel = view
+		return view, o.bound()
+	}
+	_, b := own()
+	b.prepare = func(x *exec, in, out []*tensor.Tensor) func() error {
+		view, b := own() // which holds the weight of this exec's run
+		run := b.prepare(x, in, out)
+		return func() error {
+			view.Use(in[input].F32s())
+			return run()
+		}
+	}
+	return b
+}
+
 // finish completes features m0 to m1 of tokens t0 to t1.
 func (l *linear) finish(o *operands, t0, t1, m0, m1 int) {
 	if l.scale != 1 || o.add != nil {
@@ -262,21 +281,26 @@ func batchOffsets(lead, batch []int, size int) []int {
 	return out
 }
 
-// bindGemm computes alpha op(A) op(B) + beta C with a constant B as a linear layer.
+// bindGemm computes alpha op(A) op(B) + beta C with a constant B as a linear layer, and so with one that a run computes where its
+// rows are those of a weight.
 func bindGemm(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Gemm)
 	if o.Quantised() {
 		return bindIntegerLinear(p, n, &o.Quant, &o.Epilogue)
 	}
 	_, kernels, err := p.weightOf(n, 1)
-	if err != nil || kernels == nil || !f32(n) {
+	computed := o.TransB && !n.Inputs[1].IsConst()
+	if err != nil || kernels == nil && !computed || !f32(n) {
 		return nil, err
 	}
 	as, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
 	if prod(ys) == 0 {
 		return nil, nil
 	}
-	l := &linear{kernel: sized(kernels, ys[0])[0], tokens: ys[0], m: ys[1], k: prod(as) / ys[0], transX: o.TransA, scale: o.Alpha, add: -1}
+	l := &linear{tokens: ys[0], m: ys[1], k: prod(as) / ys[0], transX: o.TransA, scale: o.Alpha, add: -1}
+	if !computed {
+		l.kernel = sized(kernels, l.tokens)[0]
+	}
 	l.ep = newEpilogue(n, &o.Epilogue, nil)
 	if c := n.Input(2); c != nil && o.Beta != 0 {
 		cs := shapeOf(c)
@@ -296,6 +320,9 @@ func bindGemm(p *program, n *ir.Node) (*bound, error) {
 				l.addStride[0] = cs[1]
 			}
 		}
+	}
+	if computed {
+		return l.computed(1), nil
 	}
 	return l.bound(), nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Gemm adds a C of every shape that broadcasts to the result, constant or not, whatever
-// the sizes and the other attributes.
+// the sizes, the other attributes, and whether the right side is constant.
 func TestGemmTakesEveryC(t *testing.T) {
 	const seed = 40
 	t.Logf("seed %d", seed)
@@ -20,12 +20,16 @@ func TestGemmTakesEveryC(t *testing.T) {
 	for _, size := range [][3]int{{1, 1, 1}, {1, 7, 5}, {7, 1, 5}, {7, 5, 1}, {2, 40, 9}, {40, 2, 9}, {33, 65, 17}} {
 		rows, cols, k := size[0], size[1], size[2]
 		for _, c := range [][]int{nil, {}, {1}, {1, 1}, {cols}, {1, cols}, {rows, 1}, {rows, cols}} {
-			for choice := range 24 {
-				ta, tb, constant := choice&1, choice>>1&1, choice>>2&1 == 1
-				factors := [][2]float64{{1, 1}, {0.5, -2}, {1, 0}}[choice>>3]
+			for choice := range 48 {
+				ta, tb, constant, computed := choice&1, choice>>1&1, choice>>2&1 == 1, choice >= 24
+				factors := [][2]float64{{1, 1}, {0.5, -2}, {1, 0}}[choice>>3%3]
 				x := &text{rng: r}
 				x.input([][]int{{rows, k}, {k, rows}}[ta]...)
-				x.constant([][]int{{k, cols}, {cols, k}}[tb]...)
+				if right := [][]int{{k, cols}, {cols, k}}[tb]; computed {
+					x.input(right...)
+				} else {
+					x.constant(right...)
+				}
 				switch {
 				case c == nil:
 				case constant:
@@ -59,7 +63,7 @@ func TestGemmTakesEveryC(t *testing.T) {
 			}
 		}
 	}
-	if bound < 1000 {
+	if bound < 1500 {
 		t.Errorf("a kernel was bound to only %d nodes", bound)
 	}
 }

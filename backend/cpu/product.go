@@ -146,13 +146,16 @@ func (p *product) strip(worker, granules, col, n, r0, r1 int, panel, y []float32
 	if last >= 0 {
 		panel = p.load(worker, panel, bounds[last], bounds[last+1], col, n)
 	}
+	finisher := p.finishes(n)
 	for r := r0; r < r1; r += block {
 		end, tile := min(r1, r+block), y
 		if p.whole || last > 0 {
 			tile = y[(r-r0)*backend.Panel:]
 		}
-		if p.finished(worker, tile, panel, last, granules, r, end, col, n) {
-			continue
+		if finisher != nil && last >= 0 {
+			if f := p.finish(worker, r, end-r, col, n); f != nil && finisher.Finish(tile, panel, last, granules, r, end, f) {
+				continue
+			}
 		}
 		if last >= 0 {
 			p.kernel.Panel(tile, panel, last, granules, r, end)
@@ -163,18 +166,13 @@ func (p *product) strip(worker, granules, col, n, r0, r1 int, panel, y []float32
 	}
 }
 
-// finished computes rows r0 to r1 of a strip with the last block, and brings them to where they go; false where the kernel
-// does not, or there is more to it.
-func (p *product) finished(worker int, y, panel []float32, last, granules, r0, r1, col, n int) bool {
-	if p.finish == nil || last < 0 || n%backend.Granule != 0 {
-		return false
+// finishes returns the kernel where it may finish rows of n columns itself, else nil.
+func (p *product) finishes(n int) ukernel.Finisher {
+	if p.finish == nil || n%backend.Granule != 0 {
+		return nil
 	}
-	k, ok := p.kernel.(backend.Finisher)
-	if !ok {
-		return false
-	}
-	f := p.finish(worker, r0, r1-r0, col, n)
-	return f != nil && k.Finish(y, panel, last, granules, r0, r1, f)
+	k, _ := p.kernel.(ukernel.Finisher)
+	return k
 }
 
 // loadRows loads rows of X stored as [K][ldx]: columns are contiguous.

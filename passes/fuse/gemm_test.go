@@ -8,12 +8,11 @@ import (
 )
 
 func TestGemmOfComputedWeights(t *testing.T) {
-	graphtest.Rewrite(t, fuse.Gemms, `graph "g"(%x: f32[k,3], %w: f32[4,k], %c: f32[4]) {
-  %y: f32[3,4] = Gemm "n" (%x, %w, %c) {transA = 1, transB = 1, alpha = 0.5, beta = 2.0}
-  return %y }`, `graph "g"(%x: f32[k,3], %w: f32[4,k], %c: f32[4]) {
+	graphtest.Rewrite(t, fuse.Gemms, `graph "g"(%x: f32[k,3], %w: f32[k,4], %c: f32[4]) {
+  %y: f32[3,4] = Gemm "n" (%x, %w, %c) {transA = 1, alpha = 0.5, beta = 2.0}
+  return %y }`, `graph "g"(%x: f32[k,3], %w: f32[k,4], %c: f32[4]) {
   %n.Transpose.out: f32[3,k] = Transpose "n.Transpose" (%x)
-  %n.Transpose.out_1: f32[k,4] = Transpose "n.Transpose_1" (%w)
-  %n.MatMul.out: f32[3,4] = MatMul "n.MatMul" (%n.Transpose.out, %n.Transpose.out_1)
+  %n.MatMul.out: f32[3,4] = MatMul "n.MatMul" (%n.Transpose.out, %w)
   %n.factor: f32[] = const {0.5}
   %n.Mul.out: f32[3,4] = Mul "n.Mul" (%n.MatMul.out, %n.factor)
   %n.factor_1: f32[] = const {2.0}
@@ -33,5 +32,8 @@ func TestGemmOfAWeightStays(t *testing.T) {
 	graphtest.Rewrite(t, fuse.Gemms, `graph "g"(%x: f32[n,1], %c: f32[2]) {
   %w: f32[1,2] = const {1.0, 2.0}
   %y: f32[n,2] = Gemm "n" (%x, %w, %c)
+  return %y }`, "")
+	graphtest.Rewrite(t, fuse.Gemms, `graph "g"(%x: f32[n,3], %w: f32[4,3]) {
+  %y: f32[n,4] = Gemm "n" (%x, %w) {transB = 1}
   return %y }`, "")
 }

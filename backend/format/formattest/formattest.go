@@ -305,8 +305,8 @@ func columns(kern backend.FloatKernel, w *tensor.Tensor, n, r0, r1 int, rng *ran
 			copy(part, x[bounds[b]*ld:])
 			before := slices.Clone(y)
 			kern.Panel(y, part, b, n/backend.Granule, r0, r1)
-			if f, ok := kern.(backend.Finisher); ok && b == len(bounds)-2 {
-				if err := finished(f, before, part, y, n, r0, r1, rng); err != nil {
+			if f, ok := kern.(ukernel.Finisher); ok && b == len(bounds)-2 {
+				if err := finished(f, b, before, part, y, n, r0, r1); err != nil {
 					return err
 				}
 			}
@@ -331,10 +331,10 @@ func columns(kern backend.FloatKernel, w *tensor.Tensor, n, r0, r1 int, rng *ran
 	return nil
 }
 
-// finished computes the last block again, of whose rows y is the product, with and without a residual, and compares bit by
-// bit. The kernel may say that it does not finish these rows.
-func finished(kern backend.Finisher, before, x, y []float32, n, r0, r1 int, rng *rand.Rand) error {
-	rows, b := r1-r0, len(kern.Bounds())-2
+// finished computes the last block, b, again, where y holds what the others made and want is the product, with and without a
+// residual, and compares bit by bit. The kernel may say that it does not finish these rows.
+func finished(kern ukernel.Finisher, b int, y, x, want []float32, n, r0, r1 int) error {
+	rows, rng := r1-r0, rand.New(rand.NewPCG(uint64(n), uint64(r1)))
 	for _, residual := range []bool{false, true} {
 		f := ukernel.Finish{Dst: guarded((rows-1)*(n+guard) + n + guard), Ldd: n + guard, Bias: make([]float32, rows), Lo: -0.5, Hi: 0.25}
 		for i := range f.Bias {
@@ -348,10 +348,10 @@ func finished(kern backend.Finisher, before, x, y []float32, n, r0, r1 int, rng 
 			}
 		}
 		dst := slices.Clone(f.Dst)
-		if kern.Finish(slices.Clone(before), x, b, n/backend.Granule, r0, r1, &f) {
+		if kern.Finish(slices.Clone(y), x, b, n/backend.Granule, r0, r1, &f) {
 			for i := range rows * n {
 				r, j := i/n, i%n
-				v := y[r*backend.Panel+j] + f.Bias[r]
+				v := want[r*backend.Panel+j] + f.Bias[r]
 				if residual {
 					v += f.Res[r*f.Ldr+j]
 				}

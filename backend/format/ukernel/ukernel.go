@@ -86,6 +86,13 @@ type Finish struct {
 	args FinishArgs
 }
 
+// Finisher is a kernel of products with panels that also finishes rows on their way to memory.
+type Finisher interface {
+	// Finish computes rows r0 to r1 of a product as Panel of a backend.FloatKernel does with the last block, b, but the columns
+	// of row r go to row r-r0 of f, all of the granules. It does nothing and returns false where kernels do not for these rows.
+	Finish(y, x []float32, b, granules, r0, r1 int, f *Finish) bool
+}
+
 // FinishArgs is a Finish as assembly wants it, which moves addresses on, past the ends of slices, too: they are no pointers.
 // Strides are in bytes.
 type FinishArgs struct {
