@@ -193,7 +193,7 @@ func (x *exec) cascade(members []*step, keeps []bool) func() error {
 	values := make([]value, len(members))
 	images, begin, load := head.loader.prepare(x)
 	batch := min(head.loader.batch(), head.g.images)
-	img0 := 0 // image of column 0
+	img0 := 0                                                                                       // image of column 0
 	finishes, made := make([]ukernel.Finish, x.pool.Threads()), make([][]float32, x.pool.Threads()) // made by the link before
 	for i, st := range members {
 		p, g, ep := &products[i], st.link().g, &st.link().ep
