@@ -19,7 +19,7 @@ const (
 	xRegister = 31
 )
 
-// enterAgain is how long the first instruction of a group's code is.
+// enterAgain is how long the first instruction of a group's code is: from there it is entered again.
 const enterAgain = 7
 
 const (
@@ -127,7 +127,7 @@ func (g *generator[I]) group(b, r0, r1 int) (at int, ok bool) {
 		g.set(g.hole, at)
 	}
 	g.hole = g.address(r11)
-	loop := len(g.text)
+	loop := at + enterAgain
 	values := g.address(rsi)
 	for rows := p.used; rows != 0; rows &= rows - 1 {
 		if r := bits.TrailingZeros32(rows); b == 0 {
