@@ -126,25 +126,27 @@ func (z Zoo) variant(name string) int {
 func (z Zoo) OwnBest(i int) float64 { return z.Variants[0].SPC / z.Variants[i].SPC }
 
 // RunZoo measures members, those that export writes where b.Models does not hold them. What have
-// holds without an error is not measured again. After each member save gets all so far.
+// holds of a member and a number of threads without an error is not measured again, and stays. After each member save gets all so far.
 func (b *Bench) RunZoo(ctx context.Context, members []zoo.Member, have []Zoo, export func(ctx context.Context, name string) error, save func([]Zoo) error) ([]Zoo, error) {
 	out := slices.DeleteFunc(slices.Clone(have), func(z Zoo) bool { return z.Error != "" })
 	for i, m := range members {
-		if !slices.ContainsFunc(b.Threads, func(t int) bool {
-			return !slices.ContainsFunc(out, func(z Zoo) bool { return z.Name == m.Name && z.Threads == t })
-		}) {
+		left := *b
+		left.Threads = slices.DeleteFunc(slices.Clone(b.Threads), func(t int) bool {
+			return slices.ContainsFunc(out, func(z Zoo) bool { return z.Name == m.Name && z.Threads == t })
+		})
+		if len(left.Threads) == 0 {
 			continue
 		}
 		b.progress(m.Name, i, len(members))
-		s := session{Bench: b}
+		s := session{Bench: &left}
 		rows, err := s.zoo(ctx, m, export)
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
 		if err != nil {
-			rows = append(rows, Zoo{Name: m.Name, Group: m.Group, Threads: b.Threads[0], Error: b.reason(err)})
+			rows = append(rows, Zoo{Name: m.Name, Group: m.Group, Threads: left.Threads[0], Error: b.reason(err)})
 		}
-		out = append(slices.DeleteFunc(out, func(z Zoo) bool { return z.Name == m.Name }), rows...)
+		out = append(out, rows...)
 		if err := save(out); err != nil {
 			return out, err
 		}
