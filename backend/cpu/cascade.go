@@ -34,7 +34,9 @@ func (l *link) pointwise() bool {
 }
 
 func (l *link) product() product {
-	return product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, n: l.loader.columns(min(l.loader.batch(), l.g.images)), byRows: l.byRows}
+	p := product{kernel: l.kernel, m: l.g.rows, k: l.g.channels * l.g.taps, byRows: l.byRows}
+	p.n, p.images = l.loader.columns(min(l.loader.batch(), l.g.images))
+	return p
 }
 
 // tileRows is the number of rows of a whole strip of the result.

@@ -120,37 +120,49 @@ func TestChainsAgreeWithTheirMembers(t *testing.T) {
 	}
 }
 
-// The strips of each thread's share have as many granules, but one, as those of another.
+// The strips of each thread's share have as many granules, but one, as those of another. No strip has columns of two images, and
+// no thread is idle for want of rows while there are columns.
 func TestDivisionIsEven(t *testing.T) {
 	kernel := dense.Kernel(tensor.New(tensor.F32, 100, 8))
 	for n := 1; n < 3000; n += 7 {
 		for threads := 1; threads <= 9; threads++ {
-			for _, byRows := range []bool{false, true} {
-				p := product{kernel: kernel, m: 100, k: 8, n: n, byRows: byRows}
-				d := p.divide(threads)
-				end := 0
-				for i := range d.strips() {
-					granules, col, count := d.columns(i, n)
-					if granules < 1 || granules > backend.Panel/backend.Granule || col != end || count < 1 || count > granules*backend.Granule {
-						t.Fatalf("%d columns on %d threads: strip %d is %d granules, columns %d to %d", n, threads, i, granules, col, col+count)
-					}
-					end = col + count
-				}
-				if end != n || d.rows%kernel.Tile() != 0 || d.rows*d.parts < p.m || d.rows*(d.parts-1) >= p.m {
-					t.Fatalf("%d columns on %d threads: %+v", n, threads, d)
-				}
-				if d.parts > 1 {
-					continue
-				}
-				least, most := n, 0
-				for w := range threads {
-					share := d.cuts[(w+1)*d.strips()/threads] - d.cuts[w*d.strips()/threads]
-					least, most = min(least, share), max(most, share)
-				}
-				if most > least+1 {
-					t.Fatalf("%d columns on %d threads: shares of %d to %d granules", n, threads, least, most)
-				}
+			for _, p := range []product{{m: 100}, {m: 100, byRows: true}, {m: 20}, {m: 100, images: 3}, {m: 20, images: 5}} {
+				p.kernel, p.k, p.n = kernel, 8, n
+				testDivision(t, &p, threads)
 			}
 		}
+	}
+}
+
+func testDivision(t *testing.T, p *product, threads int) {
+	d := p.divide(threads)
+	what := fmt.Sprintf("%d rows, %d images of %d columns, by rows %v, on %d threads: %+v", p.m, p.images, p.n, p.byRows, threads, d)
+	end := 0
+	for i := range d.strips() {
+		granules, col, count := d.columns(i, p.n)
+		if granules < 1 || granules > backend.Panel/backend.Granule || col != end || count < 1 || count > granules*backend.Granule {
+			t.Fatalf("%s: strip %d is %d granules, columns %d to %d", what, i, granules, col, col+count)
+		}
+		if end = col + count; (end-1)/p.n != col/p.n {
+			t.Fatalf("%s: strip %d, columns %d to %d, has some of two images", what, i, col, end)
+		}
+	}
+	tile := p.kernel.Tile()
+	if end != p.n*max(1, p.images) || d.rows%tile != 0 || d.rows*d.parts < p.m || d.rows*(d.parts-1) >= p.m {
+		t.Fatal(what)
+	}
+	if granules := (p.n + backend.Granule - 1) / backend.Granule; !p.byRows && d.strips()*d.parts < min(threads, granules) {
+		t.Fatalf("%s: %d calls", what, d.strips()*d.parts)
+	}
+	if d.parts > 1 || d.images > 1 {
+		return
+	}
+	least, most := p.n, 0
+	for w := range threads {
+		share := d.cuts[(w+1)*d.strips()/threads] - d.cuts[w*d.strips()/threads]
+		least, most = min(least, share), max(most, share)
+	}
+	if most > least+1 {
+		t.Fatalf("%s: shares of %d to %d granules", what, least, most)
 	}
 }

@@ -190,9 +190,9 @@ type patchLoader interface {
 	shared() int
 	// batch is the number of images whose columns follow each other in a product.
 	batch() int
-	// columns is the number of columns of so many images, and pixels the first
-	// pixels that n columns from col on are, n being at least 1.
-	columns(images int) int
+	// columns is the number of columns of so many images, which come in as many stretches that are apart, and pixels the
+	// first pixels that n columns from col on are, n being at least 1.
+	columns(images int) (n, apart int)
 	pixels(col, n int) pixelRun
 	// panel is the number of floats of a panel for the kernel.
 	panel(k backend.FloatKernel) int
@@ -244,7 +244,8 @@ func (g *convGeometry) bind(kernels []backend.FloatKernel, ep epilogue, l patchL
 				}
 			}
 			for i, images := range []int{batch, rest} {
-				p := product{kernel: kernels[group], m: g.rows, k: k, n: l.columns(images), room: l.panel(kernels[group]), begin: begin, load: load(group), finish: finish, store: store}
+				p := product{kernel: kernels[group], m: g.rows, k: k, room: l.panel(kernels[group]), begin: begin, load: load(group), finish: finish, store: store}
+				p.n, p.images = l.columns(images)
 				p.byRows = b.link != nil && b.link.byRows
 				runs[group][i] = p.prepare(x)
 			}
@@ -293,9 +294,9 @@ type runLister func(tap, col, count int, f func(j, n, p int))
 func (l *tapLoader) shared() int { return 0 }
 func (l *tapLoader) batch() int  { return 1 }
 
-func (l *tapLoader) columns(images int) int          { return images * l.g.outPlane }
-func (l *tapLoader) pixels(col, n int) pixelRun      { return l.g.pixels(col, n) }
-func (l *tapLoader) panel(k backend.FloatKernel) int { return panelRows(k) * backend.Panel }
+func (l *tapLoader) columns(images int) (n, apart int) { return images * l.g.outPlane, 1 }
+func (l *tapLoader) pixels(col, n int) pixelRun        { return l.g.pixels(col, n) }
+func (l *tapLoader) panel(k backend.FloatKernel) int   { return panelRows(k) * backend.Panel }
 
 func (l *tapLoader) prepare(x *exec) (func(xs []float32, img, n int), func(worker, col, n int), func(group int) loader) {
 	g := l.g

@@ -22,10 +22,11 @@ func (g *convGeometry) bindGroups(kernels []backend.FloatKernel, ep epilogue, l 
 		var xs, ys, res []float32
 		img, src := make([]int, x.pool.Threads()), make([][]float32, x.pool.Threads())
 		begin, load := l.loads(x.pool.Threads())
+		columns, _ := l.columns(1)
 		products := make([]product, g.groups)
 		for group := range products {
 			x.warm(kernels[group], false)
-			products[group] = product{kernel: kernels[group], m: g.rows, k: g.channels * g.taps, n: l.columns(1), begin: begin,
+			products[group] = product{kernel: kernels[group], m: g.rows, k: g.channels * g.taps, n: columns, begin: begin,
 				load: func(worker int, panel []float32, k0, k1, col, _ int) []float32 {
 					return load(worker, panel, src[worker], k0, k1, col)
 				},

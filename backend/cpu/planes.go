@@ -47,8 +47,12 @@ type phase struct{ y, x int }
 // left+width of it are pixels of the input, from at on; the others are zeros.
 type copies struct{ top, end, left, width, at int }
 
-// batchFloats bounds the size of the images that are laid out at a time.
-const batchFloats = 2 << 20
+// batchFloats bounds the size of the images that are laid out at a time, placedFloats that of those that strips are
+// taken from: several threads share many images better than the rows of one, and what is laid out stays near.
+const (
+	batchFloats  = 2 << 20
+	placedFloats = 256 << 10
+)
 
 // newPlanes lays images out; those that need no zeros around them are read as they are if that is
 // allowed.
@@ -175,20 +179,22 @@ func (p *planes) panel(k backend.FloatKernel) int {
 	return p.strip.begin[last] + p.strip.channels*p.strip.length[last]
 }
 
-func (p *planes) columns(images int) int {
+func (p *planes) columns(images int) (n, apart int) {
 	if p.strip == nil {
-		return images * p.g.outPlane
+		return images * p.g.outPlane, 1
 	}
-	return (p.outH-1)*p.cols + p.outW
+	return (p.outH-1)*p.cols + p.outW, images
 }
 
 func (p *planes) pixels(col, n int) pixelRun {
 	if p.strip == nil {
 		return p.g.pixels(col, n)
 	}
-	y, x := col/p.cols, col%p.cols
+	each, _ := p.columns(1)
+	img := col / each
+	y, x := (col-img*each)/p.cols, (col-img*each)%p.cols
 	width := min(n, p.cols-x)
-	return pixelRun{pixel: y*p.outW + x, count: max(0, min(width, p.outW-x)), width: width}
+	return pixelRun{img: img, pixel: y*p.outW + x, count: max(0, min(width, p.outW-x)), width: width}
 }
 
 // phase returns the number of a phase.
@@ -209,10 +215,11 @@ func (p *planes) batch() int {
 	if p.direct {
 		return p.g.images
 	}
+	most := batchFloats
 	if p.strip != nil {
-		return 1
+		most = placedFloats
 	}
-	return min(p.g.images, max(1, batchFloats/p.image()))
+	return min(p.g.images, max(1, most/p.image()))
 }
 
 func (p *planes) shared() int {
@@ -247,9 +254,11 @@ func (p *planes) prepare(x *exec) (func(xs []float32, img, n int), func(worker, 
 // loads returns what begins with a strip of columns, and what loads one for rows k0 to k1 of X from the planes of a group.
 func (p *planes) loads(threads int) (begin func(worker, col, n int), load func(worker int, panel, src []float32, k0, k1, col int) []float32) {
 	if s := p.strip; s != nil {
+		each, _ := p.columns(1)
 		return nil, func(_ int, panel, src []float32, k0, k1, col int) []float32 {
 			from, channels := k0/p.g.taps, (k1-k0)/p.g.taps
-			src = src[from*p.channel+col:]
+			img := col / each
+			src = src[img*p.image()+from*p.channel+col-img*each:]
 			if s.inPlace {
 				return src
 			}

@@ -14,6 +14,7 @@ import (
 type product struct {
 	kernel  backend.FloatKernel
 	m, k, n int
+	images  int  // how often n columns follow each other, 0 for once; no strip has those of two
 	room    int  // floats of a panel, 0 for the rows of the kernel's largest block
 	byRows  bool // threads divide the rows, however many columns there are
 	whole   bool // all rows of a strip of Y stay where they were computed
@@ -56,21 +57,24 @@ func productScratch(kernel backend.FloatKernel, m int) int {
 	return (panelRows(kernel) + rows) * backend.Panel
 }
 
-// division says how a product is shared between threads: into strips of columns, of
-// which strip i has the granules from cuts[i] to cuts[i+1]-1, and into parts of so
-// many rows where there are too few strips.
+// division says how a product is shared between threads: the columns of each image into strips, of
+// which strip i has the granules from cuts[i] to cuts[i+1]-1, and the rows into parts of so
+// many where there are too few strips and enough rows.
 type division struct {
 	cuts        []int
+	images      int
 	parts, rows int
 }
 
-func (d *division) strips() int { return len(d.cuts) - 1 }
+func (d *division) strips() int { return d.images * (len(d.cuts) - 1) }
 
-// columns returns the granules of strip i, and the columns col to col+count of the n.
+// columns returns the granules of strip i, and its columns, col to col+count, where images have n of them.
 func (d *division) columns(i, n int) (granules, col, count int) {
+	image := i / (len(d.cuts) - 1)
+	i -= image * (len(d.cuts) - 1)
 	first, last := d.cuts[i], d.cuts[i+1]
 	col = first * backend.Granule
-	return last - first, col, min(last*backend.Granule, n) - col
+	return last - first, image*n + col, min(last*backend.Granule, n) - col
 }
 
 // divide divides the product.
@@ -79,13 +83,18 @@ func (p *product) divide(threads int) division {
 	granules := (p.n + backend.Granule - 1) / backend.Granule
 	strips := (granules + width - 1) / width
 	tile := p.kernel.Tile()
-	d := division{parts: 1, rows: (p.m + tile - 1) / tile * tile}
+	d := division{images: max(1, p.images), parts: 1, rows: (p.m + tile - 1) / tile * tile}
+	few := d.images*strips < 4*threads && d.images*strips%threads != 0
+	if p.byRows || few {
+		rows := (p.m + threads - 1) / threads
+		rows = (rows + tile - 1) / tile * tile
+		// Rows that are too few tiles for the threads leave more of them idle than narrower strips cost.
+		if byColumns := (granules + threads - 1) / threads; p.byRows || rows*granules <= p.m*byColumns {
+			d.rows, d.parts = rows, (p.m+rows-1)/rows
+		}
+	}
 	share := 1
-	if p.byRows || strips < 4*threads && strips%threads != 0 {
-		d.rows = (p.m + threads - 1) / threads
-		d.rows = (d.rows + tile - 1) / tile * tile
-		d.parts = (p.m + d.rows - 1) / d.rows
-	} else {
+	if d.parts == 1 && (few || d.images == 1) {
 		share = threads
 	}
 	// The strips that a thread begins with have an equal share of the granules.
