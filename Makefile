@@ -11,7 +11,7 @@ PYTHON ?= /usr/bin/python3
 CUDA_INCLUDE ?= $(CURDIR)/out/nvcc/usr/include
 WITH_CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CUDA_INCLUDE)"
 
-.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo zoo-graphs zoo-python clean
+.PHONY: proto module module-check build help build-cuda gpu check-cuda demo demo-model test check format vet staticcheck race cross conformance e2e accuracy accuracy-quick models kernels kernels-check asm asm-check fuzz diff diff-mutants bench-ort bench-sparse bench-commits zoo zoo-avx2 zoo-graphs zoo-python clean
 
 build: ## build bin/spc
 	@mkdir -p bin
@@ -157,6 +157,11 @@ bench-commits: ## every row of tests/bench by spc of the commit OLD and of this 
 
 zoo: build zoo-python out/ort/node_modules ## the members of tests/zoo/list against ONNX Runtime, dense and pruned, into tests/zoo/results and the documents (needs node, npm and apt; ROWS=GLOB measures some, and saves them beside those of the same commit)
 	$(GO) run ./tests/bench/cmd zoo --python $(PYTHON) --save tests/zoo/results $(if $(ROWS),'$(ROWS)')
+	$(GO) run ./tests/bench/cmd docs
+
+zoo-avx2: build zoo-python out/ort/node_modules ## the same on one thread, spc with the instructions of AVX2 alone, into tests/zoo/results/avx2
+	$(GO) build -o out/bench ./tests/bench/cmd
+	GODEBUG=cpu.avx512f=off out/bench zoo --threads 1 --python $(PYTHON) --save tests/zoo/results/avx2 $(if $(ROWS),'$(ROWS)')
 	$(GO) run ./tests/bench/cmd docs
 
 zoo-graphs: zoo-python out/ort/node_modules ## the zoo's graphs in small forms, without weights, and what ONNX Runtime makes of them, into tests/zoo/graphs (needs node, npm and apt)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"spc/internal/atomicfile"
+	"spc/internal/isa"
 )
 
 // Results is one run of the program.
@@ -191,7 +192,7 @@ func features() []string {
 		has  bool
 	}{
 		{"avx2", cpu.X86.HasAVX2}, {"fma", cpu.X86.HasFMA}, {"avx512f", cpu.X86.HasAVX512F},
-		{"avx512vnni", cpu.X86.HasAVX512VNNI}, {"amx", cpu.X86.HasAMXTile}, {"asimd", cpu.ARM64.HasASIMD},
+		{"avx512vnni", isa.VNNI()}, {"amx", isa.AMX()}, {"asimd", cpu.ARM64.HasASIMD},
 	} {
 		if f.has {
 			out = append(out, f.name)

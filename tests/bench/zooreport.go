@@ -177,24 +177,38 @@ func (r *Results) printZoo(w io.Writer) {
 	}
 }
 
-// zooMark names the tables of the zoo in documents.
-const zooMark = "zoo"
+// zooMark names the tables of the zoo in documents, zooTwoMark that of two threads, and zooAVX2Mark that of spc without AVX-512.
+const (
+	zooMark     = "zoo"
+	zooTwoMark  = "zoo on two threads"
+	zooAVX2Mark = "zoo with AVX2"
+)
 
 // zooHead tells where and when the zoo was measured.
-func (r *Results) zooHead() string {
-	return fmt.Sprintf("%s, %s, one thread; ONNX Runtime %s runs the dense model in f32; commit %s, %s.\n\n",
-		r.Machine.CPU, plural(r.Machine.Cores, "core"), r.ORT, r.Commit, strings.SplitN(r.Date, "T", 2)[0])
+func (r *Results) zooHead(threads int) string {
+	has := func(f string) bool { return slices.Contains(r.Machine.Features, f) }
+	set := ""
+	if has("avx2") && !has("avx512f") {
+		set = ", spc with AVX2"
+	}
+	return fmt.Sprintf("%s, %s, %s%s; ONNX Runtime %s runs the dense model in f32; commit %s, %s.\n\n",
+		r.Machine.CPU, plural(r.Machine.Cores, "core"), plural(threads, "thread"), set, r.ORT, r.Commit, strings.SplitN(r.Date, "T", 2)[0])
 }
 
-// ZooSummary returns the table of groups on one thread.
-func (r *Results) ZooSummary() string {
+// ZooSummary returns the table of groups on a number of threads.
+func (r *Results) ZooSummary(threads int) string {
 	var b strings.Builder
-	b.WriteString(r.zooHead())
-	b.WriteString("| group | members | weights | ONNX Runtime's time to spc's, geometric mean | lowest | spc's dense time to this, geometric mean |\n|---|---:|---|---:|---:|---:|\n")
+	b.WriteString(r.zooHead(threads))
+	b.WriteString("| group | members | weights | ONNX Runtime's time to spc's, geometric mean | lowest | spc's dense time to this, geometric mean | lowest |\n|---|---:|---|---:|---:|---:|---:|\n")
 	for _, m := range r.ZooMeans() {
-		if m.Threads == 1 {
-			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s (%s) | %s |\n", m.Group, m.Members, m.Variant, times(m.Mean), times(m.Lowest), m.LowestName, times(m.Own))
+		if m.Threads != threads {
+			continue
 		}
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s (%s) | %s | ", m.Group, m.Members, m.Variant, times(m.Mean), times(m.Lowest), m.LowestName, times(m.Own))
+		if m.Variant != zooVariants[0].name {
+			fmt.Fprintf(&b, "%s (%s) ", times(m.LowestOwn), m.LowestOwnName)
+		}
+		b.WriteString("|\n")
 	}
 	return b.String()
 }
@@ -202,7 +216,7 @@ func (r *Results) ZooSummary() string {
 // ZooTable returns the table of members on one thread.
 func (r *Results) ZooTable() string {
 	var b strings.Builder
-	b.WriteString(r.zooHead())
+	b.WriteString(r.zooHead(1))
 	b.WriteString("| | ONNX Runtime, ms | spc, ms |")
 	for i, v := range zooVariants {
 		if fmt.Fprintf(&b, " %s |", v.name); i > 0 {
@@ -254,13 +268,29 @@ func (r *Results) PlotZoo(path string) error {
 	return c.draw(path)
 }
 
-// UpdateZoo writes the table of the members into one document, that of the groups into another, and the picture.
-func (r *Results) UpdateZoo(members, groups, picture string) error {
-	if err := UpdateFile(members, zooMark, r.ZooTable()); err != nil {
-		return err
+// zooDocuments returns what the marked parts of documents, in the folder of the repository, are to be, avx2 being nil where there
+// are no such results.
+func zooDocuments(r, avx2 *Results) []zooPart {
+	const members = "docs/results/zoo.md"
+	parts := []zooPart{
+		{members, zooMark, r.ZooTable()},
+		{members, zooTwoMark, r.ZooSummary(2)},
+		{"README.md", zooMark, r.ZooSummary(1)},
 	}
-	if err := UpdateFile(groups, zooMark, r.ZooSummary()); err != nil {
-		return err
+	if avx2 != nil {
+		parts = append(parts, zooPart{members, zooAVX2Mark, avx2.ZooSummary(1)})
+	}
+	return parts
+}
+
+type zooPart struct{ path, mark, table string }
+
+// UpdateZoo writes the tables into documents, and the picture. avx2 may be nil.
+func (r *Results) UpdateZoo(avx2 *Results, picture string) error {
+	for _, d := range zooDocuments(r, avx2) {
+		if err := UpdateFile(d.path, d.mark, d.table); err != nil {
+			return err
+		}
 	}
 	return r.PlotZoo(picture)
 }

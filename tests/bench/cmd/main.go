@@ -418,16 +418,26 @@ func docsCommand() *cobra.Command {
 			if err := r.UpdateTable(args[1]); err != nil || !all {
 				return err
 			}
-			results, err := bench.Read("tests/zoo/results/zoo.json")
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
+			zoo, err := readIfAny("tests/zoo/results/zoo.json")
+			if err != nil || zoo == nil {
+				return err
 			}
+			avx2, err := readIfAny("tests/zoo/results/avx2/zoo.json")
 			if err != nil {
 				return err
 			}
-			return results.UpdateZoo("docs/results/zoo.md", "README.md", "docs/results/zoo.png")
+			return zoo.UpdateZoo(avx2, "docs/results/zoo.png")
 		},
 	}
+}
+
+// readIfAny returns nil where there is no such file.
+func readIfAny(path string) (*bench.Results, error) {
+	r, err := bench.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return r, err
 }
 
 // progress shows how far the program is, on a terminal.
