@@ -168,6 +168,43 @@ func Sum(dims ...Dim) Dim {
 	return s.dim()
 }
 
+// Min returns the smaller of two sizes, such as min(3,batch) where that depends on a symbol.
+func Min(a, b Dim) Dim {
+	switch {
+	case AtMost(a, b):
+		return a
+	case AtMost(b, a):
+		return b
+	}
+	args := []string{a.String(), b.String()}
+	sort.Strings(args)
+	return expression(minOf + strings.Join(args, ",") + ")")
+}
+
+// minOf begins the expression of a minimum.
+const minOf = "min("
+
+// AtMost reports whether a is surely at most b. A symbol that the user named is a size, so it is not negative.
+func AtMost(a, b Dim) bool {
+	d := Sum(b, Mul(Size(-1), a))
+	if d.Known() {
+		return d.Size() >= 0
+	}
+	return !d.Fresh() && !strings.Contains(d.sym, "-")
+}
+
+// minArgs are what a symbol is the minimum of, none for others.
+func minArgs(sym string) []string {
+	if !strings.HasPrefix(sym, minOf) || !strings.HasSuffix(sym, ")") {
+		return nil
+	}
+	args := splitTop(sym[len(minOf):len(sym)-1], ',')
+	if len(args) != 2 {
+		return nil
+	}
+	return args
+}
+
 // sum is an integer and a linear combination of products of symbols.
 type sum struct {
 	terms    map[string]int
@@ -285,6 +322,10 @@ func (d Dim) replace(f func(sym string) Dim) Dim {
 	out := make([]Dim, 1, 1+len(syms))
 	out[0] = Size(n)
 	for _, s := range syms {
+		if args := minArgs(s); args != nil {
+			out = append(out, Min(parseTerm(args[0]).replace(f), parseTerm(args[1]).replace(f)))
+			continue
+		}
 		if !isSum(s) {
 			out = append(out, f(s))
 			continue

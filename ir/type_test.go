@@ -22,6 +22,10 @@ func TestAtOneTakesSymbolsAsOne(t *testing.T) {
 		{Sym("("), 1},
 		{Sym("(+"), 1},
 		{Sym("()"), 0},
+		{Min(s, Size(3)), 1},
+		{Sym("min("), 1},
+		{Sym("min()"), 1},
+		{Sym("min(,)"), 0},
 	} {
 		if got := c.dim.AtOne(); got != c.want {
 			t.Errorf("%v at one is %d, want %d", c.dim, got, c.want)
@@ -41,6 +45,9 @@ func TestAtPutsSizesForSymbols(t *testing.T) {
 		{Mul(Size(4), b, Add(s, 2)), 84},
 		{Sum(Mul(Size(2), b), Mul(Size(-1), s)), 1},
 		{Mul(b, Sum(Mul(s, Add(b, 1)), s)), 75},
+		{Min(s, Size(3)), 3},
+		{Sum(s, Mul(Size(-1), Min(Size(7), s))), 0},
+		{Mul(b, Min(Min(s, Mul(Size(2), b)), Add(s, -3))), 6},
 	} {
 		if got, ok := c.dim.At(sizes); !ok || got != c.want {
 			t.Errorf("%v is %d, %v, want %d", c.dim, got, ok, c.want)
@@ -82,6 +89,16 @@ func TestDimArithmeticIsCanonical(t *testing.T) {
 		{Sum(Size(math.MinInt), Size(-1)), "?overflow"},
 		{Sum(Size(math.MinInt), Size(math.MaxInt)), "-1"},
 		{Sum(Mul(b, Add(s, 1)), b), "((seq+1)*batch+batch)"},
+		{Min(s, Size(3)), "min(3,seq)"},
+		{Min(Size(3), s), "min(3,seq)"},
+		{Min(Add(s, 3), Size(3)), "3"},
+		{Min(Add(s, 3), s), "seq"},
+		{Min(Size(4), Size(3)), "3"},
+		{Min(s, Size(0)), "0"},
+		{Min(s, b), "min(batch,seq)"},
+		{Sum(Mul(Size(2), b, Min(s, Size(3))), Size(-1)), "(2*batch*min(3,seq)-1)"},
+		{Sum(s, Mul(Size(-1), Min(s, Size(3))), Min(Size(3), s)), "seq"},
+		{Min(Min(s, Size(3)), b), "min(batch,min(3,seq))"},
 	} {
 		if got := c.have.String(); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)

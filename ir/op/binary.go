@@ -2,7 +2,6 @@ package op
 
 import (
 	"math"
-	"strings"
 
 	"spc/ir"
 	"spc/ir/tensor"
@@ -217,16 +216,8 @@ func minElem(x ...ir.Dim) (ir.Dim, bool) {
 	return d, true
 }
 
-// lessThan reports whether x is surely below y. A symbol that the user named is
-// a size, so it is not negative.
-func lessThan(x, y ir.Dim) bool {
-	d := ir.Sum(y, ir.Mul(ir.Size(-1), x))
-	if d.Known() {
-		return d.Size() > 0
-	}
-	d = ir.Add(d, -1)
-	return !d.Fresh() && !strings.Contains(d.Symbol(), "-")
-}
+// lessThan reports whether x is surely below y.
+func lessThan(x, y ir.Dim) bool { return ir.AtMost(ir.Add(x, 1), y) }
 
 // equalElem compares elements: 1 where they are surely equal, 0 where they
 // surely differ.

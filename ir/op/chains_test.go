@@ -123,7 +123,7 @@ const tail = `graph "tail"(%past: f32[1,past,8], %x: f32[1,seq,8]) {
 
 func TestConcatenatedCachesAddSymbols(t *testing.T) {
 	wantTypes(t, inferred(t, untyped(tail)),
-		"f32[1,(past+seq),8] f32[1,1,8] f32[1,(past+seq-1),8] f32[1,seq,8] f32[2,4*(past+seq)]"+
+		"f32[1,(past+seq),8] f32[1,min((past+seq),1),8] f32[1,(-min((past+seq),1)+past+seq),8] f32[1,seq,8] f32[2,4*(past+seq)]"+
 			" f32[1,(past+seq),4] f32[1,(past+seq),4] f32[1,2,seq]")
 }
 

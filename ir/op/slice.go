@@ -94,30 +94,30 @@ func sliceAxes(axes []int, given bool, n, rank int) ([]int, error) {
 	return axes, nil
 }
 
-// sliceDim is the number of elements of a slice of d. Bounds that are symbols,
-// and those of a symbol d that are known, are taken to lie in range.
+// beyond stands for a bound behind every position.
+const beyond = 1<<31 - 1
+
+// sliceDim is the number of elements of a slice of d. Bounds that are symbols are taken to lie in range.
 func sliceDim(d, start, end ir.Dim, step int, fresh func() ir.Dim) ir.Dim {
-	if d.Known() && start.Known() && end.Known() {
-		_, n := sliceRange(d.Size(), start.Size(), end.Size(), step)
-		return ir.Size(n)
-	}
-	const far = 1<<31 - 1 // stands for a bound beyond every position
-	if step == -1 && start == ir.Size(-1) && end.Known() && end.Size() <= -far {
-		return d
+	if start.Known() && end.Known() {
+		return sliceBetween(d, start.Size(), end.Size(), step, fresh)
 	}
 	if step != 1 {
 		return fresh()
 	}
+	if start.Known() && end == d {
+		return sliceBetween(d, start.Size(), beyond, 1, fresh)
+	}
 	from, to := start, end
 	if start.Known() && start.Size() < 0 {
-		if from = ir.Size(0); start.Size() > -far {
+		if from = ir.Size(0); start.Size() > -beyond {
 			from = ir.Add(d, start.Size())
 		}
 	}
 	switch {
-	case end.Known() && end.Size() >= far || end == d:
+	case end.Known() && end.Size() >= beyond || end == d:
 		to = d
-	case end.Known() && end.Size() <= -far:
+	case end.Known() && end.Size() <= -beyond:
 		to = ir.Size(0)
 	case end.Known() && end.Size() < 0:
 		to = ir.Add(d, end.Size())
@@ -130,6 +130,44 @@ func sliceDim(d, start, end ir.Dim, step int, fresh func() ir.Dim) ir.Dim {
 		return ir.Size(0)
 	}
 	return n
+}
+
+// sliceBetween is sliceDim for bounds that are known.
+func sliceBetween(d ir.Dim, start, end, step int, fresh func() ir.Dim) ir.Dim {
+	if d.Known() {
+		_, n := sliceRange(d.Size(), start, end, step)
+		return ir.Size(n)
+	}
+	if step == -1 && start == -1 && end <= -beyond {
+		return d
+	}
+	if step != 1 {
+		return fresh()
+	}
+	less := func(d, e ir.Dim) ir.Dim { return ir.Sum(d, ir.Mul(ir.Size(-1), e)) }
+	// within is where bound p is, at most d.
+	within := func(p int) ir.Dim {
+		switch {
+		case p >= beyond:
+			return d
+		case p <= -beyond:
+			return ir.Size(0)
+		case p < 0:
+			return less(d, ir.Min(d, ir.Size(-p)))
+		}
+		return ir.Min(d, ir.Size(p))
+	}
+	from, to := within(start), within(end)
+	switch {
+	case from == ir.Size(0) || to == d:
+		return less(to, from)
+	case start >= 0 == (end >= 0):
+		if start >= end {
+			return ir.Size(0)
+		}
+		return less(to, from)
+	}
+	return less(to, ir.Min(to, from))
 }
 
 // sliceRange returns the first position and the number of positions of a slice of
