@@ -63,8 +63,9 @@ type lists struct {
 // length is known, and those of at most one round. It returns the number of nodes that it
 // replaced; types are inferred again. Nodes that nobody reads any more stay.
 func Lists(g *ir.Graph) (int, error) {
-	count := unroll(g)
-	if count > 0 {
+	count := 0
+	for n := unroll(g); n > 0; n = unroll(g) {
+		count += n
 		if err := g.Infer(); err != nil {
 			return count, err
 		}
@@ -294,8 +295,8 @@ func (l *lists) join(n *ir.Node, o *op.ConcatFromSequence, all []item) {
 }
 
 // unroll makes each SequenceMap, of g and its subgraphs, on a known number of elements one copy of its body for each, and
-// each Loop of known length that takes lists, or has at most one round, one for each round. It returns how many there were;
-// types of what it made are not inferred.
+// each Loop of known length that takes lists, or has at most one round, one for each round. It returns how many there were.
+// Types of what it made are not inferred, and what reads that is left for another time.
 func unroll(g *ir.Graph) int {
 	count := 0
 	for _, n := range slices.Clone(g.Nodes) {
@@ -304,11 +305,14 @@ func unroll(g *ir.Graph) int {
 				count += unroll(sub)
 			}
 		}
+		if slices.ContainsFunc(n.Inputs, func(v *ir.Value) bool { return v != nil && v.Type.DType == tensor.Undefined }) {
+			continue
+		}
 		var results []*ir.Value
 		switch o := n.Op.(type) {
 		case *op.SequenceMap:
-			if d := n.Inputs[0].Type.Dims; len(d) > 0 && d[0].Known() && few(o.Body, d[0].Size()) { // no type yet of what was unrolled
-				results = elements(n, o.Body, d[0].Size())
+			if d := n.Inputs[0].Type.Dims[0]; d.Known() && few(o.Body, d.Size()) {
+				results = elements(n, o.Body, d.Size())
 			}
 		case *op.Loop:
 			if trips, known := o.Trips(n); known && o.Body.Refused == nil && few(o.Body, trips) && (trips <= 1 || takesLists(n)) {

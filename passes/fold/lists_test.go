@@ -62,6 +62,29 @@ graph "g"(%x: f32[5]) {
   %y/concat: f32[5] = Concat "join/concat" (%s/1, %s/0)
   return %y/concat as "y"
 }`},
+		"a map over what another gives": {`
+graph "g"(%x: f32[2,b]) {
+  %s: sequence<f32[1,b]>[2] = SplitToSequence "split" (%x) {axis = 0}
+  %m: sequence<f32[1,b]>[2] = SequenceMap "first" (%s) {body = graph ""(%e: f32[1,b]) {
+    %n: f32[1,b] = Neg "neg" (%e)
+    return %n
+  }}
+  %t: sequence<f32[1,b]>[2] = SequenceMap "second" (%s, %m) {body = graph ""(%f: f32[1,b], %h: f32[1,b]) {
+    %o: f32[1,b] = Sub "sub" (%f, %h)
+    return %o
+  }}
+  %y: f32[2,b] = ConcatFromSequence "join" (%t) {axis = 0}
+  return %y
+}`, `
+graph "g"(%x: f32[2,b]) {
+  %s/0: f32[1,b], %s/1: f32[1,b] = Split "split/split" (%x) {num_outputs = 2}
+  %n/0: f32[1,b] = Neg "neg/0" (%s/0)
+  %n/1: f32[1,b] = Neg "neg/1" (%s/1)
+  %o/0: f32[1,b] = Sub "sub/0" (%s/0, %n/0)
+  %o/1: f32[1,b] = Sub "sub/1" (%s/1, %n/1)
+  %y/concat: f32[2,b] = Concat "join/concat" (%o/0, %o/1)
+  return %y/concat as "y"
+}`},
 		"a stack": {`
 graph "g"(%a: f32[2,b], %c: f32[2,b]) {
   %front: i64[] = const {-2}
