@@ -84,11 +84,11 @@ func (v View) Check(rank int) error {
 	}
 	seen := make([]bool, rank)
 	if len(v.Perm) != rank {
-		return fmt.Errorf("permutation %v of rank %d", v.Perm, rank)
+		return fmt.Errorf("permutation %v of rank %d, want each of 0 to %d once", v.Perm, rank, rank-1)
 	}
 	for _, p := range v.Perm {
 		if p < 0 || p >= rank || seen[p] {
-			return fmt.Errorf("permutation %v of rank %d", v.Perm, rank)
+			return fmt.Errorf("permutation %v of rank %d, want each of 0 to %d once", v.Perm, rank, rank-1)
 		}
 		seen[p] = true
 	}

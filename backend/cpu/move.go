@@ -224,6 +224,12 @@ func permuted(n *ir.Node, shape, perm []int) *bound {
 	return boundMove(n, newPermutation(to, tensor.Strides(to), from))
 }
 
+// maxTable is the length of an axis from which on a table of its elements may take more memory than there is.
+const maxTable = 1 << 24
+
+// tabled reports whether the node's output 0 has elements that can be moved as tables of positions on its axes say.
+func tabled(n *ir.Node) bool { return movable(n) && slices.Max(append(shapeOf(n.Outputs[0]), 0)) <= maxTable }
+
 // movable reports whether the node's output 0 has elements that can be moved.
 func movable(n *ir.Node) bool {
 	return moved(n.Outputs[0].Type.DType) && prod(shapeOf(n.Outputs[0])) > 0
@@ -471,7 +477,7 @@ func bindPad(_ *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Pad)
 	pads, ok1 := constInts(n, 1)
 	axes, ok2 := constInts(n, 3)
-	if !movable(n) || !ok1 || !ok2 || prod(shapeOf(n.Inputs[0])) == 0 {
+	if !tabled(n) || !ok1 || !ok2 || prod(shapeOf(n.Inputs[0])) == 0 {
 		return nil, nil
 	}
 	dt := n.Outputs[0].Type.DType
@@ -491,7 +497,7 @@ func bindPad(_ *program, n *ir.Node) (*bound, error) {
 }
 
 func bindExpand(_ *program, n *ir.Node) (*bound, error) {
-	if !movable(n) {
+	if !tabled(n) {
 		return nil, nil
 	}
 	to := shapeOf(n.Outputs[0])
@@ -509,7 +515,7 @@ func bindExpand(_ *program, n *ir.Node) (*bound, error) {
 }
 
 func bindTile(_ *program, n *ir.Node) (*bound, error) {
-	if !movable(n) {
+	if !tabled(n) {
 		return nil, nil
 	}
 	shape := shapeOf(n.Inputs[0])

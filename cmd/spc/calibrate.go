@@ -85,7 +85,7 @@ func (f *calibFlags) apply(c *cobra.Command, o *spc.CompileOptions, s sizes) (fu
 	}
 	set, err := data.Open(f.calib, "")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--calib: %w", err)
 	}
 	of := chosen.Of(set.Len())
 	index := spread(of, f.number(calibSamples))

@@ -66,7 +66,7 @@ func (f *shapeFlags) parse() (sizes, error) {
 		i := strings.LastIndexByte(arg, '=')
 		n, err := strconv.Atoi(arg[i+1:])
 		if i <= 0 || err != nil || n < 0 {
-			return s, fmt.Errorf("--dim %q, want SYMBOL=N", arg)
+			return s, fmt.Errorf("--dim %q, want SYMBOL=N with a size N", arg)
 		}
 		if was, twice := s.dims[arg[:i]]; twice && was != n {
 			return s, fmt.Errorf("--dim %s is given as %d and %d", arg[:i], was, n)

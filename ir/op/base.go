@@ -325,7 +325,7 @@ func shapeOf(dims []ir.Dim, err error) ([]int, error) {
 	}
 	shape, ok := ir.Type{Dims: dims, Ranked: true}.Shape()
 	if !ok {
-		return nil, evalErrorf("shape %v overflows", dims)
+		return nil, evalErrorf("shape %v, where ? overflows: want fewer elements", dims)
 	}
 	if _, err := tensor.Elems(shape); err != nil {
 		return nil, evalErrorf("%v", err)

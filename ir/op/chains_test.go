@@ -160,7 +160,7 @@ func TestInferRefusesWhatDoesNotFit(t *testing.T) {
 		{`Reshape "n" (%x, %x)`, "n (Reshape): input 1 is f32[2,3], want integers of rank 1"},
 		{`Squeeze "n" (%x, %v0)`, "n (Squeeze): dimension 0 of [2 3] is squeezed, want size 1"},
 		{`Unsqueeze "n" (%x, %v5)`, "n (Unsqueeze): axis 5 is out of range for rank 3"},
-		{`Transpose "n" (%x) {perm = [0, 0]}`, "n (Transpose): permutation [0 0] of rank 2"},
+		{`Transpose "n" (%x) {perm = [0, 0]}`, "n (Transpose): permutation [0 0] of rank 2, want each of 0 to 1 once"},
 		{`Concat "n" (%x, %y) {axis = 1}`, "n (Concat): input 1 is f32[3,3], want [2 3] along every axis but 1"},
 		{`Gather "n" (%x, %v5)`, "n (Gather): index 5 is out of range for axis 0 of 2 elements"},
 		{`GatherElements "n" (%x, %last) {axis = -1}`, "n (GatherElements): index 3 is out of range for axis 1 of 3 elements"},

@@ -62,7 +62,9 @@ func (o *Recurrent) infer(c *ir.Infer, gates, states int, defaults []string) err
 	}
 	hidden := dimOf(c, r, 2)
 	if o.HiddenSize != nil {
-		hidden = ir.Size(*o.HiddenSize)
+		if hidden = ir.Size(*o.HiddenSize); hidden.Size() < 0 {
+			return c.Errorf("hidden_size is %v, want at least 0", hidden)
+		}
 	}
 	dirs, gated, in := ir.Size(o.directions()), ir.Mul(ir.Size(gates), hidden), known(dimOf(c, x, 2), dimOf(c, w, 2))
 	state := o.order(dirs, batch, hidden)

@@ -71,7 +71,7 @@ func (o *Slice) Infer(c *ir.Infer) error {
 			step = steps[i]
 		}
 		if step == 0 {
-			return c.Errorf("step 0 along axis %d", a)
+			return c.Errorf("step 0 along axis %d, want another", a)
 		}
 		dims[a] = sliceDim(dims[a], starts[i], ends[i], step, c.Fresh)
 	}
@@ -224,7 +224,7 @@ func (o *Slice) cut(x []int, in []*tensor.Tensor) (s sliced, err error) {
 			step = steps[i]
 		}
 		if step == 0 {
-			return s, evalErrorf("step 0 along axis %d", a)
+			return s, evalErrorf("step 0 along axis %d, want another", a)
 		}
 		first, n := sliceRange(x[a], starts[i], ends[i], step)
 		s.shape[a] = n

@@ -48,7 +48,7 @@ func (o *TopK) Infer(c *ir.Infer) error {
 		k = e[0]
 	}
 	if k.Known() && (k.Size() < 0 || x.Dims[a].Known() && k.Size() > x.Dims[a].Size()) {
-		return c.Errorf("k is %v, want at most the %v elements along axis %d", k, x.Dims[a], a)
+		return c.Errorf("k is %v, want 0 to the %v elements along axis %d", k, x.Dims[a], a)
 	}
 	dims := slices.Clone(x.Dims)
 	dims[a] = k
@@ -62,7 +62,7 @@ func (o *TopK) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, error) {
 	x, k := in[0], in[1].Ints()[0]
 	a := norm(o.Axis, x.Rank())
 	if k < 0 || k > x.Dim(a) {
-		return nil, evalErrorf("k is %d, want at most the %d elements along axis %d", k, x.Dim(a), a)
+		return nil, evalErrorf("k is %d, want 0 to the %d elements along axis %d", k, x.Dim(a), a)
 	}
 	rows := lastAxes(x, []int{a})
 	less := ordering(rows)
