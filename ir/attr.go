@@ -27,7 +27,8 @@ type Attr struct {
 type field struct {
 	name, def string
 	hasDef    bool
-	old       bool
+	old       string
+	since     int
 	value     reflect.Value
 }
 
@@ -43,8 +44,8 @@ func fields(op Op) []field {
 			continue
 		}
 		name, def, hasDef := strings.Cut(tag, ",")
-		_, old := f.Tag.Lookup("old")
-		out = append(out, field{name, def, hasDef, old, v.Elem().FieldByIndex(f.Index)})
+		since, _ := strconv.Atoi(f.Tag.Get("since"))
+		out = append(out, field{name, def, hasDef, f.Tag.Get("old"), since, v.Elem().FieldByIndex(f.Index)})
 	}
 	return out
 }
@@ -216,14 +217,26 @@ func Attrs(op Op) []Attr {
 }
 
 // OldAttr reports whether an attribute says what only old operator sets could say, by the tag
-// old of its field: the current ones have no such attribute.
-func OldAttr(op Op, name string) bool {
+// old:"N" of its field: from set N on there is no such attribute, or, with old:"N,value", no such value.
+func OldAttr(op Op, name string, value any) bool {
 	for _, f := range fields(op) {
-		if f.name == name {
-			return f.old
+		if f.name == name && f.old != "" {
+			_, only, some := strings.Cut(f.old, ",")
+			return !some || value == only
 		}
 	}
 	return false
+}
+
+// AttrSince returns the operator set that brought an attribute, by the tag since of its field, 0 where the tag is
+// missing: those that came with or before what Export writes.
+func AttrSince(op Op, name string) int {
+	for _, f := range fields(op) {
+		if f.name == name {
+			return f.since
+		}
+	}
+	return 0
 }
 
 // ZeroAttrs returns the integer attributes without a default that are zero. Attrs

@@ -15,12 +15,15 @@ import (
 	"spc/ir/tensor"
 )
 
-// The versions that Export writes, where no operator needs a newer one: what today's
+// exportOpset is the operator set that Export writes, where no node needs a newer one: what today's
 // runtimes read.
-const (
-	exportIRVersion = 10
-	exportOpset     = 21
-)
+const exportOpset = 21
+
+// irVersions holds the IR version that came with each operator set; one that is not here has MaxIRVersion.
+var irVersions = map[int]int{21: 10, 22: 10, 23: 11, 24: 12}
+
+// typesSince holds the operator sets that brought types to operators, where those are newer than exportOpset.
+var typesSince = map[tensor.DType]int{tensor.F4E2M1: 23, tensor.F8E8M0: 24, tensor.I2: 25, tensor.U2: 25}
 
 // maxModel is the size that no protobuf message may exceed.
 const maxModel = math.MaxInt32
@@ -28,12 +31,16 @@ const maxModel = math.MaxInt32
 // Export writes g as an ONNX model. Nodes with an epilogue or quantised products, and
 // weights in a storage format, have no form in ONNX: they are errors.
 func Export(w io.Writer, g *ir.Graph, producer, version string) error {
-	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}, ir: exportIRVersion}
+	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}}
 	pg, err := e.root(g)
 	if err != nil {
 		return err
 	}
-	m := &onnxpb.ModelProto{IrVersion: int64(e.ir), ProducerName: producer, ProducerVersion: version, Graph: pg}
+	irVersion, ok := irVersions[e.opsets[""]]
+	if !ok {
+		irVersion = MaxIRVersion
+	}
+	m := &onnxpb.ModelProto{IrVersion: int64(irVersion), ProducerName: producer, ProducerVersion: version, Graph: pg}
 	for _, domain := range []string{"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"} {
 		if v, ok := e.opsets[domain]; ok {
 			m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: domain, Version: int64(v)})
@@ -59,7 +66,6 @@ type exporter struct {
 	taken     map[string]*ir.Value // by the names in the graph; nil at names that only the file has
 	constants map[*ir.Graph][]*ir.Value
 	opsets    map[string]int
-	ir        int
 }
 
 // name returns the name of a value in the file, empty where it is absent.
@@ -221,12 +227,9 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 	if top, ok := maxOpsets[domain]; ok && domain != "" {
 		version = top
 	} else if domain == "" {
-		version = max(exportOpset, op.Lookup(kind).Since)
+		version = since(n)
 	}
 	e.opsets[domain] = max(e.opsets[domain], version)
-	if version > exportOpset {
-		e.ir = MaxIRVersion
-	}
 	m := &onnxpb.NodeProto{Name: n.Name, OpType: kind, Domain: domain}
 	for _, v := range n.Inputs {
 		m.Input = append(m.Input, e.name(v))
@@ -247,7 +250,7 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		if a.Name == "coerce_2d" && lastAxis(n) {
 			continue // taking all axes from the last one on as one changes nothing
 		}
-		if strings.HasPrefix(a.Name, "spc_") || ir.OldAttr(n.Op, a.Name) {
+		if strings.HasPrefix(a.Name, "spc_") || ir.OldAttr(n.Op, a.Name, a.Value) {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
 		}
 		p, err := e.attribute(a)
@@ -260,6 +263,24 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		m.Attribute = append(m.Attribute, p)
 	}
 	return m, nil
+}
+
+// since returns the operator set that n, an operator of the default domain, needs.
+func since(n *ir.Node) int {
+	d := op.Lookup(n.Op.Kind())
+	version := max(exportOpset, d.Since)
+	if len(n.Inputs) > d.Grown.Inputs && d.Grown.Since > 0 {
+		version = max(version, d.Grown.Since)
+	}
+	for _, a := range ir.Attrs(n.Op) {
+		version = max(version, ir.AttrSince(n.Op, a.Name))
+	}
+	for _, v := range slices.Concat(n.Inputs, n.Outputs) {
+		if v != nil {
+			version = max(version, typesSince[v.Type.DType])
+		}
+	}
+	return version
 }
 
 // lastAxis reports whether a Softmax, or one like it, works along the last axis.

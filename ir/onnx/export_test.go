@@ -171,6 +171,17 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
   %y: f32[2,3,4] = Softmax "y" (%x) {axis = 1, coerce_2d = 1}
   return %y
 }`,
+		"y (Resize): attribute nearest_mode has no form in opset 21": `graph "g"(%x: f32[2,3], %s: f32[2]) {
+  %y: f32[?1,?2] = Resize "y" (%x, _, %s) {nearest_mode = "simple"}
+  return %y
+}`,
+		"y (Scan): attribute batched has no form in opset 21": `graph "g"(%x: f32[1,2], %z: f32[1,3,2]) {
+  %y: f32[1,2], %w: f32[1,3,2] = Scan "y" (%x, %z) {num_scan_inputs = 1, batched = 1, body = graph "body"(%i: f32[2], %e: f32[2]) {
+    %m: f32[2] = Add "m" (%i, %e)
+    return %m, %e
+  }}
+  return %y
+}`,
 	} {
 		g, err := ir.Parse(text, op.Registry)
 		if err != nil {
@@ -182,16 +193,31 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
 	}
 }
 
-// What came after the operator set that Export writes asks for its own.
-func TestExportAsksForTheOperatorSetOfNewOperators(t *testing.T) {
-	for kind, want := range map[string]int64{"Relu": 21, "Swish": 24, "SwiGLU": 28} {
-		x := strings.Repeat(", %x", op.Lookup(kind).In[0])[2:]
-		g, err := ir.Parse(`graph "g"(%x: f32[2,4]) {
-  %y: f32[2,4] = `+kind+` "y" (`+x+`)
+// What came after the operator set that Export writes asks for its own: an operator, an input, an attribute, a type.
+func TestExportAsksForTheOperatorSetOfWhatIsNew(t *testing.T) {
+	for _, c := range []struct {
+		node      string
+		opset, ir int64
+	}{
+		{`Relu "y" (%x)`, 21, 10},
+		{`Attention "y" (%q, %q, %q)`, 23, 11},
+		{`Attention "y" (%q, %q, %q, _, _, _, %n)`, 24, 12},
+		{`Swish "y" (%x)`, 24, 12},
+		{`SwiGLU "y" (%x, %x)`, 28, 13},
+		{`Cast "y" (%x) {to = 23}`, 23, 11},
+		{`Cast "y" (%x) {to = 25}`, 25, 13},
+		{`Cast "y" (%x) {to = 17, round_mode = "down"}`, 24, 12},
+		{`QuantizeLinear "y" (%x, %s) {precision = 1}`, 23, 11},
+	} {
+		g, err := ir.Parse(`graph "g"(%x: f32[2,4], %q: f32[1,2,3,4], %n: i64[1], %s: f32[]) {
+  %y: f32[] = `+c.node+`
   return %y
 }`, op.Registry)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if err := g.Infer(); err != nil {
+			t.Fatalf("%s: %v", c.node, err)
 		}
 		var b bytes.Buffer
 		if err := onnx.Export(&b, g, "test", "1"); err != nil {
@@ -201,8 +227,8 @@ func TestExportAsksForTheOperatorSetOfNewOperators(t *testing.T) {
 		if err := proto.Unmarshal(b.Bytes(), &m); err != nil {
 			t.Fatal(err)
 		}
-		if len(m.OpsetImport) != 1 || m.OpsetImport[0].Version != want {
-			t.Errorf("%s asks for %v, want operator set %d", kind, m.OpsetImport, want)
+		if len(m.OpsetImport) != 1 || m.OpsetImport[0].Version != c.opset || m.IrVersion != c.ir {
+			t.Errorf("%s asks for %v and IR version %d, want %d and %d", c.node, m.OpsetImport, m.IrVersion, c.opset, c.ir)
 		}
 	}
 }

@@ -16,7 +16,7 @@ type casting struct {
 	// values; otherwise they become infinities or NaN.
 	Saturate bool `attr:"saturate,1"`
 	// RoundMode is how f8e8m0 rounds: up, down or nearest.
-	RoundMode string `attr:"round_mode,up"`
+	RoundMode string `attr:"round_mode,up" since:"24"`
 }
 
 var roundModes = map[string]tensor.Rounding{

@@ -112,7 +112,7 @@ type QuantizeLinear struct {
 	granularity
 	DType tensor.DType `attr:"output_dtype"`
 	// Precision is the type in which x is divided, else the scale's.
-	Precision tensor.DType `attr:"precision"`
+	Precision tensor.DType `attr:"precision" since:"23"`
 	// Saturate holds for f8: otherwise what is out of range becomes infinity or
 	// NaN.
 	Saturate bool `attr:"saturate,1"`
@@ -221,7 +221,7 @@ func quantize(q, zero *tensor.Tensor, dt tensor.DType, saturate bool) *tensor.Te
 type DequantizeLinear struct {
 	streaming
 	granularity
-	DType tensor.DType `attr:"output_dtype"`
+	DType tensor.DType `attr:"output_dtype" since:"23"`
 }
 
 // Kind is DequantizeLinear.
