@@ -239,13 +239,16 @@ func AttrSince(op Op, name string) int {
 	return 0
 }
 
-// ZeroAttrs returns the integer attributes without a default that are zero. Attrs
-// leaves them out, but ONNX requires them.
+// ZeroAttrs returns the integers without a default that are zero and the texts without one that are empty.
+// Attrs leaves them out, but ONNX requires them.
 func ZeroAttrs(op Op) []Attr {
 	var out []Attr
 	for _, f := range fields(op) {
-		if n, ok := f.value.Interface().(int); ok && n == 0 && !f.hasDef {
-			out = append(out, Attr{f.name, 0})
+		switch v := f.value.Interface(); v {
+		case 0, "":
+			if !f.hasDef {
+				out = append(out, Attr{f.name, v})
+			}
 		}
 	}
 	return out

@@ -131,7 +131,10 @@ func TestExportKeepsToTheOperatorsOfONNX(t *testing.T) {
   %"y/product": f32[2,2] = Relu "r" (%x)
   %y: f32[2,2] = MatMul "y" (%"y/product", %w, %b)
   %z: f32[4,2] = Concat "z" (%y, %y) {axis = 0}
-  return %z
+  %n: f32[2,2] = GroupNormalization "n" (%x, %b, %b) {num_groups = 1}
+  %k: string[1] = const {"k"}
+  %m: bool[1] = RegexFullMatch "m" (%k)
+  return %z, %n, %m
 }`, op.Registry)
 	if err != nil {
 		t.Fatal(err)
@@ -154,6 +157,7 @@ func TestExportKeepsToTheOperatorsOfONNX(t *testing.T) {
 	}
 	want := []string{
 		"Relu x -> y/product", "MatMul y/product,w -> y/product_", "Add y/product_,b -> y", "Concat y,y -> z axis",
+		"GroupNormalization x,b,b -> n num_groups", "RegexFullMatch k -> m pattern",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
