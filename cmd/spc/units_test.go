@@ -109,6 +109,8 @@ func TestOpenDimensionsTakeSizesOrAreNamed(t *testing.T) {
 		{"a symbol has one size", []spc.Port{port("x", seq), port("y", ir.Size(2), seq)}, map[string]int{"sequence": 7}, nil, [][]int{{7}, {2, 7}}, ""},
 		{"a shape binds symbols", []spc.Port{port("x", batch, seq), port("y", seq)}, nil, map[string][]int{"x": {2, 5}}, [][]int{{2, 5}, {5}}, ""},
 		{"another symbol is an error", []spc.Port{port("x", batch, seq)}, nil, nil, nil, "dimension sequence of input x f32[batch,sequence] is open, give --dim sequence=N"},
+		{"all are named", []spc.Port{port("x", batch, seq, ir.Sym("H"), ir.Sym("W")), port("y", seq, ir.Sym("H")), port("z", fresh, ir.Sym("V"), ir.Sym("?9"))}, nil, nil, nil,
+			"dimensions sequence, H, W of input x f32[batch,sequence,H,W] and V, 2 of input z f32[?1,V,?9] are open, give --dim sequence=N --dim H=N --dim W=N --dim V=N --shape z=DIMS"},
 		{"even if it leads", []spc.Port{port("x", seq, batch)}, nil, nil, nil, "dimension sequence"},
 		{"so is an unnamed one", []spc.Port{port("x", batch, fresh)}, nil, nil, nil, "dimension 1 of input x f32[batch,?1] is open, give --shape x=DIMS"},
 		{"and an unknown rank", []spc.Port{{Name: "x", DType: tensor.F32}}, nil, nil, nil, "no known shape"},
