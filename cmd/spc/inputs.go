@@ -208,6 +208,29 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 	return in, nil
 }
 
+// explain adds to the error of a run on values that a model does not take which of its inputs were random.
+func (r *request) explain(err error) error {
+	var names []string
+	for _, p := range r.ports {
+		if s, ok := r.sources[p.Name]; !ok || s.random != nil {
+			names = append(names, p.Name)
+		}
+	}
+	if !errors.Is(err, spc.ErrInvalid) || len(names) == 0 {
+		return err
+	}
+	name := names[0]
+	return fmt.Errorf("%w; %s random: where the model wants certain values, give them by -i %s=FILE or -i %s=random:SEED:LO:HI", err, areRandom(names), name, name)
+}
+
+// areRandom says that inputs are.
+func areRandom(names []string) string {
+	if len(names) == 1 {
+		return "input " + names[0] + " is"
+	}
+	return "inputs " + strings.Join(names, ", ") + " are"
+}
+
 func isImage(file string) bool {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".png", ".jpg", ".jpeg":
