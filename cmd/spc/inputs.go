@@ -239,12 +239,16 @@ func isImage(file string) bool {
 	return false
 }
 
-// readInput reads what a port takes.
+// readInput reads what a port takes. Where that is 16-bit floats, an .npy of f32 is rounded to them.
 func readInput(p spc.Port, file string) (*tensor.Tensor, error) {
 	if p.Elem != nil {
 		return readList(file, p.DType)
 	}
-	return readTensor(file)
+	t, err := readTensor(file)
+	if err == nil && t.DType() == tensor.F32 && (p.DType == tensor.F16 || p.DType == tensor.BF16) && strings.EqualFold(filepath.Ext(file), ".npy") {
+		t = tensor.FromFloat64s(p.DType, t.Float64s(), t.Shape()...) // numpy has no bf16
+	}
+	return t, err
 }
 
 func readTensor(file string) (*tensor.Tensor, error) {

@@ -345,3 +345,29 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 		}
 	}
 }
+
+func TestArraysOfF32BecomeHalvesWhereThoseAreWanted(t *testing.T) {
+	dir := t.TempDir()
+	x := tensor.From([]float32{1.0009766, -3.14159, 70000, 1e-9}, 4)
+	npy, pb := filepath.Join(dir, "x.npy"), filepath.Join(dir, "x.pb")
+	if err := tensor.WriteNPY(npy, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := tensor.WriteTensorProto(pb, "x", x); err != nil {
+		t.Fatal(err)
+	}
+	for dt, want := range map[tensor.DType]*tensor.Tensor{
+		tensor.F32:  x,
+		tensor.F64:  x, // which is then refused
+		tensor.F16:  tensor.FromFloat64s(tensor.F16, []float64{1.0009765625, -3.140625, math.Inf(1), 0}, 4),
+		tensor.BF16: tensor.FromFloat64s(tensor.BF16, []float64{1, -3.140625, 70144, 1e-9}, 4),
+	} {
+		got, err := readInput(spc.Port{Name: "x", DType: dt}, npy)
+		if err != nil || !got.Equal(want) {
+			t.Errorf("as %v: %v of %v, %v, want %v of %v", dt, got.Float64s(), got, err, want.Float64s(), want)
+		}
+	}
+	if got, err := readInput(spc.Port{Name: "x", DType: tensor.F16}, pb); err != nil || got.DType() != tensor.F32 {
+		t.Errorf("a .pb, which says its type, becomes %v, %v", got, err)
+	}
+}
