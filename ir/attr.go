@@ -228,8 +228,8 @@ func OldAttr(op Op, name string, value any) bool {
 	return false
 }
 
-// AttrSince returns the operator set that brought an attribute, by the tag since of its field, 0 where the tag is
-// missing: those that came with or before what Export writes.
+// AttrSince returns the operator set that brought an attribute to its operator, by the tag since of its field, 0 where
+// the tag is missing: of operators whose form onnx.Export takes for older, those that are as old.
 func AttrSince(op Op, name string) int {
 	for _, f := range fields(op) {
 		if f.name == name {

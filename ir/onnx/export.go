@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -15,23 +16,13 @@ import (
 	"spc/ir/tensor"
 )
 
-// exportOpset is the operator set that Export writes, where no node needs a newer one: what today's
-// runtimes read.
-const exportOpset = 21
-
-// irVersions holds the IR version that came with each operator set; one that is not here has MaxIRVersion.
-var irVersions = map[int]int{21: 10, 22: 10, 23: 11, 24: 12}
-
-// typesSince holds the operator sets that brought types to operators, where those are newer than exportOpset.
-var typesSince = map[tensor.DType]int{tensor.F4E2M1: 23, tensor.F8E8M0: 24, tensor.I2: 25, tensor.U2: 25}
-
 // maxModel is the size that no protobuf message may exceed.
 const maxModel = math.MaxInt32
 
 // Export writes g as an ONNX model. Nodes with an epilogue or quantised products, and
 // weights in a storage format, have no form in ONNX: they are errors.
 func Export(w io.Writer, g *ir.Graph, producer, version string) error {
-	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}}
+	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": slices.Min(slices.Collect(maps.Keys(forms)))}}
 	pg, err := e.root(g)
 	if err != nil {
 		return err
@@ -160,6 +151,7 @@ func (e *exporter) graph(g *ir.Graph) (*onnxpb.GraphProto, error) {
 			out.Name = e.free(v.Name + "/output")
 		}
 		if out.Name != e.name(v) {
+			e.opsets[""] = max(e.opsets[""], sinceTypes("Identity", v))
 			p.Node = append(p.Node, &onnxpb.NodeProto{OpType: "Identity", Input: []string{e.name(v)}, Output: []string{out.Name}})
 		}
 		p.Output = append(p.Output, out)
@@ -263,24 +255,6 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		m.Attribute = append(m.Attribute, p)
 	}
 	return m, nil
-}
-
-// since returns the operator set that n, an operator of the default domain, needs.
-func since(n *ir.Node) int {
-	d := op.Lookup(n.Op.Kind())
-	version := max(exportOpset, d.Since)
-	if len(n.Inputs) > d.Grown.Inputs && d.Grown.Since > 0 {
-		version = max(version, d.Grown.Since)
-	}
-	for _, a := range ir.Attrs(n.Op) {
-		version = max(version, ir.AttrSince(n.Op, a.Name))
-	}
-	for _, v := range slices.Concat(n.Inputs, n.Outputs) {
-		if v != nil {
-			version = max(version, typesSince[v.Type.DType])
-		}
-	}
-	return version
 }
 
 // lastAxis reports whether a Softmax, or one like it, works along the last axis.

@@ -171,15 +171,15 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
   %y: f32[1,1,2,2] = Conv "y" (%x, %w) {spc_act = "Relu"}
   return %y
 }`,
-		"y (Softmax): attribute coerce_2d has no form in opset 21": `graph "g"(%x: f32[2,3,4]) {
+		"y (Softmax): attribute coerce_2d has no form in opset 13": `graph "g"(%x: f32[2,3,4]) {
   %y: f32[2,3,4] = Softmax "y" (%x) {axis = 1, coerce_2d = 1}
   return %y
 }`,
-		"y (Resize): attribute nearest_mode has no form in opset 21": `graph "g"(%x: f32[2,3], %s: f32[2]) {
+		"y (Resize): attribute nearest_mode has no form in opset 19": `graph "g"(%x: f32[2,3], %s: f32[2]) {
   %y: f32[?1,?2] = Resize "y" (%x, _, %s) {nearest_mode = "simple"}
   return %y
 }`,
-		"y (Scan): attribute batched has no form in opset 21": `graph "g"(%x: f32[1,2], %z: f32[1,3,2]) {
+		"y (Scan): attribute batched has no form in opset 13": `graph "g"(%x: f32[1,2], %z: f32[1,3,2]) {
   %y: f32[1,2], %w: f32[1,3,2] = Scan "y" (%x, %z) {num_scan_inputs = 1, batched = 1, body = graph "body"(%i: f32[2], %e: f32[2]) {
     %m: f32[2] = Add "m" (%i, %e)
     return %m, %e
@@ -197,13 +197,20 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
 	}
 }
 
-// What came after the operator set that Export writes asks for its own: an operator, an input, an attribute, a type.
-func TestExportAsksForTheOperatorSetOfWhatIsNew(t *testing.T) {
+// A model asks for no newer operator set than its nodes do: for their operators, inputs, attributes and types.
+func TestExportAsksForTheLeastOperatorSet(t *testing.T) {
 	for _, c := range []struct {
 		node      string
 		opset, ir int64
 	}{
-		{`Relu "y" (%x)`, 21, 10},
+		{`Neg "y" (%x)`, 13, 7},
+		{`Relu "y" (%x)`, 14, 7},
+		{`AveragePool "y" (%q) {kernel_shape = [2, 2]}`, 19, 9},
+		{`Gelu "y" (%x)`, 21, 10},
+		{`QuantizeLinear "y" (%x, %s)`, 13, 7},
+		{`Cast "y" (%x) {to = 7}`, 13, 7},
+		{`Cast "y" (%x) {to = 3}`, 21, 10},
+		{`Split "y" (%x) {num_outputs = 1}`, 18, 8},
 		{`Attention "y" (%q, %q, %q)`, 23, 11},
 		{`Attention "y" (%q, %q, %q, _, _, _, %n)`, 24, 12},
 		{`Swish "y" (%x)`, 24, 12},
@@ -279,6 +286,14 @@ func TestExportKeepsTheNamesOfOutputs(t *testing.T) {
 	for i, want := range []string{"a", "b", "x"} {
 		if got := back.OutputName(i); got != want {
 			t.Errorf("output %d is %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestFormsAreOfOperators(t *testing.T) {
+	for _, kind := range onnx.Forms() {
+		if d := op.Lookup(kind); d == nil || d.Since > 0 {
+			t.Errorf("%s is no operator, or is newer than all that have old forms", kind)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 type casting struct {
 	// Saturate makes values beyond the range of an f8 type its largest finite
 	// values; otherwise they become infinities or NaN.
-	Saturate bool `attr:"saturate,1"`
+	Saturate bool `attr:"saturate,1" since:"19"`
 	// RoundMode is how f8e8m0 rounds: up, down or nearest.
 	RoundMode string `attr:"round_mode,up" since:"24"`
 }
