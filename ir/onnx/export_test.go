@@ -210,6 +210,7 @@ func TestExportAsksForTheLeastOperatorSet(t *testing.T) {
 		{`QuantizeLinear "y" (%x, %s)`, 13, 7},
 		{`Cast "y" (%x) {to = 7}`, 13, 7},
 		{`Cast "y" (%x) {to = 3}`, 21, 10},
+		{`SplitToSequence "y" (%x)`, 16, 8},
 		{`Split "y" (%x) {num_outputs = 1}`, 18, 8},
 		{`Attention "y" (%q, %q, %q)`, 23, 11},
 		{`Attention "y" (%q, %q, %q, _, _, _, %n)`, 24, 12},

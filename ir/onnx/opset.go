@@ -22,14 +22,15 @@ var irVersions = map[int]int{13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20
 // plain and, of wordly, on 8-bit integers. Attributes that came later have their own tag (ir.AttrSince).
 var forms = map[int][]string{
 	13: strings.Fields(`Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitShift Cast Ceil Clip Compress Concat
-		ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh DepthToSpace DequantizeLinear Div Dropout
-		DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand Flatten Floor Gather GatherElements GatherND Gemm
-		GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual HardSigmoid Hardmax Identity If
-		InstanceNormalization IsNaN LRN LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization MatMul
-		MatMulInteger Max MaxPool Mean MeanVarianceNormalization Min Mul Neg NonMaxSuppression NonZero Not OneHot Or
-		PRelu Pow QLinearConv QLinearMatMul QuantizeLinear Reciprocal ReduceSum ReverseSequence Round Scan Selu
-		Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan
-		Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Where Xor`),
+		ConcatFromSequence ConstantOfShape Conv ConvInteger ConvTranspose Cos Cosh DepthToSpace DequantizeLinear Det
+		Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
+		GatherND Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual HardSigmoid Hardmax
+		Identity If InstanceNormalization IsNaN LRN LeakyRelu Less LessOrEqual Log LogSoftmax Loop LpNormalization
+		MatMul MatMulInteger Max MaxPool Mean MeanVarianceNormalization Min Mod Mul Neg NonMaxSuppression NonZero Not
+		OneHot Or PRelu Pow QLinearConv QLinearMatMul QuantizeLinear Reciprocal ReduceSum ReverseSequence Round Scan
+		Selu SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shrink Sigmoid
+		Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze Sub Sum
+		Tan Tanh ThresholdedRelu Tile TopK Transpose Unsqueeze Where Xor`),
 	14: strings.Fields(`BatchNormalization CumSum GRU HardSwish LSTM RNN Relu Reshape Trilu`),
 	15: strings.Fields(`Shape`),
 	16: strings.Fields(`RoiAlign`),
@@ -68,8 +69,14 @@ func sinceTypes(kind string, values ...*ir.Value) int {
 		types = quantised
 	}
 	for _, v := range values {
-		if v != nil && !slices.Contains(types, v.Type.DType) {
-			version = max(version, exportOpset, typesSince[v.Type.DType])
+		if v == nil {
+			continue
+		}
+		switch dt := v.Type.DType; {
+		case dt.IsSequence() && slices.Contains(types, dt.Elem()):
+			version = max(version, 16) // which brought them to If and Loop, and sets before that to others
+		case !slices.Contains(types, dt):
+			version = max(version, exportOpset, typesSince[dt])
 		}
 	}
 	return version
