@@ -6,12 +6,14 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"spc"
 	"spc/ir/tensor"
 	"spc/tests/archs"
+	"spc/tests/graphtest"
 )
 
 // samples yields some random inputs of a model; edit may change them.
@@ -53,6 +55,83 @@ func TestQuantisedModelsDoNotDependOnThreads(t *testing.T) {
 				t.Errorf("%s, %s: %d threads give another model than 1", c.arch, c.ranges, threads)
 			}
 		}
+	}
+}
+
+// Quantising must not put anything into the interpreter that has a kernel in floating point.
+func TestQuantisedModelsHaveKernels(t *testing.T) {
+	for name, body := range map[string]string{
+		"MaxPool over three axes": `%a: f32[*] = MaxPool "m" (%v) {kernel_shape = [2, 2, 2], strides = [2, 2, 2]}`,
+		"MaxPool over two axes": `%s: i64[4] = const {1, 6, 4, 16}
+  %u: f32[*] = Reshape "u" (%v, %s)
+  %a: f32[*] = MaxPool "m" (%u) {kernel_shape = [2, 2], strides = [2, 2]}`,
+		"MaxPool over one axis": `%s: i64[3] = const {1, 6, 64}
+  %u: f32[*] = Reshape "u" (%v, %s)
+  %a: f32[*] = MaxPool "m" (%u) {kernel_shape = [2], strides = [2]}`,
+		"Transpose": `%a: f32[*] = Transpose "m" (%v) {perm = [0, 2, 1, 4, 3]}`,
+		"Tile": `%s: i64[5] = const {1, 2, 1, 3, 1}
+  %a: f32[*] = Tile "m" (%v, %s)`,
+		"Gather": `%s: i64[2] = const {3, 1}
+  %a: f32[*] = Gather "m" (%v, %s) {axis = 1}`,
+		"Slice": `%s: i64[1] = const {3}
+  %e: i64[1] = const {0}
+  %ax: i64[1] = const {4}
+  %st: i64[1] = const {-2}
+  %a: f32[*] = Slice "m" (%v, %s, %e, %ax, %st)`,
+		"Concat": `%a: f32[*] = Concat "m" (%v, %v) {axis = 2}`,
+		"Expand": `%s: i64[5] = const {2, 6, 4, 4, 4}
+  %a: f32[*] = Expand "m" (%v, %s)`,
+		"Resize": `%s: f32[5] = const {1, 1, 2, 2, 2}
+  %a: f32[*] = Resize "m" (%v, _, %s) {coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"}`,
+		"Resize of two axes": `%r: i64[4] = const {1, 6, 4, 16}
+  %u: f32[*] = Reshape "u" (%v, %r)
+  %s: f32[4] = const {1, 1, 2, 2}
+  %a: f32[*] = Resize "m" (%u, _, %s) {coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"}`,
+		"DepthToSpace": `%s: i64[4] = const {1, 24, 4, 4}
+  %u: f32[*] = Reshape "u" (%v, %s)
+  %a: f32[*] = DepthToSpace "m" (%u) {blocksize = 2}`,
+		"SpaceToDepth": `%s: i64[4] = const {1, 6, 16, 4}
+  %u: f32[*] = Reshape "u" (%v, %s)
+  %a: f32[*] = SpaceToDepth "m" (%u) {blocksize = 2}`,
+		"Split": `%a: f32[*], %d: f32[*] = Split "m" (%v) {axis = 1, num_outputs = 2}`,
+		"Pad": `%s: i64[10] = const {0, 0, 1, 1, 1, 0, 0, 1, 1, 1}
+  %a: f32[*] = Pad "m" (%v, %s)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			model := graphtest.ONNX(t, `graph "g"(%x: f32[1,6,4,4,4]) {
+  %w: f32[6,6,1,1,1] = const {`+strings.Repeat(", 0.25", 36)[2:]+`}
+  %k: f32[4,4] = const {`+strings.Repeat(", 0.5", 16)[2:]+`}
+  %h: f32[4,5] = const {`+strings.Repeat(", 0.5", 20)[2:]+`}
+  %t: f32[1,6,4,4,4] = Conv "conv" (%x, %w)
+  %v: f32[1,6,4,4,4] = MatMul "first" (%t, %k)
+  `+body+`
+  %five: i64[2] = const {-1, 4}
+  %b: f32[*] = Reshape "flat" (%a, %five)
+  %y: f32[*] = MatMul "last" (%b, %h)
+  return %y
+}`)
+			var interpreted []string
+			for _, dt := range []tensor.DType{tensor.Undefined, tensor.I8} {
+				o := spc.CompileOptions{Bytes: model, Quantize: spc.QuantizeOptions{Type: dt}}
+				if dt == tensor.I8 {
+					o.Quantize.KeepNone, o.Calibration = true, spc.Calibration{Inputs: samples(2, nil)}
+				}
+				m, err := spc.Compile(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				if q := m.Explain().Quant; dt == tensor.I8 && (q.Products != 2 || len(q.Kept) != 1 || q.Kept[0].Why != "a convolution over 3 axes has no kernel of integers") {
+					t.Errorf("quantised %+v, want two products, and the convolution kept with its reason", q)
+				}
+				for _, k := range m.Interpreted() {
+					interpreted = append(interpreted, k.Op+" "+dt.String())
+				}
+			}
+			if slices.ContainsFunc(interpreted, func(s string) bool { return strings.HasSuffix(s, "i8") }) {
+				t.Errorf("interpreted: %q", interpreted)
+			}
+		})
 	}
 }
 

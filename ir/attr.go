@@ -27,7 +27,8 @@ type Attr struct {
 type field struct {
 	name, def string
 	hasDef    bool
-	old       bool
+	old       string
+	since     int
 	value     reflect.Value
 }
 
@@ -43,8 +44,8 @@ func fields(op Op) []field {
 			continue
 		}
 		name, def, hasDef := strings.Cut(tag, ",")
-		_, old := f.Tag.Lookup("old")
-		out = append(out, field{name, def, hasDef, old, v.Elem().FieldByIndex(f.Index)})
+		since, _ := strconv.Atoi(f.Tag.Get("since"))
+		out = append(out, field{name, def, hasDef, f.Tag.Get("old"), since, v.Elem().FieldByIndex(f.Index)})
 	}
 	return out
 }
@@ -216,23 +217,38 @@ func Attrs(op Op) []Attr {
 }
 
 // OldAttr reports whether an attribute says what only old operator sets could say, by the tag
-// old of its field: the current ones have no such attribute.
-func OldAttr(op Op, name string) bool {
+// old:"N" of its field: from set N on there is no such attribute, or, with old:"N,value", no such value.
+func OldAttr(op Op, name string, value any) bool {
 	for _, f := range fields(op) {
-		if f.name == name {
-			return f.old
+		if f.name == name && f.old != "" {
+			_, only, some := strings.Cut(f.old, ",")
+			return !some || value == only
 		}
 	}
 	return false
 }
 
-// ZeroAttrs returns the integer attributes without a default that are zero. Attrs
-// leaves them out, but ONNX requires them.
+// AttrSince returns the operator set that brought an attribute to its operator, by the tag since of its field, 0 where
+// the tag is missing: of operators whose form onnx.Export takes for older, those that are as old.
+func AttrSince(op Op, name string) int {
+	for _, f := range fields(op) {
+		if f.name == name {
+			return f.since
+		}
+	}
+	return 0
+}
+
+// ZeroAttrs returns the integers without a default that are zero and the texts without one that are empty.
+// Attrs leaves them out, but ONNX requires them.
 func ZeroAttrs(op Op) []Attr {
 	var out []Attr
 	for _, f := range fields(op) {
-		if n, ok := f.value.Interface().(int); ok && n == 0 && !f.hasDef {
-			out = append(out, Attr{f.name, 0})
+		switch v := f.value.Interface(); v {
+		case 0, "":
+			if !f.hasDef {
+				out = append(out, Attr{f.name, v})
+			}
 		}
 	}
 	return out

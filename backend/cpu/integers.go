@@ -73,13 +73,12 @@ type integerConv struct {
 	steps   []int32
 }
 
-// bindIntegerConv makes the kernel of a quantised Conv of one group over one or two spatial
-// axes.
+// bindIntegerConv makes the kernel of a quantised Conv of one group over at most op.MaxQuantAxes spatial axes.
 func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.Conv)
 	kernel, err := p.integerWeight(n)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	if err != nil || kernel == nil || len(xs) > 4 || prod(ys) == 0 || prod(xs) == 0 {
+	if err != nil || kernel == nil || len(xs) > 2+op.MaxQuantAxes || prod(ys) == 0 || prod(xs) == 0 {
 		return nil, err
 	}
 	g, err := newConvGeometry(n, o, 1)
@@ -98,7 +97,7 @@ func bindIntegerConv(p *program, n *ir.Node) (*bound, error) {
 func bindConvInteger(p *program, n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.ConvInteger)
 	xs, w := shapeOf(n.Inputs[0]), n.Inputs[1].Const
-	if w == nil || o.Group != 1 || n.Inputs[0].Type.DType != tensor.U8 || len(xs) > 4 || prod(shapeOf(n.Outputs[0])) == 0 || prod(xs) == 0 {
+	if w == nil || o.Group != 1 || n.Inputs[0].Type.DType != tensor.U8 || len(xs) > 2+op.MaxQuantAxes || prod(shapeOf(n.Outputs[0])) == 0 || prod(xs) == 0 {
 		return nil, nil
 	}
 	g, err := newConvGeometry(n, &op.Conv{Window: o.Window, Group: 1}, 1)

@@ -202,6 +202,15 @@ func TestPoolsAndQuantizersOfU8MatchTheOperator(t *testing.T) {
   %%y: f32[?a,?b,?c,?d] = DequantizeLinear "d" (%%m, %%s, %%z)
   return %%y
 }`, 2+r.IntN(90), 2+r.IntN(90), r.IntN(256), kernel[0], kernel[1], stride[0], stride[1], r.IntN(2))
+		if i%5 == 1 { // along one axis
+			text = fmt.Sprintf(`graph "g"(%%x: f32[2,3,%d]) {
+  %%s: f32[] = const {0.03}
+  %%q: u8[?a,?b,?c] = QuantizeLinear "q" (%%x, %%s)
+  %%m: u8[?a,?b,?c] = MaxPool "m" (%%q) {kernel_shape = [%d], strides = [%d], pads = [1, 0], ceil_mode = %d}
+  %%y: f32[?a,?b,?c] = DequantizeLinear "d" (%%m, %%s)
+  return %%y
+}`, 3+r.IntN(90), kernel[0], stride[0], r.IntN(2))
+		}
 		g, err := ir.Parse(text, op.Registry)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, text)

@@ -14,12 +14,16 @@ import (
 func bindMaxPoolBytes(n *ir.Node) (*bound, error) {
 	o := n.Op.(*op.MaxPool)
 	xs, ys := shapeOf(n.Inputs[0]), shapeOf(n.Outputs[0])
-	if len(xs) != 4 || prod(ys) == 0 || prod(xs) == 0 {
+	if len(xs) > 2+op.MaxQuantAxes || prod(ys) == 0 || prod(xs) == 0 {
 		return nil, nil
 	}
 	spans, out, err := o.Window.Resolve(xs[2:], o.KernelShape, o.CeilMode)
 	if err != nil {
 		return nil, n.Errorf(ir.ErrInvalid, "%v", err)
+	}
+	if len(spans) == 1 { // a row is an image
+		xs, out = []int{xs[0], xs[1], 1, xs[2]}, []int{1, out[0]}
+		spans = []op.Span{{Kernel: 1, Stride: 1, Dilation: 1}, spans[0]}
 	}
 	v, h := spans[0], spans[1]
 	height, width := xs[2], xs[3]

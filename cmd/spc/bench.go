@@ -132,7 +132,7 @@ func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	defer p.close()
 	for b.Device != f.device.used() { // again where another device has taken over
 		if err := b.measure(c.Context(), m, &f.device, in, f.warmup, p); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return r.explain(fmt.Errorf("%s: %w", args[0], err))
 		}
 	}
 	p.close()

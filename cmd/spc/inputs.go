@@ -208,6 +208,29 @@ func (r *request) tensors() (map[string]*tensor.Tensor, error) {
 	return in, nil
 }
 
+// explain adds to the error of a run on values that a model does not take which of its inputs were random.
+func (r *request) explain(err error) error {
+	var names []string
+	for _, p := range r.ports {
+		if s, ok := r.sources[p.Name]; !ok || s.random != nil {
+			names = append(names, p.Name)
+		}
+	}
+	if !errors.Is(err, spc.ErrInvalid) || len(names) == 0 {
+		return err
+	}
+	name := names[0]
+	return fmt.Errorf("%w; %s random: where the model wants certain values, give them by -i %s=FILE or -i %s=random:SEED:LO:HI", err, areRandom(names), name, name)
+}
+
+// areRandom says that inputs are.
+func areRandom(names []string) string {
+	if len(names) == 1 {
+		return "input " + names[0] + " is"
+	}
+	return "inputs " + strings.Join(names, ", ") + " are"
+}
+
 func isImage(file string) bool {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".png", ".jpg", ".jpeg":
@@ -216,12 +239,16 @@ func isImage(file string) bool {
 	return false
 }
 
-// readInput reads what a port takes.
+// readInput reads what a port takes. Where that is 16-bit floats, an .npy of f32 is rounded to them.
 func readInput(p spc.Port, file string) (*tensor.Tensor, error) {
 	if p.Elem != nil {
 		return readList(file, p.DType)
 	}
-	return readTensor(file)
+	t, err := readTensor(file)
+	if err == nil && t.DType() == tensor.F32 && (p.DType == tensor.F16 || p.DType == tensor.BF16) && strings.EqualFold(filepath.Ext(file), ".npy") {
+		t = tensor.FromFloat64s(p.DType, t.Float64s(), t.Shape()...) // numpy has no bf16
+	}
+	return t, err
 }
 
 func readTensor(file string) (*tensor.Tensor, error) {
@@ -382,24 +409,50 @@ func batchSymbol(ports []spc.Port) string {
 	return ""
 }
 
-// sizes returns the shape of an input, an error where it is not all known.
+// sizes returns the shape of an input, an error that tells what is open in all inputs where it is not all known.
 func (b *binder) sizes(p spc.Port) ([]int, error) {
 	if !p.Ranked {
 		return nil, fmt.Errorf("input %s has no known shape, give --shape %s=DIMS", p.Name, p.Name)
 	}
 	shape := make([]int, len(p.Dims))
 	for i, d := range p.Dims {
-		n, known := b.size(d)
-		switch {
-		case known:
-			shape[i] = n
-		case d.Fresh():
-			return nil, fmt.Errorf("dimension %d of input %s %v is open, give --shape %s=DIMS", i, p.Name, p, p.Name)
-		default:
-			return nil, fmt.Errorf("dimension %s of input %s %v is open, give --dim %s=N", d, p.Name, p, d)
+		var known bool
+		if shape[i], known = b.size(d); !known {
+			return nil, b.open()
 		}
 	}
 	return shape, nil
+}
+
+// open is the error that names the open dimensions of all inputs, and what gives them sizes. A symbol is named once.
+func (b *binder) open() error {
+	var parts, flags []string
+	total := 0
+	for _, p := range b.ports {
+		var dims []string
+		for i, d := range p.Dims {
+			flag := fmt.Sprintf("--dim %s=N", d)
+			if d.Fresh() {
+				flag = fmt.Sprintf("--shape %s=DIMS", p.Name)
+			}
+			given := slices.Contains(flags, flag)
+			if _, known := b.size(d); known || p.Elem != nil || given && !d.Fresh() {
+				continue
+			}
+			if !given {
+				flags = append(flags, flag)
+			}
+			dims = append(dims, strings.TrimPrefix(dimension(d, i), "dimension "))
+		}
+		if total += len(dims); len(dims) > 0 {
+			parts = append(parts, fmt.Sprintf("%s of input %s %v", strings.Join(dims, ", "), p.Name, p))
+		}
+	}
+	dimension, are := "dimension", "is"
+	if total > 1 {
+		dimension, are = "dimensions", "are"
+	}
+	return fmt.Errorf("%s %s %s open, give %s", dimension, strings.Join(parts, " and "), are, strings.Join(flags, " "))
 }
 
 // dimension names a dimension of an input.

@@ -18,9 +18,11 @@ func pruneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune MODEL.onnx -o PRUNED.onnx",
 		Short: "Prune an ONNX model, and quantise it, into an ONNX model",
-		Long: `Prune an ONNX model as compile does, and write it as an ONNX model that any runtime
-or trainer reads. Batch normalisation is folded into the weights. With --quantize
-int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16 or
+		Long: `Prune an ONNX model as compile does, and write it as an ONNX model for other runtimes
+and trainers. Nodes are written in the form that they have today, so that the operator
+set may be a newer one than the model's: the least, from 13 on, that has those forms,
+with the IR version that came with it. Batch normalisation is folded into the weights.
+With --quantize int8, products stand between QuantizeLinear and DequantizeLinear nodes; with fp16 or
 bf16, weights stand before Cast nodes.`,
 		Example: `  spc prune model.onnx -o pruned.onnx --sparsity 0.8 --pattern block:4x1
   spc prune model.onnx -o quantized.onnx --quantize int8 --calib photos/ --preprocess imagenet`,

@@ -94,7 +94,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	warnOfNaN(c, m, in)
 	out, err := m.run(c.Context(), in)
 	if err != nil {
-		return err
+		return r.explain(err)
 	}
 	var names []string
 	for _, p := range m.outputs() {

@@ -109,6 +109,8 @@ func TestOpenDimensionsTakeSizesOrAreNamed(t *testing.T) {
 		{"a symbol has one size", []spc.Port{port("x", seq), port("y", ir.Size(2), seq)}, map[string]int{"sequence": 7}, nil, [][]int{{7}, {2, 7}}, ""},
 		{"a shape binds symbols", []spc.Port{port("x", batch, seq), port("y", seq)}, nil, map[string][]int{"x": {2, 5}}, [][]int{{2, 5}, {5}}, ""},
 		{"another symbol is an error", []spc.Port{port("x", batch, seq)}, nil, nil, nil, "dimension sequence of input x f32[batch,sequence] is open, give --dim sequence=N"},
+		{"all are named", []spc.Port{port("x", batch, seq, ir.Sym("H"), ir.Sym("W")), port("y", seq, ir.Sym("H")), port("z", fresh, ir.Sym("V"), ir.Sym("?9"))}, nil, nil, nil,
+			"dimensions sequence, H, W of input x f32[batch,sequence,H,W] and V, 2 of input z f32[?1,V,?9] are open, give --dim sequence=N --dim H=N --dim W=N --dim V=N --shape z=DIMS"},
 		{"even if it leads", []spc.Port{port("x", seq, batch)}, nil, nil, nil, "dimension sequence"},
 		{"so is an unnamed one", []spc.Port{port("x", batch, fresh)}, nil, nil, nil, "dimension 1 of input x f32[batch,?1] is open, give --shape x=DIMS"},
 		{"and an unknown rank", []spc.Port{{Name: "x", DType: tensor.F32}}, nil, nil, nil, "no known shape"},
@@ -341,5 +343,31 @@ func TestOutputThatCannotBeWrittenFails(t *testing.T) {
 		if status := spcMain(args, fullDisk{}, &errs); status != 1 || errs.String() != "spc: no space left on device\n" {
 			t.Errorf("%v: status %d, errors %q", args, status, errs.String())
 		}
+	}
+}
+
+func TestArraysOfF32BecomeHalvesWhereThoseAreWanted(t *testing.T) {
+	dir := t.TempDir()
+	x := tensor.From([]float32{1.0009766, -3.14159, 70000, 1e-9}, 4)
+	npy, pb := filepath.Join(dir, "x.npy"), filepath.Join(dir, "x.pb")
+	if err := tensor.WriteNPY(npy, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := tensor.WriteTensorProto(pb, "x", x); err != nil {
+		t.Fatal(err)
+	}
+	for dt, want := range map[tensor.DType]*tensor.Tensor{
+		tensor.F32:  x,
+		tensor.F64:  x, // which is then refused
+		tensor.F16:  tensor.FromFloat64s(tensor.F16, []float64{1.0009765625, -3.140625, math.Inf(1), 0}, 4),
+		tensor.BF16: tensor.FromFloat64s(tensor.BF16, []float64{1, -3.140625, 70144, 1e-9}, 4),
+	} {
+		got, err := readInput(spc.Port{Name: "x", DType: dt}, npy)
+		if err != nil || !got.Equal(want) {
+			t.Errorf("as %v: %v of %v, %v, want %v of %v", dt, got.Float64s(), got, err, want.Float64s(), want)
+		}
+	}
+	if got, err := readInput(spc.Port{Name: "x", DType: tensor.F16}, pb); err != nil || got.DType() != tensor.F32 {
+		t.Errorf("a .pb, which says its type, becomes %v, %v", got, err)
 	}
 }

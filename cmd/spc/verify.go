@@ -428,7 +428,7 @@ func (v *verifier) compare(result *verification, r *request) error {
 	warnOfNaN(v.c, v.a, in)
 	got, err := v.a.run(ctx, in)
 	if err != nil {
-		return err
+		return r.explain(err)
 	}
 	add := func(list []*comparison, got, want map[string]*tensor.Tensor) error {
 		for _, c := range list {
@@ -443,7 +443,7 @@ func (v *verifier) compare(result *verification, r *request) error {
 	case v.b == nil:
 	case v.originalOf() == nil || v.ref.Kind != spc.AsImported:
 		if want, err = v.b.run(ctx, in); err != nil {
-			return err
+			return r.explain(err)
 		}
 	}
 	if v.originalOf() != nil && v.b != nil {
@@ -454,7 +454,7 @@ func (v *verifier) compare(result *verification, r *request) error {
 			return err
 		}
 		if want, err = v.ref.Interpret(ctx, in); err != nil {
-			return fmt.Errorf("%s: %w", v.b.path, err)
+			return r.explain(fmt.Errorf("%s: %w", v.b.path, err))
 		}
 	}
 	if err := add(result.Outputs, got, want); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"spc/ir/tensor"
 	"spc/lower/spx"
+	"spc/tests/graphtest"
 )
 
 // spoil writes a copy of a compiled model in which one element of the constant is another.
@@ -235,4 +236,24 @@ func TestVerifyComparesWithStoredOutputs(t *testing.T) {
 	fails(t, []string{"verify", "model.onnx", "--expect", "more"}, "more/output_1.pb, but the model has 1 output: logits")
 	fails(t, []string{"verify", "model.onnx", "--expect", "case", "--expect", "logits=right/logits.npy"}, "output logits is given twice")
 	fails(t, []string{"verify", "model.onnx", "--expect", "case", "-i", "cat.npy", "--tolerance", "nan"}, "--tolerance")
+}
+
+func TestErrorsSayWhichInputsWereRandom(t *testing.T) {
+	workspace(t)
+	writeFile(t, "trips.onnx", graphtest.ONNX(t, `graph "g"(%x: f32[2], %trips: i64[]) {
+  %go: bool[] = const {1}
+  %l: f32[*] = Loop "l" (%trips, %go) {body = graph "b"(%i: i64[], %c: bool[]) {
+    %d: bool[] = Identity "d" (%c)
+    %s: f32[2] = Relu "s" (%x)
+    return %d, %s
+  }}
+  %shape: i64[3] = const {1, 2, 2}
+  %y: f32[1,2,2] = Reshape "r" (%l, %shape)
+  return %y
+}`))
+	for _, command := range []string{"verify", "bench"} {
+		fails(t, []string{command, "trips.onnx"}, "r (Reshape)", "; inputs x, trips are random", "give them by -i x=FILE")
+	}
+	fails(t, []string{"run", "trips.onnx", "-i", "x=random:1", "-i", "trips=random:1"}, "inputs x, trips are random")
+	ok(t, "verify", "trips.onnx", "-i", "trips=random:1:2:3")
 }

@@ -3,7 +3,9 @@ package onnx
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -14,25 +16,22 @@ import (
 	"spc/ir/tensor"
 )
 
-// The versions that Export writes, where no operator needs a newer one: what today's
-// runtimes read.
-const (
-	exportIRVersion = 10
-	exportOpset     = 21
-)
-
 // maxModel is the size that no protobuf message may exceed.
 const maxModel = math.MaxInt32
 
 // Export writes g as an ONNX model. Nodes with an epilogue or quantised products, and
 // weights in a storage format, have no form in ONNX: they are errors.
 func Export(w io.Writer, g *ir.Graph, producer, version string) error {
-	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]bool{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": exportOpset}, ir: exportIRVersion}
+	e := &exporter{names: map[*ir.Value]string{}, taken: map[string]*ir.Value{}, constants: map[*ir.Graph][]*ir.Value{}, opsets: map[string]int{"": slices.Min(slices.Collect(maps.Keys(forms)))}}
 	pg, err := e.root(g)
 	if err != nil {
 		return err
 	}
-	m := &onnxpb.ModelProto{IrVersion: int64(e.ir), ProducerName: producer, ProducerVersion: version, Graph: pg}
+	irVersion, ok := irVersions[e.opsets[""]]
+	if !ok {
+		irVersion = MaxIRVersion
+	}
+	m := &onnxpb.ModelProto{IrVersion: int64(irVersion), ProducerName: producer, ProducerVersion: version, Graph: pg}
 	for _, domain := range []string{"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"} {
 		if v, ok := e.opsets[domain]; ok {
 			m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: domain, Version: int64(v)})
@@ -55,10 +54,9 @@ func Export(w io.Writer, g *ir.Graph, producer, version string) error {
 
 type exporter struct {
 	names     map[*ir.Value]string // of values whose name in the file is another
-	taken     map[string]bool      // names of values
+	taken     map[string]*ir.Value // by the names in the graph; nil at names that only the file has
 	constants map[*ir.Graph][]*ir.Value
 	opsets    map[string]int
-	ir        int
 }
 
 // name returns the name of a value in the file, empty where it is absent.
@@ -74,15 +72,14 @@ func (e *exporter) name(v *ir.Value) string {
 
 // root exports the main graph.
 func (e *exporter) root(g *ir.Graph) (*onnxpb.GraphProto, error) {
-	taken := e.taken
 	for sub := range g.All() {
 		for _, v := range sub.Inputs {
-			taken[v.Name] = true
+			e.taken[v.Name] = v
 		}
 		for _, n := range sub.Nodes {
 			for _, v := range n.Outputs {
 				if v != nil {
-					taken[v.Name] = true
+					e.taken[v.Name] = v
 				}
 			}
 		}
@@ -91,38 +88,39 @@ func (e *exporter) root(g *ir.Graph) (*onnxpb.GraphProto, error) {
 		if v.Const == nil {
 			return nil, fmt.Errorf("weight %s is stored as %s: %w", v.Name, v.Store.Format, ir.ErrUnsupported)
 		}
-		taken[v.Name] = true
+		e.taken[v.Name] = v
 		e.constants[v.Graph()] = append(e.constants[v.Graph()], v)
 	}
-	// Outputs have the names by which users know them; what else has such a name
-	// gives it up.
-	copies := map[int]bool{}
-	for i, v := range g.Outputs {
-		name := g.OutputName(i)
-		switch _, named := e.names[v]; {
-		case v.Name == name && !named:
-			e.names[v] = name
-		case v.Def != nil && v.Graph() == g && !named && !taken[name]:
-			e.names[v] = name
-		default:
-			copies[i] = true
-		}
-	}
-	p, err := e.graph(g)
-	if err != nil {
+	if err := e.nameOutputs(g); err != nil {
 		return nil, err
 	}
+	return e.graph(g)
+}
+
+// nameOutputs gives the outputs of the main graph the names by which users know them; what else has such a name
+// gives it up.
+func (e *exporter) nameOutputs(g *ir.Graph) error {
 	for i, v := range g.Outputs {
-		out := p.Output[i]
-		if copies[i] {
-			out.Name = g.OutputName(i)
-			if taken[out.Name] {
-				return nil, fmt.Errorf("output %s is also the name of another value: %w", out.Name, ir.ErrUnsupported)
-			}
-			p.Node = append(p.Node, &onnxpb.NodeProto{OpType: "Identity", Input: []string{e.name(v)}, Output: []string{out.Name}})
+		if v.Name == g.OutputName(i) {
+			e.names[v] = v.Name
 		}
 	}
-	return p, nil
+	for i, v := range g.Outputs {
+		name := g.OutputName(i)
+		if w := e.taken[name]; w != nil && w != v && e.name(w) == name {
+			if e.names[w] != "" || slices.Contains(g.Inputs, w) {
+				return fmt.Errorf("output %s is also the name of another value: %w", name, ir.ErrUnsupported)
+			}
+			e.names[w] = e.free(name)
+		}
+		if e.names[v] == "" && v.Graph() == g && v.Def != nil {
+			e.names[v] = name
+		}
+		if _, ok := e.taken[name]; !ok {
+			e.taken[name] = nil
+		}
+	}
+	return nil
 }
 
 func (e *exporter) graph(g *ir.Graph) (*onnxpb.GraphProto, error) {
@@ -132,9 +130,6 @@ func (e *exporter) graph(g *ir.Graph) (*onnxpb.GraphProto, error) {
 	}
 	for _, v := range g.Inputs {
 		p.Input = append(p.Input, e.info(v))
-	}
-	for _, v := range g.Outputs {
-		p.Output = append(p.Output, e.info(v))
 	}
 	for _, n := range g.Nodes {
 		m, err := e.node(n)
@@ -146,21 +141,43 @@ func (e *exporter) graph(g *ir.Graph) (*onnxpb.GraphProto, error) {
 			p.Node = append(p.Node, e.bias(m))
 		}
 	}
+	for i, v := range g.Outputs {
+		out := e.info(v)
+		if g.Owner == nil {
+			out.Name = g.OutputName(i)
+		} else if v.Graph() != g || slices.Contains(g.Inputs, v) || slices.Contains(g.Outputs[:i], v) {
+			// Runtimes refuse values from outside as outputs of a subgraph, and the Scan of ONNX Runtime is wrong
+			// with its inputs and with what is two outputs.
+			out.Name = e.free(v.Name + "/output")
+		}
+		if out.Name != e.name(v) {
+			e.opsets[""] = max(e.opsets[""], sinceTypes("Identity", v))
+			p.Node = append(p.Node, &onnxpb.NodeProto{OpType: "Identity", Input: []string{e.name(v)}, Output: []string{out.Name}})
+		}
+		p.Output = append(p.Output, out)
+	}
 	for _, v := range e.constants[g] {
 		p.Initializer = append(p.Initializer, v.Const.ToProto(e.name(v)))
 	}
 	return p, nil
 }
 
+// free returns a name that no value has, and takes it.
+func (e *exporter) free(name string) string {
+	for {
+		if _, taken := e.taken[name]; !taken {
+			e.taken[name] = nil
+			return name
+		}
+		name += "_"
+	}
+}
+
 // bias takes the bias off a MatMul, which has none in ONNX, and returns the node that
 // adds it.
 func (e *exporter) bias(m *onnxpb.NodeProto) *onnxpb.NodeProto {
 	out := m.Output[0]
-	product := out + "/product"
-	for e.taken[product] {
-		product += "_"
-	}
-	e.taken[product] = true
+	product := e.free(out + "/product")
 	add := &onnxpb.NodeProto{Name: m.Name + "/bias", OpType: "Add", Input: []string{product, m.Input[2]}, Output: []string{out}}
 	m.Input, m.Output = m.Input[:2], []string{product}
 	return add
@@ -202,12 +219,9 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 	if top, ok := maxOpsets[domain]; ok && domain != "" {
 		version = top
 	} else if domain == "" {
-		version = max(exportOpset, op.Lookup(kind).Since)
+		version = since(n)
 	}
 	e.opsets[domain] = max(e.opsets[domain], version)
-	if version > exportOpset {
-		e.ir = MaxIRVersion
-	}
 	m := &onnxpb.NodeProto{Name: n.Name, OpType: kind, Domain: domain}
 	for _, v := range n.Inputs {
 		m.Input = append(m.Input, e.name(v))
@@ -228,7 +242,7 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		if a.Name == "coerce_2d" && lastAxis(n) {
 			continue // taking all axes from the last one on as one changes nothing
 		}
-		if strings.HasPrefix(a.Name, "spc_") || ir.OldAttr(n.Op, a.Name) {
+		if strings.HasPrefix(a.Name, "spc_") || ir.OldAttr(n.Op, a.Name, a.Value) {
 			return nil, n.Errorf(ir.ErrUnsupported, "attribute %s has no form in opset %d", a.Name, e.opsets[domain])
 		}
 		p, err := e.attribute(a)

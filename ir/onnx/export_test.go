@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,21 +15,65 @@ import (
 	"spc/ir"
 	"spc/ir/onnx"
 	"spc/ir/onnx/onnxpb"
+	"spc/ir/onnx/onnxtest"
 	"spc/ir/op"
 )
 
-// export writes g and reads it again.
+// export writes g, checks that the file keeps to what onnxtest.Check wants, and reads it again, less the Identity
+// nodes that only subgraphs of files need.
 func export(t *testing.T, g *ir.Graph) *ir.Graph {
 	t.Helper()
 	var b bytes.Buffer
 	if err := onnx.Export(&b, g, "test", "1"); err != nil {
 		t.Fatal(err)
 	}
+	if err := onnxtest.Check(b.Bytes()); err != nil {
+		t.Error(err)
+	}
 	back, _, err := onnx.ImportBytes(b.Bytes(), "", onnx.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	for sub := range back.All() {
+		for _, n := range slices.Clone(sub.Nodes) {
+			if out := n.Outputs[0]; sub.Owner != nil && n.Op.Kind() == "Identity" && strings.HasSuffix(out.Name, "/output") {
+				sub.ReplaceUses(out, n.Inputs[0])
+				sub.Remove(n)
+			}
+		}
+	}
 	return back
+}
+
+// Whatever passes did, a subgraph gives what it computes itself, each value once, and an output has its name.
+func TestExportedGraphsAreOnesThatONNXTakes(t *testing.T) {
+	g, err := ir.Parse(`graph "g"(%c: bool[], %x: f32[2]) {
+  %k: f32[2] = const {1, 2}
+  %y: f32[2] = Relu "y" (%x)
+  %a: f32[2], %b: f32[2] = If "if" (%c) {then_branch = graph "then"() {
+    return %y, %k
+  }, else_branch = graph "else"() {
+    %n: f32[2] = Neg "n" (%y)
+    return %n, %n
+  }}
+  %s: f32[2], %e2: f32[2], %m2: f32[2,2], %m3: f32[2,2] = Scan "scan" (%a, %x) {num_scan_inputs = 1, body = graph "body"(%i: f32[2], %e: f32[]) {
+    %m: f32[2] = Add "m" (%i, %e)
+    return %m, %e, %m, %m
+  }}
+  return %y as "b", %s as "a", %k, %b as "z", %m2, %m3, %e2, %x
+}`, op.Registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Infer(); err != nil {
+		t.Fatal(err)
+	}
+	back := export(t, g)
+	for i, want := range []string{"b", "a", "k", "z", "m2", "m3", "e2", "x"} {
+		if got := back.OutputName(i); got != want {
+			t.Errorf("output %d is %s, want %s", i, got, want)
+		}
+	}
 }
 
 func TestExportedGraphsComeBack(t *testing.T) {
@@ -86,7 +131,10 @@ func TestExportKeepsToTheOperatorsOfONNX(t *testing.T) {
   %"y/product": f32[2,2] = Relu "r" (%x)
   %y: f32[2,2] = MatMul "y" (%"y/product", %w, %b)
   %z: f32[4,2] = Concat "z" (%y, %y) {axis = 0}
-  return %z
+  %n: f32[2,2] = GroupNormalization "n" (%x, %b, %b) {num_groups = 1}
+  %k: string[1] = const {"k"}
+  %m: bool[1] = RegexFullMatch "m" (%k)
+  return %z, %n, %m
 }`, op.Registry)
 	if err != nil {
 		t.Fatal(err)
@@ -109,6 +157,7 @@ func TestExportKeepsToTheOperatorsOfONNX(t *testing.T) {
 	}
 	want := []string{
 		"Relu x -> y/product", "MatMul y/product,w -> y/product_", "Add y/product_,b -> y", "Concat y,y -> z axis",
+		"GroupNormalization x,b,b -> n num_groups", "RegexFullMatch k -> m pattern",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -122,8 +171,19 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
   %y: f32[1,1,2,2] = Conv "y" (%x, %w) {spc_act = "Relu"}
   return %y
 }`,
-		"y (Softmax): attribute coerce_2d has no form in opset 21": `graph "g"(%x: f32[2,3,4]) {
+		"y (Softmax): attribute coerce_2d has no form in opset 13": `graph "g"(%x: f32[2,3,4]) {
   %y: f32[2,3,4] = Softmax "y" (%x) {axis = 1, coerce_2d = 1}
+  return %y
+}`,
+		"y (Resize): attribute nearest_mode has no form in opset 19": `graph "g"(%x: f32[2,3], %s: f32[2]) {
+  %y: f32[?1,?2] = Resize "y" (%x, _, %s) {nearest_mode = "simple"}
+  return %y
+}`,
+		"y (Scan): attribute batched has no form in opset 13": `graph "g"(%x: f32[1,2], %z: f32[1,3,2]) {
+  %y: f32[1,2], %w: f32[1,3,2] = Scan "y" (%x, %z) {num_scan_inputs = 1, batched = 1, body = graph "body"(%i: f32[2], %e: f32[2]) {
+    %m: f32[2] = Add "m" (%i, %e)
+    return %m, %e
+  }}
   return %y
 }`,
 	} {
@@ -137,16 +197,39 @@ func TestExportRefusesWhatONNXLacks(t *testing.T) {
 	}
 }
 
-// What came after the operator set that Export writes asks for its own.
-func TestExportAsksForTheOperatorSetOfNewOperators(t *testing.T) {
-	for kind, want := range map[string]int64{"Relu": 21, "Swish": 24, "SwiGLU": 28} {
-		x := strings.Repeat(", %x", op.Lookup(kind).In[0])[2:]
-		g, err := ir.Parse(`graph "g"(%x: f32[2,4]) {
-  %y: f32[2,4] = `+kind+` "y" (`+x+`)
+// A model asks for no newer operator set than its nodes do: for their operators, inputs, attributes and types.
+func TestExportAsksForTheLeastOperatorSet(t *testing.T) {
+	for _, c := range []struct {
+		node      string
+		opset, ir int64
+	}{
+		{`Neg "y" (%x)`, 13, 7},
+		{`Relu "y" (%x)`, 14, 7},
+		{`AveragePool "y" (%q) {kernel_shape = [2, 2]}`, 19, 9},
+		{`Gelu "y" (%x)`, 21, 10},
+		{`QuantizeLinear "y" (%x, %s)`, 13, 7},
+		{`Cast "y" (%x) {to = 7}`, 13, 7},
+		{`Cast "y" (%x) {to = 3}`, 21, 10},
+		{`SplitToSequence "y" (%x)`, 16, 8},
+		{`Split "y" (%x) {num_outputs = 1}`, 18, 8},
+		{`Attention "y" (%q, %q, %q)`, 23, 11},
+		{`Attention "y" (%q, %q, %q, _, _, _, %n)`, 24, 12},
+		{`Swish "y" (%x)`, 24, 12},
+		{`SwiGLU "y" (%x, %x)`, 28, 13},
+		{`Cast "y" (%x) {to = 23}`, 23, 11},
+		{`Cast "y" (%x) {to = 25}`, 25, 13},
+		{`Cast "y" (%x) {to = 17, round_mode = "down"}`, 24, 12},
+		{`QuantizeLinear "y" (%x, %s) {precision = 1}`, 23, 11},
+	} {
+		g, err := ir.Parse(`graph "g"(%x: f32[2,4], %q: f32[1,2,3,4], %n: i64[1], %s: f32[]) {
+  %y: f32[] = `+c.node+`
   return %y
 }`, op.Registry)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if err := g.Infer(); err != nil {
+			t.Fatalf("%s: %v", c.node, err)
 		}
 		var b bytes.Buffer
 		if err := onnx.Export(&b, g, "test", "1"); err != nil {
@@ -156,8 +239,8 @@ func TestExportAsksForTheOperatorSetOfNewOperators(t *testing.T) {
 		if err := proto.Unmarshal(b.Bytes(), &m); err != nil {
 			t.Fatal(err)
 		}
-		if len(m.OpsetImport) != 1 || m.OpsetImport[0].Version != want {
-			t.Errorf("%s asks for %v, want operator set %d", kind, m.OpsetImport, want)
+		if len(m.OpsetImport) != 1 || m.OpsetImport[0].Version != c.opset || m.IrVersion != c.ir {
+			t.Errorf("%s asks for %v and IR version %d, want %d and %d", c.node, m.OpsetImport, m.IrVersion, c.opset, c.ir)
 		}
 	}
 }
@@ -204,6 +287,14 @@ func TestExportKeepsTheNamesOfOutputs(t *testing.T) {
 	for i, want := range []string{"a", "b", "x"} {
 		if got := back.OutputName(i); got != want {
 			t.Errorf("output %d is %s, want %s", i, got, want)
+		}
+	}
+}
+
+func TestFormsAreOfOperators(t *testing.T) {
+	for _, kind := range onnx.Forms() {
+		if d := op.Lookup(kind); d == nil || d.Since > 0 {
+			t.Errorf("%s is no operator, or is newer than all that have old forms", kind)
 		}
 	}
 }

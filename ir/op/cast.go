@@ -14,9 +14,9 @@ import (
 type casting struct {
 	// Saturate makes values beyond the range of an f8 type its largest finite
 	// values; otherwise they become infinities or NaN.
-	Saturate bool `attr:"saturate,1"`
+	Saturate bool `attr:"saturate,1" since:"19"`
 	// RoundMode is how f8e8m0 rounds: up, down or nearest.
-	RoundMode string `attr:"round_mode,up"`
+	RoundMode string `attr:"round_mode,up" since:"24"`
 }
 
 var roundModes = map[string]tensor.Rounding{

@@ -135,7 +135,7 @@ func upgradeConcat(l *Legacy) error {
 type Split struct {
 	picking
 	Axis    int `attr:"axis,0"`
-	Outputs int `attr:"num_outputs,0"`
+	Outputs int `attr:"num_outputs,0" since:"18"`
 }
 
 // Kind is Split.

@@ -392,7 +392,7 @@ type Scan struct {
 	OutputReverse []int     `attr:"scan_output_directions"`
 	// Batched says that every input and output has a batch in front, each of which
 	// is scanned on its own: the form of opset 8.
-	Batched bool `attr:"batched,0"`
+	Batched bool `attr:"batched,0" old:"9"`
 }
 
 // Kind is Scan.

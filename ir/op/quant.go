@@ -77,6 +77,10 @@ func (q *Quant) Quantised() bool { return q.XScale != 0 }
 // i8 fit into i32.
 const MaxQuantK = 1 << 16
 
+// MaxQuantAxes is the most spatial axes of a Conv or a MaxPool of 8-bit integers that devices have kernels for: passes
+// leave others in floating point.
+const MaxQuantAxes = 2
+
 // inferQuant checks a product of 8-bit integers whose result has the dimensions of
 // y and whose weight has rows rows, and sets the type of output 0.
 func (q *Quant) inferQuant(c *ir.Infer, e *Epilogue, y ir.Type, rows ir.Dim) error {

@@ -17,7 +17,7 @@ var quantized = []tensor.DType{tensor.U8, tensor.I8, tensor.U16, tensor.I16, ten
 // vector, and blocks of BlockSize along Axis where it has the tensor's rank.
 type granularity struct {
 	Axis      int `attr:"axis,1"`
-	BlockSize int `attr:"block_size,0"`
+	BlockSize int `attr:"block_size,0" since:"21"`
 }
 
 // along follows the axes of x, and those of scales and zero points: one may hold for all elements, or there is
@@ -110,12 +110,12 @@ func (o granularity) spread(s *tensor.Tensor, shape []int) *tensor.Tensor {
 type QuantizeLinear struct {
 	streaming
 	granularity
-	DType tensor.DType `attr:"output_dtype"`
+	DType tensor.DType `attr:"output_dtype" since:"21"`
 	// Precision is the type in which x is divided, else the scale's.
-	Precision tensor.DType `attr:"precision"`
+	Precision tensor.DType `attr:"precision" since:"23"`
 	// Saturate holds for f8: otherwise what is out of range becomes infinity or
 	// NaN.
-	Saturate bool `attr:"saturate,1"`
+	Saturate bool `attr:"saturate,1" since:"19"`
 }
 
 // Kind is QuantizeLinear.
@@ -221,7 +221,7 @@ func quantize(q, zero *tensor.Tensor, dt tensor.DType, saturate bool) *tensor.Te
 type DequantizeLinear struct {
 	streaming
 	granularity
-	DType tensor.DType `attr:"output_dtype"`
+	DType tensor.DType `attr:"output_dtype" since:"23"`
 }
 
 // Kind is DequantizeLinear.

@@ -25,7 +25,7 @@ type Resize struct {
 	Mode           string  `attr:"mode,nearest"`
 	// Nearest is how a position is rounded. The value simple, of opset 10, is ceil
 	// for an axis that shrinks and floor for others.
-	Nearest string `attr:"nearest_mode,round_prefer_floor"`
+	Nearest string `attr:"nearest_mode,round_prefer_floor" old:"11,simple"`
 }
 
 // Kind is Resize.
@@ -637,6 +637,26 @@ func oldResize(l *Legacy) error {
 	}
 	l.Inputs = []*ir.Value{l.Inputs[0], nil, l.Inputs[1]}
 	l.Attrs["coordinate_transformation_mode"] = "asymmetric"
-	l.Attrs["nearest_mode"] = "simple"
+	l.Attrs["nearest_mode"] = oldNearest(l)
 	return nil
+}
+
+// oldNearest returns the rounding of the operator sets before 11, towards zero where an axis grows and up where it
+// shrinks, in the words of today where all axes do the same.
+func oldNearest(l *Legacy) string {
+	s := l.Inputs[2]
+	if mode, ok := l.Attrs["mode"]; ok && mode != "nearest" {
+		return "floor" // which is not looked at
+	}
+	if s == nil || s.Const == nil || s.Const.DType() != tensor.F32 {
+		return "simple"
+	}
+	scales := s.Const.F32s()
+	switch {
+	case !slices.ContainsFunc(scales, func(f float32) bool { return !(f >= 1) }):
+		return "floor"
+	case !slices.ContainsFunc(scales, func(f float32) bool { return !(f <= 1) }):
+		return "ceil"
+	}
+	return "simple"
 }

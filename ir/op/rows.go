@@ -118,7 +118,7 @@ var Table = []Def{
 	{Op: &Resize{}, Kind: "Upsample", In: [2]int{1, 2}, Out: [2]int{1, 1}, Upgrade: upgradeUpsample},
 
 	// Neural networks: conv.go, convtranspose.go, deformconv.go, matmul.go, pool.go, norm.go, softmax.go, rnn.go, attention.go, flexattention.go, linearattention.go, rotary.go, swiglu.go, loss.go.
-	{Op: &Attention{}, In: [2]int{3, 7}, Out: [2]int{1, 4}, Since: 23},
+	{Op: &Attention{}, In: [2]int{3, 7}, Out: [2]int{1, 4}, Since: 23, Grown: Grown{attnLengths, 24}},
 	{Op: &AveragePool{}, In: [2]int{1, 1}, Out: [2]int{1, 1}},
 	{Op: &BatchNormalization{}, In: [2]int{5, 5}, Out: [2]int{1, 3}, Upgrade: upgradeBatchNormalization},
 	{Op: &CausalConvWithState{}, In: [2]int{2, 4}, Out: [2]int{1, 2}, Since: 27},

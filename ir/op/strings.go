@@ -23,7 +23,7 @@ type StringNormalizer struct {
 	streaming
 	CaseChange    string   `attr:"case_change_action,NONE"`
 	CaseSensitive bool     `attr:"is_case_sensitive,0"`
-	Locale        string   `attr:"locale"` // Unicode's own case mapping serves all
+	Locale        string   `attr:"locale,"` // Unicode's own case mapping serves all
 	StopWords     []string `attr:"stopwords"`
 }
 
@@ -128,7 +128,7 @@ func (o *StringConcat) Eval(_ *ir.Eval, in []*tensor.Tensor) ([]*tensor.Tensor, 
 // second output counts the parts.
 type StringSplit struct {
 	streaming
-	Delimiter string `attr:"delimiter"`
+	Delimiter string `attr:"delimiter,"`
 	MaxSplit  *int   `attr:"maxsplit"` // most splits of a string
 }
 

@@ -17,8 +17,12 @@ type Def struct {
 	In      [2]int              // least and most inputs; -1 for no bound
 	Out     [2]int              // least and most outputs
 	Since   int                 // the operator set that brought it, where it came after those that today's runtimes read, 21
+	Grown   Grown               // inputs that came later still
 	Upgrade func(*Legacy) error // brings a node of an older opset to the current form; nil where nothing changed
 }
+
+// Grown says that the operator set Since added the inputs behind the first ones.
+type Grown struct{ Inputs, Since int }
 
 var index = func() map[string]*Def {
 	m := make(map[string]*Def, len(Table))

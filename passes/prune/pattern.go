@@ -78,6 +78,9 @@ func ParsePattern(s string) (Pattern, error) {
 			return Pattern{Kind: NM, N: n, M: m}, nil
 		}
 	}
+	if _, _, blocks := parsePair(s, "x"); blocks {
+		return Pattern{}, option.Errorf("%v %q: want uniform-block:%s, as many blocks in each row of them, or block:%s", option.Pattern, s, s, s)
+	}
 	return Pattern{}, option.Errorf("%v %q: want uniform, unstructured, N:M, block:RxC, uniform-block:RxC or channel", option.Pattern, s)
 }
 

@@ -36,6 +36,8 @@ func TestParsePattern(t *testing.T) {
 		"2:99999999999999999999": "want N:M",
 		"-2:4":                   "want uniform",
 		":4":                     "want uniform",
+		"4x1":                    "want uniform-block:4x1, as many blocks in each row of them, or block:4x1",
+		"4x0":                    "want uniform,",
 		"block":                  "want uniform",
 		"block:":                 "want block:RxC",
 		"block:4":                "want block:RxC",

@@ -51,8 +51,8 @@ func dynamicOf(n *ir.Node, o ir.Op) (d dynamic, ok bool) {
 	}
 	d = dynamic{speller: speller{n}}
 	conv, _ := o.(*op.Conv)
-	grouped := conv != nil && conv.Group != 1 // whose sums floats hold, or nearly
-	if d.axis, d.rows, ok = matrixOf(o, w); grouped && w.Len() > 0 {
+	floats := conv != nil && (conv.Group != 1 || w.Rank() > 2+op.MaxQuantAxes) // which hold the sums, or nearly
+	if d.axis, d.rows, ok = matrixOf(o, w); floats && w.Len() > 0 {
 		d.axis, d.rows, ok = 0, w.Dim(0), true
 	}
 	if z := n.Input(3); !ok || z != nil && (z.Const == nil || z.Const.Len() != 1 && z.Const.Len() != d.rows) {
@@ -71,9 +71,9 @@ func dynamicOf(n *ir.Node, o ir.Op) (d dynamic, ok bool) {
 		channel = 1
 	}
 	q := n.Inputs[0].Def
-	if grouped || q == nil || q.Op.Kind() != "DynamicQuantizeLinear" || q.Outputs[0] != n.Inputs[0] || x == nil || q.Outputs[2] != x || !d.scales(c.Outputs[0], q.Outputs[1], channel) {
+	if floats || q == nil || q.Op.Kind() != "DynamicQuantizeLinear" || q.Outputs[0] != n.Inputs[0] || x == nil || q.Outputs[2] != x || !d.scales(c.Outputs[0], q.Outputs[1], channel) {
 		d.scale, d.xscale, d.last = nil, nil, c
-		return d, grouped || x != nil && !x.IsConst() || d.symmetric()
+		return d, floats || x != nil && !x.IsConst() || d.symmetric()
 	}
 	return d, true
 }

@@ -206,6 +206,12 @@ func TestPartsOfDynamicProducts(t *testing.T) {
   %a: f32[] = Mul "a" (%is, %ws)
   %y: f32[2,4,5,5] = Mul "y" (%c, %a)
   return %y`, "DequantizeLinear:f32 DequantizeLinear:f32 Conv:f32 Mul:f32 Mul:f32"},
+		{"three axes", `%v: i64[5] = const {2, 4, 1, 5, 5}
+  %u: u8[2,4,1,5,5] = Reshape "u" (%i, %v)
+  %k3: u8[2,4,1,1,1] = const {1, 2, 3, 4, 5, 6, 7, 80}
+  %p: i32[2,2,1,5,5] = ConvInteger "p" (%u, %k3, %iz, %kz)
+  %y: f32[2,2,1,5,5] = Cast "c" (%p) {to = 1}
+  return %y`, "Reshape:u8 DequantizeLinear:f32 DequantizeLinear:f32 Conv:f32"},
 	} {
 		g := graphtest.Parse(t, head+"  "+c.text+"\n}")
 		before := g.Clone()

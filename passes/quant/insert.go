@@ -53,7 +53,7 @@ type product struct {
 }
 
 // productOf returns n where it can become a product of 8-bit integers: a Conv of one
-// group, a MatMul or a Gemm of f32 with a constant matrix on the right and at most a
+// group over at most op.MaxQuantAxes axes, a MatMul or a Gemm of f32 with a constant matrix on the right and at most a
 // constant bias for each row.
 func productOf(n *ir.Node) (p product, ok bool) {
 	o, ok := n.Op.(op.Quantisable)
@@ -80,12 +80,12 @@ func shaped(n *ir.Node, w *tensor.Tensor) (p product, ok bool) {
 }
 
 // matrixOf returns the axis of w along which the rows lie of a weight that o, a Conv of one group, a
-// MatMul or a Gemm, multiplies, and their number; ok is false where that is not one of integers.
+// MatMul or a Gemm, multiplies, and their number; ok is false where devices have no kernel of integers for that.
 func matrixOf(o ir.Op, w *tensor.Tensor) (axis, rows int, ok bool) {
 	rank := 2
 	switch o := o.(type) {
 	case *op.Conv:
-		if rank = max(w.Rank(), 3); o.Group != 1 {
+		if rank = max(w.Rank(), 3); o.Group != 1 || rank > 2+op.MaxQuantAxes {
 			return 0, 0, false
 		}
 	case *op.MatMul:
@@ -214,6 +214,7 @@ func (o *Options) chosen(g *ir.Graph, r *Result) ([]string, error) {
 // unfit says why the product of a weight cannot be one of 8-bit integers.
 func unfit(g *ir.Graph, u ir.WeightUse) string {
 	_, ok := u.Node.Op.(op.Quantisable)
+	_, isConv := u.Node.Op.(*op.Conv)
 	w := u.Value.Const
 	switch {
 	case u.Node.Graph() != g:
@@ -224,6 +225,8 @@ func unfit(g *ir.Graph, u ir.WeightUse) string {
 		return fmt.Sprintf("a product of %d groups", u.Groups)
 	case u.Input != 1:
 		return "the weight is on the left"
+	case isConv && w != nil && w.Rank() > 2+op.MaxQuantAxes:
+		return fmt.Sprintf("a convolution over %d axes has no kernel of integers", w.Rank()-2)
 	case w == nil || w.DType() != tensor.F32:
 		return fmt.Sprintf("the weight is %v, want f32", u.Value.Type.DType)
 	case !finite(w):

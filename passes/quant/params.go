@@ -130,14 +130,16 @@ func (p params) pair(v *ir.Value) (*ir.Value, error) {
 }
 
 // data returns the inputs that hold the data of a transparent node: one that only moves elements, or
-// takes one of several, so that it does the same to quantised tensors. It is nil for any other node
-// and one with outputs besides the first.
+// takes one of several, so that it does the same to quantised tensors. It is nil for any other node,
+// one with outputs besides the first, and a pool that devices have no kernel of integers for.
 func data(n *ir.Node) []*ir.Value {
 	if n == nil || len(n.Outputs) == 0 || slices.ContainsFunc(n.Outputs[1:], func(v *ir.Value) bool { return v != nil }) {
 		return nil
 	}
 	m, data := op.Moves(n)
-	if _, pool := n.Op.(*op.MaxPool); m >= op.Permutes && op.Operands(n) == 0 || pool { // Dropout takes floats alone
+	p, pool := n.Op.(*op.MaxPool)
+	pool = pool && len(p.KernelShape) <= op.MaxQuantAxes
+	if m >= op.Permutes && op.Operands(n) == 0 || pool { // Dropout takes floats alone
 		return data
 	}
 	return nil

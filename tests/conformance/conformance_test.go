@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"spc"
 	_ "spc/internal/debug/all"
+	"spc/ir"
+	"spc/ir/onnx/onnxtest"
 	"spc/ir/tensor"
 )
 
@@ -79,6 +84,31 @@ func TestOfficialSuite(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSuiteIsWrittenAsONNX checks the files that spc.Prune makes of the suite's models, without the light ones.
+func TestSuiteIsWrittenAsONNX(t *testing.T) {
+	written := 0
+	for _, test := range Select(suite(t), func(t *Test) bool { return t.Group != "light" }) {
+		p, err := spc.Prune(context.Background(), spc.CompileOptions{Bytes: test.Model})
+		if err != nil {
+			continue // some have no inputs, or what cannot be compiled
+		}
+		var b bytes.Buffer
+		if err := p.Write(&b); err != nil {
+			if !errors.Is(err, ir.ErrUnsupported) {
+				t.Errorf("%s/%s: %v", test.Group, test.Name, err)
+			}
+			continue
+		}
+		written++
+		if err := onnxtest.Check(b.Bytes()); err != nil {
+			t.Errorf("%s/%s: %v", test.Group, test.Name, err)
+		}
+	}
+	if written < 1900 {
+		t.Errorf("%d models were written, want at least 1900", written)
 	}
 }
 

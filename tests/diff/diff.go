@@ -23,6 +23,7 @@ import (
 	"spc/internal/debug"
 	"spc/ir"
 	"spc/ir/onnx"
+	"spc/ir/onnx/onnxtest"
 	"spc/ir/op"
 	"spc/ir/tensor"
 )
@@ -339,8 +340,10 @@ func (c *Case) exported(ctx context.Context, v Variant) ([]byte, changed, error)
 		return nil, changed{}, err
 	}
 	var b bytes.Buffer
-	err = p.Write(&b)
-	return b.Bytes(), changes(p.Explain()), err
+	if err := p.Write(&b); err != nil {
+		return nil, changed{}, err
+	}
+	return b.Bytes(), changes(p.Explain()), onnxtest.Check(b.Bytes())
 }
 
 // changed counts what was done to weights. spc.Prune leaves out passes that ONNX has no
