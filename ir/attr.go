@@ -29,6 +29,7 @@ type field struct {
 	hasDef    bool
 	old       string
 	since     int
+	required  bool
 	value     reflect.Value
 }
 
@@ -45,7 +46,8 @@ func fields(op Op) []field {
 		}
 		name, def, hasDef := strings.Cut(tag, ",")
 		since, _ := strconv.Atoi(f.Tag.Get("since"))
-		out = append(out, field{name, def, hasDef, f.Tag.Get("old"), since, v.Elem().FieldByIndex(f.Index)})
+		_, required := f.Tag.Lookup("required")
+		out = append(out, field{name, def, hasDef, f.Tag.Get("old"), since, required, v.Elem().FieldByIndex(f.Index)})
 	}
 	return out
 }
@@ -239,16 +241,15 @@ func AttrSince(op Op, name string) int {
 	return 0
 }
 
-// ZeroAttrs returns the integers without a default that are zero and the texts without one that are empty.
-// Attrs leaves them out, but ONNX requires them.
-func ZeroAttrs(op Op) []Attr {
+// RequiredAttrs returns the integers without a default that are zero, the texts without one that are empty, and integers
+// with the tag required that have their default, which ONNX does not know. Attrs leaves them out, but ONNX wants them.
+func RequiredAttrs(op Op) []Attr {
 	var out []Attr
 	for _, f := range fields(op) {
-		switch v := f.value.Interface(); v {
-		case 0, "":
-			if !f.hasDef {
-				out = append(out, Attr{f.name, v})
-			}
+		v := f.value.Interface()
+		n, isInt := v.(int)
+		if !f.hasDef && (v == 0 || v == "") || f.required && isInt && strconv.Itoa(n) == f.def {
+			out = append(out, Attr{f.name, v})
 		}
 	}
 	return out

@@ -233,7 +233,7 @@ func (e *exporter) node(n *ir.Node) (*onnxpb.NodeProto, error) {
 		return nil, n.Errorf(ir.ErrUnsupported, "an epilogue has no form in ONNX")
 	}
 	attrs := ir.Attrs(n.Op)
-	for _, a := range ir.ZeroAttrs(n.Op) {
+	for _, a := range ir.RequiredAttrs(n.Op) {
 		if !strings.HasPrefix(a.Name, "spc_") {
 			attrs = append(attrs, a)
 		}

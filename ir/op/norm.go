@@ -330,7 +330,7 @@ func (*InstanceNormalization) Work(in, out []ir.Type) ir.Work { return streamWor
 // shifts each channel by scale[C] and bias[C] (Wu and He, 2018).
 type GroupNormalization struct {
 	Epsilon float32      `attr:"epsilon,1e-5"`
-	Groups  int          `attr:"num_groups"`
+	Groups  int          `attr:"num_groups,1" required:"yes"`
 	Stash   tensor.DType `attr:"stash_type,f32"` // the precision of the statistics; Eval always uses float64
 	// PerGroup says that scale and bias have an element for each group: the
 	// form of opsets below 21.
