@@ -144,29 +144,40 @@ func (f *phased) plane(y, res, x []float32, m int, parts []float32) {
 
 // weave puts the pixels of pieces, which lie apart from each other, where they belong in a row.
 func weave(row, x []float32, apart int, pieces []axisPiece) {
-	n := pieces[len(pieces)-1].count // the least of all phases
-	all := len(pieces) == pieces[0].step
-	switch {
-	case all && len(pieces) == 1:
-		copy(row, x[:n])
-	case all && len(pieces) == 2:
-		a, b := x[:n], x[apart:][:n]
-		for i, v := range a {
-			y := row[2*i:][:2]
-			y[0], y[1] = v, b[i]
-		}
-	case all && len(pieces) == 3:
-		a, b, c := x[:n], x[apart:][:n], x[2*apart:][:n]
-		for i, v := range a {
-			y := row[3*i:][:3]
-			y[0], y[1], y[2] = v, b[i], c[i]
-		}
-	default:
-		n = 0
+	n := 0
+	if step := pieces[0].step; len(pieces) == step { // all phases, the last of which has the least pixels
+		n = pieces[step-1].count
+		interleave(row, step, x, apart, step, n)
 	}
 	for j, p := range pieces {
 		for i := n; i < p.count; i++ {
 			row[p.first+i*p.step] = x[j*apart+i]
+		}
+	}
+}
+
+// interleave writes rows of n elements, which lie apart from each other, beside each other: y[i*step+j] = x[j*apart+i].
+func interleave(y []float32, step int, x []float32, apart, rows, n int) {
+	switch {
+	case step == 1:
+		copy(y[:n], x)
+	case step == 2 && rows == 2:
+		a, b := x[:n], x[apart:][:n]
+		for i, v := range a {
+			y := y[2*i:][:2]
+			y[0], y[1] = v, b[i]
+		}
+	case step == 3 && rows == 3:
+		a, b, c := x[:n], x[apart:][:n], x[2*apart:][:n]
+		for i, v := range a {
+			y := y[3*i:][:3]
+			y[0], y[1], y[2] = v, b[i], c[i]
+		}
+	default:
+		for j := range rows {
+			for i, v := range x[j*apart:][:n] {
+				y[i*step+j] = v
+			}
 		}
 	}
 }
