@@ -39,7 +39,7 @@ var Blocks = map[int]Rate{
 }
 
 // GatheredColumns is the VecColumns of single rows with kernels that gather the elements of a vector: those of machines
-// without AVX2, and of rows that are shorter than the windows in which others choose.
+// without AVX2.
 const GatheredColumns = 2
 
 // WidenedColumns is the number of columns of a product from which on weights of 16 bits are widened once, when the model is
