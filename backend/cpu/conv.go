@@ -144,6 +144,9 @@ func bindConvTranspose(p *program, n *ir.Node) (*bound, error) {
 	if g.spread() && v.IsConst() {
 		return bindSpread(p, n, &g, ep)
 	}
+	if b, err := bindPhased(n, &g, ep); b != nil || err != nil {
+		return b, err
+	}
 	return bindPieces(p, n, &g, g.pieces(phases), ep, false)
 }
 

@@ -63,6 +63,9 @@ func TestTransposedConvolutionsAgreeWithTheOperator(t *testing.T) {
 		rank, groups := 1+round%3, max(1, r.IntN(8)-4)
 		x := []int{1 + r.IntN(2), groups * (1 + r.IntN(9))}
 		w := []int{x[1], 1 + r.IntN(20)}
+		if r.IntN(3) == 0 { // planes with windows of their own
+			x[1], w = groups, []int{groups, 1 + r.IntN(4)}
+		}
 		var strides, dilations []int
 		pads := make([]int, 2*rank)
 		disjoint, pixel := r.IntN(6) == 0, r.IntN(6) == 0

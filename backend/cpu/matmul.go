@@ -155,11 +155,19 @@ func (l *linear) byToken(x *exec, o *operands) func() {
 // in the cache.
 const tokenBlock = 384
 
+// nearTokens is that of rows which are short: the results, which take longer than the products, are then finished in the
+// level 1 cache.
+const nearTokens, shortRows = 24, 64
+
 // fromRight multiplies the tokens as they are by the transposed weight.
 func (l *linear) fromRight(x *exec, o *operands, k backend.Linear) func() {
 	x.warm(k, true)
 	panels := (l.m + backend.Panel - 1) / backend.Panel
-	blocks := (l.tokens + tokenBlock - 1) / tokenBlock
+	block := tokenBlock
+	if l.k <= shortRows {
+		block = nearTokens
+	}
+	blocks := (l.tokens + block - 1) / block
 	if t := x.pool.Threads(); panels*blocks < 2*t && panels*blocks%t != 0 {
 		blocks = min(t*blocks, l.tokens)
 	}

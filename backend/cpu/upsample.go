@@ -46,8 +46,11 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 			for r := range rows {
 				row := y[r*backend.Panel:][:n]
 				ep.apply(row, row, r0+r, nil)
+			}
+			for r := 0; r < rows; {
 				m0, t := (r0+r)/taps, (r0+r)%taps
 				to := ys[(image*m+m0)*plane*taps:][:plane*taps]
+				beside := min(kw-t%kw, rows-r) // taps that make pixels side by side
 				for at := 0; at < n; {
 					i, j := (col+at)/width, (col+at)%width
 					run := min(n-at, width-j)
@@ -58,12 +61,10 @@ func bindDisjoint(p *program, n *ir.Node, spans []op.Span, in, out []int) *bound
 						size *= out[d]
 						i, t = i/in[d], t/k
 					}
-					d := to[first:]
-					for k, v := range row[at : at+run] {
-						d[k*kw] = v
-					}
+					interleave(to[first:], kw, y[r*backend.Panel+at:], backend.Panel, beside, run)
 					at += run
 				}
+				r += beside
 			}
 		}
 		run := pr.prepare(x)

@@ -13,11 +13,19 @@ import (
 // bandwidth binds weights that, stored densely, do not fit into the cache: a
 // smaller weight may stay there from one run to the next, and a format must not
 // win by sparing transfers that dense would not make. What is multiplied again and
-// again is bound by it where it does not fit as it is stored.
+// again is bound by it where it does not fit as it is stored. Weights that all together fit into the
+// next cache come from there.
 type Analytic struct {
 	Peak      float64 // floating-point operations a second of one core
-	Bandwidth float64 // bytes a second from where weights come that miss the cache
+	Bandwidth float64 // bytes a second from where weights come that miss the caches
 	Cache     int     // bytes
+	Next      Next    // the cache behind that
+}
+
+// Next is a cache behind the nearest, of so many bytes and bytes a second.
+type Next struct {
+	Cache     int
+	Bandwidth float64
 }
 
 // again is how much more cache than Cache a weight may fill that is multiplied again and again, of which no other takes it.
@@ -28,7 +36,7 @@ const again = 2
 // ratios of predicted times only, so those for f32 weights are the same on every
 // machine; the shares of the peak that formats of i8 weights reach are those of the
 // machine that compiles.
-var Default = Analytic{Peak: 96e9, Bandwidth: 20e9, Cache: 1 << 20}
+var Default = Analytic{Peak: 96e9, Bandwidth: 20e9, Cache: 1 << 20, Next: Next{Cache: 16 << 20, Bandwidth: 60e9}}
 
 // GPU is the model of a GPU, whose formats say of their kernels all that binds them.
 func GPU(rates backend.GPURates) Analytic {
@@ -43,7 +51,11 @@ func (a Analytic) Predict(c choose.Cost, m, k, n int) (seconds, peak float64) {
 		far = c.Bytes > again*a.Cache
 	}
 	if far {
-		seconds = max(seconds, float64(c.Bytes)/a.Bandwidth)
+		bandwidth := a.Bandwidth
+		if c.Total > 0 && c.Total <= a.Next.Cache {
+			bandwidth = a.Next.Bandwidth
+		}
+		seconds = max(seconds, float64(c.Bytes)/bandwidth)
 	}
 	return seconds, a.Peak
 }

@@ -28,6 +28,14 @@ func TestPredictIsBoundByWorkOrByBytes(t *testing.T) {
 			t.Errorf("%d bytes, again: %v s, want %v", bytes, s, want)
 		}
 	}
+	// Weights that all fit into the next cache come from there.
+	a.Next, c = Next{Cache: 9000, Bandwidth: 4e6}, choose.Cost{Work: 2e3, Efficiency: 0.5, Bytes: 8000}
+	for total, want := range map[int]float64{0: 8e-3, 9000: 2e-3, 9001: 8e-3} {
+		c.Total = total
+		if s, _ := a.Predict(c, 10, 11, 1); s != want {
+			t.Errorf("%d bytes of weights: %v s, want %v", total, s, want)
+		}
+	}
 	if s := a.Measured(c, 10, 11, 1); s != 0 {
 		t.Errorf("measured %v s", s)
 	}

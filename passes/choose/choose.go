@@ -51,6 +51,7 @@ type Cost struct {
 	Bytes      int     // storage of the weight
 	Efficiency float64 // the share of the peak that the kernel reaches, 0..1
 	Bound      string  // what limits that, where it is known: "the bytes" of the weight, or something else
+	Total      int     // bytes of all weights of the graph, as they were; 0 where that is not known
 	Again      bool    // the product is done more than once in a run, with what the cache holds of the weight
 }
 
@@ -135,6 +136,10 @@ func Run(g *ir.Graph, formats []Format, model Model, o Options) ([]Layer, error)
 	layers := make([]Layer, len(weights))
 	shared := map[*ir.Value][]use{}
 	for i, w := range weights {
+		if shape, ok := w.Value.Type.Shape(); ok && shared[w.Value] == nil {
+			n, _ := tensor.Elems(shape)
+			c.total += n * w.Value.Type.DType.Size()
+		}
 		shared[w.Value] = append(shared[w.Value], use{&layers[i], w})
 	}
 	for i, w := range weights {
@@ -177,6 +182,7 @@ type chooser struct {
 	Options
 	model   Model
 	formats []Format
+	total   int // bytes of all weights
 }
 
 // use is a weight that a node reads, and the layer that describes it.
@@ -300,7 +306,7 @@ func (c *chooser) keep(uses []use) string {
 func (c *chooser) compete(l *Layer, m *Matrix, again bool) {
 	for _, f := range c.formats {
 		for _, cost := range f.Costs(m, l.N) {
-			cost.Again = again
+			cost.Again, cost.Total = again, c.total
 			sec, peak := c.model.Predict(cost, l.Rows, l.Cols, l.N)
 			l.Candidates = append(l.Candidates, Candidate{
 				Format: f.Name(), Config: cost.Config, Kernel: cost.Kernel, DType: l.DType, StoredBytes: cost.Bytes,

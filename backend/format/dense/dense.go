@@ -44,22 +44,23 @@ func (Storage) Layouts(w *choose.Matrix) []backend.Layout {
 }
 
 // cost counts a multiply-add for every element
-// and column, or those of Winograd's algorithm where that costs less. Fewer columns
-// than a granule are taken for tokens, which are not filled up, unless they are
-// pixels.
+// and column, or those of Winograd's algorithm where that costs less. Columns that are no pixels are taken for tokens.
 func cost(w *choose.Matrix, n int, l backend.Layout) (choose.Cost, bool) {
-	k, columns := w.Dim(1), backend.Columns(n)
-	if w.Slide == nil && n < backend.Granule {
-		columns = n
-	}
-	work := 2 * float64(w.Len()) * float64(columns)
+	m, k := w.Dim(0), w.Dim(1)
+	work := 2 * float64(w.Len()) * float64(backend.Columns(n))
 	c := choose.Cost{
 		Kernel: "f32_gemm", Work: work, Bytes: l.Bytes,
 		Efficiency: rate.Dense.Efficiency(float64(k), k, n),
 	}
+	if w.Slide == nil && w.Len() > 0 {
+		c.Work = 2 * float64(w.Len()) * float64(n)
+		if n > rate.Dense.VecColumns {
+			c.Efficiency = c.Work / rate.TokensWork(m, k, c.Work)
+		}
+	}
 	if narrow(w, n) {
 		c.Work = 2 * float64(w.Len()) * float64(n)
-		c.Efficiency = c.Work / rate.NarrowWork(w.Dim(0), c.Work)
+		c.Efficiency = c.Work / rate.NarrowWork(m, c.Work)
 	}
 	if conv, ok := rate.Of(w); ok && w.Len() > 0 {
 		c.Efficiency = work / conv.Direct()

@@ -21,25 +21,26 @@ type Rate struct {
 }
 
 // Dense is the rate of the dense kernels. See Blocks for how it was measured.
-var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.96, 1, 1}, Vec: 0.37, VecStart: 4, VecColumns: 1}
+var Dense = Rate{Panel: 0.98, Start: 2, BlockK: 256, Narrow: [4]float64{0.78, 0.96, 1, 1}, Vec: 0.45, VecStart: 4, VecColumns: 1}
 
 // Blocks holds the rates of the kernels for vertical blocks by their rows.
 //
 // Fitted to shapes of ResNet50 and BERT at 80 and 90% zeros, hot weights, single
 // columns to 50 to 95%: 2026-11-21, one core of a Xeon with AVX-512 (family 6
 // model 207), peak 174 GFLOP/s. BenchmarkProduct of package format prints what
-// the kernels reach and what this predicts. Single columns with single rows: 2026-11-25, one core of an EPYC (family 25
-// model 17), as shares of what the Xeon's dense rows would reach.
+// the kernels reach and what this predicts. Single columns are to each other as there, those
+// with single rows, the panels of these, and all single columns to panels as on one core of an EPYC (family 25 model 17),
+// 2026-11-26.
 var Blocks = map[int]Rate{
-	1:  {Panel: 0.70, Start: 6, BlockK: 160, Narrow: [4]float64{0.59, 0.81, 0.93, 1}, Vec: 0.26, VecStart: 3, VecIdle: 0.075, VecColumns: 6},
-	2:  {Panel: 0.95, Start: 4.4, BlockK: 192, Narrow: [4]float64{0.62, 0.88, 0.97, 1}, Vec: 0.090, VecStart: 9.5, VecColumns: 3},
-	4:  {Panel: 1, Start: 3, BlockK: 256, Narrow: [4]float64{0.64, 0.90, 0.97, 1}, Vec: 0.14, VecStart: 7, VecColumns: 5},
-	8:  {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.20, VecStart: 5, VecColumns: 6},
-	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.25, VecStart: 0.5, VecColumns: 7},
+	1:  {Panel: 0.77, Start: 6, BlockK: 160, Narrow: [4]float64{0.66, 0.85, 0.93, 1}, Vec: 0.33, VecStart: 3, VecIdle: 0.075, VecColumns: 6},
+	2:  {Panel: 0.95, Start: 4.4, BlockK: 192, Narrow: [4]float64{0.62, 0.88, 0.97, 1}, Vec: 0.11, VecStart: 9.5, VecColumns: 3},
+	4:  {Panel: 1, Start: 3, BlockK: 256, Narrow: [4]float64{0.64, 0.90, 0.97, 1}, Vec: 0.17, VecStart: 7, VecColumns: 5},
+	8:  {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.24, VecStart: 5, VecColumns: 6},
+	16: {Panel: 1, Start: 2.4, BlockK: 256, Narrow: [4]float64{0.76, 0.98, 0.98, 1}, Vec: 0.31, VecStart: 0.5, VecColumns: 7},
 }
 
 // GatheredColumns is the VecColumns of single rows with kernels that gather the elements of a vector: those of machines
-// without AVX2, and of rows that are shorter than the windows in which others choose.
+// without AVX2.
 const GatheredColumns = 2
 
 // WidenedColumns is the number of columns of a product from which on weights of 16 bits are widened once, when the model is
@@ -79,9 +80,9 @@ var (
 // Runs holds, by their columns, what single columns reach with horizontal blocks,
 // whose panels are multiplied as those of single rows.
 var Runs = map[int]Rate{
-	4:  Blocks[1].single(0.11, 9.5, 5),
-	8:  Blocks[1].single(0.19, 24, 6),
-	16: Blocks[1].single(0.27, 34, 8),
+	4:  Blocks[1].single(0.13, 9.5, 5),
+	8:  Blocks[1].single(0.23, 24, 6),
+	16: Blocks[1].single(0.33, 34, 8),
 }
 
 // Generated is the rate of the code that is generated for single rows and many
@@ -122,6 +123,16 @@ func NarrowWindow(m, n int) bool { return n <= panel && Narrow(m, n) }
 // NarrowWork is the work of a product that is narrow, of so many operations, at the peak.
 func NarrowWork(m int, work float64) float64 {
 	return work * Dense.lanes(m) / float64(m) / Dense.Panel
+}
+
+// tokenStart is what a tile of tokens costs besides, in columns of W.
+const tokenStart = 8
+
+// TokensWork is the work at the peak of a dense product of a weight [m,k] with tokens, of so many operations: it takes the rows as
+// lanes, as one that is narrow does, and tokens are not filled up.
+func TokensWork(m, k int, work float64) float64 {
+	steps := float64(k) / float64(max(1, (k+Dense.BlockK-1)/Dense.BlockK))
+	return NarrowWork(m, work) * (steps + tokenStart) / steps
 }
 
 // width is what panels of n columns reach of Panel.

@@ -33,8 +33,8 @@ func Of(w *choose.Matrix) (c Conv, ok bool) {
 // Costs in floating-point operations that the peak allows in their time, measured
 // as Blocks was.
 const (
-	// patch is the cost of an element of a panel that is loaded from an image, and
-	// farther times that where the images do not fit the level 2 cache.
+	// patch is the cost of an element of a panel that is loaded from an image or from tokens, and
+	// farther times that where these do not fit the level 2 cache.
 	patch   = 20
 	farther = 2.5
 	// strip is the cost of an element that is copied into a strip of a padded image, in
@@ -48,7 +48,7 @@ const (
 	// word is the cost of a float of a transformed weight, which products are
 	// computed behind: in a model, where other weights have come between, it comes
 	// from beyond the level 2 cache.
-	word = 60
+	word = 45
 	// start is the number of columns of W that a tile of rows of a product costs
 	// besides, point the cost of a product of tiles with a panel.
 	start = 5
@@ -86,6 +86,16 @@ func Loaded(w *choose.Matrix, work, e float64) float64 {
 		return work / (work/e + c.Patches() + pad)
 	}
 	return e
+}
+
+// Turned is the share of the peak that is left of efficiency e in a product of so much work whose panels are loaded from n
+// tokens of k features.
+func Turned(k, n int, work, e float64) float64 {
+	cost := float64(patch * k * n)
+	if k*n > level2/2 {
+		cost *= farther
+	}
+	return work / (work/e + cost)
 }
 
 // Placed is Loaded for kernels that read patches where they lie in a strip of a

@@ -27,9 +27,13 @@ func cost(format string, w *choose.Matrix, n int, l backend.Layout) (choose.Cost
 		r.VecColumns = 1
 	}
 	work := 2 * float64(l.Values) * float64(r.Columns(n))
+	e := r.Efficiency(steps, w.Dim(1), n)
+	if w.Slide == nil && n > r.VecColumns {
+		e = rate.Turned(w.Dim(1), n, work, e)
+	}
 	return choose.Cost{
 		Config: l.Config, Kernel: Family(format, l.Rows), Work: work, Bytes: l.Bytes,
-		Efficiency: loaded(w, work, r.Efficiency(steps, w.Dim(1), n)),
+		Efficiency: loaded(w, work, e),
 	}, true
 }
 

@@ -1,5 +1,7 @@
 package ukernel
 
+import "sync"
+
 // maxFill is the number of places to a nonzero up to which lanes are worth it.
 const maxFill = 4
 
@@ -60,7 +62,7 @@ func addLanes[I Index](l *lanes, ptr []uint32, a *Sparse[I]) {
 		if first == a.k {
 			return
 		}
-		first = min(first, a.k-l.window)
+		first = max(0, min(first, a.k-l.window))
 		l.start = append(l.start, uint32(first))
 		for r := range l.laneRows {
 			place := uint32(0)
@@ -85,6 +87,12 @@ func addLanes[I Index](l *lanes, ptr []uint32, a *Sparse[I]) {
 // mul computes the rows from to to-1 of the product, from being a multiple of laneRows. Lanes that are read once, and do
 // not fit into level 2, are fetched ahead.
 func (l *lanes) mul(kern *Kernels, from, to int, x, y []float32, once bool) {
+	if len(x) < l.window {
+		filled := windows.Get().(*[maxWindow]float32)
+		defer windows.Put(filled)
+		clear(filled[copy(filled[:], x):])
+		x = filled[:]
+	}
 	far := 0
 	if once {
 		far = l.value.ahead()
@@ -106,3 +114,9 @@ func (l *lanes) mul(kern *Kernels, from, to int, x, y []float32, once bool) {
 		copy(y, last[:])
 	}
 }
+
+// maxWindow is the largest window.
+const maxWindow = 32
+
+// windows lends vectors that are shorter than a window, filled up with zeros.
+var windows = sync.Pool{New: func() any { return new([maxWindow]float32) }}

@@ -12,9 +12,9 @@ func TestLanesMultiplyVectors(t *testing.T) {
 	t.Logf("seed %d", seed)
 	eachISA(t, func(t *testing.T, kern *Kernels) {
 		rng := rand.New(rand.NewSource(seed))
-		used, window, rows := 0, max(kern.window, 1), max(kern.laneRows, 1)
+		used, short, window, rows := 0, 0, max(kern.window, 1), max(kern.laneRows, 1)
 		for _, m := range []int{1, rows - 1, rows, rows + 1, 70} {
-			for _, k := range []int{window - 1, window, window + 1, 100, 700, 9000} {
+			for _, k := range []int{1, 8, window - 1, window, window + 1, 100, 700, 9000} {
 				for _, density := range []float64{0, 0.02, 0.1, 0.5, 1} {
 					ptr, index, value := []uint32{0}, []uint16{}, []uint16{}
 					dense := make([]float32, m*k)
@@ -48,7 +48,9 @@ func TestLanesMultiplyVectors(t *testing.T) {
 							t.Fatal(err)
 						}
 						if a.Lanes() && a.lanes() != nil {
-							used++
+							if used++; k < window {
+								short++
+							}
 						}
 						from := rng.Intn(m + 1)
 						if rng.Intn(2) == 0 {
@@ -67,8 +69,8 @@ func TestLanesMultiplyVectors(t *testing.T) {
 				}
 			}
 		}
-		if (used > 0) != (kern.ISA != "go") {
-			t.Errorf("%d weights are lanes", used)
+		if (used > 0) != (kern.ISA != "go") || (short > 0) != (kern.ISA != "go") {
+			t.Errorf("%d weights are lanes, %d of which shorter than a window", used, short)
 		}
 	})
 }

@@ -49,7 +49,7 @@ func NewSparse[I Index](kern *Kernels, rows, m, k int, ptr []uint32, index []I, 
 	}
 	a := &Sparse[I]{rows: rows, m: m, k: k, ptr: ptr, index: index, value: value, kern: kern}
 	a.spmv = vecKernel[I](kern.spmv16[rows], kern.spmv32[rows])
-	if rows == 1 && k >= kern.window && kern.lanes[value.kind] != nil {
+	if rows == 1 && k > 0 && kern.lanes[value.kind] != nil {
 		a.lanes = sync.OnceValue(func() *lanes { return newLanes(a) })
 	}
 	a.place(kern, blockBounds(k, blockK(rows)), nil)
