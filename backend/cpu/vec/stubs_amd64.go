@@ -342,6 +342,108 @@ func sin_avx2(y []float32, x []float32)
 //go:noescape
 func cos_avx2(y []float32, x []float32)
 
+// tan_avx2 is
+//
+//	for i := range y {
+//		y[i] = tan(x[i])
+//	}
+//
+//go:noescape
+func tan_avx2(y []float32, x []float32)
+
+// asin_avx2 is
+//
+//	for i := range y {
+//		y[i] = asin(x[i])
+//	}
+//
+//go:noescape
+func asin_avx2(y []float32, x []float32)
+
+// acos_avx2 is
+//
+//	for i := range y {
+//		y[i] = acos(x[i])
+//	}
+//
+//go:noescape
+func acos_avx2(y []float32, x []float32)
+
+// atan_avx2 is
+//
+//	for i := range y {
+//		y[i] = atan(x[i])
+//	}
+//
+//go:noescape
+func atan_avx2(y []float32, x []float32)
+
+// sinh_avx2 is
+//
+//	for i := range y {
+//		y[i] = sinh(x[i])
+//	}
+//
+//go:noescape
+func sinh_avx2(y []float32, x []float32)
+
+// cosh_avx2 is
+//
+//	for i := range y {
+//		y[i] = cosh(x[i])
+//	}
+//
+//go:noescape
+func cosh_avx2(y []float32, x []float32)
+
+// asinh_avx2 is
+//
+//	for i := range y {
+//		y[i] = asinh(x[i])
+//	}
+//
+//go:noescape
+func asinh_avx2(y []float32, x []float32)
+
+// acosh_avx2 is
+//
+//	for i := range y {
+//		y[i] = acosh(x[i])
+//	}
+//
+//go:noescape
+func acosh_avx2(y []float32, x []float32)
+
+// atanh_avx2 is
+//
+//	for i := range y {
+//		y[i] = atanh(x[i])
+//	}
+//
+//go:noescape
+func atanh_avx2(y []float32, x []float32)
+
+// sign_avx2 is
+//
+//	for i := range y {
+//		y[i] = sign(x[i])
+//	}
+//
+//go:noescape
+func sign_avx2(y []float32, x []float32)
+
+// threshold_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i]
+//		}
+//	}
+//
+//go:noescape
+func threshold_avx2(y []float32, x []float32, least float32)
+
 // swish_avx2 is
 //
 //	for i := range y {
@@ -395,6 +497,15 @@ func elu_avx2(y []float32, x []float32, slope float32, scale float32, gain float
 //
 //go:noescape
 func pow_avx2(y []float32, a []float32, b []float32)
+
+// fmod_avx2 is
+//
+//	for i := range y {
+//		y[i] = fmod(a[i], b[i])
+//	}
+//
+//go:noescape
+func fmod_avx2(y []float32, a []float32, b []float32)
 
 // equal_avx2 is
 //
@@ -829,6 +940,108 @@ func sin_avx512(y []float32, x []float32)
 //go:noescape
 func cos_avx512(y []float32, x []float32)
 
+// tan_avx512 is
+//
+//	for i := range y {
+//		y[i] = tan(x[i])
+//	}
+//
+//go:noescape
+func tan_avx512(y []float32, x []float32)
+
+// asin_avx512 is
+//
+//	for i := range y {
+//		y[i] = asin(x[i])
+//	}
+//
+//go:noescape
+func asin_avx512(y []float32, x []float32)
+
+// acos_avx512 is
+//
+//	for i := range y {
+//		y[i] = acos(x[i])
+//	}
+//
+//go:noescape
+func acos_avx512(y []float32, x []float32)
+
+// atan_avx512 is
+//
+//	for i := range y {
+//		y[i] = atan(x[i])
+//	}
+//
+//go:noescape
+func atan_avx512(y []float32, x []float32)
+
+// sinh_avx512 is
+//
+//	for i := range y {
+//		y[i] = sinh(x[i])
+//	}
+//
+//go:noescape
+func sinh_avx512(y []float32, x []float32)
+
+// cosh_avx512 is
+//
+//	for i := range y {
+//		y[i] = cosh(x[i])
+//	}
+//
+//go:noescape
+func cosh_avx512(y []float32, x []float32)
+
+// asinh_avx512 is
+//
+//	for i := range y {
+//		y[i] = asinh(x[i])
+//	}
+//
+//go:noescape
+func asinh_avx512(y []float32, x []float32)
+
+// acosh_avx512 is
+//
+//	for i := range y {
+//		y[i] = acosh(x[i])
+//	}
+//
+//go:noescape
+func acosh_avx512(y []float32, x []float32)
+
+// atanh_avx512 is
+//
+//	for i := range y {
+//		y[i] = atanh(x[i])
+//	}
+//
+//go:noescape
+func atanh_avx512(y []float32, x []float32)
+
+// sign_avx512 is
+//
+//	for i := range y {
+//		y[i] = sign(x[i])
+//	}
+//
+//go:noescape
+func sign_avx512(y []float32, x []float32)
+
+// threshold_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i]
+//		}
+//	}
+//
+//go:noescape
+func threshold_avx512(y []float32, x []float32, least float32)
+
 // swish_avx512 is
 //
 //	for i := range y {
@@ -882,6 +1095,15 @@ func elu_avx512(y []float32, x []float32, slope float32, scale float32, gain flo
 //
 //go:noescape
 func pow_avx512(y []float32, a []float32, b []float32)
+
+// fmod_avx512 is
+//
+//	for i := range y {
+//		y[i] = fmod(a[i], b[i])
+//	}
+//
+//go:noescape
+func fmod_avx512(y []float32, a []float32, b []float32)
 
 // equal_avx512 is
 //

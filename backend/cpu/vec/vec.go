@@ -44,9 +44,10 @@ type kernels struct {
 	exp, sigmoid, tanh, silu, gelu, geluTanh, hardSwish unary
 
 	sqrt, reciprocal, abs, floor, ceil, roundToEven, softsign, softplus, mish, erf, log, sin, cos unary
+	tan, asin, acos, atan, sinh, cosh, asinh, acosh, atanh, sign                                  unary
 	elu                                                                                           func(y, x []float32, slope, scale, gain float32)
-	swish, leaky                                                                                  func(y, x []float32, factor float32)
-	leak, pow, equal, less, lessOrEqual                                                           binary
+	swish, leaky, threshold                                                                       func(y, x []float32, factor float32)
+	leak, pow, fmod, equal, less, lessOrEqual                                                     binary
 	where                                                                                         func(y, which, a, b []float32)
 
 	taps    func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
@@ -259,6 +260,27 @@ func Log(y, x []float32) { same(y, x); best.log(y, x) }
 func Sin(y, x []float32) { circular(y, x, best.sin, math.Sin) }
 func Cos(y, x []float32) { circular(y, x, best.cos, math.Cos) }
 
+// Tan computes tangents, with a relative error of at most 1e-7.
+func Tan(y, x []float32) { circular(y, x, best.tan, math.Tan) }
+
+// Asin, Acos and Atan compute angles, with a relative error of at most 1e-6.
+func Asin(y, x []float32) { same(y, x); best.asin(y, x) }
+func Acos(y, x []float32) { same(y, x); best.acos(y, x) }
+func Atan(y, x []float32) { same(y, x); best.atan(y, x) }
+
+// Sinh and Cosh compute hyperbolic functions, Asinh, Acosh and Atanh their inverses, with a relative error of at most 3e-7.
+func Sinh(y, x []float32)  { same(y, x); best.sinh(y, x) }
+func Cosh(y, x []float32)  { same(y, x); best.cosh(y, x) }
+func Asinh(y, x []float32) { same(y, x); best.asinh(y, x) }
+func Acosh(y, x []float32) { same(y, x); best.acosh(y, x) }
+func Atanh(y, x []float32) { same(y, x); best.atanh(y, x) }
+
+// Sign computes 1 or -1 with the sign of x, or x where that is zero or NaN.
+func Sign(y, x []float32) { same(y, x); best.sign(y, x) }
+
+// Threshold computes y = x where x > least, else 0.
+func Threshold(y, x []float32, least float32) { same(y, x); best.threshold(y, x, least) }
+
 // circular computes f in vectors where no element is so large that its quarter of the circle needs more digits.
 func circular(y, x []float32, f unary, scalar func(float64) float64) {
 	same(y, x)
@@ -288,13 +310,30 @@ func Leaky(y, x []float32, slope float32) { same(y, x); best.leaky(y, x, slope) 
 func Pow(y, a, b []float32) {
 	same(y, a, b)
 	f := portable.pow
-	least, _, ok := Range(a[:len(y)])
-	low, high, finite := Range(b[:len(y)])
-	// An odd power of a zero has its sign.
-	if ok && finite && (least > 0 || least == 0 && 0 < low && low == high && math.Mod(float64(low), 2) != 1) {
+	if finite(a[:len(y)]) && finite(b[:len(y)]) {
 		f = best.pow
 	}
 	f(y, a, b)
+}
+
+// finite reports whether the sum of x is finite, which that of an infinity or a NaN is not.
+func finite(x []float32) bool {
+	sum := best.sum(x)
+	return sum-sum == 0
+}
+
+// Fmod computes the remainder y = math.Mod(a, b). y must not be a or b.
+func Fmod(y, a, b []float32) {
+	same(y, a, b)
+	best.fmod(y, a, b)
+	if finite(y) {
+		return
+	}
+	for i, v := range y { // more digits than the kernel knows
+		if v != v {
+			y[i] = remainder(a[i], b[i])
+		}
+	}
 }
 
 // Equal, Less and LessOrEqual give 1 where a is so to b, else 0.
@@ -311,8 +350,7 @@ func Sum(x []float32) float32 { return best.sum(x) }
 // Range returns the least and the largest element of x; ok is false where they may not be, as the
 // sum of x is not finite: an element is not, or others add up to an infinity.
 func Range(x []float32) (lo, hi float32, ok bool) {
-	sum := best.sum(x)
-	return best.minimum(x), best.maximum(x), sum-sum == 0
+	return best.minimum(x), best.maximum(x), finite(x)
 }
 
 // Dot returns the sum of a[i]*b[i] over the length of a.

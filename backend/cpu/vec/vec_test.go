@@ -32,6 +32,8 @@ func row(n, off int, f func() float32) []float32 {
 
 const guard = -12345
 
+var negativeZero = float32(math.Copysign(0, -1))
+
 // guarded fails if the elements behind a row changed.
 func guarded(t *testing.T, y []float32) {
 	t.Helper()
@@ -176,6 +178,28 @@ var activations = []struct {
 		inf: math.Inf(1), -inf: math.NaN(), 1e-44: math.Log(float64(float32(1e-44))), 3e38: math.Log(float64(float32(3e38)))}},
 	{"sin", func(k *kernels) unary { return k.sin }, math.Sin, -2000, 2000, 1e-7, -2000, 0, map[float32]float64{0: 0, 1e9: math.Sin(1e9), 1e-30: 1e-30}},
 	{"cos", func(k *kernels) unary { return k.cos }, math.Cos, -2000, 2000, 1e-7, -2000, 0, map[float32]float64{0: 1, 1e9: math.Cos(1e9)}},
+	{"tan", func(k *kernels) unary { return k.tan }, math.Tan, -2000, 2000, 1e-7, -2000, 0,
+		map[float32]float64{0: 0, 1e9: math.Tan(1e9), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"asin", func(k *kernels) unary { return k.asin }, math.Asin, -1.1, 1.1, 1e-6, -1.1, 0,
+		map[float32]float64{0: 0, 1: math.Pi / 2, -1: -math.Pi / 2, inf: math.NaN(), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"acos", func(k *kernels) unary { return k.acos }, math.Acos, -1.1, 1.1, 1e-6, -1.1, 0,
+		map[float32]float64{0: math.Pi / 2, 1: 0, -1: math.Pi, -inf: math.NaN(), 0.99999994: math.Acos(float64(float32(0.99999994)))}},
+	{"atan", func(k *kernels) unary { return k.atan }, math.Atan, -100, 100, 1e-6, -100, 0,
+		map[float32]float64{0: 0, inf: math.Pi / 2, -inf: -math.Pi / 2, 3e38: math.Pi / 2, 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"sinh", func(k *kernels) unary { return k.sinh }, math.Sinh, -89, 89, 3e-7, -89, 0,
+		map[float32]float64{0: 0, 200: math.Inf(1), inf: math.Inf(1), -inf: math.Inf(-1), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"cosh", func(k *kernels) unary { return k.cosh }, math.Cosh, -89, 89, 3e-7, -89, 0,
+		map[float32]float64{0: 1, 200: math.Inf(1), inf: math.Inf(1), -inf: math.Inf(1)}},
+	{"asinh", func(k *kernels) unary { return k.asinh }, math.Asinh, -1e4, 1e4, 3e-7, -1e4, 0,
+		map[float32]float64{0: 0, inf: math.Inf(1), -inf: math.Inf(-1), 3e38: math.Asinh(float64(float32(3e38))), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45}},
+	{"acosh", func(k *kernels) unary { return k.acosh }, math.Acosh, -1, 1e4, 3e-7, -1, 0,
+		map[float32]float64{1: 0, inf: math.Inf(1), -inf: math.NaN(), -5: math.NaN(), 3e38: math.Acosh(float64(float32(3e38))),
+			1.0000001: math.Acosh(float64(float32(1.0000001)))}},
+	{"atanh", func(k *kernels) unary { return k.atanh }, math.Atanh, -1.1, 1.1, 3e-7, -1.1, 0,
+		map[float32]float64{0: 0, 1: math.Inf(1), -1: math.Inf(-1), inf: math.NaN(), 1e-30: 1e-30, -1e-45: -1.401298464324817e-45,
+			0.99999994: math.Atanh(float64(float32(0.99999994)))}},
+	{"sign", func(k *kernels) unary { return k.sign }, func(x float64) float64 { return min(max(x*0x1p160, -1), 1) }, -30, 30, 0, -30, 0,
+		map[float32]float64{0: 0, inf: 1, -inf: -1, 1e-45: 1}},
 	{"elu", func(k *kernels) unary { return func(y, x []float32) { k.elu(y, x, 0.5, 1.5, 2) } }, func(x float64) float64 {
 		if x < 0 {
 			return 1.5 * math.Expm1(x/2)
@@ -202,7 +226,8 @@ func TestNegativeZero(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *kernels) {
 		for name, f := range map[string]unary{
 			"sqrt": k.sqrt, "floor": k.floor, "ceil": k.ceil, "roundToEven": k.roundToEven, "softsign": k.softsign, "erf": k.erf,
-			"sin": k.sin, "mish": k.mish,
+			"sin": k.sin, "mish": k.mish, "tan": k.tan, "asin": k.asin, "atan": k.atan, "sinh": k.sinh, "asinh": k.asinh, "atanh": k.atanh,
+			"sign":  k.sign,
 			"elu":   func(y, x []float32) { k.elu(y, x, 1, 1, 1) },
 			"leaky": func(y, x []float32) { k.leaky(y, x, 0.5) },
 			"leak":  func(y, x []float32) { k.leak(y, x, []float32{0.5}) },
@@ -232,6 +257,7 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 	const seed = 9
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewSource(seed))
+	whole := func() float32 { return float32(rng.Intn(21) - 10) }
 	odd := []float32{0, float32(math.Copysign(0, -1)), 1, -1, inf, -inf, float32(math.NaN()), 1e-45, -1e-40, 3e38, 0.5, 2, 3}
 	any := func() float32 {
 		if rng.Intn(3) == 0 {
@@ -243,7 +269,7 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 	defer func(k *kernels) { best = k }(best)
 	eachISA(t, func(t *testing.T, k *kernels) {
 		best = k
-		for _, n := range lengths {
+		for _, n := range slices.Repeat(lengths, 4) {
 			draw := any
 			if rng.Intn(2) == 0 {
 				draw = positive
@@ -254,6 +280,12 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 					b[i] = float32(rng.NormFloat64() * 5)
 				}
 			}
+			if n%4 == 0 { // powers of what is negative, too
+				for i := range b {
+					b[i] = []float32{b[i], whole(), whole() / 2, 1 << 24, 1<<23 + 1}[rng.Intn(5)]
+					a[i] = []float32{whole() / 4, float32(rng.NormFloat64()), negativeZero}[rng.Intn(3)]
+				}
+			}
 			for name, f := range map[string][2]func(y []float32){
 				"equal":       {func(y []float32) { Equal(y, a, b) }, func(y []float32) { portable.equal(y, a, b) }},
 				"less":        {func(y []float32) { Less(y, a, b) }, func(y []float32) { portable.less(y, a, b) }},
@@ -261,6 +293,8 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 				"leak":        {func(y []float32) { Leak(y, a, b) }, func(y []float32) { portable.leak(y, a, b) }},
 				"where":       {func(y []float32) { Where(y, a, b, c) }, func(y []float32) { portable.where(y, a, b, c) }},
 				"pow":         {func(y []float32) { Pow(y, a, b) }, func(y []float32) { portable.pow(y, a, b) }},
+				"fmod":        {func(y []float32) { Fmod(y, a, b) }, func(y []float32) { portable.fmod(y, a, b) }},
+				"threshold":   {func(y []float32) { Threshold(y, a, 0.5) }, func(y []float32) { portable.threshold(y, a, 0.5) }},
 				"sin":         {func(y []float32) { Sin(y, a) }, func(y []float32) { portable.sin(y, a) }},
 			} {
 				y, want := row(n, n%3, any), make([]float32, n)
@@ -269,6 +303,9 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 				guarded(t, y)
 				for i, v := range y {
 					near := math.Nextafter32(want[i], inf) == v || math.Nextafter32(want[i], -inf) == v || math.Abs(float64(v-want[i])) < 1e-7 && name == "sin"
+					if math.Signbit(float64(v)) != math.Signbit(float64(want[i])) && v == v {
+						t.Fatalf("%s, length %d: of %v and %v is %v, want %v", name, n, a[i], b[i], v, want[i])
+					}
 					if v != want[i] && !(v != v && want[i] != want[i]) && !(near && (name == "pow" || name == "sin")) {
 						t.Fatalf("%s, length %d: of %v, %v and %v is %v, want %v", name, n, a[i], b[i], c[i], v, want[i])
 					}
@@ -360,7 +397,7 @@ func TestNaNStays(t *testing.T) {
 		}
 		for name, op := range ops {
 			for _, n := range []int{1, 16, 64} {
-				x := make([]float32, n)
+				x := slices.Repeat([]float32{1}, n) // of which each has a function
 				x[n-1] = nan
 				y := make([]float32, n)
 				op(y, x)
@@ -368,7 +405,7 @@ func TestNaNStays(t *testing.T) {
 					t.Errorf("%s turns NaN into %v", name, v)
 				}
 				if n > 1 && y[0] != y[0] {
-					t.Errorf("%s turns 0 into NaN", name)
+					t.Errorf("%s turns 1 into NaN", name)
 				}
 			}
 		}
