@@ -313,6 +313,10 @@ func (w *walk) block(row, lo, n int) {
 	if w.y == nil {
 		x, step := w.value(result, 0, 0)
 		to := w.bools[first:][:n]
+		if step == 1 {
+			vec.Bools(to, x)
+			return
+		}
 		for i := range to {
 			to[i] = x[i*step] != 0
 		}
@@ -429,24 +433,14 @@ func again(y []float32, n int) {
 func floatsOf(y []float32, t *tensor.Tensor, from int) {
 	switch t.DType() {
 	case tensor.Bool:
-		for i, v := range tensor.Data[bool](t)[from:][:len(y)] {
-			if y[i] = 0; v {
-				y[i] = 1
-			}
-		}
+		vec.Convert(y, t.Bytes()[from:][:len(y)])
 	case tensor.U8:
-		toFloats(y, tensor.Data[uint8](t)[from:])
+		vec.Convert(y, tensor.Data[uint8](t)[from:][:len(y)])
 	case tensor.I8:
-		toFloats(y, tensor.Data[int8](t)[from:])
+		vec.Convert(y, tensor.Data[int8](t)[from:][:len(y)])
 	case tensor.I32:
-		toFloats(y, tensor.Data[int32](t)[from:])
+		vec.Convert(y, tensor.Data[int32](t)[from:][:len(y)])
 	case tensor.I64:
-		toFloats(y, tensor.Data[int64](t)[from:])
-	}
-}
-
-func toFloats[T int8 | uint8 | int32 | int64](y []float32, x []T) {
-	for i, v := range x[:len(y)] {
-		y[i] = float32(float64(v))
+		vec.Convert(y, tensor.Data[int64](t)[from:][:len(y)])
 	}
 }

@@ -20,8 +20,9 @@ var binders = map[string]binder{
 	"MatMulInteger": bindMatMulInteger,
 	"RNN":           bindRNN,
 
-	// Between f32 and 16-bit floats, integers and u8.
+	// Between types.
 	"Cast":                  bindCast,
+	"CastLike":              bindCast,
 	"DequantizeLinear":      bindDequantize,
 	"DynamicQuantizeLinear": bindDynamicQuantize,
 	"QuantizeLinear":        bindQuantize,

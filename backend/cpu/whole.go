@@ -20,38 +20,6 @@ func bindIntegerPair(n *ir.Node) *bound {
 	}}
 }
 
-// casts are those to integers, of integers to bools, and from and to f64.
-var casts = map[[2]tensor.DType]func(y, x *tensor.Tensor){
-	{tensor.Bool, tensor.I32}: eachOf(func(v bool) int32 { return int32(oneOf(v)) }),
-	{tensor.Bool, tensor.I64}: eachOf(oneOf),
-	{tensor.F32, tensor.F64}:  eachOf(func(v float32) float64 { return float64(v) }),
-	{tensor.F32, tensor.I32}:  eachOf(func(v float32) int32 { return int32(tensor.Truncate(float64(v))) }),
-	{tensor.F32, tensor.I64}:  eachOf(func(v float32) int64 { return tensor.Truncate(float64(v)) }),
-	{tensor.F64, tensor.F32}:  eachOf(func(v float64) float32 { return float32(v) }),
-	{tensor.F64, tensor.I64}:  eachOf(tensor.Truncate),
-	{tensor.I32, tensor.Bool}: eachOf(func(v int32) bool { return v != 0 }),
-	{tensor.I32, tensor.I64}:  eachOf(func(v int32) int64 { return int64(v) }),
-	{tensor.I64, tensor.F64}:  eachOf(func(v int64) float64 { return float64(v) }),
-	{tensor.I64, tensor.Bool}: eachOf(func(v int64) bool { return v != 0 }),
-	{tensor.I64, tensor.I32}:  eachOf(func(v int64) int32 { return int32(v) }),
-}
-
-func oneOf(v bool) int64 {
-	if v {
-		return 1
-	}
-	return 0
-}
-
-func eachOf[X, Y tensor.Elem](f func(X) Y) func(y, x *tensor.Tensor) {
-	return func(y, x *tensor.Tensor) {
-		d := tensor.Data[Y](y)
-		for i, v := range tensor.Data[X](x) {
-			d[i] = f(v)
-		}
-	}
-}
-
 // bindOneHot fills with the value of what is off, and sets what indices name.
 func bindOneHot(_ *program, n *ir.Node) (*bound, error) {
 	y := n.Outputs[0]

@@ -29,7 +29,7 @@ func TestIntegers(t *testing.T) {
 		texts = append(texts, fmt.Sprintf(`(%%x: i64[5,6], %%z: i64[6]) { %%y: bool[5,6] = %s "n" (%%x, %%z) return %%y }`, kind))
 	}
 	for types := range casts {
-		texts = append(texts, fmt.Sprintf(`(%%x: %v[3,7]) { %%y: %v[3,7] = Cast "n" (%%x) {to = %d} return %%y }`, types[0], types[1], int(types[1])))
+		texts = append(texts, fmt.Sprintf(`(%%x: %v[37,71]) { %%y: %v[37,71] = Cast "n" (%%x) {to = %d} return %%y }`, types[0], types[1], int(types[1])))
 	}
 	for _, index := range []string{"i32", "i64"} {
 		for _, dt := range []tensor.DType{tensor.Bool, tensor.F16, tensor.F32, tensor.I64} {
@@ -95,9 +95,13 @@ func headers(g *ir.Graph) []*tensor.Tensor {
 // whole draws small numbers of a type, and floats that no integer is.
 func whole(r *rand.Rand, dt tensor.DType, shape []int) *tensor.Tensor {
 	x := tensor.New(tensor.F32, shape...)
-	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 3e9, -3e9, 0.9, -0.9}
+	odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 3e9, -3e9, 1e19, -1e19, 1.5e19, 1e20, 300, -70000, 0.9, -0.9}
+	some := 3
+	if r.IntN(2) == 0 { // in some blocks none is
+		some = 3000
+	}
 	for i := range x.F32s() {
-		if x.F32s()[i] = float32(r.IntN(13) - 6); (dt == tensor.F32 || dt == tensor.F64) && r.IntN(3) == 0 {
+		if x.F32s()[i] = float32(r.IntN(13) - 6); (dt == tensor.F32 || dt == tensor.F64) && r.IntN(some) == 0 {
 			x.F32s()[i] = odd[r.IntN(len(odd))]
 		}
 	}

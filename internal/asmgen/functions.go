@@ -146,6 +146,12 @@ var functions = []elementwise{
 	unary("log", "log(x[i])", []float32{float32(math.Inf(1)), float32(math.Inf(-1))}, (*arith).log),
 	unary("sin", "sin(x[i])", nil, func(m *arith, x VecVirtual) VecVirtual { return m.sine(x, 0) }),
 	unary("cos", "cos(x[i])", nil, func(m *arith, x VecVirtual) VecVirtual { return m.sine(x, 1) }),
+	{
+		name: "largest", loop: "s = max(s, abs(x[i]))", in: []string{"x"}, consts: []float32{magnitude}, unroll: 4, noStore: true,
+		// As integers, among which NaN is above infinity.
+		reduce: &reduction{neutral: 0, first: "s := float32(0)", combine: func(v, acc VecVirtual) { VPMAXUD(v, acc, acc) }},
+		body:   func(m *arith, in []VecVirtual, _ map[string]VecVirtual) VecVirtual { return m.magnitude(in[0]) },
+	},
 	unary("tan", "tan(x[i])", nil, (*arith).tan),
 	unary("asin", "asin(x[i])", asinConsts, (*arith).asin),
 	unary("acos", "acos(x[i])", acosConsts, (*arith).acos),

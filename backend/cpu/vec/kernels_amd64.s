@@ -1714,6 +1714,16 @@ DATA doubles<>+2736(SB)/8, $0x7ff8000000000001
 DATA doubles<>+2744(SB)/8, $0x7ff8000000000001
 GLOBL doubles<>(SB), RODATA|NOPTR, $2752
 
+DATA shuffles<>+0(SB)/8, $0xffffffff0c080400
+DATA shuffles<>+8(SB)/8, $0xffffffffffffffff
+DATA shuffles<>+16(SB)/8, $0xffffffff0c080400
+DATA shuffles<>+24(SB)/8, $0xffffffffffffffff
+DATA shuffles<>+32(SB)/8, $0x0d0c090805040100
+DATA shuffles<>+40(SB)/8, $0xffffffffffffffff
+DATA shuffles<>+48(SB)/8, $0x0d0c090805040100
+DATA shuffles<>+56(SB)/8, $0xffffffffffffffff
+GLOBL shuffles<>(SB), RODATA|NOPTR, $64
+
 // func add_avx2(y []float32, a []float32, b []float32)
 // Requires: AVX
 TEXT ·add_avx2(SB), NOSPLIT, $0-72
@@ -5076,6 +5086,75 @@ done:
 	VZEROUPPER
 	RET
 
+// func largest_avx2(x []float32) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·largest_avx2(SB), NOSPLIT, $0-28
+	MOVQ         x_len+8(FP), AX
+	MOVQ         x_base+0(FP), CX
+	VBROADCASTSS consts<>+0(SB), Y0
+	VBROADCASTSS consts<>+0(SB), Y1
+	VBROADCASTSS consts<>+0(SB), Y2
+	VBROADCASTSS consts<>+0(SB), Y3
+	XORQ         DX, DX
+	SUBQ         $0x20, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y0, Y0
+	VMOVUPS 32(CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y1, Y1
+	VMOVUPS 64(CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y2, Y2
+	VMOVUPS 96(CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y3, Y3
+	ADDQ    $+128, DX
+	SUBQ    $0x20, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+32, AX
+	SUBQ $0x08, AX
+	JL   rest
+
+loop:
+	VMOVUPS (CX)(DX*1), Y4
+	VANDPS  consts<>+2240(SB), Y4, Y4
+	VPMAXUD Y4, Y0, Y0
+	ADDQ    $+32, DX
+	SUBQ    $0x08, AX
+	JGE     loop
+
+rest:
+	ADDQ         $+8, AX
+	JZ           done
+	LEAQ         masks<>+32(SB), BX
+	NEGQ         AX
+	VMOVUPS      (BX)(AX*4), Y4
+	VMASKMOVPS   (CX)(DX*1), Y4, Y5
+	VANDPS       consts<>+2240(SB), Y5, Y5
+	VBROADCASTSS consts<>+0(SB), Y6
+	VBLENDVPS    Y4, Y5, Y6, Y6
+	VPMAXUD      Y6, Y0, Y0
+
+done:
+	VPMAXUD      Y1, Y0, Y0
+	VPMAXUD      Y2, Y0, Y0
+	VPMAXUD      Y3, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPMAXUD      X1, X0, X0
+	VMOVHLPS     X0, X0, X1
+	VPMAXUD      X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VPMAXUD      X1, X0, X0
+	MOVSS        X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func tan_avx2(y []float32, x []float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·tan_avx2(SB), NOSPLIT, $0-48
@@ -7649,6 +7728,377 @@ tail52_one:
 
 tail52_done:
 done:
+	VZEROUPPER
+	RET
+
+// func byteFloats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·byteFloats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int8Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·uint16Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int16Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Floats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·int32Floats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func byteInt32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·byteInt32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int8Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+8, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·uint16Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int16Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func floatInt32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·floatInt32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPS2DQ (CX), Y0
+	VMOVUPS    Y0, (AX)
+	ADDQ       $+32, CX
+	ADDQ       $+32, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatDoubles_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·floatDoubles_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPS2PD (CX), Y0
+	VCVTPS2PD 16(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Doubles_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·int32Doubles_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PD (CX), Y0
+	VCVTDQ2PD 16(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int64s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Int64s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXDQ (CX), Y0
+	VPMOVSXDQ 16(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int8s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Int8s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS      (CX), Y0
+	VPSHUFB      shuffles<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPUNPCKLDQ   X1, X0, X1
+	VMOVQ        X1, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+8, AX
+	DECQ         DX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func int32Int16s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Int16s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Y0
+	VPSHUFB shuffles<>+32(SB), Y0, Y0
+	VPERMQ  $0x08, Y0, Y0
+	VMOVUPS X0, (AX)
+	ADDQ    $+32, CX
+	ADDQ    $+16, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func doubleFloats_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·doubleFloats_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPD2PSY (CX), X0
+	VCVTPD2PSY 32(CX), X1
+	VMOVUPS    X0, (AX)
+	VMOVUPS    X1, 16(AX)
+	ADDQ       $+64, CX
+	ADDQ       $+32, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func doubleInt32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX
+TEXT ·doubleInt32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPD2DQY (CX), X0
+	VCVTTPD2DQY 32(CX), X1
+	VMOVUPS     X0, (AX)
+	VMOVUPS     X1, 16(AX)
+	ADDQ        $+64, CX
+	ADDQ        $+32, AX
+	DECQ        DX
+	JNZ         loop
+	VZEROUPPER
+	RET
+
+// func int64Int32s_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int64Int32s_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Y0
+	VSHUFPS $0x88, 32(CX), Y0, Y0
+	VPERMQ  $0xd8, Y0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+32, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func int32Bools_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·int32Bools_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPCMPEQD     Y0, Y0, Y0
+	VPSRLD       $0x1f, Y0, Y0
+	VPMINUD      (CX), Y0, Y0
+	VPSHUFB      shuffles<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPUNPCKLDQ   X1, X0, X1
+	VMOVQ        X1, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+8, AX
+	DECQ         DX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func floatBools_avx2(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX2
+TEXT ·floatBools_avx2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VXORPS       Y0, Y0, Y0
+	VCMPPS       $0x04, (CX), Y0, Y0
+	VPSRLD       $0x1f, Y0, Y0
+	VPSHUFB      shuffles<>+0(SB), Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPUNPCKLDQ   X1, X0, X1
+	VMOVQ        X1, (AX)
+	ADDQ         $+32, CX
+	ADDQ         $+8, AX
+	DECQ         DX
+	JNZ          loop
 	VZEROUPPER
 	RET
 
@@ -10891,6 +11341,78 @@ done:
 	VZEROUPPER
 	RET
 
+// func largest_avx512(x []float32) float32
+// Requires: AVX, AVX2, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·largest_avx512(SB), NOSPLIT, $0-28
+	MOVQ         x_len+8(FP), AX
+	MOVQ         x_base+0(FP), CX
+	VBROADCASTSS consts<>+2240(SB), Z0
+	VBROADCASTSS consts<>+0(SB), Z1
+	VBROADCASTSS consts<>+0(SB), Z2
+	VBROADCASTSS consts<>+0(SB), Z3
+	VBROADCASTSS consts<>+0(SB), Z4
+	XORQ         DX, DX
+	SUBQ         $0x40, AX
+	JL           vectors
+
+unrolled:
+	VMOVUPS (CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z1, Z1
+	VMOVUPS 64(CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z2, Z2
+	VMOVUPS 128(CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z3, Z3
+	VMOVUPS 192(CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z4, Z4
+	ADDQ    $+256, DX
+	SUBQ    $0x40, AX
+	JGE     unrolled
+
+vectors:
+	ADDQ $+64, AX
+	SUBQ $0x10, AX
+	JL   rest
+
+loop:
+	VMOVUPS (CX)(DX*1), Z5
+	VANDPS  Z0, Z5, Z5
+	VPMAXUD Z5, Z1, Z1
+	ADDQ    $+64, DX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ         $+16, AX
+	JZ           done
+	MOVQ         $-1, BX
+	BZHIQ        AX, BX, BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (CX)(DX*1), K1, Z5
+	VANDPS       Z0, Z5, Z0
+	VBROADCASTSS consts<>+0(SB), Z5
+	VMOVAPS      Z0, K1, Z5
+	VPMAXUD      Z5, Z1, Z1
+
+done:
+	VPMAXUD       Z2, Z1, Z1
+	VPMAXUD       Z3, Z1, Z1
+	VPMAXUD       Z4, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VPMAXUD       Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVHLPS      X1, X1, X0
+	VPMAXUD       X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VPMAXUD       X0, X1, X1
+	MOVSS         X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
 // func tan_avx512(y []float32, x []float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·tan_avx512(SB), NOSPLIT, $0-48
@@ -12901,6 +13423,373 @@ rest:
 	VMOVUPS   Z1, K1, (CX)(DI*1)
 
 done:
+	VZEROUPPER
+	RET
+
+// func byteFloats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·byteFloats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int8Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·uint16Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int16Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Z0
+	VCVTDQ2PS Z0, Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Floats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Floats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PS (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+64, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func byteInt32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·byteInt32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXBD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int8Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int8Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXBD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+16, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func uint16Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·uint16Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVZXWD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int16Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int16Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXWD (CX), Z0
+	VMOVUPS   Z0, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func floatInt32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·floatInt32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPS2DQ (CX), Z0
+	VMOVUPS    Z0, (AX)
+	ADDQ       $+64, CX
+	ADDQ       $+64, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatDoubles_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·floatDoubles_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPS2PD (CX), Z0
+	VCVTPS2PD 32(CX), Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+128, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Doubles_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Doubles_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTDQ2PD (CX), Z0
+	VCVTDQ2PD 32(CX), Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+128, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int64s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Int64s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPMOVSXDQ (CX), Z0
+	VPMOVSXDQ 32(CX), Z1
+	VMOVUPS   Z0, (AX)
+	VMOVUPS   Z1, 64(AX)
+	ADDQ      $+64, CX
+	ADDQ      $+128, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func int32Int8s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Int8s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Z0
+	VPMOVDB Z0, X0
+	VMOVUPS X0, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+16, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func int32Int16s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Int16s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Z0
+	VPMOVDW Z0, Y0
+	VMOVUPS Y0, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+32, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func doubleFloats_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·doubleFloats_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTPD2PS (CX), Y0
+	VCVTPD2PS 64(CX), Y1
+	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $+128, CX
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func doubleInt32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·doubleInt32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VCVTTPD2DQ (CX), Y0
+	VCVTTPD2DQ 64(CX), Y1
+	VMOVUPS    Y0, (AX)
+	VMOVUPS    Y1, 32(AX)
+	ADDQ       $+128, CX
+	ADDQ       $+64, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func int64Int32s_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int64Int32s_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VMOVUPS (CX), Z0
+	VPMOVQD Z0, Y0
+	VMOVUPS 64(CX), Z1
+	VPMOVQD Z1, Y1
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $+128, CX
+	ADDQ    $+64, AX
+	DECQ    DX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func int32Bools_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512F
+TEXT ·int32Bools_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VPTERNLOGD $0xff, Z0, Z0, Z0
+	VPSRLD     $0x1f, Z0, Z0
+	VPMINUD    (CX), Z0, Z0
+	VPMOVDB    Z0, X1
+	VMOVUPS    X1, (AX)
+	ADDQ       $+64, CX
+	ADDQ       $+16, AX
+	DECQ       DX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func floatBools_avx512(y *byte, x *byte, vectors int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·floatBools_avx512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ vectors+16(FP), DX
+
+loop:
+	VXORPS   Z0, Z0, Z0
+	VCMPPS   $0x04, (CX), Z0, K1
+	VPMOVM2D K1, Z0
+	VPSRLD   $0x1f, Z0, Z0
+	VPMOVDB  Z0, X0
+	VMOVUPS  X0, (AX)
+	ADDQ     $+64, CX
+	ADDQ     $+16, AX
+	DECQ     DX
+	JNZ      loop
 	VZEROUPPER
 	RET
 

@@ -78,6 +78,13 @@ var portable = kernels{
 		}
 		return s
 	},
+	largest: func(x []float32) float32 {
+		s := float32(0)
+		for _, v := range x {
+			s = max(s, -v, v)
+		}
+		return s
+	},
 	expSum: func(y, x []float32, shift float32) float32 {
 		return lanes(len(y), func(i int) float32 {
 			y[i] = exp(x[i] - shift)

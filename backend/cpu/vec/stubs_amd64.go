@@ -342,6 +342,17 @@ func sin_avx2(y []float32, x []float32)
 //go:noescape
 func cos_avx2(y []float32, x []float32)
 
+// largest_avx2 is
+//
+//	s := float32(0)
+//	for i := range x {
+//		s = max(s, abs(x[i]))
+//	}
+//	return s
+//
+//go:noescape
+func largest_avx2(x []float32) float32
+
 // tan_avx2 is
 //
 //	for i := range y {
@@ -554,6 +565,186 @@ func lessOrEqual_avx2(y []float32, a []float32, b []float32)
 //
 //go:noescape
 func where_avx2(y []float32, which []float32, a []float32, b []float32)
+
+// byteFloats_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func byteFloats_avx2(y *byte, x *byte, vectors int)
+
+// int8Floats_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int8Floats_avx2(y *byte, x *byte, vectors int)
+
+// uint16Floats_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func uint16Floats_avx2(y *byte, x *byte, vectors int)
+
+// int16Floats_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int16Floats_avx2(y *byte, x *byte, vectors int)
+
+// int32Floats_avx2 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int32Floats_avx2(y *byte, x *byte, vectors int)
+
+// byteInt32s_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func byteInt32s_avx2(y *byte, x *byte, vectors int)
+
+// int8Int32s_avx2 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int8Int32s_avx2(y *byte, x *byte, vectors int)
+
+// uint16Int32s_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func uint16Int32s_avx2(y *byte, x *byte, vectors int)
+
+// int16Int32s_avx2 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int16Int32s_avx2(y *byte, x *byte, vectors int)
+
+// floatInt32s_avx2 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func floatInt32s_avx2(y *byte, x *byte, vectors int)
+
+// floatDoubles_avx2 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func floatDoubles_avx2(y *byte, x *byte, vectors int)
+
+// int32Doubles_avx2 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func int32Doubles_avx2(y *byte, x *byte, vectors int)
+
+// int32Int64s_avx2 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int64(x[i])
+//	}
+//
+//go:noescape
+func int32Int64s_avx2(y *byte, x *byte, vectors int)
+
+// int32Int8s_avx2 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int8(x[i])
+//	}
+//
+//go:noescape
+func int32Int8s_avx2(y *byte, x *byte, vectors int)
+
+// int32Int16s_avx2 is what follows, of elements of 4 and 2 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int16(x[i])
+//	}
+//
+//go:noescape
+func int32Int16s_avx2(y *byte, x *byte, vectors int)
+
+// doubleFloats_avx2 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func doubleFloats_avx2(y *byte, x *byte, vectors int)
+
+// doubleInt32s_avx2 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func doubleInt32s_avx2(y *byte, x *byte, vectors int)
+
+// int64Int32s_avx2 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int64Int32s_avx2(y *byte, x *byte, vectors int)
+
+// int32Bools_avx2 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func int32Bools_avx2(y *byte, x *byte, vectors int)
+
+// floatBools_avx2 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 8 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func floatBools_avx2(y *byte, x *byte, vectors int)
 
 // taps_avx2 is
 //
@@ -940,6 +1131,17 @@ func sin_avx512(y []float32, x []float32)
 //go:noescape
 func cos_avx512(y []float32, x []float32)
 
+// largest_avx512 is
+//
+//	s := float32(0)
+//	for i := range x {
+//		s = max(s, abs(x[i]))
+//	}
+//	return s
+//
+//go:noescape
+func largest_avx512(x []float32) float32
+
 // tan_avx512 is
 //
 //	for i := range y {
@@ -1152,6 +1354,186 @@ func lessOrEqual_avx512(y []float32, a []float32, b []float32)
 //
 //go:noescape
 func where_avx512(y []float32, which []float32, a []float32, b []float32)
+
+// byteFloats_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func byteFloats_avx512(y *byte, x *byte, vectors int)
+
+// int8Floats_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int8Floats_avx512(y *byte, x *byte, vectors int)
+
+// uint16Floats_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func uint16Floats_avx512(y *byte, x *byte, vectors int)
+
+// int16Floats_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int16Floats_avx512(y *byte, x *byte, vectors int)
+
+// int32Floats_avx512 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func int32Floats_avx512(y *byte, x *byte, vectors int)
+
+// byteInt32s_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func byteInt32s_avx512(y *byte, x *byte, vectors int)
+
+// int8Int32s_avx512 is what follows, of elements of 1 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int8Int32s_avx512(y *byte, x *byte, vectors int)
+
+// uint16Int32s_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func uint16Int32s_avx512(y *byte, x *byte, vectors int)
+
+// int16Int32s_avx512 is what follows, of elements of 2 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int16Int32s_avx512(y *byte, x *byte, vectors int)
+
+// floatInt32s_avx512 is what follows, of elements of 4 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func floatInt32s_avx512(y *byte, x *byte, vectors int)
+
+// floatDoubles_avx512 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func floatDoubles_avx512(y *byte, x *byte, vectors int)
+
+// int32Doubles_avx512 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float64(x[i])
+//	}
+//
+//go:noescape
+func int32Doubles_avx512(y *byte, x *byte, vectors int)
+
+// int32Int64s_avx512 is what follows, of elements of 4 and 8 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int64(x[i])
+//	}
+//
+//go:noescape
+func int32Int64s_avx512(y *byte, x *byte, vectors int)
+
+// int32Int8s_avx512 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int8(x[i])
+//	}
+//
+//go:noescape
+func int32Int8s_avx512(y *byte, x *byte, vectors int)
+
+// int32Int16s_avx512 is what follows, of elements of 4 and 2 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int16(x[i])
+//	}
+//
+//go:noescape
+func int32Int16s_avx512(y *byte, x *byte, vectors int)
+
+// doubleFloats_avx512 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = float32(x[i])
+//	}
+//
+//go:noescape
+func doubleFloats_avx512(y *byte, x *byte, vectors int)
+
+// doubleInt32s_avx512 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func doubleInt32s_avx512(y *byte, x *byte, vectors int)
+
+// int64Int32s_avx512 is what follows, of elements of 8 and 4 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = int32(x[i])
+//	}
+//
+//go:noescape
+func int64Int32s_avx512(y *byte, x *byte, vectors int)
+
+// int32Bools_avx512 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func int32Bools_avx512(y *byte, x *byte, vectors int)
+
+// floatBools_avx512 is what follows, of elements of 4 and 1 bytes:
+//
+//	for i := range 16 * vectors {
+//		y[i] = x[i] != 0
+//	}
+//
+//go:noescape
+func floatBools_avx512(y *byte, x *byte, vectors int)
 
 // taps_avx512 is
 //

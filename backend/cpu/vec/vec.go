@@ -37,6 +37,7 @@ type kernels struct {
 	normalize          func(y, x, gamma, beta []float32, mean, inv float32)
 
 	sum, maximum, minimum reduction
+	largest               reduction
 	dot                   func(a, b []float32) float32
 	sumSquares            func(x []float32, mean float32) float32
 	expSum                func(y, x []float32, shift float32) float32
@@ -49,6 +50,11 @@ type kernels struct {
 	swish, leaky, threshold                                                                       func(y, x []float32, factor float32)
 	leak, pow, fmod, equal, less, lessOrEqual                                                     binary
 	where                                                                                         func(y, which, a, b []float32)
+
+	// Conversions of so many elements times the number of vectors; those that are missing are plain loops.
+	lanes                  int
+	floatBools, int32Bools converter
+	conversions            map[conversion]converter
 
 	taps    func(y, x []float32, offset []int, w []float32, bias, lo, hi float32, acc bool)
 	tapRows func(y, res []float32, yrow, n int, x []float32, xrow int, shift []int, height int, w []float32, bias, lo, hi float32)
@@ -285,7 +291,7 @@ func Threshold(y, x []float32, least float32) { same(y, x); best.threshold(y, x,
 func circular(y, x []float32, f unary, scalar func(float64) float64) {
 	same(y, x)
 	const most = 1 << 30
-	if lo, hi, ok := Range(x[:len(y)]); !ok || lo < -most || hi > most {
+	if !(Largest(x[:len(y)]) <= most) {
 		f = each(in64(scalar))
 	}
 	f(y, x)
@@ -310,23 +316,17 @@ func Leaky(y, x []float32, slope float32) { same(y, x); best.leaky(y, x, slope) 
 func Pow(y, a, b []float32) {
 	same(y, a, b)
 	f := portable.pow
-	if finite(a[:len(y)]) && finite(b[:len(y)]) {
+	if Largest(a[:len(y)]) < inf && Largest(b[:len(y)]) < inf {
 		f = best.pow
 	}
 	f(y, a, b)
-}
-
-// finite reports whether the sum of x is finite, which that of an infinity or a NaN is not.
-func finite(x []float32) bool {
-	sum := best.sum(x)
-	return sum-sum == 0
 }
 
 // Fmod computes the remainder y = math.Mod(a, b). y must not be a or b.
 func Fmod(y, a, b []float32) {
 	same(y, a, b)
 	best.fmod(y, a, b)
-	if finite(y) {
+	if Largest(y) < inf {
 		return
 	}
 	for i, v := range y { // more digits than the kernel knows
@@ -347,10 +347,14 @@ func Where(y, which, a, b []float32) { same(y, which, a, b); best.where(y, which
 // Sum returns the sum of x.
 func Sum(x []float32) float32 { return best.sum(x) }
 
+// Largest returns the largest magnitude in x, NaN where there is one, 0 of none.
+func Largest(x []float32) float32 { return best.largest(x) }
+
 // Range returns the least and the largest element of x; ok is false where they may not be, as the
 // sum of x is not finite: an element is not, or others add up to an infinity.
 func Range(x []float32) (lo, hi float32, ok bool) {
-	return best.minimum(x), best.maximum(x), finite(x)
+	sum := best.sum(x)
+	return best.minimum(x), best.maximum(x), sum-sum == 0
 }
 
 // Dot returns the sum of a[i]*b[i] over the length of a.

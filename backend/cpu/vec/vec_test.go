@@ -395,6 +395,7 @@ func TestNaNStays(t *testing.T) {
 		for _, a := range activations {
 			ops[a.name] = a.f(k)
 		}
+		ops["largest"] = func(y, x []float32) { y[len(y)-1] = k.largest(x) }
 		for name, op := range ops {
 			for _, n := range []int{1, 16, 64} {
 				x := slices.Repeat([]float32{1}, n) // of which each has a function
@@ -444,6 +445,7 @@ func TestReductionsEqualReference(t *testing.T) {
 				{"sumSquares", k.sumSquares(x, mean), squares, 2 * tol * squares},
 				{"maximum", k.maximum(x), top, 0},
 				{"minimum", k.minimum(x), low, 0},
+				{"largest", k.largest(x), max(top, -low, 0), 0},
 				{"expSum", k.expSum(y, x, 2), exps, (tol + 1e-6) * exps},
 			} {
 				if !near(c.got, c.want, 0, c.tol) {
@@ -757,6 +759,86 @@ func BenchmarkRow(b *testing.B) {
 				}
 				b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gelem/s")
 			})
+		}
+	}
+}
+
+// Conversions are what Go makes of each element, and write nothing behind the last.
+func TestConversions(t *testing.T) {
+	const seed = 10
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewSource(seed))
+	defer func(k *kernels) { best = k }(best)
+	eachISA(t, func(t *testing.T, k *kernels) {
+		best = k
+		converted[float32, uint8](t, rng)
+		converted[float32, int8](t, rng)
+		converted[float32, uint16](t, rng)
+		converted[float32, int16](t, rng)
+		converted[float32, int32](t, rng)
+		converted[float32, int64](t, rng)
+		converted[float32, float64](t, rng)
+		converted[float64, float32](t, rng)
+		converted[float64, int32](t, rng)
+		converted[int32, float64](t, rng)
+		converted[uint32, int8](t, rng)
+		converted[float64, int8](t, rng)
+		converted[int8, uint8](t, rng)
+		converted[uint8, uint64](t, rng)
+		converted[int16, uint32](t, rng)
+		converted[int64, int16](t, rng)
+		converted[uint64, uint16](t, rng)
+		converted[uint64, uint32](t, rng)
+		converted[uint32, int64](t, rng)
+		converted[int64, uint8](t, rng)
+		converted[int8, int32](t, rng)
+		converted[uint8, int32](t, rng)
+		converted[int16, int32](t, rng)
+		converted[uint16, int32](t, rng)
+		converted[int64, int32](t, rng)
+		converted[int32, int64](t, rng)
+		converted[int32, float32](t, rng)
+		for _, n := range lengths {
+			truths(t, row(n, n%5, func() float32 { return []float32{0, negativeZero, 1e-45, -2, float32(math.NaN())}[rng.Intn(5)] }))
+			ints, words := make([]int32, n), make([]int16, n)
+			for i := range ints {
+				ints[i], words[i] = 1<<rng.Intn(32)&rng.Int31(), 1<<rng.Intn(16)&int16(rng.Int31())
+			}
+			truths(t, ints)
+			truths(t, words)
+		}
+	})
+}
+
+func truths[X Number](t *testing.T, x []X) {
+	t.Helper()
+	n := len(x)
+	y := make([]bool, n+1)
+	y[n] = true
+	Bools(y[:n], x)
+	for i, v := range x {
+		if y[i] != (v != 0) || !y[n] {
+			t.Fatalf("length %d: of %v is %v, and behind the last %v", n, v, y[i], y[n])
+		}
+	}
+}
+
+// converted draws numbers up to the largest of their type, or of 31 bits.
+func converted[Y, X Number](t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	for _, n := range lengths {
+		x, y := make([]X, n+3)[3:], make([]Y, n+1)
+		y[n] = 77
+		for i := range x {
+			if x[i] = X(rng.Int63() >> rng.Intn(63)); X(1)/2 != 0 { // floats
+				x[i] = X(float64(rng.Int31()-1<<30) * 1.2345)
+			}
+		}
+		Convert(y[:n], x)
+		for i, v := range x {
+			if y[i] != Y(v) || y[n] != 77 {
+				t.Fatalf("%T of %T, length %d: of %v is %v, and behind the last %v", y[i], v, n, v, y[i], y[n])
+			}
 		}
 	}
 }
