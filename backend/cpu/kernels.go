@@ -48,11 +48,15 @@ var binders = map[string]binder{
 	"Split":           bindSplit,
 	"Tile":            bindTile,
 	"Transpose":       bindTranspose,
+	"Trilu":           bindTrilu,
 
 	// Elements in their order.
 	"CumProd": bindCumulate,
 	"CumSum":  bindCumulate,
 	"TopK":    bindTopK,
+
+	// Channels with their neighbours.
+	"LRN": bindLRN,
 
 	// Images read between their elements.
 	"GridSample": bindGridSample,
