@@ -65,11 +65,11 @@ type elementwise struct {
 	input    []int   // of each operand the input that it is, -1 for the output, where a head computes it
 }
 
-// bindChain binds a chain, or one operator that could be one, or that combines integers.
+// bindChain binds a chain, or one operator that could be one, or that combines two operands of another type.
 func bindChain(_ *program, n *ir.Node) (*bound, error) {
 	p := chains.Of(n)
 	if p == nil {
-		return bindIntegerPair(n), nil
+		return bindPair(n), nil
 	}
 	e := &elementwise{Program: p, register: chains.Assign(p)}
 	y := n.Outputs[0]

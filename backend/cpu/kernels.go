@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"spc/ir"
+	"spc/ir/op"
 	"spc/lower/chain"
 )
 
@@ -104,5 +105,5 @@ func binderOf(n *ir.Node) (binder, bool) {
 			return bind, true
 		}
 	}
-	return bindChain, chain.Elementwise(n)
+	return bindChain, chain.Elementwise(n) || op.Operands(n) == 2
 }

@@ -6,13 +6,13 @@ import (
 	"spc/ir/tensor"
 )
 
-// bindIntegerPair binds a node that combines two operands of 64-bit integers, such as indices to which offsets are added.
-func bindIntegerPair(n *ir.Node) *bound {
-	if !static(n) || op.Integers(n) == nil {
+// bindPair binds a node that combines two operands of integers, such as indices to which offsets are added, f64 or bools.
+func bindPair(n *ir.Node) *bound {
+	if !static(n) || op.Pairs(n) == nil {
 		return nil
 	}
 	return &bound{inplace: -1, prepare: func(_ *exec, in, out []*tensor.Tensor) func() error {
-		combine := op.Integers(n)
+		combine := op.Pairs(n)
 		return func() error {
 			combine(out[0], in[0], in[1])
 			return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"spc/backend"
@@ -27,6 +28,29 @@ func TestIntegers(t *testing.T) {
 	}
 	for _, kind := range []string{"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"} {
 		texts = append(texts, fmt.Sprintf(`(%%x: i64[5,6], %%z: i64[6]) { %%y: bool[5,6] = %s "n" (%%x, %%z) return %%y }`, kind))
+	}
+	integers := []string{"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
+	for kinds, types := range map[string][]string{
+		"Add Sub Mul Div Max Min Mod PRelu Equal Less LessOrEqual Greater GreaterOrEqual": append(integers, "f64"),
+		"BitwiseAnd BitwiseOr BitwiseXor":                                                 integers, "BitShift": integers[4:], "And Or Xor Equal": {"bool"},
+	} {
+		for kind := range strings.FieldsSeq(kinds) {
+			for _, dt := range types {
+				attributes, to := "", dt
+				switch {
+				case kind == "BitShift":
+					attributes = fmt.Sprintf("{direction = %q}", []string{"LEFT", "RIGHT"}[r.IntN(2)])
+				case kind == "Mod" && (dt == "f64" || r.IntN(2) == 0):
+					attributes = "{fmod = 1}"
+				case strings.Contains("Equal Less LessOrEqual Greater GreaterOrEqual", kind):
+					to = "bool"
+				}
+				for _, shapes := range [][3]string{{"5,43", "5,43", "5,43"}, {"5,43", "", "5,43"}, {"4,1,3", "7,1", "4,7,3"}} {
+					texts = append(texts, fmt.Sprintf(`(%%x: %[1]s[%[2]s], %%z: %[1]s[%[3]s]) { %%y: %[6]s[%[4]s] = %[5]s "n" (%%x, %%z) %[7]s return %%y }`,
+						dt, shapes[0], shapes[1], shapes[2], kind, to, attributes))
+				}
+			}
+		}
 	}
 	for types := range casts {
 		texts = append(texts, fmt.Sprintf(`(%%x: %v[37,71]) { %%y: %v[37,71] = Cast "n" (%%x) {to = %d} return %%y }`, types[0], types[1], int(types[1])))
