@@ -56,6 +56,9 @@ var binders = map[string]binder{
 	"CumSum":  bindCumulate,
 	"TopK":    bindTopK,
 
+	// Elements that are shortened.
+	"Shrink": bindShrink,
+
 	// Channels with their neighbours.
 	"LRN": bindLRN,
 
@@ -88,6 +91,7 @@ var binders = map[string]binder{
 var heads = map[string]binder{
 	// Normalisations of lines.
 	"LayerNormalization": bindLayerNorm,
+	"Hardmax":            bindSoftmax,
 	"LogSoftmax":         bindSoftmax,
 	"LpNormalization":    bindLpNorm,
 	"RMSNormalization":   bindRMSNorm,

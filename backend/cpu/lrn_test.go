@@ -72,6 +72,19 @@ func TestLRN(t *testing.T) {
 	}
 }
 
+// Elements are shortened as the interpreter does it.
+func TestShrink(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, n := range []int{0, 1, 31, 3*chunk + 5} {
+		got, want := compared(t, fmt.Sprintf(`graph "g"(%%x: f32[%[1]d]) { %%y: f32[%[1]d] = Shrink "n" (%%x) {lambd = 1.5, bias = 0.25} return %%y }`, n), 2, whole(r, tensor.F32, []int{n}))
+		if !got.Equal(want) {
+			t.Fatalf("of %d elements: %v, want %v", n, got, want)
+		}
+	}
+}
+
 func joined(shape []int) string {
 	s := fmt.Sprint(shape[0])
 	for _, n := range shape[1:] {

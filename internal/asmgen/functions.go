@@ -180,6 +180,18 @@ var functions = []elementwise{
 		},
 	},
 	{
+		name: "shrink", loop: "y[i] = 0\nif x[i] > least {\n\ty[i] = x[i] - bias\n}\nif x[i] < -least {\n\ty[i] = x[i] + bias\n}",
+		in: []string{"x"}, scalars: []string{"least", "bias"}, unroll: 1,
+		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
+			zero, low, below, above := m.vec(), m.vec(), m.vec(), m.vec()
+			VXORPS(zero, zero, zero)
+			VSUBPS(s["least"], zero, low)
+			VADDPS(s["bias"], in[0], below)
+			VSUBPS(s["bias"], in[0], above)
+			return m.choose(less, in[0], low, below, m.choose(less, s["least"], in[0], above, zero))
+		},
+	},
+	{
 		name: "swish", loop: "y[i] = x[i] / (1 + exp(-alpha*x[i]))", in: []string{"x"}, scalars: []string{"alpha"}, consts: sigmoidConsts, unroll: 1,
 		body: func(m *arith, in []VecVirtual, s map[string]VecVirtual) VecVirtual {
 			z := m.vec()

@@ -6692,6 +6692,82 @@ done:
 	VZEROUPPER
 	RET
 
+// func shrink_avx2(y []float32, x []float32, least float32, bias float32)
+// Requires: AVX
+TEXT ·shrink_avx2(SB), NOSPLIT, $0-56
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS least+48(FP), Y0
+	VBROADCASTSS bias+52(FP), Y1
+	XORQ         BX, BX
+	SUBQ         $0x08, AX
+	JL           rest
+
+loop:
+	VMOVUPS   (DX)(BX*1), Y2
+	VXORPS    Y3, Y3, Y3
+	VSUBPS    Y0, Y3, Y4
+	VADDPS    Y1, Y2, Y5
+	VSUBPS    Y1, Y2, Y6
+	VCMPPS    $0x01, Y2, Y0, Y7
+	VBLENDVPS Y7, Y6, Y3, Y3
+	VCMPPS    $0x01, Y4, Y2, Y2
+	VBLENDVPS Y2, Y5, Y3, Y3
+	VMOVUPS   Y3, (CX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, AX
+	JGE       loop
+
+rest:
+	ADDQ       $+8, AX
+	JZ         done
+	LEAQ       masks<>+32(SB), SI
+	NEGQ       AX
+	VMOVUPS    (SI)(AX*4), Y2
+	VMASKMOVPS (DX)(BX*1), Y2, Y3
+	VXORPS     Y4, Y4, Y4
+	VSUBPS     Y0, Y4, Y5
+	VADDPS     Y1, Y3, Y6
+	VSUBPS     Y1, Y3, Y1
+	VCMPPS     $0x01, Y3, Y0, Y0
+	VBLENDVPS  Y0, Y1, Y4, Y4
+	VCMPPS     $0x01, Y5, Y3, Y0
+	VBLENDVPS  Y0, Y6, Y4, Y4
+	VMOVMSKPS  Y2, AX
+	LEAQ       (CX)(BX*1), CX
+	TESTL      $0x00000080, AX
+	JZ         tail43_four
+	VMOVUPS    Y4, (CX)
+	JMP        tail43_done
+
+tail43_four:
+	VMOVAPS      X4, X0
+	TESTL        $0x00000008, AX
+	JZ           tail43_two
+	VMOVUPS      X0, (CX)
+	VEXTRACTF128 $0x01, Y4, X0
+	ADDQ         $+16, CX
+	SHRL         $0x04, AX
+
+tail43_two:
+	TESTL    $0x00000002, AX
+	JZ       tail43_one
+	VMOVLPS  X0, (CX)
+	VMOVHLPS X0, X0, X0
+	ADDQ     $+8, CX
+	SHRL     $0x02, AX
+
+tail43_one:
+	TESTL  $0x00000001, AX
+	JZ     tail43_done
+	VMOVSS X0, (CX)
+
+tail43_done:
+done:
+	VZEROUPPER
+	RET
+
 // func swish_avx2(y []float32, x []float32, alpha float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·swish_avx2(SB), NOSPLIT, $0-52
@@ -6768,33 +6844,33 @@ rest:
 	VMOVMSKPS   Y1, AX
 	LEAQ        (CX)(BX*1), CX
 	TESTL       $0x00000080, AX
-	JZ          tail43_four
+	JZ          tail44_four
 	VMOVUPS     Y0, (CX)
-	JMP         tail43_done
+	JMP         tail44_done
 
-tail43_four:
+tail44_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail43_two
+	JZ           tail44_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail43_two:
+tail44_two:
 	TESTL    $0x00000002, AX
-	JZ       tail43_one
+	JZ       tail44_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail43_one:
+tail44_one:
 	TESTL  $0x00000001, AX
-	JZ     tail43_done
+	JZ     tail44_done
 	VMOVSS X1, (CX)
 
-tail43_done:
+tail44_done:
 done:
 	VZEROUPPER
 	RET
@@ -6837,33 +6913,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail44_four
+	JZ         tail45_four
 	VMOVUPS    Y1, (CX)
-	JMP        tail44_done
+	JMP        tail45_done
 
-tail44_four:
+tail45_four:
 	VMOVAPS      X1, X0
 	TESTL        $0x00000008, AX
-	JZ           tail44_two
+	JZ           tail45_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y1, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail44_two:
+tail45_two:
 	TESTL    $0x00000002, AX
-	JZ       tail44_one
+	JZ       tail45_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail44_one:
+tail45_one:
 	TESTL  $0x00000001, AX
-	JZ     tail44_done
+	JZ     tail45_done
 	VMOVSS X0, (CX)
 
-tail44_done:
+tail45_done:
 done:
 	VZEROUPPER
 	RET
@@ -6904,33 +6980,33 @@ rest:
 	VMOVMSKPS  Y1, AX
 	LEAQ       (CX)(BX*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail45_four
+	JZ         tail46_four
 	VMOVUPS    Y2, (CX)
-	JMP        tail45_done
+	JMP        tail46_done
 
-tail45_four:
+tail46_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail45_two
+	JZ           tail46_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail45_two:
+tail46_two:
 	TESTL    $0x00000002, AX
-	JZ       tail45_one
+	JZ       tail46_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail45_one:
+tail46_one:
 	TESTL  $0x00000001, AX
-	JZ     tail45_done
+	JZ     tail46_done
 	VMOVSS X0, (CX)
 
-tail45_done:
+tail46_done:
 done:
 	VZEROUPPER
 	RET
@@ -7021,33 +7097,33 @@ rest:
 	VMOVMSKPS    Y3, AX
 	LEAQ         (CX)(BX*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail46_four
+	JZ           tail47_four
 	VMOVUPS      Y0, (CX)
-	JMP          tail46_done
+	JMP          tail47_done
 
-tail46_four:
+tail47_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail46_two
+	JZ           tail47_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail46_two:
+tail47_two:
 	TESTL    $0x00000002, AX
-	JZ       tail46_one
+	JZ       tail47_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail46_one:
+tail47_one:
 	TESTL  $0x00000001, AX
-	JZ     tail46_done
+	JZ     tail47_done
 	VMOVSS X1, (CX)
 
-tail46_done:
+tail47_done:
 done:
 	VZEROUPPER
 	RET
@@ -7294,33 +7370,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(SI*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail47_four
+	JZ           tail48_four
 	VMOVUPS      Y9, (CX)
-	JMP          tail47_done
+	JMP          tail48_done
 
-tail47_four:
+tail48_four:
 	VMOVAPS      X9, X0
 	TESTL        $0x00000008, AX
-	JZ           tail47_two
+	JZ           tail48_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y9, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail47_two:
+tail48_two:
 	TESTL    $0x00000002, AX
-	JZ       tail47_one
+	JZ       tail48_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail47_one:
+tail48_one:
 	TESTL  $0x00000001, AX
-	JZ     tail47_done
+	JZ     tail48_done
 	VMOVSS X0, (CX)
 
-tail47_done:
+tail48_done:
 done:
 	VZEROUPPER
 	RET
@@ -7423,33 +7499,33 @@ rest:
 	VMOVMSKPS    Y0, AX
 	LEAQ         (CX)(SI*1), CX
 	TESTL        $0x00000080, AX
-	JZ           tail48_four
+	JZ           tail49_four
 	VMOVUPS      Y2, (CX)
-	JMP          tail48_done
+	JMP          tail49_done
 
-tail48_four:
+tail49_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail48_two
+	JZ           tail49_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail48_two:
+tail49_two:
 	TESTL    $0x00000002, AX
-	JZ       tail48_one
+	JZ       tail49_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail48_one:
+tail49_one:
 	TESTL  $0x00000001, AX
-	JZ     tail48_done
+	JZ     tail49_done
 	VMOVSS X0, (CX)
 
-tail48_done:
+tail49_done:
 done:
 	VZEROUPPER
 	RET
@@ -7492,33 +7568,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail49_four
+	JZ         tail50_four
 	VMOVUPS    Y3, (CX)
-	JMP        tail49_done
+	JMP        tail50_done
 
-tail49_four:
+tail50_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail49_two
+	JZ           tail50_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail49_two:
+tail50_two:
 	TESTL    $0x00000002, AX
-	JZ       tail49_one
+	JZ       tail50_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail49_one:
+tail50_one:
 	TESTL  $0x00000001, AX
-	JZ     tail49_done
+	JZ     tail50_done
 	VMOVSS X0, (CX)
 
-tail49_done:
+tail50_done:
 done:
 	VZEROUPPER
 	RET
@@ -7561,33 +7637,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail50_four
+	JZ         tail51_four
 	VMOVUPS    Y3, (CX)
-	JMP        tail50_done
+	JMP        tail51_done
 
-tail50_four:
+tail51_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail50_two
+	JZ           tail51_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail50_two:
+tail51_two:
 	TESTL    $0x00000002, AX
-	JZ       tail50_one
+	JZ       tail51_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail50_one:
+tail51_one:
 	TESTL  $0x00000001, AX
-	JZ     tail50_done
+	JZ     tail51_done
 	VMOVSS X0, (CX)
 
-tail50_done:
+tail51_done:
 done:
 	VZEROUPPER
 	RET
@@ -7630,33 +7706,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(SI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail51_four
+	JZ         tail52_four
 	VMOVUPS    Y3, (CX)
-	JMP        tail51_done
+	JMP        tail52_done
 
-tail51_four:
+tail52_four:
 	VMOVAPS      X3, X0
 	TESTL        $0x00000008, AX
-	JZ           tail51_two
+	JZ           tail52_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y3, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail51_two:
+tail52_two:
 	TESTL    $0x00000002, AX
-	JZ       tail51_one
+	JZ       tail52_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail51_one:
+tail52_one:
 	TESTL  $0x00000001, AX
-	JZ     tail51_done
+	JZ     tail52_done
 	VMOVSS X0, (CX)
 
-tail51_done:
+tail52_done:
 done:
 	VZEROUPPER
 	RET
@@ -7700,33 +7776,33 @@ rest:
 	VMOVMSKPS  Y0, AX
 	LEAQ       (CX)(DI*1), CX
 	TESTL      $0x00000080, AX
-	JZ         tail52_four
+	JZ         tail53_four
 	VMOVUPS    Y2, (CX)
-	JMP        tail52_done
+	JMP        tail53_done
 
-tail52_four:
+tail53_four:
 	VMOVAPS      X2, X0
 	TESTL        $0x00000008, AX
-	JZ           tail52_two
+	JZ           tail53_two
 	VMOVUPS      X0, (CX)
 	VEXTRACTF128 $0x01, Y2, X0
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail52_two:
+tail53_two:
 	TESTL    $0x00000002, AX
-	JZ       tail52_one
+	JZ       tail53_one
 	VMOVLPS  X0, (CX)
 	VMOVHLPS X0, X0, X0
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail52_one:
+tail53_one:
 	TESTL  $0x00000001, AX
-	JZ     tail52_done
+	JZ     tail53_done
 	VMOVSS X0, (CX)
 
-tail52_done:
+tail53_done:
 done:
 	VZEROUPPER
 	RET
@@ -8234,33 +8310,33 @@ tail_last:
 	VMOVMSKPS Y3, AX
 	LEAQ      (CX), CX
 	TESTL     $0x00000080, AX
-	JZ        tail53_four
+	JZ        tail54_four
 	VMOVUPS   Y0, (CX)
-	JMP       tail53_done
+	JMP       tail54_done
 
-tail53_four:
+tail54_four:
 	VMOVAPS      X0, X1
 	TESTL        $0x00000008, AX
-	JZ           tail53_two
+	JZ           tail54_two
 	VMOVUPS      X1, (CX)
 	VEXTRACTF128 $0x01, Y0, X1
 	ADDQ         $+16, CX
 	SHRL         $0x04, AX
 
-tail53_two:
+tail54_two:
 	TESTL    $0x00000002, AX
-	JZ       tail53_one
+	JZ       tail54_one
 	VMOVLPS  X1, (CX)
 	VMOVHLPS X1, X1, X1
 	ADDQ     $+8, CX
 	SHRL     $0x02, AX
 
-tail53_one:
+tail54_one:
 	TESTL  $0x00000001, AX
-	JZ     tail53_done
+	JZ     tail54_done
 	VMOVSS X1, (CX)
 
-tail53_done:
+tail54_done:
 done:
 	VZEROUPPER
 	RET
@@ -8649,68 +8725,35 @@ tail_below:
 	VMOVMSKPS    Y3, CX
 	LEAQ         (AX), DX
 	TESTL        $0x00000080, CX
-	JZ           tail54_four
+	JZ           tail55_four
 	VMOVUPS      Y4, (DX)
-	JMP          tail54_done
-
-tail54_four:
-	VMOVAPS      X4, X7
-	TESTL        $0x00000008, CX
-	JZ           tail54_two
-	VMOVUPS      X7, (DX)
-	VEXTRACTF128 $0x01, Y4, X7
-	ADDQ         $+16, DX
-	SHRL         $0x04, CX
-
-tail54_two:
-	TESTL    $0x00000002, CX
-	JZ       tail54_one
-	VMOVLPS  X7, (DX)
-	VMOVHLPS X7, X7, X7
-	ADDQ     $+8, DX
-	SHRL     $0x02, CX
-
-tail54_one:
-	TESTL  $0x00000001, CX
-	JZ     tail54_done
-	VMOVSS X7, (DX)
-
-tail54_done:
-	ADDQ      BX, AX
-	VMAXPS    Y5, Y1, Y4
-	VMINPS    Y4, Y2, Y4
-	VMOVMSKPS Y3, CX
-	LEAQ      (AX), DX
-	TESTL     $0x00000080, CX
-	JZ        tail55_four
-	VMOVUPS   Y4, (DX)
-	JMP       tail55_done
+	JMP          tail55_done
 
 tail55_four:
-	VMOVAPS      X4, X5
+	VMOVAPS      X4, X7
 	TESTL        $0x00000008, CX
 	JZ           tail55_two
-	VMOVUPS      X5, (DX)
-	VEXTRACTF128 $0x01, Y4, X5
+	VMOVUPS      X7, (DX)
+	VEXTRACTF128 $0x01, Y4, X7
 	ADDQ         $+16, DX
 	SHRL         $0x04, CX
 
 tail55_two:
 	TESTL    $0x00000002, CX
 	JZ       tail55_one
-	VMOVLPS  X5, (DX)
-	VMOVHLPS X5, X5, X5
+	VMOVLPS  X7, (DX)
+	VMOVHLPS X7, X7, X7
 	ADDQ     $+8, DX
 	SHRL     $0x02, CX
 
 tail55_one:
 	TESTL  $0x00000001, CX
 	JZ     tail55_done
-	VMOVSS X5, (DX)
+	VMOVSS X7, (DX)
 
 tail55_done:
 	ADDQ      BX, AX
-	VMAXPS    Y6, Y1, Y4
+	VMAXPS    Y5, Y1, Y4
 	VMINPS    Y4, Y2, Y4
 	VMOVMSKPS Y3, CX
 	LEAQ      (AX), DX
@@ -8743,38 +8786,71 @@ tail56_one:
 
 tail56_done:
 	ADDQ      BX, AX
-	VMAXPS    Y0, Y1, Y0
-	VMINPS    Y0, Y2, Y0
+	VMAXPS    Y6, Y1, Y4
+	VMINPS    Y4, Y2, Y4
 	VMOVMSKPS Y3, CX
-	LEAQ      (AX), AX
+	LEAQ      (AX), DX
 	TESTL     $0x00000080, CX
 	JZ        tail57_four
-	VMOVUPS   Y0, (AX)
+	VMOVUPS   Y4, (DX)
 	JMP       tail57_done
 
 tail57_four:
-	VMOVAPS      X0, X1
+	VMOVAPS      X4, X5
 	TESTL        $0x00000008, CX
 	JZ           tail57_two
-	VMOVUPS      X1, (AX)
-	VEXTRACTF128 $0x01, Y0, X1
-	ADDQ         $+16, AX
+	VMOVUPS      X5, (DX)
+	VEXTRACTF128 $0x01, Y4, X5
+	ADDQ         $+16, DX
 	SHRL         $0x04, CX
 
 tail57_two:
 	TESTL    $0x00000002, CX
 	JZ       tail57_one
-	VMOVLPS  X1, (AX)
-	VMOVHLPS X1, X1, X1
-	ADDQ     $+8, AX
+	VMOVLPS  X5, (DX)
+	VMOVHLPS X5, X5, X5
+	ADDQ     $+8, DX
 	SHRL     $0x02, CX
 
 tail57_one:
 	TESTL  $0x00000001, CX
 	JZ     tail57_done
-	VMOVSS X1, (AX)
+	VMOVSS X5, (DX)
 
 tail57_done:
+	ADDQ      BX, AX
+	VMAXPS    Y0, Y1, Y0
+	VMINPS    Y0, Y2, Y0
+	VMOVMSKPS Y3, CX
+	LEAQ      (AX), AX
+	TESTL     $0x00000080, CX
+	JZ        tail58_four
+	VMOVUPS   Y0, (AX)
+	JMP       tail58_done
+
+tail58_four:
+	VMOVAPS      X0, X1
+	TESTL        $0x00000008, CX
+	JZ           tail58_two
+	VMOVUPS      X1, (AX)
+	VEXTRACTF128 $0x01, Y0, X1
+	ADDQ         $+16, AX
+	SHRL         $0x04, CX
+
+tail58_two:
+	TESTL    $0x00000002, CX
+	JZ       tail58_one
+	VMOVLPS  X1, (AX)
+	VMOVHLPS X1, X1, X1
+	ADDQ     $+8, AX
+	SHRL     $0x02, CX
+
+tail58_one:
+	TESTL  $0x00000001, CX
+	JZ     tail58_done
+	VMOVSS X1, (AX)
+
+tail58_done:
 done:
 	VZEROUPPER
 	RET
@@ -12658,6 +12734,54 @@ rest:
 	VCMPPS    $0x01, Z1, Z0, K2
 	VMOVAPS   Z1, K2, Z2
 	VMOVUPS   Z2, K1, (CX)(BX*1)
+
+done:
+	VZEROUPPER
+	RET
+
+// func shrink_avx512(y []float32, x []float32, least float32, bias float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·shrink_avx512(SB), NOSPLIT, $0-56
+	MOVQ         y_len+8(FP), AX
+	MOVQ         y_base+0(FP), CX
+	MOVQ         x_base+24(FP), DX
+	VBROADCASTSS least+48(FP), Z0
+	VBROADCASTSS bias+52(FP), Z1
+	XORQ         BX, BX
+	SUBQ         $0x10, AX
+	JL           rest
+
+loop:
+	VMOVUPS (DX)(BX*1), Z2
+	VXORPS  Z3, Z3, Z3
+	VSUBPS  Z0, Z3, Z4
+	VADDPS  Z1, Z2, Z5
+	VSUBPS  Z1, Z2, Z6
+	VCMPPS  $0x01, Z2, Z0, K1
+	VMOVAPS Z6, K1, Z3
+	VCMPPS  $0x01, Z4, Z2, K1
+	VMOVAPS Z5, K1, Z3
+	VMOVUPS Z3, (CX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, AX
+	JGE     loop
+
+rest:
+	ADDQ      $+16, AX
+	JZ        done
+	MOVQ      $-1, SI
+	BZHIQ     AX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (DX)(BX*1), K1, Z2
+	VXORPS    Z3, Z3, Z3
+	VSUBPS    Z0, Z3, Z4
+	VADDPS    Z1, Z2, Z5
+	VSUBPS    Z1, Z2, Z1
+	VCMPPS    $0x01, Z2, Z0, K2
+	VMOVAPS   Z1, K2, Z3
+	VCMPPS    $0x01, Z4, Z2, K2
+	VMOVAPS   Z5, K2, Z3
+	VMOVUPS   Z3, K1, (CX)(BX*1)
 
 done:
 	VZEROUPPER

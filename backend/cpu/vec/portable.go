@@ -131,6 +131,18 @@ var portable = kernels{
 		}
 		return x
 	}),
+	shrink: func(y, x []float32, least, bias float32) {
+		for i, v := range x[:len(y)] {
+			switch {
+			case v < -least:
+				y[i] = v + bias
+			case v > least:
+				y[i] = v - bias
+			default:
+				y[i] = 0
+			}
+		}
+	},
 	threshold: func(y, x []float32, least float32) {
 		for i, v := range x[:len(y)] {
 			if y[i] = 0; v > least {

@@ -455,6 +455,21 @@ func sign_avx2(y []float32, x []float32)
 //go:noescape
 func threshold_avx2(y []float32, x []float32, least float32)
 
+// shrink_avx2 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i] - bias
+//		}
+//		if x[i] < -least {
+//			y[i] = x[i] + bias
+//		}
+//	}
+//
+//go:noescape
+func shrink_avx2(y []float32, x []float32, least float32, bias float32)
+
 // swish_avx2 is
 //
 //	for i := range y {
@@ -1243,6 +1258,21 @@ func sign_avx512(y []float32, x []float32)
 //
 //go:noescape
 func threshold_avx512(y []float32, x []float32, least float32)
+
+// shrink_avx512 is
+//
+//	for i := range y {
+//		y[i] = 0
+//		if x[i] > least {
+//			y[i] = x[i] - bias
+//		}
+//		if x[i] < -least {
+//			y[i] = x[i] + bias
+//		}
+//	}
+//
+//go:noescape
+func shrink_avx512(y []float32, x []float32, least float32, bias float32)
 
 // swish_avx512 is
 //

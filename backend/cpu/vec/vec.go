@@ -31,6 +31,7 @@ type kernels struct {
 
 	add, sub, mul, div binary
 	larger, smaller    binary
+	shrink             func(y, x []float32, least, bias float32)
 	affine             func(y, x []float32, scale, bias, lo, hi float32)
 	addClip            func(y, a, b []float32, bias, lo, hi float32)
 	axpy               func(y, x []float32, a float32)
@@ -286,6 +287,9 @@ func Sign(y, x []float32) { same(y, x); best.sign(y, x) }
 
 // Threshold computes y = x where x > least, else 0.
 func Threshold(y, x []float32, least float32) { same(y, x); best.threshold(y, x, least) }
+
+// Shrink computes y = x - bias where x > least, x + bias where x < -least, else 0.
+func Shrink(y, x []float32, least, bias float32) { same(y, x); best.shrink(y, x, least, bias) }
 
 // circular computes f in vectors where no element is so large that its quarter of the circle needs more digits.
 func circular(y, x []float32, f unary, scalar func(float64) float64) {

@@ -294,6 +294,7 @@ func TestPairsOfAnyNumbers(t *testing.T) {
 				"where":       {func(y []float32) { Where(y, a, b, c) }, func(y []float32) { portable.where(y, a, b, c) }},
 				"pow":         {func(y []float32) { Pow(y, a, b) }, func(y []float32) { portable.pow(y, a, b) }},
 				"fmod":        {func(y []float32) { Fmod(y, a, b) }, func(y []float32) { portable.fmod(y, a, b) }},
+				"shrink":      {func(y []float32) { Shrink(y, a, 0.5, 0.25) }, func(y []float32) { portable.shrink(y, a, 0.5, 0.25) }},
 				"threshold":   {func(y []float32) { Threshold(y, a, 0.5) }, func(y []float32) { portable.threshold(y, a, 0.5) }},
 				"sin":         {func(y []float32) { Sin(y, a) }, func(y []float32) { portable.sin(y, a) }},
 			} {
