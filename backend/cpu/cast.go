@@ -106,8 +106,9 @@ func tests[X vec.Number](all map[[2]tensor.DType]cast) {
 // truncates adds a cast that cuts fractions off. What 32 bits hold gets there in vectors.
 func truncates[Y vec.Integer, X float32 | float64](all map[[2]tensor.DType]cast) {
 	all[[2]tensor.DType{tensor.DTypeOf[X](), tensor.DTypeOf[Y]()}] = func(y, x *tensor.Tensor, lo, hi int) {
-		var ints [chainBlock]int32
-		var rounded [chainBlock]float32
+		rows := vec.Borrow()
+		defer rows.GiveBack()
+		ints, rounded := rows.Ints(0), rows[1][:]
 		for ; lo < hi; lo += chainBlock {
 			n := min(hi-lo, chainBlock)
 			d, from := tensor.Data[Y](y)[lo:][:n], tensor.Data[X](x)[lo:][:n]

@@ -15,7 +15,7 @@ var chains = chain.Rules{Takes: floating, Begins: begins, Registers: 8, Operands
 
 // chainBlock is how many elements go through a chain at a time: what lies between its instructions
 // stays in the first-level cache.
-const chainBlock = 1024
+const chainBlock = vec.Block
 
 // floating reports whether a node of known shapes combines f32 and bools, or makes f32 of integers or bools
 // of f32.

@@ -161,8 +161,8 @@ var (
 
 // remainders computes those of divisions, with the signs of the dividends, or of the divisors.
 func remainders(y, a, b []float32, divisors bool) {
-	rows := borrow()
-	defer rows.giveBack()
+	rows := vec.Borrow()
+	defer rows.GiveBack()
 	for lo := 0; lo < len(y); lo += chainBlock {
 		n := min(len(y)-lo, chainBlock)
 		r, b := rows[0][:n], b[lo:][:n]
@@ -214,33 +214,10 @@ func selects(y, which, x, z []float32, sw, sx, sz int) {
 	inRows(y, [3][]float32{which, x, z}, [3]int{sw, sx, sz}, func(y []float32, in [3][]float32) { vec.Where(y, in[0], in[1], in[2]) })
 }
 
-// repeats are rows in which single operands are repeated.
-type repeats [3][chainBlock]float32
-
-// spare holds those that nobody uses. A sync.Pool would forget them when memory is collected, and a run allocate again.
-var spare = make(chan *repeats, 64)
-
-// borrow returns some, with anything in them, for giveBack.
-func borrow() *repeats {
-	select {
-	case r := <-spare:
-		return r
-	default:
-		return new(repeats)
-	}
-}
-
-func (r *repeats) giveBack() {
-	select {
-	case spare <- r:
-	default:
-	}
-}
-
 // inRows calls f for pieces of y with operands that are as long, those of step 0 repeated.
 func inRows(y []float32, in [3][]float32, steps [3]int, f func(y []float32, in [3][]float32)) {
-	rows := borrow()
-	defer rows.giveBack()
+	rows := vec.Borrow()
+	defer rows.GiveBack()
 	for k, x := range in {
 		if x != nil && steps[k] == 0 {
 			vec.Repeat(rows[k][:min(len(y), chainBlock)], x, min(len(y), chainBlock))

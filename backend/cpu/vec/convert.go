@@ -32,7 +32,9 @@ func Convert[Y, X Number](y []Y, x []X) {
 	case integers && in == out: // the same bits
 		copy(unsafe.Slice((*X)(unsafe.Pointer(unsafe.SliceData(y))), len(y)), x)
 	case best.conversions != nil && X(1)/2 == 0 && (in <= 2 || integers && out <= 2): // 32 bits hold them
-		var ints [1024]int32
+		rows := Borrow()
+		defer rows.GiveBack()
+		ints := rows.Ints(0)
 		for len(y) > 0 {
 			n := min(len(y), len(ints))
 			Convert(ints[:n], x[:n])
@@ -64,7 +66,9 @@ func Bools[X Number](y []bool, x []X) {
 		if best.int32Bools == nil {
 			break
 		}
-		var ints [1024]int32
+		rows := Borrow()
+		defer rows.GiveBack()
+		ints := rows.Ints(0)
 		for len(y) > 0 {
 			n := min(len(y), len(ints))
 			Convert(ints[:n], x[:n])
