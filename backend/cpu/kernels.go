@@ -49,6 +49,7 @@ var binders = map[string]binder{
 	"Split":           bindSplit,
 	"Tile":            bindTile,
 	"Transpose":       bindTranspose,
+	"Where":           bindWhere,
 	"Trilu":           bindTrilu,
 
 	// Elements in their order.

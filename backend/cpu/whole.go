@@ -20,6 +20,52 @@ func bindPair(n *ir.Node) *bound {
 	}}
 }
 
+// bindWhere picks elements, those of other types than f32 as words.
+func bindWhere(p *program, n *ir.Node) (*bound, error) {
+	if b, err := bindChain(p, n); b != nil || err != nil || !static(n) || !moved(n.Outputs[0].Type.DType) {
+		return b, err
+	}
+	return &bound{inplace: -1, prepare: func(_ *exec, in, out []*tensor.Tensor) func() error {
+		pick := picks(n)
+		return func() error {
+			pick(out[0], in[0], in[1], in[2])
+			return nil
+		}
+	}}, nil
+}
+
+func picks(n *ir.Node) func(y, which, a, b *tensor.Tensor) {
+	switch n.Outputs[0].Type.DType.Size() {
+	case 1:
+		return picksOf[uint8](n)
+	case 2:
+		return picksOf[uint16](n)
+	case 4:
+		return picksOf[float32](n)
+	}
+	return picksOf[uint64](n)
+}
+
+func picksOf[T word](n *ir.Node) func(y, which, a, b *tensor.Tensor) {
+	var d, x, z []T
+	var pick []bool
+	each := op.Rows(n)
+	row := func(at, n int, off, step []int) {
+		y, pick, x, z := d[at:][:n], pick[off[0]:], x[off[1]:], z[off[2]:]
+		for i := range y {
+			v := z[i*step[2]]
+			if w := x[i*step[1]]; pick[i*step[0]] {
+				v = w
+			}
+			y[i] = v
+		}
+	}
+	return func(y, which, a, b *tensor.Tensor) {
+		d, pick, x, z = wordsOf[T](y), tensor.Data[bool](which), wordsOf[T](a), wordsOf[T](b)
+		each(row)
+	}
+}
+
 // bindOneHot fills with the value of what is off, and sets what indices name.
 func bindOneHot(_ *program, n *ir.Node) (*bound, error) {
 	y := n.Outputs[0]

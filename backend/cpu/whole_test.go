@@ -52,6 +52,12 @@ func TestIntegers(t *testing.T) {
 			}
 		}
 	}
+	for _, dt := range append(integers, "f64", "f16", "bool") {
+		for _, shapes := range [][4]string{{"5,43", "5,43", "5,43", "5,43"}, {"4,1,3", "7,1", "", "4,7,3"}, {"7,1", "1", "4,7,3", "4,7,3"}} {
+			texts = append(texts, fmt.Sprintf(`(%%w: bool[%[2]s], %%x: %[1]s[%[3]s], %%z: %[1]s[%[4]s]) { %%y: %[1]s[%[5]s] = Where "n" (%%w, %%x, %%z) return %%y }`,
+				dt, shapes[0], shapes[1], shapes[2], shapes[3]))
+		}
+	}
 	for types := range casts {
 		texts = append(texts, fmt.Sprintf(`(%%x: %v[37,71]) { %%y: %v[37,71] = Cast "n" (%%x) {to = %d} return %%y }`, types[0], types[1], int(types[1])))
 	}

@@ -234,6 +234,18 @@ func zippedTo[T, R tensor.Elem](plan rowPlan, f rowFunc[T, R]) func(out, x, y *t
 	}
 }
 
+// Rows returns what calls a function for each row of the output of a node of known shapes that combines its inputs element by
+// element: n elements from one on, which inputs have from an offset on in steps. It is used by one caller at a time.
+func Rows(n *ir.Node) func(f func(at, n int, off, step []int)) {
+	shape, _ := n.Outputs[0].Type.Shape()
+	var strides [][]int
+	for _, v := range n.Inputs {
+		s, _ := v.Type.Shape()
+		strides = append(strides, broadcastStrides(s, shape))
+	}
+	return planRows(shape, strides).each
+}
+
 // walkRows splits a box of elements, read from several tensors with their
 // strides, into rows as long as the strides allow, and calls f for each in
 // row-major order: n elements that are number at and following of the box and
