@@ -1,6 +1,6 @@
 // Package vec computes on rows of float32: elementwise arithmetic, activations,
 // reductions, sums of shifted rows and transposition, for the operators beside
-// the matrix products. It imports internal/isa only.
+// the matrix products; and it converts rows of numbers to other types. It imports internal/isa only.
 //
 // A function's result goes to its first argument, whose length is that of the
 // row; the others are at least as long (a panic says otherwise) and may be the
