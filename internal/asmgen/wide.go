@@ -211,9 +211,9 @@ func (m *arith) pow(x, z VecVirtual) VecVirtual {
 	of = m.choose(less, z, zero, m.register(float32(math.Inf(1))), of)
 	r = m.choose(equal, x, zero, of, r)
 	// Of what is negative whole exponents are known, whose halves are not whole where they are odd.
-	whole, half, wholeHalf := rounded(11)(m, m.copied(z)), m.vec(), m.vec()
+	whole, half := rounded(11)(m, m.copied(z)), m.vec()
 	VMULPS(m.constant(0.5), whole, half)
-	wholeHalf = rounded(11)(m, m.copied(half))
+	wholeHalf := rounded(11)(m, m.copied(half))
 	not := m.choose(less, x, zero, m.register(float32(math.NaN())), m.copied(r))
 	r = m.choose(equal, z, whole, r, not)
 	sign := m.vec()
